@@ -1,0 +1,118 @@
+// Package engine holds the plain data that pass between package consult,
+// which runs consults, and the packages that each know one consult program
+// (its command line, its stream, its endings). It has no behaviour.
+package engine
+
+import (
+	"encoding/json"
+	"time"
+
+	"holdline/protocol/fault"
+)
+
+// Request is what a program is asked to do, checked and resolved.
+type Request struct {
+	Prompt   string
+	Cwd      string // absolute, an existing directory
+	Session  string // to fork from; "" for a new one
+	Model    string
+	Effort   string
+	MaxTurns int // 0 for no limit
+	Level    string
+	Web      bool   // web tools are allowed
+	TempDir  string // private to the run
+}
+
+// Info is what is known of the program installed.
+type Info struct {
+	Path     string // absolute
+	Version  string // "2.1.329"
+	LoggedIn bool
+	Account  string // how it is logged in, for people; never a secret
+}
+
+// Command is a program's command line. The prompt is never in it.
+type Command struct {
+	Argv []string // Argv[0] is absolute
+	Env  []string // the whole environment
+	// Level and EnforcedBy say what the run can do at most, and which
+	// mechanism holds it to that ("tools", "landlock", "sandbox").
+	Level      string
+	EnforcedBy string
+	Notes      []string // what the installed version lacks, for people
+}
+
+// EventKind says what a line of the stream meant.
+type EventKind int
+
+// The kinds.
+const (
+	Started  EventKind = iota + 1 // the program is up; Session and Model are set
+	Text                          // the model said something: Text
+	ToolUse                       // the model uses a tool: Text is a short description
+	Retry                         // the program tries its API again: Text says why
+	Fallback                      // another model is used: Text
+	Limit                         // the state of a rate limit window: Text
+	Waiting                       // a sign of life
+	TurnDone                      // a result: the program waits for the next message
+)
+
+// Event is one step of a run, for progress and for the driver.
+type Event struct {
+	Kind    EventKind
+	Text    string
+	Session string
+	Model   string
+}
+
+// Usage counts tokens of one run.
+type Usage struct {
+	Input      int64 `json:"input_tokens"`
+	Output     int64 `json:"output_tokens"`
+	CacheRead  int64 `json:"cache_read_input_tokens"`
+	CacheWrite int64 `json:"cache_creation_input_tokens"`
+}
+
+// Exit is how the program's process ended.
+type Exit struct {
+	Known      bool // false: the worker was lost, nobody knows
+	Code       int
+	Signal     string   // "SIGTERM"; "" if it exited
+	SpawnErrno string   // the program could not be started: "ENOENT"
+	Stderr     []string // last lines
+}
+
+// Why says why the driver ended a run, if it did.
+type Why int
+
+// The endings that the driver brings about.
+const (
+	Itself    Why = iota // the program ended its turn
+	Cancelled            // the client cancelled or left
+	Deadline             // time was up
+	Overflow             // it printed more than is kept
+)
+
+// Outcome is the result of a run. Fault is nil if there is a whole answer;
+// the other fields hold what is known in any case.
+type Outcome struct {
+	Answer     string // the answer, or what there was of one
+	Partial    bool
+	Fault      *fault.Record
+	Session    string
+	CostUSD    *float64 // of this run alone; nil if the program gives none
+	Models     []string // those that answered, most output first
+	Usage      Usage
+	Turns      int
+	Stop       string // stop reason
+	Duration   time.Duration
+	APITime    time.Duration
+	Denials    []Denial
+	RateLimit  json.RawMessage // last rate limit event; nil if none
+	RetryAfter time.Duration   // 0 if unknown
+}
+
+// Denial is a tool use that the program refused.
+type Denial struct {
+	Tool string `json:"tool"`
+}

@@ -1,0 +1,100 @@
+// Package tool is what holdline's own tools share: the shape of a tool, of a
+// call and of a result, the check of its input against its schema, and the
+// two renderings of what it answers.
+//
+// It starts no goroutine and owns no file. Providers of tools (packages
+// hosttools and consult) make [Tool] values; package catalog offers them to
+// sessions.
+package tool
+
+import (
+	"context"
+	"encoding/json"
+
+	"holdline/protocol/fault"
+)
+
+// Contract says whether a call may run again after a loss.
+type Contract string
+
+// The contracts. ProbeRequired counts as NeverReplay until a probe exists.
+const (
+	Convergent    Contract = "convergent"
+	ProbeRequired Contract = "probe_required"
+	NeverReplay   Contract = "never_replay"
+)
+
+// Dispatch says where a tool runs.
+type Dispatch string
+
+// The places.
+const (
+	OnHost   Dispatch = "host"
+	OnWorker Dispatch = "worker"
+)
+
+// Caller is the session that asks.
+type Caller struct {
+	Session  string // hash of the session's uuid, 64 hex digits; the key in records
+	Number   int64  // what people see
+	Identity string
+	Project  string // key
+	Root     string // directory that the key stands for; "" if unknown
+	Cwd      string // the client's working directory; "" if unknown
+	Client   string // name and version of the client program; "" if unknown
+}
+
+// Call is one call of a tool, its input checked against the schema.
+type Call struct {
+	Caller Caller
+	N      int64           // number of the client's line
+	ID     string          // the request's id as JSON
+	Args   json.RawMessage // an object, never nil, without render and detail
+	Detail Detail
+
+	// Progress tells the client how far the call is; nil if it did not ask.
+	// It never blocks, and after the call has returned it does nothing. Total
+	// is 0 if unknown.
+	Progress func(progress, total float64, message string)
+}
+
+// Result is what a tool answers. Either Fault is set, or Text and Value.
+type Result struct {
+	Text  string        // porcelain for the asked detail; "" takes the generic one of Value
+	Value any           // encodes as a JSON object, for the asked detail
+	Fault *fault.Record // the call failed: isError
+	// FaultText stands behind the fault's detail and code for the model to
+	// read: what to do next, a partial answer.
+	FaultText string
+	// Replays counts how often the call was run again after a loss.
+	Replays int
+}
+
+// Annotations are MCP's hints.
+type Annotations struct {
+	Title       string
+	ReadOnly    bool
+	Destructive bool
+	Idempotent  bool
+	OpenWorld   bool
+}
+
+// Tool is one of holdline's own tools.
+type Tool struct {
+	Name        string
+	Description string // under 2,048 characters, else clients cut it
+	Annotations Annotations
+	Dispatch    Dispatch
+	Contract    Contract
+	// Properties and Required are the tool's own part of its input schema;
+	// render and detail are added to it, and nothing else is allowed.
+	Properties json.RawMessage
+	Required   []string
+	// Meta becomes _meta of the tool's listing; nil for none.
+	Meta json.RawMessage
+	// Bounds limit the generic porcelain; zero takes [BoundsOverview].
+	Bounds Bounds
+	// Handle runs a call. Its context ends when the client cancels or is gone.
+	// An error that is no [*fault.Record] becomes an internal_failure.
+	Handle func(ctx context.Context, c Call) (Result, error)
+}

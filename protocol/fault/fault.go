@@ -1,0 +1,261 @@
+// Package fault holds the one record by which every part of holdline says
+// what went wrong: as the data of a JSON-RPC error, as the structured content
+// of a failed tool call, and as a line in the log.
+//
+// The table of codes is closed: [Code] values are the only ones that exist,
+// and class, directive and JSON-RPC code follow from the code alone. Nothing
+// in holdline decides by searching the text of an error; whoever makes a
+// record knows what happened and says so with its code and [Reason].
+package fault
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Code names a fault. See the table in [Codes].
+type Code string
+
+// The codes.
+const (
+	ParseError        Code = "parse_error"
+	InvalidRequest    Code = "invalid_request"
+	UnknownMethod     Code = "unknown_method"
+	InvalidInput      Code = "invalid_input"
+	UnknownTool       Code = "unknown_tool"
+	NotInitialized    Code = "not_initialized"
+	TransportFailure  Code = "transport_failure"
+	ProcessFailure    Code = "process_failure"
+	SpawnFailure      Code = "spawn_failure"
+	DownstreamFailure Code = "downstream_failure"
+	Unauthenticated   Code = "unauthenticated"
+	Timeout           Code = "timeout"
+	ResourceExhausted Code = "resource_exhausted"
+	OutcomeUnknown    Code = "outcome_unknown"
+	RolloutFailure    Code = "rollout_failure"
+	Denied            Code = "denied"
+	BudgetExceeded    Code = "budget_exceeded"
+	Ejected           Code = "ejected"
+	IdentityRefused   Code = "identity_refused"
+	CircuitOpen       Code = "circuit_open"
+	Cancelled         Code = "cancelled" // never sent, log only
+	InternalFailure   Code = "internal_failure"
+	replay                 = "replay"
+	abortRequest           = "abort_request"
+	restartAndReplay       = "restart_and_replay"
+	retryInPlace           = "retry_in_place"
+	jsonrpcInternal        = -32603
+	jsonrpcBadParams       = -32602
+	jsonrpcBadMethod       = -32601
+	jsonrpcBadRequest      = -32600
+	jsonrpcParse           = -32700
+	jsonrpcNotReady        = -32002
+)
+
+// Class groups codes for telemetry.
+type Class string
+
+// The classes.
+const (
+	ClassProtocol   Class = "protocol"
+	ClassTransport  Class = "transport"
+	ClassProcess    Class = "process"
+	ClassDownstream Class = "downstream"
+	ClassTimeout    Class = "timeout"
+	ClassResource   Class = "resource"
+	ClassReplay     Class = replay
+	ClassRollout    Class = "rollout"
+	ClassPolicy     Class = "policy"
+	ClassInvariant  Class = "invariant"
+)
+
+// Stage says where on the line it happened.
+type Stage string
+
+// The stages.
+const (
+	Host      Stage = "Host"
+	Worker    Stage = "Worker"
+	Engine    Stage = "Engine"
+	Server    Stage = "Server"
+	Transport Stage = "Transport"
+	Protocol  Stage = "Protocol"
+	Rollout   Stage = "Rollout"
+)
+
+// Reason is the closed list of causes that a person can act on.
+type Reason string
+
+// The reasons.
+const (
+	NotInstalled  Reason = "not_installed"
+	NotLoggedIn   Reason = "not_logged_in"
+	Rejected      Reason = "rejected"
+	RateLimited   Reason = "rate_limited"
+	Overloaded    Reason = "overloaded"
+	Unreachable   Reason = "unreachable"
+	PromptTooLong Reason = "prompt_too_long"
+	Refused       Reason = "refused"
+	MaxTurns      Reason = "max_turns"
+	Budget        Reason = "budget"
+	Deadline      Reason = "deadline"
+	EmptyAnswer   Reason = "empty_answer"
+	Killed        Reason = "killed"
+	BadOutput     Reason = "bad_output"
+	Version       Reason = "version"
+)
+
+type row struct {
+	class     Class
+	directive string
+	jsonrpc   int
+}
+
+// rowOf is the closed table: what follows from a code.
+func rowOf(c Code) row {
+	switch c {
+	case ParseError:
+		return row{ClassProtocol, abortRequest, jsonrpcParse}
+	case InvalidRequest:
+		return row{ClassProtocol, abortRequest, jsonrpcBadRequest}
+	case UnknownMethod:
+		return row{ClassProtocol, abortRequest, jsonrpcBadMethod}
+	case InvalidInput, UnknownTool:
+		return row{ClassProtocol, abortRequest, jsonrpcBadParams}
+	case NotInitialized:
+		return row{ClassProtocol, abortRequest, jsonrpcNotReady}
+	case TransportFailure:
+		return row{ClassTransport, restartAndReplay, jsonrpcInternal}
+	case ProcessFailure:
+		return row{ClassProcess, restartAndReplay, jsonrpcInternal}
+	case SpawnFailure:
+		return row{ClassProcess, abortRequest, jsonrpcInternal}
+	case DownstreamFailure, Unauthenticated:
+		return row{ClassDownstream, abortRequest, jsonrpcInternal}
+	case Timeout:
+		return row{ClassTimeout, abortRequest, jsonrpcInternal}
+	case ResourceExhausted:
+		return row{ClassResource, retryInPlace, jsonrpcInternal}
+	case OutcomeUnknown:
+		return row{ClassReplay, abortRequest, jsonrpcInternal}
+	case RolloutFailure:
+		return row{ClassRollout, retryInPlace, jsonrpcInternal}
+	case Denied, BudgetExceeded, Ejected, IdentityRefused:
+		return row{ClassPolicy, abortRequest, jsonrpcInternal}
+	case CircuitOpen:
+		return row{ClassPolicy, retryInPlace, jsonrpcInternal}
+	case Cancelled:
+		return row{ClassProtocol, abortRequest, jsonrpcInternal}
+	case InternalFailure:
+	}
+	return row{ClassInvariant, abortRequest, jsonrpcInternal}
+}
+
+// Codes lists every code in the order of the table.
+func Codes() []Code {
+	return []Code{
+		ParseError, InvalidRequest, UnknownMethod, InvalidInput, UnknownTool, NotInitialized,
+		TransportFailure, ProcessFailure, SpawnFailure, DownstreamFailure, Unauthenticated, Timeout,
+		ResourceExhausted, OutcomeUnknown, RolloutFailure, Denied, BudgetExceeded, Ejected,
+		IdentityRefused, CircuitOpen, Cancelled, InternalFailure,
+	}
+}
+
+// Body is the inner object of a [Record].
+type Body struct {
+	Generation int64  `json:"generation"` // of the worker concerned, 0 if none
+	Class      Class  `json:"class"`
+	Code       Code   `json:"code"`
+	Directive  string `json:"directive"`
+	Detail     string `json:"detail"` // for people; never parsed
+}
+
+// Cause is what is known of the process or system call behind a fault.
+type Cause struct {
+	Reason     Reason   `json:"reason,omitempty"`
+	ExitCode   *int     `json:"exit_code"`
+	Signal     *string  `json:"signal"`
+	Errno      *string  `json:"errno"`
+	StderrTail []string `json:"stderr_tail"`
+}
+
+// Record is the fault record. It is an error; make one with [New].
+type Record struct {
+	Fault        Body   `json:"fault"`
+	Stage        Stage  `json:"stage"`
+	Operation    string `json:"operation"`
+	JSONRPCCode  int    `json:"jsonrpc_code"`
+	Retryable    bool   `json:"retryable"`
+	Retried      bool   `json:"retried"`
+	RetryAfterMS *int64 `json:"retry_after_ms,omitempty"`
+	Cause        *Cause `json:"cause,omitempty"`
+}
+
+// New makes a record of code c. Format and args are its detail.
+func New(c Code, stage Stage, operation, format string, args ...any) *Record {
+	r := rowOf(c)
+	return &Record{
+		Fault:       Body{Class: r.class, Code: c, Directive: r.directive, Detail: fmt.Sprintf(format, args...)},
+		Stage:       stage,
+		Operation:   operation,
+		JSONRPCCode: r.jsonrpc,
+		Retryable:   r.directive != abortRequest,
+	}
+}
+
+// Error is the detail.
+func (r *Record) Error() string { return r.Fault.Detail }
+
+// WithReason sets the cause's reason and returns r.
+func (r *Record) WithReason(reason Reason) *Record {
+	if r.Cause == nil {
+		r.Cause = &Cause{}
+	}
+	r.Cause.Reason = reason
+	return r
+}
+
+// WithCause sets the cause and returns r.
+func (r *Record) WithCause(c Cause) *Record {
+	r.Cause = &c
+	return r
+}
+
+// Reason is the cause's reason, or "" if there is none.
+func (r *Record) Reason() Reason {
+	if r.Cause == nil {
+		return ""
+	}
+	return r.Cause.Reason
+}
+
+// IsTransport tells whether telemetry counts the fault as a transport fault;
+// the rest count as response errors.
+func (r *Record) IsTransport() bool {
+	switch r.Fault.Class {
+	case ClassTransport, ClassProcess, ClassTimeout, ClassResource, ClassReplay, ClassRollout:
+		return true
+	case ClassProtocol, ClassDownstream, ClassPolicy, ClassInvariant:
+	}
+	return false
+}
+
+// JSON is the record as one line. A record holds only plain fields, so it
+// always encodes.
+func (r *Record) JSON() json.RawMessage {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return json.RawMessage(`{}`)
+	}
+	return b
+}
+
+// From is the record in err's chain; any other error becomes an
+// internal_failure of stage and operation with err's text as detail.
+func From(err error, stage Stage, operation string) *Record {
+	if r, ok := errors.AsType[*Record](err); ok {
+		return r
+	}
+	return New(InternalFailure, stage, operation, "%v", err)
+}

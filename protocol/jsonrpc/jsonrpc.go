@@ -1,0 +1,250 @@
+// Package jsonrpc reads and writes JSON-RPC 2.0 envelopes whose params,
+// results and errors stay raw bytes, and frames them as lines.
+//
+// It is strict where a loose reader would let two programs disagree about
+// what a message says: keys are compared by exact case, duplicate keys of the
+// envelope are refused, and so are batches (removed from MCP in 2025-06-18)
+// and invalid UTF-8. It starts no goroutine and holds no state but a reader's
+// buffer.
+package jsonrpc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+// ErrParse is returned by [Parse] for a line that is not JSON.
+var ErrParse = errors.New("not valid JSON")
+
+// ErrInvalid is returned by [Parse] for JSON that is no JSON-RPC 2.0 message.
+var ErrInvalid = errors.New("not a JSON-RPC 2.0 message")
+
+// Kind tells the three sorts of messages apart.
+type Kind int
+
+// The kinds.
+const (
+	Request Kind = iota + 1
+	Notification
+	Response
+)
+
+// Message is an envelope. Its slices alias the line it was parsed from.
+type Message struct {
+	Kind   Kind
+	ID     ID // nil in a notification
+	Method string
+	Params json.RawMessage // nil if absent
+	Result json.RawMessage // nil if absent
+	Error  json.RawMessage // nil if absent
+}
+
+// ID is a request id as it was spelled on the wire.
+type ID []byte
+
+// Key is a form of the id that is equal for equal ids: strings are unescaped
+// and prefixed, numbers keep their spelling.
+func (id ID) Key() string {
+	if len(id) > 0 && id[0] == '"' {
+		var s string
+		if json.Unmarshal(id, &s) == nil {
+			return "s" + s
+		}
+	}
+	return "n" + string(id)
+}
+
+// IntID is the id of number n.
+func IntID(n int64) ID { return strconv.AppendInt(nil, n, 10) }
+
+// Parse reads one line. On an error wrapping [ErrInvalid] the message still
+// carries the id, where one could be read, so that the sender can be told.
+func Parse(line []byte) (Message, error) {
+	var m Message
+	if !utf8.Valid(line) {
+		return m, fmt.Errorf("%w: invalid UTF-8", ErrParse)
+	}
+	if !json.Valid(line) {
+		return m, ErrParse
+	}
+	trimmed := bytes.TrimLeft(line, " \t\r\n")
+	switch trimmed[0] {
+	case '{':
+	case '[':
+		return m, fmt.Errorf("%w: batches are not part of MCP, send one message a line", ErrInvalid)
+	default:
+		return m, fmt.Errorf("%w: an object is wanted", ErrInvalid)
+	}
+	var version, id, method []byte
+	var bad error
+	err := Fields(trimmed, func(key string, value []byte) error {
+		switch key {
+		case "jsonrpc":
+			version = value
+		case "id":
+			id = value
+		case "method":
+			method = value
+		case "params":
+			m.Params = value
+		case "result":
+			m.Result = value
+		case "error":
+			m.Error = value
+		}
+		return nil
+	})
+	if err != nil {
+		bad = fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if id != nil {
+		switch {
+		case id[0] == '"', id[0] == '-', id[0] >= '0' && id[0] <= '9':
+			m.ID = id
+		case bad == nil && (method != nil || string(id) != "null"):
+			bad = fmt.Errorf("%w: id is neither a string nor a number", ErrInvalid)
+		}
+	}
+	if bad != nil {
+		return m, bad
+	}
+	if string(version) != `"2.0"` {
+		return m, fmt.Errorf(`%w: "jsonrpc":"2.0" is missing`, ErrInvalid)
+	}
+	switch {
+	case method != nil:
+		if method[0] != '"' || json.Unmarshal(method, &m.Method) != nil {
+			return m, fmt.Errorf("%w: method is not a string", ErrInvalid)
+		}
+		if m.Result != nil || m.Error != nil {
+			return m, fmt.Errorf("%w: both a request and a response", ErrInvalid)
+		}
+		if m.Params != nil && m.Params[0] != '{' && m.Params[0] != '[' {
+			return m, fmt.Errorf("%w: params is neither an object nor an array", ErrInvalid)
+		}
+		m.Kind = Request
+		if id == nil {
+			m.Kind = Notification
+		}
+	case (m.Result != nil) != (m.Error != nil):
+		m.Kind = Response
+	default:
+		return m, fmt.Errorf("%w: no method, and not one of result and error", ErrInvalid)
+	}
+	return m, nil
+}
+
+// ErrDuplicate is returned by [Fields] for a key that stands twice.
+var ErrDuplicate = errors.New("duplicate key")
+
+// Fields calls f for each member of the JSON object obj, in order, with the
+// key unescaped and the value as it is spelled. obj must be valid JSON (see
+// [json.Valid]); anything but an object is an error. f's error ends it.
+func Fields(obj []byte, f func(key string, value []byte) error) error {
+	i := skipSpace(obj, 0)
+	if i >= len(obj) || obj[i] != '{' {
+		return errors.New("not an object")
+	}
+	seen := make(map[string]struct{}, 8)
+	i = skipSpace(obj, i+1)
+	for i < len(obj) && obj[i] != '}' {
+		if obj[i] == ',' {
+			i = skipSpace(obj, i+1)
+		}
+		end := skipValue(obj, i)
+		var key string
+		if raw := obj[i:end]; bytes.IndexByte(raw, '\\') < 0 && len(raw) >= 2 {
+			key = string(raw[1 : len(raw)-1])
+		} else if err := json.Unmarshal(raw, &key); err != nil {
+			return err
+		}
+		if _, dup := seen[key]; dup {
+			return fmt.Errorf("%w %q", ErrDuplicate, key)
+		}
+		seen[key] = struct{}{}
+		i = skipSpace(obj, end)
+		if i >= len(obj) || obj[i] != ':' {
+			return errors.New("not an object")
+		}
+		i = skipSpace(obj, i+1)
+		end = skipValue(obj, i)
+		if err := f(key, obj[i:end:end]); err != nil {
+			return err
+		}
+		i = skipSpace(obj, end)
+	}
+	return nil
+}
+
+// Field is the value of one member of the object obj, or nil if it has none
+// or is no object.
+func Field(obj []byte, key string) json.RawMessage {
+	var v json.RawMessage
+	_ = Fields(obj, func(k string, value []byte) error {
+		if k == key {
+			v = value
+		}
+		return nil
+	})
+	return v
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipValue is the index behind the value that begins at i. b is valid JSON.
+func skipValue(b []byte, i int) int {
+	if i >= len(b) {
+		return i
+	}
+	switch b[i] {
+	case '"':
+		return skipString(b, i)
+	case '{', '[':
+		depth := 0
+		for i < len(b) {
+			switch b[i] {
+			case '"':
+				i = skipString(b, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				depth--
+				if depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+		return i
+	}
+	for i < len(b) {
+		switch b[i] {
+		case ',', '}', ']', ':', ' ', '\t', '\n', '\r':
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+func skipString(b []byte, i int) int {
+	for i++; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(b)
+}

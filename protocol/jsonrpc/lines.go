@@ -1,0 +1,113 @@
+package jsonrpc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// MaxFrame is the longest line that either side takes, in bytes.
+const MaxFrame = 64 << 20
+
+// keepBuffer is the size above which a [Lines] gives its buffer back once the
+// long line in it was taken.
+const keepBuffer = 256 << 10
+
+// ErrTooLong is returned by [Lines.Next] for a line over the limit. The rest
+// of that line is skipped by the following call, so reading can go on.
+var ErrTooLong = errors.New("line too long")
+
+// Lines reads newline-delimited messages. A carriage return before the
+// newline is dropped, empty lines are skipped, and a last line without a
+// newline still counts. It is for one goroutine.
+type Lines struct {
+	// DropTail leaves out a last line without a newline: from a peer that died
+	// in the middle of a write it is no message.
+	DropTail bool
+
+	r        io.Reader
+	max      int
+	buf      []byte
+	start    int // first byte not yet returned
+	scanned  int // no newline in buf[start:scanned]
+	err      error
+	skipping bool // inside a line that was too long
+}
+
+// NewLines reads from r lines of at most limit bytes; buffered is what was
+// already read from r.
+func NewLines(r io.Reader, buffered []byte, limit int) *Lines {
+	return &Lines{r: r, max: limit, buf: bytes.Clone(buffered)}
+}
+
+// Next is the next line without its end. It stays valid until the next call.
+// At the end of input it returns io.EOF.
+func (l *Lines) Next() ([]byte, error) {
+	for {
+		if i := bytes.IndexByte(l.buf[l.scanned:], '\n'); i >= 0 {
+			line := l.buf[l.start : l.scanned+i]
+			l.start = l.scanned + i + 1
+			l.scanned = l.start
+			if l.skipping {
+				l.skipping = false
+				continue
+			}
+			if len(line) > l.max {
+				return nil, l.tooLong()
+			}
+			if line = trim(line); len(line) > 0 {
+				return line, nil
+			}
+			continue
+		}
+		l.scanned = len(l.buf)
+		if l.skipping {
+			l.start = l.scanned
+		} else if l.scanned-l.start > l.max+1 {
+			l.skipping = true
+			l.start = l.scanned
+			return nil, l.tooLong()
+		}
+		if l.err != nil {
+			line := trim(l.buf[l.start:])
+			l.start, l.scanned = len(l.buf), len(l.buf)
+			if len(line) > 0 && !l.skipping && !l.DropTail && errors.Is(l.err, io.EOF) {
+				return line, nil
+			}
+			return nil, l.err
+		}
+		l.fill()
+	}
+}
+
+// Partial is the number of bytes held of a line whose end was not yet read.
+func (l *Lines) Partial() int { return len(l.buf) - l.start }
+
+func (l *Lines) tooLong() error {
+	return fmt.Errorf("%w: more than %d bytes", ErrTooLong, l.max)
+}
+
+// fill reads once, after moving what is held to the front.
+func (l *Lines) fill() {
+	if l.start > 0 {
+		held := l.buf[l.start:]
+		if cap(l.buf) > keepBuffer && len(held) < keepBuffer/4 {
+			l.buf = append(make([]byte, 0, keepBuffer/8), held...)
+		} else {
+			l.buf = l.buf[:copy(l.buf, held)]
+		}
+		l.scanned -= l.start
+		l.start = 0
+	}
+	if len(l.buf) == cap(l.buf) {
+		grown := make([]byte, len(l.buf), max(4<<10, 2*cap(l.buf)))
+		copy(grown, l.buf)
+		l.buf = grown
+	}
+	n, err := l.r.Read(l.buf[len(l.buf):cap(l.buf)])
+	l.buf = l.buf[:len(l.buf)+n]
+	l.err = err
+}
+
+func trim(line []byte) []byte { return bytes.TrimRight(line, "\r") }

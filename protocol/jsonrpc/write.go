@@ -1,0 +1,72 @@
+package jsonrpc
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// Error codes of JSON-RPC 2.0 and of MCP.
+const (
+	CodeParse          = -32700
+	CodeInvalidRequest = -32600
+	CodeUnknownMethod  = -32601
+	CodeInvalidParams  = -32602
+	CodeInternal       = -32603
+)
+
+// AppendResult appends the answer to id, without a newline.
+func AppendResult(dst []byte, id ID, result json.RawMessage) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
+	dst = appendID(dst, id)
+	dst = append(dst, `,"result":`...)
+	dst = append(dst, result...)
+	return append(dst, '}')
+}
+
+// AppendError appends an error answer, without a newline. A nil id is written
+// as null; nil data is left out.
+func AppendError(dst []byte, id ID, code int, message string, data json.RawMessage) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
+	dst = appendID(dst, id)
+	dst = append(dst, `,"error":{"code":`...)
+	dst = strconv.AppendInt(dst, int64(code), 10)
+	dst = append(dst, `,"message":`...)
+	dst = appendString(dst, message)
+	if data != nil {
+		dst = append(dst, `,"data":`...)
+		dst = append(dst, data...)
+	}
+	return append(dst, "}}"...)
+}
+
+// AppendRequest appends a request, without a newline; with a nil id it is a
+// notification. Nil params are left out.
+func AppendRequest(dst []byte, id ID, method string, params json.RawMessage) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0"`...)
+	if id != nil {
+		dst = append(dst, `,"id":`...)
+		dst = append(dst, id...)
+	}
+	dst = append(dst, `,"method":`...)
+	dst = appendString(dst, method)
+	if params != nil {
+		dst = append(dst, `,"params":`...)
+		dst = append(dst, params...)
+	}
+	return append(dst, '}')
+}
+
+func appendID(dst []byte, id ID) []byte {
+	if id == nil {
+		return append(dst, "null"...)
+	}
+	return append(dst, id...)
+}
+
+func appendString(dst []byte, s string) []byte {
+	b, err := json.Marshal(s)
+	if err != nil { // no string fails to encode
+		b = []byte(`""`)
+	}
+	return append(dst, b...)
+}

@@ -1,0 +1,260 @@
+// Package protocol is what is said on the daemon's socket around the MCP
+// messages: the greeting, the welcome and the control lines.
+//
+// A connection begins with one line from the client, a [Greeting], and one
+// line from the daemon, a [Welcome]. Then, in role "mcp", JSON-RPC messages
+// travel as lines in both directions, with [Control] lines between them; in
+// role "control" the protocol of package control begins.
+//
+// A control line has "holdline" as its first key and no "jsonrpc". No proxy
+// ever copies one to an agent, and no daemon ever forwards one from a server.
+//
+// The client's JSON-RPC lines are numbered from 1 in each session; both sides
+// count, control lines do not count, and neither do empty lines or lines that
+// a proxy refused because they were too long.
+package protocol
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Version is the greeting's version. A daemon also takes the previous one,
+// since proxies live as long as their agents.
+const Version = 1
+
+// MaxGreeting is the most bytes that a greeting may have.
+const MaxGreeting = 64 << 10
+
+// GreetingTimeout bounds the wait for a greeting, and a proxy's wait for the
+// welcome: a peer that connects and says nothing must not hold anything.
+const GreetingTimeout = 5 * time.Second
+
+// Windows of recovery: a proxy tries to reconnect for the first, a daemon
+// keeps a session known from records for the second after its start, a worker
+// stays alone for the third; a session that this daemon saw connected is kept
+// for the fourth. Each must be shorter than the next.
+const (
+	ReconnectWindow = 60 * time.Second
+	StartWindow     = 90 * time.Second
+	WorkerWindow    = 120 * time.Second
+	ResumeWindow    = 30 * time.Second
+)
+
+// Roles of a connection.
+const (
+	RoleMCP     = "mcp"
+	RoleControl = "control"
+)
+
+// Greeting is a client's first line.
+type Greeting struct {
+	Holdline int     `json:"holdline"`
+	Role     string  `json:"role"`
+	Session  string  `json:"session,omitempty"` // the secret that resumes; shown and logged nowhere
+	Resume   bool    `json:"resume"`
+	Store    string  `json:"store,omitempty"`   // of the records that the session knows
+	Next     int64   `json:"next,omitempty"`    // with Resume: the number of the first live line
+	Pending  []int64 `json:"pending,omitempty"` // with Resume: requests that still want an answer
+	EOF      bool    `json:"eof,omitempty"`     // with Resume: the client has closed its side
+	Identity string  `json:"identity,omitempty"`
+	Token    string  `json:"token,omitempty"`
+	Project  string  `json:"project,omitempty"` // key
+	Cwd      string  `json:"cwd,omitempty"`
+	Server   string  `json:"server,omitempty"` // narrows the session to one hosted server
+	PID      int     `json:"pid,omitempty"`
+	Version  string  `json:"version,omitempty"` // of the program, for people
+}
+
+// Welcome is the daemon's first line: either Error is set or the rest.
+type Welcome struct {
+	Holdline       int        `json:"holdline"`
+	Session        string     `json:"session,omitempty"`
+	Resumed        bool       `json:"resumed"`
+	Store          string     `json:"store,omitempty"`
+	ResumeWindowMS int64      `json:"resume_window_ms,omitempty"`
+	Daemon         DaemonInfo `json:"daemon"`
+	Error          *Refusal   `json:"error,omitempty"`
+}
+
+// DaemonInfo says which daemon answered.
+type DaemonInfo struct {
+	Version string `json:"version"`
+	PID     int    `json:"pid"`
+	Epoch   int64  `json:"epoch"`   // counts daemon lives on this runtime directory
+	Managed string `json:"managed"` // "systemd", "launchd" or "no"
+}
+
+// Refusal says why a daemon does not serve a connection. It is an error.
+type Refusal struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Codes of a [Refusal].
+const (
+	RefusedIdentity = "identity_refused"
+	RefusedVersion  = "version"
+	RefusedGreeting = "bad_greeting"
+	RefusedBusy     = "session_busy" // tried again by the proxy until its timeout
+	RefusedLimit    = "too_many_connections"
+	RefusedStopping = "stopping" // tried again, too
+)
+
+func (r *Refusal) Error() string { return r.Message }
+
+// Reasons of a bye.
+const (
+	ByeClient  = "client"  // from a proxy: its client is done
+	ByeStopped = "stopped" // from a daemon: it was told to stop, start no other
+	ByeSlow    = "slow"    // from a daemon: the client did not read
+)
+
+// Control is a line between the messages. Exactly one of the pointers is
+// set, or Bye.
+type Control struct {
+	Holdline int             `json:"holdline"`
+	Got      *int64          `json:"got,omitempty"`    // proxy: holds the first Got lines of this connection whole
+	Seen     *int64          `json:"seen,omitempty"`   // daemon: the response in client line Seen has arrived for good
+	Replay   *int64          `json:"replay,omitempty"` // proxy: the next line is client line Replay again
+	Answered *bool           `json:"answered,omitempty"`
+	Bytes    *bool           `json:"bytes,omitempty"` // false: the line was too large to keep, none follows
+	Was      json.RawMessage `json:"was,omitempty"`   // behind a replayed initialize: the answer that the client got
+	Bye      string          `json:"bye,omitempty"`
+	Message  string          `json:"message,omitempty"` // with Bye, for people
+}
+
+// ErrNoGreeting is returned by [ParseGreeting] for a line that is none; it is
+// to be handled as a client's first MCP message.
+var ErrNoGreeting = errors.New("no greeting")
+
+// ErrLineTooLong is returned by [ReadLine].
+var ErrLineTooLong = fmt.Errorf("first line of more than %d bytes", MaxGreeting)
+
+// prefix is what every line of ours begins with.
+var prefix = []byte(`{"holdline":`)
+
+// IsControl tells whether a line is ours and not MCP's.
+func IsControl(line []byte) bool {
+	if !bytes.HasPrefix(line, prefix) {
+		return false
+	}
+	var v struct {
+		JSONRPC json.RawMessage `json:"jsonrpc"`
+	}
+	return json.Unmarshal(line, &v) == nil && v.JSONRPC == nil
+}
+
+// Append appends v, one of the types above, as a line with its newline.
+func Append(dst []byte, v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil { // the types above always encode
+		return dst
+	}
+	return append(append(dst, b...), '\n')
+}
+
+// ReadLine reads a first line, without its end, of at most [MaxGreeting]
+// bytes. More may be buffered behind it: the caller goes on reading from br.
+// br must have a buffer of at least that size for the limit to be reached.
+func ReadLine(br *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := br.ReadSlice('\n')
+		if len(line)+len(part) > MaxGreeting {
+			return nil, ErrLineTooLong
+		}
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return bytes.TrimRight(line, "\r\n"), nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return line, nil
+		default:
+			return nil, err
+		}
+	}
+}
+
+// ParseGreeting reads a client's first line. It returns [ErrNoGreeting] for a
+// line that does not begin as one, and a [*Refusal] for one that is malformed
+// or of a version that this program does not speak.
+func ParseGreeting(line []byte) (Greeting, error) {
+	var g Greeting
+	if !bytes.HasPrefix(bytes.TrimLeft(line, " \t"), prefix) {
+		return g, ErrNoGreeting
+	}
+	var v struct {
+		Holdline json.Number `json:"holdline"`
+	}
+	if err := json.Unmarshal(line, &v); err != nil {
+		return g, &Refusal{RefusedGreeting, "greeting: " + err.Error()}
+	}
+	if v.Holdline.String() != fmt.Sprint(Version) {
+		return g, &Refusal{RefusedVersion, fmt.Sprintf(
+			"greeting version %s is not known here, this daemon speaks %d: use the same holdline for both", v.Holdline, Version)}
+	}
+	if err := json.Unmarshal(line, &g); err != nil {
+		return g, &Refusal{RefusedGreeting, "greeting: " + err.Error()}
+	}
+	switch g.Role {
+	case RoleMCP:
+		if !validSession(g.Session) {
+			return g, &Refusal{RefusedGreeting, "greeting: session is not a uuid"}
+		}
+	case RoleControl:
+	default:
+		return g, &Refusal{RefusedGreeting, fmt.Sprintf("greeting: unknown role %q", g.Role)}
+	}
+	return g, nil
+}
+
+// ParseWelcome reads a daemon's first line. A refusal is returned as the
+// error, a [*Refusal].
+func ParseWelcome(line []byte) (Welcome, error) {
+	var w Welcome
+	if err := json.Unmarshal(line, &w); err != nil {
+		return w, fmt.Errorf("welcome: %w", err)
+	}
+	if w.Holdline == 0 {
+		return w, errors.New("welcome: not from a holdline daemon")
+	}
+	if w.Error != nil {
+		return w, w.Error
+	}
+	if w.Holdline != Version {
+		return w, &Refusal{RefusedVersion, fmt.Sprintf("the daemon answers with greeting version %d, want %d", w.Holdline, Version)}
+	}
+	return w, nil
+}
+
+// ParseControl reads a line for which [IsControl] is true.
+func ParseControl(line []byte) (Control, error) {
+	var c Control
+	err := json.Unmarshal(line, &c)
+	return c, err
+}
+
+// validSession wants the canonical form, 8-4-4-4-12 hex digits.
+func validSession(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i, c := range []byte(s) {
+		switch {
+		case i == 8 || i == 13 || i == 18 || i == 23:
+			if c != '-' {
+				return false
+			}
+		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
+			return false
+		}
+	}
+	return true
+}
