@@ -15,12 +15,10 @@
 package protocol
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 )
 
@@ -133,9 +131,6 @@ type Control struct {
 // to be handled as a client's first MCP message.
 var ErrNoGreeting = errors.New("no greeting")
 
-// ErrLineTooLong is returned by [ReadLine].
-var ErrLineTooLong = fmt.Errorf("first line of more than %d bytes", MaxGreeting)
-
 // prefix is what every line of ours begins with.
 var prefix = []byte(`{"holdline":`)
 
@@ -157,29 +152,6 @@ func Append(dst []byte, v any) []byte {
 		return dst
 	}
 	return append(append(dst, b...), '\n')
-}
-
-// ReadLine reads a first line, without its end, of at most [MaxGreeting]
-// bytes. More may be buffered behind it: the caller goes on reading from br.
-// br must have a buffer of at least that size for the limit to be reached.
-func ReadLine(br *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := br.ReadSlice('\n')
-		if len(line)+len(part) > MaxGreeting {
-			return nil, ErrLineTooLong
-		}
-		line = append(line, part...)
-		switch {
-		case err == nil:
-			return bytes.TrimRight(line, "\r\n"), nil
-		case errors.Is(err, bufio.ErrBufferFull):
-		case errors.Is(err, io.EOF) && len(line) > 0:
-			return line, nil
-		default:
-			return nil, err
-		}
-	}
 }
 
 // ParseGreeting reads a client's first line. It returns [ErrNoGreeting] for a

@@ -111,3 +111,6 @@ func (l *Lines) fill() {
 }
 
 func trim(line []byte) []byte { return bytes.TrimRight(line, "\r") }
+
+// SetLimit changes the longest line that is taken from now on.
+func (l *Lines) SetLimit(limit int) { l.max = limit }

@@ -1,0 +1,174 @@
+// Package listener accepts connections on the daemon's socket, checks who is
+// on the other side, reads the greeting, and hands each connection to the
+// handler of its role.
+//
+// [Server.Serve] owns a goroutine for each connection and returns when all of
+// them have ended.
+package listener
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"holdline/protocol"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/socket"
+)
+
+// Conn is a connection whose greeting has been read.
+type Conn struct {
+	net.Conn
+	Lines    *jsonrpc.Lines    // to go on reading from
+	Greeting protocol.Greeting // zero if Anonymous
+	Peer     socket.Peer
+	// Anonymous means that there was no greeting: First is the first line and
+	// already part of the protocol.
+	Anonymous bool
+	First     []byte
+}
+
+// Handler serves one connection until it ends. It must return soon after ctx
+// is done. The connection is closed after it returns.
+type Handler func(ctx context.Context, c *Conn)
+
+// Options are a server's settings.
+type Options struct {
+	Log      *slog.Logger
+	UID      int                // the only user who may connect
+	MaxConns int                // connections at once; more are refused
+	Handlers map[string]Handler // by role; role "mcp" also takes connections without greeting
+	// PeerOf asks the kernel who is on the other side; nil takes [socket.PeerOf].
+	PeerOf func(net.Conn) (socket.Peer, error)
+}
+
+// Server accepts connections.
+type Server struct {
+	Options
+	slots chan struct{}
+}
+
+// New makes a server.
+func New(o Options) *Server {
+	if o.PeerOf == nil {
+		o.PeerOf = socket.PeerOf
+	}
+	return &Server{Options: o, slots: make(chan struct{}, o.MaxConns)}
+}
+
+// Back-off of accept errors, such as a lack of descriptors.
+const (
+	acceptBackoffMin = time.Millisecond
+	acceptBackoffMax = time.Second
+)
+
+// writeTimeout bounds the writing of a refusal.
+const writeTimeout = time.Second
+
+// Serve accepts until ctx is done, then waits for the handlers. It closes ln.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
+	defer stop()
+
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	defer cancel() // runs before Wait, so that handlers see it when Accept fails
+	backoff := acceptBackoffMin
+	for {
+		conn, err := ln.Accept()
+		switch {
+		case err == nil:
+			backoff = acceptBackoffMin
+			conns.Go(func() { s.serveConn(ctx, conn) })
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("accept: %w", err)
+		}
+		s.Log.WarnContext(ctx, "accept refused by the system, trying again", "err", err, "after", backoff)
+		select {
+		case <-ctx.Done():
+		case <-time.After(backoff):
+		}
+		backoff = min(2*backoff, acceptBackoffMax)
+	}
+}
+
+func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	default:
+		s.Log.WarnContext(ctx, "connection refused: too many", "limit", cap(s.slots))
+		Refuse(conn, &protocol.Refusal{Code: protocol.RefusedLimit, Message: fmt.Sprintf("the daemon already serves %d connections, its limit", cap(s.slots))})
+		return
+	}
+	peer, err := s.PeerOf(conn)
+	if err != nil {
+		s.Log.WarnContext(ctx, "connection refused: peer unknown", "err", err)
+		return
+	}
+	if peer.UID != s.UID {
+		s.Log.WarnContext(ctx, "connection refused: another user", "uid", peer.UID, "client_pid", peer.PID)
+		Refuse(conn, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: fmt.Sprintf("this daemon serves uid %d only", s.UID)})
+		return
+	}
+	c := &Conn{Conn: conn, Peer: peer}
+	if err := s.greet(ctx, c); err != nil {
+		if refusal, ok := errors.AsType[*protocol.Refusal](err); ok {
+			Refuse(conn, refusal)
+		}
+		s.Log.InfoContext(ctx, "connection without a usable greeting closed", "client_pid", peer.PID, "err", err)
+		return
+	}
+	role := c.Greeting.Role
+	if c.Anonymous {
+		role = protocol.RoleMCP
+	}
+	handler := s.Handlers[role]
+	if handler == nil {
+		Refuse(conn, &protocol.Refusal{Code: protocol.RefusedGreeting, Message: fmt.Sprintf("role %q is not served here", role)})
+		return
+	}
+	handler(ctx, c)
+}
+
+// greet reads the first line.
+func (s *Server) greet(ctx context.Context, c *Conn) error {
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := c.SetReadDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {
+		return err
+	}
+	c.Lines = jsonrpc.NewLines(c.Conn, nil, protocol.MaxGreeting)
+	line, err := c.Lines.Next()
+	switch {
+	case errors.Is(err, jsonrpc.ErrTooLong):
+		return &protocol.Refusal{Code: protocol.RefusedGreeting, Message: fmt.Sprintf("greeting of more than %d bytes", protocol.MaxGreeting)}
+	case err != nil:
+		return fmt.Errorf("reading the greeting: %w", err)
+	}
+	c.Greeting, err = protocol.ParseGreeting(line)
+	switch {
+	case errors.Is(err, protocol.ErrNoGreeting):
+		c.Anonymous = true
+		c.First = append([]byte(nil), line...)
+	case err != nil:
+		return err
+	}
+	c.Lines.SetLimit(jsonrpc.MaxFrame)
+	return c.SetReadDeadline(time.Time{})
+}
+
+// Refuse tells the peer why it is not served. Errors are of no use to anyone.
+func Refuse(conn net.Conn, r *protocol.Refusal) {
+	_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_, _ = conn.Write(protocol.Append(nil, protocol.Welcome{Holdline: protocol.Version, Error: r}))
+}

@@ -1,0 +1,187 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// call begins a tool call: its input is checked here, in order; the tool runs
+// in a goroutine that calls waits for.
+func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
+	who := s.who()
+	name, ok := mcp.String(r.params.Name)
+	if !ok {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, mcp.ToolsCall, "params.name must be a string"))
+		return
+	}
+	t, err := s.srv.o.Catalog.Find(who.Identity, name)
+	if err != nil {
+		f := fault.From(err, fault.Host, mcp.ToolsCall)
+		s.countCall(r, name, false, f, 0)
+		s.logCall(r, name, nil, f, 0)
+		s.refuse(ctx, r.msg.ID, f)
+		return
+	}
+	args := r.params.Arguments
+	if args != nil && string(args) != "null" && args[0] != '{' {
+		f := fault.New(fault.InvalidInput, fault.Protocol, operation(name), "params.arguments must be an object")
+		s.countCall(r, name, true, f, 0)
+		s.logCall(r, name, nil, f, 0)
+		s.refuse(ctx, r.msg.ID, f)
+		return
+	}
+	if string(args) == "null" {
+		args = nil
+	}
+	own, err := t.Parse(args)
+	if err != nil {
+		s.finish(ctx, r, t, own, tool.Result{}, err)
+		return
+	}
+	callCtx, cancel := context.WithCancelCause(ctx)
+	progress := s.progressOf(r)
+	if f := s.enter(r.msg.ID, &inFlight{cancel: cancel, progress: progress}); f != nil {
+		cancel(f)
+		s.finish(ctx, r, t, own, tool.Result{}, f)
+		return
+	}
+	s.calls.Add(1)
+	c := tool.Call{Caller: who, N: r.n, ID: string(r.msg.ID), Args: own.Args, Detail: own.Detail}
+	if progress != nil {
+		c.Progress = progress.send
+	}
+	calls.Go(func() {
+		defer cancel(nil)
+		res, err := t.Tool.Handle(callCtx, c)
+		progress.end()
+		if cause := context.Cause(callCtx); !s.leave(r.msg.ID, callCtx) {
+			// Cancelled, or the client is gone: nobody waits for an answer.
+			f := fault.New(fault.Cancelled, fault.Host, operation(name), "%v", cause)
+			s.countCall(r, name, true, f, res.Replays)
+			s.logCall(r, name, own.Args, f, res.Replays)
+			return
+		}
+		s.finish(ctx, r, t, own, res, err)
+	})
+}
+
+// enter notes a call in flight, or says why it may not be.
+func (s *session) enter(id jsonrpc.ID, call *inFlight) *fault.Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if most := s.srv.o.MaxInFlight; len(s.inFlight) >= most {
+		return fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
+			"%d calls of this session are in flight, its limit: wait for one of them", most)
+	}
+	s.inFlight[id.Key()] = call
+	return nil
+}
+
+// leave ends a call in flight and tells whether its answer is still wanted.
+func (s *session) leave(id jsonrpc.ID, callCtx context.Context) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if callCtx.Err() != nil {
+		// A cancellation has removed the entry already, and the id may be in
+		// use again; else the session is ending.
+		if !errors.Is(context.Cause(callCtx), errCancelled) {
+			delete(s.inFlight, id.Key())
+		}
+		return false
+	}
+	delete(s.inFlight, id.Key())
+	return true
+}
+
+// finish answers a call with a tool result, be it good or a fault.
+func (s *session) finish(ctx context.Context, r *request, t *tool.Prepared, in tool.Input, res tool.Result, err error) {
+	name := t.Tool.Name
+	f := res.Fault
+	if err != nil {
+		f = fault.From(err, fault.Host, operation(name))
+		res.Fault = f
+	}
+	if f != nil && f.Operation == mcp.ToolsCall {
+		f.Operation = operation(name)
+	}
+	result := t.Encode(res, in.Render, in.Detail)
+	s.countCall(r, name, true, f, res.Replays)
+	s.logCall(r, name, in.Args, f, res.Replays)
+	s.put(ctx, jsonrpc.AppendResult(make([]byte, 0, len(result)+128), r.msg.ID, s.dress(r, result)))
+}
+
+func operation(name string) string { return mcp.ToolsCall + ":" + name }
+
+func (s *session) countCall(r *request, name string, known bool, f *fault.Record, replays int) {
+	s.srv.o.Telemetry.Request(operation(name), known, time.Since(r.begin), replays, f)
+}
+
+func (s *session) logCall(r *request, name string, args json.RawMessage, f *fault.Record, replays int) {
+	s.srv.o.Telemetry.ToolCall(ToolCall{
+		Caller: s.who(), RequestID: string(r.msg.ID), Tool: clip(name), Arguments: args,
+		Took: time.Since(r.begin), Replays: replays, Fault: f,
+	})
+}
+
+// progress sends the progress of one call. A nil one sends nothing.
+type progress struct {
+	s     *session
+	token json.RawMessage
+
+	mu    sync.Mutex
+	last  float64
+	begun bool
+	ended bool
+}
+
+// progressOf is nil if the client did not ask for progress.
+func (s *session) progressOf(r *request) *progress {
+	token := r.params.Meta.Progress
+	if token == nil || (token[0] != '"' && token[0] != '-' && (token[0] < '0' || token[0] > '9')) {
+		return nil
+	}
+	return &progress{s: s, token: token}
+}
+
+// send queues a notification, if the value is higher than the last one and
+// there is room in the queue. It never blocks.
+func (p *progress) send(value, total float64, message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended || (p.begun && value <= p.last) {
+		return
+	}
+	p.last, p.begun = value, true
+	params := append([]byte(`{"progressToken":`), p.token...)
+	params = strconv.AppendFloat(append(params, `,"progress":`...), value, 'f', -1, 64)
+	if total > 0 {
+		params = strconv.AppendFloat(append(params, `,"total":`...), total, 'f', -1, 64)
+	}
+	if message != "" {
+		if text, err := json.Marshal(message); err == nil {
+			params = append(append(params, `,"message":`...), text...)
+		}
+	}
+	line := jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, append(params, '}'))
+	p.s.out.offer(append(line, '\n'))
+}
+
+// end makes send do nothing: no progress may follow the answer, nor a
+// cancellation.
+func (p *progress) end() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+}

@@ -1,0 +1,315 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"holdline/protocol"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Names of the two eras in status.
+const (
+	legacy = "legacy"
+	modern = "modern"
+)
+
+// listTTL is how long a modern client may keep a list or a discovery, in
+// milliseconds. What the daemon itself offers changes only with its binary.
+const listTTL = 60_000
+
+// request is one that waits for its answer.
+type request struct {
+	n      int64
+	msg    jsonrpc.Message
+	params mcp.Params
+	modern bool
+	begin  time.Time
+}
+
+// operation is the key under which a request is counted.
+func (r *request) operation() string { return r.msg.Method }
+
+// line handles one line of the client, in order. Only tool calls go on in a
+// goroutine of their own.
+func (s *session) line(ctx context.Context, line []byte, calls *sync.WaitGroup) {
+	s.n++
+	msg, err := jsonrpc.Parse(line)
+	if err != nil {
+		code := fault.InvalidRequest
+		if errors.Is(err, jsonrpc.ErrParse) {
+			code = fault.ParseError
+		}
+		s.refuse(ctx, msg.ID, fault.New(code, fault.Protocol, "jsonrpc.message", "%v", err))
+		return
+	}
+	switch msg.Kind {
+	case jsonrpc.Request:
+		s.request(ctx, &request{n: s.n, msg: msg, begin: time.Now()}, calls)
+	case jsonrpc.Notification:
+		s.notification(ctx, msg)
+	case jsonrpc.Response:
+		// The daemon has asked nothing yet; the proxy need not remember it.
+		if !s.anonymous {
+			s.out.offer(protocol.Append(nil, protocol.Control{Holdline: protocol.Version, Seen: &s.n}))
+		}
+	}
+}
+
+func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
+	switch msg.Method {
+	case mcp.Initialized:
+		s.ready = s.asked
+	case mcp.CancelledNote:
+		p, err := mcp.ParseParams(msg.Params)
+		if err != nil || p.RequestID == nil {
+			return // a notification is never answered
+		}
+		s.mu.Lock()
+		key := jsonrpc.ID(p.RequestID).Key()
+		call := s.inFlight[key]
+		delete(s.inFlight, key)
+		s.mu.Unlock()
+		if call != nil {
+			call.progress.end() // nothing more may be sent for it
+			call.cancel(errCancelled)
+		}
+	default:
+		s.log.DebugContext(ctx, "notification ignored", "method", msg.Method)
+	}
+}
+
+// request answers r, or begins to.
+func (s *session) request(ctx context.Context, r *request, calls *sync.WaitGroup) {
+	var err error
+	if r.params, err = mcp.ParseParams(r.msg.Params); err != nil {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params: %v", err))
+		return
+	}
+	r.modern = r.params.Meta.Version != nil || r.msg.Method == mcp.Discover
+	if r.modern {
+		if !s.checkModern(ctx, r) {
+			return
+		}
+	}
+	s.settle(r)
+	if !r.modern && !s.ready && r.msg.Method != mcp.Initialize && r.msg.Method != mcp.Ping {
+		want := "initialize"
+		if s.asked {
+			want = "notifications/initialized"
+		}
+		s.fail(ctx, r, fault.New(fault.NotInitialized, fault.Protocol, r.operation(), "the session is not initialized: send %s first", want))
+		return
+	}
+	if s.busy(r.msg.ID) {
+		s.fail(ctx, r, fault.New(fault.InvalidRequest, fault.Protocol, r.operation(), "id %s is in use by a request in flight", r.msg.ID))
+		return
+	}
+	switch method := r.msg.Method; {
+	case method == mcp.ToolsCall:
+		s.call(ctx, r, calls)
+	case method == mcp.ToolsList:
+		s.list(ctx, r)
+	case method == mcp.Discover:
+		s.discover(ctx, r)
+	case method == mcp.Initialize && !r.modern:
+		s.initialize(ctx, r)
+	case method == mcp.Ping && !r.modern:
+		s.answer(ctx, r, json.RawMessage(`{}`))
+	case method == mcp.SetLevel && !r.modern:
+		s.setLevel(ctx, r)
+	default:
+		s.fail(ctx, r, fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", method))
+	}
+}
+
+// checkModern checks what every modern request must carry.
+func (s *session) checkModern(ctx context.Context, r *request) bool {
+	version, ok := mcp.String(r.params.Meta.Version)
+	switch {
+	case !ok:
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be a string", mcp.MetaVersion))
+	case version != mcp.Modern:
+		data, err := json.Marshal(map[string]any{"supported": mcp.Supported(), "requested": version})
+		if err != nil { // strings encode
+			data = nil
+		}
+		s.count(r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "unsupported protocol version"))
+		s.put(ctx, jsonrpc.AppendError(nil, r.msg.ID, mcp.CodeVersion, "unsupported protocol version "+version, data))
+	case r.params.Meta.Capabilities == nil || r.params.Meta.Capabilities[0] != '{':
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be an object", mcp.MetaCapabilities))
+	default:
+		return true
+	}
+	return false
+}
+
+// settle notes the era, and fixes the client's name at its first request that
+// gives one. A name alone never becomes an identity that has a token.
+func (s *session) settle(r *request) {
+	raw := r.params.Meta.Client
+	era := modern
+	if !r.modern {
+		raw, era = r.params.Client, legacy
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.era = era
+	if s.settled || raw == nil {
+		return
+	}
+	var client mcp.Implementation
+	if json.Unmarshal(raw, &client) != nil || client.Name == "" {
+		return
+	}
+	s.settled = true
+	client.Name, client.Version = clip(client.Name), clip(client.Version)
+	s.caller.Client = client.String()
+	if s.named {
+		return
+	}
+	if s.srv.o.Reserved(client.Name) || client.Name == s.caller.Identity {
+		client.Name = "unverified:" + client.Name
+	}
+	s.caller.Identity = client.Name
+}
+
+// clip bounds a name that a client gave itself.
+func clip(s string) string {
+	const most = 64
+	if r := []rune(s); len(r) > most {
+		return string(r[:most])
+	}
+	return s
+}
+
+func (s *session) initialize(ctx context.Context, r *request) {
+	asked, ok := mcp.String(r.params.Version)
+	if !ok {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.protocolVersion must be a string"))
+		return
+	}
+	if s.asked {
+		s.fail(ctx, r, fault.New(fault.InvalidRequest, fault.Protocol, r.operation(), "the session is already initialized"))
+		return
+	}
+	s.asked = true
+	s.answerJSON(ctx, r, struct {
+		Version      string          `json:"protocolVersion"`
+		Capabilities json.RawMessage `json:"capabilities"`
+		Info         json.RawMessage `json:"serverInfo"`
+		Instructions string          `json:"instructions,omitempty"`
+	}{mcp.Negotiate(asked), json.RawMessage(`{"tools":{"listChanged":false},"logging":{}}`), s.srv.serverInfo, s.srv.o.Instructions})
+}
+
+func (s *session) discover(ctx context.Context, r *request) {
+	s.answerJSON(ctx, r, struct {
+		Versions     []string        `json:"supportedVersions"`
+		Capabilities json.RawMessage `json:"capabilities"`
+		Info         json.RawMessage `json:"serverInfo"`
+		Instructions string          `json:"instructions,omitempty"`
+		cached
+	}{mcp.Supported(), json.RawMessage(`{"tools":{"listChanged":false}}`), s.srv.serverInfo, s.srv.o.Instructions, cacheable()})
+}
+
+// cached is what a modern list carries.
+type cached struct {
+	TTL   *int64 `json:"ttlMs,omitempty"`
+	Scope string `json:"cacheScope,omitempty"`
+}
+
+func cacheable() cached {
+	ttl := int64(listTTL)
+	return cached{TTL: &ttl, Scope: "private"}
+}
+
+func (s *session) list(ctx context.Context, r *request) {
+	if cursor := r.params.Cursor; cursor != nil && string(cursor) != `""` && string(cursor) != "null" {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.cursor is not one that this server gave"))
+		return
+	}
+	result := struct {
+		Tools []json.RawMessage `json:"tools"`
+		cached
+	}{Tools: s.srv.o.Catalog.List(s.identity())}
+	if r.modern {
+		result.cached = cacheable()
+	}
+	s.answerJSON(ctx, r, result)
+}
+
+func (s *session) setLevel(ctx context.Context, r *request) {
+	level, ok := mcp.String(r.params.Level)
+	if !ok || !slices.Contains(mcp.Levels(), level) {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.level must be one of %v", mcp.Levels()))
+		return
+	}
+	s.answer(ctx, r, json.RawMessage(`{}`))
+}
+
+// busy tells whether a request of that id is in flight.
+func (s *session) busy(id jsonrpc.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inFlight[id.Key()] != nil
+}
+
+func (s *session) answerJSON(ctx context.Context, r *request, v any) {
+	result, err := json.Marshal(v)
+	if err != nil {
+		s.fail(ctx, r, fault.New(fault.InternalFailure, fault.Host, r.operation(), "encoding the answer: %v", err))
+		return
+	}
+	s.answer(ctx, r, result)
+}
+
+// answer sends a result, an object, as the request's era wants it.
+func (s *session) answer(ctx context.Context, r *request, result json.RawMessage) {
+	s.count(r, nil)
+	s.put(ctx, jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, result)))
+}
+
+// dress adds what a modern result must carry.
+func (s *session) dress(r *request, result json.RawMessage) json.RawMessage {
+	if !r.modern {
+		return result
+	}
+	dressed := fmt.Appendf(make([]byte, 0, len(result)+len(s.srv.serverInfo)+96),
+		`{"resultType":"complete","_meta":{%q:%s}`, mcp.MetaServer, s.srv.serverInfo)
+	if len(result) > 2 { // not "{}"
+		dressed = append(dressed, ',')
+	}
+	return append(dressed, result[1:]...)
+}
+
+// fail answers a request with a JSON-RPC error.
+func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
+	s.count(r, f)
+	if r.msg.Method == mcp.ToolsCall {
+		s.logCall(r, "", nil, f, 0)
+	}
+	s.refuse(ctx, r.msg.ID, f)
+}
+
+// refuse sends an error; a nil id is that of a line that could not be read.
+func (s *session) refuse(ctx context.Context, id jsonrpc.ID, f *fault.Record) {
+	s.put(ctx, jsonrpc.AppendError(nil, id, f.JSONRPCCode, f.Fault.Detail, f.JSON()))
+}
+
+// put queues a line for the client. The error is of no use to the caller: the
+// session is ending then.
+func (s *session) put(ctx context.Context, line []byte) {
+	_ = s.out.put(ctx, append(line, '\n'))
+}
+
+func (s *session) count(r *request, f *fault.Record) {
+	known := f == nil || f.Fault.Code != fault.UnknownMethod
+	s.srv.o.Telemetry.Request(r.operation(), known, time.Since(r.begin), 0, f)
+}

@@ -1,0 +1,186 @@
+// Package session speaks MCP with one client: both eras on one connection
+// kind, decided for each request by whether its params._meta names a protocol
+// version.
+//
+// [Server.ServeConn] is the handler of role "mcp". For each connection it owns
+// a reader (itself), a writer, and a goroutine for each tool call in flight;
+// all have ended when it returns. Everything that a client sends is bounded:
+// the line, the number of calls in flight, the queue of answers.
+package session
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"holdline/daemon/catalog"
+	"holdline/daemon/tool"
+	"holdline/daemon/listener"
+	"holdline/protocol"
+	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
+)
+
+// hangupPoll is how often a half-closed connection is looked at: a client
+// that closed its side may still wait for answers, or be gone.
+const hangupPoll = 100 * time.Millisecond
+
+// Telemetry is told what happened. Its methods must not block for long.
+type Telemetry interface {
+	// Request counts a request of any method; a nil fault is a success. The
+	// key is "tools/call:<name>" for calls, else the method; known says
+	// whether the name exists.
+	Request(key string, known bool, took time.Duration, replays int, f *fault.Record)
+	// ToolCall logs one call of a tool, refused ones too.
+	ToolCall(ToolCall)
+}
+
+// ToolCall is one line of the call log.
+type ToolCall struct {
+	Caller    tool.Caller
+	RequestID string
+	Tool      string
+	Arguments json.RawMessage // to look for a path in, never to be logged
+	Took      time.Duration
+	Replays   int
+	Fault     *fault.Record
+}
+
+// Options are a server's settings.
+type Options struct {
+	Log          *slog.Logger
+	Catalog      *catalog.Catalog
+	Telemetry    Telemetry
+	Info         mcp.Implementation
+	Instructions string
+	// Authorise checks what a greeting claims; an error is refused aloud.
+	Authorise func(identity, token string) error
+	// Reserved tells whether an identity needs a token, so that no client can
+	// become it by its name alone.
+	Reserved func(identity string) bool
+	// Welcome is the daemon's part of a welcome line.
+	Welcome     func() protocol.Welcome
+	MaxInFlight int // calls at once in a session
+}
+
+// Server serves MCP clients.
+type Server struct {
+	o          Options
+	serverInfo json.RawMessage
+
+	mu       sync.Mutex
+	next     int64
+	sessions map[*session]struct{} // guarded by mu
+}
+
+// New makes a server.
+func New(o Options) *Server {
+	info, err := json.Marshal(o.Info)
+	if err != nil { // plain strings encode
+		info = []byte(`{"name":"holdline","version":""}`)
+	}
+	return &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}}
+}
+
+// Status describes one session, for people.
+type Status struct {
+	ID       string `json:"id"`
+	Identity string `json:"identity"`
+	Client   string `json:"client"`
+	Era      string `json:"era"` // "legacy", "modern", or "" before the first request
+	Project  string `json:"project"`
+	Cwd      string `json:"cwd"`
+	PID      int    `json:"pid"`
+	State    string `json:"state"`
+	InFlight int    `json:"in_flight"`
+	Calls    int64  `json:"calls"`
+	SinceMS  int64  `json:"since_ms"` // age
+}
+
+// Sessions lists the sessions, oldest first.
+func (s *Server) Sessions() []Status {
+	s.mu.Lock()
+	list := make([]*session, 0, len(s.sessions))
+	for one := range s.sessions {
+		list = append(list, one)
+	}
+	s.mu.Unlock()
+	slices.SortFunc(list, func(a, b *session) int { return cmp.Compare(a.number, b.number) })
+	out := make([]Status, len(list))
+	for i, one := range list {
+		out[i] = one.status()
+	}
+	return out
+}
+
+// Farewell says bye to every client; the connections end by themselves or
+// with the context of [Server.ServeConn].
+func (s *Server) Farewell(reason, message string) {
+	line := protocol.Append(nil, protocol.Control{Holdline: protocol.Version, Bye: reason, Message: message})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for one := range s.sessions {
+		if !one.anonymous {
+			one.out.offer(line)
+		}
+	}
+}
+
+// Hash is the form in which a session's uuid, its secret, may be recorded.
+func Hash(uuid string) string {
+	sum := sha256.Sum256([]byte(uuid))
+	return hex.EncodeToString(sum[:])
+}
+
+// ServeConn serves one client until it is done, ctx ends, or it is dropped.
+func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
+	g := c.Greeting
+	if !c.Anonymous {
+		if err := s.o.Authorise(g.Identity, g.Token); err != nil {
+			s.o.Log.WarnContext(ctx, "identity refused", "identity", g.Identity, "client_pid", c.Peer.PID, "err", err)
+			listener.Refuse(c.Conn, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: err.Error()})
+			return
+		}
+	}
+	one := s.open(c)
+	if one == nil {
+		listener.Refuse(c.Conn, &protocol.Refusal{Code: protocol.RefusedBusy, Message: "this session is already connected"})
+		return
+	}
+	defer s.close(one)
+	if !c.Anonymous {
+		w := s.o.Welcome()
+		w.Holdline, w.Session = protocol.Version, g.Session
+		one.out.offer(protocol.Append(nil, w))
+	}
+	one.serve(ctx)
+}
+
+// open registers a session, or returns nil if another connection has it.
+func (s *Server) open(c *listener.Conn) *session {
+	one := newSession(s, c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other := range s.sessions {
+		if other.caller.Session == one.caller.Session {
+			return nil
+		}
+	}
+	s.next++
+	one.number = s.next
+	one.caller.Number = s.next
+	s.sessions[one] = struct{}{}
+	return one
+}
+
+func (s *Server) close(one *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, one)
+}

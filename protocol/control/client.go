@@ -1,0 +1,138 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"holdline/protocol"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+)
+
+// Client asks a daemon, one question at a time. It is for one goroutine.
+type Client struct {
+	// Daemon is what the welcome said.
+	Daemon protocol.DaemonInfo
+
+	conn  net.Conn
+	lines *jsonrpc.Lines
+	next  int64
+}
+
+// RemoteError is an answer that is an error.
+type RemoteError struct {
+	Message string
+	Fault   *fault.Record // nil if it came without one
+}
+
+func (e *RemoteError) Error() string { return e.Message }
+
+// NewClient greets the daemon on conn, which it owns from then on. A refusal
+// is returned as a [*protocol.Refusal].
+func NewClient(ctx context.Context, conn net.Conn, version string, pid int) (*Client, error) {
+	c := &Client{conn: conn, lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)}
+	stop := c.follow(ctx)
+	defer stop()
+	if err := conn.SetDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {
+		return nil, err
+	}
+	greeting := protocol.Greeting{Holdline: protocol.Version, Role: protocol.RoleControl, Version: version, PID: pid}
+	if _, err := conn.Write(protocol.Append(nil, greeting)); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("greeting the daemon: %w", err)
+	}
+	line, err := c.lines.Next()
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("waiting for the daemon's welcome: %w", err)
+	}
+	welcome, err := protocol.ParseWelcome(line)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	c.Daemon = welcome.Daemon
+	return c, conn.SetDeadline(time.Time{})
+}
+
+// Close ends the connection, and with it whatever the daemon does for it.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// follow makes reads and writes fail once ctx is done.
+func (c *Client) follow(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
+}
+
+// Call asks and waits for the answer, which is decoded into answer unless that
+// is nil. progress may be nil. A done ctx ends the wait with its cause, and
+// the client is of no use afterwards.
+func (c *Client) Call(ctx context.Context, method string, params, answer any, progress func(Progress)) error {
+	stop := c.follow(ctx)
+	defer stop()
+	err := c.call(method, params, answer, progress)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (c *Client) call(method string, params, answer any, progress func(Progress)) error {
+	var raw json.RawMessage
+	if params != nil {
+		var err error
+		if raw, err = json.Marshal(params); err != nil {
+			return fmt.Errorf("%s: encoding: %w", method, err)
+		}
+	}
+	c.next++
+	id := jsonrpc.IntID(c.next)
+	if _, err := c.conn.Write(append(jsonrpc.AppendRequest(nil, id, method, raw), '\n')); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	for {
+		line, err := c.lines.Next()
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("%s: the daemon closed the connection: %w", method, io.ErrUnexpectedEOF)
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", method, err)
+		}
+		msg, err := jsonrpc.Parse(line)
+		if err != nil {
+			return fmt.Errorf("%s: answer: %w", method, err)
+		}
+		switch {
+		case msg.Kind == jsonrpc.Notification && msg.Method == ProgressNote:
+			var p Progress
+			if progress != nil && json.Unmarshal(msg.Params, &p) == nil {
+				progress(p)
+			}
+		case msg.Kind == jsonrpc.Response && msg.ID.Key() == id.Key():
+			return decode(method, msg, answer)
+		}
+	}
+}
+
+func decode(method string, msg jsonrpc.Message, answer any) error {
+	if msg.Error != nil {
+		var e struct {
+			Message string        `json:"message"`
+			Data    *fault.Record `json:"data"`
+		}
+		if err := json.Unmarshal(msg.Error, &e); err != nil {
+			return fmt.Errorf("%s: answer: %w", method, err)
+		}
+		return &RemoteError{Message: e.Message, Fault: e.Data}
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(msg.Result, answer); err != nil {
+		return fmt.Errorf("%s: answer: %w", method, err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+// Package control is what the command line asks the daemon: JSON-RPC lines
+// behind a greeting of role "control", on the same socket. It holds the
+// methods, their parameters and answers, and the client.
+//
+// The protocol is holdline's own and has no version apart from the
+// greeting's: a field that one side does not know is ignored.
+package control
+
+import (
+	"encoding/json"
+
+	"holdline/protocol/fault"
+)
+
+// Methods. Each is a request; those that take time send [Progress] first.
+const (
+	Status        = "status"         // → [StatusAnswer]
+	Telemetry     = "telemetry"      // → the full telemetry snapshot
+	Health        = "health"         // → the full health snapshot
+	Stop          = "stop"           // [StopParams] → [StopAnswer], then the daemon ends
+	Reload        = "reload"         // → [ReloadAnswer]
+	ConsultRun    = "consult/run"    // [ConsultParams] → [ConsultAnswer]; ends with the connection
+	ConsultList   = "consult/list"   // → [ConsultListAnswer]
+	ConsultShow   = "consult/show"   // [ConsultID] → [ConsultAnswer]
+	ConsultWait   = "consult/wait"   // [ConsultID] → [ConsultAnswer]
+	ConsultCancel = "consult/cancel" // [ConsultID] → [ConsultAnswer]
+	ProgressNote  = "progress"       // notification: [Progress]
+)
+
+// StopParams of [Stop].
+type StopParams struct {
+	All bool `json:"all"` // end workers and consults, too
+}
+
+// StopAnswer of [Stop].
+type StopAnswer struct {
+	PID int `json:"pid"`
+}
+
+// ReloadAnswer of [Reload].
+type ReloadAnswer struct {
+	Path    string `json:"path"`
+	Changed bool   `json:"changed"`
+}
+
+// Progress of a request that takes time.
+type Progress struct {
+	Message string `json:"message"`
+}
+
+// ConsultParams of [ConsultRun].
+type ConsultParams struct {
+	Identity  string          `json:"identity"`
+	Cwd       string          `json:"cwd"`       // of the command line
+	Project   string          `json:"project"`   // key
+	Arguments json.RawMessage `json:"arguments"` // the consult tool's
+}
+
+// ConsultID names a consult.
+type ConsultID struct {
+	ID string `json:"consult_id"`
+}
+
+// ConsultAnswer says how a consult ended, or stands.
+type ConsultAnswer struct {
+	Text  string          `json:"text"`  // the answer alone; may be partial
+	Value json.RawMessage `json:"value"` // what the tool gives with render=json, detail=full
+	Fault *fault.Record   `json:"fault,omitempty"`
+}
+
+// ConsultListAnswer of [ConsultList].
+type ConsultListAnswer struct {
+	Consults []Consult `json:"consults"`
+}
+
+// Consult is one row of the list.
+type Consult struct {
+	ID        string   `json:"id"`
+	State     string   `json:"state"` // queued, running, done, failed, cancelled
+	Identity  string   `json:"identity"`
+	Cwd       string   `json:"cwd"`
+	Model     string   `json:"model"`
+	CreatedMS int64    `json:"created_unix_ms"`
+	TookMS    int64    `json:"took_ms"`
+	CostUSD   *float64 `json:"cost_usd"`
+	Code      string   `json:"code,omitempty"` // of the fault, if it failed
+}
+
+// StatusAnswer is what `holdline status --json` prints.
+type StatusAnswer struct {
+	Daemon   Daemon    `json:"daemon"`
+	Sessions []Session `json:"sessions"`
+	Workers  []Worker  `json:"workers"`
+	Servers  []Server  `json:"servers"`
+	Consults Consults  `json:"consults"`
+	Runtime  Runtime   `json:"runtime"`
+}
+
+// Daemon describes the daemon.
+type Daemon struct {
+	PID       int    `json:"pid"`
+	Version   string `json:"version"`
+	Epoch     int64  `json:"epoch"` // counts daemon lives on this runtime directory
+	UptimeMS  int64  `json:"uptime_ms"`
+	Socket    string `json:"socket"`
+	StartedBy string `json:"started_by"` // systemd, launchd, proxy or shell
+	Rollout   string `json:"rollout"`
+	Config    string `json:"config"`
+	Degraded  string `json:"degraded,omitempty"` // what does not work, for people
+}
+
+// Session describes one connected agent.
+type Session struct {
+	ID       string `json:"id"`
+	Identity string `json:"identity"`
+	Client   string `json:"client"`
+	Era      string `json:"era"`
+	Project  string `json:"project"`
+	Cwd      string `json:"cwd"`
+	PID      int    `json:"pid"`
+	State    string `json:"state"` // attached or detached
+	InFlight int    `json:"in_flight"`
+	Calls    int64  `json:"calls"`
+	SinceMS  int64  `json:"since_ms"` // age
+}
+
+// Worker describes one worker process.
+type Worker struct {
+	ID         string `json:"id"`
+	Kind       string `json:"kind"` // server or consult
+	Name       string `json:"name"`
+	PID        int    `json:"pid"`
+	ChildPID   int    `json:"child_pid"`
+	Generation int64  `json:"generation"`
+	State      string `json:"state"` // starting, ready, recovering or stopping
+	Attached   bool   `json:"attached"`
+}
+
+// Server describes one hosted server.
+type Server struct {
+	Name string `json:"name"`
+}
+
+// Consults counts jobs.
+type Consults struct {
+	Running int `json:"running"`
+	Queued  int `json:"queued"`
+	Kept    int `json:"kept"`
+}
+
+// Runtime describes the daemon's process.
+type Runtime struct {
+	Goroutines int   `json:"goroutines"`
+	HeapBytes  int64 `json:"heap_bytes"`
+	FDs        int   `json:"fds"`
+}

@@ -1,0 +1,160 @@
+// Package mcp names the methods, versions and fields of the Model Context
+// Protocol that holdline itself has to understand. What it only passes on has
+// no type here.
+//
+// Two eras exist: "legacy" versions, with a handshake, and "modern" ones,
+// where every request carries its version in params._meta (2026-07-28).
+package mcp
+
+import (
+	"encoding/json"
+	"slices"
+
+	"holdline/protocol/jsonrpc"
+)
+
+// Modern is the modern version.
+const Modern = "2026-07-28"
+
+// Legacy lists the legacy versions, newest first.
+func Legacy() []string {
+	return []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
+}
+
+// Supported lists all versions, newest first.
+func Supported() []string { return append([]string{Modern}, Legacy()...) }
+
+// Negotiate is the legacy version to answer a client that asks for one:
+// its own if that is known, else the newest.
+func Negotiate(asked string) string {
+	if slices.Contains(Legacy(), asked) {
+		return asked
+	}
+	return Legacy()[0]
+}
+
+// Methods.
+const (
+	Initialize    = "initialize"
+	Initialized   = "notifications/initialized"
+	Ping          = "ping"
+	Discover      = "server/discover"
+	ToolsList     = "tools/list"
+	ToolsCall     = "tools/call"
+	SetLevel      = "logging/setLevel"
+	CancelledNote = "notifications/cancelled"
+	ProgressNote  = "notifications/progress"
+)
+
+// Keys of _meta.
+const (
+	MetaVersion      = "io.modelcontextprotocol/protocolVersion"
+	MetaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	MetaClient       = "io.modelcontextprotocol/clientInfo"
+	MetaServer       = "io.modelcontextprotocol/serverInfo"
+	MetaProgress     = "progressToken"
+)
+
+// CodeVersion is the modern error for a version that the server lacks.
+const CodeVersion = -32022
+
+// Levels are the names of logging levels, RFC 5424's.
+func Levels() []string {
+	return []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+}
+
+// Implementation names a program.
+type Implementation struct {
+	Name    string `json:"name"`
+	Title   string `json:"title,omitempty"`
+	Version string `json:"version"`
+}
+
+// String is the name and version, for people.
+func (i Implementation) String() string {
+	switch {
+	case i.Name == "":
+		return ""
+	case i.Version == "":
+		return i.Name
+	}
+	return i.Name + " " + i.Version
+}
+
+// Meta is what holdline reads of a request's params._meta. Fields are nil
+// where absent.
+type Meta struct {
+	Version      json.RawMessage
+	Capabilities json.RawMessage
+	Client       json.RawMessage
+	Progress     json.RawMessage
+}
+
+// Params is what holdline reads of a request's params, in one pass.
+type Params struct {
+	Meta      Meta
+	Name      json.RawMessage
+	Arguments json.RawMessage
+	Cursor    json.RawMessage
+	Level     json.RawMessage
+	RequestID json.RawMessage
+	Version   json.RawMessage // protocolVersion of initialize
+	Client    json.RawMessage // clientInfo of initialize
+}
+
+// ParseParams reads params, which may be nil. Keys count by exact case, and
+// one that stands twice is an error.
+func ParseParams(params json.RawMessage) (Params, error) {
+	var p Params
+	if params == nil {
+		return p, nil
+	}
+	var meta json.RawMessage
+	err := jsonrpc.Fields(params, func(key string, value []byte) error {
+		switch key {
+		case "_meta":
+			meta = value
+		case "name":
+			p.Name = value
+		case "arguments":
+			p.Arguments = value
+		case "cursor":
+			p.Cursor = value
+		case "level":
+			p.Level = value
+		case "requestId":
+			p.RequestID = value
+		case "protocolVersion":
+			p.Version = value
+		case "clientInfo":
+			p.Client = value
+		}
+		return nil
+	})
+	if err != nil || meta == nil {
+		return p, err
+	}
+	err = jsonrpc.Fields(meta, func(key string, value []byte) error {
+		switch key {
+		case MetaVersion:
+			p.Meta.Version = value
+		case MetaCapabilities:
+			p.Meta.Capabilities = value
+		case MetaClient:
+			p.Meta.Client = value
+		case MetaProgress:
+			p.Meta.Progress = value
+		}
+		return nil
+	})
+	return p, err
+}
+
+// String is the string that raw spells, or false if it is none.
+func String(raw json.RawMessage) (string, bool) {
+	var s string
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		return "", false
+	}
+	return s, true
+}
