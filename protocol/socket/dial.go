@@ -1,0 +1,133 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoDaemon is wrapped by [Paths.Dial] if nobody listens at any path.
+var ErrNoDaemon = errors.New("no daemon")
+
+// ErrOtherUser is wrapped by [CheckPeer] and [Paths.Dial] if the other end is
+// another user's.
+var ErrOtherUser = errors.New("the other end belongs to another user")
+
+// Peer is who is at the other end of a connection, as the kernel says.
+type Peer struct {
+	UID int
+	PID int // 0 if the system does not say; of the process that connected or listened
+}
+
+// Dial connects to the first candidate at which a daemon of this user
+// listens, and says which that was. The error wraps [ErrNoDaemon] if there is
+// none, os.ErrPermission or [ErrOtherUser] if there is one that must not or
+// cannot be used, and anything else may pass: a full backlog, for example.
+func (p Paths) Dial(ctx context.Context) (*net.UnixConn, string, error) {
+	var tried []string
+	var hard error
+	for _, c := range p.Candidates() {
+		conn, err := dial(ctx, c.Path)
+		switch {
+		case err == nil:
+			return conn, c.Path, nil
+		case errors.Is(err, ErrOtherUser), errors.Is(err, os.ErrPermission):
+			if hard == nil {
+				hard = fmt.Errorf("%w (from %s)", err, c.Origin)
+			}
+		case nobody(err):
+			tried = append(tried, c.Path)
+		default:
+			return nil, c.Path, err
+		}
+	}
+	if hard != nil {
+		return nil, "", hard
+	}
+	return nil, "", fmt.Errorf("%w listens at %s", ErrNoDaemon, strings.Join(tried, ", "))
+}
+
+// dial connects and makes sure, before a byte is sent, that it is to a
+// process of this user: in a shared directory anybody may listen.
+func dial(ctx context.Context, path string) (*net.UnixConn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	uc, ok := conn.(*net.UnixConn)
+	if !ok {
+		conn.Close()
+		return nil, fmt.Errorf("dial %s: not a unix socket", path)
+	}
+	if _, err := CheckPeer(uc); err != nil {
+		uc.Close()
+		return nil, fmt.Errorf("dial %s: %w", path, err)
+	}
+	return uc, nil
+}
+
+// nobody tells whether err says that no one listens at a path.
+func nobody(err error) bool {
+	for _, errno := range []syscall.Errno{
+		syscall.ENOENT, syscall.ECONNREFUSED, syscall.ENOTDIR, syscall.ELOOP, syscall.ENOTSOCK, syscall.EPROTOTYPE,
+	} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// CheckPeer says who is at the other end; the error wraps [ErrOtherUser] if
+// that is not this process's user. The Peer is valid with that error, too.
+func CheckPeer(c *net.UnixConn) (Peer, error) {
+	peer, err := PeerOf(c)
+	if err != nil {
+		return peer, err
+	}
+	if peer.UID != os.Geteuid() {
+		return peer, fmt.Errorf("%w: uid %d, want %d", ErrOtherUser, peer.UID, os.Geteuid())
+	}
+	return peer, nil
+}
+
+// PeerOf says who is at the other end of c: who connected, seen from the
+// listener; who called listen, seen from the client.
+func PeerOf(c *net.UnixConn) (Peer, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return Peer{}, fmt.Errorf("peer credentials: %w", err)
+	}
+	var peer Peer
+	var inner error
+	if err := raw.Control(func(fd uintptr) { peer, inner = peerOf(int(fd)) }); err != nil {
+		inner = err
+	}
+	if inner != nil {
+		return Peer{}, fmt.Errorf("peer credentials: %w", inner)
+	}
+	return peer, nil
+}
+
+// HungUp tells whether the other end of c is closed for good, though bytes of
+// it may still wait to be read. A half-closed peer has not hung up.
+func HungUp(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd)}} // POLLHUP and POLLERR need no asking
+		n, err := unix.Poll(fds, 0)
+		gone = err == nil && n > 0 && fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return gone || err != nil
+}

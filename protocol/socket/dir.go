@@ -1,0 +1,84 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is the directory that holds the socket, opened and checked.
+type Dir struct {
+	f    *os.File
+	path string
+}
+
+// OpenDir makes the directory of the socket path with mode 0700, if it is not
+// there, and opens it. A directory that is a symbolic link, somebody else's
+// or open to others is an error and is never repaired: whoever made it so may
+// hold files in it open. The parent must exist. The caller closes the Dir.
+func OpenDir(socket string) (*Dir, error) {
+	if err := CheckPath(socket); err != nil {
+		return nil, err
+	}
+	path := filepath.Dir(socket)
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("make socket directory: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		// A link gives ELOOP or ENOTDIR, depending on the system.
+		return nil, fmt.Errorf("open socket directory (a real directory is wanted; %s names another socket): %w", Env, err)
+	}
+	d := &Dir{f: f, path: path}
+	if err := d.check(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Dir) check() error {
+	info, err := d.f.Stat()
+	if err != nil {
+		return fmt.Errorf("socket directory: %w", err)
+	}
+	uid, perm := owner(info), info.Mode().Perm()
+	switch {
+	case uid != os.Geteuid():
+		return fmt.Errorf("socket directory %s belongs to user %d, not to %d: have it removed, or name another socket with %s",
+			d.path, uid, os.Geteuid(), Env)
+	case perm != 0o700:
+		return fmt.Errorf("socket directory %s has mode %#o, want 0700: remove it, or name a socket in a directory of its own with %s",
+			d.path, perm, Env)
+	}
+	return nil
+}
+
+// Path is the directory's path.
+func (d *Dir) Path() string { return d.path }
+
+// Hold takes a shared flock on the directory for as long as the Dir is open,
+// so that cleaners of temporary files (systemd-tmpfiles) leave it alone.
+func (d *Dir) Hold() error {
+	if err := unix.Flock(int(d.f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("hold socket directory %s: %w", d.path, err)
+	}
+	return nil
+}
+
+// Still tells whether the path still leads to this directory.
+func (d *Dir) Still() bool {
+	there, err := os.Lstat(d.path)
+	if err != nil {
+		return false
+	}
+	here, err := d.f.Stat()
+	return err == nil && os.SameFile(here, there)
+}
+
+// Close lets go of the directory and of [Dir.Hold].
+func (d *Dir) Close() error { return d.f.Close() }

@@ -1,0 +1,120 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// ErrInUse is returned by [Listen] if somebody answers at the path although
+// the caller holds the lock: a service manager's socket unit, for example.
+var ErrInUse = errors.New("somebody else listens there")
+
+// Listener is a listening socket that knows the file it made.
+type Listener struct {
+	*net.UnixListener
+	path   string
+	file   os.FileInfo // of the socket's file
+	unlink bool
+	once   sync.Once
+	err    error
+}
+
+// Listen binds a socket with mode 0600 at path. The caller holds the daemon's
+// lock and has opened the directory with [OpenDir]: only then may a stale
+// socket be removed, and only a socket is removed, after nobody answered.
+//
+// The mode comes from the umask, so the socket is at no instant open to
+// others. The umask is the process's: Listen is to be called first thing at
+// the start, before other goroutines make files.
+func Listen(path string) (*Listener, error) {
+	if err := CheckPath(path); err != nil {
+		return nil, err
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	old := syscall.Umask(0o177)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	syscall.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen at %s: %w", path, err)
+	}
+	ln.SetUnlinkOnClose(false) // see Close
+	l, err := newListener(ln, path, true)
+	if err != nil {
+		ln.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Adopt makes a Listener of a socket that was handed to this process: by a
+// service manager, which keeps the file (unlink false), or by the program that
+// this one replaced (unlink true).
+func Adopt(ln *net.UnixListener, unlink bool) (*Listener, error) {
+	ln.SetUnlinkOnClose(false)
+	return newListener(ln, ln.Addr().String(), unlink)
+}
+
+func newListener(ln *net.UnixListener, path string, unlink bool) (*Listener, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, fmt.Errorf("look at the socket just made: %w", err)
+	}
+	return &Listener{UnixListener: ln, path: path, file: info, unlink: unlink}, nil
+}
+
+// Path is the socket's path.
+func (l *Listener) Path() string { return l.path }
+
+// Still tells whether the path still leads to this socket. If not, nobody can
+// find the daemon any more, and another one may have taken its place.
+func (l *Listener) Still() bool {
+	info, err := os.Lstat(l.path)
+	return err == nil && os.SameFile(info, l.file)
+}
+
+// Close stops listening and removes the socket's file if it still is ours and
+// was not a service manager's. It may be called more than once.
+func (l *Listener) Close() error {
+	l.once.Do(func() {
+		// The file goes first: between the two steps a client is refused
+		// whichever comes first, but a file without listener looks like a crash.
+		if l.unlink && l.Still() {
+			l.err = os.Remove(l.path)
+		}
+		l.err = errors.Join(l.err, l.UnixListener.Close())
+	})
+	return l.err
+}
+
+// removeStale removes a socket that a dead daemon left behind.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look for a stale socket: %w", err)
+	case info.Mode().Type() != os.ModeSocket:
+		return fmt.Errorf("%s is there and is not a socket: it is left alone, remove it or name another path with %s", path, Env)
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	switch {
+	case err == nil:
+		conn.Close()
+		return fmt.Errorf("%s: %w", path, ErrInUse)
+	case errors.Is(err, syscall.EAGAIN): // its backlog is full
+		return fmt.Errorf("%s: %w", path, ErrInUse)
+	case !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ENOENT):
+		return fmt.Errorf("ask whether the socket is stale: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove stale socket: %w", err)
+	}
+	return nil
+}

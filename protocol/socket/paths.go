@@ -1,0 +1,160 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+)
+
+// Names of the files that a daemon keeps for those who look for it.
+const (
+	dirName     = "holdline"
+	socketName  = "daemon.sock"
+	pointerName = "daemon.path"
+)
+
+// Env is the variable that names an explicit socket.
+const Env = "HOLDLINE_SOCKET"
+
+// ErrTooLong is wrapped by [CheckPath] and [Resolve] for a path that the
+// kernel has no room for.
+var ErrTooLong = errors.New("socket path too long")
+
+// Candidate is a path at which a daemon may be found.
+type Candidate struct {
+	Path   string
+	Origin string // the flag, variable, file or rule that it comes from, for people
+}
+
+// Paths says where the daemon of this user is looked for and started. Make it
+// with [Resolve].
+type Paths struct {
+	explicit *Candidate
+	runtime  string   // "" if XDG_RUNTIME_DIR cannot be used
+	pointers []string // files
+	fallback []Candidate
+	uid      int
+}
+
+// CheckPath returns an error if path cannot be a socket's: relative, or
+// longer than the kernel's sun_path allows.
+func CheckPath(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("socket path %q is not absolute", path)
+	}
+	if len(path) > maxPath {
+		return fmt.Errorf("%w: %q has %d bytes and this system takes %d, name a shorter one with %s",
+			ErrTooLong, path, len(path), maxPath, Env)
+	}
+	return nil
+}
+
+// Resolve works out the paths from a flag ("" if not given) and the
+// environment. A relative explicit path is made absolute. The path at which a
+// daemon would be started is checked with [CheckPath].
+func Resolve(flag string, env func(string) string) (Paths, error) {
+	p := Paths{uid: os.Geteuid()}
+	explicit := Candidate{Path: flag, Origin: "--socket"}
+	if flag == "" {
+		explicit = Candidate{Path: env(Env), Origin: Env}
+	}
+	if explicit.Path != "" {
+		abs, err := filepath.Abs(explicit.Path)
+		if err != nil {
+			return Paths{}, fmt.Errorf("path of %s: %w", explicit.Origin, err)
+		}
+		explicit.Path = abs
+		p.explicit = &explicit
+		return p, CheckPath(abs)
+	}
+	if dir := env("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && ownDir(dir, p.uid) {
+		p.runtime = filepath.Join(dir, dirName, socketName)
+	}
+	for _, dir := range StateDirs(env) {
+		p.pointers = append(p.pointers, filepath.Join(dir, pointerName))
+	}
+	id := strconv.Itoa(p.uid)
+	if dir := filepath.Join("/run/user", id); ownDir(dir, p.uid) {
+		p.fallback = append(p.fallback, Candidate{filepath.Join(dir, dirName, socketName), "fall-back " + dir})
+	}
+	dir := temporary(env, id)
+	p.fallback = append(p.fallback, Candidate{filepath.Join(dir, socketName), "fall-back " + dir})
+	return p, CheckPath(p.Start())
+}
+
+// StateDirs lists the directories in which holdline's state may lie, the one
+// to write to first: $XDG_STATE_HOME/holdline, then $HOME/.local/state/holdline.
+// It is empty if neither variable holds an absolute path.
+func StateDirs(env func(string) string) []string {
+	var dirs []string
+	if dir := env("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		dirs = append(dirs, filepath.Join(dir, dirName))
+	}
+	if home := env("HOME"); filepath.IsAbs(home) {
+		if dir := filepath.Join(home, ".local", "state", dirName); !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// Explicit tells whether the user named the path: then no other counts, and
+// no pointer is kept.
+func (p Paths) Explicit() bool { return p.explicit != nil }
+
+// Start is the path at which a daemon listens that is started now.
+func (p Paths) Start() string {
+	switch {
+	case p.explicit != nil:
+		return p.explicit.Path
+	case p.runtime != "":
+		return p.runtime
+	case len(p.fallback) > 0:
+		return p.fallback[0].Path
+	}
+	return ""
+}
+
+// Candidates lists the paths to dial, in order and each once. It reads the
+// pointer files; one that cannot be read or trusted is left out.
+func (p Paths) Candidates() []Candidate {
+	if p.explicit != nil {
+		return []Candidate{*p.explicit}
+	}
+	var list []Candidate
+	add := func(c Candidate) {
+		if CheckPath(c.Path) == nil && !slices.ContainsFunc(list, func(o Candidate) bool { return o.Path == c.Path }) {
+			list = append(list, c)
+		}
+	}
+	if p.runtime != "" {
+		add(Candidate{p.runtime, "XDG_RUNTIME_DIR"})
+	}
+	for _, file := range p.pointers {
+		if path, err := readPointer(file, p.uid); err == nil {
+			add(Candidate{path, "pointer " + file})
+		}
+	}
+	for _, c := range p.fallback {
+		add(c)
+	}
+	return list
+}
+
+// ownDir tells whether path is a directory of user uid.
+func ownDir(path string, uid int) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir() && owner(info) == uid
+}
+
+// owner is the user id of a file, or -1 if the system does not say.
+func owner(info os.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
+	}
+	return -1
+}

@@ -1,0 +1,87 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// maxPointer is the most bytes that a pointer file may have.
+const maxPointer = 4 << 10
+
+// WritePointer tells those who look for the daemon that it listens at path.
+// It does nothing if the path is explicit: a private daemon must not become
+// the user's. Each file is replaced whole. The error names every file that
+// could not be written; the others are.
+func (p Paths) WritePointer(path string) error {
+	if p.explicit != nil {
+		return nil
+	}
+	var errs []error
+	for _, file := range p.pointers {
+		if err := writePointer(file, path); err != nil {
+			errs = append(errs, fmt.Errorf("write pointer: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// RemovePointer removes the pointers to path and leaves others alone.
+func (p Paths) RemovePointer(path string) error {
+	var errs []error
+	for _, file := range p.pointers {
+		if now, err := readPointer(file, p.uid); err != nil || now != path {
+			continue
+		}
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove pointer: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func writePointer(file, path string) error {
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+pointerName+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(path + "\n")
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// readPointer reads a pointer file. It is trusted only as far as the dialled
+// peer turns out to be ours; a file that others could have written is none.
+func readPointer(file string, uid int) (string, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() || owner(info) != uid || info.Mode().Perm()&0o022 != 0 {
+		return "", fmt.Errorf("%s is not a file that only this user can write", file)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxPointer))
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimRight(string(b), "\r\n"), nil
+}
