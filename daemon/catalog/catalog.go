@@ -26,7 +26,8 @@ type Catalog struct {
 // New makes a catalog of tools. Two tools of one name are an error.
 func New(tools ...tool.Tool) (*Catalog, error) {
 	c := &Catalog{byName: make(map[string]*tool.Prepared, len(tools))}
-	for _, t := range tools {
+	for i := range tools {
+		t := &tools[i]
 		p, err := tool.Prepare(t)
 		if err != nil {
 			return nil, fmt.Errorf("tool %s: %w", t.Name, err)

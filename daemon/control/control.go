@@ -124,7 +124,7 @@ func (c *conn) write(line []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, err := c.Conn.Write(line); err != nil {
+	if _, err := c.UnixConn.Write(line); err != nil {
 		_ = c.Close()
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 // Conn is a connection whose greeting has been read.
 type Conn struct {
-	net.Conn
+	*net.UnixConn
 	Lines    *jsonrpc.Lines    // to go on reading from
 	Greeting protocol.Greeting // zero if Anonymous
 	Peer     socket.Peer
@@ -43,7 +43,13 @@ type Options struct {
 	MaxConns int                // connections at once; more are refused
 	Handlers map[string]Handler // by role; role "mcp" also takes connections without greeting
 	// PeerOf asks the kernel who is on the other side; nil takes [socket.PeerOf].
-	PeerOf func(net.Conn) (socket.Peer, error)
+	PeerOf func(*net.UnixConn) (socket.Peer, error)
+}
+
+// Listener is where connections come from; [socket.Listener] is one.
+type Listener interface {
+	AcceptUnix() (*net.UnixConn, error)
+	Close() error
 }
 
 // Server accepts connections.
@@ -70,7 +76,7 @@ const (
 const writeTimeout = time.Second
 
 // Serve accepts until ctx is done, then waits for the handlers. It closes ln.
-func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+func (s *Server) Serve(ctx context.Context, ln Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()
@@ -80,7 +86,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer cancel() // runs before Wait, so that handlers see it when Accept fails
 	backoff := acceptBackoffMin
 	for {
-		conn, err := ln.Accept()
+		conn, err := ln.AcceptUnix()
 		switch {
 		case err == nil:
 			backoff = acceptBackoffMin
@@ -100,7 +106,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 }
 
-func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
+func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	select {
 	case s.slots <- struct{}{}:
@@ -120,7 +126,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 		Refuse(conn, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: fmt.Sprintf("this daemon serves uid %d only", s.UID)})
 		return
 	}
-	c := &Conn{Conn: conn, Peer: peer}
+	c := &Conn{UnixConn: conn, Peer: peer}
 	if err := s.greet(ctx, c); err != nil {
 		if refusal, ok := errors.AsType[*protocol.Refusal](err); ok {
 			Refuse(conn, refusal)
@@ -147,7 +153,7 @@ func (s *Server) greet(ctx context.Context, c *Conn) error {
 	if err := c.SetReadDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {
 		return err
 	}
-	c.Lines = jsonrpc.NewLines(c.Conn, nil, protocol.MaxGreeting)
+	c.Lines = jsonrpc.NewLines(c.UnixConn, nil, protocol.MaxGreeting)
 	line, err := c.Lines.Next()
 	switch {
 	case errors.Is(err, jsonrpc.ErrTooLong):

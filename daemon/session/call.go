@@ -14,6 +14,13 @@ import (
 	"holdline/protocol/mcp"
 )
 
+// input is what a call's arguments were, taken apart.
+type input struct {
+	args   json.RawMessage
+	render tool.Render
+	detail tool.Detail
+}
+
 // call begins a tool call: its input is checked here, in order; the tool runs
 // in a goroutine that calls waits for.
 func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
@@ -39,23 +46,21 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		s.refuse(ctx, r.msg.ID, f)
 		return
 	}
-	if string(args) == "null" {
-		args = nil
-	}
-	own, err := t.Parse(args)
+	in := input{}
+	in.args, in.render, in.detail, err = t.Parse(args)
 	if err != nil {
-		s.finish(ctx, r, t, own, tool.Result{}, err)
+		s.finish(ctx, r, t, in, tool.Result{}, err)
 		return
 	}
 	callCtx, cancel := context.WithCancelCause(ctx)
 	progress := s.progressOf(r)
 	if f := s.enter(r.msg.ID, &inFlight{cancel: cancel, progress: progress}); f != nil {
 		cancel(f)
-		s.finish(ctx, r, t, own, tool.Result{}, f)
+		s.finish(ctx, r, t, in, tool.Result{}, f)
 		return
 	}
 	s.calls.Add(1)
-	c := tool.Call{Caller: who, N: r.n, ID: string(r.msg.ID), Args: own.Args, Detail: own.Detail}
+	c := tool.Call{Caller: who, N: r.n, ID: string(r.msg.ID), Args: in.args, Detail: in.detail}
 	if progress != nil {
 		c.Progress = progress.send
 	}
@@ -67,10 +72,10 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 			// Cancelled, or the client is gone: nobody waits for an answer.
 			f := fault.New(fault.Cancelled, fault.Host, operation(name), "%v", cause)
 			s.countCall(r, name, true, f, res.Replays)
-			s.logCall(r, name, own.Args, f, res.Replays)
+			s.logCall(r, name, in.args, f, res.Replays)
 			return
 		}
-		s.finish(ctx, r, t, own, res, err)
+		s.finish(ctx, r, t, in, res, err)
 	})
 }
 
@@ -103,7 +108,7 @@ func (s *session) leave(id jsonrpc.ID, callCtx context.Context) bool {
 }
 
 // finish answers a call with a tool result, be it good or a fault.
-func (s *session) finish(ctx context.Context, r *request, t *tool.Prepared, in tool.Input, res tool.Result, err error) {
+func (s *session) finish(ctx context.Context, r *request, t *tool.Prepared, in input, res tool.Result, err error) {
 	name := t.Tool.Name
 	f := res.Fault
 	if err != nil {
@@ -113,9 +118,9 @@ func (s *session) finish(ctx context.Context, r *request, t *tool.Prepared, in t
 	if f != nil && f.Operation == mcp.ToolsCall {
 		f.Operation = operation(name)
 	}
-	result := t.Encode(res, in.Render, in.Detail)
+	result := t.Encode(res, nil, in.render, in.detail)
 	s.countCall(r, name, true, f, res.Replays)
-	s.logCall(r, name, in.Args, f, res.Replays)
+	s.logCall(r, name, in.args, f, res.Replays)
 	s.put(ctx, jsonrpc.AppendResult(make([]byte, 0, len(result)+128), r.msg.ID, s.dress(r, result)))
 }
 

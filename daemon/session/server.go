@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"holdline/daemon/catalog"
-	"holdline/daemon/tool"
 	"holdline/daemon/listener"
+	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
@@ -144,13 +144,13 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	if !c.Anonymous {
 		if err := s.o.Authorise(g.Identity, g.Token); err != nil {
 			s.o.Log.WarnContext(ctx, "identity refused", "identity", g.Identity, "client_pid", c.Peer.PID, "err", err)
-			listener.Refuse(c.Conn, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: err.Error()})
+			listener.Refuse(c.UnixConn, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: err.Error()})
 			return
 		}
 	}
 	one := s.open(c)
 	if one == nil {
-		listener.Refuse(c.Conn, &protocol.Refusal{Code: protocol.RefusedBusy, Message: "this session is already connected"})
+		listener.Refuse(c.UnixConn, &protocol.Refusal{Code: protocol.RefusedBusy, Message: "this session is already connected"})
 		return
 	}
 	defer s.close(one)

@@ -22,6 +22,7 @@ import (
 	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/socket"
 )
 
 // Causes that end a call's context.
@@ -37,7 +38,7 @@ const lastWrites = 2 * time.Second
 // session is one client's.
 type session struct {
 	srv       *Server
-	conn      net.Conn
+	conn      *net.UnixConn
 	lines     *jsonrpc.Lines
 	first     []byte // a line already read; nil if none
 	anonymous bool
@@ -69,7 +70,7 @@ type inFlight struct {
 
 func newSession(srv *Server, c *listener.Conn) *session {
 	one := &session{
-		srv: srv, conn: c.Conn, lines: c.Lines, first: c.First,
+		srv: srv, conn: c.UnixConn, lines: c.Lines, first: c.First,
 		anonymous: c.Anonymous, pid: c.Peer.PID, since: time.Now(),
 		out: newOutbox(), inFlight: map[string]*inFlight{},
 	}
@@ -159,17 +160,19 @@ func (s *session) serve(ctx context.Context) {
 
 // drain waits until the calls in flight are answered, or the client is gone.
 func (s *session) drain(ctx context.Context, calls *sync.WaitGroup, cancel context.CancelCauseFunc) {
-	conn, ok := s.conn.(*net.UnixConn)
-	if !ok { // a pipe in a test: an end is an end
-		return
-	}
 	watch, enough := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
-		waitHangup(watch, conn)
-		if watch.Err() == nil {
-			cancel(errGone)
+		tick := time.NewTicker(hangupPoll)
+		defer tick.Stop()
+		for !socket.HungUp(s.conn) {
+			select {
+			case <-tick.C:
+			case <-watch.Done():
+				return
+			}
 		}
+		cancel(errGone)
 	})
 	calls.Wait()
 	enough()

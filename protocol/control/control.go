@@ -15,8 +15,8 @@ import (
 // Methods. Each is a request; those that take time send [Progress] first.
 const (
 	Status        = "status"         // → [StatusAnswer]
-	Telemetry     = "telemetry"      // → the full telemetry snapshot
-	Health        = "health"         // → the full health snapshot
+	Telemetry     = "telemetry"      // → [TelemetryAnswer]
+	Health        = "health"         // → [TelemetryAnswer]
 	Stop          = "stop"           // [StopParams] → [StopAnswer], then the daemon ends
 	Reload        = "reload"         // → [ReloadAnswer]
 	ConsultRun    = "consult/run"    // [ConsultParams] → [ConsultAnswer]; ends with the connection
@@ -26,6 +26,12 @@ const (
 	ConsultCancel = "consult/cancel" // [ConsultID] → [ConsultAnswer]
 	ProgressNote  = "progress"       // notification: [Progress]
 )
+
+// TelemetryAnswer of [Telemetry] and [Health].
+type TelemetryAnswer struct {
+	Text  string          `json:"text"`  // for people
+	Value json.RawMessage `json:"value"` // the full snapshot
+}
 
 // StopParams of [Stop].
 type StopParams struct {

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/protocol/control"
+)
+
+func newConsultsCommand(w *world) *cobra.Command {
+	var asJSON bool
+	list := func(cmd *cobra.Command, _ []string) error {
+		return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+			var answer control.ConsultListAnswer
+			if err := c.Call(ctx, control.ConsultList, nil, &answer, nil); err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), answer.Consults)
+			}
+			if len(answer.Consults) == 0 {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no consult is running or kept")
+				return err
+			}
+			t := newTable(cmd.OutOrStdout(), "CONSULT", "STATE", "IDENTITY", "MODEL", "BEGUN", "TOOK", "COST", "CWD")
+			for _, j := range answer.Consults {
+				cost := ""
+				if j.CostUSD != nil {
+					cost = fmt.Sprintf("$%.4f", *j.CostUSD)
+				}
+				state := j.State
+				if j.Code != "" {
+					state += " (" + j.Code + ")"
+				}
+				t.row(j.ID, state, j.Identity, j.Model, time.UnixMilli(j.CreatedMS).Format("01-02 15:04:05"),
+					(time.Duration(j.TookMS) * time.Millisecond).Round(100*time.Millisecond), cost, j.Cwd)
+			}
+			t.flush()
+			return nil
+		})
+	}
+	cmd := &cobra.Command{
+		Use:   "consults",
+		Short: "List the consults, running and kept; show, wait for or cancel one",
+		Long: `List the consults, running and kept.
+
+With --json, a list of objects: id, state (queued, running, done, failed,
+cancelled), identity, cwd, model, created_unix_ms, took_ms, cost_usd, code.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: list,
+	}
+	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the consults", Args: usageArgs(cobra.NoArgs), RunE: list})
+	one := func(use, short, method string) *cobra.Command {
+		return &cobra.Command{
+			Use: use + " ID", Short: short, Args: usageArgs(cobra.ExactArgs(1)),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+					var answer control.ConsultAnswer
+					progress, done := progressLine(cmd.ErrOrStderr())
+					err := c.Call(ctx, method, control.ConsultID{ID: args[0]}, &answer, progress)
+					done()
+					if err != nil {
+						return err
+					}
+					return printConsult(cmd, answer, asJSON)
+				})
+			},
+		}
+	}
+	cmd.AddCommand(
+		one("show", "Print a consult's answer, or what there is of it", control.ConsultShow),
+		one("wait", "Wait for a consult and print its answer", control.ConsultWait),
+		one("cancel", "End a running or queued consult; what it has is kept", control.ConsultCancel),
+	)
+	return cmd
+}

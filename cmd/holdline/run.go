@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"holdline/protocol"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+)
+
+// Exit codes of every subcommand.
+const (
+	exitOK       = 0
+	exitFailure  = 1
+	exitUsage    = 2
+	exitNoDaemon = 3
+	exitLost     = 4
+)
+
+// Errors that become exit codes.
+var (
+	// errUsage is a call of the command that makes no sense.
+	errUsage = errors.New("usage")
+	// errNoDaemon is returned by connect if nobody listens.
+	errNoDaemon = errors.New("no daemon is running")
+)
+
+// hinted is an error with a way out for the user, printed on its own line.
+type hinted struct {
+	err  error
+	hint string
+}
+
+func (h *hinted) Error() string { return h.err.Error() }
+func (h *hinted) Unwrap() error { return h.err }
+
+// silent is an error that has been told already; only its code counts.
+type silent struct{ code int }
+
+func (s *silent) Error() string { return fmt.Sprintf("exit %d", s.code) }
+
+// run is the program: it returns the exit code.
+func run(ctx context.Context, w world) int {
+	if len(w.args) > 0 {
+		switch w.args[0] {
+		case "mcp-stdio":
+			return runMCPStdio(w.args[1:], w.getenv, w.stdin, w.stdout, w.stderr)
+		case "worker":
+			return runWorker(w.args[1:], w.stderr)
+		case "exec":
+			return runExec(w.args[1:], w.stderr)
+		}
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot(&w)
+	root.SetArgs(w.args)
+	root.SetIn(w.stdin)
+	root.SetOut(w.stdout)
+	root.SetErr(w.stderr)
+	return report(w.stderr, root.ExecuteContext(ctx))
+}
+
+// report prints err and its hint, and turns it into an exit code.
+func report(stderr io.Writer, err error) int {
+	code, hint := classify(err)
+	if _, told := errors.AsType[*silent](err); err == nil || told {
+		return code
+	}
+	fmt.Fprintf(stderr, "holdline: %v\n", err)
+	if hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", hint)
+	}
+	return code
+}
+
+// classify is the one place where errors become exit codes and hints.
+func classify(err error) (code int, hint string) {
+	if err == nil {
+		return exitOK, ""
+	}
+	code = exitFailure
+	if h, ok := errors.AsType[*hinted](err); ok {
+		hint = h.hint
+	}
+	if s, ok := errors.AsType[*silent](err); ok {
+		return s.code, ""
+	}
+	refusal, refused := errors.AsType[*protocol.Refusal](err)
+	remote, answered := errors.AsType[*control.RemoteError](err)
+	switch {
+	case errors.Is(err, errUsage):
+		code = exitUsage
+		if hint == "" {
+			hint = "see holdline --help"
+		}
+	case errors.Is(err, errNoDaemon):
+		code = exitNoDaemon
+		if hint == "" {
+			hint = "an agent that starts `holdline mcp-stdio` starts it, or: holdline daemon"
+		}
+	case refused && refusal.Code == protocol.RefusedVersion:
+		hint = "stop the old daemon with its own binary: holdline stop"
+	case answered && remote.Fault != nil && remote.Fault.Fault.Code == fault.UnknownMethod:
+		hint = "restart the daemon: holdline stop"
+	}
+	return code, hint
+}
+
+// newRoot builds the command tree.
+func newRoot(w *world) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "holdline",
+		Short: "One daemon keeps all your coding agents connected to the tools they share",
+		Long: `Holdline is one long-lived daemon per user between coding agents and the tools
+that they share. Each agent's MCP configuration names one command:
+
+    holdline mcp-stdio
+
+Through it an agent can call consult (a second opinion from Claude Code,
+read-only), health_snapshot and telemetry_snapshot. The daemon is started at
+first use.
+
+Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          usageArgs(cobra.NoArgs),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	root.PersistentFlags().String("socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
+	root.AddCommand(
+		newDaemonCommand(w), newMCPStdioCommand(), newStatusCommand(w), newSessionsCommand(w),
+		newConsultCommand(w), newConsultsCommand(w), newTelemetryCommand(w), newLogsCommand(w),
+		newReloadCommand(w), newStopCommand(w), newConfigCommand(w), newDoctorCommand(w), newVersionCommand(),
+	)
+	return root
+}
+
+// usageArgs makes errors of an argument check usage errors.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return fmt.Errorf("%w: %w", errUsage, err)
+		}
+		return nil
+	}
+}
+
+// newMCPStdioCommand stands in the help; run dispatches the real one.
+func newMCPStdioCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:                "mcp-stdio",
+		Short:              "The proxy that an agent's MCP configuration names",
+		DisableFlagParsing: true,
+		RunE:               func(*cobra.Command, []string) error { return nil },
+	}
+}

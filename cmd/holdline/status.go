@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/protocol/control"
+)
+
+func newStatusCommand(w *world) *cobra.Command {
+	var asJSON, watch bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the daemon, its sessions, workers and consults at a glance",
+		Long: `Show the daemon, its sessions, workers and consults at a glance.
+
+With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
+socket, started_by, rollout, config), sessions (id, identity, client, era,
+project, cwd, pid, state, in_flight, calls, since_ms), workers (id, kind, name,
+pid, child_pid, generation, state, attached), servers, consults (running,
+queued, kept) and runtime (goroutines, heap_bytes, fds).`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+				for {
+					var s control.StatusAnswer
+					if err := c.Call(ctx, control.Status, nil, &s, nil); err != nil {
+						return err
+					}
+					if asJSON {
+						if err := printJSON(cmd.OutOrStdout(), s); err != nil {
+							return err
+						}
+					} else {
+						if watch {
+							fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
+						}
+						printStatus(cmd.OutOrStdout(), s)
+					}
+					if !watch {
+						return nil
+					}
+					select {
+					case <-ctx.Done():
+						return nil
+					case <-time.After(time.Second):
+					}
+				}
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&watch, "watch", false, "show it again every second")
+	return cmd
+}
+
+func newSessionsCommand(w *world) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "sessions",
+		Short: "List the agents that are connected",
+		Long: `List the agents that are connected.
+
+With --json, a list of objects as under "sessions" in status --json.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+				var s control.StatusAnswer
+				if err := c.Call(ctx, control.Status, nil, &s, nil); err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), s.Sessions)
+				}
+				if len(s.Sessions) == 0 {
+					_, err := fmt.Fprintln(cmd.OutOrStdout(), "no agent is connected")
+					return err
+				}
+				printSessions(cmd.OutOrStdout(), s.Sessions)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printStatus(w io.Writer, s control.StatusAnswer) {
+	d := s.Daemon
+	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n", d.Version, d.PID, age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
+	fmt.Fprintf(w, "socket   %s\n", d.Socket)
+	if d.Degraded != "" {
+		fmt.Fprintf(w, "degraded %s\n", d.Degraded)
+	}
+	fmt.Fprintf(w, "consults %d running, %d queued, %d kept\n", s.Consults.Running, s.Consults.Queued, s.Consults.Kept)
+	fmt.Fprintf(w, "runtime  %d goroutines, %.1f MiB heap, %d descriptors\n", s.Runtime.Goroutines, float64(s.Runtime.HeapBytes)/(1<<20), s.Runtime.FDs)
+	if len(s.Sessions) == 0 {
+		fmt.Fprintln(w, "\nno agent is connected")
+	} else {
+		fmt.Fprintln(w)
+		printSessions(w, s.Sessions)
+	}
+	if len(s.Workers) > 0 {
+		fmt.Fprintln(w)
+		t := newTable(w, "WORKER", "KIND", "NAME", "PID", "CHILD", "GEN", "STATE")
+		for _, k := range s.Workers {
+			t.row(k.ID, k.Kind, k.Name, k.PID, k.ChildPID, k.Generation, k.State)
+		}
+		t.flush()
+	}
+}
+
+func printSessions(w io.Writer, sessions []control.Session) {
+	t := newTable(w, "SESSION", "IDENTITY", "CLIENT", "ERA", "PID", "STATE", "IN FLIGHT", "CALLS", "AGE", "CWD")
+	for _, s := range sessions {
+		t.row(s.ID, s.Identity, s.Client, s.Era, s.PID, s.State, s.InFlight, s.Calls, age(s.SinceMS), s.Cwd)
+	}
+	t.flush()
+}
+
+// table prints aligned columns.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(w io.Writer, head ...string) *table {
+	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	fmt.Fprintln(t.w, strings.Join(head, "\t"))
+	return t
+}
+
+func (t *table) row(cells ...any) {
+	texts := make([]string, len(cells))
+	for i, c := range cells {
+		texts[i] = strings.Map(printable, fmt.Sprint(c))
+		if texts[i] == "" {
+			texts[i] = "-"
+		}
+	}
+	fmt.Fprintln(t.w, strings.Join(texts, "\t"))
+}
+
+func (t *table) flush() { _ = t.w.Flush() }
+
+// printable keeps what a client called itself from moving the cursor.
+func printable(r rune) rune {
+	if r < ' ' || r == 0x7f {
+		return '?'
+	}
+	return r
+}
+
+// age is a duration in milliseconds, for people.
+func age(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d < time.Minute:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/protocol/control"
+	"holdline/protocol/socket"
+)
+
+// stopWait bounds the wait for a daemon that was told to stop.
+const stopWait = 20 * time.Second
+
+func newStopCommand(w *world) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "stop",
+		Short: "Stop the daemon; agents are told and do not start it again by themselves",
+		Long: `Stop the daemon. Each connected agent's proxy is told: it answers what is
+outstanding with a fault and exits. With --all, workers and consults are ended
+at once and nothing is left.
+
+If no daemon runs, there is nothing to do and the command succeeds.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := connect(cmd, w)
+			if errors.Is(err, errNoDaemon) {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "no daemon is running")
+				return err
+			} else if err != nil {
+				return err
+			}
+			defer c.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), stopWait)
+			defer cancel()
+			var answer control.StopAnswer
+			if err := c.Call(ctx, control.Stop, control.StopParams{All: all}, &answer, nil); err != nil {
+				return err
+			}
+			// The daemon closes the connection last of all, by ending.
+			if err := c.WaitClosed(ctx); err != nil {
+				return &hinted{fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err),
+					fmt.Sprintf("look at holdline logs, then: kill -9 %d", answer.PID)}
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "daemon %d stopped\n", answer.PID)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "end workers and consults, too")
+	return cmd
+}
+
+func newReloadCommand(w *world) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload",
+		Short: "Read the configuration again",
+		Long: `Read the configuration again. A file with an error is refused with its line and
+column, and the configuration in force stays as it is.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+				var answer control.ReloadAnswer
+				if err := c.Call(ctx, control.Reload, nil, &answer, nil); err != nil {
+					return err
+				}
+				what := "no change"
+				if answer.Changed {
+					what = "reloaded"
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", answer.Path, what)
+				return err
+			})
+		},
+	}
+}
+
+func newTelemetryCommand(w *world) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "telemetry",
+		Short: "Show what was called, how often, how fast and with which faults",
+		Long: `Show what was called, how often, how fast and with which faults.
+
+With --json, the full telemetry_snapshot: telemetry (uptime_ms, state, totals,
+methods, …) and host_rollouts.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+				var answer control.TelemetryAnswer
+				if err := c.Call(ctx, control.Telemetry, nil, &answer, nil); err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), answer.Value)
+				}
+				_, err := io.WriteString(cmd.OutOrStdout(), answer.Text+"\n")
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// withDaemon runs f with a connection to the running daemon.
+func withDaemon(cmd *cobra.Command, w *world, f func(context.Context, *control.Client) error) error {
+	c, err := connect(cmd, w)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(cmd.Context(), c)
+}
+
+// connect greets the running daemon.
+func connect(cmd *cobra.Command, w *world) (*control.Client, error) {
+	explicit, err := cmd.Flags().GetString("socket")
+	if err != nil {
+		return nil, err
+	}
+	conn, where, err := socket.DialExisting(cmd.Context(), socketPlaces(explicit, w.getenv))
+	if err != nil {
+		return nil, fmt.Errorf("%w: nobody answers at %s: %w", errNoDaemon, where, err)
+	}
+	return control.NewClient(cmd.Context(), conn, version, pid())
+}

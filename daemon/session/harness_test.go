@@ -1,0 +1,257 @@
+package session_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"holdline/daemon/catalog"
+	"holdline/daemon/listener"
+	"holdline/daemon/session"
+	"holdline/daemon/tool"
+	"holdline/protocol"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// waitLimit is generous: a test that reaches it has found a hang.
+const waitLimit = 20 * time.Second
+
+// told collects what sessions tell telemetry.
+type told struct {
+	mu       sync.Mutex
+	requests []string
+	calls    []session.ToolCall
+}
+
+func (t *told) Request(key string, known bool, _ time.Duration, _ int, f *fault.Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	code := "ok"
+	if f != nil {
+		code = string(f.Fault.Code)
+	}
+	t.requests = append(t.requests, fmt.Sprintf("%s %t %s", key, known, code))
+}
+
+func (t *told) ToolCall(c session.ToolCall) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.calls = append(t.calls, c)
+}
+
+func (t *told) has(want string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.requests {
+		if r == want {
+			return true
+		}
+	}
+	return false
+}
+
+// host is a listener with an MCP server behind it.
+type host struct {
+	path   string
+	srv    *session.Server
+	told   *told
+	hold   chan struct{} // the tool "hold" waits for it
+	began  chan struct{} // gets one for each "hold" that has begun
+	ended  chan error    // gets the cause for each "hold" that was cancelled
+	inCall chan tool.Call
+}
+
+// start runs a host with three tools: echo, hold and steps.
+func start(t *testing.T) *host {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	h := &host{
+		path: filepath.Join(dir, "s"), told: &told{},
+		hold: make(chan struct{}), began: make(chan struct{}, 1024), ended: make(chan error, 1024), inCall: make(chan tool.Call, 1024),
+	}
+	cat, err := catalog.New(
+		tool.Tool{
+			Name: "echo", Description: "says it again", Dispatch: tool.OnHost, Contract: tool.Convergent,
+			Properties: json.RawMessage(`{"text":{"type":"string"}}`),
+			Handle: func(_ context.Context, c tool.Call) (tool.Result, error) {
+				h.inCall <- c
+				var in struct{ Text string }
+				if err := json.Unmarshal(c.Args, &in); err != nil {
+					return tool.Result{}, err
+				}
+				return tool.Result{Text: "echo: " + in.Text, Value: map[string]string{"text": in.Text}}, nil
+			},
+		},
+		tool.Tool{
+			Name: "hold", Description: "waits", Dispatch: tool.OnWorker, Contract: tool.NeverReplay,
+			Handle: func(ctx context.Context, _ tool.Call) (tool.Result, error) {
+				h.began <- struct{}{}
+				select {
+				case <-h.hold:
+					return tool.Result{Text: "held"}, nil
+				case <-ctx.Done():
+					h.ended <- context.Cause(ctx)
+					return tool.Result{}, context.Cause(ctx)
+				}
+			},
+		},
+		tool.Tool{
+			Name: "steps", Description: "tells progress", Dispatch: tool.OnHost, Contract: tool.Convergent,
+			Handle: func(_ context.Context, c tool.Call) (tool.Result, error) {
+				if c.Progress != nil {
+					for _, v := range []float64{1, 2, 2, 1, 3} { // only what increases goes out
+						c.Progress(v, 3, "step")
+					}
+				}
+				return tool.Result{Text: "done"}, nil
+			},
+		},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	h.srv = session.New(session.Options{
+		Log: log, Catalog: cat, Telemetry: h.told,
+		Info: mcp.Implementation{Name: "holdline", Version: "test"}, Instructions: "hello",
+		Authorise: func(identity, token string) error {
+			if identity == "codex" && token != "secret" {
+				return fmt.Errorf("identity %q needs its token", identity)
+			}
+			return nil
+		},
+		Reserved:    func(identity string) bool { return identity == "codex" },
+		Welcome:     func() protocol.Welcome { return protocol.Welcome{Store: "st", Daemon: protocol.DaemonInfo{PID: 1}} },
+		MaxInFlight: 8,
+	})
+	ln, err := net.Listen("unix", h.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	l := listener.New(listener.Options{Log: log, UID: os.Getuid(), MaxConns: 16, Handlers: map[string]listener.Handler{protocol.RoleMCP: h.srv.ServeConn}})
+	go func() { done <- l.Serve(ctx, ln.(*net.UnixListener)) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Serve = %v", err)
+			}
+		case <-time.After(waitLimit):
+			panic("the listener did not end: a goroutine hangs")
+		}
+	})
+	return h
+}
+
+// client is one connection to a host.
+type client struct {
+	t     *testing.T
+	conn  *net.UnixConn
+	lines *jsonrpc.Lines
+}
+
+// dial connects without a greeting.
+func (h *host) dial(t *testing.T) *client {
+	t.Helper()
+	conn, err := net.Dial("unix", h.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(waitLimit))
+	return &client{t: t, conn: conn.(*net.UnixConn), lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)}
+}
+
+const uuid = "01234567-89ab-cdef-0123-456789abcdef"
+
+// greet connects and greets as identity.
+func (h *host) greet(t *testing.T, g protocol.Greeting) *client {
+	t.Helper()
+	c := h.dial(t)
+	g.Holdline, g.Role = protocol.Version, protocol.RoleMCP
+	if g.Session == "" {
+		g.Session = uuid
+	}
+	c.send(string(bytes.TrimSpace(protocol.Append(nil, g))))
+	return c
+}
+
+// open connects, greets and shakes hands.
+func (h *host) open(t *testing.T, g protocol.Greeting) *client {
+	t.Helper()
+	c := h.greet(t, g)
+	if w := c.next(); !strings.Contains(w, `"store":"st"`) {
+		t.Fatalf("welcome = %s", w)
+	}
+	c.shake()
+	return c
+}
+
+func (c *client) shake() {
+	c.t.Helper()
+	c.send(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"probe","version":"1"}}}`)
+	if a := c.next(); !strings.Contains(a, `"protocolVersion":"2025-06-18"`) {
+		c.t.Fatalf("initialize = %s", a)
+	}
+	c.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+}
+
+func (c *client) send(line string) {
+	c.t.Helper()
+	if _, err := c.conn.Write([]byte(line + "\n")); err != nil {
+		c.t.Fatalf("sending: %v", err)
+	}
+}
+
+// next is the next line.
+func (c *client) next() string {
+	c.t.Helper()
+	line, err := c.lines.Next()
+	if err != nil {
+		c.t.Fatalf("reading: %v", err)
+	}
+	return string(line)
+}
+
+// end wants the connection to be closed without another line.
+func (c *client) end() {
+	c.t.Helper()
+	if line, err := c.lines.Next(); err == nil {
+		c.t.Fatalf("got %s, want the end", line)
+	}
+}
+
+// want checks an answer for its id and for parts of it.
+func want(t *testing.T, line string, id string, parts ...string) {
+	t.Helper()
+	msg, err := jsonrpc.Parse([]byte(line))
+	if err != nil && !strings.Contains(line, `"id":null`) {
+		t.Fatalf("answer %s: %v", line, err)
+	}
+	if id == "null" && msg.ID != nil || id != "null" && string(msg.ID) != id {
+		t.Errorf("answer %s has id %s, want %s", line, msg.ID, id)
+	}
+	for _, part := range parts {
+		if !strings.Contains(line, part) {
+			t.Errorf("answer %s lacks %s", line, part)
+		}
+	}
+}
