@@ -1,0 +1,195 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"holdline/protocol/fault"
+)
+
+// MaxText is the most characters of text in one result, counted as UTF-16
+// units as clients do: they cut or hide results of 48,000 and more.
+const MaxText = 40_000
+
+// cutNote stands at the end of a text that was cut.
+const cutNote = "\n... cut at %d of %d characters"
+
+// callResult is the result of tools/call. Structured is absent unless the
+// client asked for JSON or the call failed: clients that get both show a
+// model the structured content alone.
+type callResult struct {
+	Content    []textContent   `json:"content"`
+	Structured json.RawMessage `json:"structuredContent,omitempty"`
+	IsError    bool            `json:"isError"`
+}
+
+type textContent struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+// Encode makes the result object of a tools/call from what the tool's handler
+// returned. An error that is no [*fault.Record] becomes an internal_failure,
+// and so does a value that is no object.
+func (p *Prepared) Encode(res Result, err error, r Render, d Detail) json.RawMessage {
+	if err != nil {
+		res.Fault = fault.From(err, fault.Host, p.operation)
+	}
+	if res.Fault == nil {
+		b, err := p.encode(res, r, d)
+		if err == nil {
+			return b
+		}
+		res = Result{Fault: fault.New(fault.InternalFailure, fault.Host, p.operation,
+			"encoding the answer of %s: %v", p.Tool.Name, err)}
+	}
+	return encodeFault(res.Fault, res.FaultText)
+}
+
+func (p *Prepared) encode(res Result, r Render, d Detail) (json.RawMessage, error) {
+	if r == Porcelain && res.Text != "" {
+		return finish(callResult{Content: text(res.Text)})
+	}
+	value, err := marshal(res.Value)
+	if err != nil {
+		return nil, err
+	}
+	if value[0] != '{' {
+		return nil, fmt.Errorf("%s is not an object", got(value))
+	}
+	if r == JSON {
+		return finish(callResult{Content: text(string(value)), Structured: value})
+	}
+	lines, err := p.Tool.Bounds.Text(value, d)
+	if err != nil {
+		return nil, err
+	}
+	return finish(callResult{Content: text(lines)})
+}
+
+// EncodeFault makes the result object of a tools/call that failed before a
+// tool was found.
+func EncodeFault(f *fault.Record) json.RawMessage { return encodeFault(f, "") }
+
+func encodeFault(f *fault.Record, more string) json.RawMessage {
+	b, err := finish(callResult{Content: text(FaultText(f, more)), Structured: f.JSON(), IsError: true})
+	if err != nil { // a record and strings always encode
+		return json.RawMessage(`{"content":[],"isError":true}`)
+	}
+	return b
+}
+
+func finish(res callResult) (json.RawMessage, error) { return marshal(res) }
+
+func text(s string) []textContent {
+	return []textContent{{Type: "text", Text: Cut(s, MaxText)}}
+}
+
+// FaultText is a failed call for a model to read: the detail, the code and
+// what to do next, then more if that is not empty. Clients show only this
+// text of a failed call.
+func FaultText(f *fault.Record, more string) string {
+	var b strings.Builder
+	detail := f.Fault.Detail
+	if detail == "" {
+		detail = "the call failed"
+	}
+	b.WriteString(Cut(detail, MaxText/2))
+	b.WriteString("\n[")
+	b.WriteString(string(f.Fault.Code))
+	if reason := f.Reason(); reason != "" {
+		b.WriteString(", ")
+		b.WriteString(string(reason))
+	}
+	b.WriteString("] ")
+	b.WriteString(advice(f))
+	if more != "" {
+		b.WriteString("\n\n")
+		b.WriteString(more)
+	}
+	return b.String()
+}
+
+// advice says what to do about a fault. It follows from the record's fields
+// and never from its text.
+func advice(f *fault.Record) string {
+	when := "in a moment"
+	if f.RetryAfterMS != nil {
+		wait := time.Duration(*f.RetryAfterMS) * time.Millisecond
+		when = "in " + max(wait.Round(time.Second), time.Second).String()
+	}
+	switch f.Fault.Code {
+	case fault.InvalidInput, fault.ParseError, fault.InvalidRequest:
+		return "Correct the arguments and call again."
+	case fault.UnknownTool, fault.UnknownMethod:
+		return "Take a name from tools/list."
+	case fault.NotInitialized:
+		return "Finish the handshake first."
+	case fault.OutcomeUnknown:
+		return "It may or may not have taken effect: check before calling again."
+	case fault.TransportFailure, fault.ProcessFailure, fault.ResourceExhausted,
+		fault.RolloutFailure, fault.CircuitOpen:
+		return "Call again " + when + "."
+	case fault.Timeout:
+		return "Allow more time, or ask for less."
+	case fault.Denied, fault.BudgetExceeded, fault.IdentityRefused:
+		return "Do not repeat the call; the configuration decides this."
+	case fault.Unauthenticated:
+		return "Somebody has to log in first; repeating the call does not help."
+	case fault.SpawnFailure:
+		return "Somebody has to mend the installation first; repeating the call does not help."
+	case fault.Ejected:
+		return "It stays off until somebody starts it again."
+	case fault.DownstreamFailure:
+		if f.RetryAfterMS != nil {
+			return "Call again " + when + "."
+		}
+		return "Repeating the same call is unlikely to help."
+	case fault.Cancelled, fault.InternalFailure:
+	}
+	return "If it happens again, `holdline doctor` and `holdline logs` say more."
+}
+
+// Cut returns s if it has at most limit characters, else its beginning and a
+// last line that says so, limit characters in all. Characters are UTF-16
+// units; no character is split.
+func Cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	total := 0
+	for _, r := range s {
+		total += units(r)
+	}
+	if total <= limit {
+		return s
+	}
+	room := limit - len(fmt.Sprintf(cutNote, limit, total))
+	kept, end := 0, 0
+	for i, r := range s {
+		if kept += units(r); kept > room {
+			kept -= units(r)
+			break
+		}
+		end = i + utf8.RuneLen(r)
+		if r == utf8.RuneError { // one byte if it stands for an invalid one
+			_, n := utf8.DecodeRuneInString(s[i:])
+			end = i + n
+		}
+	}
+	var b bytes.Buffer
+	b.WriteString(s[:end])
+	fmt.Fprintf(&b, cutNote, kept, total)
+	return b.String()
+}
+
+func units(r rune) int {
+	if r > 0xffff {
+		return 2
+	}
+	return 1
+}

@@ -1,0 +1,307 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+)
+
+// MaxDescription is the most characters that a tool's description may have:
+// clients cut longer ones.
+const MaxDescription = 2047
+
+// maxInteger bounds integers: a JSON number beyond it has no exact meaning.
+const maxInteger = 1 << 53
+
+// common are the arguments that every own tool has.
+const common = `"render":{"type":"string","enum":["porcelain","json"],"default":"porcelain",` +
+	`"description":"porcelain: short text; json: structured"},` +
+	`"detail":{"type":"string","enum":["concise","full"],"default":"concise"}`
+
+// Prepared is a tool with its listing made and its schema compiled. It never
+// changes and serves any number of goroutines.
+type Prepared struct {
+	Tool *Tool
+
+	operation string
+	listing   json.RawMessage
+	whole     *jsonschema.Resolved // of the tool's own arguments
+	props     map[string]property
+	names     []string // of all arguments, in the order of the schema
+}
+
+// property is one of a tool's own arguments.
+type property struct {
+	schema  *jsonschema.Schema
+	checker *jsonschema.Resolved
+}
+
+// listing is a tool as tools/list shows it.
+type listing struct {
+	Name        string          `json:"name"`
+	Title       string          `json:"title,omitempty"`
+	Description string          `json:"description"`
+	InputSchema json.RawMessage `json:"inputSchema"`
+	Annotations annotations     `json:"annotations"`
+	Meta        json.RawMessage `json:"_meta,omitempty"`
+}
+
+type annotations struct {
+	Title       string `json:"title,omitempty"`
+	ReadOnly    bool   `json:"readOnlyHint"`
+	Destructive bool   `json:"destructiveHint"`
+	Idempotent  bool   `json:"idempotentHint"`
+	OpenWorld   bool   `json:"openWorldHint"`
+	Holdline    struct {
+		Dispatch Dispatch `json:"dispatch"`
+		Contract Contract `json:"replayContract"`
+	} `json:"holdline"`
+}
+
+// Prepare checks a tool, writes its listing and compiles its schema. An error
+// is a mistake in the tool's definition. The tool must not change afterwards.
+func Prepare(t *Tool) (*Prepared, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	p := &Prepared{Tool: t, operation: "tools/call:" + t.Name, props: map[string]property{}}
+
+	own := []byte(`{}`)
+	if len(t.Properties) > 0 {
+		own = t.Properties
+	}
+	if !json.Valid(own) {
+		return nil, errors.New("properties are not valid JSON")
+	}
+	var schema bytes.Buffer
+	schema.WriteString(`{"type":"object","properties":{`)
+	err := jsonrpc.Fields(own, func(name string, raw []byte) error {
+		if name == "render" || name == "detail" {
+			return fmt.Errorf("%s is an argument of every tool", name)
+		}
+		prop, err := compile(raw)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		p.props[name] = prop
+		p.names = append(p.names, name)
+		appendJSON(&schema, name)
+		schema.WriteByte(':')
+		if err := json.Compact(&schema, raw); err != nil {
+			return err
+		}
+		schema.WriteByte(',')
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("properties: %w", err)
+	}
+	p.names = append(p.names, "render", "detail")
+	schema.WriteString(common + `}`)
+	for _, name := range t.Required {
+		if _, ok := p.props[name]; !ok {
+			return nil, fmt.Errorf("required argument %s has no property", name)
+		}
+	}
+	if len(t.Required) > 0 {
+		schema.WriteString(`,"required":`)
+		appendJSON(&schema, t.Required)
+	}
+	schema.WriteString(`,"additionalProperties":false}`)
+
+	whole, err := compile(schema.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	p.whole = whole.checker
+	p.listing, err = t.list(schema.Bytes())
+	return p, err
+}
+
+func (t *Tool) check() error {
+	switch {
+	case !regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`).MatchString(t.Name):
+		return fmt.Errorf("name %q: 1 to 128 of A-Z a-z 0-9 _ . - are wanted", t.Name)
+	case len([]rune(t.Description)) > MaxDescription:
+		return fmt.Errorf("description has more than %d characters", MaxDescription)
+	case t.Dispatch != OnHost && t.Dispatch != OnWorker:
+		return fmt.Errorf("dispatch %q is unknown", t.Dispatch)
+	case t.Contract != Convergent && t.Contract != ProbeRequired && t.Contract != NeverReplay:
+		return fmt.Errorf("contract %q is unknown", t.Contract)
+	case t.Handle == nil:
+		return errors.New("there is no handler")
+	}
+	return nil
+}
+
+func (t *Tool) list(schema json.RawMessage) (json.RawMessage, error) {
+	l := listing{
+		Name: t.Name, Title: t.Annotations.Title, Description: t.Description,
+		InputSchema: schema, Meta: t.Meta,
+		Annotations: annotations{
+			Title: t.Annotations.Title, ReadOnly: t.Annotations.ReadOnly,
+			Destructive: t.Annotations.Destructive, Idempotent: t.Annotations.Idempotent,
+			OpenWorld: t.Annotations.OpenWorld,
+		},
+	}
+	l.Annotations.Holdline.Dispatch, l.Annotations.Holdline.Contract = t.Dispatch, t.Contract
+	b, err := marshal(l)
+	if err != nil {
+		return nil, fmt.Errorf("listing: %w", err)
+	}
+	return b, nil
+}
+
+func compile(raw []byte) (property, error) {
+	s := new(jsonschema.Schema)
+	if err := json.Unmarshal(raw, s); err != nil {
+		return property{}, err
+	}
+	r, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
+	return property{s, r}, err
+}
+
+// Listing is the tool as tools/list shows it. The caller must not change it.
+func (p *Prepared) Listing() json.RawMessage { return p.listing }
+
+// Parse checks a call's arguments, takes render and detail out of them, and
+// returns the rest as an object, integers spelled as integers. Absent (nil)
+// and null arguments are an empty object. An error is a [*fault.Record] of
+// code invalid_input whose detail names the field and what is wrong with it.
+func (p *Prepared) Parse(arguments json.RawMessage) (json.RawMessage, Render, Detail, error) {
+	var in input
+	args, err := p.parse(arguments, &in)
+	if err != nil {
+		return nil, in.render, in.detail,
+			fault.New(fault.InvalidInput, fault.Host, p.operation, "%v", err)
+	}
+	return args, in.render, in.detail, nil
+}
+
+type input struct {
+	render Render
+	detail Detail
+}
+
+func (p *Prepared) parse(arguments json.RawMessage, in *input) (json.RawMessage, error) {
+	arguments = bytes.TrimSpace(arguments)
+	if len(arguments) == 0 || string(arguments) == "null" {
+		arguments = json.RawMessage(`{}`)
+	}
+	if !json.Valid(arguments) {
+		return nil, errors.New("arguments: not valid JSON")
+	}
+	if arguments[0] != '{' {
+		return nil, fmt.Errorf("arguments: must be an object (got %s)", got(arguments))
+	}
+	if err := noDuplicates(arguments); err != nil {
+		return nil, err
+	}
+	// Render and detail are read first and wherever they stand, so that even a
+	// refusal of another argument is shown as it was asked for.
+	var errs []error
+	own := bytes.NewBufferString("{")
+	values := map[string]any{}
+	err := jsonrpc.Fields(arguments, func(name string, raw []byte) error {
+		ok := true
+		switch name {
+		case "render":
+			in.render, ok = parseName(raw, ParseRender)
+			if !ok {
+				errs = append(errs, fmt.Errorf("render: must be porcelain or json (got %s)", got(raw)))
+			}
+			return nil
+		case "detail":
+			in.detail, ok = parseName(raw, ParseDetail)
+			if !ok {
+				errs = append(errs, fmt.Errorf("detail: must be concise or full (got %s)", got(raw)))
+			}
+			return nil
+		}
+		value, err := p.argument(name, &raw)
+		if err != nil {
+			errs = append(errs, err)
+			return nil
+		}
+		values[name] = value
+		if own.Len() > 1 {
+			own.WriteByte(',')
+		}
+		appendJSON(own, name)
+		own.WriteByte(':')
+		own.Write(raw)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("arguments: %w", err)
+	}
+	if len(errs) > 0 {
+		return nil, join(errs)
+	}
+	for _, name := range p.Tool.Required {
+		if _, ok := values[name]; !ok {
+			return nil, fmt.Errorf("%s: is required, %s", name, want(p.props[name].schema))
+		}
+	}
+	// What remains are rules between arguments, which own tools do not use.
+	if err := p.whole.Validate(values); err != nil {
+		return nil, fmt.Errorf("arguments: %w", err)
+	}
+	own.WriteByte('}')
+	return own.Bytes(), nil
+}
+
+// maxErrors bounds how many mistakes one refusal lists.
+const maxErrors = 8
+
+// join puts the errors on one line each.
+func join(errs []error) error {
+	if more := len(errs) - maxErrors; more > 0 {
+		errs = append(slices.Clip(errs[:maxErrors]), fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(errs...)
+}
+
+// argument checks one of the tool's own arguments and returns its value. An
+// integer that was spelled 2.0 or 1e2 is spelled anew, since the tool decodes
+// into Go integers.
+func (p *Prepared) argument(name string, raw *[]byte) (any, error) {
+	prop, ok := p.props[name]
+	if !ok {
+		return nil, fmt.Errorf("%s: no such argument, allowed are %s",
+			label(name), strings.Join(p.names, ", "))
+	}
+	var value any
+	if err := json.Unmarshal(*raw, &value); err != nil { // a number beyond float64
+		return nil, fmt.Errorf("%s: has a number that is out of range", name)
+	}
+	if err := prop.checker.Validate(value); err != nil {
+		return nil, fmt.Errorf("%s: must be %s (got %s)", name, want(prop.schema), got(*raw))
+	}
+	if n, ok := value.(float64); ok && prop.schema.Type == "integer" {
+		if math.Abs(n) > maxInteger {
+			return nil, fmt.Errorf("%s: is out of range (got %s)", name, got(*raw))
+		}
+		*raw = fmt.Appendf(nil, "%d", int64(n))
+	}
+	return value, nil
+}
+
+func parseName[T any](raw []byte, parse func(string) (T, bool)) (T, bool) {
+	var name string
+	if raw[0] != '"' || json.Unmarshal(raw, &name) != nil || name == "" {
+		var zero T
+		return zero, false
+	}
+	return parse(name)
+}

@@ -1,0 +1,205 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// want says in words what a schema asks for: "an integer of at least 1".
+func want(s *jsonschema.Schema) string {
+	if len(s.Enum) > 0 {
+		names := make([]string, len(s.Enum))
+		for i, e := range s.Enum {
+			names[i] = fmt.Sprint(e)
+		}
+		return "one of " + strings.Join(names, ", ")
+	}
+	types := s.Types
+	if s.Type != "" {
+		types = []string{s.Type}
+	}
+	words := make([]string, len(types))
+	for i, t := range types {
+		words[i] = typeWord(t)
+	}
+	if s.Type == "array" && s.Items != nil {
+		words = []string{"an array whose elements are each " + want(s.Items)}
+	}
+	noun := strings.Join(words, " or ")
+	if noun == "" {
+		noun = "a valid value"
+	}
+	if rules := rules(s); len(rules) > 0 {
+		return noun + " " + strings.Join(rules, " and ")
+	}
+	return noun
+}
+
+func typeWord(t string) string {
+	switch t {
+	case "boolean":
+		return "true or false"
+	case "integer", "array", "object":
+		return "an " + t
+	case "null":
+		return t
+	}
+	return "a " + t
+}
+
+// rules are the limits of a schema in words.
+func rules(s *jsonschema.Schema) []string {
+	var out []string
+	number := func(word string, n *float64) {
+		if n != nil {
+			out = append(out, fmt.Sprintf("%s %v", word, *n))
+		}
+	}
+	count := func(word, unit string, n *int) {
+		if n != nil {
+			out = append(out, fmt.Sprintf("%s %d %s", word, *n, unit))
+		}
+	}
+	number("of at least", s.Minimum)
+	number("above", s.ExclusiveMinimum)
+	number("of at most", s.Maximum)
+	number("below", s.ExclusiveMaximum)
+	number("in steps of", s.MultipleOf)
+	count("of at least", "characters", s.MinLength)
+	count("of at most", "characters", s.MaxLength)
+	count("with at least", "elements", s.MinItems)
+	count("with at most", "elements", s.MaxItems)
+	switch s.Pattern {
+	case "":
+	case `\S`:
+		out = append(out, "that is not blank")
+	default:
+		out = append(out, "that matches "+s.Pattern)
+	}
+	return out
+}
+
+// maxGot bounds what of a value is repeated in an error.
+const maxGot = 40
+
+// got says what was given, without repeating prose: an error's text goes to
+// logs, and an argument does not.
+func got(raw []byte) string {
+	switch raw[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		var s string
+		switch {
+		case json.Unmarshal(raw, &s) != nil:
+			return "a string"
+		case strings.TrimSpace(s) == "":
+			return "a blank string"
+		case len(s) <= maxGot && isWord(s):
+			return `"` + s + `"`
+		}
+		return fmt.Sprintf("a string of %d characters", utf8.RuneCountInString(s))
+	}
+	return shorten(string(raw), maxGot)
+}
+
+// label is a name that a client made up, fit for an error.
+func label(name string) string {
+	if isWord(name) {
+		return shorten(name, maxGot)
+	}
+	return fmt.Sprintf("%q", shorten(oneLine(name), maxGot))
+}
+
+func isWord(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if c != '_' && c != '-' && c != '.' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// noDuplicates refuses a key that stands twice in any object of raw, which is
+// valid JSON: readers disagree about which of the two counts.
+func noDuplicates(raw []byte) error {
+	type level struct {
+		keys  map[string]struct{} // nil in an array
+		isKey bool                // the next token is one
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var stack []level
+	for {
+		token, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("arguments: %w", err)
+		}
+		var top *level
+		if len(stack) > 0 {
+			top = &stack[len(stack)-1]
+		}
+		switch t := token.(type) {
+		case json.Delim:
+			switch t {
+			case '{':
+				stack = append(stack, level{keys: map[string]struct{}{}, isKey: true})
+				continue
+			case '[':
+				stack = append(stack, level{})
+				continue
+			}
+			stack = stack[:len(stack)-1]
+			if len(stack) > 0 {
+				stack[len(stack)-1].isKey = true
+			}
+			continue
+		case string:
+			if top != nil && top.keys != nil && top.isKey {
+				if _, twice := top.keys[t]; twice {
+					return fmt.Errorf("%s: the key stands twice in one object", label(t))
+				}
+				top.keys[t] = struct{}{}
+				top.isKey = false
+				continue
+			}
+		}
+		if top != nil {
+			top.isKey = true
+		}
+	}
+}
+
+// marshal is JSON without the escapes meant for HTML, which would only cost a
+// model tokens.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// appendJSON writes a string or a list of strings, which always encode.
+func appendJSON(b *bytes.Buffer, v any) {
+	raw, err := marshal(v)
+	if err != nil {
+		raw = []byte("null")
+	}
+	b.Write(raw)
+}
