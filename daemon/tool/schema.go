@@ -35,7 +35,6 @@ type Prepared struct {
 
 	operation string
 	listing   json.RawMessage
-	whole     *jsonschema.Resolved // of the tool's own arguments
 	props     map[string]property
 	names     []string // of all arguments, in the order of the schema
 }
@@ -119,11 +118,9 @@ func Prepare(t *Tool) (*Prepared, error) {
 	}
 	schema.WriteString(`,"additionalProperties":false}`)
 
-	whole, err := compile(schema.Bytes())
-	if err != nil {
+	if _, err := compile(schema.Bytes()); err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
-	p.whole = whole.checker
 	p.listing, err = t.list(schema.Bytes())
 	return p, err
 }
@@ -211,7 +208,7 @@ func (p *Prepared) parse(arguments json.RawMessage, in *input) (json.RawMessage,
 	// refusal of another argument is shown as it was asked for.
 	var errs []error
 	own := bytes.NewBufferString("{")
-	values := map[string]any{}
+	given := map[string]bool{}
 	err := jsonrpc.Fields(arguments, func(name string, raw []byte) error {
 		ok := true
 		switch name {
@@ -228,12 +225,11 @@ func (p *Prepared) parse(arguments json.RawMessage, in *input) (json.RawMessage,
 			}
 			return nil
 		}
-		value, err := p.argument(name, &raw)
-		if err != nil {
+		if err := p.argument(name, &raw); err != nil {
 			errs = append(errs, err)
 			return nil
 		}
-		values[name] = value
+		given[name] = true
 		if own.Len() > 1 {
 			own.WriteByte(',')
 		}
@@ -249,14 +245,12 @@ func (p *Prepared) parse(arguments json.RawMessage, in *input) (json.RawMessage,
 		return nil, join(errs)
 	}
 	for _, name := range p.Tool.Required {
-		if _, ok := values[name]; !ok {
+		if !given[name] {
 			return nil, fmt.Errorf("%s: is required, %s", name, want(p.props[name].schema))
 		}
 	}
-	// What remains are rules between arguments, which own tools do not use.
-	if err := p.whole.Validate(values); err != nil {
-		return nil, fmt.Errorf("arguments: %w", err)
-	}
+	// Nothing else is left of the whole schema: it has no rules between
+	// arguments.
 	own.WriteByte('}')
 	return own.Bytes(), nil
 }
@@ -272,29 +266,28 @@ func join(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// argument checks one of the tool's own arguments and returns its value. An
-// integer that was spelled 2.0 or 1e2 is spelled anew, since the tool decodes
-// into Go integers.
-func (p *Prepared) argument(name string, raw *[]byte) (any, error) {
+// argument checks one of the tool's own arguments. An integer that was spelled
+// 2.0 or 1e2 is spelled anew, since the tool decodes into Go integers.
+func (p *Prepared) argument(name string, raw *[]byte) error {
 	prop, ok := p.props[name]
 	if !ok {
-		return nil, fmt.Errorf("%s: no such argument, allowed are %s",
+		return fmt.Errorf("%s: no such argument, allowed are %s",
 			label(name), strings.Join(p.names, ", "))
 	}
 	var value any
 	if err := json.Unmarshal(*raw, &value); err != nil { // a number beyond float64
-		return nil, fmt.Errorf("%s: has a number that is out of range", name)
+		return fmt.Errorf("%s: has a number that is out of range", name)
 	}
 	if err := prop.checker.Validate(value); err != nil {
-		return nil, fmt.Errorf("%s: must be %s (got %s)", name, want(prop.schema), got(*raw))
+		return fmt.Errorf("%s: must be %s (got %s)", name, want(prop.schema), got(*raw))
 	}
 	if n, ok := value.(float64); ok && prop.schema.Type == "integer" {
 		if math.Abs(n) > maxInteger {
-			return nil, fmt.Errorf("%s: is out of range (got %s)", name, got(*raw))
+			return fmt.Errorf("%s: is out of range (got %s)", name, got(*raw))
 		}
 		*raw = fmt.Appendf(nil, "%d", int64(n))
 	}
-	return value, nil
+	return nil
 }
 
 func parseName[T any](raw []byte, parse func(string) (T, bool)) (T, bool) {
