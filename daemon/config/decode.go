@@ -1,0 +1,391 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tailscale/hujson"
+)
+
+// maxDepth bounds how deep values may nest, maxErrors how many mistakes one
+// reading reports.
+const (
+	maxDepth  = 32
+	maxErrors = 20
+)
+
+// Error is a mistake in the file. Line and Column count from 1, columns in
+// characters; Line is 0 if the place is not known.
+type Error struct {
+	File         string
+	Line, Column int
+	Message      string
+}
+
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return e.File + ": " + e.Message
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
+}
+
+// Parse reads the bytes of a file; name stands for it in errors. Empty input
+// is an empty file. All mistakes are reported, as joined [*Error] values.
+func Parse(name string, data []byte) (Config, error) {
+	d := &decoder{file: name, data: data, at: map[string]int{}}
+	c := Default()
+	switch {
+	case len(data) > maxFile:
+		return Config{}, &Error{File: name, Message: fmt.Sprintf("has more than %d bytes", maxFile)}
+	case !utf8.Valid(data):
+		d.fail(invalidAt(data), "is not valid UTF-8")
+		return Config{}, d.err()
+	case strings.TrimSpace(string(data)) == "":
+		return c, nil
+	}
+	if at := tooDeep(data); at >= 0 {
+		d.fail(at, "values nest more than %d deep", maxDepth)
+		return Config{}, d.err()
+	}
+	root, err := hujson.Parse(data)
+	if err != nil {
+		return Config{}, syntaxError(name, err)
+	}
+	d.value(&root, reflect.ValueOf(&c).Elem(), "")
+	if len(d.errs) == 0 {
+		d.check(&c)
+	}
+	if err := d.err(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// syntaxError gives the parser's error the form of ours; its place stands
+// only in its text.
+func syntaxError(name string, err error) error {
+	e := &Error{File: name, Message: strings.TrimPrefix(err.Error(), "hujson: ")}
+	if n, _ := fmt.Sscanf(err.Error(), "hujson: line %d, column %d:", &e.Line, &e.Column); n == 2 {
+		if inner := errors.Unwrap(err); inner != nil {
+			e.Message = inner.Error()
+		}
+	}
+	return e
+}
+
+// decoder fills a [Config] from a syntax tree.
+type decoder struct {
+	file string
+	data []byte
+	errs []*Error
+	at   map[string]int // offset of each value by its path, for check
+}
+
+// err joins the mistakes in the order of the file.
+func (d *decoder) err() error {
+	slices.SortStableFunc(d.errs, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	errs := make([]error, len(d.errs))
+	for i, e := range d.errs {
+		errs[i] = e
+	}
+	return errors.Join(errs...)
+}
+
+func (d *decoder) fail(offset int, format string, args ...any) {
+	if len(d.errs) >= maxErrors {
+		return
+	}
+	before := d.data[:min(offset, len(d.data))]
+	line, start := 1, 0
+	for i, c := range before {
+		if c == '\n' {
+			line, start = line+1, i+1
+		}
+	}
+	d.errs = append(d.errs, &Error{
+		File: d.file, Line: line, Column: utf8.RuneCount(before[start:]) + 1,
+		Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// value decodes v into the settable dst. Path is the keys that led here.
+func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
+	d.at[path] = v.StartOffset
+	switch p := dst.Addr().Interface().(type) {
+	case *time.Duration:
+		if s, ok := d.text(v, path, `a duration such as "30s"`); ok {
+			n, err := time.ParseDuration(s)
+			if err != nil || n < 0 {
+				d.fail(v.StartOffset, `%s: wants a duration such as "30s" or "15m"`, path)
+			}
+			*p = n
+		}
+		return
+	case *slog.Level:
+		if s, ok := d.text(v, path, "a level"); ok {
+			names := map[string]slog.Level{
+				"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+			}
+			if *p, ok = names[s]; !ok {
+				d.fail(v.StartOffset, "%s: wants one of debug, info, warn, error", path)
+			}
+		}
+		return
+	case *Contracts:
+		if v.Value.Kind() == '"' {
+			s, _ := d.text(v, path, "")
+			*p = Contracts{"*": s}
+			return
+		}
+	}
+	switch dst.Kind() {
+	case reflect.Struct:
+		d.object(v, path, func(m *hujson.ObjectMember, key, inner string) {
+			if i := field(dst.Type(), key); i >= 0 {
+				d.value(&m.Value, dst.Field(i), inner)
+				return
+			}
+			hint := ""
+			if near := nearest(key, keys(dst.Type())); near != "" {
+				hint = " (did you mean " + near + "?)"
+			}
+			d.fail(m.Name.StartOffset, "unknown key %q%s", clip(inner), hint)
+		})
+	case reflect.Map:
+		dst.Set(reflect.MakeMap(dst.Type()))
+		d.object(v, path, func(m *hujson.ObjectMember, key, inner string) {
+			elem := reflect.New(dst.Type().Elem()).Elem()
+			d.at[inner+"\x00"] = m.Name.StartOffset // the name itself
+			d.value(&m.Value, elem, inner)
+			dst.SetMapIndex(reflect.ValueOf(key), elem)
+		})
+	case reflect.Slice:
+		array, ok := v.Value.(*hujson.Array)
+		if !ok {
+			d.fail(v.StartOffset, "%s: wants an array, not %s", path, kind(v))
+			return
+		}
+		dst.Set(reflect.MakeSlice(dst.Type(), len(array.Elements), len(array.Elements)))
+		for i := range array.Elements {
+			d.value(&array.Elements[i], dst.Index(i), path+"["+strconv.Itoa(i)+"]")
+		}
+	case reflect.Pointer:
+		dst.Set(reflect.New(dst.Type().Elem()))
+		d.value(v, dst.Elem(), path)
+	case reflect.String:
+		if s, ok := d.text(v, path, "a string"); ok {
+			dst.SetString(s)
+		}
+	case reflect.Bool:
+		if k := v.Value.Kind(); k != 't' && k != 'f' {
+			d.fail(v.StartOffset, "%s: wants true or false, not %s", path, kind(v))
+			return
+		}
+		dst.SetBool(v.Value.Kind() == 't')
+	case reflect.Int:
+		if lit, ok := d.number(v, path, "a whole number"); ok {
+			n, err := strconv.Atoi(lit)
+			if err != nil {
+				d.fail(v.StartOffset, "%s: wants a whole number, not %s", path, clip(lit))
+			}
+			dst.SetInt(int64(n))
+		}
+	case reflect.Float64:
+		if lit, ok := d.number(v, path, "a number"); ok {
+			n, err := strconv.ParseFloat(lit, 64)
+			if err != nil {
+				d.fail(v.StartOffset, "%s: is out of range", path)
+			}
+			dst.SetFloat(n)
+		}
+	default: // a field of Config that this function does not know
+		d.fail(v.StartOffset, "%s: cannot be read", path)
+	}
+}
+
+// object calls f for each member of an object, duplicates refused.
+func (d *decoder) object(v *hujson.Value, path string, f func(m *hujson.ObjectMember, key, inner string)) {
+	obj, ok := v.Value.(*hujson.Object)
+	if !ok {
+		what := path
+		if what == "" {
+			what = "the file"
+		}
+		d.fail(v.StartOffset, "%s: wants an object, not %s", what, kind(v))
+		return
+	}
+	seen := make(map[string]bool, len(obj.Members))
+	for i := range obj.Members {
+		m := &obj.Members[i]
+		name, ok := m.Name.Value.(hujson.Literal)
+		if !ok {
+			continue // the parser lets only strings be names
+		}
+		key := name.String()
+		inner := key
+		if path != "" {
+			inner = path + "." + key
+		}
+		if seen[key] {
+			d.fail(m.Name.StartOffset, "duplicate key %q", clip(inner))
+			continue
+		}
+		seen[key] = true
+		f(m, key, inner)
+	}
+}
+
+func (d *decoder) text(v *hujson.Value, path, want string) (string, bool) {
+	lit, ok := v.Value.(hujson.Literal)
+	if !ok || lit.Kind() != '"' {
+		d.fail(v.StartOffset, "%s: wants %s, not %s", path, want, kind(v))
+		return "", false
+	}
+	return lit.String(), true
+}
+
+func (d *decoder) number(v *hujson.Value, path, want string) (string, bool) {
+	lit, ok := v.Value.(hujson.Literal)
+	if !ok || lit.Kind() != '0' {
+		d.fail(v.StartOffset, "%s: wants %s, not %s", path, want, kind(v))
+		return "", false
+	}
+	return string(lit), true
+}
+
+// kind names what a value is, without showing it: it may be a secret.
+func kind(v *hujson.Value) string {
+	switch v.Value.Kind() {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "true or false"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+func field(t reflect.Type, key string) int {
+	for i := range t.NumField() {
+		if t.Field(i).Tag.Get("json") == key {
+			return i
+		}
+	}
+	return -1
+}
+
+func keys(t reflect.Type) []string {
+	out := make([]string, t.NumField())
+	for i := range out {
+		out[i] = t.Field(i).Tag.Get("json")
+	}
+	return out
+}
+
+// clip bounds a name that is repeated in an error.
+func clip(s string) string {
+	const limit = 80
+	if utf8.RuneCountInString(s) <= limit {
+		return s
+	}
+	return string([]rune(s)[:limit]) + "..."
+}
+
+// nearest is the candidate that s is probably a slip of, or "".
+func nearest(s string, candidates []string) string {
+	best, least := "", 1+len(s)/4
+	if len(s) > 64 {
+		return ""
+	}
+	for _, c := range candidates {
+		if n := distance(strings.ToLower(s), strings.ToLower(c)); n <= least {
+			best, least = c, n-1
+		}
+	}
+	return best
+}
+
+// distance is how many letters must be put in, taken out or changed.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := last
+			if a[i] != b[j] {
+				cost++
+			}
+			last = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func invalidAt(data []byte) int {
+	for i := 0; i < len(data); {
+		r, n := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i
+		}
+		i += n
+	}
+	return len(data)
+}
+
+// tooDeep is the offset at which values nest too deep for the parser, which
+// recurses, or -1. Brackets in strings and comments do not count.
+func tooDeep(data []byte) int {
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		rest := string(data[i:min(i+2, len(data))])
+		switch {
+		case rest == "//":
+			for i < len(data) && data[i] != '\n' {
+				i++
+			}
+		case rest == "/*":
+			end := strings.Index(string(data[i+2:]), "*/")
+			if end < 0 {
+				return -1
+			}
+			i += end + 3
+		case data[i] == '"':
+			for i++; i < len(data) && data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
+			}
+		case data[i] == '{', data[i] == '[':
+			if depth++; depth > maxDepth {
+				return i
+			}
+		case data[i] == '}', data[i] == ']':
+			depth--
+		}
+	}
+	return -1
+}
+
+// sorted walks a map in a fixed order, so that errors are.
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

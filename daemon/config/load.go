@@ -1,0 +1,58 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// maxFile bounds the file in bytes.
+const maxFile = 1 << 20
+
+// ErrUnsafe is returned by [Load] for a file that others can write or own, or
+// that is no regular file: whoever writes it decides what the daemon starts.
+var ErrUnsafe = errors.New("unsafe configuration file")
+
+// Load reads the file at path, following symbolic links. A file that does not
+// exist is an empty one. The errors of a file that can be read are [*Error],
+// joined.
+func Load(path string) (Config, error) {
+	// Non-blocking, since opening a pipe would wait for its writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Default(), nil
+	}
+	if err != nil {
+		return Config{}, fmt.Errorf("reading the configuration: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Config{}, fmt.Errorf("reading the configuration: %w", err)
+	}
+	if err := safe(path, info, os.Geteuid()); err != nil {
+		return Config{}, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return Config{}, fmt.Errorf("reading the configuration: %w", err)
+	}
+	return Parse(path, b)
+}
+
+// safe checks what was opened, not what the path may name by now.
+func safe(path string, info fs.FileInfo, uid int) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%w: %s is no regular file", ErrUnsafe, path)
+	}
+	if perm := info.Mode().Perm(); perm&0o022 != 0 {
+		return fmt.Errorf("%w: %s can be written by others (mode %04o); mend it with: chmod go-w %s", ErrUnsafe, path, perm, path)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != uid {
+		return fmt.Errorf("%w: %s belongs to another user", ErrUnsafe, path)
+	}
+	return nil
+}
