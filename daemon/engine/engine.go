@@ -1,6 +1,7 @@
-// Package engine holds the plain data that pass between package consult,
-// which runs consults, and the packages that each know one consult program
-// (its command line, its stream, its endings). It has no behaviour.
+// Package engine holds what passes between package consult, which runs
+// consults, and the packages that each know one consult program (its command
+// line, its stream, its endings): plain data, and the one interface by which
+// a run is driven.
 package engine
 
 import (
@@ -20,15 +21,16 @@ type Request struct {
 	MaxTurns int // 0 for no limit
 	Level    string
 	Web      bool   // web tools are allowed
-	TempDir  string // private to the run
+	TempDir  string // private to the run; "" for none
 }
 
 // Info is what is known of the program installed.
 type Info struct {
-	Path     string // absolute
-	Version  string // "2.1.329"
-	LoggedIn bool
-	Account  string // how it is logged in, for people; never a secret
+	Path     string   `json:"path"`    // absolute
+	Version  string   `json:"version"` // "2.1.329"
+	LoggedIn bool     `json:"logged_in"`
+	Account  string   `json:"account,omitempty"`  // how it is logged in, for people; never a secret
+	Features []string `json:"features,omitempty"` // what this version can do beyond the least, in the engine's words
 }
 
 // Command is a program's command line. The prompt is never in it.
@@ -55,6 +57,7 @@ const (
 	Limit                         // the state of a rate limit window: Text
 	Waiting                       // a sign of life
 	TurnDone                      // a result: the program waits for the next message
+	Noise                         // the line is none of the program's protocol
 )
 
 // Event is one step of a run, for progress and for the driver.
@@ -63,6 +66,28 @@ type Event struct {
 	Text    string
 	Session string
 	Model   string
+}
+
+// Run knows one run of a program: what to write to it, what its lines mean,
+// and how it came out. It starts nothing and is not safe for concurrent use;
+// its driver calls it from one goroutine.
+type Run interface {
+	// Prompt is the first line for the program's standard input.
+	Prompt() []byte
+	// Interrupt is the line that stops the turn; nil if the program cannot.
+	Interrupt() []byte
+	// BestAnswer is the line that asks for an answer now, after an interrupt;
+	// nil if the program cannot.
+	BestAnswer() []byte
+	// Line takes one line of the program's output without its newline. It
+	// does not keep line.
+	Line(line []byte) []Event
+	// Torn takes what stood behind the last newline when the output ended.
+	Torn(rest []byte)
+	// Text is what the model has said so far.
+	Text() string
+	// Outcome is the result, once the process has ended.
+	Outcome(exit Exit, why Why) Outcome
 }
 
 // Usage counts tokens of one run.
@@ -93,8 +118,9 @@ const (
 	Overflow             // it printed more than is kept
 )
 
-// Outcome is the result of a run. Fault is nil if there is a whole answer;
-// the other fields hold what is known in any case.
+// Outcome is the result of a run. Fault is nil if there is a whole answer, or
+// the best answer that could be had in time (Partial); the other fields hold
+// what is known in any case.
 type Outcome struct {
 	Answer     string // the answer, or what there was of one
 	Partial    bool

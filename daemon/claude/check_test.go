@@ -1,0 +1,228 @@
+package claude_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"holdline/daemon/claude"
+	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/engine"
+	"holdline/protocol/fault"
+)
+
+// fake is a Claude that is the test binary, installed as kind says.
+func fake(t *testing.T, kind string, more ...string) *claude.Claude {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claude.New(claude.Options{
+		Bin: exe, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()},
+		Extra: append(more, claudetest.FakeEnv+"="+kind, "GORACE=atexit_sleep_ms=0"), Timeout: 20 * time.Second,
+	})
+}
+
+func TestCheck(t *testing.T) {
+	for _, tt := range []struct {
+		kind   string
+		env    []string
+		code   fault.Code
+		reason fault.Reason
+	}{
+		{kind: "ok"},
+		{kind: "plain"},
+		{kind: "no-auth"},
+		{kind: "logged-out", env: []string{"ANTHROPIC_API_KEY=k"}},
+		{kind: "logged-out", code: fault.Unauthenticated, reason: fault.NotLoggedIn},
+		{kind: "old", code: fault.SpawnFailure, reason: fault.Version},
+		{kind: "garbage", code: fault.SpawnFailure, reason: fault.Version},
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
+			c := fake(t, tt.kind, tt.env...)
+			info, err := c.Check(t.Context())
+			if tt.code == "" {
+				if err != nil || !info.LoggedIn || info.Version == "" || !filepath.IsAbs(info.Path) {
+					t.Fatalf("info %+v, err %v", info, err)
+				}
+				if got, want := slices.Contains(info.Features, "--restricted"), tt.kind != "plain"; got != want {
+					t.Errorf("restricted %t, want %t", got, want)
+				}
+				return
+			}
+			f, ok := errors.AsType[*fault.Record](err)
+			if !ok || f.Fault.Code != tt.code || f.Reason() != tt.reason {
+				t.Fatalf("err %s, want %s, %s", dump(err), tt.code, tt.reason)
+			}
+		})
+	}
+}
+
+// TestCheckTimeout: a program that never answers costs the bound, not more.
+func TestCheckTimeout(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := claude.New(claude.Options{Bin: exe, Extra: []string{claudetest.FakeEnv + "=silent"}, Timeout: 200 * time.Millisecond})
+	_, err = c.Check(t.Context())
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.SpawnFailure || f.Reason() != fault.BadOutput {
+		t.Errorf("err %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	if _, err := c.Check(ctx); err == nil {
+		t.Error("a check without a context succeeded")
+	}
+}
+
+func TestCheckMissing(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "claude")
+	if err := os.WriteFile(plain, []byte("no program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, opt := range map[string]claude.Options{
+		"not on PATH":    {Env: []string{"PATH=" + t.TempDir() + ":relative:"}},
+		"no PATH":        {},
+		"absent":         {Bin: filepath.Join(dir, "absent")},
+		"not executable": {Bin: plain},
+		"so on PATH":     {Env: []string{"PATH=" + dir}},
+		"a directory":    {Bin: dir},
+	} {
+		_, err := claude.New(opt).Check(t.Context())
+		f, ok := errors.AsType[*fault.Record](err)
+		if !ok || f.Fault.Code != fault.SpawnFailure || f.Reason() != fault.NotInstalled {
+			t.Errorf("%s: %s", name, dump(err))
+			continue
+		}
+		if !strings.Contains(f.Fault.Detail, "npm install") {
+			t.Errorf("%s: %q does not say how to install it", name, f.Fault.Detail)
+		}
+	}
+	// Executable, but nothing that the kernel can run.
+	bad := filepath.Join(dir, "bad")
+	if err := os.WriteFile(bad, []byte("\x7fELFbroken"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := claude.New(claude.Options{Bin: bad}).Check(t.Context())
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.SpawnFailure || f.Cause.Errno == nil {
+		t.Errorf("broken program: %s", dump(err))
+	}
+}
+
+// TestCheckCached: the program is asked once for all, and again when its file
+// has changed.
+func TestCheckCached(t *testing.T) {
+	dir := t.TempDir()
+	count := filepath.Join(dir, "count")
+	script := filepath.Join(dir, "claude")
+	write := func(version string) {
+		t.Helper()
+		body := "#!/bin/sh\necho \"$1\" >>" + count + "\ncase $1 in --version) echo '" + version + " (Claude Code)';; " +
+			"--help) echo '--input-format --output-format --strict-mcp-config --tools <x> --permission-mode --settings --setting-sources';; " +
+			"auth) echo '{\"loggedIn\":true,\"authMethod\":\"claude.ai\"}';; esac\n"
+		if err := os.WriteFile(script, []byte(body), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("2.1.300")
+	c := claude.New(claude.Options{Env: []string{"PATH=" + dir + ":" + os.Getenv("PATH")}})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if info, err := c.Check(t.Context()); err != nil || info.Version != "2.1.300" || info.Account != "claude.ai" {
+				t.Errorf("info %+v, err %v", info, err)
+			}
+		})
+	}
+	wg.Wait()
+	data, err := os.ReadFile(count)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(data), "--version"); n != 1 {
+		t.Errorf("asked %d times:\n%s", n, data)
+	}
+	write("2.1.3010")
+	if info, err := c.Check(t.Context()); err != nil || info.Version != "2.1.3010" {
+		t.Errorf("info %+v, err %v", info, err)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	c := claude.New(claude.Options{Env: []string{"PATH=/bin", "HOME=/home/u", "CLAUDECODE=1"}})
+	info := engine.Info{Path: "/bin/claude", Version: "2.1.329", Features: []string{"--restricted", "--effort", "--no-chrome"}}
+	cmd := c.Command(engine.Request{
+		Prompt: "secret", Model: "opus", Effort: "high", MaxTurns: 3, Session: "id", Web: true, TempDir: "/tmp/x",
+	}, info)
+	line := strings.Join(cmd.Argv, " ")
+	for _, want := range []string{
+		"/bin/claude -p ", " --restricted ", "--tools Read,Grep,Glob,WebFetch,WebSearch", "--allowedTools WebFetch,WebSearch",
+		"--permission-mode dontAsk", `{"disableAllHooks":true}`, "--model opus", "--effort high", "--max-turns 3",
+		"--resume id --fork-session", "--strict-mcp-config", "--no-chrome",
+	} {
+		if !strings.Contains(line+" ", want) {
+			t.Errorf("no %q in %s", want, line)
+		}
+	}
+	for _, not := range []string{"secret", "Bash", "Write", "Edit"} {
+		if strings.Contains(line, not) {
+			t.Errorf("%q in %s", not, line)
+		}
+	}
+	if !slices.Contains(cmd.Env, "CLAUDE_CODE_TMPDIR=/tmp/x") || !slices.Contains(cmd.Env, "HOME=/home/u") {
+		t.Errorf("environment %v", cmd.Env)
+	}
+	if cmd.Level != "read" || cmd.EnforcedBy != "tools" || len(cmd.Notes) != 0 {
+		t.Errorf("level %q by %q, notes %v", cmd.Level, cmd.EnforcedBy, cmd.Notes)
+	}
+
+	cmd = c.Command(engine.Request{Effort: "high"}, engine.Info{Path: "/bin/claude", Version: "2.1.197"})
+	line = strings.Join(cmd.Argv, " ")
+	if i := slices.Index(cmd.Argv, "--setting-sources"); i < 0 || cmd.Argv[i+1] != "" {
+		t.Errorf("an old version reads settings: %s", line)
+	}
+	if strings.Contains(line, "--restricted") || strings.Contains(line, "--effort") || strings.Contains(line, "Web") || len(cmd.Notes) != 2 {
+		t.Errorf("%s, notes %q", line, cmd.Notes)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	base := []string{
+		"HOME=/h", "PATH=/p", "LC_ALL=C", "XDG_RUNTIME_DIR=/r", "ANTHROPIC_API_KEY=k", "CLAUDE_CONFIG_DIR=/c", "AWS_REGION=x",
+		"CLAUDE_CODE_USE_BEDROCK=1", "CLAUDE_CODE_SKIP_BEDROCK_AUTH=1", "https_proxy=p", "NODE_EXTRA_CA_CERTS=ca", "DISABLE_TELEMETRY=1",
+		// None of these:
+		"CLAUDECODE=1", "AI_AGENT=1", "CLAUDE_CODE_SESSION_ID=1", "CLAUDE_CODE_ENTRYPOINT=1", "CLAUDE_CODE_MESSAGING_TOKEN=1",
+		"CLAUDE_CODE_CHILD_NOTES_DIR=1", "CLAUDE_CODE_LAUNCHED_BY_SESSION_IDS=1", "LD_PRELOAD=1", "DYLD_INSERT_LIBRARIES=1",
+		"GITHUB_TOKEN=1", "HOLDLINE_TOKEN=1", "SSH_AUTH_SOCK=1", "NODE_OPTIONS=1", "CLAUDE_CODE_SIMPLE=1", "broken", "=x",
+	}
+	got := claude.Environment(base, []string{"GIT_OPTIONAL_LOCKS=1", "MINE=1", "CLAUDECODE=1", "HOLDLINE_TOKEN=1"}, []string{"HOME=/set"})
+	for _, want := range []string{
+		"HOME=/set", "PATH=/p", "LC_ALL=C", "XDG_RUNTIME_DIR=/r", "ANTHROPIC_API_KEY=k", "CLAUDE_CONFIG_DIR=/c", "AWS_REGION=x",
+		"CLAUDE_CODE_USE_BEDROCK=1", "CLAUDE_CODE_SKIP_BEDROCK_AUTH=1", "https_proxy=p", "NODE_EXTRA_CA_CERTS=ca", "DISABLE_TELEMETRY=1",
+		"MINE=1", "GIT_OPTIONAL_LOCKS=1", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1", "DISABLE_AUTOUPDATER=1",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	for _, kv := range got {
+		for _, bad := range base[12:] {
+			name, _, _ := strings.Cut(bad, "=")
+			if strings.HasPrefix(kv, name+"=") {
+				t.Errorf("%s passes", kv)
+			}
+		}
+	}
+	if !slices.IsSorted(got) {
+		t.Error("not sorted")
+	}
+}

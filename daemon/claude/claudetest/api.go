@@ -1,0 +1,287 @@
+package claudetest
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxBody bounds a request, as the real API does.
+const maxBody = 32 << 20
+
+// API is a stand-in for the Messages API on loopback. Make one with [Start].
+// It keeps no state of a conversation: the prompt carries the script, so any
+// number of programs may talk to it at once.
+type API struct {
+	srv  http.Server
+	addr string
+	done chan error
+
+	mu    sync.Mutex
+	seen  []Request
+	count map[string]int // of the errors that end by themselves; by session and step
+}
+
+// Request is one request to the model, as it came.
+type Request struct {
+	Path    string
+	Session string // the program's own
+	Body    []byte
+	Tools   []string // names that were offered
+	Model   string
+}
+
+// Start listens on a free port of loopback and serves until Close.
+func Start(ctx context.Context) (*API, error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the stand-in API: %w", err)
+	}
+	a := &API{addr: ln.Addr().String(), done: make(chan error, 1), count: map[string]int{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/messages", a.messages)
+	mux.HandleFunc("POST /v1/messages/count_tokens", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]any{"input_tokens": 100})
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		apiError(w, &Step{Status: http.StatusNotFound})
+	})
+	a.srv = http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	var serve sync.WaitGroup
+	serve.Go(func() { a.done <- a.srv.Serve(ln) })
+	return a, nil
+}
+
+// URL is the value for ANTHROPIC_BASE_URL.
+func (a *API) URL() string { return "http://" + a.addr }
+
+// Env is what makes the real program talk to a and to nothing else.
+func (a *API) Env() []string {
+	return []string{
+		"ANTHROPIC_BASE_URL=" + a.URL(), "ANTHROPIC_API_KEY=stand-in",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1",
+	}
+}
+
+// Close ends the server and every connection, and waits for the accept loop.
+func (a *API) Close() error {
+	err := a.srv.Close()
+	if serve := <-a.done; !errors.Is(serve, http.ErrServerClosed) {
+		return serve
+	}
+	return err
+}
+
+// Requests are those that were made to the model so far.
+func (a *API) Requests() []Request {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.seen)
+}
+
+// turn is a message of a conversation.
+type turn struct {
+	Role    string          `json:"role"`
+	Content json.RawMessage `json:"content"`
+}
+
+type part struct {
+	Type    string          `json:"type"`
+	Text    string          `json:"text"`
+	Content json.RawMessage `json:"content"`
+	IsError bool            `json:"is_error"`
+	Source  json.RawMessage `json:"source"`
+}
+
+// parts are the content of a turn, whether it is a list or a string.
+func (t turn) parts() []part {
+	var text string
+	if json.Unmarshal(t.Content, &text) == nil {
+		return []part{{Type: "text", Text: text}}
+	}
+	var list []part
+	_ = json.Unmarshal(t.Content, &list)
+	return list
+}
+
+// asked is a request's body, as far as it matters.
+type asked struct {
+	Model    string          `json:"model"`
+	Stream   bool            `json:"stream"`
+	System   json.RawMessage `json:"system"`
+	Messages []turn          `json:"messages"`
+	Tools    []struct {
+		Name string `json:"name"`
+	} `json:"tools"`
+}
+
+// script is the one in force and the number of the step that is due: a later
+// message of a person without a script ends it.
+func (q *asked) script() ([]Step, int) {
+	var steps []Step
+	at := -1
+	for i, m := range q.Messages {
+		if m.Role != "user" {
+			continue
+		}
+		human, found := false, false
+		for _, p := range m.parts() {
+			switch {
+			case p.Type == "tool_result":
+				human = false
+			case p.Type != "text" || strings.HasPrefix(strings.TrimSpace(p.Text), "<system-reminder>"):
+			case strings.HasPrefix(p.Text, "[Request interrupted"):
+			default:
+				human = true
+				if s, ok := find(p.Text); ok {
+					steps, at, found = s, i, true
+				}
+			}
+		}
+		if human && !found && !slices.ContainsFunc(m.parts(), func(p part) bool { return p.Type == "tool_result" }) {
+			steps, at = nil, -1
+		}
+	}
+	step, last := 0, ""
+	for _, m := range q.Messages[at+1:] {
+		if m.Role == "assistant" && last != m.Role {
+			step++
+		}
+		last = m.Role
+	}
+	return steps, step
+}
+
+// said is the text of the last person's message.
+func (q *asked) said() string {
+	for _, m := range slices.Backward(q.Messages) {
+		if m.Role != "user" {
+			continue
+		}
+		for _, p := range slices.Backward(m.parts()) {
+			if p.Type == "text" && !strings.HasPrefix(strings.TrimSpace(p.Text), "<system-reminder>") {
+				return p.Text
+			}
+		}
+	}
+	return ""
+}
+
+// echo is a part of the request as JSON.
+func (q *asked) echo(what string) string {
+	var v any
+	switch what {
+	case "system":
+		v = q.System
+	case "tools":
+		v = q.Tools
+	case "tool_results":
+		var list []any
+		for _, m := range q.Messages {
+			for _, p := range m.parts() {
+				if p.Type == "tool_result" {
+					list = append(list, map[string]any{"content": p.Content, "is_error": p.IsError})
+				}
+			}
+		}
+		v = list
+	default:
+		v = q.Messages
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func (a *API) messages(w http.ResponseWriter, r *http.Request) {
+	var body io.Reader = http.MaxBytesReader(w, r.Body, maxBody)
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			apiError(w, &Step{Status: http.StatusBadRequest, Message: err.Error()})
+			return
+		}
+		body = io.LimitReader(z, maxBody)
+	}
+	raw, err := io.ReadAll(body)
+	var q asked
+	if err == nil {
+		err = json.Unmarshal(raw, &q)
+	}
+	if err != nil {
+		apiError(w, &Step{Status: http.StatusBadRequest, Message: err.Error()})
+		return
+	}
+	rec := Request{Path: r.URL.Path, Session: r.Header.Get("X-Claude-Code-Session-Id"), Body: raw, Model: q.Model}
+	for _, t := range q.Tools {
+		rec.Tools = append(rec.Tools, t.Name)
+	}
+	steps, k := q.script()
+	a.mu.Lock()
+	if len(a.seen) < 10_000 {
+		a.seen = append(a.seen, rec)
+	}
+	step := a.pickLocked(steps, k, rec.Session)
+	a.mu.Unlock()
+	if step == nil {
+		s := Say(fmt.Sprintf("stand-in answer (%s): %s", q.Model, end(q.said(), 80)))
+		step = &s
+	}
+	if !wait(r.Context(), step.Delay) {
+		return
+	}
+	switch {
+	case step.Status != 0:
+		apiError(w, step)
+	case step.Cut:
+		panic(http.ErrAbortHandler)
+	case q.Stream:
+		stream(w, r, &q, step)
+	default:
+		writeJSON(w, http.StatusOK, whole(&q, step))
+	}
+}
+
+// pickLocked is the step that is due, past errors that have had their times.
+func (a *API) pickLocked(steps []Step, k int, session string) *Step {
+	for len(steps) > 0 {
+		k = min(k, len(steps)-1)
+		s := &steps[k]
+		if s.Status == 0 || s.Times == 0 {
+			return s
+		}
+		key := fmt.Sprintf("%s/%d/%d", session, k, len(steps))
+		a.count[key]++
+		if a.count[key] <= s.Times {
+			return s
+		}
+		steps = slices.Delete(slices.Clone(steps), k, k+1)
+	}
+	return nil
+}
+
+// wait waits for seconds, and tells whether the client is still there.
+func wait(ctx context.Context, seconds float64) bool {
+	if seconds <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(time.Duration(seconds * float64(time.Second)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,354 @@
+package claudetest
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// FakeEnv is the variable that makes a test binary become the fake: its value
+// is what the installed program is like ("ok", or one of the words of
+// [FakeMain]).
+const FakeEnv = "FAKE_CLAUDE"
+
+// fakeModel is the model that answers for the fake.
+const fakeModel = "claude-stand-in-1"
+
+// FakeMain plays Claude Code: its version, help and login, and runs of print
+// mode with stream-json on both sides. It returns the exit code.
+//
+// The value of [FakeEnv] in env says what is installed: "old" (a version that
+// is too old), "plain" (one without --restricted), "garbage" (its version is
+// none), "silent" (it never answers a question), "logged-out", "no-auth" (it
+// does not know "auth status"); anything else is a good one.
+//
+// Steps of a script work as with [API] (error -1 is an API that cannot be
+// reached), and Do adds what no API can bring about:
+//
+//	garbage     n lines that are no JSON, then the end
+//	flood       n MiB of such lines; flood-line: as one line
+//	half        half an envelope, then the end
+//	die         SIGKILL from its own hand
+//	exit        exit code n with a line on stderr
+//	silent      the end, without a word
+//	hang        nothing more, until it is interrupted or told to end
+//	stubborn    as hang, and after an interrupt the next turn hangs, too
+//	deaf        as hang, and neither interrupt, end of input nor SIGTERM is heeded
+//	too-long    the prompt is too long
+//	grandchild  a process in a session of its own that holds stdout; its pid is said
+//	env, args, cwd  the answer is that, as JSON
+func FakeMain(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
+	f := &fake{args: args, out: bufio.NewWriter(stdout), errOut: stderr, env: env, retries: 10}
+	defer f.out.Flush()
+	kind := f.getenv(FakeEnv)
+	switch {
+	case kind == "silent":
+		f.deaf()
+		f.pause(forever)
+	case slices.Contains(args, "--version"):
+		f.printf("%s\n", fakeVersion(kind))
+		return 0
+	case slices.Contains(args, "--help"):
+		f.printf("Usage: claude [options]\n\nOptions:\n")
+		for _, opt := range fakeOptions(kind) {
+			f.printf("  %s <x>   an option\n", opt)
+		}
+		return 0
+	case len(args) == 2 && args[0] == "auth" && args[1] == "status" && kind != "no-auth":
+		in := kind != "logged-out"
+		f.emit(map[string]any{"loggedIn": in, "authMethod": "claude.ai", "apiProvider": "firstParty"})
+		if in {
+			return 0
+		}
+		return 1
+	}
+	if !f.parse(kind) {
+		return 1
+	}
+	return f.run(stdin)
+}
+
+func fakeVersion(kind string) string {
+	switch kind {
+	case "old":
+		return "1.0.3 (Claude Code)"
+	case "plain":
+		return "2.1.197 (Claude Code)"
+	case "garbage":
+		return "Segmentation fault, or so"
+	}
+	return "2.1.329 (Claude Code)"
+}
+
+// fakeOptions are those that a version has; all but the last few take a value.
+func fakeOptions(kind string) []string {
+	opts := []string{
+		"--input-format", "--output-format", "--tools", "--permission-mode", "--settings", "--setting-sources",
+		"--allowedTools", "--model", "--effort", "--max-turns", "--resume",
+		"--print", "--verbose", "--strict-mcp-config", "--disable-slash-commands", "--no-chrome", "--fork-session",
+		"--include-partial-messages",
+	}
+	if kind != "plain" {
+		opts = append(opts, "--restricted")
+	}
+	return opts
+}
+
+type fake struct {
+	args   []string
+	env    []string
+	out    *bufio.Writer
+	errOut io.Writer
+
+	model    string
+	maxTurns int
+	resume   string
+	partial  bool
+	retries  int
+
+	session  string
+	lines    chan input
+	queue    []input // user messages that came during a turn
+	eof      bool
+	stubborn bool
+	unheard  bool // deaf
+	term     chan struct{}
+	code     int
+	requests int // to the model, in this turn
+	results  int
+}
+
+// input is a line from the host.
+type input struct {
+	Type    string `json:"type"`
+	ID      string `json:"request_id"`
+	Request struct {
+		Subtype string `json:"subtype"`
+	} `json:"request"`
+	Message turn `json:"message"`
+}
+
+func (f *fake) getenv(name string) string {
+	for _, kv := range slices.Backward(f.env) {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func (f *fake) printf(format string, args ...any) { _, _ = fmt.Fprintf(f.out, format, args...) }
+
+// emit writes a line of the stream.
+func (f *fake) emit(v map[string]any) {
+	if f.session != "" {
+		v["session_id"] = f.session
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		b = []byte(`{}`)
+	}
+	_, _ = f.out.Write(append(b, '\n'))
+	_ = f.out.Flush()
+}
+
+// parse reads the command line as strictly as the real one does.
+func (f *fake) parse(kind string) bool {
+	known := fakeOptions(kind)
+	fail := func(format string, args ...any) bool {
+		_, _ = fmt.Fprintf(f.errOut, "error: "+format+"\n", args...)
+		return false
+	}
+	set := map[string]string{}
+	for i := 0; i < len(f.args); i++ {
+		opt := f.args[i]
+		if opt == "-p" {
+			opt = "--print"
+		}
+		at := slices.Index(known, opt)
+		switch {
+		case at < 0 && strings.HasPrefix(opt, "-"):
+			return fail("unknown option '%s'", opt)
+		case at < 0:
+			return fail("the prompt belongs on standard input, not %q", opt)
+		case at < slices.Index(known, "--print"):
+			if i++; i >= len(f.args) {
+				return fail("option '%s' argument missing", opt)
+			}
+			set[opt] = f.args[i]
+		default:
+			set[opt] = "yes"
+		}
+	}
+	for _, opt := range []string{"--print", "--verbose", "--strict-mcp-config"} {
+		if set[opt] == "" {
+			return fail("%s is needed here", opt)
+		}
+	}
+	if set["--input-format"] != "stream-json" || set["--output-format"] != "stream-json" {
+		return fail("only stream-json is spoken here")
+	}
+	f.model = fakeModel
+	if m := set["--model"]; m != "" {
+		f.model = m
+	}
+	f.maxTurns, _ = strconv.Atoi(set["--max-turns"])
+	f.resume, f.partial = set["--resume"], set["--include-partial-messages"] != ""
+	if n, err := strconv.Atoi(f.getenv("CLAUDE_CODE_MAX_RETRIES")); err == nil {
+		f.retries = n
+	}
+	return true
+}
+
+// run is a session: turns, until the host closes its side.
+func (f *fake) run(stdin io.Reader) int {
+	var id [16]byte
+	_, _ = rand.Read(id[:])
+	f.session = fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+	f.term = make(chan struct{})
+	f.lines = make(chan input)
+	stop := f.onTerm()
+	defer stop()
+	// The reader ends with its input, or with the process: a read of standard
+	// input cannot be called off.
+	var reader sync.WaitGroup
+	reader.Go(func() { f.read(stdin) })
+
+	if strings.HasPrefix(f.resume, "00000000") {
+		f.emit(map[string]any{
+			"type": "result", "subtype": "error_during_execution", "is_error": true, "num_turns": 0, "total_cost_usd": 0,
+			"errors": []string{"No conversation found with session ID: " + f.resume},
+		})
+		return 1
+	}
+	for {
+		msg, ok := f.next()
+		if !ok {
+			return f.code
+		}
+		if end := f.turn(msg); end {
+			return f.code
+		}
+	}
+}
+
+func (f *fake) read(stdin io.Reader) {
+	defer close(f.lines)
+	r := bufio.NewReaderSize(stdin, 1<<20)
+	for {
+		line, err := r.ReadBytes('\n')
+		var in input
+		if json.Unmarshal(line, &in) == nil {
+			f.lines <- in
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// next is the next user message; ok is false at the end of input.
+func (f *fake) next() (input, bool) {
+	for {
+		if len(f.queue) > 0 {
+			msg := f.queue[0]
+			f.queue = f.queue[1:]
+			return msg, true
+		}
+		if f.eof {
+			return input{}, false
+		}
+		select {
+		case in, ok := <-f.lines:
+			f.heard(in, ok)
+		case <-f.term:
+			f.code = 128 + int(syscall.SIGTERM)
+			return input{}, false
+		}
+	}
+}
+
+// heard takes a line; it tells whether it is an interrupt.
+func (f *fake) heard(in input, ok bool) bool {
+	switch {
+	case !ok:
+		f.eof, f.lines = true, nil
+	case in.Type == "user":
+		f.queue = append(f.queue, in)
+	case in.Type == "control_request" && in.Request.Subtype == "interrupt":
+		if f.unheard {
+			return false
+		}
+		f.emit(map[string]any{
+			"type": "control_response", "response": map[string]any{"subtype": "success", "request_id": in.ID},
+		})
+		return true
+	}
+	return false
+}
+
+// ending says why a pause ended early.
+type ending int
+
+const (
+	timeUp ending = iota
+	interrupted
+	terminated
+)
+
+// forever, in seconds, is longer than any test.
+const forever = 3600
+
+// pause waits for seconds unless the host interrupts or the process is told
+// to end.
+func (f *fake) pause(seconds float64) ending {
+	t := time.NewTimer(time.Duration(seconds * float64(time.Second)))
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			return timeUp
+		case in, ok := <-f.lines:
+			if f.heard(in, ok) {
+				return interrupted
+			}
+		case <-f.term:
+			return terminated
+		}
+	}
+}
+
+// onTerm makes SIGTERM end a pause, as the real program ends by itself.
+func (f *fake) onTerm() func() {
+	c := make(chan osSignal, 1)
+	signal.Notify(c, syscall.SIGTERM)
+	done, term := make(chan struct{}), f.term
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		select {
+		case <-c:
+			close(term)
+		case <-done:
+		}
+	})
+	return func() {
+		signal.Stop(c)
+		close(done)
+		wait.Wait()
+	}
+}
+
+// deaf makes the process ignore what polite people send.
+func (f *fake) deaf() {
+	f.unheard = true
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+}

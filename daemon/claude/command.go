@@ -1,0 +1,76 @@
+package claude
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"holdline/daemon/engine"
+)
+
+// Efforts are the levels of effort that the program knows; it ignores others
+// with a warning, so they are to be refused before.
+func Efforts() []string { return []string{"low", "medium", "high", "xhigh", "max"} }
+
+// Levels are the levels that a run can be held to.
+func Levels() []string { return []string{levelRead} }
+
+// settings switch off whatever hook a settings file names that is still read.
+const settings = `{"disableAllHooks":true}`
+
+// Command is the command line of a run at level read: nothing offered to the
+// model writes or executes, no settings file, hook or server of the user or
+// of the project is looked at. The prompt is not in it: it is the first line
+// on standard input, see [Run.Prompt].
+func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
+	has := func(opt string) bool { return slices.Contains(info.Features, opt) }
+	cmd := engine.Command{Level: levelRead, EnforcedBy: "tools"}
+	argv := []string{
+		info.Path, "-p",
+		"--input-format", "stream-json", "--output-format", "stream-json", "--verbose",
+		"--strict-mcp-config",
+	}
+	if has(optRestricted) {
+		argv = append(argv, optRestricted)
+	} else {
+		argv = append(argv, "--setting-sources", "")
+		cmd.Notes = append(cmd.Notes, "Claude Code "+info.Version+
+			" has no --restricted: settings files are left out by --setting-sources instead")
+	}
+	for _, opt := range []string{optPartial, optNoSlash, optNoChrome} {
+		if has(opt) {
+			argv = append(argv, opt)
+		}
+	}
+	tools := []string{"Read", "Grep", "Glob"}
+	web := []string{"WebFetch", "WebSearch"}
+	if req.Web {
+		tools = append(tools, web...)
+	}
+	argv = append(argv, "--tools", strings.Join(tools, ","), "--permission-mode", "dontAsk", "--settings", settings)
+	if req.Web {
+		argv = append(argv, "--allowedTools", strings.Join(web, ","))
+	}
+	if req.Model != "" {
+		argv = append(argv, "--model", req.Model)
+	}
+	if req.Effort != "" {
+		if has(optEffort) {
+			argv = append(argv, optEffort, req.Effort)
+		} else {
+			cmd.Notes = append(cmd.Notes, "Claude Code "+info.Version+" has no --effort: effort was left out")
+		}
+	}
+	if req.MaxTurns > 0 {
+		argv = append(argv, "--max-turns", strconv.Itoa(req.MaxTurns))
+	}
+	if req.Session != "" {
+		argv = append(argv, "--resume", req.Session, "--fork-session")
+	}
+	cmd.Argv = argv
+	cmd.Env = c.env
+	if req.TempDir != "" {
+		cmd.Env = c.environment("CLAUDE_CODE_TMPDIR="+req.TempDir, "TMPDIR="+req.TempDir)
+	}
+	return cmd
+}

@@ -1,0 +1,236 @@
+package claude
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"holdline/daemon/engine"
+	"holdline/protocol/fault"
+)
+
+// Words of the stream that decide.
+const (
+	subtypeSuccess = "success"
+	stopRefusal    = "refusal"
+	// statusOverloaded is the API's own status for "too many requests for us
+	// all", beside 429, which is "too many of yours".
+	statusOverloaded = 529
+)
+
+// Outcome is what came of the run. Everything that is known is in it whatever
+// the ending: what was said, session, cost, denials.
+func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
+	out := engine.Outcome{
+		Session: r.session, Models: r.models(), Turns: r.turns, Stop: r.last.StopReason,
+		Duration: r.took, APITime: r.api, RateLimit: r.limit,
+	}
+	if r.costKnown {
+		out.CostUSD = &r.cost
+	}
+	for _, u := range r.spent {
+		out.Usage.Input += u.Input
+		out.Usage.Output += u.Output
+		out.Usage.CacheRead += u.CacheRead
+		out.Usage.CacheWrite += u.CacheWrite
+		if u.CostBasis == "unknown" {
+			out.CostUSD = nil
+		}
+	}
+	for _, d := range r.last.Denials {
+		if len(out.Denials) < maxDenials {
+			out.Denials = append(out.Denials, engine.Denial{Tool: d.ToolName})
+		}
+	}
+	if r.results == 0 {
+		out.Denials = r.denied
+	}
+	if r.req.Session != "" && !r.started {
+		out.Session = "" // the id of a session that never came to be
+	}
+
+	out.Fault = r.fault(exit, why)
+	if out.Fault == nil {
+		out.Answer = r.last.Answer
+		out.Partial = why == engine.Deadline
+		return out
+	}
+	out.Answer = r.Text()
+	out.Partial = out.Answer != ""
+	out.RetryAfter = r.retryAfter(out.Fault)
+	if out.RetryAfter > 0 {
+		after := out.RetryAfter.Milliseconds()
+		out.Fault.RetryAfterMS = &after
+	}
+	return out
+}
+
+// fault is nil if the last result is an answer.
+func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
+	answered := r.results > 0 && !r.last.IsError && r.last.subtype == subtypeSuccess &&
+		strings.TrimSpace(r.last.Answer) != "" && r.last.StopReason != stopRefusal
+	switch {
+	case answered:
+		return nil
+	case why == engine.Cancelled:
+		return fault.New(fault.Cancelled, fault.Engine, operation, "the consult was cancelled")
+	case why == engine.Overflow:
+		return with(exit, fault.BadOutput, fault.New(fault.DownstreamFailure, fault.Engine, operation,
+			"Claude Code printed more than is kept, and was ended"))
+	case exit.SpawnErrno != "":
+		return r.spawnFault(exit)
+	case r.results > 0 && (why != engine.Deadline || !r.aborted()):
+		return r.resultFault(exit)
+	case why == engine.Deadline:
+		return with(exit, fault.Deadline, fault.New(fault.Timeout, fault.Engine, operation,
+			"time was up before there was an answer; ask for less, or give a larger timeout_s"))
+	default:
+		return r.endFault(exit)
+	}
+}
+
+// aborted tells whether the last result is that of an interrupt.
+func (r *Run) aborted() bool {
+	return r.last.TerminalReason == "aborted_streaming" || r.last.TerminalReason == "aborted_tools"
+}
+
+func (r *Run) spawnFault(exit engine.Exit) *fault.Record {
+	f := fault.New(fault.SpawnFailure, fault.Worker, operation, "cannot start Claude Code: %s", exit.SpawnErrno)
+	reason := fault.Reason("")
+	if exit.SpawnErrno == "ENOENT" || exit.SpawnErrno == "EACCES" {
+		reason = fault.NotInstalled
+	}
+	return with(exit, reason, f)
+}
+
+// resultFault reads a result that is no answer.
+func (r *Run) resultFault(exit engine.Exit) *fault.Record {
+	res := r.last
+	down := func(reason fault.Reason, format string, args ...any) *fault.Record {
+		return with(exit, reason, fault.New(fault.DownstreamFailure, fault.Engine, operation, format, args...))
+	}
+	said := short(res.Answer, 400) // of an error, the program's own words
+	if said == "" && len(res.Errors) > 0 {
+		said = short(strings.Join(res.Errors, "; "), 400)
+	}
+	switch {
+	case res.StopReason == stopRefusal || r.stop == stopRefusal:
+		return down(fault.Refused, "the model refused to answer: rephrase the prompt, or name another model")
+	case res.TerminalReason == "max_turns" || res.subtype == "error_max_turns":
+		return down(fault.MaxTurns, "the run used up its %d turns before there was an answer; give a larger max_turns, "+
+			"or go on from its session", r.req.MaxTurns)
+	case res.TerminalReason == "budget_exhausted" || res.subtype == "error_max_budget_usd":
+		return with(exit, fault.Budget, fault.New(fault.BudgetExceeded, fault.Engine, operation,
+			"the run spent its budget before there was an answer"))
+	case res.TerminalReason == "prompt_too_long", res.TerminalReason == "blocking_limit", res.TerminalReason == "image_error",
+		res.APIErrorStatus != nil && *res.APIErrorStatus == http.StatusRequestEntityTooLarge:
+		return down(fault.PromptTooLong, "the prompt is too long for the model: %s", said)
+	case r.aborted():
+		return down(fault.Killed, "the run was interrupted before there was an answer")
+	case res.subtype == subtypeSuccess && !res.IsError:
+		return down(fault.EmptyAnswer, "the model gave an empty answer")
+	case res.subtype == subtypeSuccess:
+		return r.apiFault(exit, res.APIErrorStatus, r.apiError, said)
+	case !r.started && r.req.Session != "":
+		return with(exit, "", fault.New(fault.InvalidInput, fault.Engine, operation,
+			"session: cannot go on from %s: %s", r.req.Session, said))
+	case r.retry != nil:
+		return r.apiFault(exit, r.retry.ErrorStatus, word(r.retry.Error), said)
+	}
+	return down("", "the run ended in an error (%s): %s", res.subtype, said)
+}
+
+// apiFault reads an error of the API: its HTTP status where there is one, and
+// the program's word for it.
+func (r *Run) apiFault(exit engine.Exit, status *int, kind, said string) *fault.Record {
+	code, reason, what := fault.DownstreamFailure, fault.Rejected, "the API rejected the request"
+	n := 0
+	if status != nil {
+		n = *status
+	}
+	switch {
+	case n == http.StatusUnauthorized || n == http.StatusForbidden:
+		code, what = fault.Unauthenticated, "the API rejected the credentials"
+	case n == 0 && kind == "authentication_failed":
+		code, reason, what = fault.Unauthenticated, fault.NotLoggedIn, "Claude Code is not logged in"
+	case n == http.StatusTooManyRequests || n == 0 && kind == "rate_limit":
+		reason, what = fault.RateLimited, "the rate limit is reached"
+		if text := r.window().limitText(); text != "" {
+			what = text
+		}
+	case n == statusOverloaded || n == 0 && kind == "overloaded":
+		reason, what = fault.Overloaded, "the API is overloaded"
+	case n == http.StatusRequestTimeout:
+		reason, what = fault.Unreachable, "the API did not answer in time"
+	case n >= http.StatusInternalServerError:
+		reason, what = fault.Overloaded, fmt.Sprintf("the API failed (status %d)", n)
+	case n == 0 && (r.last.APIError == "connection_failed" || kind == "server_error" || kind == "unknown"):
+		reason, what = fault.Unreachable, "the API cannot be reached"
+	case n == 0 && kind == "":
+		reason, what = "", "the run ended in an error"
+	}
+	return with(exit, reason, fault.New(code, fault.Engine, operation, "%s: %s", what, said))
+}
+
+// endFault reads the end of a process that gave no result.
+func (r *Run) endFault(exit engine.Exit) *fault.Record {
+	switch {
+	case !exit.Known:
+		return with(exit, fault.Killed, fault.New(fault.OutcomeUnknown, fault.Worker, operation,
+			"the consult's worker was lost, and what it did is unknown; it is not run again by itself"))
+	case exit.Signal != "" || exit.Code > 128 && exit.Code <= 128+64:
+		signal := exit.Signal
+		if signal == "" {
+			signal = fmt.Sprintf("signal %d", exit.Code-128)
+		}
+		return with(exit, fault.Killed, fault.New(fault.ProcessFailure, fault.Engine, operation,
+			"Claude Code was killed (%s) before there was an answer", signal))
+	case r.torn:
+		return with(exit, fault.BadOutput, fault.New(fault.DownstreamFailure, fault.Engine, operation,
+			"Claude Code ended (exit code %d) in the middle of a line", exit.Code))
+	case r.noise > 0:
+		return with(exit, fault.BadOutput, fault.New(fault.DownstreamFailure, fault.Engine, operation,
+			"Claude Code ended (exit code %d) without a result; %d of its lines were not JSON", exit.Code, r.noise))
+	default:
+		text := fmt.Sprintf("Claude Code ended (exit code %d) without a result", exit.Code)
+		if n := len(exit.Stderr); n > 0 {
+			text += ": " + short(exit.Stderr[n-1], 400)
+		}
+		return with(exit, fault.BadOutput, fault.New(fault.DownstreamFailure, fault.Engine, operation, "%s", text))
+	}
+}
+
+// with adds what is known of the process to a fault.
+func with(exit engine.Exit, reason fault.Reason, f *fault.Record) *fault.Record {
+	cause := fault.Cause{Reason: reason, StderrTail: exit.Stderr}
+	if exit.Known && exit.SpawnErrno == "" {
+		if exit.Signal != "" {
+			cause.Signal = &exit.Signal
+		} else {
+			cause.ExitCode = &exit.Code
+		}
+	}
+	if exit.SpawnErrno != "" {
+		cause.Errno = &exit.SpawnErrno
+	}
+	return f.WithCause(cause)
+}
+
+// retryAfter is when it makes sense to ask again, 0 if nothing was said.
+func (r *Run) retryAfter(f *fault.Record) time.Duration {
+	switch f.Reason() {
+	case fault.RateLimited, fault.Overloaded:
+	default:
+		return 0
+	}
+	if w := r.window(); w.Status == "rejected" && w.ResetsAt > 0 {
+		if d := time.Until(time.Unix(int64(w.ResetsAt), 0)); d > 0 {
+			return d.Round(time.Second)
+		}
+	}
+	if r.retry != nil {
+		return r.retry.retryDelay()
+	}
+	return 0
+}

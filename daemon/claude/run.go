@@ -1,0 +1,323 @@
+package claude
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"holdline/daemon/engine"
+)
+
+// synthetic is the model that the program names for messages of its own.
+const synthetic = "<synthetic>"
+
+// Limits of what a run keeps of a stream.
+const (
+	maxText    = 2 << 20 // bytes of what the model said; the oldest goes first
+	maxDenials = 100
+)
+
+// Run reads the stream of one run. See [engine.Run].
+type Run struct {
+	req     engine.Request
+	session string
+	model   string // of the beginning
+	started bool
+
+	said     []string // whole texts of the model, oldest first
+	saidSize int
+	live     strings.Builder // the text that is being written
+
+	results   int
+	last      result           // the latest
+	spent     map[string]usage // by model, this run alone
+	cost      float64          // of spent
+	costKnown bool             // a result said what it cost, and knew
+	turns     int              // of all results
+	api, took time.Duration    // of all results
+	apiError  string           // word of the last synthetic message
+	stop      string           // its stop reason
+	retry     *message         // the last api_retry since the model spoke
+	limit     json.RawMessage  // the last rate_limit_info
+	denied    []engine.Denial  // as they happened, for runs without a result
+	noise     int              // lines that were no JSON objects
+	torn      bool             // the output ended inside a line
+}
+
+// NewRun makes the reader of one run of req.
+func (c *Claude) NewRun(req engine.Request) engine.Run {
+	return &Run{req: req, spent: map[string]usage{}}
+}
+
+// Prompt is the line that carries the prompt. A prompt that begins with a
+// slash would be taken for a command of the program, and answered with "not
+// available" as a success: a space in front disarms it.
+func (r *Run) Prompt() []byte {
+	text := clean(r.req.Prompt)
+	if strings.HasPrefix(text, "/") {
+		text = " " + text
+	}
+	return say(text)
+}
+
+// Interrupt is the line that stops the turn; the program answers it with a
+// result within milliseconds.
+func (r *Run) Interrupt() []byte {
+	return line(map[string]any{
+		"type": "control_request", "request_id": "holdline-interrupt",
+		"request": map[string]any{"subtype": "interrupt"},
+	})
+}
+
+// BestAnswer is the line that asks, after an interrupt, for what there is.
+func (r *Run) BestAnswer() []byte {
+	return say("The time for this task is up. Do not call any tool. " +
+		"Answer now, as well as you can, from what you have seen so far, and say what you could not check.")
+}
+
+// clean makes a prompt that JSON and the API take: bytes that are no UTF-8
+// and NULs become the replacement character.
+func clean(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+func say(text string) []byte {
+	return line(map[string]any{
+		"type": "user",
+		"message": map[string]any{
+			"role":    "user",
+			"content": []any{map[string]any{"type": "text", "text": text}},
+		},
+	})
+}
+
+// line encodes v as one line. The values given are plain, so it cannot fail.
+func line(v any) []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false) // a prompt of code would grow by half
+	if enc.Encode(v) != nil {
+		return nil
+	}
+	return buf.Bytes()
+}
+
+// Line takes one line of the stream.
+func (r *Run) Line(text []byte) []engine.Event {
+	text = bytes.TrimSpace(text)
+	if len(text) == 0 {
+		return nil
+	}
+	if text[0] != '{' {
+		r.noise++
+		return []engine.Event{{Kind: engine.Noise}}
+	}
+	var m message
+	if err := json.Unmarshal(text, &m); err != nil {
+		// A field of another type than ours is skipped, and the rest is there.
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok {
+			r.noise++
+			return []engine.Event{{Kind: engine.Noise}}
+		}
+	}
+	if m.Session != "" && r.session == "" {
+		r.session = m.Session
+	}
+	switch m.Type {
+	case "system":
+		return r.system(&m)
+	case "rate_limit_event":
+		return r.rateLimit(m.RateLimit)
+	case "stream_event":
+		return r.partial(&m)
+	case "assistant":
+		return r.assistant(&m)
+	case "result":
+		return r.result(&m)
+	case "tool_progress", "user", "control_response":
+		return []engine.Event{{Kind: engine.Waiting}}
+	}
+	return nil
+}
+
+// Torn takes what stood behind the last newline.
+func (r *Run) Torn(rest []byte) {
+	if len(bytes.TrimSpace(rest)) == 0 {
+		return
+	}
+	// A whole last line without its newline counts.
+	if json.Valid(rest) {
+		r.Line(rest)
+		return
+	}
+	r.torn = true
+}
+
+func (r *Run) system(m *message) []engine.Event {
+	switch m.Subtype {
+	case "init":
+		if r.started {
+			return nil // again at each message
+		}
+		r.started = true
+		r.session, r.model = m.Session, m.Model
+		return []engine.Event{{Kind: engine.Started, Session: m.Session, Model: m.Model}}
+	case "api_retry":
+		r.retry = m
+		return []engine.Event{{Kind: engine.Retry, Text: m.retryText()}}
+	case "model_fallback":
+		return []engine.Event{{
+			Kind: engine.Fallback, Model: m.FallbackModel,
+			Text: short(m.OriginalModel+" is not available, "+m.FallbackModel+" answers", 160),
+		}}
+	case "permission_denied":
+		if len(r.denied) < maxDenials {
+			r.denied = append(r.denied, engine.Denial{Tool: m.ToolName})
+		}
+	case "status":
+		return []engine.Event{{Kind: engine.Waiting}}
+	}
+	return nil
+}
+
+func (r *Run) rateLimit(raw json.RawMessage) []engine.Event {
+	if len(raw) == 0 || len(raw) > 4<<10 {
+		return nil
+	}
+	r.limit = bytes.Clone(raw)
+	if text := r.window().limitText(); text != "" {
+		return []engine.Event{{Kind: engine.Limit, Text: text}}
+	}
+	return nil
+}
+
+// window is the rate limit window last heard of.
+func (r *Run) window() rateLimit {
+	var w rateLimit
+	if json.Unmarshal(r.limit, &w) != nil {
+		return rateLimit{}
+	}
+	return w
+}
+
+func (r *Run) partial(m *message) []engine.Event {
+	if m.Event == nil || m.Parent != "" {
+		return nil
+	}
+	switch m.Event.Type {
+	case "message_start", "content_block_start":
+		r.live.Reset()
+	case "content_block_delta":
+		if m.Event.Delta.Type == "text_delta" && r.live.Len() < maxText {
+			r.live.WriteString(m.Event.Delta.Text)
+		}
+	default:
+		return nil
+	}
+	return []engine.Event{{Kind: engine.Waiting}}
+}
+
+func (r *Run) assistant(m *message) []engine.Event {
+	if m.Message == nil || m.Parent != "" {
+		return nil
+	}
+	if m.Message.Model == synthetic {
+		r.apiError, r.stop = word(m.Error), m.Message.StopReason
+		return []engine.Event{{Kind: engine.Waiting}}
+	}
+	r.retry, r.apiError, r.stop = nil, "", ""
+	var events []engine.Event
+	for _, b := range m.Message.blocks() {
+		switch b.Type {
+		case "text":
+			r.live.Reset()
+			if strings.TrimSpace(b.Text) == "" {
+				continue
+			}
+			r.keep(b.Text)
+			events = append(events, engine.Event{Kind: engine.Text, Text: b.Text})
+		case "tool_use", "server_tool_use":
+			events = append(events, engine.Event{Kind: engine.ToolUse, Text: describe(b)})
+		default:
+			events = append(events, engine.Event{Kind: engine.Waiting})
+		}
+	}
+	return events
+}
+
+// keep adds a text, and lets go of the oldest past the limit.
+func (r *Run) keep(text string) {
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "")
+	}
+	r.said = append(r.said, text)
+	r.saidSize += len(text)
+	for r.saidSize > maxText {
+		r.saidSize -= len(r.said[0])
+		r.said = slices.Delete(r.said, 0, 1)
+	}
+}
+
+func (r *Run) result(m *message) []engine.Event {
+	r.results++
+	r.last = m.result
+	r.last.subtype = m.Subtype
+	r.live.Reset()
+	r.turns += m.NumTurns
+	r.took += ms(m.DurationMS)
+	r.api += ms(m.DurationAPIMS)
+	if m.SinceLast != nil {
+		for model, u := range m.SinceLast {
+			r.spend(model, u)
+			r.cost += u.CostUSD
+		}
+		r.costKnown = true
+	} else if m.TotalCostUSD != nil {
+		// Cumulative in this process: the latest counts.
+		r.spent = map[string]usage{}
+		for model, u := range m.ModelUsage {
+			r.spend(model, u)
+		}
+		r.cost, r.costKnown = *m.TotalCostUSD, true
+	}
+	return []engine.Event{{Kind: engine.TurnDone, Session: m.Session}}
+}
+
+func (r *Run) spend(model string, u usage) {
+	sum := r.spent[model]
+	sum.Input += u.Input
+	sum.Output += u.Output
+	sum.CacheRead += u.CacheRead
+	sum.CacheWrite += u.CacheWrite
+	if u.CostBasis == "unknown" {
+		sum.CostBasis = u.CostBasis
+	}
+	r.spent[model] = sum
+}
+
+func ms(f float64) time.Duration { return time.Duration(f * float64(time.Millisecond)) }
+
+// Text is what the model has said so far, the unfinished text included.
+func (r *Run) Text() string {
+	parts := r.said
+	if strings.TrimSpace(r.live.String()) != "" {
+		parts = append(slices.Clip(parts), r.live.String())
+	}
+	return strings.Join(parts, "\n\n")
+}
+
+// models are those that answered, most output first.
+func (r *Run) models() []string {
+	names := slices.Collect(maps.Keys(r.spent))
+	slices.SortFunc(names, func(a, b string) int {
+		if d := r.spent[b].Output - r.spent[a].Output; d != 0 {
+			return int(max(min(d, 1), -1))
+		}
+		return strings.Compare(a, b)
+	})
+	return names
+}

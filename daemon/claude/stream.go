@@ -1,0 +1,181 @@
+package claude
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// message is the union of the lines that matter; the rest of their fields is
+// left alone. Types that are not known are ignored by whoever looks at Type.
+type message struct {
+	Type    string `json:"type"`
+	Subtype string `json:"subtype"`
+	Session string `json:"session_id"`
+	Parent  string `json:"parent_tool_use_id"` // set on what a subagent says
+
+	// system
+	Model         string          `json:"model"`          // init
+	Attempt       int             `json:"attempt"`        // api_retry
+	MaxRetries    int             `json:"max_retries"`    // api_retry
+	RetryDelayMS  float64         `json:"retry_delay_ms"` // api_retry; some versions say fractions
+	ErrorStatus   *int            `json:"error_status"`   // api_retry
+	Error         json.RawMessage `json:"error"`          // api_retry, assistant: a word
+	OriginalModel string          `json:"original_model"` // model_fallback
+	FallbackModel string          `json:"fallback_model"` // model_fallback
+	ToolName      string          `json:"tool_name"`      // permission_denied, tool_progress
+
+	RateLimit json.RawMessage `json:"rate_limit_info"` // rate_limit_event
+	Message   *spoken         `json:"message"`         // assistant
+	Event     *partial        `json:"event"`           // stream_event
+
+	result
+}
+
+// spoken is the model's message inside a line of type assistant.
+type spoken struct {
+	ID         string          `json:"id"`
+	Model      string          `json:"model"`
+	StopReason string          `json:"stop_reason"`
+	Content    json.RawMessage `json:"content"` // a list of blocks; a string in lines of type user
+}
+
+type block struct {
+	Type  string          `json:"type"`
+	Text  string          `json:"text"`
+	Name  string          `json:"name"`
+	Input json.RawMessage `json:"input"`
+}
+
+// partial is an event of the API's own stream inside a stream_event.
+type partial struct {
+	Type  string `json:"type"`
+	Delta struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	} `json:"delta"`
+}
+
+// result is the envelope that ends a turn.
+type result struct {
+	subtype string // of the line
+
+	IsError        bool             `json:"is_error"`
+	Answer         string           `json:"result"`
+	Errors         []string         `json:"errors"`
+	TerminalReason string           `json:"terminal_reason"`
+	StopReason     string           `json:"stop_reason"`
+	APIErrorStatus *int             `json:"api_error_status"`
+	APIError       string           `json:"api_error"`
+	NumTurns       int              `json:"num_turns"`
+	DurationMS     float64          `json:"duration_ms"`
+	DurationAPIMS  float64          `json:"duration_api_ms"`
+	TotalCostUSD   *float64         `json:"total_cost_usd"`
+	ModelUsage     map[string]usage `json:"modelUsage"`
+	// SinceLast is nil where the version does not count by turn; ModelUsage
+	// and TotalCostUSD then count this process alone.
+	SinceLast map[string]usage `json:"model_usage_since_last_result"`
+	Denials   []struct {
+		ToolName string `json:"tool_name"`
+	} `json:"permission_denials"`
+}
+
+type usage struct {
+	Input      int64   `json:"inputTokens"`
+	Output     int64   `json:"outputTokens"`
+	CacheRead  int64   `json:"cacheReadInputTokens"`
+	CacheWrite int64   `json:"cacheCreationInputTokens"`
+	CostUSD    float64 `json:"costUSD"`
+	CostBasis  string  `json:"costBasis"` // "unknown": the cost is not
+}
+
+// rateLimit is what a rate_limit_event says of a subscription's window.
+type rateLimit struct {
+	Status      string  `json:"status"` // allowed, allowed_warning, rejected
+	ResetsAt    float64 `json:"resetsAt"`
+	Type        string  `json:"rateLimitType"`
+	Utilization float64 `json:"utilization"`
+}
+
+// word is a string in raw, "" if there is none.
+func word(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// blocks are the content of a message, none if it is not a list.
+func (s *spoken) blocks() []block {
+	var list []block
+	if json.Unmarshal(s.Content, &list) != nil {
+		return nil
+	}
+	return list
+}
+
+// describe says in a few words what a tool is used on: "Read main.go".
+func describe(b block) string {
+	var in map[string]json.RawMessage
+	if json.Unmarshal(b.Input, &in) != nil {
+		return b.Name
+	}
+	for _, key := range []string{"file_path", "pattern", "path", "url", "query", "description", "command"} {
+		v := word(in[key])
+		if v == "" {
+			continue
+		}
+		if key == "file_path" {
+			v = filepath.Base(v)
+		}
+		return b.Name + " " + short(v, 80)
+	}
+	return b.Name
+}
+
+// short is s on one line, cut to n runes.
+func short(s string, n int) string {
+	runes := []rune(strings.Join(strings.Fields(s), " "))
+	if len(runes) > n {
+		return string(runes[:n-1]) + "…"
+	}
+	return string(runes)
+}
+
+// retryText says why and when the program asks its API again.
+func (m *message) retryText() string {
+	why := word(m.Error)
+	switch {
+	case m.ErrorStatus != nil && why != "":
+		why = fmt.Sprintf("%d %s", *m.ErrorStatus, why)
+	case m.ErrorStatus != nil:
+		why = fmt.Sprintf("status %d", *m.ErrorStatus)
+	case why == "" || why == "unknown":
+		why = "no connection"
+	}
+	wait := m.retryDelay().Round(100 * time.Millisecond)
+	return fmt.Sprintf("API error (%s), retry %d of %d in %s", why, m.Attempt, m.MaxRetries, wait)
+}
+
+func (m *message) retryDelay() time.Duration { return time.Duration(m.RetryDelayMS) * time.Millisecond }
+
+// limitText describes a window that is not simply open; "" for one that is.
+func (r rateLimit) limitText() string {
+	if r.Status == "" || r.Status == "allowed" {
+		return ""
+	}
+	text := "rate limit " + r.Status
+	if r.Type != "" {
+		text += " (" + r.Type + ")"
+	}
+	if r.Utilization > 0 {
+		text += fmt.Sprintf(", %.0f %% used", r.Utilization*100)
+	}
+	if r.ResetsAt > 0 {
+		text += ", resets at " + time.Unix(int64(r.ResetsAt), 0).UTC().Format(time.RFC3339)
+	}
+	return text
+}
