@@ -1,0 +1,212 @@
+package process
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// Files of a worker's directory.
+const (
+	FileLock      = "lock"       // flock, held by the worker for life; "pid starttime\n"
+	FileSpec      = "spec.json"  // [Spec]
+	FileState     = "state.json" // [State]
+	FileCalls     = "calls.jsonl"
+	FileServer    = "server.json" // [Server]
+	FileSocket    = "sock"
+	FileSpool     = "stdout"     // output while no daemon was there
+	FileStderr    = "stderr.log" // what the child wrote to stderr, bounded
+	FileWorkerLog = "worker.log" // last words of the worker itself
+	DirAnswers    = "a"          // spooled answers, named by write id
+)
+
+// Kinds of a worker.
+const (
+	KindServer  = "server"
+	KindConsult = "consult"
+)
+
+// Spec is [FileSpec]: what the worker is to run. It never holds an
+// environment.
+type Spec struct {
+	Version           int      `json:"version"`
+	ID                string   `json:"id"`
+	Kind              string   `json:"kind"`
+	Name              string   `json:"name"`
+	Argv              []string `json:"argv"`
+	Cwd               string   `json:"cwd"`
+	Generation        int64    `json:"generation"`
+	Socket            string   `json:"socket"`
+	Limits            Limits   `json:"limits"`
+	Owner             Owner    `json:"owner"`
+	Orphan            Orphan   `json:"orphan"`
+	ParentDeathSignal string   `json:"parent_death_signal"` // what the child gets when the worker dies (Linux)
+	Versions          Versions `json:"versions"`
+}
+
+// Limits of a worker, in bytes. A zero is the default.
+type Limits struct {
+	Retain int `json:"retain"` // stdout kept until it is acked
+	Line   int `json:"line"`   // a line begun is read to its end up to this
+	Stderr int `json:"stderr"` // ring
+}
+
+// Owner says for whom a worker runs.
+type Owner struct {
+	Session  string `json:"session,omitempty"` // hash of the session's uuid
+	N        int64  `json:"n,omitempty"`       // number of the client's line
+	Identity string `json:"identity,omitempty"`
+}
+
+// What a worker does alone.
+const (
+	OrphanTerminate  = "terminate"
+	OrphanCloseStdin = "closeStdin"
+)
+
+// Orphan says what a worker does when no daemon has been attached for AfterMS.
+type Orphan struct {
+	AfterMS            int64  `json:"after_ms"`
+	Do                 string `json:"do"`
+	SpoolMax           int64  `json:"spool_max"`             // bytes of [FileSpool]
+	HardDeadlineUnixMS int64  `json:"hard_deadline_unix_ms"` // the tree is ended then; 0 for never
+}
+
+// Versions says what wrote a directory.
+type Versions struct {
+	Worker  int    `json:"worker"`
+	Record  int    `json:"record"`
+	Program string `json:"program"`
+}
+
+// Defaults of a [Spec].
+const (
+	DefaultRetain   = 8 << 20
+	DefaultLine     = 64 << 20
+	DefaultStderr   = 256 << 10
+	DefaultSpoolMax = 256 << 20
+	DefaultAfterMS  = 120_000
+)
+
+// SetDefaults fills in what is zero.
+func (s *Spec) SetDefaults() {
+	set := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	set(&s.Limits.Retain, DefaultRetain)
+	set(&s.Limits.Line, DefaultLine)
+	set(&s.Limits.Stderr, DefaultStderr)
+	if s.Orphan.AfterMS == 0 {
+		s.Orphan.AfterMS = DefaultAfterMS
+	}
+	if s.Orphan.SpoolMax == 0 {
+		s.Orphan.SpoolMax = DefaultSpoolMax
+	}
+	if s.Orphan.Do == "" {
+		s.Orphan.Do = OrphanTerminate
+		if s.Kind == KindConsult {
+			s.Orphan.Do = OrphanCloseStdin
+		}
+	}
+	if s.ParentDeathSignal == "" {
+		s.ParentDeathSignal = "SIGKILL"
+	}
+}
+
+// idForm keeps ids usable as names of files and as values in an environment.
+var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+
+// ValidID tells whether id can be a worker's id.
+func ValidID(id string) bool { return idForm.MatchString(id) }
+
+// Check says what is wrong with a spec, or nil.
+func (s *Spec) Check() error {
+	switch {
+	case s.Version != Version:
+		return fmt.Errorf("spec: version %d, want %d", s.Version, Version)
+	case !ValidID(s.ID):
+		return fmt.Errorf("spec: bad id %q", s.ID)
+	case s.Kind != KindServer && s.Kind != KindConsult:
+		return fmt.Errorf("spec: bad kind %q", s.Kind)
+	case len(s.Argv) == 0 || s.Argv[0] == "":
+		return fmt.Errorf("spec: no argv")
+	case s.Socket == "":
+		return fmt.Errorf("spec: no socket")
+	case s.Orphan.Do != OrphanTerminate && s.Orphan.Do != OrphanCloseStdin:
+		return fmt.Errorf("spec: bad orphan rule %q", s.Orphan.Do)
+	case s.Limits.Retain < 1 || s.Limits.Line < 1 || s.Limits.Stderr < 1 || s.Orphan.AfterMS < 1 || s.Orphan.SpoolMax < 1:
+		return fmt.Errorf("spec: limits must be positive")
+	}
+	return nil
+}
+
+// Phases of a [State].
+const (
+	PhaseStarting = "starting" // the child is not yet, or not yet surely, the program
+	PhaseRunning  = "running"
+	PhaseAlone    = "alone"  // no daemon for longer than the window
+	PhaseExited   = "exited" // final: the worker has left in order
+)
+
+// State is [FileState]. A pid means nothing without its start time and the
+// boot id.
+type State struct {
+	Version    int    `json:"version"`
+	Phase      string `json:"phase"`
+	BootID     string `json:"boot_id"`
+	PID        int    `json:"pid"`
+	Start      uint64 `json:"start_time"`
+	ChildPID   int    `json:"child_pid,omitempty"` // also its process group
+	ChildStart uint64 `json:"child_start_time,omitempty"`
+	LastWrite  int64  `json:"last_write"`
+	Acked      int64  `json:"acked"`
+	NextSeq    int64  `json:"next_seq"`
+	Exit       *Exit  `json:"exit,omitempty"`
+	Spool      *Spool `json:"spool,omitempty"`
+	UnixMS     int64  `json:"unix_ms"` // when it was written
+}
+
+// Spool says what [FileSpool] holds: the bytes of stdout behind AfterSeq.
+type Spool struct {
+	AfterSeq int64 `json:"after_seq"`
+	Bytes    int64 `json:"bytes"`
+	Lost     int64 `json:"lost,omitempty"` // bytes that could not be written
+}
+
+// Server is [FileServer]: what a hosted server's handshake came to. It is
+// written before the write that follows the handshake.
+type Server struct {
+	Version int             `json:"version"`
+	Era     string          `json:"era"`               // "legacy" or "modern"
+	Result  json.RawMessage `json:"result"`            // of initialize or discover, as it came
+	Offered json.RawMessage `json:"offered,omitempty"` // capabilities told to the server
+	Relay   *string         `json:"relay"`             // hash of the session that its requests go to
+}
+
+// ReadSpec reads the spec of the worker directory dir. Its version is checked
+// by [Spec.Check], not here.
+func ReadSpec(dir string) (Spec, error) {
+	var s Spec
+	return s, readJSON(filepath.Join(dir, FileSpec), &s)
+}
+
+// ReadState reads the state of the worker directory dir.
+func ReadState(dir string) (State, error) {
+	var s State
+	return s, readJSON(filepath.Join(dir, FileState), &s)
+}
+
+func readJSON(path string, v any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test binary stand in for a process to be found.
+func TestMain(m *testing.M) {
+	if os.Getenv("HOLDLINE_TEST_CHILD") != "" {
+		time.Sleep(time.Hour)
+	}
+	os.Exit(m.Run())
+}
+
+func TestJournal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileCalls)
+	j, got, err := OpenJournal(path)
+	if err != nil || len(got) != 0 {
+		t.Fatalf("OpenJournal of nothing = %v, %v", got, err)
+	}
+	for w := range int64(3) {
+		if err := j.Append(Record{N: w, Write: w + 1, Kind: RecordPrompt, ID: []byte(`"a"`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = j.Close()
+	// A crash in the middle of an append leaves half a line, which was never
+	// sent; the next append must not be glued to it.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = f.WriteString(`{"n":99,"wri`)
+	_ = f.Close()
+	j, got, err = OpenJournal(path)
+	if err != nil || len(got) != 3 || got[2].Write != 3 {
+		t.Fatalf("OpenJournal with a torn line = %v, %v, want three records", got, err)
+	}
+	if err := j.Append(Record{N: 7, Write: 4}); err != nil {
+		t.Fatal(err)
+	}
+	_ = j.Close()
+	b, _ := os.ReadFile(path)
+	got, err = ParseRecords(b)
+	if err != nil || len(got) != 4 || got[3].N != 7 {
+		t.Errorf("after all: %v, %v, want four records", got, err)
+	}
+}
+
+// fullDisk takes half of what is written to it.
+type fullDisk struct {
+	content  []byte
+	truncate error
+}
+
+func (d *fullDisk) WriteAt(b []byte, off int64) (int, error) {
+	d.content = append(d.content[:off], b[:len(b)/2]...)
+	return len(b) / 2, syscall.ENOSPC
+}
+
+func (d *fullDisk) Truncate(size int64) error {
+	if d.truncate == nil {
+		d.content = d.content[:size]
+	}
+	return d.truncate
+}
+func (d *fullDisk) Close() error { return nil }
+
+func TestJournalShortWrite(t *testing.T) {
+	d := &fullDisk{content: []byte("{}\n")}
+	j := &Journal{f: d, size: 3}
+	if err := j.Append(Record{N: 1}); !errors.Is(err, ErrJournal) || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Append = %v, want ErrJournal and ENOSPC", err)
+	}
+	if string(d.content) != "{}\n" {
+		t.Errorf("file is %q, want the half line cut off", d.content)
+	}
+	d.truncate = syscall.EIO
+	_ = j.Append(Record{N: 1})
+	d.truncate = nil
+	if err := j.Append(Record{N: 1}); !errors.Is(err, ErrJournal) || j.bad == nil {
+		t.Errorf("Append behind a half line = %v, want it refused for good", err)
+	}
+}
+
+func TestSpecCheck(t *testing.T) {
+	good := func() Spec {
+		s := Spec{Version: Version, ID: "w1", Kind: KindConsult, Argv: []string{"/bin/true"}, Socket: "/s"}
+		s.SetDefaults()
+		return s
+	}
+	s := good()
+	if err := s.Check(); err != nil {
+		t.Errorf("good spec: %v", err)
+	}
+	if s.Orphan.Do != OrphanCloseStdin {
+		t.Errorf("a consult alone does %q", s.Orphan.Do)
+	}
+	for name, spoil := range map[string]func(*Spec){
+		"version": func(s *Spec) { s.Version = 2 },
+		"id":      func(s *Spec) { s.ID = "../x" },
+		"kind":    func(s *Spec) { s.Kind = "" },
+		"argv":    func(s *Spec) { s.Argv = nil },
+		"socket":  func(s *Spec) { s.Socket = "" },
+		"orphan":  func(s *Spec) { s.Orphan.Do = "stay" },
+		"retain":  func(s *Spec) { s.Limits.Retain = -1 },
+	} {
+		s := good()
+		spoil(&s)
+		if s.Check() == nil {
+			t.Errorf("spec with bad %s passes", name)
+		}
+	}
+}
+
+func TestProc(t *testing.T) {
+	self := Self()
+	if self.Start == 0 || self.PPID != os.Getppid() {
+		t.Errorf("Self = %+v", self)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "HOLDLINE_TEST_CHILD=1", EnvWorker+"=proctest")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	child, err := Lookup(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := func(p Proc) bool { return p.PID == child.PID && p.Start == child.Start }
+	if all, err := Descendants(os.Getpid()); err != nil || !slices.ContainsFunc(all, is) {
+		t.Errorf("Descendants = %v, %v, want %v among them", all, err, child)
+	}
+	if all, err := Group(child.PID); err != nil || !slices.ContainsFunc(all, is) {
+		t.Errorf("Group = %v, %v, want %v in it", all, err, child)
+	}
+	if Exact {
+		all, err := Carriers()
+		if err != nil || !slices.ContainsFunc(all["proctest"], is) {
+			t.Errorf("Carriers = %v, %v, want %v among them", all, err, child)
+		}
+		if HasWorker(child, "proctest") {
+			t.Error("HasWorker is true without any worker")
+		}
+	}
+	other := child
+	other.Start++
+	if err := Signal(other, syscall.SIGKILL); !errors.Is(err, ErrGone) {
+		t.Errorf("Signal to another start time = %v, want ErrGone", err)
+	}
+	if err := Signal(child, syscall.SIGKILL); err != nil {
+		t.Errorf("Signal: %v", err)
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("child ended with %v, want killed", err)
+	}
+	if err := Signal(child, syscall.SIGKILL); !errors.Is(err, ErrGone) {
+		t.Errorf("Signal to the dead = %v, want ErrGone", err)
+	}
+}

@@ -1,0 +1,84 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exact tells whether the tree of a worker is known exactly. Here it is not:
+// there is no subreaper, and what left the group is found only while its
+// parent lives.
+const Exact = false
+
+// BootID tells boots apart. It is "" if that cannot be known.
+func BootID() string {
+	id, err := unix.Sysctl("kern.bootsessionuuid")
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// zombie is SZOMB of sys/proc.h.
+const zombie = 5
+
+// Lookup finds the process that now has pid. A zombie is gone.
+func Lookup(pid int) (Proc, error) {
+	k, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil || int(k.Proc.P_pid) != pid || k.Proc.P_stat == zombie {
+		return Proc{}, fmt.Errorf("%w: pid %d", ErrGone, pid)
+	}
+	return proc(k), nil
+}
+
+// Signal sends sig to p if its pid still has the start time.
+func Signal(p Proc, sig syscall.Signal) error {
+	if now, err := Lookup(p.PID); err != nil || now.Start != p.Start {
+		return ErrGone
+	}
+	if err := syscall.Kill(p.PID, sig); !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return ErrGone
+}
+
+// Group lists the processes of group pgid.
+func Group(pgid int) ([]Proc, error) { return procs("kern.proc.pgrp", pgid) }
+
+// Carriers lists, by worker id, the processes of this user that carry
+// [EnvWorker]. Other processes' environments are not to be read here, so it
+// finds none.
+func Carriers() (map[string][]Proc, error) { return map[string][]Proc{}, nil }
+
+// HasWorker tells whether a worker with this id is among p's ancestors, or
+// whether that cannot be known, as here.
+func HasWorker(Proc, string) bool { return true }
+
+func list() ([]Proc, error) { return procs("kern.proc.all") }
+
+func procs(name string, args ...int) ([]Proc, error) {
+	ks, err := unix.SysctlKinfoProcSlice(name, args...)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Proc, 0, len(ks))
+	for i := range ks {
+		if ks[i].Proc.P_stat != zombie {
+			all = append(all, proc(&ks[i]))
+		}
+	}
+	return all, nil
+}
+
+func proc(k *unix.KinfoProc) Proc {
+	t := k.Proc.P_starttime
+	return Proc{
+		PID:   int(k.Proc.P_pid),
+		Start: uint64(t.Sec)*1_000_000 + uint64(t.Usec),
+		PPID:  int(k.Eproc.Ppid),
+		PGID:  int(k.Eproc.Pgid),
+	}
+}

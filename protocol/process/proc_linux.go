@@ -1,0 +1,183 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exact tells whether the tree of a worker is known exactly: a worker is a
+// subreaper, so nothing leaves it, and the environment of a process tells
+// whose it was.
+const Exact = true
+
+// BootID tells boots apart. It is "" if that cannot be known.
+func BootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// Lookup finds the process that now has pid. A zombie is gone.
+func Lookup(pid int) (Proc, error) {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return Proc{}, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	// The name is in parentheses and may hold anything, parentheses too.
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return Proc{}, fmt.Errorf("process %d: malformed stat", pid)
+	}
+	f := bytes.Fields(b[i+1:])
+	if len(f) < 20 {
+		return Proc{}, fmt.Errorf("process %d: malformed stat", pid)
+	}
+	if f[0][0] == 'Z' || f[0][0] == 'X' {
+		return Proc{}, fmt.Errorf("%w: it is a zombie", ErrGone)
+	}
+	p := Proc{PID: pid}
+	p.PPID, _ = strconv.Atoi(string(f[1]))
+	p.PGID, _ = strconv.Atoi(string(f[2]))
+	p.Start, err = strconv.ParseUint(string(f[19]), 10, 64)
+	if err != nil {
+		return Proc{}, fmt.Errorf("process %d: malformed stat", pid)
+	}
+	return p, nil
+}
+
+// Signal sends sig to p and to nobody else: through a file descriptor of the
+// process, opened before its start time is compared.
+func Signal(p Proc, sig syscall.Signal) error {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EPERM) { // before 5.3, or forbidden by a sandbox
+		if now, err := Lookup(p.PID); err != nil || now.Start != p.Start {
+			return ErrGone
+		}
+		return killed(syscall.Kill(p.PID, sig))
+	}
+	if err != nil {
+		return ErrGone
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if now, err := Lookup(p.PID); err != nil || now.Start != p.Start {
+		return ErrGone
+	}
+	return killed(unix.PidfdSendSignal(fd, sig, nil, 0))
+}
+
+// Group lists the processes of group pgid.
+func Group(pgid int) ([]Proc, error) {
+	all, err := list()
+	if err != nil {
+		return nil, err
+	}
+	var found []Proc
+	for _, p := range all {
+		if p.PGID == pgid {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+// Carriers lists, by worker id, the processes of this user that carry
+// [EnvWorker].
+func Carriers() (map[string][]Proc, error) {
+	all, err := list()
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string][]Proc)
+	for _, p := range all {
+		if id := carried(p.PID); id != "" {
+			found[id] = append(found[id], p)
+		}
+	}
+	return found, nil
+}
+
+// carried is the worker id in a process's environment, or "": also for the
+// processes of others, whose environment cannot be read.
+func carried(pid int) string {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return ""
+	}
+	for v := range bytes.SplitSeq(b, []byte{0}) {
+		if id, ok := bytes.CutPrefix(v, []byte(EnvWorker+"=")); ok {
+			return string(id)
+		}
+	}
+	return ""
+}
+
+// HasWorker tells whether a worker with this id is among p's ancestors, or
+// whether that cannot be known: what runs under a living worker is its own.
+func HasWorker(p Proc, id string) bool {
+	for pid, steps := p.PPID, 0; steps < 1000; steps++ {
+		if pid == 0 { // outside of what this process can see
+			return true
+		}
+		if pid == 1 {
+			return isWorker(pid, id)
+		}
+		if isWorker(pid, id) {
+			return true
+		}
+		up, err := Lookup(pid)
+		if err != nil { // the tree is changing; the next hunt will see
+			return true
+		}
+		pid = up.PPID
+	}
+	return true
+}
+
+func isWorker(pid int, id string) bool {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		return false
+	}
+	args := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+	return len(args) == 4 && args[1] == "worker" && args[2] == "--run" && filepath.Base(args[3]) == id
+}
+
+func list() ([]Proc, error) {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Readdirnames(-1)
+	_ = d.Close()
+	if err != nil {
+		return nil, err
+	}
+	var all []Proc
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if p, err := Lookup(pid); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+func killed(err error) error {
+	if errors.Is(err, syscall.ESRCH) {
+		return ErrGone
+	}
+	return err
+}
