@@ -1,0 +1,122 @@
+package statedir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// ErrLocked is returned by [TryLock] when another process holds the lock.
+var ErrLocked = errors.New("locked by another process")
+
+// Lock is an exclusive flock on a file. It is held until [Lock.Unlock] or the
+// end of the process, whatever that end is, and is not inherited by programs
+// that the process starts.
+type Lock struct {
+	f *os.File
+}
+
+// TryLock opens path, makes it if need be, and takes the lock on it without
+// waiting. The lock is only returned if it is on the file that path names
+// once it is held.
+func TryLock(path string) (*Lock, error) {
+	for range 10 {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600) // the os package adds O_CLOEXEC
+		if err != nil {
+			return nil, fmt.Errorf("lock: %w", err)
+		}
+		l, err := FromFile(f)
+		if err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+		if l.Still(path) {
+			return l, nil
+		}
+		// Whoever held it has removed the file before we got the lock.
+		_ = f.Close()
+	}
+	return nil, fmt.Errorf("lock %s: %w", path, ErrLocked)
+}
+
+// FromFile takes the lock on an open file, which the lock owns afterwards. On
+// a file that came with the lock on it (inherited at an upgrade) it succeeds.
+func FromFile(f *os.File) (*Lock, error) {
+	for {
+		err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return &Lock{f}, nil
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), ErrLocked)
+		default:
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+	}
+}
+
+// flock goes through SyscallConn, since Fd would make the file blocking.
+func flock(f *os.File, how int) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var ferr error
+	if err := conn.Control(func(fd uintptr) { ferr = syscall.Flock(int(fd), how) }); err != nil {
+		return err
+	}
+	return ferr
+}
+
+// Write makes the lock's file say who holds it: "pid starttime\n".
+func (l *Lock) Write(pid int, start uint64) error {
+	b := fmt.Appendf(nil, "%d %d\n", pid, start)
+	if err := l.f.Truncate(0); err != nil {
+		return fmt.Errorf("write lock: %w", err)
+	}
+	if _, err := l.f.WriteAt(b, 0); err != nil {
+		return fmt.Errorf("write lock: %w", err)
+	}
+	return nil
+}
+
+// Still tells whether path names the file that is locked.
+func (l *Lock) Still(path string) bool {
+	mine, err := l.f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(path)
+	return err == nil && os.SameFile(mine, there)
+}
+
+// File is the locked file, for handing the lock over to a successor. The lock
+// goes on owning it.
+func (l *Lock) File() *os.File { return l.f }
+
+// Unlock gives the lock up.
+func (l *Lock) Unlock() error { return l.f.Close() }
+
+// Holder reads who says to hold the lock at path. Whether it still does, only
+// [TryLock] knows.
+func Holder(path string) (pid int, start uint64, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read lock: %w", err)
+	}
+	f := strings.Fields(string(b))
+	if len(f) != 2 {
+		return 0, 0, fmt.Errorf("read lock %s: it names nobody", path)
+	}
+	if pid, err = strconv.Atoi(f[0]); err == nil {
+		start, err = strconv.ParseUint(f[1], 10, 64)
+	}
+	if err != nil || pid < 1 {
+		return 0, 0, fmt.Errorf("read lock %s: it names nobody", path)
+	}
+	return pid, start, nil
+}

@@ -1,0 +1,95 @@
+// Package statedir is the daemon's files: where they lie, how one is written
+// so that nobody ever sees half of it, and the lock by which one process says
+// that it is alive.
+//
+// It starts no goroutine. What stands in the files is the business of those
+// who write them.
+package statedir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// ErrForeign is wrapped by errors about a directory that is not safe to use:
+// not a directory, not ours, or open to others.
+var ErrForeign = errors.New("directory cannot be trusted")
+
+// Dirs is the layout of the state directory.
+type Dirs struct {
+	Root      string
+	Telemetry string // telemetry.jsonl
+	Logs      string
+	Consults  string // one directory for each consult
+	Catalog   string
+}
+
+// Open makes what is missing of the state directory at root, every part of it
+// closed to others, and says where things lie.
+func Open(root string) (Dirs, error) {
+	d := Dirs{
+		Root:      root,
+		Telemetry: filepath.Join(root, "telemetry.jsonl"),
+		Logs:      filepath.Join(root, "logs"),
+		Consults:  filepath.Join(root, "consults"),
+		Catalog:   filepath.Join(root, "catalog"),
+	}
+	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
+		return Dirs{}, fmt.Errorf("make state directory: %w", err)
+	}
+	for _, dir := range []string{root, d.Logs, d.Consults, d.Catalog} {
+		if err := MakeDir(dir); err != nil {
+			return Dirs{}, err
+		}
+	}
+	return d, nil
+}
+
+// MakeDir makes path a directory of mode 0700 if nothing is there. What is
+// there must be a real directory of this user that others cannot write to; it
+// is never repaired. The error then wraps [ErrForeign].
+func MakeDir(path string) error {
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%w: %s belongs to uid %d", ErrForeign, path, st.Uid)
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%w: %s can be written by others (mode %#o)", ErrForeign, path, info.Mode().Perm())
+	}
+	return nil
+}
+
+// WriteFile puts data into path as a whole: a reader sees the old content or
+// the new. The file has mode 0600.
+func WriteFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write file: %w", err)
+	}
+	_, err = f.Write(data)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("write file: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package statedir
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestMain lets the test binary stand in for another process that holds a
+// lock until its stdin ends.
+func TestMain(m *testing.M) {
+	path := os.Getenv("HOLDLINE_TEST_LOCK")
+	if path == "" {
+		os.Exit(m.Run())
+	}
+	l, err := TryLock(path)
+	if err != nil {
+		os.Exit(3)
+	}
+	_ = l.Write(os.Getpid(), 42)
+	_, _ = os.Stdout.Write([]byte("held\n"))
+	_, _ = os.Stdin.Read(make([]byte, 1))
+	os.Exit(0)
+}
+
+func TestOpen(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "a", "holdline")
+	d, err := Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(root); err != nil {
+		t.Errorf("second Open: %v", err)
+	}
+	for _, dir := range []string{d.Root, d.Logs, d.Consults, d.Catalog} {
+		info, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != 0o700 {
+			t.Errorf("mode of %s = %#o, want 0700", dir, got)
+		}
+	}
+	if err := os.Chmod(d.Logs, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(root); !errors.Is(err, ErrForeign) {
+		t.Errorf("Open with a directory open to others = %v, want ErrForeign", err)
+	}
+}
+
+func TestMakeDirRefusesLinkAndFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink(dir, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"link", "file"} {
+		if err := MakeDir(filepath.Join(dir, name)); !errors.Is(err, ErrForeign) {
+			t.Errorf("MakeDir(%s) = %v, want ErrForeign", name, err)
+		}
+	}
+}
+
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	for _, want := range []string{"long content", "short", ""} {
+		if err := WriteFile(path, []byte(want)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != want {
+			t.Errorf("read %q, %v, want %q", got, err, want)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
+	}
+	if err := WriteFile(filepath.Join(dir, "none", "f"), nil); err == nil {
+		t.Error("WriteFile into a missing directory succeeds")
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestLockBetweenProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "HOLDLINE_TEST_LOCK="+path)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := TryLock(path); !errors.Is(err, ErrLocked) {
+		t.Errorf("TryLock of a held lock = %v, want ErrLocked", err)
+	}
+	if pid, start, err := Holder(path); pid != cmd.Process.Pid || start != 42 || err != nil {
+		t.Errorf("Holder = %d, %d, %v, want %d, 42, nil", pid, start, err, cmd.Process.Pid)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = in.Close()
+	_ = cmd.Wait()
+	l, err := TryLock(path)
+	if err != nil {
+		t.Fatalf("TryLock after the holder was killed: %v", err)
+	}
+	if !l.Still(path) {
+		t.Error("Still is false for the file just locked")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if l.Still(path) {
+		t.Error("Still is true for a removed file")
+	}
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHolderNobody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	for _, content := range []string{"", "1", "x y", "-4 3", "1 2 3"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Holder(path); err == nil {
+			t.Errorf("Holder of %q succeeds", content)
+		}
+	}
+}
