@@ -1,0 +1,331 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holdline/protocol"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+)
+
+// Exit codes of [Run].
+const (
+	ExitDone     = 0 // the client left, and has every answer that came in time
+	ExitFailed   = 1 // refused, or the client's side is broken
+	ExitNoDaemon = 3 // none answered
+	ExitLost     = 4 // the daemon went away for good
+)
+
+// Limits of a proxy.
+const (
+	readAhead  = 1 << 20 // bytes read from the client before the daemon took them
+	memory     = 64 << 20
+	leaveGrace = 40 * time.Millisecond // for a last line, twice, when told to leave
+)
+
+// NoDrainLimit as [Options.Drain] waits for the answers as long as it takes.
+const NoDrainLimit time.Duration = -1
+
+// Options of [Run]. All are needed but those that say what their zero does.
+type Options struct {
+	// In is the client's side to read from. Close must end a Read that waits.
+	In io.ReadCloser
+	// Out is the client's side to write to: nothing but whole lines of MCP.
+	// Close must end a Write that waits.
+	Out io.WriteCloser
+	// Err takes messages for people.
+	Err io.Writer
+	// Greeting is what to say first: session, identity and the like. Run fills
+	// in what belongs to a resume.
+	Greeting protocol.Greeting
+	// Dial connects to the daemon. With Down it tells errors apart.
+	Dial func(context.Context) (net.Conn, error)
+	// Down sorts an error of Dial.
+	Down func(error) Down
+	// Autostart starts a daemon and returns at once. From the channel comes
+	// how that process ended, if it does while Run waits: nil if it left the
+	// line to another daemon. A nil Autostart starts none.
+	Autostart func(context.Context) (<-chan error, error)
+	// Drain is how long the answers still due are waited for when the client
+	// has closed its side; [NoDrainLimit] for ever.
+	Drain time.Duration
+	// ReconnectTimeout is how long a daemon is looked for.
+	ReconnectTimeout time.Duration
+	// Resume goes on with the next daemon when one died. Without it Run
+	// answers what is pending with faults and ends.
+	Resume bool
+	// Memory is the most bytes of client lines to remember; 0 for 64 MiB.
+	Memory int
+	// Log may be nil.
+	Log *slog.Logger
+}
+
+// Down sorts the reasons why a dial failed.
+type Down int
+
+// The reasons.
+const (
+	DownBusy    Down = iota // it may pass: tried again
+	DownNobody              // nobody listens: a daemon may be started
+	DownRefused             // it will not pass
+)
+
+// ending is how a connection's work ended.
+type ending int
+
+const (
+	endDone    ending = iota // the client is done
+	endBroken                // the client's side is broken
+	endLost                  // the daemon's side is gone
+	endStopped               // the daemon said bye
+)
+
+// proxy is one Run's state.
+type proxy struct {
+	o     Options
+	log   *slog.Logger
+	store *store
+	out   *output
+
+	// Each holds one token, which says: look again.
+	work  chan struct{} // for the writer
+	space chan struct{} // for the reader of the client
+	idle  chan struct{} // for the loop, once the client has closed its side
+
+	up atomic.Bool // a daemon is connected
+
+	drainBy time.Time // zero until the client's end was seen by a talk
+}
+
+// Run carries lines until the client is done, ctx is cancelled (the proxy was
+// told to leave: it says bye and ends within 100 ms) or the line is lost, and
+// returns the exit code. It closes In and Out and leaves no goroutine behind.
+func Run(ctx context.Context, o Options) int {
+	if o.Memory <= 0 {
+		o.Memory = memory
+	}
+	p := &proxy{
+		o:     o,
+		log:   o.Log,
+		store: newStore(o.Memory, o.Resume),
+		out:   &output{w: o.Out, failed: make(chan struct{})},
+		work:  make(chan struct{}, 1),
+		space: make(chan struct{}, 1),
+		idle:  make(chan struct{}, 1),
+	}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { p.readClient(reading) })
+	wg.Go(func() { p.unblock(ctx, reading) })
+	code := p.run(ctx)
+	stop()
+	_ = o.In.Close()
+	_ = o.Out.Close()
+	wg.Wait()
+	return code
+}
+
+// unblock sees to it that a client that does not read cannot keep a proxy that
+// was told to leave. It ends with done.
+func (p *proxy) unblock(ctx, done context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-done.Done():
+		return
+	}
+	t := time.NewTimer(2 * leaveGrace)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		_ = p.o.Out.Close()
+	case <-done.Done():
+	}
+}
+
+// run is connection after connection.
+func (p *proxy) run(ctx context.Context) int {
+	l, err := p.connect(ctx, nil)
+	for {
+		if err != nil {
+			return p.giveUp(ctx, err, l != nil)
+		}
+		switch end := p.talk(ctx, l); end {
+		case endDone:
+			return ExitDone
+		case endBroken:
+			return p.broken(ctx)
+		case endStopped:
+			p.say("the daemon has ended this session: "+l.farewell(), "start the server again in your client; holdline status shows the daemon")
+			p.settle("the daemon ended the session: " + l.farewell())
+			return p.after(ctx, ExitLost)
+		case endLost:
+		}
+		p.setUp(false)
+		if !p.o.Resume {
+			p.say("the daemon went away", "start the server again in your client; holdline logs says why")
+			p.settle("the daemon went away")
+			return p.after(ctx, ExitLost)
+		}
+		p.log.InfoContext(ctx, "line lost, looking for the daemon")
+		err = p.resume(ctx, &l)
+	}
+}
+
+// resume connects again and prepares what is to be repeated.
+func (p *proxy) resume(ctx context.Context, l **link) error {
+	next, err := p.connect(ctx, *l)
+	if err != nil {
+		return err
+	}
+	p.log.InfoContext(ctx, "line resumed", "daemon_pid", next.welcome.Daemon.PID, "resumed", next.welcome.Resumed)
+	*l = next
+	return nil
+}
+
+// errLeft is returned by connect if the client is done before there is a line.
+var errLeft = errors.New("the client is done")
+
+// giveUp ends the proxy that has no line. had tells whether there was one.
+func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
+	if errors.Is(err, errLeft) || ctx.Err() != nil {
+		return ExitDone
+	}
+	if p.out.broken() != nil {
+		return p.broken(ctx)
+	}
+	code, hint := ExitNoDaemon, "start it with: holdline daemon; holdline doctor says what is wrong"
+	refusal, refused := errors.AsType[*protocol.Refusal](err)
+	switch {
+	case refused:
+		code, hint = ExitFailed, hintFor(refusal.Code)
+	case errors.Is(err, errUnusable):
+		code, hint = ExitFailed, "holdline doctor says what is wrong"
+	}
+	if had {
+		code = ExitLost
+	}
+	p.say(err.Error(), hint)
+	if refused && refusal.Code == protocol.RefusedIdentity {
+		for _, e := range p.store.unanswered() {
+			p.fault(e, fault.New(fault.IdentityRefused, fault.Host, e.op, "%s", refusal.Message))
+		}
+	}
+	p.settle(err.Error())
+	return p.after(ctx, code)
+}
+
+// hintFor says what a user can do about a refusal.
+func hintFor(code string) string {
+	switch code {
+	case protocol.RefusedIdentity:
+		return "this identity has a token in the daemon's configuration: give it with HOLDLINE_TOKEN or --token-file"
+	case protocol.RefusedVersion, protocol.RefusedGreeting:
+		return "daemon and proxy must be of like versions: holdline stop ends the old daemon, and the next proxy starts a new one"
+	case protocol.RefusedLimit:
+		return "holdline sessions shows who is connected"
+	case protocol.RefusedBusy:
+		return "another proxy holds this session: start the server again in your client"
+	}
+	return "holdline doctor says what is wrong"
+}
+
+// broken ends the proxy whose client does not take its lines.
+func (p *proxy) broken(ctx context.Context) int {
+	if ctx.Err() != nil {
+		return ExitDone
+	}
+	p.say(fmt.Sprintf("write to the client: %v", p.out.broken()), "")
+	return ExitFailed
+}
+
+// after is code, or 0 if the proxy was told to leave meanwhile.
+func (p *proxy) after(ctx context.Context, code int) int {
+	if ctx.Err() != nil {
+		return ExitDone
+	}
+	return code
+}
+
+// settle answers every pending request with a fault: a tool call that was sent
+// may have had its effect, anything else can be asked again.
+func (p *proxy) settle(why string) {
+	for _, e := range p.store.unanswered() {
+		switch {
+		case !e.sent:
+			p.fault(e, fault.New(fault.TransportFailure, fault.Transport, e.op, "not sent: %s", why))
+		case e.call:
+			p.fault(e, fault.New(fault.OutcomeUnknown, fault.Transport, e.op,
+				"%s while the call was on its way: whether it had its effect is not known", why))
+		default:
+			p.fault(e, fault.New(fault.TransportFailure, fault.Transport, e.op, "%s", why))
+		}
+	}
+}
+
+func (p *proxy) fault(e *entry, f *fault.Record) {
+	p.out.line(append(jsonrpc.AppendError(nil, e.id, f.JSONRPCCode, f.Error(), f.JSON()), '\n'))
+}
+
+// say tells people something, with a way out on its own line.
+func (p *proxy) say(message, hint string) {
+	text := "holdline: " + message + "\n"
+	if hint != "" {
+		text += "hint: " + hint + "\n"
+	}
+	_, _ = io.WriteString(p.o.Err, text)
+}
+
+func (p *proxy) setUp(up bool) {
+	p.up.Store(up)
+	poke(p.space)
+}
+
+// poke puts a token into c unless one is there.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// output writes whole lines to the client.
+type output struct {
+	mu     sync.Mutex
+	w      io.Writer
+	err    error         // the first; guarded by mu
+	failed chan struct{} // closed with it
+}
+
+// line writes b, which ends with a newline. After an error it does nothing.
+func (o *output) line(b []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		return
+	}
+	if _, err := o.w.Write(b); err != nil {
+		o.err = err
+		close(o.failed)
+	}
+}
+
+// broken is the error that ended the output, or nil.
+func (o *output) broken() error {
+	select {
+	case <-o.failed:
+		return o.err // written before the close
+	default:
+		return nil
+	}
+}

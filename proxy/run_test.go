@@ -1,0 +1,493 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/protocol/jsonrpc"
+)
+
+func TestBothWays(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		d, g := r.accept()
+		if g.Role != "mcp" || g.Session != testSession || g.Identity != "codex" || g.Cwd != "/p" || g.Resume {
+			t.Errorf("greeting %+v", g)
+		}
+		d.send(welcomeLine)
+		// Odd spelling, spaces and big numbers pass as they are.
+		odd := `  { "jsonrpc":"2.0", "id" : 12345678901234567890, "method":"x\u0079", "params":{"a":1.0}}  `
+		lines := []string{
+			`{"jsonrpc":"2.0","id":"\u0061","method":"initialize","params":{}}`,
+			`{"jsonrpc":"2.0","method":"notifications/initialized"}`, odd,
+			`{"jsonrpc":"2.0","id":"s:1","result":{}}`,
+		}
+		r.send(lines...)
+		d.want(lines...)
+		answers := []string{
+			`{"jsonrpc":"2.0","method":"notifications/message","params":{}}`,
+			`{"jsonrpc":"2.0","id":"s:1","method":"roots/list"}`,
+			`{"jsonrpc":"2.0","id":"a","result":{"é":1.0}}`,
+			`{"result":{"holdline":1}, "id":12345678901234567890 ,"jsonrpc":"2.0"}`,
+		}
+		d.send(answers...)
+		r.wantOut(answers...)
+		r.in.Close()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+}
+
+// Answers that nobody waits for, control lines and noise are not copied; the
+// answer to a line that was no message, with id null, is.
+func TestOnlyWhatIsExpected(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		d := r.connect()
+		r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`,
+			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
+			`[]`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+		d.want(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`,
+			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
+			`[]`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+		d.send(`{"jsonrpc":"2.0","id":1,"result":{"late":true}}`, `{"jsonrpc":"2.0","id":9,"result":{}}`,
+			`{"holdline":1,"seen":4}`, `{"holdline":1,"unknown":4}`, `garbage`, `[1]`, `{"jsonrpc":"2.0"}`,
+			`{"jsonrpc":"2.0","id":"2","result":{}}`)
+		null := `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"batch"}}`
+		d.send(null, `{"jsonrpc":"2.0","id":2,"result":{}}`, `{"jsonrpc":"2.0","id":2,"result":{"again":true}}`)
+		r.wantOut(null, `{"jsonrpc":"2.0","id":2,"result":{}}`)
+		r.cancel()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+}
+
+// A client that pipes its requests in and closes its side gets every answer.
+func TestDrain(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		d := r.connect()
+		r.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `junk`)
+		io.WriteString(r.in, `{"jsonrpc":"2.0","id":1,"method":"ping"}`) // same id again, no newline
+		r.in.Close()
+		d.want(`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `junk`, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+		time.Sleep(4 * time.Second)
+		d.send(`{"jsonrpc":"2.0","id":1,"error":{}}`, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+		time.Sleep(900 * time.Millisecond)
+		d.send(`{"jsonrpc":"2.0","id":null,"error":{}}`)
+		r.wantOut(`{"jsonrpc":"2.0","id":1,"error":{}}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":null,"error":{}}`)
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+}
+
+func TestDrainLimit(t *testing.T) {
+	for _, tt := range []struct {
+		drain, wait time.Duration
+	}{{5 * time.Second, 5 * time.Second}, {0, 0}, {NoDrainLimit, 30 * time.Hour}} {
+		inBubble(t, func(r *rig) { r.o.Drain = tt.drain }, func(r *rig) {
+			d := r.connect()
+			// A listen is answered when it ends: it is not waited for.
+			r.send(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+			d.want(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+			begin := time.Now()
+			r.in.Close()
+			if tt.drain < 0 {
+				time.Sleep(tt.wait)
+				d.send(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+				r.wantOut(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			}
+			d.want(byeClient)
+			if got := time.Since(begin); got != tt.wait {
+				t.Errorf("drain %v: left after %v, want %v", tt.drain, got, tt.wait)
+			}
+			d.wantEnd()
+			r.wantEnd(ExitDone)
+		})
+	}
+}
+
+// Told to leave, the proxy ends within 100 ms, whoever does not read.
+func TestLeave(t *testing.T) {
+	for _, name := range []string{"idle", "daemon deaf", "client deaf", "no daemon"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				r.o.Log = nil
+				switch name {
+				case "client deaf":
+					out, w := io.Pipe()
+					t.Cleanup(func() { out.Close() })
+					r.o.Out.Close()
+					r.o.Out = w
+				case "no daemon":
+					r.down = errors.New("busy")
+				}
+			}, func(r *rig) {
+				switch name {
+				case "idle":
+					d := r.connect()
+					defer d.wantEnd()
+					defer d.want(byeClient)
+				case "daemon deaf":
+					// Greeted, welcomed, then it reads nothing.
+					d := <-r.accepts
+					d.next()
+					d.send(welcomeLine)
+					for range cap(d.lines) + 10 {
+						r.send(`{"jsonrpc":"2.0","method":"x"}`)
+					}
+					defer func() {
+						for range d.lines { // what it had read
+						}
+					}()
+				case "client deaf":
+					d := r.connect()
+					go io.WriteString(d.conn, `{"jsonrpc":"2.0","method":"x"}`+"\n"+`{"jsonrpc":"2.0","method":"x"}`+"\n")
+				}
+				synctest.Wait()
+				begin := time.Now()
+				r.cancel()
+				if code := <-r.code; code != ExitDone {
+					t.Errorf("exit %d, want %d", code, ExitDone)
+				}
+				if took := time.Since(begin); took > 100*time.Millisecond {
+					t.Errorf("left after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// When the line is lost each pending request gets a fault that says whether
+// it may have had an effect.
+func TestLost(t *testing.T) {
+	for _, bye := range []string{"", `{"holdline":1,"bye":"stopped","message":"told to stop"}`, `{"holdline":1,"bye":"slow"}`} {
+		inBubble(t, nil, func(r *rig) {
+			d := r.connect()
+			r.send(`{"jsonrpc":"2.0","id":"a\"b","method":"tools/call","params":{"name":"consult"}}`,
+				`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":3,"method":"ping"}`,
+				`{"jsonrpc":"2.0","id":3,"method":"ping"}`)
+			for range 4 {
+				d.next()
+			}
+			d.send(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			if bye != "" {
+				d.send(bye)
+			} else { // died in the middle of a line
+				io.WriteString(d.conn, `{"jsonrpc":"2.0","id":3,"res`)
+			}
+			d.conn.Close()
+			r.wantOut(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+			r.wantFault(`"a\"b"`, "outcome_unknown")
+			r.wantFault(`3`, "transport_failure")
+			r.wantFault(`3`, "transport_failure")
+			r.wantEnd(ExitLost)
+			if s := r.errs.String(); !strings.HasPrefix(s, "holdline: ") || !strings.Contains(s, "\nhint: ") {
+				t.Errorf("stderr %q", s)
+			}
+			if strings.Contains(bye, "told") && !strings.Contains(r.errs.String(), "told to stop") {
+				t.Errorf("stderr %q, want the daemon's words", r.errs.String())
+			}
+		})
+	}
+}
+
+// A loss with everything answered and the client gone is an end in order.
+func TestLostAfterDrain(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		d := r.connect()
+		r.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+		d.next()
+		r.in.Close()
+		io.WriteString(d.conn, `{"jsonrpc":"2.0","id":1,"result":{}}`+"\n")
+		d.conn.Close()
+		r.wantOut(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		r.wantEnd(ExitDone)
+	})
+}
+
+func TestRefused(t *testing.T) {
+	for _, tt := range []struct{ code, want, fault string }{
+		{"identity_refused", "HOLDLINE_TOKEN", "identity_refused"},
+		{"version", "holdline stop", "transport_failure"},
+		{"too_many_connections", "holdline sessions", "transport_failure"},
+	} {
+		inBubble(t, nil, func(r *rig) {
+			d, _ := r.accept()
+			r.send(`{"jsonrpc":"2.0","id":0,"method":"initialize"}`)
+			synctest.Wait()
+			d.send(`{"holdline":1,"error":{"code":"` + tt.code + `","message":"no, not you"}}`)
+			r.wantFault("0", tt.fault)
+			r.wantEnd(ExitFailed)
+			if s := r.errs.String(); !strings.HasPrefix(s, "holdline: no, not you\nhint: ") || !strings.Contains(s, tt.want) {
+				t.Errorf("%s: stderr %q, want the hint %q", tt.code, s, tt.want)
+			}
+			d.wantEnd()
+		})
+	}
+}
+
+// Refusals that pass, hang-ups and silence before the welcome are tried again.
+func TestRetries(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		begin := time.Now()
+		for _, code := range []string{"session_busy", "stopping"} {
+			d, _ := r.accept()
+			d.send(`{"holdline":1,"error":{"code":"` + code + `","message":"later"}}`)
+			d.wantEnd()
+		}
+		d, _ := r.accept()
+		d.conn.Close()
+		d, _ = r.accept() // silent
+		d.wantEnd()
+		if took := time.Since(begin); took < 5*time.Second || took > 7*time.Second {
+			t.Errorf("a silent daemon took %v, want about 5s", took)
+		}
+		d = r.connect()
+		r.in.Close()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+	inBubble(t, nil, func(r *rig) {
+		go func() {
+			for d := range r.accepts {
+				go func() {
+					d.next()
+					d.send(`{"holdline":1,"error":{"code":"stopping","message":"on my way out"}}`)
+					d.conn.Close()
+				}()
+			}
+		}()
+		begin := time.Now()
+		r.wantEnd(ExitFailed)
+		close(r.accepts)
+		if took := time.Since(begin); took != time.Minute {
+			t.Errorf("tried for %v, want 1m", took)
+		}
+	})
+}
+
+func TestNoDaemon(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		down error
+		code int
+	}{{"nobody", errNobody, ExitNoDaemon}, {"forbidden", errForbidden, ExitFailed}} {
+		inBubble(t, func(r *rig) { r.down = tt.down }, func(r *rig) {
+			begin := time.Now()
+			r.wantEnd(tt.code)
+			if took := time.Since(begin); took != 0 {
+				t.Errorf("%s: took %v", tt.name, took)
+			}
+			if !strings.Contains(r.errs.String(), tt.down.Error()) {
+				t.Errorf("%s: stderr %q", tt.name, r.errs.String())
+			}
+		})
+	}
+	inBubble(t, nil, func(r *rig) {
+		d, _ := r.accept()
+		d.send("220 mail.example ESMTP")
+		r.wantEnd(ExitFailed)
+		d.wantEnd()
+	})
+}
+
+func TestAutostart(t *testing.T) {
+	var starts int
+	start := func(r *rig, after time.Duration, end error) func(context.Context) (<-chan error, error) {
+		return func(context.Context) (<-chan error, error) {
+			starts++
+			exited := make(chan error, 1)
+			go func() {
+				time.Sleep(after)
+				if end == nil {
+					r.setDown(nil)
+				}
+				exited <- end
+			}()
+			return exited, nil
+		}
+	}
+	// The daemon that was started leaves the line to another one.
+	inBubble(t, func(r *rig) { r.down = errNobody; r.o.Autostart = start(r, 300*time.Millisecond, nil) }, func(r *rig) {
+		r.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+		d := r.connect()
+		d.want(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+		d.send(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		r.wantOut(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		r.in.Close()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+	if starts != 1 {
+		t.Errorf("%d starts, want 1", starts)
+	}
+	// It fails.
+	inBubble(t, func(r *rig) {
+		r.down = errNobody
+		r.o.Autostart = start(r, time.Second, errors.New("exit status 1\nbad configuration"))
+	}, func(r *rig) {
+		r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`)
+		r.wantFault("1", "transport_failure") // it was not sent
+		r.wantEnd(ExitNoDaemon)
+		if !strings.Contains(r.errs.String(), "bad configuration") {
+			t.Errorf("stderr %q", r.errs.String())
+		}
+	})
+	// It cannot be started.
+	inBubble(t, func(r *rig) {
+		r.down = errNobody
+		r.o.Autostart = func(context.Context) (<-chan error, error) { return nil, errors.New("no such file") }
+	}, func(r *rig) { r.wantEnd(ExitNoDaemon) })
+	// It never comes up.
+	starts = 0
+	inBubble(t, func(r *rig) {
+		r.down = errNobody
+		r.o.Autostart = func(context.Context) (<-chan error, error) { starts++; return make(chan error), nil }
+	}, func(r *rig) {
+		begin := time.Now()
+		r.wantEnd(ExitNoDaemon)
+		if took := time.Since(begin); took != time.Minute || starts != 1 {
+			t.Errorf("%d starts in %v, want 1 in 1m", starts, took)
+		}
+	})
+}
+
+// A client that closes its side with nothing asked is not kept waiting.
+func TestNothingAsked(t *testing.T) {
+	inBubble(t, func(r *rig) { r.down = errors.New("busy") }, func(r *rig) {
+		time.Sleep(20 * time.Second)
+		begin := time.Now()
+		r.in.Close()
+		r.wantEnd(ExitDone)
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestGot(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		d := r.connect()
+		wantGot := func(k int, after time.Duration, f func()) {
+			t.Helper()
+			begin := time.Now()
+			f()
+			if got, want := d.next(), fmt.Sprintf(`{"holdline":1,"got":%d}`, k); got != want {
+				t.Fatalf("daemon got %s, want %s", got, want)
+			}
+			if took := time.Since(begin); took != after {
+				t.Errorf("got %d came after %v, want %v", k, took, after)
+			}
+		}
+		note := `{"jsonrpc":"2.0","method":"n"}`
+		wantGot(1, 50*time.Millisecond, func() { d.send(note) })
+		wantGot(33, 0, func() {
+			for range 32 {
+				d.send(note)
+			}
+		})
+		wantGot(36, 50*time.Millisecond, func() { d.send(note, `{"holdline":1,"seen":1}`, `{"jsonrpc":"2.0","id":7,"result":{}}`, note) })
+		wantGot(37, 0, func() { d.send(`{"jsonrpc":"2.0","method":"n","params":{"a":"` + strings.Repeat("x", 256<<10) + `"}}`) })
+		time.Sleep(time.Hour)
+		for range 37 - 1 {
+			<-r.out // the answer was dropped
+		}
+		r.in.Close()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+}
+
+// A line over the limit is answered by the proxy and not counted.
+func TestTooLong(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		d := r.connect()
+		go func() {
+			b := make([]byte, 1<<20)
+			for i := range b {
+				b[i] = 'x'
+			}
+			for range jsonrpc.MaxFrame>>20 + 1 {
+				r.in.Write(b)
+			}
+			io.WriteString(r.in, "\n"+`{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\r\n")
+		}()
+		r.wantFault("null", "parse_error")
+		d.want(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+		d.send(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		r.wantOut(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		r.in.Close()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+}
+
+// A client whose output is closed ends the proxy at once.
+func TestOutputClosed(t *testing.T) {
+	var out *io.PipeReader
+	inBubble(t, func(r *rig) {
+		r.o.Out.Close()
+		out, r.o.Out = io.Pipe()
+	}, func(r *rig) {
+		d := r.connect()
+		out.CloseWithError(errors.New("broken pipe"))
+		d.send(`{"jsonrpc":"2.0","method":"n"}`)
+		d.want(byeClient)
+		d.wantEnd()
+		if code := <-r.code; code != ExitFailed {
+			t.Errorf("exit %d, want %d", code, ExitFailed)
+		}
+		if !strings.Contains(r.errs.String(), "broken pipe") {
+			t.Errorf("stderr %q", r.errs.String())
+		}
+	})
+}
+
+// What is read ahead of a daemon that does not read is bounded.
+func TestReadAhead(t *testing.T) {
+	inBubble(t, func(r *rig) { r.o.Memory = 4 << 20 }, func(r *rig) {
+		d := <-r.accepts // reads the greeting by itself, and all that comes
+		d.next()
+		line := `{"jsonrpc":"2.0","method":"n","params":{"a":"` + strings.Repeat("x", 64<<10) + `"}}`
+		sent := make(chan int, 1)
+		go func() {
+			n := 0
+			for range 200 {
+				if _, err := io.WriteString(r.in, line+"\n"); err != nil {
+					break
+				}
+				n++
+			}
+			sent <- n
+		}()
+		// Before the welcome the line is down: the memory is filled, no more.
+		time.Sleep(4 * time.Second)
+		select {
+		case n := <-sent:
+			t.Errorf("all %d lines were read while the line is down", n)
+		default:
+		}
+		d.send(welcomeLine)
+		for range 200 {
+			d.want(line)
+		}
+		if n := <-sent; n != 200 {
+			t.Errorf("%d lines were taken, want 200", n)
+		}
+		r.cancel()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+}

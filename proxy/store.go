@@ -1,0 +1,449 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"holdline/protocol/jsonrpc"
+)
+
+// kind sorts the client's lines by what is to be remembered of them.
+type kind uint8
+
+const (
+	kindOther kind = iota // a notification, or a line that is answered with id null
+	kindRequest
+	kindInitialize
+	kindInitialized
+	kindLevel
+	kindSubscribe
+	kindUnsubscribe
+	kindListen // its answer comes when the stream ends: nobody waits for it
+	kindCancel
+	kindResponse
+)
+
+// entryCost is what an entry takes beside its line, roughly, in bytes.
+const entryCost = 256
+
+// maxKept bounds how many lines are remembered, however short they are.
+const maxKept = 100_000
+
+// maxRelayed bounds how many ids of server requests are known as copied.
+const maxRelayed = 1024
+
+// entry is a line of the client's.
+type entry struct {
+	n    int64 // ordinal, from 1
+	kind kind
+	line []byte // with its newline; nil once it is not needed any more
+	size int    // bytes of line that count as held
+
+	id  jsonrpc.ID // of a request, as spelled
+	key string     // of id
+	op  string     // for the fault record: method, and name of the tool
+	uri string     // of a subscription, or key of the request that a cancel names
+
+	call     bool // of a tool: it may have an effect
+	bad      bool // not a message, to be answered with id null
+	sent     bool // handed to a connection, perhaps not whole
+	pending  bool // the client waits for the answer
+	standing bool // replayed for its effect although answered
+	unseen   bool // a response that the daemon has not confirmed
+	was      json.RawMessage
+	next     *entry // pending under the same id, younger
+}
+
+// store remembers the client's lines: those not yet sent, and those that a
+// resume must repeat. It says what the client still waits for.
+type store struct {
+	limit  int  // bytes to hold at most, a line begun excepted
+	resume bool // else only ids are remembered once a line was sent
+
+	mu      sync.Mutex // guards all below
+	last    int64      // ordinal of the latest line
+	unsent  []*entry   // in order
+	queued  int        // bytes of lines not yet written whole
+	held    int        // bytes of all lines and entries held
+	kept    map[int64]*entry
+	byID    map[string]*entry // pending, the oldest of its id
+	due     int               // answers that the client waits for, and those being copied
+	badDue  int               // of those, answers with id null
+	eof     bool
+	initial *entry // latest initialize, initialized, setLevel
+	ready   *entry
+	level   *entry
+	subs    map[string]*entry
+	relayed map[string]struct{} // ids of server requests already copied
+	order   []string            // of relayed, the oldest first
+}
+
+func newStore(limit int, resume bool) *store {
+	return &store{
+		limit: limit, resume: resume,
+		kept: map[int64]*entry{}, byID: map[string]*entry{},
+		subs: map[string]*entry{}, relayed: map[string]struct{}{},
+	}
+}
+
+// key is equal for equal ids. Unlike [jsonrpc.ID.Key] it decodes only strings
+// that have an escape in them.
+func key(id jsonrpc.ID) string {
+	if len(id) > 1 && id[0] == '"' && bytes.IndexByte(id, '\\') < 0 {
+		return "s" + string(id[1:len(id)-1])
+	}
+	return id.Key()
+}
+
+// newEntry reads a line as the daemon will read it.
+func newEntry(line []byte) *entry {
+	e := &entry{line: append(append(make([]byte, 0, len(line)+1), line...), '\n')}
+	m, err := jsonrpc.Parse(line)
+	switch {
+	case err != nil && m.ID == nil:
+		e.bad = true
+	case err != nil: // the refusal bears the id
+		e.kind, e.op = kindRequest, "jsonrpc.message"
+	case m.Kind == jsonrpc.Request:
+		e.kind, e.op, e.call = requestKind(m.Method), operation(m), m.Method == toolsCall
+		if e.kind == kindSubscribe || e.kind == kindUnsubscribe {
+			e.uri = string(jsonrpc.Field(m.Params, "uri"))
+		}
+	case m.Kind == jsonrpc.Response:
+		e.kind = kindResponse
+		return e
+	case m.Method == "notifications/initialized":
+		e.kind = kindInitialized
+	case m.Method == "notifications/cancelled":
+		e.kind = kindCancel
+		if id := jsonrpc.Field(m.Params, "requestId"); id != nil {
+			e.uri = key(jsonrpc.ID(id))
+		}
+	}
+	if m.ID != nil {
+		e.id = bytes.Clone(m.ID)
+		e.key = key(m.ID)
+	}
+	return e
+}
+
+func requestKind(method string) kind {
+	switch method {
+	case "initialize":
+		return kindInitialize
+	case "logging/setLevel":
+		return kindLevel
+	case "resources/subscribe":
+		return kindSubscribe
+	case "resources/unsubscribe":
+		return kindUnsubscribe
+	case "subscriptions/listen":
+		return kindListen
+	}
+	return kindRequest
+}
+
+const toolsCall = "tools/call"
+
+// operation names a request in a fault record, within limits.
+func operation(m jsonrpc.Message) string {
+	const most = 160
+	op := m.Method
+	if op == toolsCall {
+		var name string
+		if json.Unmarshal(jsonrpc.Field(m.Params, "name"), &name) == nil && name != "" {
+			op += ":" + name
+		}
+	}
+	if len(op) > most {
+		op = op[:most]
+	}
+	return op
+}
+
+// add numbers a line and queues it.
+func (s *store) add(line []byte) {
+	e := newEntry(line)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	e.n = s.last
+	e.size = len(e.line)
+	s.unsent = append(s.unsent, e)
+	s.queued += e.size
+	s.held += e.size + entryCost
+	switch e.kind {
+	case kindRequest, kindInitialize, kindLevel, kindSubscribe, kindUnsubscribe, kindListen:
+		s.await(e)
+	case kindCancel:
+		if r := s.byID[e.uri]; r != nil && r.kind != kindInitialize { // which must not be cancelled
+			s.settled(r)
+		}
+	case kindResponse:
+		e.unseen = s.resume
+	case kindOther:
+		if e.bad {
+			s.due++
+			s.badDue++
+		}
+	case kindInitialized:
+	}
+	if s.resume {
+		s.stand(e)
+	}
+	if e.pending || e.standing || e.unseen {
+		s.kept[e.n] = e
+	}
+}
+
+// await enters e among the pending ones, behind others of its id.
+func (s *store) await(e *entry) {
+	e.pending = true
+	if e.kind != kindListen {
+		s.due++
+	}
+	first := s.byID[e.key]
+	if first == nil {
+		s.byID[e.key] = e
+		return
+	}
+	for first.next != nil {
+		first = first.next
+	}
+	first.next = e
+}
+
+// stand makes e the one of its kind to be repeated, and drops the one before.
+func (s *store) stand(e *entry) {
+	var old *entry
+	switch e.kind {
+	case kindInitialize:
+		old, s.initial = s.initial, e
+	case kindInitialized:
+		old, s.ready = s.ready, e
+	case kindLevel:
+		old, s.level = s.level, e
+	case kindSubscribe:
+		old = s.subs[e.uri]
+		s.subs[e.uri] = e
+	case kindUnsubscribe:
+		s.unstand(s.subs[e.uri])
+		delete(s.subs, e.uri)
+		return
+	default:
+		return
+	}
+	e.standing = true
+	s.unstand(old)
+}
+
+func (s *store) unstand(e *entry) {
+	if e != nil {
+		e.standing = false
+		s.release(e)
+	}
+}
+
+// settled takes e, the oldest of its id, from the pending ones.
+func (s *store) settled(e *entry) {
+	e.pending = false
+	if e.kind != kindListen {
+		s.due--
+	}
+	if e.next == nil {
+		delete(s.byID, e.key)
+	} else {
+		s.byID[e.key] = e.next
+		e.next = nil
+	}
+	s.release(e)
+}
+
+// release lets go of what is not needed of e any more.
+func (s *store) release(e *entry) {
+	needed := e.pending || e.standing || e.unseen
+	if !needed {
+		delete(s.kept, e.n)
+	}
+	if !e.sent || e.size < 0 {
+		return // the line is still to be sent, or all is done
+	}
+	if e.size > 0 && (!needed || !s.resume || s.held > s.limit) {
+		s.held -= e.size
+		e.size, e.line = 0, nil
+	}
+	if !needed {
+		s.held -= entryCost
+		e.size = -1
+	}
+}
+
+// take is the next line to send, or nil. The caller tells [store.flushed].
+func (s *store) take() *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.unsent) == 0 {
+		return nil
+	}
+	e := s.unsent[0]
+	s.unsent[0] = nil
+	s.unsent = s.unsent[1:]
+	if len(s.unsent) == 0 {
+		s.unsent = nil
+	}
+	return e
+}
+
+// flushed says that e's line was written, or as much of it as there ever will
+// be on this connection.
+func (s *store) flushed(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.sent = true
+	s.queued -= e.size
+	s.release(e)
+}
+
+// full tells whether the client has to wait before its next line is read.
+// While the line is up little is read ahead; while it is down all that fits.
+func (s *store) full(up bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.kept) >= maxKept {
+		return true
+	}
+	if up {
+		return s.queued > readAhead
+	}
+	return s.held >= s.limit
+}
+
+// answer tells whether an answer is to be copied to the client: if, and only
+// if, it is waited for. If so, the caller tells [store.copied] afterwards.
+func (s *store) answer(id jsonrpc.ID, failed bool, line []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if string(id) == "null" {
+		if s.badDue > 0 {
+			s.badDue--
+		} else {
+			s.due++
+		}
+		return true
+	}
+	e := s.byID[key(id)]
+	if e == nil {
+		return false
+	}
+	switch {
+	case failed:
+		e.standing = false
+	case e.standing && e.kind == kindInitialize:
+		e.was = bytes.Clone(line)
+	}
+	s.settled(e)
+	s.due++
+	return true
+}
+
+// copied says that an answer has been written to the client.
+func (s *store) copied() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.due--
+}
+
+// relay tells whether a server's request is to be copied: not twice.
+func (s *store) relay(id jsonrpc.ID) bool {
+	if !s.resume {
+		return true
+	}
+	k := key(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.relayed[k]; known {
+		return false
+	}
+	if len(s.order) >= maxRelayed {
+		delete(s.relayed, s.order[0])
+		s.order = append(s.order[:0], s.order[1:]...)
+	}
+	s.relayed[k] = struct{}{}
+	s.order = append(s.order, k)
+	return true
+}
+
+// seen says that the daemon has the response in line n for good.
+func (s *store) seen(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.kept[n]; e != nil && e.unseen {
+		e.unseen = false
+		s.release(e)
+	}
+}
+
+// end says that no more lines come.
+func (s *store) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.eof = true
+}
+
+// state tells whether the client has closed its side, and whether with that
+// nothing is left to send and nothing to wait for.
+func (s *store) state() (eof, drained bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.eof, s.eof && s.queued == 0 && s.due == 0
+}
+
+// unanswered takes all pending requests, the oldest first.
+func (s *store) unanswered() []*entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*entry
+	for _, e := range s.kept {
+		if e.pending {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b *entry) int { return int(a.n - b.n) })
+	for _, e := range list {
+		s.settled(s.byID[e.key])
+	}
+	return list
+}
+
+// replay is one remembered line of a resume.
+type replay struct {
+	n        int64
+	answered bool
+	line     []byte // nil: too large to keep
+	was      json.RawMessage
+}
+
+// recall is what a resume has to say: the lines before next, in order, and
+// which of them still want an answer. Lines from next on have not been sent.
+func (s *store) recall() (next int64, pending []int64, lines []replay, eof bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next = s.last + 1
+	if len(s.unsent) > 0 {
+		next = s.unsent[0].n
+	}
+	for _, e := range s.kept {
+		if e.n >= next {
+			continue
+		}
+		lines = append(lines, replay{n: e.n, answered: !e.pending, line: e.line, was: e.was})
+		if e.pending {
+			pending = append(pending, e.n)
+		}
+	}
+	slices.Sort(pending)
+	slices.SortFunc(lines, func(a, b replay) int { return int(a.n - b.n) })
+	return next, pending, lines, s.eof
+}

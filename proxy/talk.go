@@ -1,0 +1,377 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"holdline/protocol"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+)
+
+// When a got is due: after so long, so many lines or so many bytes.
+const (
+	gotDelay = 50 * time.Millisecond
+	gotLines = 32
+	gotBytes = 256 << 10
+)
+
+// readClient reads the client's lines into the store until their end.
+func (p *proxy) readClient(ctx context.Context) {
+	defer poke(p.idle)
+	defer p.store.end()
+	lines := jsonrpc.NewLines(p.o.In, nil, jsonrpc.MaxFrame)
+	for {
+		for p.store.full(p.up.Load()) {
+			select {
+			case <-p.space:
+			case <-ctx.Done():
+				return
+			}
+		}
+		line, err := lines.Next()
+		switch {
+		case err == nil:
+			p.store.add(line)
+			poke(p.work)
+		case errors.Is(err, jsonrpc.ErrTooLong):
+			f := fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse",
+				"the line has more than %d bytes, the most that one message may have", jsonrpc.MaxFrame)
+			p.out.line(append(jsonrpc.AppendError(nil, nil, f.JSONRPCCode, f.Error(), f.JSON()), '\n'))
+		default:
+			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
+				p.log.WarnContext(ctx, "reading from the client ended", "err", err)
+			}
+			return
+		}
+	}
+}
+
+// talk carries lines over one connection, and closes it.
+func (p *proxy) talk(ctx context.Context, l *link) ending {
+	defer l.conn.Close()
+	p.setUp(true)
+	g := &got{wake: p.work}
+	read := make(chan ending, 1)
+	leave := make(chan struct{}) // closed: the writer says bye and ends
+	gone := make(chan struct{})  // closed: the writer ends
+	wrote := make(chan struct{}) // closed: the writer has ended
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { read <- p.readDaemon(ctx, l, g) })
+	wg.Go(func() {
+		defer close(wrote)
+		p.writeDaemon(l, g, leave, gone)
+	})
+
+	end := endDone
+	var drain *time.Timer
+	var drained <-chan time.Time
+	defer func() {
+		if drain != nil {
+			drain.Stop()
+		}
+	}()
+	poke(p.idle) // the client may be done already
+wait:
+	for {
+		select {
+		case <-ctx.Done():
+			break wait
+		case <-p.out.failed:
+			end = endBroken
+			break wait
+		case <-drained:
+			break wait
+		case <-p.idle:
+			eof, done := p.store.state()
+			if done {
+				break wait
+			}
+			if eof && drain == nil && p.o.Drain >= 0 {
+				if p.drainBy.IsZero() {
+					p.drainBy = time.Now().Add(p.o.Drain)
+				}
+				drain = time.NewTimer(time.Until(p.drainBy))
+				drained = drain.C
+			}
+		case end = <-read:
+			// Ended before the writer is: it must not wait for room any more.
+			_ = l.conn.SetWriteDeadline(time.Unix(1, 0))
+			close(gone)
+			if _, done := p.store.state(); done || ctx.Err() != nil {
+				return endDone
+			}
+			if p.out.broken() != nil {
+				return endBroken
+			}
+			return end
+		}
+	}
+	_ = l.conn.SetWriteDeadline(time.Now().Add(leaveGrace))
+	close(leave)
+	<-wrote
+	l.conn.Close()
+	t := time.NewTimer(leaveGrace)
+	defer t.Stop()
+	select {
+	case <-read:
+	case <-t.C:
+		_ = p.o.Out.Close() // the client does not read
+		<-read
+	}
+	return end
+}
+
+// writeDaemon writes what a resume repeats, then the client's lines and got
+// lines. After an error it only ends: what the daemon wrote before it died is
+// still to be read.
+func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
+	broken := func(err error) bool {
+		if err != nil {
+			// A daemon that took nothing more has not much more to say.
+			_ = l.conn.SetReadDeadline(time.Now().Add(protocol.GreetingTimeout))
+		}
+		return err != nil
+	}
+	for _, r := range l.replays {
+		if broken(writeReplay(l.conn, r)) {
+			return
+		}
+	}
+	l.replays = nil
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	defer timer.Stop()
+	armed := false
+	for {
+		select {
+		case <-leave:
+			bye := protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeClient}
+			if _, err := l.conn.Write(protocol.Append(nil, bye)); err == nil {
+				if half, ok := l.conn.(interface{ CloseWrite() error }); ok {
+					_ = half.CloseWrite()
+				}
+			}
+			return
+		case <-gone:
+			return
+		case <-timer.C:
+			armed = false
+			g.force()
+		default:
+		}
+		k, waiting := g.due()
+		if k > 0 {
+			if broken(writeGot(l.conn, k)) {
+				return
+			}
+			continue
+		}
+		if waiting && !armed {
+			armed = true
+			timer.Reset(gotDelay)
+		}
+		if e := p.store.take(); e != nil {
+			_, err := l.conn.Write(e.line)
+			p.store.flushed(e)
+			poke(p.space)
+			if broken(err) {
+				return
+			}
+			continue
+		}
+		p.settledMaybe()
+		select {
+		case <-p.work:
+		case <-timer.C:
+			armed = false
+			g.force()
+		case <-leave:
+		case <-gone:
+		}
+	}
+}
+
+// settledMaybe wakes the loop if the client has closed its side.
+func (p *proxy) settledMaybe() {
+	if eof, _ := p.store.state(); eof {
+		poke(p.idle)
+	}
+}
+
+func writeGot(w io.Writer, k int64) error {
+	var buf [48]byte
+	b := append(buf[:0], `{"holdline":1,"got":`...)
+	b = strconv.AppendInt(b, k, 10)
+	_, err := w.Write(append(b, "}\n"...))
+	return err
+}
+
+func writeReplay(w io.Writer, r replay) error {
+	c := protocol.Control{Holdline: protocol.Version, Replay: &r.n, Answered: &r.answered, Was: r.was}
+	if r.line == nil {
+		c.Bytes = new(bool)
+	}
+	if _, err := w.Write(protocol.Append(nil, c)); err != nil || r.line == nil {
+		return err
+	}
+	_, err := w.Write(r.line)
+	return err
+}
+
+// readDaemon copies the daemon's lines until the connection's end, read out
+// to its last byte, or a bye.
+func (p *proxy) readDaemon(ctx context.Context, l *link, g *got) ending {
+	for {
+		line, err := l.lines.Next()
+		if errors.Is(err, jsonrpc.ErrTooLong) { // whose answer it was cannot be known
+			l.bye.Message = "it sent a line that is too long"
+			return endStopped
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
+				p.log.DebugContext(ctx, "reading from the daemon ended", "err", err)
+			}
+			return endLost
+		}
+		if protocol.IsControl(line) {
+			c, err := protocol.ParseControl(line)
+			switch {
+			case err != nil:
+				p.log.WarnContext(ctx, "control line not understood", "err", err)
+			case c.Seen != nil:
+				p.store.seen(*c.Seen)
+			case c.Bye != "":
+				l.bye = c
+				return endStopped
+			}
+			continue
+		}
+		p.receive(ctx, line)
+		if p.out.broken() != nil {
+			return endBroken
+		}
+		g.add(len(line))
+	}
+}
+
+// receive copies one line to the client, if the client expects it.
+func (p *proxy) receive(ctx context.Context, line []byte) {
+	h, err := scan(line)
+	if err != nil {
+		p.log.WarnContext(ctx, "line from the daemon dropped", "err", err)
+		return
+	}
+	switch {
+	case h.response:
+		if !p.store.answer(h.id, h.failed, line) {
+			p.log.DebugContext(ctx, "answer dropped that nobody waits for")
+			return
+		}
+		p.out.line(ended(line))
+		p.store.copied()
+		p.settledMaybe()
+		return
+	case h.id != nil && !p.store.relay(h.id):
+		p.log.DebugContext(ctx, "request dropped that the client has")
+		return
+	}
+	p.out.line(ended(line))
+}
+
+// ended is line with its newline: the one behind it in the buffer, if there.
+func ended(line []byte) []byte {
+	if n := len(line); n < cap(line) && line[:n+1][n] == '\n' {
+		return line[:n+1]
+	}
+	return append(line[:len(line):len(line)], '\n')
+}
+
+// head is what the proxy has to know of a daemon's line.
+type head struct {
+	id       jsonrpc.ID // nil in a notification
+	response bool
+	failed   bool // the response is an error
+}
+
+var (
+	errEnough = errors.New("enough read")
+	errNoKind = errors.New("neither a request nor an answer")
+)
+
+// scan reads the head of a line, no further than it must.
+func scan(line []byte) (head, error) {
+	var h head
+	var known bool
+	err := jsonrpc.Fields(line, func(key string, value []byte) error {
+		switch key {
+		case "id":
+			h.id = value
+		case "method":
+			known = true
+		case "result":
+			known, h.response = true, true
+		case "error":
+			known, h.response, h.failed = true, true, true
+		}
+		if known && h.id != nil {
+			return errEnough
+		}
+		return nil
+	})
+	switch {
+	case err != nil && !errors.Is(err, errEnough):
+		return h, err
+	case !known, h.response && h.id == nil:
+		return h, errNoKind
+	}
+	return h, nil
+}
+
+// got counts the lines of one connection that the proxy holds whole.
+type got struct {
+	wake chan struct{}
+
+	mu    sync.Mutex
+	lines int64
+	told  int64
+	bytes int // since told
+	now   bool
+}
+
+// add counts a line of n bytes and wakes the writer if that has to know.
+func (g *got) add(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lines++
+	g.bytes += n
+	if g.lines-g.told >= gotLines || g.bytes >= gotBytes {
+		g.now = true
+	}
+	if g.now || g.lines-g.told == 1 {
+		poke(g.wake)
+	}
+}
+
+// force makes what is counted due.
+func (g *got) force() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.now = g.lines > g.told
+}
+
+// due is the number to tell now, or 0 and whether any is waiting.
+func (g *got) due() (k int64, waiting bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.now {
+		return 0, g.lines > g.told
+	}
+	g.now, g.bytes, g.told = false, 0, g.lines
+	return g.lines, false
+}
