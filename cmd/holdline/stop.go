@@ -123,9 +123,21 @@ func connect(cmd *cobra.Command, w *world) (*control.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, where, err := socket.DialExisting(cmd.Context(), socketPlaces(explicit, w.getenv))
+	paths, err := socket.Resolve(explicit, w.getenv)
 	if err != nil {
-		return nil, fmt.Errorf("%w: nobody answers at %s: %w", errNoDaemon, where, err)
+		return nil, err
 	}
-	return control.NewClient(cmd.Context(), conn, version, pid())
+	return dialPaths(cmd.Context(), paths)
+}
+
+// dialPaths greets the daemon that listens at one of paths.
+func dialPaths(ctx context.Context, paths socket.Paths) (*control.Client, error) {
+	conn, _, err := paths.Dial(ctx)
+	switch {
+	case errors.Is(err, socket.ErrNoDaemon):
+		return nil, fmt.Errorf("%w: %w", errNoDaemon, err)
+	case err != nil:
+		return nil, fmt.Errorf("connecting to the daemon: %w", err)
+	}
+	return control.NewClient(ctx, conn, version, pid())
 }

@@ -101,6 +101,7 @@ type Status struct {
 	InFlight int    `json:"in_flight"`
 	Calls    int64  `json:"calls"`
 	SinceMS  int64  `json:"since_ms"` // age
+	Proxy    string `json:"proxy"`    // version of the proxy
 }
 
 // Sessions lists the sessions, oldest first.

@@ -46,6 +46,7 @@ type session struct {
 	number    int64
 	pid       int
 	since     time.Time
+	version   string // of the proxy
 	log       *slog.Logger
 	out       *outbox
 	calls     atomic.Int64
@@ -71,7 +72,7 @@ type inFlight struct {
 func newSession(srv *Server, c *listener.Conn) *session {
 	one := &session{
 		srv: srv, conn: c.UnixConn, lines: c.Lines, first: c.First,
-		anonymous: c.Anonymous, pid: c.Peer.PID, since: time.Now(),
+		anonymous: c.Anonymous, pid: c.Peer.PID, since: time.Now(), version: clip(c.Greeting.Version),
 		out: newOutbox(), inFlight: map[string]*inFlight{},
 	}
 	uuid := c.Greeting.Session
@@ -118,7 +119,7 @@ func (s *session) status() Status {
 	return Status{
 		ID: strconv.FormatInt(s.number, 10), Identity: s.caller.Identity, Client: s.caller.Client, Era: s.era,
 		Project: s.caller.Project, Cwd: s.caller.Cwd, PID: s.pid, State: "attached",
-		InFlight: len(s.inFlight), Calls: s.calls.Load(), SinceMS: time.Since(s.since).Milliseconds(),
+		InFlight: len(s.inFlight), Calls: s.calls.Load(), SinceMS: time.Since(s.since).Milliseconds(), Proxy: s.version,
 	}
 }
 

@@ -23,6 +23,7 @@ const (
 	ConsultList   = "consult/list"   // → [ConsultListAnswer]
 	ConsultShow   = "consult/show"   // [ConsultID] → [ConsultAnswer]
 	ConsultWait   = "consult/wait"   // [ConsultID] → [ConsultAnswer]
+	ConsultCheck  = "consult/check"  // → [CheckAnswer]: can a consult run?
 	ConsultCancel = "consult/cancel" // [ConsultID] → [ConsultAnswer]
 	ProgressNote  = "progress"       // notification: [Progress]
 )
@@ -72,6 +73,14 @@ type ConsultAnswer struct {
 	Text  string          `json:"text"`  // the answer alone; may be partial
 	Value json.RawMessage `json:"value"` // what the tool gives with render=json, detail=full
 	Fault *fault.Record   `json:"fault,omitempty"`
+}
+
+// CheckAnswer of [ConsultCheck].
+type CheckAnswer struct {
+	Path    string        `json:"path"`
+	Version string        `json:"version"`
+	Account string        `json:"account"` // how it is logged in, for people
+	Fault   *fault.Record `json:"fault,omitempty"`
 }
 
 // ConsultListAnswer of [ConsultList].
@@ -128,6 +137,7 @@ type Session struct {
 	InFlight int    `json:"in_flight"`
 	Calls    int64  `json:"calls"`
 	SinceMS  int64  `json:"since_ms"` // age
+	Proxy    string `json:"proxy"`    // version of the proxy
 }
 
 // Worker describes one worker process.

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -149,7 +150,9 @@ func Fields(obj []byte, f func(key string, value []byte) error) error {
 	if i >= len(obj) || obj[i] != '{' {
 		return errors.New("not an object")
 	}
-	seen := make(map[string]struct{}, 8)
+	var room [fewKeys]string // most objects have few keys: no map for them
+	few := room[:0]
+	var many map[string]struct{}
 	i = skipSpace(obj, i+1)
 	for i < len(obj) && obj[i] != '}' {
 		if obj[i] == ',' {
@@ -158,14 +161,21 @@ func Fields(obj []byte, f func(key string, value []byte) error) error {
 		end := skipValue(obj, i)
 		var key string
 		if raw := obj[i:end]; bytes.IndexByte(raw, '\\') < 0 && len(raw) >= 2 {
-			key = string(raw[1 : len(raw)-1])
+			key = intern(raw[1 : len(raw)-1])
 		} else if err := json.Unmarshal(raw, &key); err != nil {
 			return err
 		}
-		if _, dup := seen[key]; dup {
+		if _, dup := many[key]; dup || slices.Contains(few, key) {
 			return fmt.Errorf("%w %q", ErrDuplicate, key)
 		}
-		seen[key] = struct{}{}
+		if len(few) < cap(few) {
+			few = append(few, key)
+		} else {
+			if many == nil {
+				many = map[string]struct{}{}
+			}
+			many[key] = struct{}{}
+		}
 		i = skipSpace(obj, end)
 		if i >= len(obj) || obj[i] != ':' {
 			return errors.New("not an object")
@@ -178,6 +188,35 @@ func Fields(obj []byte, f func(key string, value []byte) error) error {
 		i = skipSpace(obj, end)
 	}
 	return nil
+}
+
+// fewKeys is how many keys of an object are compared one by one.
+const fewKeys = 16
+
+// intern is the key as a string, without a copy for those that every message
+// has.
+func intern(key []byte) string {
+	switch string(key) {
+	case "jsonrpc":
+		return "jsonrpc"
+	case "id":
+		return "id"
+	case "method":
+		return "method"
+	case "params":
+		return "params"
+	case "result":
+		return "result"
+	case "error":
+		return "error"
+	case "name":
+		return "name"
+	case "arguments":
+		return "arguments"
+	case "_meta":
+		return "_meta"
+	}
+	return string(key)
 }
 
 // Field is the value of one member of the object obj, or nil if it has none

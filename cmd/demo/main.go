@@ -1,0 +1,174 @@
+// Command demo shows holdline's main job: a private daemon, two agents with
+// different identities, a consult in each at the same time, health and
+// telemetry while they run, and nothing left behind.
+//
+// It never spends money, unless asked to by -real: the model behind the
+// consults is a stand-in on loopback. In front of it runs the claude on PATH
+// if there is one, else a built-in imitation.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"holdline/daemon/claude/claudetest"
+)
+
+func main() {
+	if filepath.Base(os.Args[0]) == "claude" {
+		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	}
+	bin := flag.String("bin", "bin/holdline", "the program to show")
+	isReal := flag.Bool("real", false, "use your own Claude Code and login; this may cost money")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	d := demo{out: os.Stdout, bin: *bin, real: *isReal, begin: time.Now(), pids: map[int]string{}}
+	if err := d.run(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// demo is one showing.
+type demo struct {
+	out    io.Writer
+	bin    string
+	real   bool
+	begin  time.Time
+	dir    string
+	socket string
+	env    []string
+	pids   map[int]string // what was started, by pid; checked at the end
+	mu     sync.Mutex     // guards out
+}
+
+// say prints one line of the story, with the time since the beginning.
+func (d *demo) say(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n         ")
+	fmt.Fprintf(d.out, "[%6.2fs] %s\n", time.Since(d.begin).Seconds(), text)
+}
+
+func (d *demo) run(ctx context.Context) (err error) {
+	if d.bin, err = filepath.Abs(d.bin); err != nil {
+		return err
+	}
+	// Short: a socket's path has little room.
+	if d.dir, err = os.MkdirTemp("/tmp", "holdline-demo-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.leaveNothing()) }()
+	if err := d.prepare(); err != nil {
+		return err
+	}
+	api, err := d.chooseClaude()
+	if err != nil {
+		return err
+	}
+	if api != nil {
+		defer api.Close()
+	}
+	daemon, err := d.startDaemon(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, daemon.stop()) }()
+	if err := d.story(ctx); err != nil {
+		return fmt.Errorf("%w\nthe daemon said:\n%s", err, daemon.log())
+	}
+	return nil
+}
+
+// prepare makes the directories and the environment of a private daemon.
+func (d *demo) prepare() error {
+	d.socket = filepath.Join(d.dir, "run", "daemon.sock")
+	project := filepath.Join(d.dir, "project")
+	for _, dir := range []string{filepath.Join(project, ".git"), filepath.Join(d.dir, "state"), filepath.Join(d.dir, "bin")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	code := "package main\n\nfunc main() { println(fib(40)) }\n\nfunc fib(n int) int {\n\tif n < 2 {\n\t\treturn n\n\t}\n\treturn fib(n-1) + fib(n-2)\n}\n"
+	if err := os.WriteFile(filepath.Join(project, "main.go"), []byte(code), 0o600); err != nil {
+		return err
+	}
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "HOLDLINE_") && !strings.HasPrefix(v, "XDG_STATE_HOME=") && !strings.HasPrefix(v, "XDG_CONFIG_HOME=") {
+			d.env = append(d.env, v)
+		}
+	}
+	d.env = append(d.env, "HOLDLINE_SOCKET="+d.socket,
+		"XDG_STATE_HOME="+filepath.Join(d.dir, "state"), "XDG_CONFIG_HOME="+filepath.Join(d.dir, "config"))
+	return nil
+}
+
+// chooseClaude decides which claude the consults run and what stands behind
+// it, and says so.
+func (d *demo) chooseClaude() (*claudetest.API, error) {
+	found, notFound := exec.LookPath("claude")
+	if d.real {
+		if notFound != nil {
+			return nil, fmt.Errorf("REAL=1 wants claude on PATH: %w", notFound)
+		}
+		d.say("consults run %s with your own login: THIS MAY COST MONEY", found)
+		return nil, nil //nolint:nilnil // no stand-in is wanted
+	}
+	api, err := claudetest.StartAPI()
+	if err != nil {
+		return nil, err
+	}
+	what := "a built-in imitation of claude (none is on PATH)"
+	if notFound == nil {
+		what = "the real claude at " + found
+	} else {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		fake := filepath.Join(d.dir, "bin", "claude")
+		if err := os.Symlink(self, fake); err != nil {
+			return nil, err
+		}
+		d.env = append(d.env, "HOLDLINE_CLAUDE_BIN="+fake)
+	}
+	home := filepath.Join(d.dir, "home")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		return nil, err
+	}
+	d.env = append(d.env, "HOME="+home, "ANTHROPIC_API_KEY=stand-in", "ANTHROPIC_BASE_URL="+api.URL())
+	d.say("consults run %s against a stand-in model at %s: no money is spent", what, api.URL())
+	return api, nil
+}
+
+// command is a holdline command in the demo's environment.
+func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, d.bin, args...)
+	cmd.Env = d.env
+	cmd.Dir = filepath.Join(d.dir, "project")
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// show runs a holdline command and prints what it prints.
+func (d *demo) show(ctx context.Context, args ...string) error {
+	out, err := d.command(ctx, args...).CombinedOutput()
+	d.say("$ holdline %s\n%s", strings.Join(args, " "), strings.TrimRight(string(out), "\n"))
+	if err != nil {
+		return fmt.Errorf("holdline %s: %w", strings.Join(args, " "), err)
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"holdline/daemon/config"
+)
+
+func newConfigCommand(w *world) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check the configuration, or say where it is",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&file, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+	cmd.AddCommand(&cobra.Command{
+		Use:   "path",
+		Short: "Print where the configuration is read from",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := configPath(file, w.getenv)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), path)
+			return err
+		},
+	}, &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Check a configuration file and name the first mistake by line and column",
+		Args:  usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := configPath(file, w.getenv)
+			if len(args) == 1 {
+				path, err = args[0], nil
+			}
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+				if len(args) == 1 || file != "" {
+					return fmt.Errorf("%s is not there", path)
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: not there, all defaults\n", path)
+				return err
+			}
+			if _, err := config.Load(path); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", path)
+			return err
+		},
+	})
+	return cmd
+}

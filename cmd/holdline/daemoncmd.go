@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"github.com/spf13/cobra"
+
+	"holdline/daemon"
+	"holdline/daemon/service"
+	"holdline/protocol/socket"
+)
+
+// daemonOptions are the flags of `holdline daemon`.
+type daemonOptions struct {
+	config    string
+	idleExit  time.Duration
+	startedBy string
+}
+
+func newDaemonCommand(w *world) *cobra.Command {
+	var o daemonOptions
+	cmd := &cobra.Command{
+		Use:   "daemon",
+		Short: "Run the daemon in the foreground",
+		Long: `Run the daemon in the foreground. There is no need to: the first agent that
+connects starts it. It ends on SIGTERM or SIGINT and reads its configuration
+again on SIGHUP. If a daemon serves the socket already, the command says so and
+succeeds.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDaemon(cmd, w, o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.config, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+	f.DurationVar(&o.idleExit, "idle-exit", 0, "end after so long without an agent or a consult (default never)")
+	f.StringVar(&o.startedBy, "started-by", "shell", "who starts it, for status")
+	if err := f.MarkHidden("started-by"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	return cmd
+}
+
+func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
+	explicit, err := cmd.Flags().GetString("socket")
+	if err != nil {
+		return err
+	}
+	paths, err := socket.Resolve(explicit, w.getenv)
+	if err != nil {
+		return err
+	}
+	state, err := stateDir(w.getenv)
+	if err != nil {
+		return err
+	}
+	cfg, err := configPath(o.config, w.getenv)
+	if err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	handed, err := service.Handed()
+	if err != nil {
+		return err
+	}
+	notifier := service.NewNotifier(w.getenv("NOTIFY_SOCKET"))
+	if notifier.Managed() != service.Nobody {
+		o.startedBy = notifier.Managed()
+	}
+	level := new(slog.LevelVar)
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	// The command's own context ends with a signal, too; the daemon has its
+	// own order of stopping.
+	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
+		Log: slog.New(logHandler(w, level)), Level: level, Stderr: w.stderr,
+		Version: version, PID: pid(), Exe: exe,
+		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy,
+		StateDir: state, Config: cfg, ClaudeBin: w.getenv("HOLDLINE_CLAUDE_BIN"), Home: w.getenv("HOME"),
+		Environ: w.environ(), IdleExit: o.idleExit, Signals: signals,
+	})
+	if errors.Is(err, daemon.ErrRunning) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", err)
+		return nil
+	}
+	return err
+}
+
+// logHandler is plain under a journal, which has its own time, and tint
+// elsewhere, in colour on a terminal.
+func logHandler(w *world, level slog.Leveler) slog.Handler {
+	file, ok := w.stderr.(*os.File)
+	if ok && service.InJournal(w.getenv("JOURNAL_STREAM"), file) {
+		return slog.NewTextHandler(file, &slog.HandlerOptions{Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})
+	}
+	var out io.Writer = w.stderr
+	return tint.NewTextHandler(out, &tint.Options{
+		Level: level, TimeFormat: "2006-01-02 15:04:05.000", NoColor: !isTerminal(w.stderr) || w.getenv("NO_COLOR") != "",
+	})
+}

@@ -1,0 +1,203 @@
+// Package doctor checks what a user could have wrong, and says for each
+// finding what is wrong, why that matters and how to mend it. It changes
+// nothing.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"holdline/protocol"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+	"holdline/protocol/socket"
+)
+
+// State of a finding.
+type State string
+
+// The states. Only a problem makes the command fail.
+const (
+	OK      State = "ok"
+	Note    State = "note"
+	Problem State = "problem"
+)
+
+// Finding is the outcome of one check.
+type Finding struct {
+	Check string `json:"check"`
+	State State  `json:"state"`
+	What  string `json:"what"`
+	Why   string `json:"why,omitempty"`
+	Mend  string `json:"mend,omitempty"`
+}
+
+// Options are what the checks need to know.
+type Options struct {
+	Version   string // of this program
+	PID       int
+	Paths     socket.Paths
+	StateDir  string
+	Config    string // path of the configuration file
+	ConfigErr error  // what reading it gave
+	// Claude checks the consult program as this process sees it; used if no
+	// daemon runs.
+	Claude func(context.Context) control.CheckAnswer
+}
+
+// timeout bounds all questions to the daemon.
+const timeout = 20 * time.Second
+
+// Run makes all checks.
+func Run(ctx context.Context, o Options) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var found []Finding
+	found = append(found, config(o), state(o))
+	conn, path, err := o.Paths.Dial(ctx)
+	if err != nil {
+		found = append(found, directory(o.Paths.Start()), absent(o, err), claude(o.Claude(ctx), "this shell"))
+		return found
+	}
+	found = append(found, directory(path))
+	return append(found, daemon(ctx, o, conn, path)...)
+}
+
+func config(o Options) Finding {
+	f := Finding{Check: "configuration", State: OK, What: o.Config}
+	if o.ConfigErr != nil {
+		f.State, f.What = Problem, o.ConfigErr.Error()
+		f.Why = "the daemon does not start with it, and a running one keeps its old configuration"
+		f.Mend = "correct the file, then: holdline reload"
+	} else if _, err := os.Stat(o.Config); errors.Is(err, os.ErrNotExist) {
+		f.What += " (not there: all defaults)"
+	}
+	return f
+}
+
+func state(o Options) Finding {
+	f := Finding{Check: "state directory", State: OK, What: o.StateDir}
+	info, err := os.Stat(o.StateDir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		f.What += " (not there yet)"
+	case err != nil:
+		f.State, f.What, f.Mend = Problem, err.Error(), "make it a directory that you own"
+	case !info.IsDir() || info.Mode().Perm()&0o077 != 0:
+		f.State, f.What = Problem, fmt.Sprintf("%s has mode %v", o.StateDir, info.Mode())
+		f.Why, f.Mend = "it holds consults and logs that others must not read", "chmod 700 "+o.StateDir
+	}
+	return f
+}
+
+// directory looks at the socket's directory as the daemon will.
+func directory(path string) Finding {
+	dir := filepath.Dir(path)
+	f := Finding{Check: "socket directory", State: OK, What: dir}
+	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
+		f.What += " (not there yet)"
+		return f
+	}
+	d, err := socket.OpenDir(path)
+	if err != nil {
+		f.State, f.What = Problem, err.Error()
+		f.Why, f.Mend = "no daemon listens in a directory that others could change", "remove it, or set HOLDLINE_SOCKET to a path elsewhere"
+		return f
+	}
+	d.Close()
+	return f
+}
+
+func absent(o Options, err error) Finding {
+	f := Finding{Check: "daemon", State: Note, What: "no daemon runs", Why: "it starts when an agent first connects", Mend: "holdline daemon"}
+	if !errors.Is(err, socket.ErrNoDaemon) {
+		f.State, f.What = Problem, err.Error()
+		f.Why, f.Mend = "agents cannot connect", "see the README's troubleshooting section, or set HOLDLINE_SOCKET"
+	}
+	if b, err := os.ReadFile(filepath.Join(filepath.Dir(o.Paths.Start()), "daemon.lock")); err == nil && f.State == Note {
+		if pid, _, ok := strings.Cut(string(b), " "); ok {
+			if _, err := os.Stat("/proc/" + pid); err == nil {
+				f.State, f.What = Problem, "process "+pid+" holds the daemon's lock and does not listen"
+				f.Why, f.Mend = "no other daemon can start", "kill "+pid
+			}
+		}
+	}
+	return f
+}
+
+func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Finding {
+	f := Finding{Check: "daemon", State: OK}
+	c, err := control.NewClient(ctx, conn, o.Version, o.PID)
+	if err != nil {
+		f.State, f.What = Problem, fmt.Sprintf("%s: %v", path, err)
+		f.Why = "something listens there that does not speak this holdline's protocol, or hangs"
+		f.Mend = "holdline stop, with the binary that the daemon was started from; or kill it"
+		if refusal, ok := errors.AsType[*protocol.Refusal](err); ok {
+			f.Why = refusal.Message
+		}
+		return []Finding{f}
+	}
+	defer c.Close()
+	f.What = fmt.Sprintf("pid %d, version %s, at %s", c.Daemon.PID, c.Daemon.Version, path)
+	found := []Finding{f}
+	var status control.StatusAnswer
+	if err := c.Call(ctx, control.Status, nil, &status, nil); err != nil {
+		return append(found, Finding{Check: "status", State: Problem, What: err.Error(), Why: "the daemon does not answer", Mend: "holdline logs, then: holdline stop"})
+	}
+	found = append(found, skew(o, c.Daemon.Version, status.Sessions))
+	if status.Daemon.Degraded != "" {
+		found = append(found, Finding{Check: "daemon health", State: Problem, What: status.Daemon.Degraded, Why: "the daemon works with less than it should", Mend: "holdline logs"})
+	}
+	var check control.CheckAnswer
+	if err := c.Call(ctx, control.ConsultCheck, nil, &check, nil); err != nil {
+		return append(found, Finding{Check: "claude", State: Problem, What: err.Error()})
+	}
+	return append(found, claude(check, "the daemon"))
+}
+
+// skew compares the versions of this program, the daemon and the proxies.
+func skew(o Options, daemon string, sessions []control.Session) Finding {
+	f := Finding{Check: "versions", State: OK, What: "command, daemon and proxies are all " + o.Version}
+	if daemon != o.Version {
+		f.State, f.What = Note, fmt.Sprintf("this command is %s, the daemon %s", o.Version, daemon)
+		f.Why, f.Mend = "the daemon was started from another binary, or before an upgrade", "holdline stop; the next agent starts the new one"
+		return f
+	}
+	var older []string
+	for _, s := range sessions {
+		if s.Proxy != "" && s.Proxy != daemon {
+			older = append(older, fmt.Sprintf("%s (session %s, pid %d)", s.Proxy, s.ID, s.PID))
+		}
+	}
+	if len(older) > 0 {
+		f.State, f.What = Note, "proxies of other versions: "+strings.Join(older, ", ")
+		f.Why, f.Mend = "proxies live as long as their agents; this is normal after an upgrade", "restart those agents when it suits"
+	}
+	return f
+}
+
+func claude(c control.CheckAnswer, seenBy string) Finding {
+	f := Finding{Check: "claude", State: OK, What: fmt.Sprintf("%s, version %s, %s", c.Path, c.Version, c.Account)}
+	if c.Fault == nil {
+		return f
+	}
+	f.State, f.What = Problem, c.Fault.Fault.Detail
+	f.Why = "consult cannot run (as seen by " + seenBy + ")"
+	switch c.Fault.Reason() {
+	case fault.NotInstalled:
+		f.Mend = "npm install -g @anthropic-ai/claude-code, or name the program: HOLDLINE_CLAUDE_BIN, or consult.claude_bin in the configuration"
+	case fault.NotLoggedIn:
+		f.Mend = "run claude and /login; with an API key, set consult.env_file or give the daemon ANTHROPIC_API_KEY"
+	case fault.Version:
+		f.Mend = "npm install -g @anthropic-ai/claude-code@latest"
+	default:
+		f.Mend = "run claude --version yourself"
+	}
+	return f
+}

@@ -1,0 +1,44 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/oklog/run"
+)
+
+// errEnded is the error of an actor that ended without one.
+var errEnded = errors.New("ended")
+
+// add makes an actor of serve: its interrupt cancels the context that serve
+// was given and returns at once, since run.Group calls interrupts one by one.
+func add(ctx context.Context, g *run.Group, log *slog.Logger, name string, serve func(context.Context) error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	g.Add(func() error {
+		begin := time.Now()
+		err := serve(ctx)
+		log.InfoContext(ctx, "part stopped", "part", name, "dur", time.Since(begin), "err", err)
+		if err == nil {
+			err = fmt.Errorf("%s: %w", name, errEnded)
+		}
+		return err
+	}, func(err error) { cancel(err) })
+}
+
+// watchdog ends a process that does not manage to stop in time: it writes all
+// goroutines to w, so that the one that hangs can be found, and exits. The
+// returned func calls it off.
+func watchdog(grace time.Duration, w io.Writer) (callOff func() bool) {
+	t := time.AfterFunc(grace, func() {
+		buf := make([]byte, 1<<20)
+		fmt.Fprintf(w, "holdline: the daemon did not stop within %v; it is ended now. Its goroutines:\n%s\n", grace, buf[:runtime.Stack(buf, true)])
+		os.Exit(1) //nolint:forbidigo // nothing else is left to be done
+	})
+	return t.Stop
+}

@@ -1,0 +1,339 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/oklog/run"
+
+	"holdline/daemon/catalog"
+	"holdline/daemon/claude"
+	"holdline/daemon/config"
+	"holdline/daemon/consult"
+	"holdline/daemon/control"
+	"holdline/daemon/hosttools"
+	"holdline/daemon/listener"
+	"holdline/daemon/service"
+	"holdline/daemon/session"
+	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
+	"holdline/daemon/telemetry"
+	"holdline/protocol"
+	"holdline/protocol/mcp"
+	"holdline/protocol/socket"
+)
+
+// Options are what cmd resolved from flags, environment and files.
+type Options struct {
+	Log       *slog.Logger
+	Level     *slog.LevelVar // follows the configuration
+	Stderr    io.Writer      // for last words only
+	Version   string
+	PID       int
+	Exe       string // this program's path, for workers
+	Paths     socket.Paths
+	Socket    string // where to listen, unless Handed
+	Handed    *net.UnixListener
+	Notifier  service.Notifier
+	StartedBy string // "systemd", "launchd", "proxy" or "shell"
+	StateDir  string
+	Config    string // path of the configuration file
+	ClaudeBin string // overrides the configuration's; "" does not
+	Home      string
+	Environ   []string      // the daemon's own environment, filtered before a child sees it
+	IdleExit  time.Duration // ends the daemon after so long without a session or a consult; 0 never
+	// Signals delivers SIGTERM, SIGINT and SIGHUP.
+	Signals <-chan os.Signal
+}
+
+// Times of a life.
+const (
+	watchEvery  = 10 * time.Second // the paths are looked at so often
+	stopGrace   = 10 * time.Second // for consults to end politely
+	stopLimit   = 20 * time.Second // then the process is ended whatever hangs
+	byeTime     = 300 * time.Millisecond
+	tidyTimeout = 5 * time.Second
+)
+
+// Why a daemon stops.
+var (
+	errSignal   = errors.New("stopped by a signal")
+	errAsked    = errors.New("stopped by command")
+	errIdle     = errors.New("idle for long enough")
+	errDisowned = errors.New("another daemon has taken the socket's or the lock's place")
+)
+
+// life is one running daemon.
+type life struct {
+	Options
+	begin     time.Time
+	place     *place
+	dirs      statedir.Dirs
+	config    atomic.Pointer[config.Config]
+	telemetry *telemetry.Recorder
+	workers   *supervisor.Supervisor
+	claude    *claude.Claude
+	consults  *consult.Manager
+	sessions  *session.Server
+	asked     chan error // why to stop
+	killAll   atomic.Bool
+}
+
+// Run is the daemon: it starts, serves until it is told to stop, and stops in
+// order. Being stopped is no error; [ErrRunning] is returned if another daemon
+// serves the socket already.
+func Run(ctx context.Context, o Options) (err error) {
+	l := &life{Options: o, begin: time.Now(), asked: make(chan error, 1)}
+	cfg, err := config.Load(o.Config)
+	if err != nil {
+		return err
+	}
+	l.apply(cfg)
+	if l.dirs, err = statedir.Open(o.StateDir); err != nil {
+		return err
+	}
+	if l.place, err = occupy(ctx, o.Log, o.Socket, o.Handed, o.Notifier, o.PID, o.Version); err != nil {
+		return err
+	}
+	defer l.place.leave()
+	if err := l.build(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.telemetry.Close()) }()
+	err = l.serve(ctx)
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
+	defer cancel()
+	l.workers.Close(ctx)
+	l.sweep()
+	for _, wanted := range []error{errSignal, errAsked, errIdle} {
+		if errors.Is(err, wanted) {
+			o.Log.InfoContext(ctx, "daemon stopped", "why", wanted, "up", time.Since(l.begin))
+			return nil
+		}
+	}
+	return err
+}
+
+// apply puts a configuration into force.
+func (l *life) apply(cfg config.Config) {
+	cfg = cfg.WithHome(l.Home)
+	if l.ClaudeBin != "" {
+		cfg.Consult.ClaudeBin = l.ClaudeBin
+	}
+	l.Level.Set(cfg.Log.Level)
+	l.config.Store(&cfg)
+}
+
+// build makes the parts, inside out.
+func (l *life) build(ctx context.Context) error {
+	cfg := l.config.Load()
+	var err error
+	if l.telemetry, err = telemetry.New(telemetry.Options{
+		Path: l.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep, Paths: cfg.Telemetry.Paths,
+		Unstable: unstable(l.Exe),
+	}); err != nil {
+		return err
+	}
+	if l.workers, err = supervisor.New(supervisor.Options{
+		Exe: l.Exe, RuntimeDir: l.place.dir.Path(), StateDir: l.dirs.Root, Epoch: l.place.epoch,
+		Log: l.Log.With("component", "supervisor"), Started: l.telemetry.WorkerStarted, Lost: l.telemetry.WorkerLost,
+	}); err != nil {
+		return err
+	}
+	if err := l.buildConsults(ctx, cfg); err != nil {
+		return err
+	}
+	tools := append(l.consults.Tools(), hosttools.Health(l.health), hosttools.Telemetry(l.snapshot))
+	cat, err := catalog.New(l.mayUse, tools...)
+	if err != nil {
+		return err
+	}
+	l.telemetry.Know(cat.Names())
+	l.sessions = session.New(session.Options{
+		Log: l.Log.With("component", "session"), Catalog: cat, Telemetry: recorder{l.telemetry},
+		Info:         mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
+		Instructions: instructions,
+		Authorise:    func(identity, token string) error { return l.config.Load().Authorise(identity, token) },
+		Reserved:     func(identity string) bool { return l.config.Load().Reserved(identity) },
+		Welcome:      l.welcome,
+		MaxInFlight:  cfg.Limits.InFlight,
+	})
+	if len(cfg.Servers) > 0 {
+		l.Log.WarnContext(ctx, "mcpServers is configured, and this version hosts no servers yet", "servers", len(cfg.Servers))
+	}
+	return nil
+}
+
+// instructions tell a model when to look for our tools; clients that defer
+// tools show nothing else.
+const instructions = "consult asks Claude Code on this machine for a second opinion on the project at hand, read-only: " +
+	"use it for reviews, hard bugs and design questions. A long consult goes on in the background: fetch it with " +
+	"consult_result. health_snapshot says whether holdline is well."
+
+// mayUse is the word of the configuration on who may call what.
+func (l *life) mayUse(identity, tool string) bool { return l.config.Load().Allowed(identity, tool) }
+
+func (l *life) welcome() protocol.Welcome {
+	return protocol.Welcome{
+		Store:          l.place.store,
+		ResumeWindowMS: protocol.StartWindow.Milliseconds(),
+		Daemon: protocol.DaemonInfo{
+			Version: l.Version, PID: l.PID, Epoch: l.place.epoch, Managed: l.Notifier.Managed(),
+		},
+	}
+}
+
+// serve runs the actors until the first ends.
+func (l *life) serve(ctx context.Context) error {
+	accept := listener.New(listener.Options{
+		Log: l.Log.With("component", "listener"), UID: os.Geteuid(), MaxConns: l.config.Load().Limits.Connections,
+		Handlers: map[string]listener.Handler{
+			protocol.RoleMCP:     l.sessions.ServeConn,
+			protocol.RoleControl: control.New(control.Options{Log: l.Log.With("component", "control"), Welcome: l.welcome, Handlers: l.controls()}).ServeConn,
+		},
+	})
+	if err := l.Paths.WritePointer(l.place.path); err != nil {
+		l.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
+	}
+	var g run.Group
+	add(ctx, &g, l.Log, "listener", func(ctx context.Context) error { return accept.Serve(ctx, l.place.ln) })
+	add(ctx, &g, l.Log, "control", l.control)
+	add(ctx, &g, l.Log, "signals", l.signals)
+	add(ctx, &g, l.Log, "watch", l.watch)
+	add(ctx, &g, l.Log, "consults", l.consults.Run)
+
+	if err := l.Notifier.Ready("serving at " + l.place.path); err != nil {
+		l.Log.WarnContext(ctx, "service manager not told", "err", err)
+	}
+	l.Log.InfoContext(ctx, "daemon ready", "socket", l.place.path, "pid", l.PID, "version", l.Version,
+		"epoch", l.place.epoch, "started_by", l.StartedBy)
+	return g.Run()
+}
+
+// control waits for a reason to stop that a part of the daemon gives.
+func (l *life) control(ctx context.Context) error {
+	var why error
+	select {
+	case <-ctx.Done():
+		why = context.Cause(ctx)
+	case why = <-l.asked:
+	}
+	l.stopping(ctx, why)
+	return why
+}
+
+// stopping is what comes first, whatever the reason: the time is limited from
+// here on, and whoever wants to know is told.
+func (l *life) stopping(ctx context.Context, why error) {
+	watchdog(stopLimit, l.Stderr)
+	_ = l.Notifier.Stopping()
+	l.Log.InfoContext(ctx, "stopping", "why", why)
+	if errors.Is(why, errAsked) {
+		if err := statedir.WriteFile(l.place.file(stoppedFile), nil); err != nil {
+			l.Log.WarnContext(ctx, "proxies may start a daemon again", "err", err)
+		}
+		l.sessions.Farewell(protocol.ByeStopped, "holdline was stopped")
+		// The proxies answer what is outstanding and go; those that do not are
+		// cut off.
+		limit := time.After(byeTime)
+		for len(l.sessions.Sessions()) > 0 {
+			select {
+			case <-limit:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// ask begins to stop; only the first reason counts.
+func (l *life) ask(why error) {
+	select {
+	case l.asked <- why:
+	default:
+	}
+}
+
+func (l *life) signals(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case sig := <-l.Signals:
+			if sig != syscall.SIGHUP {
+				l.ask(fmt.Errorf("%w: %v", errSignal, sig))
+				continue
+			}
+			if _, err := l.reload(ctx); err != nil {
+				l.Log.ErrorContext(ctx, "configuration refused, the old one stays in force", "err", err)
+			}
+		}
+	}
+}
+
+// watch looks every now and then whether the daemon still is the one that is
+// found, and whether anybody needs it.
+func (l *life) watch(ctx context.Context) error {
+	every := watchEvery
+	if l.IdleExit > 0 {
+		every = min(every, max(l.IdleExit/4, 10*time.Millisecond))
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	busy := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		if !l.place.still() {
+			l.ask(errDisowned)
+			continue
+		}
+		if running, queued, _ := l.consults.Counts(); running+queued+len(l.sessions.Sessions()) > 0 {
+			busy = time.Now()
+		}
+		if l.IdleExit > 0 && time.Since(busy) >= l.IdleExit {
+			l.ask(errIdle)
+		}
+	}
+}
+
+// sweep removes what a daemon that ends needs no more. A directory that holds
+// anything else stays.
+func (l *life) sweep() {
+	if !l.place.still() {
+		return
+	}
+	_ = l.Paths.RemovePointer(l.place.path)
+	_ = os.Remove(filepath.Join(l.place.dir.Path(), workersDir))
+}
+
+// reload reads the configuration again.
+func (l *life) reload(ctx context.Context) (changed bool, err error) {
+	cfg, err := config.Load(l.Config)
+	if err != nil {
+		return false, err
+	}
+	before := l.config.Load()
+	l.apply(cfg)
+	after := l.config.Load()
+	changed = !before.Equal(*after)
+	if changed {
+		l.configureConsults(after)
+		l.telemetry.ShowPaths(after.Telemetry.Paths)
+	}
+	l.Log.InfoContext(ctx, "configuration read", "path", l.Config, "changed", changed)
+	return changed, nil
+}

@@ -1,0 +1,28 @@
+// Package hosttools holds the tools that run inside the daemon. They answer
+// at once, whatever else runs.
+package hosttools
+
+import (
+	"context"
+
+	"holdline/daemon/tool"
+)
+
+// Snapshot makes a tool's answer for the asked detail: porcelain text ("" for
+// the generic one) and a value that encodes as an object. It must not block.
+type Snapshot func(d tool.Detail) (text string, value any)
+
+func snapshotTool(name, title, description string, snapshot Snapshot) tool.Tool {
+	return tool.Tool{
+		Name:        name,
+		Description: description,
+		Annotations: tool.Annotations{Title: title, ReadOnly: true, Idempotent: true},
+		Dispatch:    tool.OnHost,
+		Contract:    tool.Convergent,
+		Bounds:      tool.BoundsOps,
+		Handle: func(_ context.Context, c tool.Call) (tool.Result, error) {
+			text, value := snapshot(c.Detail)
+			return tool.Result{Text: text, Value: value}, nil
+		},
+	}
+}

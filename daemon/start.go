@@ -1,0 +1,211 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"holdline/daemon/service"
+	"holdline/daemon/statedir"
+	"holdline/protocol/control"
+	"holdline/protocol/process"
+	"holdline/protocol/socket"
+)
+
+// Files in the runtime directory, beside the socket.
+const (
+	lockFile    = "daemon.lock"
+	epochFile   = "epoch"
+	storeFile   = "store"
+	stoppedFile = "stopped" // a user's word: proxies start no daemon again
+	workersDir  = "w"
+)
+
+// Times of a start.
+const (
+	// raceWait bounds the wait of a daemon that lost a start race for either
+	// the winner's answer or its end.
+	raceWait = 10 * time.Second
+	// handoverWait bounds the wait of a managed daemon for the lock.
+	handoverWait = 10 * time.Second
+	racePoll     = 20 * time.Millisecond
+)
+
+// ErrRunning is returned by [Run] if another daemon serves the same socket
+// already, and answers. For who started this one, that is as good.
+var ErrRunning = errors.New("a daemon runs already")
+
+// place is the daemon's hold on the runtime directory.
+type place struct {
+	dir    *socket.Dir
+	lock   *statedir.Lock
+	ln     *socket.Listener
+	path   string // of the socket
+	epoch  int64
+	store  string
+	handed bool
+}
+
+// occupy takes the runtime directory, the lock and the socket, in this order.
+// Only who holds the lock touches anything else in the directory.
+func occupy(ctx context.Context, log *slog.Logger, path string, handed *net.UnixListener, n service.Notifier, pid int, version string) (*place, error) {
+	if handed != nil {
+		path = handed.Addr().String()
+	}
+	p := &place{path: path, handed: handed != nil}
+	var err error
+	if p.dir, err = socket.OpenDir(path); err != nil {
+		return nil, err
+	}
+	if err := p.take(ctx, log, handed, n, pid, version); err != nil {
+		p.leave()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *place) take(ctx context.Context, log *slog.Logger, handed *net.UnixListener, n service.Notifier, pid int, version string) error {
+	err := p.takeLock(ctx, log, n, pid, version)
+	if err != nil {
+		return err
+	}
+	if err := p.dir.Hold(); err != nil {
+		return err
+	}
+	if err := p.lock.Write(pid, process.Self().Start); err != nil {
+		return err
+	}
+	if p.epoch, err = p.nextEpoch(); err != nil {
+		return err
+	}
+	if p.store, err = p.storeID(); err != nil {
+		return err
+	}
+	if err := os.Remove(p.file(stoppedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("forgetting that holdline was stopped: %w", err)
+	}
+	if handed != nil {
+		p.ln, err = socket.Adopt(handed, false)
+	} else {
+		p.ln, err = socket.Listen(p.path)
+	}
+	return err
+}
+
+func (p *place) file(name string) string { return filepath.Join(p.dir.Path(), name) }
+
+// takeLock waits for the lock as long as its holder neither answers nor ends.
+// A daemon that was handed its socket never yields: the service manager has
+// taken the path away from the holder already, so the holder is told to go.
+func (p *place) takeLock(ctx context.Context, log *slog.Logger, n service.Notifier, pid int, version string) error {
+	wait := raceWait
+	if p.handed {
+		wait = handoverWait
+	}
+	limit := time.Now().Add(wait)
+	for told := false; ; {
+		lock, err := statedir.TryLock(p.file(lockFile))
+		if err == nil {
+			p.lock = lock
+			return nil
+		}
+		if !errors.Is(err, statedir.ErrLocked) {
+			return err
+		}
+		holder, start, err := statedir.Holder(p.file(lockFile))
+		switch {
+		case p.handed && !told && err == nil:
+			told = true
+			log.InfoContext(ctx, "asking the daemon that holds the lock to leave", "pid", holder)
+			_ = n.ExtendTimeout(2 * wait)
+			if now, err := process.Lookup(holder); err == nil && now.Start == start {
+				_ = process.Signal(now, syscall.SIGTERM)
+			}
+		case !p.handed:
+			if who, err := answers(ctx, p.path, version, pid); err == nil {
+				return fmt.Errorf("%w: pid %d", ErrRunning, who)
+			}
+		}
+		if time.Now().After(limit) {
+			_ = n.Status(fmt.Sprintf("waiting for the lock: process %d holds it and does not end", holder))
+			return fmt.Errorf("process %d holds %s and neither answers nor ends: kill it", holder, p.file(lockFile))
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(racePoll):
+		}
+	}
+}
+
+// answers asks the daemon at path for its pid.
+func answers(ctx context.Context, path, version string, pid int) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return 0, err
+	}
+	c, err := control.NewClient(ctx, conn, version, pid)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	return c.Daemon.PID, nil
+}
+
+// nextEpoch counts this life of a daemon on the directory.
+func (p *place) nextEpoch() (int64, error) {
+	var last int64
+	b, err := os.ReadFile(p.file(epochFile))
+	if err == nil {
+		last, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("reading the number of the daemon's life: %w", err)
+	}
+	last++
+	return last, statedir.WriteFile(p.file(epochFile), strconv.AppendInt(nil, last, 10))
+}
+
+// storeID is the directory's own random id: records in it are known by that.
+func (p *place) storeID() (string, error) {
+	b, err := os.ReadFile(p.file(storeFile))
+	if err == nil && len(b) > 0 {
+		return string(b), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("reading the store's id: %w", err)
+	}
+	id := rand.Text()
+	return id, statedir.WriteFile(p.file(storeFile), []byte(id))
+}
+
+// still tells whether the socket and the lock are the files that everybody
+// else finds under their names.
+func (p *place) still() bool {
+	return p.ln.Still() && p.lock.Still(p.file(lockFile))
+}
+
+// leave gives everything up, the lock last. What others have put in our place
+// is not touched. A directory that holds nothing but our own small files is
+// swept, so that a stopped daemon leaves nothing behind.
+func (p *place) leave() {
+	if p.ln != nil {
+		_ = p.ln.Close()
+	}
+	if p.lock != nil {
+		_ = p.lock.Unlock()
+	}
+	_ = p.dir.Close()
+}

@@ -1,0 +1,217 @@
+package jsonrpc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestParse(t *testing.T) {
+	for _, tc := range []struct {
+		line   string
+		kind   Kind
+		id     string
+		method string
+		params string
+	}{
+		{`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1.0}}`, Request, "1", "m", `{"a":1.0}`},
+		{` {"params" : [1] , "method":"m\u0031","id":"x\"}","jsonrpc":"2.0"} `, Request, `"x\"}"`, "m1", "[1]"},
+		{`{"jsonrpc":"2.0","method":"m"}`, Notification, "", "m", ""},
+		{`{"jsonrpc":"2.0","id":-1.5e3,"result":null}`, Response, "-1.5e3", "", ""},
+		{`{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}`, Response, "", "", ""},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","extra":{"deep":[{"}":"]"}]}}`, Request, "1", "m", ""},
+	} {
+		m, err := Parse([]byte(tc.line))
+		if err != nil || m.Kind != tc.kind || string(m.ID) != tc.id || m.Method != tc.method || string(m.Params) != tc.params {
+			t.Errorf("Parse(%s) = %+v, %v", tc.line, m, err)
+		}
+	}
+	for line, want := range map[string]error{
+		``: ErrParse, `{`: ErrParse, `nope`: ErrParse, "\"\xff\"": ErrParse,
+		`[]`: ErrInvalid, `1`: ErrInvalid, `"x"`: ErrInvalid, `null`: ErrInvalid, `{}`: ErrInvalid,
+		`{"jsonrpc":"1.0","id":1,"method":"m"}`:                 ErrInvalid,
+		`{"jsonrpc":"2.0","id":true,"method":"m"}`:              ErrInvalid,
+		`{"jsonrpc":"2.0","id":null,"method":"m"}`:              ErrInvalid,
+		`{"jsonrpc":"2.0","id":1}`:                              ErrInvalid,
+		`{"jsonrpc":"2.0","id":1,"result":1,"error":{}}`:        ErrInvalid,
+		`{"jsonrpc":"2.0","id":1,"method":"m","result":1}`:      ErrInvalid,
+		`{"jsonrpc":"2.0","id":1,"method":"m","params":1}`:      ErrInvalid,
+		`{"jsonrpc":"2.0","id":1,"method":"m","meth\u006fd":1}`: ErrInvalid,
+	} {
+		if _, err := Parse([]byte(line)); !errors.Is(err, want) {
+			t.Errorf("Parse(%q) = %v, want %v", line, err, want)
+		}
+	}
+}
+
+func TestIDKey(t *testing.T) {
+	same := [][2]string{{`"a"`, `"\u0061"`}, {`1`, `1`}}
+	other := [][2]string{{`1`, `"1"`}, {`1`, `1.0`}, {`90071992547409931`, `90071992547409932`}, {`"a"`, `"A"`}}
+	for _, p := range same {
+		if ID(p[0]).Key() != ID(p[1]).Key() {
+			t.Errorf("%s and %s are not the same id", p[0], p[1])
+		}
+	}
+	for _, p := range other {
+		if ID(p[0]).Key() == ID(p[1]).Key() {
+			t.Errorf("%s and %s are the same id", p[0], p[1])
+		}
+	}
+}
+
+func TestWrite(t *testing.T) {
+	for _, tc := range []struct{ got, want string }{
+		{string(AppendResult(nil, ID(`1.50`), json.RawMessage(`{}`))), `{"jsonrpc":"2.0","id":1.50,"result":{}}`},
+		{string(AppendError(nil, nil, -1, "a\n\"b", nil)), `{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"a\n\"b"}}`},
+		{string(AppendError(nil, ID(`"x"`), 7, "m", json.RawMessage(`[1]`))), `{"jsonrpc":"2.0","id":"x","error":{"code":7,"message":"m","data":[1]}}`},
+		{string(AppendRequest(nil, IntID(3), "m", json.RawMessage(`{}`))), `{"jsonrpc":"2.0","id":3,"method":"m","params":{}}`},
+		{string(AppendRequest(nil, nil, "m", nil)), `{"jsonrpc":"2.0","method":"m"}`},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("got %s, want %s", tc.got, tc.want)
+		}
+		if _, err := Parse([]byte(tc.got)); err != nil {
+			t.Errorf("%s does not parse: %v", tc.got, err)
+		}
+	}
+}
+
+func collect(t *testing.T, l *Lines) string {
+	t.Helper()
+	var got []string
+	for {
+		line, err := l.Next()
+		switch {
+		case err == nil:
+			got = append(got, string(line))
+		case errors.Is(err, ErrTooLong):
+			got = append(got, "!")
+		case errors.Is(err, io.EOF):
+			return strings.Join(got, "|")
+		default:
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	for _, tc := range []struct {
+		in, want string
+		tail     bool
+	}{
+		{"a\nb\n", "a|b", false},
+		{"a\r\n\r\n\nb", "a|b", false},
+		{"a\nb", "a", true},
+		{strings.Repeat("x", 10) + "\nb\n", strings.Repeat("x", 10) + "|b", false},
+		{strings.Repeat("x", 11) + "\nb\n", "!|b", false},
+		{strings.Repeat("x", 5000) + "\nb\n" + strings.Repeat("y", 9000), "!|b|!", false},
+		{"", "", false},
+	} {
+		for name, r := range map[string]io.Reader{
+			"whole": strings.NewReader(tc.in), "bytes": iotest.OneByteReader(strings.NewReader(tc.in)), "data with EOF": iotest.DataErrReader(strings.NewReader(tc.in)),
+		} {
+			l := NewLines(r, nil, 10)
+			l.DropTail = tc.tail
+			if got := collect(t, l); got != tc.want {
+				t.Errorf("%s %q: got %s, want %s", name, tc.in, got, tc.want)
+			}
+		}
+	}
+}
+
+// TestLinesGivesMemoryBack reads a long line and then short ones.
+func TestLinesGivesMemoryBack(t *testing.T) {
+	in := io.MultiReader(strings.NewReader(strings.Repeat("x", 4<<20)+"\n"), strings.NewReader(strings.Repeat("y\n", 4096)))
+	l := NewLines(in, nil, MaxFrame)
+	if line, err := l.Next(); err != nil || len(line) != 4<<20 {
+		t.Fatalf("got %d bytes, %v", len(line), err)
+	}
+	for {
+		if _, err := l.Next(); err != nil {
+			break
+		}
+	}
+	if cap(l.buf) > keepBuffer {
+		t.Errorf("the buffer still has %d bytes", cap(l.buf))
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[1,{"b":"\""}]}}`, `{"jsonrpc":"2.0","id":"x","result":1.0}`, `[1]`, `{"a":"\ud800"}`, `{"a":1,"\u0061":2}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		m, err := Parse(line)
+		if err != nil {
+			return
+		}
+		// What was read must be what a strict decoder reads.
+		var v map[string]json.RawMessage
+		if err := json.Unmarshal(line, &v); err != nil {
+			t.Fatalf("taken, and json says %v", err)
+		}
+		if string(bytes.TrimSpace(v["params"])) != string(m.Params) || string(bytes.TrimSpace(v["id"])) != string(m.ID) && string(v["id"]) != "null" {
+			t.Errorf("%s: params %s id %s, json says %s and %s", line, m.Params, m.ID, v["params"], v["id"])
+		}
+	})
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("a\nbb\r\n\n"+strings.Repeat("c", 40)+"\nd"), 7)
+	f.Fuzz(func(t *testing.T, in []byte, size int) {
+		const limit = 16
+		size = max(1, size%32)
+		l := NewLines(&chunks{in, size}, nil, limit)
+		var want []string
+		for line := range bytes.SplitSeq(in, []byte("\n")) {
+			// The limit is on the bytes before the newline, but a last line is
+			// only known to be too long once it has more than limit+1 bytes.
+			if len(line) > limit+1 {
+				want = append(want, "!")
+			} else if len(line) == limit+1 {
+				return // either is right, depending on what follows
+			} else if line = bytes.TrimRight(line, "\r"); len(line) > 0 {
+				want = append(want, string(line))
+			}
+		}
+		if got := collect(t, l); got != strings.Join(want, "|") {
+			t.Errorf("%q in pieces of %d: got %q, want %q", in, size, got, strings.Join(want, "|"))
+		}
+	})
+}
+
+type chunks struct {
+	b []byte
+	n int
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if len(c.b) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), c.n)], c.b)
+	c.b = c.b[n:]
+	return n, nil
+}
+
+func BenchmarkParse(b *testing.B) {
+	for _, size := range []int{100, 1 << 10, 1 << 20} {
+		line := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"text":%q}}}`, strings.Repeat("x", size))
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			b.SetBytes(int64(len(line)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Parse(line); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+)
+
+const uuid = "01234567-89ab-cdef-0123-456789abcdef"
+
+func TestParseGreeting(t *testing.T) {
+	for _, tc := range []struct {
+		name, line, code string // code "" is a good one, "none" no greeting
+	}{
+		{"good", `{"holdline":1,"role":"mcp","session":"` + uuid + `","resume":false}`, ""},
+		{"control", `{"holdline":1,"role":"control"}`, ""},
+		{"resume", `{"holdline":1,"role":"mcp","session":"` + uuid + `","resume":true,"store":"x","next":7,"pending":[3,5],"eof":true}`, ""},
+		{"unknown fields are for later versions", `{"holdline":1,"role":"control","colour":"red"}`, ""},
+		{"MCP", `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, "none"},
+		{"not JSON", `hello`, "none"},
+		{"empty", ``, "none"},
+		{"broken", `{"holdline":1,`, RefusedGreeting},
+		{"version 2", `{"holdline":2,"role":"mcp"}`, RefusedVersion},
+		{"version 1.5", `{"holdline":1.5,"role":"mcp"}`, RefusedVersion},
+		{"version word", `{"holdline":"one"}`, RefusedGreeting},
+		{"role", `{"holdline":1,"role":"king"}`, RefusedGreeting},
+		{"no session", `{"holdline":1,"role":"mcp"}`, RefusedGreeting},
+		{"session not a uuid", `{"holdline":1,"role":"mcp","session":"../../x"}`, RefusedGreeting},
+		{"wrong type", `{"holdline":1,"role":"mcp","session":"` + uuid + `","pid":"x"}`, RefusedGreeting},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g, err := ParseGreeting([]byte(tc.line))
+			refusal, _ := errors.AsType[*Refusal](err)
+			switch {
+			case tc.code == "" && err != nil:
+				t.Errorf("error %v", err)
+			case tc.code == "none" && !errors.Is(err, ErrNoGreeting):
+				t.Errorf("got %+v, %v, want no greeting", g, err)
+			case tc.code != "" && tc.code != "none" && (refusal == nil || refusal.Code != tc.code):
+				t.Errorf("got %v, want a refusal %s", err, tc.code)
+			}
+		})
+	}
+}
+
+func TestWelcome(t *testing.T) {
+	w := Welcome{Holdline: 1, Session: uuid, Store: "s", ResumeWindowMS: 90000, Daemon: DaemonInfo{Version: "0.1.0", PID: 99, Epoch: 3, Managed: "no"}}
+	line := Append(nil, w)
+	want := `{"holdline":1,"session":"` + uuid + `","resumed":false,"store":"s","resume_window_ms":90000,"daemon":{"version":"0.1.0","pid":99,"epoch":3,"managed":"no"}}` + "\n"
+	if string(line) != want {
+		t.Errorf("welcome\n got %s\nwant %s", line, want)
+	}
+	if got, err := ParseWelcome(line); err != nil || got != w {
+		t.Errorf("ParseWelcome = %+v, %v", got, err)
+	}
+	_, err := ParseWelcome(Append(nil, Welcome{Holdline: 1, Error: &Refusal{RefusedIdentity, "no"}}))
+	if r, ok := errors.AsType[*Refusal](err); !ok || r.Code != RefusedIdentity {
+		t.Errorf("refusal = %v", err)
+	}
+	for _, line := range []string{``, `{}`, `HTTP/1.1 400`, `{"jsonrpc":"2.0"}`, `{"holdline":2}`} {
+		if _, err := ParseWelcome([]byte(line)); err == nil {
+			t.Errorf("ParseWelcome(%q) gives no error", line)
+		}
+	}
+}
+
+func TestControl(t *testing.T) {
+	n, yes := int64(7), true
+	for _, tc := range []struct {
+		c    Control
+		want string
+	}{
+		{Control{Holdline: 1, Got: &n}, `{"holdline":1,"got":7}`},
+		{Control{Holdline: 1, Seen: &n}, `{"holdline":1,"seen":7}`},
+		{Control{Holdline: 1, Replay: &n, Answered: &yes}, `{"holdline":1,"replay":7,"answered":true}`},
+		{Control{Holdline: 1, Bye: ByeStopped}, `{"holdline":1,"bye":"stopped"}`},
+		{Control{Holdline: 1, Was: json.RawMessage(`{"a":1}`)}, `{"holdline":1,"was":{"a":1}}`},
+	} {
+		line := bytes.TrimSpace(Append(nil, tc.c))
+		if string(line) != tc.want {
+			t.Errorf("got %s, want %s", line, tc.want)
+		}
+		if !IsControl(line) {
+			t.Errorf("%s is not taken for a control line", line)
+		}
+	}
+	for _, line := range []string{
+		`{"jsonrpc":"2.0","holdline":1}`, `{"holdline":1,"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"id":1,"holdline":1}`, ``,
+	} {
+		if IsControl([]byte(line)) {
+			t.Errorf("%s is taken for a control line", line)
+		}
+	}
+}
+
+func FuzzParseGreeting(f *testing.F) {
+	f.Add([]byte(`{"holdline":1,"role":"mcp","session":"` + uuid + `","resume":true,"next":7,"pending":[3]}`))
+	f.Add([]byte(`{"holdline":1,"role":"control"}`))
+	f.Add([]byte(`{"holdline":9}`))
+	f.Add([]byte(`{"jsonrpc":"2.0"}`))
+	f.Add([]byte(strings.Repeat(`[`, 100)))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		g, err := ParseGreeting(line)
+		if err != nil {
+			return
+		}
+		if g.Role != RoleMCP && g.Role != RoleControl {
+			t.Errorf("role %q was taken", g.Role)
+		}
+		again, err := ParseGreeting(bytes.TrimSpace(Append(nil, g)))
+		if err != nil || again.Session != g.Session || again.Identity != g.Identity {
+			t.Errorf("%+v written and read again is %+v, %v", g, again, err)
+		}
+	})
+}
