@@ -18,7 +18,7 @@ import (
 // maxBody bounds a request, as the real API does.
 const maxBody = 32 << 20
 
-// API is a stand-in for the Messages API on loopback. Make one with [Start].
+// API is a stand-in for the Messages API on loopback; [StartAPI] makes one.
 // It keeps no state of a conversation: the prompt carries the script, so any
 // number of programs may talk to it at once.
 type API struct {
@@ -40,9 +40,9 @@ type Request struct {
 	Model   string
 }
 
-// Start listens on a free port of loopback and serves until Close.
-func Start(ctx context.Context) (*API, error) {
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+// StartAPI listens on a free port of loopback and serves until Close.
+func StartAPI() (*API, error) {
+	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for the stand-in API: %w", err)
 	}
