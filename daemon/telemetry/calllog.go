@@ -1,0 +1,398 @@
+package telemetry
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"holdline/protocol/fault"
+)
+
+// Call is one call of a tool, refused ones too.
+type Call struct {
+	Session   string // hash of the session's uuid
+	Number    int64  // of the session, what people see
+	Identity  string
+	Client    string
+	Project   string          // key
+	Root      string          // the project's directory
+	Server    string          // hosted server; "" for an own tool
+	RequestID string          // as JSON
+	Tool      string          // as the client named it
+	Arguments json.RawMessage // searched for a path, never kept
+	Cache     string          // "hit" or "miss"; "" if there was no look
+	Took      time.Duration
+	Replays   int
+	Fault     *fault.Record // nil for a success
+}
+
+// Bounds of a line, in bytes.
+const (
+	maxMessage = 1024
+	maxPath    = 1024
+)
+
+// callLine is a call in the log.
+type callLine struct {
+	Event     string          `json:"event"`
+	TS        int64           `json:"ts_unix_ms"`
+	RepoRoot  *string         `json:"repo_root"`
+	RequestID json.RawMessage `json:"request_id"`
+	Tool      string          `json:"tool_name"`
+	LSPMethod *string         `json:"lsp_method"` // always null
+	PathHint  *string         `json:"path_hint"`
+	Latency   int64           `json:"latency_ms"`
+	Replays   int             `json:"replay_attempts"`
+	Outcome   string          `json:"outcome"`
+	Code      *int            `json:"error_code"` // JSON-RPC's
+	Kind      *fault.Code     `json:"error_kind"`
+	Message   *string         `json:"error_message"`
+	Session   string          `json:"session"`
+	Identity  string          `json:"identity"`
+	Project   string          `json:"project"`
+	Server    *string         `json:"server"`
+	Cache     *string         `json:"cache"`
+}
+
+// LogHealth says how the call log fares.
+type LogHealth struct {
+	Written   int64  `json:"written"` // records
+	Failed    int64  `json:"failed"`  // records lost
+	LastError string `json:"last_error,omitempty"`
+}
+
+// callLog appends records to a file, each with one write, and rotates it. Two
+// daemons may share one file: it is opened for appending, and looked up anew
+// whenever its path names another file.
+type callLog struct {
+	o Options
+
+	mu     sync.Mutex // guards the fields that follow
+	closed bool
+	file   *os.File // nil until the first record, and after a failure
+	torn   bool     // the file's last line is not whole
+	hot    hotPaths
+	tally  LogHealth
+}
+
+func newCallLog(o Options) *callLog {
+	return &callLog{o: o, hot: newHotPaths()}
+}
+
+func (l *callLog) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if l.file == nil {
+		return nil
+	}
+	err := l.file.Close()
+	l.file = nil
+	if err != nil {
+		return fmt.Errorf("closing the telemetry log: %w", err)
+	}
+	return nil
+}
+
+func (l *callLog) health() LogHealth {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tally
+}
+
+// toolCall writes the line of a call, and behind every hundredth a summary.
+func (l *callLog) toolCall(c *Call) {
+	if l.o.Path == "" {
+		return
+	}
+	now := time.Now().UnixMilli()
+	line := l.line(c, now)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.write(line)
+	path := ""
+	if line.PathHint != nil {
+		path = *line.PathHint
+	}
+	if l.hot.add(path, line.Latency, c.Fault != nil) {
+		l.write(l.hot.snapshot(now, line.RepoRoot))
+	}
+}
+
+func (l *callLog) line(c *Call, now int64) *callLine {
+	line := &callLine{
+		Event: "tool_call", TS: now, RequestID: requestID(c.RequestID),
+		Tool: bounded(c.Tool, maxField), Latency: c.Took.Milliseconds(), Replays: c.Replays, Outcome: "ok",
+		Session: bounded(c.Session, maxField), Identity: bounded(c.Identity, maxField), Project: bounded(c.Project, maxField),
+		Server: optional(c.Server, maxField), Cache: optional(c.Cache, maxField),
+	}
+	if l.o.Paths {
+		line.RepoRoot = optional(c.Root, maxPath)
+		line.PathHint = optional(PathHint(c.Arguments), maxPath)
+	}
+	if f := c.Fault; f != nil {
+		code, kind := f.JSONRPCCode, f.Fault.Code
+		line.Outcome, line.Code, line.Kind = "error", &code, &kind
+		line.Message = optional(f.Fault.Detail, maxMessage)
+	}
+	return line
+}
+
+// requestID is the id as it was spelled, unless that is long or no JSON.
+func requestID(id string) json.RawMessage {
+	if len(id) <= maxField && json.Valid([]byte(id)) {
+		return json.RawMessage(id)
+	}
+	b, err := json.Marshal(bounded(id, maxField))
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return b
+}
+
+func optional(s string, limit int) *string {
+	if s == "" {
+		return nil
+	}
+	s = bounded(s, limit)
+	return &s
+}
+
+// write appends one record; mu is held. A failure loses the record, is
+// counted, and is told to the daemon's log when it is the first in a row.
+func (l *callLog) write(record any) {
+	if l.closed {
+		return
+	}
+	err := l.append(record)
+	if err == nil {
+		if l.tally.LastError != "" {
+			l.tally.LastError = ""
+			l.warn("telemetry log works again")
+		}
+		l.tally.Written++
+		return
+	}
+	l.tally.Failed++
+	if l.tally.LastError == "" {
+		l.warn("telemetry log cannot be written", "err", err)
+	}
+	l.tally.LastError = err.Error()
+}
+
+func (l *callLog) warn(message string, args ...any) {
+	if l.o.Log != nil {
+		l.o.Log.Warn(message, args...)
+	}
+}
+
+func (l *callLog) append(record any) error {
+	b, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("encoding a record: %w", err)
+	}
+	b = append(b, '\n')
+	if err := l.open(int64(len(b))); err != nil {
+		return err
+	}
+	if l.torn {
+		b = slices.Insert(b, 0, '\n')
+	}
+	n, err := l.file.Write(b)
+	if err != nil {
+		l.torn = l.torn || n > 0
+		return fmt.Errorf("writing a record: %w", err)
+	}
+	l.torn = false
+	return nil
+}
+
+// open makes l.file the file at the path, with room for n bytes.
+func (l *callLog) open(n int64) error {
+	if l.file != nil {
+		info, err := l.file.Stat()
+		if err == nil {
+			var named fs.FileInfo
+			if named, err = os.Lstat(l.o.Path); err == nil && os.SameFile(info, named) {
+				if info.Size() == 0 || info.Size()+n <= l.o.MaxBytes {
+					return nil
+				}
+				err = l.rotate()
+			}
+		}
+		if err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("rotating: %w", err)
+		}
+		l.file.Close()
+		l.file, l.torn = nil, false
+	}
+	// The file of an earlier daemon may be full already.
+	if info, err := os.Lstat(l.o.Path); err == nil && info.Mode().IsRegular() && info.Size() > 0 && info.Size()+n > l.o.MaxBytes {
+		if err := l.rotate(); err != nil {
+			return fmt.Errorf("rotating: %w", err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(l.o.Path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(l.o.Path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := private(f); err != nil {
+		f.Close()
+		return err
+	}
+	l.file = f
+	l.torn = endsTorn(l.o.Path)
+	return nil
+}
+
+// private makes sure that f is a regular file that nobody else can read.
+func private(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file", f.Name())
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return f.Chmod(0o600)
+	}
+	return nil
+}
+
+// endsTorn tells whether a file has a last line without an end, left by a
+// machine that stopped in the middle of a write.
+func endsTorn(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return false
+	}
+	last := make([]byte, 1)
+	_, err = f.ReadAt(last, info.Size()-1)
+	return err == nil && last[0] != '\n'
+}
+
+// rotate renames the file to .1, .1 to .2 and so on; the oldest goes.
+func (l *callLog) rotate() error {
+	if l.o.Keep == 0 {
+		return os.Remove(l.o.Path)
+	}
+	numbered := func(n int) string { return fmt.Sprintf("%s.%d", l.o.Path, n) }
+	for n := l.o.Keep - 1; n >= 1; n-- {
+		if err := os.Rename(numbered(n), numbered(n+1)); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	return os.Rename(l.o.Path, numbered(1))
+}
+
+// Bounds of the table of paths.
+const (
+	snapshotEvery = 100 // calls
+	shownPaths    = 12
+	maxHotPaths   = 1024
+)
+
+// hotPaths counts calls by the path that they named.
+type hotPaths struct {
+	events int64
+	byPath map[string]*pathLine
+}
+
+// pathLine is a path in the log's summary.
+type pathLine struct {
+	Path     string `json:"path"`
+	Requests int64  `json:"request_count"`
+	Errors   int64  `json:"error_count"`
+	Average  int64  `json:"avg_latency_ms"`
+	Max      int64  `json:"max_latency_ms"`
+	sum      int64
+}
+
+type hotLine struct {
+	Event    string     `json:"event"`
+	TS       int64      `json:"ts_unix_ms"`
+	RepoRoot *string    `json:"repo_root"`
+	Total    int64      `json:"total_tool_events"`
+	Hottest  []pathLine `json:"hottest_paths"`
+	Slowest  []pathLine `json:"slowest_paths"`
+}
+
+func newHotPaths() hotPaths { return hotPaths{byPath: map[string]*pathLine{}} }
+
+// add counts one call, path "" if it named none, and tells whether a summary
+// is due.
+func (h *hotPaths) add(path string, latency int64, failed bool) bool {
+	h.events++
+	if path != "" {
+		p := h.byPath[path]
+		if p == nil {
+			if len(h.byPath) >= maxHotPaths {
+				h.dropColdest()
+			}
+			p = &pathLine{Path: path}
+			h.byPath[path] = p
+		}
+		p.Requests++
+		p.sum += latency
+		p.Average = p.sum / p.Requests
+		p.Max = max(p.Max, latency)
+		if failed {
+			p.Errors++
+		}
+	}
+	return h.events%snapshotEvery == 0
+}
+
+func (h *hotPaths) dropColdest() {
+	var coldest *pathLine
+	for _, p := range h.byPath {
+		if coldest == nil || p.Requests < coldest.Requests {
+			coldest = p
+		}
+	}
+	delete(h.byPath, coldest.Path)
+}
+
+func (h *hotPaths) snapshot(now int64, root *string) hotLine {
+	rows := make([]pathLine, 0, len(h.byPath))
+	for _, p := range h.byPath {
+		rows = append(rows, *p)
+	}
+	first := func(order func(a, b pathLine) int) []pathLine {
+		slices.SortFunc(rows, order)
+		return slices.Clone(rows[:min(len(rows), shownPaths)])
+	}
+	return hotLine{
+		Event: "hot_paths_snapshot", TS: now, RepoRoot: root, Total: h.events,
+		Hottest: first(func(a, b pathLine) int {
+			return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(b.Max, a.Max), cmp.Compare(a.Path, b.Path))
+		}),
+		Slowest: first(func(a, b pathLine) int {
+			return cmp.Or(cmp.Compare(b.Average, a.Average), cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Path, b.Path))
+		}),
+	}
+}
+
+var _ slog.LogValuer = Call{}
+
+// LogValue keeps a call's arguments out of logs.
+func (c Call) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("tool", bounded(c.Tool, maxField)), slog.Int64("session", c.Number))
+}

@@ -1,0 +1,402 @@
+// Package telemetry counts what is done, knows how well the daemon is, and
+// writes one line for every tool call to a log that rotates.
+//
+// It is told by others and imports none of them. A [Recorder] is safe for any
+// number of goroutines, starts none itself and owns one file, the log. All
+// that it keeps is bounded, whatever names clients make up. It never sees a
+// prompt, and of arguments it keeps at most one path, if that is asked for.
+package telemetry
+
+import (
+	"cmp"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"holdline/protocol/fault"
+)
+
+// Bounds of what a recorder keeps.
+const (
+	maxOperations = 256
+	maxSessions   = 1024
+	maxIdentities = 256
+	maxWorkers    = 4096
+)
+
+// Keys that stand for many.
+const (
+	toolPrefix    = "tools/call:"
+	unknownMethod = "(unknown)"
+	unknownTool   = toolPrefix + "(unknown)"
+	otherMethod   = "(other)" // known, but beyond the bound
+	otherTool     = toolPrefix + "(other)"
+)
+
+// State is how well the daemon, or a part of it, is.
+type State string
+
+// The states, from best to worst when more than one part has one: a part that
+// never ran is no reason to call the whole cold.
+const (
+	Cold       State = "cold"
+	Ready      State = "ready"
+	Starting   State = "starting"
+	Recovering State = "recovering"
+)
+
+// Rollout is where the replacement of the binary stands.
+type Rollout string
+
+// The states of a rollout.
+const (
+	Stable    Rollout = "stable"
+	Pending   Rollout = "pending"
+	Reloading Rollout = "reloading"
+	Rejected  Rollout = "rejected"
+)
+
+// Daemon names the process.
+type Daemon struct {
+	PID     int    `json:"pid"`
+	Version string `json:"version"`
+	Epoch   int64  `json:"epoch"`
+}
+
+// Options are a recorder's settings.
+type Options struct {
+	Log    *slog.Logger // told when the call log begins to fail and when it works again; nil for nobody
+	Daemon Daemon
+	// Executable is the path that the daemon was started by.
+	Executable string
+	// Generation and Rollouts were counted by earlier daemons on the same
+	// state directory.
+	Generation int64
+	Rollouts   int64
+	// SaveGeneration is called with each new generation, one call at a time,
+	// so that the next daemon can go on from it; nil saves nothing.
+	SaveGeneration func(int64)
+
+	Path     string // of the call log, its directory made 0700; "" writes none
+	Paths    bool   // the log names the project's root and a path of the call
+	MaxBytes int64  // of the log before it is rotated; 0 for 8 MiB
+	Keep     int    // rotated logs that are kept; 0 for 3, negative for none
+}
+
+// Recorder is told what happens and tells how things are.
+type Recorder struct {
+	o      Options
+	begin  time.Time
+	stable bool // launch path
+	log    *callLog
+
+	saving sync.Mutex // orders SaveGeneration; taken before mu
+
+	mu          sync.Mutex // guards the fields that follow
+	serving     bool
+	rollout     Rollout
+	rollouts    int64
+	generation  int64
+	restarts    int64
+	workers     map[string]*worker
+	faulty      bool // the last work to end was a transport fault
+	consecutive int64
+	lastFault   *fault.Record
+	totals      counts
+	operations  map[string]*counts
+	sessions    map[string]*session
+	identities  map[string]*counts
+	hits        int64
+	misses      int64
+}
+
+// worker is one that runs, or that should run again.
+type worker struct {
+	state State
+	lost  bool // it does not run, and something is about to start it again
+}
+
+// session counts the calls of one.
+type session struct {
+	number   int64
+	identity string
+	client   string
+	last     time.Time
+	counts
+}
+
+// New makes a recorder. It serves nothing yet: see [Recorder.SetServing]. The
+// caller closes it.
+func New(o Options) *Recorder {
+	o.MaxBytes = cmp.Or(o.MaxBytes, 8<<20)
+	o.Keep = max(cmp.Or(o.Keep, 3), 0)
+	return &Recorder{
+		o: o, begin: time.Now(), stable: StableLaunchPath(o.Executable),
+		log:     newCallLog(o),
+		rollout: Stable, rollouts: o.Rollouts, generation: o.Generation,
+		workers:    map[string]*worker{},
+		operations: map[string]*counts{},
+		sessions:   map[string]*session{},
+		identities: map[string]*counts{},
+	}
+}
+
+var _ io.Closer = (*Recorder)(nil)
+
+// Close closes the call log. What is told afterwards is counted, not logged.
+func (r *Recorder) Close() error { return r.log.close() }
+
+// Request counts one request. The key is "tools/call:<name>" for a call, else
+// the method; known says whether that name exists, and all that do not share
+// one counter. A nil fault is a success. Replays is how often it was run again.
+func (r *Recorder) Request(key string, known bool, took time.Duration, replays int, f *fault.Record) {
+	if f != nil {
+		copied := *f
+		f = &copied
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.totals.add(took, replays, f)
+	r.operation(key, known).add(took, replays, f)
+	switch {
+	case f == nil:
+		if isWork(key) {
+			r.faulty, r.consecutive, r.lastFault = false, 0, nil
+		}
+	case f.Fault.Code == fault.Cancelled: // the client's wish, nobody's failure
+	default:
+		r.consecutive++
+		r.lastFault = f
+		if f.IsTransport() {
+			r.faulty = true
+		}
+	}
+}
+
+// isWork tells whether a success proves that things work. Pings, lists and
+// handshakes prove nothing, and whoever looks at the health must not mend it
+// by looking.
+func isWork(key string) bool {
+	switch key {
+	case toolPrefix + "health_snapshot", toolPrefix + "telemetry_snapshot":
+		return false
+	case "resources/read", "prompts/get":
+		return true
+	}
+	return strings.HasPrefix(key, toolPrefix)
+}
+
+// operation is the counter of a key; mu is held.
+func (r *Recorder) operation(key string, known bool) *counts {
+	isTool := strings.HasPrefix(key, toolPrefix)
+	if !known {
+		key = unknownMethod
+		if isTool {
+			key = unknownTool
+		}
+	}
+	c := r.operations[key]
+	if c == nil && len(r.operations) >= maxOperations {
+		key = otherMethod // the few collective keys may exceed the bound
+		if isTool {
+			key = otherTool
+		}
+		c = r.operations[key]
+	}
+	if c == nil {
+		c = &counts{}
+		r.operations[strings.Clone(key)] = c
+	}
+	return c
+}
+
+// ToolCall counts a call for its session and identity, and logs it. The log
+// is written before it returns; a failure is counted and shown in the health.
+func (r *Recorder) ToolCall(c Call) {
+	r.count(&c)
+	r.log.toolCall(&c)
+}
+
+func (r *Recorder) count(c *Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	identity := bounded(c.Identity, maxField)
+	id := r.identities[identity]
+	if id == nil && len(r.identities) >= maxIdentities {
+		identity = otherMethod
+		id = r.identities[identity]
+	}
+	if id == nil {
+		id = &counts{}
+		r.identities[strings.Clone(identity)] = id
+	}
+	id.add(c.Took, c.Replays, c.Fault)
+
+	if c.Session == "" {
+		return
+	}
+	key := bounded(c.Session, maxField)
+	s := r.sessions[key]
+	if s == nil {
+		if len(r.sessions) >= maxSessions {
+			r.dropOldest()
+		}
+		s = &session{}
+		r.sessions[strings.Clone(key)] = s
+	}
+	s.number, s.identity, s.client = c.Number, identity, bounded(c.Client, maxField)
+	s.last = time.Now()
+	s.add(c.Took, c.Replays, c.Fault)
+}
+
+// dropOldest forgets the session that called least recently; mu is held.
+func (r *Recorder) dropOldest() {
+	var oldest string
+	var at time.Time
+	for key, s := range r.sessions {
+		if oldest == "" || s.last.Before(at) {
+			oldest, at = key, s.last
+		}
+	}
+	delete(r.sessions, oldest)
+}
+
+// SessionEnded forgets the counters of a session, named by its hash.
+func (r *Recorder) SessionEnded(hash string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.sessions, bounded(hash, maxField))
+}
+
+// Cache counts a look into the cache of answers.
+func (r *Recorder) Cache(hit bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if hit {
+		r.hits++
+	} else {
+		r.misses++
+	}
+}
+
+// SetServing says whether handshakes can be served.
+func (r *Recorder) SetServing(serving bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.serving = serving
+}
+
+// SetRollout says where the replacement of the binary stands.
+func (r *Recorder) SetRollout(state Rollout) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rollout = state
+}
+
+// RolledOut counts a replacement of the binary.
+func (r *Recorder) RolledOut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rollouts++
+}
+
+// WorkerStarting counts a start of the worker id and returns its generation:
+// the number of starts since the state directory was made. A start of one
+// that was lost counts as a restart.
+func (r *Recorder) WorkerStarting(id string) int64 {
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	r.mu.Lock()
+	r.generation++
+	generation := r.generation
+	w := r.workers[id]
+	if w == nil {
+		w = &worker{}
+		if len(r.workers) < maxWorkers {
+			r.workers[id] = w
+		}
+	}
+	if w.lost {
+		r.restarts++
+	} else {
+		w.state = Starting // one that was lost stays recovering until it is ready
+	}
+	r.mu.Unlock()
+	if r.o.SaveGeneration != nil {
+		r.o.SaveGeneration(generation)
+	}
+	return generation
+}
+
+// WorkerReady says that the worker id runs, be it started or adopted.
+func (r *Recorder) WorkerReady(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workers[id]
+	if w == nil {
+		if len(r.workers) >= maxWorkers {
+			return
+		}
+		w = &worker{}
+		r.workers[id] = w
+	}
+	if w.lost {
+		r.faulty = false // what had failed is back
+	}
+	*w = worker{state: Ready}
+}
+
+// WorkerLost says that the worker id ended when it should not have. One that
+// will be started again is missing until it is ready or has ended.
+func (r *Recorder) WorkerLost(id string, restarts bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workers[id]
+	switch {
+	case !restarts:
+		delete(r.workers, id)
+	case w != nil:
+		*w = worker{state: Recovering, lost: true}
+	case len(r.workers) < maxWorkers:
+		r.workers[id] = &worker{state: Recovering, lost: true}
+	}
+}
+
+// WorkerEnded says that the worker id ended as it should, or was given up.
+func (r *Recorder) WorkerEnded(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.workers, id)
+}
+
+// Generation is the number of worker starts since the state directory was
+// made.
+func (r *Recorder) Generation() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.generation
+}
+
+// StableLaunchPath is false for an executable that lies in a build's
+// directory: it may vanish or change at any moment.
+func StableLaunchPath(executable string) bool {
+	for part := range strings.SplitSeq(executable, "/") {
+		if part == "tmp" || part == "target" || strings.HasPrefix(part, "go-build") {
+			return false
+		}
+	}
+	return !strings.HasSuffix(executable, " (deleted)")
+}
+
+// maxField bounds the names that are kept, in bytes.
+const maxField = 128
+
+// bounded is s cut to at most limit bytes of valid UTF-8.
+func bounded(s string, limit int) string {
+	if len(s) > limit {
+		s = s[:limit]
+	}
+	return strings.ToValidUTF8(s, "")
+}

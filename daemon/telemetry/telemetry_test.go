@@ -1,0 +1,391 @@
+package telemetry
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/protocol/fault"
+)
+
+func failure(code fault.Code) *fault.Record {
+	return fault.New(code, fault.Worker, "tools/call:consult", "it broke\nbadly")
+}
+
+const (
+	consult = "tools/call:consult"
+	msec    = time.Millisecond
+)
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestHealthOfNewDaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Daemon: Daemon{PID: 7, Version: "1.2", Epoch: 3}, Executable: "/usr/bin/holdline", Generation: 4})
+		h := r.Health(Parts{})
+		if got, want := h.Text(false), "not-ready gen=4 worker=alive"; got != want {
+			t.Errorf("Text = %q, want %q", got, want)
+		}
+		r.SetServing(true)
+		time.Sleep(1500 * msec)
+		h = r.Health(Parts{Sessions: 2, Servers: 1})
+		if got, want := h.Text(false), "ready gen=4 worker=alive"; got != want {
+			t.Errorf("Text = %q, want %q", got, want)
+		}
+		if got, want := asJSON(t, h.Concise()), `{"ready":true,"worker_generation":4,"worker_alive":true,"rollout_pending":false,"launch_path_stable":true}`; got != want {
+			t.Errorf("Concise = %s, want %s", got, want)
+		}
+		want := `{"health":{"state":"cold","generation":4,"uptime_ms":1500,"consecutive_failures":0,"restart_count":0,"rollout":"stable","last_fault":null},` +
+			`"worker_alive":true,"launch_path_stable":true,"daemon":{"pid":7,"version":"1.2","epoch":3},"sessions":2,"workers":0,"servers":1,` +
+			`"telemetry_log":{"written":0,"failed":0}}`
+		if got := asJSON(t, h.Full()); got != want {
+			t.Errorf("Full:\n got %s\nwant %s", got, want)
+		}
+		wantText := "ready gen=4 worker=alive\nstate=cold uptime=2s consecutive_failures=0 restarts=0 rollout=stable\n" +
+			"daemon pid=7 version=1.2 epoch=3\nsessions=2 workers=0 servers=1"
+		if got := h.Text(true); got != wantText {
+			t.Errorf("Text:\n got %s\nwant %s", got, wantText)
+		}
+	})
+}
+
+func TestStates(t *testing.T) {
+	var saved []int64
+	r := New(Options{SaveGeneration: func(n int64) { saved = append(saved, n) }, Generation: 10})
+	r.SetServing(true)
+	expect := func(state State, ready, alive bool, restarts int64) {
+		t.Helper()
+		h := r.Health(Parts{})
+		if h.State != state || h.Ready != ready || h.WorkerAlive != alive || h.RestartCount != restarts {
+			t.Errorf("state %s ready %v alive %v restarts %d, want %s %v %v %d",
+				h.State, h.Ready, h.WorkerAlive, h.RestartCount, state, ready, alive, restarts)
+		}
+	}
+	expect(Cold, true, true, 0)
+	if n := r.WorkerStarting("a"); n != 11 {
+		t.Errorf("generation = %d, want 11", n)
+	}
+	expect(Starting, true, true, 0)
+	r.WorkerReady("a")
+	expect(Ready, true, true, 0)
+	r.WorkerStarting("b") // the worst part counts
+	expect(Starting, true, true, 0)
+	r.WorkerEnded("b")
+	expect(Ready, true, true, 0)
+
+	r.WorkerLost("a", true)
+	expect(Recovering, false, false, 0)
+	r.WorkerStarting("a") // on its way, not back
+	expect(Recovering, false, false, 1)
+	r.WorkerReady("a")
+	expect(Ready, true, true, 1)
+	r.WorkerLost("a", false) // nothing is missing: nobody starts it again
+	expect(Cold, true, true, 1)
+
+	r.WorkerReady("adopted")
+	expect(Ready, true, true, 1)
+	r.Request(consult, true, msec, 0, failure(fault.TransportFailure))
+	expect(Recovering, true, true, 1)
+	r.WorkerLost("adopted", true)
+	r.WorkerReady("adopted")
+	expect(Ready, true, true, 1)
+
+	r.SetRollout(Pending)
+	expect(Ready, true, true, 1)
+	if h := r.Health(Parts{}); !h.Concise().RolloutPending || !strings.HasSuffix(h.Text(false), " rollout=pending") {
+		t.Errorf("pending rollout: %+v", h)
+	}
+	r.SetRollout(Reloading)
+	expect(Recovering, false, true, 1)
+	r.SetRollout(Stable)
+	r.RolledOut()
+	if got := r.Snapshot().HostRollouts; got != 1 {
+		t.Errorf("rollouts = %d", got)
+	}
+	if fmt.Sprint(saved) != "[11 12 13]" || r.Generation() != 13 {
+		t.Errorf("saved generations %v", saved)
+	}
+	if r.Health(Parts{}).Generation != 13 {
+		t.Error("the health's generation is another")
+	}
+}
+
+func TestLastFault(t *testing.T) {
+	r := New(Options{})
+	r.SetServing(true)
+	last := func() string {
+		h := r.Health(Parts{})
+		if h.LastFault == nil {
+			return fmt.Sprintf("none %d", h.ConsecutiveFailures)
+		}
+		return fmt.Sprintf("%s %d", h.LastFault.Fault.Code, h.ConsecutiveFailures)
+	}
+	for i, step := range []struct {
+		key  string
+		f    *fault.Record
+		want string
+	}{
+		{consult, nil, "none 0"},
+		{consult, failure(fault.ProcessFailure), "process_failure 1"},
+		{consult, failure(fault.DownstreamFailure), "downstream_failure 2"},
+		// None of these proves that anything works.
+		{"ping", nil, "downstream_failure 2"},
+		{"tools/list", nil, "downstream_failure 2"},
+		{"initialize", nil, "downstream_failure 2"},
+		{"notifications/initialized", nil, "downstream_failure 2"},
+		{"server/discover", nil, "downstream_failure 2"},
+		{"logging/setLevel", nil, "downstream_failure 2"},
+		{"tools/call:health_snapshot", nil, "downstream_failure 2"},
+		{"tools/call:telemetry_snapshot", nil, "downstream_failure 2"},
+		{consult, failure(fault.Cancelled), "downstream_failure 2"},
+		{consult, nil, "none 0"},
+	} {
+		r.Request(step.key, true, msec, 0, step.f)
+		if got := last(); got != step.want {
+			t.Errorf("step %d, %s: %s, want %s", i, step.key, got, step.want)
+		}
+	}
+	f := failure(fault.Timeout)
+	r.Request(consult, true, msec, 0, f)
+	f.Fault.Detail = "changed by its owner"
+	h := r.Health(Parts{})
+	if h.LastFault.Fault.Detail != "it broke\nbadly" {
+		t.Error("the recorder keeps the caller's record, not a copy")
+	}
+	if !strings.HasPrefix(h.Text(false), "ready gen=0 last_fault=timeout worker=alive") || h.State != Recovering {
+		t.Errorf("health = %s, %s", h.Text(false), h.State)
+	}
+	if !strings.HasSuffix(h.Text(true), "\nlast fault: timeout in tools/call:consult: it broke badly") {
+		t.Errorf("full text = %s", h.Text(true))
+	}
+}
+
+// Each class is counted on its side, and every request once.
+func TestFaultsAreSplit(t *testing.T) {
+	r := New(Options{})
+	transport := 0
+	for _, code := range fault.Codes() {
+		f := failure(code)
+		if f.IsTransport() {
+			transport++
+		}
+		r.Request(consult, true, msec, 0, f)
+	}
+	r.Request(consult, true, msec, 2, nil)
+	got := r.Snapshot().Telemetry.Totals
+	n := len(fault.Codes())
+	if got.RequestCount != int64(n+1) || got.TransportFaultCount != int64(transport) ||
+		got.ResponseErrorCount != int64(n-transport) || got.SuccessCount != 1 || got.RetryCount != 2 {
+		t.Errorf("totals = %+v, of them %d of %d transport", got, transport, n)
+	}
+}
+
+func TestSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Rollouts: 2})
+		for range 3 {
+			r.Request("ping", true, 0, 0, nil)
+		}
+		r.Request(consult, true, 40*msec, 1, nil)
+		r.Request(consult, true, 20*msec, 0, failure(fault.Timeout))
+		r.Request("b", true, msec, 0, failure(fault.InternalFailure))
+		r.Request("b", true, msec, 0, nil)
+		r.Request("a", true, msec, 0, nil)
+		r.Request("a", true, msec, 0, nil)
+		r.Cache(true)
+		r.Cache(false)
+		r.ToolCall(Call{Session: "h1", Number: 1, Identity: "codex", Client: "codex 1", Took: msec})
+		time.Sleep(time.Second)
+
+		s := r.Snapshot()
+		var order []string
+		for _, m := range s.Telemetry.Methods {
+			order = append(order, m.Method)
+		}
+		if got, want := strings.Join(order, " "), "ping "+consult+" b a"; got != want {
+			t.Errorf("order = %s, want %s", got, want)
+		}
+		wantText := "requests=9 success=7 response_error=1 transport_fault=1 retry=1\nworker_restarts=0 host_rollouts=2\nhot methods:\n" +
+			"ping requests=3 response_error=0 transport_fault=0 retry=0\n" +
+			consult + " requests=2 response_error=0 transport_fault=1 retry=1\n" +
+			"b requests=2 response_error=1 transport_fault=0 retry=0\n" +
+			"a requests=2 response_error=0 transport_fault=0 retry=0"
+		if got := s.Text(false); got != wantText {
+			t.Errorf("Text:\n got %s\nwant %s", got, wantText)
+		}
+		want := `{"requests":9,"successes":7,"response_errors":1,"transport_faults":1,"retries":1,"worker_restarts":0,"host_rollouts":2,"hot_methods":[` +
+			`{"method":"ping","requests":3,"response_errors":0,"transport_faults":0,"retries":0},`
+		if got := asJSON(t, s.Concise()); !strings.HasPrefix(got, want) {
+			t.Errorf("Concise = %s", got)
+		}
+		full := asJSON(t, s)
+		for _, want := range []string{
+			`{"telemetry":{"uptime_ms":1000,"state":"recovering","generation":0,"consecutive_failures":0,"restart_count":0,"totals":{"request_count":9,"success_count":7,"response_error_count":1,"transport_fault_count":1,"retry_count":1,`,
+			`{"method":"tools/call:consult","request_count":2,"success_count":1,"response_error_count":0,"transport_fault_count":1,"retry_count":1,"last_latency_ms":20,"max_latency_ms":40,"avg_latency_ms":30,"p50_ms":20.479,"p95_ms":40,"p99_ms":40,"last_error":"timeout"}`,
+			`"last_error":null`,
+			`"host_rollouts":2,"cache":{"hits":1,"misses":1},"sessions":[{"session":1,"identity":"codex","client":"codex 1","calls":1,`,
+			`"identities":[{"identity":"codex","calls":1,`,
+		} {
+			if !strings.Contains(full, strings.Replace(want, `"consecutive_failures":0`, fmt.Sprintf(`"consecutive_failures":%d`, s.Telemetry.ConsecutiveFailures), 1)) {
+				t.Errorf("Snapshot lacks %s:\n%s", want, full)
+			}
+		}
+		if text := s.Text(true); !strings.Contains(text, "#1 codex calls=1") || !strings.Contains(text, " last_error=timeout") {
+			t.Errorf("full text = %s", text)
+		}
+		r.SessionEnded("h1")
+		if s := r.Snapshot(); len(s.Sessions) != 0 || len(s.Identities) != 1 {
+			t.Errorf("after the session's end: %+v", s)
+		}
+	})
+}
+
+func TestEmptySnapshotEncodesLists(t *testing.T) {
+	s := New(Options{}).Snapshot()
+	for _, got := range []string{asJSON(t, s), asJSON(t, s.Concise())} {
+		for _, list := range []string{"methods", "hot_methods", "sessions", "identities"} {
+			if strings.Contains(got, `"`+list+`":null`) {
+				t.Errorf("%s is null in %s", list, got)
+			}
+		}
+	}
+	if got := s.Text(false); !strings.HasSuffix(got, "\nhot methods: none") {
+		t.Errorf("Text = %q", got)
+	}
+}
+
+// Nothing grows with the names that clients make up.
+func TestNamesAreBounded(t *testing.T) {
+	r := New(Options{})
+	for i := range 10_000 {
+		name := fmt.Sprintf("made-up-%d", i)
+		r.Request("tools/call:"+name, false, 0, 0, failure(fault.UnknownTool))
+		r.Request(name, false, 0, 0, failure(fault.UnknownMethod))
+		r.Request("tools/call:hosted__"+name, true, 0, 0, nil)
+		r.ToolCall(Call{Session: name, Identity: name + strings.Repeat("x", 1000), Tool: name})
+		r.WorkerStarting(name)
+		r.WorkerLost(name+"-other", true)
+	}
+	if n := len(r.operations); n > maxOperations+4 {
+		t.Errorf("%d operations are kept", n)
+	}
+	if n := len(r.sessions); n > maxSessions {
+		t.Errorf("%d sessions are kept", n)
+	}
+	if n := len(r.identities); n > maxIdentities+1 {
+		t.Errorf("%d identities are kept", n)
+	}
+	if n := len(r.workers); n > maxWorkers {
+		t.Errorf("%d workers are kept", n)
+	}
+	for _, key := range []string{"tools/call:(unknown)", "(unknown)"} {
+		if c := r.operations[key]; c == nil || c.requests != 10_000 {
+			t.Errorf("%s = %+v", key, c)
+		}
+	}
+	if c := r.operations["tools/call:(other)"]; c == nil || c.requests < 9_000 {
+		t.Errorf("the overflow is not counted: %+v", c)
+	}
+	if text := r.Snapshot().Text(true); len(text) > 20_000 {
+		t.Errorf("the full text has %d characters", len(text))
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	r := New(Options{Path: t.TempDir() + "/telemetry.jsonl", Paths: true, MaxBytes: 64 << 10})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 200 {
+				id := fmt.Sprint(g)
+				r.Request(consult, true, msec, 0, nil)
+				r.ToolCall(Call{Session: id, Identity: id, RequestID: "1", Tool: "consult", Arguments: json.RawMessage(`{"path":"/x"}`)})
+				r.WorkerStarting(id)
+				r.WorkerReady(id)
+				_ = r.Health(Parts{}).Text(true)
+				if i%50 == 0 {
+					_ = r.Snapshot().Text(true)
+				}
+				r.WorkerEnded(id)
+				r.SessionEnded(id)
+			}
+		})
+	}
+	wg.Wait()
+	if got := r.Snapshot().Telemetry.Totals.RequestCount; got != 1600 {
+		t.Errorf("requests = %d, want 1600", got)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := r.Health(Parts{}).Log; got.Failed != 0 || got.Written != 1616 {
+		t.Errorf("log = %+v, want 1600 calls and 16 summaries", got)
+	}
+}
+
+func TestStableLaunchPath(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/usr/local/bin/holdline":                true,
+		"/home/u/go/bin/holdline":                true,
+		"/home/u/src/targets/holdline":           true,
+		"":                                       true,
+		"/tmp/x/holdline":                        false,
+		"/home/u/holdline/target/debug/holdline": false,
+		"/home/u/.cache/go-build/ab/abcd-d/holdline":   false,
+		"/var/folders/x/go-build123/b001/exe/holdline": false,
+		"/usr/bin/holdline (deleted)":                  false,
+	} {
+		if got := StableLaunchPath(path); got != want {
+			t.Errorf("StableLaunchPath(%q) = %v, want %v", path, got, want)
+		}
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	// Buckets lie side by side, and each is at most an eighth wide.
+	for i := 1; i < buckets; i++ {
+		low := upper(i-1) + 1
+		if bucketOf(low) != i || bucketOf(upper(i)) != i {
+			t.Fatalf("bucket %d holds [%d, %d], but they fall into %d and %d", i, low, upper(i), bucketOf(low), bucketOf(upper(i)))
+		}
+		if width := upper(i) - low + 1; i >= 8 && width*8 > low {
+			t.Errorf("bucket %d from %d is %d wide", i, low, width)
+		}
+	}
+	if got := bucketOf(1 << 62); got != buckets-1 {
+		t.Errorf("a huge duration falls into %d", got)
+	}
+	var c counts
+	for i := 1; i <= 1000; i++ {
+		c.add(time.Duration(i)*msec, 0, nil)
+	}
+	for p, want := range map[float64]time.Duration{.5: 500 * msec, .95: 950 * msec, .99: 990 * msec, 1: 1000 * msec} {
+		if got := c.percentile(p); got < want || got > want+want/8 {
+			t.Errorf("p%v = %v, want %v to an eighth more", p*100, got, want)
+		}
+	}
+	c = counts{}
+	c.add(-msec, 0, nil) // a clock set back
+	if got := c.percentile(.99); got != 0 {
+		t.Errorf("p99 of nothing = %v", got)
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	r := New(Options{})
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Request(consult, true, msec, 0, nil)
+	}
+}
