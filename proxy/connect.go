@@ -167,7 +167,7 @@ func (p *proxy) try(ctx context.Context, last *link) (*link, error) {
 func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	g := p.o.Greeting
 	g.Holdline, g.Role = protocol.Version, protocol.RoleMCP
-	l := &link{conn: conn, lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame+slack)}
+	l := &link{conn: conn, lines: jsonrpc.NewLines(conn, nil, protocol.MaxGreeting)}
 	l.lines.DropTail = true // of a daemon that died while it wrote
 	if last != nil {
 		g.Resume, g.Store = true, last.welcome.Store
@@ -187,5 +187,6 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	if _, refused := errors.AsType[*protocol.Refusal](err); err != nil && !refused {
 		return nil, fmt.Errorf("%w: %w", errUnusable, err)
 	}
+	l.lines.SetLimit(jsonrpc.MaxFrame + slack)
 	return l, err
 }

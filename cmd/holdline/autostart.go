@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/socket"
+)
+
+// Limits of the daemon's log file as a proxy keeps it, in bytes.
+const (
+	maxDaemonLog = 8 << 20 // it is begun anew by a start that finds it longer
+	logTail      = 2 << 10 // shown of it when the daemon does not start
+)
+
+// autostart starts the daemon for a proxy, and reaps it if it ends before the
+// proxy does. Make it with newAutostart.
+type autostart struct {
+	paths  socket.Paths
+	env    func(string) string // the proxy's
+	stderr io.Writer
+	exe    func() (string, error)
+	args   []string // of the program
+
+	done chan struct{} // closed: nobody waits for the daemon any more
+	wg   sync.WaitGroup
+
+	login []string // environment of the login shell, once captured
+}
+
+func newAutostart(paths socket.Paths, env func(string) string, stderr io.Writer) *autostart {
+	args := []string{"daemon", "--started-by", "proxy", "--idle-exit", "30m"}
+	if paths.Explicit() {
+		args = append(args, "--socket", paths.Start())
+	}
+	return &autostart{
+		paths: paths, env: env, stderr: stderr, args: args, done: make(chan struct{}),
+		exe: func() (string, error) { return program(os.Args[0]) },
+	}
+}
+
+// close ends the waiting for what was started. That itself goes on.
+func (a *autostart) close() {
+	close(a.done)
+	a.wg.Wait()
+}
+
+// start runs the daemon in a session of its own: nothing that happens to the
+// agent's terminal or process group reaches it. Its standard streams are the
+// log file, its environment is the user's login shell's, since the agent's
+// would be that of whichever agent came first. From the channel comes how the
+// process ended, if it does: nil if it left the line to another daemon.
+func (a *autostart) start(ctx context.Context) (<-chan error, error) {
+	exe, err := a.exe()
+	if err != nil {
+		return nil, err
+	}
+	log, begin, err := a.openLog()
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	if a.login == nil {
+		if a.login, err = loginEnv(ctx, a.env); err != nil {
+			fmt.Fprintf(log, "holdline: %v: the daemon starts with a minimal environment\n", err)
+		}
+	}
+	closeOnExec()
+
+	// Asked for before the start, so that an end at once is not missed.
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	p, err := os.StartProcess(exe, append([]string{exe}, a.args...), &os.ProcAttr{
+		Dir:   "/",
+		Env:   overlay(a.login, a.env),
+		Files: []*os.File{null, log, log},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		signal.Stop(children)
+		return nil, err
+	}
+	pid := p.Pid
+	_ = p.Release() // reaped by pid, below
+	exited := make(chan error, 1)
+	a.wg.Go(func() {
+		defer signal.Stop(children)
+		a.reap(pid, children, func(status syscall.WaitStatus) { exited <- a.verdict(status, log.Name(), begin) })
+	})
+	return exited, nil
+}
+
+// reap waits until process pid has ended, and tells; or until a is closed.
+func (a *autostart) reap(pid int, children <-chan os.Signal, tell func(syscall.WaitStatus)) {
+	for {
+		var status syscall.WaitStatus
+		got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
+		switch {
+		case got == pid:
+			tell(status)
+			return
+		case err != nil && !errors.Is(err, syscall.EINTR):
+			return
+		}
+		select {
+		case <-children:
+		case <-a.done:
+			return
+		}
+	}
+}
+
+// verdict is nil for a process that ended well, else an error with the last
+// lines that it logged.
+func (a *autostart) verdict(status syscall.WaitStatus, path string, begin int64) error {
+	if status.Exited() && status.ExitStatus() == 0 {
+		return nil
+	}
+	how := "exit status " + strconv.Itoa(status.ExitStatus())
+	if status.Signaled() {
+		how = "killed by " + status.Signal().String()
+	}
+	return fmt.Errorf("%s\n%s(log: %s)", how, lastLines(path, begin), path)
+}
+
+// lastLines is the end of what a file holds from begin on, as whole lines.
+func lastLines(path string, begin int64) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	from := max(begin, info.Size()-logTail)
+	b, err := io.ReadAll(io.NewSectionReader(f, from, logTail))
+	if err != nil {
+		return ""
+	}
+	text := string(b)
+	if from > begin {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return text
+}
+
+// openLog opens the daemon's log file for appending and says how long it is.
+func (a *autostart) openLog() (*os.File, int64, error) {
+	dir, err := stateDir(a.env)
+	if err != nil {
+		return nil, 0, err
+	}
+	dirs, err := statedir.Open(dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	f, err := os.OpenFile(filepath.Join(dirs.Logs, "daemon.log"),
+		os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open the daemon's log: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a file", f.Name())
+	}
+	if err == nil && info.Size() > maxDaemonLog {
+		err = f.Truncate(0)
+		if err == nil {
+			info, err = f.Stat()
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, fmt.Errorf("open the daemon's log: %w", err)
+	}
+	return f, info.Size(), nil
+}
+
+// program is the path of this program as it was called, links kept: package
+// managers put a new version behind the same link. A name that leads to some
+// other program gives the path of the running file.
+func program(argv0 string) (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	path, err := exec.LookPath(argv0)
+	if err != nil {
+		return exe, nil
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return exe, nil
+	}
+	there, err := os.Stat(path)
+	if err != nil {
+		return exe, nil
+	}
+	// After an upgrade the link leads to another file of the same name.
+	here, err := os.Stat(exe)
+	if err != nil || os.SameFile(here, there) || filepath.Base(path) == filepath.Base(exe) {
+		return path, nil
+	}
+	return exe, nil
+}
+
+// closeOnExec keeps descriptors that the agent leaked to this process from
+// reaching the daemon, which would hold the agent's pipes open for ever.
+func closeOnExec() {
+	entries, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}
+
+// overlay is the login environment with what decides where a proxy and its
+// daemon meet taken from the proxy.
+func overlay(login []string, env func(string) string) []string {
+	names := []string{
+		"HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", socket.Env, "HOLDLINE_CONFIG",
+	}
+	if runtime.GOOS == "darwin" {
+		names = append(names, "TMPDIR") // where the socket lies there
+	}
+	for _, name := range names {
+		if value := env(name); value != "" {
+			login = setVariable(login, name, value)
+		}
+	}
+	return login
+}
+
+// setVariable is list, or a copy, with name set.
+func setVariable(list []string, name, value string) []string {
+	out := make([]string, 0, len(list)+1)
+	for _, kv := range list {
+		if !strings.HasPrefix(kv, name+"=") {
+			out = append(out, kv)
+		}
+	}
+	return append(out, name+"="+value)
+}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"holdline/protocol/socket"
+)
+
+// testDaemon is what TestPart plays as a daemon that was started: it tells
+// its environment and ends, or listens until it is told to end.
+func testDaemon() int {
+	switch os.Getenv("TEST_DAEMON") {
+	case "fail":
+		fmt.Fprintln(os.Stderr, "config.json:3:4: bad configuration")
+		return 1
+	case "yield":
+		return 0
+	}
+	paths, err := socket.Resolve("", os.Getenv)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	dir, err := socket.OpenDir(paths.Start())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer dir.Close()
+	ln, err := socket.Listen(paths.Start())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	cwd, _ := os.Getwd()
+	sid, _ := unix.Getsid(0)
+	in, _ := io.ReadAll(os.Stdin)
+	fds, _ := os.ReadDir("/dev/fd")
+	fmt.Fprintf(os.Stderr, "cwd=%s leader=%v stdin=%d leaked=%v env=%q\n", cwd, sid == os.Getpid(), len(in), leaked(fds), os.Environ())
+	conn, err := ln.Accept()
+	if err != nil {
+		return 1
+	}
+	io.Copy(io.Discard, conn)
+	ln.Close()
+	return 0
+}
+
+// leaked tells whether a descriptor leads to the marker file of the test.
+func leaked(fds []os.DirEntry) bool {
+	for _, fd := range fds {
+		if to, err := os.Readlink("/dev/fd/" + fd.Name()); err == nil && strings.HasSuffix(to, "/leak-marker") {
+			return true
+		}
+	}
+	return false
+}
+
+// newTestAutostart starts the test binary as a daemon, through a login shell
+// of the test's own.
+func newTestAutostart(t *testing.T, mode, profile string) (*autostart, map[string]string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	shell := filepath.Join(dir, "shell")
+	script := "#!/bin/sh\n" + profile + "\nexport " + testPart + "=daemon TEST_DAEMON=" + mode + "\nshift\neval \"$1\"\n"
+	if err := os.WriteFile(shell, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	vars := map[string]string{
+		"HOME": dir, "XDG_RUNTIME_DIR": dir, "XDG_STATE_HOME": filepath.Join(dir, "state"),
+		"SHELL": shell, "CLAUDECODE": "1", "HOLDLINE_TOKEN": "secret", "LANG": "C.UTF-8",
+	}
+	env := func(k string) string { return vars[k] }
+	paths, err := socket.Resolve("", env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAutostart(paths, env, io.Discard)
+	a.exe = func() (string, error) { return os.Args[0], nil }
+	a.args = []string{"-test.run=^TestPart$"}
+	t.Cleanup(a.close)
+	return a, vars
+}
+
+// dialUntil dials until somebody answers.
+func dialUntil(t *testing.T, paths socket.Paths, exited <-chan error) io.Closer {
+	t.Helper()
+	limit := time.After(30 * time.Second)
+	for {
+		conn, _, err := paths.Dial(t.Context())
+		if err == nil {
+			return conn
+		}
+		select {
+		case end := <-exited:
+			t.Fatalf("the daemon ended: %v", end)
+		case <-limit:
+			t.Fatalf("nobody listens: %v", err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func TestAutostart(t *testing.T) {
+	a, vars := newTestAutostart(t, "", "echo welcome; export FROM_PROFILE=yes XDG_STATE_HOME=/wrong")
+	// A descriptor that the agent left open to this process.
+	marker, err := os.Create(filepath.Join(vars["HOME"], "leak-marker"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer marker.Close()
+	fd, err := unix.Dup(int(marker.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	exited, err := a.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := dialUntil(t, a.paths, exited)
+	conn.Close() // which ends that daemon
+	if err := <-exited; err != nil {
+		t.Errorf("daemon ended with %v", err)
+	}
+	log := filepath.Join(vars["XDG_STATE_HOME"], "holdline", "logs", "daemon.log")
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	for _, want := range []string{
+		"cwd=/ leader=true stdin=0 leaked=false", `"FROM_PROFILE=yes"`, `"LANG=C.UTF-8"`,
+		`"XDG_RUNTIME_DIR=` + vars["HOME"] + `"`, `"XDG_STATE_HOME=` + vars["XDG_STATE_HOME"] + `"`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the daemon's log lacks %s: %s", want, text)
+		}
+	}
+	for _, not := range []string{"CLAUDECODE", "secret", "welcome", "SHLVL", "/wrong"} {
+		if strings.Contains(text, not) {
+			t.Errorf("the daemon's environment has %s: %s", not, text)
+		}
+	}
+	for path, want := range map[string]os.FileMode{log: 0o600, filepath.Dir(log): 0o700 | os.ModeDir} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != want {
+			t.Errorf("%s: mode %v, %v, want %v", path, info.Mode(), err, want)
+		}
+	}
+}
+
+func TestAutostartEnds(t *testing.T) {
+	a, vars := newTestAutostart(t, "fail", "")
+	log := filepath.Join(vars["XDG_STATE_HOME"], "holdline", "logs", "daemon.log")
+	if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(log, []byte("of an earlier life\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	exited, err := a.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = <-exited
+	if err == nil || !strings.Contains(err.Error(), "exit status 1\nconfig.json:3:4: bad configuration\n") ||
+		!strings.Contains(err.Error(), log) || strings.Contains(err.Error(), "earlier life") {
+		t.Errorf("a daemon that failed: %v", err)
+	}
+	// A log that has grown too long is begun anew.
+	if err := os.Truncate(log, maxDaemonLog+1); err != nil {
+		t.Fatal(err)
+	}
+	if exited, err = a.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-exited
+	if info, err := os.Stat(log); err != nil || info.Size() > 4096 {
+		t.Errorf("log of %v bytes, %v, want it cut", info.Size(), err)
+	}
+
+	y, _ := newTestAutostart(t, "yield", "")
+	if exited, err = y.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-exited; err != nil {
+		t.Errorf("a daemon that yields: %v, want nil", err)
+	}
+	a.exe = func() (string, error) { return "/nonexistent/holdline", nil }
+	if _, err := a.start(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("start of a program that is not there: %v", err)
+	}
+}
+
+func TestLoginEnv(t *testing.T) {
+	env := func(vars map[string]string) func(string) string { return func(k string) string { return vars[k] } }
+	dir := t.TempDir()
+	shell := func(name, script string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	got, err := loginEnv(t.Context(), env(map[string]string{
+		"HOME": "/h", "SHELL": shell("noisy", "echo A=B; export MULTI='x\ny' PATH=/opt/bin:$PATH; cat >/dev/null; sleep 600 & shift; eval \"$1\"\n"),
+		"SSH_AUTH_SOCK": "/ssh", "ANTHROPIC_API_KEY": "k",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"HOME=/h", "MULTI=x\ny", "SSH_AUTH_SOCK=/ssh", "PATH=/opt/bin:" + basePath} {
+		if !slices.Contains(got, want) {
+			t.Errorf("environment %q lacks %q", got, want)
+		}
+	}
+	if slices.ContainsFunc(got, func(kv string) bool {
+		return strings.HasPrefix(kv, "A=") || strings.HasPrefix(kv, "ANTHROPIC") || strings.HasPrefix(kv, "SHLVL")
+	}) {
+		t.Errorf("environment %q has too much", got)
+	}
+	for name, script := range map[string]string{"silent": "exit 0\n", "refuses": "exit 1\n", "floods": "yes | head -c 3000000\nexit 0\n"} {
+		got, err := loginEnv(t.Context(), env(map[string]string{"HOME": "/h", "SHELL": shell(name, script)}))
+		if err == nil || !slices.Contains(got, "PATH="+basePath) || !slices.Contains(got, "HOME=/h") {
+			t.Errorf("%s: %q, %v, want an error and a minimal environment", name, got, err)
+		}
+	}
+	// One that hangs is ended with its children; a cancelled start sooner.
+	ctx, cancel := context.WithCancel(t.Context())
+	marker := filepath.Join(dir, "running")
+	hang := shell("hangs", "touch "+marker+"; sleep 600; echo\n")
+	go func() {
+		for {
+			if _, err := os.Stat(marker); err == nil {
+				cancel()
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if _, err := loginEnv(ctx, env(map[string]string{"SHELL": hang})); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestProgram(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "holdline")
+	if err := os.Symlink(exe, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Dir(link))
+	for argv0, want := range map[string]string{link: link, "holdline": link, "/bin/sh": exe, "absent": exe, "": exe} {
+		if got, err := program(argv0); err != nil || got != want {
+			t.Errorf("program(%q) = %q, %v, want %q", argv0, got, err, want)
+		}
+	}
+}
+
+func TestLastLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	line := strings.Repeat("x", 99) + "\n"
+	if err := os.WriteFile(path, []byte(strings.Repeat(line, 100)+"last"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := lastLines(path, 0)
+	if len(got) > logTail || !strings.HasSuffix(got, line+"last\n") || !strings.HasPrefix(got, line) {
+		t.Errorf("last lines %q", got)
+	}
+	if got := lastLines(path, int64(len(line)*100)); got != "last\n" {
+		t.Errorf("last lines %q, want those since the start", got)
+	}
+	if got := lastLines(path+"0", 0); got != "" {
+		t.Errorf("last lines of no file: %q", got)
+	}
+}

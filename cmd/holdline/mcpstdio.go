@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"holdline/protocol"
+	"holdline/protocol/socket"
+	"holdline/proxy"
+)
+
+const mcpStdioHelp = `Usage: holdline mcp-stdio [flags]
+
+Carries one MCP client's stdio to the daemon and back. This is the command that
+an agent's MCP configuration names; a daemon is started if none runs.
+
+Flags:
+  --identity NAME          who the agent is, for permissions and reports
+                           (default $HOLDLINE_IDENTITY, else the client's name)
+  --project KEY            project to share servers with (default $HOLDLINE_PROJECT,
+                           else derived from the nearest directory with .git)
+  --server NAME            offer one hosted server alone, under its own tool names
+  --socket PATH            the daemon's socket (default $HOLDLINE_SOCKET, else found)
+  --token-file FILE        file with the identity's token, mode 0600
+                           (default the token in $HOLDLINE_TOKEN)
+  --drain D                how long to wait for answers once stdin is closed,
+                           "inf" for as long as they take (default 5s)
+  --reconnect-timeout D    how long to look for a daemon (default 1m)
+  --no-autostart           never start a daemon
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.
+`
+
+// maxToken bounds a token file, in bytes.
+const maxToken = 4 << 10
+
+// mcpStdioOptions are the flags of `holdline mcp-stdio`, variables applied.
+type mcpStdioOptions struct {
+	identity, project, server string
+	socket, tokenFile, token  string
+	drain, reconnect          time.Duration
+	noAutostart               bool
+}
+
+// runMCPStdio is the proxy, dispatched before the command tree is built: many
+// of them run, so it links and does little. It returns the exit code.
+func runMCPStdio(args []string, env func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+	// A proxy's live heap is tiny: collect early rather than grow to the
+	// runtime's 4 MiB, and keep the caches of as few processors as it can use.
+	debug.SetGCPercent(20)
+	runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0)))
+
+	o, err := parseMCPStdio(args, env)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		if _, err := io.WriteString(stdout, mcpStdioHelp); err != nil {
+			return exitFailure
+		}
+		return exitOK
+	case errors.Is(err, errUsage):
+		err = &hinted{err, "see holdline mcp-stdio --help"}
+	}
+	if err != nil {
+		return report(stderr, err)
+	}
+	greeting, err := greet(o)
+	if err != nil {
+		return report(stderr, err)
+	}
+	paths, err := socket.Resolve(o.socket, env)
+	if err != nil {
+		return report(stderr, err)
+	}
+	in, out, err := stdio(stdin, stdout)
+	if err != nil {
+		return report(stderr, err)
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A closed stdout is to be an error of the write, not the process's death;
+	// notifying, unlike ignoring, is not inherited by a daemon started here.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
+
+	po := proxy.Options{
+		In: in, Out: out, Err: stderr, Greeting: greeting,
+		Drain: o.drain, ReconnectTimeout: o.reconnect,
+		Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			conn, _, err := paths.Dial(ctx)
+			if err != nil {
+				return nil, err // not a nil *net.UnixConn in an interface
+			}
+			return conn, nil
+		},
+		Down: func(err error) proxy.Down {
+			switch {
+			case errors.Is(err, socket.ErrNoDaemon):
+				return proxy.DownNobody
+			case errors.Is(err, socket.ErrOtherUser), errors.Is(err, os.ErrPermission):
+				return proxy.DownRefused
+			}
+			return proxy.DownBusy
+		},
+	}
+	if !o.noAutostart {
+		a := newAutostart(paths, env, stderr)
+		defer a.close()
+		po.Autostart = a.start
+	}
+	return proxy.Run(ctx, po)
+}
+
+// parseMCPStdio reads flags, then variables for what they leave open.
+func parseMCPStdio(args []string, env func(string) string) (mcpStdioOptions, error) {
+	var o mcpStdioOptions
+	f := flag.NewFlagSet("mcp-stdio", flag.ContinueOnError)
+	f.SetOutput(io.Discard) // help and errors are told by the caller
+	f.StringVar(&o.identity, "identity", env("HOLDLINE_IDENTITY"), "")
+	f.StringVar(&o.project, "project", env("HOLDLINE_PROJECT"), "")
+	f.StringVar(&o.server, "server", "", "")
+	f.StringVar(&o.socket, "socket", "", "")
+	f.StringVar(&o.tokenFile, "token-file", "", "")
+	drain := f.String("drain", "5s", "")
+	f.DurationVar(&o.reconnect, "reconnect-timeout", protocol.ReconnectWindow, "")
+	f.BoolVar(&o.noAutostart, "no-autostart", false, "")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return o, err
+		}
+		return o, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("%w: mcp-stdio takes no argument, got %q", errUsage, f.Arg(0))
+	}
+	if *drain == "inf" {
+		o.drain = proxy.NoDrainLimit
+	} else {
+		var err error
+		if o.drain, err = time.ParseDuration(*drain); err != nil || o.drain < 0 {
+			return o, fmt.Errorf(`%w: --drain %q is neither a duration such as 5s nor "inf"`, errUsage, *drain)
+		}
+	}
+	if o.reconnect < 0 {
+		return o, fmt.Errorf("%w: --reconnect-timeout %v is negative", errUsage, o.reconnect)
+	}
+	if o.tokenFile == "" {
+		o.token = env("HOLDLINE_TOKEN")
+		return o, nil
+	}
+	var err error
+	o.token, err = readToken(o.tokenFile)
+	return o, err
+}
+
+// readToken reads a token from a file that nobody else can read.
+func readToken(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("token file: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("token file: %w", err)
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return "", &hinted{
+			fmt.Errorf("token file %s has mode %v, want a file of mode 0600", path, info.Mode()),
+			"chmod 600 " + path,
+		}
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	if err != nil {
+		return "", fmt.Errorf("token file: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" || len(b) > maxToken {
+		return "", fmt.Errorf("token file %s is empty or has more than %d bytes", path, maxToken)
+	}
+	return token, nil
+}
+
+// greet is what this proxy says of itself.
+func greet(o mcpStdioOptions) (protocol.Greeting, error) {
+	session, err := newSession()
+	if err != nil {
+		return protocol.Greeting{}, err
+	}
+	// A working directory that was removed under us is no reason to fail.
+	cwd, _ := os.Getwd()
+	project := o.project
+	if project == "" && cwd != "" {
+		project = projectKey(cwd)
+	}
+	return protocol.Greeting{
+		Session: session, Identity: o.identity, Token: o.token, Project: project,
+		Cwd: cwd, Server: o.server, PID: pid(), Version: version,
+	}, nil
+}
+
+// newSession makes a random uuid (version 4). It is the secret that resumes a
+// session.
+func newSession() (string, error) {
+	var b [16]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return "", fmt.Errorf("make a session: %w", err)
+	}
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]), nil
+}
+
+// projectKey is the first 16 hex digits of the SHA-256 of the real path of
+// the nearest parent of cwd that has a .git, else of cwd.
+func projectKey(cwd string) string {
+	root, err := filepath.EvalSymlinks(cwd)
+	if err != nil {
+		root = cwd
+	}
+	for dir := root; ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			root = dir
+			break
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	sum := sha256.Sum256([]byte(root))
+	return hex.EncodeToString(sum[:8])
+}
+
+// stdio makes both streams ones whose Close wakes who waits for them.
+func stdio(stdin io.Reader, stdout io.Writer) (io.ReadCloser, io.WriteCloser, error) {
+	var in io.ReadCloser = io.NopCloser(stdin)
+	var out io.WriteCloser = nopWriteCloser{stdout}
+	if f, ok := stdin.(*os.File); ok {
+		s, err := proxy.NewStdio(f)
+		if err != nil {
+			return nil, nil, fmt.Errorf("stdin: %w", err)
+		}
+		in = s
+	}
+	if f, ok := stdout.(*os.File); ok {
+		s, err := proxy.NewStdio(f)
+		if err != nil {
+			return nil, nil, fmt.Errorf("stdout: %w", err)
+		}
+		out = s
+	}
+	return in, out, nil
+}
+
+// nopWriteCloser is a writer that never waits, such as a buffer.
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }
