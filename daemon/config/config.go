@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -173,6 +174,9 @@ func (c Config) WithHome(home string) Config {
 	}
 	return c
 }
+
+// Equal tells whether two configurations say the same.
+func (c Config) Equal(other Config) bool { return reflect.DeepEqual(c, other) }
 
 // LogValue is a summary: names and counts, never a value of the file that
 // could be secret.
