@@ -76,6 +76,7 @@ type callLog struct {
 	o Options
 
 	mu     sync.Mutex // guards the fields that follow
+	paths  bool
 	closed bool
 	file   *os.File // nil until the first record, and after a failure
 	torn   bool     // the file's last line is not whole
@@ -84,7 +85,7 @@ type callLog struct {
 }
 
 func newCallLog(o Options) *callLog {
-	return &callLog{o: o, hot: newHotPaths()}
+	return &callLog{o: o, paths: o.Paths, hot: newHotPaths()}
 }
 
 func (l *callLog) close() error {
@@ -102,6 +103,15 @@ func (l *callLog) close() error {
 	return nil
 }
 
+func (l *callLog) showPaths(show bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.paths = show
+	if !show {
+		l.hot = hotPaths{events: l.hot.events, byPath: map[string]*pathLine{}}
+	}
+}
+
 func (l *callLog) health() LogHealth {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +124,10 @@ func (l *callLog) toolCall(c *Call) {
 		return
 	}
 	now := time.Now().UnixMilli()
-	line := l.line(c, now)
+	l.mu.Lock()
+	paths := l.paths
+	l.mu.Unlock()
+	line := callLineOf(c, now, paths)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.write(line)
@@ -127,14 +140,14 @@ func (l *callLog) toolCall(c *Call) {
 	}
 }
 
-func (l *callLog) line(c *Call, now int64) *callLine {
+func callLineOf(c *Call, now int64, paths bool) *callLine {
 	line := &callLine{
 		Event: "tool_call", TS: now, RequestID: requestID(c.RequestID),
 		Tool: bounded(c.Tool, maxField), Latency: c.Took.Milliseconds(), Replays: c.Replays, Outcome: "ok",
 		Session: bounded(c.Session, maxField), Identity: bounded(c.Identity, maxField), Project: bounded(c.Project, maxField),
 		Server: optional(c.Server, maxField), Cache: optional(c.Cache, maxField),
 	}
-	if l.o.Paths {
+	if paths {
 		line.RepoRoot = optional(c.Root, maxPath)
 		line.PathHint = optional(PathHint(c.Arguments), maxPath)
 	}

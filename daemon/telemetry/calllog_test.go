@@ -151,6 +151,19 @@ func TestHotPathsOff(t *testing.T) {
 	}
 }
 
+func TestShowPaths(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "telemetry.jsonl")
+	r := New(Options{Path: path})
+	for _, show := range []bool{true, false} {
+		r.ShowPaths(show)
+		r.ToolCall(Call{Root: "/r", Arguments: json.RawMessage(`{"path":"/x"}`)})
+	}
+	lines := readLines(t, path)
+	if !strings.Contains(lines[0], `"path_hint":"/x"`) || !strings.Contains(lines[1], `"path_hint":null`) || len(r.log.hot.byPath) != 0 {
+		t.Errorf("lines = %q, paths %v", lines, r.log.hot.byPath)
+	}
+}
+
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "telemetry.jsonl")

@@ -281,6 +281,10 @@ func (r *Recorder) Cache(hit bool) {
 	}
 }
 
+// ShowPaths says whether the call log names paths from now on; those counted
+// so far are forgotten when it stops.
+func (r *Recorder) ShowPaths(show bool) { r.log.showPaths(show) }
+
 // SetServing says whether handshakes can be served.
 func (r *Recorder) SetServing(serving bool) {
 	r.mu.Lock()
