@@ -72,12 +72,9 @@ type Options struct {
 	// Executable is the path that the daemon was started by.
 	Executable string
 	// Generation and Rollouts were counted by earlier daemons on the same
-	// state directory.
+	// state directory; 0 if they are not known.
 	Generation int64
 	Rollouts   int64
-	// SaveGeneration is called with each new generation, one call at a time,
-	// so that the next daemon can go on from it; nil saves nothing.
-	SaveGeneration func(int64)
 
 	Path     string // of the call log, its directory made 0700; "" writes none
 	Paths    bool   // the log names the project's root and a path of the call
@@ -91,8 +88,6 @@ type Recorder struct {
 	begin  time.Time
 	stable bool // launch path
 	log    *callLog
-
-	saving sync.Mutex // orders SaveGeneration; taken before mu
 
 	mu          sync.Mutex // guards the fields that follow
 	serving     bool
@@ -306,32 +301,24 @@ func (r *Recorder) RolledOut() {
 	r.rollouts++
 }
 
-// WorkerStarting counts a start of the worker id and returns its generation:
-// the number of starts since the state directory was made. A start of one
-// that was lost counts as a restart.
-func (r *Recorder) WorkerStarting(id string) int64 {
-	r.saving.Lock()
-	defer r.saving.Unlock()
+// WorkerStarting says that the worker id is being started. The generation is
+// the number of starts since the state directory was made, which whoever starts
+// workers counts; the highest that was told is shown. A start of one that was
+// lost counts as a restart.
+func (r *Recorder) WorkerStarting(id string, generation int64) {
 	r.mu.Lock()
-	r.generation++
-	generation := r.generation
+	defer r.mu.Unlock()
+	r.generation = max(r.generation, generation)
 	w := r.workers[id]
-	if w == nil {
-		w = &worker{}
-		if len(r.workers) < maxWorkers {
-			r.workers[id] = w
-		}
-	}
-	if w.lost {
+	switch {
+	case w == nil && len(r.workers) >= maxWorkers:
+	case w == nil:
+		r.workers[id] = &worker{state: Starting}
+	case w.lost: // stays recovering until it is ready
 		r.restarts++
-	} else {
-		w.state = Starting // one that was lost stays recovering until it is ready
+	default:
+		w.state = Starting
 	}
-	r.mu.Unlock()
-	if r.o.SaveGeneration != nil {
-		r.o.SaveGeneration(generation)
-	}
-	return generation
 }
 
 // WorkerReady says that the worker id runs, be it started or adopted.
@@ -373,14 +360,6 @@ func (r *Recorder) WorkerEnded(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.workers, id)
-}
-
-// Generation is the number of worker starts since the state directory was
-// made.
-func (r *Recorder) Generation() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.generation
 }
 
 // StableLaunchPath is false for an executable that lies in a build's
