@@ -1,0 +1,93 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// layers is the map of the program: a package imports packages of lower
+// layers only, never of its own. What it needs from the side or from above it
+// declares as a small interface or func, which package daemon fills in.
+var layers = map[string]int{
+	"cmd/demo":                 6,
+	"cmd/holdline":             6,
+	"cmd/holdline/clients":     5,
+	"cmd/holdline/doctor":      5,
+	"daemon":                   5,
+	"daemon/claude/claudetest": 5, // for tests and the demo
+	"daemon/control":           4,
+	"daemon/session":           4,
+	"daemon/catalog":           3,
+	"daemon/consult":           3,
+	"daemon/hosted":            3,
+	"daemon/hosttools":         3,
+	"daemon/listener":          3,
+	"daemon/rollout":           3,
+	"daemon/service":           3,
+	"daemon/worker":            3,
+	"proxy":                    3,
+	"daemon/claude":            2,
+	"daemon/codex":             2,
+	"daemon/policy":            2,
+	"daemon/supervisor":        2,
+	"daemon/config":            1,
+	"daemon/engine":            1,
+	"daemon/statedir":          1,
+	"daemon/telemetry":         1,
+	"daemon/tool":              1,
+	"protocol/control":         1,
+	"protocol/mcp":             1,
+	"protocol/process":         1,
+	"contrib":                  0,
+	"protocol":                 0,
+	"protocol/fault":           0,
+	"protocol/jsonrpc":         0,
+	"protocol/socket":          0,
+}
+
+// TestImportMap holds every package to its layer, for both systems, since
+// files may differ. Imports of tests are free.
+func TestImportMap(t *testing.T) {
+	const module = "holdline/"
+	for _, system := range []string{"linux", "darwin"} {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-e",
+			"-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, module+"...")
+		cmd.Env = append(cmd.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		for line := range strings.Lines(string(out)) {
+			fields := strings.Fields(line)
+			pkg := strings.TrimPrefix(fields[0], module)
+			layer, ok := layers[pkg]
+			if !ok {
+				t.Errorf("package %s is not on the map", pkg)
+				continue
+			}
+			for _, imp := range fields[1:] {
+				imp, ours := strings.CutPrefix(imp, module)
+				if !ours {
+					continue
+				}
+				if below, known := layers[imp]; known && below >= layer {
+					t.Errorf("%s (layer %d) imports %s (layer %d) on %s", pkg, layer, imp, below, system)
+				}
+			}
+		}
+	}
+}
+
+// TestLayersOfParts keeps test support out of the program.
+func TestLayersOfParts(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "holdline/cmd/holdline").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for dep := range strings.FieldsSeq(string(out)) {
+		if strings.HasSuffix(dep, "test") && strings.HasPrefix(dep, "holdline/") {
+			t.Errorf("the program links %s, which is for tests", dep)
+		}
+	}
+}
