@@ -81,7 +81,7 @@ func TestImportMap(t *testing.T) {
 
 // TestLayersOfParts keeps test support out of the program.
 func TestLayersOfParts(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "holdline/cmd/holdline").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps", "holdline/cmd/holdline").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
