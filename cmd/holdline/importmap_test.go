@@ -58,6 +58,9 @@ func TestImportMap(t *testing.T) {
 		if err != nil {
 			t.Fatalf("go list: %v", err)
 		}
+		if len(out) == 0 {
+			t.Fatal("go list names no package")
+		}
 		for line := range strings.Lines(string(out)) {
 			fields := strings.Fields(line)
 			pkg := strings.TrimPrefix(fields[0], module)
