@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
-	"path"
-	"slices"
 
 	"holdline/protocol"
 )
@@ -38,21 +36,6 @@ func (c Config) Authorise(identity, token string) error {
 // Reserved tells whether identity needs a token, so that no client can become
 // it by a name alone.
 func (c Config) Reserved(identity string) bool { return c.Identities[identity].Token != "" }
-
-// Allowed tells whether identity may call the tool of that name: no glob of
-// its deny list matches, and one of its allow list does, if it has one. An
-// identity that the file does not name may call everything.
-func (c Config) Allowed(identity, tool string) bool {
-	id := c.Identities[identity]
-	matches := func(glob string) bool {
-		ok, err := path.Match(glob, tool) // an error is refused when the file is read
-		return ok && err == nil
-	}
-	if slices.ContainsFunc(id.Deny, matches) {
-		return false
-	}
-	return id.Allow == nil || slices.ContainsFunc(id.Allow, matches)
-}
 
 // equal compares in a time that depends on neither content nor length.
 func equal(a, b string) bool {
