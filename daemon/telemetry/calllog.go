@@ -189,22 +189,16 @@ func (l *callLog) write(record any) {
 	if err == nil {
 		if l.tally.LastError != "" {
 			l.tally.LastError = ""
-			l.warn("telemetry log works again")
+			l.o.Log.Info("telemetry log works again")
 		}
 		l.tally.Written++
 		return
 	}
 	l.tally.Failed++
 	if l.tally.LastError == "" {
-		l.warn("telemetry log cannot be written", "err", err)
+		l.o.Log.Warn("telemetry log cannot be written", "err", err)
 	}
 	l.tally.LastError = err.Error()
-}
-
-func (l *callLog) warn(message string, args ...any) {
-	if l.o.Log != nil {
-		l.o.Log.Warn(message, args...)
-	}
 }
 
 func (l *callLog) append(record any) error {

@@ -127,6 +127,7 @@ type session struct {
 func New(o Options) *Recorder {
 	o.MaxBytes = cmp.Or(o.MaxBytes, 8<<20)
 	o.Keep = max(cmp.Or(o.Keep, 3), 0)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Recorder{
 		o: o, begin: time.Now(), stable: StableLaunchPath(o.Executable),
 		log:     newCallLog(o),

@@ -210,15 +210,16 @@ func (p *Prepared) parse(arguments json.RawMessage, in *input) (json.RawMessage,
 	own := bytes.NewBufferString("{")
 	given := map[string]bool{}
 	err := jsonrpc.Fields(arguments, func(name string, raw []byte) error {
-		ok := true
 		switch name {
 		case "render":
+			var ok bool
 			in.render, ok = parseName(raw, ParseRender)
 			if !ok {
 				errs = append(errs, fmt.Errorf("render: must be porcelain or json (got %s)", got(raw)))
 			}
 			return nil
 		case "detail":
+			var ok bool
 			in.detail, ok = parseName(raw, ParseDetail)
 			if !ok {
 				errs = append(errs, fmt.Errorf("detail: must be concise or full (got %s)", got(raw)))
