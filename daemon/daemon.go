@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,7 +17,6 @@ import (
 	"github.com/oklog/run"
 
 	"holdline/daemon/catalog"
-	"holdline/daemon/claude"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
 	"holdline/daemon/control"
@@ -81,7 +81,7 @@ type life struct {
 	config    atomic.Pointer[config.Config]
 	telemetry *telemetry.Recorder
 	workers   *supervisor.Supervisor
-	claude    *claude.Claude
+	program   program
 	consults  *consult.Manager
 	sessions  *session.Server
 	asked     chan error // why to stop
@@ -113,7 +113,9 @@ func Run(ctx context.Context, o Options) (err error) {
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()
-	l.workers.Close(ctx)
+	if cerr := l.workers.Close(ctx); cerr != nil {
+		o.Log.WarnContext(ctx, "letting go of workers", "err", cerr)
+	}
 	l.sweep()
 	for _, wanted := range []error{errSignal, errAsked, errIdle} {
 		if errors.Is(err, wanted) {
@@ -138,17 +140,18 @@ func (l *life) apply(cfg config.Config) {
 func (l *life) build(ctx context.Context) error {
 	cfg := l.config.Load()
 	var err error
-	if l.telemetry, err = telemetry.New(telemetry.Options{
+	l.workers = supervisor.New(supervisor.Options{
+		Exe: l.Exe, RuntimeDir: l.place.dir.Path(), StateDir: l.dirs.Root, Epoch: l.place.epoch, Program: l.Version, Log: l.Log,
+	})
+	l.telemetry = telemetry.New(telemetry.Options{
+		Log:        l.Log.With("component", "telemetry"),
+		Daemon:     telemetry.Daemon{PID: l.PID, Version: l.Version, Epoch: l.place.epoch},
+		Executable: l.Exe, Generation: l.workers.Generation(),
 		Path: l.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep, Paths: cfg.Telemetry.Paths,
-		Unstable: unstable(l.Exe),
-	}); err != nil {
-		return err
-	}
-	if l.workers, err = supervisor.New(supervisor.Options{
-		Exe: l.Exe, RuntimeDir: l.place.dir.Path(), StateDir: l.dirs.Root, Epoch: l.place.epoch,
-		Log: l.Log.With("component", "supervisor"), Started: l.telemetry.WorkerStarted, Lost: l.telemetry.WorkerLost,
-	}); err != nil {
-		return err
+	})
+	// What a dead worker left running is ended before anything else is said.
+	if err := l.workers.HuntAll(ctx); err != nil {
+		l.Log.WarnContext(ctx, "hunting what earlier workers left", "err", err)
 	}
 	if err := l.buildConsults(ctx, cfg); err != nil {
 		return err
@@ -158,7 +161,6 @@ func (l *life) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.telemetry.Know(cat.Names())
 	l.sessions = session.New(session.Options{
 		Log: l.Log.With("component", "session"), Catalog: cat, Telemetry: recorder{l.telemetry},
 		Info:         mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
@@ -210,8 +212,9 @@ func (l *life) serve(ctx context.Context) error {
 	add(ctx, &g, l.Log, "control", l.control)
 	add(ctx, &g, l.Log, "signals", l.signals)
 	add(ctx, &g, l.Log, "watch", l.watch)
-	add(ctx, &g, l.Log, "consults", l.consults.Run)
+	add(ctx, &g, l.Log, "consults", l.runConsults)
 
+	l.telemetry.SetServing(true)
 	if err := l.Notifier.Ready("serving at " + l.place.path); err != nil {
 		l.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
@@ -329,9 +332,9 @@ func (l *life) reload(ctx context.Context) (changed bool, err error) {
 	before := l.config.Load()
 	l.apply(cfg)
 	after := l.config.Load()
-	changed = !before.Equal(*after)
+	changed = !reflect.DeepEqual(before, after)
 	if changed {
-		l.configureConsults(after)
+		l.configureConsults(ctx, after)
 		l.telemetry.ShowPaths(after.Telemetry.Paths)
 	}
 	l.Log.InfoContext(ctx, "configuration read", "path", l.Config, "changed", changed)

@@ -87,7 +87,7 @@ func tail(ctx context.Context, w io.Writer, path string, lines int, follow bool)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("log: %w", err)
 	}
-	if _, err := w.Write(lastLines(end[:n], lines)); err != nil {
+	if _, err := w.Write(endOf(end[:n], lines)); err != nil {
 		return err
 	}
 	at += int64(n)
@@ -115,8 +115,8 @@ func tail(ctx context.Context, w io.Writer, path string, lines int, follow bool)
 	return nil
 }
 
-// lastLines is the end of b with that many lines.
-func lastLines(b []byte, lines int) []byte {
+// endOf is the end of b with that many lines.
+func endOf(b []byte, lines int) []byte {
 	for i := len(b) - 1; i > 0; i-- {
 		if b[i-1] == '\n' {
 			lines--

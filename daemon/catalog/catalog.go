@@ -19,13 +19,18 @@ const Anonymous = "anonymous"
 
 // Catalog is the set of tools.
 type Catalog struct {
+	may    func(identity, name string) bool
 	tools  []*tool.Prepared // by name
 	byName map[string]*tool.Prepared
 }
 
-// New makes a catalog of tools. Two tools of one name are an error.
-func New(tools ...tool.Tool) (*Catalog, error) {
-	c := &Catalog{byName: make(map[string]*tool.Prepared, len(tools))}
+// New makes a catalog of tools. Two tools of one name are an error. may says
+// what the configuration allows an identity; nil allows all.
+func New(may func(identity, name string) bool, tools ...tool.Tool) (*Catalog, error) {
+	if may == nil {
+		may = func(string, string) bool { return true }
+	}
+	c := &Catalog{may: may, byName: make(map[string]*tool.Prepared, len(tools))}
 	for i := range tools {
 		t := &tools[i]
 		p, err := tool.Prepare(t)
@@ -46,7 +51,7 @@ func New(tools ...tool.Tool) (*Catalog, error) {
 func (c *Catalog) List(identity string) []json.RawMessage {
 	list := make([]json.RawMessage, 0, len(c.tools))
 	for _, p := range c.tools {
-		if allowed(identity, p) {
+		if c.allowed(identity, p) {
 			list = append(list, p.Listing())
 		}
 	}
@@ -57,7 +62,7 @@ func (c *Catalog) List(identity string) []json.RawMessage {
 // session may not see does not exist for it.
 func (c *Catalog) Find(identity, name string) (*tool.Prepared, error) {
 	p := c.byName[name]
-	if p == nil || !allowed(identity, p) {
+	if p == nil || !c.allowed(identity, p) {
 		return nil, fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name)
 	}
 	return p, nil
@@ -72,6 +77,6 @@ func (c *Catalog) Names() []string {
 	return names
 }
 
-func allowed(identity string, p *tool.Prepared) bool {
-	return identity != Anonymous || p.Tool.Dispatch == tool.OnHost
+func (c *Catalog) allowed(identity string, p *tool.Prepared) bool {
+	return (identity != Anonymous || p.Tool.Dispatch == tool.OnHost) && c.may(identity, p.Tool.Name)
 }

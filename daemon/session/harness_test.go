@@ -50,6 +50,8 @@ func (t *told) ToolCall(c session.ToolCall) {
 	t.calls = append(t.calls, c)
 }
 
+func (t *told) SessionEnded(string) {}
+
 func (t *told) has(want string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +75,7 @@ type host struct {
 }
 
 // start runs a host with three tools: echo, hold and steps.
-func start(t *testing.T) *host {
+func start(t testing.TB) *host {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {
@@ -84,7 +86,7 @@ func start(t *testing.T) *host {
 		path: filepath.Join(dir, "s"), told: &told{},
 		hold: make(chan struct{}), began: make(chan struct{}, 1024), ended: make(chan error, 1024), inCall: make(chan tool.Call, 1024),
 	}
-	cat, err := catalog.New(
+	cat, err := catalog.New(nil,
 		tool.Tool{
 			Name: "echo", Description: "says it again", Dispatch: tool.OnHost, Contract: tool.Convergent,
 			Properties: json.RawMessage(`{"text":{"type":"string"}}`),
@@ -163,13 +165,13 @@ func start(t *testing.T) *host {
 
 // client is one connection to a host.
 type client struct {
-	t     *testing.T
+	t     testing.TB
 	conn  *net.UnixConn
 	lines *jsonrpc.Lines
 }
 
 // dial connects without a greeting.
-func (h *host) dial(t *testing.T) *client {
+func (h *host) dial(t testing.TB) *client {
 	t.Helper()
 	conn, err := net.Dial("unix", h.path)
 	if err != nil {
@@ -183,7 +185,7 @@ func (h *host) dial(t *testing.T) *client {
 const uuid = "01234567-89ab-cdef-0123-456789abcdef"
 
 // greet connects and greets as identity.
-func (h *host) greet(t *testing.T, g protocol.Greeting) *client {
+func (h *host) greet(t testing.TB, g protocol.Greeting) *client {
 	t.Helper()
 	c := h.dial(t)
 	g.Holdline, g.Role = protocol.Version, protocol.RoleMCP
@@ -195,7 +197,7 @@ func (h *host) greet(t *testing.T, g protocol.Greeting) *client {
 }
 
 // open connects, greets and shakes hands.
-func (h *host) open(t *testing.T, g protocol.Greeting) *client {
+func (h *host) open(t testing.TB, g protocol.Greeting) *client {
 	t.Helper()
 	c := h.greet(t, g)
 	if w := c.next(); !strings.Contains(w, `"store":"st"`) {
@@ -240,7 +242,7 @@ func (c *client) end() {
 }
 
 // want checks an answer for its id and for parts of it.
-func want(t *testing.T, line string, id string, parts ...string) {
+func want(t testing.TB, line string, id string, parts ...string) {
 	t.Helper()
 	msg, err := jsonrpc.Parse([]byte(line))
 	if err != nil && !strings.Contains(line, `"id":null`) {

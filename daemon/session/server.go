@@ -39,6 +39,8 @@ type Telemetry interface {
 	Request(key string, known bool, took time.Duration, replays int, f *fault.Record)
 	// ToolCall logs one call of a tool, refused ones too.
 	ToolCall(ToolCall)
+	// SessionEnded says that the session of that hash is over.
+	SessionEnded(hash string)
 }
 
 // ToolCall is one line of the call log.
@@ -182,6 +184,7 @@ func (s *Server) open(c *listener.Conn) *session {
 
 func (s *Server) close(one *session) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.sessions, one)
+	s.mu.Unlock()
+	s.o.Telemetry.SessionEnded(one.caller.Session)
 }

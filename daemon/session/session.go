@@ -84,7 +84,7 @@ func newSession(srv *Server, c *listener.Conn) *session {
 		Identity: c.Greeting.Identity,
 		Project:  c.Greeting.Project,
 		Cwd:      c.Greeting.Cwd,
-		Root:     projectRoot(c.Greeting.Cwd),
+		Root:     ProjectRoot(c.Greeting.Cwd),
 	}
 	one.named = c.Greeting.Identity != ""
 	if c.Anonymous {
@@ -94,8 +94,9 @@ func newSession(srv *Server, c *listener.Conn) *session {
 	return one
 }
 
-// projectRoot is the nearest parent of cwd with .git, else cwd itself.
-func projectRoot(cwd string) string {
+// ProjectRoot is the nearest parent of cwd with .git, else cwd itself; "" if
+// cwd is no absolute path of a directory that exists.
+func ProjectRoot(cwd string) string {
 	if !filepath.IsAbs(cwd) {
 		return ""
 	}

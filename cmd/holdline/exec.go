@@ -1,0 +1,23 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"holdline/daemon/worker"
+)
+
+// runExec is the hidden command that becomes a worker's child. It is started
+// by a worker only, with the child's own environment, and returns only if it
+// could not become the child.
+func runExec(args []string, stderr io.Writer) int {
+	if len(args) > 0 {
+		fmt.Fprintln(stderr, "holdline: exec takes no arguments and is started by a worker only")
+		return exitUsage
+	}
+	if err := worker.Exec(os.Environ()); err != nil {
+		return exitFailure // the worker was told why
+	}
+	return exitOK
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/doctor"
+	"holdline/daemon"
+	"holdline/daemon/claude"
+	"holdline/daemon/config"
+	"holdline/protocol/control"
+	"holdline/protocol/socket"
+)
+
+// startWait bounds the wait for a daemon that a command has started.
+const startWait = 15 * time.Second
+
+// connectOrStart greets the running daemon, or starts one as a proxy would.
+func connectOrStart(cmd *cobra.Command, w *world) (*control.Client, error) {
+	c, err := connect(cmd, w)
+	if !errors.Is(err, errNoDaemon) {
+		return c, err
+	}
+	explicit, err := cmd.Flags().GetString("socket")
+	if err != nil {
+		return nil, err
+	}
+	paths, err := socket.Resolve(explicit, w.getenv)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), startWait)
+	defer cancel()
+	auto := newAutostart(paths, w.getenv, w.stderr)
+	defer auto.close()
+	ended, err := auto.start(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("starting the daemon: %w", err)
+	}
+	for {
+		c, err := dialPaths(ctx, paths)
+		if err == nil {
+			return c, nil
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				return nil, fmt.Errorf("starting the daemon: %w", err)
+			}
+			ended = nil
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the daemon that was started does not answer: %w", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// doctorOptions are what the checks of this user's holdline need.
+func doctorOptions(w *world, paths socket.Paths) doctor.Options {
+	o := doctor.Options{Version: version, PID: pid(), Paths: paths}
+	var err error
+	if o.StateDir, err = stateDir(w.getenv); err != nil {
+		o.ConfigErr = err
+	}
+	if o.Config, err = configPath("", w.getenv); err != nil {
+		o.ConfigErr = err
+		return o
+	}
+	cfg, err := config.Load(o.Config)
+	o.ConfigErr = errors.Join(o.ConfigErr, err)
+	bin := cfg.Consult.ClaudeBin
+	if v := w.getenv("HOLDLINE_CLAUDE_BIN"); v != "" {
+		bin = v
+	}
+	o.Claude = func(ctx context.Context) control.CheckAnswer {
+		return daemon.CheckAnswer(claude.New(claude.Options{Bin: bin, Env: w.environ()}).Check(ctx))
+	}
+	return o
+}

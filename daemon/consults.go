@@ -1,0 +1,188 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"holdline/daemon/claude"
+	"holdline/daemon/config"
+	"holdline/daemon/consult"
+	dcontrol "holdline/daemon/control"
+	"holdline/daemon/engine"
+	"holdline/daemon/session"
+	"holdline/daemon/tool"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+)
+
+// program is the consult program that the configuration names now.
+type program struct {
+	now atomic.Pointer[claude.Claude]
+}
+
+func (p *program) Check(ctx context.Context) (engine.Info, error) { return p.now.Load().Check(ctx) }
+
+func (p *program) Command(req engine.Request, info engine.Info) engine.Command {
+	return p.now.Load().Command(req, info)
+}
+
+func (p *program) NewRun(req engine.Request) engine.Run { return p.now.Load().NewRun(req) }
+
+// buildConsults makes the consult part.
+func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
+	l.useProgram(ctx, cfg)
+	var err error
+	l.consults, err = consult.New(consult.Options{
+		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults,
+		SocketDir: filepath.Join(l.place.dir.Path(), workersDir), Home: l.Home,
+		Engine: &l.program, Starter: starter{consult.Workers(l.workers), l.workers, l.telemetry}, Settings: settings(cfg),
+	})
+	return err
+}
+
+// configureConsults follows a changed configuration.
+func (l *life) configureConsults(ctx context.Context, cfg *config.Config) {
+	l.useProgram(ctx, cfg)
+	l.consults.Configure(settings(cfg))
+}
+
+func (l *life) useProgram(ctx context.Context, cfg *config.Config) {
+	var extra []string
+	if cfg.Consult.EnvFile != "" {
+		var err error
+		if extra, err = readEnvFile(cfg.Consult.EnvFile); err != nil {
+			l.Log.ErrorContext(ctx, "consults run without the variables of env_file", "err", err)
+		}
+	}
+	for name, value := range cfg.Consult.Env {
+		extra = append(extra, name+"="+value.Reveal())
+	}
+	l.program.now.Store(claude.New(claude.Options{Bin: cfg.Consult.ClaudeBin, Env: l.Environ, Extra: extra}))
+}
+
+// settings is what the configuration says of consults.
+func settings(cfg *config.Config) consult.Settings {
+	c := cfg.Consult
+	return consult.Settings{
+		Model: c.Model, Effort: c.Effort, MaxTurns: c.MaxTurns, Web: c.Web, Roots: c.Roots,
+		MaxConcurrent: c.MaxConcurrent, Timeout: c.Timeout, Wait: c.Wait, KeepCount: c.Keep.Count, KeepAge: c.Keep.Age,
+	}
+}
+
+// maxEnvFile bounds a file of variables, in bytes.
+const maxEnvFile = 1 << 20
+
+// readEnvFile reads lines NAME=VALUE; empty ones and comments are skipped. It
+// holds secrets, so that nobody else may be able to read it.
+func readEnvFile(path string) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("%s has mode %#o: chmod 600 it, since it holds secrets", path, info.Mode().Perm())
+	case info.Size() > maxEnvFile:
+		return nil, fmt.Errorf("%s: more than %d bytes", path, maxEnvFile)
+	}
+	var vars []string
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxEnvFile)
+	for n := 1; lines.Scan(); n++ {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(strings.TrimPrefix(string(line), "export "), "=")
+		if !ok || name == "" || strings.ContainsAny(name, " \t\x00") {
+			return nil, fmt.Errorf("%s:%d: NAME=VALUE is wanted", path, n)
+		}
+		if q := len(value); q >= 2 && (value[0] == '"' || value[0] == '\'') && value[q-1] == value[0] {
+			value = value[1 : q-1]
+		}
+		vars = append(vars, name+"="+value)
+	}
+	return vars, lines.Err()
+}
+
+// runConsults keeps the consults until the daemon stops, and then ends them.
+func (l *life) runConsults(ctx context.Context) error {
+	<-ctx.Done()
+	why := context.Cause(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	return errors.Join(why, l.consults.Close(ctx))
+}
+
+// checkConsult tells whether a consult can run.
+func (l *life) checkConsult(ctx context.Context) control.CheckAnswer {
+	return CheckAnswer(l.consults.Check(ctx))
+}
+
+// CheckAnswer is a check of the consult program as the command line gets it.
+func CheckAnswer(info engine.Info, err error) control.CheckAnswer {
+	a := control.CheckAnswer{Path: info.Path, Version: info.Version, Account: info.Account}
+	if err != nil {
+		a.Fault = fault.From(err, fault.Engine, control.ConsultCheck)
+	}
+	return a
+}
+
+// runConsult is a consult asked for on the command line. It is attended for as
+// long as the command runs.
+func (l *life) runConsult(ctx context.Context, params json.RawMessage, progress func(control.Progress)) (any, error) {
+	var p control.ConsultParams
+	if err := decode(params, &p); err != nil {
+		return nil, err
+	}
+	caller := tool.Caller{Identity: p.Identity, Project: p.Project, Cwd: p.Cwd, Root: session.ProjectRoot(p.Cwd), Client: "holdline consult"}
+	answer, err := l.consults.Run(ctx, caller, p.Arguments, func(message string) { progress(control.Progress{Message: message}) })
+	if err != nil {
+		return nil, err
+	}
+	return answerOf(answer)
+}
+
+// oneConsult handles a command about one consult.
+func (l *life) oneConsult(do func(ctx context.Context, id string, progress func(note string)) (*consult.Answer, error)) dcontrol.Handler {
+	return func(ctx context.Context, params json.RawMessage, progress func(control.Progress)) (any, error) {
+		var p control.ConsultID
+		if err := decode(params, &p); err != nil {
+			return nil, err
+		}
+		answer, err := do(ctx, p.ID, func(note string) { progress(control.Progress{Message: note}) })
+		if err != nil {
+			return nil, err
+		}
+		return answerOf(answer)
+	}
+}
+
+func answerOf(a *consult.Answer) (control.ConsultAnswer, error) {
+	raw, err := json.Marshal(a)
+	return control.ConsultAnswer{Text: a.Text, Value: raw, Fault: a.Failure()}, err
+}
+
+func (l *life) listConsults() []control.Consult {
+	list := []control.Consult{}
+	for _, i := range l.consults.List("") {
+		list = append(list, control.Consult{
+			ID: i.ID, State: string(i.State), Identity: i.Identity, Cwd: i.Cwd, Model: i.Model,
+			CreatedMS: i.CreatedUnixMS, TookMS: i.TookMS, CostUSD: i.CostUSD, Code: i.Code,
+		})
+	}
+	return list
+}
+

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"time"
+
+	"holdline/daemon/session"
+	"holdline/daemon/telemetry"
+	"holdline/daemon/tool"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+)
+
+// recorder lets sessions tell telemetry what happened.
+type recorder struct{ r *telemetry.Recorder }
+
+func (t recorder) Request(key string, known bool, took time.Duration, replays int, f *fault.Record) {
+	if f != nil && f.Fault.Code == fault.Cancelled {
+		f = nil // what the client took back is no failure
+	}
+	t.r.Request(key, known, took, replays, f)
+}
+
+func (t recorder) ToolCall(c session.ToolCall) {
+	t.r.ToolCall(telemetry.Call{
+		Session: c.Caller.Session, Number: c.Caller.Number, Identity: c.Caller.Identity, Client: c.Caller.Client,
+		Project: c.Caller.Project, Root: c.Caller.Root, RequestID: c.RequestID, Tool: c.Tool,
+		Arguments: c.Arguments, Took: c.Took, Replays: c.Replays, Fault: c.Fault,
+	})
+}
+
+func (t recorder) SessionEnded(hash string) { t.r.SessionEnded(hash) }
+
+// health is the tool health_snapshot.
+func (l *life) health(d tool.Detail) (string, any) {
+	h := l.telemetry.Health(telemetry.Parts{Sessions: len(l.sessions.Sessions())})
+	if d == tool.Full {
+		return h.Text(true), h.Full()
+	}
+	return h.Text(false), h.Concise()
+}
+
+// snapshot is the tool telemetry_snapshot.
+func (l *life) snapshot(d tool.Detail) (string, any) {
+	s := l.telemetry.Snapshot()
+	if d == tool.Full {
+		return s.Text(true), s
+	}
+	return s.Text(false), s.Concise()
+}
+
+// status is what the command of that name shows.
+func (l *life) status() control.StatusAnswer {
+	running, queued, kept := l.consults.Counts()
+	s := control.StatusAnswer{
+		Daemon: control.Daemon{
+			PID: l.PID, Version: l.Version, Epoch: l.place.epoch, UptimeMS: time.Since(l.begin).Milliseconds(),
+			Socket: l.place.path, StartedBy: l.StartedBy, Rollout: string(telemetry.Stable), Config: l.Config,
+		},
+		Sessions: []control.Session{},
+		Workers:  []control.Worker{},
+		Servers:  []control.Server{},
+		Consults: control.Consults{Running: running, Queued: queued, Kept: kept},
+		Runtime:  runtimeNow(),
+	}
+	if log := l.telemetry.Health(telemetry.Parts{}).Log; log.LastError != "" {
+		s.Daemon.Degraded = "the call log cannot be written: " + log.LastError
+	}
+	for _, one := range l.sessions.Sessions() {
+		s.Sessions = append(s.Sessions, control.Session(one))
+	}
+	for _, w := range l.workers.Workers() {
+		s.Workers = append(s.Workers, control.Worker(w))
+	}
+	return s
+}
+
+// runtimeNow describes this process.
+func runtimeNow() control.Runtime {
+	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(heap)
+	r := control.Runtime{Goroutines: runtime.NumGoroutine(), FDs: descriptors()}
+	if heap[0].Value.Kind() == metrics.KindUint64 {
+		r.HeapBytes = int64(heap[0].Value.Uint64()) //nolint:gosec // a heap of 2^63 bytes is none
+	}
+	return r
+}
+
+// descriptors counts the open descriptors, less the one that counting takes.
+func descriptors() int {
+	entries, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		return -1
+	}
+	return len(entries) - 1
+}
