@@ -42,6 +42,9 @@ type Options struct {
 	UID      int                // the only user who may connect
 	MaxConns int                // connections at once; more are refused
 	Handlers map[string]Handler // by role; role "mcp" also takes connections without greeting
+	// Greeting bounds the wait for the first line; 0 takes
+	// [protocol.GreetingTimeout].
+	Greeting time.Duration
 	// PeerOf asks the kernel who is on the other side; nil takes [socket.PeerOf].
 	PeerOf func(*net.UnixConn) (socket.Peer, error)
 }
@@ -62,6 +65,9 @@ type Server struct {
 func New(o Options) *Server {
 	if o.PeerOf == nil {
 		o.PeerOf = socket.PeerOf
+	}
+	if o.Greeting == 0 {
+		o.Greeting = protocol.GreetingTimeout
 	}
 	return &Server{Options: o, slots: make(chan struct{}, o.MaxConns)}
 }
@@ -150,7 +156,7 @@ func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 func (s *Server) greet(ctx context.Context, c *Conn) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if err := c.SetReadDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(s.Greeting)); err != nil {
 		return err
 	}
 	c.Lines = jsonrpc.NewLines(c.UnixConn, nil, protocol.MaxGreeting)

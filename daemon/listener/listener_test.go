@@ -1,0 +1,209 @@
+package listener_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/daemon/listener"
+	"holdline/protocol"
+	"holdline/protocol/socket"
+)
+
+const (
+	waitLimit = 20 * time.Second
+	greeting  = `{"holdline":1,"role":"mcp","session":"01234567-89ab-cdef-0123-456789abcdef"}`
+)
+
+// serve starts a listener whose handlers answer with their role and what they
+// got, and returns its socket's path.
+func serve(t *testing.T, o listener.Options) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	say := func(role string) listener.Handler {
+		return func(ctx context.Context, c *listener.Conn) {
+			_, _ = io.WriteString(c, role+" "+string(c.First)+"\n")
+			if strings.Contains(c.Greeting.Identity, "stay") {
+				<-ctx.Done()
+			}
+		}
+	}
+	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	o.UID = os.Getuid()
+	o.MaxConns = max(o.MaxConns, 4)
+	o.Handlers = map[string]listener.Handler{"mcp": say("mcp"), "control": say("control")}
+	path := filepath.Join(dir, "s")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := listener.New(o).Serve(ctx, ln); err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		done := make(chan struct{})
+		go func() { serving.Wait(); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(waitLimit):
+			panic("the listener did not end")
+		}
+	})
+	return path
+}
+
+func dial(t *testing.T, path string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(waitLimit))
+	return c
+}
+
+// all is everything that comes until the other side closes.
+func all(t *testing.T, c net.Conn) string {
+	t.Helper()
+	b, err := io.ReadAll(c)
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("reading: %v", err)
+	}
+	return string(b)
+}
+
+func TestGreeting(t *testing.T) {
+	path := serve(t, listener.Options{Greeting: 200 * time.Millisecond})
+	for _, tc := range []struct {
+		name, send string
+		closeWrite bool
+		want       string // "" means that nothing is said
+	}{
+		{"mcp", greeting + "\n", false, "mcp \n"},
+		{"control", `{"holdline":1,"role":"control"}` + "\n", false, "control \n"},
+		{"CRLF", greeting + "\r\n", false, "mcp \n"},
+		{"none", `{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n", false, `mcp {"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n"},
+		{"not JSON", "hello\n", false, "mcp hello\n"},
+		{"without newline at the end", greeting, true, "mcp \n"},
+		{"over 64 KiB", `{"holdline":1,"identity":"` + strings.Repeat("x", protocol.MaxGreeting) + `"}` + "\n", false, protocol.RefusedGreeting},
+		{"over 64 KiB and no end", strings.Repeat("x", protocol.MaxGreeting+2), false, protocol.RefusedGreeting},
+		{"never finished", `{"holdline":1,`, false, ""},
+		{"nothing", "", false, ""},
+		{"closed at once", "", true, ""},
+		{"wrong version", `{"holdline":7,"role":"mcp"}` + "\n", false, protocol.RefusedVersion},
+		{"broken", `{"holdline":1,"role":` + "\n", false, protocol.RefusedGreeting},
+		{"unknown role", `{"holdline":1,"role":"king"}` + "\n", false, protocol.RefusedGreeting},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := dial(t, path)
+			if _, err := io.WriteString(c, tc.send); err != nil && !errors.Is(err, syscall.EPIPE) {
+				t.Fatal(err)
+			}
+			if tc.closeWrite {
+				_ = c.(*net.UnixConn).CloseWrite()
+			}
+			got := all(t, c)
+			switch {
+			case strings.HasSuffix(tc.want, "\n") || tc.want == "":
+				if got != tc.want {
+					t.Errorf("got %q, want %q", got, tc.want)
+				}
+			default:
+				_, err := protocol.ParseWelcome([]byte(got))
+				if r, ok := errors.AsType[*protocol.Refusal](err); !ok || r.Code != tc.want {
+					t.Errorf("got %q, want a refusal %s", got, tc.want)
+				}
+			}
+		})
+	}
+}
+
+func TestOtherUser(t *testing.T) {
+	path := serve(t, listener.Options{PeerOf: func(*net.UnixConn) (socket.Peer, error) { return socket.Peer{UID: os.Getuid() + 1, PID: 1}, nil }})
+	if got := all(t, dial(t, path)); !strings.Contains(got, protocol.RefusedIdentity) {
+		t.Errorf("another user got %q", got)
+	}
+	path = serve(t, listener.Options{PeerOf: func(*net.UnixConn) (socket.Peer, error) { return socket.Peer{}, errors.New("no idea") }})
+	if got := all(t, dial(t, path)); got != "" {
+		t.Errorf("an unknown user got %q", got)
+	}
+}
+
+func TestTooMany(t *testing.T) {
+	path := serve(t, listener.Options{})
+	stay := strings.Replace(greeting, `"role"`, `"identity":"stay","role"`, 1) + "\n"
+	for range 4 {
+		c := dial(t, path)
+		_, _ = io.WriteString(c, stay)
+		if _, err := c.Read(make([]byte, 16)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := all(t, dial(t, path)); !strings.Contains(got, protocol.RefusedLimit) {
+		t.Errorf("the fifth connection got %q", got)
+	}
+}
+
+// failing is a socket whose accept fails, as for lack of descriptors.
+type failing struct {
+	mu     sync.Mutex
+	at     []time.Duration
+	begin  time.Time
+	closed bool
+}
+
+func (f *failing) AcceptUnix() (*net.UnixConn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at = append(f.at, time.Since(f.begin))
+	if f.closed {
+		return nil, net.ErrClosed
+	}
+	return nil, syscall.EMFILE
+}
+
+func (f *failing) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	return nil
+}
+
+func TestAcceptBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{begin: time.Now()}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		s := listener.New(listener.Options{Log: slog.New(slog.DiscardHandler), MaxConns: 1})
+		if err := s.Serve(ctx, f); err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+		// 1, 2, 4 … 512 ms, then every second.
+		if n := len(f.at); n < 15 || n > 22 {
+			t.Errorf("accept was tried %d times in 10 s: %v", n, f.at)
+		}
+		if f.at[1] != time.Millisecond || f.at[2] != 3*time.Millisecond {
+			t.Errorf("back-off began with %v", f.at[:3])
+		}
+	})
+}
