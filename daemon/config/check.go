@@ -26,7 +26,7 @@ func (d *decoder) check(c *Config) {
 	within(d, "limits.max_frame", c.Limits.MaxFrame, 64<<10, 1<<30)
 	d.consult(&c.Consult)
 	within(d, "telemetry.max_bytes", c.Telemetry.MaxBytes, 64<<10, 1<<30)
-	within(d, "telemetry.keep", c.Telemetry.Keep, 0, 100)
+	within(d, "telemetry.keep", c.Telemetry.Keep, 1, 100)
 	for _, name := range sorted(c.Servers) {
 		d.server(name, c.Servers[name])
 	}

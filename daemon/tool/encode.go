@@ -71,10 +71,6 @@ func (p *Prepared) encode(res Result, r Render, d Detail) (json.RawMessage, erro
 	return finish(callResult{Content: text(lines)})
 }
 
-// EncodeFault makes the result object of a tools/call that failed before a
-// tool was found.
-func EncodeFault(f *fault.Record) json.RawMessage { return encodeFault(f, "") }
-
 func encodeFault(f *fault.Record, more string) json.RawMessage {
 	b, err := finish(callResult{Content: text(FaultText(f, more)), Structured: f.JSON(), IsError: true})
 	if err != nil { // a record and strings always encode
