@@ -1,0 +1,67 @@
+# Every target runs offline once its tools have been fetched, but for e2e.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help build demo test race check fuzz bench e2e cover clean
+
+OUT     ?= bin/holdline
+VERSION ?= $(shell v=$$(git describe --tags --dirty 2>/dev/null) && echo $${v\#v} || echo 0.1.0-dev)
+COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+FUZZTIME ?= 60s
+PKG     ?= ./...
+
+# Tools by exact version; none of them is in go.mod.
+GOFUMPT  = go run mvdan.cc/gofumpt@v0.12.0
+LINT     = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+DEADCODE = go run golang.org/x/tools/cmd/deadcode@v0.52.0
+
+help: ## list the targets
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+build: ## build bin/holdline (OUT=path, VERSION=1.2.3)
+	@mkdir -p "$$(dirname $(OUT))"
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(OUT) ./cmd/holdline
+
+demo: build ## show the main job in under a minute, for free (REAL=1 uses your login)
+	go run ./cmd/demo -bin $(OUT) $(if $(REAL),-real)
+
+test: ## run the tests; the last lines name those that were skipped
+	@go test -v $(PKG) | awk -f .ci/tests.awk
+
+race: ## run the tests under the race detector, in any order
+	@go test -v -race -shuffle=on -count=1 $(PKG) | awk -f .ci/tests.awk
+
+check: ## format, vet for both systems, lint, dead code, modernisers, layers, go.mod
+	@files=$$($(GOFUMPT) -l cmd contrib daemon protocol proxy); test -z "$$files" || { printf 'not formatted by gofumpt:\n%s\n' "$$files"; exit 1; }
+	GOOS=linux CGO_ENABLED=0 go vet ./...
+	GOOS=darwin CGO_ENABLED=0 go vet ./...
+	$(LINT) config verify
+	$(LINT) run ./...
+	@dead=$$($(DEADCODE) -test ./...); test -z "$$dead" || { printf '%s\n' "$$dead"; exit 1; }
+	@diff=$$(go fix -diff ./... 2>&1 || true); test -z "$$diff" || { printf '%s\n' "$$diff"; exit 1; }
+	go test -count=1 -run '^(TestImportMap|TestLayersOfParts)$$' ./cmd/holdline
+	go mod tidy -diff
+	go mod verify
+
+fuzz: ## run every fuzz target for a minute (FUZZTIME=10s)
+	@grep -rl --include='*_test.go' '^func Fuzz' cmd daemon protocol proxy | sort | while read -r file; do \
+		grep -o '^func Fuzz[A-Za-z0-9_]*' "$$file" | while read -r _ name; do \
+			echo "== $$name in $$(dirname "$$file")"; \
+			go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) </dev/null; \
+		done; \
+	done
+
+bench: ## measure round trips, start-up, throughput and allocations
+	go test -run '^$$' -bench . -benchmem $(PKG)
+
+e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm)
+	HOLDLINE_E2E=1 go test -v -count=1 -timeout 20m -run E2E $(PKG) | awk -f .ci/tests.awk
+
+cover: ## coverage by package, and the total
+	@mkdir -p bin
+	@go test -coverprofile=bin/cover.out -coverpkg=./... $(PKG) && go tool cover -func=bin/cover.out | tail -1
+
+clean: ## remove what build and cover made
+	rm -rf bin
