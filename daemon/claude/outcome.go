@@ -66,12 +66,16 @@ func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	return out
 }
 
+// answered tells whether the last result is an answer.
+func (r *Run) answered() bool {
+	return r.results > 0 && !r.last.IsError && r.last.subtype == subtypeSuccess &&
+		strings.TrimSpace(r.last.Answer) != "" && r.last.StopReason != stopRefusal
+}
+
 // fault is nil if the last result is an answer.
 func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
-	answered := r.results > 0 && !r.last.IsError && r.last.subtype == subtypeSuccess &&
-		strings.TrimSpace(r.last.Answer) != "" && r.last.StopReason != stopRefusal
 	switch {
-	case answered:
+	case r.answered():
 		return nil
 	case why == engine.Cancelled:
 		return fault.New(fault.Cancelled, fault.Engine, operation, "the consult was cancelled")

@@ -284,7 +284,7 @@ func (r *Run) result(m *message) []engine.Event {
 		}
 		r.cost, r.costKnown = *m.TotalCostUSD, true
 	}
-	return []engine.Event{{Kind: engine.TurnDone, Session: m.Session}}
+	return []engine.Event{{Kind: engine.TurnDone, Session: m.Session, Answered: r.answered()}}
 }
 
 func (r *Run) spend(model string, u usage) {

@@ -62,10 +62,11 @@ const (
 
 // Event is one step of a run, for progress and for the driver.
 type Event struct {
-	Kind    EventKind
-	Text    string
-	Session string
-	Model   string
+	Kind     EventKind
+	Text     string
+	Session  string
+	Model    string
+	Answered bool // of TurnDone: with an answer
 }
 
 // Run knows one run of a program: what to write to it, what its lines mean,

@@ -1,0 +1,306 @@
+package consult
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+)
+
+// forever is a wait that ends with its context or its job alone.
+const forever time.Duration = -1
+
+// await waits for the end of a job, for at most wait, and tells progress what
+// it does: at once, then at most once a second, at least every 15 s.
+func (m *Manager) await(ctx context.Context, j *job, wait time.Duration, progress func(elapsed time.Duration, note string)) (ended bool, err error) {
+	var limit <-chan time.Time
+	if wait >= 0 {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		limit = t.C
+	}
+	var tick <-chan time.Time
+	var told string
+	var last time.Time
+	tell := func() {
+		_, note, _ := j.look()
+		if note == told && time.Since(last) < heartbeat {
+			return
+		}
+		told, last = note, time.Now()
+		progress(time.Since(j.created), note)
+	}
+	if progress != nil {
+		t := time.NewTicker(progressEvery)
+		defer t.Stop()
+		tick = t.C
+		tell()
+	}
+	for {
+		select {
+		case <-j.done:
+			return true, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-limit:
+			select {
+			case <-j.done:
+				return true, nil
+			default:
+			}
+			return false, nil
+		case <-tick:
+			tell()
+		}
+	}
+}
+
+// reporter makes the progress of a call: milliseconds since the job began,
+// strictly increasing, with what it does.
+func reporter(c *tool.Call) func(time.Duration, string) {
+	if c.Progress == nil {
+		return nil
+	}
+	last := -1.0
+	return func(elapsed time.Duration, note string) {
+		last = max(last+1, float64(elapsed.Milliseconds()))
+		c.Progress(last, 0, note+", "+seconds(elapsed))
+	}
+}
+
+// consult is the tool.
+func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error) {
+	var a arguments
+	if err := decode(c.Args, &a); err != nil {
+		return tool.Result{}, err
+	}
+	wait := m.settings.Load().Wait
+	if a.WaitS != nil {
+		wait = time.Duration(*a.WaitS * float64(time.Second))
+	}
+	j, answer, err := m.begin(ctx, c.Caller, c.N, &a, wait != 0)
+	switch {
+	case err != nil:
+		return tool.Result{}, err
+	case answer != nil:
+		return m.ended(answer, 0, c.Detail), nil
+	case wait == 0:
+		return m.pending(j, c.Detail), nil
+	}
+	ended, err := m.await(ctx, j, wait, reporter(&c))
+	if err == nil && !ended {
+		err = j.handOut()
+	}
+	j.leave(err != nil)
+	switch {
+	case err != nil:
+		return tool.Result{}, err
+	case ended:
+		return m.ended(j.answer, 0, c.Detail), nil
+	}
+	return m.pending(j, c.Detail), nil
+}
+
+// find is the job or the answer that an identity knows by id; "" stands for
+// the command line, which knows all.
+func (m *Manager) find(identity, id string) (*job, *Answer, error) {
+	unknown := fault.New(fault.InvalidInput, fault.Host, operation,
+		"consult_id: %q is not known here; without consult_id, consult_result lists those that are", id)
+	m.mu.Lock()
+	j, k := m.live[id], m.kept[id]
+	m.mu.Unlock()
+	switch {
+	case j != nil:
+		if identity != "" && j.rec.Identity != identity {
+			return nil, nil, unknown
+		}
+		return j, nil, nil
+	case k != nil:
+		if identity != "" && k.info.Identity != identity {
+			return nil, nil, unknown
+		}
+		a, err := m.read(id, k)
+		return nil, a, err
+	}
+	return nil, nil, unknown
+}
+
+// consultResult is the tool.
+func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, error) {
+	var a struct {
+		ID     string   `json:"consult_id"`
+		WaitS  *float64 `json:"wait_s"`
+		Offset int      `json:"offset"`
+	}
+	if err := decode(c.Args, &a); err != nil {
+		return tool.Result{}, err
+	}
+	if a.ID == "" {
+		return m.listing(c.Caller.Identity, c.Detail), nil
+	}
+	wait := m.settings.Load().Wait
+	if a.WaitS != nil {
+		wait = time.Duration(*a.WaitS * float64(time.Second))
+	}
+	j, answer, err := m.find(c.Caller.Identity, a.ID)
+	if err != nil {
+		return tool.Result{}, err
+	}
+	if answer != nil {
+		return m.ended(answer, a.Offset, c.Detail), nil
+	}
+	ended, err := m.await(ctx, j, wait, reporter(&c))
+	switch {
+	case err != nil:
+		return tool.Result{}, err
+	case ended:
+		return m.ended(j.answer, a.Offset, c.Detail), nil
+	}
+	return m.pending(j, c.Detail), nil
+}
+
+// consultControl is the tool.
+func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result, error) {
+	var a struct {
+		ID     string `json:"consult_id"`
+		Action string `json:"action"`
+	}
+	if err := decode(c.Args, &a); err != nil {
+		return tool.Result{}, err
+	}
+	j, answer, err := m.find(c.Caller.Identity, a.ID)
+	switch {
+	case err != nil:
+		return tool.Result{}, err
+	case answer != nil:
+		return m.settled(answer, 0, c.Detail), nil
+	}
+	j.end("cancelled by " + c.Caller.Identity)
+	ended, err := m.await(ctx, j, m.opt.Ladder.whole(), reporter(&c))
+	switch {
+	case err != nil:
+		return tool.Result{}, err
+	case ended:
+		return m.settled(j.answer, 0, c.Detail), nil
+	}
+	return m.pending(j, c.Detail), nil
+}
+
+// Run runs a consult for the command line and waits for its end, however long
+// that takes: the end of ctx ends the job. raw are the tool's arguments;
+// progress may be nil.
+func (m *Manager) Run(ctx context.Context, c tool.Caller, raw json.RawMessage, progress func(note string)) (*Answer, error) {
+	raw, _, _, err := m.tool.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	var a arguments
+	if err := decode(raw, &a); err != nil {
+		return nil, err
+	}
+	j, answer, err := m.begin(ctx, c, 0, &a, true)
+	if err != nil || answer != nil {
+		return answer, err
+	}
+	_, err = m.await(ctx, j, forever, lines(progress))
+	j.leave(err != nil)
+	if err != nil {
+		return nil, err
+	}
+	return j.answer, nil
+}
+
+// lines is progress for a terminal.
+func lines(progress func(string)) func(time.Duration, string) {
+	if progress == nil {
+		return nil
+	}
+	return func(elapsed time.Duration, note string) { progress(note + ", " + seconds(elapsed)) }
+}
+
+// List are the jobs and answers of an identity, newest first; "" stands for
+// all.
+func (m *Manager) List(identity string) []Info {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := []Info{}
+	for _, j := range m.live {
+		if identity == "" || j.rec.Identity == identity {
+			list = append(list, j.info(now))
+		}
+	}
+	for _, k := range m.kept {
+		if identity == "" || k.info.Identity == identity {
+			list = append(list, k.info)
+		}
+	}
+	slices.SortFunc(list, func(a, b Info) int {
+		if a.CreatedUnixMS != b.CreatedUnixMS {
+			if a.CreatedUnixMS > b.CreatedUnixMS {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return list
+}
+
+// Show is an answer, or what there is of one yet.
+func (m *Manager) Show(id string) (*Answer, error) {
+	j, answer, err := m.find("", id)
+	if err != nil || answer != nil {
+		return answer, err
+	}
+	return m.sofar(j), nil
+}
+
+// Wait waits for the end of a job, and leaves it alone if ctx ends first.
+func (m *Manager) Wait(ctx context.Context, id string, progress func(note string)) (*Answer, error) {
+	j, answer, err := m.find("", id)
+	if err != nil || answer != nil {
+		return answer, err
+	}
+	if _, err := m.await(ctx, j, forever, lines(progress)); err != nil {
+		return nil, err
+	}
+	return j.answer, nil
+}
+
+// Cancel ends a job and waits until it has ended. One that has ended already
+// is returned as it is.
+func (m *Manager) Cancel(ctx context.Context, id string) (*Answer, error) {
+	j, answer, err := m.find("", id)
+	if err != nil || answer != nil {
+		return answer, err
+	}
+	j.end("cancelled from the command line")
+	if _, err := m.await(ctx, j, forever, nil); err != nil {
+		return nil, err
+	}
+	return j.answer, nil
+}
+
+// sofar is the answer of a job that has not ended.
+func (m *Manager) sofar(j *job) *Answer {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	rec := &j.rec
+	a := &Answer{
+		Version: formatVersion, ID: rec.ID, State: j.state, Identity: rec.Identity, Project: rec.Project, Text: j.text, Partial: true,
+		SessionID: j.session, Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Engine: rec.Engine,
+		EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model, CreatedUnixMS: rec.CreatedUnixMS, Why: j.note,
+	}
+	if j.model != "" {
+		a.Models = []string{j.model}
+	}
+	if !j.began.IsZero() {
+		a.DurationMS = time.Since(j.began).Milliseconds()
+	}
+	return a
+}

@@ -1,0 +1,678 @@
+package consult
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+func TestAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(20*time.Second))
+		var progress []float64
+		var notes []string
+		res, err := w.call(t.Context(), "consult", tool.Call{
+			Caller: w.caller("a"), N: 7,
+			Progress: func(p, _ float64, note string) { progress, notes = append(progress, p), append(notes, note) },
+		}, map[string]any{"prompt": "forty-two"})
+		if err != nil || res.Fault != nil {
+			t.Fatalf("%v %v", err, res.Fault)
+		}
+		id := ID("hash-a", 7)
+		for _, want := range []string{"forty-two\n\n[consult " + id, "session S", "$0.5000", "level read enforced by tools"} {
+			if !strings.Contains(res.Text, want) {
+				t.Errorf("no %q in %q", want, res.Text)
+			}
+		}
+		if v, ok := res.Value.(value); !ok || v.Answer != "forty-two" || v.ConsultID != id || v.State != Done || v.Partial || *v.CostUSD != 0.5 {
+			t.Errorf("value %+v", res.Value)
+		}
+		if !slices.IsSorted(progress) || len(progress) < 2 || len(slices.Compact(slices.Clone(progress))) != len(progress) || len(progress) > 4 {
+			t.Errorf("progress %v %q", progress, notes)
+		}
+		p := w.starter.last()
+		if p.records[0].N != 7 || p.records[0].Session != "hash-a" || p.records[0].Kind != "prompt" || p.records[0].Contract != "never_replay" {
+			t.Errorf("record %+v", p.records[0])
+		}
+		if p.spec.Orphan.Do != "closeStdin" || p.spec.Orphan.HardDeadlineUnixMS <= time.Now().UnixMilli() || p.spec.Owner.N != 7 {
+			t.Errorf("spec %+v", p.spec)
+		}
+		// The same line again is the same job, whatever it says now.
+		again, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 7}, map[string]any{"prompt": "forty-two"})
+		if err != nil || again.Text != res.Text || len(w.starter.procs) != 1 {
+			t.Errorf("again: %v %q, %d started", err, again.Text, len(w.starter.procs))
+		}
+		for name, mode := range map[string]os.FileMode{"": 0o700, "job.json": 0o600, "answer.json": 0o600, "spec.json": 0o600} {
+			if info, err := os.Stat(filepath.Join(w.dir, id, name)); err != nil || info.Mode().Perm() != mode {
+				t.Errorf("%s: %v %v", name, info, err)
+			}
+		}
+		synctest.Wait()
+		if p.acked != p.seq+2 {
+			t.Errorf("acked %d of %d", p.acked, p.seq+2)
+		}
+		w.finish()
+	})
+}
+
+// TestHeartbeat: a program that says nothing is heard of all the same.
+func TestHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(95*time.Second))
+		var at []time.Duration
+		begin := time.Now()
+		_, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1, Progress: func(p, _ float64, _ string) {
+			at = append(at, time.Since(begin))
+		}}, map[string]any{"prompt": "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 1; i < len(at); i++ {
+			if d := at[i] - at[i-1]; d > 16*time.Second || d < time.Second {
+				t.Errorf("%s between two notices", d)
+			}
+		}
+		if len(at) < 6 {
+			t.Errorf("told %d times", len(at))
+		}
+		w.finish()
+	})
+}
+
+// TestBackground: the wait ends, the job goes on, and its answer is fetched.
+func TestBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(p *fakeProcess) {
+			<-p.in
+			p.say("start", "text first thoughts")
+			answers(3 * time.Minute)(&fakeProcess{
+				events: p.events, in: func() chan string { c := make(chan string, 1); c <- "prompt late"; return c }(), closed: p.closed, term: p.term,
+				seq: p.seq,
+			})
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		begin := time.Now()
+		res, err := w.call(ctx, "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+		if err != nil || res.Fault != nil || time.Since(begin) != 100*time.Second {
+			t.Fatalf("%v %v after %s", err, res.Fault, time.Since(begin))
+		}
+		id := ID("hash-a", 1)
+		if !strings.Contains(res.Text, "first thoughts") || !strings.Contains(res.Text, id) {
+			t.Errorf("text %q", res.Text)
+		}
+		if v, ok := res.Value.(value); !ok || v.State != Running || v.Answer != "first thoughts" {
+			t.Errorf("value %+v", res.Value)
+		}
+		cancel() // the session goes: a background job does not
+
+		if res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("b")}, map[string]any{"consult_id": id}); code(res, err) != fault.InvalidInput {
+			t.Errorf("another identity's: %v %q", err, res.Text)
+		}
+		// Ending a wait ends the wait alone.
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		if _, err := w.call(ctx, "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": id}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("cancelled wait: %v", err)
+		}
+		cancel()
+		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{})
+		if err != nil || !strings.HasPrefix(res.Text, id+" running") {
+			t.Errorf("list: %v %q", err, res.Text)
+		}
+		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": id, "wait_s": 200})
+		if err != nil || !strings.HasPrefix(res.Text, "late\n") {
+			t.Errorf("result: %v %q", err, res.Text)
+		}
+		if r, q, k := w.Counts(); r != 0 || q != 0 || k != 1 {
+			t.Errorf("counts %d %d %d", r, q, k)
+		}
+		w.finish()
+	})
+}
+
+// hangs is a program that says something and then nothing until it is
+// interrupted; then it does what the script says for "interrupt" and "best".
+func hangs(script map[string]string) func(*fakeProcess) {
+	return func(p *fakeProcess) {
+		<-p.in
+		p.say("start", "text so far")
+		for {
+			select {
+			case line := <-p.in:
+				if reply := script[line]; reply != "" {
+					p.say(reply)
+				}
+			case <-p.term:
+				p.killed()
+				return
+			case <-p.closed:
+				if script["closed"] == "leave" {
+					p.exit(1)
+					return
+				}
+				<-p.term
+				p.killed()
+				return
+			}
+		}
+	}
+}
+
+// TestCancel: the end of an attended call ends its job, and what is known of
+// it is kept.
+func TestCancel(t *testing.T) {
+	for name, script := range map[string]map[string]string{
+		"heeds": {"interrupt": "aborted", "closed": "leave"}, "deaf": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, hangs(script))
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				begin := time.Now()
+				_, err := w.call(ctx, "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("err %v", err)
+				}
+				a, err := w.Wait(t.Context(), ID("hash-a", 1), nil)
+				if err != nil || a.State != Cancelled || a.Text != "so far" || !a.Partial || a.SessionID != "S" {
+					t.Fatalf("%v %+v", err, a)
+				}
+				if took := time.Since(begin) - 10*time.Second; took > 3*time.Second {
+					t.Errorf("took %s", took)
+				}
+				if name == "heeds" && *a.CostUSD != 0.25 {
+					t.Errorf("cost %v", *a.CostUSD)
+				}
+				res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": a.ID})
+				if err != nil || res.Fault != nil || !strings.Contains(res.Text, "cancelled") || !strings.Contains(res.Text, "so far") {
+					t.Errorf("%v %v %q", err, res.Fault, res.Text)
+				}
+				w.finish()
+			})
+		})
+	}
+}
+
+func TestControl(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, hangs(map[string]string{"interrupt": "aborted", "closed": "leave"}))
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "wait_s": 0})
+		if err != nil || !strings.Contains(res.Text, "consult_result") {
+			t.Fatalf("%v %q", err, res.Text)
+		}
+		synctest.Wait()
+		args := map[string]any{"consult_id": ID("hash-a", 1), "action": "cancel"}
+		if res, err := w.call(t.Context(), "consult_control", tool.Call{Caller: w.caller("b")}, args); code(res, err) != fault.InvalidInput {
+			t.Errorf("by another identity: %v", err)
+		}
+		for range 2 {
+			res, err = w.call(t.Context(), "consult_control", tool.Call{Caller: w.caller("a")}, args)
+			if err != nil || res.Fault != nil || res.Value.(value).State != Cancelled {
+				t.Errorf("%v %v %q", err, res.Fault, res.Text)
+			}
+		}
+		w.finish()
+	})
+}
+
+func TestDeadline(t *testing.T) {
+	for name, tt := range map[string]struct {
+		script  map[string]string
+		text    string
+		code    fault.Code
+		took    time.Duration
+		partial bool
+	}{
+		"best answer":  {script: map[string]string{"interrupt": "aborted", "best": "answer well", "closed": "leave"}, text: "well", partial: true, took: 60 * time.Second},
+		"just then":    {script: map[string]string{"interrupt": "answer whole", "closed": "leave"}, text: "whole", took: 60 * time.Second},
+		"no answer":    {script: map[string]string{"interrupt": "aborted"}, text: "so far", partial: true, code: fault.Timeout, took: 90 * time.Second},
+		"deaf":         {text: "so far", partial: true, code: fault.Timeout, took: 65 * time.Second},
+		"does not go":  {script: map[string]string{"interrupt": "aborted", "best": "answer well"}, text: "well", partial: true, took: 70 * time.Second},
+		"interrupting": {script: map[string]string{"interrupt": "aborted", "best": "aborted", "closed": "leave"}, text: "so far", partial: true, code: fault.Timeout, took: 60 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, hangs(tt.script))
+				begin := time.Now()
+				a, err := w.Run(t.Context(), w.caller("a"), []byte(`{"prompt":"x","timeout_s":60}`), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := fault.Code("")
+				if f := a.Failure(); f != nil {
+					got = f.Fault.Code
+				}
+				if a.Text != tt.text || a.Partial != tt.partial || got != tt.code {
+					t.Errorf("answer %q, partial %t, code %q", a.Text, a.Partial, got)
+				}
+				if took := time.Since(begin); took != tt.took {
+					t.Errorf("took %s, want %s", took, tt.took)
+				}
+				w.finish()
+			})
+		})
+	}
+}
+
+// TestQueue: no more than the limit at once, and fair between identities.
+func TestQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(10*time.Second), func(o *Options) { o.Settings.MaxConcurrent = 2 })
+		var wg sync.WaitGroup
+		ask := func(identity string, n int64) {
+			wg.Go(func() {
+				res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller(identity), N: n}, map[string]any{"prompt": "x"})
+				if err != nil || res.Fault != nil {
+					t.Errorf("%s %d: %v %v", identity, n, err, res.Fault)
+				}
+			})
+			synctest.Wait()
+		}
+		for n := range int64(6) {
+			ask("greedy", n+1)
+		}
+		if r, q, _ := w.Counts(); r != 2 || q != 4 {
+			t.Errorf("running %d, queued %d", r, q)
+		}
+		ask("modest", 1)
+		list := w.List("modest")
+		if len(list) != 1 || list[0].Note != "queued, position 1 of 5" {
+			t.Errorf("list %+v", list)
+		}
+		if list := w.List("greedy"); list[0].State != Queued && list[5].State != Queued {
+			t.Errorf("list %+v", list)
+		}
+		wg.Wait()
+		if i := slices.Index(w.starter.order, "modest"); i != 2 {
+			t.Errorf("order %v", w.starter.order)
+		}
+		w.mu.Lock()
+		if len(w.queue.running)+len(w.queue.served)+w.queue.total != 0 {
+			t.Errorf("left in the queue: %+v", w.queue)
+		}
+		w.mu.Unlock()
+		w.finish()
+	})
+}
+
+// TestQueueLimit: a queue that is full says so, and a queued job can be
+// cancelled without ever having begun.
+func TestQueueLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Hour), func(o *Options) { o.Settings.MaxConcurrent, o.Settings.Timeout = 1, 2*time.Hour })
+		start := func(n int64) (tool.Result, error) {
+			return w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n}, map[string]any{"prompt": "x", "wait_s": 0})
+		}
+		for n := range int64(maxQueuedEach + 1) {
+			if res, err := start(n + 1); code(res, err) != "" {
+				t.Fatal(err)
+			}
+		}
+		if res, err := start(1000); code(res, err) != fault.ResourceExhausted {
+			t.Errorf("one too many: %v", err)
+		}
+		synctest.Wait()
+		a, err := w.Cancel(t.Context(), ID("hash-a", 5))
+		if err != nil || a.State != Cancelled || len(w.starter.procs) != 1 {
+			t.Errorf("%v %+v", err, a)
+		}
+		if res, err := start(1001); code(res, err) != "" {
+			t.Errorf("after one has gone: %v", err)
+		}
+		w.finish()
+	})
+}
+
+func TestFaults(t *testing.T) {
+	exits := func(n int, lines ...string) func(*fakeProcess) {
+		return func(p *fakeProcess) {
+			if len(lines) > 0 {
+				p.say(lines...)
+			}
+			p.exit(n)
+		}
+	}
+	for name, tt := range map[string]struct {
+		program func(*fakeProcess)
+		edit    func(*world)
+		code    fault.Code
+		text    string // in the text for the model
+	}{
+		"exit":      {program: exits(3, "start", "text half an answer"), code: fault.ProcessFailure, text: "half an answer"},
+		"at once":   {program: exits(0), code: fault.ProcessFailure},
+		"lost":      {program: func(p *fakeProcess) { p.say("text x"); p.events <- supervisor.Event{Kind: supervisor.Lost} }, code: fault.OutcomeUnknown},
+		"vanished":  {program: func(*fakeProcess) {}, code: fault.OutcomeUnknown},
+		"not ready": {edit: func(w *world) { w.engine.check = fault.New(fault.Unauthenticated, fault.Engine, operation, "log in") }, code: fault.Unauthenticated},
+		"no start":  {edit: func(w *world) { w.starter.err = fault.New(fault.SpawnFailure, fault.Worker, operation, "no") }, code: fault.SpawnFailure},
+		"odd start": {edit: func(w *world) { w.starter.err = errors.New("odd") }, code: fault.InternalFailure},
+		"overflow":  {program: floods("x"), code: fault.DownstreamFailure},
+		"noise":     {program: floods("x\n"), code: fault.DownstreamFailure},
+		"cwd is off": {program: func(p *fakeProcess) {
+			p.events <- supervisor.Event{Kind: supervisor.Exited, Seq: 1, Exit: exitOf("chdir", "ENOENT")}
+			p.events <- supervisor.Event{Kind: supervisor.Closed, Seq: 2}
+		}, code: fault.InvalidInput},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, tt.program)
+				if tt.edit != nil {
+					tt.edit(w)
+				}
+				res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+				if got := code(res, err); got != tt.code {
+					t.Errorf("code %q (%v), want %q", got, err, tt.code)
+				}
+				if !strings.Contains(res.FaultText, tt.text) {
+					t.Errorf("text %q", res.FaultText)
+				}
+				if r, q, _ := w.Counts(); r != 0 || q != 0 {
+					t.Errorf("running %d, queued %d", r, q)
+				}
+				w.finish()
+			})
+		})
+	}
+}
+
+// floods is a program that prints until it is ended.
+func floods(piece string) func(*fakeProcess) {
+	data := []byte(strings.Repeat(piece, 4<<20))
+	return func(p *fakeProcess) {
+		for {
+			p.seq++
+			select {
+			case p.events <- supervisor.Event{Kind: supervisor.Output, Stream: process.Stdout, Seq: p.seq, Data: data}:
+			case <-p.term:
+				p.killed()
+				return
+			}
+		}
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	w := newWorld(t, answers(0))
+	file := filepath.Join(w.project, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/", filepath.Join(w.project, "out")); err != nil {
+		t.Fatal(err)
+	}
+	id := "3d81f0a0-3c5f-4c12-93ea-17cf026df78c"
+	var n int64
+	for name, tt := range map[string]struct {
+		args map[string]any
+		code fault.Code
+		text string
+	}{
+		"no prompt":         {map[string]any{}, fault.InvalidInput, "prompt"},
+		"empty prompt":      {map[string]any{"prompt": ""}, fault.InvalidInput, "prompt"},
+		"blank prompt":      {map[string]any{"prompt": " \n\t"}, fault.InvalidInput, "prompt"},
+		"NULs":              {map[string]any{"prompt": "\x00"}, fault.InvalidInput, "prompt"},
+		"10 MiB":            {map[string]any{"prompt": strings.Repeat("x", 10<<20)}, fault.InvalidInput, "prompt"},
+		"prompt is a list":  {map[string]any{"prompt": []int{1}}, fault.InvalidInput, "prompt"},
+		"cwd missing":       {map[string]any{"prompt": "x", "cwd": "absent"}, fault.InvalidInput, "cwd"},
+		"cwd a file":        {map[string]any{"prompt": "x", "cwd": "file"}, fault.InvalidInput, "cwd"},
+		"cwd outside":       {map[string]any{"prompt": "x", "cwd": "/usr"}, fault.Denied, "consult.roots"},
+		"cwd above":         {map[string]any{"prompt": "x", "cwd": ".."}, fault.Denied, "consult.roots"},
+		"cwd by a link":     {map[string]any{"prompt": "x", "cwd": "out/usr"}, fault.Denied, "consult.roots"},
+		"cwd the root":      {map[string]any{"prompt": "x", "cwd": "/"}, fault.Denied, "consult.roots"},
+		"cwd with NUL":      {map[string]any{"prompt": "x", "cwd": "a\x00b"}, fault.InvalidInput, "cwd"},
+		"max_turns 0":       {map[string]any{"prompt": "x", "max_turns": 0}, fault.InvalidInput, "max_turns"},
+		"max_turns 1.5":     {map[string]any{"prompt": "x", "max_turns": 1.5}, fault.InvalidInput, "max_turns"},
+		"timeout_s 0":       {map[string]any{"prompt": "x", "timeout_s": 0}, fault.InvalidInput, "timeout_s"},
+		"wait_s -1":         {map[string]any{"prompt": "x", "wait_s": -1}, fault.InvalidInput, "wait_s"},
+		"unknown argument":  {map[string]any{"prompt": "x", "promt": "y"}, fault.InvalidInput, "promt"},
+		"unknown level":     {map[string]any{"prompt": "x", "level": "write"}, fault.InvalidInput, "level"},
+		"unknown engine":    {map[string]any{"prompt": "x", "engine": "abacus"}, fault.InvalidInput, "engine"},
+		"unknown effort":    {map[string]any{"prompt": "x", "effort": "huge"}, fault.InvalidInput, "effort"},
+		"model an option":   {map[string]any{"prompt": "x", "model": "--add-dir"}, fault.InvalidInput, "model"},
+		"session no id":     {map[string]any{"prompt": "x", "session": "--continue"}, fault.InvalidInput, "session"},
+		"dash prompt":       {map[string]any{"prompt": "-v --help"}, "", ""},
+		"slash prompt":      {map[string]any{"prompt": "/help"}, "", ""},
+		"in a subdirectory": {map[string]any{"prompt": "x", "cwd": "sub", "session": id, "model": "opus[1m]", "effort": "low"}, "", ""},
+	} {
+		n++
+		t.Run(name, func(t *testing.T) {
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n}, tt.args)
+			if got := code(res, err); got != tt.code {
+				t.Fatalf("code %q (%v), want %q", got, err, tt.code)
+			}
+			if err != nil && !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("%q does not name %s", err, tt.text)
+			}
+		})
+	}
+	for name, args := range map[string]map[string]any{
+		"unknown id": {"consult_id": "0123456789ab"}, "no id": {"consult_id": "../../etc"}, "bad offset": {"consult_id": "0123456789ab", "offset": -1},
+	} {
+		if res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, args); code(res, err) != fault.InvalidInput {
+			t.Errorf("consult_result, %s: %v", name, err)
+		}
+	}
+	if res, err := w.call(t.Context(), "consult_control", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": "0123456789ab", "action": "cancel"}); code(res, err) != fault.InvalidInput {
+		t.Errorf("consult_control: %v", err)
+	}
+	w.finish()
+}
+
+// TestDirectories: the places where secrets live take a setting that means
+// them.
+func TestDirectories(t *testing.T) {
+	base := resolved(t.TempDir())
+	home := filepath.Join(base, "home", "u")
+	for _, dir := range []string{".ssh/keys", "p/.git", "q"} {
+		if err := os.MkdirAll(filepath.Join(home, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &Manager{opt: Options{Home: home}}
+	for _, tt := range []struct {
+		name, root, cwd string
+		roots           []string
+		ok              bool
+	}{
+		{"project", home + "/p", home + "/p", nil, true},
+		{"dot directory of a project", home + "/p", home + "/p/.git", nil, true},
+		{"home as a project", home, home, nil, false},
+		{"below home as a project", home, home + "/q", nil, true},
+		{"dot directory of home", home, home + "/.ssh", nil, false},
+		{"below it", home, home + "/.ssh/keys", nil, false},
+		{"above home", "/", base, nil, false},
+		{"root", "/", "/", nil, false},
+		{"other project", home + "/p", home + "/q", nil, false},
+		{"other project, allowed", home + "/p", home + "/q", []string{home + "/q"}, true},
+		{"home allowed", home + "/p", home, []string{home}, true},
+		{"home allowed, not its dot directories", home + "/p", home + "/.ssh", []string{home}, false},
+		{"dot directory allowed", home + "/p", home + "/.ssh/keys", []string{home + "/.ssh"}, true},
+		{"root allowed, not home", home + "/p", home, []string{"/"}, false},
+		{"root allowed", home + "/p", "/", []string{"/"}, true},
+		{"above home, allowed", home + "/p", base, []string{base}, true},
+		{"above home, by what holds it", home + "/p", base, []string{filepath.Dir(base)}, false},
+	} {
+		_, err := m.directory(&Settings{Roots: tt.roots}, tool.Caller{Root: tt.root, Cwd: tt.root}, tt.cwd)
+		if (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// TestPages: a long answer comes whole, in parts that no client cuts.
+func TestPages(t *testing.T) {
+	long := strings.Repeat("a line with \"quotes\" and ü and 🙂\n", 4000)
+	w := newWorld(t, func(p *fakeProcess) {
+		<-p.in
+		p.say("answer " + strings.ReplaceAll(long, "\n", "\u2029"))
+		<-p.closed
+		p.exit(0)
+	})
+	long = strings.ReplaceAll(long, "\n", "\u2029")
+	res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for range 100 {
+		v, ok := res.Value.(value)
+		if !ok {
+			t.Fatalf("value %T, fault %v", res.Value, res.Fault)
+		}
+		if n := len([]rune(res.Text)); n > tool.MaxText {
+			t.Errorf("%d characters", n)
+		}
+		got.WriteString(v.Answer)
+		if v.NextOffset == 0 {
+			break
+		}
+		if !strings.Contains(res.Text, fmt.Sprintf(`"offset":%d`, v.NextOffset)) {
+			t.Errorf("no way to the rest in %q", res.Text[len(res.Text)-300:])
+		}
+		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": v.ConsultID, "offset": v.NextOffset})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got.String() != long {
+		t.Errorf("%d bytes of %d", got.Len(), len(long))
+	}
+	w.finish()
+}
+
+// TestKeep: answers outlive the manager, within bounds.
+func TestKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepCount = 3 })
+		for n := range int64(5) {
+			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1}, map[string]any{"prompt": fmt.Sprint(n + 1)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.finish()
+		next, err := New(w.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Manager = next
+		list := w.List("a")
+		if len(list) != 3 || list[0].ID != ID("hash-a", 5) {
+			t.Errorf("list %+v", list)
+		}
+		// A replayed request finds its answer and starts nothing.
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 4}, map[string]any{"prompt": "4"})
+		if err != nil || !strings.HasPrefix(res.Text, "4\n") || len(w.starter.procs) != 5 {
+			t.Errorf("%v %q", err, res.Text)
+		}
+		time.Sleep(31 * 24 * time.Hour)
+		w.prune()
+		if entries, err := os.ReadDir(w.dir); err != nil || len(entries) != 0 {
+			t.Errorf("%v %v", entries, err)
+		}
+		w.finish()
+	})
+}
+
+// TestOrphans: jobs of a daemon that died have answers that say so.
+func TestOrphans(t *testing.T) {
+	w := newWorld(t, answers(0))
+	put := func(id, name, data string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(w.dir, id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if name == "" {
+			return
+		}
+		if err := os.WriteFile(filepath.Join(w.dir, id, name), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("000000000001", "job.json", `{"version":1,"consult_id":"000000000001","identity":"a"}`)
+	put("000000000002", "job.json", `{"version":1,"consult_id":"000000000002","identity":"a"}`)
+	put("000000000002", "state.json", `{}`)
+	put("000000000003", "", "")
+	put("000000000004", "job.json", `garbage`)
+	put("000000000005", "answer.json", `garbage`)
+	put("not a job", "", "")
+	w.finish()
+	next, err := New(w.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Manager = next
+	for id, want := range map[string]fault.Code{"000000000001": fault.ProcessFailure, "000000000002": fault.OutcomeUnknown} {
+		a, err := w.Show(id)
+		if err != nil || a.State != Failed || a.Failure().Fault.Code != want {
+			t.Errorf("%s: %v %+v", id, err, a)
+		}
+	}
+	if n := len(w.List("")); n != 2 {
+		t.Errorf("%d jobs", n)
+	}
+	w.finish()
+}
+
+// TestClose: the end of the daemon keeps what was said, and a daemon in a
+// hurry does not wait for ever.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, hangs(map[string]string{"interrupt": "aborted", "closed": "leave"}))
+		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "wait_s": 1}); err != nil {
+			t.Fatal(err)
+		}
+		w.finish()
+		a, err := readAnswer(filepath.Join(w.dir, ID("hash-a", 1)))
+		if err != nil || a.State != Cancelled || a.Text != "so far" || a.Why != "the daemon stopped" {
+			t.Errorf("%v %+v", err, a)
+		}
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 2}, map[string]any{"prompt": "x"})
+		if code(res, err) != fault.TransportFailure {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		w := newWorld(t, func(p *fakeProcess) { <-release })
+		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "wait_s": 0}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := w.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("close: %v", err)
+		}
+		close(release)
+		w.starter.wg.Wait()
+	})
+}
+
+func TestTools(t *testing.T) {
+	w := newWorld(t, answers(0))
+	for _, tl := range w.Tools() {
+		p, err := tool.Prepare(&tl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(tl.Description); n > 2000 {
+			t.Errorf("%s: description of %d bytes", tl.Name, n)
+		}
+		if n := len(p.Listing()); n > 6000 {
+			t.Errorf("%s: listing of %d bytes", tl.Name, n)
+		}
+	}
+	w.finish()
+}

@@ -1,0 +1,449 @@
+package consult
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"holdline/daemon/engine"
+	"holdline/daemon/supervisor"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// phase is a rung of the ladder by which a run goes from its prompt to its
+// end.
+type phase int
+
+const (
+	working      phase = iota // on the prompt
+	interrupting              // the deadline has come, the turn is told to end
+	best                      // the best answer was asked for
+	cancelling                // the turn is told to end, and nothing is asked
+	leaving                   // it has answered and may go
+	ending                    // it is being ended
+)
+
+// giveUp is how long an ended worker may take to say that all is gone.
+const giveUp = 60 * time.Second
+
+// driver drives one run. It belongs to one goroutine.
+type driver struct {
+	m    *Manager
+	j    *job
+	run  engine.Run
+	proc Process
+	cmd  engine.Command
+
+	phase  phase
+	timer  *time.Timer
+	writes chan write
+	ops    sync.WaitGroup // of the calls to proc that may take long
+	why    engine.Why
+
+	rest    []byte // of standard output behind the last newline
+	total   int    // bytes of standard output
+	noise   int    // of them, in lines that are none of the program's
+	stderr  []string
+	errRest []byte
+	exit    engine.Exit
+	raw     process.Exit
+	over    bool          // the worker has told everything
+	lost    *fault.Record // the worker itself died
+	failed  error         // writing the prompt failed
+	lastSeq int64
+	shown   time.Time // when the text so far was last shown
+}
+
+type write struct {
+	kind  string // of the record
+	data  []byte
+	close bool // close standard input instead
+}
+
+// result is what a driver hands over.
+type result struct {
+	out  engine.Outcome
+	cmd  engine.Command
+	exit string
+	took time.Duration
+}
+
+// drive runs the job from its slot to the end of its process. The caller
+// calls done afterwards, once the answer is on disk.
+func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
+	begin := time.Now()
+	d := &driver{m: m, j: j, run: m.opt.Engine.NewRun(j.rec.Request)}
+	fail := func(err error) (result, func()) {
+		return result{out: engine.Outcome{Fault: fault.From(err, fault.Worker, operation)}, cmd: d.cmd, took: time.Since(begin)}, func() {}
+	}
+	j.tell("starting")
+	if err := d.start(ctx); err != nil {
+		return fail(err)
+	}
+	d.follow(ctx)
+	res = result{out: d.outcome(), cmd: d.cmd, took: time.Since(begin)}
+	if d.exit.Known {
+		res.exit = d.raw.String()
+	}
+	return res, d.release
+}
+
+// release gives the worker up. Once its last event is acked it leaves, and
+// that is waited for, so that a job that has ended has left no process.
+func (d *driver) release() {
+	defer d.proc.Close()
+	if !d.over {
+		return
+	}
+	d.proc.Ack(d.lastSeq)
+	t := time.NewTimer(leaveTimeout)
+	defer t.Stop()
+	select {
+	case <-d.proc.Done():
+	case <-t.C:
+	case <-d.m.abandon:
+	}
+}
+
+// leaveTimeout bounds the wait for a worker that has nothing more to do.
+const leaveTimeout = 5 * time.Second
+
+// start makes the worker.
+func (d *driver) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	opt := &d.m.opt
+	info, err := opt.Engine.Check(ctx)
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(d.j.dir, dirTemp)
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		return fmt.Errorf("making the run's temporary directory: %w", err)
+	}
+	req := d.j.rec.Request
+	req.TempDir = temp
+	d.cmd = opt.Engine.Command(req, info)
+	hard := time.Now().Add(d.j.timeout + opt.Ladder.whole())
+	d.proc, err = opt.Starter.Start(ctx, d.j.dir, d.j.spec(d.cmd, opt.SocketDir, hard), d.cmd.Env)
+	return err
+}
+
+// startTimeout bounds the start of a worker.
+const startTimeout = 30 * time.Second
+
+// follow drives the ladder until the process is gone.
+func (d *driver) follow(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer d.ops.Wait()
+	defer cancel() // runs before Wait
+	errs := make(chan error, 1)
+	d.writes = make(chan write, 8)
+	d.ops.Go(func() { d.write(ctx, errs) })
+	d.timer = time.NewTimer(d.j.timeout)
+	defer d.timer.Stop()
+	d.send(promptRecord, d.run.Prompt())
+	d.j.tell("started")
+	stop := d.j.stop
+	for {
+		select {
+		case ev, ok := <-d.proc.Events():
+			if !ok || d.event(ctx, ev) {
+				return
+			}
+		case <-stop:
+			stop = nil
+			d.cancel(ctx)
+		case <-d.timer.C:
+			if d.late(ctx) {
+				return
+			}
+		case err := <-errs:
+			errs = nil
+			d.failed = err
+			d.terminate(ctx, d.m.opt.Ladder.Grace)
+		case <-d.m.abandon:
+			return
+		}
+	}
+}
+
+// write carries out writes, one after the other: a program that does not read
+// holds back this goroutine and nothing else.
+func (d *driver) write(ctx context.Context, errs chan<- error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case w := <-d.writes:
+			if w.close {
+				_ = d.proc.CloseStdin(ctx) // if it fails the worker is lost, and that will be told
+				continue
+			}
+			rec := process.Record{
+				N: d.j.rec.N, Session: d.j.rec.Session, Kind: process.RecordPrompt, Name: w.kind, Contract: contractWord,
+				Identity: d.j.rec.Identity, DeadlineUnixMS: d.j.created.Add(d.j.timeout).UnixMilli(),
+			}
+			if _, err := d.proc.Write(ctx, rec, w.data); err != nil && w.kind == promptRecord && ctx.Err() == nil {
+				errs <- err
+				return
+			}
+		}
+	}
+}
+
+func (d *driver) send(kind string, data []byte) {
+	select {
+	case d.writes <- write{kind: kind, data: data}:
+	default: // the program has not read the last eight: it will be ended
+	}
+}
+
+// event handles one event of the process; it tells whether it was the last.
+func (d *driver) event(ctx context.Context, ev supervisor.Event) bool {
+	d.lastSeq = max(d.lastSeq, ev.Seq)
+	switch ev.Kind {
+	case supervisor.Output:
+		if ev.Stream == process.Stderr {
+			d.keepStderr(ev.Data)
+		} else {
+			d.output(ctx, ev.Data)
+		}
+		// What stands in the answer stays with the worker until it is kept.
+		if d.phase < leaving {
+			d.proc.Ack(ev.Seq)
+		}
+	case supervisor.Exited:
+		d.ended(ev.Exit)
+	case supervisor.Closed:
+		d.over = true
+		return true
+	case supervisor.Lost:
+		d.lost = ev.Fault
+		return true
+	}
+	return false
+}
+
+// ended takes the end of the program.
+func (d *driver) ended(exit process.Exit) {
+	d.raw = exit
+	d.exit = engine.Exit{Known: true, Signal: exit.Signal, SpawnErrno: exit.SpawnErrno}
+	if exit.Code != nil {
+		d.exit.Code = *exit.Code
+	}
+}
+
+// output takes a piece of standard output apart into lines.
+func (d *driver) output(ctx context.Context, data []byte) {
+	if d.why == engine.Overflow {
+		return
+	}
+	d.total += len(data)
+	for {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			break
+		}
+		line := data[:i]
+		if len(d.rest) > 0 {
+			d.rest = append(d.rest, line...)
+			line = d.rest
+		}
+		d.line(ctx, line)
+		if cap(d.rest) > 1<<20 {
+			d.rest = nil
+		}
+		d.rest = d.rest[:0]
+		data = data[i+1:]
+	}
+	d.rest = append(d.rest, data...)
+	if len(d.rest) > maxLine || d.total > maxOutput || d.noise > maxNoise {
+		d.why = engine.Overflow
+		d.rest = nil
+		d.terminate(ctx, d.m.opt.Ladder.Grace)
+	}
+}
+
+// line handles one line of the program.
+func (d *driver) line(ctx context.Context, line []byte) {
+	for _, e := range d.run.Line(line) {
+		switch e.Kind {
+		case engine.Started:
+			d.j.mu.Lock()
+			d.j.session, d.j.model = e.Session, e.Model
+			d.j.mu.Unlock()
+			d.j.tell("%s is thinking", e.Model)
+		case engine.Text:
+			d.show(true)
+			d.j.tell("writing")
+		case engine.ToolUse, engine.Retry, engine.Fallback, engine.Limit:
+			d.j.tell("%s", e.Text)
+		case engine.TurnDone:
+			d.turnDone(ctx, e.Answered)
+		case engine.Noise:
+			d.noise += len(line) + 1
+		case engine.Waiting:
+			d.show(false)
+		}
+	}
+}
+
+// show makes what was said so far visible to those who wait: at once where a
+// text has ended, at most once a second while it is written.
+func (d *driver) show(now bool) {
+	if !now && time.Since(d.shown) < time.Second {
+		return
+	}
+	d.shown = time.Now()
+	text := d.run.Text()
+	d.j.mu.Lock()
+	defer d.j.mu.Unlock()
+	if len(text) > len(d.j.text) {
+		d.j.note = fmt.Sprintf("writing, %d characters so far", len([]rune(text)))
+	}
+	d.j.text = text
+}
+
+// turnDone is the end of a turn of the program.
+func (d *driver) turnDone(ctx context.Context, answered bool) {
+	ladder := &d.m.opt.Ladder
+	switch d.phase {
+	case working, best:
+		d.leave(ladder.Leave)
+	case interrupting:
+		ask := d.run.BestAnswer()
+		if answered || ask == nil {
+			if answered {
+				d.why = engine.Itself // it had ended by itself just then
+			}
+			d.leave(ladder.Leave)
+			return
+		}
+		d.phase = best
+		d.j.tell("time is up, asked for the best answer so far")
+		d.send(interruptRecord, ask)
+		d.timer.Reset(ladder.Best)
+	case cancelling:
+		d.terminate(ctx, ladder.CancelGrace)
+	case leaving, ending:
+	}
+}
+
+// leave lets the program go: with its standard input closed it ends by
+// itself.
+func (d *driver) leave(within time.Duration) {
+	d.phase = leaving
+	select {
+	case d.writes <- write{close: true}:
+	default:
+	}
+	d.timer.Reset(within)
+}
+
+// cancel begins the short ladder: a word to the program, so that its session
+// and its cost are told, then the end.
+func (d *driver) cancel(ctx context.Context) {
+	ladder := &d.m.opt.Ladder
+	interrupt := d.run.Interrupt()
+	switch d.phase {
+	case working, interrupting, best:
+		d.why = engine.Cancelled
+		if interrupt == nil {
+			d.terminate(ctx, ladder.CancelGrace)
+			return
+		}
+		d.phase = cancelling
+		d.j.tell("cancelling")
+		d.send(interruptRecord, interrupt)
+		d.timer.Reset(ladder.Cancel)
+	case cancelling:
+	case leaving, ending:
+		d.terminate(ctx, ladder.CancelGrace)
+	}
+}
+
+// late is the end of a rung's time; it tells whether to give up.
+func (d *driver) late(ctx context.Context) bool {
+	ladder := &d.m.opt.Ladder
+	switch d.phase {
+	case working:
+		d.why = engine.Deadline
+		interrupt := d.run.Interrupt()
+		if interrupt == nil {
+			d.terminate(ctx, ladder.Grace)
+			return false
+		}
+		d.phase = interrupting
+		d.j.tell("time is up")
+		d.send(interruptRecord, interrupt)
+		d.timer.Reset(ladder.Interrupt)
+	case interrupting, best, leaving:
+		d.terminate(ctx, ladder.Grace)
+	case cancelling:
+		d.terminate(ctx, ladder.CancelGrace)
+	case ending:
+		return true
+	}
+	return false
+}
+
+// terminate ends the program and its tree. It does not wait.
+func (d *driver) terminate(ctx context.Context, grace time.Duration) {
+	d.phase = ending
+	d.ops.Go(func() { _, _ = d.proc.Terminate(ctx, grace) }) // if it fails the worker is lost, and that will be told
+	d.timer.Reset(giveUp)
+}
+
+// keepStderr keeps the last lines of standard error.
+func (d *driver) keepStderr(data []byte) {
+	d.errRest = append(d.errRest, data...)
+	for {
+		i := bytes.IndexByte(d.errRest, '\n')
+		if i < 0 {
+			break
+		}
+		d.stderrLine(d.errRest[:i])
+		d.errRest = append(d.errRest[:0], d.errRest[i+1:]...)
+	}
+	if len(d.errRest) > 4*maxStderrLine {
+		d.stderrLine(d.errRest)
+		d.errRest = d.errRest[:0]
+	}
+}
+
+func (d *driver) stderrLine(line []byte) {
+	text := strings.TrimRight(strings.ToValidUTF8(string(line[:min(len(line), maxStderrLine)]), "\uFFFD"), "\r ")
+	if text == "" {
+		return
+	}
+	d.stderr = append(d.stderr, text)
+	if len(d.stderr) > maxStderrLines {
+		d.stderr = d.stderr[1:]
+	}
+}
+
+// outcome reads the end of the run.
+func (d *driver) outcome() engine.Outcome {
+	d.run.Torn(d.rest)
+	d.stderrLine(d.errRest)
+	d.exit.Stderr = d.stderr
+	out := d.run.Outcome(d.exit, d.why)
+	switch {
+	case out.Fault == nil:
+	case d.raw.SpawnErrno != "" && d.raw.SpawnOp == "chdir":
+		out.Fault = invalid("cwd: %s is not there any more (%s)", d.j.rec.Request.Cwd, d.raw.SpawnErrno)
+	case d.failed != nil && d.exit.Signal != "":
+		// It was ended because it could not be told the prompt.
+		out.Fault = fault.From(fmt.Errorf("telling the program its prompt: %w", d.failed), fault.Worker, operation)
+	case d.lost != nil && out.Fault.Fault.Code == fault.OutcomeUnknown:
+		out.Fault.Fault.Generation, out.Fault.Cause = d.lost.Fault.Generation, d.lost.Cause
+	}
+	return out
+}

@@ -1,0 +1,258 @@
+package consult
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"holdline/daemon/engine"
+	"holdline/daemon/statedir"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// State is where a job stands.
+type State string
+
+// The states. Done, Failed and Cancelled are final.
+const (
+	Queued    State = "queued"
+	Running   State = "running"
+	Done      State = "done"
+	Failed    State = "failed"
+	Cancelled State = "cancelled"
+)
+
+// record is job.json: the request, as it came and as it was resolved. It
+// holds the prompt and is for this user's eyes only.
+type record struct {
+	Version       int            `json:"version"`
+	ID            string         `json:"consult_id"`
+	Session       string         `json:"session"` // hash of the caller's
+	N             int64          `json:"n"`
+	Identity      string         `json:"identity"`
+	Project       string         `json:"project,omitempty"`
+	Client        string         `json:"client,omitempty"`
+	Attended      bool           `json:"attended"`
+	Contract      string         `json:"contract"`
+	Engine        string         `json:"engine"`
+	CreatedUnixMS int64          `json:"created_unix_ms"`
+	TimeoutMS     int64          `json:"timeout_ms"`
+	Request       engine.Request `json:"request"`
+	EngineVersion string         `json:"engine_version"`
+	Level         string         `json:"level"` // that is enforced, and how
+	EnforcedBy    string         `json:"enforced_by"`
+	Notes         []string       `json:"notes,omitempty"`
+}
+
+// job is a consult that is queued or running.
+type job struct {
+	rec     record // read-only but for Attended, which mu guards
+	dir     string
+	timeout time.Duration
+	created time.Time
+
+	slot chan struct{} // closed when it may run
+	stop chan struct{} // closed when it is to end
+	done chan struct{} // closed when answer is set
+
+	mu        sync.Mutex
+	state     State
+	began     time.Time // when it left the queue
+	attending int       // calls that wait and whose end ends the job, while it is attended
+	stopWhy   string    // set before stop is closed
+	note      string    // what it does, for people
+	text      string    // what the model has said so far
+	session   string    // the program's own
+	model     string
+	answer    *Answer // read-only once done is closed
+}
+
+// write puts job.json in place.
+func (j *job) write() error {
+	j.mu.Lock()
+	b, err := json.Marshal(j.rec)
+	j.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("encoding the job: %w", err)
+	}
+	return statedir.WriteFile(filepath.Join(j.dir, fileJob), append(b, '\n'))
+}
+
+// end asks the job to end, once.
+func (j *job) end(why string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.stopWhy == "" {
+		j.stopWhy = why
+		close(j.stop)
+	}
+}
+
+// handOut makes the job a background one: its id is known to somebody who can
+// come back. It is on disk before anybody is told.
+func (j *job) handOut() error {
+	j.mu.Lock()
+	attended := j.rec.Attended
+	j.rec.Attended = false
+	j.mu.Unlock()
+	if !attended {
+		return nil
+	}
+	return j.write()
+}
+
+// attend counts a call that waits.
+func (j *job) attend() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.attending++
+}
+
+// leave is the end of an attending call. gone tells that it did not get what
+// it waited for: if it was the last and nobody knows the id, the job ends.
+func (j *job) leave(gone bool) {
+	j.mu.Lock()
+	j.attending--
+	last := gone && j.attending == 0 && j.rec.Attended
+	j.mu.Unlock()
+	if last {
+		j.end("its client cancelled it or left")
+	}
+}
+
+// tell sets what the job does, for people.
+func (j *job) tell(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.note = fmt.Sprintf(format, args...)
+}
+
+// look is a snapshot of what changes.
+func (j *job) look() (state State, note, text string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.state, j.note, j.text
+}
+
+// Answer is answer.json: how a job ended, and all that is kept of it. Answers
+// are read-only.
+type Answer struct {
+	Version       int             `json:"version"`
+	ID            string          `json:"consult_id"`
+	State         State           `json:"state"`
+	Identity      string          `json:"identity"`
+	Project       string          `json:"project,omitempty"`
+	Text          string          `json:"answer"`
+	Partial       bool            `json:"partial"`
+	Cut           bool            `json:"cut,omitempty"` // it was longer than what is kept
+	Why           string          `json:"why,omitempty"` // of a cancelled one
+	SessionID     string          `json:"session_id,omitempty"`
+	Models        []string        `json:"models,omitempty"`
+	CostUSD       *float64        `json:"cost_usd"`
+	Usage         engine.Usage    `json:"usage"`
+	NumTurns      int             `json:"num_turns"`
+	DurationMS    int64           `json:"duration_ms"` // from start to end of the program
+	APIDurationMS int64           `json:"duration_api_ms"`
+	QueuedMS      int64           `json:"queued_ms"`
+	StopReason    string          `json:"stop_reason,omitempty"`
+	Level         string          `json:"level"`
+	EnforcedBy    string          `json:"enforced_by"`
+	Notes         []string        `json:"notes,omitempty"`
+	Denials       []engine.Denial `json:"denials,omitempty"`
+	RateLimit     json.RawMessage `json:"rate_limit,omitempty"`
+	Engine        string          `json:"engine"`
+	EngineVersion string          `json:"engine_version,omitempty"`
+	Cwd           string          `json:"cwd"`
+	Model         string          `json:"model,omitempty"` // that was asked for
+	CreatedUnixMS int64           `json:"created_unix_ms"`
+	EndedUnixMS   int64           `json:"ended_unix_ms"`
+	Exit          string          `json:"exit,omitempty"`  // of the program, for people
+	Fault         json.RawMessage `json:"fault,omitempty"` // see [Answer.Failure]
+}
+
+// Failure is the fault of an answer that is none; nil for a good one.
+func (a *Answer) Failure() *fault.Record {
+	if len(a.Fault) == 0 {
+		return nil
+	}
+	var f fault.Record
+	if err := json.Unmarshal(a.Fault, &f); err != nil {
+		return fault.New(fault.InternalFailure, fault.Host, operation, "the kept fault cannot be read: %v", err)
+	}
+	return &f
+}
+
+// Info is one row of a list.
+type Info struct {
+	ID            string   `json:"consult_id"`
+	State         State    `json:"state"`
+	Identity      string   `json:"identity"`
+	Cwd           string   `json:"cwd"`
+	Model         string   `json:"model,omitempty"`
+	CreatedUnixMS int64    `json:"created_unix_ms"`
+	TookMS        int64    `json:"took_ms"`
+	CostUSD       *float64 `json:"cost_usd"`
+	Code          string   `json:"code,omitempty"` // of the fault, if it failed
+	Note          string   `json:"note,omitempty"` // what it does now
+}
+
+// info is the row of an answer.
+func (a *Answer) info() Info {
+	i := Info{
+		ID: a.ID, State: a.State, Identity: a.Identity, Cwd: a.Cwd, Model: a.Model, CreatedUnixMS: a.CreatedUnixMS,
+		TookMS: a.EndedUnixMS - a.CreatedUnixMS, CostUSD: a.CostUSD,
+	}
+	if len(a.Models) > 0 {
+		i.Model = a.Models[0]
+	}
+	if f := a.Failure(); f != nil {
+		i.Code = string(f.Fault.Code)
+	}
+	return i
+}
+
+// info is the row of a job that has not ended.
+func (j *job) info(now time.Time) Info {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	i := Info{
+		ID: j.rec.ID, State: j.state, Identity: j.rec.Identity, Cwd: j.rec.Request.Cwd, Model: j.rec.Request.Model,
+		CreatedUnixMS: j.rec.CreatedUnixMS, TookMS: now.Sub(j.created).Milliseconds(), Note: j.note,
+	}
+	if j.model != "" {
+		i.Model = j.model
+	}
+	return i
+}
+
+// readAnswer reads the answer.json of a job's directory.
+func readAnswer(dir string) (*Answer, error) {
+	b, err := os.ReadFile(filepath.Join(dir, fileAnswer))
+	if err != nil {
+		return nil, err
+	}
+	var a Answer
+	if err := json.Unmarshal(b, &a); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, fileAnswer), err)
+	}
+	return &a, nil
+}
+
+// spec is what the job's worker is to run.
+func (j *job) spec(cmd engine.Command, socketDir string, hard time.Time) process.Spec {
+	s := process.Spec{
+		Version: process.Version, ID: j.rec.ID, Kind: process.KindConsult, Name: j.rec.Engine,
+		Argv: cmd.Argv, Cwd: j.rec.Request.Cwd, Socket: filepath.Join(socketDir, j.rec.ID, process.FileSocket),
+		Owner:             process.Owner{Session: j.rec.Session, N: j.rec.N, Identity: j.rec.Identity},
+		ParentDeathSignal: "SIGTERM", // so that the program ends its own tools before it goes
+		Versions:          process.Versions{Worker: process.Version, Record: process.RecordVersion},
+	}
+	s.Orphan.Do = process.OrphanCloseStdin
+	s.Orphan.HardDeadlineUnixMS = hard.UnixMilli()
+	s.SetDefaults()
+	return s
+}

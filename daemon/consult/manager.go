@@ -1,0 +1,421 @@
+package consult
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holdline/daemon/engine"
+	"holdline/daemon/statedir"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// Manager owns the jobs. It is safe for concurrent use.
+type Manager struct {
+	opt      Options
+	settings atomic.Pointer[Settings]
+	tool     *tool.Prepared // consult, for the command line
+
+	abandon chan struct{} // closed when nobody waits for the jobs any more
+	jobs    sync.WaitGroup
+
+	mu     sync.Mutex
+	live   map[string]*job // queued or running, by id
+	queue  queue
+	kept   map[string]*kept // ended, by id
+	closed bool
+}
+
+// kept is an answer that was given.
+type kept struct {
+	info    Info
+	project string
+	ended   int64   // unix ms
+	answer  *Answer // only if it could not be written
+}
+
+// New makes a manager and looks at what earlier daemons have kept. A job that
+// has no answer and whose worker is gone gets one that says so.
+func New(opt Options) (*Manager, error) {
+	if opt.Ladder == (Ladder{}) {
+		opt.Ladder = DefaultLadder()
+	}
+	m := &Manager{
+		opt: opt, abandon: make(chan struct{}), live: map[string]*job{}, kept: map[string]*kept{},
+		queue: queue{running: map[string]int{}, served: map[string]int64{}},
+	}
+	m.Configure(opt.Settings)
+	t := m.consultTool()
+	var err error
+	if m.tool, err = tool.Prepare(&t); err != nil {
+		return nil, fmt.Errorf("tool consult: %w", err)
+	}
+	return m, m.load()
+}
+
+// Configure takes new settings. Zero values that make no sense are those of
+// [DefaultSettings].
+func (m *Manager) Configure(s Settings) {
+	def := DefaultSettings()
+	if s.MaxConcurrent <= 0 {
+		s.MaxConcurrent = def.MaxConcurrent
+	}
+	if s.Timeout <= 0 {
+		s.Timeout = def.Timeout
+	}
+	if s.Wait <= 0 {
+		s.Wait = def.Wait
+	}
+	if s.KeepCount <= 0 {
+		s.KeepCount = def.KeepCount
+	}
+	if s.KeepAge <= 0 {
+		s.KeepAge = def.KeepAge
+	}
+	m.settings.Store(&s)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.queue.start(s.MaxConcurrent)
+}
+
+// load reads the directories of earlier jobs.
+func (m *Manager) load() error {
+	entries, err := os.ReadDir(m.opt.Dir)
+	if err != nil {
+		return fmt.Errorf("reading kept consults: %w", err)
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !idForm.MatchString(e.Name()) {
+			continue
+		}
+		dir := filepath.Join(m.opt.Dir, e.Name())
+		a, err := readAnswer(dir)
+		if errors.Is(err, os.ErrNotExist) {
+			a, err = m.bury(dir)
+		}
+		if err != nil {
+			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
+			continue
+		}
+		if a != nil {
+			m.kept[a.ID] = &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS}
+		}
+	}
+	m.prune()
+	return nil
+}
+
+// bury gives a job whose daemon and worker are gone an answer. It is nil if
+// the worker lives, or if there is no job.
+func (m *Manager) bury(dir string) (*Answer, error) {
+	b, err := os.ReadFile(filepath.Join(dir, fileJob))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, os.RemoveAll(dir) // made, and never filled
+	}
+	var rec record
+	if err == nil {
+		err = json.Unmarshal(b, &rec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
+	if errors.Is(err, statedir.ErrLocked) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = lock.Unlock() }()
+	f := fault.New(fault.OutcomeUnknown, fault.Host, operation,
+		"the daemon and the consult's worker ended before there was an answer; it is not run again by itself")
+	if _, err := os.Stat(filepath.Join(dir, process.FileState)); errors.Is(err, os.ErrNotExist) {
+		f = fault.New(fault.ProcessFailure, fault.Host, operation, "the daemon ended before the consult began")
+	}
+	j := &job{rec: rec, dir: dir, created: time.UnixMilli(rec.CreatedUnixMS), done: make(chan struct{})}
+	return m.keep(j, result{out: engine.Outcome{Fault: f}}), nil
+}
+
+// begin finds the job of a call, or makes it. Of the two results one is set.
+func (m *Manager) begin(ctx context.Context, c tool.Caller, n int64, a *arguments, attended bool) (*job, *Answer, error) {
+	session := c.Session
+	if session == "" || n == 0 {
+		session, n = rand.Text(), 1 // a caller without lines: each call is its own
+	}
+	id := ID(session, n)
+	if j, answer, err := m.known(id, attended); j != nil || answer != nil || err != nil {
+		return j, answer, err
+	}
+	set := m.settings.Load()
+	req, timeout, err := m.resolve(set, c, a)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := m.opt.Engine.Check(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd := m.opt.Engine.Command(req, info)
+	now := time.Now()
+	j := &job{
+		dir: filepath.Join(m.opt.Dir, id), timeout: timeout, created: now, state: Queued,
+		slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+		rec: record{
+			Version: formatVersion, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project, Client: c.Client,
+			Attended: attended, Contract: contractWord, Engine: engineName, CreatedUnixMS: now.UnixMilli(),
+			TimeoutMS: timeout.Milliseconds(), Request: req, EngineVersion: info.Version, Level: cmd.Level,
+			EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes,
+		},
+	}
+	if attended {
+		j.attending = 1
+	}
+	if err := m.enqueue(ctx, j, cmd); err != nil {
+		return nil, nil, err
+	}
+	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", attended)
+	return j, nil, nil
+}
+
+// known is the job or the answer of an id, if there is one.
+func (m *Manager) known(id string, attended bool) (*job, *Answer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, nil, fault.New(fault.TransportFailure, fault.Host, operation, "the daemon is stopping")
+	}
+	if j := m.live[id]; j != nil {
+		if attended {
+			j.attend()
+		}
+		return j, nil, nil
+	}
+	if k := m.kept[id]; k != nil {
+		a, err := m.read(id, k)
+		return nil, a, err
+	}
+	return nil, nil, nil
+}
+
+// enqueue writes the job's files and puts it in the queue. Its place is taken
+// before anything is written, and its files lie there before it can begin.
+func (m *Manager) enqueue(ctx context.Context, j *job, cmd engine.Command) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.closed:
+		return fault.New(fault.TransportFailure, fault.Host, operation, "the daemon is stopping")
+	case m.live[j.rec.ID] != nil:
+		return fault.New(fault.InternalFailure, fault.Host, operation, "the request was asked twice at once")
+	}
+	if err := m.queue.room(j.rec.Identity); err != nil {
+		return err
+	}
+	hard := j.created.Add(j.timeout + m.opt.Ladder.whole())
+	err := os.Mkdir(j.dir, 0o700)
+	if err == nil {
+		err = j.write()
+	}
+	if err == nil {
+		spec := j.spec(cmd, m.opt.SocketDir, hard)
+		err = statedir.WriteFile(filepath.Join(j.dir, process.FileSpec), append(process.Encode(spec), '\n'))
+	}
+	if errors.Is(err, os.ErrExist) {
+		return fault.New(fault.OutcomeUnknown, fault.Host, operation,
+			"consult %s was begun by an earlier daemon, and what became of it is not known here", j.rec.ID)
+	}
+	if err != nil {
+		_ = os.RemoveAll(j.dir)
+		return fault.New(fault.ResourceExhausted, fault.Host, operation, "the consult cannot be written down: %v", err)
+	}
+	m.live[j.rec.ID] = j
+	m.queue.waiting = append(m.queue.waiting, j)
+	m.queue.start(m.settings.Load().MaxConcurrent)
+	// The job outlives the call: what ends it is its stop channel.
+	ctx = context.WithoutCancel(ctx)
+	m.jobs.Go(func() { m.serve(ctx, j) })
+	return nil
+}
+
+// serve is a job's life from the queue to its answer.
+func (m *Manager) serve(ctx context.Context, j *job) {
+	select {
+	case <-j.slot:
+	case <-j.stop:
+		m.mu.Lock()
+		waited := m.queue.remove(j)
+		m.mu.Unlock()
+		if waited {
+			m.finish(ctx, j, result{out: engine.Outcome{
+				Fault: fault.New(fault.Cancelled, fault.Host, operation, "the consult was cancelled before it began"),
+			}}, false)
+			return
+		}
+	}
+	j.mu.Lock()
+	j.state, j.began = Running, time.Now()
+	j.mu.Unlock()
+	res, done := m.drive(ctx, j)
+	m.finish(ctx, j, res, true)
+	done()
+	_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, j.rec.ID))
+}
+
+// finish keeps the answer, frees the slot and lets those who wait go on.
+func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
+	a := m.keep(j, res)
+	entry := &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS}
+	if err := os.RemoveAll(filepath.Join(j.dir, dirTemp)); err != nil {
+		m.opt.Log.WarnContext(ctx, "temporary directory cannot be removed", "consult", j.rec.ID, "err", err)
+	}
+	if _, err := os.Stat(filepath.Join(j.dir, fileAnswer)); err != nil {
+		entry.answer = a // on a full disk it is kept in memory, which is better than not at all
+	}
+	m.mu.Lock()
+	delete(m.live, j.rec.ID)
+	m.kept[j.rec.ID] = entry
+	if ran {
+		m.queue.release(j)
+	}
+	m.queue.start(m.settings.Load().MaxConcurrent)
+	m.mu.Unlock()
+	j.mu.Lock()
+	j.state, j.answer = a.State, a
+	j.mu.Unlock()
+	close(j.done)
+	code := fault.Code("")
+	if f := a.Failure(); f != nil {
+		code = f.Fault.Code
+	}
+	m.opt.Log.InfoContext(ctx, "consult ended", "consult", j.rec.ID, "identity", j.rec.Identity, "state", a.State, "code", code,
+		"dur", time.Since(j.created))
+	m.prune()
+}
+
+// keep makes the answer of a job and writes it down.
+func (m *Manager) keep(j *job, res result) *Answer {
+	out, rec := res.out, &j.rec
+	j.mu.Lock()
+	began, why, session := j.began, j.stopWhy, j.session
+	j.mu.Unlock()
+	a := &Answer{
+		Version: formatVersion, ID: rec.ID, State: Done, Identity: rec.Identity, Project: rec.Project,
+		Text: out.Answer, Partial: out.Partial, SessionID: out.Session, Models: out.Models, CostUSD: out.CostUSD, Usage: out.Usage,
+		NumTurns: out.Turns, DurationMS: res.took.Milliseconds(), APIDurationMS: out.APITime.Milliseconds(), StopReason: out.Stop,
+		Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Denials: out.Denials, RateLimit: out.RateLimit,
+		Engine: rec.Engine, EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model,
+		CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: time.Now().UnixMilli(), Exit: res.exit,
+	}
+	if a.SessionID == "" && out.Fault != nil && out.Fault.Fault.Code != fault.InvalidInput {
+		a.SessionID = session
+	}
+	if !began.IsZero() {
+		a.QueuedMS = began.Sub(j.created).Milliseconds()
+	}
+	if res.cmd.Level != "" {
+		a.Level, a.EnforcedBy, a.Notes = res.cmd.Level, res.cmd.EnforcedBy, res.cmd.Notes
+	}
+	if out.Fault != nil {
+		a.State, a.Fault = Failed, out.Fault.JSON()
+		if out.Fault.Fault.Code == fault.Cancelled {
+			a.State, a.Why = Cancelled, why
+		}
+	}
+	if len(a.Text) > maxAnswer {
+		a.Text, a.Cut = strings.ToValidUTF8(a.Text[:maxAnswer], ""), true
+	}
+	b, err := json.Marshal(a)
+	if err == nil {
+		err = statedir.WriteFile(filepath.Join(j.dir, fileAnswer), append(b, '\n'))
+	}
+	if err != nil {
+		m.opt.Log.Error("answer cannot be written", "consult", rec.ID, "err", err)
+	}
+	return a
+}
+
+// prune removes what is past the bounds of what is kept.
+func (m *Manager) prune() {
+	set := m.settings.Load()
+	oldest := time.Now().Add(-set.KeepAge).UnixMilli()
+	m.mu.Lock()
+	ids := slices.SortedFunc(maps.Keys(m.kept), func(a, b string) int { return cmp.Compare(m.kept[b].ended, m.kept[a].ended) })
+	var gone []string
+	for i, id := range ids {
+		if i >= set.KeepCount || m.kept[id].ended < oldest {
+			delete(m.kept, id)
+			gone = append(gone, id)
+		}
+	}
+	m.mu.Unlock()
+	for _, id := range gone {
+		if err := os.RemoveAll(filepath.Join(m.opt.Dir, id)); err != nil {
+			m.opt.Log.Warn("old consult cannot be removed", "consult", id, "err", err)
+		}
+	}
+}
+
+// read is the answer of a kept job.
+func (m *Manager) read(id string, k *kept) (*Answer, error) {
+	if k.answer != nil {
+		return k.answer, nil
+	}
+	a, err := readAnswer(filepath.Join(m.opt.Dir, id))
+	if err != nil {
+		return nil, fault.New(fault.InternalFailure, fault.Host, operation, "the kept answer of consult %s cannot be read: %v", id, err)
+	}
+	return a, nil
+}
+
+// Counts are how many jobs run, wait, and are kept.
+func (m *Manager) Counts() (running, queued, keeps int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.queue.total, len(m.queue.waiting), len(m.kept)
+}
+
+// Check tells whether a consult could run now.
+func (m *Manager) Check(ctx context.Context) (engine.Info, error) { return m.opt.Engine.Check(ctx) }
+
+// Close takes no more jobs and ends those there are, as if each had been
+// cancelled: what they have said and cost is kept. It returns when all have
+// ended, or gives up what is left when ctx is done.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	first := !m.closed
+	m.closed = true
+	jobs := slices.Collect(maps.Values(m.live))
+	m.mu.Unlock()
+	for _, j := range jobs {
+		j.end("the daemon stopped")
+	}
+	done := make(chan struct{})
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		m.jobs.Wait()
+		close(done)
+	})
+	defer wait.Wait()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		if first {
+			close(m.abandon)
+		}
+		return context.Cause(ctx)
+	}
+}

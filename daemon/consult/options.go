@@ -1,0 +1,144 @@
+package consult
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"holdline/daemon/engine"
+	"holdline/daemon/supervisor"
+	"holdline/protocol/process"
+)
+
+// Engine is a consult program. Its methods are called from many goroutines.
+type Engine interface {
+	// Check tells whether the program can be used. It may take seconds; its
+	// error is a [*fault.Record].
+	Check(ctx context.Context) (engine.Info, error)
+	// Command is the command line and environment of a run.
+	Command(req engine.Request, info engine.Info) engine.Command
+	// NewRun is the reader of a run's stream.
+	NewRun(req engine.Request) engine.Run
+}
+
+// Starter starts workers. dir exists and holds the job's own files; spec is
+// whole but for what the starter knows better (generation, versions, socket).
+type Starter interface {
+	Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error)
+}
+
+// Process is a worker with a program in it: what a job needs of a
+// [*supervisor.Worker], whose methods say more.
+type Process interface {
+	Events() <-chan supervisor.Event
+	Write(ctx context.Context, rec process.Record, data []byte) (int64, error)
+	CloseStdin(ctx context.Context) error
+	Terminate(ctx context.Context, grace time.Duration) (process.Exit, error)
+	Ack(seq int64)
+	Close()
+	Done() <-chan struct{}
+}
+
+// Supervised is the [Starter] of real workers.
+type Supervised struct{ *supervisor.Supervisor }
+
+// Start starts a worker.
+func (s Supervised) Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error) {
+	w, err := s.Supervisor.Start(ctx, dir, spec, env)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Settings are what the configuration says of consults. A change holds for
+// jobs that are asked for after it.
+type Settings struct {
+	Model         string // "" leaves it to the program
+	Effort        string // "" leaves it to the program
+	MaxTurns      int    // 0 is no limit
+	Web           bool
+	Roots         []string      // directories allowed besides the caller's project; absolute
+	MaxConcurrent int           // jobs that run at once
+	Timeout       time.Duration // a job's deadline if the call names none
+	Wait          time.Duration // how long a call waits if it does not say
+	KeepCount     int           // answers kept
+	KeepAge       time.Duration
+}
+
+// DefaultSettings are those of an empty configuration.
+func DefaultSettings() Settings {
+	return Settings{
+		Web: true, MaxConcurrent: 4, Timeout: 15 * time.Minute, Wait: 100 * time.Second,
+		KeepCount: 200, KeepAge: 30 * 24 * time.Hour,
+	}
+}
+
+// Options are what a [Manager] is made of.
+type Options struct {
+	Log       *slog.Logger
+	Dir       string // of the jobs' directories, 0700
+	SocketDir string // each worker's socket is <SocketDir>/<id>/sock
+	Home      string // of the user; "" if unknown
+	Engine    Engine
+	Starter   Starter
+	Settings  Settings
+	Ladder    Ladder // zero takes the defaults
+}
+
+// Ladder are the waits by which a job that must end is ended.
+type Ladder struct {
+	// At the deadline the program is interrupted, and has Interrupt to end
+	// its turn; then it is asked for its best answer and has Best for it.
+	Interrupt time.Duration
+	Best      time.Duration
+	// Leave is how long a program may take to end by itself once its standard
+	// input is closed behind its answer.
+	Leave time.Duration
+	// Cancel is how long a cancelled program has to say what it cost.
+	Cancel time.Duration
+	// Grace is each step of what follows: SIGTERM, then SIGKILL.
+	Grace time.Duration
+	// CancelGrace is the same for a job that was cancelled: somebody waits.
+	CancelGrace time.Duration
+}
+
+// DefaultLadder ends a cancelled program, and all that it started, within 3 s
+// even if it heeds nothing.
+func DefaultLadder() Ladder {
+	return Ladder{
+		Interrupt: 5 * time.Second, Best: 30 * time.Second, Leave: 10 * time.Second,
+		Cancel: 700 * time.Millisecond, Grace: 3 * time.Second, CancelGrace: 500 * time.Millisecond,
+	}
+}
+
+// whole is what a ladder can take, with room to spare.
+func (l Ladder) whole() time.Duration {
+	return l.Interrupt + l.Best + l.Leave + 2*l.Grace + 10*time.Second
+}
+
+// Limits.
+const (
+	maxPrompt       = 9 << 20  // bytes; the program takes 10 MiB on its standard input
+	maxLine         = 32 << 20 // bytes of a line of output
+	maxOutput       = 1 << 30  // bytes of standard output in all
+	maxNoise        = 8 << 20  // bytes of output that is none of the program's protocol
+	maxQueued       = 256      // jobs that wait
+	maxQueuedEach   = 64       // of one identity
+	maxTimeout      = 24 * time.Hour
+	maxStderrLines  = 20
+	maxStderrLine   = 512
+	maxAnswer       = 8 << 20 // bytes of an answer that are kept
+	progressEvery   = time.Second
+	heartbeat       = 15 * time.Second
+	contractWord    = "never_replay"
+	operation       = "tools/call:consult"
+	engineName      = "claude"
+	levelRead       = "read"
+	fileJob         = "job.json"
+	fileAnswer      = "answer.json"
+	dirTemp         = "tmp"
+	formatVersion   = 1
+	interruptRecord = "interrupt"
+	promptRecord    = "prompt"
+)

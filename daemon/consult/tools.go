@@ -1,0 +1,85 @@
+package consult
+
+import (
+	"encoding/json"
+
+	"holdline/daemon/tool"
+)
+
+// Tools are the tools of this package.
+func (m *Manager) Tools() []tool.Tool {
+	return []tool.Tool{m.consultTool(), m.resultTool(), m.controlTool()}
+}
+
+// loaded keeps a tool in front of the model: a client that hides the rest
+// behind a search shows it at once, and does not cut its answers.
+const loaded = `{"anthropic/maxResultSizeChars":200000,"anthropic/alwaysLoad":true}`
+
+func (m *Manager) consultTool() tool.Tool {
+	return tool.Tool{
+		Name: "consult",
+		Description: "Asks another model, through the Claude Code installed on this machine, for a second opinion: a review, a diagnosis, " +
+			"a plan, an answer about the code. It works on its own, read-only, in the given directory: it can read and search files " +
+			"there (and the web, where that is allowed), and cannot write or execute anything. It knows nothing of your " +
+			"conversation: put the question, the context and what you have tried into the prompt, and name files instead of " +
+			"pasting them.\n\nIt takes from seconds to minutes. The call waits up to wait_s and returns the answer; if there is none yet, " +
+			"it returns a consult_id, and the work goes on: fetch the answer with consult_result. wait_s 0 only starts it, so that you can " +
+			"go on working or start several at once. Cancelling the call ends the consult. To ask a follow-up question, pass the session " +
+			"that the answer names.",
+		Annotations: tool.Annotations{Title: "Ask another model", ReadOnly: true, OpenWorld: true},
+		Dispatch:    tool.OnWorker,
+		Contract:    tool.NeverReplay,
+		Required:    []string{"prompt"},
+		Properties: json.RawMessage(`{
+"prompt":{"type":"string","minLength":1,"description":"The whole question, with everything the other model must know. At most 9 MiB."},
+"cwd":{"type":"string","minLength":1,"maxLength":4096,"description":"Directory to look around in; relative to yours, and inside your project unless the configuration allows more. Default: your own."},
+"session":{"type":"string","pattern":"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$","description":"Session id of an earlier answer to go on from. It is forked, never changed; the new answer names its own session."},
+"model":{"type":"string","pattern":"^[A-Za-z0-9][A-Za-z0-9._:/@\\[\\]-]{0,127}$","description":"opus, sonnet, haiku or a full model name. Default: the program's."},
+"effort":{"type":"string","enum":["low","medium","high","xhigh","max"],"description":"How hard the model thinks. Default: the model's."},
+"max_turns":{"type":"integer","minimum":1,"maximum":1000,"description":"At most so many turns of the model. Default: no limit."},
+"timeout_s":{"type":"number","exclusiveMinimum":0,"maximum":86400,"description":"After so many seconds it is asked for its best answer so far, and ended. Default: 900, unless configured."},
+"wait_s":{"type":"number","minimum":0,"maximum":86400,"description":"How long this call waits for the answer, in seconds. 0 only starts it. Default: 100."},
+"level":{"type":"string","enum":["read"],"default":"read","description":"What it may do: read is no more than reading."},
+"engine":{"type":"string","enum":["claude"],"default":"claude","description":"The program that answers."}}`),
+		Meta:   json.RawMessage(loaded),
+		Bounds: tool.BoundsRead,
+		Handle: m.consult,
+	}
+}
+
+func (m *Manager) resultTool() tool.Tool {
+	return tool.Tool{
+		Name: "consult_result",
+		Description: "Fetches the answer of a consult that was started before: waits up to wait_s for it, then returns it, or what was said so far. " +
+			"With offset it returns the next part of a long answer. Without consult_id it lists your consults. It can be " +
+			"called as often as you like; ending the call never ends the consult.",
+		Annotations: tool.Annotations{Title: "Answer of a consult", ReadOnly: true, Idempotent: true},
+		Dispatch:    tool.OnHost,
+		Contract:    tool.Convergent,
+		Properties: json.RawMessage(`{
+"consult_id":{"type":"string","pattern":"^[0-9a-f]{12}$","description":"From the answer of consult. Without it, your consults are listed."},
+"wait_s":{"type":"number","minimum":0,"maximum":86400,"description":"How long to wait for the answer, in seconds. Default: 100."},
+"offset":{"type":"integer","minimum":0,"description":"Character at which to begin, for the rest of a long answer."}}`),
+		Meta:   json.RawMessage(`{"anthropic/maxResultSizeChars":200000}`),
+		Bounds: tool.BoundsRead,
+		Handle: m.consultResult,
+	}
+}
+
+func (m *Manager) controlTool() tool.Tool {
+	return tool.Tool{
+		Name: "consult_control",
+		Description: "Ends a consult that is queued or running. What it has said and what it cost is kept, and returned. " +
+			"One that has ended already is left as it is.",
+		// It ends a process of ours and changes nothing that the user has.
+		Annotations: tool.Annotations{Title: "End a consult", Idempotent: true},
+		Dispatch:    tool.OnHost,
+		Contract:    tool.Convergent,
+		Required:    []string{"consult_id", "action"},
+		Properties: json.RawMessage(`{
+"consult_id":{"type":"string","pattern":"^[0-9a-f]{12}$","description":"From the answer of consult."},
+"action":{"type":"string","enum":["cancel"],"description":"What to do: cancel ends it."}}`),
+		Bounds: tool.BoundsMutation,
+		Handle: m.consultControl,
+	}
+}

@@ -1,0 +1,273 @@
+package consult
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"holdline/daemon/engine"
+	"holdline/daemon/tool"
+)
+
+// pageUnits is how much of an answer one result carries, counted as it grows
+// in JSON: what clients cut at is the text of the result, with the footer and
+// whatever the rendering adds.
+const pageUnits = 37_000
+
+// partialUnits is the same for what stands behind a fault.
+const partialUnits = 20_000
+
+// listed bounds a list of jobs.
+const listed = 20
+
+// page is the part of text that begins at character offset and fits into
+// limit, and the offset of the rest; 0 if there is none.
+func page(text string, offset, limit int) (part string, next, total int) {
+	total = utf8.RuneCountInString(text)
+	if offset >= total {
+		return "", 0, total
+	}
+	n, units, start := 0, 0, -1
+	for i, r := range text {
+		if n == offset {
+			start = i
+		}
+		if n >= offset {
+			if units += cost(r); units > limit {
+				return text[start:i], n, total
+			}
+		}
+		n++
+	}
+	return text[start:], 0, total
+}
+
+// cost is what a character takes in a JSON string, in UTF-16 units.
+func cost(r rune) int {
+	switch {
+	case r == '\n' || r == '"' || r == '\\' || r == '\t' || r == '\r':
+		return 2
+	case r < 0x20 || r == 0x2028 || r == 0x2029:
+		return 6
+	case r > 0xffff:
+		return 2
+	}
+	return 1
+}
+
+// value is what render=json shows of an answer.
+type value struct {
+	Answer     string   `json:"answer"`
+	ConsultID  string   `json:"consult_id"`
+	State      State    `json:"state"`
+	Partial    bool     `json:"partial"`
+	Progress   string   `json:"progress,omitempty"`
+	NextOffset int      `json:"next_offset,omitempty"`
+	Length     int      `json:"answer_length"`
+	SessionID  string   `json:"session_id,omitempty"`
+	Models     []string `json:"models,omitempty"`
+	CostUSD    *float64 `json:"cost_usd"`
+	NumTurns   int      `json:"num_turns"`
+	DurationMS int64    `json:"duration_ms"`
+	StopReason string   `json:"stop_reason,omitempty"`
+	Level      string   `json:"level"`
+	EnforcedBy string   `json:"enforced_by"`
+	DenialN    int      `json:"permission_denial_count"`
+	*extra
+}
+
+// extra is what detail=full adds.
+type extra struct {
+	Cwd           string          `json:"cwd"`
+	Engine        string          `json:"engine"`
+	EngineVersion string          `json:"engine_version,omitempty"`
+	Model         string          `json:"model,omitempty"`
+	Usage         engine.Usage    `json:"usage"`
+	APIDurationMS int64           `json:"duration_api_ms"`
+	QueuedMS      int64           `json:"queued_ms"`
+	CreatedUnixMS int64           `json:"created_unix_ms"`
+	EndedUnixMS   int64           `json:"ended_unix_ms,omitempty"`
+	Denials       []engine.Denial `json:"permission_denials,omitempty"`
+	Notes         []string        `json:"notes,omitempty"`
+	RateLimit     any             `json:"rate_limit,omitempty"`
+	Exit          string          `json:"exit,omitempty"`
+	Fault         any             `json:"fault,omitempty"`
+}
+
+// Value is the answer as render=json shows it, whole, for the command line.
+func (a *Answer) Value(d tool.Detail) any {
+	v, _ := a.value(0, 0, d)
+	return v
+}
+
+// value is a page of the answer; limit 0 is all of it.
+func (a *Answer) value(offset, limit int, d tool.Detail) (value, string) {
+	if limit == 0 {
+		limit = maxAnswer * 6
+	}
+	part, next, total := page(a.Text, offset, limit)
+	v := value{
+		Answer: part, ConsultID: a.ID, State: a.State, Partial: a.Partial, NextOffset: next, Length: total, SessionID: a.SessionID,
+		Models: a.Models, CostUSD: a.CostUSD, NumTurns: a.NumTurns, DurationMS: a.DurationMS, StopReason: a.StopReason,
+		Level: a.Level, EnforcedBy: a.EnforcedBy, DenialN: len(a.Denials),
+	}
+	if a.State == Queued || a.State == Running || a.State == Cancelled {
+		v.Progress = a.Why
+	}
+	if d == tool.Full {
+		v.extra = &extra{
+			Cwd: a.Cwd, Engine: a.Engine, EngineVersion: a.EngineVersion, Model: a.Model, Usage: a.Usage, APIDurationMS: a.APIDurationMS,
+			QueuedMS: a.QueuedMS, CreatedUnixMS: a.CreatedUnixMS, EndedUnixMS: a.EndedUnixMS, Denials: a.Denials, Notes: a.Notes,
+			Exit: a.Exit,
+		}
+		if len(a.RateLimit) > 0 {
+			v.extra.RateLimit = a.RateLimit
+		}
+		if len(a.Fault) > 0 {
+			v.extra.Fault = a.Fault
+		}
+	}
+	return v, part
+}
+
+// footer is the line below an answer.
+func (a *Answer) footer(d tool.Detail) string {
+	parts := []string{"consult " + a.ID}
+	if a.State != Done {
+		parts = append(parts, string(a.State))
+	}
+	if a.Partial && a.State == Done {
+		parts = append(parts, "time was up: this is the best answer so far")
+	}
+	if a.SessionID != "" {
+		parts = append(parts, "session "+a.SessionID)
+	}
+	if len(a.Models) > 0 {
+		parts = append(parts, strings.Join(a.Models, "+"))
+	}
+	if a.CostUSD != nil {
+		parts = append(parts, fmt.Sprintf("$%.4f", *a.CostUSD))
+	}
+	if a.NumTurns > 0 {
+		parts = append(parts, plural(a.NumTurns, "turn"))
+	}
+	parts = append(parts, seconds(time.Duration(a.DurationMS)*time.Millisecond))
+	if a.Level != "" {
+		parts = append(parts, "level "+a.Level+" enforced by "+a.EnforcedBy)
+	}
+	if n := len(a.Denials); n > 0 {
+		parts = append(parts, plural(n, "tool use")+" denied")
+	}
+	if d == tool.Full {
+		parts = append(parts, fmt.Sprintf("%d tokens in, %d out", a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite, a.Usage.Output))
+		if a.EngineVersion != "" {
+			parts = append(parts, a.Engine+" "+a.EngineVersion)
+		}
+		parts = append(parts, "in "+a.Cwd)
+		parts = append(parts, a.Notes...)
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// seconds is a duration for people: "12.3 s".
+func seconds(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// more says where the rest of an answer is.
+func (v *value) more() string {
+	if v.NextOffset == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\n[the answer goes on: consult_result {\"consult_id\":%q,\"offset\":%d}; %d characters in all]",
+		v.ConsultID, v.NextOffset, v.Length)
+}
+
+// ended is the result of a call whose job has ended: the answer, or its
+// fault with whatever there is of an answer.
+func (m *Manager) ended(a *Answer, offset int, d tool.Detail) tool.Result {
+	if a.State == Failed && offset == 0 {
+		v, part := a.value(0, partialUnits, d)
+		text := a.footer(d)
+		if part != "" {
+			text = "What there is of an answer:\n" + part + v.more() + "\n" + text
+		}
+		return tool.Result{Fault: a.Failure(), FaultText: text}
+	}
+	return m.settled(a, offset, d)
+}
+
+// settled is the end of a job, whatever it was, as a result that is no fault.
+func (m *Manager) settled(a *Answer, offset int, d tool.Detail) tool.Result {
+	v, part := a.value(offset, pageUnits, d)
+	var text strings.Builder
+	switch a.State {
+	case Cancelled:
+		text.WriteString("The consult was cancelled (" + a.Why + ").")
+		if part != "" {
+			text.WriteString(" What there is of an answer:\n" + part)
+		}
+	case Failed:
+		if offset == 0 {
+			text.WriteString("The consult had failed before: " + a.Failure().Fault.Detail)
+		} else {
+			text.WriteString(part)
+		}
+	case Done, Queued, Running:
+		text.WriteString(part)
+	}
+	text.WriteString(v.more())
+	text.WriteString("\n\n" + a.footer(d))
+	return tool.Result{Text: text.String(), Value: v}
+}
+
+// pending is the result of a call whose wait has ended before its job.
+func (m *Manager) pending(j *job, d tool.Detail) tool.Result {
+	a := m.sofar(j)
+	v, part := a.value(0, pageUnits, d)
+	text := fmt.Sprintf("No answer yet: %s. The consult goes on in the background.\nGet it with: consult_result {\"consult_id\":%q}\n"+
+		"End it with: consult_control {\"consult_id\":%q,\"action\":\"cancel\"}\n", a.Why, a.ID, a.ID)
+	if part != "" {
+		text += "\nWhat was said so far:\n" + part + "\n"
+	}
+	return tool.Result{Text: text + "\n" + a.footer(d), Value: v}
+}
+
+// listing is the result of consult_result without an id.
+func (m *Manager) listing(identity string, d tool.Detail) tool.Result {
+	all := m.List(identity)
+	list := all[:min(len(all), listed)]
+	var text strings.Builder
+	if len(list) == 0 {
+		text.WriteString("No consult is running or kept.")
+	}
+	for _, i := range list {
+		fmt.Fprintf(&text, "%s %s, asked %s ago, took %s", i.ID, i.State,
+			seconds(time.Since(time.UnixMilli(i.CreatedUnixMS))), seconds(time.Duration(i.TookMS)*time.Millisecond))
+		if i.Code != "" {
+			text.WriteString(", " + i.Code)
+		}
+		if i.Note != "" {
+			text.WriteString(", " + i.Note)
+		}
+		if d == tool.Full {
+			text.WriteString(", in " + i.Cwd)
+		}
+		text.WriteString("\n")
+	}
+	if n := len(all) - len(list); n > 0 {
+		fmt.Fprintf(&text, "and %d older ones\n", n)
+	}
+	return tool.Result{Text: strings.TrimRight(text.String(), "\n"), Value: map[string]any{"consults": list, "total": len(all)}}
+}
