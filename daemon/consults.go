@@ -43,7 +43,7 @@ func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
 	l.consults, err = consult.New(consult.Options{
 		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults,
 		SocketDir: filepath.Join(l.place.dir.Path(), workersDir), Home: l.Home,
-		Engine: &l.program, Starter: starter{consult.Workers(l.workers), l.workers, l.telemetry}, Settings: settings(cfg),
+		Engine: &l.program, Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),
 	})
 	return err
 }

@@ -127,14 +127,12 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 		d.say("consults run %s with your own login: THIS MAY COST MONEY", found)
 		return nil, nil //nolint:nilnil // no stand-in is wanted
 	}
-	api, err := claudetest.StartAPI()
-	if err != nil {
+	home := filepath.Join(d.dir, "home")
+	if err := os.Mkdir(home, 0o700); err != nil {
 		return nil, err
 	}
-	what := "a built-in imitation of claude (none is on PATH)"
-	if notFound == nil {
-		what = "the real claude at " + found
-	} else {
+	d.env = append(d.env, "HOME="+home)
+	if notFound != nil {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
@@ -143,14 +141,16 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 		if err := os.Symlink(self, fake); err != nil {
 			return nil, err
 		}
-		d.env = append(d.env, "HOLDLINE_CLAUDE_BIN="+fake)
+		d.env = append(d.env, "HOLDLINE_CLAUDE_BIN="+fake, "ANTHROPIC_API_KEY=stand-in")
+		d.say("consults run a built-in imitation of claude (none is on PATH): no money is spent")
+		return nil, nil //nolint:nilnil // the imitation needs no stand-in behind it
 	}
-	home := filepath.Join(d.dir, "home")
-	if err := os.Mkdir(home, 0o700); err != nil {
+	api, err := claudetest.StartAPI()
+	if err != nil {
 		return nil, err
 	}
-	d.env = append(d.env, "HOME="+home, "ANTHROPIC_API_KEY=stand-in", "ANTHROPIC_BASE_URL="+api.URL())
-	d.say("consults run %s against a stand-in model at %s: no money is spent", what, api.URL())
+	d.env = append(d.env, api.Env()...)
+	d.say("consults run the real claude at %s against a stand-in model at %s: no money is spent", found, api.URL())
 	return api, nil
 }
 

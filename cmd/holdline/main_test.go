@@ -116,7 +116,7 @@ func (p *place) nothingLeft() {
 			return
 		}
 		if time.Now().After(deadline) {
-			p.t.Errorf("processes are left: %q", left)
+			p.t.Errorf("processes are left: %v", left)
 			for pid := range left {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
