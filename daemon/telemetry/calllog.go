@@ -1,11 +1,9 @@
 package telemetry
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -307,99 +305,4 @@ func (l *callLog) rotate() error {
 		}
 	}
 	return os.Rename(l.o.Path, numbered(1))
-}
-
-// Bounds of the table of paths.
-const (
-	snapshotEvery = 100 // calls
-	shownPaths    = 12
-	maxHotPaths   = 1024
-)
-
-// hotPaths counts calls by the path that they named.
-type hotPaths struct {
-	events int64
-	byPath map[string]*pathLine
-}
-
-// pathLine is a path in the log's summary.
-type pathLine struct {
-	Path     string `json:"path"`
-	Requests int64  `json:"request_count"`
-	Errors   int64  `json:"error_count"`
-	Average  int64  `json:"avg_latency_ms"`
-	Max      int64  `json:"max_latency_ms"`
-	sum      int64
-}
-
-type hotLine struct {
-	Event    string     `json:"event"`
-	TS       int64      `json:"ts_unix_ms"`
-	RepoRoot *string    `json:"repo_root"`
-	Total    int64      `json:"total_tool_events"`
-	Hottest  []pathLine `json:"hottest_paths"`
-	Slowest  []pathLine `json:"slowest_paths"`
-}
-
-func newHotPaths() hotPaths { return hotPaths{byPath: map[string]*pathLine{}} }
-
-// add counts one call, path "" if it named none, and tells whether a summary
-// is due.
-func (h *hotPaths) add(path string, latency int64, failed bool) bool {
-	h.events++
-	if path != "" {
-		p := h.byPath[path]
-		if p == nil {
-			if len(h.byPath) >= maxHotPaths {
-				h.dropColdest()
-			}
-			p = &pathLine{Path: path}
-			h.byPath[path] = p
-		}
-		p.Requests++
-		p.sum += latency
-		p.Average = p.sum / p.Requests
-		p.Max = max(p.Max, latency)
-		if failed {
-			p.Errors++
-		}
-	}
-	return h.events%snapshotEvery == 0
-}
-
-func (h *hotPaths) dropColdest() {
-	var coldest *pathLine
-	for _, p := range h.byPath {
-		if coldest == nil || p.Requests < coldest.Requests {
-			coldest = p
-		}
-	}
-	delete(h.byPath, coldest.Path)
-}
-
-func (h *hotPaths) snapshot(now int64, root *string) hotLine {
-	rows := make([]pathLine, 0, len(h.byPath))
-	for _, p := range h.byPath {
-		rows = append(rows, *p)
-	}
-	first := func(order func(a, b pathLine) int) []pathLine {
-		slices.SortFunc(rows, order)
-		return slices.Clone(rows[:min(len(rows), shownPaths)])
-	}
-	return hotLine{
-		Event: "hot_paths_snapshot", TS: now, RepoRoot: root, Total: h.events,
-		Hottest: first(func(a, b pathLine) int {
-			return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(b.Max, a.Max), cmp.Compare(a.Path, b.Path))
-		}),
-		Slowest: first(func(a, b pathLine) int {
-			return cmp.Or(cmp.Compare(b.Average, a.Average), cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Path, b.Path))
-		}),
-	}
-}
-
-var _ slog.LogValuer = Call{}
-
-// LogValue keeps a call's arguments out of logs.
-func (c Call) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("tool", bounded(c.Tool, maxField)), slog.Int64("session", c.Number))
 }

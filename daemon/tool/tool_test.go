@@ -180,11 +180,12 @@ func TestParseRefusalKeepsRender(t *testing.T) {
 	if err == nil || r != JSON || d != Full || strings.Contains(err.Error(), "nobody") {
 		t.Errorf("Parse = %v %v %v", r, d, err)
 	}
-	many := `{"prompt":"x"`
+	var many strings.Builder
+	many.WriteString(`{"prompt":"x"`)
 	for i := range 100 {
-		many += `,"` + strings.Repeat("k", i+1) + `":1`
+		many.WriteString(`,"` + strings.Repeat("k", i+1) + `":1`)
 	}
-	if _, _, _, err := p.Parse(json.RawMessage(many + `}`)); err == nil || len(err.Error()) > 4000 {
+	if _, _, _, err := p.Parse(json.RawMessage(many.String() + `}`)); err == nil || len(err.Error()) > 4000 {
 		t.Errorf("a refusal of 100 arguments has %d characters", len(err.Error()))
 	}
 }
