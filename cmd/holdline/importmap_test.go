@@ -16,6 +16,7 @@ var layers = map[string]int{
 	"cmd/holdline/doctor":      5,
 	"daemon":                   5,
 	"daemon/claude/claudetest": 5, // for tests and the demo
+	"daemon/worker/workertest": 5, // for tests
 	"daemon/control":           4,
 	"daemon/session":           4,
 	"daemon/catalog":           3,
