@@ -1,0 +1,47 @@
+package worker
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// self is the program's path: there is no other way to name the image that
+// runs.
+func self() (string, error) { return os.Executable() }
+
+// closeOnExec tells whether descriptor fd has the flag, or is none.
+func closeOnExec(fd int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err != nil || flags&unix.FD_CLOEXEC != 0
+}
+
+// adoptOrphans does nothing: this system has no subreapers.
+func adoptOrphans() error { return nil }
+
+// childAttr is a group of its own.
+func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// dieWithParent does nothing: this system has no parent-death signal.
+func dieWithParent(int) error { return nil }
+
+// waitAny waits for a child to end and reaps it, then calls reaped with mu
+// held. Between the two its pid could be reused; there is no wait here that
+// leaves a zombie. It returns ECHILD when no child is left.
+func waitAny(mu sync.Locker, reaped func(pid int)) (pid int, ws syscall.WaitStatus, err error) {
+	for {
+		pid, err = syscall.Wait4(-1, &ws, 0, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err == nil {
+			mu.Lock()
+			reaped(pid)
+			mu.Unlock()
+		}
+		return pid, ws, err
+	}
+}

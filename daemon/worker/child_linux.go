@@ -1,0 +1,57 @@
+package worker
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// self is this very program, even if its file was replaced meanwhile.
+func self() (string, error) { return "/proc/self/exe", nil }
+
+// closeOnExec tells whether descriptor fd has the flag, or is none.
+func closeOnExec(fd int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err != nil || flags&unix.FD_CLOEXEC != 0
+}
+
+// adoptOrphans makes this process the parent of what its descendants leave
+// behind.
+func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// childAttr: a group of its own, and no life without the worker even before
+// the exec step has come to say so itself.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+func dieWithParent(sig int) error {
+	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(sig), 0, 0, 0)
+}
+
+// waitAny waits for a child to end, reaps it with mu held and calls reaped
+// before it lets go of mu: until then the pid cannot be reused. It returns
+// ECHILD when no child is left.
+func waitAny(mu sync.Locker, reaped func(pid int)) (pid int, ws syscall.WaitStatus, err error) {
+	for {
+		// This leaves the child a zombie.
+		err = unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		mu.Lock()
+		pid, err = syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+		if err == nil && pid > 0 {
+			reaped(pid)
+		}
+		mu.Unlock()
+		if pid > 0 || (err != nil && !errors.Is(err, syscall.EINTR)) {
+			return pid, ws, err
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package worker
+
+import (
+	"os"
+
+	"holdline/protocol/process"
+)
+
+// maxQueued bounds the bytes that were taken and not yet written to the child.
+const maxQueued = process.MaxPayload
+
+// input is the way to the child's stdin. Taken writes are made in order by one
+// goroutine; nothing else waits for a child that does not read.
+type input struct {
+	file    *os.File // nil once closed
+	queue   [][]byte // taken, not yet written; the first may be in the making
+	bytes   int
+	taken   int64 // L: last write id taken
+	written int64 // last write id that is wholly in the pipe
+	closing bool  // close once the queue is empty
+	lost    int64 // writes from this one on were not made; 0 if none
+	waiting []waiter
+}
+
+// waiter is a request that is answered when the fate of a write is known.
+type waiter struct {
+	c  *conn
+	id int64 // of the request
+	w  int64 // write id
+}
+
+// takeLocked takes write w or says what became of it. c has been found to be
+// the attached connection under the same lock.
+func (w *worker) takeLocked(c *conn, f *process.Frame, id int64) {
+	in := &w.in
+	switch {
+	case id < 1:
+		c.fail(f.ID, process.Errorf(process.CodeInvalid, "write ids begin with 1"))
+		return
+	case id > in.taken+1:
+		c.fail(f.ID, process.Errorf(process.CodeWriteGap, "write %d after %d", id, in.taken))
+		return
+	case id == in.taken+1:
+		if in.bytes+len(f.Payload) > maxQueued {
+			c.fail(f.ID, process.Errorf(process.CodeExhausted, "%d bytes wait for a child that does not read", in.bytes))
+			return
+		}
+		in.taken = id
+		switch {
+		case in.lost > 0:
+		case in.closing:
+			in.lost = id
+		default:
+			in.queue = append(in.queue, f.Payload)
+			in.bytes += len(f.Payload)
+		}
+	}
+	in.waiting = append(in.waiting, waiter{c, f.ID, id})
+	w.settleLocked()
+	w.cond.Broadcast()
+}
+
+// settleLocked answers those whose write's fate is known.
+func (w *worker) settleLocked() {
+	in := &w.in
+	rest := in.waiting[:0]
+	for _, q := range in.waiting {
+		switch {
+		case q.w <= in.written:
+			q.c.reply(q.id, process.WriteResult{Status: process.WriteAccepted})
+		case in.lost > 0 && q.w >= in.lost:
+			q.c.reply(q.id, process.WriteResult{Status: process.WriteStdinClosed})
+		default:
+			rest = append(rest, q)
+		}
+	}
+	clear(in.waiting[len(rest):])
+	in.waiting = rest
+}
+
+// forgetLocked drops the waiters of a connection that is gone.
+func (w *worker) forgetLocked(c *conn) {
+	rest := w.in.waiting[:0]
+	for _, q := range w.in.waiting {
+		if q.c != c {
+			rest = append(rest, q)
+		}
+	}
+	clear(w.in.waiting[len(rest):])
+	w.in.waiting = rest
+}
+
+// feed makes the taken writes until stdin is closed.
+func (w *worker) feed() {
+	in := &w.in
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		for len(in.queue) == 0 && !in.closing && in.file != nil {
+			w.cond.Wait()
+		}
+		if in.file == nil || len(in.queue) == 0 {
+			w.shutStdinLocked()
+			return
+		}
+		data, file := in.queue[0], in.file
+		w.mu.Unlock()
+		_, err := file.Write(data) // returns when the file is closed, too
+		w.mu.Lock()
+		if err != nil {
+			w.shutStdinLocked()
+			return
+		}
+		in.written++
+		in.bytes -= len(data)
+		in.queue[0] = nil
+		in.queue = in.queue[1:]
+		if len(in.queue) == 0 {
+			in.queue = nil
+		}
+		w.settleLocked()
+	}
+}
+
+// closeStdinLocked closes stdin behind the writes already taken.
+func (w *worker) closeStdinLocked() {
+	w.in.closing = true
+	w.cond.Broadcast()
+}
+
+// shutStdinLocked closes stdin at once, whatever waits to be written.
+func (w *worker) shutStdinLocked() {
+	in := &w.in
+	in.closing = true
+	if in.file != nil {
+		_ = in.file.Close()
+		in.file = nil
+	}
+	if in.taken > in.written {
+		in.lost = in.written + 1
+	}
+	in.queue, in.bytes = nil, 0
+	w.settleLocked()
+	w.cond.Broadcast()
+}

@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"bytes"
+	"os"
+)
+
+// Sizes of the buffers for what the child writes.
+const (
+	stdoutBuffer = 32 << 10
+	stderrBuffer = 8 << 10
+)
+
+// readStdout reads until the end of stdout, as far as the limits let it.
+func (w *worker) readStdout() {
+	f := w.outFile
+	defer w.readerDone(f)
+	buf := make([]byte, stdoutBuffer)
+	for {
+		gather, ok := w.room()
+		if !ok {
+			return
+		}
+		n, err := f.Read(buf)
+		// The limit is reached and a line is read to its end: it must not
+		// become thousands of small pieces.
+		for from := 0; gather && err == nil && n < len(buf) && bytes.IndexByte(buf[from:n], '\n') < 0; {
+			var more int
+			from = n
+			more, err = f.Read(buf[n:])
+			n += more
+		}
+		if n > 0 {
+			w.took(buf[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// room waits until more may be read; gather tells that only the end of a line
+// may. It is false when the last bytes were enough.
+func (w *worker) room() (gather, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for !w.draining && !(w.spooling && !w.spool.full) && !w.out.in.open() {
+		w.cond.Wait()
+	}
+	return w.out.in.over && !w.draining && !w.spooling, !w.draining || w.drained < drainMax
+}
+
+func (w *worker) took(data []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.draining {
+		w.drained += len(data)
+	}
+	if w.spooling {
+		w.spoolLocked(data)
+	} else {
+		w.out.addStdout(data)
+	}
+	if w.out.in.bytes > fatBytes && !w.fat {
+		w.poke()
+	}
+	w.cond.Broadcast()
+}
+
+// readStderr reads stderr without limit, into the ring and the log.
+func (w *worker) readStderr(log *rotated) {
+	f := w.errFile
+	defer w.readerDone(f)
+	buf := make([]byte, stderrBuffer)
+	for {
+		n, err := f.Read(buf)
+		if n > 0 {
+			log.write(buf[:n])
+			w.mu.Lock()
+			w.out.addStderr(buf[:n])
+			w.cond.Broadcast()
+			w.mu.Unlock()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (w *worker) readerDone(f *os.File) {
+	_ = f.Close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.readersLeft--
+	w.poke()
+}

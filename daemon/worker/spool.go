@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"holdline/protocol/process"
+)
+
+// spool is the file that takes the child's stdout while no daemon is there. It
+// holds, without gaps, all that follows the number after.
+type spool struct {
+	f     *os.File
+	after int64
+	size  int64
+	lost  int64 // bytes that could not be written
+	full  bool  // nothing more is taken
+}
+
+// startSpoolLocked writes all stdout that nobody has acked into a new spool,
+// which then stands in the place of an older one.
+func (w *worker) startSpoolLocked() error {
+	tmp := filepath.Join(w.dir, process.FileSpool+".new")
+	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("make spool: %w", err)
+	}
+	s := &spool{f: f, after: w.out.acked}
+	offs := make([]int64, len(w.out.entries))
+	for i := range w.out.entries {
+		e := &w.out.entries[i]
+		if e.kind != stdout {
+			continue
+		}
+		data, err := w.bytesOf(e)
+		if err == nil {
+			_, err = f.WriteAt(data, s.size)
+		}
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(tmp)
+			return fmt.Errorf("write spool: %w", err)
+		}
+		offs[i] = s.size
+		s.size += int64(e.size)
+	}
+	if err := os.Rename(tmp, filepath.Join(w.dir, process.FileSpool)); err != nil {
+		_ = f.Close()
+		_ = os.Remove(tmp)
+		return fmt.Errorf("name spool: %w", err)
+	}
+	for i := range w.out.entries {
+		e := &w.out.entries[i]
+		if e.kind != stdout {
+			continue
+		}
+		if !e.spooled {
+			w.out.in.free(e.size, 1)
+		}
+		e.data, e.spooled, e.off = nil, true, offs[i]
+	}
+	if w.spool != nil {
+		_ = w.spool.f.Close()
+	}
+	w.spool = s
+	return nil
+}
+
+// spoolLocked appends data. What does not fit or cannot be written is kept in
+// memory, and the child is held up.
+func (w *worker) spoolLocked(data []byte) {
+	s := w.spool
+	if !s.full && s.size+int64(len(data)) <= w.spec.Orphan.SpoolMax {
+		if _, err := s.f.WriteAt(data, s.size); err == nil {
+			w.out.addSpooled(s.size, len(data))
+			s.size += int64(len(data))
+			return
+		}
+	}
+	s.full = true
+	w.out.addStdout(data)
+}
+
+// bytesOf are the bytes of an entry, from the spool if they are there. It must
+// hold the lock or own the only reference to an entry's copy.
+func (w *worker) bytesOf(e *entry) ([]byte, error) {
+	if !e.spooled {
+		return e.data, nil
+	}
+	b := make([]byte, e.size)
+	if _, err := w.spool.f.ReadAt(b, e.off); err != nil {
+		return nil, fmt.Errorf("read spool: %w", err)
+	}
+	return b, nil
+}

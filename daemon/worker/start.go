@@ -1,0 +1,167 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/process"
+	"holdline/protocol/socket"
+)
+
+// Descriptors that a worker is given beside the first three.
+const (
+	fdEnv   = 3 // to be read: [process.Environment] as JSON
+	fdReady = 4 // to be written: [process.Report] as a line
+)
+
+// maxEnv bounds the environment of a child, in bytes.
+const maxEnv = 4 << 20
+
+// lockWait is how long a new worker waits for its lock: who looks whether a
+// worker lives holds it for an instant.
+const lockWait = time.Second
+
+// ErrUsage is returned by [Main] for arguments that make no sense.
+var ErrUsage = errors.New("usage: worker [--run] DIR")
+
+// Main is the command "worker". With only a directory it starts the real
+// worker in a session of its own and returns, so that the worker is nobody's
+// child; with --run it is that worker, and returns when the child and all that
+// came from it are gone.
+func Main(args []string, stderr io.Writer) error {
+	switch {
+	case len(args) == 1 && args[0] != "--run":
+		return detach(args[0])
+	case len(args) == 2 && args[0] == "--run":
+		return run(args[1], stderr)
+	}
+	return ErrUsage
+}
+
+// detach starts the worker in a session of its own with the same descriptors.
+func detach(dir string) error {
+	exe, err := self()
+	if err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = null.Close() }()
+	log, err := os.OpenFile(filepath.Join(dir, process.FileWorkerLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	p, err := os.StartProcess(exe, []string{"holdline", "worker", "--run", dir}, &os.ProcAttr{
+		Dir:   "/",
+		Env:   []string{},
+		Files: []*os.File{null, null, log, os.NewFile(fdEnv, "env"), os.NewFile(fdReady, "ready")},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return fmt.Errorf("start worker: %w", err)
+	}
+	return p.Release()
+}
+
+// closeOthers closes every descriptor from first on that this process
+// inherited. What it has opened itself is close-on-exec and by that told
+// apart.
+func closeOthers(first int) {
+	names := []string{}
+	if d, err := os.Open("/dev/fd"); err == nil {
+		names, _ = d.Readdirnames(-1)
+		_ = d.Close()
+	}
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name); err == nil && fd >= first && !closeOnExec(fd) {
+			_ = syscall.Close(fd)
+		}
+	}
+}
+
+// run is the worker.
+func run(dir string, stderr io.Writer) error {
+	closeOthers(fdReady + 1)
+	syscall.CloseOnExec(fdEnv)
+	syscall.CloseOnExec(fdReady)
+	ready := os.NewFile(fdReady, "ready")
+	w, err := prepare(dir, os.NewFile(fdEnv, "env"), stderr)
+	if err != nil {
+		report(ready, process.Report{Error: process.Errorf(process.CodeInvalid, "%v", err)})
+		return err
+	}
+	report(ready, process.Report{Ready: true, PID: os.Getpid()})
+	return w.run()
+}
+
+// report tells the daemon. If that is gone, the next one will find the socket.
+func report(f *os.File, r process.Report) {
+	_, _ = f.Write(append(process.Encode(r), '\n'))
+	_ = f.Close()
+}
+
+// prepare takes the lock, checks the spec, listens and writes the first
+// state, in this order: whoever finds the lock held finds a worker.
+func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
+	b, err := io.ReadAll(io.LimitReader(env, maxEnv+1))
+	_ = env.Close()
+	if err != nil {
+		return nil, fmt.Errorf("read environment: %w", err)
+	}
+	var environment process.Environment
+	if len(b) > maxEnv {
+		return nil, fmt.Errorf("environment is over %d bytes", maxEnv)
+	}
+	if err := json.Unmarshal(b, &environment); err != nil {
+		return nil, fmt.Errorf("read environment: %w", err)
+	}
+	lock, err := takeLock(filepath.Join(dir, process.FileLock))
+	if err != nil {
+		return nil, err
+	}
+	me := process.Self()
+	if err := lock.Write(me.PID, me.Start); err != nil {
+		return nil, err
+	}
+	spec, err := process.ReadSpec(dir)
+	if err != nil {
+		return nil, err
+	}
+	spec.SetDefaults()
+	if err := spec.Check(); err != nil {
+		return nil, err
+	}
+	ln, err := socket.Listen(spec.Socket)
+	if err != nil {
+		return nil, err
+	}
+	w := newWorker(dir, spec, environment.Env, stderr)
+	w.self, w.lock, w.ln = me, lock, ln
+	if err := w.saveState(); err != nil {
+		_ = ln.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func takeLock(path string) (*statedir.Lock, error) {
+	deadline := time.Now().Add(lockWait)
+	for {
+		lock, err := statedir.TryLock(path)
+		if !errors.Is(err, statedir.ErrLocked) || time.Now().After(deadline) {
+			return lock, err
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}

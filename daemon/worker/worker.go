@@ -1,0 +1,455 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/process"
+	"holdline/protocol/socket"
+)
+
+const (
+	// linger is how long what the child left behind may go on after its exit.
+	linger = time.Second
+	// drainTime bounds the reading after everything was killed: a pipe may be
+	// held by a process that is none of ours.
+	drainTime = time.Second
+	// drainMax bounds what is read then beyond the limits; no pipe holds more.
+	drainMax = 2 << 20
+	// killTime is how long the tree is killed again and again.
+	killTime = 2 * time.Second
+	// killPause is between two rounds of it.
+	killPause = 20 * time.Millisecond
+	// aloneGrace is between the steps when a worker ends its child by itself.
+	aloneGrace = 5 * time.Second
+	// fatBytes is what must have been held for memory to be given back.
+	fatBytes = 1 << 20
+	// leaveTime is for the last answers.
+	leaveTime = time.Second
+)
+
+// worker is the process's state.
+type worker struct {
+	dir    string
+	spec   process.Spec
+	env    []string
+	stderr io.Writer
+	self   process.Proc
+	boot   string
+	lock   *statedir.Lock
+	ln     *socket.Listener
+
+	wg      sync.WaitGroup // all goroutines but the readers of [conn]
+	readers sync.WaitGroup
+	wake    chan struct{} // conduct is to look again
+	leaving chan struct{} // closed before the listener is
+
+	saving sync.Mutex // orders the writes of state.json; taken before mu
+
+	mu    sync.Mutex
+	cond  *sync.Cond // on mu: something below has changed
+	out   *output
+	in    input
+	spool *spool // nil until needed
+
+	conns      map[*conn]struct{}
+	attached   *conn
+	epoch      int64
+	detachedAt time.Time
+	alone      bool // the window is over
+	spooling   bool // stdout goes to the spool
+	left       bool // the worker is leaving
+	fat        bool // much memory was in use
+
+	child    process.Proc
+	running  bool // the exec step has become the program
+	reaped   bool
+	ended    bool // exit is known
+	exit     process.Exit
+	endedAt  time.Time
+	treeGone bool // no child of any kind is left
+
+	outFile, errFile *os.File
+	readersLeft      int
+	draining         bool // read whatever the limits say
+	drained          int  // bytes read so
+	drainUntil       time.Time
+
+	exitedSeq, closedSeq int64
+
+	ladder ladder
+	ending []waiter // those who asked to terminate
+}
+
+// ladder is where the ending of the child stands.
+type ladder struct {
+	on           bool
+	termAt       time.Time
+	killAt       time.Time
+	termed       bool
+	killingUntil time.Time // zero until the tree is being killed
+	nextKill     time.Time // the next round of that
+	killed       bool      // it was tried for long enough
+	quit         bool      // leave without waiting for acks
+}
+
+func newWorker(dir string, spec process.Spec, env []string, stderr io.Writer) *worker {
+	w := &worker{
+		dir: dir, spec: spec, env: env, stderr: stderr, boot: process.BootID(),
+		wake: make(chan struct{}, 1), leaving: make(chan struct{}),
+		out: newOutput(spec.Limits), conns: make(map[*conn]struct{}), detachedAt: time.Now(),
+	}
+	w.cond = sync.NewCond(&w.mu)
+	return w
+}
+
+// logf leaves last words.
+func (w *worker) logf(format string, args ...any) {
+	_, _ = fmt.Fprintf(w.stderr, "%s %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
+}
+
+// poke makes conduct look again.
+func (w *worker) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the worker's life from the first listening on.
+func (w *worker) run() error {
+	runtime.GOMAXPROCS(2)
+	debug.SetGCPercent(30)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	defer signal.Stop(signals)
+	if err := adoptOrphans(); err != nil {
+		w.logf("become subreaper: %v", err)
+	}
+	p, err := makePipes()
+	if err != nil {
+		_ = w.ln.Close()
+		return fmt.Errorf("make pipes: %w", err)
+	}
+	log := newRotated(filepath.Join(w.dir, process.FileStderr))
+	w.in.file, w.outFile, w.errFile, w.readersLeft = p.stdin, p.stdout, p.stderr, 2
+	w.wg.Go(func() { w.parent(p) })
+	w.wg.Go(w.readStdout)
+	w.wg.Go(func() { w.readStderr(log) })
+	w.wg.Go(w.feed)
+	var accepting sync.WaitGroup
+	accepting.Go(func() { w.accept(w.ln.UnixListener) })
+
+	w.conduct(signals)
+
+	w.leave(&accepting)
+	w.wg.Wait()
+	w.readers.Wait()
+	log.close()
+	return w.lock.Unlock()
+}
+
+// conduct acts when something has changed or a time has come, until the
+// worker is to leave.
+func (w *worker) conduct(signals <-chan os.Signal) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	phase := process.PhaseStarting
+	for {
+		w.mu.Lock()
+		next, done := w.stepLocked(time.Now())
+		now := w.phaseLocked()
+		w.fat = w.fat || w.out.in.bytes+w.in.bytes > fatBytes
+		slim := w.fat && w.out.in.bytes+w.in.bytes < fatBytes/8
+		w.fat = w.fat && !slim
+		w.mu.Unlock()
+		if slim {
+			debug.FreeOSMemory()
+		}
+		if now != phase {
+			phase = now
+			if err := w.saveState(); err != nil {
+				w.logf("%v", err)
+			}
+		}
+		if done {
+			return
+		}
+		timer.Reset(next)
+		select {
+		case <-w.wake:
+		case <-timer.C:
+		case <-signals:
+			w.mu.Lock()
+			w.terminateLocked(linger)
+			w.ladder.quit = true
+			w.mu.Unlock()
+		}
+	}
+}
+
+// stepLocked does what is due, and says when to look again at the latest and
+// whether all is over.
+func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
+	next = time.Minute // wall clocks are set, machines sleep
+	due := func(at time.Time) bool {
+		if d := at.Sub(now); d > 0 {
+			next = min(next, d)
+			return false
+		}
+		return true
+	}
+	if w.attached == nil && !w.alone && due(w.detachedAt.Add(time.Duration(w.spec.Orphan.AfterMS)*time.Millisecond)) {
+		w.goAloneLocked()
+	}
+	if hard := w.spec.Orphan.HardDeadlineUnixMS; w.alone && hard > 0 && !w.ladder.on {
+		// Compared as wall clock times, which the monotonic ones are not.
+		if d := time.Duration(hard-now.UnixMilli()) * time.Millisecond; d > 0 {
+			next = min(next, d)
+		} else {
+			w.terminateLocked(aloneGrace)
+		}
+	}
+	l := &w.ladder
+	if l.on && !w.ended {
+		if due(l.termAt) && !l.termed {
+			l.termed = true
+			w.shutStdinLocked()
+			w.signalTreeLocked(syscall.SIGTERM)
+		}
+		if due(l.killAt) && due(l.nextKill) {
+			w.killTreeLocked(now)
+		}
+	}
+	if w.ended {
+		w.afterExitLocked(now, due)
+	}
+	if w.closedSeq > 0 && (w.out.acked >= w.closedSeq || w.alone || l.quit) {
+		return 0, true
+	}
+	return next, false
+}
+
+// afterExitLocked ends what the child left, then the output.
+func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
+	l := &w.ladder
+	if !w.treeGone && !l.killed && (l.on || due(w.endedAt.Add(linger))) && due(l.nextKill) {
+		w.killTreeLocked(now)
+	}
+	gone := w.treeGone || l.killed
+	if gone && len(w.ending) > 0 {
+		for _, q := range w.ending {
+			q.c.reply(q.id, w.exit)
+		}
+		w.ending = nil
+	}
+	if gone && !w.draining {
+		// What is in the pipes is all that can come, unless a stranger has
+		// one open.
+		w.draining = true
+		w.drainUntil = now.Add(drainTime)
+		w.cond.Broadcast()
+	}
+	if w.draining && w.readersLeft > 0 && due(w.drainUntil) {
+		for _, f := range []*os.File{w.outFile, w.errFile} {
+			if f != nil {
+				_ = f.SetReadDeadline(now)
+			}
+		}
+	}
+	if gone && w.readersLeft == 0 && w.closedSeq == 0 {
+		w.closedSeq = w.out.push(entry{kind: closed})
+		w.cond.Broadcast()
+	}
+}
+
+// goAloneLocked is what happens when no daemon has come back in time.
+func (w *worker) goAloneLocked() {
+	w.alone = true
+	if w.spec.Orphan.Do == process.OrphanTerminate {
+		if !w.ended {
+			w.terminateLocked(aloneGrace)
+		}
+		return
+	}
+	w.closeStdinLocked()
+	err := w.startSpoolLocked()
+	if err != nil {
+		w.logf("%v", err) // the child is held up instead
+	}
+	w.spooling = err == nil
+	w.cond.Broadcast()
+}
+
+// phaseLocked is the phase that state.json should show.
+func (w *worker) phaseLocked() string {
+	switch {
+	case w.left:
+		return process.PhaseExited
+	case w.alone:
+		return process.PhaseAlone
+	case w.running || w.ended:
+		return process.PhaseRunning
+	}
+	return process.PhaseStarting
+}
+
+// childEnded records the exit.
+func (w *worker) childEnded(exit process.Exit) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended, w.reaped, w.exit, w.endedAt = true, true, exit, time.Now()
+	w.exitedSeq = w.out.push(entry{kind: exited})
+	w.shutStdinLocked()
+	w.poke()
+}
+
+// noMoreChildren is known where the worker is a subreaper.
+func (w *worker) noMoreChildren() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.treeGone = process.Exact || w.child.PID == 0
+	w.poke()
+}
+
+// saveState writes state.json. The final one says what the spool holds.
+func (w *worker) saveState() error {
+	w.saving.Lock()
+	defer w.saving.Unlock()
+	w.mu.Lock()
+	s := process.State{
+		Version: process.Version, Phase: w.phaseLocked(), BootID: w.boot,
+		PID: w.self.PID, Start: w.self.Start, ChildPID: w.child.PID, ChildStart: w.child.Start,
+		LastWrite: w.in.taken, Acked: w.out.acked, NextSeq: w.out.next, UnixMS: time.Now().UnixMilli(),
+	}
+	if w.ended {
+		exit := w.exit
+		s.Exit = &exit
+	}
+	if w.spool != nil {
+		s.Spool = &process.Spool{AfterSeq: w.spool.after, Bytes: w.spool.size, Lost: w.spool.lost}
+	}
+	w.mu.Unlock()
+	return statedir.WriteFile(filepath.Join(w.dir, process.FileState), process.Encode(s))
+}
+
+// leave writes down what nobody has acked and goes.
+func (w *worker) leave(accepting *sync.WaitGroup) {
+	w.mu.Lock()
+	w.left = true
+	alone := w.alone
+	if w.out.acked < w.closedSeq {
+		w.lastSpoolLocked()
+	}
+	w.mu.Unlock()
+	if alone && w.spec.Kind == process.KindServer {
+		// Nobody can still wait for an answer from it: proxies give up sooner.
+		_ = os.RemoveAll(w.dir)
+	} else if err := w.saveState(); err != nil {
+		w.logf("%v", err)
+	}
+	close(w.leaving)
+	_ = w.ln.Close()
+	w.mu.Lock()
+	for c := range w.conns {
+		c.closing = true
+		_ = c.nc.SetWriteDeadline(time.Now().Add(leaveTime))
+		_ = c.nc.CloseRead()
+	}
+	w.cond.Broadcast()
+	w.mu.Unlock()
+	accepting.Wait()
+	if w.spec.Kind == process.KindConsult { // its socket has a directory of its own
+		_ = os.Remove(filepath.Dir(w.spec.Socket))
+	}
+}
+
+// lastSpoolLocked puts what is in memory into the spool, or counts it as lost.
+func (w *worker) lastSpoolLocked() {
+	inMemory := int64(w.out.in.bytes)
+	if inMemory == 0 && w.spooling {
+		return
+	}
+	if err := w.startSpoolLocked(); err != nil {
+		w.logf("%v", err)
+		if !w.spooling { // an older spool has gaps
+			w.spool = &spool{after: w.out.acked}
+		}
+		w.spool.lost = inMemory
+	}
+}
+
+// terminateLocked begins to end the child, or hurries it on.
+func (w *worker) terminateLocked(grace time.Duration) {
+	grace = max(0, min(grace, time.Hour))
+	now := time.Now()
+	l := &w.ladder
+	if !l.on {
+		l.on = true
+		l.termAt, l.killAt = now.Add(grace), now.Add(2*grace)
+	}
+	l.termAt = earlier(l.termAt, now.Add(grace))
+	l.killAt = earlier(l.killAt, now.Add(2*grace))
+	w.closeStdinLocked()
+	w.poke()
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// signalGroupLocked signals the child's process group while that is surely
+// still its.
+func (w *worker) signalGroupLocked(sig syscall.Signal) {
+	if w.child.PID > 0 && !w.reaped {
+		_ = syscall.Kill(-w.child.PID, sig)
+	}
+}
+
+// signalTreeLocked signals the group and all that comes from the child,
+// whatever session it has made itself.
+func (w *worker) signalTreeLocked(sig syscall.Signal) {
+	if !process.Exact || sig == syscall.SIGKILL {
+		w.signalGroupLocked(sig)
+	}
+	all, err := process.Descendants(w.self.PID)
+	if err != nil {
+		w.signalGroupLocked(sig)
+		w.logf("list processes: %v", err)
+		return
+	}
+	for _, p := range all {
+		if err := process.Signal(p, sig); err != nil && !errors.Is(err, process.ErrGone) {
+			w.logf("signal %d: %v", p.PID, err)
+		}
+	}
+}
+
+// killTreeLocked kills all there is, and again as long as there is something:
+// what forks faster than it is killed is caught in a later round.
+func (w *worker) killTreeLocked(now time.Time) {
+	l := &w.ladder
+	if l.killingUntil.IsZero() {
+		l.killingUntil = now.Add(killTime)
+	}
+	l.nextKill = now.Add(killPause)
+	w.signalTreeLocked(syscall.SIGKILL)
+	if w.ended && (!process.Exact || now.After(l.killingUntil)) {
+		l.killed = true
+	}
+	w.poke()
+}
