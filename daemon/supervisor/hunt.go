@@ -1,0 +1,238 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/process"
+)
+
+// Alive tells whether the worker of dir lives: whether its lock is held,
+// whatever any pid says.
+func Alive(dir string) (bool, error) {
+	lock, err := lockDir(dir)
+	if errors.Is(err, statedir.ErrLocked) {
+		return true, nil
+	}
+	if lock != nil {
+		_ = lock.Unlock()
+	}
+	return false, err
+}
+
+// lockDir takes the lock of a worker's directory. A directory that is not
+// there is an error that wraps [os.ErrNotExist].
+func lockDir(dir string) (*statedir.Lock, error) {
+	return statedir.TryLock(filepath.Join(dir, process.FileLock))
+}
+
+// Reap removes the directory of a dead worker; the error wraps
+// [statedir.ErrLocked] if it lives. The caller has made sure that nothing in
+// it is still to be told to anybody.
+func (s *Supervisor) Reap(dir string) error {
+	lock, err := lockDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reap: %w", err)
+	}
+	defer func() { _ = lock.Unlock() }()
+	// The socket of a consult has a directory of its own, named by its id.
+	if spec, err := process.ReadSpec(dir); err == nil && process.ValidID(spec.ID) && s.Dir(spec.ID) != dir {
+		_ = os.RemoveAll(s.Dir(spec.ID))
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("reap: %w", err)
+	}
+	return nil
+}
+
+// Hunt kills what carries the id of a worker that is dead, until nothing does
+// or five seconds have passed.
+func (s *Supervisor) Hunt(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
+	defer cancel()
+	for {
+		all, err := process.Carriers()
+		if err != nil {
+			return fmt.Errorf("hunt: %w", err)
+		}
+		if s.killAll(ctx, id, all[id]) == 0 {
+			return nil
+		}
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("hunt for %s: %w", id, err)
+		}
+	}
+}
+
+// HuntAll kills all that carries the id of any dead worker, in this runtime
+// directory or (since it may have been wiped) in none: what runs under no
+// worker of its id has lost it. It is for a daemon's start.
+func (s *Supervisor) HuntAll(ctx context.Context) error {
+	all, err := process.Carriers()
+	if err != nil {
+		return fmt.Errorf("hunt: %w", err)
+	}
+	var errs []error
+	for id, procs := range all {
+		if !process.ValidID(id) {
+			continue
+		}
+		dead, known := s.deadByLock(id)
+		for _, p := range procs {
+			if known && dead || !known && !process.HasWorker(p, id) {
+				s.killAll(ctx, id, []process.Proc{p})
+			}
+		}
+		if known && dead {
+			errs = append(errs, s.Hunt(ctx, id))
+		}
+	}
+	for _, dir := range s.dirs() {
+		if lock, err := lockDir(dir); err == nil {
+			errs = append(errs, s.killGroup(ctx, dir))
+			_ = lock.Unlock()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dirs are the directories of this daemon's workers.
+func (s *Supervisor) dirs() []string {
+	var found []string
+	for _, parent := range []string{filepath.Join(s.o.RuntimeDir, "w"), filepath.Join(s.o.StateDir, "consults")} {
+		all, _ := filepath.Glob(filepath.Join(parent, "*", process.FileState))
+		for _, f := range all {
+			found = append(found, filepath.Dir(f))
+		}
+	}
+	return found
+}
+
+// deadByLock tells by the directory of worker id whether it is dead; known is
+// false if there is none.
+func (s *Supervisor) deadByLock(id string) (dead, known bool) {
+	for _, dir := range []string{s.Dir(id), filepath.Join(s.o.StateDir, "consults", id)} {
+		if _, err := os.Stat(filepath.Join(dir, process.FileSpec)); err != nil {
+			continue
+		}
+		alive, err := Alive(dir)
+		if err == nil {
+			return !alive, true
+		}
+	}
+	return false, false
+}
+
+// killAll kills procs but itself, and tells how many there were.
+func (s *Supervisor) killAll(ctx context.Context, id string, procs []process.Proc) int {
+	n := 0
+	for _, p := range procs {
+		if p.PID == os.Getpid() {
+			continue
+		}
+		n++
+		err := process.Signal(p, syscall.SIGKILL)
+		if err != nil && !errors.Is(err, process.ErrGone) {
+			s.log.WarnContext(ctx, "orphan not killed", "worker", id, "pid", p.PID, "err", err)
+			continue
+		}
+		s.log.InfoContext(ctx, "orphan killed", "worker", id, "pid", p.PID)
+	}
+	return n
+}
+
+// destroy ends the worker of dir whatever state it is in, with its tree.
+func (s *Supervisor) destroy(ctx context.Context, dir string, spec *process.Spec) error {
+	for {
+		lock, err := lockDir(dir)
+		if err == nil {
+			err = s.bury(ctx, dir, spec.ID)
+			_ = lock.Unlock()
+			return err
+		}
+		if !errors.Is(err, statedir.ErrLocked) {
+			return err
+		}
+		// The tree first: an answer that comes after it was said that none
+		// will would be worse than none.
+		if err := s.killGroup(ctx, dir); err != nil {
+			return err
+		}
+		pid, start, err := statedir.Holder(filepath.Join(dir, process.FileLock))
+		if err == nil && pid != os.Getpid() {
+			if err := process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL); err != nil && !errors.Is(err, process.ErrGone) {
+				return fmt.Errorf("kill worker %d: %w", pid, err)
+			}
+		}
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("worker %s does not die: %w", spec.ID, err)
+		}
+	}
+}
+
+// bury kills what a dead worker left. Its lock is held.
+func (s *Supervisor) bury(ctx context.Context, dir, id string) error {
+	if err := s.killGroup(ctx, dir); err != nil {
+		return err
+	}
+	return s.Hunt(ctx, id)
+}
+
+// killGroup kills the group of the child that is on record in dir, if it is
+// still that child's: by pid, start time and boot.
+func (s *Supervisor) killGroup(ctx context.Context, dir string) error {
+	st, err := process.ReadState(dir)
+	if err != nil || st.ChildPID < 2 || st.ChildStart == 0 || st.BootID == "" || st.BootID != process.BootID() {
+		return nil //nolint:nilerr // without a whole state no child was ever let run
+	}
+	for {
+		members, err := process.Group(st.ChildPID)
+		if err != nil {
+			return fmt.Errorf("kill group: %w", err)
+		}
+		// A group's number is not given to another as long as it has members,
+		// so older members than the child itself mean that it is not its.
+		mine := members[:0]
+		for _, p := range members {
+			if p.PID == st.ChildPID && p.Start != st.ChildStart {
+				return nil
+			}
+			if p.Start >= st.ChildStart {
+				mine = append(mine, p)
+			}
+		}
+		leader := process.Proc{PID: st.ChildPID, Start: st.ChildStart}
+		now, err := process.Lookup(leader.PID)
+		led := err == nil && now.Start == leader.Start
+		if !led && process.Exact {
+			return nil // the hunt finds the rest, and nobody else
+		}
+		if s.killAll(ctx, filepath.Base(dir), mine) == 0 {
+			return nil
+		}
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("kill group: %w", err)
+		}
+	}
+}
+
+// pause waits a moment for something that cannot be waited for.
+func pause(ctx context.Context) error {
+	t := time.NewTimer(pollPause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,107 @@
+package supervisor
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"holdline/protocol/process"
+)
+
+// maxReport bounds what a new worker may say, in bytes.
+const maxReport = 64 << 10
+
+// launch runs the worker of dir and returns when it listens.
+func (s *Supervisor) launch(ctx context.Context, dir string, env []string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("worker did not report in time"))
+	defer cancel()
+	envR, envW, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = envW.Close() }()
+	readyR, readyW, err := os.Pipe()
+	if err != nil {
+		_ = envR.Close()
+		return err
+	}
+	defer func() { _ = readyR.Close() }()
+
+	// This process only starts the worker and leaves, so that the worker is
+	// not the daemon's child.
+	var words bytes.Buffer
+	cmd := exec.CommandContext(ctx, s.o.Exe, "worker", dir)
+	cmd.Args[0] = "holdline"
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.Stderr = &limited{w: &words, left: maxReport}
+	cmd.ExtraFiles = []*os.File{envR, readyW}
+	cmd.WaitDelay = time.Second
+	err = cmd.Start()
+	_ = envR.Close()
+	_ = readyW.Close()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() {
+		_ = envW.SetWriteDeadline(time.Now())
+		_ = readyR.SetReadDeadline(time.Now())
+	})
+	defer stop()
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer func() { _ = readyR.Close() }()
+	writing.Go(func() {
+		_, _ = envW.Write(process.Encode(process.Environment{Env: env})) // a worker that is gone reports nothing
+		_ = envW.Close()
+	})
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(words.Bytes()))
+	}
+	line, err := bufio.NewReader(io.LimitReader(readyR, maxReport)).ReadBytes('\n')
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return errors.New("the worker ended before it listened")
+	}
+	var r process.Report
+	if err := json.Unmarshal(line, &r); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if r.Error != nil {
+		return r.Error
+	}
+	return nil
+}
+
+// limited takes the first bytes of what is written and drops the rest.
+type limited struct {
+	w    io.Writer
+	left int
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	n := min(len(b), l.left)
+	l.left -= n
+	_, _ = l.w.Write(b[:n])
+	return len(b), nil
+}
+
+func errnoName(errno syscall.Errno) string {
+	if name := unix.ErrnoName(errno); name != "" {
+		return name
+	}
+	return errno.Error()
+}

@@ -1,0 +1,382 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// errDead is returned by connect if the worker's lock is free, and everything
+// of its tree was killed.
+var errDead = errors.New("the worker is dead")
+
+// spoolChunk is the size of an event made from a spool, in bytes.
+const spoolChunk = 64 << 10
+
+// run keeps the connection until the worker is over or let go. A nil c means
+// that it is dead already.
+func (w *Worker) run(ctx context.Context, c *client) {
+	defer w.cancel()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.endLocked()
+	}()
+	log := w.sup.log.With("worker", w.spec.ID, "name", w.spec.Name)
+	var err error
+	for c != nil {
+		w.receive(c)
+		c.fail()
+		w.mu.Lock()
+		w.c = nil
+		if w.state == Ready {
+			w.state = Recovering
+		}
+		leaving, over := w.leaving, w.closed > 0
+		w.changed.Broadcast()
+		w.mu.Unlock()
+		if leaving {
+			return
+		}
+		if over {
+			break
+		}
+		log.WarnContext(ctx, "connection to worker lost")
+		if c, err = w.connect(ctx); err != nil && !errors.Is(err, errDead) {
+			// Somebody else has it, or it can be neither reached nor killed.
+			log.ErrorContext(ctx, "worker given up", "err", err)
+			w.Close()
+			return
+		}
+	}
+	w.mu.Lock()
+	w.state = Stopping
+	over := w.closed > 0
+	w.mu.Unlock()
+	if over {
+		if err := w.waitDead(ctx); err != nil {
+			log.WarnContext(ctx, "worker is slow to leave", "err", err)
+		}
+		log.InfoContext(ctx, "worker ended")
+		return
+	}
+	w.aftermath(ctx)
+}
+
+// connect attaches, for as long as the worker lives and the time allows; a
+// worker that lives and does not answer in time is killed.
+func (w *Worker) connect(ctx context.Context) (*client, error) {
+	limit, cancel := context.WithTimeoutCause(ctx, answerTimeout, errors.New("the worker does not answer"))
+	defer cancel()
+	for {
+		alive, err := Alive(w.dir)
+		if err == nil && !alive || errors.Is(err, os.ErrNotExist) {
+			return nil, w.bury(ctx)
+		}
+		if err == nil {
+			var c *client
+			if c, err = w.attach(limit); err == nil {
+				return c, nil
+			}
+			if e, ok := errors.AsType[*process.Error](err); ok {
+				return nil, e // it answers, and does not want us
+			}
+		}
+		if perr := pause(limit); perr != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			w.sup.log.ErrorContext(ctx, "worker killed since it does not answer", "worker", w.spec.ID, "err", err)
+			return nil, w.bury(ctx)
+		}
+	}
+}
+
+// bury makes sure that the worker and its tree are gone.
+func (w *Worker) bury(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
+	defer cancel()
+	if err := w.sup.destroy(ctx, w.dir, &w.spec); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return errDead
+}
+
+// attach makes the connection the one that may write.
+func (w *Worker) attach(ctx context.Context) (*client, error) {
+	c, hello, err := dial(ctx, w.spec.Socket, w.sup.o.Program)
+	if err != nil {
+		return nil, err
+	}
+	if hello.ID != w.spec.ID {
+		c.close()
+		return nil, process.Errorf(process.CodeInvalid, "worker %s answers at the socket of %s", hello.ID, w.spec.ID)
+	}
+	w.mu.Lock()
+	after := w.last
+	w.mu.Unlock()
+	var a process.AttachResult
+	if err := c.ask(ctx, process.MethodAttach, process.AttachParams{Epoch: w.sup.o.Epoch, AfterSeq: after}, &a); err != nil {
+		c.close()
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leaving {
+		c.close()
+		return nil, ErrClosed
+	}
+	if w.pid == 0 { // the first attach
+		w.old, w.backlog = a.NextSeq, int(a.Queued)
+	}
+	w.c, w.pid, w.child = c, hello.PID, hello.ChildPID
+	w.last = max(w.last, a.Acked)
+	w.next = a.LastWrite + 1
+	for wr := range w.inFlight {
+		wr.void = wr.void || wr.id > a.LastWrite
+	}
+	if w.state != Stopping {
+		w.state = Ready
+	}
+	if w.acked > a.Acked {
+		_ = c.send(&process.Frame{Method: process.MethodAck, Params: process.Encode(process.AckParams{Seq: w.acked})})
+	}
+	w.changed.Broadcast()
+	return c, nil
+}
+
+// receive reads the connection until it breaks.
+func (w *Worker) receive(c *client) {
+	for {
+		w.mu.Lock()
+		for w.queued > maxWaiting && !w.leaving && !c.busy() {
+			w.changed.Wait()
+		}
+		w.mu.Unlock()
+		f, err := process.ReadFrame(c.r)
+		if err != nil {
+			return
+		}
+		if f.ID > 0 {
+			c.answered(f)
+			continue
+		}
+		if err := w.happened(&f); err != nil {
+			w.sup.log.Error("bad event from worker", "worker", w.spec.ID, "err", err)
+			return
+		}
+	}
+}
+
+// happened queues the event in f.
+func (w *Worker) happened(f *process.Frame) error {
+	var p struct {
+		process.OutputParams
+		process.Exit
+	}
+	if err := json.Unmarshal(f.Params, &p); err != nil {
+		return fmt.Errorf("%s: %w", f.Method, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.Seq <= w.last {
+		return nil
+	}
+	if first := max(p.First, 0); first == 0 && p.Seq > w.last+1 || first > w.last+1 {
+		return fmt.Errorf("%s %d: nothing was told of what is behind %d", f.Method, p.Seq, w.last)
+	}
+	w.last = p.Seq
+	e := Event{Seq: p.Seq, Old: p.Seq < w.old}
+	switch f.Method {
+	case process.EventOutput:
+		e.Kind, e.Stream, e.Data, e.Dropped = Output, p.Stream, f.Payload, p.Dropped
+		if e.Stream == process.Stdout {
+			w.held = append(w.held, held{p.Seq, len(e.Data)})
+		} else if w.tail = append(w.tail, e.Data...); len(w.tail) > stderrTail {
+			w.tail = append(w.tail[:0], w.tail[len(w.tail)-stderrTail:]...)
+		}
+	case process.EventExited:
+		e.Kind, e.Exit = Exited, p.Exit
+		w.exit, w.exitTold = p.Exit, true
+		w.child = 0
+	case process.EventClosed:
+		e.Kind, e.Exit = Closed, w.exit
+		w.closed = p.Seq
+		w.state = Stopping
+	default:
+		return nil // of a newer worker
+	}
+	w.putLocked(e)
+	return nil
+}
+
+func (w *Worker) putLocked(e Event) {
+	w.queue = append(w.queue, e)
+	w.queued += len(e.Data)
+	w.changed.Broadcast()
+}
+
+// pump hands the events out, up to the last one or until the worker is let go.
+func (w *Worker) pump() {
+	defer close(w.events)
+	for {
+		w.mu.Lock()
+		for len(w.queue) == 0 && !w.leaving {
+			w.changed.Wait()
+		}
+		if w.leaving {
+			w.mu.Unlock()
+			return
+		}
+		e := w.queue[0]
+		w.queue[0] = Event{}
+		if w.queue = w.queue[1:]; len(w.queue) == 0 {
+			w.queue = nil
+		}
+		w.mu.Unlock()
+		select {
+		case w.events <- e:
+		case <-w.letGo:
+			return
+		}
+		if e.Kind == Closed || e.Kind == Lost {
+			return
+		}
+		w.mu.Lock()
+		w.queued -= len(e.Data)
+		w.changed.Broadcast()
+		w.mu.Unlock()
+	}
+}
+
+// waitDead waits until the worker has given up its lock.
+func (w *Worker) waitDead(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
+	defer cancel()
+	for {
+		alive, err := Alive(w.dir)
+		if errors.Is(err, os.ErrNotExist) || err == nil && !alive {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// aftermath tells what is known of a worker that is dead.
+func (w *Worker) aftermath(ctx context.Context) {
+	log := w.sup.log.With("worker", w.spec.ID, "name", w.spec.Name)
+	st, err := process.ReadState(w.dir)
+	if err == nil && st.Phase == process.PhaseExited && st.Exit != nil {
+		if err = w.fromFiles(&st); err == nil {
+			log.InfoContext(ctx, "worker had ended by itself")
+			return
+		}
+	}
+	detail := "its worker was killed"
+	if err != nil {
+		detail = "its worker is gone: " + err.Error()
+	}
+	tail := w.StderrTail()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := fault.New(fault.ProcessFailure, fault.Worker, "run:"+w.spec.Name, "%s is gone, %s", w.spec.Name, detail)
+	r.Fault.Generation = w.spec.Generation
+	r.WithCause(fault.Cause{StderrTail: tail})
+	w.dead = true
+	log.WarnContext(ctx, "worker lost", "err", err)
+	w.putLocked(Event{Kind: Lost, Exit: w.exit, Fault: r})
+}
+
+// fromFiles tells what a worker left that went in order.
+func (w *Worker) fromFiles(st *process.State) error {
+	if st.Spool != nil {
+		if err := w.fromSpool(st.Spool); err != nil {
+			return err
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last, w.closed, w.exit = max(w.last, st.NextSeq-1), st.NextSeq-1, *st.Exit
+	if !w.exitTold {
+		w.putLocked(Event{Kind: Exited, Exit: w.exit, Old: true})
+	}
+	w.putLocked(Event{Kind: Closed, Seq: w.closed, Exit: w.exit, Old: true})
+	return nil
+}
+
+// fromSpool queues what stands in the spool behind what was received already.
+func (w *Worker) fromSpool(s *process.Spool) error {
+	f, err := os.Open(filepath.Join(w.dir, process.FileSpool))
+	if errors.Is(err, os.ErrNotExist) && s.Bytes == 0 {
+		err = nil
+	} else if err == nil {
+		defer func() { _ = f.Close() }()
+	}
+	if err != nil {
+		return fmt.Errorf("read spool: %w", err)
+	}
+	var skip int64
+	w.mu.Lock()
+	for _, h := range w.held {
+		if h.seq > s.AfterSeq {
+			skip += int64(h.size)
+		}
+	}
+	w.mu.Unlock()
+	for off := skip; off < s.Bytes; {
+		b := make([]byte, min(spoolChunk, s.Bytes-off))
+		n, err := f.ReadAt(b, off)
+		if n == 0 {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return fmt.Errorf("read spool: %w", err)
+		}
+		off += int64(n)
+		w.mu.Lock()
+		for w.queued > maxWaiting && !w.leaving {
+			w.changed.Wait()
+		}
+		leaving := w.leaving
+		w.putLocked(Event{Kind: Output, Stream: process.Stdout, Data: b[:n], Old: true})
+		w.mu.Unlock()
+		if leaving {
+			return nil
+		}
+	}
+	if s.Lost > 0 {
+		w.mu.Lock()
+		w.putLocked(Event{Kind: Output, Stream: process.Stdout, Dropped: s.Lost, Old: true})
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+// ExitFault is the fault of a child that ended by itself while somebody
+// waited for it.
+func (w *Worker) ExitFault(operation string, exit process.Exit) *fault.Record {
+	code, detail := fault.ProcessFailure, fmt.Sprintf("%s ended: %s", w.spec.Name, exit)
+	cause := fault.Cause{ExitCode: exit.Code, StderrTail: w.StderrTail()}
+	if exit.Signal != "" {
+		cause.Signal = &exit.Signal
+	}
+	if exit.SpawnErrno != "" {
+		code, detail = fault.SpawnFailure, fmt.Sprintf("%s cannot be started: %s", w.spec.Argv[0], exit)
+		cause.Errno = &exit.SpawnErrno
+	}
+	r := fault.New(code, fault.Worker, operation, "%s", detail)
+	r.Fault.Generation = w.spec.Generation
+	return r.WithCause(cause)
+}

@@ -1,0 +1,294 @@
+// Package supervisor starts workers, stays connected to them, and cleans up
+// behind those that died. It knows nothing of what is said to their children.
+//
+// A [Worker] is one worker seen from this daemon. Its connection may break and
+// come back without anybody noticing; what its user gets is a gap-free stream
+// of events that ends with [Closed] or, if the worker process itself was lost,
+// with [Lost], and by then nothing of its tree is left. A worker outlives the
+// supervisor: [Supervisor.Close] only lets go of it.
+//
+// Two goroutines run for each worker, owned by the supervisor, which waits for
+// them in Close. On disk the supervisor owns the generation counter in the
+// state directory and each worker's spec.json and calls.jsonl.
+package supervisor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+	"holdline/protocol/socket"
+)
+
+// Time limits.
+const (
+	startTimeout  = 10 * time.Second // from the start of the process to its report
+	answerTimeout = 5 * time.Second  // for a worker that lives to take a connection
+	deathTimeout  = 5 * time.Second  // for a killed process to be gone
+	pollPause     = 10 * time.Millisecond
+)
+
+// ErrClosed is the cause of every refusal after [Supervisor.Close] or
+// [Worker.Close].
+var ErrClosed = errors.New("supervisor is closed")
+
+// Options of a [Supervisor].
+type Options struct {
+	Exe        string // the program that has the worker and exec commands
+	RuntimeDir string // servers' directories and all sockets are in w/ of it
+	StateDir   string // holds the generation counter and consults/
+	Epoch      int64  // of this daemon's life
+	Program    string // version, for people
+	Log        *slog.Logger
+}
+
+// Supervisor has the workers of one daemon.
+type Supervisor struct {
+	o   Options
+	log *slog.Logger
+	wg  sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	workers map[string]*Worker // by id
+
+	generation sync.Mutex // held while the counter is raised
+}
+
+// New makes a supervisor. It touches nothing.
+func New(o Options) *Supervisor {
+	return &Supervisor{o: o, log: o.Log.With("component", "supervisor"), workers: make(map[string]*Worker)}
+}
+
+// Status is a worker as people see it.
+type Status struct {
+	ID         string `json:"id"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	PID        int    `json:"pid"`
+	ChildPID   int    `json:"child_pid"`
+	Generation int64  `json:"generation"`
+	State      string `json:"state"`
+	Attached   bool   `json:"attached"`
+}
+
+// States of a [Status].
+const (
+	Starting   = "starting"
+	Ready      = "ready"
+	Recovering = "recovering"
+	Stopping   = "stopping"
+)
+
+// Workers lists the workers, by id.
+func (s *Supervisor) Workers() []Status {
+	s.mu.Lock()
+	all := make([]*Worker, 0, len(s.workers))
+	for _, w := range s.workers {
+		all = append(all, w)
+	}
+	s.mu.Unlock()
+	found := make([]Status, 0, len(all))
+	for _, w := range all {
+		found = append(found, w.Status())
+	}
+	slices.SortFunc(found, func(a, b Status) int { return cmp.Compare(a.ID, b.ID) })
+	return found
+}
+
+// Dir is the directory of the server worker id. A consult's directory is its
+// owner's to choose.
+func (s *Supervisor) Dir(id string) string { return filepath.Join(s.o.RuntimeDir, "w", id) }
+
+// Start makes dir a worker's directory, with what lies in it already, and
+// starts the worker. env is the child's whole environment; it is written to no
+// file. The caller fills in ID, Kind, Name, Argv, Cwd, Owner, Orphan and
+// whatever limits shall not be the defaults; the rest of spec is set here.
+//
+// An error is a [*fault.Record]; then no process is left, and spec.json may
+// be. A program that cannot be executed is no error of Start: the worker's
+// events say so, by an [Exited] with a SpawnErrno.
+func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, env []string) (*Worker, error) {
+	w, err := s.start(ctx, dir, spec, env)
+	if err != nil {
+		return nil, s.startFault(&spec, err)
+	}
+	return w, nil
+}
+
+func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
+	if r, ok := errors.AsType[*fault.Record](err); ok {
+		return r
+	}
+	r := fault.New(fault.SpawnFailure, fault.Worker, "start:"+spec.Name, "worker for %s: %v", spec.Name, err)
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		name := errnoName(errno)
+		r.WithCause(fault.Cause{Errno: &name})
+	}
+	return r
+}
+
+func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, env []string) (*Worker, error) {
+	spec.Version = process.Version
+	spec.Versions = process.Versions{Worker: process.Version, Record: process.RecordVersion, Program: s.o.Program}
+	spec.Socket = filepath.Join(s.Dir(spec.ID), process.FileSocket)
+	spec.SetDefaults()
+	if err := spec.Check(); err != nil {
+		return nil, err
+	}
+	if err := socket.CheckPath(spec.Socket); err != nil {
+		return nil, err
+	}
+	for _, d := range []string{filepath.Dir(s.Dir(spec.ID)), s.Dir(spec.ID), dir, filepath.Join(dir, process.DirAnswers)} {
+		if err := statedir.MakeDir(d); err != nil {
+			return nil, err
+		}
+	}
+	w, err := s.add(dir, spec)
+	if err != nil {
+		return nil, err
+	}
+	if w.spec.Generation, err = s.nextGeneration(); err != nil {
+		s.remove(w)
+		return nil, err
+	}
+	if err := statedir.WriteFile(filepath.Join(dir, process.FileSpec), process.Encode(w.spec)); err != nil {
+		s.remove(w)
+		return nil, err
+	}
+	if err = s.launch(ctx, dir, env); err == nil {
+		err = w.begin(ctx, 0)
+	}
+	if err != nil {
+		// Whatever runs by now is not to run unattended.
+		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathTimeout)
+		defer cancel()
+		if kerr := s.destroy(kill, dir, &w.spec); kerr != nil {
+			s.log.WarnContext(ctx, "worker may be left", "worker", spec.ID, "err", kerr)
+		}
+		s.remove(w)
+		return nil, err
+	}
+	s.log.InfoContext(ctx, "worker started", "worker", spec.ID, "name", spec.Name, "kind", spec.Kind,
+		"generation", w.spec.Generation, "pid", w.Status().PID)
+	return w, nil
+}
+
+// Attach takes up the worker of an existing directory, which another daemon
+// may have started, from behind the event afterSeq on. If the worker is gone
+// in order (it was alone and its child ended) the events come from its files;
+// if it died, the stream is a [Lost] after its tree was killed.
+//
+// An error is a [*fault.Record]: the directory cannot be read, or the worker
+// lives and could neither be reached nor killed.
+func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*Worker, error) {
+	spec, err := process.ReadSpec(dir)
+	if err == nil {
+		spec.SetDefaults()
+		err = spec.Check()
+	}
+	if err != nil {
+		return nil, s.attachFault(&spec, err)
+	}
+	w, err := s.add(dir, spec)
+	if err != nil {
+		return nil, s.attachFault(&spec, err)
+	}
+	if err := w.begin(ctx, afterSeq); err != nil {
+		s.remove(w)
+		return nil, s.attachFault(&spec, err)
+	}
+	return w, nil
+}
+
+func (s *Supervisor) attachFault(spec *process.Spec, err error) *fault.Record {
+	r := fault.New(fault.TransportFailure, fault.Worker, "attach:"+spec.Name, "worker %s: %v", spec.ID, err)
+	r.Fault.Generation = spec.Generation
+	return r
+}
+
+// add registers a worker, so that its id is taken.
+func (s *Supervisor) add(dir string, spec process.Spec) (*Worker, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if s.workers[spec.ID] != nil {
+		return nil, fmt.Errorf("worker %s is there already", spec.ID)
+	}
+	w := newWorker(s, dir, spec)
+	s.workers[spec.ID] = w
+	return w, nil
+}
+
+func (s *Supervisor) remove(w *Worker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.workers[w.spec.ID] == w {
+		delete(s.workers, w.spec.ID)
+	}
+}
+
+// nextGeneration raises the counter on disk and returns it: no two workers of
+// a state directory have the same.
+func (s *Supervisor) nextGeneration() (int64, error) {
+	s.generation.Lock()
+	defer s.generation.Unlock()
+	path := filepath.Join(s.o.StateDir, "generation")
+	var n int64
+	b, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		if n, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err != nil {
+			return 0, fmt.Errorf("generation counter: %w", err)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return 0, fmt.Errorf("generation counter: %w", err)
+	}
+	n++
+	if err := statedir.WriteFile(path, fmt.Appendf(nil, "%d\n", n)); err != nil {
+		return 0, fmt.Errorf("generation counter: %w", err)
+	}
+	return n, nil
+}
+
+// Close lets go of all workers, which live on alone, and waits until nothing
+// of the supervisor runs, or for ctx.
+func (s *Supervisor) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	all := make([]*Worker, 0, len(s.workers))
+	for _, w := range s.workers {
+		all = append(all, w)
+	}
+	s.mu.Unlock()
+	for _, w := range all {
+		w.Close()
+	}
+	done := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("let go of workers: %w", context.Cause(ctx))
+	}
+}

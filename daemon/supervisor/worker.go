@@ -1,0 +1,350 @@
+package supervisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// Kind says what an [Event] is.
+type Kind int
+
+// The kinds of events.
+const (
+	Output Kind = iota + 1 // the child wrote something
+	Exited                 // it ended; output may still come
+	Closed                 // nothing of it is left and all output was told; the last event
+	Lost                   // the worker itself died and nothing of its tree is left; the last event
+)
+
+// Event is one thing that happened to a worker's child.
+type Event struct {
+	Kind    Kind
+	Seq     int64  // to be acked; 0 for output that comes from the files of a worker that has left
+	Stream  string // of Output: process.Stdout or process.Stderr
+	Data    []byte
+	Dropped int64         // of Output: so many bytes of it were dropped or lost in this place
+	Old     bool          // it happened before this daemon attached
+	Exit    process.Exit  // of Exited; of Closed and Lost, if known
+	Fault   *fault.Record // of Lost
+}
+
+// maxWaiting is how many bytes of events wait for a slow user before the
+// connection is not read any more, unless an answer is due on it: the worker
+// sends no more than it may retain.
+const maxWaiting = 1 << 20
+
+// stderrTail is how much of stderr is kept for faults, in bytes.
+const stderrTail = 4 << 10
+
+// maxInFlight bounds the requests on one connection; the worker closes one
+// that has more.
+const maxInFlight = 512
+
+// Worker is a worker process seen from this daemon. Its methods may be called
+// from any goroutine.
+type Worker struct {
+	sup    *Supervisor
+	dir    string
+	spec   process.Spec
+	events chan Event
+	gone   chan struct{} // closed when the worker is over or let go
+	letGo  chan struct{} // closed by Close
+	done   chan struct{} // closed when nothing runs for it any more
+	slots  chan struct{} // one for each write in flight
+	writes chan struct{} // of capacity 1: who holds it gives out write ids
+
+	mu       sync.Mutex
+	changed  *sync.Cond // on mu
+	c        *client    // nil while there is no connection
+	pid      int
+	child    int
+	state    string
+	ended    bool // gone is closed
+	leaving  bool // Close was called
+	dead     bool // the worker is dead, and with it what was written
+	queue    []Event
+	queued   int   // bytes in queue
+	last     int64 // highest number received
+	old      int64 // numbers below are from before the attach
+	acked    int64
+	held     []held // stdout received and not acked
+	exit     process.Exit
+	exitTold bool  // by an event
+	closed   int64 // number of the closed event, 0 until it was received
+	tail     []byte
+
+	next        int64 // write id
+	inFlight    map[*write]struct{}
+	outstanding int // bytes of writes in flight
+	backlog     int // bytes that the worker had taken from an earlier daemon
+
+	journal *process.Journal // used by who holds writes
+	cancel  context.CancelFunc
+}
+
+// held is a received piece of stdout: what to leave out of a spool that begins
+// before it.
+type held struct {
+	seq  int64
+	size int
+}
+
+func newWorker(s *Supervisor, dir string, spec process.Spec) *Worker {
+	w := &Worker{
+		sup: s, dir: dir, spec: spec, state: Starting,
+		events: make(chan Event, 16), gone: make(chan struct{}),
+		letGo: make(chan struct{}), done: make(chan struct{}), inFlight: make(map[*write]struct{}),
+		slots: make(chan struct{}, maxInFlight), writes: make(chan struct{}, 1),
+	}
+	w.changed = sync.NewCond(&w.mu)
+	return w
+}
+
+// ID is the worker's id.
+func (w *Worker) ID() string { return w.spec.ID }
+
+// Spec is what the worker runs.
+func (w *Worker) Spec() process.Spec { return w.spec }
+
+// Dir is the worker's directory.
+func (w *Worker) Dir() string { return w.dir }
+
+// Generation is the number of this start of a worker.
+func (w *Worker) Generation() int64 { return w.spec.Generation }
+
+// Status is how the worker is now.
+func (w *Worker) Status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Status{
+		ID: w.spec.ID, Kind: w.spec.Kind, Name: w.spec.Name, PID: w.pid, ChildPID: w.child,
+		Generation: w.spec.Generation, State: w.state, Attached: w.c != nil,
+	}
+}
+
+// Events is the stream of events, in order. It is closed after [Closed] or
+// [Lost], or by [Worker.Close]. What is received must be acked, or the child
+// is held up at some time; who does not receive holds up only this child.
+func (w *Worker) Events() <-chan Event { return w.events }
+
+// StderrTail is the last lines that the child wrote to stderr.
+func (w *Worker) StderrTail() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var lines []string
+	for line := range bytes.Lines(w.tail) {
+		if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
+			lines = append(lines, string(bytes.ToValidUTF8(line, []byte("\uFFFD"))))
+		}
+	}
+	return lines[max(0, len(lines)-20):]
+}
+
+// begin connects for the first time and starts the worker's goroutines.
+func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
+	journal, records, err := process.OpenJournal(filepath.Join(w.dir, process.FileCalls))
+	if err != nil {
+		return err
+	}
+	w.journal = journal
+	for _, r := range records { // replaced by what the worker says, if it lives
+		w.next = max(w.next, r.Write+1)
+	}
+	w.last = afterSeq
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w.cancel = cancel
+	c, err := w.connect(ctx)
+	s := w.sup
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed && err == nil {
+		c.close()
+		err = ErrClosed
+	}
+	if err != nil && !errors.Is(err, errDead) {
+		cancel()
+		_ = journal.Close()
+		return err
+	}
+	s.wg.Go(func() {
+		var running sync.WaitGroup
+		running.Go(func() { w.run(life, c) })
+		w.pump()
+		running.Wait()
+		w.writes <- struct{}{} // nobody writes any more, nor ever will
+		_ = journal.Close()
+		s.remove(w)
+		close(w.done)
+	})
+	return nil
+}
+
+// Close lets go of the worker, which lives on alone if it lives. It ends the
+// events.
+func (w *Worker) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leaving {
+		return
+	}
+	w.leaving = true
+	close(w.letGo)
+	w.endLocked()
+	if w.c != nil {
+		w.c.close()
+	}
+	if w.cancel != nil {
+		w.cancel()
+	}
+}
+
+// Done is closed when nothing runs for the worker any more: it was let go, or
+// it is over, its lock is free and its last event was received.
+func (w *Worker) Done() <-chan struct{} { return w.done }
+
+// endLocked ends what waits for the worker.
+func (w *Worker) endLocked() {
+	if !w.ended {
+		w.ended = true
+		close(w.gone)
+	}
+	w.changed.Broadcast()
+}
+
+// Ack says that all events up to seq are done with and need not be told to
+// anybody again. It waits for nothing.
+func (w *Worker) Ack(seq int64) {
+	w.mu.Lock()
+	seq = min(seq, w.last)
+	if seq <= w.acked {
+		w.mu.Unlock()
+		return
+	}
+	w.acked = seq
+	n := 0
+	for n < len(w.held) && w.held[n].seq <= seq {
+		n++
+	}
+	w.held = append(w.held[:0], w.held[n:]...)
+	c := w.c
+	w.mu.Unlock()
+	if c != nil { // else it is told after the next attach
+		_ = c.send(&process.Frame{Method: process.MethodAck, Params: process.Encode(process.AckParams{Seq: seq})})
+	}
+}
+
+// CloseStdin closes the child's stdin behind all writes made so far.
+func (w *Worker) CloseStdin(ctx context.Context) error {
+	return w.call(ctx, process.MethodCloseStdin, struct{}{}, nil)
+}
+
+// Signal sends a signal, like "SIGINT", to the child's process group. It is
+// not repeated if the connection breaks.
+func (w *Worker) Signal(ctx context.Context, name string) error {
+	return w.once(ctx, process.MethodSignal, process.SignalParams{Signal: name}, nil)
+}
+
+// Terminate ends the child and all that came from it: it closes stdin, sends
+// SIGTERM after grace and SIGKILL after grace again. It returns when all are
+// gone, with the child's exit. Nothing that the child does, and no event that
+// nobody receives, keeps it from working. A second call can only hurry.
+func (w *Worker) Terminate(ctx context.Context, grace time.Duration) (process.Exit, error) {
+	w.mu.Lock()
+	if !w.ended {
+		w.state = Stopping
+	}
+	w.mu.Unlock()
+	var exit process.Exit
+	err := w.call(ctx, process.MethodTerminate, process.TerminateParams{GraceMS: grace.Milliseconds()}, &exit)
+	if errors.Is(err, errGone) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.closed > 0 || w.dead {
+			return w.exit, nil
+		}
+	}
+	return exit, err
+}
+
+// errGone is returned by call when the worker is over or was let go.
+var errGone = errors.New("the worker is gone")
+
+// call makes a request that may be repeated, over as many connections as it
+// takes.
+func (w *Worker) call(ctx context.Context, method string, params, result any) error {
+	for {
+		if err := w.once(ctx, method, params, result); !errors.Is(err, errLost) {
+			return err
+		}
+	}
+}
+
+// once makes a request on the connection there is, or on the next one.
+func (w *Worker) once(ctx context.Context, method string, params, result any) error {
+	c, err := w.connected(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	ch, err := c.request(method, params, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, w.reconnected(ctx, c))
+	}
+	w.mu.Lock()
+	w.changed.Broadcast() // the connection is to be read although events wait
+	w.mu.Unlock()
+	select {
+	case f, ok := <-ch:
+		if !ok {
+			return fmt.Errorf("%s: %w", method, w.reconnected(ctx, c))
+		}
+		return decode(&f, result)
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", method, context.Cause(ctx))
+	}
+}
+
+// reconnected waits until the broken connection c is not the current one any more,
+// and returns errLost so that the request is made again, or why it cannot be.
+func (w *Worker) reconnected(ctx context.Context, c *client) error {
+	if err := w.wait(ctx, func() bool { return w.c != c }); err != nil {
+		return err
+	}
+	return errLost
+}
+
+// connected waits for a connection.
+func (w *Worker) connected(ctx context.Context) (*client, error) {
+	var c *client
+	err := w.wait(ctx, func() bool { c = w.c; return c != nil })
+	return c, err
+}
+
+// wait waits until cond, called with the lock held, is true.
+func (w *Worker) wait(ctx context.Context, cond func() bool) error {
+	stop := context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changed.Broadcast()
+	})
+	defer stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for !cond() {
+		if w.ended {
+			return errGone
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		w.changed.Wait()
+	}
+	return nil
+}

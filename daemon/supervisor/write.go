@@ -1,0 +1,214 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// maxOutstanding bounds the bytes written and not yet in the child's pipe: as
+// many as the worker takes.
+const maxOutstanding = process.MaxPayload
+
+// Write writes data to the child's stdin, after rec was put on record with the
+// next write id, which is returned. It returns when the bytes are in the
+// child's pipe, or when ctx is done, which does not take the write back.
+//
+// An error is a [*fault.Record]. If [NotDispatched] says so, the child was
+// certainly told nothing; otherwise what became of the write is unknown.
+func (w *Worker) Write(ctx context.Context, rec process.Record, data []byte) (int64, error) {
+	return w.WriteFunc(ctx, rec, func(int64) ([]byte, error) { return data, nil })
+}
+
+// WriteFunc is [Worker.Write] of what compose makes of the write id.
+func (w *Worker) WriteFunc(ctx context.Context, rec process.Record, compose func(id int64) ([]byte, error)) (int64, error) {
+	select {
+	case w.slots <- struct{}{}:
+		defer func() { <-w.slots }()
+	case <-w.gone:
+		return 0, w.writeFault(fault.TransportFailure, errGone)
+	case <-ctx.Done():
+		return 0, w.writeFault(fault.Cancelled, context.Cause(ctx))
+	}
+	wr, ch, err := w.send(ctx, rec, compose)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.outstanding -= wr.size
+		delete(w.inFlight, wr)
+	}()
+	for {
+		select {
+		case f, ok := <-ch:
+			if ok {
+				return wr.id, w.written(&f)
+			}
+		case <-ctx.Done():
+			return wr.id, w.unknown(context.Cause(ctx))
+		}
+		// The connection broke. The next one tells what was taken, and the
+		// worker answers an id that it has taken with what became of it.
+		if ch, err = w.again(ctx, wr); err != nil {
+			return wr.id, err
+		}
+	}
+}
+
+// write is a write on its way.
+type write struct {
+	id   int64
+	size int
+	void bool // it was not taken, and its id may be another's; guarded by the worker's mu
+}
+
+// notDispatched marks a fault of a write that was certainly not made.
+type notDispatched struct{ *fault.Record }
+
+func (e notDispatched) Unwrap() error { return e.Record }
+
+// NotDispatched tells whether the err of a write means that the child was
+// certainly told nothing.
+func NotDispatched(err error) bool {
+	_, ok := errors.AsType[notDispatched](err)
+	return ok
+}
+
+func (w *Worker) writeFault(code fault.Code, err error) error {
+	r := fault.New(code, fault.Worker, "write:"+w.spec.Name, "%s was not told: %v", w.spec.Name, err)
+	r.Fault.Generation = w.spec.Generation
+	return notDispatched{r}
+}
+
+func (w *Worker) unknown(err error) error {
+	r := fault.New(fault.OutcomeUnknown, fault.Worker, "write:"+w.spec.Name, "%s may have been told: %v", w.spec.Name, err)
+	r.Fault.Generation = w.spec.Generation
+	return r
+}
+
+// send gives out the next id, puts the record down and sends the bytes.
+func (w *Worker) send(ctx context.Context, rec process.Record, compose func(int64) ([]byte, error)) (
+	*write, <-chan process.Frame, error,
+) {
+	select {
+	case w.writes <- struct{}{}:
+		defer func() { <-w.writes }()
+	case <-w.gone:
+		return nil, nil, w.writeFault(fault.TransportFailure, errGone)
+	case <-ctx.Done():
+		return nil, nil, w.writeFault(fault.Cancelled, context.Cause(ctx))
+	}
+	wr := &write{}
+	var c *client
+	// If the connection breaks after this, the client takes nothing more, and
+	// the next attach sets the next id anew and voids what was not taken.
+	err := w.wait(ctx, func() bool {
+		if c = w.c; c == nil {
+			return false
+		}
+		wr.id = w.next
+		w.next++
+		w.inFlight[wr] = struct{}{}
+		return true
+	})
+	if err != nil {
+		return nil, nil, w.writeFault(fault.TransportFailure, err)
+	}
+	ch, err := w.dispatch(c, wr, rec, compose)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		delete(w.inFlight, wr)
+		w.outstanding -= wr.size
+		if w.next == wr.id+1 {
+			w.next = wr.id // a record that was written is void
+		}
+		return nil, nil, err
+	}
+	w.changed.Broadcast() // the connection is to be read although events wait
+	return wr, ch, nil
+}
+
+// dispatch composes, records and sends. On an error nothing was sent.
+func (w *Worker) dispatch(c *client, wr *write, rec process.Record, compose func(int64) ([]byte, error)) (
+	<-chan process.Frame, error,
+) {
+	data, err := compose(wr.id)
+	if err != nil {
+		return nil, w.writeFault(fault.InternalFailure, err)
+	}
+	w.mu.Lock()
+	waiting := w.outstanding + w.backlog
+	if len(data)+waiting > maxOutstanding {
+		w.mu.Unlock()
+		return nil, w.writeFault(fault.ResourceExhausted,
+			fmt.Errorf("%d bytes, and %d wait to be read already", len(data), waiting))
+	}
+	wr.size = len(data)
+	w.outstanding += wr.size
+	w.mu.Unlock()
+	rec.Write, rec.Generation = wr.id, w.spec.Generation
+	if rec.UnixMS == 0 {
+		rec.UnixMS = time.Now().UnixMilli()
+	}
+	if err := w.journal.Append(rec); err != nil {
+		return nil, w.writeFault(fault.ResourceExhausted, err)
+	}
+	ch, err := c.request(process.MethodWrite, process.WriteParams{WriteID: wr.id}, data)
+	if ch == nil {
+		return nil, w.writeFault(fault.TransportFailure, err)
+	}
+	return ch, nil // an error has broken the connection; what was taken will show
+}
+
+// again asks, on the next connection, what became of a write.
+func (w *Worker) again(ctx context.Context, wr *write) (<-chan process.Frame, error) {
+	for {
+		var c *client
+		void := false
+		err := w.wait(ctx, func() bool {
+			c, void = w.c, wr.void
+			return c != nil
+		})
+		switch {
+		case err != nil:
+			return nil, w.unknown(err)
+		case void:
+			return nil, w.writeFault(fault.TransportFailure, errLost)
+		}
+		// A connection after this one might void the write only if the worker
+		// forgot what it took, which it does not.
+		if ch, _ := c.request(process.MethodWrite, process.WriteParams{WriteID: wr.id}, nil); ch != nil {
+			return ch, nil
+		}
+		if err := w.reconnected(ctx, c); !errors.Is(err, errLost) {
+			return nil, w.unknown(err)
+		}
+	}
+}
+
+// written is what an answer to a write means.
+func (w *Worker) written(f *process.Frame) error {
+	var r process.WriteResult
+	if err := decode(f, &r); err != nil {
+		if e, ok := errors.AsType[*process.Error](err); ok && e.Code == process.CodeExhausted {
+			return w.writeFault(fault.ResourceExhausted, err)
+		}
+		return w.writeFault(fault.TransportFailure, err)
+	}
+	w.mu.Lock()
+	w.backlog = 0 // writes are made in order
+	w.mu.Unlock()
+	if r.Status != process.WriteAccepted {
+		r := fault.New(fault.ProcessFailure, fault.Worker, "write:"+w.spec.Name, "%s does not take input any more", w.spec.Name)
+		r.Fault.Generation = w.spec.Generation
+		return r
+	}
+	return nil
+}
