@@ -1,0 +1,121 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"holdline/protocol/jsonrpc"
+)
+
+// kind sorts the client's lines by what is to be remembered of them.
+type kind uint8
+
+const (
+	kindOther kind = iota // a notification, or a line that is answered with id null
+	kindRequest
+	kindInitialize
+	kindInitialized
+	kindLevel
+	kindSubscribe
+	kindUnsubscribe
+	kindListen // its answer comes when the stream ends: nobody waits for it
+	kindCancel
+	kindResponse
+)
+
+// entry is a line of the client's.
+type entry struct {
+	n    int64 // ordinal, from 1
+	kind kind
+	line []byte // with its newline; nil once it is not needed any more
+	size int    // bytes of line that count as held
+
+	id  jsonrpc.ID // of a request, as spelled
+	key string     // of id
+	op  string     // for the fault record: method, and name of the tool
+	uri string     // of a subscription, or key of the request that a cancel names
+
+	call     bool // of a tool: it may have an effect
+	bad      bool // not a message, to be answered with id null
+	sent     bool // handed to a connection, perhaps not whole
+	pending  bool // the client waits for the answer
+	standing bool // replayed for its effect although answered
+	unseen   bool // a response that the daemon has not confirmed
+	was      json.RawMessage
+	next     *entry // pending under the same id, younger
+}
+
+// key is equal for equal ids. Unlike [jsonrpc.ID.Key] it decodes only strings
+// that have an escape in them.
+func key(id jsonrpc.ID) string {
+	if len(id) > 1 && id[0] == '"' && bytes.IndexByte(id, '\\') < 0 {
+		return "s" + string(id[1:len(id)-1])
+	}
+	return id.Key()
+}
+
+// newEntry reads a line as the daemon will read it.
+func newEntry(line []byte) *entry {
+	e := &entry{line: append(append(make([]byte, 0, len(line)+1), line...), '\n')}
+	m, err := jsonrpc.Parse(line)
+	switch {
+	case err != nil && m.ID == nil:
+		e.bad = true
+	case err != nil: // the refusal bears the id
+		e.kind, e.op = kindRequest, "jsonrpc.message"
+	case m.Kind == jsonrpc.Request:
+		e.kind, e.op, e.call = requestKind(m.Method), operation(m), m.Method == toolsCall
+		if e.kind == kindSubscribe || e.kind == kindUnsubscribe {
+			e.uri = string(jsonrpc.Field(m.Params, "uri"))
+		}
+	case m.Kind == jsonrpc.Response:
+		e.kind = kindResponse
+		return e
+	case m.Method == "notifications/initialized":
+		e.kind = kindInitialized
+	case m.Method == "notifications/cancelled":
+		e.kind = kindCancel
+		if id := jsonrpc.Field(m.Params, "requestId"); id != nil {
+			e.uri = key(jsonrpc.ID(id))
+		}
+	}
+	if m.ID != nil {
+		e.id = bytes.Clone(m.ID)
+		e.key = key(m.ID)
+	}
+	return e
+}
+
+func requestKind(method string) kind {
+	switch method {
+	case "initialize":
+		return kindInitialize
+	case "logging/setLevel":
+		return kindLevel
+	case "resources/subscribe":
+		return kindSubscribe
+	case "resources/unsubscribe":
+		return kindUnsubscribe
+	case "subscriptions/listen":
+		return kindListen
+	}
+	return kindRequest
+}
+
+const toolsCall = "tools/call"
+
+// operation names a request in a fault record, within limits.
+func operation(m jsonrpc.Message) string {
+	const most = 160
+	op := m.Method
+	if op == toolsCall {
+		var name string
+		if json.Unmarshal(jsonrpc.Field(m.Params, "name"), &name) == nil && name != "" {
+			op += ":" + name
+		}
+	}
+	if len(op) > most {
+		op = op[:most]
+	}
+	return op
+}
