@@ -22,9 +22,7 @@ import (
 
 // TestMain lets the test binary stand in for the program that workers run.
 func TestMain(m *testing.M) {
-	if code, ok := workertest.Dispatch(os.Args[1:], os.Environ(), os.Stderr); ok {
-		os.Exit(code)
-	}
+	workertest.Dispatch(os.Args[1:], os.Environ(), os.Stderr)
 	os.Exit(m.Run())
 }
 
@@ -75,12 +73,18 @@ func (h *home) daemonAt(epoch int64) *supervisor.Supervisor {
 	return s
 }
 
-func (h *home) path(id string) string { return filepath.Join(h.dir, "w", id) }
+// tag keeps apart what several runs of these tests do at once.
+func tag(id string) string {
+	suffix := fmt.Sprintf("-%d", os.Getpid())
+	return strings.TrimSuffix(id, suffix) + suffix
+}
+
+func (h *home) path(id string) string { return filepath.Join(h.dir, "w", tag(id)) }
 
 // shell is the spec of a worker that runs a script.
 func shell(id, script string) process.Spec {
 	return process.Spec{
-		ID: id, Kind: process.KindServer, Name: id, Argv: []string{"/bin/sh", "-c", script}, Cwd: "/",
+		ID: tag(id), Kind: process.KindServer, Name: id, Argv: []string{"/bin/sh", "-c", script}, Cwd: "/",
 		Orphan: process.Orphan{AfterMS: 60_000},
 	}
 }
@@ -106,7 +110,7 @@ func (h *home) wipe(id string) {
 		}
 	}
 	if all, err := process.Carriers(); err == nil {
-		for _, p := range all[id] {
+		for _, p := range all[tag(id)] {
 			_ = process.Signal(p, syscall.SIGKILL)
 		}
 	}
@@ -191,10 +195,11 @@ func carriers(t *testing.T, id string) []process.Proc {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all[id]
+	return all[tag(id)]
 }
 
 func TestLife(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	s := h.daemon()
 	w := h.start(s, shell("life", `read a; echo "got $a $MARK $HOLDLINE_WORKER"; echo oops >&2; read b || exit 7`))
@@ -203,7 +208,7 @@ func TestLife(t *testing.T) {
 		t.Fatalf("Write = %d, %v", id, err)
 	}
 	got := follow(t, w, true, func(s *seen) bool { return s.stdout.Len() > 0 && s.stderr.Len() > 0 })
-	if got.stdout.String() != "got one x life\n" || got.stderr.String() != "oops\n" {
+	if got.stdout.String() != "got one x "+tag("life")+"\n" || got.stderr.String() != "oops\n" {
 		t.Errorf("stdout %q, stderr %q", got.stdout.String(), got.stderr.String())
 	}
 	st := s.Workers()
@@ -256,6 +261,7 @@ func TestLife(t *testing.T) {
 }
 
 func TestSpawnFailure(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	s := h.daemon()
 	for name, tt := range map[string]struct {
@@ -284,6 +290,7 @@ func TestSpawnFailure(t *testing.T) {
 }
 
 func TestStartRefused(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	s := h.daemon()
 	if _, err := s.Start(t.Context(), h.path("bad"), process.Spec{ID: "../bad"}, nil); err == nil {
@@ -315,6 +322,7 @@ func TestStartRefused(t *testing.T) {
 const stubborn = `trap '' TERM INT; setsid sh -c 'trap "" TERM; echo up; while :; do sleep 100; done' & while :; do sleep 100; done`
 
 func TestTerminateStubborn(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	w := h.start(h.daemon(), shell("stub", stubborn))
 	follow(t, w, true, lines(1))
@@ -335,6 +343,7 @@ func TestTerminateStubborn(t *testing.T) {
 }
 
 func TestTerminateGivesRealExit(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	w := h.start(h.daemon(), shell("real", `trap 'exit 5' TERM; echo up; while :; do sleep 0.05; done`))
 	follow(t, w, true, lines(1))
@@ -344,6 +353,7 @@ func TestTerminateGivesRealExit(t *testing.T) {
 }
 
 func TestExitKillsWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	w := h.start(h.daemon(), shell("left", `setsid sh -c 'trap "" TERM; while :; do sleep 100; done' & echo $!; exit 3`))
 	got := follow(t, w, true, nil)
@@ -356,6 +366,7 @@ func TestExitKillsWhatIsLeft(t *testing.T) {
 }
 
 func TestTerminateChildThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	w := h.start(h.daemon(), shell("deaf", `trap '' TERM; echo up; while :; do sleep 100; done`))
 	follow(t, w, true, lines(1))
@@ -378,6 +389,7 @@ func TestTerminateChildThatDoesNotRead(t *testing.T) {
 }
 
 func TestTerminateWhileNobodyReceives(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	w := h.start(h.daemon(), shell("flood", `trap '' TERM; while :; do head -c 1000000 /dev/zero | tr '\0' 'x'; echo; done`))
 	<-w.Events()
@@ -390,6 +402,7 @@ func TestTerminateWhileNobodyReceives(t *testing.T) {
 }
 
 func TestBigOutput(t *testing.T) {
+	t.Parallel()
 	const size = 100 << 20
 	h := newHome(t)
 	s := h.daemon()
@@ -406,6 +419,7 @@ func TestBigOutput(t *testing.T) {
 }
 
 func TestStderrFlood(t *testing.T) {
+	t.Parallel()
 	const size = 20 << 20
 	h := newHome(t)
 	w := h.start(h.daemon(), shell("noise", fmt.Sprintf(`yes warning | head -c %d >&2; echo done`, size)))

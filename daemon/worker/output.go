@@ -161,19 +161,31 @@ func (o *output) drop(i int) {
 	o.errCount--
 	o.dropped += int64(e.size)
 	e.dropped, e.data, e.size = int64(e.size), nil, 0
-	marker := func(i int) bool {
-		return i >= 0 && i < len(o.entries) && o.entries[i].kind == stderr && o.entries[i].data == nil
+	if o.mergeable(i + 1) {
+		o.merge(i + 1)
 	}
-	if marker(i + 1) {
-		o.entries[i+1].first = e.first
-		o.entries[i+1].dropped += e.dropped
-		o.entries = slices.Delete(o.entries, i, i+1)
+	for o.mergeable(i) {
+		o.merge(i)
+		i--
 	}
-	if marker(i - 1) {
-		o.entries[i].first = o.entries[i-1].first
-		o.entries[i].dropped += o.entries[i-1].dropped
-		o.entries = slices.Delete(o.entries, i-1, i)
+}
+
+// mergeable tells whether the entries at i-1 and i are both markers, and both
+// told already or both not: else what was told once would be told again.
+func (o *output) mergeable(i int) bool {
+	if i < 1 || i >= len(o.entries) {
+		return false
 	}
+	a, b := &o.entries[i-1], &o.entries[i]
+	return a.kind == stderr && a.data == nil && b.kind == stderr && b.data == nil &&
+		(a.seq <= o.seen) == (b.seq <= o.seen)
+}
+
+// merge makes one of the markers at i-1 and i.
+func (o *output) merge(i int) {
+	o.entries[i].first = o.entries[i-1].first
+	o.entries[i].dropped += o.entries[i-1].dropped
+	o.entries = slices.Delete(o.entries, i-1, i)
 }
 
 // push numbers e.

@@ -5,15 +5,16 @@ package workertest
 
 import (
 	"io"
+	"syscall"
 
 	"holdline/daemon/worker"
 )
 
 // Dispatch plays the worker or its exec step if the arguments (of the process,
-// without its name) ask for one, and then returns true and the exit code.
-func Dispatch(args, environ []string, stderr io.Writer) (code int, ok bool) {
+// without its name) ask for one, and then does not return.
+func Dispatch(args, environ []string, stderr io.Writer) {
 	if len(args) == 0 {
-		return 0, false
+		return
 	}
 	var err error
 	switch args[0] {
@@ -22,10 +23,12 @@ func Dispatch(args, environ []string, stderr io.Writer) (code int, ok bool) {
 	case "exec":
 		err = worker.Exec(environ)
 	default:
-		return 0, false
+		return
 	}
+	code := 0
 	if err != nil {
-		return 1, true
+		code = 1
 	}
-	return 0, true
+	// Not the os package's, which under the race detector sleeps for a second.
+	syscall.Exit(code)
 }

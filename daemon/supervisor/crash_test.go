@@ -1,0 +1,385 @@
+package supervisor_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
+	"holdline/protocol/process"
+)
+
+func TestWorkerKilled(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	w := h.start(h.daemon(), shell("kill", stubborn))
+	follow(t, w, true, lines(1))
+	if err := syscall.Kill(w.Status().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	got := follow(t, w, true, nil)
+	if got.last.Kind != supervisor.Lost || got.last.Fault == nil || got.last.Fault.Fault.Generation != 1 {
+		t.Errorf("last event %+v, want Lost", got.last)
+	}
+	if left := carriers(t, "kill"); len(left) > 0 {
+		t.Errorf("left after Lost: %v", left)
+	}
+	if alive, err := supervisor.Alive(w.Dir()); alive || err != nil {
+		t.Errorf("Alive = %v, %v", alive, err)
+	}
+	wait(t, "the end", w.Done())
+}
+
+// Without anybody to hunt, the child still gets its parent-death signal.
+func TestParentDeathSignal(t *testing.T) {
+	t.Parallel()
+	if !process.Exact {
+		t.Skip("no parent-death signal on this system")
+	}
+	h := newHome(t)
+	s := h.daemon()
+	spec := shell("pds", `trap 'echo bye > '"$OUT"'; exit' TERM; echo up; while :; do sleep 0.05; done`)
+	out := filepath.Join(h.dir, "out")
+	spec.Argv[2] = strings.ReplaceAll(spec.Argv[2], `'"$OUT"'`, out)
+	spec.ParentDeathSignal = "SIGTERM"
+	w := h.start(s, spec)
+	follow(t, w, true, lines(1))
+	pid := w.Status().PID
+	w.Close()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the child to have got SIGTERM", func() bool {
+		b, _ := os.ReadFile(out)
+		return string(b) == "bye\n"
+	})
+	until(t, "the child to be gone", func() bool { return len(carriers(t, "pds")) == 0 })
+}
+
+func TestHuntAtStart(t *testing.T) {
+	t.Parallel()
+	if !process.Exact {
+		t.Skip("needs environments of processes")
+	}
+	h := newHome(t)
+	s := h.daemon()
+	w := h.start(s, shell("prey", stubborn))
+	lives := h.start(s, shell("lives", "echo up; read a"))
+	follow(t, w, true, lines(1))
+	follow(t, lives, true, lines(1))
+	pid := w.Status().PID
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if len(carriers(t, "prey")) == 0 {
+		t.Fatal("no orphan to hunt")
+	}
+	next := h.daemon()
+	if err := next.HuntAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left := carriers(t, "prey"); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if len(carriers(t, "lives")) == 0 {
+		t.Error("the child of a living worker was hunted")
+	}
+	// The same without the directory: nobody knows the worker any more.
+	again, err := next.Attach(t.Context(), h.path("lives"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid = again.Status().PID
+	again.Close()
+	if err := os.RemoveAll(h.path("lives")); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.HuntAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if len(carriers(t, "lives")) == 0 {
+		t.Error("the child of a living worker was hunted after its directory was removed")
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	until(t, "the orphan to be gone", func() bool {
+		if err := next.HuntAll(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return len(carriers(t, "lives")) == 0
+	})
+}
+
+func TestWorkerThatHangsIsKilled(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	s := h.daemon()
+	w := h.start(s, shell("hang", stubborn))
+	follow(t, w, true, lines(1))
+	pid := w.Status().PID
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	w, err := h.daemon().Attach(t.Context(), h.path("hang"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := follow(t, w, true, nil); got.last.Kind != supervisor.Lost {
+		t.Errorf("last event %+v, want Lost", got.last)
+	}
+	if left := carriers(t, "hang"); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestNextDaemonAttaches(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	first := h.daemon()
+	w := h.start(first, shell("adopt", `while read a; do echo "got $a"; echo err >&2; done; echo end`))
+	for i := range 3 {
+		if _, err := w.Write(t.Context(), process.Record{N: int64(i)}, fmt.Appendf(nil, "line%d\n", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One line is received and acked, the rest is lost with this daemon.
+	e := <-w.Events()
+	w.Ack(e.Seq)
+	until(t, "the output", func() bool {
+		b, _ := os.ReadFile(filepath.Join(w.Dir(), process.FileStderr))
+		return bytes.Count(b, []byte("\n")) == 3
+	})
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range w.Events() {
+	}
+
+	second := h.daemon()
+	w2, err := second.Attach(t.Context(), h.path("adopt"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := w2.Write(t.Context(), process.Record{N: 9}, []byte("more\n")); id != 4 || err != nil {
+		t.Errorf("Write after the attach = %d, %v, want 4", id, err)
+	}
+	got := follow(t, w2, true, func(s *seen) bool { return strings.Contains(s.stdout.String(), "more") })
+	all := string(e.Data) + got.stdout.String()
+	if e.Stream == process.Stderr {
+		all = got.stdout.String()
+	}
+	if want := "got line0\ngot line1\ngot line2\ngot more\n"; all != want || got.old == 0 {
+		t.Errorf("output %q (%d old), want %q", all, got.old, want)
+	}
+
+	// A daemon of an earlier life that wakes up is refused and kills nothing.
+	third := h.daemonAt(1)
+	if _, err := third.Attach(t.Context(), h.path("adopt"), 0); err == nil {
+		t.Error("a lower epoch may attach")
+	}
+	if err := w2.CloseStdin(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := follow(t, w2, true, nil); got.last.Kind != supervisor.Closed || got.stdout.String() != "end\n" {
+		t.Errorf("ended with %+v after %q", got.last, got.stdout.String())
+	}
+}
+
+// A newer daemon takes the worker away; the older one is only let go of it.
+func TestTakenAway(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	w := h.start(h.daemon(), shell("taken", `echo up; read a`))
+	follow(t, w, true, lines(1))
+	w2, err := h.daemon().Attach(t.Context(), h.path("taken"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := follow(t, w, true, nil); len(got.kinds) > 0 {
+		t.Errorf("the older daemon is told %v", got.kinds)
+	}
+	if _, err := w2.Terminate(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	s := h.daemon()
+	w := h.start(s, shell("break", `echo up; cat`))
+	follow(t, w, true, lines(1))
+	var want bytes.Buffer
+	for i := range 20 {
+		line := fmt.Appendf(nil, "%d %s\n", i, strings.Repeat("x", 100_000))
+		want.Write(line)
+		if i%5 == 4 { // the attach of another connection throws this one out
+			intrude(t, w, h.epoch)
+		}
+		for {
+			_, err := w.Write(t.Context(), process.Record{N: int64(i)}, line)
+			if err == nil {
+				break
+			}
+			if !supervisor.NotDispatched(err) {
+				t.Fatalf("write %d: %v", i, err)
+			}
+		}
+	}
+	got := follow(t, w, true, lines(20))
+	if !bytes.Equal(got.stdout.Bytes(), want.Bytes()) {
+		t.Errorf("%d bytes came back, want %d, or they differ", got.stdout.Len(), want.Len())
+	}
+	if _, err := w.Terminate(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// consult is the spec of a consult's worker that is soon alone.
+func consult(id, script string, after time.Duration) process.Spec {
+	spec := shell(id, script)
+	spec.Kind = process.KindConsult
+	spec.Orphan = process.Orphan{AfterMS: after.Milliseconds()}
+	return spec
+}
+
+func TestConsultAlone(t *testing.T) {
+	t.Parallel()
+	const size = 20 << 20
+	h := newHome(t)
+	first := h.daemon()
+	dir := filepath.Join(h.dir, "consults", "alone")
+	for _, d := range []string{filepath.Dir(dir)} {
+		if err := statedir.MakeDir(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := first.Start(t.Context(), dir,
+		consult("alone", fmt.Sprintf(`echo up; cat; yes 0123456789 | head -c %d; echo end; exit 4`, size), 300*time.Millisecond), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.wipe("alone") })
+	follow(t, w, true, lines(1))
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the worker to leave", func() bool {
+		alive, err := supervisor.Alive(dir)
+		return err == nil && !alive
+	})
+	st, err := process.ReadState(dir)
+	if err != nil || st.Phase != process.PhaseExited || st.Exit == nil || *st.Exit.Code != 4 || st.Spool == nil || st.Spool.Bytes != size+4 {
+		t.Fatalf("final state %+v (%+v), %v", st, st.Spool, err)
+	}
+	if _, err := os.Stat(h.path("alone")); err == nil {
+		t.Error("the socket's directory is left")
+	}
+	w, err = h.daemon().Attach(t.Context(), dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := follow(t, w, true, nil)
+	if got.last.Kind != supervisor.Closed || *got.last.Exit.Code != 4 || got.size != size+4 || !strings.HasSuffix(got.stdout.String(), "end\n") {
+		t.Errorf("from the files: %d bytes, last %+v", got.size, got.last)
+	}
+	wait(t, "the end", w.Done())
+}
+
+func TestAttachWhileSpooling(t *testing.T) {
+	t.Parallel()
+	const size = 12 << 20
+	h := newHome(t)
+	first := h.daemon()
+	w := h.start(first, consult("spool", fmt.Sprintf(`cat; yes 0123456789 | head -c %d; echo end; exec >&2; sleep 1000`, size), 200*time.Millisecond))
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the spool to hold all", func() bool {
+		info, err := os.Stat(filepath.Join(w.Dir(), process.FileSpool))
+		return err == nil && info.Size() == size+4
+	})
+	w, err := h.daemon().Attach(t.Context(), w.Dir(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := follow(t, w, true, func(s *seen) bool { return s.size >= size+4 })
+	if !strings.HasSuffix(got.stdout.String(), "end\n") || got.old == 0 {
+		t.Errorf("read back %d bytes, %d old", got.size, got.old)
+	}
+	if exit, err := w.Terminate(t.Context(), 50*time.Millisecond); err != nil || exit.Signal != "SIGTERM" {
+		t.Errorf("Terminate = %v, %v", exit, err)
+	}
+}
+
+func TestHardDeadline(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	first := h.daemon()
+	spec := consult("hard", `echo up; exec sleep 1000`, 100*time.Millisecond)
+	spec.Orphan.HardDeadlineUnixMS = time.Now().Add(time.Second).UnixMilli()
+	w := h.start(first, spec)
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the worker to leave", func() bool {
+		alive, err := supervisor.Alive(w.Dir())
+		return err == nil && !alive
+	})
+	if st, err := process.ReadState(w.Dir()); err != nil || st.Exit == nil || st.Exit.Signal != "SIGTERM" {
+		t.Errorf("final state %+v, %v", st, err)
+	}
+}
+
+func TestServerAlone(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	first := h.daemon()
+	spec := shell("server", `echo up; cat >/dev/null; exit 0`)
+	spec.Orphan.AfterMS = 100
+	w := h.start(first, spec)
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the directory to be removed", func() bool {
+		_, err := os.Stat(w.Dir())
+		return err != nil
+	})
+}
+
+// SIGTERM to a worker, as at the end of a login session, ends its tree and
+// keeps what was said.
+func TestWorkerTerminated(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	w := h.start(h.daemon(), shell("term", `echo one; trap 'echo two; exit 6' TERM; while :; do sleep 0.05; done`))
+	e := <-w.Events()
+	if err := syscall.Kill(w.Status().PID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	got := follow(t, w, true, nil)
+	if all := string(e.Data) + got.stdout.String(); got.last.Kind != supervisor.Closed || all != "one\ntwo\n" || *got.last.Exit.Code != 6 {
+		t.Errorf("%q, then %+v", all, got.last)
+	}
+	wait(t, "the end", w.Done())
+}
+
+// intrude attaches and leaves.
+func intrude(t *testing.T, w *supervisor.Worker, epoch int64) {
+	t.Helper()
+	c := rawDial(t, w.Spec().Socket)
+	c.ask(process.MethodInitialize, process.InitializeParams{Version: process.Version}, nil)
+	c.ask(process.MethodAttach, process.AttachParams{Epoch: epoch}, nil)
+	_ = c.nc.Close()
+}

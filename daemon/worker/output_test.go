@@ -1,0 +1,176 @@
+package worker
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"holdline/protocol/process"
+)
+
+func limits(retain, line, ring int) process.Limits {
+	return process.Limits{Retain: retain, Line: line, Stderr: ring}
+}
+
+// told is what a reader sees who was told nothing yet.
+func told(o *output) string {
+	var b strings.Builder
+	want := int64(0)
+	for i := range o.entries {
+		e := &o.entries[i]
+		if i > 0 && e.first != want {
+			fmt.Fprintf(&b, "(gap %d-%d)", want, e.first)
+		}
+		want = e.seq + 1
+		if e.dropped > 0 {
+			fmt.Fprintf(&b, "[-%d]", e.dropped)
+		}
+		b.Write(e.data)
+		o.seen = e.seq
+	}
+	return b.String()
+}
+
+func TestUntoldOutputGrowsTogether(t *testing.T) {
+	o := newOutput(limits(1<<20, 1<<20, 1<<10))
+	for range 1000 {
+		o.addStdout([]byte("a"))
+		o.addStderr([]byte("b"))
+	}
+	if len(o.entries) != 2 || o.next != 3 {
+		t.Errorf("%d entries, next %d, want 2 and 3", len(o.entries), o.next)
+	}
+	o.seen = 1
+	o.addStdout([]byte("new"))
+	if len(o.entries) != 3 || o.next != 4 {
+		t.Errorf("told output has grown: %d entries, next %d", len(o.entries), o.next)
+	}
+}
+
+func TestStderrRing(t *testing.T) {
+	o := newOutput(limits(1<<20, 1<<20, 10))
+	for i := range 9 {
+		o.addStderr(fmt.Appendf(nil, "%d%d%d", i, i, i))
+		o.seen = o.next - 1 // each is an entry of its own
+		if i == 4 {
+			o.addStdout([]byte("OUT"))
+			o.seen = o.next - 1
+		}
+	}
+	if got, want := told(o), "[-15]OUT[-3]666777888"; got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	if o.dropped != 18 || o.errBytes != 9 || o.errCount != 3 {
+		t.Errorf("dropped %d, kept %d in %d", o.dropped, o.errBytes, o.errCount)
+	}
+	o.ack(o.next-1, func(*entry) {})
+	if len(o.entries) != 0 || o.errBytes != 0 || o.errCount != 0 || o.in.bytes != 0 || o.in.count != 0 {
+		t.Errorf("after the ack of all: %+v", o)
+	}
+}
+
+// What a reader was told of is not told again as dropped.
+func TestDropKeepsToldApart(t *testing.T) {
+	o := newOutput(limits(1<<20, 1<<20, 4))
+	o.addStderr([]byte("told"))
+	o.seen = 1
+	o.addStderr([]byte("untd")) // drops the told one
+	o.addStderr([]byte("kept")) // appended to the untold one, which goes with it
+	if len(o.entries) != 2 || o.entries[0].dropped != 4 || o.entries[1].dropped != 8 {
+		t.Errorf("entries %+v", o.entries)
+	}
+}
+
+func TestGateStopsBetweenLines(t *testing.T) {
+	o := newOutput(limits(100, 1000, 10))
+	add := func(s string, open bool) {
+		t.Helper()
+		o.addStdout([]byte(s))
+		o.seen = o.next - 1
+		if o.in.open() != open {
+			t.Errorf("after %d bytes (line of %d): open = %v, want %v", o.in.bytes, o.in.lineLen, !open, open)
+		}
+	}
+	add(strings.Repeat("a", 90)+"\n", true)
+	add(strings.Repeat("b", 50), true) // over, in the middle of a line
+	add(strings.Repeat("b", 500), true)
+	add("b\nnext", false) // the line is whole; the next one may wait
+	o.ack(3, func(*entry) {})
+	if !o.in.open() || o.in.bytes != 6 {
+		t.Errorf("after the ack: open %v, %d bytes", o.in.open(), o.in.bytes)
+	}
+	add(strings.Repeat("c", 999), false) // longer than any line may be
+	o.ack(o.next-1, func(*entry) {})
+	add("c", true)
+}
+
+func TestGateCountsEntries(t *testing.T) {
+	o := newOutput(limits(1<<30, 1<<30, 10))
+	n := 0
+	for o.in.open() {
+		o.addStdout([]byte("x\n"))
+		o.seen = o.next - 1
+		n++
+	}
+	if n != maxEntries {
+		t.Errorf("%d entries, want %d", n, maxEntries)
+	}
+}
+
+func TestRotated(t *testing.T) {
+	path := t.TempDir() + "/log"
+	r := newRotated(path)
+	for range 5 {
+		r.write(bytes.Repeat([]byte("x"), logMax/2))
+	}
+	r.close()
+	if r.size > logMax {
+		t.Errorf("size %d", r.size)
+	}
+	newRotated("/no/such/dir/log").write([]byte("x")) // costs only the log
+}
+
+func FuzzOutput(f *testing.F) {
+	f.Add([]byte("aAb\nB!c\nA?"))
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		o := newOutput(limits(8, 32, 8))
+		var wrote, acked, errs int
+		for _, op := range ops {
+			switch {
+			case op == '!':
+				o.seen = o.next - 1
+			case op == '?':
+				o.ack(o.seen, func(e *entry) {
+					if e.kind == stdout {
+						acked += e.size
+					}
+				})
+			case op >= 'A' && op <= 'Z':
+				o.addStderr(bytes.Repeat([]byte("e"), int(op-'A')+1))
+				errs += int(op-'A') + 1
+			default:
+				o.addStdout([]byte{op})
+				wrote++
+			}
+		}
+		kept, keptErr, dropped, want := 0, 0, 0, int64(0)
+		for i := range o.entries {
+			e := &o.entries[i]
+			if i > 0 && e.first != want {
+				t.Fatalf("gap: %d, want %d", e.first, want)
+			}
+			want = e.seq + 1
+			if e.kind == stdout {
+				kept += e.size
+			} else {
+				keptErr += e.size
+				dropped += int(e.dropped)
+			}
+		}
+		if kept+acked != wrote || kept != o.in.bytes || keptErr != o.errBytes || keptErr > 8 || keptErr+dropped > errs {
+			t.Fatalf("stdout: %d kept (%d counted), %d acked, %d written; stderr: %d kept (%d counted), %d dropped of %d",
+				kept, o.in.bytes, acked, wrote, keptErr, o.errBytes, dropped, errs)
+		}
+	})
+}
