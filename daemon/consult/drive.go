@@ -48,6 +48,7 @@ type driver struct {
 
 	rest    []byte // of standard output behind the last newline
 	total   int    // bytes of standard output
+	unacked int    // of them, since the answer
 	noise   int    // of them, in lines that are none of the program's
 	stderr  []string
 	errRest []byte
@@ -110,6 +111,10 @@ func (d *driver) release() {
 	case <-d.m.abandon:
 	}
 }
+
+// maxUnacked is what a program may print behind its answer before that is
+// acked with the rest, in bytes; the worker retains some times more.
+const maxUnacked = 1 << 20
 
 // leaveTimeout bounds the wait for a worker that has nothing more to do.
 const leaveTimeout = 5 * time.Second
@@ -215,8 +220,12 @@ func (d *driver) event(ctx context.Context, ev supervisor.Event) bool {
 		} else {
 			d.output(ctx, ev.Data)
 		}
-		// What stands in the answer stays with the worker until it is kept.
-		if d.phase < leaving {
+		// What the answer is made of stays with the worker until it is kept, as
+		// long as that does not keep the worker from telling the rest.
+		if d.phase >= leaving {
+			d.unacked += len(ev.Data)
+		}
+		if d.phase < leaving || d.why == engine.Overflow || d.unacked > maxUnacked {
 			d.proc.Ack(ev.Seq)
 		}
 	case supervisor.Exited:

@@ -65,6 +65,7 @@ func (f *fake) turn(msg input) (end bool) {
 			if done {
 				return end
 			}
+			continue
 		}
 		if step.Status != 0 {
 			f.apiError(step)
@@ -331,5 +332,6 @@ func grandchild() (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	return cmd.Process.Pid, cmd.Process.Release()
+	pid := cmd.Process.Pid // Release forgets it
+	return pid, cmd.Process.Release()
 }

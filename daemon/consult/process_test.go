@@ -1,0 +1,327 @@
+package consult
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/daemon/claude"
+	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// house is a manager with real workers and the fake program.
+type house struct {
+	*Manager
+	t       *testing.T
+	dirs    statedir.Dirs
+	project string
+}
+
+func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hl") // short, for the sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	h := &house{t: t, project: filepath.Join(resolved(dir), "p")}
+	if h.dirs, err = statedir.Open(filepath.Join(dir, "state")); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"p", "r", "home"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bin == "" {
+		bin = exe
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	sup := supervisor.New(supervisor.Options{
+		Exe: exe, RuntimeDir: filepath.Join(dir, "r"), StateDir: h.dirs.Root, Epoch: 1, Program: "test", Log: log,
+	})
+	opt := Options{
+		Log: log, Dir: h.dirs.Consults, SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"),
+		Starter: Supervised{sup}, Settings: DefaultSettings(),
+		Engine: claude.New(claude.Options{
+			Bin: bin, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "SECRET=1"},
+			Extra: []string{claudetest.FakeEnv + "=ok", "ANTHROPIC_API_KEY=k", "GORACE=atexit_sleep_ms=0"},
+		}),
+	}
+	for _, f := range edit {
+		f(&opt)
+	}
+	if h.Manager, err = New(opt); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := h.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if err := sup.Close(ctx); err != nil {
+			t.Errorf("close the supervisor: %v", err)
+		}
+		if left := sup.Workers(); len(left) != 0 {
+			t.Errorf("workers left: %+v", left)
+		}
+		if left, err := filepath.Glob(filepath.Join(dir, "r", "w", "*")); err != nil || len(left) != 0 {
+			t.Errorf("socket directories left: %v %v", left, err)
+		}
+	})
+	return h
+}
+
+func (h *house) run(ctx context.Context, n int64, args map[string]any) (tool.Result, error) {
+	h.t.Helper()
+	w := world{Manager: h.Manager, t: h.t}
+	return w.call(ctx, "consult", tool.Call{
+		Caller: tool.Caller{Session: "s", Identity: "a", Root: h.project, Cwd: h.project}, N: n,
+	}, args)
+}
+
+// TestProgram runs the fake program in real workers, through every ending
+// that it knows.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "")
+	do := func(what string, n int) string { return claudetest.Prompt("x", claudetest.Step{Do: what, N: n}) }
+	apiError := func(status int) string { return claudetest.Prompt("x", claudetest.Step{Status: status, N: 60}) }
+	read := claudetest.Step{Text: ptr("Let me look."), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}}}
+	for i, tt := range []struct {
+		name   string
+		prompt string
+		args   map[string]any
+		code   fault.Code
+		reason fault.Reason
+		text   string // in the text of the result, or behind the fault
+	}{
+		{name: "answer", prompt: "hello", text: "fake answer: hello"},
+		{name: "tool use", prompt: claudetest.Prompt("x", read, claudetest.Say("All is well.")), text: "All is well."},
+		{name: "streamed", prompt: claudetest.Prompt("x", claudetest.Step{Text: ptr("bit by bit"), Chunk: 3, ChunkDelay: 0.01}), text: "bit by bit"},
+		{name: "dash", prompt: "-v --help", text: "fake answer: -v --help"},
+		{name: "slash", prompt: "/help me", text: "fake answer:  /help me"},
+		{name: "newlines and bytes", prompt: "a\nb\x00c", text: "fake answer: a\nb\uFFFDc"},
+		{name: "5 MiB", prompt: strings.Repeat("long\n", 1<<20) + "end", text: "end"},
+		{name: "model", prompt: claudetest.Prompt("x", claudetest.Step{Do: "args"}), args: map[string]any{"model": "opus", "effort": "low"}, text: `"--model","opus"`},
+		{name: "fork", prompt: claudetest.Prompt("x", claudetest.Step{Do: "args"}), args: map[string]any{"session": "3d81f0a0-3c5f-4c12-93ea-17cf026df78c"}, text: "--fork-session"},
+		{name: "cwd", prompt: do("cwd", 0), text: h.project},
+		{name: "401", prompt: apiError(401), code: fault.Unauthenticated, reason: fault.Rejected},
+		{name: "429", prompt: apiError(429), code: fault.DownstreamFailure, reason: fault.RateLimited},
+		{name: "500", prompt: apiError(500), code: fault.DownstreamFailure, reason: fault.Overloaded},
+		{name: "529", prompt: apiError(529), code: fault.DownstreamFailure, reason: fault.Overloaded},
+		{name: "404", prompt: apiError(404), code: fault.DownstreamFailure, reason: fault.Rejected},
+		{name: "unreachable", prompt: apiError(-1), code: fault.DownstreamFailure, reason: fault.Unreachable},
+		{name: "too long", prompt: do("too-long", 0), code: fault.DownstreamFailure, reason: fault.PromptTooLong},
+		{name: "refusal", prompt: claudetest.Prompt("x", claudetest.Step{Text: ptr("I"), StopReason: "refusal"}), code: fault.DownstreamFailure, reason: fault.Refused},
+		{name: "empty", prompt: claudetest.Prompt("x", claudetest.Step{Text: ptr("")}), code: fault.DownstreamFailure, reason: fault.EmptyAnswer},
+		{name: "max turns", prompt: claudetest.Prompt("x", read), args: map[string]any{"max_turns": 2}, code: fault.DownstreamFailure, reason: fault.MaxTurns, text: "Let me look."},
+		{name: "no such session", prompt: "x", args: map[string]any{"session": "00000000-3c5f-4c12-93ea-17cf026df78c"}, code: fault.InvalidInput},
+		{name: "garbage", prompt: do("garbage", 0), code: fault.DownstreamFailure, reason: fault.BadOutput},
+		{name: "half an envelope", prompt: do("half", 0), code: fault.DownstreamFailure, reason: fault.BadOutput},
+		{name: "silence", prompt: do("silent", 0), code: fault.DownstreamFailure, reason: fault.BadOutput},
+		{name: "exit code", prompt: do("exit", 3), code: fault.DownstreamFailure, reason: fault.BadOutput},
+		{name: "killed", prompt: do("die", 0), code: fault.ProcessFailure, reason: fault.Killed},
+		{name: "100 MiB of lines", prompt: do("flood", 100), code: fault.DownstreamFailure, reason: fault.BadOutput},
+		{name: "100 MiB in a line", prompt: do("flood-line", 100), code: fault.DownstreamFailure, reason: fault.BadOutput},
+		{
+			name: "best answer at the deadline", prompt: claudetest.Prompt("x", claudetest.Step{Text: ptr("on it"), Chunk: 1, ChunkDelay: 1}),
+			args: map[string]any{"timeout_s": 1}, text: "fake answer: ",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := map[string]any{"prompt": tt.prompt}
+			for k, v := range tt.args {
+				args[k] = v
+			}
+			res, err := h.run(t.Context(), int64(i+1), args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := res.Text
+			if tt.code != "" {
+				if res.Fault == nil || res.Fault.Fault.Code != tt.code || res.Fault.Reason() != tt.reason {
+					t.Fatalf("fault %s, want %s, %s; text %q", res.Fault.JSON(), tt.code, tt.reason, res.Text)
+				}
+				text = res.FaultText
+			} else if res.Fault != nil {
+				t.Fatalf("fault %s", res.Fault.JSON())
+			}
+			if !strings.Contains(text, tt.text) {
+				t.Errorf("no %q in %q", tt.text, text)
+			}
+		})
+	}
+}
+
+func ptr(s string) *string { return &s }
+
+// TestEnvironment: the program gets what it needs and nothing else.
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "")
+	res, err := h.run(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "env"})})
+	if err != nil || res.Fault != nil {
+		t.Fatal(err, res.Fault)
+	}
+	for _, want := range []string{"HOME=", "ANTHROPIC_API_KEY=k", "CLAUDE_CODE_MAX_RETRIES=3", "HOLDLINE_WORKER=" + ID("s", 1), "CLAUDE_CODE_TMPDIR="} {
+		if !strings.Contains(res.Text, want) {
+			t.Errorf("no %s in %s", want, res.Text)
+		}
+	}
+	if strings.Contains(res.Text, "SECRET") {
+		t.Errorf("a secret in %s", res.Text)
+	}
+	// Neither prompt nor environment is in a file that others could read, and
+	// the environment is in none.
+	dir := filepath.Join(h.dirs.Consults, ID("s", 1))
+	spec, err := os.ReadFile(filepath.Join(dir, "spec.json"))
+	if err != nil || strings.Contains(string(spec), "ANTHROPIC") || strings.Contains(string(spec), "@@FAKE") {
+		t.Errorf("%v %s", err, spec)
+	}
+	if calls, err := os.ReadFile(filepath.Join(dir, "calls.jsonl")); err != nil || !strings.Contains(string(calls), `"kind":"prompt"`) {
+		t.Errorf("%v %s", err, calls)
+	}
+}
+
+// TestGone: whatever the program is like, a cancelled call ends it and all it
+// started within 3 s.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	for name, steps := range map[string][]claudetest.Step{
+		"polite":                    {{Do: "grandchild"}, {Do: "hang"}},
+		"deaf":                      {{Do: "grandchild"}, {Do: "deaf"}},
+		"with a grandchild at once": {{Do: "grandchild"}, {Text: ptr("x"), Delay: 600}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, "")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			enough := errors.New("enough")
+			var ended time.Time
+			go func() {
+				for h.text(1) == "" {
+					time.Sleep(10 * time.Millisecond)
+				}
+				ended = time.Now()
+				cancel(enough)
+			}()
+			if _, err := h.run(ctx, 1, map[string]any{"prompt": claudetest.Prompt("x", steps...)}); !errors.Is(err, enough) {
+				t.Fatalf("err %v", err)
+			}
+			a, err := h.Wait(t.Context(), ID("s", 1), nil)
+			if err != nil || a.State != Cancelled {
+				t.Fatalf("%v %+v", err, a)
+			}
+			if took := time.Since(ended); took > 3*time.Second {
+				t.Errorf("took %s", took)
+			}
+			var pid int
+			if _, err := fmt.Sscanf(a.Text, "grandchild %d", &pid); err != nil || pid <= 0 {
+				t.Fatalf("text %q", a.Text)
+			}
+			gone(t, pid)
+			if a.SessionID == "" {
+				t.Error("the session is not known")
+			}
+		})
+	}
+}
+
+// gone checks that a process has ended. One that nobody has waited for yet
+// counts: in a container there may be no init that does.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	p, err := process.Lookup(pid)
+	if err != nil {
+		return
+	}
+	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
+		if i := strings.LastIndexByte(string(stat), ')'); i > 0 && strings.HasPrefix(string(stat[i:]), ") Z") {
+			return
+		}
+	}
+	t.Errorf("process %+v lives", p)
+}
+
+// text is what job n has said so far.
+func (h *house) text(n int64) string {
+	a, err := h.Show(ID("s", n))
+	if err != nil {
+		return ""
+	}
+	return a.Text
+}
+
+// TestGrandchild: one that holds standard output does not hold up the answer.
+func TestGrandchild(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "")
+	begin := time.Now()
+	res, err := h.run(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild"}, claudetest.Say("done"))})
+	if err != nil || res.Fault != nil || !strings.HasPrefix(res.Text, "done") {
+		t.Fatalf("%v %v %q", err, res.Fault, res.Text)
+	}
+	if took := time.Since(begin); took > 15*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+// TestWorkerKilled: the loss of the worker is told, with what was said.
+func TestWorkerKilled(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, "")
+	go func() {
+		for h.text(1) == "" {
+			time.Sleep(10 * time.Millisecond)
+		}
+		for _, w := range h.opt.Starter.(Supervised).Workers() {
+			_ = syscall.Kill(w.PID, syscall.SIGKILL)
+		}
+	}()
+	res, err := h.run(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild"}, claudetest.Step{Do: "hang"})})
+	if err != nil || res.Fault == nil || res.Fault.Fault.Code != fault.OutcomeUnknown || !strings.Contains(res.FaultText, "grandchild") {
+		t.Fatalf("%v %v %q", err, res.Fault, res.FaultText)
+	}
+	var pid int
+	_, rest, _ := strings.Cut(res.FaultText, "grandchild ")
+	if _, err := fmt.Sscan(rest, &pid); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, pid)
+}
+
+// TestNotThere: a program that is not there, or cannot be run.
+func TestNotThere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, bin := range []string{filepath.Join(dir, "absent"), plain} {
+		h := newHouse(t, bin)
+		res, err := h.run(t.Context(), 1, map[string]any{"prompt": "x"})
+		if code(res, err) != fault.SpawnFailure {
+			t.Errorf("%s: %v", bin, err)
+		}
+	}
+}
