@@ -185,4 +185,3 @@ func (l *life) listConsults() []control.Consult {
 	}
 	return list
 }
-

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"reflect"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -332,7 +331,7 @@ func (l *life) reload(ctx context.Context) (changed bool, err error) {
 	before := l.config.Load()
 	l.apply(cfg)
 	after := l.config.Load()
-	changed = !reflect.DeepEqual(before, after)
+	changed = !before.Equal(*after)
 	if changed {
 		l.configureConsults(ctx, after)
 		l.telemetry.ShowPaths(after.Telemetry.Paths)

@@ -10,8 +10,8 @@
 //	session      MCP with one client; control: the command line's questions
 //	listener     the socket, the greeting, one goroutine a connection
 //
-// Each long-running part is an actor of an oklog/run group with a name; the
-// first that ends ends all. Stopping goes the other way round than starting:
+// Each long-running part is a named actor of an oklog/run group; when one
+// ends, all end. Stopping goes the other way round than starting:
 // the listener first, and with it every session and its calls, then consults,
 // then the supervisor, then the files (pointer, socket, lock).
 package daemon

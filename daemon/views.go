@@ -17,9 +17,6 @@ import (
 type recorder struct{ r *telemetry.Recorder }
 
 func (t recorder) Request(key string, known bool, took time.Duration, replays int, f *fault.Record) {
-	if f != nil && f.Fault.Code == fault.Cancelled {
-		f = nil // what the client took back is no failure
-	}
 	t.r.Request(key, known, took, replays, f)
 }
 
@@ -83,7 +80,7 @@ func runtimeNow() control.Runtime {
 	metrics.Read(heap)
 	r := control.Runtime{Goroutines: runtime.NumGoroutine(), FDs: descriptors()}
 	if heap[0].Value.Kind() == metrics.KindUint64 {
-		r.HeapBytes = int64(heap[0].Value.Uint64()) //nolint:gosec // a heap of 2^63 bytes is none
+		r.HeapBytes = int64(heap[0].Value.Uint64())
 	}
 	return r
 }

@@ -89,7 +89,7 @@ type DaemonInfo struct {
 }
 
 // Refusal says why a daemon does not serve a connection. It is an error.
-type Refusal struct {
+type Refusal struct { //nolint:errname // it is what the wire calls it
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -50,7 +51,7 @@ func (p *place) floor(b *testing.B) *agent {
 						if err == nil {
 							break
 						}
-						if err != bufio.ErrBufferFull {
+						if !errors.Is(err, bufio.ErrBufferFull) {
 							return
 						}
 					}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -109,8 +108,7 @@ func logHandler(w *world, level slog.Leveler) slog.Handler {
 			return a
 		}})
 	}
-	var out io.Writer = w.stderr
-	return tint.NewTextHandler(out, &tint.Options{
+	return tint.NewTextHandler(w.stderr, &tint.Options{
 		Level: level, TimeFormat: "2006-01-02 15:04:05.000", NoColor: !isTerminal(w.stderr) || w.getenv("NO_COLOR") != "",
 	})
 }

@@ -9,9 +9,9 @@ import (
 const sigTerm = syscall.SIGTERM
 
 // decode reads JSON or fails the test.
-func decode(t testing.TB, s string, v any) {
-	t.Helper()
+func decode(tb testing.TB, s string, v any) {
+	tb.Helper()
 	if err := json.Unmarshal([]byte(s), v); err != nil {
-		t.Errorf("%v: %s", err, s)
+		tb.Errorf("%v: %s", err, s)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -299,11 +300,11 @@ func TestRefusals(t *testing.T) {
 	}
 	p.daemon()
 	out, errs, code := p.run(piped, "mcp-stdio", "--identity", "codex")
-	if code != exitFailure || out != "" || !strings.Contains(errs, "codex") || !strings.Contains(errs, "token") || strings.Contains(errs, "tk-secret-1") {
+	if code != exitFailure || strings.Contains(out, `"result"`) || !strings.Contains(errs, "codex") || !strings.Contains(errs, "token") || strings.Contains(errs, "tk-secret-1") {
 		t.Errorf("without token: exit %d\n%s%s", code, out, errs)
 	}
 	good := p.env
-	p.env = append(good[:len(good):len(good)], "HOLDLINE_TOKEN=tk-secret-1")
+	p.env = append(slices.Clip(good), "HOLDLINE_TOKEN=tk-secret-1")
 	out, errs, code = p.run(piped, "mcp-stdio", "--identity", "codex")
 	if code != 0 || strings.Count(out, "\n") != 3 {
 		t.Errorf("with token: exit %d\n%s%s", code, out, errs)
@@ -413,9 +414,21 @@ func TestEndSignals(t *testing.T) {
 func TestHelp(t *testing.T) {
 	p := newPlace(t)
 	for _, args := range [][]string{
-		{"--help"}, {"daemon", "--help"}, {"mcp-stdio", "--help"}, {"status", "--help"}, {"sessions", "--help"},
-		{"consult", "--help"}, {"consults", "--help"}, {"telemetry", "--help"}, {"logs", "--help"}, {"reload", "--help"},
-		{"stop", "--help"}, {"config", "--help"}, {"doctor", "--help"}, {"version", "--help"}, {"completion", "bash"},
+		{"--help"},
+		{"daemon", "--help"},
+		{"mcp-stdio", "--help"},
+		{"status", "--help"},
+		{"sessions", "--help"},
+		{"consult", "--help"},
+		{"consults", "--help"},
+		{"telemetry", "--help"},
+		{"logs", "--help"},
+		{"reload", "--help"},
+		{"stop", "--help"},
+		{"config", "--help"},
+		{"doctor", "--help"},
+		{"version", "--help"},
+		{"completion", "bash"},
 	} {
 		if out, errs, code := p.run("", args...); code != 0 || len(out)+len(errs) < 100 {
 			t.Errorf("%v: exit %d\n%s%s", args, code, out, errs)

@@ -67,7 +67,7 @@ func copyFile(from, to string) error {
 }
 
 // waitLimit is generous: a test that reaches it has found a hang.
-const waitLimit = 60 * time.Second
+const waitLimit = 15 * time.Second
 
 // place is a user's home, with directories of its own and the programs on
 // PATH.
@@ -78,16 +78,16 @@ type place struct {
 	env     []string
 }
 
-func newPlace(t testing.TB) *place {
-	t.Helper()
+func newPlace(tb testing.TB) *place {
+	tb.Helper()
 	dir, err := os.MkdirTemp("", "hl") // short: a socket's path has little room
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	p := &place{t: t, dir: dir, project: filepath.Join(dir, "p")}
+	p := &place{t: tb, dir: dir, project: filepath.Join(dir, "p")}
 	for _, d := range []string{"home", "run", "p/.git", "p/sub"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	p.env = []string{
@@ -97,7 +97,7 @@ func newPlace(t testing.TB) *place {
 	if v := os.Getenv("GOCOVERDIR"); v != "" {
 		p.env = append(p.env, "GOCOVERDIR="+v)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		p.nothingLeft()
 		_ = os.RemoveAll(dir)
 	})

@@ -44,8 +44,10 @@ If no daemon runs, there is nothing to do and the command succeeds.`,
 			}
 			// The daemon closes the connection last of all, by ending.
 			if err := c.WaitClosed(ctx); err != nil {
-				return &hinted{fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err),
-					fmt.Sprintf("look at holdline logs, then: kill -9 %d", answer.PID)}
+				return &hinted{
+					fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err),
+					fmt.Sprintf("look at holdline logs, then: kill -9 %d", answer.PID),
+				}
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "daemon %d stopped\n", answer.PID)
 			return err

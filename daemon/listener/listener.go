@@ -74,8 +74,8 @@ func New(o Options) *Server {
 
 // Back-off of accept errors, such as a lack of descriptors.
 const (
-	acceptBackoffMin = time.Millisecond
-	acceptBackoffMax = time.Second
+	firstBackoff   = time.Millisecond
+	longestBackoff = time.Second
 )
 
 // writeTimeout bounds the writing of a refusal.
@@ -90,12 +90,12 @@ func (s *Server) Serve(ctx context.Context, ln Listener) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	defer cancel() // runs before Wait, so that handlers see it when Accept fails
-	backoff := acceptBackoffMin
+	backoff := firstBackoff
 	for {
 		conn, err := ln.AcceptUnix()
 		switch {
 		case err == nil:
-			backoff = acceptBackoffMin
+			backoff = firstBackoff
 			conns.Go(func() { s.serveConn(ctx, conn) })
 			continue
 		case ctx.Err() != nil:
@@ -108,7 +108,7 @@ func (s *Server) Serve(ctx context.Context, ln Listener) error {
 		case <-ctx.Done():
 		case <-time.After(backoff):
 		}
-		backoff = min(2*backoff, acceptBackoffMax)
+		backoff = min(2*backoff, longestBackoff)
 	}
 }
 

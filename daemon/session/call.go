@@ -68,7 +68,7 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		defer cancel(nil)
 		res, err := t.Tool.Handle(callCtx, c)
 		progress.end()
-		if cause := context.Cause(callCtx); !s.leave(r.msg.ID, callCtx) {
+		if cause := context.Cause(callCtx); !s.leave(callCtx, r.msg.ID) {
 			// Cancelled, or the client is gone: nobody waits for an answer.
 			f := fault.New(fault.Cancelled, fault.Host, operation(name), "%v", cause)
 			s.countCall(r, name, true, f, res.Replays)
@@ -92,7 +92,7 @@ func (s *session) enter(id jsonrpc.ID, call *inFlight) *fault.Record {
 }
 
 // leave ends a call in flight and tells whether its answer is still wanted.
-func (s *session) leave(id jsonrpc.ID, callCtx context.Context) bool {
+func (s *session) leave(callCtx context.Context, id jsonrpc.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if callCtx.Err() != nil {

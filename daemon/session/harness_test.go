@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,12 +56,7 @@ func (t *told) SessionEnded(string) {}
 func (t *told) has(want string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, r := range t.requests {
-		if r == want {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(t.requests, want)
 }
 
 // host is a listener with an MCP server behind it.
@@ -75,13 +71,13 @@ type host struct {
 }
 
 // start runs a host with three tools: echo, hold and steps.
-func start(t testing.TB) *host {
-	t.Helper()
+func start(tb testing.TB) *host {
+	tb.Helper()
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	h := &host{
 		path: filepath.Join(dir, "s"), told: &told{},
 		hold: make(chan struct{}), began: make(chan struct{}, 1024), ended: make(chan error, 1024), inCall: make(chan tool.Call, 1024),
@@ -125,9 +121,9 @@ func start(t testing.TB) *host {
 		},
 	)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.srv = session.New(session.Options{
 		Log: log, Catalog: cat, Telemetry: h.told,
 		Info: mcp.Implementation{Name: "holdline", Version: "test"}, Instructions: "hello",
@@ -143,18 +139,18 @@ func start(t testing.TB) *host {
 	})
 	ln, err := net.Listen("unix", h.path)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	l := listener.New(listener.Options{Log: log, UID: os.Getuid(), MaxConns: 16, Handlers: map[string]listener.Handler{protocol.RoleMCP: h.srv.ServeConn}})
 	go func() { done <- l.Serve(ctx, ln.(*net.UnixListener)) }()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel()
 		select {
 		case err := <-done:
 			if err != nil {
-				t.Errorf("Serve = %v", err)
+				tb.Errorf("Serve = %v", err)
 			}
 		case <-time.After(waitLimit):
 			panic("the listener did not end: a goroutine hangs")
@@ -242,18 +238,18 @@ func (c *client) end() {
 }
 
 // want checks an answer for its id and for parts of it.
-func want(t testing.TB, line string, id string, parts ...string) {
-	t.Helper()
+func want(tb testing.TB, line string, id string, parts ...string) {
+	tb.Helper()
 	msg, err := jsonrpc.Parse([]byte(line))
 	if err != nil && !strings.Contains(line, `"id":null`) {
-		t.Fatalf("answer %s: %v", line, err)
+		tb.Fatalf("answer %s: %v", line, err)
 	}
 	if id == "null" && msg.ID != nil || id != "null" && string(msg.ID) != id {
-		t.Errorf("answer %s has id %s, want %s", line, msg.ID, id)
+		tb.Errorf("answer %s has id %s, want %s", line, msg.ID, id)
 	}
 	for _, part := range parts {
 		if !strings.Contains(line, part) {
-			t.Errorf("answer %s lacks %s", line, part)
+			tb.Errorf("answer %s lacks %s", line, part)
 		}
 	}
 }

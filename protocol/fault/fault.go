@@ -181,7 +181,7 @@ type Cause struct {
 }
 
 // Record is the fault record. It is an error; make one with [New].
-type Record struct {
+type Record struct { //nolint:errname // it is a record first, in the wire's words
 	Fault        Body   `json:"fault"`
 	Stage        Stage  `json:"stage"`
 	Operation    string `json:"operation"`

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 )
 
 // Files of a worker's directory.
@@ -117,11 +116,23 @@ func (s *Spec) SetDefaults() {
 	}
 }
 
-// idForm keeps ids usable as names of files and as values in an environment.
-var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
-
-// ValidID tells whether id can be a worker's id.
-func ValidID(id string) bool { return idForm.MatchString(id) }
+// ValidID tells whether id can be a worker's id: a name of a file and a value
+// in an environment, of 1 to 64 letters, digits, "_", "." and "-", the first
+// a letter or digit.
+func ValidID(id string) bool {
+	if id == "" || len(id) > 64 {
+		return false
+	}
+	for i, c := range []byte(id) {
+		switch {
+		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
+		case i > 0 && (c == '_' || c == '.' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return true
+}
 
 // Check says what is wrong with a spec, or nil.
 func (s *Spec) Check() error {
