@@ -84,7 +84,6 @@ type life struct {
 	consults  *consult.Manager
 	sessions  *session.Server
 	asked     chan error // why to stop
-	killAll   atomic.Bool
 }
 
 // Run is the daemon: it starts, serves until it is told to stop, and stops in

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -45,7 +46,7 @@ func benchLine(b *testing.B, size int) (in io.Writer, out *bufio.Reader, request
 		for {
 			line, err := br.ReadSlice('\n')
 			request := len(line) > 2 && line[2] == 'j' // and not a control line
-			for err == bufio.ErrBufferFull {
+			for errors.Is(err, bufio.ErrBufferFull) {
 				_, err = br.ReadSlice('\n')
 			}
 			if err != nil {
@@ -74,7 +75,7 @@ func benchLine(b *testing.B, size int) (in io.Writer, out *bufio.Reader, request
 	}
 	ended := make(chan int, 1)
 	go func() {
-		ended <- Run(context.Background(), Options{
+		ended <- Run(context.WithoutCancel(b.Context()), Options{
 			In: stdin, Out: stdout, Err: io.Discard, Greeting: protocol.Greeting{Session: testSession},
 			Dial: func(context.Context) (net.Conn, error) { return net.Dial("unix", ln.Addr().String()) },
 			Down: func(error) Down { return DownRefused }, ReconnectTimeout: time.Minute,
@@ -94,8 +95,9 @@ func benchLine(b *testing.B, size int) (in io.Writer, out *bufio.Reader, request
 }
 
 func skipLine(b *testing.B, br *bufio.Reader) {
+	b.Helper()
 	_, err := br.ReadSlice('\n')
-	for err == bufio.ErrBufferFull {
+	for errors.Is(err, bufio.ErrBufferFull) {
 		_, err = br.ReadSlice('\n')
 	}
 	if err != nil {

@@ -82,7 +82,7 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 		if left <= 0 {
 			return nil, fmt.Errorf("no daemon within %v: %w", within, err)
 		}
-		ended, err := p.pause(ctx, min(left, wait/2+rand.N(wait/2+1)), exited)
+		ended, err := p.pause(ctx, min(left, wait/2+rand.N(wait/2+1)), exited) //nolint:gosec // jitter is no secret
 		if err != nil {
 			return nil, err
 		}

@@ -58,7 +58,7 @@ func (b *lockedBuffer) String() string {
 }
 
 // inBubble runs f with a proxy that has been started.
-func inBubble(t *testing.T, change func(*rig), f func(*rig)) {
+func inBubble(t *testing.T, change, f func(*rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, out: make(chan string, 10000), code: make(chan int, 1), accepts: make(chan *fakeDaemon, 100)}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -289,7 +290,7 @@ func ended(line []byte) []byte {
 	if n := len(line); n < cap(line) && line[:n+1][n] == '\n' {
 		return line[:n+1]
 	}
-	return append(line[:len(line):len(line)], '\n')
+	return append(slices.Clip(line), '\n')
 }
 
 // head is what the proxy has to know of a daemon's line.

@@ -206,23 +206,28 @@ func program(argv0 string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find this program: %w", err)
 	}
-	path, err := exec.LookPath(argv0)
-	if err != nil {
-		return exe, nil
-	}
-	if path, err = filepath.Abs(path); err != nil {
-		return exe, nil
-	}
-	there, err := os.Stat(path)
-	if err != nil {
-		return exe, nil
-	}
-	// After an upgrade the link leads to another file of the same name.
-	here, err := os.Stat(exe)
-	if err != nil || os.SameFile(here, there) || filepath.Base(path) == filepath.Base(exe) {
+	if path, ok := calledAs(argv0, exe); ok {
 		return path, nil
 	}
 	return exe, nil
+}
+
+// calledAs is the path that argv0 names, if that leads to the program exe.
+func calledAs(argv0, exe string) (string, bool) {
+	path, err := exec.LookPath(argv0)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", false
+	}
+	there, err := os.Stat(path)
+	if err != nil {
+		return "", false
+	}
+	// After an upgrade the link leads to another file of the same name.
+	here, err := os.Stat(exe)
+	return path, err != nil || os.SameFile(here, there) || filepath.Base(path) == filepath.Base(exe)
 }
 
 // closeOnExec keeps descriptors that the agent leaked to this process from

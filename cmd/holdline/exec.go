@@ -16,8 +16,6 @@ func runExec(args []string, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "holdline: exec takes no arguments and is started by a worker only")
 		return exitUsage
 	}
-	if err := worker.Exec(os.Environ()); err != nil {
-		return exitFailure // the worker was told why
-	}
-	return exitOK
+	_ = worker.Exec(os.Environ()) // it returned: the worker was told why
+	return exitFailure
 }

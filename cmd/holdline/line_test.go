@@ -157,10 +157,8 @@ func TestStopTellsProxies(t *testing.T) {
 	}
 }
 
-var (
-	hang = claudetest.Prompt("wait", claudetest.Step{Do: "hang"})
-	deaf = claudetest.Prompt("wait", claudetest.Step{Do: "deaf"})
-)
+// hang is a prompt that is never answered.
+var hang = claudetest.Prompt("wait", claudetest.Step{Do: "hang"})
 
 // TestTwoAgents runs a consult for each of two agents at the same time.
 func TestTwoAgents(t *testing.T) {

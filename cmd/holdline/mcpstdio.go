@@ -251,7 +251,7 @@ func projectKey(cwd string) string {
 
 // stdio makes both streams ones whose Close wakes who waits for them.
 func stdio(stdin io.Reader, stdout io.Writer) (io.ReadCloser, io.WriteCloser, error) {
-	var in io.ReadCloser = io.NopCloser(stdin)
+	in := io.NopCloser(stdin)
 	var out io.WriteCloser = nopWriteCloser{stdout}
 	if f, ok := stdin.(*os.File); ok {
 		s, err := proxy.NewStdio(f)

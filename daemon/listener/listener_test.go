@@ -51,7 +51,7 @@ func serve(t *testing.T, o listener.Options) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := listener.New(o).Serve(ctx, ln); err != nil {

@@ -141,7 +141,7 @@ func start(tb testing.TB) *host {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan error, 1)
 	l := listener.New(listener.Options{Log: log, UID: os.Getuid(), MaxConns: 16, Handlers: map[string]listener.Handler{protocol.RoleMCP: h.srv.ServeConn}})
 	go func() { done <- l.Serve(ctx, ln.(*net.UnixListener)) }()
@@ -167,23 +167,23 @@ type client struct {
 }
 
 // dial connects without a greeting.
-func (h *host) dial(t testing.TB) *client {
-	t.Helper()
+func (h *host) dial(tb testing.TB) *client {
+	tb.Helper()
 	conn, err := net.Dial("unix", h.path)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	tb.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(waitLimit))
-	return &client{t: t, conn: conn.(*net.UnixConn), lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)}
+	return &client{t: tb, conn: conn.(*net.UnixConn), lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)}
 }
 
 const uuid = "01234567-89ab-cdef-0123-456789abcdef"
 
 // greet connects and greets as identity.
-func (h *host) greet(t testing.TB, g protocol.Greeting) *client {
-	t.Helper()
-	c := h.dial(t)
+func (h *host) greet(tb testing.TB, g protocol.Greeting) *client {
+	tb.Helper()
+	c := h.dial(tb)
 	g.Holdline, g.Role = protocol.Version, protocol.RoleMCP
 	if g.Session == "" {
 		g.Session = uuid
@@ -193,11 +193,11 @@ func (h *host) greet(t testing.TB, g protocol.Greeting) *client {
 }
 
 // open connects, greets and shakes hands.
-func (h *host) open(t testing.TB, g protocol.Greeting) *client {
-	t.Helper()
-	c := h.greet(t, g)
+func (h *host) open(tb testing.TB, g protocol.Greeting) *client {
+	tb.Helper()
+	c := h.greet(tb, g)
 	if w := c.next(); !strings.Contains(w, `"store":"st"`) {
-		t.Fatalf("welcome = %s", w)
+		tb.Fatalf("welcome = %s", w)
 	}
 	c.shake()
 	return c
@@ -238,7 +238,7 @@ func (c *client) end() {
 }
 
 // want checks an answer for its id and for parts of it.
-func want(tb testing.TB, line string, id string, parts ...string) {
+func want(tb testing.TB, line, id string, parts ...string) {
 	tb.Helper()
 	msg, err := jsonrpc.Parse([]byte(line))
 	if err != nil && !strings.Contains(line, `"id":null`) {

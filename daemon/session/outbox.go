@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,9 @@ const (
 	maxQueueLines = 1024
 	maxQueueBytes = jsonrpc.MaxFrame + 1<<20
 )
+
+// maxBatch bounds the lines that are copied together for one write, in bytes.
+const maxBatch = 64 << 10
 
 // stallTimeout is how long a client may take no byte while its queue is full.
 const stallTimeout = 30 * time.Second
@@ -140,13 +144,14 @@ func (o *outbox) write(conn net.Conn) error {
 			}
 			// Lines that wait together go out in one system call.
 			for len(lines) > 0 {
-				n := 0
+				n, size := 1, len(lines[0])
+				for n < len(lines) && size+len(lines[n]) <= maxBatch {
+					size += len(lines[n])
+					n++
+				}
 				batch := lines[0]
-				for n = 1; n < len(lines) && len(batch)+len(lines[n]) <= 64<<10; n++ {
-					if n == 1 {
-						batch = append(make([]byte, 0, 64<<10), batch...)
-					}
-					batch = append(batch, lines[n]...)
+				if n > 1 {
+					batch = slices.Concat(lines[:n]...)
 				}
 				if err := o.send(conn, batch); err != nil {
 					return err

@@ -360,7 +360,7 @@ func TestDialBusy(t *testing.T) {
 			}
 			return
 		}
-		defer conn.Close()
+		t.Cleanup(func() { conn.Close() })
 	}
 	t.Skip("the backlog does not fill here")
 }
