@@ -2,7 +2,6 @@ package claude
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -128,7 +127,7 @@ func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 		return with(exit, fault.Budget, fault.New(fault.BudgetExceeded, fault.Engine, operation,
 			"the run spent its budget before there was an answer"))
 	case res.TerminalReason == "prompt_too_long", res.TerminalReason == "blocking_limit", res.TerminalReason == "image_error",
-		res.APIErrorStatus != nil && *res.APIErrorStatus == http.StatusRequestEntityTooLarge:
+		res.APIErrorStatus != nil && *res.APIErrorStatus == statusTooLarge:
 		return down(fault.PromptTooLong, "the prompt is too long for the model: %s", said)
 	case r.aborted():
 		return down(fault.Killed, "the run was interrupted before there was an answer")
@@ -154,20 +153,20 @@ func (r *Run) apiFault(exit engine.Exit, status *int, kind, said string) *fault.
 		n = *status
 	}
 	switch {
-	case n == http.StatusUnauthorized || n == http.StatusForbidden:
+	case n == statusUnauthorized || n == statusForbidden:
 		code, what = fault.Unauthenticated, "the API rejected the credentials"
 	case n == 0 && kind == "authentication_failed":
 		code, reason, what = fault.Unauthenticated, fault.NotLoggedIn, "Claude Code is not logged in"
-	case n == http.StatusTooManyRequests || n == 0 && kind == "rate_limit":
+	case n == statusTooMany || n == 0 && kind == "rate_limit":
 		reason, what = fault.RateLimited, "the rate limit is reached"
 		if text := r.window().limitText(); text != "" {
 			what = text
 		}
 	case n == statusOverloaded || n == 0 && kind == "overloaded":
 		reason, what = fault.Overloaded, "the API is overloaded"
-	case n == http.StatusRequestTimeout:
+	case n == statusTimeout:
 		reason, what = fault.Unreachable, "the API did not answer in time"
-	case n >= http.StatusInternalServerError:
+	case n >= statusServerError:
 		reason, what = fault.Overloaded, fmt.Sprintf("the API failed (status %d)", n)
 	case n == 0 && (r.last.APIError == "connection_failed" || kind == "server_error" || kind == "unknown"):
 		reason, what = fault.Unreachable, "the API cannot be reached"
