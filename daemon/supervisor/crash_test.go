@@ -80,6 +80,10 @@ func TestHuntAtStart(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	until(t, "the worker to be dead", func() bool {
+		alive, err := supervisor.Alive(h.path("prey"))
+		return err == nil && !alive
+	})
 	if len(carriers(t, "prey")) == 0 {
 		t.Fatal("no orphan to hunt")
 	}

@@ -105,8 +105,10 @@ func TestFence(t *testing.T) {
 		t.Errorf("attach = %+v, want L = 1", a)
 	}
 	// The older connection is closed; a frame that it gets off is not taken.
-	_ = process.WriteFrame(old.nc, &process.Frame{ID: 99, Method: process.MethodWrite,
-		Params: process.Encode(process.WriteParams{WriteID: 2}), Payload: []byte("ghost\n")})
+	_ = process.WriteFrame(old.nc, &process.Frame{
+		ID: 99, Method: process.MethodWrite,
+		Params: process.Encode(process.WriteParams{WriteID: 2}), Payload: []byte("ghost\n"),
+	})
 	now.want("", process.MethodWrite, process.WriteParams{WriteID: 2}, []byte("two\n"))
 	now.want("", process.MethodCloseStdin, struct{}{}, nil)
 	now.want("", process.MethodWrite, process.WriteParams{WriteID: 3}, []byte("late\n"))

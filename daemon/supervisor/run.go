@@ -50,8 +50,10 @@ func (w *Worker) run(ctx context.Context, c *client) {
 		}
 		log.WarnContext(ctx, "connection to worker lost")
 		if c, err = w.connect(ctx); err != nil && !errors.Is(err, errDead) {
-			// Somebody else has it, or it can be neither reached nor killed.
-			log.ErrorContext(ctx, "worker given up", "err", err)
+			if ctx.Err() == nil {
+				// Somebody else has it, or it can be neither reached nor killed.
+				log.ErrorContext(ctx, "worker given up", "err", err)
+			}
 			w.Close()
 			return
 		}
@@ -293,7 +295,7 @@ func (w *Worker) aftermath(ctx context.Context) {
 	defer w.mu.Unlock()
 	r := fault.New(fault.ProcessFailure, fault.Worker, "run:"+w.spec.Name, "%s is gone, %s", w.spec.Name, detail)
 	r.Fault.Generation = w.spec.Generation
-	r.WithCause(fault.Cause{StderrTail: tail})
+	r.Cause = &fault.Cause{StderrTail: tail}
 	w.dead = true
 	log.WarnContext(ctx, "worker lost", "err", err)
 	w.putLocked(Event{Kind: Lost, Exit: w.exit, Fault: r})

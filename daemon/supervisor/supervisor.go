@@ -137,7 +137,7 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 	r := fault.New(fault.SpawnFailure, fault.Worker, "start:"+spec.Name, "worker for %s: %v", spec.Name, err)
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		name := errnoName(errno)
-		r.WithCause(fault.Cause{Errno: &name})
+		r.Cause = &fault.Cause{Errno: &name}
 	}
 	return r
 }

@@ -68,22 +68,22 @@ type write struct {
 	void bool // it was not taken, and its id may be another's; guarded by the worker's mu
 }
 
-// notDispatched marks a fault of a write that was certainly not made.
-type notDispatched struct{ *fault.Record }
+// notDispatchedError marks a fault of a write that was certainly not made.
+type notDispatchedError struct{ *fault.Record }
 
-func (e notDispatched) Unwrap() error { return e.Record }
+func (e notDispatchedError) Unwrap() error { return e.Record }
 
 // NotDispatched tells whether the err of a write means that the child was
 // certainly told nothing.
 func NotDispatched(err error) bool {
-	_, ok := errors.AsType[notDispatched](err)
+	_, ok := errors.AsType[notDispatchedError](err)
 	return ok
 }
 
 func (w *Worker) writeFault(code fault.Code, err error) error {
 	r := fault.New(code, fault.Worker, "write:"+w.spec.Name, "%s was not told: %v", w.spec.Name, err)
 	r.Fault.Generation = w.spec.Generation
-	return notDispatched{r}
+	return notDispatchedError{r}
 }
 
 func (w *Worker) unknown(err error) error {

@@ -9,7 +9,7 @@
 // words go to stderr, which is a file of its directory.
 //
 // One mutex guards all state. These goroutines run, all owned and awaited by
-// [Run]: parent (on a locked thread: forks the child and reaps everything),
+// [Main]: parent (on a locked thread: forks the child and reaps everything),
 // two readers of the child's output, feed (writes its stdin), accept with two
 // for each connection, and conduct, which acts when times are due. None of
 // them holds the mutex while it waits for the child or for a peer, so nothing

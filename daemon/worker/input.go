@@ -113,6 +113,7 @@ func (w *worker) feed() {
 		}
 		in.written++
 		in.bytes -= len(data)
+		w.movedLocked(len(data))
 		in.queue[0] = nil
 		in.queue = in.queue[1:]
 		if len(in.queue) == 0 {

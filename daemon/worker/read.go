@@ -44,7 +44,7 @@ func (w *worker) readStdout() {
 func (w *worker) room() (gather, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for !w.draining && !(w.spooling && !w.spool.full) && !w.out.in.open() {
+	for !w.draining && (!w.spooling || w.spool.full) && !w.out.in.open() {
 		w.cond.Wait()
 	}
 	return w.out.in.over && !w.draining && !w.spooling, !w.draining || w.drained < drainMax
@@ -61,9 +61,7 @@ func (w *worker) took(data []byte) {
 	} else {
 		w.out.addStdout(data)
 	}
-	if w.out.in.bytes > fatBytes && !w.fat {
-		w.poke()
-	}
+	w.movedLocked(len(data))
 	w.cond.Broadcast()
 }
 
@@ -78,6 +76,7 @@ func (w *worker) readStderr(log *rotated) {
 			log.write(buf[:n])
 			w.mu.Lock()
 			w.out.addStderr(buf[:n])
+			w.movedLocked(n)
 			w.cond.Broadcast()
 			w.mu.Unlock()
 		}

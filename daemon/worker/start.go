@@ -63,8 +63,10 @@ func detach(dir string) error {
 	}
 	defer func() { _ = log.Close() }()
 	p, err := os.StartProcess(exe, []string{"holdline", "worker", "--run", dir}, &os.ProcAttr{
-		Dir:   "/",
-		Env:   []string{},
+		Dir: "/",
+		// A worker moves bytes and waits; each thread and each megabyte of
+		// garbage would be paid for by all of many.
+		Env:   []string{"GOMAXPROCS=1", "GOGC=20"},
 		Files: []*os.File{null, null, log, os.NewFile(fdEnv, "env"), os.NewFile(fdReady, "ready")},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})

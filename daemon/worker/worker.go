@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -32,8 +31,10 @@ const (
 	killPause = 20 * time.Millisecond
 	// aloneGrace is between the steps when a worker ends its child by itself.
 	aloneGrace = 5 * time.Second
-	// fatBytes is what must have been held for memory to be given back.
-	fatBytes = 1 << 20
+	// After freeBytes have passed through and freeIdle of silence, memory is
+	// given back to the system: many workers are silent most of the time.
+	freeBytes = 256 << 10
+	freeIdle  = time.Second
 	// leaveTime is for the last answers.
 	leaveTime = time.Second
 )
@@ -69,7 +70,8 @@ type worker struct {
 	alone      bool // the window is over
 	spooling   bool // stdout goes to the spool
 	left       bool // the worker is leaving
-	fat        bool // much memory was in use
+	moved      int  // bytes since memory was given back
+	movedAt    time.Time
 
 	child    process.Proc
 	running  bool // the exec step has become the program
@@ -108,6 +110,7 @@ func newWorker(dir string, spec process.Spec, env []string, stderr io.Writer) *w
 		dir: dir, spec: spec, env: env, stderr: stderr, boot: process.BootID(),
 		wake: make(chan struct{}, 1), leaving: make(chan struct{}),
 		out: newOutput(spec.Limits), conns: make(map[*conn]struct{}), detachedAt: time.Now(),
+		moved: freeBytes, movedAt: time.Now(), // the start itself
 	}
 	w.cond = sync.NewCond(&w.mu)
 	return w
@@ -128,8 +131,6 @@ func (w *worker) poke() {
 
 // run is the worker's life from the first listening on.
 func (w *worker) run() error {
-	runtime.GOMAXPROCS(2)
-	debug.SetGCPercent(30)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
@@ -170,11 +171,17 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 		w.mu.Lock()
 		next, done := w.stepLocked(time.Now())
 		now := w.phaseLocked()
-		w.fat = w.fat || w.out.in.bytes+w.in.bytes > fatBytes
-		slim := w.fat && w.out.in.bytes+w.in.bytes < fatBytes/8
-		w.fat = w.fat && !slim
+		idle := false
+		if w.moved >= freeBytes {
+			wait := time.Until(w.movedAt.Add(freeIdle))
+			if idle = wait <= 0; idle {
+				w.moved = 0
+			} else {
+				next = min(next, wait)
+			}
+		}
 		w.mu.Unlock()
-		if slim {
+		if idle {
 			debug.FreeOSMemory()
 		}
 		if now != phase {
@@ -388,6 +395,15 @@ func (w *worker) lastSpoolLocked() {
 		}
 		w.spool.lost = inMemory
 	}
+}
+
+// movedLocked counts n bytes that passed through.
+func (w *worker) movedLocked(n int) {
+	if w.moved < freeBytes && w.moved+n >= freeBytes {
+		w.poke()
+	}
+	w.moved += n
+	w.movedAt = time.Now()
 }
 
 // terminateLocked begins to end the child, or hurries it on.
