@@ -80,6 +80,7 @@ func (c *Claude) Check(ctx context.Context) (engine.Info, error) {
 	if err != nil {
 		ttl = failureTTL
 	}
+	c.restricts.Store(slices.Contains(info.Features, optRestricted))
 	c.last = checked{key: key, info: info, err: err, till: time.Now().Add(ttl)}
 	return info, err
 }

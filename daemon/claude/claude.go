@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"holdline/protocol/fault"
@@ -54,6 +55,8 @@ type Claude struct {
 	// turn is held by the one who checks; what follows is guarded by it.
 	turn chan struct{}
 	last checked
+	// restricts tells whether the program last checked has --restricted.
+	restricts atomic.Bool
 }
 
 // New makes a Claude. It looks at nothing yet.

@@ -35,7 +35,7 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	} else {
 		argv = append(argv, "--setting-sources", "")
 		cmd.Notes = append(cmd.Notes, "Claude Code "+info.Version+
-			" has no --restricted: settings files are left out by --setting-sources instead")
+			" has no --restricted: settings files are left out by --setting-sources instead, and no @path in the prompt is attached")
 	}
 	for _, opt := range []string{optPartial, optNoSlash, optNoChrome} {
 		if has(opt) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ const (
 // Run reads the stream of one run. See [engine.Run].
 type Run struct {
 	req     engine.Request
+	confine bool // the program itself does not keep an @path inside the directory
 	session string
 	model   string // of the beginning
 	started bool
@@ -48,9 +50,9 @@ type Run struct {
 	torn      bool             // the output ended inside a line
 }
 
-// NewRun makes the reader of one run of req.
+// NewRun makes the reader of one run of req with the program last checked.
 func (c *Claude) NewRun(req engine.Request) engine.Run {
-	return &Run{req: req, spent: map[string]usage{}}
+	return &Run{req: req, confine: !c.restricts.Load(), spent: map[string]usage{}}
 }
 
 // Prompt is the line that carries the prompt. A prompt that begins with a
@@ -58,6 +60,9 @@ func (c *Claude) NewRun(req engine.Request) engine.Run {
 // available" as a success: a space in front disarms it.
 func (r *Run) Prompt() []byte {
 	text := clean(r.req.Prompt)
+	if r.confine {
+		text = detach(text)
+	}
 	if strings.HasPrefix(text, "/") {
 		text = " " + text
 	}
@@ -83,6 +88,20 @@ func (r *Run) BestAnswer() []byte {
 // and NULs become the replacement character.
 func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// mention is an @ that a program without --restricted would take for a file to
+// attach, wherever that lies and whatever the permissions say: one that is
+// not inside of a word and is followed by something with a slash, a quote, a
+// tilde or a dot in front.
+var mention = regexp.MustCompile(`(^|[^\pL\pN_])@([/~."'\\]|[^\s@]*/)`)
+
+// detach disarms every mention with a space behind its @.
+func detach(text string) string {
+	for mention.MatchString(text) { // again where two matches share a character
+		text = mention.ReplaceAllString(text, "${1}@ ${2}")
+	}
+	return text
 }
 
 func say(text string) []byte {

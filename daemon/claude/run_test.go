@@ -121,7 +121,7 @@ func TestCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
-	for n := range len(lines) {
+	for n := range lines {
 		run := newRun(engine.Request{})
 		for _, l := range lines[:n] {
 			run.Line(l)
@@ -308,6 +308,23 @@ func TestPrompt(t *testing.T) {
 				t.Errorf("got %+v, want text %q", m, tt.want)
 			}
 		})
+	}
+	// A program that is not known to keep them inside gets no mentions.
+	for in, want := range map[string]string{
+		"@/etc/passwd": "@ /etc/passwd", "see @~/.ssh/id": "see @ ~/.ssh/id", "(@../x)": "(@ ../x)", "@a/../../x": "@ a/../../x",
+		"@\"/a b\"": "@ \"/a b\"", "@/a@/b @/c": "@ /a@/b @ /c", "x@/y": "x@/y", "@Override": "@Override", "a@b.c/d": "a@b.c/d",
+		"@@/x": "@@ /x", "@ /x": "@ /x", "é@/x": "é@/x", "\"@/x": "\"@ /x",
+	} {
+		var m struct {
+			Message struct {
+				Content []struct {
+					Text string `json:"text"`
+				} `json:"content"`
+			} `json:"message"`
+		}
+		if err := json.Unmarshal(newRun(engine.Request{Prompt: in}).Prompt(), &m); err != nil || m.Message.Content[0].Text != want {
+			t.Errorf("%s: %v %+v, want %s", in, err, m, want)
+		}
 	}
 	run := newRun(engine.Request{})
 	for _, line := range [][]byte{run.Interrupt(), run.BestAnswer()} {

@@ -79,7 +79,7 @@ type result struct {
 // calls done afterwards, once the answer is on disk.
 func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
 	begin := time.Now()
-	d := &driver{m: m, j: j, run: m.opt.Engine.NewRun(j.rec.Request)}
+	d := &driver{m: m, j: j}
 	fail := func(err error) (result, func()) {
 		return result{out: engine.Outcome{Fault: fault.From(err, fault.Worker, operation)}, cmd: d.cmd, took: time.Since(begin)}, func() {}
 	}
@@ -134,7 +134,7 @@ func (d *driver) start(ctx context.Context) error {
 	}
 	req := d.j.rec.Request
 	req.TempDir = temp
-	d.cmd = opt.Engine.Command(req, info)
+	d.cmd, d.run = opt.Engine.Command(req, info), opt.Engine.NewRun(req)
 	hard := time.Now().Add(d.j.timeout + opt.Ladder.whole())
 	d.proc, err = opt.Starter.Start(ctx, d.j.dir, d.j.spec(d.cmd, opt.SocketDir, hard), d.cmd.Env)
 	return err

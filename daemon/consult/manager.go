@@ -106,11 +106,11 @@ func (m *Manager) load() error {
 		if errors.Is(err, os.ErrNotExist) {
 			a, err = m.bury(dir)
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, errNoJob), errors.Is(err, statedir.ErrLocked): // nothing there, or a worker that lives
+		case err != nil:
 			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
-			continue
-		}
-		if a != nil {
+		default:
 			m.kept[a.ID] = &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS}
 		}
 	}
@@ -118,12 +118,15 @@ func (m *Manager) load() error {
 	return nil
 }
 
-// bury gives a job whose daemon and worker are gone an answer. It is nil if
-// the worker lives, or if there is no job.
+// errNoJob is returned by bury for a directory that was never filled.
+var errNoJob = errors.New("no job")
+
+// bury gives a job whose daemon and worker are gone an answer. The error wraps
+// [statedir.ErrLocked] if the worker lives.
 func (m *Manager) bury(dir string) (*Answer, error) {
 	b, err := os.ReadFile(filepath.Join(dir, fileJob))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, os.RemoveAll(dir) // made, and never filled
+		return nil, errors.Join(errNoJob, os.RemoveAll(dir))
 	}
 	var rec record
 	if err == nil {
@@ -133,9 +136,6 @@ func (m *Manager) bury(dir string) (*Answer, error) {
 		return nil, err
 	}
 	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
-	if errors.Is(err, statedir.ErrLocked) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, err
 	}

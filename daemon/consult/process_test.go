@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,7 +72,7 @@ func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
 		defer cancel()
 		if err := h.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)
@@ -100,11 +101,10 @@ func (h *house) run(ctx context.Context, n int64, args map[string]any) (tool.Res
 // TestProgram runs the fake program in real workers, through every ending
 // that it knows.
 func TestProgram(t *testing.T) {
-	t.Parallel()
 	h := newHouse(t, "")
 	do := func(what string, n int) string { return claudetest.Prompt("x", claudetest.Step{Do: what, N: n}) }
 	apiError := func(status int) string { return claudetest.Prompt("x", claudetest.Step{Status: status, N: 60}) }
-	read := claudetest.Step{Text: ptr("Let me look."), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}}}
+	read := claudetest.Step{Text: new("Let me look."), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}}}
 	for i, tt := range []struct {
 		name   string
 		prompt string
@@ -115,7 +115,7 @@ func TestProgram(t *testing.T) {
 	}{
 		{name: "answer", prompt: "hello", text: "fake answer: hello"},
 		{name: "tool use", prompt: claudetest.Prompt("x", read, claudetest.Say("All is well.")), text: "All is well."},
-		{name: "streamed", prompt: claudetest.Prompt("x", claudetest.Step{Text: ptr("bit by bit"), Chunk: 3, ChunkDelay: 0.01}), text: "bit by bit"},
+		{name: "streamed", prompt: claudetest.Prompt("x", claudetest.Step{Text: new("bit by bit"), Chunk: 3, ChunkDelay: 0.01}), text: "bit by bit"},
 		{name: "dash", prompt: "-v --help", text: "fake answer: -v --help"},
 		{name: "slash", prompt: "/help me", text: "fake answer:  /help me"},
 		{name: "newlines and bytes", prompt: "a\nb\x00c", text: "fake answer: a\nb\uFFFDc"},
@@ -130,8 +130,8 @@ func TestProgram(t *testing.T) {
 		{name: "404", prompt: apiError(404), code: fault.DownstreamFailure, reason: fault.Rejected},
 		{name: "unreachable", prompt: apiError(-1), code: fault.DownstreamFailure, reason: fault.Unreachable},
 		{name: "too long", prompt: do("too-long", 0), code: fault.DownstreamFailure, reason: fault.PromptTooLong},
-		{name: "refusal", prompt: claudetest.Prompt("x", claudetest.Step{Text: ptr("I"), StopReason: "refusal"}), code: fault.DownstreamFailure, reason: fault.Refused},
-		{name: "empty", prompt: claudetest.Prompt("x", claudetest.Step{Text: ptr("")}), code: fault.DownstreamFailure, reason: fault.EmptyAnswer},
+		{name: "refusal", prompt: claudetest.Prompt("x", claudetest.Step{Text: new("I"), StopReason: "refusal"}), code: fault.DownstreamFailure, reason: fault.Refused},
+		{name: "empty", prompt: claudetest.Prompt("x", claudetest.Step{Text: new("")}), code: fault.DownstreamFailure, reason: fault.EmptyAnswer},
 		{name: "max turns", prompt: claudetest.Prompt("x", read), args: map[string]any{"max_turns": 2}, code: fault.DownstreamFailure, reason: fault.MaxTurns, text: "Let me look."},
 		{name: "no such session", prompt: "x", args: map[string]any{"session": "00000000-3c5f-4c12-93ea-17cf026df78c"}, code: fault.InvalidInput},
 		{name: "garbage", prompt: do("garbage", 0), code: fault.DownstreamFailure, reason: fault.BadOutput},
@@ -142,15 +142,13 @@ func TestProgram(t *testing.T) {
 		{name: "100 MiB of lines", prompt: do("flood", 100), code: fault.DownstreamFailure, reason: fault.BadOutput},
 		{name: "100 MiB in a line", prompt: do("flood-line", 100), code: fault.DownstreamFailure, reason: fault.BadOutput},
 		{
-			name: "best answer at the deadline", prompt: claudetest.Prompt("x", claudetest.Step{Text: ptr("on it"), Chunk: 1, ChunkDelay: 1}),
+			name: "best answer at the deadline", prompt: claudetest.Prompt("x", claudetest.Step{Text: new("on it"), Chunk: 1, ChunkDelay: 1}),
 			args: map[string]any{"timeout_s": 1}, text: "fake answer: ",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := map[string]any{"prompt": tt.prompt}
-			for k, v := range tt.args {
-				args[k] = v
-			}
+			maps.Copy(args, tt.args)
 			res, err := h.run(t.Context(), int64(i+1), args)
 			if err != nil {
 				t.Fatal(err)
@@ -170,8 +168,6 @@ func TestProgram(t *testing.T) {
 		})
 	}
 }
-
-func ptr(s string) *string { return &s }
 
 // TestEnvironment: the program gets what it needs and nothing else.
 func TestEnvironment(t *testing.T) {
@@ -208,7 +204,7 @@ func TestGone(t *testing.T) {
 	for name, steps := range map[string][]claudetest.Step{
 		"polite":                    {{Do: "grandchild"}, {Do: "hang"}},
 		"deaf":                      {{Do: "grandchild"}, {Do: "deaf"}},
-		"with a grandchild at once": {{Do: "grandchild"}, {Text: ptr("x"), Delay: 600}},
+		"with a grandchild at once": {{Do: "grandchild"}, {Text: new("x"), Delay: 600}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,6 +2,7 @@ package consult
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"holdline/protocol/fault"
@@ -39,13 +40,7 @@ func (q *queue) room(identity string) error {
 // order is the waiting jobs in the order in which they would begin if one
 // slot at a time came free.
 func (q *queue) order() []*job {
-	running, served, count := map[string]int{}, map[string]int64{}, q.count
-	for k, v := range q.running {
-		running[k] = v
-	}
-	for k, v := range q.served {
-		served[k] = v
-	}
+	running, served, count := maps.Clone(q.running), maps.Clone(q.served), q.count
 	left := slices.Clone(q.waiting)
 	order := make([]*job, 0, len(left))
 	for len(left) > 0 {

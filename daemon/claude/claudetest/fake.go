@@ -36,9 +36,9 @@ const fakeModel = "claude-stand-in-1"
 //
 //	garbage     n lines that are no JSON, then the end
 //	flood       n MiB of such lines; flood-line: as one line
-//	half        half an envelope, then the end
+//	half        the first part of an envelope, then the end
 //	die         SIGKILL from its own hand
-//	exit        exit code n with a line on stderr
+//	exit        leaves with code n and a line on stderr
 //	silent      the end, without a word
 //	hang        nothing more, until it is interrupted or told to end
 //	stubborn    as hang, and after an interrupt the next turn hangs, too

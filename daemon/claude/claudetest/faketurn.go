@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -194,9 +195,7 @@ func (f *fake) result(v map[string]any) {
 		"total_cost_usd": cost, "modelUsage": used, "model_usage_since_last_result": used, "permission_denials": []any{},
 		"result_index": f.results,
 	}
-	for k, val := range v {
-		out[k] = val
-	}
+	maps.Copy(out, v)
 	f.results++
 	f.code = 0
 	if out["is_error"] == true {
@@ -301,7 +300,7 @@ func (f *fake) do(s *Step) (done, end bool) {
 		f.assistant(map[string]any{"type": "text", "text": fmt.Sprintf("grandchild %d", pid)})
 		return false, false
 	case "env", "args", "cwd":
-		var v any = map[string]any{"env": f.env, "args": f.args, "cwd": cwd()}[s.Do]
+		v := map[string]any{"env": f.env, "args": f.args, "cwd": cwd()}[s.Do]
 		b, _ := json.Marshal(v) //nolint:errchkjson // strings
 		f.requests++
 		f.result(map[string]any{"result": string(b)})

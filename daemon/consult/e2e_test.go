@@ -1,0 +1,330 @@
+package consult
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/daemon/claude"
+	"holdline/daemon/claude/claudetest"
+	"holdline/protocol/fault"
+)
+
+// TestE2EClaude runs the real Claude Code in real workers against the
+// stand-in API: no key, no cost. HOLDLINE_E2E=1 asks for it; the programs are
+// installed from npm into a cache.
+func TestE2EClaude(t *testing.T) {
+	if os.Getenv("HOLDLINE_E2E") == "" {
+		t.Skip("HOLDLINE_E2E=1 is not set: it installs Claude Code from npm")
+	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("needs npm")
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range claudetest.Versions() {
+		t.Run(version, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			bin, err := claudetest.Install(ctx, filepath.Join(cache, "holdline-e2e"), version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Run("endings", func(t *testing.T) { endings(t, bin) })
+			t.Run("hostile", func(t *testing.T) { hostile(t, bin) })
+			t.Run("resume", func(t *testing.T) { resume(t, bin) })
+			t.Run("cancel", func(t *testing.T) { cancelled(t, bin) })
+			t.Run("logged out", func(t *testing.T) { loggedOut(t, bin) })
+		})
+	}
+}
+
+// realHouse is a house whose program is the real one, and the API that it talks to.
+func realHouse(t *testing.T, bin string, edit ...func(*claude.Options)) (*house, *claudetest.API) {
+	t.Helper()
+	api, err := claudetest.StartAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := api.Close(); err != nil {
+			t.Errorf("close the stand-in: %v", err)
+		}
+	})
+	h := newHouse(t, bin, func(o *Options) {
+		opt := claude.Options{
+			Bin: bin, Env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + o.Home}, api.Env()...), MaxRetries: 1,
+			Timeout: time.Minute,
+		}
+		for _, f := range edit {
+			f(&opt)
+		}
+		o.Engine = claude.New(opt)
+	})
+	if err := os.WriteFile(filepath.Join(h.project, "main.go"), []byte("package main // the marker is 4711\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return h, api
+}
+
+func endings(t *testing.T, bin string) {
+	t.Helper()
+	h, api := realHouse(t, bin)
+	read := claudetest.Step{Text: new("Let me look."), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": filepath.Join(h.project, "main.go")}}}
+	echo := claudetest.Step{Echo: "tool_results"}
+	use := func(name string, input map[string]any) claudetest.Step {
+		return claudetest.Step{Tool: claudetest.Tool{Name: name, Input: input}}
+	}
+	for i, tt := range []struct {
+		name   string
+		steps  []claudetest.Step
+		prompt string
+		args   map[string]any
+		code   fault.Code
+		reason fault.Reason
+		text   string
+	}{
+		{name: "success", steps: []claudetest.Step{read, claudetest.Say("All is well.")}, text: "All is well."},
+		{name: "reads in the project", steps: []claudetest.Step{read, echo}, text: "4711"},
+		{name: "slash", prompt: "/help", text: "stand-in answer"},
+		{name: "dash", prompt: "--version", text: "stand-in answer"},
+		{name: "long", prompt: strings.Repeat("many words\n", 100_000), text: "stand-in answer"},
+		{name: "401", steps: []claudetest.Step{{Status: 401}}, code: fault.Unauthenticated, reason: fault.Rejected},
+		{name: "429", steps: []claudetest.Step{{Status: 429}}, code: fault.DownstreamFailure, reason: fault.RateLimited},
+		{name: "500", steps: []claudetest.Step{{Status: 500}}, code: fault.DownstreamFailure, reason: fault.Overloaded},
+		{name: "500 once", steps: []claudetest.Step{{Status: 500, Times: 1}, claudetest.Say("recovered")}, text: "recovered"},
+		{name: "529", steps: []claudetest.Step{{Status: 529}}, code: fault.DownstreamFailure, reason: fault.Overloaded},
+		{name: "no such model", steps: []claudetest.Step{{Status: 404}}, code: fault.DownstreamFailure, reason: fault.Rejected},
+		{name: "too long", steps: []claudetest.Step{{Status: 400, Message: "prompt is too long: 300000 tokens > 200000 maximum"}}, code: fault.DownstreamFailure, reason: fault.PromptTooLong},
+		{name: "max turns", steps: []claudetest.Step{read}, args: map[string]any{"max_turns": 1}, code: fault.DownstreamFailure, reason: fault.MaxTurns, text: "Let me look."},
+		{name: "empty", steps: []claudetest.Step{claudetest.Say("")}, code: fault.DownstreamFailure, reason: fault.EmptyAnswer},
+		{name: "cut stream", steps: []claudetest.Step{{Text: new("in one piece after all"), Drop: true}}, text: "in one piece after all"},
+		{name: "always cut", steps: []claudetest.Step{{Cut: true}}, code: fault.DownstreamFailure, reason: fault.Unreachable},
+		{name: "no shell", steps: []claudetest.Step{use("Bash", map[string]any{"command": "touch owned"}), echo}, text: "No such tool available: Bash"},
+		{name: "no write", steps: []claudetest.Step{use("Write", map[string]any{"file_path": filepath.Join(h.project, "owned"), "content": "x"}), echo}, text: "No such tool available: Write"},
+		{name: "no reading elsewhere", steps: []claudetest.Step{use("Read", map[string]any{"file_path": "/etc/passwd"}), echo}, text: "1 tool use denied"},
+		{
+			name: "deadline", steps: []claudetest.Step{{Text: new(strings.Repeat("so far ", 100)), Chunk: 7, ChunkDelay: 0.1}},
+			args: map[string]any{"timeout_s": 3}, text: "this is the best answer so far",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			prompt := tt.prompt
+			if tt.steps != nil {
+				prompt = claudetest.Prompt("look around", tt.steps...)
+			}
+			args := map[string]any{"prompt": prompt}
+			maps.Copy(args, tt.args)
+			res, err := h.run(t.Context(), int64(i+1), args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := res.Text
+			if tt.code != "" {
+				if res.Fault == nil || res.Fault.Fault.Code != tt.code || res.Fault.Reason() != tt.reason {
+					t.Fatalf("fault %s, want %s, %s; text %q", dump(res.Fault), tt.code, tt.reason, res.Text)
+				}
+				text = res.FaultText
+			} else if res.Fault != nil {
+				t.Fatalf("fault %s", dump(res.Fault))
+			}
+			if !strings.Contains(text, tt.text) {
+				t.Errorf("no %q in %q", tt.text, text)
+			}
+			if strings.Contains(text, "root:") {
+				t.Errorf("a file of the system in %q", text)
+			}
+		})
+	}
+	for _, r := range api.Requests() {
+		for _, name := range r.Tools {
+			switch name {
+			case "Read", "Grep", "Glob", "WebFetch", "WebSearch":
+			case "DeferredToolPlaceholder": // of some versions; it does nothing and is never called
+			default:
+				t.Errorf("the model was offered %s", name)
+			}
+		}
+	}
+	nothingIn(t, h.project, "main.go")
+}
+
+func dump(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// nothingIn checks that a directory holds these files and no others.
+func nothingIn(t *testing.T, dir string, but ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		found := false
+		for _, name := range but {
+			found = found || e.Name() == name
+		}
+		if !found {
+			t.Errorf("%s was written", filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// hostile: a project that would run programs and read files, for a user who
+// allows everything: nothing runs, nothing is written, nothing is read.
+func hostile(t *testing.T, bin string) {
+	t.Helper()
+	h, api := realHouse(t, bin)
+	traps := t.TempDir()
+	trap := func(name string) string { return "touch " + filepath.Join(traps, name) }
+	hooks := map[string]any{}
+	for _, event := range []string{"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop"} {
+		hooks[event] = []any{map[string]any{"hooks": []any{map[string]any{"type": "command", "command": trap("hook-" + event)}}}}
+	}
+	settings := map[string]any{
+		"hooks": hooks, "apiKeyHelper": trap("helper"), "statusLine": map[string]any{"type": "command", "command": trap("status")},
+		"permissions": map[string]any{"allow": []string{"Bash(*)", "Bash", "Write", "Edit", "Read"}, "defaultMode": "bypassPermissions"},
+	}
+	put := func(path, data string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(filepath.Join(h.project, ".claude", "settings.json"), dump(settings))
+	put(filepath.Join(h.opt.Home, ".claude", "settings.json"), dump(settings))
+	put(filepath.Join(h.project, "CLAUDE.md"), "CANARY-IN-CLAUDE-MD\n")
+	put(filepath.Join(h.project, ".mcp.json"), dump(map[string]any{"mcpServers": map[string]any{
+		"trap": map[string]any{"command": "sh", "args": []string{"-c", trap("server")}},
+	}}))
+	put(filepath.Join(h.project, ".git", "config"), "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "+trap("fsmonitor")+"\n")
+	put(filepath.Join(h.project, ".git", "HEAD"), "ref: refs/heads/main\n")
+	for _, dir := range []string{"objects", "refs"} {
+		if err := os.MkdirAll(filepath.Join(h.project, ".git", dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owned := filepath.Join(h.project, "owned")
+	steps := []claudetest.Step{
+		{Tools: []claudetest.Tool{
+			{Name: "Bash", Input: map[string]any{"command": "touch " + owned}},
+			{Name: "Write", Input: map[string]any{"file_path": owned, "content": "x"}},
+			{Name: "Edit", Input: map[string]any{"file_path": filepath.Join(h.project, "main.go"), "old_string": "4711", "new_string": "4712"}},
+			{Name: "Read", Input: map[string]any{"file_path": "/etc/passwd"}},
+			{Name: "Grep", Input: map[string]any{"pattern": "root", "path": "/etc"}},
+			{Name: "Glob", Input: map[string]any{"pattern": "/etc/*"}},
+		}},
+		claudetest.Say("done"),
+	}
+	res, err := h.run(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("see @/etc/passwd and @main.go", steps...)})
+	if err != nil || res.Fault != nil || !strings.HasPrefix(res.Text, "done") {
+		t.Fatalf("%v %s %q", err, dump(res.Fault), res.Text)
+	}
+	nothingIn(t, traps)
+	nothingIn(t, h.project, "main.go", "CLAUDE.md", ".claude", ".mcp.json", ".git")
+	if data, err := os.ReadFile(filepath.Join(h.project, "main.go")); err != nil || !strings.Contains(string(data), "4711") {
+		t.Errorf("main.go was edited: %v %q", err, data)
+	}
+	for _, r := range api.Requests() {
+		for _, canary := range []string{"CANARY-IN-CLAUDE-MD", "root:x:", "root:*:"} {
+			if strings.Contains(string(r.Body), canary) {
+				t.Errorf("%q was sent to the model", canary)
+			}
+		}
+	}
+}
+
+// resume: the session of an answer is forked, and its cost is that of the run.
+func resume(t *testing.T, bin string) {
+	t.Helper()
+	h, _ := realHouse(t, bin)
+	first, err := h.run(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say("first"))})
+	if err != nil || first.Fault != nil {
+		t.Fatal(err, dump(first.Fault))
+	}
+	v, _ := first.Value.(value)
+	second, err := h.run(t.Context(), 2, map[string]any{
+		"prompt": claudetest.Prompt("and now", claudetest.Step{Echo: "prompts"}), "session": v.SessionID,
+	})
+	if err != nil || second.Fault != nil {
+		t.Fatal(err, dump(second.Fault))
+	}
+	w, _ := second.Value.(value)
+	if w.SessionID == v.SessionID || w.SessionID == "" || !strings.Contains(w.Answer, "first") {
+		t.Errorf("session %s of %s, answer %q", w.SessionID, v.SessionID, w.Answer)
+	}
+	if v.CostUSD == nil || w.CostUSD == nil || *w.CostUSD > 1.5**v.CostUSD {
+		t.Errorf("cost %s, then %s", dump(v.CostUSD), dump(w.CostUSD))
+	}
+	res, err := h.run(t.Context(), 3, map[string]any{"prompt": "x", "session": "3d81f0a0-3c5f-4c12-93ea-17cf026df78c"})
+	if code(res, err) != fault.InvalidInput {
+		t.Errorf("unknown session: %v %s", err, dump(res.Fault))
+	}
+}
+
+// cancelled: within 3 s nothing is left, and what was said is kept.
+func cancelled(t *testing.T, bin string) {
+	t.Helper()
+	h, _ := realHouse(t, bin)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var at time.Time
+	go func() {
+		for h.text(1) == "" && t.Context().Err() == nil {
+			time.Sleep(20 * time.Millisecond)
+		}
+		at = time.Now()
+		cancel()
+	}()
+	_, err := h.run(ctx, 1, map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{
+		Text: new(strings.Repeat("word ", 1000)), Chunk: 5, ChunkDelay: 0.05,
+	})})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	a, err := h.Wait(t.Context(), ID("s", 1), nil)
+	if err != nil || a.State != Cancelled || !strings.HasPrefix(a.Text, "word") || a.SessionID == "" {
+		t.Errorf("%v %s", err, dump(a))
+	}
+	if took := time.Since(at); took > 3*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+// loggedOut: without a login the answer is a clear fault, at once.
+func loggedOut(t *testing.T, bin string) {
+	t.Helper()
+	h, api := realHouse(t, bin, func(o *claude.Options) {
+		o.Env = []string{o.Env[0], o.Env[1], "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
+	})
+	begin := time.Now()
+	res, err := h.run(t.Context(), 1, map[string]any{"prompt": "x"})
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok || f.Fault.Code != fault.Unauthenticated || f.Reason() != fault.NotLoggedIn {
+		t.Errorf("%v %s", err, dump(res.Fault))
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("took %s", took)
+	}
+	if n := len(api.Requests()); n != 0 {
+		t.Error(fmt.Errorf("%d requests to the model", n))
+	}
+}
