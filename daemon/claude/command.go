@@ -8,13 +8,6 @@ import (
 	"holdline/daemon/engine"
 )
 
-// Efforts are the levels of effort that the program knows; it ignores others
-// with a warning, so they are to be refused before.
-func Efforts() []string { return []string{"low", "medium", "high", "xhigh", "max"} }
-
-// Levels are the levels that a run can be held to.
-func Levels() []string { return []string{levelRead} }
-
 // settings switch off whatever hook a settings file names that is still read.
 const settings = `{"disableAllHooks":true}`
 

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"holdline/daemon/engine"
@@ -94,12 +95,15 @@ func clean(s string) string {
 // attach, wherever that lies and whatever the permissions say: one that is
 // not inside of a word and is followed by something with a slash, a quote, a
 // tilde or a dot in front.
-var mention = regexp.MustCompile(`(^|[^\pL\pN_])@([/~."'\\]|[^\s@]*/)`)
+// It is made when it is first needed.
+var mention = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(^|[^\pL\pN_])@([/~."'\\]|[^\s@]*/)`)
+})
 
 // detach disarms every mention with a space behind its @.
 func detach(text string) string {
-	for mention.MatchString(text) { // again where two matches share a character
-		text = mention.ReplaceAllString(text, "${1}@ ${2}")
+	for mention().MatchString(text) { // again where two matches share a character
+		text = mention().ReplaceAllString(text, "${1}@ ${2}")
 	}
 	return text
 }

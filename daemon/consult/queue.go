@@ -77,6 +77,7 @@ func (q *queue) start(limit int) {
 		q.total++
 		q.running[j.rec.Identity]++
 		q.served[j.rec.Identity] = q.count
+		j.tell("starting")
 		close(j.slot)
 	}
 	for i, j := range q.order() {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -37,8 +36,10 @@ func ID(session string, n int64) string {
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// idForm is what an id looks like.
-var idForm = regexp.MustCompile(`^[0-9a-f]{12}$`)
+// isID tells whether a name is that of a job's directory.
+func isID(name string) bool {
+	return len(name) == 12 && strings.Trim(name, "0123456789abcdef") == ""
+}
 
 func invalid(format string, args ...any) *fault.Record {
 	return fault.New(fault.InvalidInput, fault.Host, operation, format, args...)

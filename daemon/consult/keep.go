@@ -1,0 +1,160 @@
+package consult
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"holdline/daemon/engine"
+	"holdline/daemon/statedir"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// kept is an answer that was given.
+type kept struct {
+	info    Info
+	project string
+	ended   int64   // unix ms
+	answer  *Answer // only if it could not be written
+}
+
+// load reads the directories of earlier jobs.
+func (m *Manager) load() error {
+	entries, err := os.ReadDir(m.opt.Dir)
+	if err != nil {
+		return fmt.Errorf("reading kept consults: %w", err)
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !isID(e.Name()) {
+			continue
+		}
+		dir := filepath.Join(m.opt.Dir, e.Name())
+		a, err := readAnswer(dir)
+		if errors.Is(err, os.ErrNotExist) {
+			a, err = m.bury(dir)
+		}
+		switch {
+		case errors.Is(err, errNoJob), errors.Is(err, statedir.ErrLocked): // nothing there, or a worker that lives
+		case err != nil:
+			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
+		default:
+			m.kept[a.ID] = &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS}
+		}
+	}
+	m.prune()
+	return nil
+}
+
+// errNoJob is returned by bury for a directory that was never filled.
+var errNoJob = errors.New("no job")
+
+// bury gives a job whose daemon and worker are gone an answer. The error wraps
+// [statedir.ErrLocked] if the worker lives.
+func (m *Manager) bury(dir string) (*Answer, error) {
+	b, err := os.ReadFile(filepath.Join(dir, fileJob))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, errors.Join(errNoJob, os.RemoveAll(dir))
+	}
+	var rec record
+	if err == nil {
+		err = json.Unmarshal(b, &rec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = lock.Unlock() }()
+	f := fault.New(fault.OutcomeUnknown, fault.Host, operation,
+		"the daemon and the consult's worker ended before there was an answer; it is not run again by itself")
+	if _, err := os.Stat(filepath.Join(dir, process.FileState)); errors.Is(err, os.ErrNotExist) {
+		f = fault.New(fault.ProcessFailure, fault.Host, operation, "the daemon ended before the consult began")
+	}
+	j := &job{rec: rec, dir: dir, created: time.UnixMilli(rec.CreatedUnixMS), done: make(chan struct{})}
+	return m.keep(j, result{out: engine.Outcome{Fault: f}}), nil
+}
+
+// keep makes the answer of a job and writes it down.
+func (m *Manager) keep(j *job, res result) *Answer {
+	out, rec := res.out, &j.rec
+	j.mu.Lock()
+	began, why, session := j.began, j.stopWhy, j.session
+	j.mu.Unlock()
+	a := &Answer{
+		Version: formatVersion, ID: rec.ID, State: Done, Identity: rec.Identity, Project: rec.Project,
+		Text: out.Answer, Partial: out.Partial, SessionID: out.Session, Models: out.Models, CostUSD: out.CostUSD, Usage: out.Usage,
+		NumTurns: out.Turns, DurationMS: res.took.Milliseconds(), APIDurationMS: out.APITime.Milliseconds(), StopReason: out.Stop,
+		Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Denials: out.Denials, RateLimit: out.RateLimit,
+		Engine: rec.Engine, EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model,
+		CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: time.Now().UnixMilli(), Exit: res.exit,
+	}
+	if a.SessionID == "" && out.Fault != nil && out.Fault.Fault.Code != fault.InvalidInput {
+		a.SessionID = session
+	}
+	if !began.IsZero() {
+		a.QueuedMS = began.Sub(j.created).Milliseconds()
+	}
+	if res.cmd.Level != "" {
+		a.Level, a.EnforcedBy, a.Notes = res.cmd.Level, res.cmd.EnforcedBy, res.cmd.Notes
+	}
+	if out.Fault != nil {
+		a.State, a.Fault = Failed, out.Fault.JSON()
+		if out.Fault.Fault.Code == fault.Cancelled {
+			a.State, a.Why = Cancelled, why
+		}
+	}
+	if len(a.Text) > maxAnswer {
+		a.Text, a.Cut = strings.ToValidUTF8(a.Text[:maxAnswer], ""), true
+	}
+	b, err := json.Marshal(a)
+	if err == nil {
+		err = statedir.WriteFile(filepath.Join(j.dir, fileAnswer), append(b, '\n'))
+	}
+	if err != nil {
+		m.opt.Log.Error("answer cannot be written", "consult", rec.ID, "err", err)
+	}
+	return a
+}
+
+// prune removes what is past the bounds of what is kept.
+func (m *Manager) prune() {
+	set := m.settings.Load()
+	oldest := time.Now().Add(-set.KeepAge).UnixMilli()
+	m.mu.Lock()
+	ids := slices.SortedFunc(maps.Keys(m.kept), func(a, b string) int { return cmp.Compare(m.kept[b].ended, m.kept[a].ended) })
+	var gone []string
+	for i, id := range ids {
+		if i >= set.KeepCount || m.kept[id].ended < oldest {
+			delete(m.kept, id)
+			gone = append(gone, id)
+		}
+	}
+	m.mu.Unlock()
+	for _, id := range gone {
+		if err := os.RemoveAll(filepath.Join(m.opt.Dir, id)); err != nil {
+			m.opt.Log.Warn("old consult cannot be removed", "consult", id, "err", err)
+		}
+	}
+}
+
+// read is the answer of a kept job.
+func (m *Manager) read(id string, k *kept) (*Answer, error) {
+	if k.answer != nil {
+		return k.answer, nil
+	}
+	a, err := readAnswer(filepath.Join(m.opt.Dir, id))
+	if err != nil {
+		return nil, fault.New(fault.InternalFailure, fault.Host, operation, "the kept answer of consult %s cannot be read: %v", id, err)
+	}
+	return a, nil
+}
