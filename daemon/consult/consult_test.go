@@ -296,7 +296,8 @@ func TestQueue(t *testing.T) {
 			t.Errorf("list %+v", list)
 		}
 		wg.Wait()
-		if i := slices.Index(w.starter.order, "modest"); i != 2 {
+		// Two slots came free at once: it had one of them.
+		if i := slices.Index(w.starter.order, "modest"); i != 2 && i != 3 {
 			t.Errorf("order %v", w.starter.order)
 		}
 		w.mu.Lock()

@@ -300,7 +300,7 @@ func cancelled(t *testing.T, bin string) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	a, err := h.Wait(t.Context(), ID("s", 1), nil)
+	a, err := h.Wait(t.Context(), ID(h.session, 1), nil)
 	if err != nil || a.State != Cancelled || !strings.HasPrefix(a.Text, "word") || a.SessionID == "" {
 		t.Errorf("%v %s", err, dump(a))
 	}

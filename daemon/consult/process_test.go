@@ -2,6 +2,7 @@ package consult
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,7 @@ type house struct {
 	t       *testing.T
 	dirs    statedir.Dirs
 	project string
+	session string // one of its own: what is left of a dead worker is hunted by its id
 }
 
 func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
@@ -37,7 +39,7 @@ func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	h := &house{t: t, project: filepath.Join(resolved(dir), "p")}
+	h := &house{t: t, project: filepath.Join(resolved(dir), "p"), session: rand.Text()}
 	if h.dirs, err = statedir.Open(filepath.Join(dir, "state")); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +96,7 @@ func (h *house) run(ctx context.Context, n int64, args map[string]any) (tool.Res
 	h.t.Helper()
 	w := world{Manager: h.Manager, t: h.t}
 	return w.call(ctx, "consult", tool.Call{
-		Caller: tool.Caller{Session: "s", Identity: "a", Root: h.project, Cwd: h.project}, N: n,
+		Caller: tool.Caller{Session: h.session, Identity: "a", Root: h.project, Cwd: h.project}, N: n,
 	}, args)
 }
 
@@ -177,7 +179,7 @@ func TestEnvironment(t *testing.T) {
 	if err != nil || res.Fault != nil {
 		t.Fatal(err, res.Fault)
 	}
-	for _, want := range []string{"HOME=", "ANTHROPIC_API_KEY=k", "CLAUDE_CODE_MAX_RETRIES=3", "HOLDLINE_WORKER=" + ID("s", 1), "CLAUDE_CODE_TMPDIR="} {
+	for _, want := range []string{"HOME=", "ANTHROPIC_API_KEY=k", "CLAUDE_CODE_MAX_RETRIES=3", "HOLDLINE_WORKER=" + ID(h.session, 1), "CLAUDE_CODE_TMPDIR="} {
 		if !strings.Contains(res.Text, want) {
 			t.Errorf("no %s in %s", want, res.Text)
 		}
@@ -187,7 +189,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	// Neither prompt nor environment is in a file that others could read, and
 	// the environment is in none.
-	dir := filepath.Join(h.dirs.Consults, ID("s", 1))
+	dir := filepath.Join(h.dirs.Consults, ID(h.session, 1))
 	spec, err := os.ReadFile(filepath.Join(dir, "spec.json"))
 	if err != nil || strings.Contains(string(spec), "ANTHROPIC") || strings.Contains(string(spec), "@@FAKE") {
 		t.Errorf("%v %s", err, spec)
@@ -223,7 +225,7 @@ func TestGone(t *testing.T) {
 			if _, err := h.run(ctx, 1, map[string]any{"prompt": claudetest.Prompt("x", steps...)}); !errors.Is(err, enough) {
 				t.Fatalf("err %v", err)
 			}
-			a, err := h.Wait(t.Context(), ID("s", 1), nil)
+			a, err := h.Wait(t.Context(), ID(h.session, 1), nil)
 			if err != nil || a.State != Cancelled {
 				t.Fatalf("%v %+v", err, a)
 			}
@@ -260,7 +262,7 @@ func gone(t *testing.T, pid int) {
 
 // text is what job n has said so far.
 func (h *house) text(n int64) string {
-	a, err := h.Show(ID("s", n))
+	a, err := h.Show(ID(h.session, n))
 	if err != nil {
 		return ""
 	}
