@@ -62,9 +62,9 @@ type mcpStdioOptions struct {
 // of them run, so it links and does little. It returns the exit code.
 func runMCPStdio(args []string, env func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// A proxy's live heap is tiny: collect early rather than grow to the
-	// runtime's 4 MiB, and keep the caches of as few processors as it can use.
+	// runtime's 4 MiB. Each processor has caches of its own; it can use one.
 	debug.SetGCPercent(20)
-	runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0)))
+	runtime.GOMAXPROCS(1)
 
 	o, err := parseMCPStdio(args, env)
 	switch {

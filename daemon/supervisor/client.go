@@ -30,6 +30,8 @@ type client struct {
 	mu      sync.Mutex
 	next    int64 // request id
 	waiting map[int64]chan process.Frame
+	acks    map[int64]int64 // numbers of the acks that are not answered, by request id
+	onAck   func(seq int64) // called by who receives
 	broken  bool
 }
 
@@ -51,7 +53,7 @@ func dial(ctx context.Context, path, program string) (*client, process.Initializ
 		_ = nc.Close()
 		return nil, hello, err
 	}
-	c := &client{nc: unix, r: bufio.NewReaderSize(unix, 4<<10), waiting: make(map[int64]chan process.Frame)}
+	c := &client{nc: unix, r: bufio.NewReaderSize(unix, 4<<10), waiting: make(map[int64]chan process.Frame), acks: make(map[int64]int64)}
 	err = c.ask(ctx, process.MethodInitialize, process.InitializeParams{Version: process.Version, Program: program}, &hello)
 	if err != nil {
 		c.close()
@@ -122,13 +124,33 @@ func (c *client) request(method string, params any, payload []byte) (<-chan proc
 	return ch, err
 }
 
+// ack acknowledges events and does not wait. Once the worker has taken it,
+// onAck is called.
+func (c *client) ack(seq int64) {
+	c.mu.Lock()
+	if c.broken {
+		c.mu.Unlock()
+		return
+	}
+	c.next++
+	id := c.next
+	c.acks[id] = seq
+	c.mu.Unlock()
+	_ = c.send(&process.Frame{ID: id, Method: process.MethodAck, Params: process.Encode(process.AckParams{Seq: seq})})
+}
+
 // answered hands an answer to who waits for it.
 func (c *client) answered(f process.Frame) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	seq, isAck := c.acks[f.ID]
+	delete(c.acks, f.ID)
 	if ch := c.waiting[f.ID]; ch != nil {
 		delete(c.waiting, f.ID)
 		ch <- f
+	}
+	c.mu.Unlock()
+	if isAck && f.Error == nil {
+		c.onAck(seq)
 	}
 }
 

@@ -124,6 +124,7 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 	w.mu.Lock()
 	after := w.last
 	w.mu.Unlock()
+	c.onAck = w.ackTaken
 	var a process.AttachResult
 	if err := c.ask(ctx, process.MethodAttach, process.AttachParams{Epoch: w.sup.o.Epoch, AfterSeq: after}, &a); err != nil {
 		c.close()
@@ -148,7 +149,7 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 		w.state = Ready
 	}
 	if w.acked > a.Acked {
-		_ = c.send(&process.Frame{Method: process.MethodAck, Params: process.Encode(process.AckParams{Seq: w.acked})})
+		c.ack(w.acked)
 	}
 	w.changed.Broadcast()
 	return c, nil

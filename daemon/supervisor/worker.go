@@ -75,7 +75,7 @@ type Worker struct {
 	last     int64 // highest number received
 	old      int64 // numbers below are from before the attach
 	acked    int64
-	held     []held // stdout received and not acked
+	held     []held // stdout received that the worker may still keep
 	exit     process.Exit
 	exitTold bool  // by an event
 	closed   int64 // number of the closed event, 0 until it was received
@@ -229,16 +229,23 @@ func (w *Worker) Ack(seq int64) {
 		return
 	}
 	w.acked = seq
+	c := w.c
+	w.mu.Unlock()
+	if c != nil { // else it is told after the next attach
+		c.ack(seq)
+	}
+}
+
+// ackTaken is called once the worker keeps nothing up to seq any more: should
+// it leave a spool, that begins behind it.
+func (w *Worker) ackTaken(seq int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	n := 0
 	for n < len(w.held) && w.held[n].seq <= seq {
 		n++
 	}
 	w.held = append(w.held[:0], w.held[n:]...)
-	c := w.c
-	w.mu.Unlock()
-	if c != nil { // else it is told after the next attach
-		_ = c.send(&process.Frame{Method: process.MethodAck, Params: process.Encode(process.AckParams{Seq: seq})})
-	}
 }
 
 // CloseStdin closes the child's stdin behind all writes made so far.

@@ -62,6 +62,7 @@ func (w *worker) parent(p *pipes) {
 		_ = p.start.Close()
 		_ = p.status.Close()
 		w.childEnded(process.Exit{SpawnErrno: errnoName(errno), SpawnOp: "fork"})
+		close(w.forked)
 		return
 	}
 	child, err := process.Lookup(pid)
@@ -71,6 +72,7 @@ func (w *worker) parent(p *pipes) {
 	w.mu.Lock()
 	w.child = child
 	w.mu.Unlock()
+	close(w.forked)
 	// Only now is the child on record, and may become the program.
 	err = w.saveState()
 	if err == nil {

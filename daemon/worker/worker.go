@@ -54,6 +54,7 @@ type worker struct {
 	readers sync.WaitGroup
 	wake    chan struct{} // conduct is to look again
 	leaving chan struct{} // closed before the listener is
+	forked  chan struct{} // closed when the child's pid is known, or there will be none
 
 	saving sync.Mutex // orders the writes of state.json; taken before mu
 
@@ -108,7 +109,7 @@ type ladder struct {
 func newWorker(dir string, spec process.Spec, env []string, stderr io.Writer) *worker {
 	w := &worker{
 		dir: dir, spec: spec, env: env, stderr: stderr, boot: process.BootID(),
-		wake: make(chan struct{}, 1), leaving: make(chan struct{}),
+		wake: make(chan struct{}, 1), leaving: make(chan struct{}), forked: make(chan struct{}),
 		out: newOutput(spec.Limits), conns: make(map[*conn]struct{}), detachedAt: time.Now(),
 		moved: freeBytes, movedAt: time.Now(), // the start itself
 	}
@@ -150,7 +151,10 @@ func (w *worker) run() error {
 	w.wg.Go(func() { w.readStderr(log) })
 	w.wg.Go(w.feed)
 	var accepting sync.WaitGroup
-	accepting.Go(func() { w.accept(w.ln.UnixListener) })
+	accepting.Go(func() {
+		<-w.forked // who asks is told the child's pid, always
+		w.accept(w.ln.UnixListener)
+	})
 
 	w.conduct(signals)
 
