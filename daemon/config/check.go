@@ -23,7 +23,6 @@ func (d *decoder) check(c *Config) {
 	}
 	within(d, "limits.connections", c.Limits.Connections, 1, 65_536)
 	within(d, "limits.in_flight", c.Limits.InFlight, 1, 4096)
-	within(d, "limits.max_frame", c.Limits.MaxFrame, 64<<10, 1<<30)
 	d.consult(&c.Consult)
 	within(d, "telemetry.max_bytes", c.Telemetry.MaxBytes, 64<<10, 1<<30)
 	within(d, "telemetry.keep", c.Telemetry.Keep, 1, 100)
@@ -84,8 +83,6 @@ func (d *decoder) identity(name string, id Identity) {
 	}
 	d.globs(at+".allow", id.Allow)
 	d.globs(at+".deny", id.Deny)
-	within(d, at+".budget.calls", id.Budget.Calls, 0, 1<<31-1)
-	within(d, at+".budget.max_usd", id.Budget.MaxUSD, 0, 1e6)
 }
 
 func (d *decoder) globs(at string, globs []string) {
@@ -98,19 +95,15 @@ func (d *decoder) globs(at string, globs []string) {
 
 func (d *decoder) consult(c *Consult) {
 	const at = "consult"
-	d.oneOf(at+".engine", c.Engine, "claude", "codex")
-	d.oneOf(at+".level", c.Level, "read", "shell")
 	d.word(at+".model", c.Model)
 	d.word(at+".effort", c.Effort)
 	within(d, at+".max_concurrent", c.MaxConcurrent, 1, 64)
 	within(d, at+".timeout", c.Timeout, time.Second, 24*time.Hour)
 	within(d, at+".wait", c.Wait, 0, 24*time.Hour)
 	within(d, at+".max_turns", c.MaxTurns, 0, 10_000)
-	within(d, at+".max_usd", c.MaxUSD, 0, 1e6)
 	within(d, at+".keep.count", c.Keep.Count, 0, 100_000)
 	within(d, at+".keep.age", c.Keep.Age, 0, 10*365*24*time.Hour)
 	d.program(at+".claude_bin", c.ClaudeBin)
-	d.program(at+".codex_bin", c.CodexBin)
 	d.paths(at+".roots", c.Roots)
 	d.path(at+".env_file", c.EnvFile)
 	d.env(at+".env", c.Env)

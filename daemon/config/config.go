@@ -31,38 +31,26 @@ type Config struct {
 
 // Identity is what a client may be and do under a name.
 type Identity struct {
-	Token  Secret   `json:"token"`  // "" if anybody may claim the name
-	Allow  []string `json:"allow"`  // globs of tool names; nil allows all
-	Deny   []string `json:"deny"`   // globs of tool names, stronger than Allow
-	Budget Budget   `json:"budget"` // what it may spend
-}
-
-// Budget bounds what an identity may spend; zero values are no limit.
-type Budget struct {
-	Calls  int     `json:"calls"`   // tool calls in a session
-	MaxUSD float64 `json:"max_usd"` // on consults in a day
+	Token Secret   `json:"token"` // "" if anybody may claim the name
+	Allow []string `json:"allow"` // globs of tool names; nil allows all
+	Deny  []string `json:"deny"`  // globs of tool names, stronger than Allow
 }
 
 // Limits bound what clients can make the daemon hold.
 type Limits struct {
 	Connections int `json:"connections"` // at once
 	InFlight    int `json:"in_flight"`   // calls at once in one session
-	MaxFrame    int `json:"max_frame"`   // bytes of a line
 }
 
 // Consult is how consults run.
 type Consult struct {
 	ClaudeBin     string            `json:"claude_bin"` // name or path; "" finds claude on PATH
-	CodexBin      string            `json:"codex_bin"`  // name or path; "" finds codex on PATH
-	Engine        string            `json:"engine"`
-	Model         string            `json:"model"`  // "" leaves it to the program
-	Effort        string            `json:"effort"` // "" leaves it to the program
-	Level         string            `json:"level"`
+	Model         string            `json:"model"`      // "" leaves it to the program
+	Effort        string            `json:"effort"`     // "" leaves it to the program
 	MaxConcurrent int               `json:"max_concurrent"`
 	Timeout       time.Duration     `json:"timeout"`   // a consult's deadline if the call names none
 	Wait          time.Duration     `json:"wait"`      // how long a call waits for the answer
 	MaxTurns      int               `json:"max_turns"` // 0 is no limit
-	MaxUSD        float64           `json:"max_usd"`   // of one consult; 0 is no limit
 	Roots         []string          `json:"roots"`     // directories allowed besides the client's project
 	Web           bool              `json:"web"`       // web tools are allowed
 	Env           map[string]Secret `json:"env"`
@@ -131,9 +119,9 @@ type Contracts map[string]string
 // Default is the configuration of an empty file.
 func Default() Config {
 	return Config{
-		Limits: Limits{Connections: 1024, InFlight: 256, MaxFrame: 64 << 20},
+		Limits: Limits{Connections: 1024, InFlight: 256},
 		Consult: Consult{
-			Engine: "claude", Level: "read", MaxConcurrent: 4, Web: true,
+			MaxConcurrent: 4, Web: true,
 			Timeout: 15 * time.Minute, Wait: 100 * time.Second,
 			Keep: Keep{Count: 200, Age: 720 * time.Hour},
 		},
@@ -162,7 +150,6 @@ func (c Config) WithHome(home string) Config {
 		return out
 	}
 	c.Consult.ClaudeBin = path(c.Consult.ClaudeBin)
-	c.Consult.CodexBin = path(c.Consult.CodexBin)
 	c.Consult.EnvFile = path(c.Consult.EnvFile)
 	c.Consult.Roots = list(c.Consult.Roots)
 	c.Servers = maps.Clone(c.Servers)

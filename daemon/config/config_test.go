@@ -20,13 +20,13 @@ import (
 const sample = `// what the daemon does
 {
   "identities": {
-    "codex": {"token": "s3cret-token", "allow": ["consult*"], "deny": ["x"], "budget": {"calls": 5, "max_usd": 1.5}},
+    "codex": {"token": "s3cret-token", "allow": ["consult*"], "deny": ["x"]},
     "cursor": {}, /* anybody */
   },
-  "limits": {"connections": 10, "in_flight": 2, "max_frame": 1048576},
+  "limits": {"connections": 10, "in_flight": 2},
   "consult": {
-    "claude_bin": "~/bin/claude", "model": "opus", "effort": "high", "level": "read",
-    "max_concurrent": 2, "timeout": "20m", "wait": "0s", "max_turns": 7, "max_usd": 0.5,
+    "claude_bin": "~/bin/claude", "model": "opus", "effort": "high",
+    "max_concurrent": 2, "timeout": "20m", "wait": "0s", "max_turns": 7,
     "roots": ["/srv", "~/src"], "web": false,
     "env": {"ANTHROPIC_API_KEY": "sk-very-secret"}, "env_file": "~/.env",
     "keep": {"count": 3, "age": "1h30m"},
@@ -50,13 +50,13 @@ func TestParse(t *testing.T) {
 	yes, zero := false, 0
 	want := Config{
 		Identities: map[string]Identity{
-			"codex":  {Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}, Budget: Budget{5, 1.5}},
+			"codex":  {Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}},
 			"cursor": {},
 		},
-		Limits: Limits{10, 2, 1 << 20},
+		Limits: Limits{10, 2},
 		Consult: Consult{
-			ClaudeBin: "~/bin/claude", Engine: "claude", Model: "opus", Effort: "high", Level: "read",
-			MaxConcurrent: 2, Timeout: 20 * time.Minute, MaxTurns: 7, MaxUSD: 0.5,
+			ClaudeBin: "~/bin/claude", Model: "opus", Effort: "high",
+			MaxConcurrent: 2, Timeout: 20 * time.Minute, MaxTurns: 7,
 			Roots: []string{"/srv", "~/src"}, Env: map[string]Secret{"ANTHROPIC_API_KEY": "sk-very-secret"},
 			EnvFile: "~/.env", Keep: Keep{3, 90 * time.Minute},
 		},
@@ -331,7 +331,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(sample))
 	for _, s := range []string{
 		``, `{}`, `//`, `/*`, `{"a":`, `[[[[`, `{"consult":{"env":{"a":"b",},},}`, "{\"\\ud800\": 1}", `{"mcpServers":{"a":{"command":"x"}}}`,
-		`{"identities":{"a":{"token":"\u0000"}}}`, `{"limits":{"max_frame":1e9}}`, `{"log":{"level":"warn"}} //x`, "\ufeff{}",
+		`{"identities":{"a":{"token":"\u0000"}}}`, `{"limits":{"in_flight":1e2}}`, `{"log":{"level":"warn"}} //x`, "\ufeff{}",
 	} {
 		f.Add([]byte(s))
 	}
