@@ -171,7 +171,7 @@ func (l *life) oneConsult(do func(ctx context.Context, id string, progress func(
 }
 
 func answerOf(a *consult.Answer) (control.ConsultAnswer, error) {
-	raw, err := json.Marshal(a)
+	raw, err := json.Marshal(a.Value(tool.Full))
 	return control.ConsultAnswer{Text: a.Text, Value: raw, Fault: a.Failure()}, err
 }
 

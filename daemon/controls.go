@@ -26,7 +26,7 @@ func (l *life) controls() map[string]dcontrol.Handler {
 				return nil, err
 			}
 			l.ask(errAsked)
-			return control.StopAnswer{PID: l.PID}, nil
+			return control.StopAnswer{PID: l.PID, Lock: l.place.file(lockFile)}, nil
 		},
 		control.Reload: func(ctx context.Context, _ json.RawMessage, _ progress) (any, error) {
 			changed, err := l.reload(ctx)

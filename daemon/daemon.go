@@ -56,7 +56,7 @@ type Options struct {
 
 // Times of a life.
 const (
-	watchEvery  = 10 * time.Second // the paths are looked at so often
+	watchEvery  = 5 * time.Second  // the paths are looked at so often
 	stopGrace   = 10 * time.Second // for consults to end politely
 	stopLimit   = 20 * time.Second // then the process is ended whatever hangs
 	byeTime     = 300 * time.Millisecond

@@ -33,8 +33,8 @@ func newConsultCommand(w *world) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "consult PROMPT…",
 		Short: "Ask Claude Code for a second opinion, read-only",
-		Long: `Ask the system's Claude Code for a second opinion. It may read the current
-project and cannot write. The answer alone goes to stdout; progress goes to
+		Long: `Ask the system's Claude Code for a second opinion, read-only: it may look at the
+current project and cannot write. The answer alone goes to stdout; progress goes to
 stderr when that is a terminal. Without a prompt, or with "-", it is read from
 stdin. Interrupting the command ends the consult.
 

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"holdline/daemon/statedir"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
@@ -42,8 +44,7 @@ If no daemon runs, there is nothing to do and the command succeeds.`,
 			if err := c.Call(ctx, control.Stop, control.StopParams{All: all}, &answer, nil); err != nil {
 				return err
 			}
-			// The daemon closes the connection last of all, by ending.
-			if err := c.WaitClosed(ctx); err != nil {
+			if err := waitGone(ctx, c.Daemon.PID, answer.Lock); err != nil {
 				return &hinted{
 					fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err),
 					fmt.Sprintf("look at holdline logs, then: kill -9 %d", answer.PID),
@@ -55,6 +56,30 @@ If no daemon runs, there is nothing to do and the command succeeds.`,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "end workers and consults, too")
 	return cmd
+}
+
+// waitGone waits until a daemon has let go of its lock, which is the last
+// thing that it does.
+func waitGone(ctx context.Context, pid int, lock string) error {
+	for {
+		l, err := statedir.TryLock(lock)
+		switch {
+		case err == nil:
+			return l.Unlock()
+		case errors.Is(err, os.ErrNotExist):
+			return nil // and its directory is gone with it
+		case !errors.Is(err, statedir.ErrLocked):
+			return err
+		}
+		if holder, _, err := statedir.Holder(lock); err == nil && holder != pid {
+			return nil // another daemon has it already
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 func newReloadCommand(w *world) *cobra.Command {

@@ -63,20 +63,6 @@ func NewClient(ctx context.Context, conn net.Conn, version string, pid int) (*Cl
 // Close ends the connection, and with it whatever the daemon does for it.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// WaitClosed returns nil when the daemon has closed the connection.
-func (c *Client) WaitClosed(ctx context.Context) error {
-	stop := c.follow(ctx)
-	defer stop()
-	for {
-		if _, err := c.lines.Next(); err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return nil
-		}
-	}
-}
-
 // follow makes reads and writes fail once ctx is done.
 func (c *Client) follow(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })

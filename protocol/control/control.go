@@ -41,7 +41,8 @@ type StopParams struct {
 
 // StopAnswer of [Stop].
 type StopAnswer struct {
-	PID int `json:"pid"`
+	PID  int    `json:"pid"`
+	Lock string `json:"lock"` // the file whose lock the daemon holds to its end
 }
 
 // ReloadAnswer of [Reload].

@@ -1,0 +1,31 @@
+package mcp
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+func TestNegotiate(t *testing.T) {
+	for asked, want := range map[string]string{
+		"2024-11-05": "2024-11-05", "2025-11-25": "2025-11-25", "2026-07-28": "2025-11-25", "": "2025-11-25", "x": "2025-11-25",
+	} {
+		if got := Negotiate(asked); got != want {
+			t.Errorf("Negotiate(%q) = %q, want %q", asked, got, want)
+		}
+	}
+}
+
+func TestParseParams(t *testing.T) {
+	p, err := ParseParams(json.RawMessage(`{"name":"x","Name":"y","arguments":{"a":1.0},"_meta":{"progressToken":1e3,"io.modelcontextprotocol/protocolVersion":"v"},"requestId":"r"}`))
+	if err != nil || string(p.Name) != `"x"` || string(p.Arguments) != `{"a":1.0}` || string(p.Meta.Progress) != "1e3" || string(p.Meta.Version) != `"v"` || string(p.RequestID) != `"r"` {
+		t.Errorf("ParseParams = %+v, %v", p, err)
+	}
+	if p, err := ParseParams(nil); err != nil || p.Name != nil {
+		t.Errorf("no params: %+v, %v", p, err)
+	}
+	for _, bad := range []string{`[]`, `{"name":1,"name":2}`, `{"_meta":7}`, `{"_meta":{"progressToken":1,"progressToken":2}}`} {
+		if _, err := ParseParams(json.RawMessage(bad)); err == nil {
+			t.Errorf("ParseParams(%s) gives no error", bad)
+		}
+	}
+}
