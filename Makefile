@@ -53,8 +53,8 @@ fuzz: ## run every fuzz target for a minute (FUZZTIME=10s)
 		done; \
 	done
 
-bench: ## measure round trips, start-up, throughput and allocations
-	go test -run '^$$' -bench . -benchmem $(PKG)
+bench: build ## measure round trips, start-up, throughput, memory and allocations
+	HOLDLINE_BENCH_BIN=$(abspath $(OUT)) go test -run '^$$' -bench . -benchmem $(PKG) | grep -v 'no test files'
 
 e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm)
 	HOLDLINE_E2E=1 go test -v -count=1 -timeout 20m -run E2E $(PKG) | awk -f .ci/tests.awk
