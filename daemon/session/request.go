@@ -137,12 +137,12 @@ func (s *session) checkModern(ctx context.Context, r *request) bool {
 	case !ok:
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be a string", mcp.MetaVersion))
 	case version != mcp.Modern:
-		data, err := json.Marshal(map[string]any{"supported": mcp.Supported(), "requested": version})
+		data, err := json.Marshal(map[string]any{"supported": mcp.Supported(), "requested": clip(version)})
 		if err != nil { // strings encode
 			data = nil
 		}
 		s.count(r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "unsupported protocol version"))
-		s.put(ctx, jsonrpc.AppendError(nil, r.msg.ID, mcp.CodeVersion, "unsupported protocol version "+version, data))
+		s.put(ctx, jsonrpc.AppendError(nil, r.msg.ID, mcp.CodeVersion, "unsupported protocol version "+clip(version), data))
 	case r.params.Meta.Capabilities == nil || r.params.Meta.Capabilities[0] != '{':
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be an object", mcp.MetaCapabilities))
 	default:

@@ -151,6 +151,24 @@ func TestLineTooLong(t *testing.T) {
 	want(t, c.next(), "8")
 }
 
+// TestLongNames sends names that are not known and very long: what comes back
+// is short, so that no answer is larger than what a line may have.
+func TestLongNames(t *testing.T) {
+	h := start(t)
+	c := h.open(t, protocol.Greeting{Identity: "a"})
+	long := strings.Repeat("m", 2<<20)
+	for _, line := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"` + long + `"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + long + `"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` + strings.Replace(modernMeta, "2026-07-28", long, 1) + `}}`,
+	} {
+		c.send(line)
+		if answer := c.next(); len(answer) > 32<<10 {
+			t.Errorf("%.60s… is answered with %d bytes", line, len(answer))
+		}
+	}
+}
+
 func TestLastLineWithoutNewline(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})

@@ -12,6 +12,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 )
 
 // Code names a fault. See the table in [Codes].
@@ -192,16 +194,35 @@ type Record struct { //nolint:errname // it is a record first, in the wire's wor
 	Cause        *Cause `json:"cause,omitempty"`
 }
 
-// New makes a record of code c. Format and args are its detail.
+// Limits of what a record repeats of words that somebody else chose, in bytes:
+// a line of the greatest size must not come back several times as large.
+const (
+	maxDetail    = 4 << 10
+	maxOperation = 256
+)
+
+// New makes a record of code c. Format and args are its detail; a very long
+// detail or operation is cut.
 func New(c Code, stage Stage, operation, format string, args ...any) *Record {
 	r := rowOf(c)
 	return &Record{
-		Fault:       Body{Class: r.class, Code: c, Directive: r.directive, Detail: fmt.Sprintf(format, args...)},
+		Fault:       Body{Class: r.class, Code: c, Directive: r.directive, Detail: clip(fmt.Sprintf(format, args...), maxDetail)},
 		Stage:       stage,
-		Operation:   operation,
+		Operation:   clip(operation, maxOperation),
 		JSONRPCCode: r.jsonrpc,
 		Retryable:   r.directive != abortRequest,
 	}
+}
+
+// clip is s, or its first most bytes and an ellipsis; no rune is cut.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return strings.Clone(s[:most]) + "…"
 }
 
 // Error is the detail.

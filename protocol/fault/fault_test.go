@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // TestTable holds the closed table to what is promised of it.
@@ -60,5 +62,20 @@ func TestRecord(t *testing.T) {
 	}
 	if got := From(errors.New("x"), Host, "other"); got.Fault.Code != InternalFailure || got.Operation != "other" || got.IsTransport() {
 		t.Errorf("From of another error = %+v", got)
+	}
+}
+
+// TestLongWords: what somebody else wrote comes back cut.
+func TestLongWords(t *testing.T) {
+	word := strings.Repeat("é", 1<<20)
+	f := New(UnknownMethod, Protocol, word, "unknown method %q", word)
+	if n := len(f.Fault.Detail); n > maxDetail+4 || n < maxDetail/2 || !utf8.ValidString(f.Fault.Detail) {
+		t.Errorf("the detail has %d bytes", n)
+	}
+	if n := len(f.Operation); n > maxOperation+4 || !utf8.ValidString(f.Operation) || !strings.HasSuffix(f.Operation, "…") {
+		t.Errorf("the operation has %d bytes", n)
+	}
+	if f := From(errors.New(word), Host, "x"); len(f.JSON()) > 2*maxDetail {
+		t.Errorf("a record of %d bytes", len(f.JSON()))
 	}
 }
