@@ -19,7 +19,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Version is the greeting's version. A daemon also takes the previous one,
@@ -78,6 +80,18 @@ type Welcome struct {
 	ResumeWindowMS int64      `json:"resume_window_ms,omitempty"`
 	Daemon         DaemonInfo `json:"daemon"`
 	Error          *Refusal   `json:"error,omitempty"`
+}
+
+// MarshalJSON writes a refusal without the fields that only a welcome has.
+func (w Welcome) MarshalJSON() ([]byte, error) {
+	if w.Error != nil {
+		return json.Marshal(struct {
+			Holdline int      `json:"holdline"`
+			Error    *Refusal `json:"error"`
+		}{w.Holdline, w.Error})
+	}
+	type plain Welcome
+	return json.Marshal(plain(w))
 }
 
 // DaemonInfo says which daemon answered.
@@ -180,6 +194,11 @@ func ParseGreeting(line []byte) (Greeting, error) {
 		if !validSession(g.Session) {
 			return g, &Refusal{RefusedGreeting, "greeting: session is not a uuid"}
 		}
+		for what, name := range map[string]string{"identity": g.Identity, "project": g.Project, "server": g.Server} {
+			if !validName(name) {
+				return g, &Refusal{RefusedGreeting, fmt.Sprintf("greeting: %s wants at most %d bytes, no control characters", what, maxName)}
+			}
+		}
 	case RoleControl:
 	default:
 		return g, &Refusal{RefusedGreeting, fmt.Sprintf("greeting: unknown role %q", g.Role)}
@@ -211,6 +230,14 @@ func ParseControl(line []byte) (Control, error) {
 	var c Control
 	err := json.Unmarshal(line, &c)
 	return c, err
+}
+
+// maxName bounds the names that a client gives, in bytes.
+const maxName = 128
+
+// validName takes what can be shown and logged as it is, or nothing.
+func validName(s string) bool {
+	return len(s) <= maxName && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 // validSession wants the canonical form, 8-4-4-4-12 hex digits.

@@ -28,6 +28,10 @@ func TestParseGreeting(t *testing.T) {
 		{"role", `{"holdline":1,"role":"king"}`, RefusedGreeting},
 		{"no session", `{"holdline":1,"role":"mcp"}`, RefusedGreeting},
 		{"session not a uuid", `{"holdline":1,"role":"mcp","session":"../../x"}`, RefusedGreeting},
+		{"identity of control characters", `{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"a\u001b[2J"}`, RefusedGreeting},
+		{"identity too long", `{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"` + strings.Repeat("a", maxName+1) + `"}`, RefusedGreeting},
+		{"project too long", `{"holdline":1,"role":"mcp","session":"` + uuid + `","project":"` + strings.Repeat("a", maxName+1) + `"}`, RefusedGreeting},
+		{"longest names", `{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"` + strings.Repeat("ä", maxName/2) + `","server":"s"}`, ""},
 		{"wrong type", `{"holdline":1,"role":"mcp","session":"` + uuid + `","pid":"x"}`, RefusedGreeting},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -55,7 +59,11 @@ func TestWelcome(t *testing.T) {
 	if got, err := ParseWelcome(line); err != nil || got != w {
 		t.Errorf("ParseWelcome = %+v, %v", got, err)
 	}
-	_, err := ParseWelcome(Append(nil, Welcome{Holdline: 1, Error: &Refusal{RefusedIdentity, "no"}}))
+	refusal := Append(nil, Welcome{Holdline: 1, Error: &Refusal{RefusedIdentity, "no"}})
+	if want := `{"holdline":1,"error":{"code":"identity_refused","message":"no"}}` + "\n"; string(refusal) != want {
+		t.Errorf("refusal\n got %s\nwant %s", refusal, want)
+	}
+	_, err := ParseWelcome(refusal)
 	if r, ok := errors.AsType[*Refusal](err); !ok || r.Code != RefusedIdentity {
 		t.Errorf("refusal = %v", err)
 	}
