@@ -314,10 +314,12 @@ func (l *life) watch(ctx context.Context) error {
 // sweep removes what a daemon that ends needs no more. A directory that holds
 // anything else stays.
 func (l *life) sweep() {
-	if !l.place.still() {
+	if !l.place.lock.Still(l.place.file(lockFile)) { // the socket is closed, and so gone, by now
 		return
 	}
-	_ = l.Paths.RemovePointer(l.place.path)
+	if !l.place.handed { // that one is listened at by its manager, still
+		_ = l.Paths.RemovePointer(l.place.path)
+	}
 	_ = os.Remove(filepath.Join(l.place.dir.Path(), workersDir))
 }
 
