@@ -172,7 +172,7 @@ func (p *place) nextEpoch() (int64, error) {
 		last, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return 0, fmt.Errorf("reading the number of the daemon's life: %w", err)
+		return 0, fmt.Errorf("reading the number of the daemon's life, remove %s to count anew: %w", p.file(epochFile), err)
 	}
 	last++
 	return last, statedir.WriteFile(p.file(epochFile), strconv.AppendInt(nil, last, 10))
@@ -198,8 +198,7 @@ func (p *place) still() bool {
 }
 
 // leave gives everything up, the lock last. What others have put in our place
-// is not touched. A directory that holds nothing but our own small files is
-// swept, so that a stopped daemon leaves nothing behind.
+// is not touched. The lives are counted on, so our small files stay.
 func (p *place) leave() {
 	if p.ln != nil {
 		_ = p.ln.Close()
