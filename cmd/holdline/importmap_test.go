@@ -13,6 +13,7 @@ var layers = map[string]int{
 	"cmd/demo":                 6,
 	"cmd/holdline":             6,
 	"cmd/holdline/clients":     5,
+	"cmd/holdline/codextest":   5, // for tests
 	"cmd/holdline/doctor":      5,
 	"daemon":                   5,
 	"daemon/claude/claudetest": 5, // for tests and the demo
