@@ -26,7 +26,8 @@ func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 		Duration: r.took, APITime: r.api, RateLimit: r.limit,
 	}
 	if r.costKnown {
-		out.CostUSD = &r.cost
+		cost := r.cost // not a pointer into the run: outcomes are kept, prompts are not
+		out.CostUSD = &cost
 	}
 	for _, u := range r.spent {
 		out.Usage.Input += u.Input

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"holdline/daemon/claude"
 	"holdline/daemon/engine"
@@ -30,6 +32,28 @@ func replay(t *testing.T, run engine.Run, name string) []engine.Event {
 }
 
 func newRun(req engine.Request) engine.Run { return claude.New(claude.Options{}).NewRun(req) }
+
+// TestOutcomeHoldsNoRun: what came of a run is kept for long, and must not keep
+// the run, with its prompt of up to megabytes, alive.
+func TestOutcomeHoldsNoRun(t *testing.T) {
+	run := newRun(engine.Request{Prompt: "x"})
+	replay(t, run, "success.jsonl")
+	out := run.Outcome(engine.Exit{Known: true}, engine.Itself)
+	alive := weak.Make(run.(*claude.Run))
+	run = nil
+	for range 10 {
+		if runtime.GC(); alive.Value() == nil {
+			break
+		}
+	}
+	if alive.Value() != nil {
+		t.Error("the outcome holds its run")
+	}
+	if out.CostUSD == nil {
+		t.Error("the outcome has no cost")
+	}
+	runtime.KeepAlive(out.CostUSD)
+}
 
 // TestOutcomes reads what real programs wrote and tells what it meant.
 func TestOutcomes(t *testing.T) {
