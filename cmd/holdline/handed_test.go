@@ -120,9 +120,7 @@ func TestHandedSocketNeverYields(t *testing.T) {
 	n := p.notices()
 	cmd := p.handed()
 	waitFor(t, "READY", func() bool { return n.has("READY=1") })
-	if alive(old.Process.Pid) {
-		t.Error("the daemon that held the lock is still there")
-	}
+	waitFor(t, "the end of the daemon that held the lock", func() bool { return !alive(old.Process.Pid) })
 	s := p.status()
 	if s.Daemon.PID != cmd.Process.Pid || s.Daemon.StartedBy != "systemd" {
 		t.Errorf("daemon = %+v, want %d", s.Daemon, cmd.Process.Pid)

@@ -93,6 +93,7 @@ func newPlace(tb testing.TB) *place {
 	p.env = []string{
 		"HOME=" + filepath.Join(dir, "home"), "XDG_RUNTIME_DIR=" + filepath.Join(dir, "run"),
 		"PATH=" + programs + ":" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=stand-in", "LANG=C.UTF-8",
+		"GORACE=atexit_sleep_ms=0", // under -race each program would take a second to end
 	}
 	if v := os.Getenv("GOCOVERDIR"); v != "" {
 		p.env = append(p.env, "GOCOVERDIR="+v)
@@ -172,7 +173,9 @@ func (p *place) run(stdin string, args ...string) (stdout, stderr string, code i
 // serves.
 func (p *place) daemon(args ...string) *exec.Cmd {
 	p.t.Helper()
-	cmd := p.command(append([]string{"daemon"}, args...)...)
+	// Its life is the test's: no time limit of a command may end it.
+	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, "holdline"), append([]string{"daemon"}, args...)...)
+	cmd.Env, cmd.Dir = p.env, p.project
 	log, err := os.OpenFile(filepath.Join(p.dir, "daemon.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		p.t.Fatal(err)
