@@ -109,6 +109,9 @@ func (s *Server) answer(ctx context.Context, c *conn, msg jsonrpc.Message) {
 	}
 	if err != nil {
 		f := fault.From(err, fault.Host, msg.Method)
+		if f.Fault.Code == fault.InternalFailure && ctx.Err() != nil { // the end of the work, not a fault in it
+			f = fault.New(fault.TransportFailure, fault.Host, msg.Method, "the daemon is stopping")
+		}
 		if !errors.Is(err, context.Canceled) {
 			s.o.Log.InfoContext(ctx, "command refused", "method", msg.Method, "code", f.Fault.Code, "err", f.Fault.Detail)
 		}
