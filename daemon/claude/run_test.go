@@ -40,7 +40,7 @@ func TestOutcomeHoldsNoRun(t *testing.T) {
 	replay(t, run, "success.jsonl")
 	out := run.Outcome(engine.Exit{Known: true}, engine.Itself)
 	alive := weak.Make(run.(*claude.Run))
-	run = nil
+
 	for range 10 {
 		if runtime.GC(); alive.Value() == nil {
 			break

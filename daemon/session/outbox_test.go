@@ -1,0 +1,99 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/protocol/jsonrpc"
+)
+
+// TestStall has a client take nothing: with room in its queue it may be as
+// slow as it likes, with a full one it is given up after the stall's time.
+func TestStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		o := newOutbox()
+		ended := make(chan error, 1)
+		go func() { ended <- o.write(ours) }()
+		if err := o.put(t.Context(), []byte("first\n")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * stallTimeout)
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("a client with room in its queue was dropped: %v", err)
+		default:
+		}
+		begin := time.Now()
+		for range maxQueueLines {
+			o.offer([]byte("more\n"))
+		}
+		if err := <-ended; !errors.Is(err, errSlow) {
+			t.Errorf("write = %v, want errSlow", err)
+		}
+		if took := time.Since(begin); took > 2*stallTimeout {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// TestOutboxBounds puts more than fits: putting waits, offering drops, and
+// everything put arrives in order.
+func TestOutboxBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutbox()
+		for range maxQueueLines {
+			o.offer([]byte("a\n"))
+		}
+		o.offer([]byte("dropped\n"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := o.put(ctx, []byte("b\n")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("put into a full queue = %v", err)
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- o.put(t.Context(), []byte("last\n")) }()
+		synctest.Wait()
+		ours, theirs := net.Pipe()
+		read := make(chan []byte, 1)
+		go func() {
+			b, _ := io.ReadAll(theirs)
+			read <- b
+		}()
+		wrote := make(chan error, 1)
+		go func() { wrote <- o.write(ours) }()
+		if err := <-waited; err != nil {
+			t.Errorf("put = %v", err)
+		}
+		o.close()
+		if err := <-wrote; err != nil {
+			t.Errorf("write = %v", err)
+		}
+		ours.Close()
+		if got, want := <-read, append(bytes.Repeat([]byte("a\n"), maxQueueLines), "last\n"...); !bytes.Equal(got, want) {
+			t.Errorf("%d bytes arrived, want %d, ending in %q", len(got), len(want), got[max(0, len(got)-16):])
+		}
+		if err := o.put(t.Context(), []byte("x\n")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("put after close = %v", err)
+		}
+	})
+}
+
+// TestOutboxTakesOneLongLine: whatever its size, a line fits into an empty
+// queue, and nothing else beside it.
+func TestOutboxTakesOneLongLine(t *testing.T) {
+	o := newOutbox()
+	o.offer(make([]byte, jsonrpc.MaxFrame+2<<20))
+	o.offer([]byte("x\n"))
+	if lines, _ := o.take(); len(lines) != 1 {
+		t.Errorf("%d lines are queued, want the one", len(lines))
+	}
+}
