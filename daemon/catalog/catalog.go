@@ -68,15 +68,6 @@ func (c *Catalog) Find(identity, name string) (*tool.Prepared, error) {
 	return p, nil
 }
 
-// Names lists all tools, for counters that must be bounded.
-func (c *Catalog) Names() []string {
-	names := make([]string, len(c.tools))
-	for i, p := range c.tools {
-		names[i] = p.Tool.Name
-	}
-	return names
-}
-
 func (c *Catalog) allowed(identity string, p *tool.Prepared) bool {
 	return (identity != Anonymous || p.Tool.Dispatch == tool.OnHost) && c.may(identity, p.Tool.Name)
 }

@@ -94,10 +94,6 @@ func (l *Lock) Still(path string) bool {
 	return err == nil && os.SameFile(mine, there)
 }
 
-// File is the locked file, for handing the lock over to a successor. The lock
-// goes on owning it.
-func (l *Lock) File() *os.File { return l.f }
-
 // Unlock gives the lock up.
 func (l *Lock) Unlock() error { return l.f.Close() }
 
