@@ -68,7 +68,7 @@ var (
 	errSignal   = errors.New("stopped by a signal")
 	errAsked    = errors.New("stopped by command")
 	errIdle     = errors.New("idle for long enough")
-	errDisowned = errors.New("another daemon has taken the socket's or the lock's place")
+	errDisowned = errors.New("the socket or the lock is not there any more, or another's")
 )
 
 // life is one running daemon.

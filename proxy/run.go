@@ -216,6 +216,9 @@ func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
 		code = ExitLost
 	}
 	p.say(err.Error(), hint)
+	if !had {
+		p.firstLine(ctx)
+	}
 	if refused && refusal.Code == protocol.RefusedIdentity {
 		for _, e := range p.store.unanswered() {
 			p.fault(e, fault.New(fault.IdentityRefused, fault.Host, e.op, "%s", refusal.Message))
@@ -225,12 +228,30 @@ func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
 	return p.after(ctx, code)
 }
 
+// firstLineWait is how long a proxy that has no line waits for its client's
+// first request, so that the client gets an answer and not just an end.
+const firstLineWait = 200 * time.Millisecond
+
+// firstLine waits for the client's first line, or its end.
+func (p *proxy) firstLine(ctx context.Context) {
+	limit := time.NewTimer(firstLineWait)
+	defer limit.Stop()
+	select {
+	case <-p.work:
+	case <-p.idle:
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+}
+
 // hintFor says what a user can do about a refusal.
 func hintFor(code string) string {
 	switch code {
 	case protocol.RefusedIdentity:
 		return "this identity has a token in the daemon's configuration: give it with HOLDLINE_TOKEN or --token-file"
-	case protocol.RefusedVersion, protocol.RefusedGreeting:
+	case protocol.RefusedGreeting:
+		return "holdline mcp-stdio --help says what names may look like; if it is not that, daemon and proxy are of different versions: holdline stop"
+	case protocol.RefusedVersion:
 		return "daemon and proxy must be of like versions: holdline stop ends the old daemon, and the next proxy starts a new one"
 	case protocol.RefusedLimit:
 		return "holdline sessions shows who is connected"

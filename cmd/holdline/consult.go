@@ -123,6 +123,8 @@ func consultHint(f *fault.Record) string {
 	switch f.Reason() {
 	case fault.NotInstalled:
 		return "npm install -g @anthropic-ai/claude-code, or set HOLDLINE_CLAUDE_BIN for the daemon"
+	case fault.Rejected:
+		return "the API refused the key or the request: claude itself says more"
 	case fault.NotLoggedIn:
 		return "run claude and /login, then try again"
 	case fault.Deadline:

@@ -339,7 +339,7 @@ func TestRefusals(t *testing.T) {
 func TestNoDaemonNoAutostart(t *testing.T) {
 	p := newPlace(t)
 	out, errs, code := p.run(piped, "mcp-stdio", "--no-autostart", "--reconnect-timeout", "200ms")
-	if code != exitNoDaemon || out != "" || !strings.Contains(errs, "holdline: ") {
+	if code != exitNoDaemon || !strings.Contains(out, `"id":1,"error"`) || !strings.Contains(errs, "holdline: ") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
 }

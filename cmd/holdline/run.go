@@ -64,9 +64,30 @@ func run(ctx context.Context, w world) int {
 	root := newRoot(&w)
 	root.SetArgs(w.args)
 	root.SetIn(w.stdin)
-	root.SetOut(w.stdout)
+	out := &told{w: w.stdout}
+	root.SetOut(out)
 	root.SetErr(w.stderr)
-	return report(w.stderr, root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	if err == nil && out.err != nil {
+		err = fmt.Errorf("writing the answer: %w", out.err)
+	}
+	return report(w.stderr, err)
+}
+
+// told remembers the first error of writing to w: tables are printed without
+// looking at each line's.
+type told struct {
+	w   io.Writer
+	err error
+}
+
+func (t *told) Write(p []byte) (int, error) {
+	if t.err != nil {
+		return 0, t.err
+	}
+	n, err := t.w.Write(p)
+	t.err = err
+	return n, err
 }
 
 // report prints err and its hint, and turns it into an exit code.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -159,12 +160,20 @@ func connect(cmd *cobra.Command, w *world) (*control.Client, error) {
 
 // dialPaths greets the daemon that listens at one of paths.
 func dialPaths(ctx context.Context, paths socket.Paths) (*control.Client, error) {
-	conn, _, err := paths.Dial(ctx)
+	conn, path, err := paths.Dial(ctx)
 	switch {
 	case errors.Is(err, socket.ErrNoDaemon):
 		return nil, fmt.Errorf("%w: %w", errNoDaemon, err)
 	case err != nil:
 		return nil, fmt.Errorf("connecting to the daemon: %w", err)
 	}
-	return control.NewClient(ctx, conn, version, pid())
+	c, err := control.NewClient(ctx, conn, version, pid())
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		hint := "holdline doctor"
+		if holder, _, err := statedir.Holder(filepath.Join(filepath.Dir(path), "daemon.lock")); err == nil {
+			hint = fmt.Sprintf("daemon %d hangs: kill -9 %d; the next agent starts a new one", holder, holder)
+		}
+		return nil, &hinted{fmt.Errorf("the daemon at %s does not answer: %w", path, err), hint}
+	}
+	return c, err
 }

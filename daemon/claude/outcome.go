@@ -122,8 +122,12 @@ func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 	case res.StopReason == stopRefusal || r.stop == stopRefusal:
 		return down(fault.Refused, "the model refused to answer: rephrase the prompt, or name another model")
 	case res.TerminalReason == "max_turns" || res.subtype == "error_max_turns":
-		return down(fault.MaxTurns, "the run used up its %d turns before there was an answer; give a larger max_turns, "+
-			"or go on from its session", r.req.MaxTurns)
+		limit := "all its turns"
+		if r.req.MaxTurns > 0 {
+			limit = fmt.Sprintf("its %d turns", r.req.MaxTurns)
+		}
+		return down(fault.MaxTurns, "the run used up %s before there was an answer; give a larger max_turns, "+
+			"or go on from its session", limit)
 	case res.TerminalReason == "budget_exhausted" || res.subtype == "error_max_budget_usd":
 		return with(exit, fault.Budget, fault.New(fault.BudgetExceeded, fault.Engine, operation,
 			"the run spent its budget before there was an answer"))
