@@ -79,25 +79,7 @@ func (p *place) handed() *exec.Cmd {
 	p.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" daemon`, filepath.Join(programs, "holdline"))
 	cmd.Env, cmd.Dir, cmd.ExtraFiles = p.env, p.project, []*os.File{f}
-	log, err := os.OpenFile(filepath.Join(p.dir, "daemon.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer log.Close()
-	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(done) }()
-	p.t.Cleanup(func() {
-		if p.t.Failed() {
-			b, _ := os.ReadFile(filepath.Join(p.dir, "daemon.log"))
-			p.t.Logf("the log:\n%s", b)
-		}
-		_ = cmd.Process.Signal(sigTerm)
-		<-done
-	})
+	p.background(cmd)
 	return cmd
 }
 

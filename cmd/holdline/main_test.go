@@ -169,14 +169,12 @@ func (p *place) run(stdin string, args ...string) (stdout, stderr string, code i
 	return out.String(), errs.String(), code
 }
 
-// daemon starts the place's daemon in the foreground and waits until it
-// serves.
-func (p *place) daemon(args ...string) *exec.Cmd {
+// background starts a daemon; it is stopped at the end of the test, and its
+// log is shown if that failed. What comes back is closed when it has ended.
+func (p *place) background(cmd *exec.Cmd) <-chan struct{} {
 	p.t.Helper()
-	// Its life is the test's: no time limit of a command may end it.
-	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, "holdline"), append([]string{"daemon"}, args...)...)
-	cmd.Env, cmd.Dir = p.env, p.project
-	log, err := os.OpenFile(filepath.Join(p.dir, "daemon.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	path := filepath.Join(p.dir, "daemon.log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -189,7 +187,7 @@ func (p *place) daemon(args ...string) *exec.Cmd {
 	go func() { _ = cmd.Wait(); close(done) }()
 	p.t.Cleanup(func() {
 		if p.t.Failed() {
-			b, _ := os.ReadFile(filepath.Join(p.dir, "daemon.log"))
+			b, _ := os.ReadFile(path)
 			p.t.Logf("the daemon's log:\n%s", b)
 		}
 		_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -200,6 +198,17 @@ func (p *place) daemon(args ...string) *exec.Cmd {
 			p.t.Error("the daemon did not end")
 		}
 	})
+	return done
+}
+
+// daemon starts the place's daemon in the foreground and waits until it
+// serves.
+func (p *place) daemon(args ...string) *exec.Cmd {
+	p.t.Helper()
+	// Its life is the test's: no time limit of a command may end it.
+	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, "holdline"), append([]string{"daemon"}, args...)...)
+	cmd.Env, cmd.Dir = p.env, p.project
+	done := p.background(cmd)
 	deadline := time.Now().Add(waitLimit)
 	for {
 		if _, _, code := p.run("", "status"); code == 0 {
