@@ -17,7 +17,7 @@ import (
 	"holdline/protocol/socket"
 )
 
-// testDaemon is what TestPart plays as a daemon that was started: it tells
+// testDaemon is what playPart plays as a daemon that was started: it tells
 // its environment and ends, or listens until it is told to end.
 func testDaemon() int {
 	switch os.Getenv("TEST_DAEMON") {
@@ -92,7 +92,7 @@ func newTestAutostart(t *testing.T, mode, profile string) (*autostart, map[strin
 	}
 	a := newAutostart(paths, env, io.Discard)
 	a.exe = func() (string, error) { return os.Args[0], nil }
-	a.args = []string{"-test.run=^TestPart$"}
+	a.args = []string{"--"}
 	t.Cleanup(a.close)
 	return a, vars
 }

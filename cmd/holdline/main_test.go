@@ -35,6 +35,9 @@ func TestMain(m *testing.M) {
 	case "claude":
 		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
+	if playPart() {
+		return
+	}
 	os.Exit(func() int {
 		var err error
 		if programs, err = os.MkdirTemp("", "hlbin"); err != nil {

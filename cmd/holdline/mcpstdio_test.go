@@ -23,20 +23,22 @@ import (
 )
 
 // testPart is the variable that makes the re-executed test binary play a part
-// in TestPart.
+// in playPart.
 const testPart = "HOLDLINE_TEST_PART"
 
-// TestPart is no test: it is what a re-executed test binary runs.
-func TestPart(t *testing.T) {
+// playPart is what a re-executed test binary runs instead of tests; false
+// means that it is to run them.
+func playPart() bool {
 	switch os.Getenv(testPart) {
 	case "":
-		t.Skip("only for processes that other tests start")
+		return false
 	case "mcp-stdio":
-		// Not os.Exit, which package testing takes for a test's failure.
-		syscall.Exit(runMCPStdio(flag.Args(), os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+		flag.Parse()
+		os.Exit(runMCPStdio(flag.Args(), os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 	case "daemon":
-		syscall.Exit(testDaemon())
+		os.Exit(testDaemon())
 	}
+	return true
 }
 
 // oneDaemon is a scripted daemon that welcomes everybody.
@@ -91,7 +93,7 @@ func (d *oneDaemon) accept(t *testing.T) (net.Conn, *bufio.Reader, protocol.Gree
 // nothing but env.
 func startProxy(t *testing.T, env []string, args ...string) (cmd *exec.Cmd, stdin io.WriteCloser, stdout *bufio.Reader, stderr *bytes.Buffer) {
 	t.Helper()
-	cmd = exec.CommandContext(t.Context(), os.Args[0], append([]string{"-test.run=^TestPart$", "--"}, args...)...)
+	cmd = exec.CommandContext(t.Context(), os.Args[0], append([]string{"--"}, args...)...)
 	cmd.Env = append([]string{testPart + "=mcp-stdio"}, env...)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -205,7 +207,7 @@ func TestMCPStdioClosedStdout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPart$", "--", "--socket", d.path)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "--", "--socket", d.path)
 	cmd.Env = []string{testPart + "=mcp-stdio"}
 	cmd.Stdout = w
 	in, err := cmd.StdinPipe()
