@@ -70,8 +70,14 @@ type host struct {
 	inCall chan tool.Call
 }
 
-// start runs a host with three tools: echo, hold and steps.
+// start runs a host with three tools: echo, hold and steps, and room for eight
+// calls of a session at once.
 func start(tb testing.TB) *host {
+	tb.Helper()
+	return startWith(tb, 8)
+}
+
+func startWith(tb testing.TB, inFlight int) *host {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {
@@ -135,7 +141,7 @@ func start(tb testing.TB) *host {
 		},
 		Reserved:    func(identity string) bool { return identity == "codex" },
 		Welcome:     func() protocol.Welcome { return protocol.Welcome{Store: "st", Daemon: protocol.DaemonInfo{PID: 1}} },
-		MaxInFlight: 8,
+		MaxInFlight: inFlight,
 	})
 	ln, err := net.Listen("unix", h.path)
 	if err != nil {

@@ -217,6 +217,34 @@ func TestConcurrencyAndCancel(t *testing.T) {
 	}
 }
 
+// TestThreeHundredAtOnce sends more calls than may be in flight: each gets one
+// answer, those beyond the limit at once.
+func TestThreeHundredAtOnce(t *testing.T) {
+	h := startWith(t, 256)
+	c := h.open(t, protocol.Greeting{Identity: "a"})
+	for i := range 300 {
+		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"hold"}}`, i))
+	}
+	answered := map[string]bool{}
+	for range 44 {
+		line := c.next()
+		msg, err := jsonrpc.Parse([]byte(line))
+		if err != nil || !strings.Contains(line, `"resource_exhausted"`) || answered[string(msg.ID)] {
+			t.Fatalf("answer = %s, %v", line, err)
+		}
+		answered[string(msg.ID)] = true
+	}
+	close(h.hold)
+	for range 256 {
+		line := c.next()
+		msg, err := jsonrpc.Parse([]byte(line))
+		if err != nil || !strings.Contains(line, `"text":"held"`) || answered[string(msg.ID)] {
+			t.Fatalf("answer = %s, %v", line, err)
+		}
+		answered[string(msg.ID)] = true
+	}
+}
+
 func TestHalfClose(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
