@@ -124,6 +124,10 @@ func (m *Manager) directory(set *Settings, c tool.Caller, cwd string) (string, e
 		return "", denied("the root, the home directory or one of its dot directories, which a consult may not read by default")
 	case project == "" || !within(resolved(project), path):
 		return "", denied("outside of the client's project")
+	case resolved(project) != home && within(resolved(project), home) || resolved(project) == "/":
+		// A client that was started at the root, or above the home directory,
+		// has no project: else all of the disk would be one.
+		return "", denied("in " + project + ", where the client was started, and that is no project")
 	}
 	return path, nil
 }
