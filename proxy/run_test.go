@@ -205,6 +205,7 @@ func TestLostAfterDrain(t *testing.T) {
 		r.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 		d.next()
 		r.in.Close()
+		synctest.Wait() // the end was read before the daemon goes away
 		io.WriteString(d.conn, `{"jsonrpc":"2.0","id":1,"result":{}}`+"\n")
 		d.conn.Close()
 		r.wantOut(`{"jsonrpc":"2.0","id":1,"result":{}}`)

@@ -17,9 +17,13 @@ const chunk = 4096
 
 // Stdio is a standard stream whose Close ends a Read or Write that waits.
 //
-// It polls before it reads or writes, and leaves the descriptor blocking: that
-// flag belongs to the open file, which others (a shell, say) may share.
+// Where the runtime's poller can wait for it, it does. Elsewhere Stdio polls
+// before it reads or writes, and leaves the descriptor blocking: that flag
+// belongs to the open file, which others (a shell, say) may share.
 type Stdio struct {
+	file *os.File // for the runtime's poller; nil if it cannot wait for f
+	undo func()
+
 	f    *os.File // kept so that it is not closed by the collector
 	fd   int
 	wake [2]int // a pipe; closing its write end wakes all
@@ -39,6 +43,9 @@ func NewStdio(f *os.File) (*Stdio, error) {
 	if err != nil {
 		return nil, fmt.Errorf("descriptor of %s: %w", f.Name(), err)
 	}
+	if s.file, s.undo = pollable(f, s.fd); s.file != nil {
+		return s, nil
+	}
 	if err := unix.Pipe(s.wake[:]); err != nil {
 		return nil, fmt.Errorf("make a pipe: %w", err)
 	}
@@ -49,6 +56,13 @@ func NewStdio(f *os.File) (*Stdio, error) {
 
 // Read reads once. After Close it returns io.EOF.
 func (s *Stdio) Read(b []byte) (int, error) {
+	if s.file != nil {
+		n, err := s.file.Read(b)
+		if errors.Is(err, os.ErrClosed) {
+			err = io.EOF
+		}
+		return n, err
+	}
 	for s.wait(unix.POLLIN) {
 		n, err := unix.Read(s.fd, b)
 		switch {
@@ -66,6 +80,9 @@ func (s *Stdio) Read(b []byte) (int, error) {
 
 // Write writes all of b. After Close it returns os.ErrClosed.
 func (s *Stdio) Write(b []byte) (int, error) {
+	if s.file != nil {
+		return s.file.Write(b)
+	}
 	done := 0
 	for done < len(b) {
 		if !s.wait(unix.POLLOUT) {
@@ -118,6 +135,11 @@ func passing(err error) bool {
 // Close wakes who waits. It may be called more than once and from anywhere.
 func (s *Stdio) Close() error {
 	s.once.Do(func() {
+		if s.file != nil {
+			_ = s.file.Close()
+			s.undo()
+			return
+		}
 		_ = unix.Close(s.wake[1])
 		s.mu.Lock()
 		defer s.mu.Unlock()

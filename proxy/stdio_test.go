@@ -94,6 +94,7 @@ func TestStdioEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Close()
+	out.Close() // it may have a descriptor of its own
 	syscall.Write(w2, []byte("last"))
 	syscall.Close(w2)
 	if b, err := io.ReadAll(in); err != nil || string(b) != "last" {
