@@ -142,7 +142,8 @@ func TestResumeTooLarge(t *testing.T) {
 		}
 		d.send(welcomeLine)
 		d.want(`{"holdline":1,"replay":1,"answered":false}`, call(1),
-			`{"holdline":1,"replay":2,"answered":false,"bytes":false}`, `{"holdline":1,"replay":3,"answered":false,"bytes":false}`)
+			`{"holdline":1,"replay":2,"answered":false,"bytes":false,"id":2}`,
+			`{"holdline":1,"replay":3,"answered":false,"bytes":false,"id":3}`)
 		r.cancel()
 		d.want(byeClient)
 		d.wantEnd()
