@@ -145,7 +145,7 @@ func start(tb testing.TB) *host {
 		Welcome: func() protocol.Welcome {
 			return protocol.Welcome{Store: h.store.Load().(string), Daemon: protocol.DaemonInfo{PID: 1}}
 		},
-		MaxInFlight: 8, MaxKept: 1 << 20, MaxKept: 1 << 20,
+		MaxInFlight: 8, MaxKept: 4 << 10,
 		Alive:    func(int, uint64) bool { return !h.gone.Load() },
 		Recorded: func(_ string, n int64) bool { return n == 77 },
 		Resumed:  func(_ string, pending map[int64]struct{}) { h.resumed <- pending },
