@@ -35,6 +35,7 @@ func (l *life) controls() map[string]dcontrol.Handler {
 			}
 			return control.ReloadAnswer{Path: l.Config, Changed: changed}, nil
 		},
+		control.Upgrade: l.upgrade,
 		control.ConsultCheck: func(ctx context.Context, _ json.RawMessage, _ progress) (any, error) {
 			return l.checkConsult(ctx), nil
 		},
