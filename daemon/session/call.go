@@ -74,6 +74,9 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		defer cancel(nil)
 		res, err := t.Tool.Handle(callCtx, c)
 		progress.end()
+		if errors.Is(err, tool.ErrStopping) {
+			cancel(tool.ErrStopping) // the next daemon will be asked
+		}
 		if cause := context.Cause(callCtx); !s.leave(callCtx, r.msg.ID) {
 			// Cancelled, or the client is gone: nobody waits for an answer.
 			f := fault.New(fault.Cancelled, fault.Host, operation(name), "%v", cause)
