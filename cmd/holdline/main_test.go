@@ -173,8 +173,14 @@ func (p *place) run(stdin string, args ...string) (stdout, stderr string, code i
 // serves.
 func (p *place) daemon(args ...string) *exec.Cmd {
 	p.t.Helper()
+	return p.daemonAt(filepath.Join(programs, "holdline"), args...)
+}
+
+// daemonAt starts it from the program at path.
+func (p *place) daemonAt(path string, args ...string) *exec.Cmd {
+	p.t.Helper()
 	// Its life is the test's: no time limit of a command may end it.
-	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, "holdline"), append([]string{"daemon"}, args...)...)
+	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), path, append([]string{"daemon"}, args...)...)
 	cmd.Env, cmd.Dir = p.env, p.project
 	log, err := os.OpenFile(filepath.Join(p.dir, "daemon.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
