@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
 	"holdline/daemon/rollout"
+	"holdline/daemon/statedir"
 	"holdline/daemon/telemetry"
 	"holdline/protocol"
 	"holdline/protocol/control"
@@ -18,6 +20,9 @@ import (
 // flushTime bounds the wait for answers to reach their sockets before a
 // hand-over. What does not is asked for again, as after a crash.
 const flushTime = 50 * time.Millisecond
+
+// probeFile is written and removed to see whether that can be done.
+const probeFile = "probe"
 
 var (
 	errLeaving  = errors.New("the daemon is stopping")
@@ -40,6 +45,7 @@ func (l *life) buildRollout() {
 		UID: os.Geteuid(), Owner: owner, Env: []string{"PATH=/usr/bin:/bin", "HOME=" + l.Home, "LANG=C.UTF-8"},
 		Needs: rollout.Versions{
 			Greeting: []int{protocol.Version}, Worker: []int{process.Version}, Record: []int{process.RecordVersion},
+			Handover: []int{rollout.Version},
 		},
 		Also: l.wouldStart,
 	}
@@ -80,7 +86,10 @@ func (l *life) handOver(ctx context.Context, s rollout.Stamp, found rollout.Foun
 	if err := l.Notifier.Reloading(); err != nil {
 		l.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
-	err := l.gate.Shut()
+	err := l.mayStart()
+	if err == nil {
+		err = l.gate.Shut()
+	}
 	if err == nil {
 		l.flush(ctx)
 		err = l.exec(s)
@@ -93,6 +102,16 @@ func (l *life) handOver(ctx context.Context, s rollout.Stamp, found rollout.Foun
 		l.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
 	return err
+}
+
+// mayStart tells whether a daemon's start would find room for its small files
+// in the runtime directory: without them it ends.
+func (l *life) mayStart() error {
+	probe := l.place.file(probeFile)
+	if err := statedir.WriteFile(probe, make([]byte, 4<<10)); err != nil {
+		return fmt.Errorf("a daemon could not start: %w", err)
+	}
+	return os.Remove(probe)
 }
 
 // flush waits until clients have been sent what is queued for them.

@@ -198,6 +198,7 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[1],"record":[1]}'
 		{"garbage", slices.Repeat([]byte("garbage\x00\n"), 1000), 0o700, ""},
 		{"not executable", good, 0o600, "permission denied"},
 		{"too old", []byte(old), 0o700, "version 0.0.9 does not know version 1 of the greeting"},
+		{"too old to take over", []byte("#!/bin/sh\necho '{\"version\":\"0.0.9\",\"greeting\":[1],\"worker\":[1],\"record\":[1]}'\n"), 0o700, "version 1 of the hand-over"},
 		{"another program", []byte("#!/bin/sh\necho hello\n"), 0o700, "does not print what a holdline does"},
 		{"crashes", []byte("#!/bin/sh\necho no >&2; kill -SEGV $$\n"), 0o700, "segmentation fault"},
 	} {
@@ -284,5 +285,39 @@ func TestUpgradeManaged(t *testing.T) {
 	waitFor(t, "the end", func() bool { return !alive(cmd.Process.Pid) })
 	if _, err := os.Stat(s.Daemon.Socket); err != nil {
 		t.Errorf("the service manager's socket was removed: %v", err)
+	}
+}
+
+// TestUpgradeExecFails verifies a file that cannot be executed a moment later:
+// the daemon goes on as before, and its agent stays connected.
+func TestUpgradeExecFails(t *testing.T) {
+	p := newPlace(t)
+	n := p.notices()
+	p.installVersion(t, older)
+	pid := p.daemonAt(p.bin()).Process.Pid
+	a := p.agent().shake()
+	shell := filepath.Join(p.dir, "sh")
+	if err := os.Symlink("/bin/sh", shell); err != nil {
+		t.Fatal(err)
+	}
+	p.install([]byte("#!"+shell+"\nrm "+shell+`
+echo '{"version":"9.3.0","greeting":[1],"worker":[1],"record":[1],"handover":[1]}'
+`), 0o700)
+	_, errs, code := p.run("", "upgrade")
+	if code != exitFailure || !strings.Contains(errs, "rejected: executing "+p.bin()+": no such file") {
+		t.Errorf("upgrade: exit %d, %s", code, errs)
+	}
+	d := p.status().Daemon
+	if d.PID != pid || d.Epoch != 1 || d.Rollout != "rejected" || d.Version != older {
+		t.Errorf("daemon = %+v", d)
+	}
+	waitFor(t, "READY again", func() bool { return n.count("READY=1") == 2 })
+	if x := a.ask("ping", map[string]any{}); x.Error != nil {
+		t.Errorf("ping = %s", x.raw)
+	}
+	a.leave()
+	if l, err := statedir.TryLock(filepath.Join(p.dir, "run/holdline/daemon.lock")); !errors.Is(err, statedir.ErrLocked) {
+		_ = l.Unlock()
+		t.Errorf("TryLock = %v, want ErrLocked", err)
 	}
 }

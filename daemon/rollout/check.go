@@ -29,6 +29,7 @@ type Versions struct {
 	Greeting []int `json:"greeting"` // proxies live as long as their agents
 	Worker   []int `json:"worker"`   // workers outlive the daemon
 	Record   []int `json:"record"`   // and so do their records
+	Handover []int `json:"handover"` // see [Version]
 }
 
 // Found is what a file says of itself.
@@ -97,6 +98,7 @@ func (f Found) lacks(needs Versions) error {
 		{"the greeting", needs.Greeting, f.Greeting},
 		{"the workers' protocol", needs.Worker, f.Worker},
 		{"the workers' records", needs.Record, f.Record},
+		{"the hand-over", needs.Handover, f.Handover},
 	} {
 		for _, v := range format.needs {
 			if !slices.Contains(format.have, v) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-const good = `{"version":"2.0.0","commit":"abc","greeting":[1,2],"worker":[1],"record":[1]}`
+const good = `{"version":"2.0.0","commit":"abc","greeting":[1,2],"worker":[1],"record":[1],"handover":[1]}`
 
 // script writes an executable shell script that plays the new program.
 func script(t *testing.T, body string) string {
@@ -26,7 +26,7 @@ func script(t *testing.T, body string) string {
 func checker() *Checker {
 	one := []int{1}
 	return &Checker{
-		Needs: Versions{Greeting: one, Worker: one, Record: one},
+		Needs: Versions{Greeting: one, Worker: one, Record: one, Handover: one},
 		UID:   os.Geteuid(), Owner: os.Geteuid(), Env: []string{"PATH=/usr/bin:/bin", "FROM=check"},
 	}
 }
@@ -52,6 +52,7 @@ func TestCheckRefuses(t *testing.T) {
 		{"older greeting", `echo '{"version":"0.0.1","greeting":[],"worker":[1],"record":[1]}'`, "version 1 of the greeting"},
 		{"newer worker only", `echo '{"version":"9","greeting":[1],"worker":[2],"record":[1]}'`, "version 1 of the workers' protocol, which is in use (it knows [2])"},
 		{"says nothing of records", `echo '{"version":"9","greeting":[1],"worker":[1]}'`, "version 1 of the workers' records"},
+		{"would not take over", `echo '{"version":"9","greeting":[1],"worker":[1],"record":[1]}'`, "version 1 of the hand-over"},
 		{"never stops talking", "exec yes '" + good + "'", "printed more than"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -17,6 +17,10 @@ import (
 // that no child sees it.
 const Env = "HOLDLINE_HANDOVER"
 
+// Version is the version of [Handover]. A program that does not know it would
+// wait for its own lock.
+const Version = 1
+
 // Handover is what a daemon leaves to the image that takes its place.
 type Handover struct {
 	PID      int    `json:"pid"`      // of both
