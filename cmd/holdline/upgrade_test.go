@@ -212,6 +212,9 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[1],"record":[1]}'
 			t.Errorf("%s: daemon = %+v", c.name, d)
 		}
 	}
+	if out, _, code := p.run("", "doctor"); code != exitFailure || !strings.Contains(out, "the binary that was installed is not used: ") {
+		t.Errorf("doctor: exit %d, %s", code, out)
+	}
 	a := p.agent().shake()
 	x := a.wait(a.call("health_snapshot", map[string]any{"render": "json", "detail": "full"}))
 	var health struct {
