@@ -50,6 +50,9 @@ succeeds.`,
 }
 
 func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(signals)
 	handover, err := rollout.Take(w.getenv(rollout.Env), pid()) // before anything is opened or started
 	if err != nil {
 		return err
@@ -90,9 +93,6 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 		o.startedBy = notifier.Managed()
 	}
 	level := new(slog.LevelVar)
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
-	defer signal.Stop(signals)
 	// The command's own context ends with a signal, too; the daemon has its
 	// own order of stopping.
 	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
