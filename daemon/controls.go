@@ -25,6 +25,9 @@ func (l *life) controls() map[string]dcontrol.Handler {
 			if err := decode(params, &p); err != nil {
 				return nil, err
 			}
+			if p.All {
+				l.endAll.Store(true)
+			}
 			l.ask(errAsked)
 			return control.StopAnswer{PID: l.PID, Lock: l.place.file(lockFile)}, nil
 		},

@@ -92,6 +92,7 @@ type life struct {
 	rollout   *rollout.Watcher
 	gate      *rollout.Gate // before the socket, once it is served
 	asked     chan error    // why to stop
+	endAll    atomic.Bool   // workers and consults are to end, too
 
 	leave   sync.Mutex // held while it is decided whether to stop or to hand over
 	leaving bool       // guarded by leave
@@ -178,6 +179,8 @@ func (l *life) build(ctx context.Context) error {
 		Reserved:     func(identity string) bool { return l.config.Load().Reserved(identity) },
 		Welcome:      l.welcome,
 		MaxInFlight:  cfg.Limits.InFlight,
+		Recorded:     l.consults.Recorded,
+		Resumed:      l.consults.Resumed,
 	})
 	l.buildRollout()
 	if len(cfg.Servers) > 0 {

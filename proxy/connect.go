@@ -71,6 +71,8 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 			return nil, err
 		case nobody && start == nil && last == nil:
 			return nil, err
+		case nobody && last != nil && p.o.Stopped != nil && p.o.Stopped():
+			// The user's word; somebody may start it again meanwhile.
 		case nobody && start != nil && exited == nil && starts < maxStarts:
 			starts++
 			if exited, err = start(ctx); err != nil {
