@@ -324,3 +324,35 @@ echo '{"version":"9.3.0","greeting":[1],"worker":[1],"record":[1],"handover":[1]
 		t.Errorf("TryLock = %v, want ErrLocked", err)
 	}
 }
+
+// TestHandoverUseless starts a daemon with a hand-over that is meant for
+// another process, and with one whose descriptors are something else: it
+// starts anew.
+func TestHandoverUseless(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, pid := range []string{"1", "$$"} {
+		p := newPlace(t)
+		cmd := p.command()
+		cmd.Path, cmd.Args = "/bin/sh", []string{
+			"sh", "-c", `HOLDLINE_HANDOVER="{\"pid\":` + pid + `,\"listener\":3,\"lock\":4}" exec "$0" daemon`, filepath.Join(programs, "holdline"),
+		}
+		cmd.ExtraFiles = []*os.File{null, null}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		waitFor(t, "the daemon", func() bool { _, _, code := p.run("", "status"); return code == 0 })
+		if d := p.status().Daemon; d.PID != cmd.Process.Pid || d.Epoch != 1 {
+			t.Errorf("daemon = %+v", d)
+		}
+		p.nothingLeft()
+		if err := <-done; err != nil {
+			t.Errorf("the daemon ended with %v", err)
+		}
+	}
+}
