@@ -157,14 +157,14 @@ func TestDaemonKilledUnderAnswers(t *testing.T) {
 	a := p.agent().shake()
 	pid := p.pid(0)
 	first := a.next + 1
-	for i := range 300 {
+	for i := range 200 {
 		a.begin("tools/call", map[string]any{"name": "telemetry_snapshot", "arguments": map[string]any{"detail": "full"}})
-		if i == 150 {
+		if i == 100 {
 			kill9(t, pid)
 		}
 	}
 	seen := map[string]int{}
-	for range 300 {
+	for range 200 {
 		var x answer
 		line := a.read()
 		if err := json.Unmarshal([]byte(line), &x); err != nil || x.Error != nil || x.Result.IsError {
@@ -172,7 +172,7 @@ func TestDaemonKilledUnderAnswers(t *testing.T) {
 		}
 		seen[fmt.Sprint(x.ID)]++
 	}
-	for i := range 300 {
+	for i := range 200 {
 		if n := seen[fmt.Sprint(first+i)]; n != 1 {
 			t.Errorf("request %d has %d answers", first+i, n)
 		}
