@@ -40,6 +40,7 @@ func (l *life) buildRollout() {
 	}
 	if h := l.Handover; h != nil {
 		running = append(running, h.Verified)
+		l.telemetry.RolledOut()
 	}
 	check := rollout.Checker{
 		UID: os.Geteuid(), Owner: owner, Env: []string{"PATH=/usr/bin:/bin", "HOME=" + l.Home, "LANG=C.UTF-8"},
@@ -62,12 +63,12 @@ func (l *life) buildRollout() {
 	})
 }
 
-// rollouts counts the hand-overs that led here.
+// rollouts counts the hand-overs before the one that led here.
 func (l *life) rollouts() int64 {
 	if l.Handover == nil {
 		return 0
 	}
-	return l.Handover.Rollouts + 1
+	return l.Handover.Rollouts
 }
 
 // wouldStart is what a new program must be able to do besides: read the

@@ -293,6 +293,9 @@ func (r *Recorder) SetServing(serving bool) {
 func (r *Recorder) SetRollout(state Rollout) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.lastFault == r.refusal {
+		r.lastFault = nil
+	}
 	r.rollout, r.refusal = state, nil
 }
 
