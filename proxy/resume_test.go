@@ -153,7 +153,7 @@ func TestResumeOfStopped(t *testing.T) {
 		r.o.Stopped = func() bool { return true }
 		r.o.Autostart = func(context.Context) (<-chan error, error) {
 			starts++
-			return nil, nil
+			return make(chan error), nil
 		}
 	}, func(r *rig) {
 		d := r.connect()

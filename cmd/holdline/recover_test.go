@@ -180,6 +180,29 @@ func TestDaemonKilledUnderAnswers(t *testing.T) {
 	a.rest()
 }
 
+// TestDaemonKilledAtStart kills the daemon at many moments of a consult's
+// beginning and end: its program runs once, and there is one answer.
+func TestDaemonKilledAtStart(t *testing.T) {
+	p := newPlace(t).login()
+	a := p.agent().shake()
+	pid := p.pid(0)
+	if x := a.wait(a.call("consult", p.slow(0))); x.Result.IsError { // the program is checked, once
+		t.Fatal(x.raw)
+	}
+	for after := time.Duration(0); after < 150*time.Millisecond; after += 9 * time.Millisecond {
+		before := p.steps()
+		id := a.call("consult", p.slow(0.05))
+		time.Sleep(after)
+		kill9(t, pid)
+		x := a.wait(id)
+		if steps := p.steps() - before; x.Result.IsError || x.Error != nil || !strings.Contains(x.text(), "the one answer") || steps != 2 {
+			t.Errorf("killed after %v: %d steps, %s", after, steps, x.raw)
+		}
+		pid = p.pid(pid)
+	}
+	a.rest()
+}
+
 // TestAnswerWithoutDaemon lets a consult finish while no daemon lives.
 func TestAnswerWithoutDaemon(t *testing.T) {
 	p := newPlace(t)

@@ -88,7 +88,7 @@ func endAll(cmd *cobra.Command, w *world) (int, error) {
 		return 0, err
 	}
 	if _, err := os.Stat(state); err != nil {
-		return 0, nil //nolint:nilerr // nothing was ever started
+		return 0, nil // nothing was ever started
 	}
 	run := filepath.Dir(paths.Start())
 	lock, err := statedir.TryLock(filepath.Join(run, "daemon.lock"))
