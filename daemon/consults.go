@@ -117,13 +117,17 @@ func readEnvFile(path string) ([]string, error) {
 	return vars, lines.Err()
 }
 
-// runConsults keeps the consults until the daemon stops, and then ends them.
+// runConsults keeps the consults until the daemon stops, and then leaves them
+// to their workers and to the next daemon, or ends them if that was asked for.
 func (l *life) runConsults(ctx context.Context) error {
 	<-ctx.Done()
 	why := context.Cause(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
-	return errors.Join(why, l.consults.Close(ctx))
+	if l.endAll.Load() {
+		return errors.Join(why, l.consults.Close(ctx))
+	}
+	return errors.Join(why, l.consults.Detach(ctx))
 }
 
 // checkConsult tells whether a consult can run.

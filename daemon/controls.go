@@ -25,6 +25,9 @@ func (l *life) controls() map[string]dcontrol.Handler {
 			if err := decode(params, &p); err != nil {
 				return nil, err
 			}
+			if p.All {
+				l.endAll.Store(true)
+			}
 			l.ask(errAsked)
 			return control.StopAnswer{PID: l.PID, Lock: l.place.file(lockFile)}, nil
 		},
@@ -35,6 +38,7 @@ func (l *life) controls() map[string]dcontrol.Handler {
 			}
 			return control.ReloadAnswer{Path: l.Config, Changed: changed}, nil
 		},
+		control.Upgrade: l.upgrade,
 		control.ConsultCheck: func(ctx context.Context, _ json.RawMessage, _ progress) (any, error) {
 			return l.checkConsult(ctx), nil
 		},

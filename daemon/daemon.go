@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"holdline/daemon/control"
 	"holdline/daemon/hosttools"
 	"holdline/daemon/listener"
+	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/session"
 	"holdline/daemon/statedir"
@@ -33,12 +35,16 @@ import (
 
 // Options are what cmd resolved from flags, environment and files.
 type Options struct {
-	Log       *slog.Logger
-	Level     *slog.LevelVar // follows the configuration
-	Stderr    io.Writer      // for last words only
-	Version   string
-	PID       int
-	Exe       string // this program's path, for workers
+	Log     *slog.Logger
+	Level   *slog.LevelVar // follows the configuration
+	Stderr  io.Writer      // for last words only
+	Version string
+	PID     int
+	Exe     string   // the path that this program was started by, links kept; it is watched
+	Image   string   // the path of the very file that runs, for workers
+	Argv    []string // how this program was called, for its successor
+	// Handover is what the image before this one left; nil if there was none.
+	Handover  *rollout.Handover
 	Paths     socket.Paths
 	Socket    string // where to listen, unless Handed
 	Handed    *net.UnixListener
@@ -83,7 +89,13 @@ type life struct {
 	program   program
 	consults  *consult.Manager
 	sessions  *session.Server
-	asked     chan error // why to stop
+	rollout   *rollout.Watcher
+	gate      *rollout.Gate // before the socket, once it is served
+	asked     chan error    // why to stop
+	endAll    atomic.Bool   // workers and consults are to end, too
+
+	leave   sync.Mutex // held while it is decided whether to stop or to hand over
+	leaving bool       // guarded by leave
 }
 
 // Run is the daemon: it starts, serves until it is told to stop, and stops in
@@ -99,7 +111,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if l.dirs, err = statedir.Open(o.StateDir); err != nil {
 		return err
 	}
-	if l.place, err = occupy(ctx, o.Log, o.Socket, o.Handed, o.Notifier, o.PID, o.Version); err != nil {
+	if l.place, err = occupy(ctx, o); err != nil {
 		return err
 	}
 	defer l.place.leave()
@@ -139,12 +151,12 @@ func (l *life) build(ctx context.Context) error {
 	cfg := l.config.Load()
 	var err error
 	l.workers = supervisor.New(supervisor.Options{
-		Exe: l.Exe, RuntimeDir: l.place.dir.Path(), StateDir: l.dirs.Root, Epoch: l.place.epoch, Program: l.Version, Log: l.Log,
+		Exe: l.Image, RuntimeDir: l.place.dir.Path(), StateDir: l.dirs.Root, Epoch: l.place.epoch, Program: l.Version, Log: l.Log,
 	})
 	l.telemetry = telemetry.New(telemetry.Options{
 		Log:        l.Log.With("component", "telemetry"),
 		Daemon:     telemetry.Daemon{PID: l.PID, Version: l.Version, Epoch: l.place.epoch},
-		Executable: l.Exe, Generation: l.workers.Generation(),
+		Executable: l.Exe, Generation: l.workers.Generation(), Rollouts: l.rollouts(),
 		Path: l.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep, Paths: cfg.Telemetry.Paths,
 	})
 	// What a dead worker left running is ended before anything else is said.
@@ -167,7 +179,10 @@ func (l *life) build(ctx context.Context) error {
 		Reserved:     func(identity string) bool { return l.config.Load().Reserved(identity) },
 		Welcome:      l.welcome,
 		MaxInFlight:  cfg.Limits.InFlight,
+		Recorded:     l.consults.Recorded,
+		Resumed:      l.consults.Resumed,
 	})
+	l.buildRollout()
 	if len(cfg.Servers) > 0 {
 		l.Log.WarnContext(ctx, "mcpServers is configured, and this version hosts no servers yet", "servers", len(cfg.Servers))
 	}
@@ -205,12 +220,15 @@ func (l *life) serve(ctx context.Context) error {
 	if err := l.Paths.WritePointer(l.place.path); err != nil {
 		l.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
 	}
+	l.gate = rollout.NewGate(l.place.ln)
 	var g run.Group
-	add(ctx, &g, l.Log, "listener", func(ctx context.Context) error { return accept.Serve(ctx, l.place.ln) })
+	add(ctx, &g, l.Log, "listener", func(ctx context.Context) error { return accept.Serve(ctx, l.gate) })
 	add(ctx, &g, l.Log, "control", l.control)
 	add(ctx, &g, l.Log, "signals", l.signals)
 	add(ctx, &g, l.Log, "watch", l.watch)
 	add(ctx, &g, l.Log, "consults", l.runConsults)
+	add(ctx, &g, l.Log, "rollout", l.rollout.Run)
+	add(ctx, &g, l.Log, "reaper", l.reap)
 
 	l.telemetry.SetServing(true)
 	if err := l.Notifier.Ready("serving at " + l.place.path); err != nil {
@@ -259,6 +277,9 @@ func (l *life) stopping(ctx context.Context, why error) {
 
 // ask begins to stop; only the first reason counts.
 func (l *life) ask(why error) {
+	l.leave.Lock()
+	defer l.leave.Unlock()
+	l.leaving = true
 	select {
 	case l.asked <- why:
 	default:
@@ -331,6 +352,7 @@ func (l *life) reload(ctx context.Context) (changed bool, err error) {
 	}
 	before := l.config.Load()
 	l.apply(cfg)
+	l.rollout.Forget() // it may have been rejected for what the file said
 	after := l.config.Load()
 	changed = !before.Equal(*after)
 	if changed {

@@ -9,6 +9,7 @@
 //	catalog      the tools that sessions see: host tools and consult tools
 //	session      MCP with one client; control: the command line's questions
 //	listener     the socket, the greeting, one goroutine a connection
+//	rollout      the hand-over to a newer binary, by exec
 //
 // Each long-running part is a named actor of an oklog/run group; when one
 // ends, all end. Stopping goes the other way round than starting:

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
@@ -57,31 +58,67 @@ type place struct {
 
 // occupy takes the runtime directory, the lock and the socket, in this order.
 // Only who holds the lock touches anything else in the directory.
-func occupy(ctx context.Context, log *slog.Logger, path string, handed *net.UnixListener, n service.Notifier, pid int, version string) (*place, error) {
-	if handed != nil {
-		path = handed.Addr().String()
+func occupy(ctx context.Context, o Options) (*place, error) {
+	p := &place{path: o.Socket}
+	ln := o.Handed
+	if o.Handover != nil {
+		var err error
+		if ln, err = p.inherit(o.Handover); err != nil {
+			o.Log.WarnContext(ctx, "what was handed over is of no use, starting anew", "err", err)
+		}
 	}
-	p := &place{path: path, handed: handed != nil}
+	p.handed = p.handed || o.Handed != nil
+	if ln != nil {
+		p.path = ln.Addr().String()
+	}
 	var err error
-	if p.dir, err = socket.OpenDir(path); err != nil {
-		return nil, err
+	if p.dir, err = socket.OpenDir(p.path); err == nil {
+		err = p.take(ctx, o, ln)
 	}
-	if err := p.take(ctx, log, handed, n, pid, version); err != nil {
+	if err != nil {
+		if p.ln == nil && ln != nil {
+			_ = ln.Close()
+		}
 		p.leave()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *place) take(ctx context.Context, log *slog.Logger, handed *net.UnixListener, n service.Notifier, pid int, version string) error {
-	err := p.takeLock(ctx, log, n, pid, version)
+// inherit takes the lock and the socket that the image before this one held.
+// If either is of no use both are let go.
+func (p *place) inherit(h *rollout.Handover) (*net.UnixListener, error) {
+	ln, file, err := h.Files(lockFile)
+	if err != nil {
+		return nil, err
+	}
+	ln.SetUnlinkOnClose(false)
+	if p.lock, err = statedir.FromFile(file); err != nil {
+		_ = ln.Close()
+		_ = file.Close()
+		return nil, err
+	}
+	if dir := filepath.Dir(ln.Addr().String()); !p.lock.Still(filepath.Join(dir, lockFile)) {
+		_ = ln.Close()
+		_ = p.lock.Unlock()
+		p.lock = nil
+		return nil, fmt.Errorf("another daemon has taken the lock's place in %s", dir)
+	}
+	p.handed = h.Managed
+	return ln, nil
+}
+
+func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error {
+	if p.lock == nil {
+		if err := p.takeLock(ctx, o.Log, o.Notifier, o.PID, o.Version); err != nil {
+			return err
+		}
+	}
+	err := p.dir.Hold()
 	if err != nil {
 		return err
 	}
-	if err := p.dir.Hold(); err != nil {
-		return err
-	}
-	if err := p.lock.Write(pid, process.Self().Start); err != nil {
+	if err := p.lock.Write(o.PID, process.Self().Start); err != nil {
 		return err
 	}
 	if p.epoch, err = p.nextEpoch(); err != nil {
@@ -93,8 +130,8 @@ func (p *place) take(ctx context.Context, log *slog.Logger, handed *net.UnixList
 	if err := os.Remove(p.file(stoppedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("forgetting that holdline was stopped: %w", err)
 	}
-	if handed != nil {
-		p.ln, err = socket.Adopt(handed, false)
+	if ln != nil {
+		p.ln, err = socket.Adopt(ln, !p.handed)
 	} else {
 		p.ln, err = socket.Listen(p.path)
 	}
@@ -206,5 +243,7 @@ func (p *place) leave() {
 	if p.lock != nil {
 		_ = p.lock.Unlock()
 	}
-	_ = p.dir.Close()
+	if p.dir != nil {
+		_ = p.dir.Close()
+	}
 }

@@ -27,6 +27,16 @@ func (s starter) Start(ctx context.Context, dir string, spec process.Spec, env [
 	return watched{w, s.t}, nil
 }
 
+func (s starter) Attach(ctx context.Context, dir string, afterSeq int64) (consult.Process, int64, error) {
+	w, err := s.workers.Attach(ctx, dir, afterSeq)
+	if err != nil {
+		return nil, 0, err
+	}
+	s.t.WorkerStarting(w.ID(), w.Generation())
+	s.t.WorkerReady(w.ID())
+	return watched{w, s.t}, w.LastWrite(), nil
+}
+
 // watched is a worker whose end is told.
 type watched struct {
 	*supervisor.Worker

@@ -51,10 +51,11 @@ func (l *life) snapshot(d tool.Detail) (string, any) {
 // status is what the command of that name shows.
 func (l *life) status() control.StatusAnswer {
 	running, queued, kept := l.consults.Counts()
+	health := l.telemetry.Health(telemetry.Parts{})
 	s := control.StatusAnswer{
 		Daemon: control.Daemon{
 			PID: l.PID, Version: l.Version, Epoch: l.place.epoch, UptimeMS: time.Since(l.begin).Milliseconds(),
-			Socket: l.place.path, StartedBy: l.StartedBy, Rollout: string(telemetry.Stable), Config: l.Config,
+			Socket: l.place.path, StartedBy: l.StartedBy, Rollout: string(health.Rollout), Config: l.Config,
 		},
 		Sessions: []control.Session{},
 		Workers:  []control.Worker{},
@@ -62,8 +63,11 @@ func (l *life) status() control.StatusAnswer {
 		Consults: control.Consults{Running: running, Queued: queued, Kept: kept},
 		Runtime:  runtimeNow(),
 	}
-	if log := l.telemetry.Health(telemetry.Parts{}).Log; log.LastError != "" {
+	if log := health.Log; log.LastError != "" {
 		s.Daemon.Degraded = "the call log cannot be written: " + log.LastError
+	}
+	if f := health.Refusal; f != nil {
+		s.Daemon.Refusal = f.Fault.Detail
 	}
 	for _, one := range l.sessions.Sessions() {
 		s.Sessions = append(s.Sessions, control.Session(one))

@@ -125,6 +125,7 @@ const (
 	ByeClient  = "client"  // from a proxy: its client is done
 	ByeStopped = "stopped" // from a daemon: it was told to stop, start no other
 	ByeSlow    = "slow"    // from a daemon: the client did not read
+	ByeFull    = "full"    // from a daemon: more answers waited than are kept
 )
 
 // Control is a line between the messages. Exactly one of the pointers is
@@ -136,6 +137,7 @@ type Control struct {
 	Replay   *int64          `json:"replay,omitempty"` // proxy: the next line is client line Replay again
 	Answered *bool           `json:"answered,omitempty"`
 	Bytes    *bool           `json:"bytes,omitempty"` // false: the line was too large to keep, none follows
+	ID       json.RawMessage `json:"id,omitempty"`    // with Bytes: of the request in it
 	Was      json.RawMessage `json:"was,omitempty"`   // behind a replayed initialize: the answer that the client got
 	Bye      string          `json:"bye,omitempty"`
 	Message  string          `json:"message,omitempty"` // with Bye, for people

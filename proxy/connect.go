@@ -71,12 +71,18 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 			return nil, err
 		case nobody && start == nil && last == nil:
 			return nil, err
+		case nobody && last != nil && p.o.Stopped != nil && p.o.Stopped():
+			// The user's word; somebody may start it again meanwhile.
 		case nobody && start != nil && exited == nil && starts < maxStarts:
 			starts++
-			if exited, err = start(ctx); err != nil {
-				return nil, fmt.Errorf("start the daemon: %w", err)
+			var failed error
+			if exited, failed = start(ctx); failed != nil {
+				return nil, fmt.Errorf("start the daemon: %w", failed)
 			}
 			wait = firstWait
+		}
+		if last != nil && p.drained() {
+			return nil, fmt.Errorf("no daemon since the client left: %w", err)
 		}
 		left := time.Until(deadline)
 		if left <= 0 {
@@ -91,6 +97,18 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 		}
 		wait = min(2*wait, lastWait)
 	}
+}
+
+// drained tells whether the client has closed its side for longer than its
+// answers are waited for.
+func (p *proxy) drained() bool {
+	if eof, _ := p.store.state(); !eof || p.o.Drain < 0 {
+		return false
+	}
+	if p.drainBy.IsZero() {
+		p.drainBy = time.Now().Add(p.o.Drain)
+	}
+	return !time.Now().Before(p.drainBy)
 }
 
 // pause waits for d, no longer than somebody waits for the result. It tells

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -123,6 +124,48 @@ func TestResumeInDrain(t *testing.T) {
 	})
 }
 
+// A client that has left does not hold the proxy for longer than its drain,
+// whether or not there is a daemon.
+func TestDrainWithoutDaemon(t *testing.T) {
+	inBubble(t, func(r *rig) { r.o.Resume = true }, func(r *rig) {
+		d := r.connect()
+		call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`
+		r.send(call)
+		d.want(call)
+		r.setDown(errNobody)
+		d.conn.Close()
+		time.Sleep(10 * time.Second)
+		begin := time.Now()
+		r.in.Close()
+		r.wantFault("1", "outcome_unknown")
+		r.wantEnd(ExitLost)
+		if took := time.Since(begin); took < 5*time.Second || took > 7*time.Second {
+			t.Errorf("drained for %v, want 5s", took)
+		}
+	})
+}
+
+// The user's word that the daemon is stopped keeps a resume from starting one.
+func TestResumeOfStopped(t *testing.T) {
+	starts := 0
+	inBubble(t, func(r *rig) {
+		r.o.Resume = true
+		r.o.Stopped = func() bool { return true }
+		r.o.Autostart = func(context.Context) (<-chan error, error) {
+			starts++
+			return make(chan error), nil
+		}
+	}, func(r *rig) {
+		d := r.connect()
+		r.setDown(errNobody)
+		d.conn.Close()
+		r.wantEnd(ExitLost)
+	})
+	if starts > 0 {
+		t.Errorf("%d daemons were started", starts)
+	}
+}
+
 // A line that the memory has no room for is listed without its bytes.
 func TestResumeTooLarge(t *testing.T) {
 	inBubble(t, func(r *rig) { r.o.Resume = true; r.o.Memory = 4000 }, func(r *rig) {
@@ -142,7 +185,8 @@ func TestResumeTooLarge(t *testing.T) {
 		}
 		d.send(welcomeLine)
 		d.want(`{"holdline":1,"replay":1,"answered":false}`, call(1),
-			`{"holdline":1,"replay":2,"answered":false,"bytes":false}`, `{"holdline":1,"replay":3,"answered":false,"bytes":false}`)
+			`{"holdline":1,"replay":2,"answered":false,"bytes":false,"id":2}`,
+			`{"holdline":1,"replay":3,"answered":false,"bytes":false,"id":3}`)
 		r.cancel()
 		d.want(byeClient)
 		d.wantEnd()

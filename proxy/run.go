@@ -54,6 +54,9 @@ type Options struct {
 	// how that process ended, if it does while Run waits: nil if it left the
 	// line to another daemon. A nil Autostart starts none.
 	Autostart func(context.Context) (<-chan error, error)
+	// Stopped tells whether the user has stopped the daemon that this proxy
+	// was connected to: then a resume starts no other. Nil tells it never.
+	Stopped func() bool
 	// Drain is how long the answers still due are waited for when the client
 	// has closed its side; [NoDrainLimit] for ever.
 	Drain time.Duration

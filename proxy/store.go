@@ -308,7 +308,8 @@ func (s *store) unanswered() []*entry {
 type replay struct {
 	n        int64
 	answered bool
-	line     []byte // nil: too large to keep
+	line     []byte     // nil: too large to keep
+	id       jsonrpc.ID // then, of the request in it
 	was      json.RawMessage
 }
 
@@ -325,7 +326,7 @@ func (s *store) recall() (next int64, pending []int64, lines []replay, eof bool)
 		if e.n >= next {
 			continue
 		}
-		lines = append(lines, replay{n: e.n, answered: !e.pending, line: e.line, was: e.was})
+		lines = append(lines, replay{n: e.n, answered: !e.pending, line: e.line, id: e.id, was: e.was})
 		if e.pending {
 			pending = append(pending, e.n)
 		}

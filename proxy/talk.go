@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -216,7 +217,7 @@ func writeGot(w io.Writer, k int64) error {
 func writeReplay(w io.Writer, r replay) error {
 	c := protocol.Control{Holdline: protocol.Version, Replay: &r.n, Answered: &r.answered, Was: r.was}
 	if r.line == nil {
-		c.Bytes = new(bool)
+		c.Bytes, c.ID = new(bool), json.RawMessage(r.id)
 	}
 	if _, err := w.Write(protocol.Append(nil, c)); err != nil || r.line == nil {
 		return err

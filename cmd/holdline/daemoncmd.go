@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/daemon"
+	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/protocol/socket"
 )
@@ -48,6 +50,16 @@ succeeds.`,
 }
 
 func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	handover, err := rollout.Take(w.getenv(rollout.Env), pid()) // before anything is opened or started
+	if err != nil {
+		return err
+	}
+	if err := os.Unsetenv(rollout.Env); err != nil {
+		return err
+	}
 	explicit, err := cmd.Flags().GetString("socket")
 	if err != nil {
 		return err
@@ -64,9 +76,13 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 	if err != nil {
 		return err
 	}
-	exe, err := os.Executable()
+	image, err := rollout.Image()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
+	}
+	exe, err := watchedPath(os.Args[0], handover)
+	if err != nil {
+		return err
 	}
 	handed, err := service.Handed()
 	if err != nil {
@@ -77,14 +93,11 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 		o.startedBy = notifier.Managed()
 	}
 	level := new(slog.LevelVar)
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
-	defer signal.Stop(signals)
 	// The command's own context ends with a signal, too; the daemon has its
 	// own order of stopping.
 	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
 		Log: slog.New(logHandler(w, level)), Level: level, Stderr: w.stderr,
-		Version: version, PID: pid(), Exe: exe,
+		Version: version, PID: pid(), Exe: exe, Image: image, Argv: os.Args, Handover: handover,
 		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy,
 		StateDir: state, Config: cfg, ClaudeBin: w.getenv("HOLDLINE_CLAUDE_BIN"), Home: w.getenv("HOME"),
 		Environ: w.environ(), IdleExit: o.idleExit, Signals: signals,
@@ -94,6 +107,31 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 		return nil
 	}
 	return err
+}
+
+// watchedPath is where a newer version of this program will be: the path that
+// it was called by, links kept, if that leads to this very file. Another file
+// there is a script that started this one; then it is the file itself.
+func watchedPath(argv0 string, h *rollout.Handover) (string, error) {
+	if h != nil && filepath.IsAbs(h.Path) {
+		return h.Path, nil
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	path, ok := calledAs(argv0, exe)
+	if !ok {
+		return exe, nil
+	}
+	here, err := os.Stat(exe)
+	if err != nil { // replaced already
+		return path, nil //nolint:nilerr // the path that it was called by is the better one
+	}
+	if there, err := os.Stat(path); err != nil || !os.SameFile(here, there) {
+		return exe, nil //nolint:nilerr // as said above
+	}
+	return path, nil
 }
 
 // logHandler is plain under a journal, which has its own time, and tint

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -45,19 +46,33 @@ func (p *place) notices() *notices {
 	return n
 }
 
-func (n *notices) has(prefix string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, l := range n.lines {
+func (n *notices) has(prefix string) bool { return n.count(prefix) > 0 }
+
+// count is how many lines begin with prefix.
+func (n *notices) count(prefix string) int {
+	count := 0
+	for _, l := range n.all() {
 		if strings.HasPrefix(l, prefix) {
-			return true
+			count++
 		}
 	}
-	return false
+	return count
+}
+
+func (n *notices) all() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.lines)
 }
 
 // handed starts a daemon as a service manager does: with the socket open.
 func (p *place) handed() *exec.Cmd {
+	p.t.Helper()
+	return p.handedTo(filepath.Join(programs, "holdline"))
+}
+
+// handedTo starts it from the program at bin.
+func (p *place) handedTo(bin string) *exec.Cmd {
 	p.t.Helper()
 	path := filepath.Join(p.dir, "run/holdline/daemon.sock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -77,7 +92,7 @@ func (p *place) handed() *exec.Cmd {
 	defer f.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*waitLimit)
 	p.t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" daemon`, filepath.Join(programs, "holdline"))
+	cmd := exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" daemon`, bin)
 	cmd.Env, cmd.Dir, cmd.ExtraFiles = p.env, p.project, []*os.File{f}
 	p.background(cmd)
 	return cmd

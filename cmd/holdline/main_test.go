@@ -208,8 +208,14 @@ func (p *place) background(cmd *exec.Cmd) <-chan struct{} {
 // serves.
 func (p *place) daemon(args ...string) *exec.Cmd {
 	p.t.Helper()
+	return p.daemonAt(filepath.Join(programs, "holdline"), args...)
+}
+
+// daemonAt starts it from the program at path.
+func (p *place) daemonAt(path string, args ...string) *exec.Cmd {
+	p.t.Helper()
 	// Its life is the test's: no time limit of a command may end it.
-	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, "holdline"), append([]string{"daemon"}, args...)...)
+	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), path, append([]string{"daemon"}, args...)...)
 	cmd.Env, cmd.Dir = p.env, p.project
 	done := p.background(cmd)
 	deadline := time.Now().Add(waitLimit)

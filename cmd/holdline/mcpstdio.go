@@ -100,12 +100,21 @@ func runMCPStdio(args []string, env func(string) string, stdin io.Reader, stdout
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
 
+	var at string // where the daemon was found last; dials follow one another
 	po := proxy.Options{
+		Resume: true,
+		Stopped: func() bool {
+			_, err := os.Lstat(filepath.Join(filepath.Dir(at), socket.StoppedFile))
+			return at != "" && err == nil
+		},
 		In: in, Out: out, Err: stderr, Greeting: greeting,
 		Drain: o.drain, ReconnectTimeout: o.reconnect,
 		Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Dial: func(ctx context.Context) (net.Conn, error) {
-			conn, _, err := paths.Dial(ctx)
+			conn, path, err := paths.Dial(ctx)
+			if err == nil {
+				at = path
+			}
 			if err != nil {
 				return nil, err // not a nil *net.UnixConn in an interface
 			}

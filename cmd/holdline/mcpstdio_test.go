@@ -230,10 +230,11 @@ func TestMCPStdioClosedStdout(t *testing.T) {
 
 func TestMCPStdioExitCodes(t *testing.T) {
 	d := listenOne(t)
-	cmd, stdin, stdout, stderr := startProxy(t, nil, "--socket", d.path)
+	cmd, stdin, stdout, stderr := startProxy(t, nil, "--no-autostart", "--reconnect-timeout", "100ms", "--socket", d.path)
 	conn, br, _ := d.accept(t)
 	io.WriteString(stdin, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t"}}`+"\n")
 	br.ReadString('\n')
+	d.ln.Close()
 	conn.Close()
 	line, _ := stdout.ReadString('\n')
 	if !strings.Contains(line, `"id":7`) || !strings.Contains(line, "outcome_unknown") {
@@ -241,6 +242,7 @@ func TestMCPStdioExitCodes(t *testing.T) {
 	}
 	wantExit(t, cmd, stderr, exitLost)
 
+	d = listenOne(t)
 	d.reply = `{"holdline":1,"error":{"code":"identity_refused","message":"wrong token for identity \"codex\""}}`
 	cmd, _, _, stderr = startProxy(t, nil, "--socket", d.path)
 	d.accept(t)

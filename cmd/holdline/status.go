@@ -21,7 +21,7 @@ func newStatusCommand(w *world) *cobra.Command {
 		Long: `Show the daemon, its sessions, workers and consults at a glance.
 
 With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
-socket, started_by, rollout, config), sessions (id, identity, client, era,
+socket, started_by, rollout, refusal, config), sessions (id, identity, client, era,
 project, cwd, pid, state, in_flight, calls, since_ms), workers (id, kind, name,
 pid, child_pid, generation, state, attached), servers, consults (running,
 queued, kept) and runtime (goroutines, heap_bytes, fds).`,
@@ -95,6 +95,9 @@ func printStatus(w io.Writer, s control.StatusAnswer) {
 	d := s.Daemon
 	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n", d.Version, d.PID, age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
 	fmt.Fprintf(w, "socket   %s\n", d.Socket)
+	if d.Refusal != "" {
+		fmt.Fprintf(w, "rollout  rejected: %s\n", d.Refusal)
+	}
 	if d.Degraded != "" {
 		fmt.Fprintf(w, "degraded %s\n", d.Degraded)
 	}

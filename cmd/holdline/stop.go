@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
@@ -25,15 +27,26 @@ func newStopCommand(w *world) *cobra.Command {
 		Use:   "stop",
 		Short: "Stop the daemon; agents are told and do not start it again by themselves",
 		Long: `Stop the daemon. Each connected agent's proxy is told: it answers what is
-outstanding with a fault and exits. With --all, workers and consults are ended
-at once and nothing is left.
+outstanding with a fault and exits. Consults that go on in the background are
+left to their workers; the next daemon has their answers. With --all, workers
+and consults are ended at once and nothing is left.
 
 If no daemon runs, there is nothing to do and the command succeeds.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := connect(cmd, w)
 			if errors.Is(err, errNoDaemon) {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), "no daemon is running")
+				what := "no daemon is running"
+				if all {
+					n, err := endAll(cmd, w)
+					if err != nil {
+						return err
+					}
+					if n > 0 {
+						what += fmt.Sprintf(", %d of its workers ended", n)
+					}
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), what)
 				return err
 			} else if err != nil {
 				return err
@@ -57,6 +70,36 @@ If no daemon runs, there is nothing to do and the command succeeds.`,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "end workers and consults, too")
 	return cmd
+}
+
+// endAll ends the workers that a daemon has left to themselves. The daemon's
+// lock is held meanwhile, so that none takes them up.
+func endAll(cmd *cobra.Command, w *world) (int, error) {
+	explicit, err := cmd.Flags().GetString("socket")
+	if err != nil {
+		return 0, err
+	}
+	paths, err := socket.Resolve(explicit, w.getenv)
+	if err != nil {
+		return 0, err
+	}
+	state, err := stateDir(w.getenv)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := os.Stat(state); err != nil {
+		return 0, nil // nothing was ever started
+	}
+	run := filepath.Dir(paths.Start())
+	lock, err := statedir.TryLock(filepath.Join(run, "daemon.lock"))
+	switch {
+	case err == nil:
+		defer func() { _ = lock.Unlock() }()
+	case !errors.Is(err, os.ErrNotExist):
+		return 0, fmt.Errorf("a daemon is starting or stopping: %w", err)
+	}
+	s := supervisor.New(supervisor.Options{RuntimeDir: run, StateDir: state, Program: version, Log: slog.New(slog.DiscardHandler)})
+	return s.EndAll(cmd.Context())
 }
 
 // waitGone waits until a daemon has let go of its lock, which is the last

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/daemon/rollout"
 	"holdline/protocol"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
@@ -30,6 +31,7 @@ type versions struct {
 	Greeting []int    `json:"greeting"` // versions of the greeting that it speaks
 	Worker   []int    `json:"worker"`   // of the worker's protocol
 	Record   []int    `json:"record"`   // of the files in a worker's directory
+	Handover []int    `json:"handover"` // of what a daemon leaves to its successor
 }
 
 func newVersionCommand() *cobra.Command {
@@ -43,6 +45,7 @@ func newVersionCommand() *cobra.Command {
 				Version: version, Commit: commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 				MCP: mcp.Supported(), Greeting: []int{protocol.Version},
 				Worker: []int{process.Version}, Record: []int{process.RecordVersion},
+				Handover: []int{rollout.Version},
 			}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), v)

@@ -3,6 +3,7 @@ package consult
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -91,11 +92,12 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 	case wait == 0:
 		return m.pending(j, c.Detail), nil
 	}
-	ended, err := m.await(ctx, j, wait, reporter(&c))
+	// A call that was begun at an earlier daemon has waited since then.
+	ended, err := m.await(ctx, j, max(wait-time.Since(j.created), 0), reporter(&c))
 	if err == nil && !ended {
 		err = j.handOut()
 	}
-	j.leave(err != nil)
+	j.leave(err != nil && !errors.Is(err, tool.ErrStopping)) // then its client may come back
 	switch {
 	case err != nil:
 		return tool.Result{}, err

@@ -2,6 +2,7 @@ package consult
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,16 +39,20 @@ type driver struct {
 	proc Process
 	cmd  engine.Command
 
-	phase  phase
-	timer  *time.Timer
-	writes chan write
-	ops    sync.WaitGroup // of the calls to proc that may take long
-	why    engine.Why
+	prompted bool // the program has its prompt
+	gone     bool // the job is left to the next daemon
+	phase    phase
+	timer    *time.Timer
+	writes   chan write
+	ops      sync.WaitGroup // of the calls to proc that may take long
+	why      engine.Why
 
 	rest    []byte // of standard output behind the last newline
 	total   int    // bytes of standard output
-	unacked int    // of them, since the answer
+	unacked int    // bytes of output since the last ack
 	noise   int    // of them, in lines that are none of the program's
+	turns   int    // that the program has ended
+	skip    int    // ends of turns that were acted upon by an earlier daemon
 	stderr  []string
 	errRest []byte
 	exit    engine.Exit
@@ -71,6 +76,7 @@ type result struct {
 	cmd  engine.Command
 	exit string
 	took time.Duration
+	left bool // there is none: the next daemon goes on
 }
 
 // drive runs the job from its slot to the end of its process. The caller
@@ -81,10 +87,21 @@ func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
 	fail := func(err error) (result, func()) {
 		return result{out: engine.Outcome{Fault: fault.From(err, fault.Worker, operation)}, cmd: d.cmd, took: time.Since(begin)}, func() {}
 	}
-	if err := d.start(ctx); err != nil {
+	if j.adopted {
+		begin = j.began
+		switch err := d.attach(ctx); {
+		case errors.Is(err, errLeft):
+			return result{left: true}, func() {}
+		case err != nil:
+			return result{out: engine.Outcome{Fault: unknown(err)}}, func() {}
+		}
+	} else if err := d.start(ctx); err != nil {
 		return fail(err)
 	}
 	d.follow(ctx)
+	if d.gone {
+		return result{left: true}, d.proc.Close
+	}
 	res = result{out: d.outcome(), cmd: d.cmd, took: time.Since(begin)}
 	if d.exit.Known {
 		res.exit = d.raw.String()
@@ -109,8 +126,8 @@ func (d *driver) release() {
 	}
 }
 
-// maxUnacked is what a program may print behind its answer before that is
-// acked with the rest, in bytes; the worker retains some times more.
+// maxUnacked is what a program may print before what was read of it is written
+// down and acked, in bytes; the worker retains some times more.
 const maxUnacked = 1 << 20
 
 // leaveTimeout bounds the wait for a worker that has nothing more to do.
@@ -126,7 +143,7 @@ func (d *driver) start(ctx context.Context) error {
 		return err
 	}
 	temp := filepath.Join(d.j.dir, dirTemp)
-	if err := os.Mkdir(temp, 0o700); err != nil {
+	if err := os.Mkdir(temp, 0o700); err != nil && !errors.Is(err, os.ErrExist) { // an earlier daemon got that far
 		return fmt.Errorf("making the run's temporary directory: %w", err)
 	}
 	req := d.j.rec.Request
@@ -148,11 +165,17 @@ func (d *driver) follow(ctx context.Context) {
 	errs := make(chan error, 1)
 	d.writes = make(chan write, 8)
 	d.ops.Go(func() { d.write(ctx, errs) })
-	d.timer = time.NewTimer(d.j.timeout)
+	if d.j.adopted {
+		d.timer = time.NewTimer(d.left())
+	} else {
+		d.timer = time.NewTimer(d.j.timeout)
+	}
 	defer d.timer.Stop()
-	d.send(promptRecord, d.run.Prompt())
-	d.j.tell("started")
-	stop := d.j.stop
+	if !d.prompted {
+		d.send(promptRecord, d.run.Prompt())
+		d.j.tell("started")
+	}
+	stop, letGo := d.j.stop, d.m.letGo
 	for {
 		select {
 		case ev, ok := <-d.proc.Events():
@@ -170,7 +193,14 @@ func (d *driver) follow(ctx context.Context) {
 			errs = nil
 			d.failed = err
 			d.terminate(ctx, d.m.opt.Ladder.Grace)
+		case <-letGo:
+			letGo = nil
+			if d.phase != ending && !d.j.ending() {
+				d.gone = true
+				return
+			}
 		case <-d.m.abandon:
+			d.gone = d.m.leaves()
 			return
 		}
 	}
@@ -217,12 +247,19 @@ func (d *driver) event(ctx context.Context, ev supervisor.Event) bool {
 		} else {
 			d.output(ctx, ev.Data)
 		}
-		// What the answer is made of stays with the worker until it is kept, as
-		// long as that does not keep the worker from telling the rest.
-		if d.phase >= leaving {
-			d.unacked += len(ev.Data)
-		}
-		if d.phase < leaving || d.why == engine.Overflow || d.unacked > maxUnacked {
+		// What the answer is made of stays with the worker until it is kept, or
+		// what was read of it is written down.
+		d.unacked += len(ev.Data)
+		switch {
+		case ev.Seq == 0: // it comes from a file
+		case d.why == engine.Overflow:
+			d.proc.Ack(ev.Seq)
+		case d.unacked > maxUnacked && len(d.rest) <= maxRest:
+			d.unacked = 0
+			if err := d.checkpoint(ev.Seq); err != nil {
+				d.m.opt.Log.ErrorContext(ctx, "consult cannot be written down", "consult", d.j.rec.ID, "err", err)
+				break // the program waits, and nothing is lost
+			}
 			d.proc.Ack(ev.Seq)
 		}
 	case supervisor.Exited:
@@ -249,6 +286,11 @@ func (d *driver) ended(exit process.Exit) {
 // turnDone is the end of a turn of the program.
 func (d *driver) turnDone(ctx context.Context, answered bool) {
 	ladder := &d.m.opt.Ladder
+	d.turns++
+	if d.skip > 0 {
+		d.skip--
+		return
+	}
 	switch d.phase {
 	case working, best:
 		d.leave(ladder.Leave)
@@ -263,7 +305,7 @@ func (d *driver) turnDone(ctx context.Context, answered bool) {
 		}
 		d.phase = best
 		d.j.tell("time is up, asked for the best answer so far")
-		d.send(interruptRecord, ask)
+		d.send(bestRecord, ask)
 		d.timer.Reset(ladder.Best)
 	case cancelling:
 		d.terminate(ctx, ladder.CancelGrace)
@@ -296,7 +338,7 @@ func (d *driver) cancel(ctx context.Context) {
 		}
 		d.phase = cancelling
 		d.j.tell("cancelling")
-		d.send(interruptRecord, interrupt)
+		d.send(cancelRecord, interrupt)
 		d.timer.Reset(ladder.Cancel)
 	case cancelling:
 	case leaving, ending:

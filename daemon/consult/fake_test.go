@@ -57,6 +57,14 @@ func (r *fakeRun) BestAnswer() []byte { return []byte("best\n") }
 func (r *fakeRun) Torn([]byte)        {}
 func (r *fakeRun) Text() string       { return strings.Join(r.said, "\n") }
 
+func (r *fakeRun) Checkpoint() ([]byte, error) {
+	return json.Marshal([]any{r.said, r.answer, r.answers, r.cost})
+}
+
+func (r *fakeRun) Restore(b []byte) error {
+	return json.Unmarshal(b, &[]any{&r.said, &r.answer, &r.answers, &r.cost})
+}
+
 func (r *fakeRun) Line(line []byte) []engine.Event {
 	word, rest, _ := strings.Cut(string(line), " ")
 	switch word {
@@ -128,6 +136,10 @@ func (s *fakeStarter) Start(_ context.Context, dir string, spec process.Spec, en
 		s.program(p)
 	})
 	return p, nil
+}
+
+func (s *fakeStarter) Attach(context.Context, string, int64) (Process, int64, error) {
+	return nil, 0, errors.New("no worker")
 }
 
 func (s *fakeStarter) last() *fakeProcess {

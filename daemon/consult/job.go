@@ -46,14 +46,17 @@ type record struct {
 	Level         string         `json:"level"` // that is enforced, and how
 	EnforcedBy    string         `json:"enforced_by"`
 	Notes         []string       `json:"notes,omitempty"`
+	BootID        string         `json:"boot_id,omitempty"` // of the machine when it was asked for
 }
 
 // job is a consult that is queued or running.
 type job struct {
-	rec     record // read-only but for Attended, which mu guards
-	dir     string
-	timeout time.Duration
-	created time.Time
+	rec      record // read-only but for Attended, which mu guards
+	dir      string
+	timeout  time.Duration
+	created  time.Time
+	adopted  bool      // its worker was started by an earlier daemon
+	deadline time.Time // if adopted: of the run
 
 	slot chan struct{} // closed when it may run
 	stop chan struct{} // closed when it is to end
@@ -103,6 +106,23 @@ func (j *job) handOut() error {
 		return nil
 	}
 	return j.write()
+}
+
+// forsake ends a job that nobody waits for, if nobody knows its id.
+func (j *job) forsake(why string) {
+	j.mu.Lock()
+	alone := j.attending == 0 && j.rec.Attended
+	j.mu.Unlock()
+	if alone {
+		j.end(why)
+	}
+}
+
+// ending tells whether the job was asked to end.
+func (j *job) ending() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.stopWhy != ""
 }
 
 // attend counts a call that waits.

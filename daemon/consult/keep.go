@@ -26,12 +26,14 @@ type kept struct {
 	answer  *Answer // only if it could not be written
 }
 
-// load reads the directories of earlier jobs.
+// load reads the directories of earlier jobs, and begins to go on with those
+// that have no answer yet.
 func (m *Manager) load() error {
 	entries, err := os.ReadDir(m.opt.Dir)
 	if err != nil {
 		return fmt.Errorf("reading kept consults: %w", err)
 	}
+	var open []*job
 	for _, e := range entries {
 		if !e.IsDir() || !isID(e.Name()) {
 			continue
@@ -39,7 +41,14 @@ func (m *Manager) load() error {
 		dir := filepath.Join(m.opt.Dir, e.Name())
 		a, err := readAnswer(dir)
 		if errors.Is(err, os.ErrNotExist) {
-			a, err = m.bury(dir)
+			var j *job
+			if j, err = m.restore(dir); err == nil && j != nil {
+				open = append(open, j)
+				continue
+			}
+			if err == nil {
+				a, err = m.bury(dir)
+			}
 		}
 		switch {
 		case errors.Is(err, errNoJob), errors.Is(err, statedir.ErrLocked): // nothing there, or a worker that lives
@@ -50,6 +59,7 @@ func (m *Manager) load() error {
 		}
 	}
 	m.prune()
+	m.goOn(open)
 	return nil
 }
 

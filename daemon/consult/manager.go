@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/engine"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
+	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -27,6 +28,7 @@ type Manager struct {
 	tool     *tool.Prepared // consult, for the command line
 
 	abandon chan struct{} // closed when nobody waits for the jobs any more
+	letGo   chan struct{} // closed when the jobs are left to the next daemon
 	jobs    sync.WaitGroup
 
 	mu     sync.Mutex
@@ -34,16 +36,23 @@ type Manager struct {
 	queue  queue
 	kept   map[string]*kept // ended, by id
 	closed bool
+	left   bool // letGo is closed
+	gaveUp bool // abandon is closed
 }
 
-// New makes a manager and looks at what earlier daemons have kept. A job that
-// has no answer and whose worker is gone gets one that says so.
+// New makes a manager and takes up what earlier daemons have left: it reads
+// the answers that are kept, queues again what never began, and goes on with
+// what has a worker, or had one. When it returns all jobs are known; what has
+// become of the workers is found out meanwhile.
 func New(opt Options) (*Manager, error) {
+	if opt.Return == 0 {
+		opt.Return = protocol.StartWindow
+	}
 	if opt.Ladder == (Ladder{}) {
 		opt.Ladder = DefaultLadder()
 	}
 	m := &Manager{
-		opt: opt, abandon: make(chan struct{}), live: map[string]*job{}, kept: map[string]*kept{},
+		opt: opt, abandon: make(chan struct{}), letGo: make(chan struct{}), live: map[string]*job{}, kept: map[string]*kept{},
 		queue: queue{running: map[string]int{}, served: map[string]int64{}},
 	}
 	m.Configure(opt.Settings)
@@ -108,7 +117,7 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, n int64, a *argument
 			Version: formatVersion, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project, Client: c.Client,
 			Attended: attended, Contract: contractWord, Engine: engineName, CreatedUnixMS: now.UnixMilli(),
 			TimeoutMS: timeout.Milliseconds(), Request: req, EngineVersion: info.Version, Level: cmd.Level,
-			EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes,
+			EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: process.BootID(),
 		},
 	}
 	if attended {
@@ -125,6 +134,9 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, n int64, a *argument
 func (m *Manager) known(id string, attended bool) (*job, *Answer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.left {
+		return nil, nil, tool.ErrStopping
+	}
 	if m.closed {
 		return nil, nil, fault.New(fault.TransportFailure, fault.Host, operation, "the daemon is stopping")
 	}
@@ -147,6 +159,8 @@ func (m *Manager) enqueue(ctx context.Context, j *job, cmd engine.Command) error
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
+	case m.left:
+		return tool.ErrStopping
 	case m.closed:
 		return fault.New(fault.TransportFailure, fault.Host, operation, "the daemon is stopping")
 	case m.live[j.rec.ID] != nil:
@@ -181,10 +195,27 @@ func (m *Manager) enqueue(ctx context.Context, j *job, cmd engine.Command) error
 	return nil
 }
 
-// serve is a job's life from the queue to its answer.
+// serve is a job's life from the queue, or from its adoption, to its answer.
 func (m *Manager) serve(ctx context.Context, j *job) {
+	if !j.adopted && !m.wait(ctx, j) {
+		return
+	}
+	res, done := m.drive(ctx, j)
+	if res.left {
+		done()
+		return // the next daemon goes on
+	}
+	m.finish(ctx, j, res, true)
+	done()
+	_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, j.rec.ID))
+}
+
+// wait is a job's time in the queue; it tells whether the job may run.
+func (m *Manager) wait(ctx context.Context, j *job) bool {
 	select {
 	case <-j.slot:
+	case <-m.letGo:
+		return false
 	case <-j.stop:
 		m.mu.Lock()
 		waited := m.queue.remove(j)
@@ -193,22 +224,20 @@ func (m *Manager) serve(ctx context.Context, j *job) {
 			m.finish(ctx, j, result{out: engine.Outcome{
 				Fault: fault.New(fault.Cancelled, fault.Host, operation, "the consult was cancelled before it began"),
 			}}, false)
-			return
+			return false
 		}
 	}
 	j.mu.Lock()
 	j.state, j.began = Running, time.Now()
 	j.mu.Unlock()
-	res, done := m.drive(ctx, j)
-	m.finish(ctx, j, res, true)
-	done()
-	_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, j.rec.ID))
+	return true
 }
 
 // finish keeps the answer, frees the slot and lets those who wait go on.
 func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	a := m.keep(j, res)
 	entry := &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS}
+	_ = os.Remove(filepath.Join(j.dir, fileRun))
 	if err := os.RemoveAll(filepath.Join(j.dir, dirTemp)); err != nil {
 		m.opt.Log.WarnContext(ctx, "temporary directory cannot be removed", "consult", j.rec.ID, "err", err)
 	}
@@ -246,18 +275,43 @@ func (m *Manager) Counts() (running, queued, keeps int) {
 // Check tells whether a consult could run now.
 func (m *Manager) Check(ctx context.Context) (engine.Info, error) { return m.opt.Engine.Check(ctx) }
 
+// Detach takes no more jobs and leaves those there are to the next daemon:
+// those in the queue on disk, those that run to their workers. Jobs that are
+// being ended are waited for, until ctx is done.
+func (m *Manager) Detach(ctx context.Context) error {
+	m.mu.Lock()
+	if !m.left {
+		m.closed, m.left = true, true
+		close(m.letGo)
+	}
+	m.mu.Unlock()
+	return m.wound(ctx)
+}
+
+// leaves tells whether the jobs are left to the next daemon.
+func (m *Manager) leaves() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.left
+}
+
 // Close takes no more jobs and ends those there are, as if each had been
 // cancelled: what they have said and cost is kept. It returns when all have
 // ended, or gives up what is left when ctx is done.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
-	first := !m.closed
 	m.closed = true
 	jobs := slices.Collect(maps.Values(m.live))
 	m.mu.Unlock()
 	for _, j := range jobs {
 		j.end("the daemon stopped")
 	}
+	return m.wound(ctx)
+}
+
+// wound waits until nothing runs for any job, or gives up what is left when
+// ctx is done.
+func (m *Manager) wound(ctx context.Context) error {
 	done := make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() {
@@ -269,7 +323,10 @@ func (m *Manager) Close(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		if first {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !m.gaveUp {
+			m.gaveUp = true
 			close(m.abandon)
 		}
 		return context.Cause(ctx)

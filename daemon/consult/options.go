@@ -25,6 +25,10 @@ type Engine interface {
 // whole but for what the starter knows better (generation, versions, socket).
 type Starter interface {
 	Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error)
+	// Attach takes up the worker of dir, which an earlier daemon has started
+	// and which may be dead, behind event afterSeq. lastWrite is the id of the
+	// last write that the program was told.
+	Attach(ctx context.Context, dir string, afterSeq int64) (p Process, lastWrite int64, err error)
 }
 
 // Process is a worker with a program in it: what a job needs of a
@@ -49,6 +53,15 @@ func (s Supervised) Start(ctx context.Context, dir string, spec process.Spec, en
 		return nil, err
 	}
 	return w, nil
+}
+
+// Attach takes up a worker.
+func (s Supervised) Attach(ctx context.Context, dir string, afterSeq int64) (Process, int64, error) {
+	w, err := s.Supervisor.Attach(ctx, dir, afterSeq)
+	if err != nil {
+		return nil, 0, err
+	}
+	return w, w.LastWrite(), nil
 }
 
 // Settings are what the configuration says of consults. A change holds for
@@ -84,6 +97,9 @@ type Options struct {
 	Starter   Starter
 	Settings  Settings
 	Ladder    Ladder // zero takes the defaults
+	// Return is how long a client may take to come back for a job that an
+	// earlier daemon began for it; zero takes [protocol.StartWindow].
+	Return time.Duration
 }
 
 // Ladder are the waits by which a job that must end is ended.
@@ -119,26 +135,30 @@ func (l Ladder) whole() time.Duration {
 
 // Limits.
 const (
-	maxPrompt       = 9 << 20  // bytes; the program takes 10 MiB on its standard input
-	maxLine         = 32 << 20 // bytes of a line of output
-	maxOutput       = 1 << 30  // bytes of standard output in all
-	maxNoise        = 8 << 20  // bytes of output that is none of the program's protocol
-	maxQueued       = 256      // jobs that wait
-	maxQueuedEach   = 64       // of one identity
-	maxTimeout      = 24 * time.Hour
-	maxStderrLines  = 20
-	maxStderrLine   = 512
-	maxAnswer       = 8 << 20 // bytes of an answer that are kept
-	progressEvery   = time.Second
-	heartbeat       = 15 * time.Second
-	contractWord    = "never_replay"
-	operation       = "tools/call:consult"
-	engineName      = "claude"
-	levelRead       = "read"
-	fileJob         = "job.json"
-	fileAnswer      = "answer.json"
-	dirTemp         = "tmp"
-	formatVersion   = 1
-	interruptRecord = "interrupt"
+	maxPrompt      = 9 << 20  // bytes; the program takes 10 MiB on its standard input
+	maxLine        = 32 << 20 // bytes of a line of output
+	maxOutput      = 1 << 30  // bytes of standard output in all
+	maxNoise       = 8 << 20  // bytes of output that is none of the program's protocol
+	maxQueued      = 256      // jobs that wait
+	maxQueuedEach  = 64       // of one identity
+	maxTimeout     = 24 * time.Hour
+	maxStderrLines = 20
+	maxStderrLine  = 512
+	maxAnswer      = 8 << 20 // bytes of an answer that are kept
+	progressEvery  = time.Second
+	heartbeat      = 15 * time.Second
+	contractWord   = "never_replay"
+	operation      = "tools/call:consult"
+	engineName     = "claude"
+	levelRead      = "read"
+	fileJob        = "job.json"
+	fileAnswer     = "answer.json"
+	fileRun        = "run.json"
+	dirTemp        = "tmp"
+	formatVersion  = 1
+	// What a program was told, as its records name it.
 	promptRecord    = "prompt"
+	interruptRecord = "interrupt" // at the deadline
+	bestRecord      = "best_answer"
+	cancelRecord    = "cancel"
 )

@@ -73,16 +73,21 @@ func (q *queue) start(limit int) {
 		i := pick(q.waiting, q.running, q.served)
 		j := q.waiting[i]
 		q.waiting = slices.Delete(q.waiting, i, i+1)
-		q.count++
-		q.total++
-		q.running[j.rec.Identity]++
-		q.served[j.rec.Identity] = q.count
+		q.occupy(j)
 		j.tell("starting")
 		close(j.slot)
 	}
 	for i, j := range q.order() {
 		j.tell("queued, position %d of %d", i+1, len(q.waiting))
 	}
+}
+
+// occupy takes a slot for a job that runs already, whatever the limit.
+func (q *queue) occupy(j *job) {
+	q.count++
+	q.total++
+	q.running[j.rec.Identity]++
+	q.served[j.rec.Identity] = q.count
 }
 
 // remove takes a job out of the waiting ones; false if it has begun.

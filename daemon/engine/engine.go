@@ -87,6 +87,11 @@ type Run interface {
 	Torn(rest []byte)
 	// Text is what the model has said so far.
 	Text() string
+	// Checkpoint is what has been read so far, in a form that Restore of a new
+	// run of the same request takes, be it in another process.
+	Checkpoint() ([]byte, error)
+	// Restore goes on from a checkpoint.
+	Restore(checkpoint []byte) error
 	// Outcome is the result, once the process has ended.
 	Outcome(exit Exit, why Why) Outcome
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
 )
 
 // Who manages a daemon, as the welcome says it.
@@ -78,6 +79,16 @@ func (n Notifier) tell(state string) error {
 // Ready says that connections are served.
 func (n Notifier) Ready(status string) error {
 	return n.tell("READY=1\nSTATUS=" + status)
+}
+
+// Reloading says that the daemon is about to replace itself; [Notifier.Ready]
+// ends that.
+func (n Notifier) Reloading() error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("reading the clock: %w", err)
+	}
+	return n.tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
 }
 
 // Stopping says that the daemon is on its way out.

@@ -35,7 +35,7 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		f := fault.From(err, fault.Host, mcp.ToolsCall)
 		s.countCall(r, name, false, f, 0)
 		s.logCall(r, name, nil, f, 0)
-		s.refuse(ctx, r.msg.ID, f)
+		s.refuse(ctx, r.n, r.msg.ID, f)
 		return
 	}
 	args := r.params.Arguments
@@ -43,10 +43,14 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		f := fault.New(fault.InvalidInput, fault.Protocol, operation(name), "params.arguments must be an object")
 		s.countCall(r, name, true, f, 0)
 		s.logCall(r, name, nil, f, 0)
-		s.refuse(ctx, r.msg.ID, f)
+		s.refuse(ctx, r.n, r.msg.ID, f)
 		return
 	}
 	in := input{}
+	if f := s.doubtful(r, t); f != nil {
+		s.finish(ctx, r, t, in, tool.Result{}, f)
+		return
+	}
 	in.args, in.render, in.detail, err = t.Parse(args)
 	if err != nil {
 		s.finish(ctx, r, t, in, tool.Result{}, err)
@@ -54,7 +58,7 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 	}
 	callCtx, cancel := context.WithCancelCause(ctx)
 	progress := s.progressOf(r)
-	if f := s.enter(r.msg.ID, &inFlight{cancel: cancel, progress: progress}); f != nil {
+	if f := s.enter(r.msg.ID, &inFlight{n: r.n, cancel: cancel, progress: progress}); f != nil {
 		cancel(f)
 		s.finish(ctx, r, t, in, tool.Result{}, f)
 		return
@@ -64,10 +68,15 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 	if progress != nil {
 		c.Progress = progress.send
 	}
+	s.running.Add(1)
 	calls.Go(func() {
+		defer s.ended()
 		defer cancel(nil)
 		res, err := t.Tool.Handle(callCtx, c)
 		progress.end()
+		if errors.Is(err, tool.ErrStopping) {
+			cancel(tool.ErrStopping) // the next daemon will be asked
+		}
 		if cause := context.Cause(callCtx); !s.leave(callCtx, r.msg.ID) {
 			// Cancelled, or the client is gone: nobody waits for an answer.
 			f := fault.New(fault.Cancelled, fault.Host, operation(name), "%v", cause)
@@ -77,6 +86,16 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		}
 		s.finish(ctx, r, t, in, res, err)
 	})
+}
+
+// ended is the end of a call's goroutine.
+func (s *session) ended() {
+	if s.running.Add(-1) == 0 {
+		select {
+		case s.quiet <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // enter notes a call in flight, or says why it may not be.
@@ -121,7 +140,7 @@ func (s *session) finish(ctx context.Context, r *request, t *tool.Prepared, in i
 	result := t.Encode(res, nil, in.render, in.detail)
 	s.countCall(r, name, true, f, res.Replays)
 	s.logCall(r, name, in.args, f, res.Replays)
-	s.put(ctx, jsonrpc.AppendResult(make([]byte, 0, len(result)+128), r.msg.ID, s.dress(r, result)))
+	s.put(ctx, r.n, jsonrpc.AppendResult(make([]byte, 0, len(result)+128), r.msg.ID, s.dress(r, result)))
 }
 
 func operation(name string) string { return mcp.ToolsCall + ":" + name }
@@ -177,7 +196,7 @@ func (p *progress) send(value, total float64, message string) {
 		}
 	}
 	line := jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, append(params, '}'))
-	p.s.out.offer(append(line, '\n'))
+	p.s.offer(append(line, '\n'))
 }
 
 // end makes send do nothing: no progress may follow the answer, nor a

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
+	"holdline/protocol/socket"
 )
 
 // waitLimit is generous: a test that reaches it has found a hang.
@@ -61,13 +63,17 @@ func (t *told) has(want string) bool {
 
 // host is a listener with an MCP server behind it.
 type host struct {
-	path   string
-	srv    *session.Server
-	told   *told
-	hold   chan struct{} // the tool "hold" waits for it
-	began  chan struct{} // gets one for each "hold" that has begun
-	ended  chan error    // gets the cause for each "hold" that was cancelled
-	inCall chan tool.Call
+	path    string
+	srv     *session.Server
+	told    *told
+	hold    chan struct{} // the tool "hold" waits for it
+	began   chan struct{} // gets one for each "hold" that has begun
+	ended   chan error    // gets the cause for each "hold" that was cancelled
+	inCall  chan tool.Call
+	gone    atomic.Bool  // the clients' processes are gone
+	pid     atomic.Int64 // of the clients, if not 0
+	store   atomic.Value // string
+	resumed chan map[int64]struct{}
 }
 
 // start runs a host with three tools: echo, hold and steps, and room for eight
@@ -87,7 +93,9 @@ func startWith(tb testing.TB, inFlight int) *host {
 	h := &host{
 		path: filepath.Join(dir, "s"), told: &told{},
 		hold: make(chan struct{}), began: make(chan struct{}, 1024), ended: make(chan error, 1024), inCall: make(chan tool.Call, 1024),
+		resumed: make(chan map[int64]struct{}, 16),
 	}
+	h.store.Store("st")
 	cat, err := catalog.New(nil,
 		tool.Tool{
 			Name: "echo", Description: "says it again", Dispatch: tool.OnHost, Contract: tool.Convergent,
@@ -139,9 +147,14 @@ func startWith(tb testing.TB, inFlight int) *host {
 			}
 			return nil
 		},
-		Reserved:    func(identity string) bool { return identity == "codex" },
-		Welcome:     func() protocol.Welcome { return protocol.Welcome{Store: "st", Daemon: protocol.DaemonInfo{PID: 1}} },
-		MaxInFlight: inFlight,
+		Reserved: func(identity string) bool { return identity == "codex" },
+		Welcome: func() protocol.Welcome {
+			return protocol.Welcome{Store: h.store.Load().(string), Daemon: protocol.DaemonInfo{PID: 1}}
+		},
+		MaxInFlight: inFlight, MaxKept: 4 << 10,
+		Alive:    func(int, uint64) bool { return !h.gone.Load() },
+		Recorded: func(_ string, n int64) bool { return n == 77 },
+		Resumed:  func(_ string, pending map[int64]struct{}) { h.resumed <- pending },
 	})
 	ln, err := net.Listen("unix", h.path)
 	if err != nil {
@@ -149,7 +162,7 @@ func startWith(tb testing.TB, inFlight int) *host {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan error, 1)
-	l := listener.New(listener.Options{Log: log, UID: os.Getuid(), MaxConns: 16, Handlers: map[string]listener.Handler{protocol.RoleMCP: h.srv.ServeConn}})
+	l := listener.New(listener.Options{Log: log, UID: os.Getuid(), MaxConns: 16, PeerOf: h.peerOf, Handlers: map[string]listener.Handler{protocol.RoleMCP: h.srv.ServeConn}})
 	go func() { done <- l.Serve(ctx, ln.(*net.UnixListener)) }()
 	tb.Cleanup(func() {
 		cancel()
@@ -163,6 +176,14 @@ func startWith(tb testing.TB, inFlight int) *host {
 		}
 	})
 	return h
+}
+
+func (h *host) peerOf(c *net.UnixConn) (socket.Peer, error) {
+	p, err := socket.PeerOf(c)
+	if pid := h.pid.Load(); pid != 0 {
+		p.PID = int(pid)
+	}
+	return p, err
 }
 
 // client is one connection to a host.

@@ -26,26 +26,48 @@ const maxBatch = 64 << 10
 // stallTimeout is how long a client may take no byte while its queue is full.
 const stallTimeout = 30 * time.Second
 
-// errSlow ends a session whose client does not read.
-var errSlow = errors.New("the client takes no more bytes")
+// maxUnsure bounds the answers that a client has not confirmed, those that
+// wait in its queue included, in bytes.
+const maxUnsure = 2 * maxQueueBytes
 
-// outbox is the queue of lines to one client. Many goroutines put, one writes.
+// Endings of a client that is a burden.
+var (
+	errSlow    = errors.New("the client takes no more bytes")
+	errHoarder = errors.New("the client confirms none of its answers")
+)
+
+// sent is an answer that was queued for a client.
+type sent struct {
+	n    int64  // number of the client's line that asked
+	at   int64  // its place among the connection's lines, control lines not counted
+	line []byte // with its newline
+}
+
+// outbox is the queue of lines to one connection. Many goroutines put, one
+// writes. If it is to, it keeps each answer until the client has confirmed it.
 type outbox struct {
+	keep bool
+
 	mu     sync.Mutex
 	lines  [][]byte
 	bytes  int
 	closed bool
+	count  int64         // lines queued so far, control lines not counted
+	unsure []sent        // not confirmed, in order
+	held   int           // bytes of them
+	told   bool          // the client confirms
 	ready  chan struct{} // holds a token while there may be lines, or after close
 	room   chan struct{} // closed and replaced when lines were taken
 }
 
-func newOutbox() *outbox {
-	return &outbox{ready: make(chan struct{}, 1), room: make(chan struct{})}
+func newOutbox(keep bool) *outbox {
+	return &outbox{keep: keep, ready: make(chan struct{}, 1), room: make(chan struct{})}
 }
 
 // put queues line, which must end with a newline and is owned by the queue
-// from then on. While the queue is full it waits, until ctx is done.
-func (o *outbox) put(ctx context.Context, line []byte) error {
+// from then on. It is the answer to line n of the client, if n is not 0. While
+// the queue is full it waits, until ctx is done.
+func (o *outbox) put(ctx context.Context, n int64, line []byte) error {
 	for {
 		o.mu.Lock()
 		if o.closed {
@@ -53,7 +75,7 @@ func (o *outbox) put(ctx context.Context, line []byte) error {
 			return net.ErrClosed
 		}
 		if o.fitsLocked(len(line)) {
-			o.addLocked(line)
+			o.answerLocked(n, line)
 			o.mu.Unlock()
 			return nil
 		}
@@ -67,13 +89,90 @@ func (o *outbox) put(ctx context.Context, line []byte) error {
 	}
 }
 
-// offer queues line if there is room.
+// again queues answers that were queued for an earlier connection, whatever
+// room there is: they are held in any case.
+func (o *outbox) again(answers []sent) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, a := range answers {
+		o.answerLocked(a.n, a.line)
+	}
+}
+
+// offer queues a line that is no answer if there is room.
 func (o *outbox) offer(line []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed && o.fitsLocked(len(line)) {
+		o.count++
+		o.addLocked(line)
+	}
+}
+
+// control queues a control line if there is room.
+func (o *outbox) control(v any) {
+	line := protocol.Append(nil, v)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.closed && o.fitsLocked(len(line)) {
 		o.addLocked(line)
 	}
+}
+
+// got says that the client holds the first k lines whole.
+func (o *outbox) got(k int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.told = true
+	i := 0
+	for i < len(o.unsure) && o.unsure[i].at <= k {
+		o.held -= len(o.unsure[i].line)
+		i++
+	}
+	clear(o.unsure[:i]) // so that nothing of them is held
+	if o.unsure = o.unsure[i:]; len(o.unsure) == 0 {
+		o.unsure = nil
+	}
+}
+
+// abort drops what is queued, lets the writer and all that wait go, and hands
+// over the answers that are not confirmed.
+func (o *outbox) abort() []sent {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed {
+		close(o.room)
+		o.room = make(chan struct{})
+	}
+	o.closed, o.lines = true, nil
+	left := o.unsure
+	o.unsure, o.held = nil, 0
+	o.wakeLocked()
+	return left
+}
+
+// answerLocked queues an answer, and keeps it if that is wanted.
+func (o *outbox) answerLocked(n int64, line []byte) {
+	o.count++
+	if o.keep && n > 0 {
+		o.unsure = append(o.unsure, sent{n: n, at: o.count, line: line})
+		o.held += len(line)
+	}
+	o.addLocked(line)
+}
+
+// hoards tells whether more is unconfirmed than may be. A client that has
+// never confirmed anything does not know how, and cannot resume.
+func (o *outbox) hoards() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.held <= maxUnsure {
+		return false
+	}
+	if !o.told {
+		o.keep, o.unsure, o.held = false, nil, 0
+	}
+	return o.told
 }
 
 func (o *outbox) fitsLocked(n int) bool {
@@ -104,6 +203,10 @@ func (o *outbox) full() bool {
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !o.closed {
+		close(o.room) // who waits for it sees that there will be none
+		o.room = make(chan struct{})
+	}
 	o.closed = true
 	o.wakeLocked()
 }
@@ -158,6 +261,10 @@ func (o *outbox) write(conn net.Conn) error {
 				}
 				o.written(len(batch))
 				lines = lines[n:]
+				if o.hoards() {
+					o.bye(conn, errHoarder)
+					return errHoarder
+				}
 			}
 		}
 	}
@@ -181,13 +288,16 @@ func (o *outbox) send(conn net.Conn, p []byte) error {
 			return err
 		case n == 0 && o.full():
 			if atStart { // between two lines: say why, if there is room for so little
-				_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-				_, _ = conn.Write(protocol.Append(nil, protocol.Control{
-					Holdline: protocol.Version, Bye: protocol.ByeSlow, Message: errSlow.Error(),
-				}))
+				o.bye(conn, errSlow)
 			}
 			return errSlow
 		}
 		atStart = atStart && n == 0
 	}
+}
+
+// bye says why the session ends, if there is room for so little.
+func (o *outbox) bye(conn net.Conn, why error) {
+	_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+	_, _ = conn.Write(protocol.Append(nil, protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeSlow, Message: why.Error()}))
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -31,6 +30,7 @@ type request struct {
 	msg    jsonrpc.Message
 	params mcp.Params
 	modern bool
+	replay bool // sent on an earlier connection
 	begin  time.Time
 }
 
@@ -41,25 +41,27 @@ func (r *request) operation() string { return r.msg.Method }
 // goroutine of their own.
 func (s *session) line(ctx context.Context, line []byte, calls *sync.WaitGroup) {
 	s.n++
+	s.message(ctx, s.n, line, false, calls)
+}
+
+// message handles line n.
+func (s *session) message(ctx context.Context, n int64, line []byte, replay bool, calls *sync.WaitGroup) {
 	msg, err := jsonrpc.Parse(line)
 	if err != nil {
 		code := fault.InvalidRequest
 		if errors.Is(err, jsonrpc.ErrParse) {
 			code = fault.ParseError
 		}
-		s.refuse(ctx, msg.ID, fault.New(code, fault.Protocol, "jsonrpc.message", "%v", err))
+		s.refuse(ctx, n, msg.ID, fault.New(code, fault.Protocol, "jsonrpc.message", "%v", err))
 		return
 	}
 	switch msg.Kind {
 	case jsonrpc.Request:
-		s.request(ctx, &request{n: s.n, msg: msg, begin: time.Now()}, calls)
+		s.request(ctx, &request{n: n, msg: msg, replay: replay, begin: time.Now()}, calls)
 	case jsonrpc.Notification:
 		s.notification(ctx, msg)
 	case jsonrpc.Response:
-		// The daemon has asked nothing yet; the proxy need not remember it.
-		if !s.anonymous {
-			s.out.offer(protocol.Append(nil, protocol.Control{Holdline: protocol.Version, Seen: &s.n}))
-		}
+		s.seen(n) // the daemon has asked nothing yet
 	}
 }
 
@@ -142,7 +144,7 @@ func (s *session) checkModern(ctx context.Context, r *request) bool {
 			data = nil
 		}
 		s.count(r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "unsupported protocol version"))
-		s.put(ctx, jsonrpc.AppendError(nil, r.msg.ID, mcp.CodeVersion, "unsupported protocol version "+clip(version), data))
+		s.put(ctx, r.n, jsonrpc.AppendError(nil, r.msg.ID, mcp.CodeVersion, "unsupported protocol version "+clip(version), data))
 	case r.params.Meta.Capabilities == nil || r.params.Meta.Capabilities[0] != '{':
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be an object", mcp.MetaCapabilities))
 	default:
@@ -273,7 +275,7 @@ func (s *session) answerJSON(ctx context.Context, r *request, v any) {
 // answer sends a result, an object, as the request's era wants it.
 func (s *session) answer(ctx context.Context, r *request, result json.RawMessage) {
 	s.count(r, nil)
-	s.put(ctx, jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, result)))
+	s.put(ctx, r.n, jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, result)))
 }
 
 // dress adds what a modern result must carry.
@@ -295,18 +297,16 @@ func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
 	if r.msg.Method == mcp.ToolsCall {
 		s.logCall(r, "", nil, f, 0)
 	}
-	s.refuse(ctx, r.msg.ID, f)
+	s.refuse(ctx, r.n, r.msg.ID, f)
 }
 
-// refuse sends an error; a nil id is that of a line that could not be read.
-func (s *session) refuse(ctx context.Context, id jsonrpc.ID, f *fault.Record) {
-	s.put(ctx, jsonrpc.AppendError(nil, id, f.JSONRPCCode, f.Fault.Detail, f.JSON()))
-}
-
-// put queues a line for the client. The error is of no use to the caller: the
-// session is ending then.
-func (s *session) put(ctx context.Context, line []byte) {
-	_ = s.out.put(ctx, append(line, '\n'))
+// refuse answers line n with an error; a nil id is that of a line that could
+// not be read.
+func (s *session) refuse(ctx context.Context, n int64, id jsonrpc.ID, f *fault.Record) {
+	if id == nil {
+		n = 0 // nobody asks for it again
+	}
+	s.put(ctx, n, jsonrpc.AppendError(nil, id, f.JSONRPCCode, f.Fault.Detail, f.JSON()))
 }
 
 func (s *session) count(r *request, f *fault.Record) {

@@ -2,10 +2,14 @@
 // kind, decided for each request by whether its params._meta names a protocol
 // version.
 //
-// [Server.ServeConn] is the handler of role "mcp". For each connection it owns
-// a reader (itself), a writer, and a goroutine for each tool call in flight;
-// all have ended when it returns. Everything that a client sends is bounded:
-// the line, the number of calls in flight, the queue of answers.
+// [Server.ServeConn] is the handler of role "mcp". The handler of a session's
+// first connection serves the session: it is the reader, and owns a writer and
+// a goroutine for each tool call in flight; all have ended when it returns. A
+// session whose connection breaks while its client's process lives is kept for
+// [protocol.ResumeWindow]: its calls go on, and a later connection is handed
+// to the handler of the first. Answers are kept until the client has confirmed
+// them. Everything that a client sends is bounded: the line, the number of
+// calls in flight, the queue of answers.
 package session
 
 import (
@@ -69,7 +73,26 @@ type Options struct {
 	// Welcome is the daemon's part of a welcome line.
 	Welcome     func() protocol.Welcome
 	MaxInFlight int // calls at once in a session
+	// MaxKept bounds the answers that wait for a client without a connection,
+	// in bytes; a session with more ends. 0 takes what the queue of a
+	// connection may hold.
+	MaxKept int
+	// Recorded tells whether line n of the session of that hash has begun
+	// something that the daemon knows of, a consult; nil knows of nothing.
+	Recorded func(session string, n int64) bool
+	// Resumed is told which of its lines a client that is back waits for; it
+	// may be nil.
+	Resumed func(session string, pending map[int64]struct{})
+	// Alive tells whether a client's process is still there; nil asks the
+	// system. The start time is 0 if it is not known.
+	Alive func(pid int, start uint64) bool
 }
+
+// States of a session.
+const (
+	Attached = "attached"
+	Detached = "detached" // its client has no connection and may come back
+)
 
 // Server serves MCP clients.
 type Server struct {
@@ -86,6 +109,12 @@ func New(o Options) *Server {
 	info, err := json.Marshal(o.Info)
 	if err != nil { // plain strings encode
 		info = []byte(`{"name":"holdline","version":""}`)
+	}
+	if o.MaxKept == 0 {
+		o.MaxKept = maxQueueBytes
+	}
+	if o.Alive == nil {
+		o.Alive = func(pid int, start uint64) bool { return peer{pid, start}.alive() }
 	}
 	return &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}}
 }
@@ -125,13 +154,14 @@ func (s *Server) Sessions() []Status {
 // Farewell says bye to every client; the connections end by themselves or
 // with the context of [Server.ServeConn].
 func (s *Server) Farewell(reason, message string) {
-	line := protocol.Append(nil, protocol.Control{Holdline: protocol.Version, Bye: reason, Message: message})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for one := range s.sessions {
-		if !one.anonymous {
-			one.out.offer(line)
+		one.mu.Lock()
+		if l := one.cur; l != nil && !one.anonymous {
+			l.out.control(protocol.Control{Holdline: protocol.Version, Bye: reason, Message: message})
 		}
+		one.mu.Unlock()
 	}
 }
 
@@ -151,40 +181,52 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 			return
 		}
 	}
-	one := s.open(c)
-	if one == nil {
-		listener.Refuse(c.UnixConn, &protocol.Refusal{Code: protocol.RefusedBusy, Message: "this session is already connected"})
-		return
+	l := newLink(c)
+	for ctx.Err() == nil {
+		one, fresh, refusal := s.open(l)
+		switch {
+		case refusal != nil:
+			listener.Refuse(c.UnixConn, refusal)
+			return
+		case fresh:
+			one.serve(ctx, l)
+			s.close(one)
+			return
+		case one.claim(ctx, l):
+			<-l.done
+			return
+		}
+		// It has ended meanwhile: the client begins another.
 	}
-	defer s.close(one)
-	if !c.Anonymous {
-		w := s.o.Welcome()
-		w.Holdline, w.Session = protocol.Version, g.Session
-		one.out.offer(protocol.Append(nil, w))
-	}
-	one.serve(ctx)
 }
 
-// open registers a session, or returns nil if another connection has it.
-func (s *Server) open(c *listener.Conn) *session {
-	one := newSession(s, c)
+// open finds the session that a connection claims, or registers a new one.
+func (s *Server) open(l *link) (one *session, fresh bool, refusal *protocol.Refusal) {
+	made := newSession(s, l)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for other := range s.sessions {
-		if other.caller.Session == one.caller.Session {
-			return nil
+		switch {
+		case other.hash != made.hash:
+			continue
+		case other.claimed != made.claimed:
+			return nil, false, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: "this session belongs to another identity"}
+		case !other.yields(l.peer):
+			return nil, false, &protocol.Refusal{Code: protocol.RefusedBusy, Message: "this session is already connected"}
 		}
+		return other, false, nil
 	}
 	s.next++
-	one.number = s.next
-	one.caller.Number = s.next
-	s.sessions[one] = struct{}{}
-	return one
+	made.number = s.next
+	made.caller.Number = s.next
+	s.sessions[made] = struct{}{}
+	return made, true, nil
 }
 
 func (s *Server) close(one *session) {
 	s.mu.Lock()
 	delete(s.sessions, one)
 	s.mu.Unlock()
-	s.o.Telemetry.SessionEnded(one.caller.Session)
+	close(one.over)
+	s.o.Telemetry.SessionEnded(one.hash)
 }

@@ -1,14 +1,11 @@
 package session
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,47 +14,58 @@ import (
 	"time"
 
 	"holdline/daemon/catalog"
-	"holdline/daemon/listener"
 	"holdline/daemon/tool"
-	"holdline/protocol"
-	"holdline/protocol/fault"
-	"holdline/protocol/jsonrpc"
-	"holdline/protocol/socket"
 )
 
 // Causes that end a call's context.
 var (
 	errCancelled = errors.New("cancelled by the client")
 	errGone      = errors.New("the client is gone")
-	errStopping  = errors.New("the daemon is stopping")
+)
+
+// Ways in which a connection ends.
+var (
+	errBye        = fmt.Errorf("%w: it said bye", errGone)
+	errLost       = errors.New("the connection broke")
+	errSuperseded = errors.New("the client has connected again")
 )
 
 // lastWrites bounds the sending of what is still queued when a session ends.
 const lastWrites = 2 * time.Second
 
-// session is one client's.
+// session is one client's. It outlives its connections: while there is none,
+// calls go on and their answers wait.
 type session struct {
 	srv       *Server
-	conn      *net.UnixConn
-	lines     *jsonrpc.Lines
-	first     []byte // a line already read; nil if none
 	anonymous bool
-	named     bool // the greeting gave the identity
+	named     bool   // the greeting gave the identity
+	claimed   string // identity that the greeting gave
+	hash      string // of the session's uuid
 	number    int64
-	pid       int
 	since     time.Time
-	version   string // of the proxy
 	log       *slog.Logger
-	out       *outbox
 	calls     atomic.Int64
+	running   atomic.Int64  // calls whose goroutines have not ended
+	quiet     chan struct{} // holds a token when running may have become 0
 
-	// Only the reader touches these.
-	n       int64 // number of the client's last line
-	asked   bool  // initialize was answered
-	ready   bool  // and notifications/initialized was seen
-	settled bool  // the identity is fixed
+	claims chan *link    // connections that take the session over
+	over   chan struct{} // closed when it has ended
+
+	// Only the reader touches these; there is one at a time.
+	n       int64              // number of the client's last line
+	asked   bool               // initialize was answered
+	ready   bool               // and notifications/initialized was seen
+	settled bool               // the identity is fixed
+	known   map[int64]struct{} // lines that were taken on before this connection
+	lost    bool               // the records that the client knows of are
 
 	mu       sync.Mutex
+	cur      *link                // nil while detached; guarded by mu
+	kept     []sent               // answers to give again; guarded by mu
+	keeps    int                  // bytes of them; guarded by mu
+	full     bool                 // they were too many, and are gone; guarded by mu
+	peer     peer                 // of the latest connection; guarded by mu
+	version  string               // of the proxy; guarded by mu
 	caller   tool.Caller          // guarded by mu
 	era      string               // guarded by mu
 	inFlight map[string]*inFlight // by id; guarded by mu
@@ -65,32 +73,34 @@ type session struct {
 
 // inFlight is a request that is not answered yet.
 type inFlight struct {
+	n        int64
 	cancel   context.CancelCauseFunc
 	progress *progress // nil if the client did not ask
 }
 
-func newSession(srv *Server, c *listener.Conn) *session {
+func newSession(srv *Server, l *link) *session {
+	g := &l.greeting
 	one := &session{
-		srv: srv, conn: c.UnixConn, lines: c.Lines, first: c.First,
-		anonymous: c.Anonymous, pid: c.Peer.PID, since: time.Now(), version: clip(c.Greeting.Version),
-		out: newOutbox(), inFlight: map[string]*inFlight{},
+		srv: srv, anonymous: l.anonymous, since: time.Now(), claimed: g.Identity,
+		quiet: make(chan struct{}, 1), claims: make(chan *link), over: make(chan struct{}),
+		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{},
 	}
-	uuid := c.Greeting.Session
-	if c.Anonymous {
+	uuid := g.Session
+	if l.anonymous {
 		uuid = rand.Text()
 	}
+	one.hash = Hash(uuid)
 	one.caller = tool.Caller{
-		Session:  Hash(uuid),
-		Identity: c.Greeting.Identity,
-		Project:  c.Greeting.Project,
-		Cwd:      c.Greeting.Cwd,
-		Root:     ProjectRoot(c.Greeting.Cwd),
+		Session:  one.hash,
+		Identity: g.Identity,
+		Project:  g.Project,
+		Cwd:      g.Cwd,
+		Root:     ProjectRoot(g.Cwd),
 	}
-	one.named = c.Greeting.Identity != ""
-	if c.Anonymous {
+	one.named = g.Identity != ""
+	if l.anonymous {
 		one.caller.Identity, one.named = catalog.Anonymous, true
 	}
-	one.log = srv.o.Log.With("client_pid", one.pid)
 	return one
 }
 
@@ -117,104 +127,47 @@ func ProjectRoot(cwd string) string {
 func (s *session) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	state := Attached
+	if s.cur == nil {
+		state = Detached
+	}
 	return Status{
 		ID: strconv.FormatInt(s.number, 10), Identity: s.caller.Identity, Client: s.caller.Client, Era: s.era,
-		Project: s.caller.Project, Cwd: s.caller.Cwd, PID: s.pid, State: "attached",
+		Project: s.caller.Project, Cwd: s.caller.Cwd, PID: s.peer.pid, State: state,
 		InFlight: len(s.inFlight), Calls: s.calls.Load(), SinceMS: time.Since(s.since).Milliseconds(), Proxy: s.version,
 	}
 }
 
-// serve runs the session: the reader here, the writer beside it.
-func (s *session) serve(ctx context.Context) {
-	s.log = s.log.With("session", s.number)
-	s.log.InfoContext(ctx, "session opened", "identity", s.identity(), "anonymous", s.anonymous)
+// serve runs the session on l and on the connections that follow it.
+func (s *session) serve(ctx context.Context, l *link) {
+	s.log = s.srv.o.Log.With("client_pid", l.peer.pid, "session", s.number)
+	s.log.InfoContext(ctx, "session opened", "identity", s.identity(), "anonymous", s.anonymous, "resumed", l.greeting.Resume)
+	outer := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errGone)
-
-	var calls, parts sync.WaitGroup
-	parts.Go(func() {
-		if err := s.out.write(s.conn); err != nil {
-			cancel(fmt.Errorf("%w: %w", errGone, err))
+	var calls sync.WaitGroup
+	var end error
+	for {
+		end = s.attached(ctx, l, &calls)
+		if !errors.Is(end, errLost) && !errors.Is(end, errSuperseded) || s.anonymous {
+			break
 		}
-	})
-	// A done context, be it the daemon's or the writer's doing, wakes the reader.
-	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-
-	err := s.read(ctx, &calls)
-	if err == nil {
-		// The client closed its side only: it may still wait for answers.
-		s.drain(ctx, &calls, cancel)
+		s.detach(l)
+		l.drop()
+		next := s.detached(ctx, end)
+		if next == nil {
+			break
+		}
+		l = next
 	}
 	cause := errGone
-	if errors.Is(err, errStopping) {
-		cause = errStopping
+	if errors.Is(end, tool.ErrStopping) || outer.Err() != nil {
+		cause = tool.ErrStopping
 	}
 	cancel(cause)
 	calls.Wait()
-	s.out.close()
-	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
-	late := time.AfterFunc(lastWrites, func() { _ = s.conn.Close() })
-	parts.Wait()
-	late.Stop()
-	s.log.InfoContext(ctx, "session closed", "dur", time.Since(s.since), "calls", s.calls.Load(), "err", err)
-}
-
-// drain waits until the calls in flight are answered, or the client is gone.
-func (s *session) drain(ctx context.Context, calls *sync.WaitGroup, cancel context.CancelCauseFunc) {
-	watch, enough := context.WithCancel(ctx)
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		tick := time.NewTicker(hangupPoll)
-		defer tick.Stop()
-		for !socket.HungUp(s.conn) {
-			select {
-			case <-tick.C:
-			case <-watch.Done():
-				return
-			}
-		}
-		cancel(errGone)
-	})
-	calls.Wait()
-	enough()
-	watcher.Wait()
-}
-
-// read takes lines until the client closes its side (nil), says bye or is
-// lost, or ctx is done.
-func (s *session) read(ctx context.Context, calls *sync.WaitGroup) error {
-	if s.first != nil {
-		s.line(ctx, s.first, calls)
-		s.first = nil
-	}
-	for {
-		line, err := s.lines.Next()
-		switch {
-		case err == nil:
-		case errors.Is(err, jsonrpc.ErrTooLong):
-			f := fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse", "%v", err)
-			s.refuse(ctx, nil, f)
-			continue
-		case ctx.Err() != nil:
-			if cause := context.Cause(ctx); errors.Is(cause, errGone) {
-				return cause
-			}
-			return errStopping
-		case errors.Is(err, io.EOF):
-			return nil
-		default:
-			return err
-		}
-		if protocol.IsControl(line) {
-			control, err := protocol.ParseControl(line)
-			if err == nil && control.Bye != "" {
-				return fmt.Errorf("%w: it said bye", errGone)
-			}
-			continue // got, replay: only a resumable session has use for them
-		}
-		s.line(ctx, bytes.Clone(line), calls)
-	}
+	l.finish()
+	s.log.InfoContext(ctx, "session closed", "dur", time.Since(s.since), "calls", s.calls.Load(), "err", end)
 }
 
 func (s *session) identity() string {

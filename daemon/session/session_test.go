@@ -65,10 +65,16 @@ func TestIdentity(t *testing.T) {
 	if s := h.srv.Sessions(); len(s) != 1 || s[0].Identity != "codex" {
 		t.Errorf("sessions = %+v", s)
 	}
-	second := h.greet(t, protocol.Greeting{})
+	h.pid.Store(1) // another process
+	second := h.greet(t, protocol.Greeting{Identity: "codex", Token: "secret"})
 	if w := second.next(); !strings.Contains(w, `"session_busy"`) {
 		t.Errorf("second connection of one session: %s", w)
 	}
+	second = h.greet(t, protocol.Greeting{Resume: true})
+	if w := second.next(); !strings.Contains(w, `"identity_refused"`) {
+		t.Errorf("another identity's session: %s", w)
+	}
+	h.pid.Store(0)
 	c.conn.Close()
 
 	// A name that a client gives itself never becomes one that needs a token.
@@ -260,6 +266,7 @@ func TestHalfClose(t *testing.T) {
 
 func TestClientGone(t *testing.T) {
 	h := start(t)
+	h.gone.Store(true)
 	for _, leave := range []struct {
 		name string
 		do   func(c *client)

@@ -116,3 +116,7 @@ func Holder(path string) (pid int, start uint64, err error) {
 	}
 	return pid, start, nil
 }
+
+// File is the locked file, for handing the lock over to a successor. The lock
+// goes on owning it.
+func (l *Lock) File() *os.File { return l.f }

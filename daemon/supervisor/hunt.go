@@ -105,6 +105,30 @@ func (s *Supervisor) HuntAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// EndAll ends all workers of these directories that live, with their trees. It
+// is for when no daemon runs that has them.
+func (s *Supervisor) EndAll(ctx context.Context) (ended int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
+	defer cancel()
+	var errs []error
+	for _, dir := range s.dirs() {
+		alive, err := Alive(dir)
+		if err != nil || !alive {
+			continue
+		}
+		spec, err := process.ReadSpec(dir)
+		if err == nil {
+			err = s.destroy(ctx, dir, &spec)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+			continue
+		}
+		ended++
+	}
+	return ended, errors.Join(append(errs, s.HuntAll(ctx))...)
+}
+
 // dirs are the directories of this daemon's workers.
 func (s *Supervisor) dirs() []string {
 	var found []string

@@ -120,6 +120,14 @@ func (w *Worker) Dir() string { return w.dir }
 // Generation is the number of this start of a worker.
 func (w *Worker) Generation() int64 { return w.spec.Generation }
 
+// LastWrite is the id of the last write that was taken or is on its way; after
+// [Supervisor.Attach] that is the last one that any daemon has made.
+func (w *Worker) LastWrite() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.next - 1
+}
+
 // Status is how the worker is now.
 func (w *Worker) Status() Status {
 	w.mu.Lock()
@@ -155,6 +163,7 @@ func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
 		return err
 	}
 	w.journal = journal
+	w.next = 1
 	for _, r := range records { // replaced by what the worker says, if it lives
 		w.next = max(w.next, r.Write+1)
 	}

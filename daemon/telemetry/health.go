@@ -23,6 +23,7 @@ type Health struct {
 	ConsecutiveFailures int64
 	RestartCount        int64
 	Rollout             Rollout
+	Refusal             *fault.Record // why the rollout is rejected; nil if it is not
 	LastFault           *fault.Record // nil if the last work succeeded
 	WorkerAlive         bool          // false only while one that should run does not
 	LaunchPathStable    bool
@@ -71,9 +72,12 @@ func (r *Recorder) Health(p Parts) Health {
 	defer r.mu.Unlock()
 	h := Health{
 		Generation: r.generation, Uptime: time.Since(r.begin),
-		ConsecutiveFailures: r.consecutive, RestartCount: r.restarts, Rollout: r.rollout, LastFault: r.lastFault,
+		ConsecutiveFailures: r.consecutive, RestartCount: r.restarts, Rollout: r.rollout, Refusal: r.refusal, LastFault: r.lastFault,
 		WorkerAlive: true, LaunchPathStable: r.stable,
 		Daemon: r.o.Daemon, Parts: p, Log: log,
+	}
+	if h.LastFault == nil {
+		h.LastFault = r.refusal // calls that succeed do not mend it
 	}
 	for _, w := range r.workers {
 		if w.lost {

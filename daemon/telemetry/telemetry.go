@@ -92,6 +92,7 @@ type Recorder struct {
 	mu          sync.Mutex // guards the fields that follow
 	serving     bool
 	rollout     Rollout
+	refusal     *fault.Record // why the rollout was rejected; nil in other states
 	rollouts    int64
 	generation  int64
 	restarts    int64
@@ -292,7 +293,19 @@ func (r *Recorder) SetServing(serving bool) {
 func (r *Recorder) SetRollout(state Rollout) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.rollout = state
+	if r.lastFault == r.refusal {
+		r.lastFault = nil
+	}
+	r.rollout, r.refusal = state, nil
+}
+
+// RolloutRejected says that the new binary is not used, and why. As long as
+// that is so, it is the last fault unless a call has failed since.
+func (r *Recorder) RolloutRejected(f *fault.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rollout, r.refusal = Rejected, f
+	r.lastFault = f
 }
 
 // RolledOut counts a replacement of the binary.

@@ -384,3 +384,33 @@ func BenchmarkRequest(b *testing.B) {
 		r.Request(consult, true, msec, 0, nil)
 	}
 }
+
+// TestRolloutRejected: the reason is the last fault until there is a newer
+// one, success does not take it away, and the next rollout does.
+func TestRolloutRejected(t *testing.T) {
+	r := New(Options{Executable: "/usr/bin/holdline"})
+	r.SetServing(true)
+	r.RolloutRejected(fault.New(fault.RolloutFailure, fault.Rollout, "upgrade", "garbage"))
+	r.Request(consult, true, msec, 0, nil)
+	h := r.Health(Parts{})
+	if h.Rollout != Rejected || !h.Ready || h.Refusal == nil || h.LastFault == nil || h.LastFault.Fault.Code != fault.RolloutFailure {
+		t.Errorf("health = %+v", h)
+	}
+	if got, want := h.Text(false), "ready gen=0 last_fault=rollout_failure worker=alive rollout=rejected"; got != want {
+		t.Errorf("Text = %q, want %q", got, want)
+	}
+	r.Request(consult, true, msec, 0, failure(fault.Timeout))
+	if h := r.Health(Parts{}); h.LastFault.Fault.Code != fault.Timeout || h.ConsecutiveFailures != 1 {
+		t.Errorf("after another fault health = %+v", h)
+	}
+	r.Request(consult, true, msec, 0, nil)
+	r.SetRollout(Stable)
+	if h := r.Health(Parts{}); h.LastFault != nil || h.Refusal != nil {
+		t.Errorf("after a good rollout health = %+v", h)
+	}
+	r.RolloutRejected(fault.New(fault.RolloutFailure, fault.Rollout, "upgrade", "garbage"))
+	r.SetRollout(Pending)
+	if h := r.Health(Parts{}); h.LastFault != nil {
+		t.Errorf("with another file there health = %+v", h)
+	}
+}

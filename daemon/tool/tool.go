@@ -10,6 +10,7 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"holdline/protocol/fault"
 )
@@ -32,6 +33,10 @@ const (
 	OnHost   Dispatch = "host"
 	OnWorker Dispatch = "worker"
 )
+
+// ErrStopping is the cause of a call's end when the daemon stops: its client
+// may come back for it, to the next daemon.
+var ErrStopping = errors.New("the daemon is stopping")
 
 // Caller is the session that asks.
 type Caller struct {

@@ -19,6 +19,7 @@ const (
 	Health        = "health"         // → [TelemetryAnswer]
 	Stop          = "stop"           // [StopParams] → [StopAnswer], then the daemon ends
 	Reload        = "reload"         // → [ReloadAnswer]
+	Upgrade       = "upgrade"        // → [UpgradeAnswer], or a [Progress] and the end of the connection: handed over
 	ConsultRun    = "consult/run"    // [ConsultParams] → [ConsultAnswer]; ends with the connection
 	ConsultList   = "consult/list"   // → [ConsultListAnswer]
 	ConsultShow   = "consult/show"   // [ConsultID] → [ConsultAnswer]
@@ -49,6 +50,14 @@ type StopAnswer struct {
 type ReloadAnswer struct {
 	Path    string `json:"path"`
 	Changed bool   `json:"changed"`
+}
+
+// UpgradeAnswer of [Upgrade], if the binary is the one that runs. One that is
+// not used is an error, a rollout_failure. One that takes over says nothing:
+// who asked connects again and finds a later epoch.
+type UpgradeAnswer struct {
+	Path    string `json:"path"`
+	Version string `json:"version"`
 }
 
 // Progress of a request that takes time.
@@ -119,8 +128,9 @@ type Daemon struct {
 	Epoch     int64  `json:"epoch"` // counts daemon lives on this runtime directory
 	UptimeMS  int64  `json:"uptime_ms"`
 	Socket    string `json:"socket"`
-	StartedBy string `json:"started_by"` // systemd, launchd, proxy or shell
-	Rollout   string `json:"rollout"`
+	StartedBy string `json:"started_by"`        // systemd, launchd, proxy or shell
+	Rollout   string `json:"rollout"`           // stable, pending, reloading or rejected
+	Refusal   string `json:"refusal,omitempty"` // why it is rejected, for people
 	Config    string `json:"config"`
 	Degraded  string `json:"degraded,omitempty"` // what does not work, for people
 }

@@ -17,6 +17,10 @@ const (
 	pointerName = "daemon.path"
 )
 
+// StoppedFile lies beside the socket of a daemon that its user has stopped:
+// proxies that were connected to it start no other.
+const StoppedFile = "stopped"
+
 // Env is the variable that names an explicit socket.
 const Env = "HOLDLINE_SOCKET"
 

@@ -154,6 +154,12 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 	if status.Daemon.Degraded != "" {
 		found = append(found, Finding{Check: "daemon health", State: Problem, What: status.Daemon.Degraded, Why: "the daemon works with less than it should", Mend: "holdline logs"})
 	}
+	if status.Daemon.Refusal != "" {
+		found = append(found, Finding{
+			Check: "upgrade", State: Problem, What: "the binary that was installed is not used: " + status.Daemon.Refusal,
+			Why: "version " + c.Daemon.Version + " goes on", Mend: "install it again, then: holdline upgrade",
+		})
+	}
 	var check control.CheckAnswer
 	if err := c.Call(ctx, control.ConsultCheck, nil, &check, nil); err != nil {
 		return append(found, Finding{Check: "claude", State: Problem, What: err.Error()})
@@ -166,7 +172,7 @@ func skew(o Options, daemon string, sessions []control.Session) Finding {
 	f := Finding{Check: "versions", State: OK, What: "command, daemon and proxies are all " + o.Version}
 	if daemon != o.Version {
 		f.State, f.What = Note, fmt.Sprintf("this command is %s, the daemon %s", o.Version, daemon)
-		f.Why, f.Mend = "the daemon was started from another binary, or before an upgrade", "holdline stop; the next agent starts the new one"
+		f.Why, f.Mend = "the daemon was started from another binary", "holdline upgrade, if its binary was replaced; else holdline stop, and the next agent starts this one"
 		return f
 	}
 	var older []string

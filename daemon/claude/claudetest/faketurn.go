@@ -3,6 +3,7 @@ package claudetest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -299,6 +300,9 @@ func (f *fake) do(s *Step) (done, end bool) {
 		}
 		f.assistant(map[string]any{"type": "text", "text": fmt.Sprintf("grandchild %d", pid)})
 		return false, false
+	case "ledger":
+		f.ledger(s)
+		return false, false
 	case "env", "args", "cwd":
 		v := map[string]any{"env": f.env, "args": f.args, "cwd": cwd()}[s.Do]
 		b, _ := json.Marshal(v) //nolint:errchkjson // strings
@@ -307,6 +311,18 @@ func (f *fake) do(s *Step) (done, end bool) {
 		return true, false
 	}
 	return false, false
+}
+
+// ledger notes that the program got so far, in the file that the step names.
+func (f *fake) ledger(s *Step) {
+	out, err := os.OpenFile(s.Message, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintf(out, "%d\n", os.Getpid())
+		err = errors.Join(err, out.Close())
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(f.errOut, "ledger:", err)
+	}
 }
 
 // flood prints n MiB.

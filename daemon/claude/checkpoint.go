@@ -1,0 +1,65 @@
+package claude
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"holdline/daemon/engine"
+)
+
+// checkpoint is a [Run] on disk.
+type checkpoint struct {
+	Session   string           `json:"session,omitempty"`
+	Model     string           `json:"model,omitempty"`
+	Started   bool             `json:"started,omitempty"`
+	Said      []string         `json:"said,omitempty"`
+	Live      string           `json:"live,omitempty"`
+	Results   int              `json:"results,omitempty"`
+	Subtype   string           `json:"subtype,omitempty"`
+	Last      result           `json:"last"`
+	Spent     map[string]usage `json:"spent"`
+	Cost      float64          `json:"cost"`
+	CostKnown bool             `json:"cost_known,omitempty"`
+	Turns     int              `json:"turns,omitempty"`
+	API       time.Duration    `json:"api_ns,omitempty"`
+	Took      time.Duration    `json:"took_ns,omitempty"`
+	APIError  string           `json:"api_error,omitempty"`
+	Stop      string           `json:"stop,omitempty"`
+	Retry     *message         `json:"retry,omitempty"`
+	Limit     json.RawMessage  `json:"limit,omitempty"`
+	Denied    []engine.Denial  `json:"denied,omitempty"`
+	Noise     int              `json:"noise,omitempty"`
+}
+
+// Checkpoint is what has been read so far.
+func (r *Run) Checkpoint() ([]byte, error) {
+	return json.Marshal(checkpoint{
+		Session: r.session, Model: r.model, Started: r.started, Said: r.said, Live: r.live.String(),
+		Results: r.results, Subtype: r.last.subtype, Last: r.last, Spent: r.spent, Cost: r.cost, CostKnown: r.costKnown,
+		Turns: r.turns, API: r.api, Took: r.took, APIError: r.apiError, Stop: r.stop, Retry: r.retry, Limit: r.limit,
+		Denied: r.denied, Noise: r.noise,
+	})
+}
+
+// Restore goes on from a checkpoint of a run of the same request.
+func (r *Run) Restore(b []byte) error {
+	var c checkpoint
+	if err := json.Unmarshal(b, &c); err != nil {
+		return fmt.Errorf("reading a run's checkpoint: %w", err)
+	}
+	if c.Spent == nil {
+		c.Spent = map[string]usage{}
+	}
+	r.session, r.model, r.started, r.said, r.results = c.Session, c.Model, c.Started, c.Said, c.Results
+	r.saidSize = 0
+	for _, text := range r.said {
+		r.saidSize += len(text)
+	}
+	r.live.Reset()
+	r.live.WriteString(c.Live)
+	r.last, r.last.subtype = c.Last, c.Subtype
+	r.spent, r.cost, r.costKnown, r.turns, r.api, r.took = c.Spent, c.Cost, c.CostKnown, c.Turns, c.API, c.Took
+	r.apiError, r.stop, r.retry, r.limit, r.denied, r.noise = c.APIError, c.Stop, c.Retry, c.Limit, c.Denied, c.Noise
+	return nil
+}

@@ -1,0 +1,283 @@
+package consult
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"holdline/daemon/engine"
+	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// attachRetry is the pause between attempts to take up a worker that lives and
+// can be neither reached nor killed.
+const attachRetry = time.Second
+
+// catchUp is the least time that an adopted run has before it is late: what
+// its program said while no daemon lived is read first.
+const catchUp = 2 * time.Second
+
+// restore makes a job of a directory without an answer that can be gone on
+// with: it has, or had, a worker, or waits for one. It is nil if there is
+// nothing to go on with.
+func (m *Manager) restore(dir string) (*job, error) {
+	b, err := os.ReadFile(filepath.Join(dir, fileJob))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil //nolint:nilnil // bury sees to it
+	}
+	var rec record
+	if err == nil {
+		err = json.Unmarshal(b, &rec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	spec, err := process.ReadSpec(dir)
+	if err != nil {
+		return nil, nil //nolint:nilnil,nilerr // without it nothing was ever started
+	}
+	alive, err := supervisor.Alive(dir)
+	if err != nil {
+		return nil, err
+	}
+	_, err = os.Stat(filepath.Join(dir, process.FileState))
+	started := alive || err == nil
+	if !started && (rec.BootID == "" || rec.BootID != process.BootID()) {
+		return nil, nil //nolint:nilnil // whoever asked is long gone
+	}
+	j := &job{
+		rec: rec, dir: dir, timeout: time.Duration(rec.TimeoutMS) * time.Millisecond, created: time.UnixMilli(rec.CreatedUnixMS),
+		state: Queued, note: "queued", slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	if started {
+		j.adopted, j.state, j.note = true, Running, "taken up again"
+		j.deadline = time.UnixMilli(spec.Orphan.HardDeadlineUnixMS).Add(-m.opt.Ladder.whole())
+		j.began = j.deadline.Add(-j.timeout)
+	}
+	return j, nil
+}
+
+// goOn begins to serve restored jobs. Their clients are expected back.
+func (m *Manager) goOn(jobs []*job) {
+	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.rec.CreatedUnixMS, b.rec.CreatedUnixMS) })
+	m.mu.Lock()
+	for _, j := range jobs {
+		m.live[j.rec.ID] = j
+		if j.adopted {
+			m.queue.occupy(j)
+		} else {
+			m.queue.waiting = append(m.queue.waiting, j)
+		}
+	}
+	m.queue.start(m.settings.Load().MaxConcurrent)
+	m.mu.Unlock()
+	// The jobs belong to the manager: what ends them is their stop channel.
+	ctx := context.Background()
+	for _, j := range jobs {
+		m.opt.Log.InfoContext(ctx, "consult of an earlier daemon", "consult", j.rec.ID, "identity", j.rec.Identity,
+			"state", j.state, "attended", j.rec.Attended)
+		if j.rec.Attended {
+			m.jobs.Go(func() { m.expect(j) })
+		}
+		m.jobs.Go(func() { m.serve(ctx, j) })
+	}
+}
+
+// expect ends a job whose client does not come back for it in time.
+func (m *Manager) expect(j *job) {
+	t := time.NewTimer(m.opt.Return)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		j.forsake("its client did not come back")
+	case <-j.done:
+	case <-m.letGo:
+	case <-m.abandon:
+	}
+}
+
+// Resumed is told which of its lines a client that is back waits for: what it
+// waited for and does not any more ends, unless it knows the id.
+func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
+	m.mu.Lock()
+	var jobs []*job
+	for _, j := range m.live {
+		if _, ok := pending[j.rec.N]; j.rec.Session == session && !ok {
+			jobs = append(jobs, j)
+		}
+	}
+	m.mu.Unlock()
+	for _, j := range jobs {
+		j.forsake("its client cancelled it")
+	}
+}
+
+// Recorded tells whether line n of a session has asked for a consult that is
+// known here.
+func (m *Manager) Recorded(session string, n int64) bool {
+	id := ID(session, n)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.live[id] != nil || m.kept[id] != nil
+}
+
+// checkpoint is run.json: what a driver has made of the output up to Seq,
+// which the worker need not keep any more.
+type checkpoint struct {
+	Version int             `json:"version"`
+	Seq     int64           `json:"seq"`
+	Rest    []byte          `json:"rest,omitempty"` // of a line that is not whole
+	Total   int             `json:"total"`
+	Noise   int             `json:"noise,omitempty"`
+	Turns   int             `json:"turns,omitempty"` // that ended
+	Stderr  []string        `json:"stderr,omitempty"`
+	Run     json.RawMessage `json:"run"`
+}
+
+// maxRest is how long a line that is not whole may be at a checkpoint, in
+// bytes; a worker reads a line to its end, however much is not acked.
+const maxRest = 64 << 10
+
+// checkpoint writes down what has been read, so that it can be acked.
+func (d *driver) checkpoint(seq int64) error {
+	run, err := d.run.Checkpoint()
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	b, err := json.Marshal(checkpoint{
+		Version: formatVersion, Seq: seq, Rest: d.rest, Total: d.total, Noise: d.noise, Turns: d.turns, Stderr: d.stderr, Run: run,
+	})
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return statedir.WriteFile(filepath.Join(d.j.dir, fileRun), b)
+}
+
+// restore goes on from the checkpoint, if there is one, and says which event
+// that was. A worker that has left its output from the beginning on tells all
+// of it again.
+func (d *driver) restore() (seq int64, err error) {
+	b, err := os.ReadFile(filepath.Join(d.j.dir, fileRun))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	var c checkpoint
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the checkpoint: %w", err)
+	}
+	st, err := process.ReadState(d.j.dir)
+	if err == nil && st.Spool != nil && st.Spool.AfterSeq == 0 {
+		return 0, nil
+	}
+	if err := d.run.Restore(c.Run); err != nil {
+		return 0, err
+	}
+	d.rest, d.total, d.noise, d.turns, d.stderr = c.Rest, c.Total, c.Noise, c.Turns, c.Stderr
+	d.show(true)
+	return c.Seq, nil
+}
+
+// attach takes up the worker of an earlier daemon.
+func (d *driver) attach(ctx context.Context) error {
+	for {
+		err := d.attachOnce(ctx)
+		if err == nil {
+			return nil
+		}
+		if alive, lerr := supervisor.Alive(d.j.dir); lerr != nil || !alive {
+			return err
+		}
+		// Nothing may be said of it while it lives.
+		d.m.opt.Log.ErrorContext(ctx, "worker of a consult can be neither reached nor killed", "consult", d.j.rec.ID, "err", err)
+		select {
+		case <-time.After(attachRetry):
+		case <-d.m.letGo:
+			return errLeft
+		case <-d.m.abandon:
+			return errLeft
+		}
+	}
+}
+
+func (d *driver) attachOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	req := d.j.rec.Request
+	req.TempDir = filepath.Join(d.j.dir, dirTemp)
+	d.run = d.m.opt.Engine.NewRun(req)
+	seq, err := d.restore()
+	if err != nil {
+		return err
+	}
+	var told []process.Record
+	if b, err := os.ReadFile(filepath.Join(d.j.dir, process.FileCalls)); err == nil {
+		if told, err = process.ParseRecords(b); err != nil {
+			return err
+		}
+	}
+	var last int64
+	if d.proc, last, err = d.m.opt.Starter.Attach(ctx, d.j.dir, seq); err != nil {
+		return err
+	}
+	d.standing(told, last)
+	return nil
+}
+
+// standing finds the rung of the ladder on which the run stands by what its
+// program was told: records above the last write are of writes never made.
+func (d *driver) standing(told []process.Record, last int64) {
+	d.prompted = last > 0
+	for _, r := range told {
+		if r.Write > last {
+			continue
+		}
+		switch r.Name {
+		case interruptRecord:
+			d.phase, d.why = interrupting, engine.Deadline
+		case bestRecord:
+			d.phase = best
+		case cancelRecord:
+			d.phase, d.why = cancelling, engine.Cancelled
+			d.j.end("it was being cancelled when the daemon ended")
+		}
+	}
+	if d.phase == best && d.turns == 0 {
+		d.skip = 1 // the end of the turn that was interrupted is told again
+	}
+}
+
+// left is how long the present rung lasts for an adopted run.
+func (d *driver) left() time.Duration {
+	ladder := &d.m.opt.Ladder
+	switch d.phase {
+	case interrupting:
+		return ladder.Interrupt
+	case best:
+		return ladder.Best
+	case cancelling:
+		return ladder.Cancel
+	case working, leaving, ending:
+	}
+	return max(time.Until(d.j.deadline), catchUp)
+}
+
+// errLeft ends the attempts to take up a worker.
+var errLeft = errors.New("left to the next daemon")
+
+// unknown is the fault of a job whose worker nothing can be read of.
+func unknown(err error) *fault.Record {
+	return fault.New(fault.OutcomeUnknown, fault.Worker, operation,
+		"the consult was begun by an earlier daemon, and what became of it is not known: %v", err)
+}

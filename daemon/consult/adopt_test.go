@@ -1,0 +1,191 @@
+package consult
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+)
+
+// next is the house after its daemon has died: another manager with another
+// supervisor, over the same directories. The one before must have let go.
+func (h *house) next(epoch int64, edit ...func(*Options)) *house {
+	h.t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	opt := h.opt
+	run := filepath.Dir(opt.SocketDir)
+	sup := supervisor.New(supervisor.Options{
+		Exe: exe, RuntimeDir: run, StateDir: h.dirs.Root, Epoch: epoch, Program: "test", Log: opt.Log,
+	})
+	opt.Starter = Supervised{sup}
+	for _, f := range edit {
+		f(&opt)
+	}
+	n := &house{t: h.t, dirs: h.dirs, project: h.project, session: h.session}
+	if n.Manager, err = New(opt); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.t.Context()), 20*time.Second)
+		defer cancel()
+		if err := n.Close(ctx); err != nil {
+			h.t.Errorf("close: %v", err)
+		}
+		if err := sup.Close(ctx); err != nil {
+			h.t.Errorf("close the supervisor: %v", err)
+		}
+	})
+	return n
+}
+
+// detach lets the jobs go.
+func (h *house) detach() {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
+	defer cancel()
+	if err := h.Detach(ctx); err != nil {
+		h.t.Fatalf("detach: %v", err)
+	}
+}
+
+// beginIn starts a consult in line n, and returns when its program has printed
+// something.
+func (h *house) beginIn(ctx context.Context, n int64, args map[string]any) <-chan error {
+	h.t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.run(ctx, n, args)
+		done <- err
+	}()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if a, err := h.Show(ID(h.session, n)); err == nil && a.State == Running && len(a.Models) > 0 {
+			return done
+		}
+		if time.Now().After(deadline) {
+			h.t.Fatal("the consult does not begin")
+		}
+	}
+}
+
+func pause(seconds float64) claudetest.Step { return claudetest.Step{Do: "none", Delay: seconds} }
+
+// TestAdopted leaves a consult to its worker, and goes on with it: the program
+// runs once, and the call that is repeated gets the answer.
+func TestAdopted(t *testing.T) {
+	h := newHouse(t, "")
+	args := map[string]any{"prompt": claudetest.Prompt("x", pause(0.7), claudetest.Say("the answer"))}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := h.beginIn(ctx, 1, args)
+	cancel(tool.ErrStopping)
+	if err := <-done; err == nil {
+		t.Fatal("the call ended with an answer")
+	}
+	h.detach()
+	if res, err := h.run(t.Context(), 2, args); code(res, err) != fault.Code(tool.ErrStopping.Error()) {
+		t.Errorf("a call that came too late: %v", err)
+	}
+	n := h.next(2)
+	if !n.Recorded(h.session, 1) || n.Recorded(h.session, 2) {
+		t.Error("the consult is not known")
+	}
+	n.Resumed(h.session, map[int64]struct{}{1: {}})
+	res, err := n.run(t.Context(), 1, args)
+	if err != nil || res.Fault != nil || !strings.HasPrefix(res.Text, "the answer\n") {
+		t.Errorf("%v %+v", err, res)
+	}
+}
+
+// TestForsaken: jobs whose clients are gone end, and those in the background
+// go on.
+func TestForsaken(t *testing.T) {
+	for _, how := range []string{"cancelled", "not back"} {
+		h := newHouse(t, "")
+		args := map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "hang"})}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := h.beginIn(ctx, 1, args)
+		background := map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "hang"}), "wait_s": 0}
+		<-h.beginIn(t.Context(), 2, background)
+		cancel(tool.ErrStopping)
+		<-done
+		h.detach()
+		n := h.next(2, func(o *Options) {
+			if how == "not back" {
+				o.Return = 50 * time.Millisecond
+			}
+		})
+		if how == "cancelled" {
+			n.Resumed(h.session, nil)
+		}
+		a, err := n.Wait(t.Context(), ID(h.session, 1), nil)
+		if err != nil || a.State != Cancelled || !strings.Contains(a.Why, "its client") {
+			t.Errorf("%s: %v %+v", how, err, a)
+		}
+		if a, err := n.Show(ID(h.session, 2)); err != nil || a.State != Running {
+			t.Errorf("%s: the one in the background: %v %+v", how, err, a)
+		}
+	}
+}
+
+// TestQueuedAgain: what had not begun begins with the next daemon.
+func TestQueuedAgain(t *testing.T) {
+	one := func(o *Options) { o.Settings.MaxConcurrent = 1 }
+	h := newHouse(t, "", one)
+	<-h.beginIn(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", pause(0.5), claudetest.Say("first")), "wait_s": 0})
+	if _, err := h.run(t.Context(), 2, map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say("second")), "wait_s": 0}); err != nil {
+		t.Fatal(err)
+	}
+	h.detach()
+	n := h.next(2)
+	if running, queued, _ := n.Counts(); running != 1 || queued != 1 {
+		t.Errorf("%d running, %d queued", running, queued)
+	}
+	for i, want := range []string{"first", "second"} {
+		if a, err := n.Wait(t.Context(), ID(h.session, int64(i+1)), nil); err != nil || a.Text != want {
+			t.Errorf("%v %+v", err, a)
+		}
+	}
+}
+
+// TestMuchOutput makes a program say more than a worker retains before the
+// daemon leaves: what was read of it is on disk.
+func TestMuchOutput(t *testing.T) {
+	h := newHouse(t, "")
+	long := strings.Repeat("word ", 50_000)
+	steps := make([]claudetest.Step, 0, 32)
+	for range 34 {
+		steps = append(steps, claudetest.Step{Text: &long, Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "x"}}})
+	}
+	steps = append(steps, pause(1), claudetest.Say("the end"))
+	dir := filepath.Join(h.opt.Dir, ID(h.session, 1))
+	<-h.beginIn(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", steps...), "wait_s": 0})
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		b, err := os.ReadFile(filepath.Join(dir, fileRun))
+		var c checkpoint
+		if err == nil && json.Unmarshal(b, &c) == nil && c.Total > 9<<20 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no checkpoint: %v, %d bytes", err, c.Total)
+		}
+	}
+	h.detach()
+	n := h.next(2)
+	a, err := n.Wait(t.Context(), ID(h.session, 1), nil)
+	if err != nil || a.State != Done || a.Text != "the end" || a.NumTurns < 35 {
+		t.Errorf("%v state %s, %d turns, %.100q", err, a.State, a.NumTurns, a.Text)
+	}
+	if _, err := os.Stat(filepath.Join(dir, fileRun)); err == nil {
+		t.Error("the checkpoint is still there")
+	}
+}

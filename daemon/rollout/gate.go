@@ -1,0 +1,86 @@
+package rollout
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// Listener is what a [Gate] can close: [holdline/protocol/socket.Listener] is
+// one.
+type Listener interface {
+	AcceptUnix() (*net.UnixConn, error)
+	SetDeadline(t time.Time) error
+	Close() error
+}
+
+// Gate is a listener that can be told to accept nothing for a while. Who
+// connects meanwhile waits in the socket's backlog, for this process or for
+// its successor. Make it with [NewGate].
+type Gate struct {
+	Listener
+
+	mu    sync.Mutex
+	shut  chan struct{} // closed when the gate opens; nil while it is open
+	ended chan struct{} // closed by Close
+	once  sync.Once
+}
+
+// NewGate puts a gate before ln, which it owns from then on.
+func NewGate(ln Listener) *Gate { return &Gate{Listener: ln, ended: make(chan struct{})} }
+
+// AcceptUnix waits for a connection and for the gate to be open.
+func (g *Gate) AcceptUnix() (*net.UnixConn, error) {
+	for {
+		conn, err := g.Listener.AcceptUnix()
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, err
+		}
+		g.mu.Lock()
+		shut := g.shut
+		g.mu.Unlock()
+		if shut != nil { // a connection may have come just before the deadline
+			select {
+			case <-shut:
+			case <-g.ended:
+				if conn != nil {
+					_ = conn.Close()
+				}
+				return nil, net.ErrClosed
+			}
+		}
+		if conn != nil {
+			return conn, nil
+		}
+	}
+}
+
+// Shut stops accepting.
+func (g *Gate) Shut() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut == nil {
+		g.shut = make(chan struct{})
+	}
+	return g.SetDeadline(time.Unix(1, 0))
+}
+
+// Open accepts again.
+func (g *Gate) Open() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	err := g.SetDeadline(time.Time{})
+	if g.shut != nil {
+		close(g.shut)
+		g.shut = nil
+	}
+	return err
+}
+
+// Close closes the listener.
+func (g *Gate) Close() error {
+	g.once.Do(func() { close(g.ended) })
+	return g.Listener.Close()
+}

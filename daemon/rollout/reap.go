@@ -1,0 +1,54 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// reapLimit is how long a child of the older image may go on. Whoever waited
+// for it is no more; those are short commands, such as a question for a
+// version.
+const reapLimit = 30 * time.Second
+
+// Reap waits for children that the image before this one has started, so that
+// they do not stay as zombies, and kills what goes on for too long. It
+// returns when all have ended or ctx is done.
+func Reap(ctx context.Context, pids []int) {
+	if len(pids) == 0 {
+		return
+	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	defer signal.Stop(ended)
+	limit := time.After(reapLimit)
+	for {
+		if pids = unreaped(pids); len(pids) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ended:
+		case <-limit:
+			for _, pid := range pids {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // not waited for, so the pid is still its own
+			}
+		}
+	}
+}
+
+// unreaped takes what has ended off the list.
+func unreaped(pids []int) []int {
+	var left []int
+	for _, pid := range pids {
+		got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+		if got == 0 && err == nil || errors.Is(err, syscall.EINTR) {
+			left = append(left, pid)
+		}
+	}
+	return left
+}

@@ -1,0 +1,268 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"holdline/daemon/tool"
+	"holdline/protocol"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+	"holdline/protocol/socket"
+)
+
+// gonePoll is how often a session without a connection looks whether its
+// client's process is still there.
+const gonePoll = 50 * time.Millisecond
+
+// claim lets l take the session over. It tells whether the session is l's
+// now: else it has ended meanwhile, or ctx has.
+func (s *session) claim(ctx context.Context, l *link) bool {
+	again := time.NewTicker(gonePoll)
+	defer again.Stop()
+	for {
+		s.mu.Lock()
+		if s.cur != nil {
+			s.cur.supersede()
+		}
+		s.mu.Unlock()
+		select {
+		case s.claims <- l:
+			return true
+		case <-s.over:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-again.C: // another connection may have come in between
+		}
+	}
+}
+
+// yields tells whether a connection of p may take the session over: it has
+// none, its own is the same process's, or that one's end is gone.
+func (s *session) yields(p peer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cur == nil || s.cur.peer == p && p.pid > 0 || socket.HungUp(s.cur.conn)
+}
+
+// detach takes the session off l: answers that it has not confirmed wait for
+// the next connection.
+func (s *session) detach(l *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cur != l {
+		return
+	}
+	s.cur = nil
+	if s.anonymous {
+		l.out.abort()
+		return
+	}
+	for _, a := range l.out.abort() {
+		s.keepLocked(a)
+	}
+}
+
+// keepLocked keeps an answer until the client is back, within limits.
+func (s *session) keepLocked(a sent) {
+	if s.full || a.n == 0 {
+		return
+	}
+	s.kept = append(s.kept, a)
+	if s.keeps += len(a.line); s.keeps > s.srv.o.MaxKept {
+		s.full, s.kept, s.keeps = true, nil, 0
+	}
+}
+
+// detached waits for the client to come back; nil says that it does not.
+func (s *session) detached(ctx context.Context, why error) *link {
+	s.log.InfoContext(ctx, "session detached", "err", why)
+	limit := time.NewTimer(protocol.ResumeWindow)
+	defer limit.Stop()
+	look := time.NewTimer(0)
+	defer look.Stop()
+	s.mu.Lock()
+	p := s.peer
+	s.mu.Unlock()
+	for wait := time.Millisecond; ; wait = min(2*wait, gonePoll) {
+		select {
+		case l := <-s.claims:
+			return l
+		case <-look.C:
+			if !errors.Is(why, errSuperseded) && !s.srv.o.Alive(p.pid, p.start) {
+				return nil
+			}
+			look.Reset(wait)
+		case <-limit.C:
+			s.log.InfoContext(ctx, "session given up", "after", protocol.ResumeWindow)
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// take makes l the session's connection. What the client does not wait for any
+// more is confirmed, or was cancelled; answers that it does wait for are given
+// again. It tells whether the session has to end.
+func (s *session) take(ctx context.Context, l *link) (over bool) {
+	g := &l.greeting
+	pending := make(map[int64]struct{}, len(g.Pending))
+	for _, n := range g.Pending {
+		pending[n] = struct{}{}
+	}
+	w := s.srv.o.Welcome()
+	if !s.anonymous {
+		w.Holdline, w.Session, w.Resumed = protocol.Version, g.Session, s.known != nil
+		l.out.control(w)
+		s.n = max(g.Next-1, 0)
+	}
+	s.lost = g.Resume && g.Store != "" && g.Store != w.Store
+	s.mu.Lock()
+	s.cur, s.peer, s.version = l, l.peer, clip(g.Version)
+	s.known = map[int64]struct{}{}
+	var again []sent
+	for _, a := range s.kept {
+		if _, ok := pending[a.n]; ok {
+			again = append(again, a)
+			s.known[a.n] = struct{}{}
+		}
+	}
+	s.kept, s.keeps = nil, 0
+	var dropped []*inFlight
+	for key, call := range s.inFlight {
+		if _, ok := pending[call.n]; ok {
+			s.known[call.n] = struct{}{}
+			continue
+		}
+		delete(s.inFlight, key)
+		dropped = append(dropped, call)
+	}
+	over = s.full
+	if over {
+		l.out.control(protocol.Control{
+			Holdline: protocol.Version, Bye: protocol.ByeFull, Message: "more answers waited for this client than are kept",
+		})
+	}
+	slices.SortFunc(again, func(a, b sent) int { return cmp.Compare(a.n, b.n) })
+	l.out.again(again)
+	s.mu.Unlock()
+	for _, call := range dropped {
+		call.progress.end()
+		call.cancel(errCancelled)
+	}
+	if g.Resume {
+		s.log.InfoContext(ctx, "session resumed", "pending", len(pending), "answers", len(again), "cancelled", len(dropped))
+		if s.srv.o.Resumed != nil {
+			s.srv.o.Resumed(s.who().Session, pending)
+		}
+	}
+	return over
+}
+
+// replayed takes a line that the client had sent on an earlier connection. One
+// that is answered counts for what it says; one that is not begins anew unless
+// it is in hand already.
+func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *sync.WaitGroup) {
+	n := *c.Replay
+	if c.Answered == nil || !*c.Answered {
+		if _, ok := s.known[n]; ok {
+			return
+		}
+		s.message(ctx, n, line, true, calls)
+		return
+	}
+	msg, err := jsonrpc.Parse(line)
+	switch {
+	case err != nil:
+	case msg.Kind == jsonrpc.Response:
+		s.seen(n)
+	case msg.Kind == jsonrpc.Notification:
+		s.notification(ctx, msg)
+	case msg.Method == mcp.Initialize:
+		s.asked = true
+		if params, err := mcp.ParseParams(msg.Params); err == nil {
+			s.settle(&request{n: n, msg: msg, params: params})
+		}
+	}
+}
+
+// tooLarge is a request that the client still waits for and has no line of
+// any more.
+func (s *session) tooLarge(ctx context.Context, c *protocol.Control) {
+	n := *c.Replay
+	if _, ok := s.known[n]; ok || len(c.ID) == 0 || c.Answered != nil && *c.Answered {
+		return
+	}
+	f := fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
+		"the daemon ended, and the request was too large to be kept for the next one: it was not begun, ask again")
+	if s.recorded(n) {
+		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
+			"the daemon ended, and the request was too large to be kept for the next one; it had been begun: consult_result lists it")
+	}
+	s.refuse(ctx, n, jsonrpc.ID(c.ID), f)
+}
+
+// recorded tells whether line n had an effect that is known here.
+func (s *session) recorded(n int64) bool {
+	return s.srv.o.Recorded != nil && s.srv.o.Recorded(s.who().Session, n)
+}
+
+// doubtful is the fault of a replayed call of which nobody knows whether it
+// was begun, and which must not be run twice; nil for all others.
+func (s *session) doubtful(r *request, t *tool.Prepared) *fault.Record {
+	if !r.replay || !s.lost || t.Tool.Contract == tool.Convergent || s.recorded(r.n) {
+		return nil
+	}
+	return fault.New(fault.OutcomeUnknown, fault.Host, operation(t.Tool.Name),
+		"the daemon ended and its records are lost: whether the call had its effect is not known")
+}
+
+// seen tells the proxy that the response in line n has arrived for good.
+func (s *session) seen(n int64) {
+	s.mu.Lock()
+	l := s.cur
+	s.mu.Unlock()
+	if l != nil && !s.anonymous {
+		l.out.control(protocol.Control{Holdline: protocol.Version, Seen: &n})
+	}
+}
+
+// offer queues a line that is no answer if there is room for it, and somebody
+// to read it.
+func (s *session) offer(line []byte) {
+	s.mu.Lock()
+	l := s.cur
+	s.mu.Unlock()
+	if l != nil {
+		l.out.offer(line)
+	}
+}
+
+// put queues the answer to line n for the client, or keeps it until there is
+// a connection. It may wait for room.
+func (s *session) put(ctx context.Context, n int64, line []byte) {
+	line = append(line, '\n')
+	for {
+		s.mu.Lock()
+		l := s.cur
+		if l == nil {
+			s.keepLocked(sent{n: n, line: line})
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		err := l.out.put(ctx, n, line)
+		if !errors.Is(err, net.ErrClosed) {
+			return // queued, or the session is ending
+		}
+		s.detach(l)
+	}
+}

@@ -1,0 +1,174 @@
+package session_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/protocol"
+)
+
+// again connects a second time.
+func (h *host) again(tb testing.TB, g protocol.Greeting) *client {
+	tb.Helper()
+	g.Resume, g.Store = true, "st"
+	return h.greet(tb, g)
+}
+
+const (
+	initLine  = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"probe","version":"1"}}}`
+	readyLine = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+)
+
+func callLine(id int, name string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{}}}`, id, name)
+}
+
+// hand is what a proxy says of the handshake when it resumes.
+func (c *client) hand() {
+	c.t.Helper()
+	c.send(`{"holdline":1,"replay":1,"answered":true,"was":{}}`)
+	c.send(initLine)
+	c.send(`{"holdline":1,"replay":2,"answered":true}`)
+	c.send(readyLine)
+}
+
+func (c *client) replay(n int, line string) {
+	c.t.Helper()
+	c.send(fmt.Sprintf(`{"holdline":1,"replay":%d,"answered":false}`, n))
+	c.send(line)
+}
+
+// detached waits until the only session has no connection.
+func (h *host) detached(tb testing.TB) {
+	tb.Helper()
+	for limit := time.Now().Add(waitLimit); ; time.Sleep(time.Millisecond) {
+		if s := h.srv.Sessions(); len(s) == 1 && s[0].State == "detached" {
+			return
+		}
+		if time.Now().After(limit) {
+			tb.Fatalf("not detached: %+v", h.srv.Sessions())
+		}
+	}
+}
+
+// TestResume breaks the connection with calls in every state, and wants each
+// to be answered once.
+func TestResume(t *testing.T) {
+	h := start(t)
+	c := h.open(t, protocol.Greeting{Identity: "a"})
+	c.send(callLine(1, "steps")) // line 3: answered and confirmed
+	want(t, c.next(), "1", "done")
+	c.send(`{"holdline":1,"got":2}`)
+	c.send(callLine(2, "hold")) // line 4: in flight, wanted
+	<-h.began
+	c.send(callLine(3, "hold")) // line 5: in flight, cancelled while the line is down
+	<-h.began
+	c.send(callLine(4, "steps")) // line 6: answered, lost on its way
+	want(t, c.next(), "4", "done")
+	c.conn.Close()
+	h.detached(t)
+
+	c = h.again(t, protocol.Greeting{Identity: "a", Next: 9, Pending: []int64{4, 6, 7}})
+	want := func(parts ...string) {
+		t.Helper()
+		line := c.next()
+		for _, part := range parts {
+			if !strings.Contains(line, part) {
+				t.Fatalf("got %s, want %s", line, part)
+			}
+		}
+	}
+	want(`"resumed":true`)
+	want(`"id":4,`, "done")
+	<-h.ended
+	c.hand()
+	c.replay(4, callLine(2, "hold"))
+	c.replay(6, callLine(4, "steps"))
+	c.replay(7, callLine(5, "steps")) // never arrived
+	want(`"id":5,`, "done")
+	c.send(`{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"}}}`)
+	want(`"id":6,`, "echo")
+	if call := <-h.inCall; call.N != 9 {
+		t.Errorf("the first live line is %d, want 9", call.N)
+	}
+	close(h.hold)
+	want(`"id":2,`, "held")
+	c.send(callLine(7, "steps"))
+	want(`"id":7,`)
+	if p := <-h.resumed; len(p) != 3 {
+		t.Errorf("pending %v", p)
+	}
+	if n := len(h.began); n != 0 {
+		t.Errorf("%d calls ran again", n)
+	}
+	// A claim of the same process takes a living connection's place.
+	old := c
+	c = h.again(t, protocol.Greeting{Identity: "a", Next: 11, Pending: []int64{10}})
+	want(`"resumed":true`)
+	want(`"id":7,`)
+	old.end()
+	c.send(`{"holdline":1,"bye":"client"}`)
+	c.end()
+}
+
+// TestResumeAtNewDaemon resumes a session that nobody knows.
+func TestResumeAtNewDaemon(t *testing.T) {
+	h := start(t)
+	c := h.again(t, protocol.Greeting{Identity: "a", Next: 6, Pending: []int64{3, 4}})
+	if w := c.next(); !strings.Contains(w, `"resumed":false`) {
+		t.Errorf("welcome = %s", w)
+	}
+	c.hand()
+	c.replay(3, callLine(1, "steps"))
+	want(t, c.next(), "1", "done")
+	c.send(`{"holdline":1,"replay":4,"answered":false,"bytes":false,"id":2}`)
+	want(t, c.next(), "2", `"resource_exhausted"`)
+	c.send(`{"holdline":1,"replay":5,"answered":true}`)
+	c.send(`{"jsonrpc":"2.0","id":"w:1","result":{}}`)
+	if line := c.next(); line != `{"holdline":1,"seen":5}` {
+		t.Errorf("got %s", line)
+	}
+	if s := h.srv.Sessions(); len(s) != 1 || s[0].Client != "probe 1" || s[0].Era != "legacy" {
+		t.Errorf("sessions = %+v", s)
+	}
+}
+
+// TestResumeWithLostRecords replays what cannot be known to be new.
+func TestResumeWithLostRecords(t *testing.T) {
+	h := start(t)
+	h.store.Store("another")
+	c := h.again(t, protocol.Greeting{Identity: "a", Next: 80, Pending: []int64{3, 4, 77, 78}})
+	c.next()
+	c.hand()
+	c.replay(3, callLine(1, "steps")) // may run again
+	want(t, c.next(), "1", "done")
+	c.replay(4, callLine(2, "hold"))
+	want(t, c.next(), "2", `outcome_unknown`, `"isError":true`)
+	c.replay(77, callLine(3, "hold")) // is known
+	<-h.began
+	close(h.hold)
+	want(t, c.next(), "3", "held")
+}
+
+// TestResumeFull leaves more answers to a client that is away than are kept.
+func TestResumeFull(t *testing.T) {
+	h := start(t)
+	c := h.open(t, protocol.Greeting{Identity: "a"})
+	fmt.Fprintf(c.conn, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":%q}}}`+"\n",
+		strings.Repeat("x", 2<<20))
+	if _, err := c.conn.Read(make([]byte, 1)); err != nil { // the answer begins
+		t.Fatal(err)
+	}
+	c.conn.Close()
+	h.detached(t)
+	c = h.again(t, protocol.Greeting{Identity: "a", Next: 4, Pending: []int64{3}})
+	c.next()
+	if line := c.next(); !strings.Contains(line, `"bye":"full"`) {
+		t.Errorf("got %.200s", line)
+	}
+	if line, err := c.lines.Next(); err == nil {
+		t.Errorf("got %.200s", line)
+	}
+}

@@ -1,0 +1,169 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"holdline/daemon/rollout"
+	"holdline/daemon/statedir"
+	"holdline/daemon/telemetry"
+	"holdline/protocol"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// flushTime bounds the wait for answers to reach their sockets before a
+// hand-over. What does not is asked for again, as after a crash.
+const flushTime = 50 * time.Millisecond
+
+// probeFile is written and removed to see whether that can be done.
+const probeFile = "probe"
+
+var (
+	errLeaving  = errors.New("the daemon is stopping")
+	errReplaced = errors.New("the file has changed since it was verified, try again")
+)
+
+// buildRollout makes the part that replaces this program by a newer one.
+func (l *life) buildRollout() {
+	var running []rollout.Stamp
+	owner := os.Geteuid()
+	if image, err := rollout.Image(); err == nil {
+		if s, err := rollout.Stat(image); err == nil {
+			running, owner = append(running, s), s.UID
+		}
+	}
+	if h := l.Handover; h != nil {
+		running = append(running, h.Verified)
+		l.telemetry.RolledOut()
+	}
+	check := rollout.Checker{
+		UID: os.Geteuid(), Owner: owner, Env: []string{"PATH=/usr/bin:/bin", "HOME=" + l.Home, "LANG=C.UTF-8"},
+		Needs: rollout.Versions{
+			Greeting: []int{protocol.Version}, Worker: []int{process.Version}, Record: []int{process.RecordVersion},
+			Handover: []int{rollout.Version},
+		},
+		Also: l.wouldStart,
+	}
+	l.rollout = rollout.New(rollout.Options{
+		Log: l.Log.With("component", "rollout"), Path: l.Exe, Running: running,
+		Verify: check.Check, HandOver: l.handOver,
+		Report: func(state telemetry.Rollout, f *fault.Record) {
+			if f != nil {
+				l.telemetry.RolloutRejected(f)
+			} else {
+				l.telemetry.SetRollout(state)
+			}
+		},
+	})
+}
+
+// rollouts counts the hand-overs before the one that led here.
+func (l *life) rollouts() int64 {
+	if l.Handover == nil {
+		return 0
+	}
+	return l.Handover.Rollouts
+}
+
+// wouldStart is what a new program must be able to do besides: read the
+// configuration. A daemon that cannot would not come up, while this one goes
+// on with what was read when it was well.
+func (l *life) wouldStart() [][]string {
+	if _, err := os.Stat(l.Config); err != nil {
+		return nil
+	}
+	return [][]string{{"config", "check", "--config", l.Config}}
+}
+
+// handOver makes the program at the path that is watched the image of this
+// process. It returns only if that failed, and then all goes on as before.
+func (l *life) handOver(ctx context.Context, s rollout.Stamp, found rollout.Found) error {
+	if err := l.Notifier.Reloading(); err != nil {
+		l.Log.WarnContext(ctx, "service manager not told", "err", err)
+	}
+	err := l.mayStart()
+	if err == nil {
+		err = l.gate.Shut()
+	}
+	if err == nil {
+		l.flush(ctx)
+		err = l.exec(s)
+	}
+	l.Log.ErrorContext(ctx, "hand-over failed, going on as before", "to", found.Version, "err", err)
+	if err := l.gate.Open(); err != nil {
+		l.Log.ErrorContext(ctx, "accepting again", "err", err)
+	}
+	if err := l.Notifier.Ready("serving at " + l.place.path); err != nil {
+		l.Log.WarnContext(ctx, "service manager not told", "err", err)
+	}
+	return err
+}
+
+// mayStart tells whether a daemon's start would find room for its small files
+// in the runtime directory: without them it ends.
+func (l *life) mayStart() error {
+	probe := l.place.file(probeFile)
+	if err := statedir.WriteFile(probe, make([]byte, 4<<10)); err != nil {
+		return fmt.Errorf("a daemon could not start: %w", err)
+	}
+	return os.Remove(probe)
+}
+
+// flush waits until clients have been sent what is queued for them.
+func (l *life) flush(ctx context.Context) {
+	limit := time.After(flushTime)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !l.sessions.Flushed() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-limit:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// exec does not return if it succeeds. Nobody who asks the daemon to stop is
+// overheard: asking waits until this is over.
+func (l *life) exec(s rollout.Stamp) error {
+	l.leave.Lock()
+	defer l.leave.Unlock()
+	if l.leaving {
+		return errLeaving
+	}
+	if now, err := rollout.Stat(l.Exe); err != nil || now != s {
+		return errReplaced
+	}
+	return rollout.Exec(l.Exe, l.Argv, l.Environ, l.place.ln, l.place.lock.File(), rollout.Handover{
+		PID: l.PID, Managed: l.place.handed, Path: l.Exe, Verified: s,
+		From: l.Version, Epoch: l.place.epoch, Rollouts: l.telemetry.Snapshot().HostRollouts,
+	})
+}
+
+// reap waits for what the image before this one has started.
+func (l *life) reap(ctx context.Context) error {
+	if l.Handover != nil {
+		rollout.Reap(ctx, l.Handover.Children)
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// upgrade is the command of that name.
+func (l *life) upgrade(ctx context.Context, _ json.RawMessage, progress func(control.Progress)) (any, error) {
+	err := l.rollout.Upgrade(ctx, func(found rollout.Found) {
+		progress(control.Progress{Message: "handing over to " + found.Version})
+	})
+	if errors.Is(err, rollout.ErrCurrent) {
+		return control.UpgradeAnswer{Path: l.Exe, Version: l.Version}, nil
+	}
+	return nil, err
+}
