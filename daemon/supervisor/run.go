@@ -305,7 +305,7 @@ func (w *Worker) aftermath(ctx context.Context) {
 // fromFiles tells what a worker left that went in order.
 func (w *Worker) fromFiles(st *process.State) error {
 	if st.Spool != nil {
-		if err := w.fromSpool(st.Spool); err != nil {
+		if err := w.fromSpool(st.Spool, st.Acked); err != nil {
 			return err
 		}
 	}
@@ -320,7 +320,7 @@ func (w *Worker) fromFiles(st *process.State) error {
 }
 
 // fromSpool queues what stands in the spool behind what was received already.
-func (w *Worker) fromSpool(s *process.Spool) error {
+func (w *Worker) fromSpool(s *process.Spool, acked int64) error {
 	f, err := os.Open(filepath.Join(w.dir, process.FileSpool))
 	if errors.Is(err, os.ErrNotExist) && s.Bytes == 0 {
 		err = nil
@@ -330,10 +330,10 @@ func (w *Worker) fromSpool(s *process.Spool) error {
 	if err != nil {
 		return fmt.Errorf("read spool: %w", err)
 	}
-	var skip int64
+	skip := s.Acked
 	w.mu.Lock()
 	for _, h := range w.held {
-		if h.seq > s.AfterSeq {
+		if h.seq > acked {
 			skip += int64(h.size)
 		}
 	}

@@ -94,3 +94,14 @@ func (w *worker) bytesOf(e *entry) ([]byte, error) {
 	}
 	return b, nil
 }
+
+// ackedSpoolLocked is how many bytes at the beginning of the spool were acked
+// since they were put there: what stands behind them nobody has acked.
+func (w *worker) ackedSpoolLocked() int64 {
+	for i := range w.out.entries {
+		if e := &w.out.entries[i]; e.kind == stdout && e.spooled {
+			return e.off
+		}
+	}
+	return w.spool.size
+}

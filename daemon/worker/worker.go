@@ -349,7 +349,7 @@ func (w *worker) saveState() error {
 		s.Exit = &exit
 	}
 	if w.spool != nil {
-		s.Spool = &process.Spool{AfterSeq: w.spool.after, Bytes: w.spool.size, Lost: w.spool.lost}
+		s.Spool = &process.Spool{AfterSeq: w.spool.after, Bytes: w.spool.size, Acked: w.ackedSpoolLocked(), Lost: w.spool.lost}
 	}
 	w.mu.Unlock()
 	return statedir.WriteFile(filepath.Join(w.dir, process.FileState), process.Encode(s))

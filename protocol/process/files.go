@@ -185,7 +185,8 @@ type State struct {
 type Spool struct {
 	AfterSeq int64 `json:"after_seq"`
 	Bytes    int64 `json:"bytes"`
-	Lost     int64 `json:"lost,omitempty"` // bytes that could not be written
+	Acked    int64 `json:"acked_bytes,omitempty"` // so many at the beginning were acked
+	Lost     int64 `json:"lost,omitempty"`        // bytes that could not be written
 }
 
 // Server is [FileServer]: what a hosted server's handshake came to. It is
