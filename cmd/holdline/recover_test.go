@@ -245,6 +245,30 @@ func TestDaemonAndWorkerKilled(t *testing.T) {
 	}
 }
 
+// TestSilentWorker: a worker that lives and does not answer holds nobody up,
+// and is killed before anything is said of its call.
+func TestSilentWorker(t *testing.T) {
+	p := newPlace(t).login()
+	a := p.agent().shake()
+	id := a.call("consult", p.hangs())
+	p.untilSteps(1)
+	s := p.status()
+	if err := syscall.Kill(s.Workers[0].PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	kill9(t, s.Daemon.PID)
+	if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError || time.Since(begin) > time.Second && !raceEnabled {
+		t.Errorf("after %v: %s", time.Since(begin), x.raw)
+	}
+	x := a.wait(id)
+	t.Logf("given up after %v", time.Since(begin))
+	if !strings.Contains(x.raw, "outcome_unknown") || alive(s.Workers[0].PID) || alive(s.Workers[0].ChildPID) {
+		t.Errorf("worker lives: %v, child lives: %v, %s", alive(s.Workers[0].PID), alive(s.Workers[0].ChildPID), x.raw)
+	}
+	a.rest(id)
+}
+
 // TestLeftInAbsence lets the client cancel, and leave, while no daemon lives:
 // what it waited for ends.
 func TestLeftInAbsence(t *testing.T) {
