@@ -150,6 +150,27 @@ func TestDaemonKilled(t *testing.T) {
 	}
 }
 
+// TestDaemonTerminated stops the daemon as a service manager does: that costs
+// no more than a kill.
+func TestDaemonTerminated(t *testing.T) {
+	p := newPlace(t).login()
+	a := p.agent().shake()
+	id := a.call("consult", p.slow(1.5))
+	p.untilSteps(1)
+	for range 2 {
+		pid := p.pid(0)
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+		p.pid(pid)
+	}
+	if x := a.wait(id); x.Error != nil || x.Result.IsError || !strings.Contains(x.text(), "the one answer") {
+		t.Errorf("the consult's answer: %s", x.raw)
+	}
+	a.rest(id)
+	if n := p.steps(); n != 2 {
+		t.Errorf("the program took %d steps, want 2: it ran once", n)
+	}
+}
+
 // TestDaemonKilledUnderAnswers kills the daemon while answers are on their
 // way: each request gets one.
 func TestDaemonKilledUnderAnswers(t *testing.T) {
