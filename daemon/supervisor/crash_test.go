@@ -263,7 +263,7 @@ func TestConsultAlone(t *testing.T) {
 	const size = 20 << 20
 	h := newHome(t)
 	first := h.daemon()
-	dir := filepath.Join(h.dir, "consults", "alone")
+	dir := filepath.Join(h.dir, "consults", tag("alone"))
 	for _, d := range []string{filepath.Dir(dir)} {
 		if err := statedir.MakeDir(d); err != nil {
 			t.Fatal(err)
