@@ -150,6 +150,27 @@ func TestDaemonKilled(t *testing.T) {
 	}
 }
 
+// TestDaemonTerminated stops the daemon as a service manager does: that costs
+// no more than a kill.
+func TestDaemonTerminated(t *testing.T) {
+	p := newPlace(t).login()
+	a := p.agent().shake()
+	id := a.call("consult", p.slow(1.5))
+	p.untilSteps(1)
+	for range 2 {
+		pid := p.pid(0)
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+		p.pid(pid)
+	}
+	if x := a.wait(id); x.Error != nil || x.Result.IsError || !strings.Contains(x.text(), "the one answer") {
+		t.Errorf("the consult's answer: %s", x.raw)
+	}
+	a.rest(id)
+	if n := p.steps(); n != 2 {
+		t.Errorf("the program took %d steps, want 2: it ran once", n)
+	}
+}
+
 // TestDaemonKilledUnderAnswers kills the daemon while answers are on their
 // way: each request gets one.
 func TestDaemonKilledUnderAnswers(t *testing.T) {
@@ -243,6 +264,30 @@ func TestDaemonAndWorkerKilled(t *testing.T) {
 	if n := p.steps(); n != 1 || alive(s.Workers[0].ChildPID) {
 		t.Errorf("the program took %d steps, want 1; it lives: %v", n, alive(s.Workers[0].ChildPID))
 	}
+}
+
+// TestSilentWorker: a worker that lives and does not answer holds nobody up,
+// and is killed before anything is said of its call.
+func TestSilentWorker(t *testing.T) {
+	p := newPlace(t).login()
+	a := p.agent().shake()
+	id := a.call("consult", p.hangs())
+	p.untilSteps(1)
+	s := p.status()
+	if err := syscall.Kill(s.Workers[0].PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	kill9(t, s.Daemon.PID)
+	if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError || time.Since(begin) > time.Second && !raceEnabled {
+		t.Errorf("after %v: %s", time.Since(begin), x.raw)
+	}
+	x := a.wait(id)
+	t.Logf("given up after %v", time.Since(begin))
+	if !strings.Contains(x.raw, "outcome_unknown") || alive(s.Workers[0].PID) || alive(s.Workers[0].ChildPID) {
+		t.Errorf("worker lives: %v, child lives: %v, %s", alive(s.Workers[0].PID), alive(s.Workers[0].ChildPID), x.raw)
+	}
+	a.rest(id)
 }
 
 // TestLeftInAbsence lets the client cancel, and leave, while no daemon lives:

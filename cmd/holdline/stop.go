@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -178,14 +179,41 @@ methods, …) and host_rollouts.`,
 	return cmd
 }
 
-// withDaemon runs f with a connection to the running daemon.
+// Limits of how often a command connects again because its daemon was
+// replaced: a daemon that this very command kills must not be asked for ever.
+const (
+	maxLosses = 5
+	lossSpan  = 10 * time.Second // a connection that held for longer begins the count anew
+)
+
+// withDaemon runs f with a connection to the running daemon. If that breaks,
+// because the daemon was replaced, f is run again with the next one: it must
+// ask for nothing that may not be asked twice.
 func withDaemon(cmd *cobra.Command, w *world, f func(context.Context, *control.Client) error) error {
-	c, err := connect(cmd, w)
-	if err != nil {
-		return err
+	var lost error
+	for losses := 0; ; losses++ {
+		begin := time.Now()
+		c, err := connect(cmd, w)
+		if err == nil {
+			err = f(cmd.Context(), c)
+			c.Close()
+		} else if lost != nil && !broke(err) { // stopped, not replaced
+			return lost
+		}
+		if time.Since(begin) > lossSpan {
+			losses = 0
+		}
+		if !broke(err) || losses == maxLosses || cmd.Context().Err() != nil {
+			return err
+		}
+		lost = err
 	}
-	defer c.Close()
-	return f(cmd.Context(), c)
+}
+
+// broke tells whether a connection to the daemon ended before its time.
+func broke(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // connect greets the running daemon.
@@ -201,22 +229,32 @@ func connect(cmd *cobra.Command, w *world) (*control.Client, error) {
 	return dialPaths(cmd.Context(), paths)
 }
 
-// dialPaths greets the daemon that listens at one of paths.
+// dialPaths greets the daemon that listens at one of paths, and the next one if
+// it is replaced before it answers: nothing was asked yet.
 func dialPaths(ctx context.Context, paths socket.Paths) (*control.Client, error) {
-	conn, path, err := paths.Dial(ctx)
-	switch {
-	case errors.Is(err, socket.ErrNoDaemon):
-		return nil, fmt.Errorf("%w: %w", errNoDaemon, err)
-	case err != nil:
-		return nil, fmt.Errorf("connecting to the daemon: %w", err)
-	}
-	c, err := control.NewClient(ctx, conn, version, pid())
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		hint := "holdline doctor"
-		if holder, _, err := statedir.Holder(filepath.Join(filepath.Dir(path), "daemon.lock")); err == nil {
-			hint = fmt.Sprintf("daemon %d hangs: kill -9 %d; the next agent starts a new one", holder, holder)
+	for losses := 0; ; losses++ {
+		conn, path, err := paths.Dial(ctx)
+		switch {
+		case errors.Is(err, socket.ErrNoDaemon):
+			return nil, fmt.Errorf("%w: %w", errNoDaemon, err)
+		case err != nil:
+			return nil, fmt.Errorf("connecting to the daemon: %w", err)
 		}
-		return nil, &hinted{fmt.Errorf("the daemon at %s does not answer: %w", path, err), hint}
+		c, err := control.NewClient(ctx, conn, version, pid())
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, hung(path, err)
+		case !broke(err) || losses == maxLosses:
+			return c, err
+		}
 	}
-	return c, err
+}
+
+// hung is the error about a daemon that listens and does not answer.
+func hung(path string, err error) error {
+	hint := "holdline doctor"
+	if holder, _, err := statedir.Holder(filepath.Join(filepath.Dir(path), "daemon.lock")); err == nil {
+		hint = fmt.Sprintf("daemon %d hangs: kill -9 %d; the next agent starts a new one", holder, holder)
+	}
+	return &hinted{fmt.Errorf("the daemon at %s does not answer: %w", path, err), hint}
 }

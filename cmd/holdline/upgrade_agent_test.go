@@ -100,6 +100,14 @@ func TestUpgradeUnderLoad(t *testing.T) {
 			}
 		})
 	}
+	load.Go(func() { // nor do commands notice
+		for ctx.Err() == nil {
+			if out, err := p.command("status", "--json").CombinedOutput(); err != nil {
+				t.Errorf("status: %v: %s", err, out)
+				return
+			}
+		}
+	})
 	fds := 0
 	versions := []string{older, newer}
 	for i := range 20 {

@@ -143,8 +143,11 @@ func (s *session) serve(ctx context.Context, l *link) {
 	s.log = s.srv.o.Log.With("client_pid", l.peer.pid, "session", s.number)
 	s.log.InfoContext(ctx, "session opened", "identity", s.identity(), "anonymous", s.anonymous, "resumed", l.greeting.Resume)
 	outer := ctx
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(errGone)
+	// Whatever ends the daemon, calls are told so.
+	stop := context.AfterFunc(outer, func() { cancel(tool.ErrStopping) })
+	defer stop()
 	var calls sync.WaitGroup
 	var end error
 	for {
