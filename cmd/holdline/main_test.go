@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -268,18 +269,21 @@ type agent struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	lines chan string
-	errs  *bytes.Buffer
+	errs  *words
 	next  int
 }
 
 func (p *place) agent(args ...string) *agent {
 	p.t.Helper()
-	return p.agentOf(p.command(append([]string{"mcp-stdio"}, args...)...))
+	// It lives as long as its test; agentOf kills it then.
+	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, "holdline"), append([]string{"mcp-stdio"}, args...)...)
+	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
+	return p.agentOf(cmd)
 }
 
 func (p *place) agentOf(cmd *exec.Cmd) *agent {
 	p.t.Helper()
-	a := &agent{t: p.t, cmd: cmd, lines: make(chan string, 4096), errs: new(bytes.Buffer)}
+	a := &agent{t: p.t, cmd: cmd, lines: make(chan string, 4096), errs: new(words)}
 	cmd.Stderr = a.errs
 	var err error
 	if a.stdin, err = cmd.StdinPipe(); err != nil {
@@ -305,6 +309,24 @@ func (p *place) agentOf(cmd *exec.Cmd) *agent {
 		_ = cmd.Wait()
 	})
 	return a
+}
+
+// words is what a proxy says on stderr, for reading at any time.
+type words struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
 }
 
 func (a *agent) send(line string) {

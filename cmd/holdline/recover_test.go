@@ -210,7 +210,11 @@ func TestDaemonKilledAtStart(t *testing.T) {
 	if x := a.wait(a.call("consult", p.slow(0))); x.Result.IsError { // the program is checked, once
 		t.Fatal(x.raw)
 	}
-	for after := time.Duration(0); after < 150*time.Millisecond; after += 9 * time.Millisecond {
+	every := 9 * time.Millisecond
+	if raceEnabled {
+		every = 31 * time.Millisecond
+	}
+	for after := time.Duration(0); after < 150*time.Millisecond; after += every {
 		before := p.steps()
 		id := a.call("consult", p.slow(0.05))
 		time.Sleep(after)
