@@ -17,13 +17,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -249,19 +245,12 @@ func (s *Supervisor) remove(w *Worker) {
 func (s *Supervisor) nextGeneration() (int64, error) {
 	s.generation.Lock()
 	defer s.generation.Unlock()
-	path := filepath.Join(s.o.StateDir, "generation")
-	var n int64
-	b, err := os.ReadFile(path)
-	switch {
-	case err == nil:
-		if n, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err != nil {
-			return 0, fmt.Errorf("generation counter: %w", err)
-		}
-	case !errors.Is(err, fs.ErrNotExist):
-		return 0, fmt.Errorf("generation counter: %w", err)
+	n, err := s.readGeneration()
+	if err != nil {
+		return 0, err
 	}
 	n++
-	if err := statedir.WriteFile(path, fmt.Appendf(nil, "%d\n", n)); err != nil {
+	if err := statedir.WriteFile(s.generationFile(), fmt.Appendf(nil, "%d\n", n)); err != nil {
 		return 0, fmt.Errorf("generation counter: %w", err)
 	}
 	return n, nil
