@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/worker/workertest"
 	"holdline/protocol/control"
 )
 
@@ -278,9 +279,7 @@ func TestSilentWorker(t *testing.T) {
 	id := a.call("consult", p.hangs())
 	p.untilSteps(1)
 	s := p.status()
-	if err := syscall.Kill(s.Workers[0].PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	workertest.Freeze(t, s.Workers[0].PID)
 	begin := time.Now()
 	kill9(t, s.Daemon.PID)
 	if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError || time.Since(begin) > time.Second && !raceEnabled {

@@ -12,6 +12,7 @@ import (
 
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/worker/workertest"
 	"holdline/protocol/process"
 )
 
@@ -142,9 +143,7 @@ func TestWorkerThatHangsIsKilled(t *testing.T) {
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	workertest.Freeze(t, pid)
 	w, err := h.daemon().Attach(t.Context(), h.path("hang"), 0)
 	if err != nil {
 		t.Fatal(err)

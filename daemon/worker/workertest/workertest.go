@@ -4,11 +4,41 @@
 package workertest
 
 import (
+	"bytes"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"syscall"
+	"testing"
+	"time"
 
 	"holdline/daemon/worker"
 )
+
+// Freeze stops the process pid as SIGSTOP does, and returns when it stands
+// still: the signal alone lets a busy machine run it on for a while.
+func Freeze(t testing.TB, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; <-time.After(time.Millisecond) {
+		running := 0
+		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // none but on Linux
+		for _, f := range stats {
+			if b, err := os.ReadFile(f); err == nil && !bytes.Contains(b, []byte(") T ")) {
+				running++
+			}
+		}
+		if running == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not stop", pid)
+		}
+	}
+}
 
 // Dispatch plays the worker or its exec step if the arguments (of the process,
 // without its name) ask for one, and then does not return.
