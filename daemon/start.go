@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -114,6 +115,7 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 			return err
 		}
 	}
+	faultpoint.At("start.locked")
 	err := p.dir.Hold()
 	if err != nil {
 		return err

@@ -29,6 +29,7 @@ var programs string
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "holdline":
+		installFaults(os.Args[1:])
 		main()
 		return
 	case "floor":

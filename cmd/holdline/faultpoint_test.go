@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/protocol/faultpoint"
+)
+
+// faultDir is the directory of a place in which a file of a point's name lets
+// the first process of the place die that comes to the point; the number in it
+// says at which time. Processes look there only if it was there when they
+// began. The environment would not do: workers get none of ours, and a daemon
+// that a proxy starts has that of the login shell.
+const faultDir = "faultpoints"
+
+// Suffix of the file once its process has died.
+const faultReached = ".reached"
+
+// installFaults makes this process, one that was started as holdline with
+// args, die where its place's files say so.
+func installFaults(args []string) {
+	home := os.Getenv("HOME")
+	for _, arg := range args {
+		if filepath.IsAbs(arg) && home == "" { // a worker has nothing but its directory
+			home = arg
+		}
+	}
+	for at := home; len(at) > 1; at = filepath.Dir(at) {
+		dir := filepath.Join(at, faultDir)
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			faultpoint.Install(dieIn(dir))
+			return
+		}
+	}
+}
+
+// dieIn is what happens at the points of processes of the place with that
+// directory. A file is renamed by who dies of it, so that this happens once
+// over the lives of all.
+func dieIn(dir string) func(name string) {
+	var mu sync.Mutex
+	passed := map[string]int{}
+	return func(name string) {
+		path := filepath.Join(dir, name)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return
+		}
+		times, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+		mu.Lock()
+		passed[name]++
+		due := passed[name] >= times
+		mu.Unlock()
+		if !due || os.Rename(path, path+faultReached) != nil {
+			return
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		time.Sleep(time.Hour) // no step further
+	}
+}
+
+// faults makes the place one whose processes look for points. Those that run
+// already do not.
+func (p *place) faults() *place {
+	p.t.Helper()
+	if err := os.MkdirAll(filepath.Join(p.dir, faultDir), 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+	return p
+}
+
+// dieAt lets the process die that comes to a point for the given time in its
+// life, from 1. Times are counted from now on.
+func (p *place) dieAt(name string, times int) {
+	p.t.Helper()
+	tmp := filepath.Join(p.dir, "times")
+	err := os.WriteFile(tmp, []byte(strconv.Itoa(times)), 0o600)
+	if err == nil {
+		err = os.Rename(tmp, filepath.Join(p.dir, faultDir, name))
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// died tells whether a process has died at a point.
+func (p *place) died(name string) bool {
+	p.t.Helper()
+	_, err := os.Stat(filepath.Join(p.dir, faultDir, name+faultReached))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// TestFaultOnce: of all processes that come to a point one dies, and only in a
+// place that asks for it.
+func TestFaultOnce(t *testing.T) {
+	const point = "start.locked"
+	p := newPlace(t).faults()
+	p.dieAt(point, 1)
+	err := p.command("daemon").Run()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || !p.died(point) {
+		t.Fatalf("the daemon ended with %v, died at the point: %v", err, p.died(point))
+	}
+	p.daemon()
+	p.agent("--no-autostart").shake().rest()
+}
+
+// TestFaultsInTestsOnly: what lets a process die is in test binaries alone.
+func TestFaultsInTestsOnly(t *testing.T) {
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte("faultpoint.Install")) {
+			t.Errorf("%s makes the program die on purpose", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
