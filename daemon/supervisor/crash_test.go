@@ -396,3 +396,23 @@ func intrude(t *testing.T, w *supervisor.Worker, epoch int64) {
 	c.ask(process.MethodAttach, process.AttachParams{Epoch: epoch}, nil)
 	_ = c.nc.Close()
 }
+
+// TestLateWorkerOfEarlierDaemon: a worker that an earlier daemon was starting
+// takes the lock after this one has found it free. It gives way.
+func TestLateWorkerOfEarlierDaemon(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	earlier := h.daemon()
+	late := h.start(earlier, shell("late", stubborn))
+	follow(t, late, true, lines(1))
+	if err := earlier.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w := h.start(h.daemon(), shell("late", `echo mine; cat`))
+	if w.Generation() != late.Generation()+1 || w.Status().PID == late.Status().PID {
+		t.Errorf("generation %d and pid %d, after %d and %d", w.Generation(), w.Status().PID, late.Generation(), late.Status().PID)
+	}
+	if got := follow(t, w, true, lines(1)); got.stdout.String() != "mine\n" {
+		t.Errorf("output %q", got.stdout.String())
+	}
+}

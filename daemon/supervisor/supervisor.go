@@ -126,6 +126,33 @@ func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, e
 	return w, nil
 }
 
+// run starts the process of w and connects to it. On an error none is left. A
+// worker that an earlier daemon was about to start may come to the directory
+// only now: nobody has told its child anything, so it is ended for ours.
+func (s *Supervisor) run(ctx context.Context, w *Worker, env []string) error {
+	for again := false; ; again = true {
+		err := s.launch(ctx, w.dir, env)
+		if err == nil {
+			err = w.begin(ctx, 0)
+		}
+		if err == nil {
+			return nil
+		}
+		// Whatever runs by now is not to run unattended.
+		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathTimeout)
+		kerr := s.destroy(kill, w.dir, &w.spec)
+		cancel()
+		if kerr != nil {
+			s.log.WarnContext(ctx, "worker may be left", "worker", w.spec.ID, "err", kerr)
+		}
+		taken, ok := errors.AsType[*process.Error](err)
+		if again || kerr != nil || !ok || taken.Code != process.CodeLocked {
+			return err
+		}
+		s.log.InfoContext(ctx, "worker of an earlier daemon came late, and was ended", "worker", w.spec.ID)
+	}
+}
+
 func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 	if r, ok := errors.AsType[*fault.Record](err); ok {
 		return r
@@ -166,16 +193,7 @@ func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, e
 		s.remove(w)
 		return nil, err
 	}
-	if err = s.launch(ctx, dir, env); err == nil {
-		err = w.begin(ctx, 0)
-	}
-	if err != nil {
-		// Whatever runs by now is not to run unattended.
-		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathTimeout)
-		defer cancel()
-		if kerr := s.destroy(kill, dir, &w.spec); kerr != nil {
-			s.log.WarnContext(ctx, "worker may be left", "worker", spec.ID, "err", kerr)
-		}
+	if err := s.run(ctx, w, env); err != nil {
 		s.remove(w)
 		return nil, err
 	}

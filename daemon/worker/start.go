@@ -100,7 +100,11 @@ func run(dir string, stderr io.Writer) error {
 	ready := os.NewFile(fdReady, "ready")
 	w, err := prepare(dir, os.NewFile(fdEnv, "env"), stderr)
 	if err != nil {
-		report(ready, process.Report{Error: process.Errorf(process.CodeInvalid, "%v", err)})
+		code := process.CodeInvalid
+		if errors.Is(err, statedir.ErrLocked) {
+			code = process.CodeLocked
+		}
+		report(ready, process.Report{Error: process.Errorf(code, "%v", err)})
 		return err
 	}
 	report(ready, process.Report{Ready: true, PID: os.Getpid()})

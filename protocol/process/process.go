@@ -71,6 +71,7 @@ const (
 	CodeWriteGap      = "write_gap"          // the write id is not the next one
 	CodeExhausted     = "resource_exhausted" // not taken: too much is waiting already
 	CodeBusy          = "busy"               // one read at a time on a connection
+	CodeLocked        = "locked"             // in a [Report]: another worker has the directory
 )
 
 // Error is an error answer. It is an error.
