@@ -19,7 +19,8 @@ const maxOutstanding = process.MaxPayload
 // child's pipe, or when ctx is done, which does not take the write back.
 //
 // An error is a [*fault.Record]. If [NotDispatched] says so, the child was
-// certainly told nothing; otherwise what became of the write is unknown.
+// certainly told nothing, and the id is 0 since another write may get it;
+// otherwise what became of the write is unknown.
 func (w *Worker) Write(ctx context.Context, rec process.Record, data []byte) (int64, error) {
 	return w.WriteFunc(ctx, rec, func(int64) ([]byte, error) { return data, nil })
 }
@@ -48,7 +49,7 @@ func (w *Worker) WriteFunc(ctx context.Context, rec process.Record, compose func
 		select {
 		case f, ok := <-ch:
 			if ok {
-				return wr.id, w.written(&f)
+				return settled(wr, w.written(&f))
 			}
 		case <-ctx.Done():
 			return wr.id, w.unknown(context.Cause(ctx))
@@ -56,9 +57,17 @@ func (w *Worker) WriteFunc(ctx context.Context, rec process.Record, compose func
 		// The connection broke. The next one tells what was taken, and the
 		// worker answers an id that it has taken with what became of it.
 		if ch, err = w.again(ctx, wr); err != nil {
-			return wr.id, err
+			return settled(wr, err)
 		}
 	}
+}
+
+// settled is what a write returns.
+func settled(wr *write, err error) (int64, error) {
+	if NotDispatched(err) {
+		return 0, err
+	}
+	return wr.id, err
 }
 
 // write is a write on its way.

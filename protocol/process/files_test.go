@@ -66,6 +66,10 @@ func (d *fullDisk) WriteAt(b []byte, off int64) (int, error) {
 	return len(b) / 2, syscall.ENOSPC
 }
 
+func (d *fullDisk) ReadAt(b []byte, off int64) (int, error) {
+	return copy(b, d.content[off:]), nil
+}
+
 func (d *fullDisk) Truncate(size int64) error {
 	if d.truncate == nil {
 		d.content = d.content[:size]

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 )
 
 // Kinds of a [Record].
@@ -42,29 +43,43 @@ type Record struct {
 	UnixMS         int64           `json:"at"` // when it was written
 }
 
-// MaxJournal bounds [FileCalls], in bytes.
-const MaxJournal = 16 << 20
+// MaxJournal bounds [FileCalls], in bytes. From CompactJournal on an append
+// rewrites it, so that it holds what is still needed and little more.
+const (
+	MaxJournal     = 16 << 20
+	CompactJournal = 1 << 20
+)
 
 // ErrJournal is wrapped by every error of [Journal.Append]: the write must not
 // be made.
 var ErrJournal = errors.New("call record not written")
 
-// Journal appends to [FileCalls]. It is for one goroutine at a time.
+// Journal appends to [FileCalls]. It is for one goroutine at a time, but for
+// [Journal.Forget].
 type Journal struct {
 	f    file
+	path string
 	size int64
+	from int64 // CompactJournal, or less in tests
+	due  int64 // above this size an append rewrites the file first
 	bad  error // set when a torn line could not be cut off
+
+	mu        sync.Mutex // guards what follows
+	low, high int64      // lowest and highest write id in the file; 0 and 0 if it is empty
+	forgotten map[int64]struct{}
 }
 
 // file is what a journal needs of *os.File.
 type file interface {
+	io.ReaderAt
 	io.WriterAt
 	io.Closer
 	Truncate(size int64) error
 }
 
 // OpenJournal opens or makes the file at path, cuts off a torn last line (its
-// write was never made) and returns the records before it.
+// write was never made) and returns the records before it, the later of two
+// with one write id. What a crash left of a rewriting is removed.
 func OpenJournal(path string) (*Journal, []Record, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -83,11 +98,36 @@ func OpenJournal(path string) (*Journal, []Record, error) {
 	if err == nil && whole < len(b) {
 		err = f.Truncate(int64(whole))
 	}
+	if err == nil {
+		if err = os.Remove(path + rewritten); errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+	}
 	if err != nil {
 		_ = f.Close()
 		return nil, nil, fmt.Errorf("open call records: %w", err)
 	}
-	return &Journal{f: f, size: int64(whole)}, records, nil
+	j := &Journal{f: f, path: path, size: int64(whole), from: CompactJournal, due: CompactJournal}
+	for _, r := range records {
+		j.noteLocked(r.Write)
+	}
+	return j, latest(records), nil
+}
+
+// latest leaves out the earlier of two records with one write id.
+func latest(records []Record) []Record {
+	at := make(map[int64]int, len(records))
+	kept := records[:0]
+	for _, r := range records {
+		if i, twice := at[r.Write]; twice {
+			kept[i] = r
+			continue
+		}
+		at[r.Write] = len(kept)
+		kept = append(kept, r)
+	}
+	clear(records[len(kept):])
+	return kept
 }
 
 // ParseRecords reads the lines of [FileCalls]; a torn last line is left out.
@@ -105,7 +145,9 @@ func ParseRecords(b []byte) ([]Record, error) {
 }
 
 // Append writes r as one line in one write. If that fails or is short, the
-// file is as it was before and the error wraps [ErrJournal].
+// file is as it was before, or a rewriting of it, and the error wraps
+// [ErrJournal]. A write id that stands in the file already voids its record and
+// all above it: those writes were not made.
 func (j *Journal) Append(r Record) error {
 	if j.bad != nil {
 		return j.bad
@@ -115,12 +157,19 @@ func (j *Journal) Append(r Record) error {
 		return fmt.Errorf("%w: %w", ErrJournal, err)
 	}
 	b = append(b, '\n')
+	err = j.tidy(r.Write, int64(len(b)))
 	if j.size+int64(len(b)) > MaxJournal {
-		return fmt.Errorf("%w: the file is full", ErrJournal)
+		if err == nil {
+			err = errNeeded
+		}
+		return fmt.Errorf("%w: the file is full: %w", ErrJournal, err)
 	}
 	n, err := j.f.WriteAt(b, j.size)
 	if err == nil && n == len(b) {
 		j.size += int64(n)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.noteLocked(r.Write)
 		return nil
 	}
 	if err == nil {
@@ -132,6 +181,18 @@ func (j *Journal) Append(r Record) error {
 		j.bad = fmt.Errorf("%w, and what was written could not be cut off: %w", err, terr)
 	}
 	return err
+}
+
+// errNeeded is why a rewriting does not help.
+var errNeeded = errors.New("all of its records are needed")
+
+// noteLocked takes note that a record of write id stands in the file.
+func (j *Journal) noteLocked(id int64) {
+	if j.high == 0 || id < j.low {
+		j.low = id
+	}
+	j.high = max(j.high, id)
+	delete(j.forgotten, id) // it was said of a record that is void now
 }
 
 // Close closes the file.

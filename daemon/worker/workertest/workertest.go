@@ -18,10 +18,10 @@ import (
 
 // Freeze stops the process pid as SIGSTOP does, and returns when it stands
 // still: the signal alone lets a busy machine run it on for a while.
-func Freeze(t testing.TB, pid int) {
-	t.Helper()
+func Freeze(tb testing.TB, pid int) {
+	tb.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; <-time.After(time.Millisecond) {
 		running := 0
@@ -35,7 +35,7 @@ func Freeze(t testing.TB, pid int) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("process %d does not stop", pid)
+			tb.Fatalf("process %d does not stop", pid)
 		}
 	}
 }

@@ -1,0 +1,158 @@
+package supervisor_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/daemon/supervisor"
+	"holdline/protocol/process"
+)
+
+// recorded are the write ids of the records that a worker's user sees.
+func recorded(w *supervisor.Worker) []int64 {
+	var ids []int64
+	for _, r := range w.Records() {
+		ids = append(ids, r.Write)
+	}
+	return ids
+}
+
+// told writes n lines to a child and returns the ids, which are on record.
+func told(t *testing.T, w *supervisor.Worker, n int, name string) []int64 {
+	t.Helper()
+	var ids []int64
+	for i := range n {
+		id, err := w.Write(t.Context(), process.Record{N: int64(i + 1), Kind: process.RecordCall, Name: name}, fmt.Appendf(nil, "%d\n", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func TestRecordsOfAnEarlierDaemon(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	first := h.daemon()
+	w := h.start(first, shell("records", `while read a; do :; done`))
+	told(t, w, 4, "x")
+	if got := recorded(w); len(got) > 0 {
+		t.Errorf("records %v of a worker that was just started, want none", got)
+	}
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// That daemon had put down two more writes which the worker never took,
+	// one of them twice, and was killed in the middle of a line.
+	f, err := os.OpenFile(filepath.Join(w.Dir(), process.FileCalls), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{`{"n":8,"write":5}`, `{"n":9,"write":5}`, `{"n":10,"write":6}`, `{"n":11,"wr`} {
+		fmt.Fprint(f, line+strings.Repeat("\n", strings.Count(line, "}")))
+	}
+	f.Close()
+
+	second := h.daemon()
+	w, err = second.Attach(t.Context(), h.path("records"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := recorded(w); !slices.Equal(got, []int64{1, 2, 3, 4}) {
+		t.Errorf("records %v, want the four that were taken", got)
+	}
+	w.Forget(2, 3)
+	if got := recorded(w); !slices.Equal(got, []int64{1, 4}) {
+		t.Errorf("records %v, want two forgotten", got)
+	}
+	// What is written now has the id of a write that never was.
+	if got := told(t, w, 1, "y"); !slices.Equal(got, []int64{5}) {
+		t.Errorf("next write is %v, want 5", got)
+	}
+	if err := second.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w, err = h.daemon().Attach(t.Context(), h.path("records"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := w.Records()
+	if n := len(last); n != 3 || last[n-1].Write != 5 || last[n-1].Name != "y" || last[n-1].N != 1 {
+		t.Errorf("records %+v, want 1, 4 and 5, the last of them the later one", last)
+	}
+	if _, err := w.Terminate(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// A worker that left in order has written down its last write, so that a
+// record above it is void although nobody can be asked.
+func TestRecordsOfAWorkerThatLeft(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	first := h.daemon()
+	w := h.start(first, consult("left", `cat`, 200*time.Millisecond))
+	told(t, w, 2, "x")
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the worker to leave", func() bool {
+		alive, err := supervisor.Alive(w.Dir())
+		return err == nil && !alive
+	})
+	f, err := os.OpenFile(filepath.Join(w.Dir(), process.FileCalls), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(f, `{"n":8,"write":3}`)
+	f.Close()
+	w, err = h.daemon().Attach(t.Context(), w.Dir(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := recorded(w); !slices.Equal(got, []int64{1, 2}) || w.LastWrite() != 2 {
+		t.Errorf("records %v, last write %d; want two", got, w.LastWrite())
+	}
+	follow(t, w, true, nil)
+	wait(t, "the end", w.Done())
+}
+
+// What is forgotten leaves the file, while daemons come and go.
+func TestForgottenRecordsGo(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	s := h.daemon()
+	w := h.start(s, shell("forget", `while read a; do :; done`))
+	path := filepath.Join(w.Dir(), process.FileCalls)
+	name := strings.Repeat("x", process.CompactJournal/8)
+	kept := told(t, w, 1, "kept")
+	for range 4 {
+		w.Forget(told(t, w, 5, name)...)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > process.CompactJournal*3/2 {
+		t.Fatalf("calls.jsonl has %d bytes, %v; 2.5 MiB were written", info.Size(), err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w, err = h.daemon().Attach(t.Context(), w.Dir(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := recorded(w); len(got) == 0 || got[0] != kept[0] || got[len(got)-1] != 21 {
+		t.Errorf("records %v, want the one that is needed and the last one", got)
+	}
+	if got := told(t, w, 1, "y"); got[0] != 22 {
+		t.Errorf("next write is %v, want 22", got)
+	}
+	if _, err := w.Terminate(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+}

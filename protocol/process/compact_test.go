@@ -1,0 +1,395 @@
+package process
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// note is a record of some length.
+func note(write, n int64, size int) Record {
+	return Record{Write: write, N: n, Kind: RecordCall, Name: strings.Repeat("x", size)}
+}
+
+// journal opens a journal, which the test closes.
+func journal(tb testing.TB, path string) (*Journal, []Record) {
+	tb.Helper()
+	j, records, err := OpenJournal(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = j.Close() })
+	return j, records
+}
+
+// ids are the write ids of records.
+func ids(records []Record) []int64 {
+	var all []int64
+	for _, r := range records {
+		all = append(all, r.Write)
+	}
+	return all
+}
+
+func TestJournalCompacts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileCalls)
+	j, _ := journal(t, path)
+	const each = 1 << 10
+	var id int64
+	for range 20 * CompactJournal / each { // twenty times what makes it compact
+		id++
+		if err := j.Append(note(id, id, each)); err != nil {
+			t.Fatal(err)
+		}
+		if id != 5 && id != 700 { // two are needed for ever
+			j.Forget(id)
+		}
+		if len(j.forgotten) > 2*CompactJournal/each {
+			t.Fatalf("%d forgotten ids are kept in memory", len(j.forgotten))
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > CompactJournal+2*each {
+		t.Errorf("the file has %v bytes, %v; want it compacted", info.Size(), err)
+	}
+	if j.size != info.Size() {
+		t.Errorf("the journal goes by %d bytes, and there are %d", j.size, info.Size())
+	}
+	_, records := journal(t, path)
+	for _, want := range []int64{5, 700, id} {
+		if !slices.Contains(ids(records), want) {
+			t.Errorf("record %d is gone", want)
+		}
+	}
+	// An id that was dropped is not kept in mind again.
+	j.Forget(1, 2, 3, id+1, 0, -1)
+	for _, absent := range []int64{1, 2, 3, id + 1, 0, -1} {
+		if _, ok := j.forgotten[absent]; ok {
+			t.Errorf("forgotten %d is kept, and no record has it", absent)
+		}
+	}
+}
+
+// What is all needed is not copied with every append.
+func TestJournalNeededIsNotCopied(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileCalls)
+	j, _ := journal(t, path)
+	var id int64
+	rewritings, last := 0, j.f
+	for j.size < 3*CompactJournal {
+		id++
+		if err := j.Append(note(id, id, 4<<10)); err != nil {
+			t.Fatal(err)
+		}
+		if id%100 == 0 {
+			j.Forget(id)
+		}
+		if j.f != last {
+			rewritings, last = rewritings+1, j.f
+		}
+	}
+	if rewritings < 1 || rewritings > 2 {
+		t.Errorf("rewritten %d times on the way to 3 MiB, want once or twice", rewritings)
+	}
+}
+
+// The record of the highest write stays although it is forgotten, and goes
+// with the next one.
+func TestJournalKeepsHighest(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileCalls)
+	j, _ := journal(t, path)
+	for id := int64(1); id <= 3; id++ {
+		if err := j.Append(note(id, id, CompactJournal/2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.Forget(1, 2, 3)
+	if err := j.tidy(4, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, records := journal(t, path); !slices.Equal(ids(records), []int64{3}) {
+		t.Errorf("records %v, want the highest alone", ids(records))
+	}
+	if err := j.Append(note(4, 4, CompactJournal)); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Append(note(5, 5, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, records := journal(t, path); !slices.Equal(ids(records), []int64{4, 5}) {
+		t.Errorf("records %v, want 3 gone, which was forgotten long ago", ids(records))
+	}
+}
+
+// A write id that comes again voids what it had stood for and all above.
+func TestJournalVoids(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileCalls)
+	j, _ := journal(t, path)
+	for id := int64(1); id <= 6; id++ {
+		if err := j.Append(note(id, id, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.Forget(4) // of the write that was not made
+	if err := j.Append(note(4, 70, 1)); err != nil {
+		t.Fatal(err)
+	}
+	_, records := journal(t, path)
+	if !slices.Equal(ids(records), []int64{1, 2, 3, 4}) || records[3].N != 70 {
+		t.Errorf("records %+v, want 1 to 3 and the later 4", records)
+	}
+	if len(j.forgotten) > 0 {
+		t.Errorf("forgotten %v, want nothing: record 4 is another's now", j.forgotten)
+	}
+}
+
+// A rewriting that fails loses nothing, and the append is made.
+func TestJournalCannotRewrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileCalls)
+	j, _ := journal(t, path)
+	if err := j.Append(note(1, 1, CompactJournal)); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Append(note(2, 2, 1)); err != nil {
+		t.Fatal(err)
+	}
+	j.Forget(1)
+	if err := os.Mkdir(path+rewritten, 0o700); err != nil { // in the way
+		t.Fatal(err)
+	}
+	if err := j.Append(note(3, 3, 1)); err != nil {
+		t.Fatalf("Append = %v, want it made", err)
+	}
+	if err := os.Remove(path + rewritten); err != nil {
+		t.Fatal(err)
+	}
+	if _, records := journal(t, path); !slices.Equal(ids(records), []int64{1, 2, 3}) {
+		t.Errorf("records %v, want all", ids(records))
+	}
+	if _, ok := j.forgotten[1]; !ok {
+		t.Error("what was forgotten is not forgotten any more")
+	}
+}
+
+// TestJournalCutAnywhere is a crash in the middle of every step of a
+// rewriting: the new file cut at every byte before it has its name, and the
+// journal's own cut at every byte afterwards.
+func TestJournalCutAnywhere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileCalls)
+	j, _ := journal(t, path)
+	for id := int64(1); id <= 4; id++ {
+		if err := j.Append(note(id, id, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.rewrite(5, map[int64]struct{}{2: {}, 3: {}}); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := map[int64]int{} // where the line of each record of the new file ends
+	for i, id := range []int64{1, 4} {
+		whole[id] = len(bytes.Join(bytes.SplitAfter(after, []byte("\n"))[:i+1], nil))
+	}
+	crash := func(main, temp []byte, want []int64) {
+		t.Helper()
+		for name, b := range map[string][]byte{path: main, path + rewritten: temp} {
+			if err := os.WriteFile(name, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		j, records, err := OpenJournal(path)
+		if err != nil || !slices.Equal(ids(records), want) {
+			t.Fatalf("%d and %d bytes: records %v, %v, want %v", len(main), len(temp), ids(records), err, want)
+		}
+		defer func() { _ = j.Close() }()
+		if _, err := os.Stat(path + rewritten); err == nil {
+			t.Fatal("the file that never got its name is left")
+		}
+		// And it goes on: a further record, a further rewriting.
+		if err := j.Append(note(9, 9, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.rewrite(10, nil); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParseRecords(b)
+		if want := append(slices.Clone(want), 9); err != nil || !slices.Equal(ids(again), want) {
+			t.Fatalf("%d and %d bytes, one more: records %v, %v, want %v", len(main), len(temp), ids(again), err, want)
+		}
+	}
+	for cut := range len(after) + 1 {
+		crash(before, after[:cut], []int64{1, 2, 3, 4})
+	}
+	for cut := range len(after) + 1 {
+		var want []int64
+		for _, id := range []int64{1, 4} {
+			if cut >= whole[id] {
+				want = append(want, id)
+			}
+		}
+		crash(after[:cut], nil, want)
+	}
+}
+
+// TestJournalAsAModel does what daemons may do, by chance, and compares with
+// what should stand in the file: what was appended and neither forgotten nor
+// void, and nothing that was void before.
+func TestJournalAsAModel(t *testing.T) {
+	for seed := range uint64(100) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { model(t, rand.New(rand.NewPCG(seed, 1))) })
+	}
+}
+
+func model(t *testing.T, r *rand.Rand) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), FileCalls)
+	j, _, err := OpenJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const from = 2 << 10
+	j.from, j.due = from, from
+	defer func() { _ = j.Close() }()
+	live := map[int64]int64{}   // n by write id, of what must be there
+	surely := map[int64]int64{} // n by write id, of what was ever appended and is not void
+	var next, n int64 = 1, 0
+	for range 400 {
+		switch r.IntN(10) {
+		case 0: // a crash, perhaps with half a line
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if r.IntN(2) == 0 {
+				f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = f.WriteString(`{"n":1,"write":`)
+				_ = f.Close()
+			}
+			if j, _, err = OpenJournal(path); err != nil {
+				t.Fatal(err)
+			}
+			j.from, j.due = from, from
+		case 1: // the worker had not taken the last ones
+			next = max(1, next-int64(r.IntN(3)))
+		case 2, 3, 4, 5:
+			id := r.Int64N(next + 1)
+			if id < next { // of a write that was made
+				j.Forget(id)
+				delete(live, id)
+			}
+		default:
+			n++
+			if err := j.Append(note(next, n, r.IntN(from/8))); err != nil {
+				t.Fatal(err)
+			}
+			for id := range surely {
+				if id >= next {
+					delete(surely, id)
+					delete(live, id)
+				}
+			}
+			live[next], surely[next] = n, n
+			next++
+		}
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := ParseRecords(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stand := map[int64]int64{}
+	for _, rec := range records {
+		if was, ok := surely[rec.Write]; !ok || was != rec.N {
+			t.Errorf("record %d of line %d stands there, want line %d (%v)", rec.Write, rec.N, was, ok)
+		}
+		stand[rec.Write] = rec.N
+	}
+	for id, n := range live {
+		if stand[id] != n {
+			t.Errorf("record %d of line %d is gone", id, n)
+		}
+	}
+	if !slices.IsSorted(ids(records)) {
+		t.Errorf("records are not in order: %v", ids(records))
+	}
+	if j.high != 0 && len(j.forgotten) > int(j.high-j.low+1) {
+		t.Errorf("%d forgotten ids, and the file has %d to %d", len(j.forgotten), j.low, j.high)
+	}
+}
+
+// FuzzParseRecords reads what may stand in a file after any crash.
+func FuzzParseRecords(f *testing.F) {
+	f.Add([]byte(`{"n":1,"session":"s","kind":"call","write":1,"generation":1,"at":1}` + "\n"))
+	f.Add([]byte(`{"n":1,"write":2}` + "\n" + `{"n":2,"write":2}` + "\n" + `{"n":`))
+	f.Add([]byte("\n\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		records, err := ParseRecords(b)
+		if err != nil {
+			return
+		}
+		if want := bytes.Count(b, []byte("\n")); len(records) != want {
+			t.Fatalf("%d records of %d whole lines", len(records), want)
+		}
+		path := filepath.Join(t.TempDir(), FileCalls)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, got, err := OpenJournal(path)
+		if err != nil {
+			t.Fatalf("OpenJournal of what ParseRecords reads: %v", err)
+		}
+		defer func() { _ = j.Close() }()
+		var highest int64
+		for _, r := range got {
+			highest = max(highest, r.Write)
+		}
+		if err := j.rewrite(highest+1, nil); err != nil {
+			t.Fatal(err)
+		}
+		again, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := ParseRecords(again)
+		a, _ := json.Marshal(sorted(kept))
+		b, _ = json.Marshal(sorted(got))
+		if err != nil || !bytes.Equal(a, b) {
+			t.Fatalf("rewritten: %s, %v, want %s", a, err, b)
+		}
+	})
+}
+
+func sorted(records []Record) []Record {
+	slices.SortStableFunc(records, func(a, b Record) int {
+		switch {
+		case a.Write < b.Write:
+			return -1
+		case a.Write > b.Write:
+			return 1
+		}
+		return 0
+	})
+	return records
+}
