@@ -232,6 +232,28 @@ func Field(obj []byte, key string) json.RawMessage {
 	return v
 }
 
+// Elements calls f for each element of the JSON array arr, in order, as it is
+// spelled. arr must be valid JSON; anything but an array is an error. f's
+// error ends it.
+func Elements(arr []byte, f func(value []byte) error) error {
+	i := skipSpace(arr, 0)
+	if i >= len(arr) || arr[i] != '[' {
+		return errors.New("not an array")
+	}
+	i = skipSpace(arr, i+1)
+	for i < len(arr) && arr[i] != ']' {
+		if arr[i] == ',' {
+			i = skipSpace(arr, i+1)
+		}
+		end := skipValue(arr, i)
+		if err := f(arr[i:end:end]); err != nil {
+			return err
+		}
+		i = skipSpace(arr, end)
+	}
+	return nil
+}
+
 func skipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
 		i++

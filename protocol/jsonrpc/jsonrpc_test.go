@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -213,5 +214,34 @@ func BenchmarkParse(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func TestElements(t *testing.T) {
+	for _, x := range []struct {
+		in   string
+		want []string
+	}{
+		{`[]`, nil},
+		{` [ ] `, nil},
+		{`[1]`, []string{"1"}},
+		{` [ 1.50 , "a,]\"" , { "b" : [ 2 , 3 ] } , [ ] , null ] `, []string{"1.50", `"a,]\""`, `{ "b" : [ 2 , 3 ] }`, "[ ]", "null"}},
+	} {
+		var got []string
+		if err := Elements([]byte(x.in), func(v []byte) error {
+			got = append(got, string(v))
+			return nil
+		}); err != nil || !slices.Equal(got, x.want) {
+			t.Errorf("Elements(%s) = %q, %v", x.in, got, err)
+		}
+	}
+	for _, in := range []string{"", "{}", `"a"`, "1"} {
+		if err := Elements([]byte(in), func([]byte) error { return nil }); err == nil {
+			t.Errorf("Elements(%s) took it", in)
+		}
+	}
+	boom := errors.New("boom")
+	if err := Elements([]byte("[1,2]"), func([]byte) error { return boom }); !errors.Is(err, boom) {
+		t.Errorf("the function's error became %v", err)
 	}
 }
