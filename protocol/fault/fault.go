@@ -191,7 +191,15 @@ type Record struct { //nolint:errname // it is a record first, in the wire's wor
 	Retryable    bool   `json:"retryable"`
 	Retried      bool   `json:"retried"`
 	RetryAfterMS *int64 `json:"retry_after_ms,omitempty"`
+	Limit        *Limit `json:"limit,omitempty"`
 	Cause        *Cause `json:"cause,omitempty"`
+}
+
+// Limit is the limit that a call ran into, and how much of it was spent.
+type Limit struct {
+	Name  string `json:"name"`
+	Value int64  `json:"value"`
+	Spent int64  `json:"spent"`
 }
 
 // Limits of what a record repeats of words that somebody else chose, in bytes:
