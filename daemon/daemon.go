@@ -22,6 +22,7 @@ import (
 	"holdline/daemon/control"
 	"holdline/daemon/hosttools"
 	"holdline/daemon/listener"
+	"holdline/daemon/policy"
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/session"
@@ -196,7 +197,10 @@ const instructions = "consult asks Claude Code on this machine for a second opin
 	"consult_result. health_snapshot says whether holdline is well."
 
 // mayUse is the word of the configuration on who may call what.
-func (l *life) mayUse(identity, tool string) bool { return l.config.Load().Allowed(identity, tool) }
+func (l *life) mayUse(identity, tool string) bool {
+	ok, _ := policy.NewRules(l.config.Load()).May(identity, "", tool)
+	return ok
+}
 
 func (l *life) welcome() protocol.Welcome {
 	return protocol.Welcome{

@@ -2,17 +2,82 @@ package config
 
 import (
 	"path"
-	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
-// Allowed tells whether an identity may see and call a tool: no glob of deny
-// names it, and one of allow does, if there are any. An identity that the
-// file does not name may use every tool.
-func (c Config) Allowed(identity, tool string) bool {
-	id := c.Identities[identity]
-	matches := func(glob string) bool {
-		ok, err := path.Match(glob, tool)
-		return err == nil && ok // bad globs are refused when the file is read
+// Match tells whether a glob names a tool: `*` stands for any run of
+// characters, `?` for one, `[a-z]` and `[^a-z]` for one of a class, and a
+// backslash takes the next character as it is. A slash is a character like
+// any other. A glob that makes no sense names nothing; those of a file are
+// refused when it is read.
+func Match(glob, name string) bool {
+	// Where to go on after a mismatch: behind the last star, which then takes
+	// one character more.
+	retryGlob, retryName := "", ""
+	star := false
+	for glob != "" || name != "" {
+		if glob != "" {
+			elem := element(glob)
+			if elem == "*" {
+				star, retryGlob, retryName = true, glob[1:], name
+				glob = glob[1:]
+				continue
+			}
+			if n := one(elem, name); n > 0 {
+				glob, name = glob[len(elem):], name[n:]
+				continue
+			}
+		}
+		if !star || retryName == "" {
+			return false
+		}
+		_, n := utf8.DecodeRuneInString(retryName)
+		retryName = retryName[n:]
+		glob, name = retryGlob, retryName
 	}
-	return !slices.ContainsFunc(id.Deny, matches) && (id.Allow == nil || slices.ContainsFunc(id.Allow, matches))
+	return true
+}
+
+// element is the first element of a glob that is not empty.
+func element(glob string) string {
+	switch glob[0] {
+	case '\\':
+		_, n := utf8.DecodeRuneInString(glob[1:])
+		return glob[:1+n]
+	case '[':
+		for i := 1; i < len(glob); i++ {
+			switch glob[i] {
+			case '\\':
+				i++
+			case ']':
+				return glob[:i+1]
+			}
+		}
+		return glob
+	}
+	_, n := utf8.DecodeRuneInString(glob)
+	return glob[:n]
+}
+
+// one is how many bytes at the beginning of name an element other than a star
+// takes, 0 if it does not match.
+func one(elem, name string) int {
+	if name == "" {
+		return 0
+	}
+	_, n := utf8.DecodeRuneInString(name)
+	if elem == "?" {
+		return n
+	}
+	if strings.HasPrefix(elem, "[") || strings.HasPrefix(elem, `\`) {
+		if ok, err := path.Match(elem, name[:n]); err != nil || !ok {
+			return 0
+		}
+		return n
+	}
+	if !strings.HasPrefix(name, elem) {
+		return 0
+	}
+	return len(elem)
 }

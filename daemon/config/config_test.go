@@ -258,33 +258,6 @@ func TestAuthorise(t *testing.T) {
 	}
 }
 
-func TestAllowed(t *testing.T) {
-	c := Config{Identities: map[string]Identity{
-		"any":     {},
-		"some":    {Allow: []string{"consult*", "files__read"}},
-		"but":     {Allow: []string{"*"}, Deny: []string{"consult_control", "git__*"}},
-		"nothing": {Allow: []string{}},
-	}}
-	for _, x := range []struct {
-		identity, tool string
-		want           bool
-	}{
-		{"any", "consult", true},
-		{"unheard", "consult", true},
-		{"some", "consult_result", true},
-		{"some", "files__read", true},
-		{"some", "files__write", false},
-		{"but", "consult", true},
-		{"but", "consult_control", false},
-		{"but", "git__push", false},
-		{"nothing", "consult", false},
-	} {
-		if got := c.Allowed(x.identity, x.tool); got != x.want {
-			t.Errorf("Allowed(%q, %q) = %v", x.identity, x.tool, got)
-		}
-	}
-}
-
 func TestEqual(t *testing.T) {
 	parse := func(s string) Config {
 		c, err := Parse("c", []byte(s))

@@ -1,0 +1,67 @@
+package config
+
+import (
+	"path"
+	"strings"
+	"testing"
+)
+
+func TestMatch(t *testing.T) {
+	for _, x := range []struct {
+		glob, name string
+		want       bool
+	}{
+		{"*", "anything", true},
+		{"*", "", true},
+		{"*", "a/b/c", true}, // a slash is nothing special
+		{"a?c", "a/c", true},
+		{"", "", true},
+		{"", "x", false},
+		{"get_*", "get_issue", true},
+		{"get_*", "forget_issue", false},
+		{"*_issue", "get_issue", true},
+		{"*_issue", "get_issues", false},
+		{"a*b*c", "a-bb-b-c", true},
+		{"a*b*c", "a-c-b", false},
+		{"?", "ä", true},
+		{"?", "", false},
+		{"[a-c]x", "bx", true},
+		{"[^a-c]x", "bx", false},
+		{"[^a-c]x", "dx", true},
+		{`\*`, "*", true},
+		{`\*`, "x", false},
+		{`[\]]`, "]", true},
+		{"Get", "get", false},
+		{"[", "[", false}, // makes no sense
+		{`a\`, "a", false},
+		{"*[", "x[", false},
+	} {
+		if got := Match(x.glob, x.name); got != x.want {
+			t.Errorf("Match(%q, %q) = %v", x.glob, x.name, got)
+		}
+	}
+}
+
+// TestMatchIsQuick holds that no glob makes matching take for ever.
+func TestMatchIsQuick(t *testing.T) {
+	if Match(strings.Repeat("*a", 60)+"b", strings.Repeat("a", 20_000)) {
+		t.Error("it matches")
+	}
+}
+
+// FuzzMatch holds the matcher to path.Match where no slash makes them differ.
+func FuzzMatch(f *testing.F) {
+	for _, s := range [][2]string{{"a*", "abc"}, {"[a-", "a"}, {`\`, ""}, {"[^]", "x"}, {"*?*", "ab"}, {"[]a]", "]"}, {"ä*\\ä", "äbä"}} {
+		f.Add(s[0], s[1])
+	}
+	f.Fuzz(func(t *testing.T, glob, name string) {
+		want, err := path.Match(glob, name)
+		if err != nil || strings.Contains(glob+name, "/") {
+			_ = Match(glob, name)
+			return
+		}
+		if got := Match(glob, name); got != want {
+			t.Errorf("Match(%q, %q) = %v, path.Match %v", glob, name, got, want)
+		}
+	})
+}

@@ -1,0 +1,146 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"holdline/protocol/fault"
+)
+
+// epoch is when the tests of clocks begin.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+type clockedBreaker struct {
+	*testing.T
+	b   *Breaker
+	now time.Time
+}
+
+func (c *clockedBreaker) allow() *Turn {
+	c.Helper()
+	turn, err := c.b.Allow(c.now, "t")
+	if err != nil {
+		c.Fatalf("refused: %v", err)
+	}
+	return turn
+}
+
+func (c *clockedBreaker) refused(ms int64) {
+	c.Helper()
+	_, err := c.b.Allow(c.now, "t")
+	r := isFault(c.T, err, fault.CircuitOpen)
+	if r.RetryAfterMS == nil || *r.RetryAfterMS != ms || !r.Retryable {
+		c.Errorf("fault %s, want retry_after_ms %d", r.JSON(), ms)
+	}
+}
+
+func (c *clockedBreaker) state(want State, failures int) {
+	c.Helper()
+	if s, n := c.b.State(c.now); s != want || n != failures {
+		c.Errorf("state %s with %d failures, want %s with %d", s, n, want, failures)
+	}
+}
+
+func newClockedBreaker(t *testing.T) *clockedBreaker {
+	t.Helper()
+	return &clockedBreaker{t, NewBreaker("s", 3, 30*time.Second), epoch}
+}
+
+// open makes a breaker fail until it is open.
+func (c *clockedBreaker) open() {
+	c.Helper()
+	for range 3 {
+		c.allow().Failure(c.now)
+	}
+	c.state(Open, 3)
+}
+
+func TestBreakerOpensAfterConsecutiveFailures(t *testing.T) {
+	c := newClockedBreaker(t)
+	c.allow().Failure(c.now)
+	c.allow().Failure(c.now)
+	c.allow().Success() // not three in a row
+	c.allow().Failure(c.now)
+	c.allow().Failure(c.now)
+	c.allow().Cancel() // says nothing
+	c.state(Closed, 2)
+	last := c.allow()
+	last.Success()
+	last.Failure(c.now) // it is over
+	c.state(Closed, 0)
+	c.open()
+	c.refused(30_000)
+	c.now = c.now.Add(29*time.Second + 999*time.Millisecond + 1)
+	c.refused(1) // never 0, and rounded up
+}
+
+func TestBreakerLetsExactlyOneProbeThrough(t *testing.T) {
+	c := newClockedBreaker(t)
+	c.open()
+	c.now = c.now.Add(30 * time.Second)
+	c.state(HalfOpen, 3)
+	probe := c.allow()
+	for range 100 {
+		c.refused(1000)
+	}
+	c.now = c.now.Add(time.Hour) // however long it takes
+	c.refused(1000)
+	probe.Failure(c.now)
+	c.state(Open, 4)
+	c.refused(30_000)
+	c.now = c.now.Add(30 * time.Second)
+	probe.Success() // its turn is over
+	c.state(HalfOpen, 4)
+	c.allow().Success()
+	c.state(Closed, 0)
+	c.allow().Failure(c.now)
+	c.state(Closed, 1)
+}
+
+func TestBreakerProbeGivesItsTurnBack(t *testing.T) {
+	c := newClockedBreaker(t)
+	c.open()
+	c.now = c.now.Add(30 * time.Second)
+	first := c.allow()
+	first.Cancel()
+	c.state(HalfOpen, 3)
+	second := c.allow()
+	first.Cancel() // must not take the second's turn away
+	c.refused(1000)
+	second.Success()
+	c.state(Closed, 0)
+}
+
+// Calls that were on their way when the breaker opened do not decide for the
+// probe, whenever they end.
+func TestBreakerHeedsNoLateCalls(t *testing.T) {
+	c := newClockedBreaker(t)
+	good, bad := c.allow(), c.allow()
+	c.open()
+	good.Success()
+	c.state(Open, 3)
+	c.now = c.now.Add(30 * time.Second)
+	probe := c.allow()
+	bad.Failure(c.now)
+	c.state(HalfOpen, 3)
+	probe.Success()
+	c.state(Closed, 0)
+
+	// Calls that overlap while it is closed all count, in the order of their ends.
+	a, b := c.allow(), c.allow()
+	c.allow().Success()
+	a.Failure(c.now)
+	b.Failure(c.now)
+	c.state(Closed, 2)
+}
+
+func TestBreakerReset(t *testing.T) {
+	c := newClockedBreaker(t)
+	late := c.allow()
+	c.open()
+	c.b.Reset()
+	c.state(Closed, 0)
+	late.Failure(c.now)
+	c.state(Closed, 0)
+	c.allow().Success()
+}

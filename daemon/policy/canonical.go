@@ -1,0 +1,88 @@
+package policy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"hash"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"holdline/protocol/jsonrpc"
+)
+
+// Limits of arguments that the cache looks into.
+const (
+	maxArguments = 1 << 20 // bytes
+	maxDepth     = 64
+)
+
+// errNoKey is returned for arguments that no key is made of: too large or too
+// deep, or with keys that say the same.
+var errNoKey = errors.New("no key")
+
+// digest is the SHA-256 of arguments in their canonical form: keys sorted at
+// every level, no space between. Strings and numbers keep their spelling,
+// since 1 and 1.0 may not mean the same to a tool. Absent arguments have a
+// digest of their own.
+func digest(arguments []byte) (d [sha256.Size]byte, err error) {
+	h := sha256.New()
+	if arguments != nil {
+		if len(arguments) > maxArguments || !json.Valid(arguments) {
+			return d, errNoKey
+		}
+		if err := canonical(h, bytes.TrimSpace(arguments), 0); err != nil {
+			return d, err
+		}
+	}
+	h.Sum(d[:0])
+	return d, nil
+}
+
+type member struct {
+	key   string
+	value []byte
+}
+
+func canonical(h hash.Hash, v []byte, depth int) error {
+	switch {
+	case depth > maxDepth:
+		return errNoKey
+	case v[0] == '{':
+		var members []member
+		err := jsonrpc.Fields(v, func(key string, value []byte) error {
+			members = append(members, member{key, value})
+			// Halves of surrogates all read as the replacement character.
+			if strings.ContainsRune(key, '\uFFFD') {
+				return errNoKey
+			}
+			return nil
+		})
+		if err != nil {
+			return errNoKey
+		}
+		slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.key, b.key) })
+		for _, m := range members {
+			_, _ = io.WriteString(h, "{"+strconv.Quote(m.key)+":") // a hash takes every write
+			if err := canonical(h, m.value, depth+1); err != nil {
+				return err
+			}
+		}
+		_, _ = io.WriteString(h, "}")
+	case v[0] == '[':
+		_, _ = io.WriteString(h, "[")
+		err := jsonrpc.Elements(v, func(value []byte) error {
+			err := canonical(h, value, depth+1)
+			_, _ = io.WriteString(h, ",")
+			return err
+		})
+		_, _ = io.WriteString(h, "]")
+		return err
+	default:
+		_, _ = h.Write(v)
+	}
+	return nil
+}
