@@ -30,6 +30,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/daemon/telemetry"
 	"holdline/protocol"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
 	"holdline/protocol/socket"
 )
@@ -164,6 +165,7 @@ func (l *life) build(ctx context.Context) error {
 	if err := l.workers.HuntAll(ctx); err != nil {
 		l.Log.WarnContext(ctx, "hunting what earlier workers left", "err", err)
 	}
+	faultpoint.At("start.hunted")
 	if err := l.buildConsults(ctx, cfg); err != nil {
 		return err
 	}
@@ -234,6 +236,7 @@ func (l *life) serve(ctx context.Context) error {
 	add(ctx, &g, l.Log, "rollout", l.rollout.Run)
 	add(ctx, &g, l.Log, "reaper", l.reap)
 
+	faultpoint.At("start.serving")
 	l.telemetry.SetServing(true)
 	if err := l.Notifier.Ready("serving at " + l.place.path); err != nil {
 		l.Log.WarnContext(ctx, "service manager not told", "err", err)

@@ -126,6 +126,7 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 	if p.epoch, err = p.nextEpoch(); err != nil {
 		return err
 	}
+	faultpoint.At("start.counted")
 	if p.store, err = p.storeID(); err != nil {
 		return err
 	}
@@ -137,6 +138,7 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 	} else {
 		p.ln, err = socket.Listen(p.path)
 	}
+	faultpoint.At("start.listening")
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -93,6 +94,7 @@ func (l *life) handOver(ctx context.Context, s rollout.Stamp, found rollout.Foun
 	}
 	if err == nil {
 		l.flush(ctx)
+		faultpoint.At("rollout.flushed")
 		err = l.exec(s)
 	}
 	l.Log.ErrorContext(ctx, "hand-over failed, going on as before", "to", found.Version, "err", err)

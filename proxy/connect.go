@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/protocol"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -79,6 +80,7 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 			if exited, failed = start(ctx); failed != nil {
 				return nil, fmt.Errorf("start the daemon: %w", failed)
 			}
+			faultpoint.At("proxy.started")
 			wait = firstWait
 		}
 		if last != nil && p.drained() {
@@ -191,9 +193,11 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 		g.Resume, g.Store = true, last.welcome.Store
 		g.Next, g.Pending, l.replays, g.EOF = p.store.recall()
 	}
+	faultpoint.At("proxy.dialled")
 	if _, err := conn.Write(protocol.Append(nil, g)); err != nil {
 		return nil, fmt.Errorf("greet the daemon: %w", err)
 	}
+	faultpoint.At("proxy.greeted")
 	line, err := l.lines.Next()
 	switch {
 	case errors.Is(err, io.EOF):
@@ -205,6 +209,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	if _, refused := errors.AsType[*protocol.Refusal](err); err != nil && !refused {
 		return nil, fmt.Errorf("%w: %w", errUnusable, err)
 	}
+	faultpoint.At("proxy.welcomed")
 	l.lines.SetLimit(jsonrpc.MaxFrame + slack)
 	return l, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"holdline/protocol"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -180,6 +181,7 @@ func (p *proxy) run(ctx context.Context) int {
 			p.settle("the daemon went away")
 			return p.after(ctx, ExitLost)
 		}
+		faultpoint.At("proxy.lost")
 		p.log.InfoContext(ctx, "line lost, looking for the daemon")
 		err = p.resume(ctx, &l)
 	}

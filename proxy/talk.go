@@ -12,6 +12,7 @@ import (
 
 	"holdline/protocol"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -39,6 +40,7 @@ func (p *proxy) readClient(ctx context.Context) {
 		switch {
 		case err == nil:
 			p.store.add(line)
+			faultpoint.At("proxy.read")
 			poke(p.work)
 		case errors.Is(err, jsonrpc.ErrTooLong):
 			f := fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse",
@@ -115,8 +117,10 @@ wait:
 		}
 	}
 	_ = l.conn.SetWriteDeadline(time.Now().Add(leaveGrace))
+	faultpoint.At("proxy.leaving")
 	close(leave)
 	<-wrote
+	faultpoint.At("proxy.bye")
 	l.conn.Close()
 	t := time.NewTimer(leaveGrace)
 	defer t.Stop()
@@ -144,6 +148,7 @@ func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
 		if broken(writeReplay(l.conn, r)) {
 			return
 		}
+		faultpoint.At("proxy.replayed")
 	}
 	l.replays = nil
 	timer := time.NewTimer(time.Hour)
@@ -172,6 +177,7 @@ func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
 			if broken(writeGot(l.conn, k)) {
 				return
 			}
+			faultpoint.At("proxy.got")
 			continue
 		}
 		if waiting && !armed {
@@ -179,7 +185,9 @@ func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
 			timer.Reset(gotDelay)
 		}
 		if e := p.store.take(); e != nil {
+			faultpoint.At("proxy.took")
 			_, err := l.conn.Write(e.line)
+			faultpoint.At("proxy.forwarded")
 			p.store.flushed(e)
 			poke(p.space)
 			if broken(err) {
@@ -275,7 +283,9 @@ func (p *proxy) receive(ctx context.Context, line []byte) {
 			p.log.DebugContext(ctx, "answer dropped that nobody waits for")
 			return
 		}
+		faultpoint.At("proxy.answered")
 		p.out.line(ended(line))
+		faultpoint.At("proxy.copied")
 		p.store.copied()
 		p.settledMaybe()
 		return

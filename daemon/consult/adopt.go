@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -80,6 +81,7 @@ func (m *Manager) goOn(jobs []*job) {
 	}
 	m.queue.start(m.settings.Load().MaxConcurrent)
 	m.mu.Unlock()
+	faultpoint.At("adopt.queued")
 	// The jobs belong to the manager: what ends them is their stop channel.
 	ctx := context.Background()
 	for _, j := range jobs {
@@ -228,9 +230,11 @@ func (d *driver) attachOnce(ctx context.Context) error {
 		}
 	}
 	var last int64
+	faultpoint.At("adopt.attaching")
 	if d.proc, last, err = d.m.opt.Starter.Attach(ctx, d.j.dir, seq); err != nil {
 		return err
 	}
+	faultpoint.At("adopt.attached")
 	d.standing(told, last)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/engine"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -98,7 +99,9 @@ func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
 	} else if err := d.start(ctx); err != nil {
 		return fail(err)
 	}
+	faultpoint.At("consult.started")
 	d.follow(ctx)
+	faultpoint.At("consult.followed")
 	if d.gone {
 		return result{left: true}, d.proc.Close
 	}
@@ -117,6 +120,7 @@ func (d *driver) release() {
 		return
 	}
 	d.proc.Ack(d.lastSeq)
+	faultpoint.At("consult.letting")
 	t := time.NewTimer(leaveTimeout)
 	defer t.Stop()
 	select {
@@ -150,6 +154,7 @@ func (d *driver) start(ctx context.Context) error {
 	req.TempDir = temp
 	d.cmd, d.run = opt.Engine.Command(req, info), opt.Engine.NewRun(req)
 	hard := time.Now().Add(d.j.timeout + opt.Ladder.whole())
+	faultpoint.At("consult.starting")
 	d.proc, err = opt.Starter.Start(ctx, d.j.dir, d.j.spec(d.cmd, opt.SocketDir, hard), d.cmd.Env)
 	return err
 }
@@ -239,6 +244,7 @@ func (d *driver) send(kind string, data []byte) {
 
 // event handles one event of the process; it tells whether it was the last.
 func (d *driver) event(ctx context.Context, ev supervisor.Event) bool {
+	faultpoint.At("consult.event")
 	d.lastSeq = max(d.lastSeq, ev.Seq)
 	switch ev.Kind {
 	case supervisor.Output:
@@ -260,9 +266,12 @@ func (d *driver) event(ctx context.Context, ev supervisor.Event) bool {
 				d.m.opt.Log.ErrorContext(ctx, "consult cannot be written down", "consult", d.j.rec.ID, "err", err)
 				break // the program waits, and nothing is lost
 			}
+			faultpoint.At("consult.checkpoint")
 			d.proc.Ack(ev.Seq)
+			faultpoint.At("consult.acked")
 		}
 	case supervisor.Exited:
+		faultpoint.At("consult.exited")
 		d.ended(ev.Exit)
 	case supervisor.Closed:
 		d.over = true

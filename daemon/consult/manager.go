@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -171,10 +172,12 @@ func (m *Manager) enqueue(ctx context.Context, j *job, cmd engine.Command) error
 	}
 	hard := j.created.Add(j.timeout + m.opt.Ladder.whole())
 	err := os.Mkdir(j.dir, 0o700)
+	faultpoint.At("consult.dir")
 	if err == nil {
 		err = j.write()
 	}
 	if err == nil {
+		faultpoint.At("consult.job")
 		spec := j.spec(cmd, m.opt.SocketDir, hard)
 		err = statedir.WriteFile(filepath.Join(j.dir, process.FileSpec), append(process.Encode(spec), '\n'))
 	}
@@ -186,6 +189,7 @@ func (m *Manager) enqueue(ctx context.Context, j *job, cmd engine.Command) error
 		_ = os.RemoveAll(j.dir)
 		return fault.New(fault.ResourceExhausted, fault.Host, operation, "the consult cannot be written down: %v", err)
 	}
+	faultpoint.At("consult.queued")
 	m.live[j.rec.ID] = j
 	m.queue.waiting = append(m.queue.waiting, j)
 	m.queue.start(m.settings.Load().MaxConcurrent)
@@ -206,7 +210,9 @@ func (m *Manager) serve(ctx context.Context, j *job) {
 		return // the next daemon goes on
 	}
 	m.finish(ctx, j, res, true)
+	faultpoint.At("consult.told")
 	done()
+	faultpoint.At("consult.released")
 	_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, j.rec.ID))
 }
 
@@ -236,6 +242,7 @@ func (m *Manager) wait(ctx context.Context, j *job) bool {
 // finish keeps the answer, frees the slot and lets those who wait go on.
 func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	a := m.keep(j, res)
+	faultpoint.At("consult.kept")
 	entry := &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS}
 	_ = os.Remove(filepath.Join(j.dir, fileRun))
 	if err := os.RemoveAll(filepath.Join(j.dir, dirTemp)); err != nil {

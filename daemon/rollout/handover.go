@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"holdline/protocol/faultpoint"
 )
 
 // Env is the variable by which a daemon tells its successor what it inherits:
@@ -68,6 +70,7 @@ func execInheriting(path string, argv, env []string, fds ...int) error {
 			return fmt.Errorf("letting descriptor %d be inherited: %w", fd, err)
 		}
 	}
+	faultpoint.At("rollout.exec")
 	return fmt.Errorf("executing %s: %w", path, syscall.Exec(path, argv, env))
 }
 
@@ -116,6 +119,7 @@ func Take(value string, pid int) (*Handover, error) {
 	}
 	syscall.CloseOnExec(h.Listener)
 	syscall.CloseOnExec(h.Lock)
+	faultpoint.At("rollout.taken")
 	h.Children = children(pid)
 	return &h, nil
 }

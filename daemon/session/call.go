@@ -10,6 +10,7 @@ import (
 
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -73,6 +74,7 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		defer s.ended()
 		defer cancel(nil)
 		res, err := t.Tool.Handle(callCtx, c)
+		faultpoint.At("session.handled")
 		progress.end()
 		if errors.Is(err, tool.ErrStopping) {
 			cancel(tool.ErrStopping) // the next daemon will be asked

@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
@@ -139,6 +140,7 @@ func (s *session) attached(ctx context.Context, l *link, calls *sync.WaitGroup) 
 		return fmt.Errorf("%w: its answers were too many to keep", errGone)
 	}
 	err := s.read(ctx, l, calls)
+	faultpoint.At("session.ended")
 	if err == nil {
 		// The client closed its side only: it may still wait for answers.
 		err = s.drain(ctx, l)

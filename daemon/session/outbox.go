@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/protocol"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -124,6 +125,7 @@ func (o *outbox) got(k int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.told = true
+	faultpoint.At("session.got")
 	i := 0
 	for i < len(o.unsure) && o.unsure[i].at <= k {
 		o.held -= len(o.unsure[i].line)
@@ -259,6 +261,7 @@ func (o *outbox) write(conn net.Conn) error {
 				if err := o.send(conn, batch); err != nil {
 					return err
 				}
+				faultpoint.At("session.written")
 				o.written(len(batch))
 				lines = lines[n:]
 				if o.hoards() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -55,6 +56,7 @@ func (s *session) message(ctx context.Context, n int64, line []byte, replay bool
 		s.refuse(ctx, n, msg.ID, fault.New(code, fault.Protocol, "jsonrpc.message", "%v", err))
 		return
 	}
+	faultpoint.At("session.read")
 	switch msg.Kind {
 	case jsonrpc.Request:
 		s.request(ctx, &request{n: n, msg: msg, replay: replay, begin: time.Now()}, calls)
@@ -79,6 +81,7 @@ func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
 		call := s.inFlight[key]
 		delete(s.inFlight, key)
 		s.mu.Unlock()
+		faultpoint.At("session.cancelled")
 		if call != nil {
 			call.progress.end() // nothing more may be sent for it
 			call.cancel(errCancelled)

@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 	"holdline/protocol/socket"
@@ -154,6 +155,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	slices.SortFunc(again, func(a, b sent) int { return cmp.Compare(a.n, b.n) })
 	l.out.again(again)
 	s.mu.Unlock()
+	faultpoint.At("session.taken")
 	for _, call := range dropped {
 		call.progress.end()
 		call.cancel(errCancelled)
@@ -172,6 +174,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 // it is in hand already.
 func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *sync.WaitGroup) {
 	n := *c.Replay
+	faultpoint.At("session.replayed")
 	if c.Answered == nil || !*c.Answered {
 		if _, ok := s.known[n]; ok {
 			return
@@ -260,6 +263,7 @@ func (s *session) put(ctx context.Context, n int64, line []byte) {
 		}
 		s.mu.Unlock()
 		err := l.out.put(ctx, n, line)
+		faultpoint.At("session.queued")
 		if !errors.Is(err, net.ErrClosed) {
 			return // queued, or the session is ending
 		}

@@ -28,6 +28,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
 )
 
@@ -181,6 +182,7 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 			return
 		}
 	}
+	faultpoint.At("session.greeted")
 	l := newLink(c)
 	for ctx.Err() == nil {
 		one, fresh, refusal := s.open(l)

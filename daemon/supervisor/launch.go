@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -54,6 +55,7 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env []string) error
 	if err != nil {
 		return err
 	}
+	faultpoint.At("launch.started")
 	stop := context.AfterFunc(ctx, func() {
 		_ = envW.SetWriteDeadline(time.Now())
 		_ = readyR.SetReadDeadline(time.Now())

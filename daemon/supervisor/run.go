@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -130,6 +131,7 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 		c.close()
 		return nil, err
 	}
+	faultpoint.At("attach.fenced")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.leaving {
@@ -145,6 +147,7 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 	for wr := range w.inFlight {
 		wr.void = wr.void || wr.id > a.LastWrite
 	}
+	faultpoint.At("attach.voided")
 	if w.state != Stopping {
 		w.state = Ready
 	}
@@ -297,6 +300,7 @@ func (w *Worker) aftermath(ctx context.Context) {
 	r := fault.New(fault.ProcessFailure, fault.Worker, "run:"+w.spec.Name, "%s is gone, %s", w.spec.Name, detail)
 	r.Fault.Generation = w.spec.Generation
 	r.Cause = &fault.Cause{StderrTail: tail}
+	faultpoint.At("attach.lost")
 	w.dead = true
 	log.WarnContext(ctx, "worker lost", "err", err)
 	w.putLocked(Event{Kind: Lost, Exit: w.exit, Fault: r})

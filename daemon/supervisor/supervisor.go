@@ -26,6 +26,7 @@ import (
 
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -132,9 +133,11 @@ func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, e
 func (s *Supervisor) run(ctx context.Context, w *Worker, env []string) error {
 	for again := false; ; again = true {
 		err := s.launch(ctx, w.dir, env)
+		faultpoint.At("launch.listening")
 		if err == nil {
 			err = w.begin(ctx, 0)
 		}
+		faultpoint.At("launch.attached")
 		if err == nil {
 			return nil
 		}
@@ -181,6 +184,7 @@ func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, e
 			return nil, err
 		}
 	}
+	faultpoint.At("launch.dirs")
 	w, err := s.add(dir, spec)
 	if err != nil {
 		return nil, err
@@ -189,10 +193,12 @@ func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, e
 		s.remove(w)
 		return nil, err
 	}
+	faultpoint.At("launch.counted")
 	if err := statedir.WriteFile(filepath.Join(dir, process.FileSpec), process.Encode(w.spec)); err != nil {
 		s.remove(w)
 		return nil, err
 	}
+	faultpoint.At("launch.spec")
 	if err := s.run(ctx, w, env); err != nil {
 		s.remove(w)
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -169,7 +170,9 @@ func (w *Worker) dispatch(c *client, wr *write, rec process.Record, compose func
 	if err := w.journal.Append(rec); err != nil {
 		return nil, w.writeFault(fault.ResourceExhausted, err)
 	}
+	faultpoint.At("write.recorded")
 	ch, err := c.request(process.MethodWrite, process.WriteParams{WriteID: wr.id}, data)
+	faultpoint.At("write.sent")
 	if ch == nil {
 		return nil, w.writeFault(fault.TransportFailure, err)
 	}
@@ -214,6 +217,7 @@ func (w *Worker) written(f *process.Frame) error {
 	w.mu.Lock()
 	w.backlog = 0 // writes are made in order
 	w.mu.Unlock()
+	faultpoint.At("write.made")
 	if r.Status != process.WriteAccepted {
 		r := fault.New(fault.ProcessFailure, fault.Worker, "write:"+w.spec.Name, "%s does not take input any more", w.spec.Name)
 		r.Fault.Generation = w.spec.Generation

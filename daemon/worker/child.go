@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -69,12 +70,14 @@ func (w *worker) parent(p *pipes) {
 	if err != nil { // it is already dead
 		child = process.Proc{PID: pid}
 	}
+	faultpoint.At("worker.forked")
 	w.mu.Lock()
 	w.child = child
 	w.mu.Unlock()
 	close(w.forked)
 	// Only now is the child on record, and may become the program.
 	err = w.saveState()
+	faultpoint.At("worker.recorded")
 	if err == nil {
 		err = writeRequest(p.start, &process.ExecRequest{
 			Argv: w.spec.Argv, Cwd: w.spec.Cwd, Parent: w.self.PID,

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -262,6 +263,7 @@ func (c *conn) attachLocked(id int64, p process.AttachParams) {
 		c.fail(id, process.Errorf(process.CodeInvalid, "afterSeq %d, and %d is next", p.AfterSeq, w.out.next))
 		return
 	}
+	faultpoint.At("worker.attached")
 	w.epoch = p.Epoch
 	if old := w.attached; old != nil && old != c {
 		w.attached = nil
@@ -282,6 +284,7 @@ func (c *conn) attachLocked(id int64, p process.AttachParams) {
 
 func (w *worker) ackLocked(seq int64) {
 	c := w.attached
+	faultpoint.At("worker.acked")
 	w.out.ack(seq, func(e *entry) {
 		if e.kind == stdout && e.seq <= c.sent {
 			c.out.free(min(e.size, c.out.bytes), min(1, c.out.count))

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -33,10 +34,12 @@ func Exec(environ []string) error {
 	runtime.LockOSThread()
 	syscall.CloseOnExec(fdGo)
 	syscall.CloseOnExec(fdStatus)
+	faultpoint.At("exec.begun")
 	var r process.ExecRequest
 	if err := readRequest(os.NewFile(fdGo, "go"), &r); err != nil {
 		return err // the worker is gone
 	}
+	faultpoint.At("exec.told")
 	op, err := become(&r, environ)
 	failure := process.ExecFailure{Op: op, Errno: int(syscall.EINVAL)}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {

@@ -3,6 +3,7 @@ package worker
 import (
 	"os"
 
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -46,6 +47,7 @@ func (w *worker) takeLocked(c *conn, f *process.Frame, id int64) {
 			return
 		}
 		in.taken = id
+		faultpoint.At("worker.taken")
 		switch {
 		case in.lost > 0:
 		case in.closing:
@@ -112,6 +114,7 @@ func (w *worker) feed() {
 			return
 		}
 		in.written++
+		faultpoint.At("worker.written")
 		in.bytes -= len(data)
 		w.movedLocked(len(data))
 		in.queue[0] = nil

@@ -3,6 +3,8 @@ package worker
 import (
 	"bytes"
 	"os"
+
+	"holdline/protocol/faultpoint"
 )
 
 // Sizes of the buffers for what the child writes.
@@ -63,6 +65,7 @@ func (w *worker) took(data []byte) {
 	}
 	w.movedLocked(len(data))
 	w.cond.Broadcast()
+	faultpoint.At("worker.output")
 }
 
 // readStderr reads stderr without limit, into the ring and the log.

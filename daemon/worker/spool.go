@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -45,6 +46,7 @@ func (w *worker) startSpoolLocked() error {
 		offs[i] = s.size
 		s.size += int64(e.size)
 	}
+	faultpoint.At("worker.spooled")
 	if err := os.Rename(tmp, filepath.Join(w.dir, process.FileSpool)); err != nil {
 		_ = f.Close()
 		_ = os.Remove(tmp)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -48,6 +49,7 @@ func Main(args []string, stderr io.Writer) error {
 
 // detach starts the worker in a session of its own with the same descriptors.
 func detach(dir string) error {
+	faultpoint.At("worker.begun")
 	exe, err := self()
 	if err != nil {
 		return err
@@ -73,6 +75,7 @@ func detach(dir string) error {
 	if err != nil {
 		return fmt.Errorf("start worker: %w", err)
 	}
+	faultpoint.At("worker.detached")
 	return p.Release()
 }
 
@@ -107,6 +110,7 @@ func run(dir string, stderr io.Writer) error {
 		report(ready, process.Report{Error: process.Errorf(code, "%v", err)})
 		return err
 	}
+	faultpoint.At("worker.starting")
 	report(ready, process.Report{Ready: true, PID: os.Getpid()})
 	return w.run()
 }
@@ -140,6 +144,7 @@ func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
 	if err := lock.Write(me.PID, me.Start); err != nil {
 		return nil, err
 	}
+	faultpoint.At("worker.locked")
 	spec, err := process.ReadSpec(dir)
 	if err != nil {
 		return nil, err
@@ -148,10 +153,12 @@ func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
 	if err := spec.Check(); err != nil {
 		return nil, err
 	}
+	faultpoint.At("worker.checked")
 	ln, err := socket.Listen(spec.Socket)
 	if err != nil {
 		return nil, err
 	}
+	faultpoint.At("worker.listening")
 	w := newWorker(dir, spec, environment.Env, stderr)
 	w.self, w.lock, w.ln = me, lock, ln
 	if err := w.saveState(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -162,6 +163,7 @@ func (w *worker) run() error {
 	w.wg.Wait()
 	w.readers.Wait()
 	log.close()
+	faultpoint.At("worker.left")
 	return w.lock.Unlock()
 }
 
@@ -193,6 +195,7 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 			if err := w.saveState(); err != nil {
 				w.logf("%v", err)
 			}
+			faultpoint.At("worker.phase")
 		}
 		if done {
 			return
@@ -281,6 +284,7 @@ func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 	}
 	if gone && w.readersLeft == 0 && w.closedSeq == 0 {
 		w.closedSeq = w.out.push(entry{kind: closed})
+		faultpoint.At("worker.closed")
 		w.cond.Broadcast()
 	}
 }
@@ -288,6 +292,7 @@ func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 // goAloneLocked is what happens when no daemon has come back in time.
 func (w *worker) goAloneLocked() {
 	w.alone = true
+	faultpoint.At("worker.alone")
 	if w.spec.Orphan.Do == process.OrphanTerminate {
 		if !w.ended {
 			w.terminateLocked(aloneGrace)
@@ -322,6 +327,7 @@ func (w *worker) childEnded(exit process.Exit) {
 	defer w.mu.Unlock()
 	w.ended, w.reaped, w.exit, w.endedAt = true, true, exit, time.Now()
 	w.exitedSeq = w.out.push(entry{kind: exited})
+	faultpoint.At("worker.exited")
 	w.shutStdinLocked()
 	w.poke()
 }
@@ -370,6 +376,7 @@ func (w *worker) leave(accepting *sync.WaitGroup) {
 	} else if err := w.saveState(); err != nil {
 		w.logf("%v", err)
 	}
+	faultpoint.At("worker.leaving")
 	close(w.leaving)
 	_ = w.ln.Close()
 	w.mu.Lock()

@@ -36,6 +36,7 @@ const fakeModel = "claude-stand-in-1"
 //
 //	garbage     n lines that are no JSON, then the end
 //	flood       n MiB of such lines; flood-line: as one line
+//	chatter     n MiB of such lines, and then the next step
 //	half        the first part of an envelope, then the end
 //	die         SIGKILL from its own hand
 //	exit        leaves with code n and a line on stderr

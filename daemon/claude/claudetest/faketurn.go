@@ -266,6 +266,9 @@ func (f *fake) do(s *Step) (done, end bool) {
 	case "flood", "flood-line":
 		f.flood(max(n, 1), s.Do == "flood-line")
 		return true, true
+	case "chatter":
+		f.flood(max(n, 1), false)
+		return false, false
 	case "half":
 		f.printf(`{"type":"result","subtype":"success","is_error":fal`)
 		f.code = 1
