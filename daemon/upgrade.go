@@ -45,11 +45,8 @@ func (l *life) buildRollout() {
 	}
 	check := rollout.Checker{
 		UID: os.Geteuid(), Owner: owner, Env: []string{"PATH=/usr/bin:/bin", "HOME=" + l.Home, "LANG=C.UTF-8"},
-		Needs: rollout.Versions{
-			Greeting: []int{protocol.Version}, Worker: []int{process.Version}, Record: []int{process.RecordVersion},
-			Handover: []int{rollout.Version},
-		},
-		Also: l.wouldStart,
+		Needs: l.versions,
+		Also:  l.wouldStart,
 	}
 	l.rollout = rollout.New(rollout.Options{
 		Log: l.Log.With("component", "rollout"), Path: l.Exe, Running: running,
@@ -62,6 +59,15 @@ func (l *life) buildRollout() {
 			}
 		},
 	})
+}
+
+// versions are what a successor has to know: what this daemon would begin at
+// any time, and what workers of earlier ones speak.
+func (l *life) versions() rollout.Versions {
+	return rollout.Versions{
+		Greeting: []int{protocol.Version}, Worker: l.workers.Versions(), Record: []int{process.RecordVersion},
+		Handover: []int{rollout.Version},
+	}
 }
 
 // rollouts counts the hand-overs before the one that led here.

@@ -27,7 +27,11 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
-	switch filepath.Base(os.Args[0]) {
+	name := filepath.Base(os.Args[0])
+	if speak() {
+		name = "holdline"
+	}
+	switch name {
 	case "holdline":
 		installFaults(os.Args[1:])
 		main()

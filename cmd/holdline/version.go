@@ -44,7 +44,7 @@ func newVersionCommand() *cobra.Command {
 			v := versions{
 				Version: version, Commit: commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 				MCP: mcp.Supported(), Greeting: []int{protocol.Version},
-				Worker: []int{process.Version}, Record: []int{process.RecordVersion},
+				Worker: process.Known(), Record: []int{process.RecordVersion},
 				Handover: []int{rollout.Version},
 			}
 			if asJSON {

@@ -265,11 +265,11 @@ func readAnswer(dir string) (*Answer, error) {
 // spec is what the job's worker is to run.
 func (j *job) spec(cmd engine.Command, socketDir string, hard time.Time) process.Spec {
 	s := process.Spec{
-		Version: process.Version, ID: j.rec.ID, Kind: process.KindConsult, Name: j.rec.Engine,
+		Version: process.Newest(), ID: j.rec.ID, Kind: process.KindConsult, Name: j.rec.Engine,
 		Argv: cmd.Argv, Cwd: j.rec.Request.Cwd, Socket: filepath.Join(socketDir, j.rec.ID, process.FileSocket),
 		Owner:             process.Owner{Session: j.rec.Session, N: j.rec.N, Identity: j.rec.Identity},
 		ParentDeathSignal: "SIGTERM", // so that the program ends its own tools before it goes
-		Versions:          process.Versions{Worker: process.Version, Record: process.RecordVersion},
+		Versions:          process.Versions{Worker: process.Newest(), Record: process.RecordVersion},
 	}
 	s.Orphan.Do = process.OrphanCloseStdin
 	s.Orphan.HardDeadlineUnixMS = hard.UnixMilli()

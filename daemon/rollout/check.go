@@ -41,10 +41,10 @@ type Found struct {
 
 // Checker tries files.
 type Checker struct {
-	Needs Versions // what is in use
-	UID   int      // of this user
-	Owner int      // of the file that runs
-	Env   []string // for the file that is tried: little
+	Needs func() Versions // what is in use now
+	UID   int             // of this user
+	Owner int             // of the file that runs
+	Env   []string        // for the file that is tried: little
 	// Also are more commands that must succeed, each the arguments of the
 	// file; nil for none.
 	Also func() [][]string
@@ -76,7 +76,7 @@ func (c *Checker) Check(ctx context.Context, path string) (Found, error) {
 	if f.Version == "" || len(f.Version) > maxVersion || strings.ContainsFunc(f.Version, unicode.IsControl) {
 		return Found{}, fmt.Errorf("%s names no version", path)
 	}
-	if err := f.lacks(c.Needs); err != nil {
+	if err := f.lacks(c.Needs()); err != nil {
 		return Found{}, err
 	}
 	if c.Also != nil {

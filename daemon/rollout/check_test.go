@@ -26,7 +26,7 @@ func script(t *testing.T, body string) string {
 func checker() *Checker {
 	one := []int{1}
 	return &Checker{
-		Needs: Versions{Greeting: one, Worker: one, Record: one, Handover: one},
+		Needs: func() Versions { return Versions{Greeting: one, Worker: one, Record: one, Handover: one} },
 		UID:   os.Geteuid(), Owner: os.Geteuid(), Env: []string{"PATH=/usr/bin:/bin", "FROM=check"},
 	}
 }

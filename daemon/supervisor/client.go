@@ -35,9 +35,10 @@ type client struct {
 	broken  bool
 }
 
-// dial connects and introduces itself. Answers come only while somebody calls
+// dial connects and introduces itself in the version of the worker's spec,
+// which a worker of any program that has started it speaks. Answers come only while somebody calls
 // receive, except to the requests made here.
-func dial(ctx context.Context, path, program string) (*client, process.InitializeResult, error) {
+func dial(ctx context.Context, path string, version int, program string) (*client, process.InitializeResult, error) {
 	var hello process.InitializeResult
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", path)
@@ -54,7 +55,10 @@ func dial(ctx context.Context, path, program string) (*client, process.Initializ
 		return nil, hello, err
 	}
 	c := &client{nc: unix, r: bufio.NewReaderSize(unix, 4<<10), waiting: make(map[int64]chan process.Frame), acks: make(map[int64]int64)}
-	err = c.ask(ctx, process.MethodInitialize, process.InitializeParams{Version: process.Version, Program: program}, &hello)
+	err = c.ask(ctx, process.MethodInitialize, process.InitializeParams{Version: version, Program: program}, &hello)
+	if err == nil && hello.Version != version {
+		err = process.Errorf(process.CodeVersion, "the worker answers with version %d of its protocol, %d was asked for", hello.Version, version)
+	}
 	if err != nil {
 		c.close()
 		return nil, hello, err

@@ -88,7 +88,11 @@ func (w *Worker) connect(ctx context.Context) (*client, error) {
 			if c, err = w.attach(limit); err == nil {
 				return c, nil
 			}
-			if e, ok := errors.AsType[*process.Error](err); ok {
+			e, ok := errors.AsType[*process.Error](err)
+			if ok && e.Code == process.CodeVersion {
+				return nil, w.giveUp(ctx, err)
+			}
+			if ok {
 				return nil, e // it answers, and does not want us
 			}
 		}
@@ -96,10 +100,18 @@ func (w *Worker) connect(ctx context.Context) (*client, error) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			w.sup.log.ErrorContext(ctx, "worker killed since it does not answer", "worker", w.spec.ID, "err", err)
-			return nil, w.bury(ctx)
+			return nil, w.giveUp(ctx, errors.Join(err, perr))
 		}
 	}
+}
+
+// giveUp kills a worker that lives and cannot be spoken to.
+func (w *Worker) giveUp(ctx context.Context, why error) error {
+	w.sup.log.ErrorContext(ctx, "worker killed since it cannot be spoken to", "worker", w.spec.ID, "err", why)
+	w.mu.Lock()
+	w.given = why
+	w.mu.Unlock()
+	return w.bury(ctx)
 }
 
 // bury makes sure that the worker and its tree are gone.
@@ -114,7 +126,7 @@ func (w *Worker) bury(ctx context.Context) error {
 
 // attach makes the connection the one that may write.
 func (w *Worker) attach(ctx context.Context) (*client, error) {
-	c, hello, err := dial(ctx, w.spec.Socket, w.sup.o.Program)
+	c, hello, err := dial(ctx, w.spec.Socket, w.spec.Version, w.sup.o.Program)
 	if err != nil {
 		return nil, err
 	}
@@ -297,6 +309,9 @@ func (w *Worker) aftermath(ctx context.Context) {
 	tail := w.StderrTail()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.given != nil {
+		detail += ", since it cannot be spoken to: " + w.given.Error()
+	}
 	r := fault.New(fault.ProcessFailure, fault.Worker, "run:"+w.spec.Name, "%s is gone, %s", w.spec.Name, detail)
 	r.Fault.Generation = w.spec.Generation
 	r.Cause = &fault.Cause{StderrTail: tail}

@@ -107,6 +107,21 @@ func (s *Supervisor) Workers() []Status {
 	return found
 }
 
+// Versions are the versions of the workers' protocol that are in use, in
+// order: those of the workers that live, and of those that may be started at
+// any moment.
+func (s *Supervisor) Versions() []int {
+	used := []int{process.Newest()}
+	for _, dir := range s.dirs() {
+		spec, err := process.ReadSpec(dir)
+		if alive, lerr := Alive(dir); err == nil && lerr == nil && alive {
+			used = append(used, spec.Version)
+		}
+	}
+	slices.Sort(used)
+	return slices.Compact(used)
+}
+
 // Dir is the directory of the server worker id. A consult's directory is its
 // owner's to choose.
 func (s *Supervisor) Dir(id string) string { return filepath.Join(s.o.RuntimeDir, "w", id) }
@@ -169,8 +184,8 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 }
 
 func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, env []string) (*Worker, error) {
-	spec.Version = process.Version
-	spec.Versions = process.Versions{Worker: process.Version, Record: process.RecordVersion, Program: s.o.Program}
+	spec.Version = process.Newest()
+	spec.Versions = process.Versions{Worker: spec.Version, Record: process.RecordVersion, Program: s.o.Program}
 	spec.Socket = filepath.Join(s.Dir(spec.ID), process.FileSocket)
 	spec.SetDefaults()
 	if err := spec.Check(); err != nil {
@@ -213,13 +228,17 @@ func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, e
 // in order (it was alone and its child ended) the events come from its files;
 // if it died, the stream is a [Lost] after its tree was killed.
 //
-// An error is a [*fault.Record]: the directory cannot be read, or the worker
-// lives and could neither be reached nor killed.
+// An error is a [*fault.Record]: the directory cannot be read, it is of a
+// newer program (then its worker was ended, which nobody could have spoken
+// to), or the worker lives and could neither be reached nor killed.
 func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*Worker, error) {
 	spec, err := process.ReadSpec(dir)
 	if err == nil {
 		spec.SetDefaults()
 		err = spec.Check()
+	}
+	if errors.Is(err, process.ErrVersion) {
+		err = s.endForeign(ctx, dir, &spec, err)
 	}
 	if err != nil {
 		return nil, s.attachFault(&spec, err)
@@ -233,6 +252,23 @@ func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*W
 		return nil, s.attachFault(&spec, err)
 	}
 	return w, nil
+}
+
+// endForeign ends the worker of a directory whose version is not known here,
+// and returns why, with what can be done about the next one.
+func (s *Supervisor) endForeign(ctx context.Context, dir string, spec *process.Spec, why error) error {
+	why = fmt.Errorf("%w; it was started by holdline %s and has been ended, since this program cannot speak to it", why,
+		cmp.Or(spec.Versions.Program, "of an unknown version"))
+	if !process.ValidID(spec.ID) {
+		spec.ID = filepath.Base(dir)
+	}
+	s.log.ErrorContext(ctx, "worker of another version ended", "worker", spec.ID, "version", spec.Version)
+	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
+	defer cancel()
+	if err := s.destroy(ctx, dir, spec); err != nil {
+		return errors.Join(why, err)
+	}
+	return why
 }
 
 func (s *Supervisor) attachFault(spec *process.Spec, err error) *fault.Record {

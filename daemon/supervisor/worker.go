@@ -67,9 +67,10 @@ type Worker struct {
 	pid      int
 	child    int
 	state    string
-	ended    bool // gone is closed
-	leaving  bool // Close was called
-	dead     bool // the worker is dead, and with it what was written
+	ended    bool  // gone is closed
+	leaving  bool  // Close was called
+	dead     bool  // the worker is dead, and with it what was written
+	given    error // why it was killed by this daemon
 	queue    []Event
 	queued   int   // bytes in queue
 	last     int64 // highest number received

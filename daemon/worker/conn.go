@@ -238,14 +238,14 @@ func (c *conn) parse(f *process.Frame, v any) bool {
 }
 
 func (c *conn) initializeLocked(id int64, p process.InitializeParams) {
-	if p.Version != process.Version {
-		c.fail(id, process.Errorf(process.CodeVersion, "version %d is not spoken here, %d is", p.Version, process.Version))
+	if err := process.CheckVersion(p.Version); err != nil {
+		c.fail(id, process.Errorf(process.CodeVersion, "%v", err))
 		return
 	}
 	w := c.w
 	c.hello = true
 	c.reply(id, process.InitializeResult{
-		Version: process.Version, Program: w.spec.Versions.Program, ID: w.spec.ID,
+		Version: p.Version, Program: w.spec.Versions.Program, ID: w.spec.ID,
 		PID: w.self.PID, ChildPID: w.child.PID, State: w.phaseLocked(),
 		FirstSeq: w.out.firstSeq(), NextSeq: w.out.next, Acked: w.out.acked,
 	})

@@ -346,7 +346,7 @@ func (w *worker) saveState() error {
 	defer w.saving.Unlock()
 	w.mu.Lock()
 	s := process.State{
-		Version: process.Version, Phase: w.phaseLocked(), BootID: w.boot,
+		Version: w.spec.Version, Phase: w.phaseLocked(), BootID: w.boot,
 		PID: w.self.PID, Start: w.self.Start, ChildPID: w.child.PID, ChildStart: w.child.Start,
 		LastWrite: w.in.taken, Acked: w.out.acked, NextSeq: w.out.next, UnixMS: time.Now().UnixMilli(),
 	}

@@ -30,7 +30,7 @@ const (
 // Spec is [FileSpec]: what the worker is to run. It never holds an
 // environment.
 type Spec struct {
-	Version           int      `json:"version"`
+	Version           int      `json:"version"` // that the worker and its daemon speak
 	ID                string   `json:"id"`
 	Kind              string   `json:"kind"`
 	Name              string   `json:"name"`
@@ -57,6 +57,8 @@ type Owner struct {
 	Session  string `json:"session,omitempty"` // hash of the session's uuid
 	N        int64  `json:"n,omitempty"`       // number of the client's line
 	Identity string `json:"identity,omitempty"`
+	Project  string `json:"project,omitempty"` // root of the project that a server is for
+	Key      string `json:"key,omitempty"`     // of a server among those of its daemon
 }
 
 // What a worker does alone.
@@ -134,11 +136,13 @@ func ValidID(id string) bool {
 	return true
 }
 
-// Check says what is wrong with a spec, or nil.
+// Check says what is wrong with a spec, or nil. An error about its version
+// wraps [ErrVersion].
 func (s *Spec) Check() error {
+	if err := CheckVersion(s.Version); err != nil {
+		return fmt.Errorf("spec: %w", err)
+	}
 	switch {
-	case s.Version != Version:
-		return fmt.Errorf("spec: version %d, want %d", s.Version, Version)
 	case !ValidID(s.ID):
 		return fmt.Errorf("spec: bad id %q", s.ID)
 	case s.Kind != KindServer && s.Kind != KindConsult:

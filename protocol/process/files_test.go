@@ -109,7 +109,8 @@ func TestSpecCheck(t *testing.T) {
 		t.Errorf("a consult alone does %q", s.Orphan.Do)
 	}
 	for name, spoil := range map[string]func(*Spec){
-		"version": func(s *Spec) { s.Version = 2 },
+		"version": func(s *Spec) { s.Version = Version + 1 },
+		"old":     func(s *Spec) { s.Version = Oldest - 1 },
 		"id":      func(s *Spec) { s.ID = "../x" },
 		"kind":    func(s *Spec) { s.Kind = "" },
 		"argv":    func(s *Spec) { s.Argv = nil },

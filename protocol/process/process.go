@@ -17,13 +17,6 @@ import (
 	"fmt"
 )
 
-// Version is the version of the frames and of a worker's files; RecordVersion
-// that of the lines in [FileCalls].
-const (
-	Version       = 1
-	RecordVersion = 1
-)
-
 // EnvWorker is the variable that every child carries, with its worker's id as
 // the value, so that what is left of a dead worker can be found.
 const EnvWorker = "HOLDLINE_WORKER"
@@ -89,7 +82,7 @@ func Errorf(code, format string, args ...any) *Error {
 
 // InitializeParams begin a connection.
 type InitializeParams struct {
-	Version int    `json:"version"`
+	Version int    `json:"version"`           // that of the worker's spec
 	Program string `json:"program,omitempty"` // the daemon's version, for people
 }
 
