@@ -91,10 +91,10 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 			return nil, fmt.Errorf("no daemon within %v: %w", within, err)
 		}
 		ended, err := p.pause(ctx, min(left, wait/2+rand.N(wait/2+1)), exited) //nolint:gosec // jitter is no secret
-		if err != nil {
+		if err != nil && (!errors.Is(err, ErrKilled) || starts == maxStarts) {
 			return nil, err
 		}
-		if ended { // another daemon won: it answers soon
+		if ended { // another daemon won and answers soon, or ours was killed
 			exited = nil
 		}
 		wait = min(2*wait, lastWait)

@@ -53,7 +53,8 @@ type Options struct {
 	Down func(error) Down
 	// Autostart starts a daemon and returns at once. From the channel comes
 	// how that process ended, if it does while Run waits: nil if it left the
-	// line to another daemon. A nil Autostart starts none.
+	// line to another daemon, an error that wraps [ErrKilled] if another start
+	// may fare better. A nil Autostart starts none.
 	Autostart func(context.Context) (<-chan error, error)
 	// Stopped tells whether the user has stopped the daemon that this proxy
 	// was connected to: then a resume starts no other. Nil tells it never.
@@ -71,6 +72,9 @@ type Options struct {
 	// Log may be nil.
 	Log *slog.Logger
 }
+
+// ErrKilled is wrapped by the end of a daemon that did not end by itself.
+var ErrKilled = errors.New("killed")
 
 // Down sorts the reasons why a dial failed.
 type Down int

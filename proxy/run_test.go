@@ -343,6 +343,38 @@ func TestAutostart(t *testing.T) {
 			t.Errorf("stderr %q", r.errs.String())
 		}
 	})
+	// It is killed while it starts, and the next one comes up.
+	starts = 0
+	inBubble(t, func(r *rig) {
+		r.down = errNobody
+		first, second := start(r, time.Second, fmt.Errorf("%w by signal 9", ErrKilled)), start(r, time.Second, nil)
+		r.o.Autostart = func(ctx context.Context) (<-chan error, error) {
+			if starts < maxStarts-1 {
+				return first(ctx)
+			}
+			return second(ctx)
+		}
+	}, func(r *rig) {
+		d := r.connect()
+		r.in.Close()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+	if starts != maxStarts {
+		t.Errorf("%d starts, want %d", starts, maxStarts)
+	}
+	// It is killed again and again.
+	starts = 0
+	inBubble(t, func(r *rig) {
+		r.down = errNobody
+		r.o.Autostart = start(r, time.Second, fmt.Errorf("%w by signal 9", ErrKilled))
+	}, func(r *rig) {
+		r.wantEnd(ExitNoDaemon)
+		if starts != maxStarts || !strings.Contains(r.errs.String(), "killed by signal 9") {
+			t.Errorf("%d starts, want %d; stderr %q", starts, maxStarts, r.errs.String())
+		}
+	})
 	// It cannot be started.
 	inBubble(t, func(r *rig) {
 		r.down = errNobody

@@ -17,6 +17,7 @@ import (
 
 	"holdline/daemon/statedir"
 	"holdline/protocol/socket"
+	"holdline/proxy"
 )
 
 // Limits of the daemon's log file as a proxy keeps it, in bytes.
@@ -133,11 +134,10 @@ func (a *autostart) verdict(status syscall.WaitStatus, path string, begin int64)
 	if status.Exited() && status.ExitStatus() == 0 {
 		return nil
 	}
-	how := "exit status " + strconv.Itoa(status.ExitStatus())
-	if status.Signaled() {
-		how = "killed by " + status.Signal().String()
+	if status.Signaled() { // nothing that it said could be why
+		return fmt.Errorf("%w by signal %d (%v)\n%s(log: %s)", proxy.ErrKilled, int(status.Signal()), status.Signal(), lastLines(path, begin), path)
 	}
-	return fmt.Errorf("%s\n%s(log: %s)", how, lastLines(path, begin), path)
+	return fmt.Errorf("exit status %d\n%s(log: %s)", status.ExitStatus(), lastLines(path, begin), path)
 }
 
 // lastLines is the end of what a file holds from begin on, as whole lines.
