@@ -118,7 +118,7 @@ func (s *Supervisor) EndAll(ctx context.Context) (ended int, err error) {
 		}
 		spec, err := process.ReadSpec(dir)
 		if err == nil {
-			err = s.destroy(ctx, dir, &spec)
+			err = s.destroy(ctx, dir, &spec, false)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
@@ -174,12 +174,19 @@ func (s *Supervisor) killAll(ctx context.Context, id string, procs []process.Pro
 	return n
 }
 
-// destroy ends the worker of dir whatever state it is in, with its tree.
-func (s *Supervisor) destroy(ctx context.Context, dir string, spec *process.Spec) error {
+// destroy ends the worker of dir whatever state it is in, with its tree. With
+// revoke it takes spec.json away, without which no worker begins that was
+// started and has not come to its lock yet.
+func (s *Supervisor) destroy(ctx context.Context, dir string, spec *process.Spec, revoke bool) error {
 	for {
 		lock, err := lockDir(dir)
 		if err == nil {
-			err = s.bury(ctx, dir, spec.ID)
+			if revoke {
+				err = os.Remove(filepath.Join(dir, process.FileSpec))
+			}
+			if err == nil || errors.Is(err, os.ErrNotExist) {
+				err = s.bury(ctx, dir, spec.ID)
+			}
 			_ = lock.Unlock()
 			return err
 		}

@@ -118,7 +118,7 @@ func (w *Worker) giveUp(ctx context.Context, why error) error {
 func (w *Worker) bury(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
-	if err := w.sup.destroy(ctx, w.dir, &w.spec); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := w.sup.destroy(ctx, w.dir, &w.spec, false); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return errDead

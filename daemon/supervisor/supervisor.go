@@ -131,8 +131,8 @@ func (s *Supervisor) Dir(id string) string { return filepath.Join(s.o.RuntimeDir
 // file. The caller fills in ID, Kind, Name, Argv, Cwd, Owner, Orphan and
 // whatever limits shall not be the defaults; the rest of spec is set here.
 //
-// An error is a [*fault.Record]; then no process is left, and spec.json may
-// be. A program that cannot be executed is no error of Start: the worker's
+// An error is a [*fault.Record]; then no process is left, nor a spec.json that
+// one could begin with. A program that cannot be executed is no error of Start: the worker's
 // events say so, by an [Exited] with a SpawnErrno.
 func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, env []string) (*Worker, error) {
 	w, err := s.start(ctx, dir, spec, env)
@@ -156,15 +156,16 @@ func (s *Supervisor) run(ctx context.Context, w *Worker, env []string) error {
 		if err == nil {
 			return nil
 		}
-		// Whatever runs by now is not to run unattended.
+		// Whatever runs by now, or comes late, is not to run unattended.
+		taken, ok := errors.AsType[*process.Error](err)
+		again = again || !ok || taken.Code != process.CodeLocked
 		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathTimeout)
-		kerr := s.destroy(kill, w.dir, &w.spec)
+		kerr := s.destroy(kill, w.dir, &w.spec, again)
 		cancel()
 		if kerr != nil {
 			s.log.WarnContext(ctx, "worker may be left", "worker", w.spec.ID, "err", kerr)
 		}
-		taken, ok := errors.AsType[*process.Error](err)
-		if again || kerr != nil || !ok || taken.Code != process.CodeLocked {
+		if again || kerr != nil {
 			return err
 		}
 		s.log.InfoContext(ctx, "worker of an earlier daemon came late, and was ended", "worker", w.spec.ID)
@@ -265,7 +266,7 @@ func (s *Supervisor) endForeign(ctx context.Context, dir string, spec *process.S
 	s.log.ErrorContext(ctx, "worker of another version ended", "worker", spec.ID, "version", spec.Version)
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
-	if err := s.destroy(ctx, dir, spec); err != nil {
+	if err := s.destroy(ctx, dir, spec, false); err != nil {
 		return errors.Join(why, err)
 	}
 	return why
