@@ -41,6 +41,7 @@ type driver struct {
 	cmd  engine.Command
 
 	prompted bool // the program has its prompt
+	asked    bool // the program may have been told something; the writer's until it has ended
 	gone     bool // the job is left to the next daemon
 	phase    phase
 	timer    *time.Timer
@@ -227,7 +228,9 @@ func (d *driver) write(ctx context.Context, errs chan<- error) {
 				N: d.j.rec.N, Session: d.j.rec.Session, Kind: process.RecordPrompt, Name: w.kind, Contract: contractWord,
 				Identity: d.j.rec.Identity, DeadlineUnixMS: d.j.created.Add(d.j.timeout).UnixMilli(),
 			}
-			if _, err := d.proc.Write(ctx, rec, w.data); err != nil && w.kind == promptRecord && ctx.Err() == nil {
+			_, err := d.proc.Write(ctx, rec, w.data)
+			d.asked = d.asked || !supervisor.NotDispatched(err)
+			if err != nil && w.kind == promptRecord && ctx.Err() == nil {
 				errs <- err
 				return
 			}
@@ -397,6 +400,9 @@ func (d *driver) outcome() engine.Outcome {
 	case out.Fault == nil:
 	case d.raw.SpawnErrno != "" && d.raw.SpawnOp == "chdir":
 		out.Fault = invalid("cwd: %s is not there any more (%s)", d.j.rec.Request.Cwd, d.raw.SpawnErrno)
+	case d.lost != nil && !d.prompted && !d.asked:
+		out.Fault = fault.New(fault.ProcessFailure, fault.Worker, operation, "the consult's worker was lost before its program was told anything")
+		out.Fault.Fault.Generation, out.Fault.Cause = d.lost.Fault.Generation, d.lost.Cause
 	case d.failed != nil && d.exit.Signal != "":
 		// It was ended because it could not be told the prompt.
 		out.Fault = fault.From(fmt.Errorf("telling the program its prompt: %w", d.failed), fault.Worker, operation)

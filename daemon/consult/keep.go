@@ -2,6 +2,7 @@ package consult
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"holdline/daemon/engine"
 	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -56,11 +58,67 @@ func (m *Manager) load() error {
 			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
 		default:
 			m.kept[a.ID] = &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS}
+			m.clear(a.ID, dir)
 		}
 	}
 	m.prune()
 	m.goOn(open)
 	return nil
+}
+
+// clear removes what a job that has its answer needs no more. Its daemon may
+// have ended before it let the worker go.
+func (m *Manager) clear(id, dir string) {
+	_ = os.Remove(filepath.Join(dir, fileRun))
+	_ = os.RemoveAll(filepath.Join(dir, dirTemp))
+	if alive, err := supervisor.Alive(dir); err != nil || !alive {
+		_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, id))
+		return
+	}
+	m.jobs.Go(func() { m.dismiss(id, dir) })
+}
+
+// dismiss ends the worker of a job that has its answer. One that it cannot end
+// ends by itself, later.
+func (m *Manager) dismiss(id, dir string) {
+	ctx, cancel := context.WithTimeout(context.Background(), giveUp)
+	defer cancel()
+	proc, _, err := m.opt.Starter.Attach(ctx, dir, 0)
+	if err != nil {
+		m.opt.Log.WarnContext(ctx, "worker of a consult that has ended lives on", "consult", id, "err", err)
+		return
+	}
+	d := &driver{m: m, proc: proc}
+	d.ops.Go(func() { _, _ = proc.Terminate(ctx, m.opt.Ladder.CancelGrace) }) // if it fails the worker is lost, and that will be told
+	gone := d.last(ctx)
+	d.release() // ends the call to proc, too
+	d.ops.Wait()
+	if gone {
+		_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, id))
+	}
+}
+
+// last takes the events of a process that nobody needs any more, up to the
+// last one; it is false if that does not come in time.
+func (d *driver) last(ctx context.Context) bool {
+	for {
+		select {
+		case ev, ok := <-d.proc.Events():
+			if !ok {
+				return false
+			}
+			d.lastSeq = max(d.lastSeq, ev.Seq)
+			if d.over = ev.Kind == supervisor.Closed; d.over || ev.Kind == supervisor.Lost {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		case <-d.m.letGo:
+			return false
+		case <-d.m.abandon:
+			return false
+		}
+	}
 }
 
 // errNoJob is returned by bury for a directory that was never filled.
@@ -85,6 +143,10 @@ func (m *Manager) bury(dir string) (*Answer, error) {
 		return nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
+	if _, err := os.Stat(filepath.Join(dir, process.FileSpec)); errors.Is(err, os.ErrNotExist) {
+		// Nobody was answered yet: who still waits asks again.
+		return nil, errors.Join(errNoJob, os.RemoveAll(dir))
+	}
 	f := fault.New(fault.OutcomeUnknown, fault.Host, operation,
 		"the daemon and the consult's worker ended before there was an answer; it is not run again by itself")
 	if _, err := os.Stat(filepath.Join(dir, process.FileState)); errors.Is(err, os.ErrNotExist) {
