@@ -605,11 +605,13 @@ func TestOrphans(t *testing.T) {
 		}
 	}
 	put("000000000001", "job.json", `{"version":1,"consult_id":"000000000001","identity":"a"}`)
+	put("000000000001", "spec.json", `{"version":1}`)
 	put("000000000002", "job.json", `{"version":1,"consult_id":"000000000002","identity":"a"}`)
 	put("000000000002", "state.json", `{}`)
 	put("000000000003", "", "")
 	put("000000000004", "job.json", `garbage`)
 	put("000000000005", "answer.json", `garbage`)
+	put("000000000006", "job.json", `{"version":1,"consult_id":"000000000006","identity":"a"}`)
 	put("not a job", "", "")
 	w.finish()
 	next, err := New(w.opt)
@@ -625,6 +627,12 @@ func TestOrphans(t *testing.T) {
 	}
 	if n := len(w.List("")); n != 2 {
 		t.Errorf("%d jobs", n)
+	}
+	// Those that were never filled are gone, so that they can be asked for anew.
+	for _, id := range []string{"000000000003", "000000000006"} {
+		if _, err := os.Stat(filepath.Join(w.dir, id)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", id, err)
+		}
 	}
 	w.finish()
 }

@@ -143,13 +143,16 @@ func (m *Manager) bury(dir string) (*Answer, error) {
 		return nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
-	if _, err := os.Stat(filepath.Join(dir, process.FileSpec)); errors.Is(err, os.ErrNotExist) {
-		// Nobody was answered yet: who still waits asks again.
-		return nil, errors.Join(errNoJob, os.RemoveAll(dir))
+	there := func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return !errors.Is(err, os.ErrNotExist)
 	}
 	f := fault.New(fault.OutcomeUnknown, fault.Host, operation,
 		"the daemon and the consult's worker ended before there was an answer; it is not run again by itself")
-	if _, err := os.Stat(filepath.Join(dir, process.FileState)); errors.Is(err, os.ErrNotExist) {
+	switch started := there(process.FileState); {
+	case !started && !there(process.FileSpec): // nobody was answered yet: who still waits asks again
+		return nil, errors.Join(errNoJob, os.RemoveAll(dir))
+	case !started:
 		f = fault.New(fault.ProcessFailure, fault.Host, operation, "the daemon ended before the consult began")
 	}
 	j := &job{rec: rec, dir: dir, created: time.UnixMilli(rec.CreatedUnixMS), done: make(chan struct{})}
