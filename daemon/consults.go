@@ -1,15 +1,10 @@
 package daemon
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 
 	"holdline/daemon/claude"
@@ -58,7 +53,7 @@ func (l *life) useProgram(ctx context.Context, cfg *config.Config) {
 	var extra []string
 	if cfg.Consult.EnvFile != "" {
 		var err error
-		if extra, err = readEnvFile(cfg.Consult.EnvFile); err != nil {
+		if extra, err = config.ReadEnvFile(cfg.Consult.EnvFile); err != nil {
 			l.Log.ErrorContext(ctx, "consults run without the variables of env_file", "err", err)
 		}
 	}
@@ -75,46 +70,6 @@ func settings(cfg *config.Config) consult.Settings {
 		Model: c.Model, Effort: c.Effort, MaxTurns: c.MaxTurns, Web: c.Web, Roots: c.Roots,
 		MaxConcurrent: c.MaxConcurrent, Timeout: c.Timeout, Wait: c.Wait, KeepCount: c.Keep.Count, KeepAge: c.Keep.Age,
 	}
-}
-
-// maxEnvFile bounds a file of variables, in bytes.
-const maxEnvFile = 1 << 20
-
-// readEnvFile reads lines NAME=VALUE; empty ones and comments are skipped. It
-// holds secrets, so that nobody else may be able to read it.
-func readEnvFile(path string) ([]string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s has mode %#o: chmod 600 it, since it holds secrets", path, info.Mode().Perm())
-	case info.Size() > maxEnvFile:
-		return nil, fmt.Errorf("%s: more than %d bytes", path, maxEnvFile)
-	}
-	var vars []string
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, maxEnvFile)
-	for n := 1; lines.Scan(); n++ {
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 || line[0] == '#' {
-			continue
-		}
-		name, value, ok := strings.Cut(strings.TrimPrefix(string(line), "export "), "=")
-		if !ok || name == "" || strings.ContainsAny(name, " \t\x00") {
-			return nil, fmt.Errorf("%s:%d: NAME=VALUE is wanted", path, n)
-		}
-		if q := len(value); q >= 2 && (value[0] == '"' || value[0] == '\'') && value[q-1] == value[0] {
-			value = value[1 : q-1]
-		}
-		vars = append(vars, name+"="+value)
-	}
-	return vars, lines.Err()
 }
 
 // runConsults keeps the consults until the daemon stops, and then leaves them

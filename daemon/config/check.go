@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/url"
 	"path"
@@ -83,6 +84,15 @@ func (d *decoder) identity(name string, id Identity) {
 	}
 	d.globs(at+".allow", id.Allow)
 	d.globs(at+".deny", id.Deny)
+	given(d, at+".budget.calls", id.Budget.Calls, 1, 1_000_000_000)
+}
+
+// given is [within] for a value whose zero stands for a default, and so only
+// counts if the file has it.
+func given[N cmp.Ordered](d *decoder, path string, n, low, high N) {
+	if _, ok := d.at[path]; ok {
+		within(d, path, n, low, high)
+	}
 }
 
 func (d *decoder) globs(at string, globs []string) {
@@ -155,14 +165,12 @@ func (d *decoder) env(at string, env map[string]Secret) {
 
 func (d *decoder) server(name string, s Server) {
 	at := "mcpServers." + name
-	d.name(at, name, func(r rune) bool {
-		return r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
-	}, "of A-Z a-z 0-9 _ . -")
+	d.name(at, name, serverName, "of A-Z a-z 0-9 _ . -")
 	if strings.Contains(name, "__") {
 		d.fail(d.where(at+"\x00"), "%s: the name must not have two underscores in a row", clip(at))
 	}
-	d.oneOf(at+".type", s.Type, "stdio", "http", "streamable-http", "sse")
-	stdio := s.Type == "stdio" || s.Type == "" && s.URL == ""
+	d.oneOf(at+".type", s.Type, "stdio", "http", "streamable-http", "streamableHttp", "sse")
+	stdio := s.transport() == Stdio
 	switch {
 	case s.Command != "" && s.URL != "":
 		d.wrong(at+".url", "a server has a command or a url, not both")
@@ -171,29 +179,85 @@ func (d *decoder) server(name string, s Server) {
 	case !stdio && s.URL == "":
 		d.wrong(at, "type %s wants a url", s.Type)
 	}
-	if s.URL != "" && !strings.Contains(s.URL, "${") {
-		if u, err := url.Parse(s.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			d.wrong(at+".url", "wants a http or https address")
-		}
+	d.expands(at+".command", s.Command)
+	if !strings.HasPrefix(s.Command, "${") {
+		d.program(at+".command", s.Command)
 	}
 	for i, arg := range s.Args {
+		inner := fmt.Sprintf("%s.args[%d]", at, i)
+		d.expands(inner, arg)
 		if strings.Contains(arg, "\x00") {
-			d.wrong(fmt.Sprintf("%s.args[%d]", at, i), "has a NUL character")
+			d.wrong(inner, "has a NUL character")
 		}
 	}
-	d.env(at+".env", s.Env)
-	for _, header := range sorted(s.Headers) {
-		d.name(at+".headers."+header, header, func(r rune) bool { return r > ' ' && r != ':' && r < 0x7f }, "characters without : or spaces")
-		if strings.ContainsAny(s.Headers[header].Reveal(), "\r\n\x00") {
-			d.wrong(at+".headers."+header, "must be one line")
-		}
+	d.expands(at+".cwd", s.Cwd)
+	if strings.Contains(s.Cwd, "\x00") {
+		d.wrong(at+".cwd", "has a NUL character")
 	}
+	d.serverEnv(at+".env", s.Env)
+	d.path(at+".env_file", s.EnvFile)
+	if s.EnvFile != "" && s.Holdline.EnvFile != "" {
+		d.wrong(at+".env_file", "stands in the holdline object, too")
+	}
+	if s.Enabled != nil && *s.Enabled && (s.Disabled || s.Holdline.Disabled) {
+		d.wrong(at+".enabled", "is true, and disabled is, too")
+	}
+	d.remote(at, s)
 	d.hosting(at+".holdline", s.Holdline)
 }
 
+func serverName(r rune) bool {
+	return r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+}
+
+// expands checks that ${ begins something that can be expanded. The value may
+// be a secret, and is not shown.
+func (d *decoder) expands(at, s string) {
+	// Every variable is set and empty, so that every default is looked into.
+	if _, err := Expand(s, func(string) (string, bool) { return "", true }); err != nil {
+		d.wrong(at, "%v", err)
+	}
+}
+
+func (d *decoder) serverEnv(at string, env map[string]Secret) {
+	d.env(at, env)
+	for _, name := range sorted(env) {
+		d.expands(at+"."+name, env[name].Reveal())
+		if banned(name) {
+			d.fail(d.where(at+"."+name+"\x00"), "%s: is never given to a server", clip(at+"."+name))
+		}
+	}
+}
+
+// remote checks what a server by address has.
+func (d *decoder) remote(at string, s Server) {
+	d.expands(at+".url", s.URL)
+	if s.URL != "" && !strings.Contains(s.URL, "${") {
+		if err := CheckURL(s.URL); err != nil {
+			d.wrong(at+".url", "%v", err)
+		}
+	}
+	for _, header := range sorted(s.Headers) {
+		inner := at + ".headers." + header
+		d.name(inner, header, func(r rune) bool { return r > ' ' && r != ':' && r < 0x7f }, "characters without : or spaces")
+		d.expands(inner, s.Headers[header].Reveal())
+		if strings.ContainsAny(s.Headers[header].Reveal(), "\r\n\x00") {
+			d.wrong(inner, "must be one line")
+		}
+	}
+}
+
+// CheckURL tells what is wrong with the address of a server.
+func CheckURL(address string) error {
+	if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return errors.New("wants a http or https address") // the parser's error would show it
+	}
+	return nil
+}
+
 func (d *decoder) hosting(at string, h Hosting) {
-	d.oneOf(at+".scope", h.Scope, "project", "shared", "session")
-	d.oneOf(at+".inherit_env", h.InheritEnv, "all", "core", "none")
+	d.oneOf(at+".scope", h.Scope, ScopeProject, ScopeShared, ScopeSession)
+	d.oneOf(at+".inherit_env", h.InheritEnv, InheritAll, InheritCore, InheritNone)
 	for _, glob := range sorted(h.Contract) {
 		inner := at + ".contract." + glob
 		if _, err := path.Match(glob, ""); err != nil || glob == "" {
@@ -207,15 +271,18 @@ func (d *decoder) hosting(at string, h Hosting) {
 	d.globs(at+".deny", h.Deny)
 	d.paths(at+".projects", h.Projects)
 	d.path(at+".env_file", h.EnvFile)
-	within(d, at+".max_concurrent", h.MaxConcurrent, 0, 4096)
-	within(d, at+".circuit_threshold", h.CircuitThreshold, 0, 1000)
+	given(d, at+".max_concurrent", h.MaxConcurrent, 1, 4096)
+	given(d, at+".circuit_threshold", h.CircuitThreshold, 1, 1000)
 	if h.MaxRestarts != nil {
 		within(d, at+".max_restarts", *h.MaxRestarts, 0, 1000)
 	}
 	const week = 7 * 24 * time.Hour
 	within(d, at+".keep_alive", h.KeepAlive, 0, week)
-	within(d, at+".timeout", h.Timeout, 0, week)
-	within(d, at+".max_timeout", h.MaxTimeout, 0, week)
-	within(d, at+".restart_window", h.RestartWindow, 0, week)
-	within(d, at+".circuit_reset", h.CircuitReset, 0, week)
+	given(d, at+".timeout", h.Timeout, time.Second, week)
+	given(d, at+".max_timeout", h.MaxTimeout, time.Second, week)
+	given(d, at+".restart_window", h.RestartWindow, time.Second, week)
+	given(d, at+".circuit_reset", h.CircuitReset, time.Millisecond, week)
+	if h.MaxTimeout != 0 && h.MaxTimeout < cmp.Or(h.Timeout, defaultTimeout) {
+		d.wrong(at+".max_timeout", "is shorter than timeout, which is %v", cmp.Or(h.Timeout, defaultTimeout))
+	}
 }

@@ -34,6 +34,13 @@ type Identity struct {
 	Token Secret   `json:"token"` // "" if anybody may claim the name
 	Allow []string `json:"allow"` // globs of tool names; nil allows all
 	Deny  []string `json:"deny"`  // globs of tool names, stronger than Allow
+
+	Budget Budget `json:"budget"`
+}
+
+// Budget is what an identity may spend.
+type Budget struct {
+	Calls int `json:"calls"` // in one session; 0 is no limit
 }
 
 // Limits bound what clients can make the daemon hold.
@@ -78,19 +85,23 @@ type Log struct {
 }
 
 // Server is a hosted MCP server, in the shape that other clients use too.
+// ${NAME} and ${NAME:-default} in its strings expand when it is started.
 type Server struct {
 	Type     string            `json:"type"` // "stdio", "http" or "sse"; "" follows from the rest
 	Command  string            `json:"command"`
 	Args     []string          `json:"args"`
 	Env      map[string]Secret `json:"env"`
+	EnvFile  string            `json:"env_file"` // variables for ${NAME}
 	Cwd      string            `json:"cwd"`
 	URL      string            `json:"url"`
 	Headers  map[string]Secret `json:"headers"`
+	Enabled  *bool             `json:"enabled"`
+	Disabled bool              `json:"disabled"`
 	Holdline Hosting           `json:"holdline"`
 }
 
 // Hosting is how a server is shared and supervised. Its zero values stand for
-// the defaults of the hosting part, but for those that [Default] names.
+// the defaults, which [Config.Server] fills in.
 type Hosting struct {
 	Disabled         bool          `json:"disabled"`
 	Scope            string        `json:"scope"` // "project", "shared" or "session"
@@ -109,7 +120,7 @@ type Hosting struct {
 	CircuitThreshold int           `json:"circuit_threshold"`
 	CircuitReset     time.Duration `json:"circuit_reset"`
 	InheritEnv       string        `json:"inherit_env"` // "all", "core" or "none"
-	EnvFile          string        `json:"env_file"`
+	EnvFile          string        `json:"env_file"`    // as that of the server
 }
 
 // Contracts is a replay contract for each tool glob. In the file a plain
@@ -154,8 +165,8 @@ func (c Config) WithHome(home string) Config {
 	c.Consult.Roots = list(c.Consult.Roots)
 	c.Servers = maps.Clone(c.Servers)
 	for name, s := range c.Servers {
-		s.Command, s.Cwd = path(s.Command), path(s.Cwd)
-		s.Holdline.EnvFile = path(s.Holdline.EnvFile)
+		s.Command, s.Cwd, s.EnvFile = path(s.Command), path(s.Cwd), path(s.EnvFile)
+		s.Holdline.EnvFile, s.Holdline.Card = path(s.Holdline.EnvFile), path(s.Holdline.Card)
 		s.Holdline.Projects = list(s.Holdline.Projects)
 		c.Servers[name] = s
 	}

@@ -20,7 +20,7 @@ import (
 const sample = `// what the daemon does
 {
   "identities": {
-    "codex": {"token": "s3cret-token", "allow": ["consult*"], "deny": ["x"]},
+    "codex": {"token": "s3cret-token", "allow": ["consult*"], "deny": ["x"], "budget": {"calls": 5}},
     "cursor": {}, /* anybody */
   },
   "limits": {"connections": 10, "in_flight": 2},
@@ -50,7 +50,7 @@ func TestParse(t *testing.T) {
 	yes, zero := false, 0
 	want := Config{
 		Identities: map[string]Identity{
-			"codex":  {Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}},
+			"codex":  {Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}, Budget: Budget{5}},
 			"cursor": {},
 		},
 		Limits: Limits{10, 2},
@@ -137,6 +137,30 @@ func TestParseRefuses(t *testing.T) {
 		{`{"mcpServers": {"a": {"command": "x", "holdline": {"scope": "all"}}}}`, "c:1:61: mcpServers.a.holdline.scope: wants one of project, shared, session"},
 		{`{"mcpServers": {"a": {"command": "x", "holdline": {"contract": "often"}}}}`, "c:1:64: mcpServers.a.holdline.contract.*: wants one of convergent, probe_required, never_replay"},
 		{`{"mcpServers": {"a": {"url": "file:///x"}}}`, "c:1:30: mcpServers.a.url: wants a http or https address"},
+		{`{"mcpServers": {"a__b": {"command": "x"}}}`, "c:1:17: mcpServers.a__b: the name must not have two underscores in a row"},
+		{`{"mcpServers": {"a": {"command": "x", "url": "http://x"}}}`, "c:1:46: mcpServers.a.url: a server has a command or a url, not both"},
+		{`{"mcpServers": {"a": {"type": "http"}}}`, "c:1:22: mcpServers.a: type http wants a url"},
+		{`{"mcpServers": {"a": {"command": "bin/x"}}}`, "c:1:34: mcpServers.a.command: wants a path that begins with / or ~/"},
+		{`{"mcpServers": {"a": {"command": "x", "args": ["${input:key}"]}}}`, "c:1:48: mcpServers.a.args[0]: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${"},
+		{`{"mcpServers": {"a": {"command": "x", "env": {"K": "${"}}}}`, "c:1:52: mcpServers.a.env.K: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${"},
+		{`{"mcpServers": {"a": {"command": "x", "cwd": "${A:-${9}}"}}}`, "c:1:46: mcpServers.a.cwd: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${"},
+		{`{"mcpServers": {"a": {"url": "http://x", "headers": {"K": "${x"}}}}`, "c:1:59: mcpServers.a.headers.K: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${"},
+		{`{"mcpServers": {"a": {"command": "x", "env": {"LD_PRELOAD": "/x.so"}}}}`, "c:1:47: mcpServers.a.env.LD_PRELOAD: is never given to a server"},
+		{`{"mcpServers": {"a": {"command": "x", "env": {"DYLD_X": "y"}}}}`, "c:1:47: mcpServers.a.env.DYLD_X: is never given to a server"},
+		{`{"mcpServers": {"a": {"command": "x", "env_file": "x"}}}`, "c:1:51: mcpServers.a.env_file: wants a path that begins with / or ~/"},
+		{`{"mcpServers": {"a": {"command": "x", "env_file": "/x", "holdline": {"env_file": "/y"}}}}`, "c:1:51: mcpServers.a.env_file: stands in the holdline object, too"},
+		{`{"mcpServers": {"a": {"command": "x", "enabled": true, "disabled": true}}}`, "c:1:50: mcpServers.a.enabled: is true, and disabled is, too"},
+		{`{"mcpServers": {"a": {"command": "x", "comand": 1}}}`, `c:1:39: unknown key "mcpServers.a.comand" (did you mean command?)`},
+		{`{"mcpServers": {"a": {"command": "x", "scope": "shared"}}}`, `c:1:39: mcpServers.a.scope: holdline has no such key: write "holdline": {"scope": ...}`},
+		{`{"mcpServers": {"a": {"httpUrl": "http://x"}}}`, "c:1:23: mcpServers.a.httpUrl: holdline has no such key: write url"},
+		{`{"mcpServers": {"a": {"command": "x", "timeout": "30s"}}}`, `c:1:39: mcpServers.a.timeout: holdline has no such key: write "holdline": {"timeout": ...}`},
+		{`{"mcpServers": {"a": {"command": "x", "excludeTools": ["rm"]}}}`, `c:1:39: mcpServers.a.excludeTools: holdline has no such key: write "holdline": {"deny": [...]}`},
+		{`{"mcpServers": {"a": {"command": "x", "holdline": {"timeout": "0s"}}}}`, "c:1:63: mcpServers.a.holdline.timeout: wants 1s to 168h0m0s"},
+		{`{"mcpServers": {"a": {"command": "x", "holdline": {"max_concurrent": 0}}}}`, "c:1:70: mcpServers.a.holdline.max_concurrent: wants 1 to 4096"},
+		{`{"mcpServers": {"a": {"command": "x", "holdline": {"circuit_threshold": 0}}}}`, "c:1:73: mcpServers.a.holdline.circuit_threshold: wants 1 to 1000"},
+		{`{"mcpServers": {"a": {"command": "x", "holdline": {"max_timeout": "4m"}}}}`, "c:1:67: mcpServers.a.holdline.max_timeout: is shorter than timeout, which is 5m0s"},
+		{`{"mcpServers": {"a": {"command": "x", "holdline": {"allow": [""]}}}}`, "c:1:62: mcpServers.a.holdline.allow[0]: is no glob of tool names"},
+		{`{"identities": {"a": {"budget": {"calls": 0}}}}`, "c:1:43: identities.a.budget.calls: wants 1 to 1000000000"},
 		// Columns count characters, and lines are those of an editor.
 		{"{\"log\": {\"ä\": 1}}", `c:1:10: unknown key "log.ä"`},
 		{"{\"identities\": {\"äöü\": {}}, \"x\": 1}", `c:1:29: unknown key "x"`},

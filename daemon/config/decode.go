@@ -156,6 +156,16 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 				d.value(&m.Value, dst.Field(i), inner)
 				return
 			}
+			if f, ok := reflect.TypeAssert[foreigner](dst); ok {
+				hint, tolerated := f.foreign(key, m.Value.Value.Kind())
+				switch {
+				case tolerated:
+					return
+				case hint != "":
+					d.fail(m.Name.StartOffset, "%s: holdline has no such key: %s", clip(inner), hint)
+					return
+				}
+			}
 			hint := ""
 			if near := nearest(key, keys(dst.Type())); near != "" {
 				hint = " (did you mean " + near + "?)"
@@ -212,6 +222,14 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 	default: // a field of Config that this function does not know
 		d.fail(v.StartOffset, "%s: cannot be read", path)
 	}
+}
+
+// foreigner is a struct whose object in the file may have keys of others.
+type foreigner interface {
+	// foreign tells of a key that the struct has not, and whose value is of a
+	// kind as hujson names them, whether it may stand there all the same, or
+	// else, if it is known, what is to be done.
+	foreign(key string, kind hujson.Kind) (hint string, tolerated bool)
 }
 
 // object calls f for each member of an object, duplicates refused.

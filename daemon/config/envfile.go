@@ -1,0 +1,61 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// ReadEnvFile reads lines NAME=VALUE; empty ones and comments are skipped, an
+// `export` before a name and quotes around a value left out. A variable that
+// stands twice has its last value. The file holds secrets, so that it must be
+// ours and nobody else may be able to read it; [ErrUnsafe] is returned if not.
+func ReadEnvFile(path string) ([]string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := safe(path, info, os.Geteuid()); err != nil {
+		return nil, err
+	}
+	if perm := info.Mode().Perm(); perm&0o077 != 0 {
+		return nil, fmt.Errorf("%w: %s holds secrets and others can read it (mode %04o); mend it with: chmod 600 %s", ErrUnsafe, path, perm, path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if len(b) > maxFile {
+		return nil, fmt.Errorf("%s: has more than %d bytes", path, maxFile)
+	}
+	return parseEnv(path, b)
+}
+
+func parseEnv(path string, b []byte) ([]string, error) {
+	var vars []string
+	n := 0
+	for line := range bytes.Lines(b) {
+		n++
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(strings.TrimPrefix(string(line), "export "), "=")
+		if !ok || name == "" || strings.ContainsAny(name, " \t\x00") || strings.Contains(value, "\x00") {
+			return nil, fmt.Errorf("%s:%d: NAME=VALUE is wanted", path, n)
+		}
+		if q := len(value); q >= 2 && (value[0] == '"' || value[0] == '\'') && value[q-1] == value[0] {
+			value = value[1 : q-1]
+		}
+		vars = append(vars, name+"="+value)
+	}
+	return vars, nil
+}

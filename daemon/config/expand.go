@@ -1,0 +1,121 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// errExpand is returned by [Expand] for a ${ that it does not know. It does
+// not show the text, which may be a secret.
+var errExpand = errors.New("wants ${NAME} or ${NAME:-default}; a plain ${ is written $${")
+
+// UnsetError is returned by [Expand] for a variable that is not set and has no
+// default.
+type UnsetError struct {
+	Name string
+}
+
+func (e *UnsetError) Error() string {
+	return fmt.Sprintf("variable %s is not set and ${%s} has no default", e.Name, e.Name)
+}
+
+// Expand replaces each ${NAME} in s by its value and each ${NAME:-default} by
+// its value or, if that is empty or not set, by the default, which is expanded
+// too. $${ stands for a plain ${, and a dollar without a brace for itself.
+// Values are taken as they are. The error names the first variable that is
+// missing, as an [*UnsetError], or says that s makes no sense.
+func Expand(s string, lookup func(name string) (string, bool)) (string, error) {
+	return expand(s, lookup, 0)
+}
+
+// maxNesting is how deep defaults may stand in defaults.
+const maxNesting = 8
+
+func expand(s string, lookup func(string) (string, bool), depth int) (string, error) {
+	if depth > maxNesting {
+		return "", errExpand
+	}
+	var out strings.Builder
+	for {
+		at := strings.Index(s, "${")
+		if at < 0 {
+			out.WriteString(s)
+			return out.String(), nil
+		}
+		if at > 0 && s[at-1] == '$' {
+			out.WriteString(s[:at-1] + "${")
+			s = s[at+2:]
+			continue
+		}
+		out.WriteString(s[:at])
+		end := closing(s[at+2:])
+		if end < 0 {
+			return "", errExpand
+		}
+		inner := s[at+2 : at+2+end]
+		s = s[at+2+end+1:]
+		value, err := variable(inner, lookup, depth)
+		if err != nil {
+			return "", err
+		}
+		out.WriteString(value)
+	}
+}
+
+// closing is the index of the brace that ends what a ${ before s began, or -1.
+func closing(s string) int {
+	depth := 0
+	for i := range len(s) {
+		switch {
+		case s[i] == '}' && depth == 0:
+			return i
+		case s[i] == '}':
+			depth--
+		case s[i] == '{' && i > 0 && s[i-1] == '$':
+			depth++
+		}
+	}
+	return -1
+}
+
+func variable(inner string, lookup func(string) (string, bool), depth int) (string, error) {
+	name, fallback, hasDefault := strings.Cut(inner, ":-")
+	if !validVariable(name) {
+		return "", errExpand
+	}
+	value, set := lookup(name)
+	if !hasDefault && !set {
+		return "", &UnsetError{name}
+	}
+	if !hasDefault || value != "" {
+		return value, nil
+	}
+	return expand(fallback, lookup, depth+1)
+}
+
+// validVariable tells whether a shell would take name for a variable.
+func validVariable(name string) bool {
+	for i, r := range name {
+		if r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// Lookup finds variables in lists of NAME=VALUE: the first list that has the
+// name counts, and in a list its last entry.
+func Lookup(lists ...[]string) func(name string) (string, bool) {
+	return func(name string) (string, bool) {
+		for _, list := range lists {
+			for _, kv := range slices.Backward(list) {
+				if n, value, ok := strings.Cut(kv, "="); ok && n == name {
+					return value, true
+				}
+			}
+		}
+		return "", false
+	}
+}

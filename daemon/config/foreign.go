@@ -1,0 +1,53 @@
+package config
+
+import (
+	"slices"
+
+	"github.com/tailscale/hujson"
+)
+
+// tolerated are keys that other clients put into a server's object and that
+// mean nothing here: what is shown to people, and what asks whom before a
+// call, which is the client's business.
+var tolerated = []string{
+	"$schema", "alwaysAllow", "autoApprove", "autoStart", "autostart", "comment", "_comment", "description",
+	"gallery", "icon", "iconUrl", "init_timeout", "initTimeout", "name", "note", "startup_timeout_ms",
+	"startup_timeout_sec", "timeout", "title", "tool_timeout_sec", "trust", "version",
+}
+
+// renamed are keys of other clients that holdline must not pass over, with
+// what says the same here.
+var renamed = map[string]string{ //nolint:gosec // names of keys, not credentials
+	"bearer_token_env_var": `write "headers": {"Authorization": "Bearer ${NAME}"}`,
+	"disabled_tools":       `write "holdline": {"deny": [...]}`,
+	"disabledTools":        `write "holdline": {"deny": [...]}`,
+	"enabled_tools":        `write "holdline": {"allow": [...]}`,
+	"env_http_headers":     `write "headers": {"NAME": "${VARIABLE}"}`,
+	"environment":          "write env",
+	"envFile":              "write each of its variables into env, as ${NAME}, and the file's path into env_file",
+	"excludeTools":         `write "holdline": {"deny": [...]}`,
+	"http_headers":         "write headers",
+	"httpUrl":              "write url",
+	"includeTools":         `write "holdline": {"allow": [...]}`,
+	"requestInit":          "write headers",
+	"serverUrl":            "write url",
+	"tools":                `write "holdline": {"allow": [...]}`,
+	"transport":            "write type",
+	"transportType":        "write type",
+	"working_directory":    "write cwd",
+	"workingDirectory":     "write cwd",
+}
+
+func (Server) foreign(key string, kind hujson.Kind) (hint string, ok bool) {
+	// Other clients' timeouts are numbers; a duration is meant for us.
+	if slices.Contains(tolerated, key) && (key != "timeout" || kind != '"') {
+		return "", true
+	}
+	if hint := renamed[key]; hint != "" {
+		return hint, false
+	}
+	if field(hosting, key) >= 0 {
+		return `write "holdline": {"` + key + `": ...}`, false
+	}
+	return "", false
+}

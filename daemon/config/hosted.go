@@ -1,0 +1,275 @@
+package config
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Transports of a server.
+const (
+	Stdio = "stdio" // a process of ours
+	HTTP  = "http"  // streamable HTTP
+	SSE   = "sse"   // the HTTP transport of 2024-11-05
+)
+
+// Scopes: who shares one process of a server.
+const (
+	ScopeProject = "project" // the sessions of a project
+	ScopeShared  = "shared"  // all sessions
+	ScopeSession = "session" // nobody: each session has its own
+)
+
+// defaultTimeout is also the least that makes sense for max_timeout when the
+// file says nothing of timeout.
+const defaultTimeout = 300 * time.Second
+
+// hosting is the type of the holdline object of a server.
+var hosting = reflect.TypeFor[Hosting]()
+
+// Settings is what the configuration says of one hosted server, with the
+// defaults for what it does not say. Its strings are as they stand in the
+// file; [Settings.Process] and [Settings.Address] expand them.
+type Settings struct {
+	Name      string
+	Enabled   bool
+	Transport string // Stdio, HTTP or SSE
+
+	Command string
+	Args    []string
+	Env     map[string]Secret
+	Cwd     string // "" is the project's root, or the home directory for ScopeShared
+	URL     string
+	Headers map[string]Secret
+	EnvFile string // "" if there is none
+
+	Scope            string
+	Lazy             bool          // start at the first use; default false
+	KeepAlive        time.Duration // after the last session has left; default 0
+	Card             string        // path or URL, "" if there is none
+	Contracts        Contracts     // by tool glob, see [Settings.Contract]
+	Allow, Deny      []string      // globs of tool names; nil allows all
+	Projects         []string      // where it is visible; nil is everywhere
+	Timeout          time.Duration // of a call, begun again by progress; default 300 s
+	MaxTimeout       time.Duration // of a call, all in all; default 1 h, and never below Timeout
+	MaxConcurrent    int           // calls at once in one process; default 32
+	MaxRestarts      int           // in RestartWindow; default 5
+	RestartWindow    time.Duration // default 5 min
+	CircuitThreshold int           // consecutive failures; default 5
+	CircuitReset     time.Duration // default 30 s
+	InheritEnv       string        // default InheritCore
+}
+
+// Server is what the configuration says of a server; false if it names none.
+func (c Config) Server(name string) (Settings, bool) {
+	s, ok := c.Servers[name]
+	h := s.Holdline
+	lazy, restarts := false, 5
+	if h.Lazy != nil {
+		lazy = *h.Lazy
+	}
+	if h.MaxRestarts != nil {
+		restarts = *h.MaxRestarts
+	}
+	timeout := cmp.Or(h.Timeout, defaultTimeout)
+	return Settings{
+		Name: name, Transport: s.transport(),
+		Enabled: !s.Disabled && !h.Disabled && (s.Enabled == nil || *s.Enabled),
+		Command: s.Command, Args: s.Args, Env: s.Env, Cwd: s.Cwd, URL: s.URL, Headers: s.Headers,
+		EnvFile: cmp.Or(s.EnvFile, h.EnvFile),
+		Scope:   cmp.Or(h.Scope, ScopeProject), Lazy: lazy, KeepAlive: h.KeepAlive, Card: h.Card,
+		Contracts: h.Contract, Allow: h.Allow, Deny: h.Deny, Projects: h.Projects,
+		Timeout: timeout, MaxTimeout: max(cmp.Or(h.MaxTimeout, time.Hour), timeout),
+		MaxConcurrent: cmp.Or(h.MaxConcurrent, 32),
+		MaxRestarts:   restarts, RestartWindow: cmp.Or(h.RestartWindow, 5*time.Minute),
+		CircuitThreshold: cmp.Or(h.CircuitThreshold, 5), CircuitReset: cmp.Or(h.CircuitReset, 30*time.Second),
+		InheritEnv: cmp.Or(h.InheritEnv, InheritCore),
+	}, ok
+}
+
+// transport follows from the type, or else from what else there is.
+func (s Server) transport() string {
+	switch s.Type {
+	case "http", "streamable-http", "streamableHttp":
+		return HTTP
+	case "":
+		if s.URL != "" && s.Command == "" {
+			return HTTP
+		}
+		return Stdio
+	}
+	return s.Type
+}
+
+// Equal tells whether two settings say the same.
+func (s Settings) Equal(other Settings) bool { return reflect.DeepEqual(s, other) }
+
+// Contract is the operator's word on a tool, false if there is none. Of the
+// globs that name it the one with the most characters that are no wildcard
+// counts, and of equal ones the first in the alphabet.
+func (s Settings) Contract(tool string) (contract string, ok bool) {
+	best := -1
+	for _, glob := range sorted(s.Contracts) {
+		if n := len(glob) - strings.Count(glob, "*") - strings.Count(glob, "?"); n > best && Match(glob, tool) {
+			best, contract = n, s.Contracts[glob]
+		}
+	}
+	return contract, best >= 0
+}
+
+// VisibleIn tells whether the sessions of a project, whose root is an absolute
+// path, see the server. Symbolic links are followed.
+func (s Settings) VisibleIn(root string) bool {
+	if s.Projects == nil {
+		return true
+	}
+	root = resolved(root)
+	return slices.ContainsFunc(s.Projects, func(dir string) bool {
+		rel, err := filepath.Rel(resolved(dir), root)
+		return err == nil && filepath.IsLocal(rel)
+	})
+}
+
+// resolved is path without links, or path itself if it leads nowhere.
+func resolved(path string) string {
+	if r, err := filepath.EvalSymlinks(path); err == nil {
+		return r
+	}
+	return filepath.Clean(path)
+}
+
+// Around is what the start of a server needs besides its settings.
+type Around struct {
+	Environ   []string // the daemon's environment, as the user's login shell would have it
+	Variables []string // NAME=VALUE of $XDG_CONFIG_HOME/holdline/env
+	EnvFile   []string // NAME=VALUE of the server's own env_file
+	Home      string   // absolute
+	Root      string   // the project's root, absolute; "" for ScopeShared
+}
+
+func (a Around) lookup() func(string) (string, bool) {
+	return Lookup(a.EnvFile, a.Variables, a.Environ)
+}
+
+// Process is how a server is started: what is to become of its settings. It
+// holds secrets.
+type Process struct {
+	Command string // name or absolute path
+	Args    []string
+	Dir     string // absolute
+	Env     []string
+	Secrets []string // what must be shown as *** wherever it turns up
+}
+
+// Process expands the settings of a server of transport Stdio. The error
+// names the key, and the first variable that is missing as an [*UnsetError].
+func (s Settings) Process(a Around) (Process, error) {
+	e := expander{lookup: a.lookup()}
+	p := Process{Command: e.one("command", s.Command), Dir: e.one("cwd", s.Cwd)}
+	for i, arg := range s.Args {
+		p.Args = append(p.Args, e.one(fmt.Sprintf("args[%d]", i), arg))
+	}
+	env := e.all("env", s.Env)
+	if e.err != nil {
+		return Process{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
+	}
+	if p.Command == "" || strings.Contains(p.Command, "/") && !filepath.IsAbs(p.Command) {
+		return Process{}, fmt.Errorf("mcpServers.%s.command: wants a name or a path from the root, not %q", s.Name, p.Command)
+	}
+	if !filepath.IsAbs(p.Dir) {
+		p.Dir = filepath.Join(cmp.Or(a.Root, a.Home), p.Dir)
+	}
+	p.Env = Environment(s.InheritEnv, a.Environ, env)
+	p.Secrets = secrets(slices.Collect(maps.Values(env)))
+	return p, nil
+}
+
+// Key stands for the process: two with the same key can be one. Environment
+// and credentials are part of it.
+func (p Process) Key() string {
+	b, err := json.Marshal([]any{p.Command, p.Args, p.Dir, p.Env})
+	if err != nil { // strings always encode
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// Address is where a remote server is, with what goes along. It holds
+// secrets.
+type Address struct {
+	URL     string
+	Headers map[string]string
+	Secrets []string // what must be shown as *** wherever it turns up
+}
+
+// Address expands the settings of a server of transport HTTP or SSE. The
+// error names the key, and the first variable that is missing as an
+// [*UnsetError].
+func (s Settings) Address(a Around) (Address, error) {
+	e := expander{lookup: a.lookup()}
+	out := Address{URL: e.one("url", s.URL), Headers: e.all("headers", s.Headers)}
+	if e.err != nil {
+		return Address{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
+	}
+	if err := CheckURL(out.URL); err != nil {
+		return Address{}, fmt.Errorf("mcpServers.%s.url: %w", s.Name, err)
+	}
+	for _, name := range sorted(out.Headers) {
+		if strings.ContainsAny(out.Headers[name], "\r\n\x00") {
+			return Address{}, fmt.Errorf("mcpServers.%s.headers.%s: must be one line", s.Name, name)
+		}
+	}
+	for _, value := range out.Headers {
+		// The token of "Bearer token" is one by itself, too.
+		out.Secrets = append(append(out.Secrets, value), strings.Fields(value)...)
+	}
+	out.Secrets = secrets(out.Secrets)
+	return out, nil
+}
+
+// expander expands strings and keeps the first error.
+type expander struct {
+	lookup func(string) (string, bool)
+	err    error
+}
+
+func (e *expander) one(key, s string) string {
+	out, err := Expand(s, e.lookup)
+	if err == nil && strings.Contains(out, "\x00") {
+		err = errors.New("has a NUL character")
+	}
+	if err != nil && e.err == nil {
+		e.err = fmt.Errorf("%s: %w", key, err)
+	}
+	return out
+}
+
+func (e *expander) all(key string, in map[string]Secret) map[string]string {
+	out := make(map[string]string, len(in))
+	for _, name := range sorted(in) {
+		out[name] = e.one(key+"."+name, in[name].Reveal())
+	}
+	return out
+}
+
+// leastSecret is the length, in bytes, from which on a configured value is
+// hidden: shorter ones would blot out half of every text.
+const leastSecret = 8
+
+// secrets are those of values that must not be shown, longest first, so that
+// one which is part of another does not spoil it.
+func secrets(values []string) []string {
+	values = slices.DeleteFunc(values, func(v string) bool { return len(v) < leastSecret })
+	slices.SortFunc(values, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
+	return slices.Compact(values)
+}

@@ -1,0 +1,195 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func parsed(t *testing.T, servers string) Config {
+	t.Helper()
+	c, err := Parse("c", []byte(`{"mcpServers": {`+servers+`}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestServerDefaults(t *testing.T) {
+	c := parsed(t, `"a": {"command": "npx", "args": ["-y"], "env": {"K": "v"}, "cwd": "/x"}`)
+	got, ok := c.Server("a")
+	want := Settings{
+		Name: "a", Enabled: true, Transport: "stdio",
+		Command: "npx", Args: []string{"-y"}, Env: map[string]Secret{"K": "v"}, Cwd: "/x",
+		Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, MaxConcurrent: 32,
+		MaxRestarts: 5, RestartWindow: 5 * time.Minute, CircuitThreshold: 5, CircuitReset: 30 * time.Second, InheritEnv: "core",
+	}
+	if !ok || !got.Equal(want) {
+		t.Errorf("Server:\n got %#v\nwant %#v", got, want)
+	}
+	if _, ok := c.Server("b"); ok {
+		t.Error("Server made one up")
+	}
+}
+
+func TestServerSettings(t *testing.T) {
+	c := parsed(t, `"a": {"type": "streamable-http", "url": "https://x/mcp", "headers": {"K": "v"}, "env_file": "/e",
+		"autoApprove": ["x"], "alwaysAllow": [], "timeout": 60, "description": {"any": "thing"},
+		"holdline": {"scope": "session", "lazy": true, "keep_alive": "10m", "card": "https://x/card", "contract": "convergent",
+		"allow": ["a*"], "deny": ["b"], "projects": ["/p"], "timeout": "2h", "max_concurrent": 7, "max_restarts": 0,
+		"restart_window": "1m", "circuit_threshold": 2, "circuit_reset": "1s", "inherit_env": "none"}}`)
+	got, _ := c.Server("a")
+	want := Settings{
+		Name: "a", Enabled: true, Transport: "http", URL: "https://x/mcp", Headers: map[string]Secret{"K": "v"}, EnvFile: "/e",
+		Scope: "session", Lazy: true, KeepAlive: 10 * time.Minute, Card: "https://x/card", Contracts: Contracts{"*": "convergent"},
+		Allow: []string{"a*"}, Deny: []string{"b"}, Projects: []string{"/p"},
+		Timeout: 2 * time.Hour, MaxTimeout: 2 * time.Hour, // never less
+		MaxConcurrent: 7, MaxRestarts: 0, RestartWindow: time.Minute, CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none",
+	}
+	if !got.Equal(want) {
+		t.Errorf("Server:\n got %#v\nwant %#v", got, want)
+	}
+}
+
+func TestServerEnabledAndTransport(t *testing.T) {
+	for text, want := range map[string]struct {
+		enabled   bool
+		transport string
+	}{
+		`"command": "x"`:                                        {true, Stdio},
+		`"command": "x", "enabled": true`:                       {true, Stdio},
+		`"command": "x", "enabled": false`:                      {false, Stdio},
+		`"command": "x", "disabled": true`:                      {false, Stdio},
+		`"command": "x", "disabled": false`:                     {true, Stdio},
+		`"command": "x", "holdline": {"disabled": true}`:        {false, Stdio},
+		`"type": "stdio", "command": "x"`:                       {true, Stdio},
+		`"url": "http://x"`:                                     {true, HTTP},
+		`"type": "http", "url": "http://x"`:                     {true, HTTP},
+		`"type": "streamableHttp", "url": "http://x"`:           {true, HTTP},
+		`"type": "sse", "url": "http://x"`:                      {true, SSE},
+		`"url": "${BASE}/mcp", "headers": {"A": "Bearer ${T}"}`: {true, HTTP},
+	} {
+		s, _ := parsed(t, `"a": {`+text+`}`).Server("a")
+		if s.Enabled != want.enabled || s.Transport != want.transport {
+			t.Errorf("%s: enabled %v, transport %s", text, s.Enabled, s.Transport)
+		}
+	}
+}
+
+func TestContract(t *testing.T) {
+	s := Settings{Contracts: Contracts{"*": "never_replay", "get_*": "convergent", "get_one*": "probe_required", "get_once": "never_replay", "*_all": "probe_required"}}
+	for tool, want := range map[string]string{
+		"put": "never_replay", "get_x": "convergent", "get_one": "probe_required", "get_once": "never_replay",
+		"put_all": "probe_required",
+		"get_all": "probe_required", // as many characters: the first in the alphabet
+	} {
+		if got, ok := s.Contract(tool); got != want || !ok {
+			t.Errorf("Contract(%s) = %q, %v; want %s", tool, got, ok, want)
+		}
+	}
+	if got, ok := (Settings{Contracts: Contracts{"a": "convergent"}}).Contract("b"); ok {
+		t.Errorf("Contract = %q where nothing is said", got)
+	}
+}
+
+func TestVisibleIn(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"p/sub", "p2", "q"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(dir, "q"), filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	s := Settings{Projects: []string{filepath.Join(dir, "p"), filepath.Join(dir, "link") + "/"}}
+	for root, want := range map[string]bool{"p": true, "p/sub": true, "p/": true, "p2": false, "": false, "q": true, "link": true, "p/../p2": false, "p/gone": true} {
+		if got := s.VisibleIn(dir + "/" + root); got != want {
+			t.Errorf("VisibleIn(%s) = %v", root, got)
+		}
+	}
+	if !(Settings{}).VisibleIn("/anywhere") {
+		t.Error("a server without projects is not visible")
+	}
+	if (Settings{Projects: []string{}}).VisibleIn("/anywhere") {
+		t.Error("a server for no project is visible")
+	}
+}
+
+func TestProcess(t *testing.T) {
+	s, _ := parsed(t, `"a": {"command": "${BIN:-/opt/x}", "args": ["--root", "${ROOT}", "$${kept}"], "cwd": "${SUB}",
+		"env": {"TOKEN": "${TOKEN}", "URL": "https://${TOKEN}@x", "SHORT": "1234567", "SAME": "from-env-file"},
+		"holdline": {"inherit_env": "core"}}`).Server("a")
+	around := Around{
+		Environ:   []string{"PATH=/bin", "TOKEN=from-environ", "ROOT=/srv", "OTHER=x"},
+		Variables: []string{"TOKEN=from-variables", "SUB=sub"},
+		EnvFile:   []string{"TOKEN=from-env-file"},
+		Home:      "/home/u", Root: "/project",
+	}
+	got, err := s.Process(around)
+	want := Process{
+		Command: "/opt/x", Args: []string{"--root", "/srv", "${kept}"}, Dir: "/project/sub",
+		Env:     []string{"PATH=/bin", "SAME=from-env-file", "SHORT=1234567", "TOKEN=from-env-file", "URL=https://from-env-file@x"},
+		Secrets: []string{"https://from-env-file@x", "from-env-file"},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("Process:\n got %#v, %v\nwant %#v", got, err, want)
+	}
+
+	around.EnvFile, around.Variables = nil, []string{"SUB=sub"}
+	if p, err := s.Process(around); err != nil || !slices.Contains(p.Env, "TOKEN=from-environ") || p.Key() == got.Key() {
+		t.Errorf("another credential: %q, %v; the key must differ", p.Env, err)
+	}
+	if p, _ := s.Process(around); p.Key() == "" || p.Key() == got.Key() {
+		t.Error("the key is not that of the process")
+	} else if q, _ := s.Process(around); q.Key() != p.Key() {
+		t.Error("equal processes have different keys")
+	}
+	around.Root = ""
+	if p, _ := s.Process(around); p.Dir != "/home/u/sub" {
+		t.Errorf("without a project: %s", p.Dir)
+	}
+	around.Environ = []string{"ROOT=/srv"}
+	_, err = s.Process(around)
+	if unset, ok := errors.AsType[*UnsetError](err); !ok || unset.Name != "TOKEN" || !strings.HasPrefix(err.Error(), "mcpServers.a.env.TOKEN: variable TOKEN is not set") {
+		t.Errorf("a missing variable: %v", err)
+	}
+	around.Environ = nil
+	if _, err := s.Process(around); err == nil || !strings.HasPrefix(err.Error(), "mcpServers.a.args[1]: variable ROOT") {
+		t.Errorf("two missing variables, the first must be named: %v", err)
+	}
+	for _, bin := range []string{"", "rel/ative"} {
+		s := Settings{Name: "a", Command: "${BIN}"}
+		if p, err := s.Process(Around{Environ: []string{"BIN=" + bin}}); err == nil {
+			t.Errorf("command %q: %#v", bin, p)
+		}
+	}
+	if p, err := (Settings{Name: "a", Command: "x", Args: []string{"${A}"}}).Process(Around{Environ: []string{"A=\x00"}}); err == nil {
+		t.Errorf("a NUL character: %#v", p)
+	}
+}
+
+func TestAddress(t *testing.T) {
+	s, _ := parsed(t, `"a": {"url": "https://${HOST:-example.com}/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X": "y"}}`).Server("a")
+	got, err := s.Address(Around{Variables: []string{"TOKEN=0123456789"}})
+	want := Address{
+		URL: "https://example.com/mcp", Headers: map[string]string{"Authorization": "Bearer 0123456789", "X": "y"},
+		Secrets: []string{"Bearer 0123456789", "0123456789"},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("Address:\n got %#v, %v\nwant %#v", got, err, want)
+	}
+	for _, bad := range []string{"HOST=a b", "TOKEN=x\r\nY: z"} {
+		if got, err := s.Address(Around{EnvFile: []string{bad}, Variables: []string{"TOKEN=t"}}); err == nil {
+			t.Errorf("%q: %#v", bad, got)
+		}
+	}
+	if _, err := s.Address(Around{}); err == nil || !strings.HasPrefix(err.Error(), "mcpServers.a.headers.Authorization: variable TOKEN") {
+		t.Errorf("a missing variable: %v", err)
+	}
+}
