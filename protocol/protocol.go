@@ -38,13 +38,22 @@ const GreetingTimeout = 5 * time.Second
 // Windows of recovery: a proxy tries to reconnect for the first, a daemon
 // keeps a session known from records for the second after its start, a worker
 // stays alone for the third; a session that this daemon saw connected is kept
-// for the fourth. Each must be shorter than the next.
-const (
+// for the fourth. Each of the first three must be shorter than the next. They
+// are constant but for [DivideWindows].
+var (
 	ReconnectWindow = 60 * time.Second
 	StartWindow     = 90 * time.Second
 	WorkerWindow    = 120 * time.Second
 	ResumeWindow    = 30 * time.Second
 )
+
+// DivideWindows makes all of them shorter. It is for test binaries, before
+// they start goroutines; the program itself never calls it.
+func DivideWindows(by int) {
+	for _, window := range []*time.Duration{&ReconnectWindow, &StartWindow, &WorkerWindow, &ResumeWindow} {
+		*window /= time.Duration(by)
+	}
+}
 
 // Roles of a connection.
 const (

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"holdline/daemon/claude/claudetest"
+	"holdline/protocol"
 	"holdline/protocol/control"
 )
 
@@ -27,6 +29,9 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
+	if by, err := strconv.Atoi(os.Getenv("HOLDLINE_TEST_WINDOWS")); err == nil {
+		protocol.DivideWindows(by)
+	}
 	name := filepath.Base(os.Args[0])
 	if speak() {
 		name = "holdline"
@@ -85,6 +90,13 @@ type place struct {
 	dir     string
 	project string
 	env     []string
+}
+
+// windows makes the place one in which the windows of recovery are so many
+// times shorter: those of the daemons and proxies that it starts from now on.
+func (p *place) windows(by int) *place {
+	p.env = append(p.env, fmt.Sprintf("HOLDLINE_TEST_WINDOWS=%d", by))
+	return p
 }
 
 func newPlace(tb testing.TB) *place {

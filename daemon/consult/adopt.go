@@ -165,8 +165,7 @@ func (d *driver) checkpoint(seq int64) error {
 }
 
 // restore goes on from the checkpoint, if there is one, and says which event
-// that was. A worker that has left its output from the beginning on tells all
-// of it again.
+// that was.
 func (d *driver) restore() (seq int64, err error) {
 	b, err := os.ReadFile(filepath.Join(d.j.dir, fileRun))
 	if errors.Is(err, os.ErrNotExist) {
@@ -179,16 +178,22 @@ func (d *driver) restore() (seq int64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading the checkpoint: %w", err)
 	}
-	st, err := process.ReadState(d.j.dir)
-	if err == nil && st.Spool != nil && st.Spool.AfterSeq == 0 {
-		return 0, nil
-	}
 	if err := d.run.Restore(c.Run); err != nil {
 		return 0, err
 	}
 	d.rest, d.total, d.noise, d.turns, d.stderr = c.Rest, c.Total, c.Noise, c.Turns, c.Stderr
 	d.show(true)
 	return c.Seq, nil
+}
+
+// fresh is what d has not read yet of output that comes from the file of a
+// worker that has left. The file may begin before the checkpoint, if the
+// daemon that wrote that ended before the worker had taken its ack.
+func (d *driver) fresh(ev supervisor.Event) []byte {
+	if ev.Seq > 0 || ev.At < 0 {
+		return ev.Data
+	}
+	return ev.Data[max(0, min(int64(d.total)-ev.At, int64(len(ev.Data)))):]
 }
 
 // attach takes up the worker of an earlier daemon.

@@ -50,7 +50,7 @@ type driver struct {
 	why      engine.Why
 
 	rest    []byte // of standard output behind the last newline
-	total   int    // bytes of standard output
+	total   int    // bytes of standard output, from the program's first on
 	unacked int    // bytes of output since the last ack
 	noise   int    // of them, in lines that are none of the program's
 	turns   int    // that the program has ended
@@ -254,7 +254,8 @@ func (d *driver) event(ctx context.Context, ev supervisor.Event) bool {
 		if ev.Stream == process.Stderr {
 			d.keepStderr(ev.Data)
 		} else {
-			d.output(ctx, ev.Data)
+			d.total += int(ev.Dropped)
+			d.output(ctx, d.fresh(ev))
 		}
 		// What the answer is made of stays with the worker until it is kept, or
 		// what was read of it is written down.

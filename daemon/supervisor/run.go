@@ -357,6 +357,7 @@ func (w *Worker) fromSpool(s *process.Spool, acked int64) error {
 		}
 	}
 	w.mu.Unlock()
+	begin := s.Offset()
 	for off := skip; off < s.Bytes; {
 		b := make([]byte, min(spoolChunk, s.Bytes-off))
 		n, err := f.ReadAt(b, off)
@@ -366,13 +367,17 @@ func (w *Worker) fromSpool(s *process.Spool, acked int64) error {
 			}
 			return fmt.Errorf("read spool: %w", err)
 		}
+		at := int64(-1)
+		if begin >= 0 {
+			at = begin + off
+		}
 		off += int64(n)
 		w.mu.Lock()
 		for w.queued > maxWaiting && !w.leaving {
 			w.changed.Wait()
 		}
 		leaving := w.leaving
-		w.putLocked(Event{Kind: Output, Stream: process.Stdout, Data: b[:n], Old: true})
+		w.putLocked(Event{Kind: Output, Stream: process.Stdout, At: at, Data: b[:n], Old: true})
 		w.mu.Unlock()
 		if leaving {
 			return nil

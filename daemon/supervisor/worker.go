@@ -28,6 +28,7 @@ const (
 type Event struct {
 	Kind    Kind
 	Seq     int64  // to be acked; 0 for output that comes from the files of a worker that has left
+	At      int64  // of such output: how many bytes of stdout came before it; -1 if that is not known
 	Stream  string // of Output: process.Stdout or process.Stderr
 	Data    []byte
 	Dropped int64         // of Output: so many bytes of it were dropped or lost in this place

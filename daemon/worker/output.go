@@ -87,6 +87,7 @@ type output struct {
 	entries  []entry // by seq
 	next     int64   // next number to be given
 	acked    int64
+	gone     int64 // bytes of stdout that were acked
 	seen     int64 // highest number that anybody was told
 	in       gate  // of stdout in memory
 	ring     int   // bytes of stderr kept
@@ -206,6 +207,9 @@ func (o *output) ack(seq int64, sent func(*entry)) {
 	n := o.after(seq)
 	for i := range o.entries[:n] {
 		e := &o.entries[i]
+		if e.kind == stdout {
+			o.gone += int64(e.size)
+		}
 		switch {
 		case e.kind == stderr && e.data != nil:
 			o.errBytes -= e.size

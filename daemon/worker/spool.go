@@ -14,6 +14,7 @@ import (
 type spool struct {
 	f     *os.File
 	after int64
+	begin int64 // bytes of stdout before it
 	size  int64
 	lost  int64 // bytes that could not be written
 	full  bool  // nothing more is taken
@@ -27,7 +28,7 @@ func (w *worker) startSpoolLocked() error {
 	if err != nil {
 		return fmt.Errorf("make spool: %w", err)
 	}
-	s := &spool{f: f, after: w.out.acked}
+	s := &spool{f: f, after: w.out.acked, begin: w.out.gone}
 	offs := make([]int64, len(w.out.entries))
 	for i := range w.out.entries {
 		e := &w.out.entries[i]

@@ -355,7 +355,7 @@ func (w *worker) saveState() error {
 		s.Exit = &exit
 	}
 	if w.spool != nil {
-		s.Spool = &process.Spool{AfterSeq: w.spool.after, Bytes: w.spool.size, Acked: w.ackedSpoolLocked(), Lost: w.spool.lost}
+		s.Spool = &process.Spool{AfterSeq: w.spool.after, Begin: new(w.spool.begin), Bytes: w.spool.size, Acked: w.ackedSpoolLocked(), Lost: w.spool.lost}
 	}
 	w.mu.Unlock()
 	return statedir.WriteFile(filepath.Join(w.dir, process.FileState), process.Encode(s))
@@ -402,7 +402,7 @@ func (w *worker) lastSpoolLocked() {
 	if err := w.startSpoolLocked(); err != nil {
 		w.logf("%v", err)
 		if !w.spooling { // an older spool has gaps
-			w.spool = &spool{after: w.out.acked}
+			w.spool = &spool{after: w.out.acked, begin: w.out.gone}
 		}
 		w.spool.lost = inMemory
 	}

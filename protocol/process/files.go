@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"holdline/protocol"
 )
 
 // Files of a worker's directory.
@@ -88,7 +90,6 @@ const (
 	DefaultLine     = 64 << 20
 	DefaultStderr   = 256 << 10
 	DefaultSpoolMax = 256 << 20
-	DefaultAfterMS  = 120_000
 )
 
 // SetDefaults fills in what is zero.
@@ -102,7 +103,7 @@ func (s *Spec) SetDefaults() {
 	set(&s.Limits.Line, DefaultLine)
 	set(&s.Limits.Stderr, DefaultStderr)
 	if s.Orphan.AfterMS == 0 {
-		s.Orphan.AfterMS = DefaultAfterMS
+		s.Orphan.AfterMS = protocol.WorkerWindow.Milliseconds()
 	}
 	if s.Orphan.SpoolMax == 0 {
 		s.Orphan.SpoolMax = DefaultSpoolMax
@@ -187,10 +188,11 @@ type State struct {
 
 // Spool says what [FileSpool] holds: the bytes of stdout behind AfterSeq.
 type Spool struct {
-	AfterSeq int64 `json:"after_seq"`
-	Bytes    int64 `json:"bytes"`
-	Acked    int64 `json:"acked_bytes,omitempty"` // so many at the beginning were acked
-	Lost     int64 `json:"lost,omitempty"`        // bytes that could not be written
+	AfterSeq int64  `json:"after_seq"`
+	Begin    *int64 `json:"begin,omitempty"` // bytes of stdout before it; a worker of version 1 does not say
+	Bytes    int64  `json:"bytes"`
+	Acked    int64  `json:"acked_bytes,omitempty"` // so many at the beginning were acked
+	Lost     int64  `json:"lost,omitempty"`        // bytes that could not be written
 }
 
 // Server is [FileServer]: what a hosted server's handshake came to. It is
@@ -201,6 +203,18 @@ type Server struct {
 	Result  json.RawMessage `json:"result"`            // of initialize or discover, as it came
 	Offered json.RawMessage `json:"offered,omitempty"` // capabilities told to the server
 	Relay   *string         `json:"relay"`             // hash of the session that its requests go to
+}
+
+// Offset is how many bytes of stdout came before the spool, or -1 if that is
+// not known.
+func (s *Spool) Offset() int64 {
+	switch {
+	case s.Begin != nil:
+		return *s.Begin
+	case s.AfterSeq == 0:
+		return 0
+	}
+	return -1
 }
 
 // ReadSpec reads the spec of the worker directory dir. Its version is checked
