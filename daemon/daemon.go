@@ -117,6 +117,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer l.place.leave()
+	statedir.Sweep(l.dirs.Root, true)
 	if err := l.build(ctx); err != nil {
 		return err
 	}

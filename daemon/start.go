@@ -120,6 +120,8 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 	if err != nil {
 		return err
 	}
+	statedir.Sweep(p.dir.Path(), true)
+	_ = os.Remove(p.file(probeFile))
 	if err := p.lock.Write(o.PID, process.Self().Start); err != nil {
 		return err
 	}

@@ -120,6 +120,7 @@ func (l *life) mayStart() error {
 	if err := statedir.WriteFile(probe, make([]byte, 4<<10)); err != nil {
 		return fmt.Errorf("a daemon could not start: %w", err)
 	}
+	faultpoint.At("rollout.probed")
 	return os.Remove(probe)
 }
 

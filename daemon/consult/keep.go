@@ -71,11 +71,21 @@ func (m *Manager) load() error {
 func (m *Manager) clear(id, dir string) {
 	_ = os.Remove(filepath.Join(dir, fileRun))
 	_ = os.RemoveAll(filepath.Join(dir, dirTemp))
+	tidy(dir, true)
 	if alive, err := supervisor.Alive(dir); err != nil || !alive {
 		_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, id))
 		return
 	}
 	m.jobs.Go(func() { m.dismiss(id, dir) })
+}
+
+// tidy removes from a job's directory the files that somebody died over; see
+// [statedir.Sweep] for own. A worker that lives begins its files anew.
+func tidy(dir string, own bool) {
+	statedir.Sweep(dir, own)
+	for _, name := range []string{process.FileSpool, process.FileCalls} {
+		_ = os.Remove(filepath.Join(dir, name+".new"))
+	}
 }
 
 // dismiss ends the worker of a job that has its answer. One that it cannot end

@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"holdline/protocol/faultpoint"
 )
 
 // ErrForeign is wrapped by errors about a directory that is not safe to use:
@@ -74,9 +76,10 @@ func MakeDir(path string) error {
 }
 
 // WriteFile puts data into path as a whole: a reader sees the old content or
-// the new. The file has mode 0600.
+// the new. The file has mode 0600. Who is killed meanwhile leaves a file that
+// [Sweep] removes.
 func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	f, err := os.CreateTemp(filepath.Dir(path), fmt.Sprintf(".%s.%d-*", filepath.Base(path), os.Getpid()))
 	if err != nil {
 		return fmt.Errorf("write file: %w", err)
 	}
@@ -84,6 +87,7 @@ func WriteFile(path string, data []byte) error {
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
+	faultpoint.At("file.half")
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}

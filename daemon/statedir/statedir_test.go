@@ -2,6 +2,7 @@ package statedir
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,6 +88,33 @@ func TestWriteFile(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestSweep: what a dead writer left goes, and nothing else.
+func TestSweep(t *testing.T) {
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	parent, self, gone := os.Getppid(), os.Getpid(), dead.Process.Pid
+	for _, own := range []bool{false, true} {
+		dir := t.TempDir()
+		keep := map[string]bool{
+			fmt.Sprintf(".f.%d-12345", gone): false, fmt.Sprintf(".f.%d-12345", self): !own, fmt.Sprintf(".f.%d-12345", parent): true,
+			fmt.Sprintf(".f.%d", gone): true, fmt.Sprintf("f.%d-1", gone): true, ".profile": true,
+		}
+		for name := range keep {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		Sweep(dir, own)
+		for name, want := range keep {
+			if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
+				t.Errorf("own %v: %s: %v, kept %v is wanted", own, name, err, want)
+			}
+		}
 	}
 }
 

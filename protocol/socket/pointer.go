@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"holdline/protocol/faultpoint"
 )
 
 // maxPointer is the most bytes that a pointer file may have.
@@ -49,12 +51,14 @@ func writePointer(file, path string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "."+pointerName+".*") // mode 0600
+	// Mode 0600. The daemon finds by the pid what a killed one has left.
+	f, err := os.CreateTemp(dir, fmt.Sprintf(".%s.%d-*", pointerName, os.Getpid()))
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteString(path + "\n")
 	err = errors.Join(err, f.Close())
+	faultpoint.At("pointer.half")
 	if err == nil {
 		err = os.Rename(f.Name(), file)
 	}
