@@ -3,12 +3,11 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -18,8 +17,8 @@ import (
 )
 
 // faultDir is the directory of a place in which a file of a point's name lets
-// the first process of the place die that comes to the point; the number in it
-// says at which time. Processes look there only if it was there when they
+// the first process of the place die that comes to the point as the file says.
+// Processes look there only if it was there when they
 // began. The environment would not do: workers get none of ours, and a daemon
 // that a proxy starts has that of the login shell.
 const faultDir = "faultpoints"
@@ -57,10 +56,17 @@ func dieIn(dir string) func(name string) {
 		if err != nil {
 			return
 		}
-		times, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+		var d death
+		_, _ = fmt.Sscanf(string(b), "%d %q %q", &d.times, &d.after, &d.who)
+		if d.who != "" && (len(os.Args) < 2 || os.Args[1] != d.who) {
+			return
+		}
+		if _, err := os.Stat(filepath.Join(dir, d.after+faultReached)); d.after != "" && err != nil {
+			return
+		}
 		mu.Lock()
 		passed[name]++
-		due := passed[name] >= times
+		due := passed[name] >= d.times
 		mu.Unlock()
 		if !due || os.Rename(path, path+faultReached) != nil {
 			return
@@ -80,12 +86,18 @@ func (p *place) faults() *place {
 	return p
 }
 
-// dieAt lets the process die that comes to a point for the given time in its
-// life, from 1. Times are counted from now on.
-func (p *place) dieAt(name string, times int) {
+// death says which process dies at a point: the first that comes there so often.
+type death struct {
+	times int    // 0 for once; counted from when somebody has died at after
+	after string // another point; "" for none
+	who   string // the command, as in "holdline worker"; "" for any
+}
+
+// dieAt lets a process die that comes to a point.
+func (p *place) dieAt(name string, d death) {
 	p.t.Helper()
 	tmp := filepath.Join(p.dir, "times")
-	err := os.WriteFile(tmp, []byte(strconv.Itoa(times)), 0o600)
+	err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %q %q", d.times, d.after, d.who), 0o600)
 	if err == nil {
 		err = os.Rename(tmp, filepath.Join(p.dir, faultDir, name))
 	}
@@ -109,7 +121,7 @@ func (p *place) died(name string) bool {
 func TestFaultOnce(t *testing.T) {
 	const point = "start.locked"
 	p := newPlace(t).faults()
-	p.dieAt(point, 1)
+	p.dieAt(point, death{})
 	err := p.command("daemon").Run()
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || !p.died(point) {
@@ -121,18 +133,9 @@ func TestFaultOnce(t *testing.T) {
 
 // TestFaultsInTestsOnly: what lets a process die is in test binaries alone.
 func TestFaultsInTestsOnly(t *testing.T) {
-	root := filepath.Join("..", "..")
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		if bytes.Contains(b, []byte("faultpoint.Install")) {
+	sources(t, func(path string, text []byte) {
+		if bytes.Contains(text, []byte("faultpoint.Install")) {
 			t.Errorf("%s makes the program die on purpose", path)
 		}
-		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

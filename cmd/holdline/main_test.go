@@ -148,16 +148,18 @@ func (p *place) nothingLeft() {
 	}
 }
 
-// processes lists those that have the place's home in their environment.
+// processes lists those that have the place's home in their environment, and
+// its workers, which have none.
 func (p *place) processes() map[int]string {
 	found := map[int]string{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
 		env, err := os.ReadFile(filepath.Join(d, "environ"))
-		if err != nil || !bytes.Contains(env, []byte("HOME="+filepath.Join(p.dir, "home")+"\x00")) {
+		cmd, _ := os.ReadFile(filepath.Join(d, "cmdline"))
+		if err != nil || !bytes.Contains(env, []byte("HOME="+filepath.Join(p.dir, "home")+"\x00")) &&
+			!bytes.Contains(cmd, []byte("\x00"+p.dir+"/")) {
 			continue
 		}
-		cmd, _ := os.ReadFile(filepath.Join(d, "cmdline"))
 		var pid int
 		if _, err := fmt.Sscan(filepath.Base(d), &pid); err == nil && len(cmd) > 0 {
 			found[pid] = string(bytes.ReplaceAll(cmd, []byte{0}, []byte{' '}))
