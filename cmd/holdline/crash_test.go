@@ -229,7 +229,7 @@ func TestCrashesAlone(t *testing.T) {
 	for _, c := range aloneCrashes {
 		t.Run(c.String(), func(t *testing.T) {
 			p := newPlace(t).faults()
-			p.dieAt(c.point, death{})
+			p.dieAs(c.point, death{})
 			root := filepath.Join(p.dir, "run/holdline")
 			if err := os.Mkdir(root, 0o700); err != nil {
 				t.Fatal(err)
@@ -343,10 +343,10 @@ func (c crash) happen(t *testing.T, modern bool) {
 	t.Helper()
 	p := newPlace(t).login().faults()
 	if c.after != "" {
-		p.dieAt(c.after, death{})
+		p.dieAs(c.after, death{})
 	}
 	if !c.up {
-		p.dieAt(c.point, death{times: c.times, after: c.after, who: c.who})
+		p.dieAs(c.point, death{times: c.times, after: c.after, who: c.who})
 	}
 	defer func() {
 		if t.Failed() {
@@ -449,7 +449,7 @@ func (d *day) live() {
 // upgrade puts another file in the program's place and asks the daemon to take
 // it. What the command says is not looked at: it may be cut short.
 func (d *day) upgrade() {
-	d.p.dieAt(d.c.point, death{times: d.c.times})
+	d.p.dieAs(d.c.point, death{times: d.c.times})
 	d.p.link(newFile)
 	d.p.run("", "upgrade")
 }

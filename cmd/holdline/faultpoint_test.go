@@ -93,8 +93,15 @@ type death struct {
 	who   string // the command, as in "holdline worker"; "" for any
 }
 
-// dieAt lets a process die that comes to a point.
-func (p *place) dieAt(name string, d death) {
+// dieAt lets the first process die that comes to a point for the given time in
+// its life, from 1.
+func (p *place) dieAt(name string, times int) {
+	p.t.Helper()
+	p.dieAs(name, death{times: times})
+}
+
+// dieAs lets a process die that comes to a point.
+func (p *place) dieAs(name string, d death) {
 	p.t.Helper()
 	tmp := filepath.Join(p.dir, "times")
 	err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %q %q", d.times, d.after, d.who), 0o600)
@@ -121,7 +128,7 @@ func (p *place) died(name string) bool {
 func TestFaultOnce(t *testing.T) {
 	const point = "start.locked"
 	p := newPlace(t).faults()
-	p.dieAt(point, death{})
+	p.dieAt(point, 1)
 	err := p.command("daemon").Run()
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || !p.died(point) {
