@@ -25,7 +25,7 @@ import (
 )
 
 // programs is a directory with the test binary under the names of the
-// programs that it plays: holdline, and a fake claude.
+// programs that it plays: holdline, a fake claude, and an MCP server.
 var programs string
 
 func TestMain(m *testing.M) {
@@ -43,6 +43,8 @@ func TestMain(m *testing.M) {
 		return
 	case "floor":
 		os.Exit(floorMain(os.Args[1]))
+	case "toolserver":
+		os.Exit(toolServerMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case "claude":
 		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
@@ -60,7 +62,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		// Benchmarks name the program that was built for use.
-		for name, from := range map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self), "claude": self, "floor": self} {
+		for name, from := range map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self), "claude": self, "toolserver": self, "floor": self} {
 			// A link, not a symbolic one: a program finds itself by its path.
 			if err := os.Link(from, filepath.Join(programs, name)); err != nil {
 				if err := copyFile(from, filepath.Join(programs, name)); err != nil {

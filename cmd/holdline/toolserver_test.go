@@ -1,0 +1,457 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// toolServer is an MCP server of the legacy era whose tools do what a test
+// wants of a server. Its effects are lines in a ledger, a file that every
+// process of the server appends to, one write a line: a verb, the call's
+// token, the process.
+//
+//	effect {token, ms}     "begin", so many milliseconds, "end"; answers with the token
+//	look {token, ms}       "look"; the same for a tool that only reads
+//	big {token, bytes}     an answer of the token and so many bytes
+//	ask {token, method}    "asked", a request to the client, "told"; answers with what came
+//	die {code}             last words on stderr, and the end of the process; code 7 by default
+//	hang {token}           "begin", and nothing more
+//	noise {token}          a line that is no JSON before the answer
+//
+// A call that is cancelled notes "cancelled" and is not answered. Calls run at
+// the same time.
+type toolServer struct {
+	ledger string
+	out    io.Writer
+	errOut io.Writer
+	calls  sync.WaitGroup
+
+	mu      sync.Mutex // guards out, too
+	running map[string]context.CancelFunc
+	asked   map[string]chan json.RawMessage
+	asks    int
+}
+
+// toolServerMain plays the server until the end of its input.
+//
+//	-ledger FILE  where effects are noted
+//	-deaf         neither the end of input nor SIGTERM ends the process
+//	-noise        a line that is no JSON comes before anything else
+func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	f := flag.NewFlagSet("toolserver", flag.ContinueOnError)
+	s := &toolServer{out: stdout, errOut: stderr, running: map[string]context.CancelFunc{}, asked: map[string]chan json.RawMessage{}}
+	f.StringVar(&s.ledger, "ledger", "", "")
+	deaf, noise := f.Bool("deaf", false, ""), f.Bool("noise", false, "")
+	if err := f.Parse(args); err != nil {
+		return 2
+	}
+	if *deaf {
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	}
+	if *noise {
+		s.print([]byte("toolserver: this is no JSON"))
+	}
+	lines := bufio.NewReaderSize(stdin, 1<<16)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			s.line(line)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if *deaf {
+		time.Sleep(time.Hour)
+	}
+	s.mu.Lock()
+	for _, cancel := range s.running {
+		cancel()
+	}
+	s.mu.Unlock()
+	s.calls.Wait()
+	return 0
+}
+
+// toolMessage is a line of the client.
+type toolMessage struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		Version   string          `json:"protocolVersion"`
+		Name      string          `json:"name"`
+		Arguments toolArgs        `json:"arguments"`
+		RequestID json.RawMessage `json:"requestId"`
+		Meta      struct {
+			Progress json.RawMessage `json:"progressToken"`
+		} `json:"_meta"`
+	} `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Error  json.RawMessage `json:"error"`
+}
+
+// toolArgs are the arguments of all tools.
+type toolArgs struct {
+	Token  string  `json:"token"`
+	MS     float64 `json:"ms"`
+	Bytes  int     `json:"bytes"`
+	Method string  `json:"method"`
+	Code   int     `json:"code"`
+}
+
+func (s *toolServer) line(line []byte) {
+	var m toolMessage
+	if err := json.Unmarshal(line, &m); err != nil {
+		s.send(map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": -32700, "message": err.Error()}})
+		return
+	}
+	switch {
+	case m.Method == "":
+		s.mu.Lock()
+		c := s.asked[string(m.ID)]
+		delete(s.asked, string(m.ID))
+		s.mu.Unlock()
+		if c != nil {
+			if m.Error != nil {
+				m.Result = m.Error
+			}
+			c <- m.Result
+		}
+	case m.Method == "notifications/cancelled":
+		s.mu.Lock()
+		cancel := s.running[string(m.Params.RequestID)]
+		s.mu.Unlock()
+		if cancel != nil {
+			cancel()
+		}
+	case m.ID == nil: // initialized, and whatever else
+	case m.Method == "initialize":
+		s.answer(m.ID, map[string]any{
+			"protocolVersion": cmp.Or(m.Params.Version, "2025-11-25"), "capabilities": map[string]any{"tools": map[string]any{}},
+			"serverInfo": map[string]any{"name": "toolserver", "version": "1"},
+		})
+	case m.Method == "ping":
+		s.answer(m.ID, map[string]any{})
+	case m.Method == "tools/list":
+		s.answer(m.ID, map[string]any{"tools": toolServerTools()})
+	case m.Method == "tools/call":
+		s.call(&m)
+	default:
+		s.refuse(m.ID, -32601, "unknown method "+m.Method)
+	}
+}
+
+// toolServerTools are the tools as they are listed.
+func toolServerTools() []any {
+	properties := map[string]any{}
+	for name, kind := range map[string]string{"token": "string", "ms": "number", "bytes": "integer", "method": "string", "code": "integer"} {
+		properties[name] = map[string]any{"type": kind}
+	}
+	list := []any{}
+	for _, name := range []string{"effect", "look", "big", "ask", "die", "hang", "noise"} {
+		tool := map[string]any{"name": name, "description": "does " + name, "inputSchema": map[string]any{"type": "object", "properties": properties}}
+		if name == "look" || name == "big" {
+			tool["annotations"] = map[string]any{"readOnlyHint": true}
+		}
+		list = append(list, tool)
+	}
+	return list
+}
+
+// call begins a call, which runs in a goroutine of its own.
+func (s *toolServer) call(m *toolMessage) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.mu.Lock()
+	s.running[string(m.ID)] = cancel
+	s.mu.Unlock()
+	s.calls.Go(func() {
+		text, err := s.tool(ctx, m)
+		s.mu.Lock()
+		delete(s.running, string(m.ID))
+		s.mu.Unlock()
+		cancelled := ctx.Err() != nil
+		cancel()
+		switch {
+		case cancelled:
+			s.note("cancelled", m.Params.Arguments.Token)
+		case err != nil:
+			s.refuse(m.ID, -32602, err.Error())
+		default:
+			s.answer(m.ID, map[string]any{"content": []any{map[string]any{"type": "text", "text": text}}, "isError": false})
+		}
+	})
+}
+
+// tool does what a tool does, until that is done or the call is cancelled.
+func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
+	a := &m.Params.Arguments
+	switch m.Params.Name {
+	case "effect":
+		s.note("begin", a.Token)
+		s.progress(m, 1)
+		if !toolPause(ctx, a.MS) {
+			return "", nil
+		}
+		s.note("end", a.Token)
+		s.progress(m, 2)
+		return a.Token, nil
+	case "look":
+		s.note("look", a.Token)
+		toolPause(ctx, a.MS)
+		return a.Token, nil
+	case "big":
+		return a.Token + " " + strings.Repeat("x", a.Bytes), nil
+	case "ask":
+		s.note("asked", a.Token)
+		got, ok := s.ask(ctx, cmp.Or(a.Method, "roots/list"), a.Token)
+		if !ok {
+			return "", nil
+		}
+		s.note("told", a.Token)
+		return a.Token + " " + string(got), nil
+	case "die":
+		_, _ = fmt.Fprintln(s.errOut, "toolserver: these are my last words")
+		os.Exit(cmp.Or(a.Code, 7))
+	case "hang":
+		s.note("begin", a.Token)
+		<-ctx.Done()
+		return "", nil
+	case "noise":
+		s.print([]byte("toolserver: this is no JSON either"))
+		return a.Token, nil
+	}
+	return "", errors.New("unknown tool " + m.Params.Name)
+}
+
+// toolPause tells whether the time has passed without a cancellation.
+func toolPause(ctx context.Context, ms float64) bool {
+	t := time.NewTimer(time.Duration(ms * float64(time.Millisecond)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// ask sends the client a request and waits for the answer.
+func (s *toolServer) ask(ctx context.Context, method, token string) (json.RawMessage, bool) {
+	c := make(chan json.RawMessage, 1)
+	s.mu.Lock()
+	s.asks++
+	id := fmt.Sprintf(`"ask-%d"`, s.asks)
+	s.asked[id] = c
+	s.mu.Unlock()
+	s.send(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "method": method, "params": map[string]any{"token": token}})
+	select {
+	case got := <-c:
+		return got, true
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
+func (s *toolServer) progress(m *toolMessage, n int) {
+	if m.Params.Meta.Progress == nil {
+		return
+	}
+	s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/progress", "params": map[string]any{
+		"progressToken": m.Params.Meta.Progress, "progress": n, "total": 2,
+	}})
+}
+
+// note appends a line to the ledger.
+func (s *toolServer) note(verb, token string) {
+	if s.ledger == "" {
+		return
+	}
+	f, err := os.OpenFile(s.ledger, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintf(f, "%s %s %d\n", verb, token, os.Getpid())
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(s.errOut, "toolserver: ledger:", err)
+	}
+}
+
+func (s *toolServer) answer(id json.RawMessage, result any) {
+	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
+}
+
+func (s *toolServer) refuse(id json.RawMessage, code int, message string) {
+	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message}})
+}
+
+func (s *toolServer) send(v map[string]any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	s.print(b)
+}
+
+func (s *toolServer) print(line []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.out.Write(append(line, '\n'))
+}
+
+// serverRig is a tool server in a process, and its client.
+type serverRig struct {
+	*agent
+	ledger string
+}
+
+func newServerRig(t *testing.T, args ...string) *serverRig {
+	t.Helper()
+	p := &place{t: t}
+	r := &serverRig{ledger: filepath.Join(t.TempDir(), "ledger")}
+	cmd := exec.Command(filepath.Join(programs, "toolserver"), append([]string{"-ledger", r.ledger}, args...)...)
+	cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
+	r.agent = p.agentOf(cmd)
+	return r
+}
+
+// notes is the ledger, without the process that wrote it.
+func (r *serverRig) notes() string {
+	b, _ := os.ReadFile(r.ledger)
+	return string(bytes.ReplaceAll(b, fmt.Appendf(nil, " %d\n", r.cmd.Process.Pid), []byte(";")))
+}
+
+func (r *serverRig) tool(name string, args map[string]any) answer {
+	r.t.Helper()
+	return r.wait(r.call(name, args))
+}
+
+// TestToolServer talks to the server of the tests directly.
+func TestToolServer(t *testing.T) {
+	r := newServerRig(t)
+	r.shake()
+	if x := r.ask("ping", map[string]any{}); x.Error != nil {
+		t.Errorf("ping = %s", x.raw)
+	}
+	if x := r.ask("tools/list", map[string]any{}); len(x.Result.Tools) != 7 || !strings.Contains(x.raw, `"readOnlyHint":true`) {
+		t.Errorf("tools/list = %s", x.raw)
+	}
+	if x := r.tool("effect", map[string]any{"token": "a", "ms": 1}); x.text() != "a" || r.notes() != "begin a;end a;" {
+		t.Errorf("effect = %s, ledger %q", x.raw, r.notes())
+	}
+	if x := r.tool("look", map[string]any{"token": "b"}); x.text() != "b" || r.notes() != "begin a;end a;look b;" {
+		t.Errorf("look = %s, ledger %q", x.raw, r.notes())
+	}
+	if x := r.tool("big", map[string]any{"token": "c", "bytes": 3 << 20}); len(x.text()) != 3<<20+2 {
+		t.Errorf("big answers with %d bytes", len(x.text()))
+	}
+	if x := r.ask("tools/call", map[string]any{"name": "nonsense"}); x.Error == nil || x.Error.Code != -32602 {
+		t.Errorf("an unknown tool: %s", x.raw)
+	}
+	if x := r.ask("nonsense", nil); x.Error == nil || x.Error.Code != -32601 {
+		t.Errorf("an unknown method: %s", x.raw)
+	}
+	r.rest()
+}
+
+// TestToolServerAsks: the server asks its client and tells what it got.
+func TestToolServerAsks(t *testing.T) {
+	r := newServerRig(t)
+	r.shake()
+	id := r.call("ask", map[string]any{"token": "a", "method": "roots/list"})
+	var m toolMessage
+	decode(t, r.read(), &m)
+	if m.Method != "roots/list" || m.ID == nil {
+		t.Fatalf("the server asks %+v", m)
+	}
+	r.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"roots":[]}}`, m.ID))
+	if x := r.wait(id); x.text() != `a {"roots":[]}` || r.notes() != "asked a;told a;" {
+		t.Errorf("ask = %s, ledger %q", x.raw, r.notes())
+	}
+	r.rest()
+}
+
+// TestToolServerProgress: calls tell their progress where that is wanted.
+func TestToolServerProgress(t *testing.T) {
+	r := newServerRig(t)
+	r.shake()
+	r.call("effect", map[string]any{"token": "a"})
+	for _, want := range []string{`"progress":1`, `"progress":2`, `"text":"a"`} {
+		if line := r.read(); !strings.Contains(line, want) {
+			t.Errorf("line %s, want %s", line, want)
+		}
+	}
+	r.rest()
+}
+
+// TestToolServerCancel: a cancelled call has no end and no answer, and others
+// go on meanwhile.
+func TestToolServerCancel(t *testing.T) {
+	r := newServerRig(t)
+	r.shake()
+	var ids []int
+	for i, tool := range []string{"effect", "hang"} {
+		token := fmt.Sprint("t", i)
+		id := r.begin("tools/call", map[string]any{"name": tool, "arguments": map[string]any{"token": token, "ms": 3600_000}})
+		waitFor(t, "the effect", func() bool { return strings.Contains(r.notes(), "begin "+token) })
+		if x := r.ask("ping", map[string]any{}); x.Error != nil {
+			t.Errorf("ping = %s", x.raw)
+		}
+		r.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+		waitFor(t, "the cancellation", func() bool { return strings.Contains(r.notes(), "cancelled "+token) })
+		ids = append(ids, id)
+	}
+	r.rest(ids...)
+	if strings.Contains(r.notes(), "end") {
+		t.Errorf("ledger %q", r.notes())
+	}
+}
+
+// TestToolServerMisbehaves: what bad servers do, on demand.
+func TestToolServerMisbehaves(t *testing.T) {
+	r := newServerRig(t, "-noise", "-deaf")
+	if line := r.read(); json.Valid([]byte(line)) {
+		t.Errorf("the first line is %s", line)
+	}
+	r.shake()
+	r.call("noise", map[string]any{"token": "a"})
+	if line := r.read(); json.Valid([]byte(line)) {
+		t.Errorf("before the answer comes %s", line)
+	}
+	if x := r.wait(r.next); x.text() != "a" {
+		t.Errorf("noise = %s", x.raw)
+	}
+	r.tool("look", map[string]any{"token": "last"})
+	_ = r.stdin.Close()
+	_ = r.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-r.lines:
+		t.Error("the deaf server ended")
+	case <-time.After(200 * time.Millisecond):
+	}
+
+	r = newServerRig(t)
+	r.shake()
+	r.call("die", map[string]any{})
+	for range r.lines {
+	}
+	_ = r.cmd.Wait()
+	if code := r.cmd.ProcessState.ExitCode(); code != 7 || !strings.Contains(r.errs.String(), "last words") {
+		t.Errorf("died with %d, %q", code, r.errs)
+	}
+}
