@@ -45,7 +45,8 @@ const fakeModel = "claude-stand-in-1"
 //	stubborn    as hang, and after an interrupt the next turn hangs, too
 //	deaf        as hang, and neither interrupt, end of input nor SIGTERM is heeded
 //	too-long    the prompt is too long
-//	ledger      a line in the file that Message names: the program got so far
+//	ledger      a line in the file that Message names, the step's text and the
+//	            process: the program got so far
 //	grandchild  a process in a session of its own that holds stdout; its pid is said
 //	env, args, cwd  the answer is that, as JSON
 func FakeMain(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {

@@ -320,7 +320,11 @@ func (f *fake) do(s *Step) (done, end bool) {
 func (f *fake) ledger(s *Step) {
 	out, err := os.OpenFile(s.Message, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err == nil {
-		_, err = fmt.Fprintf(out, "%d\n", os.Getpid())
+		text := ""
+		if s.Text != nil {
+			text = *s.Text + " "
+		}
+		_, err = fmt.Fprintf(out, "%s%d\n", text, os.Getpid())
 		err = errors.Join(err, out.Close())
 	}
 	if err != nil {
