@@ -260,6 +260,9 @@ func (d *driver) event(ctx context.Context, ev supervisor.Event) bool {
 		// What the answer is made of stays with the worker until it is kept, or
 		// what was read of it is written down.
 		d.unacked += len(ev.Data)
+		if faultpoint.Broken("ack.confirmed") {
+			d.proc.Ack(ev.Seq)
+		}
 		switch {
 		case ev.Seq == 0: // it comes from a file
 		case d.why == engine.Overflow:

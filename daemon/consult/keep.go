@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -219,7 +220,7 @@ func (m *Manager) prune() {
 	ids := slices.SortedFunc(maps.Keys(m.kept), func(a, b string) int { return cmp.Compare(m.kept[b].ended, m.kept[a].ended) })
 	var gone []string
 	for i, id := range ids {
-		if i >= set.KeepCount || m.kept[id].ended < oldest {
+		if i >= set.KeepCount || m.kept[id].ended < oldest || faultpoint.Broken("directory.kept") {
 			delete(m.kept, id)
 			gone = append(gone, id)
 		}

@@ -167,12 +167,18 @@ func (w *Worker) dispatch(c *client, wr *write, rec process.Record, compose func
 	if rec.UnixMS == 0 {
 		rec.UnixMS = time.Now().UnixMilli()
 	}
-	if err := w.journal.Append(rec); err != nil {
-		return nil, w.writeFault(fault.ResourceExhausted, err)
+	late := faultpoint.Broken("record.first")
+	if !late {
+		if err := w.journal.Append(rec); err != nil {
+			return nil, w.writeFault(fault.ResourceExhausted, err)
+		}
 	}
 	faultpoint.At("write.recorded")
 	ch, err := c.request(process.MethodWrite, process.WriteParams{WriteID: wr.id}, data)
 	faultpoint.At("write.sent")
+	if late {
+		_ = w.journal.Append(rec)
+	}
 	if ch == nil {
 		return nil, w.writeFault(fault.TransportFailure, err)
 	}

@@ -186,7 +186,7 @@ func (c *conn) handle(f *process.Frame) bool {
 		c.fail(f.ID, process.Errorf(process.CodeUnknownMethod, "unknown method %q", f.Method))
 		return true
 	}
-	if w.attached != c {
+	if w.attached != c && !faultpoint.Broken("worker.fence") {
 		c.fail(f.ID, process.Errorf(process.CodeNotAttached, "this connection is not the attached one"))
 		return true
 	}
@@ -265,7 +265,7 @@ func (c *conn) attachLocked(id int64, p process.AttachParams) {
 	}
 	faultpoint.At("worker.attached")
 	w.epoch = p.Epoch
-	if old := w.attached; old != nil && old != c {
+	if old := w.attached; old != nil && old != c && !faultpoint.Broken("worker.fence") {
 		w.attached = nil
 		old.dropLocked()
 	}

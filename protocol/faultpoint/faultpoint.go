@@ -4,6 +4,10 @@
 // The program itself installs nothing, and there [At] does nothing: no
 // variable, file or flag can make it do anything else.
 //
+// In the same way it names the rules that recovery rests on. Where the code
+// keeps one it asks Broken; test binaries say Break, to see that a test notices
+// when the rule is not kept.
+//
 // Names are lower case words with dots between them, the process or part
 // first: consult.answer.kept. Each name stands in the code once.
 package faultpoint
@@ -22,3 +26,14 @@ func At(name string) {
 // Install makes every [At] call f, in its own goroutine; nil ends that. It is
 // for test binaries, before they start goroutines.
 func Install(f func(name string)) { hook = f }
+
+// broken is nil but in test binaries. It is written before anything else runs.
+var broken func(name string) bool
+
+// Broken tells whether the rule of that name is not to be kept, which only a
+// test can want. It may be called with locks held.
+func Broken(name string) bool { return broken != nil && broken(name) }
+
+// Break lets f answer for [Broken]; nil ends that. It is for test binaries,
+// before they start goroutines.
+func Break(f func(name string) bool) { broken = f }
