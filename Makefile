@@ -3,13 +3,15 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race check fuzz bench e2e cover clean
+.PHONY: help build demo test race chaos check fuzz bench e2e cover clean
 
 OUT     ?= bin/holdline
 VERSION ?= $(shell v=$$(git describe --tags --dirty 2>/dev/null) && echo $${v\#v} || echo 0.1.0-dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 FUZZTIME ?= 60s
+CHAOS   ?= 60s
+SEED    ?=
 PKG     ?= ./...
 
 # Tools by exact version; none of them is in go.mod.
@@ -34,6 +36,9 @@ test: ## run the tests; the last lines name those that were skipped
 
 race: ## run the tests under the race detector, in any order
 	@go test -v -p 1 -race -shuffle=on -count=1 $(PKG) | awk -f .ci/tests.awk
+
+chaos: ## kill everything at random under load and ask the oracle (CHAOS=10m, SEED=n replays)
+	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaos' ./cmd/holdline
 
 check: ## format, vet for both systems, lint, dead code, modernisers, layers, go.mod
 	@files=$$($(GOFUMPT) -l cmd contrib daemon protocol proxy); test -z "$$files" || { printf 'not formatted by gofumpt:\n%s\n' "$$files"; exit 1; }

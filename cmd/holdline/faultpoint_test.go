@@ -29,6 +29,14 @@ const faultReached = ".reached"
 // installFaults makes this process, one that was started as holdline with
 // args, die where its place's files say so.
 func installFaults(args []string) {
+	if dir, ok := faultsOf(args); ok {
+		faultpoint.Install(dieIn(dir))
+	}
+}
+
+// faultsOf is the [faultDir] of the place of a process that was started as
+// holdline with args, if there is one.
+func faultsOf(args []string) (dir string, ok bool) {
 	home := os.Getenv("HOME")
 	for _, arg := range args {
 		if filepath.IsAbs(arg) && home == "" { // a worker has nothing but its directory
@@ -38,10 +46,10 @@ func installFaults(args []string) {
 	for at := home; len(at) > 1; at = filepath.Dir(at) {
 		dir := filepath.Join(at, faultDir)
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			faultpoint.Install(dieIn(dir))
-			return
+			return dir, true
 		}
 	}
+	return "", false
 }
 
 // dieIn is what happens at the points of processes of the place with that

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 	switch name {
 	case "holdline":
 		installFaults(os.Args[1:])
+		installBroken(os.Args[1:])
 		main()
 		return
 	case "floor":
@@ -304,18 +305,28 @@ func (p *place) agent(args ...string) *agent {
 
 func (p *place) agentOf(cmd *exec.Cmd) *agent {
 	p.t.Helper()
+	a, err := p.startAgent(cmd)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return a
+}
+
+// startAgent starts a proxy, from any goroutine; it is killed at the test's
+// end.
+func (p *place) startAgent(cmd *exec.Cmd) (*agent, error) {
 	a := &agent{t: p.t, cmd: cmd, lines: make(chan string, 4096), errs: new(words)}
 	cmd.Stderr = a.errs
 	var err error
 	if a.stdin, err = cmd.StdinPipe(); err != nil {
-		p.t.Fatal(err)
+		return nil, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		p.t.Fatal(err)
+		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
+		return nil, err
 	}
 	go func() { // ends with the proxy's stdout
 		defer close(a.lines)
@@ -329,7 +340,7 @@ func (p *place) agentOf(cmd *exec.Cmd) *agent {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return a
+	return a, nil
 }
 
 // words is what a proxy says on stderr, for reading at any time.

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"holdline/protocol/faultpoint"
+)
+
+// Rules of recovery that a place can be made to break.
+const (
+	brokenFence  = "worker.fence"   // a worker takes writes of the attached connection alone
+	brokenRecord = "record.first"   // a write is on record before it is made
+	brokenAck    = "ack.confirmed"  // output is acked when nobody needs it any more
+	brokenKept   = "directory.kept" // what was said is kept until its client has it
+)
+
+// Files of a place's [faultDir] besides those of points.
+const (
+	brokenPrefix = "broken." // and a rule, which the place's processes do not keep
+	collectFile  = "collect" // daemons collect their garbage at SIGUSR1
+)
+
+// installBroken lets this process, one that was started as holdline with args,
+// break what its place's files say.
+func installBroken(args []string) {
+	dir, ok := faultsOf(args)
+	if !ok {
+		return
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	rules := map[string]bool{}
+	for _, f := range files {
+		if name, ok := strings.CutPrefix(f.Name(), brokenPrefix); ok {
+			rules[name] = true
+		}
+		if f.Name() == collectFile && len(args) > 0 && args[0] == "daemon" {
+			collects()
+		}
+	}
+	if len(rules) > 0 {
+		faultpoint.Break(func(name string) bool { return rules[name] })
+	}
+}
+
+// collects makes this process collect its garbage at SIGUSR1, so that what its
+// heap holds can be measured.
+func collects() {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGUSR1)
+	go func() { // for the process's life
+		for range c {
+			runtime.GC()
+		}
+	}()
+}
+
+// breaks makes the place one whose processes break a rule.
+func (p *place) breaks(rule string) {
+	p.t.Helper()
+	p.faults()
+	if err := os.WriteFile(filepath.Join(p.dir, faultDir, brokenPrefix+rule), nil, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestBrokenInTestsOnly: nothing but a test binary breaks a rule, and each
+// rule that tests break stands in the code.
+func TestBrokenInTestsOnly(t *testing.T) {
+	asked := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		text := string(b)
+		if strings.Contains(text, "faultpoint."+"Break(") {
+			t.Errorf("%s breaks rules", path)
+		}
+		for _, rule := range strings.Split(text, `faultpoint.Broken("`)[1:] {
+			name, _, _ := strings.Cut(rule, `"`)
+			asked[name] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range []string{brokenFence, brokenRecord, brokenAck, brokenKept} {
+		if !asked[rule] {
+			t.Errorf("nothing asks whether rule %s is kept", rule)
+		}
+		delete(asked, rule)
+	}
+	for rule := range asked {
+		t.Errorf("no test breaks rule %s", rule)
+	}
+}

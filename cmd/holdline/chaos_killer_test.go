@@ -1,0 +1,286 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/process"
+)
+
+// What the killer does.
+const (
+	actDaemon  = "daemon"  // SIGKILL
+	actWorker  = "worker"  // SIGKILL of one of them
+	actChild   = "child"   // SIGKILL of what a worker runs
+	actProxy   = "proxy"   // SIGKILL of one of them
+	actPause   = "pause"   // the daemon stands still for a moment
+	actFreeze  = "freeze"  // a worker stands still, and the daemon is killed meanwhile
+	actReplace = "replace" // another file takes the place of the binary
+)
+
+// menu says how often the killer does what, and how long it waits before.
+type menu struct {
+	acts []menuItem
+	gap  time.Duration // mean
+}
+
+type menuItem struct {
+	act string
+	n   int
+}
+
+// usual is the menu of `make chaos`.
+var usual = menu{gap: 600 * time.Millisecond, acts: []menuItem{
+	{actDaemon, 34}, {actWorker, 12}, {actChild, 10}, {actProxy, 14}, {actPause, 10}, {actFreeze, 10}, {actReplace, 10},
+}}
+
+// killPlan is one act of the killer.
+type killPlan struct {
+	Act  string
+	Gap  time.Duration // before it
+	Pick float64       // the victim among those there are, in [0, 1)
+	Hold time.Duration // for which somebody stands still
+	Mid  float64       // the part of it after which the daemon is killed
+}
+
+// planKill draws an act, and takes as much from the stream for each.
+func (m *menu) planKill(r *rand.Rand) killPlan {
+	all := 0
+	for _, i := range m.acts {
+		all += i.n
+	}
+	at, act := r.IntN(all), ""
+	for _, i := range m.acts {
+		if at < i.n {
+			act = i.act
+			break
+		}
+		at -= i.n
+	}
+	return killPlan{
+		Act: act, Gap: time.Duration(r.ExpFloat64() * float64(m.gap)), Pick: r.Float64(),
+		Hold: 30*time.Millisecond + time.Duration(r.IntN(600))*time.Millisecond, Mid: r.Float64(),
+	}
+}
+
+// killer goes through its plan until the run is over.
+func (r *chaosRun) killer() {
+	plan := rand.New(rand.NewPCG(r.seed, 1<<32))
+	for {
+		k := r.menu.planKill(plan)
+		if !r.rest(min(k.Gap, 5*r.menu.gap)) {
+			return
+		}
+		r.act(k)
+	}
+}
+
+func (r *chaosRun) act(k killPlan) {
+	switch k.Act {
+	case actDaemon:
+		r.killDaemon()
+	case actWorker, actChild:
+		if v, ok := r.victim(k.Pick); ok {
+			r.killWorker(&v, k.Act)
+		}
+	case actProxy:
+		r.killProxy(k.Pick)
+	case actPause:
+		if d, err := r.daemon(); err == nil {
+			r.hold(d, k.Hold, nil)
+		}
+	case actFreeze:
+		if v, ok := r.victim(k.Pick); ok {
+			r.hold(v.worker, k.Hold, func() {
+				r.rest(time.Duration(k.Mid * float64(k.Hold)))
+				r.killDaemon()
+			})
+		}
+	case actReplace:
+		r.replace(k.Pick < 0.7)
+	}
+}
+
+// hold stops a process for a time, which begins after meanwhile.
+func (r *chaosRun) hold(p process.Proc, d time.Duration, meanwhile func()) {
+	if process.Signal(p, syscall.SIGSTOP) != nil {
+		return
+	}
+	r.count("stopped")
+	if meanwhile != nil {
+		meanwhile()
+	}
+	r.rest(d)
+	_ = process.Signal(p, syscall.SIGCONT)
+}
+
+// daemon is the one that holds the lock.
+func (r *chaosRun) daemon() (process.Proc, error) {
+	pid, start, err := statedir.Holder(filepath.Join(r.p.dir, "run/holdline/daemon.lock"))
+	if err != nil {
+		return process.Proc{}, err
+	}
+	if pid == 0 || pid == os.Getpid() {
+		return process.Proc{}, errors.New("no daemon")
+	}
+	now, err := process.Lookup(pid)
+	if err != nil || now.Start != start {
+		return process.Proc{}, errors.New("the daemon is gone")
+	}
+	return now, nil
+}
+
+func (r *chaosRun) killDaemon() {
+	d, err := r.daemon()
+	if err == nil {
+		r.kill(d, kill{What: "daemon"})
+	}
+}
+
+// kill kills a process and writes that down, as having happened before.
+func (r *chaosRun) kill(p process.Proc, k kill) {
+	k.At, k.PID = r.now(), p.PID
+	if process.Signal(p, syscall.SIGKILL) != nil {
+		return
+	}
+	r.count("killed " + k.What)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kills = append(r.kills, k)
+}
+
+// victim is a worker that lives, with its child.
+type victim struct {
+	worker, child process.Proc
+	kill          kill // what its end means
+}
+
+// tokenOf finds the token of a consult in its prompt.
+var tokenOf = regexp.MustCompile(`begin ([\w-]+)`)
+
+// victims are the workers that live.
+func (r *chaosRun) victims() []victim {
+	var all []victim
+	for _, pattern := range []string{"run/holdline/w/*/state.json", "home/.local/state/holdline/consults/*/state.json"} {
+		found, _ := filepath.Glob(filepath.Join(r.p.dir, pattern))
+		for _, f := range found {
+			dir := filepath.Dir(f)
+			st, err := process.ReadState(dir)
+			if err != nil || st.Phase == process.PhaseExited {
+				continue
+			}
+			now, err := process.Lookup(st.PID)
+			if err != nil || now.Start != st.Start {
+				continue
+			}
+			v := victim{worker: now, child: process.Proc{PID: st.ChildPID, Start: st.ChildStart}}
+			spec, err := process.ReadSpec(dir)
+			if err != nil {
+				continue
+			}
+			if spec.Kind == process.KindServer {
+				v.kill.Server = spec.Name
+			} else if v.kill.Token = consultToken(dir); v.kill.Token == "" {
+				continue
+			}
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// consultToken is the token of the consult whose directory that is.
+func consultToken(dir string) string {
+	b, err := os.ReadFile(filepath.Join(dir, "job.json"))
+	if err != nil {
+		return ""
+	}
+	if m := tokenOf.FindSubmatch(b); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+func (r *chaosRun) victim(pick float64) (victim, bool) {
+	all := r.victims()
+	if len(all) == 0 {
+		return victim{}, false
+	}
+	return all[int(pick*float64(len(all)))], true
+}
+
+func (r *chaosRun) killWorker(v *victim, what string) {
+	p := v.worker
+	if what == actChild {
+		if p = v.child; p.PID == 0 {
+			return
+		}
+	}
+	v.kill.What = what
+	r.kill(p, v.kill)
+}
+
+// killProxy kills one; what its session waited for is void.
+func (r *chaosRun) killProxy(pick float64) {
+	r.mu.Lock()
+	if len(r.live) == 0 {
+		r.mu.Unlock()
+		return
+	}
+	c := r.live[int(pick*float64(len(r.live)))]
+	r.mu.Unlock()
+	c.mu.Lock()
+	c.killed = true
+	c.mu.Unlock()
+	_ = c.a.cmd.Process.Kill()
+	r.count("killed proxy")
+}
+
+// replace puts another file in the binary's place, and may tell the daemon so;
+// else it finds that out by itself.
+func (r *chaosRun) replace(tell bool) {
+	r.binary++
+	if err := r.install(); err != nil {
+		r.problem("replacing the binary: %v", err)
+		return
+	}
+	r.count("replaced binary")
+	if !tell {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, r.p.bin(), "upgrade")
+	cmd.Env, cmd.Dir, cmd.WaitDelay = r.p.env, r.p.project, time.Second
+	_ = cmd.Run() // there may be no daemon
+}
+
+// install links the binary whose turn it is to the name of the installed one.
+func (r *chaosRun) install() error {
+	next := r.p.bin() + ".new"
+	if err := os.Link(fmt.Sprintf("%s.%d", r.p.bin(), r.binary%2), next); err != nil {
+		return err
+	}
+	return os.Rename(next, r.p.bin())
+}
+
+// configuration is that of a place in which chaos runs.
+func (r *chaosRun) configuration() ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"consult": map[string]any{"claude_bin": filepath.Join(programs, "claude"), "max_concurrent": 6, "keep": map[string]any{"count": keptInChaos}},
+		"mcpServers": map[string]any{chaosServer: map[string]any{
+			"command": filepath.Join(programs, "toolserver"), "args": []string{"-ledger", r.p.ledger()},
+			"holdline": map[string]any{"scope": "shared", "max_restarts": 1000, "circuit_threshold": 1000},
+		}},
+	})
+}

@@ -1,0 +1,469 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+)
+
+const (
+	chaosSessions = 8       // at once
+	chaosServer   = "tools" // name of the hosted server
+	keptInChaos   = 300     // answers of consults
+	keptBytes     = 1 << 10 // that the daemon may hold of each
+)
+
+// chaosRun is one place with its sessions and its killer. What happens in it
+// is drawn from the seed, for each actor from a stream of its own; when it
+// happens is not.
+type chaosRun struct {
+	p     *place
+	seed  uint64
+	begin time.Time
+	hosts bool // the daemon hosts servers
+	menu  menu
+
+	stop   chan struct{} // closed when nothing new is to be begun
+	binary int           // which of the two is installed; the killer's
+
+	mu       sync.Mutex
+	tokens   int
+	live     []*chaosClient
+	all      []*chaosClient
+	kills    []kill
+	counts   map[string]int
+	problems []string
+}
+
+func (r *chaosRun) now() time.Duration { return time.Since(r.begin) }
+
+// over tells whether nothing new is to be begun.
+func (r *chaosRun) over() bool {
+	select {
+	case <-r.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// rest waits; false if the run is over before.
+func (r *chaosRun) rest(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-r.stop:
+		return false
+	}
+}
+
+// token is a name for an effect that no other has.
+func (r *chaosRun) token(c *chaosClient) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tokens++
+	return fmt.Sprintf("t%d-%s", r.tokens, strings.ReplaceAll(c.log.Name, ".", "-"))
+}
+
+func (r *chaosRun) count(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts[what]++
+}
+
+func (r *chaosRun) problem(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.problems = append(r.problems, fmt.Sprintf(format, args...))
+}
+
+func (r *chaosRun) add(c *chaosClient) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.live, r.all = append(r.live, c), append(r.all, c)
+}
+
+func (r *chaosRun) remove(c *chaosClient) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.live = slices.DeleteFunc(r.live, func(other *chaosClient) bool { return other == c })
+}
+
+// newChaos makes the place: binaries, configuration, login shell, and rules
+// that are to be broken.
+func newChaos(t *testing.T, seed uint64, broken ...string) *chaosRun {
+	t.Helper()
+	r := &chaosRun{p: newPlace(t).login().faults(), seed: seed, menu: usual, stop: make(chan struct{}), counts: map[string]int{}, begin: time.Now()}
+	for _, rule := range broken {
+		r.p.breaks(rule)
+	}
+	config := filepath.Join(r.p.dir, "home/.config/holdline/config.json")
+	b, err := r.configuration()
+	if err == nil {
+		err = errors.Join(
+			os.WriteFile(filepath.Join(r.p.dir, faultDir, collectFile), nil, 0o600),
+			os.MkdirAll(filepath.Dir(config), 0o700), os.WriteFile(config, b, 0o600),
+			os.MkdirAll(filepath.Dir(r.p.bin()), 0o700),
+			copyFile(filepath.Join(programs, "holdline"), r.p.bin()+".0"), copyFile(filepath.Join(programs, "holdline"), r.p.bin()+".1"),
+			r.install(),
+		)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// load lets sessions and killer go at each other for a time, and returns when
+// the last session has ended.
+func (r *chaosRun) load(d time.Duration) {
+	var sessions, killing sync.WaitGroup
+	killing.Go(r.killer)
+	for slot := range chaosSessions {
+		sessions.Go(func() { r.slot(slot) })
+	}
+	time.AfterFunc(d, func() { close(r.stop) })
+	killing.Wait()
+	sessions.Wait()
+}
+
+// slot is one session after the other.
+func (r *chaosRun) slot(slot int) {
+	lives := rand.New(rand.NewPCG(r.seed, uint64(slot)))
+	for life := 0; !r.over(); life++ {
+		c, err := r.connect(slot, life, planLife(lives))
+		if err != nil {
+			r.problem("starting a proxy: %v", err)
+			return
+		}
+		c.live()
+	}
+}
+
+// history is what was seen.
+func (r *chaosRun) history() *history {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := &history{Kills: slices.Clone(r.kills)}
+	for _, c := range r.all {
+		c.mu.Lock()
+		h.Sessions = append(h.Sessions, c.log)
+		c.mu.Unlock()
+	}
+	f, err := os.Open(r.p.ledger())
+	if err != nil {
+		return h
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var n note
+		if _, err := fmt.Sscanf(lines.Text(), "%s %s %d", &n.Verb, &n.Token, &n.PID); err == nil {
+			h.Ledger = append(h.Ledger, n)
+		}
+	}
+	return h
+}
+
+// warm lets one session do everything once, and returns what a fresh daemon
+// takes behind that.
+func (r *chaosRun) warm(t *testing.T) control.Runtime {
+	t.Helper()
+	for range 2 { // the second finds the program checked
+		c, err := r.connect(-1, 0, lifePlan{Identity: "warm"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range []string{opHealth, opList, opConsult, opBack, opEffect, opLook, opBig, opAsk} {
+			c.step(stepPlan{Op: op, Size: 100})
+		}
+		c.leave()
+		r.p.until("the consult in the background", func(s control.StatusAnswer) bool { return s.Consults.Running+s.Consults.Queued == 0 })
+		if found := judge(&history{Sessions: []*sessionLog{c.log}, Ledger: r.history().Ledger}); len(found) > 0 {
+			t.Fatalf("without a killer: %v", found)
+		}
+	}
+	var base control.Runtime
+	settled := 0
+	for deadline := time.Now().Add(waitLimit); settled < 5 && time.Now().Before(deadline); {
+		now := r.collected(t).Runtime
+		if settled++; now.Goroutines < base.Goroutines || now.FDs < base.FDs || base.FDs == 0 {
+			base, settled = now, 0
+		}
+		base.HeapBytes = now.HeapBytes
+		r.rest(100 * time.Millisecond)
+	}
+	return base
+}
+
+// collected is the status of a daemon that has just collected its garbage.
+func (r *chaosRun) collected(t *testing.T) control.StatusAnswer {
+	t.Helper()
+	if d, err := r.daemon(); err == nil {
+		_ = syscall.Kill(d.PID, syscall.SIGUSR1)
+	}
+	return r.p.status()
+}
+
+// check looks at what is left behind the load: 10 s after the last consult
+// has ended there is nothing besides one daemon, which has nothing of it.
+func (r *chaosRun) check(t *testing.T, base control.Runtime) {
+	t.Helper()
+	quiet := func(s control.StatusAnswer) bool {
+		return len(s.Sessions) == 0 && s.Consults.Running == 0 && s.Consults.Queued == 0
+	}
+	begin := time.Now()
+	for !quiet(r.p.status()) {
+		if time.Since(begin) > 2*time.Minute {
+			t.Fatalf("sessions or consults are left: %+v", r.p.status())
+		}
+		r.pause(50 * time.Millisecond)
+	}
+	took := time.Since(begin)
+	var s control.StatusAnswer
+	for begin := time.Now(); ; r.pause(100 * time.Millisecond) {
+		s = r.collected(t)
+		heap := base.HeapBytes + base.HeapBytes/5 + int64(s.Consults.Kept)*keptBytes
+		if s.Runtime.Goroutines <= base.Goroutines && s.Runtime.FDs <= base.FDs && s.Runtime.HeapBytes <= heap {
+			break
+		}
+		if time.Since(begin) > 10*time.Second {
+			t.Errorf("10 s after the last session the daemon has %+v, want no more than %+v; status %+v", s.Runtime, base, s)
+			break
+		}
+	}
+	t.Logf("the last consult ended %v after the last session; base %+v, now %+v", took.Round(time.Millisecond), base, s.Runtime)
+	for pid, what := range r.processes() {
+		if pid != s.Daemon.PID && !strings.Contains(what, "toolserver") {
+			t.Errorf("process %d is left: %s", pid, what)
+		}
+	}
+	r.files(t)
+}
+
+// processes are the place's, with its workers, whose environment is empty.
+func (r *chaosRun) processes() map[int]string {
+	found := r.p.processes()
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range all {
+		cmd, err := os.ReadFile(path)
+		if pid, perr := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && perr == nil && bytes.Contains(cmd, []byte(r.p.dir+"/")) {
+			found[pid] = string(bytes.ReplaceAll(cmd, []byte{0}, []byte{' '}))
+		}
+	}
+	return found
+}
+
+// pause waits, whether or not the run is over.
+func (r *chaosRun) pause(d time.Duration) { time.Sleep(d) }
+
+// workerFiles are those that a consult's directory may hold in the end.
+var workerFiles = []string{"job.json", "spec.json", "calls.jsonl", "state.json", "answer.json", "lock", "stderr.log", "worker.log", "a"}
+
+// files looks for what should not lie about.
+func (r *chaosRun) files(t *testing.T) {
+	t.Helper()
+	run, state := filepath.Join(r.p.dir, "run/holdline"), filepath.Join(r.p.dir, "home/.local/state/holdline")
+	for _, root := range []string{run, state} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			name := d.Name()
+			if strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".new") || strings.HasSuffix(name, ".tmp") {
+				t.Errorf("a stray file is left: %s", path)
+			}
+			if filepath.Base(filepath.Dir(filepath.Dir(path))) == "consults" && !slices.Contains(workerFiles, name) {
+				t.Errorf("a consult has left %s", path)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(state, "consults/*/job.json")); len(left) > 0 {
+		for _, job := range left {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(job), "answer.json")); err != nil {
+				t.Errorf("a consult has no answer: %s", filepath.Dir(job))
+			}
+		}
+	}
+	if dirs, _ := filepath.Glob(filepath.Join(run, "w/*")); len(dirs) > 0 && !r.hosts {
+		t.Errorf("directories of workers are left: %v", dirs)
+	}
+}
+
+// report tells what happened, for people.
+func (r *chaosRun) report(t *testing.T, h *history) {
+	t.Helper()
+	counts := maps.Clone(r.counts)
+	for _, s := range h.Sessions {
+		counts["sessions "+string(s.End)]++
+		for _, e := range s.Events {
+			switch e.Kind {
+			case evSent:
+				counts["sent "+e.Op]++
+			case evAnswer:
+				counts["answered "+cmp.Or(e.Code, "well")]++
+			default:
+				counts[string(e.Kind)]++
+			}
+		}
+	}
+	var all []string
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, fmt.Sprintf("%s %d", what, counts[what]))
+	}
+	t.Log(strings.Join(all, ", "))
+}
+
+// story is what the history holds of a violation.
+func (h *history) story(v violation) string {
+	var b strings.Builder
+	for _, s := range h.Sessions {
+		ids := map[string]bool{}
+		for _, e := range s.Events {
+			if v.Token != "" && e.Token == v.Token {
+				ids[e.ID] = true
+			}
+			if ids[e.ID] || v.Token == "" && s.Name == v.Session {
+				fmt.Fprintf(&b, "  %s %v %s %s %s %s %s %.120q\n", s.Name, e.At.Round(time.Millisecond), e.Kind, e.ID, e.Op, e.Code, e.State, e.Text)
+			}
+		}
+		if len(ids) > 0 {
+			fmt.Fprintf(&b, "  %s ended: %s %s\n", s.Name, s.End, s.How)
+		}
+	}
+	for _, k := range h.Kills {
+		if v.Token != "" && k.Token == v.Token || k.Server != "" {
+			fmt.Fprintf(&b, "  killed %+v\n", k)
+		}
+	}
+	for _, n := range h.Ledger {
+		if n.Token == v.Token {
+			fmt.Fprintf(&b, "  noted %+v\n", n)
+		}
+	}
+	return b.String()
+}
+
+// show prints violations, the first ones with their story.
+func (h *history) show(t *testing.T, found []violation) {
+	t.Helper()
+	for i, v := range found {
+		if i == 20 {
+			t.Errorf("and %d more", len(found)-i)
+			return
+		}
+		t.Errorf("%v\n%s", v, h.story(v))
+	}
+}
+
+// chaosLimits are how long chaos runs and what it is drawn from.
+func chaosLimits(t *testing.T) (time.Duration, uint64) {
+	t.Helper()
+	word := os.Getenv("HOLDLINE_CHAOS")
+	if word == "" {
+		t.Skip("HOLDLINE_CHAOS=60s (or make chaos) runs it for so long")
+	}
+	d, err := time.ParseDuration(word)
+	if err != nil {
+		t.Fatalf("HOLDLINE_CHAOS=%q is no duration such as 60s", word)
+	}
+	seed := uint64(time.Now().UnixNano()) % 1_000_000
+	if s := os.Getenv("SEED"); s != "" {
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatalf("SEED=%q is no number", s)
+		}
+	}
+	return d, seed
+}
+
+// TestChaos lets eight sessions of both eras use one daemon while its
+// processes are killed at random, and asks the oracle whether each promise was
+// kept.
+func TestChaos(t *testing.T) {
+	d, seed := chaosLimits(t)
+	t.Logf("replay with: make chaos CHAOS=%v SEED=%d", d, seed)
+	r := newChaos(t, seed)
+	base := r.warm(t)
+	r.load(d)
+	h := r.history()
+	r.report(t, h)
+	for _, problem := range r.problems {
+		t.Error(problem)
+	}
+	r.check(t, base)
+	h = r.history() // with what consults in the background have noted since
+	h.show(t, judge(h))
+	if t.Failed() {
+		r.tell(t)
+	}
+	for _, act := range []string{"killed daemon", "killed worker", "killed child", "killed proxy", "replaced binary", "stopped"} {
+		if d >= 30*time.Second && r.counts[act] == 0 {
+			t.Errorf("%s: never", act)
+		}
+	}
+}
+
+// tell shows the daemons' log, and keeps the whole where the user wants it.
+func (r *chaosRun) tell(t *testing.T) {
+	t.Helper()
+	t.Logf("failed; replay with SEED=%d", r.seed)
+	logs, _ := filepath.Glob(filepath.Join(r.p.dir, "home/.local/state/holdline/logs/*"))
+	for _, log := range logs {
+		b, _ := os.ReadFile(log)
+		lines := bytes.Split(b, []byte("\n"))
+		t.Logf("%s:\n%s", filepath.Base(log), bytes.Join(lines[max(0, len(lines)-60):], []byte("\n")))
+	}
+	to := os.Getenv("HOLDLINE_CHAOS_KEEP")
+	if to == "" {
+		return
+	}
+	b, err := json.Marshal(r.history())
+	if err == nil {
+		err = errors.Join(os.WriteFile(filepath.Join(to, fmt.Sprintf("chaos-%d.json", r.seed)), b, 0o600),
+			os.CopyFS(filepath.Join(to, fmt.Sprintf("chaos-%d", r.seed)), os.DirFS(filepath.Join(r.p.dir, "home/.local/state/holdline"))))
+	}
+	t.Logf("kept in %s: %v", to, err)
+}
+
+// TestChaosPlan: a seed says what happens, and another one says something
+// else.
+func TestChaosPlan(t *testing.T) {
+	plan := func(seed uint64) (all []any) {
+		lives, kills := rand.New(rand.NewPCG(seed, 3)), rand.New(rand.NewPCG(seed, 1<<32))
+		for range 20 {
+			life := planLife(lives)
+			all = append(all, life, usual.planKill(kills))
+			steps := rand.New(rand.NewPCG(seed, life.Caller))
+			for range life.Steps {
+				all = append(all, planStep(steps))
+			}
+		}
+		return all
+	}
+	if !reflect.DeepEqual(plan(1), plan(1)) || reflect.DeepEqual(plan(1), plan(2)) {
+		t.Error("the seed does not decide the plan")
+	}
+}
