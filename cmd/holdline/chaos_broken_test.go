@@ -5,9 +5,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"holdline/protocol/faultpoint"
 )
@@ -102,5 +104,59 @@ func TestBrokenInTestsOnly(t *testing.T) {
 	}
 	for rule := range asked {
 		t.Errorf("no test breaks rule %s", rule)
+	}
+}
+
+// variants are the rules whose breaking chaos must notice, with the menu that
+// brings it about and what is found then: one of these.
+var variants = []struct {
+	rule string
+	menu menu
+	want []string
+}{
+	{brokenAck, menu{gap: 250 * time.Millisecond, acts: []menuItem{{actDaemon, 1}}}, []string{ruleUnknown, ruleAnswered, ruleRight}},
+	{brokenKept, menu{gap: 250 * time.Millisecond, acts: []menuItem{{actDaemon, 1}}}, []string{ruleAtMost, ruleUnknown}},
+}
+
+// shortChaos is how long a round of a variant takes.
+const shortChaos = 6 * time.Second
+
+// round is a short chaos, and what the oracle finds in it.
+func round(t *testing.T, seed uint64, m menu, broken ...string) []violation {
+	t.Helper()
+	r := newChaos(t, seed, broken...)
+	r.menu, r.limit = m, 10*time.Second
+	r.warm(t)
+	r.load(shortChaos)
+	if len(broken) == 0 {
+		r.quiet(t)
+	}
+	h := r.history()
+	found := judge(h)
+	if len(broken) == 0 {
+		h.show(t, found)
+	}
+	return found
+}
+
+// TestChaosNotices breaks one rule of recovery after the other: the oracle must
+// find that out, and nothing while the rule is kept.
+func TestChaosNotices(t *testing.T) {
+	_, seed := chaosLimits(t)
+	for _, v := range variants {
+		t.Run(v.rule, func(t *testing.T) {
+			round(t, seed, v.menu)
+			for begin := time.Now(); ; seed++ {
+				for _, f := range round(t, seed, v.menu, v.rule) {
+					if slices.Contains(v.want, f.Rule) {
+						t.Logf("seed %d, after %v: %v", seed, time.Since(begin).Round(time.Second), f)
+						return
+					}
+				}
+				if time.Since(begin) > time.Minute {
+					t.Fatalf("the oracle found none of %q in %v, up to seed %d", v.want, time.Since(begin), seed)
+				}
+			}
+		})
 	}
 }

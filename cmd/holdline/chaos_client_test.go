@@ -51,8 +51,19 @@ var weights = []struct {
 	op string
 	n  int
 }{
-	{opHealth, 16}, {opList, 6}, {stepPing, 3}, {opConsult, 14}, {opBack, 6}, {opResult, 8}, {opControl, 2},
-	{stepCancel, 9}, {stepBurst, 6}, {opEffect, 30}, {opLook, 8}, {opBig, 3}, {opAsk, 3},
+	{opHealth, 16},
+	{opList, 6},
+	{stepPing, 3},
+	{opConsult, 14},
+	{opBack, 6},
+	{opResult, 8},
+	{opControl, 2},
+	{stepCancel, 9},
+	{stepBurst, 6},
+	{opEffect, 30},
+	{opLook, 8},
+	{opBig, 3},
+	{opAsk, 3},
 }
 
 // planLife draws a session. It takes as much from the stream for each.
@@ -156,7 +167,7 @@ func (c *chaosClient) write(line string) { _, _ = io.WriteString(c.a.stdin, line
 // until waits for a condition, which is asked with the lock held; false if the
 // session ended first, or after a time that no answer may take.
 func (c *chaosClient) until(ok func() bool) bool {
-	limit := time.NewTimer(answerLimit)
+	limit := time.NewTimer(c.run.limit)
 	defer limit.Stop()
 	for {
 		c.mu.Lock()
@@ -173,7 +184,7 @@ func (c *chaosClient) until(ok func() bool) bool {
 	}
 }
 
-// answerLimit is longer than anything takes: a daemon is looked for for 60 s.
+// answerLimit is longer than anything takes: a proxy looks 60 s for a daemon.
 const answerLimit = 100 * time.Second
 
 // newID is an id for the next request. The lock is held.
@@ -499,6 +510,7 @@ func (c *chaosClient) leave() {
 		if hurry {
 			c.log.End = sessionHurry
 		}
+		c.log.Events = append(c.log.Events, event{At: c.run.now(), Kind: evLeft})
 	}
 	c.mu.Unlock()
 	_ = c.a.stdin.Close()
@@ -506,7 +518,7 @@ func (c *chaosClient) leave() {
 	go func() { c.read.Wait(); close(read) }()
 	select {
 	case <-read:
-	case <-time.After(answerLimit):
+	case <-time.After(c.run.limit):
 		_ = c.a.cmd.Process.Signal(syscall.SIGQUIT)
 		<-read
 	}
@@ -517,7 +529,7 @@ func (c *chaosClient) leave() {
 	switch {
 	case c.killed:
 		c.log.End = sessionKilled
-	case gone || !state.Success():
+	case gone || !state.Success() && !hurry: // a proxy in a hurry may not find a daemon
 		c.log.End, c.log.How = sessionLost, fmt.Sprintf("%v: %s", state, c.a.errs)
 	}
 }

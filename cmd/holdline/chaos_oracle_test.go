@@ -46,6 +46,7 @@ const (
 	evAnswer    eventKind = "answer"
 	evProgress  eventKind = "progress"
 	evAsked     eventKind = "asked" // a request of a server
+	evLeft      eventKind = "left"  // the client has closed its side
 )
 
 // Operations of the clients.
@@ -147,6 +148,7 @@ type judgement struct {
 	notes map[string]map[string]int // by token and verb
 	ran   map[string]map[int]bool   // processes by token
 	done  map[string]bool           // tokens whose effects were looked at
+	left  bool                      // the client of the session has closed its side
 	found []violation
 }
 
@@ -164,6 +166,7 @@ func (j *judgement) violated(rule string, s *sessionLog, token, format string, a
 
 // session goes through what a client saw, in order.
 func (j *judgement) session(s *sessionLog) {
+	j.left = false
 	open := map[string]*dueRequest{}
 	order := []*dueRequest{}
 	serverAsked := map[string]bool{}
@@ -213,6 +216,8 @@ func (j *judgement) session(s *sessionLog) {
 				j.violated(ruleAsked, s, "", "the request %s came twice", e.ID)
 			}
 			serverAsked[e.ID] = true
+		case evLeft:
+			j.left = true
 		}
 	}
 	j.end(s, open, order)
@@ -335,6 +340,9 @@ func (j *judgement) fault(s *sessionLog, a *dueRequest, e *event, stopped bool) 
 	}
 	switch e.Code {
 	case "outcome_unknown", "process_failure", "transport_failure":
+		if j.left && e.Code != "process_failure" {
+			return // its proxy waits no longer for a daemon
+		}
 		if !j.killed(&a.event, e.At) {
 			lie("and nobody had killed what worked for it")
 		}
@@ -443,6 +451,8 @@ func TestOracle(t *testing.T) {
 		{name: "unknown, killed afterwards", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, kills: []kill{{At: 13 * s, What: "child", Server: "x"}}, ledger: once, want: []string{ruleUnknown}},
 		{name: "not dispatched, and true", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "transport_failure")}, kills: []kill{{At: 10 * s, What: "child", Server: "x"}}},
 		{name: "not dispatched, and it was", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "transport_failure")}, kills: []kill{{At: 10 * s, What: "child", Server: "x"}}, ledger: once[:1], want: []string{ruleUnknown}},
+		{name: "unknown, since the client did not wait", end: sessionHurry, events: []event{sent(9*s, "1", opEffect, "t"), {At: 10 * s, Kind: evLeft}, bad(12*s, "1", "outcome_unknown")}, ledger: once},
+		{name: "unknown, and then the client left", end: sessionHurry, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown"), {At: 13 * s, Kind: evLeft}}, ledger: once, want: []string{ruleUnknown}},
 		{name: "any other fault", end: sessionLeft, events: []event{sent(9*s, "1", opHealth, ""), bad(12*s, "1", "internal_failure")}, want: []string{ruleUnknown}},
 
 		{name: "a consult", end: sessionLeft, events: []event{sent(1*s, "1", opConsult, "t"), good(2*s, "1", "says t")}, ledger: once},

@@ -40,6 +40,7 @@ type chaosRun struct {
 	begin time.Time
 	hosts bool // the daemon hosts servers
 	menu  menu
+	limit time.Duration // for an answer
 
 	stop   chan struct{} // closed when nothing new is to be begun
 	binary int           // which of the two is installed; the killer's
@@ -113,7 +114,7 @@ func (r *chaosRun) remove(c *chaosClient) {
 // that are to be broken.
 func newChaos(t *testing.T, seed uint64, broken ...string) *chaosRun {
 	t.Helper()
-	r := &chaosRun{p: newPlace(t).login().faults(), seed: seed, menu: usual, stop: make(chan struct{}), counts: map[string]int{}, begin: time.Now()}
+	r := &chaosRun{p: newPlace(t).login().faults(), seed: seed, menu: usual, limit: answerLimit, stop: make(chan struct{}), counts: map[string]int{}, begin: time.Now()}
 	for _, rule := range broken {
 		r.p.breaks(rule)
 	}
@@ -224,21 +225,26 @@ func (r *chaosRun) collected(t *testing.T) control.StatusAnswer {
 	return r.p.status()
 }
 
+// quiet waits until no session and no consult is left, and tells how long that
+// took.
+func (r *chaosRun) quiet(t *testing.T) time.Duration {
+	t.Helper()
+	for begin := time.Now(); ; r.pause(50 * time.Millisecond) {
+		s := r.p.status()
+		if len(s.Sessions) == 0 && s.Consults.Running == 0 && s.Consults.Queued == 0 {
+			return time.Since(begin)
+		}
+		if time.Since(begin) > 2*time.Minute {
+			t.Fatalf("sessions or consults are left: %+v", s)
+		}
+	}
+}
+
 // check looks at what is left behind the load: 10 s after the last consult
 // has ended there is nothing besides one daemon, which has nothing of it.
 func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 	t.Helper()
-	quiet := func(s control.StatusAnswer) bool {
-		return len(s.Sessions) == 0 && s.Consults.Running == 0 && s.Consults.Queued == 0
-	}
-	begin := time.Now()
-	for !quiet(r.p.status()) {
-		if time.Since(begin) > 2*time.Minute {
-			t.Fatalf("sessions or consults are left: %+v", r.p.status())
-		}
-		r.pause(50 * time.Millisecond)
-	}
-	took := time.Since(begin)
+	took := r.quiet(t)
 	var s control.StatusAnswer
 	for begin := time.Now(); ; r.pause(100 * time.Millisecond) {
 		s = r.collected(t)
