@@ -44,7 +44,7 @@ var layers = map[string]int{
 	"contrib":                  0,
 	"protocol":                 0,
 	"protocol/fault":           0,
-	"protocol/faultpoint":      0,
+	"protocol/faultpoint":      -1, // below all, which all pass through points
 	"protocol/jsonrpc":         0,
 	"protocol/socket":          0,
 }
