@@ -184,6 +184,7 @@ func (l *life) build(ctx context.Context) error {
 		Welcome:      l.welcome,
 		MaxInFlight:  cfg.Limits.InFlight,
 		Recorded:     l.consults.Recorded,
+		Again:        l.consults.Again,
 		Resumed:      l.consults.Resumed,
 	})
 	l.buildRollout()

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,4 +98,123 @@ func (p *place) untilLeft(dir string) process.State {
 			p.t.Fatalf("the worker is %+v, %v", st, err)
 		}
 	}
+}
+
+// TestProxyAndDaemonKilled kills both: who attends a consult cannot come back
+// for it, so that it ends as soon as a daemon runs again, and what the model
+// had said is kept. One in the background goes on.
+func TestProxyAndDaemonKilled(t *testing.T) {
+	p := newPlace(t)
+	d := p.daemon()
+	b := p.agent("--no-autostart").shake()
+	hidden := p.hangs()
+	hidden["wait_s"] = 0
+	if x := b.wait(b.call("consult", hidden)); x.Result.IsError || x.Error != nil {
+		t.Fatal(x.raw)
+	}
+	p.untilSteps(1)
+	a := p.agent("--no-autostart").shake()
+	text := "what the model had said"
+	a.call("consult", map[string]any{"prompt": claudetest.Prompt("x",
+		claudetest.Step{Text: &text, Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "x"}}},
+		claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})})
+	p.untilSteps(2)
+	s := p.status()
+	kill9(t, d.Process.Pid)
+	kill9(t, a.cmd.Process.Pid)
+	kill9(t, b.cmd.Process.Pid)
+	begin := time.Now()
+	p.daemon()
+	list := p.ended()
+	t.Logf("ended after %v", time.Since(begin))
+	if !strings.Contains(list, "cancelled") || !strings.Contains(list, "running") {
+		t.Errorf("consults:\n%s", list)
+	}
+	files, _ := filepath.Glob(filepath.Join(p.dir, "home/.local/state/holdline/consults/*/answer.json"))
+	if len(files) != 1 {
+		t.Fatalf("answers: %v", files)
+	}
+	answer, err := os.ReadFile(files[0])
+	if err != nil || !strings.Contains(string(answer), text) || !strings.Contains(string(answer), "its client is gone") {
+		t.Errorf("%v %s", err, answer)
+	}
+	for _, w := range s.Workers {
+		if ended := filepath.Base(filepath.Dir(files[0])) == w.ID; alive(w.ChildPID) == ended {
+			t.Errorf("worker %s: child lives: %v, its consult has ended: %v", w.ID, !ended, ended)
+		}
+	}
+}
+
+// TestTooLargeToKeep resumes with a request whose line is kept no more: it
+// gets the answer of the consult that it had begun.
+func TestTooLargeToKeep(t *testing.T) {
+	for _, how := range []string{"running", "answered", "never begun"} {
+		t.Run(how, func(t *testing.T) {
+			p := newPlace(t)
+			d := p.daemon()
+			const session = "9f8b7c6d-1111-4222-8333-444455556666"
+			c := p.dial(t, `{"holdline":1,"role":"mcp","session":"`+session+`","identity":"test","cwd":"`+p.project+`"}`)
+			fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+			fmt.Fprintln(c, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			pause := 1.0
+			if how == "answered" {
+				pause = 0.3
+			}
+			args := p.slow(pause)
+			args["wait_s"] = 60
+			b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": map[string]any{"name": "consult", "arguments": args}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if how != "never begun" {
+				fmt.Fprintf(c, "%s\n", b)
+				p.untilSteps(1)
+			}
+			kill9(t, d.Process.Pid)
+			c.Close()
+			if how == "answered" {
+				p.untilSteps(2)
+			}
+			p.daemon()
+			if how == "answered" {
+				p.ended()
+			}
+			c = p.dial(t, `{"holdline":1,"role":"mcp","session":"`+session+`","identity":"test","cwd":"`+p.project+`","resume":true,"next":4,"pending":[3]}`)
+			fmt.Fprintln(c, `{"holdline":1,"replay":1,"answered":true}`)
+			fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+			fmt.Fprintln(c, `{"holdline":1,"replay":2,"answered":true}`)
+			fmt.Fprintln(c, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			fmt.Fprintln(c, `{"holdline":1,"replay":3,"answered":false,"bytes":false,"id":2}`)
+			_ = c.SetReadDeadline(time.Now().Add(waitLimit))
+			want := "the one answer"
+			if how == "never begun" {
+				want = "resource_exhausted"
+			}
+			lines := bufio.NewScanner(c)
+			lines.Buffer(nil, 1<<20)
+			for lines.Scan() {
+				if strings.Contains(lines.Text(), `"id":2,`) {
+					break
+				}
+			}
+			if got := lines.Text(); !strings.Contains(got, want) {
+				t.Errorf("the answer is %s, want %s", got, want)
+			}
+			if n := p.steps(); how != "never begun" && n != 2 {
+				t.Errorf("the program took %d steps, want 2: it ran once", n)
+			}
+			c.Close()
+		})
+	}
+}
+
+// dial connects to the place's daemon as a proxy does, and greets.
+func (p *place) dial(t *testing.T, greeting string) *net.UnixConn {
+	t.Helper()
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: p.status().Daemon.Socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(c, greeting)
+	return c
 }

@@ -94,18 +94,32 @@ func (m *Manager) goOn(jobs []*job) {
 	}
 }
 
-// expect ends a job whose client does not come back for it in time.
+// expect ends a job whose client does not come back for it in time, or cannot.
 func (m *Manager) expect(j *job) {
 	t := time.NewTimer(m.opt.Return)
 	defer t.Stop()
-	select {
-	case <-t.C:
-		j.forsake("its client did not come back")
-	case <-j.done:
-	case <-m.letGo:
-	case <-m.abandon:
+	look := time.NewTicker(lookPause)
+	defer look.Stop()
+	for !j.deserted() {
+		select {
+		case <-look.C:
+		case <-t.C:
+			j.forsake("its client did not come back")
+			return
+		case <-j.done:
+			return
+		case <-m.letGo:
+			return
+		case <-m.abandon:
+			return
+		}
 	}
+	j.forsake("its client is gone")
 }
+
+// lookPause is how often it is seen whether a client that is expected back
+// still can come.
+const lookPause = time.Second
 
 // Resumed is told which of its lines a client that is back waits for: what it
 // waited for and does not any more ends, unless it knows the id.

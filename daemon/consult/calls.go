@@ -79,10 +79,7 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 	if err := decode(c.Args, &a); err != nil {
 		return tool.Result{}, err
 	}
-	wait := m.settings.Load().Wait
-	if a.WaitS != nil {
-		wait = time.Duration(*a.WaitS * float64(time.Second))
-	}
+	wait := a.wait(m.settings.Load())
 	j, answer, err := m.begin(ctx, c.Caller, c.N, &a, wait != 0)
 	switch {
 	case err != nil:
@@ -92,8 +89,44 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 	case wait == 0:
 		return m.pending(j, c.Detail), nil
 	}
+	return m.attended(ctx, &c, j, wait)
+}
+
+// Again finds the consult that line n of a session has asked for, if that is
+// known here: the tool, and what answers a call of it whose arguments are lost
+// as it would have been answered with them. Handle is nil if none is known.
+func (m *Manager) Again(session string, n int64) (name string, handle func(context.Context, tool.Call) (tool.Result, error)) {
+	if !m.Recorded(session, n) {
+		return "", nil
+	}
+	return m.tool.Tool.Name, m.again
+}
+
+func (m *Manager) again(ctx context.Context, c tool.Call) (tool.Result, error) {
+	j, answer, err := m.known(ID(c.Caller.Session, c.N), false)
+	switch {
+	case err != nil:
+		return tool.Result{}, err
+	case answer != nil:
+		return m.ended(answer, 0, c.Detail), nil
+	case j == nil:
+		return tool.Result{}, fault.New(fault.OutcomeUnknown, fault.Host, operation, "the consult's answer is not kept any more")
+	}
+	wait := time.Duration(j.rec.WaitMS) * time.Millisecond
+	switch attended := j.attended(); {
+	case wait == 0 && !attended:
+		return m.pending(j, c.Detail), nil
+	case wait == 0: // it was begun by a daemon that did not note it
+		wait = m.settings.Load().Wait
+	}
+	j.attend()
+	return m.attended(ctx, &c, j, wait)
+}
+
+// attended is the end of a call that attends a job and waits for it.
+func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.Duration) (tool.Result, error) {
 	// A call that was begun at an earlier daemon has waited since then.
-	ended, err := m.await(ctx, j, max(wait-time.Since(j.created), 0), reporter(&c))
+	ended, err := m.await(ctx, j, max(wait-time.Since(j.created), 0), reporter(c))
 	if err == nil && !ended {
 		err = j.handOut()
 	}

@@ -2,6 +2,7 @@ package consult
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,6 +48,9 @@ type record struct {
 	EnforcedBy    string         `json:"enforced_by"`
 	Notes         []string       `json:"notes,omitempty"`
 	BootID        string         `json:"boot_id,omitempty"` // of the machine when it was asked for
+	ClientPID     int            `json:"client_pid,omitempty"`
+	ClientStart   uint64         `json:"client_start_time,omitempty"` // with ClientPID and BootID: the process that the client talks through
+	WaitMS        int64          `json:"wait_ms,omitempty"`           // how long the call waits; 0 if it does not
 }
 
 // job is a consult that is queued or running.
@@ -118,11 +122,32 @@ func (j *job) forsake(why string) {
 	}
 }
 
+// deserted tells whether the process through which the client would come back
+// for the job is gone. One that cannot be seen counts as being there.
+func (j *job) deserted() bool {
+	rec := &j.rec
+	if rec.BootID == "" || rec.ClientPID == 0 || rec.ClientStart == 0 {
+		return false
+	}
+	if now := process.BootID(); now != rec.BootID {
+		return now != ""
+	}
+	p, err := process.Lookup(rec.ClientPID)
+	return errors.Is(err, process.ErrGone) || err == nil && p.Start != rec.ClientStart
+}
+
 // ending tells whether the job was asked to end.
 func (j *job) ending() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.stopWhy != ""
+}
+
+// attended tells whether nobody but a call that waits knows the job's id.
+func (j *job) attended() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.rec.Attended
 }
 
 // attend counts a call that waits.

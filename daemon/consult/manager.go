@@ -117,8 +117,9 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, n int64, a *argument
 		rec: record{
 			Version: formatVersion, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project, Client: c.Client,
 			Attended: attended, Contract: contractWord, Engine: engineName, CreatedUnixMS: now.UnixMilli(),
-			TimeoutMS: timeout.Milliseconds(), Request: req, EngineVersion: info.Version, Level: cmd.Level,
+			TimeoutMS: timeout.Milliseconds(), WaitMS: a.wait(set).Milliseconds(), Request: req, EngineVersion: info.Version, Level: cmd.Level,
 			EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: process.BootID(),
+			ClientPID: c.PID, ClientStart: c.Start,
 		},
 	}
 	if attended {

@@ -30,6 +30,14 @@ type arguments struct {
 	Engine   string   `json:"engine"`
 }
 
+// wait is how long the call waits for the answer.
+func (a *arguments) wait(set *Settings) time.Duration {
+	if a.WaitS == nil {
+		return set.Wait
+	}
+	return time.Duration(*a.WaitS * float64(time.Second))
+}
+
 // ID is the id of the job that line n of a session asks for.
 func ID(session string, n int64) string {
 	sum := sha256.Sum256([]byte(session + ":" + strconv.FormatInt(n, 10)))

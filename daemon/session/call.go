@@ -57,6 +57,15 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		s.finish(ctx, r, t, in, tool.Result{}, err)
 		return
 	}
+	s.run(ctx, r, t, in, t.Tool.Handle, calls)
+}
+
+// run lets handle answer a call whose input was checked, in a goroutine that
+// calls waits for.
+func (s *session) run(ctx context.Context, r *request, t *tool.Prepared, in input,
+	handle func(context.Context, tool.Call) (tool.Result, error), calls *sync.WaitGroup,
+) {
+	name := t.Tool.Name
 	callCtx, cancel := context.WithCancelCause(ctx)
 	progress := s.progressOf(r)
 	if f := s.enter(r.msg.ID, &inFlight{n: r.n, cancel: cancel, progress: progress}); f != nil {
@@ -65,7 +74,7 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		return
 	}
 	s.calls.Add(1)
-	c := tool.Call{Caller: who, N: r.n, ID: string(r.msg.ID), Args: in.args, Detail: in.detail}
+	c := tool.Call{Caller: s.who(), N: r.n, ID: string(r.msg.ID), Args: in.args, Detail: in.detail}
 	if progress != nil {
 		c.Progress = progress.send
 	}
@@ -73,7 +82,7 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 	calls.Go(func() {
 		defer s.ended()
 		defer cancel(nil)
-		res, err := t.Tool.Handle(callCtx, c)
+		res, err := handle(callCtx, c)
 		faultpoint.At("session.handled")
 		progress.end()
 		if errors.Is(err, tool.ErrStopping) {

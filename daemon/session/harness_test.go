@@ -154,7 +154,22 @@ func startWith(tb testing.TB, inFlight int) *host {
 		MaxInFlight: inFlight, MaxKept: 4 << 10,
 		Alive:    func(int, uint64) bool { return !h.gone.Load() },
 		Recorded: func(_ string, n int64) bool { return n == 77 },
-		Resumed:  func(_ string, pending map[int64]struct{}) { h.resumed <- pending },
+		Again: func(_ string, n int64) (string, func(context.Context, tool.Call) (tool.Result, error)) {
+			if n != 77 {
+				return "", nil
+			}
+			return "hold", func(ctx context.Context, c tool.Call) (tool.Result, error) {
+				h.inCall <- c
+				select {
+				case <-h.hold:
+					return tool.Result{Text: "what was begun"}, nil
+				case <-ctx.Done():
+					h.ended <- context.Cause(ctx)
+					return tool.Result{}, context.Cause(ctx)
+				}
+			}
+		},
+		Resumed: func(_ string, pending map[int64]struct{}) { h.resumed <- pending },
 	})
 	ln, err := net.Listen("unix", h.path)
 	if err != nil {

@@ -209,7 +209,7 @@ func (s *session) read(ctx context.Context, l *link, calls *sync.WaitGroup) erro
 			case control.Got != nil:
 				l.out.got(*control.Got)
 			case control.Replay != nil && control.Bytes != nil && !*control.Bytes:
-				s.tooLarge(ctx, &control)
+				s.tooLarge(ctx, &control, calls)
 			case control.Replay != nil:
 				replay = &control
 			}

@@ -198,10 +198,13 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 }
 
 // tooLarge is a request that the client still waits for and has no line of
-// any more.
-func (s *session) tooLarge(ctx context.Context, c *protocol.Control) {
+// any more. If it was begun it is answered like one that is replayed.
+func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *sync.WaitGroup) {
 	n := *c.Replay
 	if _, ok := s.known[n]; ok || len(c.ID) == 0 || c.Answered != nil && *c.Answered {
+		return
+	}
+	if s.again(ctx, c, calls) {
 		return
 	}
 	f := fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
@@ -211,6 +214,29 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control) {
 			"the daemon ended, and the request was too large to be kept for the next one; it had been begun: consult_result lists it")
 	}
 	s.refuse(ctx, n, jsonrpc.ID(c.ID), f)
+}
+
+// again takes up the call that a line without bytes had begun; it is false if
+// none is known that can be. What the line said of the answer's form is lost.
+func (s *session) again(ctx context.Context, c *protocol.Control, calls *sync.WaitGroup) bool {
+	if s.srv.o.Again == nil {
+		return false
+	}
+	who := s.who()
+	name, handle := s.srv.o.Again(who.Session, *c.Replay)
+	if handle == nil {
+		return false
+	}
+	t, err := s.srv.o.Catalog.Find(who.Identity, name)
+	if err != nil {
+		return false
+	}
+	r := &request{
+		n: *c.Replay, msg: jsonrpc.Message{Kind: jsonrpc.Request, ID: jsonrpc.ID(c.ID), Method: mcp.ToolsCall},
+		modern: !s.asked, replay: true, begin: time.Now(), // a legacy session's initialize is replayed first
+	}
+	s.run(ctx, r, t, input{render: tool.Porcelain, detail: tool.Concise}, handle, calls)
+	return true
 }
 
 // recorded tells whether line n had an effect that is known here.

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +134,49 @@ func TestResumeAtNewDaemon(t *testing.T) {
 	if s := h.srv.Sessions(); len(s) != 1 || s[0].Client != "probe 1" || s[0].Era != "legacy" {
 		t.Errorf("sessions = %+v", s)
 	}
+}
+
+// TestResumeTooLarge: a request whose line the client has no more is answered
+// if it was begun, can be cancelled, and has the form of its session's era.
+func TestResumeTooLarge(t *testing.T) {
+	const line = `{"holdline":1,"replay":77,"answered":false,"bytes":false,"id":9}`
+	t.Run("answered", func(t *testing.T) {
+		h := start(t)
+		c := h.again(t, protocol.Greeting{Identity: "a", Next: 80, Pending: []int64{77}})
+		c.next()
+		c.hand()
+		c.send(line)
+		if call := <-h.inCall; call.N != 77 || call.ID != "9" || call.Caller.Identity != "a" || call.Caller.PID != os.Getpid() || call.Caller.Start == 0 {
+			t.Errorf("call = %+v", call)
+		}
+		close(h.hold)
+		got := c.next()
+		want(t, got, "9", "what was begun")
+		if strings.Contains(got, "resultType") {
+			t.Errorf("a legacy client gets %s", got)
+		}
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		h := start(t)
+		c := h.again(t, protocol.Greeting{Identity: "a", Next: 80, Pending: []int64{77}})
+		c.next()
+		c.hand()
+		c.send(line)
+		<-h.inCall
+		c.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`)
+		<-h.ended
+		c.send(callLine(10, "steps")) // nothing was said of the one before
+		want(t, c.next(), "10", "done")
+	})
+	t.Run("modern", func(t *testing.T) {
+		h := start(t)
+		c := h.again(t, protocol.Greeting{Identity: "a", Next: 80, Pending: []int64{77}})
+		c.next()
+		c.send(line)
+		<-h.inCall
+		close(h.hold)
+		want(t, c.next(), "9", "what was begun", `"resultType":"complete"`)
+	})
 }
 
 // TestResumeWithLostRecords replays what cannot be known to be new.

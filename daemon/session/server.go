@@ -81,6 +81,10 @@ type Options struct {
 	// Recorded tells whether line n of the session of that hash has begun
 	// something that the daemon knows of, a consult; nil knows of nothing.
 	Recorded func(session string, n int64) bool
+	// Again finds the call that was begun by line n of the session of that
+	// hash and can be answered without what it said: the tool's name, and what
+	// answers it in the tool's stead, nil if there is none. It may be nil.
+	Again func(session string, n int64) (name string, handle func(context.Context, tool.Call) (tool.Result, error))
 	// Resumed is told which of its lines a client that is back waits for; it
 	// may be nil.
 	Resumed func(session string, pending map[int64]struct{})

@@ -183,5 +183,7 @@ func (s *session) identity() string {
 func (s *session) who() tool.Caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.caller
+	who := s.caller
+	who.PID, who.Start = s.peer.pid, s.peer.start
+	return who
 }

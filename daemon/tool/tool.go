@@ -47,6 +47,8 @@ type Caller struct {
 	Root     string // directory that the key stands for; "" if unknown
 	Cwd      string // the client's working directory; "" if unknown
 	Client   string // name and version of the client program; "" if unknown
+	PID      int    // of the process that the client talks through; 0 if unknown
+	Start    uint64 // start time of that process; 0 if unknown
 }
 
 // Call is one call of a tool, its input checked against the schema.
