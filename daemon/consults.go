@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 )
 
 // program is the consult program that the configuration names now.
@@ -82,7 +83,9 @@ func (l *life) runConsults(ctx context.Context) error {
 	if l.endAll.Load() {
 		return errors.Join(why, l.consults.Close(ctx))
 	}
-	return errors.Join(why, l.consults.Detach(ctx))
+	err := l.consults.Detach(ctx)
+	faultpoint.At("stop.detached")
+	return errors.Join(why, err)
 }
 
 // checkConsult tells whether a consult can run.

@@ -129,7 +129,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	if cerr := l.workers.Close(ctx); cerr != nil {
 		o.Log.WarnContext(ctx, "letting go of workers", "err", cerr)
 	}
+	faultpoint.At("stop.alone")
 	l.sweep()
+	faultpoint.At("stop.swept")
 	for _, wanted := range []error{errSignal, errAsked, errIdle} {
 		if errors.Is(err, wanted) {
 			o.Log.InfoContext(ctx, "daemon stopped", "why", wanted, "up", time.Since(l.begin))
@@ -266,11 +268,14 @@ func (l *life) stopping(ctx context.Context, why error) {
 	watchdog(stopLimit, l.Stderr)
 	_ = l.Notifier.Stopping()
 	l.Log.InfoContext(ctx, "stopping", "why", why)
+	faultpoint.At("stop.begun")
 	if errors.Is(why, errAsked) {
 		if err := statedir.WriteFile(l.place.file(stoppedFile), nil); err != nil {
 			l.Log.WarnContext(ctx, "proxies may start a daemon again", "err", err)
 		}
+		faultpoint.At("stop.marked")
 		l.sessions.Farewell(protocol.ByeStopped, "holdline was stopped")
+		faultpoint.At("stop.told")
 		// The proxies answer what is outstanding and go; those that do not are
 		// cut off.
 		limit := time.After(byeTime)
