@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,8 +29,9 @@ type crash struct {
 	point string
 	times int    // the point is passed so often in that process, this time included; 0 for 1
 	after string // another point, at which a process dies first
-	up    bool   // the daemon is told to upgrade, and the point counts from then on
+	how   string // something is done to the daemon, and the point counts from then on
 	who   string // the command that dies, where several come to the point
+	maybe bool   // the point need not be reached
 }
 
 func (c crash) String() string {
@@ -39,14 +42,20 @@ func (c crash) String() string {
 	if c.after != "" {
 		name += " after " + c.after
 	}
-	if c.up {
-		name += " in an upgrade"
+	if c.how != "" {
+		name += " when " + c.how
 	}
 	if c.who != "" {
 		name += " of the " + c.who
 	}
 	return name
 }
+
+// What is done to a daemon.
+const (
+	upgraded   = "upgraded"
+	terminated = "terminated" // as a service manager does
+)
 
 // victim is the process that comes to the point.
 func (c crash) victim() string {
@@ -77,7 +86,11 @@ var (
 		{point: "session.read"},
 		{point: "session.read", times: 3},
 		{point: "session.read", times: 5},
+		{point: "session.read", times: 6},
 		{point: "session.queued"},
+		{point: "session.queued", after: "worker.written"},
+		{point: "session.written", after: "worker.written"},
+		{point: "consult.kept", after: "worker.written"},
 		{point: "session.queued", times: 3},
 		{point: "session.written"},
 		{point: "session.written", times: 4},
@@ -135,16 +148,32 @@ var (
 		{point: "file.half", who: "daemon", times: 6},
 		{point: "file.half", who: "daemon", times: 7},
 		{point: "file.half", who: "daemon", times: 8},
-		{point: "rollout.probed", up: true},
-		{point: "rollout.flushed", up: true},
-		{point: "rollout.exec", up: true},
-		{point: "rollout.taken", up: true},
-		{point: "start.locked", up: true},
-		{point: "start.listening", up: true},
-		{point: "start.serving", up: true},
-		{point: "adopt.attached", up: true},
+		{point: "rollout.probed", how: upgraded},
+		{point: "rollout.flushed", how: upgraded},
+		{point: "rollout.exec", how: upgraded},
+		{point: "rollout.taken", how: upgraded},
+		{point: "start.locked", how: upgraded},
+		{point: "start.listening", how: upgraded},
+		{point: "start.serving", how: upgraded},
+		{point: "start.counted", how: upgraded},
+		{point: "start.hunted", how: upgraded},
+		{point: "session.taken", how: upgraded},
+		{point: "session.replayed", how: upgraded},
+		{point: "adopt.queued", how: upgraded},
+		{point: "attach.fenced", how: upgraded},
+		{point: "adopt.attached", how: upgraded},
+		{point: "stop.begun", how: terminated},
+		{point: "stop.detached", how: terminated},
+		{point: "stop.alone", how: terminated},
+		{point: "stop.swept", how: terminated},
+		{point: "start.serving", how: terminated},
+		{point: "adopt.attached", how: terminated},
 	}
 	workerCrashes = []crash{
+		{point: "worker.output", after: "write.made"},
+		{point: "worker.exited", after: "write.made"},
+		{point: "worker.closed", after: "write.made"},
+		{point: "worker.left", after: "consult.kept"},
 		{point: "worker.begun"},
 		{point: "worker.detached"},
 		{point: "worker.locked"},
@@ -191,6 +220,14 @@ var (
 		{point: "proxy.leaving"},
 		{point: "proxy.bye"},
 	}
+	// Of a daemon that its user stops.
+	stopCrashes = []crash{
+		{point: "stop.marked"},
+		{point: "stop.told"},
+		{point: "stop.detached"},
+		{point: "stop.alone"},
+		{point: "stop.swept"},
+	}
 	// Of workers without a daemon; their window is two minutes elsewhere.
 	aloneCrashes = []crash{
 		{point: "worker.alone"},
@@ -207,13 +244,41 @@ const atOnce = 6
 // answered once, no consult runs twice, only a dead worker makes an outcome
 // unknown, the next daemon serves, and nothing is left.
 func TestCrashes(t *testing.T) {
+	goThrough(t, slices.Concat(daemonCrashes, workerCrashes, proxyCrashes))
+}
+
+// TestCrashesEverywhere goes through what the tables leave out: each point at
+// each of its first times, also when a daemon has died before, or a worker. It
+// takes many minutes.
+func TestCrashesEverywhere(t *testing.T) {
+	if os.Getenv("HOLDLINE_LONG") == "" {
+		t.Skip("it takes many minutes: HOLDLINE_LONG=1 runs it")
+	}
+	var all []crash
+	for _, point := range slices.Sorted(maps.Keys(faultPoints(t))) {
+		for times := range 4 {
+			for _, after := range []string{"", "consult.queued", "write.made", "consult.followed", "worker.written", "session.cancelled"} {
+				if after != point {
+					all = append(all, crash{point: point, times: times + 1, after: after, maybe: true})
+				}
+			}
+			for _, how := range []string{upgraded, terminated} {
+				all = append(all, crash{point: point, times: times + 1, how: how, maybe: true})
+			}
+		}
+	}
+	goThrough(t, all)
+}
+
+func goThrough(t *testing.T, all []crash) {
+	t.Helper()
 	// Written before anybody forks, who would hold it open for writing.
 	if err := copyFile(filepath.Join(programs, "holdline"), filepath.Join(programs, newFile)); err != nil {
 		t.Fatal(err)
 	}
 	slots := make(chan struct{}, atOnce)
 	var wait sync.WaitGroup
-	for i, c := range slices.Concat(daemonCrashes, workerCrashes, proxyCrashes) {
+	for i, c := range all {
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
@@ -277,11 +342,54 @@ func TestCrashesAlone(t *testing.T) {
 	}
 }
 
+// TestCrashesOfStop: a daemon that dies while it is being stopped is stopped:
+// no proxy starts another, each pending call is answered once, and the next
+// daemon has the consults, of which those that nobody waits for end.
+func TestCrashesOfStop(t *testing.T) {
+	for _, c := range stopCrashes {
+		t.Run(c.String(), func(t *testing.T) {
+			p := newPlace(t).login().faults()
+			a := p.agent("--reconnect-timeout", "500ms").shake()
+			id := a.call("consult", p.hangs())
+			args := p.slow(0.5)
+			args["wait_s"] = 0
+			background := a.wait(a.call("consult", args))
+			p.untilSteps(2)
+			p.dieAs(c.point, death{})
+			p.run("", "stop")
+			if !p.died(c.point) {
+				t.Fatalf("no daemon came to %s", c.point)
+			}
+			if x := a.wait(id); !strings.Contains(x.raw, string(fault.OutcomeUnknown)) {
+				t.Errorf("the consult's answer: %s", x.raw)
+			}
+			for line := range a.lines {
+				t.Errorf("one more line: %s", line)
+			}
+			_ = a.cmd.Wait()
+			if code := a.cmd.ProcessState.ExitCode(); code != exitLost {
+				t.Errorf("the proxy ended with %d: %s", code, a.errs)
+			}
+			if _, _, code := p.run("", "status"); code != exitNoDaemon {
+				t.Errorf("a daemon was started: status exits %d", code)
+			}
+			p.windows(100).daemon()
+			p.settled(t)
+			list, _, _ := p.run("", "consults", "list")
+			if strings.Count(list, " done ") != 1 || strings.Count(list, " cancelled ") != 1 || p.steps() != 3 {
+				t.Errorf("%d steps; the one in the background was begun with %s; the consults are\n%s", p.steps(), background.text(), list)
+			}
+			p.run("", "stop")
+			p.tidy(t)
+		})
+	}
+}
+
 // TestEveryFaultPoint: each point in the code has its death, and the other way
 // round.
 func TestEveryFaultPoint(t *testing.T) {
 	walked := map[string]bool{}
-	for _, c := range slices.Concat(daemonCrashes, workerCrashes, proxyCrashes, aloneCrashes) {
+	for _, c := range slices.Concat(daemonCrashes, workerCrashes, proxyCrashes, stopCrashes, aloneCrashes) {
 		walked[c.point] = true
 	}
 	points := faultPoints(t)
@@ -345,7 +453,7 @@ func (c crash) happen(t *testing.T, modern bool) {
 	if c.after != "" {
 		p.dieAs(c.after, death{})
 	}
-	if !c.up {
+	if c.how == "" {
 		p.dieAs(c.point, death{times: c.times, after: c.after, who: c.who})
 	}
 	defer func() {
@@ -363,7 +471,9 @@ func (c crash) happen(t *testing.T, modern bool) {
 		t.Errorf("health_snapshot of the next agent: %s", x.raw)
 	}
 	b.rest()
-	waitFor(t, "the death at "+c.point, func() bool { return p.died(c.point) })
+	if !c.maybe {
+		waitFor(t, "the death at "+c.point, func() bool { return p.died(c.point) })
+	}
 	p.settled(t)
 	if out, errs, code := p.run("", "stop"); code != 0 {
 		t.Errorf("stop: exit %d\n%s%s", code, out, errs)
@@ -426,15 +536,15 @@ func (d *day) live() {
 	note := claudetest.Step{Do: "ledger", Message: d.ledger(dayConsult)}
 	last := note
 	last.Delay = 0.1
-	if d.c.up {
+	if d.c.how != "" {
 		last.Delay = 1
 	}
 	d.begin(dayConsult, "tools/call", map[string]any{"name": "consult", "arguments": map[string]any{
 		"prompt": claudetest.Prompt("x", note, claudetest.Step{Do: "chatter", N: 2}, last, claudetest.Say("the one answer")),
 	}})
-	if d.c.up {
+	if d.c.how != "" {
 		d.until(func() bool { return d.steps(dayConsult) > 0 })
-		d.upgrade()
+		d.disturb()
 	}
 	d.wait(dayConsult)
 	d.ask(dayHealth, "tools/call", map[string]any{"name": "health_snapshot", "arguments": map[string]any{}})
@@ -446,12 +556,17 @@ func (d *day) live() {
 	d.idle()
 }
 
-// upgrade puts another file in the program's place and asks the daemon to take
-// it. What the command says is not looked at: it may be cut short.
-func (d *day) upgrade() {
-	d.p.dieAs(d.c.point, death{times: d.c.times})
-	d.p.link(newFile)
-	d.p.run("", "upgrade")
+// disturb does to the daemon what is to be done. What a command says is not
+// looked at: it may be cut short.
+func (d *day) disturb() {
+	d.p.dieAs(d.c.point, death{times: d.c.times, who: d.c.who})
+	switch d.c.how {
+	case upgraded:
+		d.p.link(newFile)
+		d.p.run("", "upgrade")
+	case terminated:
+		_ = syscall.Kill(d.p.pid(0), syscall.SIGTERM)
+	}
 }
 
 // idle waits until no consult runs any more.
@@ -547,7 +662,7 @@ func (d *day) take(line string, more bool) {
 
 // check looks at the answers and at what the programs have done.
 func (d *day) check() {
-	if d.c.victim() == "proxy" {
+	if d.c.victim() == "proxy" && (!d.c.maybe || d.p.died(d.c.point)) {
 		if d.exit == nil {
 			d.t.Error("the proxy lived on")
 		}
@@ -565,7 +680,7 @@ func (d *day) check() {
 			d.t.Errorf("request %d has %d answers: %v", id, len(all), all)
 		}
 	}
-	if n := len(d.answers[dayCancelled]); n > 0 && d.c.victim() == "daemon" && d.c.point != "attach.lost" {
+	if n := len(d.answers[dayCancelled]); n > 0 && !d.c.kills() {
 		d.t.Errorf("the cancelled request was answered: %s", d.answers[dayCancelled][0].raw)
 	}
 	if first, second := d.steps(dayConsult), d.steps(dayCancelled); first > 2 || second > 1 {
@@ -601,7 +716,8 @@ func (d *day) consult() {
 
 // kills tells whether a worker or its child dies.
 func (c crash) kills() bool {
-	return c.victim() == "worker" || c.victim() == "exec" || c.point == "attach.lost"
+	kind, _, _ := strings.Cut(c.after, ".")
+	return c.victim() == "worker" || c.victim() == "exec" || c.point == "file.half" && c.who == "" || kind == "worker"
 }
 
 // early tells whether the victim dies before the program could be told
