@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
 	"holdline/daemon/control"
+	"holdline/daemon/hosted"
 	"holdline/daemon/hosttools"
 	"holdline/daemon/listener"
 	"holdline/daemon/policy"
@@ -90,6 +91,7 @@ type life struct {
 	workers   *supervisor.Supervisor
 	program   program
 	consults  *consult.Manager
+	servers   *hosted.Manager
 	sessions  *session.Server
 	rollout   *rollout.Watcher
 	gate      *rollout.Gate // before the socket, once it is served
@@ -172,8 +174,11 @@ func (l *life) build(ctx context.Context) error {
 	if err := l.buildConsults(ctx, cfg); err != nil {
 		return err
 	}
+	if err := l.buildServers(ctx, cfg); err != nil {
+		return err
+	}
 	tools := append(l.consults.Tools(), hosttools.Health(l.health), hosttools.Telemetry(l.snapshot))
-	cat, err := catalog.New(l.mayUse, tools...)
+	cat, err := catalog.New(l.mayUse, l.servers, tools...)
 	if err != nil {
 		return err
 	}
@@ -188,11 +193,9 @@ func (l *life) build(ctx context.Context) error {
 		Recorded:     l.consults.Recorded,
 		Again:        l.consults.Again,
 		Resumed:      l.consults.Resumed,
+		Hosted:       l.servers,
 	})
 	l.buildRollout()
-	if len(cfg.Servers) > 0 {
-		l.Log.WarnContext(ctx, "mcpServers is configured, and this version hosts no servers yet", "servers", len(cfg.Servers))
-	}
 	return nil
 }
 
@@ -237,6 +240,7 @@ func (l *life) serve(ctx context.Context) error {
 	add(ctx, &g, l.Log, "signals", l.signals)
 	add(ctx, &g, l.Log, "watch", l.watch)
 	add(ctx, &g, l.Log, "consults", l.runConsults)
+	add(ctx, &g, l.Log, "servers", l.runServers)
 	add(ctx, &g, l.Log, "rollout", l.rollout.Run)
 	add(ctx, &g, l.Log, "reaper", l.reap)
 

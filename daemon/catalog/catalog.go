@@ -1,10 +1,11 @@
 // Package catalog holds the tools that a session can see and call, whoever
-// provides them. It is filled once and then only read, by any number of
-// goroutines.
+// provides them: holdline's own, which never change, and those of a
+// [Provider]. It is safe for concurrent use.
 package catalog
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -17,20 +18,32 @@ import (
 // tools that run in the daemon and no others.
 const Anonymous = "anonymous"
 
+// Provider has tools that come and go.
+type Provider interface {
+	// Waits tells whether List has to wait for something.
+	Waits() bool
+	// List is what a session sees, sorted by name. It may wait for a while.
+	List(ctx context.Context, c tool.Caller) []tool.Listing
+	// Find is the tool of that name, if there is one.
+	Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool)
+}
+
 // Catalog is the set of tools.
 type Catalog struct {
+	more   Provider // nil for none
 	may    func(identity, name string) bool
 	tools  []*tool.Prepared // by name
 	byName map[string]*tool.Prepared
 }
 
-// New makes a catalog of tools. Two tools of one name are an error. may says
-// what the configuration allows an identity; nil allows all.
-func New(may func(identity, name string) bool, tools ...tool.Tool) (*Catalog, error) {
+// New makes a catalog of holdline's own tools and those of more, which may be
+// nil. Two own tools of one name are an error; an own tool hides another of its
+// name. may says what the configuration allows an identity; nil allows all.
+func New(may func(identity, name string) bool, more Provider, tools ...tool.Tool) (*Catalog, error) {
 	if may == nil {
 		may = func(string, string) bool { return true }
 	}
-	c := &Catalog{may: may, byName: make(map[string]*tool.Prepared, len(tools))}
+	c := &Catalog{may: may, more: more, byName: make(map[string]*tool.Prepared, len(tools))}
 	for i := range tools {
 		t := &tools[i]
 		p, err := tool.Prepare(t)
@@ -47,25 +60,49 @@ func New(may func(identity, name string) bool, tools ...tool.Tool) (*Catalog, er
 	return c, nil
 }
 
-// List is what a session of identity sees, in an order that never changes.
-func (c *Catalog) List(identity string) []json.RawMessage {
+// Waits tells whether [Catalog.List] has to wait for something.
+func (c *Catalog) Waits(who tool.Caller) bool {
+	return c.more != nil && who.Identity != Anonymous && c.more.Waits()
+}
+
+// List is what a session sees: holdline's own tools, then the others, each by
+// name.
+func (c *Catalog) List(ctx context.Context, who tool.Caller) []json.RawMessage {
 	list := make([]json.RawMessage, 0, len(c.tools))
 	for _, p := range c.tools {
-		if c.allowed(identity, p) {
+		if c.allowed(who.Identity, p) {
 			list = append(list, p.Listing())
+		}
+	}
+	if c.more == nil || who.Identity == Anonymous {
+		return list
+	}
+	for _, l := range c.more.List(ctx, who) {
+		if c.byName[l.Name] == nil && c.may(who.Identity, l.Name) {
+			list = append(list, l.Raw)
 		}
 	}
 	return list
 }
 
-// Find is the tool of that name, or a fault unknown_tool: a tool that a
-// session may not see does not exist for it.
-func (c *Catalog) Find(identity, name string) (*tool.Prepared, error) {
-	p := c.byName[name]
-	if p == nil || !c.allowed(identity, p) {
-		return nil, fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name)
+// Own is holdline's own tool of that name; nil if it has none that identity may
+// see. It never waits.
+func (c *Catalog) Own(identity, name string) *tool.Prepared {
+	if p := c.byName[name]; p != nil && c.allowed(identity, p) {
+		return p
 	}
-	return p, nil
+	return nil
+}
+
+// Find is another's tool of that name, or a fault unknown_tool: a tool that a
+// session may not see does not exist for it. It may wait for a while.
+func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool.Remote, error) {
+	if c.byName[name] == nil && c.more != nil && who.Identity != Anonymous && c.may(who.Identity, name) {
+		if r, ok := c.more.Find(ctx, who, name); ok {
+			return r, nil
+		}
+	}
+	return nil, fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name)
 }
 
 func (c *Catalog) allowed(identity string, p *tool.Prepared) bool {

@@ -31,12 +31,9 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, mcp.ToolsCall, "params.name must be a string"))
 		return
 	}
-	t, err := s.srv.o.Catalog.Find(who.Identity, name)
-	if err != nil {
-		f := fault.From(err, fault.Host, mcp.ToolsCall)
-		s.countCall(r, name, false, f, 0)
-		s.logCall(r, name, nil, f, 0)
-		s.refuse(ctx, r.n, r.msg.ID, f)
+	t := s.srv.o.Catalog.Own(who.Identity, name)
+	if t == nil {
+		s.remote(ctx, r, name, calls)
 		return
 	}
 	args := r.params.Arguments
@@ -48,12 +45,12 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		return
 	}
 	in := input{}
-	if f := s.doubtful(r, t); f != nil {
+	if f := s.doubtful(r, t.Tool.Contract, t.Tool.Name); f != nil {
 		s.finish(ctx, r, t, in, tool.Result{}, f)
 		return
 	}
-	in.args, in.render, in.detail, err = t.Parse(args)
-	if err != nil {
+	var err error
+	if in.args, in.render, in.detail, err = t.Parse(args); err != nil {
 		s.finish(ctx, r, t, in, tool.Result{}, err)
 		return
 	}
@@ -208,6 +205,22 @@ func (p *progress) send(value, total float64, message string) {
 	}
 	line := jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, append(params, '}'))
 	p.s.offer(append(line, '\n'))
+}
+
+// pass queues a notification of a hosted server: its params with the client's
+// token in the place of the server's. It never blocks.
+func (p *progress) pass(params json.RawMessage) {
+	params, err := jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
+		if key == mcp.MetaProgress {
+			return p.token
+		}
+		return value
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && !p.ended {
+		p.s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, params), '\n'))
+	}
 }
 
 // end makes send do nothing: no progress may follow the answer, nor a

@@ -96,7 +96,7 @@ func startWith(tb testing.TB, inFlight int) *host {
 		resumed: make(chan map[int64]struct{}, 16),
 	}
 	h.store.Store("st")
-	cat, err := catalog.New(nil,
+	cat, err := catalog.New(nil, nil,
 		tool.Tool{
 			Name: "echo", Description: "says it again", Dispatch: tool.OnHost, Contract: tool.Convergent,
 			Properties: json.RawMessage(`{"text":{"type":"string"}}`),

@@ -63,10 +63,10 @@ type link struct {
 	superseded bool  // guarded by mu
 }
 
-func newLink(c *listener.Conn) *link {
+func newLink(c *listener.Conn, confirm func(n int64)) *link {
 	return &link{
 		conn: c.UnixConn, lines: c.Lines, first: c.First, greeting: c.Greeting, anonymous: c.Anonymous,
-		peer: peerOf(c.Peer.PID), out: newOutbox(!c.Anonymous), done: make(chan struct{}),
+		peer: peerOf(c.Peer.PID), out: newOutbox(!c.Anonymous, confirm), done: make(chan struct{}),
 	}
 }
 

@@ -40,6 +40,7 @@ var (
 // sent is an answer that was queued for a client.
 type sent struct {
 	n    int64  // number of the client's line that asked
+	tell bool   // a hosted server waits for the client's confirmation
 	at   int64  // its place among the connection's lines, control lines not counted
 	line []byte // with its newline
 }
@@ -47,7 +48,8 @@ type sent struct {
 // outbox is the queue of lines to one connection. Many goroutines put, one
 // writes. If it is to, it keeps each answer until the client has confirmed it.
 type outbox struct {
-	keep bool
+	keep    bool
+	confirm func(n int64) // is told that the client holds the answer to its line n; called without the lock
 
 	mu     sync.Mutex
 	lines  [][]byte
@@ -56,19 +58,21 @@ type outbox struct {
 	count  int64         // lines queued so far, control lines not counted
 	unsure []sent        // not confirmed, in order
 	held   int           // bytes of them
+	firm   []int64       // lines whose answers the client holds, before that was told
 	told   bool          // the client confirms
 	ready  chan struct{} // holds a token while there may be lines, or after close
 	room   chan struct{} // closed and replaced when lines were taken
 }
 
-func newOutbox(keep bool) *outbox {
-	return &outbox{keep: keep, ready: make(chan struct{}, 1), room: make(chan struct{})}
+func newOutbox(keep bool, confirm func(n int64)) *outbox {
+	return &outbox{keep: keep, confirm: confirm, ready: make(chan struct{}, 1), room: make(chan struct{})}
 }
 
 // put queues line, which must end with a newline and is owned by the queue
 // from then on. It is the answer to line n of the client, if n is not 0. While
-// the queue is full it waits, until ctx is done.
-func (o *outbox) put(ctx context.Context, n int64, line []byte) error {
+// the queue is full it waits, until ctx is done. tell says that the client's
+// confirmation is waited for.
+func (o *outbox) put(ctx context.Context, n int64, line []byte, tell bool) error {
 	for {
 		o.mu.Lock()
 		if o.closed {
@@ -76,8 +80,8 @@ func (o *outbox) put(ctx context.Context, n int64, line []byte) error {
 			return net.ErrClosed
 		}
 		if o.fitsLocked(len(line)) {
-			o.answerLocked(n, line)
-			o.mu.Unlock()
+			o.answerLocked(sent{n: n, line: line, tell: tell})
+			o.unlock()
 			return nil
 		}
 		room := o.room
@@ -94,9 +98,9 @@ func (o *outbox) put(ctx context.Context, n int64, line []byte) error {
 // room there is: they are held in any case.
 func (o *outbox) again(answers []sent) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	for _, a := range answers {
-		o.answerLocked(a.n, a.line)
+		o.answerLocked(a)
 	}
 }
 
@@ -123,12 +127,13 @@ func (o *outbox) control(v any) {
 // got says that the client holds the first k lines whole.
 func (o *outbox) got(k int64) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	o.told = true
 	faultpoint.At("session.got")
 	i := 0
 	for i < len(o.unsure) && o.unsure[i].at <= k {
 		o.held -= len(o.unsure[i].line)
+		o.firmLocked(&o.unsure[i])
 		i++
 	}
 	clear(o.unsure[:i]) // so that nothing of them is held
@@ -154,24 +159,47 @@ func (o *outbox) abort() []sent {
 }
 
 // answerLocked queues an answer, and keeps it if that is wanted.
-func (o *outbox) answerLocked(n int64, line []byte) {
+func (o *outbox) answerLocked(a sent) {
 	o.count++
-	if o.keep && n > 0 {
-		o.unsure = append(o.unsure, sent{n: n, at: o.count, line: line})
-		o.held += len(line)
+	if o.keep && a.n > 0 {
+		a.at = o.count
+		o.unsure = append(o.unsure, a)
+		o.held += len(a.line)
+	} else {
+		o.firmLocked(&a) // its client will not come back for it
 	}
-	o.addLocked(line)
+	o.addLocked(a.line)
+}
+
+// firmLocked notes that the client holds an answer, or never asks for it.
+func (o *outbox) firmLocked(a *sent) {
+	if a.tell && o.confirm != nil {
+		o.firm = append(o.firm, a.n)
+	}
+}
+
+// unlock tells what the client holds, once the lock is free.
+func (o *outbox) unlock() {
+	firm := o.firm
+	o.firm = nil
+	o.mu.Unlock()
+	for _, n := range firm {
+		o.confirm(n)
+	}
 }
 
 // hoards tells whether more is unconfirmed than may be. A client that has
 // never confirmed anything does not know how, and cannot resume.
 func (o *outbox) hoards() bool {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	if o.held <= maxUnsure {
 		return false
 	}
 	if !o.told {
+		for i := range o.unsure {
+			o.firmLocked(&o.unsure[i])
+		}
 		o.keep, o.unsure, o.held = false, nil, 0
 	}
 	return o.told

@@ -19,10 +19,10 @@ func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
-		o := newOutbox(false)
+		o := newOutbox(false, nil)
 		ended := make(chan error, 1)
 		go func() { ended <- o.write(ours) }()
-		if err := o.put(t.Context(), 0, []byte("first\n")); err != nil {
+		if err := o.put(t.Context(), 0, []byte("first\n"), false); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * stallTimeout)
@@ -49,18 +49,18 @@ func TestStall(t *testing.T) {
 // everything put arrives in order.
 func TestOutboxBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOutbox(false)
+		o := newOutbox(false, nil)
 		for range maxQueueLines {
 			o.offer([]byte("a\n"))
 		}
 		o.offer([]byte("dropped\n"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := o.put(ctx, 0, []byte("b\n")); !errors.Is(err, context.DeadlineExceeded) {
+		if err := o.put(ctx, 0, []byte("b\n"), false); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("put into a full queue = %v", err)
 		}
 		waited := make(chan error, 1)
-		go func() { waited <- o.put(t.Context(), 0, []byte("last\n")) }()
+		go func() { waited <- o.put(t.Context(), 0, []byte("last\n"), false) }()
 		synctest.Wait()
 		ours, theirs := net.Pipe()
 		read := make(chan []byte, 1)
@@ -81,7 +81,7 @@ func TestOutboxBounds(t *testing.T) {
 		if got, want := <-read, append(bytes.Repeat([]byte("a\n"), maxQueueLines), "last\n"...); !bytes.Equal(got, want) {
 			t.Errorf("%d bytes arrived, want %d, ending in %q", len(got), len(want), got[max(0, len(got)-16):])
 		}
-		if err := o.put(t.Context(), 0, []byte("x\n")); !errors.Is(err, net.ErrClosed) {
+		if err := o.put(t.Context(), 0, []byte("x\n"), false); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("put after close = %v", err)
 		}
 	})
@@ -90,7 +90,7 @@ func TestOutboxBounds(t *testing.T) {
 // TestOutboxTakesOneLongLine: whatever its size, a line fits into an empty
 // queue, and nothing else beside it.
 func TestOutboxTakesOneLongLine(t *testing.T) {
-	o := newOutbox(false)
+	o := newOutbox(false, nil)
 	o.offer(make([]byte, jsonrpc.MaxFrame+2<<20))
 	o.offer([]byte("x\n"))
 	if lines, _ := o.take(); len(lines) != 1 {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,7 +64,7 @@ func (s *session) message(ctx context.Context, n int64, line []byte, replay bool
 	case jsonrpc.Notification:
 		s.notification(ctx, msg)
 	case jsonrpc.Response:
-		s.seen(n) // the daemon has asked nothing yet
+		s.respond(n, msg)
 	}
 }
 
@@ -121,7 +122,9 @@ func (s *session) request(ctx context.Context, r *request, calls *sync.WaitGroup
 	case method == mcp.ToolsCall:
 		s.call(ctx, r, calls)
 	case method == mcp.ToolsList:
-		s.list(ctx, r)
+		s.list(ctx, r, calls)
+	case method == mcp.Listen && r.modern:
+		s.listen(ctx, r)
 	case method == mcp.Discover:
 		s.discover(ctx, r)
 	case method == mcp.Initialize && !r.modern:
@@ -167,6 +170,11 @@ func (s *session) settle(r *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.era = era
+	if caps := r.params.Capabilities; !r.modern && caps != nil {
+		s.capabilities = bytes.Clone(caps)
+	} else if r.modern && s.capabilities == nil {
+		s.capabilities = bytes.Clone(r.params.Meta.Capabilities)
+	}
 	if s.settled || raw == nil {
 		return
 	}
@@ -211,7 +219,7 @@ func (s *session) initialize(ctx context.Context, r *request) {
 		Capabilities json.RawMessage `json:"capabilities"`
 		Info         json.RawMessage `json:"serverInfo"`
 		Instructions string          `json:"instructions,omitempty"`
-	}{mcp.Negotiate(asked), json.RawMessage(`{"tools":{"listChanged":false},"logging":{}}`), s.srv.serverInfo, s.srv.o.Instructions})
+	}{mcp.Negotiate(asked), json.RawMessage(`{"tools":{"listChanged":true},"logging":{}}`), s.srv.serverInfo, s.srv.o.Instructions})
 }
 
 func (s *session) discover(ctx context.Context, r *request) {
@@ -221,7 +229,7 @@ func (s *session) discover(ctx context.Context, r *request) {
 		Info         json.RawMessage `json:"serverInfo"`
 		Instructions string          `json:"instructions,omitempty"`
 		cached
-	}{mcp.Supported(), json.RawMessage(`{"tools":{"listChanged":false}}`), s.srv.serverInfo, s.srv.o.Instructions, cacheable()})
+	}{mcp.Supported(), json.RawMessage(`{"tools":{"listChanged":true}}`), s.srv.serverInfo, s.srv.o.Instructions, cacheable()})
 }
 
 // cached is what a modern list carries.
@@ -235,19 +243,26 @@ func cacheable() cached {
 	return cached{TTL: &ttl, Scope: "private"}
 }
 
-func (s *session) list(ctx context.Context, r *request) {
+func (s *session) list(ctx context.Context, r *request, calls *sync.WaitGroup) {
 	if cursor := r.params.Cursor; cursor != nil && string(cursor) != `""` && string(cursor) != "null" {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.cursor is not one that this server gave"))
 		return
 	}
-	result := struct {
-		Tools []json.RawMessage `json:"tools"`
-		cached
-	}{Tools: s.srv.o.Catalog.List(s.identity())}
-	if r.modern {
-		result.cached = cacheable()
+	list := func(ctx context.Context) any {
+		result := struct {
+			Tools []json.RawMessage `json:"tools"`
+			cached
+		}{Tools: s.srv.o.Catalog.List(ctx, s.who())}
+		if r.modern {
+			result.cached = cacheable()
+		}
+		return result
 	}
-	s.answerJSON(ctx, r, result)
+	if s.srv.o.Catalog.Waits(s.who()) {
+		s.aside(ctx, r, calls, list)
+		return
+	}
+	s.answerJSON(ctx, r, list(ctx))
 }
 
 func (s *session) setLevel(ctx context.Context, r *request) {

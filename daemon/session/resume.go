@@ -160,10 +160,16 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 		call.progress.end()
 		call.cancel(errCancelled)
 	}
+	if hosted := s.srv.o.Hosted; hosted != nil && !s.anonymous {
+		hosted.Opened(s.hash, s)
+	}
 	if g.Resume {
 		s.log.InfoContext(ctx, "session resumed", "pending", len(pending), "answers", len(again), "cancelled", len(dropped))
 		if s.srv.o.Resumed != nil {
 			s.srv.o.Resumed(s.who().Session, pending)
+		}
+		if s.srv.o.Hosted != nil {
+			s.srv.o.Hosted.Resumed(s.hash, pending)
 		}
 	}
 	return over
@@ -186,7 +192,7 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 	switch {
 	case err != nil:
 	case msg.Kind == jsonrpc.Response:
-		s.seen(n)
+		s.respond(n, msg)
 	case msg.Kind == jsonrpc.Notification:
 		s.notification(ctx, msg)
 	case msg.Method == mcp.Initialize:
@@ -241,21 +247,22 @@ func (s *session) again(ctx context.Context, c *protocol.Control, calls *sync.Wa
 
 // recorded tells whether line n had an effect that is known here.
 func (s *session) recorded(n int64) bool {
-	return s.srv.o.Recorded != nil && s.srv.o.Recorded(s.who().Session, n)
+	return s.srv.o.Recorded != nil && s.srv.o.Recorded(s.who().Session, n) ||
+		s.srv.o.Hosted != nil && s.srv.o.Hosted.Recorded(s.hash, n)
 }
 
 // doubtful is the fault of a replayed call of which nobody knows whether it
 // was begun, and which must not be run twice; nil for all others.
-func (s *session) doubtful(r *request, t *tool.Prepared) *fault.Record {
-	if !r.replay || !s.lost || t.Tool.Contract == tool.Convergent || s.recorded(r.n) {
+func (s *session) doubtful(r *request, contract tool.Contract, name string) *fault.Record {
+	if !r.replay || !s.lost || contract == tool.Convergent || s.recorded(r.n) {
 		return nil
 	}
-	return fault.New(fault.OutcomeUnknown, fault.Host, operation(t.Tool.Name),
+	return fault.New(fault.OutcomeUnknown, fault.Host, operation(name),
 		"the daemon ended and its records are lost: whether the call had its effect is not known")
 }
 
-// seen tells the proxy that the response in line n has arrived for good.
-func (s *session) seen(n int64) {
+// Seen tells the proxy that the response in line n has arrived for good.
+func (s *session) Seen(n int64) {
 	s.mu.Lock()
 	l := s.cur
 	s.mu.Unlock()
@@ -277,18 +284,22 @@ func (s *session) offer(line []byte) {
 
 // put queues the answer to line n for the client, or keeps it until there is
 // a connection. It may wait for room.
-func (s *session) put(ctx context.Context, n int64, line []byte) {
+func (s *session) put(ctx context.Context, n int64, line []byte) { s.deliver(ctx, n, line, false) }
+
+// deliver is [session.put] of an answer whose confirmation is waited for, if
+// tell says so.
+func (s *session) deliver(ctx context.Context, n int64, line []byte, tell bool) {
 	line = append(line, '\n')
 	for {
 		s.mu.Lock()
 		l := s.cur
 		if l == nil {
-			s.keepLocked(sent{n: n, line: line})
+			s.keepLocked(sent{n: n, line: line, tell: tell})
 			s.mu.Unlock()
 			return
 		}
 		s.mu.Unlock()
-		err := l.out.put(ctx, n, line)
+		err := l.out.put(ctx, n, line, tell)
 		faultpoint.At("session.queued")
 		if !errors.Is(err, net.ErrClosed) {
 			return // queued, or the session is ending

@@ -29,6 +29,7 @@ import (
 	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
@@ -57,6 +58,24 @@ type ToolCall struct {
 	Took      time.Duration
 	Replays   int
 	Fault     *fault.Record
+}
+
+// Hosted are the hosted MCP servers, as sessions need them. A session is named
+// by its hash.
+type Hosted interface {
+	// Opened begins to reach a session; it may be told so again.
+	Opened(session string, c tool.Client)
+	// Resumed is told which of its lines a client that is back waits for.
+	Resumed(session string, pending map[int64]struct{})
+	// Confirmed is told that the client holds the answer to its line n.
+	Confirmed(session string, n int64)
+	// Recorded tells whether line n was taken to a server.
+	Recorded(session string, n int64) bool
+	// Respond takes the answer of the client, its line n, to the server that
+	// asked. It tells whether any did.
+	Respond(session string, n int64, msg jsonrpc.Message) bool
+	// Closed is told that the session is over.
+	Closed(session string)
 }
 
 // Options are a server's settings.
@@ -88,6 +107,8 @@ type Options struct {
 	// Resumed is told which of its lines a client that is back waits for; it
 	// may be nil.
 	Resumed func(session string, pending map[int64]struct{})
+	// Hosted are the hosted MCP servers; nil if there are none.
+	Hosted Hosted
 	// Alive tells whether a client's process is still there; nil asks the
 	// system. The start time is 0 if it is not known.
 	Alive func(pid int, start uint64) bool
@@ -187,7 +208,7 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 		}
 	}
 	faultpoint.At("session.greeted")
-	l := newLink(c)
+	l := newLink(c, s.confirmer(&g))
 	for ctx.Err() == nil {
 		one, fresh, refusal := s.open(l)
 		switch {
@@ -204,6 +225,15 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 		}
 		// It has ended meanwhile: the client begins another.
 	}
+}
+
+// confirmer tells the hosted servers what the client of a session holds.
+func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
+	if s.o.Hosted == nil || g.Session == "" {
+		return nil
+	}
+	hash := Hash(g.Session)
+	return func(n int64) { s.o.Hosted.Confirmed(hash, n) }
 }
 
 // open finds the session that a connection claims, or registers a new one.
@@ -234,5 +264,8 @@ func (s *Server) close(one *session) {
 	delete(s.sessions, one)
 	s.mu.Unlock()
 	close(one.over)
+	if s.o.Hosted != nil && !one.left {
+		s.o.Hosted.Closed(one.hash)
+	}
 	s.o.Telemetry.SessionEnded(one.hash)
 }

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 
 	"holdline/daemon/catalog"
 	"holdline/daemon/tool"
+	"holdline/protocol/jsonrpc"
 )
 
 // Causes that end a call's context.
@@ -49,6 +51,7 @@ type session struct {
 	quiet     chan struct{} // holds a token when running may have become 0
 
 	claims chan *link    // connections that take the session over
+	left   bool          // to the next daemon; written before over is closed
 	over   chan struct{} // closed when it has ended
 
 	// Only the reader touches these; there is one at a time.
@@ -59,16 +62,18 @@ type session struct {
 	known   map[int64]struct{} // lines that were taken on before this connection
 	lost    bool               // the records that the client knows of are
 
-	mu       sync.Mutex
-	cur      *link                // nil while detached; guarded by mu
-	kept     []sent               // answers to give again; guarded by mu
-	keeps    int                  // bytes of them; guarded by mu
-	full     bool                 // they were too many, and are gone; guarded by mu
-	peer     peer                 // of the latest connection; guarded by mu
-	version  string               // of the proxy; guarded by mu
-	caller   tool.Caller          // guarded by mu
-	era      string               // guarded by mu
-	inFlight map[string]*inFlight // by id; guarded by mu
+	mu           sync.Mutex
+	cur          *link                 // nil while detached; guarded by mu
+	kept         []sent                // answers to give again; guarded by mu
+	keeps        int                   // bytes of them; guarded by mu
+	full         bool                  // they were too many, and are gone; guarded by mu
+	peer         peer                  // of the latest connection; guarded by mu
+	version      string                // of the proxy; guarded by mu
+	caller       tool.Caller           // guarded by mu
+	era          string                // guarded by mu
+	inFlight     map[string]*inFlight  // by id; guarded by mu
+	listens      map[string]jsonrpc.ID // open subscriptions to changes of the tools, by id; guarded by mu
+	capabilities json.RawMessage       // that the client declared; guarded by mu
 }
 
 // inFlight is a request that is not answered yet.
@@ -83,7 +88,7 @@ func newSession(srv *Server, l *link) *session {
 	one := &session{
 		srv: srv, anonymous: l.anonymous, since: time.Now(), claimed: g.Identity,
 		quiet: make(chan struct{}, 1), claims: make(chan *link), over: make(chan struct{}),
-		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{},
+		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{}, listens: map[string]jsonrpc.ID{},
 	}
 	uuid := g.Session
 	if l.anonymous {
@@ -167,6 +172,7 @@ func (s *session) serve(ctx context.Context, l *link) {
 	if errors.Is(end, tool.ErrStopping) || outer.Err() != nil {
 		cause = tool.ErrStopping
 	}
+	s.left = errors.Is(cause, tool.ErrStopping)
 	cancel(cause)
 	calls.Wait()
 	l.finish()

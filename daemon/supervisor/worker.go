@@ -131,6 +131,14 @@ func (w *Worker) LastWrite() int64 {
 	return w.next - 1
 }
 
+// OldUntil is the number below which output was made before the attach; 0 for
+// a worker that this supervisor started, or found dead.
+func (w *Worker) OldUntil() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.old
+}
+
 // Status is how the worker is now.
 func (w *Worker) Status() Status {
 	w.mu.Lock()

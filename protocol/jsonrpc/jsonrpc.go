@@ -146,6 +146,11 @@ var ErrDuplicate = errors.New("duplicate key")
 // key unescaped and the value as it is spelled. obj must be valid JSON (see
 // [json.Valid]); anything but an object is an error. f's error ends it.
 func Fields(obj []byte, f func(key string, value []byte) error) error {
+	return members(obj, func(_ []byte, key string, value []byte) error { return f(key, value) })
+}
+
+// members is [Fields] with the key as it is spelled, too.
+func members(obj []byte, f func(spelled []byte, key string, value []byte) error) error {
 	i := skipSpace(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {
 		return errors.New("not an object")
@@ -159,10 +164,11 @@ func Fields(obj []byte, f func(key string, value []byte) error) error {
 			i = skipSpace(obj, i+1)
 		}
 		end := skipValue(obj, i)
+		spelled := obj[i:end]
 		var key string
-		if raw := obj[i:end]; bytes.IndexByte(raw, '\\') < 0 && len(raw) >= 2 {
-			key = intern(raw[1 : len(raw)-1])
-		} else if err := json.Unmarshal(raw, &key); err != nil {
+		if bytes.IndexByte(spelled, '\\') < 0 && len(spelled) >= 2 {
+			key = intern(spelled[1 : len(spelled)-1])
+		} else if err := json.Unmarshal(spelled, &key); err != nil {
 			return err
 		}
 		if _, dup := many[key]; dup || slices.Contains(few, key) {
@@ -182,12 +188,44 @@ func Fields(obj []byte, f func(key string, value []byte) error) error {
 		}
 		i = skipSpace(obj, i+1)
 		end = skipValue(obj, i)
-		if err := f(key, obj[i:end:end]); err != nil {
+		if err := f(spelled, key, obj[i:end:end]); err != nil {
 			return err
 		}
 		i = skipSpace(obj, end)
 	}
 	return nil
+}
+
+// Rewrite is the object obj with each value replaced by what f makes of it;
+// nil leaves the member out. Everything else keeps its order and its spelling,
+// but for the white space between members. obj must be valid JSON; anything
+// but an object without duplicate keys is an error.
+func Rewrite(obj []byte, f func(key string, value []byte) []byte) (json.RawMessage, error) {
+	out := append(make([]byte, 0, len(obj)+16), '{')
+	err := members(obj, func(spelled []byte, key string, value []byte) error {
+		v := f(key, value)
+		if v == nil {
+			return nil
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, spelled...), ':'), v...)
+		return nil
+	})
+	return append(out, '}'), err
+}
+
+// Prepend is the object obj with members, spelled as JSON and joined by
+// commas, before its own.
+func Prepend(obj json.RawMessage, members string) json.RawMessage {
+	i := skipSpace(obj, 0) + 1
+	out := append(make([]byte, 0, len(obj)+len(members)+1), '{')
+	out = append(out, members...)
+	if j := skipSpace(obj, i); j < len(obj) && obj[j] != '}' {
+		out = append(out, ',')
+	}
+	return append(out, obj[i:]...)
 }
 
 // fewKeys is how many keys of an object are compared one by one.

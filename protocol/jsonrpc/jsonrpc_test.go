@@ -245,3 +245,32 @@ func TestElements(t *testing.T) {
 		t.Errorf("the function's error became %v", err)
 	}
 }
+
+func TestRewrite(t *testing.T) {
+	in := `{"a" : 1.0, "b\u0062":{"x":[1]} ,"c":"}" }`
+	got, err := Rewrite([]byte(in), func(key string, value []byte) []byte {
+		switch key {
+		case "a":
+			return []byte("2")
+		case "c":
+			return nil
+		}
+		return value
+	})
+	if want := `{"a":2,"b\u0062":{"x":[1]}}`; err != nil || string(got) != want {
+		t.Errorf("Rewrite = %s, %v, want %s", got, err, want)
+	}
+	if got, err := Rewrite([]byte(`{}`), func(string, []byte) []byte { return nil }); err != nil || string(got) != `{}` {
+		t.Errorf("an empty object: %s, %v", got, err)
+	}
+	for _, bad := range []string{`[]`, `1`, `{"a":1,"a":2}`} {
+		if _, err := Rewrite([]byte(bad), func(_ string, v []byte) []byte { return v }); err == nil {
+			t.Errorf("Rewrite(%s) gives no error", bad)
+		}
+	}
+	for in, want := range map[string]string{`{}`: `{"x":1}`, ` { } `: `{"x":1} } `[:7], `{"a":2}`: `{"x":1,"a":2}`} {
+		if got := strings.TrimSpace(string(Prepend(json.RawMessage(in), `"x":1`))); strings.ReplaceAll(got, " ", "") != want {
+			t.Errorf("Prepend(%s) = %s, want %s", in, got, want)
+		}
+	}
+}

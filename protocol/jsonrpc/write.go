@@ -39,6 +39,15 @@ func AppendError(dst []byte, id ID, code int, message string, data json.RawMessa
 	return append(dst, "}}"...)
 }
 
+// AppendFailure appends an error answer whose error object is as it came.
+func AppendFailure(dst []byte, id ID, err json.RawMessage) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
+	dst = appendID(dst, id)
+	dst = append(dst, `,"error":`...)
+	dst = append(dst, err...)
+	return append(dst, '}')
+}
+
 // AppendRequest appends a request, without a newline; with a nil id it is a
 // notification. Nil params are left out.
 func AppendRequest(dst []byte, id ID, method string, params json.RawMessage) []byte {

@@ -42,6 +42,10 @@ const (
 	ToolsList     = "tools/list"
 	ToolsCall     = "tools/call"
 	SetLevel      = "logging/setLevel"
+	Listen        = "subscriptions/listen"
+	Acknowledged  = "notifications/subscriptions/acknowledged"
+	RootsList     = "roots/list"
+	ToolsChanged  = "notifications/tools/list_changed"
 	CancelledNote = "notifications/cancelled"
 	ProgressNote  = "notifications/progress"
 )
@@ -53,6 +57,7 @@ const (
 	MetaClient       = "io.modelcontextprotocol/clientInfo"
 	MetaServer       = "io.modelcontextprotocol/serverInfo"
 	MetaProgress     = "progressToken"
+	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
 )
 
 // CodeVersion is the modern error for a version that the server lacks.
@@ -100,6 +105,9 @@ type Params struct {
 	RequestID json.RawMessage
 	Version   json.RawMessage // protocolVersion of initialize
 	Client    json.RawMessage // clientInfo of initialize
+	// Capabilities of initialize.
+	Capabilities  json.RawMessage
+	Notifications json.RawMessage // of subscriptions/listen
 }
 
 // ParseParams reads params, which may be nil. Keys count by exact case, and
@@ -128,6 +136,10 @@ func ParseParams(params json.RawMessage) (Params, error) {
 			p.Version = value
 		case "clientInfo":
 			p.Client = value
+		case "capabilities":
+			p.Capabilities = value
+		case "notifications":
+			p.Notifications = value
 		}
 		return nil
 	})

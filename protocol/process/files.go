@@ -59,8 +59,10 @@ type Owner struct {
 	Session  string `json:"session,omitempty"` // hash of the session's uuid
 	N        int64  `json:"n,omitempty"`       // number of the client's line
 	Identity string `json:"identity,omitempty"`
-	Project  string `json:"project,omitempty"` // root of the project that a server is for
-	Key      string `json:"key,omitempty"`     // of a server among those of its daemon
+	Project  string `json:"project,omitempty"` // key
+	Root     string `json:"root,omitempty"`    // directory of the project
+	Scope    string `json:"scope,omitempty"`   // of a server
+	Key      string `json:"key,omitempty"`     // of a server's configuration
 }
 
 // What a worker does alone.

@@ -22,6 +22,7 @@ const (
 	RecordSubscribe   = "subscribe"
 	RecordUnsubscribe = "unsubscribe"
 	RecordListen      = "listen"
+	RecordList        = "list"
 	RecordPrompt      = "prompt"
 )
 

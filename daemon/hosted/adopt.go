@@ -1,0 +1,266 @@
+package hosted
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
+	"holdline/protocol/process"
+)
+
+// Load reads what earlier daemons have left: what servers offered, and the
+// records of all calls. When it returns every call is known; what has become
+// of the processes is found out meanwhile. It is called once, before any
+// session is served.
+func (m *Manager) Load(ctx context.Context) error {
+	if err := os.MkdirAll(m.o.CatalogDir, 0o700); err != nil {
+		return fmt.Errorf("catalog of servers: %w", err)
+	}
+	for _, s := range m.servers {
+		if err := s.remember(); err != nil {
+			m.log.WarnContext(ctx, "what a server offered is forgotten", "server", s.spec.Name, "err", err)
+		}
+	}
+	entries, err := os.ReadDir(m.o.WorkersDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("directories of workers: %w", err)
+	}
+	for _, e := range entries {
+		dir := filepath.Join(m.o.WorkersDir, e.Name())
+		spec, err := process.ReadSpec(dir)
+		if err == nil && spec.Kind != process.KindServer {
+			continue
+		}
+		if err != nil {
+			continue // a consult's socket alone, or nothing that was ever started
+		}
+		if _, err := os.Stat(filepath.Join(dir, process.FileState)); err != nil {
+			if alive, aerr := supervisor.Alive(dir); aerr == nil && !alive {
+				if err := m.o.Workers.Reap(dir); err != nil {
+					m.log.WarnContext(ctx, "directory cannot be removed", "dir", dir, "err", err)
+				}
+				continue
+			}
+		}
+		if err := m.restore(dir, &spec); err != nil {
+			m.log.ErrorContext(ctx, "records of a server cannot be read", "dir", dir, "err", err)
+		}
+	}
+	m.wg.Go(m.expect)
+	return nil
+}
+
+// restore makes a process of its directory, and the calls of its records. It
+// takes up the worker meanwhile.
+func (m *Manager) restore(dir string, spec *process.Spec) error {
+	b, err := os.ReadFile(filepath.Join(dir, process.FileCalls))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	records, err := process.ParseRecords(b)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	inst := m.ownerLocked(spec)
+	u := newUpstream(inst, dir, spec.Owner)
+	u.torn = true
+	u.told = map[string]struct{}{}
+	m.processes[u] = struct{}{}
+	for _, r := range records {
+		u.recordLocked(r, spec)
+	}
+	for _, name := range answersIn(dir) {
+		if c := u.calls[name]; c != nil {
+			c.setLocked(answered)
+			c.spooled = true
+		}
+	}
+	m.wg.Go(func() { m.adopt(u) })
+	return nil
+}
+
+// ownerLocked is the instance that a process of an earlier daemon belongs to:
+// one that is configured still, or one of its own, which is ended.
+func (m *Manager) ownerLocked(spec *process.Spec) *instance {
+	o := &spec.Owner
+	key := instanceKey{server: spec.Name, key: o.Key, scope: Scope(o.Scope)}
+	switch key.scope {
+	case Project:
+		key.of = o.Project
+	case Session:
+		key.of = o.Session
+	case Shared:
+	}
+	if inst := m.instances[key]; inst != nil {
+		return &instance{m: m, srv: inst.srv, key: key, root: o.Root, retired: true} // there are two: the other one stays
+	}
+	inst := &instance{m: m, key: key, root: o.Root}
+	if s := m.servers[spec.Name]; s != nil && s.spec.Key == o.Key && s.spec.Scope == key.scope {
+		inst.srv = s
+		m.instances[key] = inst
+		return inst
+	}
+	inst.retired = true
+	return inst
+}
+
+// recordLocked takes one record of an earlier daemon. Of two with one number
+// the later one counts.
+func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
+	m := u.m
+	if old := u.calls[r.Write]; old != nil {
+		delete(m.calls, old.key)
+		delete(u.calls, r.Write)
+	}
+	switch r.Kind {
+	case process.RecordRespond:
+		if r.Name != "" {
+			u.responds = append(u.responds, r)
+		}
+	case process.RecordCall:
+		key := callKey{r.Session, r.N}
+		c := newCall(key, r.Name, tool.Contract(r.Contract))
+		c.up, c.write = u, r.Write
+		if r.DeadlineUnixMS > 0 {
+			c.deadline = time.UnixMilli(r.DeadlineUnixMS)
+		}
+		c.setLocked(open)
+		if before := m.calls[key]; before != nil {
+			// It was made again after a loss: the later process has it.
+			if before.up != u && before.up.generation > spec.Generation {
+				before.earlier = append(before.earlier, place{u, r.Write})
+				before.replays = 1
+				u.calls[r.Write] = c
+				return
+			}
+			c.earlier = append(before.earlier, place{before.up, before.write})
+			c.replays = len(c.earlier)
+		}
+		m.calls[key] = c
+		u.calls[r.Write] = c
+	}
+}
+
+// answersIn lists the answers that lie in files.
+func answersIn(dir string) []int64 {
+	entries, err := os.ReadDir(filepath.Join(dir, process.DirAnswers))
+	if err != nil {
+		return nil
+	}
+	var writes []int64
+	for _, e := range entries {
+		if n, err := strconv.ParseInt(e.Name(), 10, 64); err == nil {
+			writes = append(writes, n)
+		}
+	}
+	return writes
+}
+
+// adoptRetry is the pause between attempts to take up a worker that lives and
+// can be neither reached nor killed.
+const adoptRetry = time.Second
+
+// adopt takes up the worker of a process, or finds it dead.
+func (m *Manager) adopt(u *upstream) {
+	var w *supervisor.Worker
+	for {
+		ctx, cancel := context.WithTimeout(m.life, startTimeout)
+		var err error
+		w, err = m.o.Workers.Attach(ctx, u.dir, 0)
+		cancel()
+		if err == nil {
+			break
+		}
+		// Nothing may be said of its calls while it lives.
+		u.log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
+		if pause(m.life, adoptRetry) != nil {
+			return
+		}
+	}
+	server, err := readServer(u.dir)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		w.Close()
+		return
+	}
+	u.w, u.generation = w, w.Generation()
+	m.o.Watch.WorkerStarting(u.id, w.Generation())
+	m.o.Watch.WorkerReady(u.id)
+	last := w.LastWrite()
+	for write, c := range u.calls {
+		if write > last && c.state == open && w.Status().State == supervisor.Ready {
+			c.setLocked(void)
+			c.forgetVoidLocked()
+		}
+	}
+	for _, r := range u.responds {
+		if r.Write <= last {
+			u.told[r.Name] = struct{}{}
+		}
+	}
+	u.responds = nil
+	u.goLocked()
+	inst := u.inst
+	switch {
+	case err != nil, inst.retired, inst.up != nil || inst.starting != nil:
+		// A server that was not through with its handshake was told nothing
+		// else; one that is not wanted any more finishes what it has.
+		if len(u.calls) == 0 || err != nil {
+			u.endLocked()
+		} else {
+			u.leaving = true
+		}
+	default:
+		u.era, u.result, u.serving = server.Era, server.Result, true
+		inst.up = u
+		if inst.srv.era == "" {
+			inst.srv.era = server.Era
+		}
+		if !inst.srv.listed {
+			m.wg.Go(u.relist)
+		}
+	}
+	u.log.Info("server of an earlier daemon taken up", "calls", len(u.calls), "serving", u.serving)
+}
+
+func readServer(dir string) (process.Server, error) {
+	var s process.Server
+	b, err := os.ReadFile(filepath.Join(dir, process.FileServer))
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	return s, err
+}
+
+// serve lets calls to a process that is through with its handshake.
+func (m *Manager) serve(u *upstream) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !u.dead && !u.ending {
+		u.serving = true
+	}
+	m.o.Watch.WorkerReady(u.id)
+}
+
+// againLocked starts a server again whose process is gone, so that it is back
+// before the next call.
+func (m *Manager) againLocked(inst *instance, u *upstream) {
+	if m.closed || inst.retired || inst.srv == nil || u.ending || inst.up != nil || inst.starting != nil || m.instances[inst.key] != inst {
+		return
+	}
+	const most = 5
+	if inst.failures > most {
+		return // the next call tries
+	}
+	inst.startLocked()
+}

@@ -1,0 +1,349 @@
+package hosted
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+	"holdline/protocol/process"
+)
+
+// maxAttempts bounds how often a call is dispatched that each time was
+// certainly not made: a server that dies before it reads is not waited for
+// for ever.
+const maxAttempts = 5
+
+// state is where a call stands.
+type state int
+
+const (
+	fresh    state = iota // not with any process
+	open                  // with a process, which may have it
+	answered              // its answer is in hand, or in a file
+	lost                  // its process died
+	void                  // its record stands, and was certainly not made
+	over                  // nobody asks for it any more
+)
+
+// call is one call of a tool, from its first dispatch until its client has
+// confirmed the answer. Its fields are guarded by the manager's mutex.
+type call struct {
+	key      callKey
+	tool     string // the server's own name
+	contract tool.Contract
+	progress func(params json.RawMessage)
+
+	state    state
+	done     chan struct{} // closed when it is not open any more
+	life     chan struct{} // holds a token when there was progress
+	up       *upstream
+	write    int64
+	deadline time.Time // of one that an earlier daemon dispatched
+	replays  int       // how often it was made again after a loss
+	unwanted bool      // its client does not wait for it, and its answer may still be unread
+	spooling bool
+	spooled  bool // its answer is in the file
+	result   json.RawMessage
+	failure  json.RawMessage
+	fault    *fault.Record // the answer is ours, not the server's
+	earlier  []place       // writes of it to processes that died
+}
+
+// place is a write to a process.
+type place struct {
+	up    *upstream
+	write int64
+}
+
+func newCall(key callKey, name string, contract tool.Contract) *call {
+	return &call{key: key, tool: name, contract: contract, done: make(chan struct{}), life: make(chan struct{}, 1)}
+}
+
+// setLocked moves an open call on.
+func (c *call) setLocked(s state) {
+	if c.state == open && s != open {
+		close(c.done)
+	}
+	if c.state != open && s == open {
+		c.done = make(chan struct{})
+	}
+	c.state = s
+}
+
+// alive notes progress.
+func (c *call) alive() {
+	select {
+	case c.life <- struct{}{}:
+	default:
+	}
+}
+
+// factsLocked are what is known of the call.
+func (c *call) factsLocked(pending bool) Facts {
+	return Facts{
+		Pending: pending, Recorded: c.state == open || c.state == answered || c.state == lost, Taken: c.state == open,
+		Alive: c.up != nil && !c.up.dead, Answered: c.state == answered, Convergent: c.contract == tool.Convergent && c.replays == 0,
+		Call: true,
+	}
+}
+
+// lineLocked is the answer as it is kept in a file.
+func (c *call) lineLocked() []byte {
+	id := jsonrpc.IntID(c.write)
+	if c.failure != nil {
+		return jsonrpc.AppendFailure(nil, id, c.failure)
+	}
+	return jsonrpc.AppendResult(nil, id, c.result)
+}
+
+// dropLocked settles a call that nobody waits for: one that is under way is
+// cancelled, and what is kept of it goes.
+func (m *Manager) dropLocked(c *call) {
+	u := c.up
+	if c.state == open && u != nil && !u.dead && !u.caughtUp {
+		c.unwanted = true // its answer may have been given: that is read first
+		return
+	}
+	if Decide(c.factsLocked(false)) == Cancel {
+		u.cancel(c)
+	}
+	c.setLocked(over)
+	delete(m.calls, c.key)
+	for _, at := range append(c.earlier, place{u, c.write}) {
+		if at.up == nil {
+			continue
+		}
+		delete(at.up.calls, at.write)
+		at.up.forget = append(at.up.forget, at.write)
+		at.up.files = append(at.up.files, at.write)
+		at.up.nudge()
+	}
+}
+
+// cancel tells the server that nobody waits for the call.
+func (u *upstream) cancel(c *call) {
+	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, c.write))
+	u.errand(errand{
+		rec:     process.Record{N: c.key.n, Session: c.key.session, Kind: process.RecordCancel, Name: c.tool},
+		compose: func(int64) []byte { return line },
+	})
+}
+
+// call takes a call to the server and waits for the answer, over as many
+// processes and lives of the daemon as it takes.
+func (m *Manager) call(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+	key := callKey{rc.Caller.Session, rc.N}
+	m.mu.Lock()
+	c := m.calls[key]
+	if c == nil {
+		c = newCall(key, o.name, o.remote.Contract)
+		m.calls[key] = c
+	}
+	c.progress, c.unwanted, c.contract = rc.Progress, false, o.remote.Contract
+	m.mu.Unlock()
+	res, err := m.pursue(ctx, s, o, rc, c)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.progress = nil
+	switch {
+	case err == nil:
+	case errors.Is(err, tool.ErrStopping), m.closed && ctx.Err() != nil:
+		return res, tool.ErrStopping // the next daemon goes on
+	case ctx.Err() != nil, c.state == fresh, c.state == void:
+		m.dropLocked(c) // nobody waits for it, or it was never made
+	case c.state == open:
+		// It has run out of time. The record stays until the client has been
+		// told so, or it would be made once more.
+		c.up.cancel(c)
+		c.fault = fault.From(err, fault.Server, callOperation(o))
+		c.setLocked(answered)
+	}
+	res.Replays = c.replays
+	return res, err
+}
+
+// pursue does with a call what is to be done, until there is an answer.
+func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
+	limit := time.NewTimer(s.spec.MaxTimeout)
+	defer limit.Stop()
+	for attempt := 0; ; {
+		m.mu.Lock()
+		f := c.factsLocked(true)
+		at, death := c.state, (*fault.Record)(nil)
+		if c.up != nil {
+			death = c.up.death
+		}
+		m.mu.Unlock()
+		switch Decide(f) {
+		case Deliver:
+			return m.take(c)
+		case Unknown:
+			return tool.RemoteResult{}, unknownFault(o.remote.Name, death, f.Convergent || c.contract == tool.Convergent, c.replays)
+		case Dispatch:
+			if attempt++; attempt > maxAttempts {
+				return tool.RemoteResult{}, fault.New(fault.TransportFailure, fault.Server, callOperation(o),
+					"server %s ended %d times before it read the call: it was not made", s.spec.Name, maxAttempts)
+			}
+			if err := m.dispatch(ctx, s, o, rc, c, at == lost); err != nil {
+				return tool.RemoteResult{}, err
+			}
+		case Wait:
+			if err := m.await(ctx, s, o, c, limit); err != nil {
+				return tool.RemoteResult{}, err
+			}
+		case Forget, Cancel:
+		}
+	}
+}
+
+// dispatch makes the call's write to a process that serves.
+func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call, again bool) error {
+	u, err := s.ready(ctx, rc.Caller)
+	if err != nil {
+		return asFault(err, o)
+	}
+	rec := process.Record{
+		N: rc.N, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: process.RecordCall, Name: o.name,
+		Contract: string(o.remote.Contract), Identity: rc.Caller.Identity, DeadlineUnixMS: time.Now().Add(s.spec.Timeout).UnixMilli(),
+	}
+	_, err = u.w.WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
+		params, err := u.envelope().callParams(rc, o.name, id)
+		if err != nil {
+			return nil, err
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if u.dead {
+			return nil, errDied
+		}
+		if again {
+			c.replays++
+			c.earlier = append(c.earlier, place{c.up, c.write})
+		} else if c.up != nil {
+			c.forgetVoidLocked()
+		}
+		c.up, c.write = u, id
+		u.calls[id] = c
+		c.setLocked(open)
+		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), mcp.ToolsCall, params), '\n'), nil
+	})
+	if err == nil || !supervisor.NotDispatched(err) {
+		return nil // made, or on its way: what became of it will be told
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.state == open && c.up == u {
+		c.forgetVoidLocked()
+		c.setLocked(fresh)
+	} else if c.state == lost && c.up == u {
+		c.forgetVoidLocked()
+		c.state = fresh
+	}
+	if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code != fault.TransportFailure {
+		return f
+	}
+	if ctx.Err() != nil {
+		return asFault(context.Cause(ctx), o)
+	}
+	return nil // its process is gone: another one is made
+}
+
+// forgetVoidLocked takes a call off a process that was certainly not told it.
+func (c *call) forgetVoidLocked() {
+	if c.up == nil {
+		return
+	}
+	delete(c.up.calls, c.write)
+	c.up.forget = append(c.up.forget, c.write)
+	c.up.nudge()
+	c.up, c.write = nil, 0
+}
+
+// await waits until the call is not open any more. Its time begins anew with
+// each progress, up to limit.
+func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, limit *time.Timer) error {
+	m.mu.Lock()
+	done, timeout := c.done, s.spec.Timeout
+	if !c.deadline.IsZero() {
+		timeout = max(time.Until(c.deadline), time.Second)
+	}
+	m.mu.Unlock()
+	t := time.NewTimer(timeout)
+	defer t.Stop()
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-c.life:
+			t.Reset(s.spec.Timeout)
+		case <-ctx.Done():
+			return asFault(context.Cause(ctx), o)
+		case <-t.C:
+			return fault.New(fault.Timeout, fault.Server, callOperation(o), "no answer and no progress within %v: the call was cancelled", s.spec.Timeout)
+		case <-limit.C:
+			return fault.New(fault.Timeout, fault.Server, callOperation(o), "no answer within %v: the call was cancelled", s.spec.MaxTimeout)
+		}
+	}
+}
+
+// take is the answer of a call that has one.
+func (m *Manager) take(c *call) (tool.RemoteResult, error) {
+	m.mu.Lock()
+	res := tool.RemoteResult{Result: c.result, Error: c.failure}
+	u, write, name, f := c.up, c.write, c.tool, c.fault
+	m.mu.Unlock()
+	if f != nil {
+		return res, f
+	}
+	if res.Result != nil || res.Error != nil {
+		return res, nil
+	}
+	line, err := os.ReadFile(u.answerFile(write))
+	if err != nil {
+		return res, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+name, "the kept answer cannot be read: %v", err)
+	}
+	msg, err := jsonrpc.Parse(line)
+	if err != nil {
+		return res, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+name, "the kept answer cannot be read: %v", err)
+	}
+	return tool.RemoteResult{Result: msg.Result, Error: msg.Error}, nil
+}
+
+// unknownFault says that a call may or may not have had its effect, or that it
+// failed twice.
+func unknownFault(name string, death *fault.Record, convergent bool, replays int) *fault.Record {
+	detail := "its worker is gone"
+	if death != nil {
+		detail = death.Fault.Detail
+	}
+	f := fault.New(fault.OutcomeUnknown, fault.Server, mcp.ToolsCall+":"+name, "whether the call had its effect is not known: %s", detail)
+	if convergent && replays > 0 {
+		f = fault.New(fault.ProcessFailure, fault.Server, mcp.ToolsCall+":"+name, "the call failed twice: %s", detail)
+		f.Retried = true
+	}
+	if death != nil {
+		f.Fault.Generation, f.Cause = death.Fault.Generation, death.Cause
+	}
+	return f
+}
+
+func callOperation(o *offer) string { return mcp.ToolsCall + ":" + o.remote.Name }
+
+// asFault is err as a call's end; a stopping daemon is none.
+func asFault(err error, o *offer) error {
+	if errors.Is(err, tool.ErrStopping) {
+		return tool.ErrStopping
+	}
+	if f, ok := errors.AsType[*fault.Record](err); ok {
+		return f
+	}
+	return fault.New(fault.Cancelled, fault.Host, callOperation(o), "%v", err)
+}

@@ -1,0 +1,24 @@
+// Package hosted runs other MCP servers for all sessions: it starts them in
+// workers, speaks with them, and takes each call to the one process that it
+// belongs to and its answer back to the session that asked, on raw bytes.
+//
+// A [Manager] has the configured servers. A server has an instance for each
+// scope that uses it (the machine, a project, a session), an instance has at
+// most one process at a time, and a process is a worker of package supervisor,
+// which outlives the daemon. All that a new daemon has to know lies in the
+// worker's directory: each write to the child is on record before it is made,
+// and the write's number is the JSON-RPC id and the progress token that the
+// child sees. [Manager.Load] reads the records; then every call that a client
+// still waits for is found again by session and line number, and [Decide] says
+// what becomes of it.
+//
+// An answer is kept by its worker (it is acked only afterwards), or else in a
+// file of the worker's directory, until the client's proxy has confirmed it.
+// The directory of a dead worker stays until every call in it was confirmed.
+//
+// Two goroutines run for each process: one reads its events and settles what
+// was confirmed, one makes the writes that belong to no call. Calls run in the
+// goroutines of their sessions. [Manager.Close] waits for all that are the
+// manager's; the processes live on. One mutex, the manager's, guards all state;
+// nothing is written to a worker or a file while it is held.
+package hosted

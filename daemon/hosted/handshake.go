@@ -1,0 +1,195 @@
+package hosted
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+	"holdline/protocol/process"
+)
+
+// probes tells whether the handshake begins with the question which era the
+// server is of: it is not known yet.
+func (u *upstream) probes() bool {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	return u.inst.srv.era == ""
+}
+
+// handshake finds out the server's era, introduces the daemon, and asks what
+// the server offers.
+func (u *upstream) handshake(ctx context.Context) error {
+	era, err := u.introduce(ctx)
+	if err != nil {
+		return err
+	}
+	tools, err := u.list(ctx)
+	if err != nil {
+		return err
+	}
+	u.m.mu.Lock()
+	u.inst.srv.era = era
+	u.m.mu.Unlock()
+	u.inst.srv.offers(tools)
+	return nil
+}
+
+// introduce is the handshake proper. Its result is on disk before anything
+// else is said.
+func (u *upstream) introduce(ctx context.Context) (string, error) {
+	u.m.mu.Lock()
+	era := u.inst.srv.era
+	u.m.mu.Unlock()
+	if era != legacy {
+		result, err := u.discover(ctx, era == "")
+		switch {
+		case err == nil:
+			return modern, u.introduced(modern, result)
+		case ctx.Err() != nil, u.isDead():
+			u.m.mu.Lock()
+			u.inst.srv.era = legacy // one that leaves at the question is asked no more
+			u.m.mu.Unlock()
+			return "", err
+		case era == modern:
+			return "", err
+		}
+	}
+	params, err := json.Marshal(map[string]any{
+		"protocolVersion": mcp.Legacy()[0], "capabilities": u.offered(), "clientInfo": u.m.o.Info,
+	})
+	if err != nil {
+		return "", fmt.Errorf("introduction: %w", err)
+	}
+	result, err := u.request(ctx, process.RecordInitialize, mcp.Initialize, params)
+	if err != nil {
+		return "", err
+	}
+	if err := u.introduced(legacy, result); err != nil {
+		return "", err
+	}
+	_, err = u.worker().WriteFunc(ctx, process.Record{Kind: process.RecordInitialized, Name: mcp.Initialized}, func(int64) ([]byte, error) {
+		return append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n'), nil
+	})
+	return legacy, err
+}
+
+// discover asks a server of the modern era what it is.
+func (u *upstream) discover(ctx context.Context, probe bool) (json.RawMessage, error) {
+	if probe {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, probeTimeout, errSilent)
+		defer cancel()
+	}
+	params := append(append([]byte(`{"_meta":{`), u.meta()...), "}}"...)
+	result, err := u.request(ctx, process.RecordDiscover, mcp.Discover, params)
+	if err == nil && jsonrpc.Field(result, "supportedVersions") == nil {
+		return nil, errors.New("the answer to server/discover names no versions")
+	}
+	return result, err
+}
+
+// errSilent is the cause of a probe's end.
+var errSilent = errors.New("no answer to server/discover")
+
+// introduced writes down what the handshake came to.
+func (u *upstream) introduced(era string, result json.RawMessage) error {
+	s := process.Server{Version: process.Version, Era: era, Result: result, Offered: u.offered()}
+	if u.owner.Session != "" {
+		s.Relay = &u.owner.Session
+	}
+	b, err := json.Marshal(s)
+	if err == nil {
+		err = statedir.WriteFile(filepath.Join(u.dir, process.FileServer), append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("writing down the handshake: %w", err)
+	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	u.era, u.result = era, result
+	return nil
+}
+
+// offered is what the server is told that its client can do: a process of one
+// session is offered what that session's client can do, one of a project may
+// ask for the project's root.
+func (u *upstream) offered() json.RawMessage {
+	switch u.inst.key.scope {
+	case Session:
+		u.m.mu.Lock()
+		c := u.m.clients[u.inst.key.of]
+		u.m.mu.Unlock()
+		if c != nil {
+			if caps := c.Capabilities(); caps != nil {
+				return caps
+			}
+		}
+	case Project:
+		return json.RawMessage(`{"roots":{"listChanged":false}}`)
+	case Shared:
+	}
+	return json.RawMessage(`{}`)
+}
+
+// meta is the members of the _meta of a modern request of the daemon's own.
+func (u *upstream) meta() json.RawMessage {
+	info, err := json.Marshal(u.m.o.Info)
+	if err != nil { // strings encode
+		info = []byte(`{"name":"holdline","version":""}`)
+	}
+	return fmt.Appendf(nil, "%q:%q,%q:%s,%q:%s", mcp.MetaVersion, mcp.Modern, mcp.MetaCapabilities, u.offered(), mcp.MetaClient, info)
+}
+
+// envelope is how requests to the server are dressed.
+func (u *upstream) envelope() envelope {
+	u.m.mu.Lock()
+	era := u.era
+	u.m.mu.Unlock()
+	e := envelope{era: era}
+	if era == modern {
+		e.meta = u.meta()
+	}
+	return e
+}
+
+// list asks for the whole list of tools. A server without tools has none.
+func (u *upstream) list(ctx context.Context) ([]json.RawMessage, error) {
+	e := u.envelope()
+	if e.era == legacy && jsonrpc.Field(jsonrpc.Field(u.result, "capabilities"), "tools") == nil {
+		return []json.RawMessage{}, nil
+	}
+	tools := []json.RawMessage{}
+	var cursor json.RawMessage
+	for range maxPages {
+		params := []byte{'{'}
+		if cursor != nil {
+			params = append(append(params, `"cursor":`...), cursor...)
+		}
+		if e.meta != nil {
+			if cursor != nil {
+				params = append(params, ',')
+			}
+			params = append(append(append(params, `"_meta":{`...), e.meta...), '}')
+		}
+		result, err := u.request(ctx, process.RecordList, mcp.ToolsList, append(params, '}'))
+		if err != nil {
+			return nil, err
+		}
+		var page []json.RawMessage
+		if err := json.Unmarshal(jsonrpc.Field(result, "tools"), &page); err != nil {
+			return nil, fmt.Errorf("list of tools: %w", err)
+		}
+		tools = append(tools, page...)
+		next := jsonrpc.Field(result, "nextCursor")
+		if len(next) == 0 || string(next) == "null" || string(next) == `""` || string(next) == string(cursor) || len(tools) >= maxTools {
+			break
+		}
+		cursor = next
+	}
+	return tools[:min(len(tools), maxTools)], nil
+}

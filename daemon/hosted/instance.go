@@ -1,0 +1,266 @@
+package hosted
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// Times of a start.
+const (
+	startTimeout = 60 * time.Second // from the start of a process to its list of tools
+	probeTimeout = time.Second      // for the answer to server/discover
+	firstBackoff = 100 * time.Millisecond
+	maxBackoff   = 5 * time.Second
+)
+
+// instanceKey names an instance.
+type instanceKey struct {
+	server string
+	key    string // of the spec
+	scope  Scope
+	of     string // project's key or session's hash; "" if shared
+}
+
+// instance is a server as one scope uses it. Its fields are guarded by the
+// manager's mutex.
+type instance struct {
+	m    *Manager
+	srv  *server // nil if the configuration has it no more
+	key  instanceKey
+	root string // of the project, for one in project scope
+
+	up       *upstream     // nil while none is up or coming up
+	starting chan struct{} // closed when the start under way has ended; nil if there is none
+	err      error         // of the last start
+	failures int           // starts and lives in a row that failed
+	notUntil time.Time     // no start before
+	retired  bool          // it is not to be started again
+}
+
+// instanceLocked is the instance of a server that a caller uses.
+func (s *server) instanceLocked(c *tool.Caller) *instance {
+	key := instanceKey{server: s.spec.Name, key: s.spec.Key, scope: s.spec.Scope}
+	switch s.spec.Scope {
+	case Project:
+		key.of = c.Project
+	case Session:
+		key.of = c.Session
+	case Shared:
+	}
+	inst := s.m.instances[key]
+	if inst == nil {
+		inst = &instance{m: s.m, srv: s, key: key, root: c.Root}
+		if inst.root == "" {
+			inst.root = c.Cwd
+		}
+		s.m.instances[key] = inst
+	}
+	return inst
+}
+
+// ready is a process of the server that serves the caller: the one there is,
+// or a new one.
+func (s *server) ready(ctx context.Context, c tool.Caller) (*upstream, error) {
+	m := s.m
+	m.mu.Lock()
+	inst := s.instanceLocked(&c)
+	for tried := false; ; {
+		switch {
+		case m.closed:
+			m.mu.Unlock()
+			return nil, tool.ErrStopping
+		case inst.retired:
+			m.mu.Unlock()
+			return nil, fault.New(fault.TransportFailure, fault.Server, operation(s.spec.Name), "server %s is not used any more", s.spec.Name)
+		case inst.up != nil && inst.up.serving:
+			u := inst.up
+			m.mu.Unlock()
+			return u, nil
+		case inst.starting == nil && tried:
+			err := inst.err
+			m.mu.Unlock()
+			if err == nil {
+				err = fault.New(fault.TransportFailure, fault.Server, operation(s.spec.Name), "server %s ended as soon as it was up", s.spec.Name)
+			}
+			return nil, err
+		case inst.starting == nil:
+			inst.startLocked()
+		}
+		tried = true
+		wait := inst.starting
+		m.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		m.mu.Lock()
+	}
+}
+
+// startLocked begins to start a process.
+func (inst *instance) startLocked() {
+	m := inst.m
+	inst.starting = make(chan struct{})
+	wait := time.Until(inst.notUntil)
+	m.wg.Go(func() {
+		err := pause(m.life, wait)
+		if err == nil {
+			err = inst.start()
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		inst.err = err
+		if err != nil {
+			inst.up = nil
+			inst.failedLocked()
+		}
+		close(inst.starting)
+		inst.starting = nil
+	})
+}
+
+// failedLocked lengthens the time until the next start.
+func (inst *instance) failedLocked() {
+	inst.failures++
+	wait := min(firstBackoff<<min(inst.failures-1, 10), maxBackoff)
+	inst.notUntil = time.Now().Add(wait)
+}
+
+// start makes a process and goes through its handshake. If the server leaves
+// when it is asked which era it is of, it is started once more.
+func (inst *instance) start() error {
+	ctx, cancel := context.WithTimeout(inst.m.life, startTimeout)
+	defer cancel()
+	for {
+		u, err := inst.spawn(ctx)
+		if err != nil {
+			return err
+		}
+		probing := u.probes()
+		if err = u.handshake(ctx); err == nil {
+			inst.m.serve(u)
+			return nil
+		}
+		gone := u.isDead()
+		u.finish()
+		if !gone || !probing {
+			return u.startFault(err)
+		}
+	}
+}
+
+// spawn starts a worker with the server in it.
+func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
+	m, spec := inst.m, inst.srv.spec
+	env, err := spec.Env()
+	if err != nil {
+		return nil, err
+	}
+	id := workerID(spec.Name)
+	cwd := spec.Cwd
+	if cwd == "" {
+		cwd = inst.root
+	}
+	if cwd == "" {
+		cwd = "/"
+	}
+	ws := process.Spec{
+		ID: id, Kind: process.KindServer, Name: spec.Name, Argv: spec.Argv, Cwd: cwd,
+		Owner: process.Owner{Key: inst.key.key, Scope: string(inst.key.scope)},
+	}
+	switch inst.key.scope {
+	case Project:
+		ws.Owner.Project, ws.Owner.Root = inst.key.of, inst.root
+	case Session:
+		ws.Owner.Session = inst.key.of
+	case Shared:
+	}
+	dir := filepath.Join(m.o.WorkersDir, id)
+	m.o.Watch.WorkerStarting(id, 0)
+	w, err := m.o.Workers.Start(ctx, dir, ws, env)
+	if err != nil {
+		m.o.Watch.WorkerEnded(id)
+		_ = m.o.Workers.Reap(dir)
+		return nil, err
+	}
+	m.o.Watch.WorkerStarting(id, w.Generation())
+	u := newUpstream(inst, dir, ws.Owner)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		w.Close()
+		return nil, tool.ErrStopping
+	}
+	u.w, u.generation = w, w.Generation()
+	inst.up = u
+	m.processes[u] = struct{}{}
+	u.goLocked()
+	return u, nil
+}
+
+// workerID is a new id that begins with the server's name.
+func workerID(name string) string {
+	const most = 12
+	safe := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, name)
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "s" + safe[:min(len(safe), most)] + "-" + hex.EncodeToString(b[:])
+}
+
+// retireLocked ends the instance: it is not started again, and its process is
+// ended.
+func (inst *instance) retireLocked() {
+	inst.retired = true
+	delete(inst.m.instances, inst.key)
+	if u := inst.up; u != nil && !u.dead {
+		u.endLocked()
+	}
+}
+
+// pause waits for d, or until ctx is done.
+func pause(ctx context.Context, d time.Duration) error {
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() != nil {
+		return tool.ErrStopping
+	}
+	return nil
+}
+
+func operation(server string) string { return "start:" + server }
+
+// rootURI is the file URI of the instance's root.
+func fileURI(path string) string {
+	var b strings.Builder
+	b.WriteString("file://")
+	for _, c := range []byte(path) {
+		switch {
+		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', strings.IndexByte("/-_.~", c) >= 0:
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,273 @@
+package hosted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
+	"holdline/protocol"
+	"holdline/protocol/mcp"
+)
+
+// Scope says who shares a process of a server.
+type Scope string
+
+// The scopes.
+const (
+	Project Scope = "project" // all sessions of one project
+	Shared  Scope = "shared"  // all sessions
+	Session Scope = "session" // nobody
+)
+
+// Defaults of a [Spec].
+const (
+	DefaultTimeout    = 5 * time.Minute
+	DefaultMaxTimeout = time.Hour
+)
+
+// Spec is a configured server. It is read-only.
+type Spec struct {
+	Name  string
+	Argv  []string
+	Cwd   string // "" is the project's root
+	Scope Scope
+	// Key is equal for specs whose processes may stand for each other: it
+	// covers the command, its environment and its directory.
+	Key string
+	// Env makes the whole environment of a process, when one is started. An
+	// error is a [*fault.Record].
+	Env func() ([]string, error)
+	// Contract is the operator's word on a tool; "" leaves it to the tool's
+	// own annotations. nil says nothing of any.
+	Contract func(tool string) tool.Contract
+	// May tells whether a tool is offered at all; nil offers all.
+	May        func(tool string) bool
+	Timeout    time.Duration // of a call, anew at each progress; 0 takes the default
+	MaxTimeout time.Duration // of a call, whatever its progress; 0 takes the default
+}
+
+// Watcher is told how workers fare.
+type Watcher interface {
+	WorkerStarting(id string, generation int64)
+	WorkerReady(id string)
+	WorkerLost(id string, restarts bool)
+	WorkerEnded(id string)
+}
+
+// Options of a [Manager].
+type Options struct {
+	Log        *slog.Logger
+	Workers    *supervisor.Supervisor
+	Watch      Watcher
+	WorkersDir string // holds the workers' directories
+	CatalogDir string // what servers offer is remembered here
+	Info       mcp.Implementation
+	Servers    []Spec
+	// Return is how long after the manager's begin the sessions of an earlier
+	// daemon may come back; 0 takes [protocol.StartWindow].
+	Return time.Duration
+}
+
+// callKey names a call through all lives of the daemon.
+type callKey struct {
+	session string // hash
+	n       int64  // of the client's line
+}
+
+// Manager has the hosted servers. It is safe for concurrent use.
+type Manager struct {
+	o     Options
+	log   *slog.Logger
+	begun time.Time
+	life  context.Context //nolint:containedctx // the manager's own, for what outlives a call
+	end   context.CancelFunc
+	wg    sync.WaitGroup
+
+	mu        sync.Mutex
+	closed    bool
+	servers   map[string]*server        // guarded by mu
+	instances map[instanceKey]*instance // guarded by mu
+	calls     map[callKey]*call         // not confirmed; guarded by mu
+	clients   map[string]tool.Client    // by session hash; guarded by mu
+	asks      map[string]*ask           // open requests of servers, by relayed id; guarded by mu
+	processes map[*upstream]struct{}    // living, and dead ones whose directories stay; guarded by mu
+}
+
+// New makes a manager. It touches nothing: see [Manager.Load].
+func New(o Options) *Manager {
+	if o.Return == 0 {
+		o.Return = protocol.StartWindow
+	}
+	m := &Manager{
+		o: o, log: o.Log.With("component", "hosted"), begun: time.Now(),
+		servers: map[string]*server{}, instances: map[instanceKey]*instance{}, calls: map[callKey]*call{},
+		clients: map[string]tool.Client{}, asks: map[string]*ask{}, processes: map[*upstream]struct{}{},
+	}
+	m.life, m.end = context.WithCancel(context.Background())
+	for i := range o.Servers {
+		m.servers[o.Servers[i].Name] = m.newServer(&o.Servers[i])
+	}
+	return m
+}
+
+// Opened begins to reach a session; it may be told so again.
+func (m *Manager) Opened(session string, c tool.Client) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clients[session] = c
+}
+
+// Resumed is told which of its lines a client that is back waits for. What it
+// waited for before and does not any more is settled.
+func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, c := range m.calls {
+		if key.session != session {
+			continue
+		}
+		if _, ok := pending[key.n]; !ok {
+			m.dropLocked(c)
+		}
+	}
+	m.askAgainLocked(session)
+}
+
+// Confirmed is told that a client holds the answer to its line n.
+func (m *Manager) Confirmed(session string, n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.calls[callKey{session, n}]; c != nil {
+		m.dropLocked(c)
+	}
+}
+
+// Closed is told that a session is over: nobody waits for anything of it.
+func (m *Manager) Closed(session string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.clients, session)
+	m.forsakeLocked(session)
+}
+
+// forsakeLocked ends what there is for a session.
+func (m *Manager) forsakeLocked(session string) {
+	for key, c := range m.calls {
+		if key.session == session {
+			m.dropLocked(c)
+		}
+	}
+	m.refuseAsksLocked(session)
+	for key, inst := range m.instances {
+		if key.scope == Session && key.of == session {
+			inst.retireLocked()
+		}
+	}
+}
+
+// Recorded tells whether line n of a session was dispatched to a server.
+func (m *Manager) Recorded(session string, n int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.calls[callKey{session, n}] != nil
+}
+
+// expect gives up the sessions of an earlier daemon that do not come back.
+func (m *Manager) expect() {
+	t := time.NewTimer(m.o.Return)
+	defer t.Stop()
+	select {
+	case <-m.life.Done():
+		return
+	case <-t.C:
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	gone := map[string]struct{}{}
+	for key := range m.calls {
+		gone[key.session] = struct{}{}
+	}
+	for key := range m.instances {
+		if key.scope == Session {
+			gone[key.of] = struct{}{}
+		}
+	}
+	for session := range gone {
+		if m.clients[session] == nil {
+			m.forsakeLocked(session)
+		}
+	}
+}
+
+// Close lets go of all processes, which live on, and waits until nothing of
+// the manager runs, or for ctx. The supervisor must be closed first, or at the
+// same time.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	m.closed = true
+	all := slices.Collect(maps.Keys(m.processes))
+	m.mu.Unlock()
+	m.end()
+	for _, u := range all {
+		u.letGo()
+	}
+	return m.wait(ctx)
+}
+
+func (m *Manager) wait(ctx context.Context) error {
+	done := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		m.wg.Wait()
+		close(done)
+	})
+	select {
+	case <-done:
+		waiting.Wait()
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("let go of servers: %w", context.Cause(ctx))
+	}
+}
+
+// endGrace is how long a server that is ended may take for each rung.
+const endGrace = time.Second
+
+// EndAll ends all processes, with their trees.
+func (m *Manager) EndAll(ctx context.Context) error {
+	m.mu.Lock()
+	m.closed = true
+	all := slices.Collect(maps.Keys(m.processes))
+	m.mu.Unlock()
+	errs := make([]error, len(all))
+	var ending sync.WaitGroup
+	for i, u := range all {
+		ending.Go(func() {
+			if w := u.worker(); w != nil {
+				_, errs[i] = w.Terminate(ctx, endGrace)
+			}
+		})
+	}
+	ending.Wait()
+	return errors.Join(errs...)
+}
+
+// Processes counts those that run.
+func (m *Manager) Processes() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for u := range m.processes {
+		if !u.dead {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,177 @@
+package hosted
+
+import (
+	"encoding/json"
+	"path/filepath"
+
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+	"holdline/protocol/process"
+)
+
+// maxAsks bounds the open requests of one process.
+const maxAsks = 256
+
+// ask is a request of a server to its session's client. Guarded by the
+// manager's mutex.
+type ask struct {
+	id   string // under which the client sees it
+	up   *upstream
+	raw  jsonrpc.ID // the server's own
+	line []byte     // for the client
+	done bool       // the server has its answer, or will never read one
+	sent bool       // an answer is on its way
+}
+
+// asked answers a request of the server, or relays it.
+func (u *upstream) asked(msg jsonrpc.Message, id string) {
+	raw := jsonrpc.ID(append([]byte(nil), msg.ID...))
+	switch msg.Method {
+	case mcp.Ping:
+		u.reply(raw, jsonrpc.AppendResult(nil, raw, json.RawMessage(`{}`)))
+		return
+	case mcp.RootsList:
+		if u.inst.key.scope == Project && u.inst.root != "" {
+			u.reply(raw, jsonrpc.AppendResult(nil, raw, u.roots()))
+			return
+		}
+	}
+	if u.owner.Session == "" {
+		u.reply(raw, jsonrpc.AppendError(nil, raw, jsonrpc.CodeUnknownMethod,
+			msg.Method+" is for servers of scope \"session\", each of which has one client", nil))
+		u.log.Warn("server asks for what its scope does not offer: give it \"scope\": \"session\"", "method", msg.Method)
+		return
+	}
+	u.relay(msg, raw, id)
+}
+
+func (u *upstream) roots() json.RawMessage {
+	type root struct {
+		URI  string `json:"uri"`
+		Name string `json:"name"`
+	}
+	b, err := json.Marshal(struct {
+		Roots []root `json:"roots"`
+	}{[]root{{fileURI(u.inst.root), filepath.Base(u.inst.root)}}})
+	if err != nil { // strings encode
+		return json.RawMessage(`{"roots":[]}`)
+	}
+	return b
+}
+
+// reply answers a request of the server that nobody else need see.
+func (u *upstream) reply(raw jsonrpc.ID, line []byte) {
+	u.errand(errand{
+		rec:     process.Record{Kind: process.RecordRespond, ID: json.RawMessage(raw)},
+		compose: func(int64) []byte { return line },
+	})
+}
+
+// relay takes a request to the session's client. The id is made of the place
+// in the server's output, so that one that is read again is known.
+func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string) {
+	quoted, err := json.Marshal(id)
+	if err != nil { // strings encode
+		return
+	}
+	line := jsonrpc.AppendRequest(nil, quoted, msg.Method, msg.Params)
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if _, ok := u.told[id]; ok || u.m.asks[id] != nil {
+		return // it has its answer already
+	}
+	if u.open >= maxAsks {
+		u.reply(raw, jsonrpc.AppendError(nil, raw, jsonrpc.CodeInternal, "too many requests wait for the client", nil))
+		return
+	}
+	a := &ask{id: id, up: u, raw: raw, line: line}
+	u.open++
+	u.m.asks[id] = a
+	u.marks = append(u.marks, mark{seq: u.begin, ask: a})
+	if c := u.m.clients[u.owner.Session]; c != nil {
+		c.Ask(line)
+	}
+}
+
+// askAgainLocked repeats what was asked of a session that is back: its proxy
+// drops what it has copied already.
+func (m *Manager) askAgainLocked(session string) {
+	c := m.clients[session]
+	for _, a := range m.asks {
+		if c != nil && a.up.owner.Session == session && !a.sent {
+			c.Ask(a.line)
+		}
+	}
+}
+
+// Respond takes the answer of a session's client, its line n, to the server
+// that asked. It tells whether any did.
+func (m *Manager) Respond(session string, n int64, msg jsonrpc.Message) bool {
+	id, ok := mcp.String(json.RawMessage(msg.ID))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.asks[id]
+	if !ok || a == nil || a.up.owner.Session != session {
+		return false
+	}
+	if a.sent {
+		return true
+	}
+	line := jsonrpc.AppendResult(nil, a.raw, msg.Result)
+	if msg.Error != nil {
+		line = jsonrpc.AppendFailure(nil, a.raw, msg.Error)
+	}
+	m.respondLocked(a, n, line)
+	return true
+}
+
+// respondLocked has an answer written to the server. It is confirmed to the
+// client once the worker has taken it.
+func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
+	a.sent = true
+	session := a.up.owner.Session
+	a.up.errand(errand{
+		rec:     process.Record{N: n, Session: session, Kind: process.RecordRespond, ID: json.RawMessage(a.raw), Name: a.id},
+		compose: func(int64) []byte { return line },
+		done: func(err error) {
+			if err != nil {
+				return // the next process, or the next daemon, asks again
+			}
+			m.mu.Lock()
+			c := m.clients[session]
+			m.closeAskLocked(a)
+			m.mu.Unlock()
+			if c != nil && n > 0 {
+				c.Seen(n)
+			}
+		},
+	})
+}
+
+func (m *Manager) closeAskLocked(a *ask) {
+	if a.done {
+		return
+	}
+	a.done = true
+	a.up.open--
+	delete(m.asks, a.id)
+	a.up.nudge()
+}
+
+// refuseAsksLocked answers what was asked of a session that is over.
+func (m *Manager) refuseAsksLocked(session string) {
+	for _, a := range m.asks {
+		if a.up.owner.Session == session && !a.sent {
+			m.respondLocked(a, 0, jsonrpc.AppendError(nil, a.raw, jsonrpc.CodeInternal, "the client is gone", nil))
+		}
+	}
+}
+
+// refuseAsksOfLocked forgets what a process asked that is dead.
+func (m *Manager) refuseAsksOfLocked(u *upstream) {
+	for _, a := range m.asks {
+		if a.up == u {
+			m.closeAskLocked(a)
+		}
+	}
+}

@@ -1,0 +1,611 @@
+package hosted
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+	"holdline/protocol/process"
+)
+
+// spoolAfter is how long an answer may stay unconfirmed before it is written
+// to a file, so that the server's other output can be acked.
+const spoolAfter = 100 * time.Millisecond
+
+// maxErrands bounds the writes that belong to no call and wait for the server
+// to read.
+const maxErrands = 1024
+
+// upstream is one process of a server, seen from this daemon. What is not said
+// to belong to its reader is guarded by the manager's mutex.
+type upstream struct {
+	m     *Manager
+	inst  *instance
+	dir   string
+	id    string
+	owner process.Owner
+	log   interface {
+		Warn(msg string, args ...any)
+		Info(msg string, args ...any)
+		Debug(msg string, args ...any)
+	}
+
+	w          *supervisor.Worker // nil while it is being taken up
+	era        string
+	result     json.RawMessage // of the handshake
+	serving    bool
+	ending     bool // it is being ended
+	dead       bool // the worker is gone with its tree
+	caughtUp   bool // all that was said before this daemon attached was read
+	death      *fault.Record
+	deadCh     chan struct{} // closed when dead
+	calls      map[int64]*call
+	internal   map[int64]chan jsonrpc.Message // the daemon's own requests
+	told       map[string]struct{}            // requests of the server that an earlier daemon has answered, by relayed id
+	responds   []process.Record               // of such answers, before it is known which were made
+	open       int                            // its requests that wait for a client
+	leaving    bool                           // it is ended once its calls are
+	generation int64
+	forget     []int64 // records that are not needed any more
+	files      []int64 // spooled answers that are not needed any more
+	noise      int64   // lines that were no messages
+
+	errands chan errand
+	poke    chan struct{} // holds a token while something may be settled
+
+	// The reader's alone.
+	rest  []byte // of a line that is not whole
+	begin int64  // number of the output in which rest, or the next line, begins
+	nth   int    // how many lines began in it already
+	last  int64  // highest number received
+	torn  bool   // the next line may be the end of one
+	skip  bool   // the line is too long, and left out
+	marks []mark // lines that are not settled, in order
+	until int64  // output below it was said before this daemon attached
+}
+
+// mark is a line that must not be acked yet.
+type mark struct {
+	seq int64 // of the output in which it begins
+	c   *call // one of the two is set
+	ask *ask
+	at  time.Time
+}
+
+// errand is a write that belongs to no call.
+type errand struct {
+	rec     process.Record
+	compose func(id int64) []byte
+	done    func(err error) // nil for nothing to be done; called once it was made, or not
+}
+
+func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
+	id := filepath.Base(dir)
+	name := id
+	if inst.srv != nil {
+		name = inst.srv.spec.Name
+	}
+	return &upstream{
+		m: inst.m, inst: inst, dir: dir, id: id, owner: owner, log: inst.m.log.With("worker", id, "server", name),
+		deadCh: make(chan struct{}), calls: map[int64]*call{}, internal: map[int64]chan jsonrpc.Message{},
+		errands: make(chan errand, maxErrands), poke: make(chan struct{}, 1),
+	}
+}
+
+// goLocked starts the goroutines of a process whose worker is there.
+func (u *upstream) goLocked() {
+	u.m.wg.Go(u.run)
+	u.m.wg.Go(u.runErrands)
+}
+
+func (u *upstream) worker() *supervisor.Worker {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	return u.w
+}
+
+// letGo leaves the process to the next daemon.
+func (u *upstream) letGo() {
+	if w := u.worker(); w != nil {
+		w.Close()
+	}
+}
+
+func (u *upstream) isDead() bool {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	return u.dead
+}
+
+// nudge has the reader look for what can be settled.
+func (u *upstream) nudge() {
+	select {
+	case u.poke <- struct{}{}:
+	default:
+	}
+}
+
+// endLocked ends the process. It does not wait.
+func (u *upstream) endLocked() {
+	if u.ending || u.dead || u.w == nil {
+		u.ending = true
+		return
+	}
+	u.ending = true
+	u.serving = false
+	w := u.w
+	u.m.wg.Go(func() { _, _ = w.Terminate(u.m.life, endGrace) }) // if it fails the worker is lost, and that will be told
+}
+
+// finish ends the process and waits until it is dead, or the daemon stops.
+func (u *upstream) finish() {
+	u.m.mu.Lock()
+	u.endLocked()
+	u.m.mu.Unlock()
+	select {
+	case <-u.deadCh:
+	case <-u.m.life.Done():
+	}
+}
+
+// run reads the worker's events until it is over or let go.
+func (u *upstream) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	w := u.worker()
+	u.until = w.OldUntil()
+	u.caught()
+	for {
+		select {
+		case ev, ok := <-w.Events():
+			if !ok {
+				return
+			}
+			if u.event(w, &ev) {
+				u.die(w, &ev)
+				u.outlive()
+				return
+			}
+		case <-u.poke:
+		case <-timer.C:
+		}
+		timer.Reset(u.settle(w))
+	}
+}
+
+// event takes one event and tells whether it was the last.
+func (u *upstream) event(w *supervisor.Worker, ev *supervisor.Event) bool {
+	u.last = max(u.last, ev.Seq)
+	switch ev.Kind {
+	case supervisor.Output:
+		if ev.Stream == process.Stdout {
+			u.output(ev)
+		}
+	case supervisor.Exited:
+		u.log.Info("server ended", "exit", ev.Exit.String())
+	case supervisor.Closed, supervisor.Lost:
+		return true
+	}
+	u.caught()
+	return false
+}
+
+// caught notes when everything was read that was said before the attach: what
+// nobody waits for by then is cancelled.
+func (u *upstream) caught() {
+	if u.last < u.until-1 {
+		return
+	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if u.caughtUp {
+		return
+	}
+	u.caughtUp = true
+	for _, c := range u.calls {
+		if c.unwanted {
+			u.m.dropLocked(c)
+		}
+	}
+}
+
+// output takes a piece of standard output apart into lines.
+func (u *upstream) output(ev *supervisor.Event) {
+	data := ev.Data
+	if ev.Dropped > 0 {
+		u.torn, u.rest = true, nil
+	}
+	if len(u.rest) == 0 && !u.skip {
+		u.begin, u.nth = ev.Seq, 0
+	}
+	for {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			break
+		}
+		line := data[:i]
+		if len(u.rest) > 0 {
+			u.rest = append(u.rest, line...)
+			line = u.rest
+		}
+		u.line(ev, bytes.TrimSuffix(line, []byte("\r")))
+		u.rest = nil
+		data = data[i+1:]
+		if u.begin == ev.Seq {
+			u.nth++
+		} else {
+			u.begin, u.nth = ev.Seq, 0
+		}
+	}
+	if len(data) == 0 {
+		return
+	}
+	if u.rest = append(u.rest, data...); len(u.rest) > jsonrpc.MaxFrame {
+		u.rest, u.skip = nil, true
+	}
+}
+
+// line handles one line of the server.
+func (u *upstream) line(ev *supervisor.Event, line []byte) {
+	torn := u.torn
+	u.torn = false
+	if u.skip {
+		u.skip = false
+		u.noisy("longer than a message may be")
+		return
+	}
+	if len(bytes.TrimSpace(line)) == 0 {
+		return
+	}
+	msg, err := jsonrpc.Parse(line)
+	if err != nil {
+		if !torn {
+			u.noisy(err.Error())
+		}
+		return
+	}
+	switch msg.Kind {
+	case jsonrpc.Response:
+		u.answered(msg)
+	case jsonrpc.Notification:
+		if !ev.Old {
+			u.notified(msg)
+		}
+	case jsonrpc.Request:
+		u.asked(msg, fmt.Sprintf("%s:%d.%d", u.id, u.begin, u.nth))
+	}
+}
+
+// noisy counts a line that is no message. It is never fatal.
+func (u *upstream) noisy(why string) {
+	u.m.mu.Lock()
+	u.noise++
+	first := u.noise == 1
+	u.m.mu.Unlock()
+	if first {
+		u.log.Warn("server writes lines to stdout that are no messages; they are skipped", "err", why)
+	}
+}
+
+// answered takes the server's answer to where it belongs.
+func (u *upstream) answered(msg jsonrpc.Message) {
+	write := number(msg.ID)
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if ch := u.internal[write]; ch != nil {
+		delete(u.internal, write)
+		u.forget = append(u.forget, write)
+		ch <- clone(msg)
+		return
+	}
+	c := u.calls[write]
+	if c == nil || c.state == answered {
+		return // it was cancelled, or is known
+	}
+	msg = clone(msg)
+	c.result, c.failure = msg.Result, msg.Error
+	c.setLocked(answered)
+	if u.inst.srv != nil {
+		u.inst.failures = 0
+	}
+	if c.unwanted {
+		u.m.dropLocked(c)
+		return
+	}
+	u.marks = append(u.marks, mark{seq: u.begin, c: c, at: time.Now()})
+}
+
+func clone(m jsonrpc.Message) jsonrpc.Message {
+	m.Result, m.Error = bytes.Clone(m.Result), bytes.Clone(m.Error)
+	return m
+}
+
+// notified handles what the server says to nobody in particular.
+func (u *upstream) notified(msg jsonrpc.Message) {
+	switch msg.Method {
+	case mcp.ProgressNote:
+		write := number(jsonrpc.Field(msg.Params, mcp.MetaProgress))
+		u.m.mu.Lock()
+		c := u.calls[write]
+		var tell func(json.RawMessage)
+		if c != nil && c.state == open {
+			tell = c.progress
+			c.alive()
+		}
+		u.m.mu.Unlock()
+		if tell != nil {
+			tell(bytes.Clone(msg.Params))
+		}
+	case mcp.ToolsChanged:
+		u.m.mu.Lock()
+		defer u.m.mu.Unlock()
+		if u.serving && !u.m.closed {
+			u.m.wg.Go(func() { u.relist() })
+		}
+	}
+}
+
+// relist asks for the list of tools again.
+func (u *upstream) relist() {
+	ctx, cancel := context.WithTimeout(u.m.life, startTimeout)
+	defer cancel()
+	tools, err := u.list(ctx)
+	if err != nil {
+		u.log.Warn("list of tools cannot be read again", "err", err)
+		return
+	}
+	if u.inst.srv != nil {
+		u.inst.srv.offers(tools)
+	}
+}
+
+// settle acks what need not be kept by the worker any more, and tells when to
+// look again.
+func (u *upstream) settle(w *supervisor.Worker) time.Duration {
+	now := time.Now()
+	next := time.Hour
+	var spool []*call
+	u.m.mu.Lock()
+	kept := u.marks[:0]
+	for _, k := range u.marks {
+		if k.settledLocked() {
+			continue
+		}
+		if k.c != nil && !k.c.spooling {
+			if left := spoolAfter - now.Sub(k.at); left <= 0 {
+				k.c.spooling = true
+				spool = append(spool, k.c)
+			} else {
+				next = min(next, left)
+			}
+		}
+		kept = append(kept, k)
+	}
+	clear(u.marks[len(kept):])
+	u.marks = kept
+	u.m.mu.Unlock()
+	for _, c := range spool {
+		err := u.spool(c)
+		u.m.mu.Lock()
+		if c.spooling = false; err == nil {
+			c.spooled, c.result, c.failure = true, nil, nil
+			next = 0
+		}
+		u.m.mu.Unlock()
+		if err != nil { // the server is held up, and nothing is lost
+			u.log.Warn("answer cannot be written down", "err", err)
+			next = min(next, time.Second)
+		}
+	}
+	u.m.mu.Lock()
+	if u.leaving && len(u.calls) == 0 {
+		u.endLocked()
+	}
+	forget, files := u.forget, u.files
+	u.forget, u.files = nil, nil
+	ack := u.last
+	if len(u.rest) > 0 || u.skip {
+		ack = u.begin - 1
+	}
+	for _, k := range u.marks {
+		ack = min(ack, k.seq-1)
+	}
+	u.m.mu.Unlock()
+	w.Ack(ack)
+	w.Forget(forget...)
+	u.unspool(files)
+	return next
+}
+
+// settledLocked tells whether the worker need not keep the line any more.
+func (k *mark) settledLocked() bool {
+	if k.ask != nil {
+		return k.ask.done
+	}
+	return k.c.state == over || k.c.spooled
+}
+
+func (u *upstream) answerFile(write int64) string {
+	return filepath.Join(u.dir, process.DirAnswers, strconv.FormatInt(write, 10))
+}
+
+// spool writes down an answer.
+func (u *upstream) spool(c *call) error {
+	u.m.mu.Lock()
+	line := c.lineLocked()
+	write := c.write
+	u.m.mu.Unlock()
+	return statedir.WriteFile(u.answerFile(write), line)
+}
+
+func (u *upstream) unspool(files []int64) {
+	for _, write := range files {
+		_ = os.Remove(u.answerFile(write))
+	}
+}
+
+// errand has a write made in turn. If too many wait, the server reads nothing,
+// and the write is left out.
+func (u *upstream) errand(e errand) {
+	select {
+	case u.errands <- e:
+	default:
+		if e.done != nil {
+			e.done(errors.New("the server does not read"))
+		}
+	}
+}
+
+// runErrands makes the writes that belong to no call.
+func (u *upstream) runErrands() {
+	w := u.worker()
+	for {
+		select {
+		case e := <-u.errands:
+			_, err := w.WriteFunc(u.m.life, e.rec, func(id int64) ([]byte, error) { return append(e.compose(id), '\n'), nil })
+			if e.done != nil {
+				e.done(err)
+			}
+		case <-u.deadCh:
+			return
+		case <-u.m.life.Done():
+			return
+		}
+	}
+}
+
+// request makes a request of the daemon's own and waits for the answer.
+func (u *upstream) request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
+	ch := make(chan jsonrpc.Message, 1)
+	var write int64
+	_, err := u.worker().WriteFunc(ctx, process.Record{Kind: kind, Name: method}, func(id int64) ([]byte, error) {
+		u.m.mu.Lock()
+		defer u.m.mu.Unlock()
+		write = id
+		u.internal[id] = ch
+		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n'), nil
+	})
+	defer func() {
+		u.m.mu.Lock()
+		defer u.m.mu.Unlock()
+		delete(u.internal, write)
+	}()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case msg := <-ch:
+		if msg.Error != nil {
+			return nil, &rpcError{method: method, raw: msg.Error}
+		}
+		return msg.Result, nil
+	case <-u.deadCh:
+		return nil, errDied
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// errDied says that the server ended while it was asked.
+var errDied = errors.New("it ended")
+
+// rpcError is a server's refusal of a request of the daemon's own.
+type rpcError struct {
+	method string
+	raw    json.RawMessage
+}
+
+func (e *rpcError) Error() string { return fmt.Sprintf("%s is refused: %s", e.method, clip(e.raw)) }
+
+// clip bounds what is repeated of a server's words.
+func clip(b []byte) string {
+	const most = 512
+	return string(bytes.ToValidUTF8(b[:min(len(b), most)], []byte("?")))
+}
+
+// die notes the end of the process: whoever waits for it is told.
+func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
+	death := ev.Fault
+	if ev.Kind == supervisor.Closed {
+		death = w.ExitFault("run:"+u.name(), ev.Exit)
+	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	u.dead, u.serving, u.death = true, false, death
+	for _, c := range u.calls {
+		if c.state == open {
+			c.setLocked(lost)
+		}
+	}
+	close(u.deadCh)
+	inst := u.inst
+	if inst.up == u {
+		inst.up = nil
+	}
+	if !u.ending {
+		inst.failedLocked()
+		u.m.o.Watch.WorkerLost(u.id, !inst.retired)
+		u.log.Warn("server is gone", "err", death)
+	}
+	u.m.o.Watch.WorkerEnded(u.id)
+	u.m.refuseAsksOfLocked(u)
+	u.m.againLocked(inst, u)
+}
+
+func (u *upstream) name() string {
+	if u.inst.srv != nil {
+		return u.inst.srv.spec.Name
+	}
+	return u.inst.key.server
+}
+
+// outlive keeps the directory until nobody may ask for a call in it any more.
+func (u *upstream) outlive() {
+	for {
+		u.m.mu.Lock()
+		left := len(u.calls)
+		u.m.mu.Unlock()
+		if left == 0 {
+			break
+		}
+		select {
+		case <-u.poke:
+		case <-u.m.life.Done():
+			return
+		}
+	}
+	if err := u.m.o.Workers.Reap(u.dir); err != nil {
+		u.log.Warn("directory of a dead worker cannot be removed", "err", err)
+	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	delete(u.m.processes, u)
+}
+
+// startFault is why a process was of no use.
+func (u *upstream) startFault(err error) error {
+	u.m.mu.Lock()
+	death := u.death
+	u.m.mu.Unlock()
+	if errors.Is(err, tool.ErrStopping) || u.m.life.Err() != nil {
+		return tool.ErrStopping
+	}
+	r := fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %v", u.name(), err)
+	if death != nil {
+		r = fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %s", u.name(), death.Fault.Detail)
+		r.Fault.Generation, r.Cause = death.Fault.Generation, death.Cause
+	}
+	return r
+}

@@ -1,0 +1,87 @@
+package hosted
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Eras of a server.
+const (
+	legacy = "legacy"
+	modern = "modern"
+)
+
+// envelope is what a server of an era wants to see in the requests of a client
+// of the other.
+type envelope struct {
+	era  string          // the server's
+	meta json.RawMessage // members of a modern _meta, joined by commas
+}
+
+// callParams makes the params of a call for the server: its own name for the
+// tool, and the write's number as progress token if the client wants progress.
+func (e envelope) callParams(c *tool.RemoteCall, name string, write int64) (json.RawMessage, error) {
+	quoted, err := json.Marshal(name)
+	if err != nil {
+		return nil, fmt.Errorf("name of a tool: %w", err)
+	}
+	dressed := e.era != modern || c.Modern
+	var bad error
+	params, err := jsonrpc.Rewrite(c.Params, func(key string, value []byte) []byte {
+		switch key {
+		case "name":
+			return quoted
+		case "_meta":
+			meta, err := jsonrpc.Rewrite(value, func(key string, value []byte) []byte {
+				if key == mcp.MetaProgress {
+					if c.Progress == nil {
+						return nil
+					}
+					return strconv.AppendInt(nil, write, 10)
+				}
+				return value
+			})
+			if err != nil {
+				bad = err
+			}
+			if !dressed {
+				dressed = true
+				meta = jsonrpc.Prepend(meta, string(e.meta))
+			}
+			return meta
+		}
+		return value
+	})
+	if err != nil {
+		return nil, err
+	}
+	if bad != nil {
+		return nil, bad
+	}
+	if !dressed {
+		params = jsonrpc.Prepend(params, `"_meta":{`+string(e.meta)+`}`)
+	}
+	return params, nil
+}
+
+// dress adds to a result what a client of the modern era must find in it.
+func dress(result json.RawMessage, toModern bool) json.RawMessage {
+	if !toModern || len(result) == 0 || result[0] != '{' || jsonrpc.Field(result, "resultType") != nil {
+		return result
+	}
+	return jsonrpc.Prepend(result, `"resultType":"complete"`)
+}
+
+// number is the write that an id or a token spells; 0 if it spells none.
+func number(raw []byte) int64 {
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil || n < 1 {
+		return 0
+	}
+	return n
+}

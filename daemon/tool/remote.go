@@ -1,0 +1,63 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+
+	"holdline/protocol/fault"
+)
+
+// Remote is a tool of a hosted server. What the server says of it and answers
+// is passed on as raw bytes.
+type Remote struct {
+	Name     string // as sessions see it
+	Server   string
+	Contract Contract
+	// Handle runs a call. Its context ends when the client cancels or is gone,
+	// or with [ErrStopping]. An error is a [*fault.Record] or ErrStopping.
+	Handle func(ctx context.Context, c RemoteCall) (RemoteResult, error)
+}
+
+// RemoteCall is one call of a [Remote].
+type RemoteCall struct {
+	Caller Caller
+	N      int64           // number of the client's line
+	ID     string          // the request's id as JSON
+	Params json.RawMessage // of the request, as they came: an object
+	Modern bool            // the request is of the modern era
+	// Progress passes on the params of a progress notification, as they came
+	// but for the token; nil if the client did not ask. It never blocks, and
+	// after the call has returned it does nothing.
+	Progress func(params json.RawMessage)
+}
+
+// RemoteResult is what a server answered: one of the two.
+type RemoteResult struct {
+	Result  json.RawMessage
+	Error   json.RawMessage // a JSON-RPC error object
+	Replays int             // how often the call was made again after a loss
+}
+
+// EncodeFault is the result object of a tools/call that failed.
+func EncodeFault(f *fault.Record) json.RawMessage { return encodeFault(f, "") }
+
+// Listing is what a client is told of a tool of a hosted server.
+type Listing struct {
+	Name string
+	Raw  json.RawMessage
+}
+
+// Client is a session, as servers reach it. Its methods do not block.
+type Client interface {
+	Caller() Caller
+	// Ask sends a request of a server to the client: a whole line without its
+	// newline. It tells whether there is anybody to read it.
+	Ask(line []byte) bool
+	// ListChanged says that the list of tools is not what it was.
+	ListChanged()
+	// Seen confirms line n of the client, a response, for good.
+	Seen(n int64)
+	// Capabilities are those that the client has declared, an object; nil if
+	// it has not.
+	Capabilities() json.RawMessage
+}
