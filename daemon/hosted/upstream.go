@@ -165,7 +165,7 @@ func (u *upstream) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	w := u.worker()
-	u.until = w.OldUntil()
+	u.last, u.until = w.Old()
 	u.caught()
 	for {
 		select {
@@ -173,9 +173,9 @@ func (u *upstream) run() {
 			if !ok {
 				return
 			}
-			if u.event(w, &ev) {
+			if u.event(&ev) {
 				u.die(w, &ev)
-				u.outlive()
+				u.outlive(w)
 				return
 			}
 		case <-u.poke:
@@ -186,7 +186,7 @@ func (u *upstream) run() {
 }
 
 // event takes one event and tells whether it was the last.
-func (u *upstream) event(w *supervisor.Worker, ev *supervisor.Event) bool {
+func (u *upstream) event(ev *supervisor.Event) bool {
 	u.last = max(u.last, ev.Seq)
 	switch ev.Kind {
 	case supervisor.Output:
@@ -572,19 +572,29 @@ func (u *upstream) name() string {
 }
 
 // outlive keeps the directory until nobody may ask for a call in it any more.
-func (u *upstream) outlive() {
+func (u *upstream) outlive(w *supervisor.Worker) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
+		next := u.settle(w)
 		u.m.mu.Lock()
 		left := len(u.calls)
 		u.m.mu.Unlock()
 		if left == 0 {
 			break
 		}
+		timer.Reset(next)
 		select {
 		case <-u.poke:
+		case <-timer.C:
 		case <-u.m.life.Done():
 			return
 		}
+	}
+	select { // its last output is acked, so that it leaves
+	case <-w.Done():
+	case <-u.m.life.Done():
+		return
 	}
 	if err := u.m.o.Workers.Reap(u.dir); err != nil {
 		u.log.Warn("directory of a dead worker cannot be removed", "err", err)

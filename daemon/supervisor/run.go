@@ -151,7 +151,7 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 		return nil, ErrClosed
 	}
 	if w.pid == 0 { // the first attach
-		w.old, w.backlog = a.NextSeq, int(a.Queued)
+		w.old, w.begun, w.backlog = a.NextSeq, a.Acked, int(a.Queued)
 	}
 	w.c, w.pid, w.child = c, hello.PID, hello.ChildPID
 	w.last = max(w.last, a.Acked)

@@ -76,6 +76,7 @@ type Worker struct {
 	queued   int   // bytes in queue
 	last     int64 // highest number received
 	old      int64 // numbers below are from before the attach
+	begun    int64 // numbers up to it were acked before the attach
 	acked    int64
 	held     []held // stdout received that the worker may still keep
 	exit     process.Exit
@@ -131,12 +132,13 @@ func (w *Worker) LastWrite() int64 {
 	return w.next - 1
 }
 
-// OldUntil is the number below which output was made before the attach; 0 for
-// a worker that this supervisor started, or found dead.
-func (w *Worker) OldUntil() int64 {
+// Old is what was made before the attach, as far as it is told again: output
+// with a number above acked and below until. Both are 0 for a worker that was
+// found dead.
+func (w *Worker) Old() (acked, until int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.old
+	return w.begun, w.old
 }
 
 // Status is how the worker is now.
