@@ -72,7 +72,7 @@ func (p *proxy) talk(ctx context.Context, l *link) ending {
 		p.writeDaemon(l, g, leave, gone)
 	})
 
-	end := endDone
+	end, over := endDone, false // over: the reader has ended
 	var drain *time.Timer
 	var drained <-chan time.Time
 	defer func() {
@@ -104,14 +104,15 @@ wait:
 				drained = drain.C
 			}
 		case end = <-read:
+			if over = p.out.broken() != nil; over {
+				end = endBroken
+				break wait
+			}
 			// Ended before the writer is: it must not wait for room any more.
 			_ = l.conn.SetWriteDeadline(time.Unix(1, 0))
 			close(gone)
 			if _, done := p.store.state(); done || ctx.Err() != nil {
 				return endDone
-			}
-			if p.out.broken() != nil {
-				return endBroken
 			}
 			return end
 		}
@@ -122,6 +123,9 @@ wait:
 	<-wrote
 	faultpoint.At("proxy.bye")
 	l.conn.Close()
+	if over {
+		return end
+	}
 	t := time.NewTimer(leaveGrace)
 	defer t.Stop()
 	select {

@@ -68,7 +68,7 @@ func (h *house) beginIn(ctx context.Context, n int64, args map[string]any) <-cha
 		_, err := h.run(ctx, n, args)
 		done <- err
 	}()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if a, err := h.Show(ID(h.session, n)); err == nil && a.State == Running && len(a.Models) > 0 {
 			return done
 		}
@@ -169,7 +169,7 @@ func TestMuchOutput(t *testing.T) {
 	steps = append(steps, pause(1), claudetest.Say("the end"))
 	dir := filepath.Join(h.opt.Dir, ID(h.session, 1))
 	<-h.beginIn(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", steps...), "wait_s": 0})
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		b, err := os.ReadFile(filepath.Join(dir, fileRun))
 		var c checkpoint
 		if err == nil && json.Unmarshal(b, &c) == nil && c.Total > 9<<20 {
