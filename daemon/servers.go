@@ -6,12 +6,15 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"holdline/daemon/config"
 	"holdline/daemon/hosted"
+	"holdline/daemon/policy"
 	"holdline/daemon/tool"
 	"holdline/protocol/mcp"
 )
@@ -23,69 +26,72 @@ func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 		Log: l.Log, Workers: l.workers, Watch: l.telemetry,
 		WorkersDir: filepath.Join(l.place.dir.Path(), workersDir), CatalogDir: l.dirs.Catalog,
 		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
-		Servers: l.serverSpecs(cfg),
+		Servers: l.serverSpecs(ctx, cfg),
 	})
 	return l.servers.Load(ctx)
 }
 
-// serverSpecs are the servers that the configuration names and that run as
-// processes.
-func (l *life) serverSpecs(cfg *config.Config) []hosted.Spec {
+// serverSpecs are the servers that the configuration names.
+func (l *life) serverSpecs(ctx context.Context, cfg *config.Config) []hosted.Spec {
 	var specs []hosted.Spec
 	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
-		s := cfg.Servers[name]
-		if s.Holdline.Disabled || s.Command == "" {
-			continue
+		s, _ := cfg.Server(name)
+		switch {
+		case !s.Enabled:
+		case s.Transport != config.Stdio:
+			l.Log.WarnContext(ctx, "server left out: this version hosts servers of transport stdio only", "server", name, "transport", s.Transport)
+		default:
+			specs = append(specs, l.serverSpec(s))
 		}
-		specs = append(specs, l.serverSpec(name, s))
 	}
 	return specs
 }
 
-func (l *life) serverSpec(name string, s config.Server) hosted.Spec {
-	h := s.Holdline
-	spec := hosted.Spec{
-		Name: name, Argv: append([]string{s.Command}, s.Args...), Cwd: s.Cwd, Scope: hosted.Project,
-		Key: serverKey(s), Timeout: h.Timeout, MaxTimeout: h.MaxTimeout,
-		Contract: func(own string) tool.Contract { return tool.Contract(contractOf(h.Contract, own)) },
+func (l *life) serverSpec(s config.Settings) hosted.Spec {
+	return hosted.Spec{
+		Name: s.Name, Scope: hosted.Scope(s.Scope), Key: serverKey(&s), Timeout: s.Timeout, MaxTimeout: s.MaxTimeout,
+		Process: func(root string) (config.Process, error) { return l.serverProcess(&s, root) },
+		Visible: s.VisibleIn,
+		Contract: func(own string) tool.Contract {
+			c, _ := s.Contract(own)
+			return tool.Contract(c)
+		},
+		May: func(own string) bool {
+			ok, _ := policy.NewRules(l.config.Load()).May("", s.Name, own)
+			return ok
+		},
 	}
-	if h.Scope != "" {
-		spec.Scope = hosted.Scope(h.Scope)
-	}
-	spec.Env = func() ([]string, error) {
-		env := slices.Clone(l.Environ)
-		for key, value := range s.Env {
-			env = append(env, key+"="+value.Reveal())
-		}
-		return env, nil
-	}
-	return spec
 }
 
-// serverKey is equal for entries whose processes may stand for each other.
-func serverKey(s config.Server) string {
-	env := map[string]string{}
-	for key, value := range s.Env {
-		env[key] = value.Reveal()
+// variablesFile, beside the configuration, holds variables for the
+// configuration of servers.
+const variablesFile = "env"
+
+// serverProcess resolves what the start of a server needs.
+func (l *life) serverProcess(s *config.Settings, root string) (config.Process, error) {
+	a := config.Around{Environ: l.Environ, Home: l.Home, Root: root}
+	var err error
+	if a.Variables, err = config.ReadEnvFile(filepath.Join(filepath.Dir(l.Config), variablesFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return config.Process{}, err
 	}
-	b, err := json.Marshal([]any{s.Command, s.Args, s.Cwd, env, s.Holdline.InheritEnv, s.Holdline.EnvFile})
+	if s.EnvFile != "" {
+		if a.EnvFile, err = config.ReadEnvFile(s.EnvFile); err != nil {
+			return config.Process{}, fmt.Errorf("env_file: %w", err)
+		}
+	}
+	return s.Process(a)
+}
+
+// serverKey is equal for entries whose processes may stand for each other. The
+// daemon's own environment is no part of it: it may be another one after each
+// start.
+func serverKey(s *config.Settings) string {
+	b, err := json.Marshal([]any{s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile})
 	if err != nil { // strings encode
 		return ""
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
-}
-
-// contractOf is what the operator says of a tool: of the globs that match it
-// the longest counts.
-func contractOf(c config.Contracts, own string) string {
-	best, found := "", ""
-	for glob, contract := range c {
-		if ok, err := filepath.Match(glob, own); err == nil && ok && len(glob) >= len(best) {
-			best, found = glob, contract
-		}
-	}
-	return found
 }
 
 // runServers keeps the hosted servers until the daemon stops, and then leaves

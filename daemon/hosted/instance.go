@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -58,9 +59,9 @@ func (s *server) instanceLocked(c *tool.Caller) *instance {
 	}
 	inst := s.m.instances[key]
 	if inst == nil {
-		inst = &instance{m: s.m, srv: s, key: key, root: c.Root}
-		if inst.root == "" {
-			inst.root = c.Cwd
+		inst = &instance{m: s.m, srv: s, key: key}
+		if s.spec.Scope != Shared {
+			inst.root = cmp.Or(c.Root, c.Cwd)
 		}
 		s.m.instances[key] = inst
 	}
@@ -162,20 +163,13 @@ func (inst *instance) start() error {
 // spawn starts a worker with the server in it.
 func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
 	m, spec := inst.m, inst.srv.spec
-	env, err := spec.Env()
+	p, err := spec.Process(inst.root)
 	if err != nil {
-		return nil, err
+		return nil, fault.New(fault.SpawnFailure, fault.Server, operation(spec.Name), "server %s cannot be started: %v", spec.Name, err)
 	}
 	id := workerID(spec.Name)
-	cwd := spec.Cwd
-	if cwd == "" {
-		cwd = inst.root
-	}
-	if cwd == "" {
-		cwd = "/"
-	}
 	ws := process.Spec{
-		ID: id, Kind: process.KindServer, Name: spec.Name, Argv: spec.Argv, Cwd: cwd,
+		ID: id, Kind: process.KindServer, Name: spec.Name, Argv: append([]string{p.Command}, p.Args...), Cwd: p.Dir,
 		Owner: process.Owner{Key: inst.key.key, Scope: string(inst.key.scope)},
 	}
 	switch inst.key.scope {
@@ -187,7 +181,7 @@ func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
 	}
 	dir := filepath.Join(m.o.WorkersDir, id)
 	m.o.Watch.WorkerStarting(id, 0)
-	w, err := m.o.Workers.Start(ctx, dir, ws, env)
+	w, err := m.o.Workers.Start(ctx, dir, ws, p.Env)
 	if err != nil {
 		m.o.Watch.WorkerEnded(id)
 		_ = m.o.Workers.Reap(dir)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/config"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -35,15 +36,17 @@ const (
 // Spec is a configured server. It is read-only.
 type Spec struct {
 	Name  string
-	Argv  []string
-	Cwd   string // "" is the project's root
 	Scope Scope
 	// Key is equal for specs whose processes may stand for each other: it
-	// covers the command, its environment and its directory.
+	// covers what is configured of the command, its environment and its
+	// directory.
 	Key string
-	// Env makes the whole environment of a process, when one is started. An
-	// error is a [*fault.Record].
-	Env func() ([]string, error)
+	// Process is how a process is started for a project of that root, which is
+	// "" if there is none. The error names what is missing.
+	Process func(root string) (config.Process, error)
+	// Visible tells whether sessions of a project of that root see the server;
+	// nil shows it to all.
+	Visible func(root string) bool
 	// Contract is the operator's word on a tool; "" leaves it to the tool's
 	// own annotations. nil says nothing of any.
 	Contract func(tool string) tool.Contract

@@ -180,6 +180,11 @@ func exposed(server, own string) string {
 	return string(name[:min(len(name), maxName-9)]) + "-" + hex.EncodeToString(sum[:4])
 }
 
+// visible tells whether a session sees the server.
+func (s *server) visible(c *tool.Caller) bool {
+	return s.spec.Visible == nil || s.spec.Visible(cmp.Or(c.Root, c.Cwd))
+}
+
 // Waits tells whether [Manager.List] has to ask a server first.
 func (m *Manager) Waits() bool {
 	m.mu.Lock()
@@ -200,7 +205,7 @@ func (m *Manager) List(ctx context.Context, c tool.Caller) []tool.Listing {
 	var asking sync.WaitGroup
 	m.mu.Lock()
 	for _, s := range m.servers {
-		if s.listed {
+		if s.listed || !s.visible(&c) {
 			continue
 		}
 		asking.Go(func() {
@@ -215,6 +220,9 @@ func (m *Manager) List(ctx context.Context, c tool.Caller) []tool.Listing {
 	defer m.mu.Unlock()
 	list := []tool.Listing{}
 	for _, s := range m.servers {
+		if !s.visible(&c) {
+			continue
+		}
 		for _, o := range s.tools {
 			list = append(list, tool.Listing{Name: o.remote.Name, Raw: o.listing})
 		}
@@ -231,6 +239,9 @@ func (m *Manager) Find(ctx context.Context, c tool.Caller, name string) (*tool.R
 	m.mu.Lock()
 	var unlisted []*server
 	for _, s := range m.servers {
+		if !s.visible(&c) {
+			continue
+		}
 		if o := s.byName[name]; o != nil {
 			m.mu.Unlock()
 			return &o.remote, true
