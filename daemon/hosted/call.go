@@ -17,8 +17,7 @@ import (
 )
 
 // maxAttempts bounds how often a call is dispatched that each time was
-// certainly not made: a server that dies before it reads is not waited for
-// for ever.
+// certainly not made: a server may always die before it reads.
 const maxAttempts = 5
 
 // state is where a call stands.

@@ -69,14 +69,6 @@ func (e envelope) callParams(c *tool.RemoteCall, name string, write int64) (json
 	return params, nil
 }
 
-// dress adds to a result what a client of the modern era must find in it.
-func dress(result json.RawMessage, toModern bool) json.RawMessage {
-	if !toModern || len(result) == 0 || result[0] != '{' || jsonrpc.Field(result, "resultType") != nil {
-		return result
-	}
-	return jsonrpc.Prepend(result, `"resultType":"complete"`)
-}
-
 // number is the write that an id or a token spells; 0 if it spells none.
 func number(raw []byte) int64 {
 	n, err := strconv.ParseInt(string(raw), 10, 64)

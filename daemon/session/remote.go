@@ -15,7 +15,7 @@ import (
 
 // aside makes an answer that may take a while in a goroutine that calls waits
 // for, as a request in flight: it can be cancelled.
-func (s *session) aside(ctx context.Context, r *request, calls *sync.WaitGroup, make func(ctx context.Context) any) {
+func (s *session) aside(ctx context.Context, r *request, calls *sync.WaitGroup, find func(ctx context.Context) any) {
 	callCtx, cancel := context.WithCancelCause(ctx)
 	if f := s.enter(r.msg.ID, &inFlight{n: r.n, cancel: cancel}); f != nil {
 		cancel(f)
@@ -26,7 +26,7 @@ func (s *session) aside(ctx context.Context, r *request, calls *sync.WaitGroup, 
 	calls.Go(func() {
 		defer s.ended()
 		defer cancel(nil)
-		v := make(callCtx)
+		v := find(callCtx)
 		if s.leave(callCtx, r.msg.ID) {
 			s.answerJSON(ctx, r, v)
 		}
