@@ -95,6 +95,7 @@ type Manager struct {
 
 	mu        sync.Mutex
 	closed    bool
+	ending    bool                      // nothing is kept for anybody
 	servers   map[string]*server        // guarded by mu
 	instances map[instanceKey]*instance // guarded by mu
 	calls     map[callKey]*call         // not confirmed; guarded by mu
@@ -246,17 +247,13 @@ const endGrace = time.Second
 // EndAll ends all processes, with their trees.
 func (m *Manager) EndAll(ctx context.Context) error {
 	m.mu.Lock()
-	m.closed = true
+	m.closed, m.ending = true, true
 	all := slices.Collect(maps.Keys(m.processes))
 	m.mu.Unlock()
 	errs := make([]error, len(all))
 	var ending sync.WaitGroup
 	for i, u := range all {
-		ending.Go(func() {
-			if w := u.worker(); w != nil {
-				_, errs[i] = w.Terminate(ctx, endGrace)
-			}
-		})
+		ending.Go(func() { errs[i] = u.end(ctx) })
 	}
 	ending.Wait()
 	return errors.Join(errs...)

@@ -51,6 +51,7 @@ type upstream struct {
 	caughtUp   bool // all that was said before this daemon attached was read
 	death      *fault.Record
 	deadCh     chan struct{} // closed when dead
+	goneCh     chan struct{} // closed when nobody reads its events any more
 	calls      map[int64]*call
 	internal   map[int64]chan jsonrpc.Message // the daemon's own requests
 	told       map[string]struct{}            // requests of the server that an earlier daemon has answered, by relayed id
@@ -99,7 +100,7 @@ func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 	}
 	return &upstream{
 		m: inst.m, inst: inst, dir: dir, id: id, owner: owner, log: inst.m.log.With("worker", id, "server", name),
-		deadCh: make(chan struct{}), calls: map[int64]*call{}, internal: map[int64]chan jsonrpc.Message{},
+		deadCh: make(chan struct{}), goneCh: make(chan struct{}), calls: map[int64]*call{}, internal: map[int64]chan jsonrpc.Message{},
 		errands: make(chan errand, maxErrands), poke: make(chan struct{}, 1),
 	}
 }
@@ -149,6 +150,23 @@ func (u *upstream) endLocked() {
 	u.m.wg.Go(func() { _, _ = w.Terminate(u.m.life, endGrace) }) // if it fails the worker is lost, and that will be told
 }
 
+// end ends the process for good, whatever is still to be told of it, and waits
+// until nothing of it is left.
+func (u *upstream) end(ctx context.Context) error {
+	w := u.worker()
+	if w == nil {
+		return nil
+	}
+	_, err := w.Terminate(ctx, endGrace)
+	u.nudge()
+	select {
+	case <-u.goneCh:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // finish ends the process and waits until it is dead, or the daemon stops.
 func (u *upstream) finish() {
 	u.m.mu.Lock()
@@ -162,6 +180,7 @@ func (u *upstream) finish() {
 
 // run reads the worker's events until it is over or let go.
 func (u *upstream) run() {
+	defer close(u.goneCh)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	w := u.worker()
@@ -579,6 +598,9 @@ func (u *upstream) outlive(w *supervisor.Worker) {
 		next := u.settle(w)
 		u.m.mu.Lock()
 		left := len(u.calls)
+		if u.m.ending {
+			left = 0
+		}
 		u.m.mu.Unlock()
 		if left == 0 {
 			break
@@ -591,7 +613,8 @@ func (u *upstream) outlive(w *supervisor.Worker) {
 			return
 		}
 	}
-	select { // its last output is acked, so that it leaves
+	w.Ack(u.last) // it leaves
+	select {
 	case <-w.Done():
 	case <-u.m.life.Done():
 		return
