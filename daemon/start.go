@@ -32,6 +32,9 @@ const (
 	workersDir  = "w"
 )
 
+// byProxy is who has started a daemon that nobody asked for by name.
+const byProxy = "proxy"
+
 // Times of a start.
 const (
 	// raceWait bounds the wait of a daemon that lost a start race for either
@@ -55,12 +58,13 @@ type place struct {
 	epoch  int64
 	store  string
 	handed bool
+	begin  time.Time
 }
 
 // occupy takes the runtime directory, the lock and the socket, in this order.
 // Only who holds the lock touches anything else in the directory.
 func occupy(ctx context.Context, o Options) (*place, error) {
-	p := &place{path: o.Socket}
+	p := &place{path: o.Socket, begin: time.Now()}
 	ln := o.Handed
 	if o.Handover != nil {
 		var err error
@@ -131,6 +135,9 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 	faultpoint.At("start.counted")
 	if p.store, err = p.storeID(); err != nil {
 		return err
+	}
+	if info, err := os.Stat(p.file(stoppedFile)); err == nil && o.StartedBy == byProxy && info.ModTime().After(p.begin) {
+		return fmt.Errorf("%w: it was stopped while this one was starting", ErrRunning)
 	}
 	if err := os.Remove(p.file(stoppedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("forgetting that holdline was stopped: %w", err)

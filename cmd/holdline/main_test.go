@@ -124,6 +124,9 @@ func newPlace(tb testing.TB) *place {
 	}
 	tb.Cleanup(func() {
 		p.nothingLeft()
+		if log, err := os.ReadFile(filepath.Join(dir, "home/.local/state/holdline/logs/daemon.log")); err == nil && tb.Failed() {
+			tb.Logf("the log of the daemons that proxies started:\n%s", log)
+		}
 		_ = os.RemoveAll(dir)
 	})
 	return p

@@ -246,19 +246,18 @@ func TestServerSessionScope(t *testing.T) {
 	}
 	asked := a.until(func(x *answer) bool { return x.Method == "elicitation/create" })
 	kill9(t, pid)
-	pid = p.pid(pid)
 	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"x":1.0}}}`, asked.ID))
 	if x := a.wait(id); x.Result.IsError || !strings.Contains(x.raw, `accept`) || p.effectsOf("asked q") != 1 {
 		t.Errorf("asked %d times: %s", p.effectsOf("asked q"), x.raw)
 	}
-	workers := p.status().Workers
+	before := p.status().Workers
 	a.leave()
-	p.until("the session's server ends with it", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 })
-	for _, w := range workers {
-		if _, err := os.Stat(filepath.Join(p.dir, "run/holdline/w", w.ID)); err == nil && len(p.status().Workers) == 1 && p.status().Workers[0].ID != w.ID {
-			t.Errorf("directory of %s is left", w.ID)
-		}
+	p.until("the session's server ends with it, and its directory goes", func(s control.StatusAnswer) bool {
+		dirs, err := os.ReadDir(filepath.Join(p.dir, "run/holdline/w"))
+		return err == nil && len(s.Workers) == 1 && len(dirs) == 1
+	})
+	if len(before) != 2 {
+		t.Errorf("workers before: %+v", before)
 	}
 	b.rest()
-	_ = pid
 }

@@ -3,6 +3,7 @@ package hosted
 import (
 	"encoding/json"
 	"path/filepath"
+	"strings"
 
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -88,6 +89,11 @@ func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string) {
 	u.open++
 	u.m.asks[id] = a
 	u.marks = append(u.marks, mark{seq: u.begin, ask: a})
+	if e, ok := u.early[id]; ok {
+		delete(u.early, id)
+		u.m.respondLocked(a, e.n, a.answer(e.msg))
+		return
+	}
 	if c := u.m.clients[u.owner.Session]; c != nil {
 		c.Ask(line)
 	}
@@ -111,18 +117,55 @@ func (m *Manager) Respond(session string, n int64, msg jsonrpc.Message) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a := m.asks[id]
-	if !ok || a == nil || a.up.owner.Session != session {
+	if ok && a == nil {
+		return m.earlyLocked(session, n, id, msg)
+	}
+	if !ok || a.up.owner.Session != session {
 		return false
 	}
-	if a.sent {
-		return true
+	if !a.sent {
+		m.respondLocked(a, n, a.answer(msg))
 	}
-	line := jsonrpc.AppendResult(nil, a.raw, msg.Result)
-	if msg.Error != nil {
-		line = jsonrpc.AppendFailure(nil, a.raw, msg.Error)
-	}
-	m.respondLocked(a, n, line)
 	return true
+}
+
+// answer is the line with which the server gets the client's answer.
+func (a *ask) answer(msg jsonrpc.Message) []byte {
+	if msg.Error != nil {
+		return jsonrpc.AppendFailure(nil, a.raw, msg.Error)
+	}
+	return jsonrpc.AppendResult(nil, a.raw, msg.Result)
+}
+
+// early is an answer of a client that was back before the server's request
+// was read again.
+type early struct {
+	n   int64
+	msg jsonrpc.Message
+}
+
+// earlyLocked keeps an answer for a process of an earlier daemon.
+func (m *Manager) earlyLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
+	for u := range m.processes {
+		if strings.HasPrefix(id, u.id+":") && u.owner.Session == session && !u.caughtUp && !u.dead && len(u.early) < maxAsks {
+			if u.early == nil {
+				u.early = map[string]early{}
+			}
+			u.early[id] = early{n, clone(msg)}
+			return true
+		}
+	}
+	return false
+}
+
+// dropEarlyLocked confirms the answers that no request was read for.
+func (u *upstream) dropEarlyLocked() {
+	if c := u.m.clients[u.owner.Session]; c != nil {
+		for _, e := range u.early {
+			c.Seen(e.n)
+		}
+	}
+	u.early = nil
 }
 
 // respondLocked has an answer written to the server. It is confirmed to the

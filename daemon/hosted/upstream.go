@@ -57,6 +57,7 @@ type upstream struct {
 	told       map[string]struct{}            // requests of the server that an earlier daemon has answered, by relayed id
 	responds   []process.Record               // of such answers, before it is known which were made
 	open       int                            // its requests that wait for a client
+	early      map[string]early               // answers of its client to requests that are not read again yet
 	leaving    bool                           // it is ended once its calls are
 	generation int64
 	forget     []int64 // records that are not needed any more
@@ -238,6 +239,7 @@ func (u *upstream) caught() {
 			u.m.dropLocked(c)
 		}
 	}
+	u.dropEarlyLocked()
 }
 
 // output takes a piece of standard output apart into lines.
@@ -580,6 +582,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	}
 	u.m.o.Watch.WorkerEnded(u.id)
 	u.m.refuseAsksOfLocked(u)
+	u.dropEarlyLocked()
 	u.m.againLocked(inst, u)
 }
 
