@@ -205,6 +205,10 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.Remo
 
 // dispatch makes the call's write to a process that serves.
 func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call, again bool) error {
+	if rc.Params == nil {
+		return fault.New(fault.ResourceExhausted, fault.Host, callOperation(o),
+			"the daemon ended, and the request was too large to be kept for the next one: ask again")
+	}
 	u, err := s.ready(ctx, rc.Caller)
 	if err != nil {
 		return asFault(err, o)

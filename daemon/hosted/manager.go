@@ -183,6 +183,23 @@ func (m *Manager) Recorded(session string, n int64) bool {
 	return m.calls[callKey{session, n}] != nil
 }
 
+// Again is the tool that line n of a session has called; nil if that is not
+// known, or no server offers it any more.
+func (m *Manager) Again(session string, n int64) *tool.Remote {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.calls[callKey{session, n}]
+	if c == nil || c.up == nil || c.up.inst.srv == nil {
+		return nil
+	}
+	for _, o := range c.up.inst.srv.tools {
+		if o.name == c.tool {
+			return &o.remote
+		}
+	}
+	return nil
+}
+
 // expect gives up the sessions of an earlier daemon that do not come back.
 func (m *Manager) expect() {
 	t := time.NewTimer(m.o.Return)

@@ -33,8 +33,14 @@ func (s *session) aside(ctx context.Context, r *request, calls *sync.WaitGroup, 
 	})
 }
 
-// remote begins a call of a hosted server's tool.
+// remote begins a call of a tool that is not holdline's own.
 func (s *session) remote(ctx context.Context, r *request, name string, calls *sync.WaitGroup) {
+	s.passOn(ctx, r, name, nil, calls)
+}
+
+// passOn begins a call of a hosted server's tool, which is looked for if it is
+// nil.
+func (s *session) passOn(ctx context.Context, r *request, name string, t *tool.Remote, calls *sync.WaitGroup) {
 	args := r.params.Arguments
 	callCtx, cancel := context.WithCancelCause(ctx)
 	progress := s.progressOf(r)
@@ -47,7 +53,7 @@ func (s *session) remote(ctx context.Context, r *request, name string, calls *sy
 	calls.Go(func() {
 		defer s.ended()
 		defer cancel(nil)
-		t, res, err := s.pursue(callCtx, r, name, progress)
+		t, res, err := s.pursue(callCtx, r, name, t, progress)
 		progress.end()
 		if errors.Is(err, tool.ErrStopping) {
 			cancel(tool.ErrStopping) // the next daemon will be asked
@@ -68,15 +74,19 @@ func (s *session) remote(ctx context.Context, r *request, name string, calls *sy
 	})
 }
 
-// pursue finds the tool and calls it.
-func (s *session) pursue(ctx context.Context, r *request, name string, progress *progress) (*tool.Remote, tool.RemoteResult, error) {
+// pursue finds the tool, unless it is known, and calls it.
+func (s *session) pursue(ctx context.Context, r *request, name string, t *tool.Remote, progress *progress) (
+	*tool.Remote, tool.RemoteResult, error,
+) {
 	who := s.who()
-	t, err := s.srv.o.Catalog.Find(ctx, who, name)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
+	if t == nil {
+		var err error
+		if t, err = s.srv.o.Catalog.Find(ctx, who, name); err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return nil, tool.RemoteResult{}, err
 		}
-		return nil, tool.RemoteResult{}, err
 	}
 	if f := s.doubtful(r, t.Contract, name); f != nil {
 		return t, tool.RemoteResult{}, f

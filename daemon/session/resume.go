@@ -210,14 +210,14 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *sync
 	if _, ok := s.known[n]; ok || len(c.ID) == 0 || c.Answered != nil && *c.Answered {
 		return
 	}
-	if s.again(ctx, c, calls) {
+	if s.again(ctx, c, calls) || s.remoteAgain(ctx, c, calls) {
 		return
 	}
 	f := fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
 		"the daemon ended, and the request was too large to be kept for the next one: it was not begun, ask again")
 	if s.recorded(n) {
 		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
-			"the daemon ended, and the request was too large to be kept for the next one; it had been begun: consult_result lists it")
+			"the daemon ended, and the request was too large to be kept for the next one; it had been begun")
 	}
 	s.refuse(ctx, n, jsonrpc.ID(c.ID), f)
 }
@@ -233,16 +233,33 @@ func (s *session) again(ctx context.Context, c *protocol.Control, calls *sync.Wa
 	if handle == nil {
 		return false
 	}
-	t, err := s.srv.o.Catalog.Find(who.Identity, name)
-	if err != nil {
+	t := s.srv.o.Catalog.Own(who.Identity, name)
+	if t == nil {
 		return false
 	}
-	r := &request{
+	s.run(ctx, s.wordless(c), t, input{render: tool.Porcelain, detail: tool.Concise}, handle, calls)
+	return true
+}
+
+// remoteAgain is [session.again] of a call of a hosted server's tool.
+func (s *session) remoteAgain(ctx context.Context, c *protocol.Control, calls *sync.WaitGroup) bool {
+	if s.srv.o.Hosted == nil {
+		return false
+	}
+	t := s.srv.o.Hosted.Again(s.hash, *c.Replay)
+	if t == nil {
+		return false
+	}
+	s.passOn(ctx, s.wordless(c), t.Name, t, calls)
+	return true
+}
+
+// wordless is the request of a line without bytes.
+func (s *session) wordless(c *protocol.Control) *request {
+	return &request{
 		n: *c.Replay, msg: jsonrpc.Message{Kind: jsonrpc.Request, ID: jsonrpc.ID(c.ID), Method: mcp.ToolsCall},
 		modern: !s.asked, replay: true, begin: time.Now(), // a legacy session's initialize is replayed first
 	}
-	s.run(ctx, r, t, input{render: tool.Porcelain, detail: tool.Concise}, handle, calls)
-	return true
 }
 
 // recorded tells whether line n had an effect that is known here.

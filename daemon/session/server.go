@@ -71,6 +71,8 @@ type Hosted interface {
 	Confirmed(session string, n int64)
 	// Recorded tells whether line n was taken to a server.
 	Recorded(session string, n int64) bool
+	// Again is the tool that line n has called; nil if that is not known.
+	Again(session string, n int64) *tool.Remote
 	// Respond takes the answer of the client, its line n, to the server that
 	// asked. It tells whether any did.
 	Respond(session string, n int64, msg jsonrpc.Message) bool
