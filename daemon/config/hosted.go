@@ -273,3 +273,15 @@ func secrets(values []string) []string {
 	slices.SortFunc(values, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
 	return slices.Compact(values)
 }
+
+// Missing is the error that [Settings.Process] or [Settings.Address], whichever
+// is the server's, would end with.
+func (s Settings) Missing(a Around) error {
+	var err error
+	if s.Transport == Stdio {
+		_, err = s.Process(a)
+	} else {
+		_, err = s.Address(a)
+	}
+	return err
+}

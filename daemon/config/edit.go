@@ -1,0 +1,289 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/tailscale/hujson"
+)
+
+// Errors of the functions that edit the file.
+var (
+	// ErrServerExists is returned by [AddServer] for a name that is taken.
+	ErrServerExists = errors.New("is configured already")
+	// ErrNoServer is returned for a server that the file does not name.
+	ErrNoServer = errors.New("is not configured")
+)
+
+// editWait is how long an edit waits for another one.
+const editWait = 5 * time.Second
+
+// AddServer puts a server, the JSON object that stands for it, into the file
+// at path, which is made if need be. Comments and everything else in the file
+// stay as they are, and so does its mode; a new one has mode 0600. A server of
+// that name is replaced if replace says so.
+//
+// The file is replaced at once or not at all, through symbolic links, and only
+// if it was valid before and is valid then. Edits wait for each other. The
+// same holds for the other functions that edit.
+func AddServer(ctx context.Context, path, name string, server []byte, replace bool) error {
+	if err := checkServer(name, server); err != nil {
+		return err
+	}
+	return edit(ctx, path, func(t *tree) error {
+		servers, err := t.object("mcpServers")
+		if err != nil {
+			return err
+		}
+		old := servers.find(name)
+		switch {
+		case old < 0:
+			return servers.add(name, server)
+		case replace:
+			return servers.set(old, server)
+		}
+		return fmt.Errorf("server %s %w", name, ErrServerExists)
+	})
+}
+
+// RemoveServer takes a server out of the file at path.
+func RemoveServer(ctx context.Context, path, name string) error {
+	return edit(ctx, path, func(t *tree) error {
+		servers, at, err := t.server(name)
+		if err != nil {
+			return err
+		}
+		servers.remove(at)
+		return nil
+	})
+}
+
+// EnableServer switches a server on or off in the file at path. Not changed
+// means that it was so already, and the file was not touched.
+func EnableServer(ctx context.Context, path, name string, on bool) (changed bool, err error) {
+	err = edit(ctx, path, func(t *tree) error {
+		servers, at, err := t.server(name)
+		if err != nil {
+			return err
+		}
+		if s, _ := t.before.Server(name); s.Enabled == on {
+			return nil
+		}
+		changed = true
+		return servers.member(at).enable(on)
+	})
+	return changed && err == nil, err
+}
+
+// enable switches the server that the object stands for.
+func (o object) enable(on bool) error {
+	enabled := o.find("enabled")
+	if enabled >= 0 {
+		if err := o.set(enabled, fmt.Append(nil, on)); err != nil {
+			return err
+		}
+	}
+	if on {
+		o.drop("disabled")
+		if i := o.find("holdline"); i >= 0 {
+			o.member(i).drop("disabled")
+		}
+		return nil
+	}
+	if enabled >= 0 {
+		return nil
+	}
+	if i := o.find("disabled"); i >= 0 {
+		return o.set(i, []byte("true"))
+	}
+	return o.add("disabled", []byte("true"))
+}
+
+// drop takes a member out, if there is one.
+func (o object) drop(key string) {
+	if i := o.find(key); i >= 0 {
+		o.remove(i)
+	}
+}
+
+// server finds a server; the tree's file names it, or the error says so.
+func (t *tree) server(name string) (servers object, at int, err error) {
+	if servers, err = t.object("mcpServers"); err != nil {
+		return servers, 0, err
+	}
+	if at = servers.find(name); at < 0 {
+		return servers, 0, fmt.Errorf("server %s %w", name, ErrNoServer)
+	}
+	return servers, at, nil
+}
+
+// checkServer checks a server by itself, so that what is wrong with it is said
+// without a place in a file where it does not stand yet.
+func checkServer(name string, server []byte) error {
+	root, err := hujson.Parse(server)
+	if err != nil {
+		return syntaxError("the server's JSON", err)
+	}
+	if root.Value.Kind() != '{' {
+		return errors.New("the server's JSON wants an object such as {\"command\": \"npx\"}")
+	}
+	key, err := json.Marshal(name)
+	if err != nil {
+		return err
+	}
+	text := fmt.Appendf(nil, "{\"mcpServers\": {%s: %s\n}}", key, server)
+	_, err = Parse("", text)
+	var many interface{ Unwrap() []error }
+	if !errors.As(err, &many) {
+		return err
+	}
+	var plain []error
+	for _, err := range many.Unwrap() {
+		if e, ok := errors.AsType[*Error](err); ok {
+			err = errors.New(e.Message)
+		}
+		plain = append(plain, err)
+	}
+	return errors.Join(plain...)
+}
+
+// edit changes the file at path.
+func edit(ctx context.Context, path string, change func(*tree) error) error {
+	path, err := target(path)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("editing the configuration: %w", err)
+	}
+	unlock, err := lockDir(ctx, dir)
+	if err != nil {
+		return fmt.Errorf("editing the configuration: %w", err)
+	}
+	defer unlock()
+	data, mode, err := read(path)
+	if err != nil {
+		return err
+	}
+	before, err := Parse(path, data)
+	if err != nil {
+		return err
+	}
+	t, err := parseTree(data)
+	if err != nil {
+		return err
+	}
+	t.before = before
+	if err := change(t); err != nil {
+		return err
+	}
+	after := t.root.Pack()
+	if bytes.Equal(after, data) {
+		return nil
+	}
+	if _, err := Parse(path, after); err != nil {
+		return fmt.Errorf("the file would not be valid any more, and was left as it is: %w", err)
+	}
+	return replaceFile(path, after, mode)
+}
+
+// target is where path leads, links followed; it need not be there.
+func target(path string) (string, error) {
+	file, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		return file, nil
+	}
+	if _, lerr := os.Lstat(path); lerr == nil {
+		return "", fmt.Errorf("%s is a link that leads nowhere: %w", path, err)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("editing the configuration: %w", err)
+	}
+	return path, nil
+}
+
+// read is the file's bytes and mode; a file that is not there is empty.
+func read(path string) ([]byte, fs.FileMode, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0o600, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("editing the configuration: %w", err)
+	}
+	if err := safe(path, info, os.Geteuid()); err != nil {
+		return nil, 0, err
+	}
+	if info.Mode().Perm()&0o200 == 0 {
+		return nil, 0, fmt.Errorf("%s is read-only (mode %04o); whatever made it has to change it", path, info.Mode().Perm())
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, 0, fmt.Errorf("editing the configuration: %w", err)
+	}
+	return data, info.Mode().Perm(), nil
+}
+
+// lockDir waits until no other edit is under way in a directory. The kernel
+// gives the lock up with the process.
+func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, editWait, errors.New("another command is editing it for too long"))
+	defer cancel()
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return func() { _ = f.Close() }, nil
+		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// replaceFile puts data in the place of the file at path.
+func replaceFile(path string, data []byte, mode fs.FileMode) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("writing the configuration: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+			err = fmt.Errorf("writing the configuration: %w", err)
+		}
+	}()
+	if err := f.Chmod(mode); err != nil {
+		return err
+	}
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
