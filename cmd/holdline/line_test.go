@@ -425,6 +425,8 @@ func TestHelp(t *testing.T) {
 		{"reload", "--help"},
 		{"stop", "--help"},
 		{"config", "--help"},
+		{"servers", "--help"},
+		{"servers", "add", "--help"},
 		{"doctor", "--help"},
 		{"version", "--help"},
 		{"completion", "bash"},

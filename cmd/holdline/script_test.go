@@ -24,6 +24,14 @@ func TestScript(t *testing.T) {
 					}
 				}
 			},
+			// modeof checks the mode of a file, not of what a link leads to.
+			"modeof": func(ts *testscript.TestScript, _ bool, args []string) {
+				info, err := os.Lstat(ts.MkAbs(args[0]))
+				ts.Check(err)
+				if got := info.Mode().String(); got != args[1] {
+					ts.Fatalf("%s has mode %s, want %s", args[0], got, args[1])
+				}
+			},
 		},
 		Setup: func(env *testscript.Env) error {
 			// A socket's path has little room, and the script's directory's
