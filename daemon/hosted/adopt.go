@@ -197,8 +197,11 @@ func (m *Manager) adopt(u *upstream) {
 	m.o.Watch.WorkerStarting(u.id, w.Generation())
 	m.o.Watch.WorkerReady(u.id)
 	last := w.LastWrite()
+	alive := w.Status().State == supervisor.Ready
 	for write, c := range u.calls {
-		if write > last && c.state == open && w.Status().State == supervisor.Ready {
+		f := c.factsLocked(true)
+		f.Alive, f.Taken, f.Convergent = alive, write <= last, false
+		if c.state == open && alive && Decide(f) == Dispatch {
 			c.setLocked(void)
 			c.forgetVoidLocked()
 		}
