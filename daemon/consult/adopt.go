@@ -27,39 +27,18 @@ const attachRetry = time.Second
 // its program said while no daemon lived is read first.
 const catchUp = 2 * time.Second
 
-// restore makes a job of a directory without an answer that can be gone on
-// with: it has, or had, a worker, or waits for one. It is nil if there is
-// nothing to go on with.
-func (m *Manager) restore(dir string) (*job, error) {
-	b, err := os.ReadFile(filepath.Join(dir, fileJob))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil //nolint:nilnil // bury sees to it
-	}
-	var rec record
-	if err == nil {
-		err = json.Unmarshal(b, &rec)
-	}
-	if err != nil {
-		return nil, err
-	}
-	spec, err := process.ReadSpec(dir)
-	if err != nil {
-		return nil, nil //nolint:nilnil,nilerr // without it nothing was ever started
-	}
-	alive, err := supervisor.Alive(dir)
-	if err != nil {
-		return nil, err
-	}
-	_, err = os.Stat(filepath.Join(dir, process.FileState))
-	started := alive || err == nil
-	if !started && (rec.BootID == "" || rec.BootID != process.BootID()) {
-		return nil, nil //nolint:nilnil // whoever asked is long gone
-	}
+// restore makes a job of a directory that can be gone on with: it has, or had,
+// a worker (started), or waits for one.
+func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 	j := &job{
 		rec: rec, dir: dir, timeout: time.Duration(rec.TimeoutMS) * time.Millisecond, created: time.UnixMilli(rec.CreatedUnixMS),
 		state: Queued, note: "queued", slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if started {
+		spec, err := process.ReadSpec(dir)
+		if err != nil {
+			return nil, err
+		}
 		j.adopted, j.state, j.note = true, Running, "taken up again"
 		j.deadline = time.UnixMilli(spec.Orphan.HardDeadlineUnixMS).Add(-m.opt.Ladder.whole())
 		j.began = j.deadline.Add(-j.timeout)

@@ -274,6 +274,19 @@ func (j *job) info(now time.Time) Info {
 	return i
 }
 
+// readRecord reads the job.json of a job's directory.
+func readRecord(dir string) (record, error) {
+	var rec record
+	b, err := os.ReadFile(filepath.Join(dir, fileJob))
+	if err != nil {
+		return rec, err
+	}
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return rec, fmt.Errorf("%s: %w", filepath.Join(dir, fileJob), err)
+	}
+	return rec, nil
+}
+
 // readAnswer reads the answer.json of a job's directory.
 func readAnswer(dir string) (*Answer, error) {
 	b, err := os.ReadFile(filepath.Join(dir, fileAnswer))

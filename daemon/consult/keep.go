@@ -42,22 +42,13 @@ func (m *Manager) load() error {
 			continue
 		}
 		dir := filepath.Join(m.opt.Dir, e.Name())
-		a, err := readAnswer(dir)
-		if errors.Is(err, os.ErrNotExist) {
-			var j *job
-			if j, err = m.restore(dir); err == nil && j != nil {
-				open = append(open, j)
-				continue
-			}
-			if err == nil {
-				a, err = m.bury(dir)
-			}
-		}
+		j, a, err := m.takeUp(dir)
 		switch {
-		case errors.Is(err, errNoJob), errors.Is(err, statedir.ErrLocked): // nothing there, or a worker that lives
 		case err != nil:
 			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
-		default:
+		case j != nil:
+			open = append(open, j)
+		case a != nil:
 			m.kept[a.ID] = &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS}
 			m.clear(a.ID, dir)
 		}
@@ -132,42 +123,56 @@ func (d *driver) last(ctx context.Context) bool {
 	}
 }
 
-// errNoJob is returned by bury for a directory that was never filled.
-var errNoJob = errors.New("no job")
-
-// bury gives a job whose daemon and worker are gone an answer. The error wraps
-// [statedir.ErrLocked] if the worker lives.
-func (m *Manager) bury(dir string) (*Answer, error) {
-	b, err := os.ReadFile(filepath.Join(dir, fileJob))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, errors.Join(errNoJob, os.RemoveAll(dir))
-	}
-	var rec record
-	if err == nil {
-		err = json.Unmarshal(b, &rec)
-	}
+// takeUp finds out what the directory of an earlier job is, and does what that
+// asks for. Of the job that is gone on with and the answer that is kept at most
+// one is set.
+func (m *Manager) takeUp(dir string) (*job, *Answer, error) {
+	f, err := supervisor.Look(dir, process.KindConsult)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	a, err := readAnswer(dir)
+	if err == nil {
+		f.Answer = true
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, err
+	}
+	rec, err := readRecord(dir)
+	if err == nil {
+		f.Job = true
+	} else if !errors.Is(err, os.ErrNotExist) && !f.Answer {
+		return nil, nil, err
+	}
+	f.Boot = rec.BootID != "" && rec.BootID == process.BootID()
+	switch verdict := supervisor.Decide(f); verdict {
+	case supervisor.Keep, supervisor.Dismiss:
+		return nil, a, nil
+	case supervisor.Adopt, supervisor.Queue:
+		j, err := m.restore(rec, dir, verdict == supervisor.Adopt)
+		return j, nil, err
+	case supervisor.Unbegun:
+		return m.bury(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation, "the daemon ended before the consult began"))
+	case supervisor.Unknown:
+		return m.bury(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
+			"the daemon and the consult's worker ended before there was an answer; it is not run again by itself"))
+	case supervisor.Remove:
+		return nil, nil, os.RemoveAll(dir)
+	case supervisor.End:
+		m.jobs.Go(func() { m.dismiss(filepath.Base(dir), dir) })
+	case supervisor.Leave:
+	}
+	return nil, nil, nil
+}
+
+// bury gives a job whose daemon and worker are gone an answer.
+func (m *Manager) bury(rec record, dir string, f *fault.Record) (*job, *Answer, error) {
 	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
-	there := func(name string) bool {
-		_, err := os.Stat(filepath.Join(dir, name))
-		return !errors.Is(err, os.ErrNotExist)
-	}
-	f := fault.New(fault.OutcomeUnknown, fault.Host, operation,
-		"the daemon and the consult's worker ended before there was an answer; it is not run again by itself")
-	switch started := there(process.FileState); {
-	case !started && !there(process.FileSpec): // nobody was answered yet: who still waits asks again
-		return nil, errors.Join(errNoJob, os.RemoveAll(dir))
-	case !started:
-		f = fault.New(fault.ProcessFailure, fault.Host, operation, "the daemon ended before the consult began")
-	}
 	j := &job{rec: rec, dir: dir, created: time.UnixMilli(rec.CreatedUnixMS), done: make(chan struct{})}
-	return m.keep(j, result{out: engine.Outcome{Fault: f}}), nil
+	return nil, m.keep(j, result{out: engine.Outcome{Fault: f}}), nil
 }
 
 // keep makes the answer of a job and writes it down.

@@ -1,0 +1,112 @@
+package supervisor
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"holdline/protocol/process"
+)
+
+// Facts are what a daemon that starts finds of a directory in which a worker
+// runs, ran or was to run.
+type Facts struct {
+	Kind  string // of worker, by where the directory lies
+	Alive bool   // the lock is held, whatever any pid says
+	Spec  bool   // there is a spec.json
+	State bool   // there is a state.json: the worker had its lock and its socket
+	Boot  bool   // what was asked for was asked for under this boot of the machine
+
+	// Of a consult.
+	Job    bool // the request is on disk
+	Answer bool // and so is its answer
+
+	// Of a server.
+	Server      bool // its handshake is done
+	Unconfirmed bool // a client may still ask for what became of a call
+}
+
+// Verdict is what is to become of a directory.
+type Verdict int
+
+// The verdicts.
+const (
+	Leave   Verdict = iota + 1 // it sees to itself
+	Remove                     // nobody has been told of it, or nobody asks any more
+	Queue                      // it never began, and is to
+	Adopt                      // attach: it lives, or there is something to be read of it
+	End                        // it lives, and nobody can go on with it: end it, then remove it
+	Keep                       // it has its answer
+	Dismiss                    // it has its answer: keep that, and end the worker
+	Unbegun                    // say that it did not begin
+	Unknown                    // say that nobody knows what became of it
+)
+
+// Look finds the facts that the files of a worker's directory tell. The others
+// are the caller's to fill in.
+func Look(dir, kind string) (Facts, error) {
+	f := Facts{Kind: kind}
+	var err error
+	if f.Alive, err = Alive(dir); err != nil {
+		return f, err
+	}
+	if _, err := process.ReadSpec(dir); err == nil {
+		f.Spec = true
+	}
+	for name, there := range map[string]*bool{process.FileState: &f.State, process.FileServer: &f.Server} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			*there = true
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// Decide is the whole decision of what to keep and what to reap. It depends on
+// nothing but the facts, so that each of its cases can be named and tested.
+func Decide(f Facts) Verdict {
+	if f.Kind == process.KindConsult {
+		return decideConsult(f)
+	}
+	return decideServer(f)
+}
+
+func decideConsult(f Facts) Verdict {
+	switch {
+	case f.Answer && f.Alive:
+		return Dismiss
+	case f.Answer:
+		return Keep
+	case f.Alive && !f.Spec: // it ends by itself when it comes to look for its spec
+		return Leave
+	case f.Alive && !f.Job:
+		return End
+	case f.Alive:
+		return Adopt
+	case !f.Job, !f.Spec && !f.State: // nobody was answered yet: who still waits asks again
+		return Remove
+	case !f.Spec: // it was taken away because the start failed
+		return Unknown
+	case f.State: // what the worker left tells more than nothing
+		return Adopt
+	case !f.Boot: // whoever asked is long gone
+		return Unbegun
+	}
+	return Queue
+}
+
+func decideServer(f Facts) Verdict {
+	switch {
+	case f.Alive && !f.Spec:
+		return Leave
+	case f.Alive && !f.Server: // nothing was called on it, and none shakes hands twice
+		return End
+	case f.Alive:
+		return Adopt
+	case f.Spec && f.State && f.Unconfirmed && f.Boot:
+		return Adopt
+	}
+	return Remove
+}
