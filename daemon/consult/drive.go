@@ -412,6 +412,7 @@ func (d *driver) outcome() engine.Outcome {
 		out.Fault = fault.From(fmt.Errorf("telling the program its prompt: %w", d.failed), fault.Worker, operation)
 	case d.lost != nil && out.Fault.Fault.Code == fault.OutcomeUnknown:
 		out.Fault.Fault.Generation, out.Fault.Cause = d.lost.Fault.Generation, d.lost.Cause
+		out.Fault.Fault.Detail += ": " + d.lost.Fault.Detail
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,38 +29,25 @@ func (m *Manager) Load(ctx context.Context) error {
 			m.log.WarnContext(ctx, "what a server offered is forgotten", "server", s.spec.Name, "err", err)
 		}
 	}
-	entries, err := os.ReadDir(m.o.WorkersDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	dirs, err := m.o.Workers.ServerDirs()
+	if err != nil {
 		return fmt.Errorf("directories of workers: %w", err)
 	}
-	for _, e := range entries {
-		dir := filepath.Join(m.o.WorkersDir, e.Name())
-		spec, err := process.ReadSpec(dir)
-		if err == nil && spec.Kind != process.KindServer {
-			continue
-		}
-		if err != nil {
-			continue // a consult's socket alone, or nothing that was ever started
-		}
-		if _, err := os.Stat(filepath.Join(dir, process.FileState)); err != nil {
-			if alive, aerr := supervisor.Alive(dir); aerr == nil && !alive {
-				if err := m.o.Workers.Reap(dir); err != nil {
-					m.log.WarnContext(ctx, "directory cannot be removed", "dir", dir, "err", err)
-				}
-				continue
-			}
-		}
-		if err := m.restore(dir, &spec); err != nil {
-			m.log.ErrorContext(ctx, "records of a server cannot be read", "dir", dir, "err", err)
+	for _, dir := range dirs {
+		if err := m.takeUp(dir); err != nil {
+			m.log.ErrorContext(ctx, "what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
 		}
 	}
 	m.wg.Go(m.expect)
 	return nil
 }
 
-// restore makes a process of its directory, and the calls of its records. It
-// takes up the worker meanwhile.
-func (m *Manager) restore(dir string, spec *process.Spec) error {
+// takeUp does with the directory of an earlier daemon's server what is due.
+func (m *Manager) takeUp(dir string) error {
+	f, err := supervisor.Look(dir, process.KindServer)
+	if err != nil {
+		return err
+	}
 	b, err := os.ReadFile(filepath.Join(dir, process.FileCalls))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -68,15 +56,37 @@ func (m *Manager) restore(dir string, spec *process.Spec) error {
 	if err != nil {
 		return err
 	}
+	// Confirmed or not, the clients that are back will tell.
+	f.Unconfirmed = slices.ContainsFunc(records, func(r process.Record) bool { return r.Kind == process.RecordCall })
+	if st, err := process.ReadState(dir); err == nil {
+		f.Boot = st.BootID != "" && st.BootID == process.BootID()
+	}
+	switch supervisor.Decide(f) {
+	case supervisor.Remove:
+		return m.o.Workers.Reap(dir)
+	case supervisor.Adopt, supervisor.End: // one without its handshake is ended once it is attached
+		return m.restore(dir, records)
+	default: // Leave: it sees to itself
+		return nil
+	}
+}
+
+// restore makes a process of its directory, and the calls of its records. It
+// takes up the worker meanwhile.
+func (m *Manager) restore(dir string, records []process.Record) error {
+	spec, err := process.ReadSpec(dir)
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	inst := m.ownerLocked(spec)
+	inst := m.ownerLocked(&spec)
 	u := newUpstream(inst, dir, spec.Owner)
 	u.torn = true
 	u.told = map[string]struct{}{}
 	m.processes[u] = struct{}{}
 	for _, r := range records {
-		u.recordLocked(r, spec)
+		u.recordLocked(r, &spec)
 	}
 	for _, name := range answersIn(dir) {
 		if c := u.calls[name]; c != nil {

@@ -141,6 +141,26 @@ func (s *Supervisor) dirs() []string {
 	return found
 }
 
+// ServerDirs lists the directories in which a server's worker runs, ran or was
+// to run. Those that hold the socket of a consult, which has its directory
+// elsewhere, are not among them.
+func (s *Supervisor) ServerDirs() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(s.o.RuntimeDir, "w"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var found []string
+	for _, e := range entries {
+		if !e.IsDir() || !process.ValidID(e.Name()) {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(s.o.StateDir, "consults", e.Name())); errors.Is(err, os.ErrNotExist) {
+			found = append(found, s.Dir(e.Name()))
+		}
+	}
+	return found, nil
+}
+
 // deadByLock tells by the directory of worker id whether it is dead; known is
 // false if there is none.
 func (s *Supervisor) deadByLock(id string) (dead, known bool) {

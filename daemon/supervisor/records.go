@@ -35,9 +35,10 @@ func (w *Worker) Records() []process.Record {
 // voidRecords leaves out the records of writes that were not made. A dead
 // worker that left in order has written down which was its last.
 func (w *Worker) voidRecords() {
+	foreign := w.foreign()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.c == nil {
+	if w.c == nil && !foreign {
 		if st, err := process.ReadState(w.dir); err == nil && st.Phase == process.PhaseExited {
 			w.next = st.LastWrite + 1
 		}

@@ -114,6 +114,14 @@ func (w *Worker) giveUp(ctx context.Context, why error) error {
 	return w.bury(ctx)
 }
 
+// foreign tells whether the worker's files are of a program whose version is
+// not known here.
+func (w *Worker) foreign() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return errors.Is(w.given, process.ErrVersion)
+}
+
 // bury makes sure that the worker and its tree are gone.
 func (w *Worker) bury(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
@@ -296,7 +304,7 @@ func (w *Worker) waitDead(ctx context.Context) error {
 func (w *Worker) aftermath(ctx context.Context) {
 	log := w.sup.log.With("worker", w.spec.ID, "name", w.spec.Name)
 	st, err := process.ReadState(w.dir)
-	if err == nil && st.Phase == process.PhaseExited && st.Exit != nil {
+	if err == nil && st.Phase == process.PhaseExited && st.Exit != nil && !w.foreign() {
 		if err = w.fromFiles(&st); err == nil {
 			log.InfoContext(ctx, "worker had ended by itself")
 			return
@@ -310,7 +318,7 @@ func (w *Worker) aftermath(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.given != nil {
-		detail += ", since it cannot be spoken to: " + w.given.Error()
+		detail = "its worker was killed, since it cannot be spoken to: " + w.given.Error()
 	}
 	r := fault.New(fault.ProcessFailure, fault.Worker, "run:"+w.spec.Name, "%s is gone, %s", w.spec.Name, detail)
 	r.Fault.Generation = w.spec.Generation

@@ -227,19 +227,20 @@ func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, e
 // Attach takes up the worker of an existing directory, which another daemon
 // may have started, from behind the event afterSeq on. If the worker is gone
 // in order (it was alone and its child ended) the events come from its files;
-// if it died, the stream is a [Lost] after its tree was killed.
+// if it died, the stream is a [Lost] after its tree was killed. The worker of
+// a newer program, which cannot be spoken to, is killed.
 //
-// An error is a [*fault.Record]: the directory cannot be read, it is of a
-// newer program (then its worker was ended, which nobody could have spoken
-// to), or the worker lives and could neither be reached nor killed.
+// An error is a [*fault.Record]: the directory cannot be read, or the worker
+// lives and could neither be reached nor killed.
 func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*Worker, error) {
 	spec, err := process.ReadSpec(dir)
 	if err == nil {
 		spec.SetDefaults()
 		err = spec.Check()
 	}
+	var foreign error
 	if errors.Is(err, process.ErrVersion) {
-		err = s.endForeign(ctx, dir, &spec, err)
+		foreign, err = err, s.endForeign(ctx, dir, &spec)
 	}
 	if err != nil {
 		return nil, s.attachFault(&spec, err)
@@ -248,6 +249,7 @@ func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*W
 	if err != nil {
 		return nil, s.attachFault(&spec, err)
 	}
+	w.given = foreign
 	if err := w.begin(ctx, afterSeq); err != nil {
 		s.remove(w)
 		return nil, s.attachFault(&spec, err)
@@ -255,21 +257,15 @@ func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*W
 	return w, nil
 }
 
-// endForeign ends the worker of a directory whose version is not known here,
-// and returns why, with what can be done about the next one.
-func (s *Supervisor) endForeign(ctx context.Context, dir string, spec *process.Spec, why error) error {
-	why = fmt.Errorf("%w; it was started by holdline %s and has been ended, since this program cannot speak to it", why,
-		cmp.Or(spec.Versions.Program, "of an unknown version"))
+// endForeign ends the worker of a directory whose version is not known here.
+func (s *Supervisor) endForeign(ctx context.Context, dir string, spec *process.Spec) error {
 	if !process.ValidID(spec.ID) {
 		spec.ID = filepath.Base(dir)
 	}
-	s.log.ErrorContext(ctx, "worker of another version ended", "worker", spec.ID, "version", spec.Version)
+	s.log.ErrorContext(ctx, "worker of another version ended", "worker", spec.ID, "version", spec.Version, "program", spec.Versions.Program)
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
-	if err := s.destroy(ctx, dir, spec, false); err != nil {
-		return errors.Join(why, err)
-	}
-	return why
+	return s.destroy(ctx, dir, spec, false)
 }
 
 func (s *Supervisor) attachFault(spec *process.Spec, err error) *fault.Record {

@@ -1,0 +1,66 @@
+package supervisor_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"holdline/daemon/supervisor"
+	"holdline/protocol/process"
+)
+
+// TestForeignWorker goes back to a program that does not know the version of a
+// worker that lives, and then to one whose worker has left in order.
+func TestForeignWorker(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	first := h.daemon()
+	w := h.start(first, shell("foreign", stubborn))
+	follow(t, w, true, lines(1))
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	spec := w.Spec()
+	spec.Version, spec.Versions.Program = process.Version+1, "9.9.9"
+	if err := os.WriteFile(filepath.Join(w.Dir(), process.FileSpec), process.Encode(spec), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, when := range []string{"alive", "dead"} {
+		w, err := h.daemon().Attach(t.Context(), h.path("foreign"), 0)
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		got := follow(t, w, true, nil)
+		if got.last.Kind != supervisor.Lost || !strings.Contains(got.last.Fault.Fault.Detail, "is of a newer program") {
+			t.Errorf("%s: last event %+v, want it lost for its version", when, got.last)
+		}
+		if left := carriers(t, "foreign"); len(left) > 0 {
+			t.Errorf("%s: left: %v", when, left)
+		}
+		wait(t, "the end", w.Done())
+		// What such a worker would leave is not read, however well it went.
+		state := `{"version":3,"phase":"exited","exit":{"exitCode":0},"last_write":7,"next_seq":9}`
+		if err := os.WriteFile(filepath.Join(w.Dir(), process.FileState), []byte(state), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestServerDirs: the socket of a consult is no server's directory.
+func TestServerDirs(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	s := h.daemon()
+	if dirs, err := s.ServerDirs(); err != nil || len(dirs) > 0 {
+		t.Errorf("ServerDirs of nothing = %v, %v", dirs, err)
+	}
+	for _, dir := range []string{"w/server", "w/c0ffee", "consults/c0ffee", "w/.no"} {
+		if err := os.MkdirAll(filepath.Join(h.dir, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if dirs, err := s.ServerDirs(); err != nil || len(dirs) != 1 || filepath.Base(dirs[0]) != "server" {
+		t.Errorf("ServerDirs = %v, %v", dirs, err)
+	}
+}
