@@ -128,14 +128,15 @@ func (m *Manager) Recorded(session string, n int64) bool {
 // checkpoint is run.json: what a driver has made of the output up to Seq,
 // which the worker need not keep any more.
 type checkpoint struct {
-	Version int             `json:"version"`
-	Seq     int64           `json:"seq"`
-	Rest    []byte          `json:"rest,omitempty"` // of a line that is not whole
-	Total   int             `json:"total"`
-	Noise   int             `json:"noise,omitempty"`
-	Turns   int             `json:"turns,omitempty"` // that ended
-	Stderr  []string        `json:"stderr,omitempty"`
-	Run     json.RawMessage `json:"run"`
+	Version  int             `json:"version"`
+	Seq      int64           `json:"seq"`
+	Rest     []byte          `json:"rest,omitempty"` // of a line that is not whole
+	Total    int             `json:"total"`
+	Noise    int             `json:"noise,omitempty"`
+	Turns    int             `json:"turns,omitempty"`    // that ended
+	Answered bool            `json:"answered,omitempty"` // the last of them, by an answer
+	Stderr   []string        `json:"stderr,omitempty"`
+	Run      json.RawMessage `json:"run"`
 }
 
 // maxRest is how long a line that is not whole may be at a checkpoint, in
@@ -149,7 +150,7 @@ func (d *driver) checkpoint(seq int64) error {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	b, err := json.Marshal(checkpoint{
-		Version: formatVersion, Seq: seq, Rest: d.rest, Total: d.total, Noise: d.noise, Turns: d.turns, Stderr: d.stderr, Run: run,
+		Version: formatVersion, Seq: seq, Rest: d.rest, Total: d.total, Noise: d.noise, Turns: d.turns, Answered: d.answered, Stderr: d.stderr, Run: run,
 	})
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
@@ -174,7 +175,7 @@ func (d *driver) restore() (seq int64, err error) {
 	if err := d.run.Restore(c.Run); err != nil {
 		return 0, err
 	}
-	d.rest, d.total, d.noise, d.turns, d.stderr = c.Rest, c.Total, c.Noise, c.Turns, c.Stderr
+	d.rest, d.total, d.noise, d.turns, d.answered, d.stderr = c.Rest, c.Total, c.Noise, c.Turns, c.Answered, c.Stderr
 	d.show(true)
 	return c.Seq, nil
 }
@@ -258,6 +259,15 @@ func (d *driver) standing(told []process.Record, last int64) {
 	if d.phase == best && d.turns == 0 {
 		d.skip = 1 // the end of the turn that was interrupted is told again
 	}
+}
+
+// turnsOver tells whether the checkpoint has the end of the turn that an
+// adopted run would wait for: it is not told again.
+func (d *driver) turnsOver() bool {
+	if d.phase == best {
+		return d.turns > 1
+	}
+	return d.turns > 0
 }
 
 // left is how long the present rung lasts for an adopted run.

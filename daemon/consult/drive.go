@@ -49,21 +49,22 @@ type driver struct {
 	ops      sync.WaitGroup // of the calls to proc that may take long
 	why      engine.Why
 
-	rest    []byte // of standard output behind the last newline
-	total   int    // bytes of standard output, from the program's first on
-	unacked int    // bytes of output since the last ack
-	noise   int    // of them, in lines that are none of the program's
-	turns   int    // that the program has ended
-	skip    int    // ends of turns that were acted upon by an earlier daemon
-	stderr  []string
-	errRest []byte
-	exit    engine.Exit
-	raw     process.Exit
-	over    bool          // the worker has told everything
-	lost    *fault.Record // the worker itself died
-	failed  error         // writing the prompt failed
-	lastSeq int64
-	shown   time.Time // when the text so far was last shown
+	rest     []byte // of standard output behind the last newline
+	total    int    // bytes of standard output, from the program's first on
+	unacked  int    // bytes of output since the last ack
+	noise    int    // of them, in lines that are none of the program's
+	turns    int    // that the program has ended
+	answered bool   // the last of them, by an answer
+	skip     int    // ends of turns that were acted upon by an earlier daemon
+	stderr   []string
+	errRest  []byte
+	exit     engine.Exit
+	raw      process.Exit
+	over     bool          // the worker has told everything
+	lost     *fault.Record // the worker itself died
+	failed   error         // writing the prompt failed
+	lastSeq  int64
+	shown    time.Time // when the text so far was last shown
 }
 
 type write struct {
@@ -180,6 +181,9 @@ func (d *driver) follow(ctx context.Context) {
 	if !d.prompted {
 		d.send(promptRecord, d.run.Prompt())
 		d.j.tell("started")
+	}
+	if d.turnsOver() { // the daemon that read it has ended before it could act
+		d.turnOver(ctx, d.answered)
 	}
 	stop, letGo := d.j.stop, d.m.letGo
 	for {
@@ -301,12 +305,18 @@ func (d *driver) ended(exit process.Exit) {
 
 // turnDone is the end of a turn of the program.
 func (d *driver) turnDone(ctx context.Context, answered bool) {
-	ladder := &d.m.opt.Ladder
 	d.turns++
+	d.answered = answered
 	if d.skip > 0 {
 		d.skip--
 		return
 	}
+	d.turnOver(ctx, answered)
+}
+
+// turnOver does what the end of a turn calls for.
+func (d *driver) turnOver(ctx context.Context, answered bool) {
+	ladder := &d.m.opt.Ladder
 	switch d.phase {
 	case working, best:
 		d.leave(ladder.Leave)
