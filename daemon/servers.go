@@ -27,6 +27,7 @@ func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 		WorkersDir: filepath.Join(l.place.dir.Path(), workersDir), CatalogDir: l.dirs.Catalog,
 		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
 		Servers: l.serverSpecs(ctx, cfg),
+		Budget:  func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },
 	})
 	return l.servers.Load(ctx)
 }
@@ -50,6 +51,8 @@ func (l *life) serverSpecs(ctx context.Context, cfg *config.Config) []hosted.Spe
 func (l *life) serverSpec(s config.Settings) hosted.Spec {
 	return hosted.Spec{
 		Name: s.Name, Scope: hosted.Scope(s.Scope), Key: serverKey(&s), Timeout: s.Timeout, MaxTimeout: s.MaxTimeout,
+		Lazy: s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent, MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,
+		CircuitThreshold: s.CircuitThreshold, CircuitReset: s.CircuitReset,
 		Process: func(root string) (config.Process, error) { return l.serverProcess(&s, root) },
 		Visible: s.VisibleIn,
 		Contract: func(own string) tool.Contract {

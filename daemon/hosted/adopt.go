@@ -115,7 +115,7 @@ func (m *Manager) ownerLocked(spec *process.Spec) *instance {
 	}
 	inst := &instance{m: m, key: key, root: o.Root}
 	if s := m.servers[spec.Name]; s != nil && s.spec.Key == o.Key && s.spec.Scope == key.scope {
-		inst.srv = s
+		inst.srv, inst.guards = s, newGuards(s.spec)
 		m.instances[key] = inst
 		return inst
 	}
@@ -271,9 +271,7 @@ func (m *Manager) againLocked(inst *instance, u *upstream) {
 	if m.closed || inst.retired || inst.srv == nil || u.ending || inst.up != nil || inst.starting != nil || m.instances[inst.key] != inst {
 		return
 	}
-	const most = 5
-	if inst.failures > most {
-		return // the next call tries
+	if !inst.guards.restarts.Ejected() {
+		inst.startLocked()
 	}
-	inst.startLocked()
 }

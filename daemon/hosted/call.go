@@ -342,6 +342,9 @@ func callOperation(o *offer) string { return mcp.ToolsCall + ":" + o.remote.Name
 
 // asFault is err as a call's end; a stopping daemon is none.
 func asFault(err error, o *offer) error {
+	if err == nil {
+		return nil
+	}
 	if errors.Is(err, tool.ErrStopping) {
 		return tool.ErrStopping
 	}

@@ -19,8 +19,6 @@ import (
 const (
 	startTimeout = 60 * time.Second // from the start of a process to its list of tools
 	probeTimeout = time.Second      // for the answer to server/discover
-	firstBackoff = 100 * time.Millisecond
-	maxBackoff   = 5 * time.Second
 )
 
 // instanceKey names an instance.
@@ -42,9 +40,9 @@ type instance struct {
 	up       *upstream     // nil while none is up or coming up
 	starting chan struct{} // closed when the start under way has ended; nil if there is none
 	err      error         // of the last start
-	failures int           // starts and lives in a row that failed
 	notUntil time.Time     // no start before
 	retired  bool          // it is not to be started again
+	guards   guards
 }
 
 // instanceLocked is the instance of a server that a caller uses.
@@ -59,7 +57,7 @@ func (s *server) instanceLocked(c *tool.Caller) *instance {
 	}
 	inst := s.m.instances[key]
 	if inst == nil {
-		inst = &instance{m: s.m, srv: s, key: key}
+		inst = &instance{m: s.m, srv: s, key: key, guards: newGuards(s.spec)}
 		if s.spec.Scope != Shared {
 			inst.root = cmp.Or(c.Root, c.Cwd)
 		}
@@ -86,6 +84,9 @@ func (s *server) ready(ctx context.Context, c tool.Caller) (*upstream, error) {
 			u := inst.up
 			m.mu.Unlock()
 			return u, nil
+		case inst.guards.restarts.Ejected():
+			m.mu.Unlock()
+			return nil, inst.guards.restarts.Fault(s.spec.Name, "")
 		case inst.starting == nil && tried:
 			err := inst.err
 			m.mu.Unlock()
@@ -130,11 +131,15 @@ func (inst *instance) startLocked() {
 	})
 }
 
-// failedLocked lengthens the time until the next start.
+// failedLocked counts a process that ended by itself, or did not start: the
+// next one has to wait, or there is none.
 func (inst *instance) failedLocked() {
-	inst.failures++
-	wait := min(firstBackoff<<min(inst.failures-1, 10), maxBackoff)
-	inst.notUntil = time.Now().Add(wait)
+	now := time.Now()
+	wait, ok := inst.guards.restarts.Failed(now)
+	inst.notUntil = now.Add(wait)
+	if !ok {
+		inst.m.log.Error("server ejected: it ended or failed to start too often", "server", inst.key.server)
+	}
 }
 
 // start makes a process and goes through its handshake. If the server leaves

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/policy"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -27,13 +28,8 @@ const (
 	Session Scope = "session" // nobody
 )
 
-// Defaults of a [Spec].
-const (
-	DefaultTimeout    = 5 * time.Minute
-	DefaultMaxTimeout = time.Hour
-)
-
-// Spec is a configured server. It is read-only.
+// Spec is a configured server. It is read-only, and has no defaults: every
+// limit is set.
 type Spec struct {
 	Name  string
 	Scope Scope
@@ -52,8 +48,16 @@ type Spec struct {
 	Contract func(tool string) tool.Contract
 	// May tells whether a tool is offered at all; nil offers all.
 	May        func(tool string) bool
-	Timeout    time.Duration // of a call, anew at each progress; 0 takes the default
-	MaxTimeout time.Duration // of a call, whatever its progress; 0 takes the default
+	Timeout    time.Duration // of a call, anew at each progress
+	MaxTimeout time.Duration // of a call, whatever its progress
+
+	Lazy             bool          // a process is started by the first call, not by the first session
+	KeepAlive        time.Duration // of a process whose last session has left
+	MaxConcurrent    int           // calls at once in one process
+	MaxRestarts      int           // in RestartWindow; one more ejects the server
+	RestartWindow    time.Duration
+	CircuitThreshold int // consecutive failures that open the breaker
+	CircuitReset     time.Duration
 }
 
 // Watcher is told how workers fare.
@@ -62,6 +66,7 @@ type Watcher interface {
 	WorkerReady(id string)
 	WorkerLost(id string, restarts bool)
 	WorkerEnded(id string)
+	Cache(hit bool)
 }
 
 // Options of a [Manager].
@@ -73,6 +78,9 @@ type Options struct {
 	CatalogDir string // what servers offer is remembered here
 	Info       mcp.Implementation
 	Servers    []Spec
+	// Budget is how many calls a session of an identity may issue; 0 is no
+	// limit. It may be nil.
+	Budget func(identity string) int
 	// Return is how long after the manager's begin the sessions of an earlier
 	// daemon may come back; 0 takes [protocol.StartWindow].
 	Return time.Duration
@@ -92,6 +100,9 @@ type Manager struct {
 	life  context.Context //nolint:containedctx // the manager's own, for what outlives a call
 	end   context.CancelFunc
 	wg    sync.WaitGroup
+
+	budget *policy.Budget
+	cache  *policy.Cache
 
 	mu        sync.Mutex
 	closed    bool
@@ -114,6 +125,7 @@ func New(o Options) *Manager {
 		servers: map[string]*server{}, instances: map[instanceKey]*instance{}, calls: map[callKey]*call{},
 		clients: map[string]tool.Client{}, asks: map[string]*ask{}, processes: map[*upstream]struct{}{},
 	}
+	m.budget, m.cache = policy.NewBudget(maxBudgets), policy.NewCache()
 	m.life, m.end = context.WithCancel(context.Background())
 	for i := range o.Servers {
 		m.servers[o.Servers[i].Name] = m.newServer(&o.Servers[i])
@@ -158,6 +170,7 @@ func (m *Manager) Closed(session string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.clients, session)
+	m.budget.End(session)
 	m.forsakeLocked(session)
 }
 

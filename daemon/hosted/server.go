@@ -63,12 +63,6 @@ type memory struct {
 const memoryVersion = 1
 
 func (m *Manager) newServer(spec *Spec) *server {
-	if spec.Timeout <= 0 {
-		spec.Timeout = DefaultTimeout
-	}
-	if spec.MaxTimeout <= 0 {
-		spec.MaxTimeout = DefaultMaxTimeout
-	}
 	return &server{m: m, spec: spec}
 }
 
@@ -122,7 +116,7 @@ func (s *server) setLocked(raw []json.RawMessage) {
 			continue // a server that lists a name twice
 		}
 		o.remote.Handle = func(ctx context.Context, c tool.RemoteCall) (tool.RemoteResult, error) {
-			return s.m.call(ctx, s, o, &c)
+			return s.m.handle(ctx, s, o, &c)
 		}
 		quoted, err := json.Marshal(o.remote.Name)
 		if err == nil {

@@ -338,9 +338,6 @@ func (u *upstream) answered(msg jsonrpc.Message) {
 	msg = clone(msg)
 	c.result, c.failure = msg.Result, msg.Error
 	c.setLocked(answered)
-	if u.inst.srv != nil {
-		u.inst.failures = 0
-	}
 	if c.unwanted {
 		u.m.dropLocked(c)
 		return
@@ -576,7 +573,9 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 		inst.up = nil
 	}
 	if !u.ending {
-		inst.failedLocked()
+		if inst.srv != nil {
+			inst.failedLocked()
+		}
 		u.m.o.Watch.WorkerLost(u.id, !inst.retired)
 		u.log.Warn("server is gone", "err", death)
 	}

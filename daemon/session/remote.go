@@ -92,7 +92,7 @@ func (s *session) pursue(ctx context.Context, r *request, name string, t *tool.R
 		return t, tool.RemoteResult{}, f
 	}
 	s.calls.Add(1)
-	c := tool.RemoteCall{Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern}
+	c := tool.RemoteCall{Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern, Replay: r.replay}
 	if progress != nil {
 		c.Progress = progress.pass
 	}

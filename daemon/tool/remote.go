@@ -25,6 +25,7 @@ type RemoteCall struct {
 	ID     string          // the request's id as JSON
 	Params json.RawMessage // of the request, as they came: an object
 	Modern bool            // the request is of the modern era
+	Replay bool            // it was sent to an earlier daemon, too
 	// Progress passes on the params of a progress notification, as they came
 	// but for the token; nil if the client did not ask. It never blocks, and
 	// after the call has returned it does nothing.
@@ -36,6 +37,7 @@ type RemoteResult struct {
 	Result  json.RawMessage
 	Error   json.RawMessage // a JSON-RPC error object
 	Replays int             // how often the call was made again after a loss
+	Cache   string          // "hit" or "miss" if a cache was asked
 }
 
 // EncodeFault is the result object of a tools/call that failed.
