@@ -24,7 +24,7 @@ import (
 func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 	l.servers = hosted.New(hosted.Options{
 		Log: l.Log, Workers: l.workers, Watch: l.telemetry,
-		WorkersDir: filepath.Join(l.place.dir.Path(), workersDir), CatalogDir: l.dirs.Catalog,
+		WorkersDir: filepath.Join(l.place.dir.Path(), workersDir), CatalogDir: l.dirs.Catalog, StateDir: filepath.Join(l.dirs.Root, "servers"),
 		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
 		Servers: l.serverSpecs(ctx, cfg),
 		Budget:  func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/process"
@@ -21,12 +22,14 @@ import (
 // of the processes is found out meanwhile. It is called once, before any
 // session is served.
 func (m *Manager) Load(ctx context.Context) error {
-	if err := os.MkdirAll(m.o.CatalogDir, 0o700); err != nil {
-		return fmt.Errorf("catalog of servers: %w", err)
+	for _, dir := range []string{m.o.CatalogDir, m.o.StateDir} {
+		if err := statedir.MakeDir(dir); err != nil {
+			return fmt.Errorf("files of servers: %w", err)
+		}
 	}
 	for _, s := range m.servers {
-		if err := s.remember(); err != nil {
-			m.log.WarnContext(ctx, "what a server offered is forgotten", "server", s.spec.Name, "err", err)
+		if err := errors.Join(s.remember(), s.recall()); err != nil {
+			m.log.WarnContext(ctx, "what was known of a server is forgotten", "server", s.spec.Name, "err", err)
 		}
 	}
 	dirs, err := m.o.Workers.ServerDirs()
@@ -111,11 +114,11 @@ func (m *Manager) ownerLocked(spec *process.Spec) *instance {
 	case Shared:
 	}
 	if inst := m.instances[key]; inst != nil {
-		return &instance{m: m, srv: inst.srv, key: key, root: o.Root, retired: true} // there are two: the other one stays
+		return &instance{m: m, key: key, root: o.Root, retired: true} // there are two: the other one stays
 	}
 	inst := &instance{m: m, key: key, root: o.Root}
 	if s := m.servers[spec.Name]; s != nil && s.spec.Key == o.Key && s.spec.Scope == key.scope {
-		inst.srv, inst.guards = s, newGuards(s.spec)
+		inst.srv, inst.guards, inst.adopted = s, newGuards(s.spec), true
 		m.instances[key] = inst
 		return inst
 	}

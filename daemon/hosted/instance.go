@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,12 +38,14 @@ type instance struct {
 	key  instanceKey
 	root string // of the project, for one in project scope
 
-	up       *upstream     // nil while none is up or coming up
-	starting chan struct{} // closed when the start under way has ended; nil if there is none
-	err      error         // of the last start
-	notUntil time.Time     // no start before
-	retired  bool          // it is not to be started again
-	guards   guards
+	up          *upstream     // nil while none is up or coming up
+	starting    chan struct{} // closed when the start under way has ended; nil if there is none
+	err         error         // of the last start
+	notUntil    time.Time     // no start before
+	retired     bool          // it is not to be started again
+	guards      guards
+	adopted     bool // it has a process of an earlier daemon
+	leavingSoon bool // it is looked at in a while whether anybody shares it still
 }
 
 // instanceLocked is the instance of a server that a caller uses.
@@ -60,6 +63,9 @@ func (s *server) instanceLocked(c *tool.Caller) *instance {
 		inst = &instance{m: s.m, srv: s, key: key, guards: newGuards(s.spec)}
 		if s.spec.Scope != Shared {
 			inst.root = cmp.Or(c.Root, c.Cwd)
+		}
+		if slices.Contains(s.ejected, key.of) {
+			inst.guards.restarts.Eject()
 		}
 		s.m.instances[key] = inst
 	}
@@ -84,6 +90,9 @@ func (s *server) ready(ctx context.Context, c tool.Caller) (*upstream, error) {
 			u := inst.up
 			m.mu.Unlock()
 			return u, nil
+		case s.stopped:
+			m.mu.Unlock()
+			return nil, s.stoppedFault()
 		case inst.guards.restarts.Ejected():
 			m.mu.Unlock()
 			return nil, inst.guards.restarts.Fault(s.spec.Name, "")
@@ -138,6 +147,8 @@ func (inst *instance) failedLocked() {
 	wait, ok := inst.guards.restarts.Failed(now)
 	inst.notUntil = now.Add(wait)
 	if !ok {
+		s := inst.srv
+		inst.m.wg.Go(s.persist)
 		inst.m.log.Error("server ejected: it ended or failed to start too often", "server", inst.key.server)
 	}
 }

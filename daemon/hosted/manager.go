@@ -76,6 +76,7 @@ type Options struct {
 	Watch      Watcher
 	WorkersDir string // holds the workers' directories
 	CatalogDir string // what servers offer is remembered here
+	StateDir   string // how servers stand is remembered here
 	Info       mcp.Implementation
 	Servers    []Spec
 	// Budget is how many calls a session of an identity may issue; 0 is no
@@ -106,6 +107,7 @@ type Manager struct {
 
 	mu        sync.Mutex
 	closed    bool
+	expected  bool                      // the time is over in which sessions of an earlier daemon may come back
 	ending    bool                      // nothing is kept for anybody
 	servers   map[string]*server        // guarded by mu
 	instances map[instanceKey]*instance // guarded by mu
@@ -138,6 +140,7 @@ func (m *Manager) Opened(session string, c tool.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.clients[session] = c
+	m.eagerLocked(c.Caller())
 }
 
 // Resumed is told which of its lines a client that is back waits for. What it
@@ -172,6 +175,7 @@ func (m *Manager) Closed(session string) {
 	delete(m.clients, session)
 	m.budget.End(session)
 	m.forsakeLocked(session)
+	m.idleLocked()
 }
 
 // forsakeLocked ends what there is for a session.
@@ -233,11 +237,13 @@ func (m *Manager) expect() {
 			gone[key.of] = struct{}{}
 		}
 	}
+	m.expected = true
 	for session := range gone {
 		if m.clients[session] == nil {
 			m.forsakeLocked(session)
 		}
 	}
+	m.idleLocked()
 }
 
 // Close lets go of all processes, which live on, and waits until nothing of

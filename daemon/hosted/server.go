@@ -38,10 +38,12 @@ type server struct {
 	m    *Manager
 	spec *Spec
 
-	era    string // "" until it is known; guarded by m.mu
-	listed bool   // guarded by m.mu
-	tools  []*offer
-	byName map[string]*offer // by exposed name; guarded by m.mu
+	era     string   // "" until it is known; guarded by m.mu
+	listed  bool     // guarded by m.mu
+	stopped bool     // by a user; guarded by m.mu
+	ejected []string // scopes that an earlier daemon has ejected; guarded by m.mu
+	tools   []*offer
+	byName  map[string]*offer // by exposed name; guarded by m.mu
 }
 
 // offer is one tool of a server.

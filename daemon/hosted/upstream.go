@@ -141,7 +141,7 @@ func (u *upstream) nudge() {
 
 // endLocked ends the process. It does not wait.
 func (u *upstream) endLocked() {
-	if u.ending || u.dead || u.w == nil {
+	if u.ending || u.dead || u.w == nil || u.m.closed {
 		u.ending = true
 		return
 	}

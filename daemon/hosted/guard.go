@@ -1,0 +1,120 @@
+package hosted
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"holdline/daemon/policy"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+)
+
+// Limits of the calls that wait for a process of a server.
+const (
+	maxWaiting     = 1024
+	maxWaitingEach = 256 // of one session
+)
+
+// maxBudgets is how many sessions' calls are counted at once.
+const maxBudgets = 4096
+
+// guards keep calls from an instance that is not well, and from crowding it.
+type guards struct {
+	restarts *policy.Restarts
+	breaker  *policy.Breaker
+	gate     *policy.Gate
+}
+
+func newGuards(spec *Spec) guards {
+	return guards{
+		restarts: policy.NewRestarts(spec.MaxRestarts, spec.RestartWindow, rand.Float64),
+		breaker:  policy.NewBreaker(spec.Name, spec.CircuitThreshold, spec.CircuitReset),
+		gate: policy.NewGate(policy.GateOptions{
+			Server: spec.Name, InFlight: spec.MaxConcurrent, Queue: maxWaiting, PerSession: maxWaitingEach,
+		}),
+	}
+}
+
+// answerError is a JSON-RPC error with which a server has answered: not kept,
+// and no failure of the server's.
+type answerError struct{ raw json.RawMessage }
+
+func (e *answerError) Error() string { return "the server answered with an error: " + clip(e.raw) }
+
+// handle is a call of a tool: budget, cache, breaker, a place in the queue,
+// the server. A call that was dispatched already goes straight to its answer.
+func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+	if m.Recorded(rc.Caller.Session, rc.N) {
+		return m.call(ctx, s, o, rc)
+	}
+	who := &rc.Caller
+	if m.o.Budget != nil && !rc.Replay {
+		if err := m.budget.Charge(who.Session, who.Identity, o.remote.Name, m.o.Budget(who.Identity)); err != nil {
+			return tool.RemoteResult{}, err
+		}
+	}
+	if o.remote.Contract != tool.Convergent {
+		return m.protected(ctx, s, o, rc)
+	}
+	var res tool.RemoteResult
+	q := policy.Query{Identity: who.Identity, Server: s.spec.Name, Tool: o.name, Arguments: jsonrpc.Field(rc.Params, "arguments")}
+	result, source, err := m.cache.Do(ctx, q, func(ctx context.Context) (json.RawMessage, error) {
+		var err error
+		if res, err = m.protected(ctx, s, o, rc); err == nil && res.Error != nil {
+			err = &answerError{res.Error}
+		}
+		return res.Result, err
+	})
+	if answer, ok := errors.AsType[*answerError](err); ok {
+		return tool.RemoteResult{Error: answer.raw, Replays: res.Replays}, nil
+	}
+	if source != "" {
+		m.o.Watch.Cache(source == policy.Hit)
+	}
+	return tool.RemoteResult{Result: result, Replays: res.Replays, Cache: string(source)}, asFault(err, o)
+}
+
+// protected makes a call that breaker and queue let through.
+func (m *Manager) protected(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+	m.mu.Lock()
+	g := s.instanceLocked(&rc.Caller).guards
+	m.mu.Unlock()
+	turn, err := g.breaker.Allow(time.Now(), o.remote.Name)
+	if err != nil {
+		return tool.RemoteResult{}, err
+	}
+	leave, err := g.gate.Enter(ctx, rc.Caller.Session, o.remote.Name)
+	if err != nil {
+		turn.Cancel()
+		return tool.RemoteResult{}, asFault(err, o)
+	}
+	defer leave()
+	res, err := m.call(ctx, s, o, rc)
+	switch {
+	case err == nil:
+		turn.Success()
+	case ctx.Err() == nil && blames(err):
+		turn.Failure(time.Now())
+	default:
+		turn.Cancel()
+	}
+	return res, err
+}
+
+// blames tells whether an error is a failure of the server's process.
+func blames(err error) bool {
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok {
+		return false
+	}
+	switch f.Fault.Code {
+	case fault.SpawnFailure, fault.ProcessFailure, fault.TransportFailure, fault.OutcomeUnknown, fault.Timeout:
+		return true
+	default:
+		return false
+	}
+}
