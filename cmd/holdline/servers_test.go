@@ -232,6 +232,20 @@ func TestServerCancel(t *testing.T) {
 	a.rest()
 }
 
+// TestServerOfShortSession: the server of a session that ends while the server
+// starts ends, too.
+func TestServerOfShortSession(t *testing.T) {
+	p := newPlace(t).serve("session")
+	p.daemon()
+	for range 5 {
+		p.agent().shake().rest()
+	}
+	p.until("no server is left", func(s control.StatusAnswer) bool {
+		dirs, err := os.ReadDir(filepath.Join(p.dir, "run/holdline/w"))
+		return len(s.Workers) == 0 && (len(dirs) == 0 || os.IsNotExist(err))
+	})
+}
+
 // TestServerSessionScope: each session has a process of its own, and what the
 // server asks goes to that session's client, over the daemon's death, too.
 func TestServerSessionScope(t *testing.T) {

@@ -85,7 +85,7 @@ func (s *server) ready(ctx context.Context, c tool.Caller) (*upstream, error) {
 			return nil, tool.ErrStopping
 		case inst.retired:
 			m.mu.Unlock()
-			return nil, fault.New(fault.TransportFailure, fault.Server, operation(s.spec.Name), "server %s is not used any more", s.spec.Name)
+			return nil, unused(s.spec.Name)
 		case inst.up != nil && inst.up.serving:
 			u := inst.up
 			m.mu.Unlock()
@@ -133,7 +133,9 @@ func (inst *instance) startLocked() {
 		inst.err = err
 		if err != nil {
 			inst.up = nil
-			inst.failedLocked()
+			if !inst.retired {
+				inst.failedLocked()
+			}
 		}
 		close(inst.starting)
 		inst.starting = nil
@@ -212,10 +214,18 @@ func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
 		return nil, tool.ErrStopping
 	}
 	u.w, u.generation = w, w.Generation()
-	inst.up = u
 	m.processes[u] = struct{}{}
 	u.goLocked()
+	if inst.retired { // meanwhile: nobody else would end it
+		u.endLocked()
+		return nil, unused(spec.Name)
+	}
+	inst.up = u
 	return u, nil
+}
+
+func unused(name string) *fault.Record {
+	return fault.New(fault.TransportFailure, fault.Server, operation(name), "server %s is not used any more", name)
 }
 
 // workerID is a new id that begins with the server's name.
