@@ -272,6 +272,12 @@ func TestCrashesEverywhere(t *testing.T) {
 
 func goThrough(t *testing.T, all []crash) {
 	t.Helper()
+	inTurn(t, all, func(t *testing.T, c crash, i int) { c.happen(t, i%2 == 1) })
+}
+
+// inTurn runs a test for each of the deaths, some at the same time.
+func inTurn(t *testing.T, all []crash, one func(t *testing.T, c crash, i int)) {
+	t.Helper()
 	// Written before anybody forks, who would hold it open for writing.
 	if err := copyFile(filepath.Join(programs, "holdline"), filepath.Join(programs, newFile)); err != nil {
 		t.Fatal(err)
@@ -282,7 +288,7 @@ func goThrough(t *testing.T, all []crash) {
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
-			t.Run(c.String(), func(t *testing.T) { c.happen(t, i%2 == 1) })
+			t.Run(c.String(), func(t *testing.T) { one(t, c, i) })
 		})
 	}
 	wait.Wait()
@@ -389,7 +395,7 @@ func TestCrashesOfStop(t *testing.T) {
 // round.
 func TestEveryFaultPoint(t *testing.T) {
 	walked := map[string]bool{}
-	for _, c := range slices.Concat(daemonCrashes, workerCrashes, proxyCrashes, stopCrashes, aloneCrashes) {
+	for _, c := range slices.Concat(daemonCrashes, workerCrashes, proxyCrashes, stopCrashes, aloneCrashes, serverCrashes) {
 		walked[c.point] = true
 	}
 	points := faultPoints(t)
@@ -502,7 +508,8 @@ type day struct {
 	modern  bool
 	a       *agent
 	answers map[int][]answer
-	lost    bool // the proxy's output has ended
+	lost    bool            // the proxy's output has ended
+	on      func(x *answer) // is told of what is no answer; may be nil
 	exit    error
 }
 
@@ -660,6 +667,8 @@ func (d *day) take(line string, more bool) {
 	}
 	if n, ok := x.ID.(float64); ok && x.Method == "" {
 		d.answers[int(n)] = append(d.answers[int(n)], x)
+	} else if d.on != nil {
+		d.on(&x)
 	}
 }
 

@@ -20,6 +20,11 @@ import (
 func (p *place) login() *place {
 	p.t.Helper()
 	profile := fmt.Sprintf("export PATH=%s:$PATH ANTHROPIC_API_KEY=stand-in GORACE=atexit_sleep_ms=0\n", programs)
+	for _, v := range p.env {
+		if strings.HasPrefix(v, "HOLDLINE_TEST_") {
+			profile += "export " + v + "\n"
+		}
+	}
 	if err := os.WriteFile(filepath.Join(p.dir, "home", ".profile"), []byte(profile), 0o600); err != nil {
 		p.t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -200,6 +201,7 @@ func (m *Manager) adopt(u *upstream) {
 		}
 	}
 	server, err := readServer(u.dir)
+	faultpoint.At("hosted.adopted")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -274,7 +276,7 @@ func (m *Manager) againLocked(inst *instance, u *upstream) {
 	if m.closed || inst.retired || inst.srv == nil || u.ending || inst.up != nil || inst.starting != nil || m.instances[inst.key] != inst {
 		return
 	}
-	if !inst.guards.restarts.Ejected() {
+	if inst.usersLocked() > 0 && !inst.guards.restarts.Ejected() {
 		inst.startLocked()
 	}
 }

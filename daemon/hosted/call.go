@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
@@ -238,25 +239,40 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		c.setLocked(open)
 		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), mcp.ToolsCall, params), '\n'), nil
 	})
+	faultpoint.At("hosted.dispatched")
 	if err == nil || !supervisor.NotDispatched(err) {
 		return nil // made, or on its way: what became of it will be told
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if c.state == open && c.up == u {
+	if (c.state == open || c.state == lost) && c.up == u {
 		c.forgetVoidLocked()
 		c.setLocked(fresh)
-	} else if c.state == lost && c.up == u {
-		c.forgetVoidLocked()
-		c.state = fresh
 	}
+	m.mu.Unlock()
 	if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code != fault.TransportFailure {
 		return f
 	}
 	if ctx.Err() != nil {
 		return asFault(context.Cause(ctx), o)
 	}
-	return nil // its process is gone: another one is made
+	return u.lost(ctx, o)
+}
+
+// lost waits until it is known that a process is gone which does not take
+// writes. One that takes them again is not gone.
+func (u *upstream) lost(ctx context.Context, o *offer) error {
+	if w := u.worker(); w.Status().Attached {
+		return nil
+	}
+	t := time.NewTimer(startTimeout)
+	defer t.Stop()
+	select {
+	case <-u.deadCh:
+	case <-t.C:
+	case <-ctx.Done():
+		return asFault(context.Cause(ctx), o)
+	}
+	return nil
 }
 
 // forgetVoidLocked takes a call off a process that was certainly not told it.
@@ -264,9 +280,7 @@ func (c *call) forgetVoidLocked() {
 	if c.up == nil {
 		return
 	}
-	delete(c.up.calls, c.write)
-	c.up.forget = append(c.up.forget, c.write)
-	c.up.nudge()
+	delete(c.up.calls, c.write) // the record is void, and its number will be another's
 	c.up, c.write = nil, 0
 }
 

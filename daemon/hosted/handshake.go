@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
@@ -32,6 +33,7 @@ func (u *upstream) handshake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	faultpoint.At("hosted.listed")
 	u.m.mu.Lock()
 	u.inst.srv.era = era
 	u.m.mu.Unlock()
@@ -109,6 +111,7 @@ func (u *upstream) introduced(era string, result json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("writing down the handshake: %w", err)
 	}
+	faultpoint.At("hosted.introduced")
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	u.era, u.result = era, result

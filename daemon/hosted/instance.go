@@ -13,6 +13,7 @@ import (
 
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -205,6 +206,7 @@ func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
 		_ = m.o.Workers.Reap(dir)
 		return nil, err
 	}
+	faultpoint.At("hosted.spawned")
 	m.o.Watch.WorkerStarting(id, w.Generation())
 	u := newUpstream(inst, dir, ws.Owner)
 	m.mu.Lock()

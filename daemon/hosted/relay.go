@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
@@ -96,6 +97,7 @@ func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string) {
 	}
 	if c := u.m.clients[u.owner.Session]; c != nil {
 		c.Ask(line)
+		faultpoint.At("hosted.asked")
 	}
 }
 

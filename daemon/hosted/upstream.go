@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
@@ -70,7 +71,7 @@ type upstream struct {
 	// The reader's alone.
 	rest  []byte // of a line that is not whole
 	begin int64  // number of the output in which rest, or the next line, begins
-	nth   int    // how many lines began in it already
+	nth   int    // how many lines have ended in the present output
 	last  int64  // highest number received
 	torn  bool   // the next line may be the end of one
 	skip  bool   // the line is too long, and left out
@@ -249,8 +250,9 @@ func (u *upstream) output(ev *supervisor.Event) {
 		u.torn, u.rest = true, nil
 	}
 	if len(u.rest) == 0 && !u.skip {
-		u.begin, u.nth = ev.Seq, 0
+		u.begin = ev.Seq
 	}
+	u.nth = 0
 	for {
 		i := bytes.IndexByte(data, '\n')
 		if i < 0 {
@@ -264,11 +266,8 @@ func (u *upstream) output(ev *supervisor.Event) {
 		u.line(ev, bytes.TrimSuffix(line, []byte("\r")))
 		u.rest = nil
 		data = data[i+1:]
-		if u.begin == ev.Seq {
-			u.nth++
-		} else {
-			u.begin, u.nth = ev.Seq, 0
-		}
+		u.begin = ev.Seq
+		u.nth++
 	}
 	if len(data) == 0 {
 		return
@@ -299,13 +298,14 @@ func (u *upstream) line(ev *supervisor.Event, line []byte) {
 	}
 	switch msg.Kind {
 	case jsonrpc.Response:
+		faultpoint.At("hosted.answered")
 		u.answered(msg)
 	case jsonrpc.Notification:
 		if !ev.Old {
 			u.notified(msg)
 		}
 	case jsonrpc.Request:
-		u.asked(msg, fmt.Sprintf("%s:%d.%d", u.id, u.begin, u.nth))
+		u.asked(msg, fmt.Sprintf("%s:%d.%d", u.id, ev.Seq, u.nth))
 	}
 }
 
@@ -443,6 +443,9 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 	u.m.mu.Unlock()
 	w.Ack(ack)
 	w.Forget(forget...)
+	if len(forget) > 0 {
+		faultpoint.At("hosted.forgot")
+	}
 	u.unspool(files)
 	return next
 }
@@ -465,7 +468,9 @@ func (u *upstream) spool(c *call) error {
 	line := c.lineLocked()
 	write := c.write
 	u.m.mu.Unlock()
-	return statedir.WriteFile(u.answerFile(write), line)
+	err := statedir.WriteFile(u.answerFile(write), line)
+	faultpoint.At("hosted.spooled")
+	return err
 }
 
 func (u *upstream) unspool(files []int64) {
@@ -493,6 +498,7 @@ func (u *upstream) runErrands() {
 		select {
 		case e := <-u.errands:
 			_, err := w.WriteFunc(u.m.life, e.rec, func(id int64) ([]byte, error) { return append(e.compose(id), '\n'), nil })
+			faultpoint.At("hosted.errand")
 			if e.done != nil {
 				e.done(err)
 			}
@@ -559,6 +565,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	if ev.Kind == supervisor.Closed {
 		death = w.ExitFault("run:"+u.name(), ev.Exit)
 	}
+	faultpoint.At("hosted.dead")
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	u.dead, u.serving, u.death = true, false, death
@@ -621,6 +628,7 @@ func (u *upstream) outlive(w *supervisor.Worker) {
 	case <-u.m.life.Done():
 		return
 	}
+	faultpoint.At("hosted.reaping")
 	if err := u.m.o.Workers.Reap(u.dir); err != nil {
 		u.log.Warn("directory of a dead worker cannot be removed", "err", err)
 	}

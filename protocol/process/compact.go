@@ -11,8 +11,8 @@ import (
 // rewritten is behind the name of a file that is to take the place of another.
 const rewritten = ".new"
 
-// Forget says that the records of these writes are not needed any more: they
-// go at the next rewriting. It may be called from any goroutine. Ids of writes
+// Forget says that the records of these writes are not needed any more: the
+// next record says so, and they go at the next rewriting. It may be called from any goroutine. Ids of writes
 // that no record stands for are passed over, so what is kept in memory is
 // bounded by the file.
 func (j *Journal) Forget(writes ...int64) {
@@ -26,6 +26,9 @@ func (j *Journal) Forget(writes ...int64) {
 			j.forgotten = make(map[int64]struct{})
 		}
 		j.forgotten[id] = struct{}{}
+		if len(j.fresh) < maxDone { // the others are in the file until the next rewriting
+			j.fresh = append(j.fresh, id)
+		}
 	}
 }
 
@@ -99,12 +102,14 @@ func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, 
 	type line struct {
 		id   int64
 		text []byte
+		done []int64
 	}
 	var lines []line
 	last := make(map[int64]int) // where the line that counts stands
 	for text := range bytes.Lines(old) {
 		var r struct {
-			Write int64 `json:"write"`
+			Write int64   `json:"write"`
+			Done  []int64 `json:"done"`
 		}
 		if err := json.Unmarshal(text, &r); err != nil {
 			return nil, 0, 0, fmt.Errorf("call record %d: %w", len(lines)+1, err)
@@ -113,10 +118,24 @@ func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, 
 			high = max(high, r.Write)
 			last[r.Write] = len(lines)
 		}
-		lines = append(lines, line{r.Write, text})
+		lines = append(lines, line{r.Write, text, r.Done})
+	}
+	gone := make(map[int]struct{}) // lines that a later one says are done
+	said := make(map[int64]struct{})
+	for i := len(lines) - 1; i >= 0; i-- {
+		if _, ok := said[lines[i].id]; ok {
+			gone[i] = struct{}{}
+			continue
+		}
+		for _, id := range lines[i].done {
+			said[id] = struct{}{}
+		}
 	}
 	for i, l := range lines {
 		_, drop := forgotten[l.id]
+		if _, ok := gone[i]; ok {
+			drop = true
+		}
 		if at, ok := last[l.id]; !ok || at != i || drop && l.id != high {
 			continue
 		}

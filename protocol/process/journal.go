@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 )
 
@@ -42,7 +43,13 @@ type Record struct {
 	DeadlineUnixMS int64           `json:"deadline,omitempty"`
 	Identity       string          `json:"identity,omitempty"`
 	UnixMS         int64           `json:"at"` // when it was written
+	// Done are writes whose records before this one are not needed any more,
+	// as far as was known.
+	Done []int64 `json:"done,omitempty"`
 }
+
+// maxDone bounds [Record.Done].
+const maxDone = 256
 
 // MaxJournal bounds [FileCalls], in bytes. From CompactJournal on an append
 // rewrites it, so that it holds what is still needed and little more.
@@ -68,6 +75,7 @@ type Journal struct {
 	mu        sync.Mutex // guards what follows
 	low, high int64      // lowest and highest write id in the file; 0 and 0 if it is empty
 	forgotten map[int64]struct{}
+	fresh     []int64 // the newest of them, for the next record to say
 }
 
 // file is what a journal needs of *os.File.
@@ -131,7 +139,8 @@ func latest(records []Record) []Record {
 	return kept
 }
 
-// ParseRecords reads the lines of [FileCalls]; a torn last line is left out.
+// ParseRecords reads the lines of [FileCalls], without those that a later one
+// says are done; a torn last line is left out.
 func ParseRecords(b []byte) ([]Record, error) {
 	b = b[:bytes.LastIndexByte(b, '\n')+1]
 	var records []Record
@@ -142,7 +151,18 @@ func ParseRecords(b []byte) ([]Record, error) {
 		}
 		records = append(records, r)
 	}
-	return records, nil
+	gone := map[int64]struct{}{}
+	for i := len(records) - 1; i >= 0; i-- {
+		if _, ok := gone[records[i].Write]; ok {
+			records[i].Write = 0
+			continue
+		}
+		for _, id := range records[i].Done {
+			gone[id] = struct{}{}
+		}
+		records[i].Done = nil
+	}
+	return slices.DeleteFunc(records, func(r Record) bool { return r.Write == 0 }), nil
 }
 
 // Append writes r as one line in one write. If that fails or is short, the
@@ -153,6 +173,7 @@ func (j *Journal) Append(r Record) error {
 	if j.bad != nil {
 		return j.bad
 	}
+	r.Done = j.takeFresh()
 	b, err := json.Marshal(r)
 	if err != nil { // a raw field that is not JSON
 		return fmt.Errorf("%w: %w", ErrJournal, err)
@@ -182,6 +203,15 @@ func (j *Journal) Append(r Record) error {
 		j.bad = fmt.Errorf("%w, and what was written could not be cut off: %w", err, terr)
 	}
 	return err
+}
+
+// takeFresh is what was forgotten since the last record.
+func (j *Journal) takeFresh() []int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	fresh := j.fresh
+	j.fresh = nil
+	return fresh
 }
 
 // errNeeded is why a rewriting does not help.
