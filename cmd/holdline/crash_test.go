@@ -272,7 +272,10 @@ func TestCrashesEverywhere(t *testing.T) {
 
 func goThrough(t *testing.T, all []crash) {
 	t.Helper()
-	inTurn(t, all, func(t *testing.T, c crash, i int) { c.happen(t, i%2 == 1) })
+	inTurn(t, all, func(t *testing.T, c crash, i int) {
+		t.Helper()
+		c.happen(t, i%2 == 1)
+	})
 }
 
 // inTurn runs a test for each of the deaths, some at the same time.

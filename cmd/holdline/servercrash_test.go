@@ -87,7 +87,10 @@ var serverCrashes = []crash{
 // worker makes an outcome unknown, the client is asked once, and nothing is
 // left.
 func TestServerCrashes(t *testing.T) {
-	inTurn(t, serverCrashes, func(t *testing.T, c crash, i int) { c.serve(t, i%2 == 1) })
+	inTurn(t, serverCrashes, func(t *testing.T, c crash, i int) {
+		t.Helper()
+		c.serve(t, i%2 == 1)
+	})
 }
 
 // Requests of a serverDay, by id.
