@@ -19,13 +19,14 @@ import (
 // that a proxy starts has its environment.
 func (p *place) login() *place {
 	p.t.Helper()
-	profile := fmt.Sprintf("export PATH=%s:$PATH ANTHROPIC_API_KEY=stand-in GORACE=atexit_sleep_ms=0\n", programs)
+	var profile strings.Builder
+	profile.WriteString(fmt.Sprintf("export PATH=%s:$PATH ANTHROPIC_API_KEY=stand-in GORACE=atexit_sleep_ms=0\n", programs))
 	for _, v := range p.env {
 		if strings.HasPrefix(v, "HOLDLINE_TEST_") {
-			profile += "export " + v + "\n"
+			profile.WriteString("export " + v + "\n")
 		}
 	}
-	if err := os.WriteFile(filepath.Join(p.dir, "home", ".profile"), []byte(profile), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.dir, "home", ".profile"), []byte(profile.String()), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
 	p.env = append(p.env, "SHELL=/bin/sh")
