@@ -1,6 +1,7 @@
 // Command demo shows holdline's main job: a private daemon, two agents with
 // different identities, a consult in each at the same time, health and
-// telemetry while they run, and nothing left behind.
+// telemetry while they run, the daemon killed and followed by another one in
+// the middle of both, and nothing left behind.
 //
 // It never spends money, unless asked to by -real: the model behind the
 // consults is a stand-in on loopback. In front of it runs the claude on PATH
@@ -50,6 +51,7 @@ type demo struct {
 	begin  time.Time
 	dir    string
 	socket string
+	daemon *daemonProcess
 	env    []string
 	pids   map[int]string // what was started, by pid; checked at the end
 	mu     sync.Mutex     // guards out
@@ -72,6 +74,8 @@ func (d *demo) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.leaveNothing()) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the proxies of a story that was broken off
 	if err := d.prepare(); err != nil {
 		return err
 	}
@@ -82,13 +86,16 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if api != nil {
 		defer api.Close()
 	}
-	daemon, err := d.startDaemon(ctx)
-	if err != nil {
+	defer func() { // of the latest one
+		if d.daemon != nil {
+			err = errors.Join(err, d.daemon.stop())
+		}
+	}()
+	if err := d.startDaemon(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, daemon.stop()) }()
 	if err := d.story(ctx); err != nil {
-		return fmt.Errorf("%w\nthe daemon said:\n%s", err, daemon.log())
+		return fmt.Errorf("%w\nthe daemon said:\n%s", err, d.daemon.log())
 	}
 	return nil
 }

@@ -24,37 +24,69 @@ type daemonProcess struct {
 	path string // of its log
 }
 
-func (d *demo) startDaemon(ctx context.Context) (*daemonProcess, error) {
+// startDaemon starts a daemon, as a service manager or a proxy would, and
+// waits until it serves.
+func (d *demo) startDaemon(ctx context.Context) error {
 	p := &daemonProcess{d: d, done: make(chan struct{}), path: filepath.Join(d.dir, "daemon.log")}
 	log, err := os.OpenFile(p.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer log.Close()
 	p.cmd = d.command(context.WithoutCancel(ctx), "daemon")
 	p.cmd.Stderr = log
 	if err := p.cmd.Start(); err != nil {
-		return nil, err
+		return err
 	}
+	d.daemon = p
 	d.pids[p.cmd.Process.Pid] = "daemon"
 	go func() { // ends with the process; stop waits for it
 		_ = p.cmd.Wait()
 		close(p.done)
 	}()
 	for {
-		if _, err := os.Stat(d.socket); err == nil {
-			break
+		if s, err := d.status(ctx); err == nil && s.Daemon.PID == p.cmd.Process.Pid {
+			return nil
 		}
 		select {
 		case <-p.done:
-			return nil, fmt.Errorf("the daemon did not start:\n%s", p.log())
+			return fmt.Errorf("the daemon did not start:\n%s", p.log())
 		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), p.stop())
+			return ctx.Err()
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	d.say("daemon %d listens at %s (private: your own daemon, if any, is not touched)", p.cmd.Process.Pid, d.socket)
-	return p, nil
+}
+
+// status is what the demo needs of `holdline status --json`.
+type status struct {
+	Daemon  struct{ PID int }
+	Workers []struct {
+		ID       string
+		PID      int
+		ChildPID int `json:"child_pid"`
+		Attached bool
+	}
+}
+
+// both tells whether both consults run and the daemon has their workers.
+func (s *status) both() bool {
+	n := 0
+	for _, w := range s.Workers {
+		if w.Attached && w.ChildPID > 0 {
+			n++
+		}
+	}
+	return n == 2
+}
+
+func (d *demo) status(ctx context.Context) (status, error) {
+	var s status
+	out, err := d.command(ctx, "status", "--json").Output()
+	if err != nil {
+		return s, fmt.Errorf("holdline status: %w", err)
+	}
+	return s, json.Unmarshal(out, &s)
 }
 
 func (p *daemonProcess) log() string {
@@ -96,7 +128,7 @@ type agent struct {
 
 func (d *demo) agent(ctx context.Context, name string) (*agent, error) {
 	a := &agent{d: d, name: name, lines: make(chan string, 64)}
-	a.cmd = d.command(ctx, "mcp-stdio", "--identity", name)
+	a.cmd = d.command(ctx, "mcp-stdio", "--identity", name, "--no-autostart")
 	a.cmd.Stderr = os.Stderr
 	var err error
 	if a.stdin, err = a.cmd.StdinPipe(); err != nil {
@@ -209,11 +241,12 @@ func (a *agent) leave() error {
 
 // prompts that the stand-in model answers slowly enough to be watched.
 var prompts = map[string]string{
-	"alpha": `Is fib in main.go fast enough? @@FAKE [{"text":"Let me look.","tool":"Read","input":{"file_path":"main.go"},"delay":1},{"text":"No: it is exponential. Memoise it, or loop.","delay":2}]`,
-	"beta":  `Name one risk in main.go. @@FAKE [{"text":"I will look at it.","tool":"Read","input":{"file_path":"main.go"},"delay":1},{"text":"Deep recursion for a large n; bound n first.","delay":2}]`,
+	"alpha": `Is fib in main.go fast enough? @@FAKE [{"text":"Let me look.","tool":"Read","input":{"file_path":"main.go"},"delay":1},{"text":"No: it is exponential. Memoise it, or loop.","delay":4}]`,
+	"beta":  `Name one risk in main.go. @@FAKE [{"text":"I will look at it.","tool":"Read","input":{"file_path":"main.go"},"delay":1},{"text":"Deep recursion for a large n; bound n first.","delay":4}]`,
 }
 
 func (d *demo) story(ctx context.Context) error {
+	d.say("daemon %d listens at %s (private: your own daemon, if any, is not touched)", d.daemon.cmd.Process.Pid, d.socket)
 	agents := map[string]*agent{}
 	for _, name := range []string{"alpha", "beta"} {
 		a, err := d.agent(ctx, name)
@@ -232,7 +265,7 @@ func (d *demo) story(ctx context.Context) error {
 		consults.Go(func() {
 			answer, err := a.call("consult", map[string]any{"prompt": prompt})
 			if err == nil {
-				d.say("agent %s has its answer:\n%s", name, answer)
+				d.say("agent %s has its answer, once:\n%s", name, answer)
 			}
 			errs <- err
 		})
@@ -241,6 +274,9 @@ func (d *demo) story(ctx context.Context) error {
 	watcher, err := d.agent(ctx, "watcher")
 	if err == nil {
 		err = d.watch(ctx, watcher)
+	}
+	if err == nil {
+		err = d.kill(ctx)
 	}
 	consults.Wait()
 	for range agents {
@@ -267,26 +303,11 @@ func (d *demo) story(ctx context.Context) error {
 
 // watch shows that health answers at once while consults run, and who runs.
 func (d *demo) watch(ctx context.Context, a *agent) error {
-	var status struct {
-		Workers []struct {
-			PID      int `json:"pid"`
-			ChildPID int `json:"child_pid"`
-		} `json:"workers"`
-		Consults struct{ Running int }
+	s, err := d.running(ctx, (*status).both)
+	if err != nil {
+		return err
 	}
-	for status.Consults.Running < 2 || len(status.Workers) < 2 {
-		out, err := d.command(ctx, "status", "--json").Output()
-		if err != nil {
-			return fmt.Errorf("holdline status: %w", err)
-		}
-		if err := json.Unmarshal(out, &status); err != nil {
-			return err
-		}
-		if time.Since(d.begin) > 40*time.Second {
-			return errors.New("the two consults were not seen running at once")
-		}
-	}
-	for _, w := range status.Workers {
+	for _, w := range s.Workers {
 		d.pids[w.PID], d.pids[w.ChildPID] = "worker", "claude"
 	}
 	begin := time.Now()
@@ -296,6 +317,56 @@ func (d *demo) watch(ctx context.Context, a *agent) error {
 	}
 	d.say("health_snapshot, asked while both consults run, after %.1f ms: %s", float64(time.Since(begin).Microseconds())/1000, text)
 	return d.show(ctx, "status")
+}
+
+// running waits for a status while the consults run.
+func (d *demo) running(ctx context.Context, ok func(*status) bool) (status, error) {
+	for {
+		s, err := d.status(ctx)
+		if err != nil || ok(&s) {
+			return s, err
+		}
+		if time.Since(d.begin) > 40*time.Second {
+			return s, fmt.Errorf("the two consults were not seen running at once: %+v", s)
+		}
+	}
+}
+
+// kill kills the daemon in the middle of the consults and starts another one:
+// their programs go on, and the agents notice nothing.
+func (d *demo) kill(ctx context.Context) error {
+	before, err := d.running(ctx, (*status).both)
+	if err != nil {
+		return err
+	}
+	old := d.daemon.cmd.Process.Pid
+	select {
+	case <-time.After(time.Second): // they are at it
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	d.say("$ kill -KILL %d\nthe daemon dies in the middle of both consults", old)
+	begin := time.Now()
+	if err := d.daemon.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	<-d.daemon.done
+	if err := d.startDaemon(ctx); err != nil {
+		return err
+	}
+	after, err := d.running(ctx, (*status).both)
+	if err != nil {
+		return err
+	}
+	d.say("daemon %d is gone, daemon %d has taken its place and both workers after %d ms", old, after.Daemon.PID, time.Since(begin).Milliseconds())
+	for i, w := range after.Workers {
+		was := before.Workers[i]
+		if w.ID != was.ID || w.PID != was.PID || w.ChildPID != was.ChildPID {
+			return fmt.Errorf("a worker is %+v, it was %+v", w, was)
+		}
+		d.say("consult %s goes on: claude is process %d, as before", w.ID, w.ChildPID)
+	}
+	return nil
 }
 
 // leaveNothing removes the demo's files and makes sure that no process of it
