@@ -52,17 +52,27 @@ type toolServer struct {
 //
 //	-ledger FILE  where effects are noted
 //	-deaf         neither the end of input nor SIGTERM ends the process
+//	-grandchild   a process in a session of its own, which heeds no signal that
+//	              can be ignored, is started first
 //	-noise        a line that is no JSON comes before anything else
 func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	f := flag.NewFlagSet("toolserver", flag.ContinueOnError)
 	s := &toolServer{out: stdout, errOut: stderr, running: map[string]context.CancelFunc{}, asked: map[string]chan json.RawMessage{}}
 	f.StringVar(&s.ledger, "ledger", "", "")
-	deaf, noise := f.Bool("deaf", false, ""), f.Bool("noise", false, "")
+	deaf, noise, grandchild := f.Bool("deaf", false, ""), f.Bool("noise", false, ""), f.Bool("grandchild", false, "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
 	if *deaf {
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	}
+	if *grandchild {
+		cmd := exec.Command("sh", "-c", "trap '' TERM INT HUP; exec sleep 600")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			fmt.Fprintln(stderr, err)
+			return 1
+		}
 	}
 	if *noise {
 		s.print([]byte("toolserver: this is no JSON"))

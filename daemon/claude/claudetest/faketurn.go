@@ -297,7 +297,7 @@ func (f *fake) do(s *Step) (done, end bool) {
 		f.fail(map[string]any{"subtype": "success", "terminal_reason": "prompt_too_long", "api_error_status": 400, "result": "Prompt is too long"})
 		return true, false
 	case "grandchild":
-		pid, err := grandchild()
+		pid, err := grandchild(n > 0)
 		if err != nil {
 			pid = -1
 		}
@@ -346,9 +346,12 @@ func (f *fake) flood(n int, oneLine bool) {
 }
 
 // grandchild leaves a process in a session of its own that holds standard
-// output for ten minutes.
-func grandchild() (int, error) {
+// output for ten minutes; a tough one does not heed SIGTERM.
+func grandchild(tough bool) (int, error) {
 	cmd := exec.CommandContext(context.Background(), "sleep", "600")
+	if tough {
+		cmd = exec.CommandContext(context.Background(), "sh", "-c", "trap '' TERM INT HUP; exec sleep 600")
+	}
 	cmd.Stdout = os.Stdout //nolint:forbidigo // to hold it open is the point
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
