@@ -23,8 +23,17 @@ import (
 // that a proxy starts has that of the login shell.
 const faultDir = "faultpoints"
 
-// Suffix of the file once its process has died.
-const faultReached = ".reached"
+// Suffixes of the file once its process has died, or is held, and of another
+// that lets go of the latter.
+const (
+	faultReached = ".reached"
+	faultLetGo   = ".go"
+)
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
 
 // installFaults makes this process, one that was started as holdline with
 // args, die where its place's files say so.
@@ -65,7 +74,7 @@ func dieIn(dir string) func(name string) {
 			return
 		}
 		var d death
-		_, _ = fmt.Sscanf(string(b), "%d %q %q", &d.times, &d.after, &d.who)
+		_, _ = fmt.Sscanf(string(b), "%d %q %q %t", &d.times, &d.after, &d.who, &d.held)
 		if d.who != "" && (len(os.Args) < 2 || os.Args[1] != d.who) {
 			return
 		}
@@ -77,6 +86,12 @@ func dieIn(dir string) func(name string) {
 		due := passed[name] >= d.times
 		mu.Unlock()
 		if !due || os.Rename(path, path+faultReached) != nil {
+			return
+		}
+		if d.held {
+			for !exists(path + faultLetGo) {
+				time.Sleep(2 * time.Millisecond)
+			}
 			return
 		}
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -99,6 +114,7 @@ type death struct {
 	times int    // 0 for once; counted from when somebody has died at after
 	after string // another point; "" for none
 	who   string // the command, as in "holdline worker"; "" for any
+	held  bool   // it does not die, and goes no further until it is let go
 }
 
 // dieAt lets the first process die that comes to a point for the given time in
@@ -112,7 +128,7 @@ func (p *place) dieAt(name string, times int) {
 func (p *place) dieAs(name string, d death) {
 	p.t.Helper()
 	tmp := filepath.Join(p.dir, "times")
-	err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %q %q", d.times, d.after, d.who), 0o600)
+	err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %q %q %t", d.times, d.after, d.who, d.held), 0o600)
 	if err == nil {
 		err = os.Rename(tmp, filepath.Join(p.dir, faultDir, name))
 	}
@@ -129,6 +145,14 @@ func (p *place) died(name string) bool {
 		p.t.Fatal(err)
 	}
 	return err == nil
+}
+
+// letGo lets the process go on that is held at a point.
+func (p *place) letGo(name string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, faultDir, name+faultLetGo), nil, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // TestFaultOnce: of all processes that come to a point one dies, and only in a
