@@ -131,6 +131,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	if cerr := l.workers.Close(ctx); cerr != nil {
 		o.Log.WarnContext(ctx, "letting go of workers", "err", cerr)
 	}
+	if l.endAll.Load() { // a worker may have come up meanwhile, whom nobody ends
+		if _, cerr := l.workers.EndAll(ctx); cerr != nil {
+			o.Log.WarnContext(ctx, "ending what is left of workers", "err", cerr)
+		}
+	}
 	faultpoint.At("stop.alone")
 	l.sweep()
 	faultpoint.At("stop.swept")

@@ -246,6 +246,51 @@ func TestServerOfShortSession(t *testing.T) {
 	})
 }
 
+// TestStopAllDuringStart: what comes up while others take their time to end is
+// ended, too.
+func TestStopAllDuringStart(t *testing.T) {
+	const point = "launch.started"
+	p := newPlace(t).serve("session", "-deaf").faults()
+	p.daemon()
+	a := p.agent().shake()
+	a.wait(a.effect("e", 0))
+	p.dieAs(point, death{held: true})
+	p.agent().shake() // which has the server started
+	waitFor(t, "the start", func() bool { return p.died(point) })
+	stop := p.command("stop", "--all")
+	if err := stop.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the daemon to stop", func() bool {
+		b, _ := os.ReadFile(filepath.Join(p.dir, "daemon.log"))
+		return strings.Contains(string(b), "part=listener")
+	})
+	p.letGo(point)
+	if err := stop.Wait(); err != nil {
+		t.Errorf("stop --all: %v", err)
+	}
+	waitFor(t, "the end of all", func() bool { return len(p.processes()) == 0 })
+}
+
+// TestServerListedAnew: a server of an earlier daemon that never said what it
+// offers is asked before anybody is told.
+func TestServerListedAnew(t *testing.T) {
+	p := newPlace(t).serve("project").login().faults()
+	p.dieAt("write.recorded", 3) // behind the server's introduction
+	p.dieAs("write.sent", death{after: "write.recorded", held: true})
+	a := p.agent().shake()
+	list := a.begin("tools/list", map[string]any{})
+	waitFor(t, "the question", func() bool { return p.died("write.sent") })
+	time.AfterFunc(300*time.Millisecond, func() { p.letGo("write.sent") }) // an answer before that is wrong
+	if x := a.wait(list); !strings.Contains(x.raw, `"tools__effect"`) {
+		t.Errorf("tools/list: %s", x.raw)
+	}
+	if x := a.wait(a.effect("e", 0)); x.Error != nil || x.Result.IsError {
+		t.Errorf("effect: %s", x.raw)
+	}
+	a.rest()
+}
+
 // TestServerSessionScope: each session has a process of its own, and what the
 // server asks goes to that session's client, over the daemon's death, too.
 func TestServerSessionScope(t *testing.T) {

@@ -244,11 +244,23 @@ func (m *Manager) adopt(u *upstream) {
 		if inst.srv.era == "" {
 			inst.srv.era = server.Era
 		}
-		if !inst.srv.listed {
-			m.wg.Go(u.relist)
+		if !inst.srv.listed { // who asks for tools waits, as for a server that starts
+			u.serving, inst.starting = false, make(chan struct{})
+			m.wg.Go(u.listFirst)
 		}
 	}
 	u.log.Info("server of an earlier daemon taken up", "calls", len(u.calls), "serving", u.serving)
+}
+
+// listFirst asks a server that was taken up what it offers, and lets calls to
+// it then.
+func (u *upstream) listFirst() {
+	u.relist()
+	u.m.serve(u)
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	close(u.inst.starting)
+	u.inst.starting = nil
 }
 
 func readServer(dir string) (process.Server, error) {
