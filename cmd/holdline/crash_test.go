@@ -736,12 +736,12 @@ func (c crash) kills() bool {
 }
 
 // early tells whether the victim dies before the program could be told
-// anything.
+// anything. Once the child is forked the worker takes what is to be told.
 func (c crash) early() bool {
 	return slices.Contains([]string{
 		"worker.begun", "worker.detached", "worker.locked", "worker.checked", "worker.listening", "worker.starting",
-		"file.half", "worker.forked", "worker.recorded", "exec.begun", "exec.told", "worker.attached",
-	}, c.point) && c.after == "" && c.times < 3
+		"file.half", "worker.forked", "exec.begun", "exec.told", "worker.attached",
+	}, c.point) && c.after == "" && c.times < 2
 }
 
 // settled waits until no consult and no worker is left of the place.
