@@ -32,6 +32,7 @@ var layers = map[string]int{
 	"daemon/claude":            2,
 	"daemon/codex":             2,
 	"daemon/policy":            2,
+	"daemon/remote":            2,
 	"daemon/supervisor":        2,
 	"daemon/config":            1,
 	"daemon/engine":            1,

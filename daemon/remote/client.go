@@ -1,0 +1,242 @@
+package remote
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Headers of the transport.
+const (
+	headerSession  = "Mcp-Session-Id"
+	headerVersion  = "Mcp-Protocol-Version"
+	headerMethod   = "Mcp-Method"
+	headerName     = "Mcp-Name"
+	headerLastSeen = "Last-Event-ID"
+)
+
+// Times of a connection. A call itself has no limit here: that is its
+// caller's.
+const (
+	dialTimeout = 10 * time.Second
+	idleTimeout = 90 * time.Second
+	byeTimeout  = 2 * time.Second
+)
+
+// Options of a [Client].
+type Options struct {
+	Name       string            // of the server, for errors
+	URL        string            // http or https
+	Headers    map[string]string // sent with every request; those of the transport win
+	MaxMessage int               // bytes of one message; 0 is [jsonrpc.MaxFrame]
+	Version    string            // of this program, for the User-Agent
+}
+
+// Emit takes one message, without a newline. It is called from one goroutine
+// at a time for each call of the client that it was given to, and what it gets
+// is valid until it returns. Its error ends that call.
+type Emit func(line []byte) error
+
+// Client is one session with a server. It is safe for concurrent use.
+type Client struct {
+	o    Options
+	http *http.Client
+
+	renewing chan struct{} // holds a token while a new session is made
+
+	mu    sync.Mutex
+	now   session // guarded by mu
+	hello []byte  // the initialize that the session began with, or nil; guarded by mu
+	ready []byte  // the notification after it, or nil; guarded by mu
+}
+
+// session is what each request of a session carries.
+type session struct {
+	id      string // "" if the server keeps none
+	version string // negotiated; "" before that
+	era     int    // how many there were before
+}
+
+// New is a client that has said nothing yet. [Client.Close] ends it.
+func New(o Options) *Client {
+	if o.MaxMessage == 0 {
+		o.MaxMessage = jsonrpc.MaxFrame
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	return &Client{
+		o: o, renewing: make(chan struct{}, 1),
+		http: &http.Client{
+			// A body is read for as long as a call takes, so nothing here
+			// limits the whole.
+			Transport: &http.Transport{
+				Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
+				TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: 8,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// Close ends the session, for which a server has two seconds, and the
+// connections. Calls that are under way break.
+func (c *Client) Close(ctx context.Context) {
+	if s := c.session(); s.id != "" {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), byeTimeout)
+		defer cancel()
+		if req, err := c.request(ctx, http.MethodDelete, nil, s); err == nil {
+			if resp, err := c.http.Do(req); err == nil {
+				_ = resp.Body.Close() // a server need not know DELETE
+			}
+		}
+	}
+	c.http.CloseIdleConnections()
+}
+
+func (c *Client) session() session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// begin remembers the message that a session begins with, and forgets the
+// session before.
+func (c *Client) begin(hello []byte) session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hello, c.ready = hello, nil
+	c.now = session{era: c.now.era + 1}
+	return c.now
+}
+
+// establish sets the session, unless a later one was begun.
+func (c *Client) establish(s session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.era >= c.now.era {
+		c.now = s
+	}
+}
+
+func (c *Client) setReady(line []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ready = line
+}
+
+// handshake is what a new session begins with.
+func (c *Client) handshake() (hello, ready []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hello, c.ready
+}
+
+// message is a line and what is known of it.
+type message struct {
+	jsonrpc.Message
+
+	line    []byte
+	version string // that it carries itself: it is a modern one
+	name    string // of the tool, prompt or resource
+}
+
+func parse(line []byte) (message, error) {
+	m, err := jsonrpc.Parse(line)
+	if err != nil {
+		return message{}, err
+	}
+	out := message{Message: m, line: line}
+	if len(m.Params) == 0 || m.Params[0] != '{' {
+		return out, nil
+	}
+	p, err := mcp.ParseParams(m.Params)
+	if err != nil {
+		return message{}, err
+	}
+	out.version, _ = mcp.String(p.Meta.Version)
+	switch m.Method {
+	case mcp.ToolsCall, "prompts/get":
+		out.name, _ = mcp.String(p.Name)
+	case "resources/read":
+		out.name, _ = mcp.String(jsonrpc.Field(m.Params, "uri"))
+	}
+	return out, nil
+}
+
+// operation is how faults name what was asked.
+func (m *message) operation() string {
+	if m.Method == mcp.ToolsCall {
+		return m.Method + ":" + m.name
+	}
+	return m.Method
+}
+
+// request makes a request of session s; m is nil if it is not about a message.
+func (c *Client) request(ctx context.Context, method string, m *message, s session) (*http.Request, error) {
+	var body []byte
+	if m != nil {
+		body = m.line
+	}
+	req, err := newRequest(ctx, method, c.o.URL, body)
+	if err != nil {
+		return nil, err
+	}
+	h := req.Header
+	for name, value := range c.o.Headers {
+		if strings.EqualFold(name, "Host") {
+			req.Host = value
+		}
+		h.Set(name, value)
+	}
+	h.Set("User-Agent", "holdline/"+c.o.Version)
+	for _, name := range []string{headerSession, headerVersion, headerMethod, headerName, headerLastSeen} {
+		h.Del(name)
+	}
+	h.Set("Accept", "text/event-stream")
+	if m != nil {
+		h.Set("Accept", "application/json, text/event-stream")
+		h.Set("Content-Type", "application/json")
+	}
+	if m != nil && m.version != "" { // a modern one, which belongs to no session
+		h.Set(headerVersion, m.version)
+		h.Set(headerMethod, headerText(m.Method))
+		if m.name != "" {
+			h.Set(headerName, headerText(m.name))
+		}
+		return req, nil
+	}
+	if s.id != "" {
+		h.Set(headerSession, s.id)
+	}
+	if s.version != "" {
+		h.Set(headerVersion, s.version)
+	}
+	return req, nil
+}
+
+// headerText is s as a header may have it (MCP 2026-07-28, standard headers).
+func headerText(s string) string {
+	const prefix, suffix = "=?base64?", "?="
+	plain := strings.TrimSpace(s) == s && !strings.HasPrefix(s, prefix) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+	if plain {
+		return s
+	}
+	return prefix + base64.StdEncoding.EncodeToString([]byte(s)) + suffix
+}
+
+// oneLine is a JSON text without line breaks; it stays as it is if it has
+// none.
+func oneLine(text []byte) ([]byte, error) {
+	if !json.Valid(text) {
+		return nil, jsonrpc.ErrParse
+	}
+	return compact(text)
+}

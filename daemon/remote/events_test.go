@@ -1,0 +1,76 @@
+package remote
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"holdline/protocol/jsonrpc"
+)
+
+func TestEvents(t *testing.T) {
+	for _, x := range []struct {
+		in   string
+		want []string
+		last string
+	}{
+		{"", nil, ""},
+		{"data: a\n\n", []string{"a"}, ""},
+		{"data: a\n", nil, ""}, // not ended
+		{"\ufeffdata: a\n\n", []string{"a"}, ""},
+		{"data:a\r\ndata: b\r\ndata:  c\r\n\r\n", []string{"a\nb\n c"}, ""},
+		{": x\ndata\ndata: a\n\n", []string{"\na"}, ""},
+		{"id: 1\ndata: a\n\nid: 2\n\ndata: b\n\nid: 3\ndata: c\n", []string{"a", "b"}, "2"},
+		{"id: 1\ndata: a\n\nid\ndata: b\n\n", []string{"a", "b"}, ""},
+		{"id: 1\n\nid: a\x00b\n\n", nil, "1"},
+		{"event: message\ndata: a\n\nevent: ping\ndata: b\n\nevent:\ndata: c\n\n", []string{"a", "c"}, ""},
+		{"other: x\nDATA: y\n\ndata: \n\n", nil, ""},
+	} {
+		var got []string
+		e := newEvents(iotest.OneByteReader(strings.NewReader(x.in)), 100)
+		n, err := e.read(func(data []byte) error {
+			got = append(got, string(data))
+			return nil
+		})
+		if !errors.Is(err, errCut) || n != len(x.want) || !slices.Equal(got, x.want) || e.last != x.last {
+			t.Errorf("%q: %d %q, last %q, %v", x.in, n, got, e.last, err)
+		}
+	}
+	e := newEvents(strings.NewReader("retry: 70\n\nretry: x\n\n"), 100)
+	if _, err := e.read(nil); !errors.Is(err, errCut) || e.retry(3) != 70*time.Millisecond {
+		t.Errorf("retry %v, %v", e.retry(3), err)
+	}
+	e = newEvents(strings.NewReader("retry: 999999999\n"), 100)
+	if _, err := e.read(nil); !errors.Is(err, errCut) || e.retry(0) != maxRetry {
+		t.Errorf("retry %v, %v", e.retry(0), err)
+	}
+	e = newEvents(nil, 100)
+	for n, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second} {
+		if got := e.retry(n); got != want {
+			t.Errorf("retry(%d) = %v, want %v", n, got, want)
+		}
+	}
+}
+
+// FuzzEvents holds that no stream yields more than the limit, nor anything
+// that it does not hold.
+func FuzzEvents(f *testing.F) {
+	for _, s := range []string{"data: a\n\n", "id: 1\r\ndata:b\r\n\r\n", ":\n\n\n", "data", "retry: 1\n\n", strings.Repeat("data: x\n", 50) + "\n"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		const limit = 64
+		_, err := newEvents(strings.NewReader(in), limit).read(func(data []byte) error {
+			if len(data) > limit || !strings.Contains(in, strings.SplitN(string(data), "\n", 2)[0]) {
+				t.Errorf("%q: event %q", in, data)
+			}
+			return nil
+		})
+		if !errors.Is(err, errCut) && !errors.Is(err, jsonrpc.ErrTooLong) {
+			t.Errorf("%q: %v", in, err)
+		}
+	})
+}

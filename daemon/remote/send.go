@@ -1,0 +1,395 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Limits of what is read besides messages.
+const (
+	maxErrorBody = 64 << 10         // bytes
+	maxResumes   = 5                // of a stream, in a row, without a message
+	maxRetry     = 30 * time.Second // that a server can ask for before a resume
+	firstRetry   = 500 * time.Millisecond
+)
+
+// errGone is returned for a session that the server does not know any more.
+var errGone = errors.New("the session is gone")
+
+// Send posts one message, a request, a notification or a response, and hands
+// what the server sends for it to emit: for a request, its answer as the last.
+// The error is ctx's cause, emit's own, or a [*fault.Record]:
+//
+//   - transport_failure: it was not sent;
+//   - outcome_unknown: it was sent, and the answer was lost;
+//   - unauthenticated: the server wants other credentials;
+//   - resource_exhausted: the server refused it for now, or the answer is too
+//     large;
+//   - downstream_failure: the server answered what makes no sense.
+//
+// A session that the server has forgotten is begun anew first.
+func (c *Client) Send(ctx context.Context, line []byte, emit Emit) error {
+	m, err := parse(line)
+	if err != nil {
+		return fault.New(fault.InvalidRequest, fault.Protocol, "", "%v", err)
+	}
+	if m.Method == mcp.Initialize {
+		s := c.begin(bytes.Clone(line))
+		return c.initialize(ctx, &m, s, emit, c.establish)
+	}
+	if m.Method == mcp.Initialized {
+		c.setReady(bytes.Clone(line))
+	}
+	s := c.session()
+	err = c.post(ctx, &m, s, emit)
+	if !errors.Is(err, errGone) {
+		return err
+	}
+	if err := c.renew(ctx, s); err != nil {
+		return err
+	}
+	return c.kept(&m, c.post(ctx, &m, c.session(), emit))
+}
+
+// kept is err, for a message of a session that is new.
+func (c *Client) kept(m *message, err error) error {
+	if errors.Is(err, errGone) {
+		return c.strange(m, "it forgets each session at once (404)")
+	}
+	return err
+}
+
+// initialize posts the handshake of session s, and has set told what the
+// server makes of it, before anything of the answer is emitted and after.
+func (c *Client) initialize(ctx context.Context, m *message, s session, emit Emit, set func(session)) error {
+	return c.exchange(ctx, m, s, func(line []byte) error {
+		if answer, err := jsonrpc.Parse(line); err == nil && answer.Kind == jsonrpc.Response && answer.Result != nil {
+			s.version, _ = mcp.String(jsonrpc.Field(answer.Result, "protocolVersion"))
+			set(s) // before the answer is out: what is sent next belongs to the session
+		}
+		return emit(line)
+	}, func(id string) {
+		s.id = id
+		set(s)
+	})
+}
+
+// renew begins a new session in the place of old, unless somebody has done so
+// already. Nobody sees it before its handshake is over.
+func (c *Client) renew(ctx context.Context, old session) error {
+	select {
+	case c.renewing <- struct{}{}:
+		defer func() { <-c.renewing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	hello, ready := c.handshake()
+	if c.session().era != old.era {
+		return nil
+	}
+	m, err := parse(hello)
+	if err != nil { // an id that nobody was given
+		return fault.New(fault.DownstreamFailure, fault.Server, "", "server %s knows of no session (404), and none was begun", c.o.Name)
+	}
+	fresh, refused := session{era: old.era + 1}, false
+	err = c.initialize(ctx, &m, session{era: old.era + 1}, func(line []byte) error {
+		answer, err := jsonrpc.Parse(line)
+		refused = refused || err == nil && answer.Error != nil
+		return nil
+	}, func(s session) { fresh = s })
+	switch {
+	case err != nil:
+		return fmt.Errorf("beginning a new session: %w", err)
+	case refused:
+		return fault.New(fault.DownstreamFailure, fault.Server, mcp.Initialize, "server %s has forgotten the session and begins no new one", c.o.Name)
+	}
+	if ready != nil {
+		if m, err = parse(ready); err != nil {
+			return err
+		}
+		if err := c.kept(&m, c.post(ctx, &m, fresh, nil)); err != nil {
+			return fmt.Errorf("beginning a new session: %w", err)
+		}
+	}
+	c.establish(fresh)
+	return nil
+}
+
+// post is [Client.exchange] in a session that there is.
+func (c *Client) post(ctx context.Context, m *message, s session, emit Emit) error {
+	return c.exchange(ctx, m, s, emit, func(string) {})
+}
+
+// exchange posts one message. Greeted is told the session's id, or "", before
+// anything of the answer is emitted.
+func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit, greeted func(id string)) error {
+	// From here on the server may have it, whatever comes back.
+	var sent atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	req, err := c.request(traced, http.MethodPost, m, s)
+	if err != nil {
+		return c.strange(m, "the address or a header makes no sense")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.broken(ctx, m, sent.Load(), err)
+	}
+	defer resp.Body.Close()
+	switch err := c.status(m, s, resp, emit); {
+	case errors.Is(err, errTold):
+		return nil
+	case err != nil:
+		return err
+	}
+	greeted(resp.Header.Get(headerSession))
+	if m.Kind != jsonrpc.Request {
+		return nil
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch kind {
+	case "application/json":
+		return c.body(ctx, m, resp.Body, emit)
+	case "text/event-stream":
+		return c.stream(ctx, m, s, resp.Body, emit)
+	}
+	return c.strange(m, fmt.Sprintf("its answer is neither JSON nor an event stream (status %d, type %.40q)", resp.StatusCode, kind))
+}
+
+// errTold is returned by [Client.status] when the body of an error was an
+// answer, which has been emitted.
+var errTold = errors.New("answered")
+
+// status is nil if the answer is in the body.
+func (c *Client) status(m *message, s session, resp *http.Response, emit Emit) error {
+	code := resp.StatusCode
+	if code >= 200 && code < 300 {
+		return nil
+	}
+	if code == http.StatusNotFound && s.id != "" && m.version == "" {
+		return errGone
+	}
+	if speaks(code) && m.Kind == jsonrpc.Request {
+		if told, err := c.errorBody(m, resp.Body, emit); err != nil {
+			return err
+		} else if told {
+			return errTold
+		}
+	}
+	return c.refused(m, resp)
+}
+
+// speaks tells whether the body of a status may have the server's own answer,
+// and the status says no more than that.
+func speaks(code int) bool {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return false
+	}
+	return code >= 400
+}
+
+// errorBody emits the JSON-RPC error that an error status may come with, under
+// the request's own id: servers leave it out when they have read no further.
+func (c *Client) errorBody(m *message, body io.Reader, emit Emit) (told bool, err error) {
+	text, err := io.ReadAll(io.LimitReader(body, maxErrorBody))
+	if err != nil || len(text) == maxErrorBody {
+		return false, nil //nolint:nilerr // the status says enough
+	}
+	answer, err := jsonrpc.Parse(text)
+	if err != nil || answer.Error == nil || answer.ID != nil && answer.ID.Key() != m.ID.Key() {
+		return false, nil //nolint:nilerr // not an answer: the status says enough
+	}
+	failure, err := compact(answer.Error)
+	if err != nil {
+		return false, nil //nolint:nilerr // as above
+	}
+	return true, emit(jsonrpc.AppendFailure(nil, m.ID, failure))
+}
+
+// body reads an answer that is one JSON text: the answer, or an array that has
+// it.
+func (c *Client) body(ctx context.Context, m *message, body io.Reader, emit Emit) error {
+	text, err := io.ReadAll(io.LimitReader(body, int64(c.o.MaxMessage)+1))
+	switch {
+	case err != nil:
+		return c.broken(ctx, m, true, err)
+	case len(text) > c.o.MaxMessage:
+		return c.tooLarge(m)
+	}
+	answered, err := c.deliver(m, text, emit)
+	if err != nil || answered {
+		return err
+	}
+	return c.strange(m, "its answer is to something else")
+}
+
+// deliver emits a JSON text, one message or an array of them, and tells
+// whether the answer to m was among them.
+func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err error) {
+	line, err := oneLine(text)
+	if err != nil {
+		return false, c.strange(m, "it sent what is no JSON")
+	}
+	if line[0] == '[' { // batches were part of 2025-03-26
+		err := jsonrpc.Elements(line, func(value []byte) error {
+			if len(value) == 0 || value[0] == '[' {
+				return c.strange(m, "it sent an array in an array")
+			}
+			is, err := c.deliver(m, value, emit)
+			answered = answered || is
+			return err
+		})
+		return answered, err
+	}
+	answer, err := jsonrpc.Parse(line)
+	if err != nil {
+		return false, c.strange(m, "it sent what is no JSON-RPC message")
+	}
+	answered = m != nil && answer.Kind == jsonrpc.Response && answer.ID != nil && answer.ID.Key() == m.ID.Key()
+	return answered, emit(line)
+}
+
+// stream reads events until the answer to m has come. If the stream ends
+// before that, it is taken up again, if the server said how.
+func (c *Client) stream(ctx context.Context, m *message, s session, body io.ReadCloser, emit Emit) error {
+	e := newEvents(body, c.o.MaxMessage)
+	for resumes := 0; ; resumes++ {
+		answered := false
+		n, err := e.read(func(text []byte) error {
+			is, err := c.deliver(m, text, emit)
+			answered = answered || is
+			if err == nil && is {
+				return errTold
+			}
+			return err
+		})
+		_ = body.Close()
+		switch {
+		case answered && errors.Is(err, errTold):
+			return nil
+		case errors.Is(err, jsonrpc.ErrTooLong):
+			return c.tooLarge(m)
+		case err != nil && !errors.Is(err, errCut):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		if n > 0 {
+			resumes = 0
+		}
+		if e.last == "" || m.version != "" || resumes == maxResumes {
+			return c.broken(ctx, m, true, io.ErrUnexpectedEOF)
+		}
+		if err := pause(ctx, e.retry(resumes)); err != nil {
+			return err
+		}
+		if body, err = c.resume(ctx, s, e.last); err != nil {
+			return c.broken(ctx, m, true, err)
+		}
+		e.from(body)
+	}
+}
+
+// resume opens the rest of a stream.
+func (c *Client) resume(ctx context.Context, s session, last string) (io.ReadCloser, error) {
+	req, err := c.request(ctx, http.MethodGet, nil, s)
+	if err != nil {
+		return nil, err
+	}
+	if last != "" {
+		req.Header.Set(headerLastSeen, last)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if resp.StatusCode == http.StatusOK && kind == "text/event-stream" {
+		return resp.Body, nil
+	}
+	_ = resp.Body.Close()
+	return nil, &statusError{resp.StatusCode}
+}
+
+// statusError is a stream that was not opened.
+type statusError struct{ code int }
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("status %d %s", e.code, http.StatusText(e.code))
+}
+
+// Listen hands over what the server says unasked, until ctx is done, whose
+// cause it returns, or emit fails. A server that has no such stream, or that
+// no longer knows the session, ends it without an error.
+func (c *Client) Listen(ctx context.Context, emit Emit) error {
+	s := c.session()
+	e := newEvents(nil, c.o.MaxMessage)
+	for failures := 0; ; failures++ {
+		body, err := c.resume(ctx, s, e.last)
+		if refused, ok := errors.AsType[*statusError](err); ok && refused.code < 500 && refused.code != http.StatusTooManyRequests {
+			return nil
+		}
+		if err == nil {
+			e.from(body)
+			n, err := e.read(func(text []byte) error {
+				_, err := c.deliver(nil, text, emit)
+				return err
+			})
+			_ = body.Close()
+			if err != nil && !errors.Is(err, errCut) {
+				return err
+			}
+			if n > 0 {
+				failures = 0
+			}
+		}
+		if err := pause(ctx, e.retry(min(failures, 6))); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func newRequest(ctx context.Context, method, url string, body []byte) (*http.Request, error) {
+	if body == nil {
+		return http.NewRequestWithContext(ctx, method, url, http.NoBody)
+	}
+	return http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+}
+
+// compact takes the line breaks out of valid JSON; numbers and strings stay
+// spelled as they are.
+func compact(text []byte) ([]byte, error) {
+	text = bytes.TrimSpace(text)
+	if !bytes.ContainsAny(text, "\r\n") {
+		return text, nil
+	}
+	var out bytes.Buffer
+	err := json.Compact(&out, text)
+	return out.Bytes(), err
+}

@@ -1,0 +1,449 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"holdline/protocol/fault"
+)
+
+const (
+	callLine  = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","arguments":{}}}`
+	modern    = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"%s","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
+	helloLine = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}`
+	readyLine = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+	helloBack = `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{}}}`
+)
+
+// serve is the address of a handler.
+func serve(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	return srv.URL
+}
+
+// send sends one line and hands back what came.
+func send(t *testing.T, c *Client, line string) (got []string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	err = c.Send(ctx, []byte(line), func(line []byte) error {
+		got = append(got, string(line))
+		return nil
+	})
+	return got, err
+}
+
+func answer(w http.ResponseWriter, kind, body string) {
+	w.Header().Set("Content-Type", kind)
+	_, _ = io.WriteString(w, body)
+}
+
+const (
+	asJSON   = "application/json; charset=utf-8"
+	asEvents = "text/event-stream"
+)
+
+// What a server says comes through as it was spelled, on one line.
+func TestSendIsLossless(t *testing.T) {
+	const odd = `{"jsonrpc":"2.0","id":7,"result":{"z":1.50,"a":[9007199254740993,1e2,null,""],"<&>":"\u00e9\ud800","content":[{"type":"odd","x":{}}]}}`
+	pretty := strings.NewReplacer(",", ",\r\n  ", "{", "{\n").Replace(odd)
+	note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`
+	ask := `{"jsonrpc":"2.0","id":"7","method":"ping"}`
+	for name, x := range map[string]struct {
+		kind, body string
+		want       []string
+	}{
+		"json":        {asJSON, odd, []string{odd}},
+		"pretty json": {asJSON, "\n" + pretty + "\n", []string{strings.ReplaceAll(odd, " ", "")}},
+		"a batch":     {asJSON, "[" + note + ", " + odd + "]", []string{note, odd}},
+		"events": {
+			asEvents, ": hello\n\nevent: message\nid: 1\ndata: " + note + "\n\ndata:" + ask + "\r\n\r\nevent: other\ndata: x\n\ndata: " + odd + "\n\ndata: {}\n\n",
+			[]string{note, ask, odd},
+		},
+		"an event of many lines": {asEvents, "data: " + strings.ReplaceAll(pretty, "\r\n", "\ndata: ") + "\n\n", nil},
+		"events in a batch":      {asEvents, "data: [" + note + "," + odd + "]\n\n", []string{note, odd}},
+	} {
+		if name == "an event of many lines" {
+			x.body = "data: " + strings.ReplaceAll(strings.ReplaceAll(pretty, "\r", ""), "\n", "\ndata: ") + "\n\n"
+			x.want = []string{odd}
+		}
+		url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if b, _ := io.ReadAll(r.Body); string(b) != callLine {
+				t.Errorf("the server got %s", b)
+			}
+			answer(w, x.kind, x.body)
+		})
+		got, err := send(t, New(Options{Name: "s", URL: url}), callLine)
+		if err != nil || !slices.Equal(got, x.want) {
+			t.Errorf("%s: %v\n got %q\nwant %q", name, err, got, x.want)
+		}
+	}
+}
+
+func TestSendFaults(t *testing.T) {
+	status := func(code int, headers ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			for i := 0; i < len(headers); i += 2 {
+				w.Header().Set(headers[i], headers[i+1])
+			}
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","error":{"code":-32001,"message":"secret words"},"id":8}`)
+		}
+	}
+	body := func(kind, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { answer(w, kind, text) }
+	}
+	cut := func(begin string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			conn, buf, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = buf.WriteString(begin)
+			_ = buf.Flush()
+			_ = conn.Close()
+		}
+	}
+	for _, x := range []struct {
+		name   string
+		h      http.HandlerFunc
+		code   fault.Code
+		reason fault.Reason
+		text   string
+		after  int64 // retry_after_ms, 0 for none
+	}{
+		{"401", status(401, "WWW-Authenticate", "Bearer"), fault.Unauthenticated, fault.NotLoggedIn, "mcpServers.s.headers", 0},
+		{"403", status(403), fault.Unauthenticated, fault.Rejected, "403 Forbidden", 0},
+		{"302", status(302, "Location", "https://user:pw@elsewhere.example/x?token=secret"), fault.DownstreamFailure, fault.Rejected, "points to https://elsewhere.example/x (302 Found)", 0},
+		{"308", status(308, "Location", "/other"), fault.DownstreamFailure, fault.Rejected, "redirects are not followed", 0},
+		{"404 without a session", status(404), fault.DownstreamFailure, fault.Rejected, "answers 404 Not Found", 0},
+		{"429", status(429, "Retry-After", "7"), fault.ResourceExhausted, fault.RateLimited, "takes no more for now", 7000},
+		{"503", status(503), fault.ResourceExhausted, fault.Overloaded, "503", 0},
+		{"500", status(500), fault.DownstreamFailure, fault.Rejected, "answers 500", 0},
+		{"502", status(502), fault.OutcomeUnknown, "", "is not known", 0},
+		{"504", status(504), fault.OutcomeUnknown, "", "is not known", 0},
+		{"202 for a request", status(202), fault.DownstreamFailure, fault.BadOutput, "status 202", 0},
+		{"html", body("text/html", "<html>"), fault.DownstreamFailure, fault.BadOutput, "neither JSON nor an event stream", 0},
+		{"no JSON", body(asJSON, "{"), fault.DownstreamFailure, fault.BadOutput, "no JSON", 0},
+		{"no JSON-RPC", body(asJSON, `{"result":1}`), fault.DownstreamFailure, fault.BadOutput, "no JSON-RPC", 0},
+		{"another's answer", body(asJSON, `{"jsonrpc":"2.0","id":"7","result":{}}`), fault.DownstreamFailure, fault.BadOutput, "to something else", 0},
+		{"nested arrays", body(asJSON, `[[]]`), fault.DownstreamFailure, fault.BadOutput, "an array in an array", 0},
+		{"large JSON", body(asJSON, `{"jsonrpc":"2.0","id":7,"result":"`+strings.Repeat("x", 5000)+`"}`), fault.ResourceExhausted, "", "more than 4096 bytes", 0},
+		{"large event", body(asEvents, "data: "+strings.Repeat("x", 5000)+"\n\n"), fault.ResourceExhausted, "", "more than 4096 bytes", 0},
+		{"large event in lines", body(asEvents, strings.Repeat("data: xxxxxxxx\n", 1000)+"\n"), fault.ResourceExhausted, "", "more than 4096 bytes", 0},
+		{"endless line", body(asEvents, strings.Repeat("x", 1<<20)), fault.ResourceExhausted, "", "more than 4096 bytes", 0},
+		{"no events", body(asEvents, ""), fault.OutcomeUnknown, "", "broke before its answer", 0},
+		{"cut before headers", cut(""), fault.OutcomeUnknown, "", "broke before its answer", 0},
+		{"cut in JSON", cut("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"), fault.OutcomeUnknown, "", "broke before its answer", 0},
+		{"cut in events", cut("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\ndata: {\n"), fault.OutcomeUnknown, "", "broke before its answer", 0},
+	} {
+		hits := atomic.Int32{}
+		url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			hits.Add(1)
+			x.h(w, r)
+		})
+		got, err := send(t, New(Options{Name: "s", URL: url, MaxMessage: 4096}), callLine)
+		f, ok := errors.AsType[*fault.Record](err)
+		if !ok || f.Fault.Code != x.code || f.Reason() != x.reason || !strings.Contains(f.Error(), x.text) || f.Operation != "tools/call:t" {
+			t.Errorf("%s: got %q, error %v: %+v", x.name, got, err, f)
+			continue
+		}
+		if strings.Contains(f.Error(), "secret") || strings.Contains(f.Error(), url) && x.name != "308" {
+			t.Errorf("%s: shows too much: %v", x.name, f)
+		}
+		if (f.RetryAfterMS == nil) != (x.after == 0) || x.after != 0 && *f.RetryAfterMS != x.after {
+			t.Errorf("%s: retry_after_ms %v, want %d", x.name, f.RetryAfterMS, x.after)
+		}
+		if hits.Load() != 1 {
+			t.Errorf("%s: the server was asked %d times", x.name, hits.Load())
+		}
+	}
+}
+
+// A server that cannot be reached was certainly not told.
+func TestSendUnreachable(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + ln.Addr().String() + "/secret-path"
+	_ = ln.Close()
+	_, err = send(t, New(Options{Name: "s", URL: url}), callLine)
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok || f.Fault.Code != fault.TransportFailure || f.Reason() != fault.Unreachable || strings.Contains(f.Error(), "secret-path") {
+		t.Errorf("error %v", err)
+	}
+	boom := errors.New("boom")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(boom)
+	if err := New(Options{Name: "s", URL: url}).Send(ctx, []byte(callLine), nil); !errors.Is(err, boom) {
+		t.Errorf("a cancelled call: %v, want the cause", err)
+	}
+	if _, err := send(t, New(Options{Name: "s", URL: url}), `{"id":1}`); err == nil {
+		t.Error("a line that is no message was sent")
+	}
+}
+
+// The body of an error status may be the answer.
+func TestSendErrorBody(t *testing.T) {
+	for _, x := range []struct{ body, want string }{
+		{`{"jsonrpc":"2.0","id":7,"error":{"code":-32022,"message":"no","data":{"supported":["2025-11-25"]}}}`, `{"jsonrpc":"2.0","id":7,"error":{"code":-32022,"message":"no","data":{"supported":["2025-11-25"]}}}`},
+		{"{\"jsonrpc\":\"2.0\",\"id\":null,\n\"error\":{\"code\":1.0}}", `{"jsonrpc":"2.0","id":7,"error":{"code":1.0}}`},
+		{`{"jsonrpc":"2.0","id":8,"error":{}}`, ""},
+		{`{"jsonrpc":"2.0","id":7,"result":{}}`, ""},
+		{`{"error":"no"}`, ""},
+		{"plain words", ""},
+		{strings.Repeat(" ", maxErrorBody) + `{"jsonrpc":"2.0","id":7,"error":{}}`, ""},
+	} {
+		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, x.body)
+		})
+		got, err := send(t, New(Options{Name: "s", URL: url}), callLine)
+		if x.want == "" {
+			if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.DownstreamFailure || len(got) > 0 {
+				t.Errorf("%.60s: got %q, %v", x.body, got, err)
+			}
+			continue
+		}
+		if err != nil || !slices.Equal(got, []string{x.want}) {
+			t.Errorf("%.60s: got %q, %v", x.body, got, err)
+		}
+	}
+}
+
+// Credentials go nowhere but to the address that was configured.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	elsewhere := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the request went on to %s", r.URL) })
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		url := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, code) })
+		c := New(Options{Name: "s", URL: url, Headers: map[string]string{"Authorization": "Bearer x"}})
+		if _, err := send(t, c, callLine); err == nil {
+			t.Errorf("%d: no error", code)
+		}
+		c.now = session{version: "2025-11-25"}
+		if err := c.Listen(t.Context(), nil); err != nil {
+			t.Errorf("%d: Listen = %v", code, err)
+		}
+	}
+}
+
+// seen is what a server saw of requests.
+type seen struct{ method, session, version, mcpMethod, name, auth, accept, last string }
+
+func seeing(out chan<- seen, r *http.Request) {
+	h := r.Header
+	out <- seen{r.Method, h.Get("Mcp-Session-Id"), h.Get("Mcp-Protocol-Version"), h.Get("Mcp-Method"), h.Get("Mcp-Name"), h.Get("Authorization"), h.Get("Accept"), h.Get("Last-Event-ID")}
+}
+
+func TestHeaders(t *testing.T) {
+	const both = "application/json, text/event-stream"
+	saw := make(chan seen, 10)
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		seeing(saw, r)
+		b, _ := io.ReadAll(r.Body)
+		switch {
+		case string(b) == helloLine:
+			w.Header().Set("Mcp-Session-Id", "sess-1")
+			answer(w, asJSON, helloBack)
+		case strings.Contains(string(b), `"id":7`):
+			answer(w, asJSON, `{"jsonrpc":"2.0","id":7,"result":{}}`)
+		default:
+			w.WriteHeader(http.StatusAccepted)
+		}
+	})
+	// The transport's own headers cannot be configured away.
+	c := New(Options{Name: "s", URL: url, Headers: map[string]string{"authorization": "Bearer x", "mcp-session-id": "mine", "Accept": "text/html", "Mcp-Name": "x"}})
+	check := func(line string, want seen) {
+		t.Helper()
+		if _, err := send(t, c, line); err != nil {
+			t.Errorf("%s: %v", line, err)
+			return
+		}
+		if got := <-saw; got != want {
+			t.Errorf("%.60s:\n got %+v\nwant %+v", line, got, want)
+		}
+	}
+	check(helloLine, seen{"POST", "", "", "", "", "Bearer x", both, ""})
+	check(readyLine, seen{"POST", "sess-1", "2025-06-18", "", "", "Bearer x", both, ""})
+	check(callLine, seen{"POST", "sess-1", "2025-06-18", "", "", "Bearer x", both, ""})
+	check(`{"jsonrpc":"2.0","id":"x","result":{}}`, seen{"POST", "sess-1", "2025-06-18", "", "", "Bearer x", both, ""})
+	// Modern messages belong to no session, and say what they are.
+	check(fmt.Sprintf(modern, "get"), seen{"POST", "", "2026-07-28", "tools/call", "get", "Bearer x", both, ""})
+	check(fmt.Sprintf(modern, "ü b"), seen{"POST", "", "2026-07-28", "tools/call", "=?base64?w7wgYg==?=", "Bearer x", both, ""})
+	check(fmt.Sprintf(modern, " b"), seen{"POST", "", "2026-07-28", "tools/call", "=?base64?IGI=?=", "Bearer x", both, ""})
+	check(fmt.Sprintf(modern, "=?base64?x"), seen{"POST", "", "2026-07-28", "tools/call", "=?base64?PT9iYXNlNjQ/eA==?=", "Bearer x", both, ""})
+	check(`{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"file:///x","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`,
+		seen{"POST", "", "2026-07-28", "resources/read", "file:///x", "Bearer x", both, ""})
+	if err := c.Listen(t.Context(), nil); err != nil { // the handler answers 202
+		t.Errorf("Listen: %v", err)
+	}
+	if got, want := <-saw, (seen{"GET", "sess-1", "2025-06-18", "", "", "Bearer x", "text/event-stream", ""}); got != want {
+		t.Errorf("Listen:\n got %+v\nwant %+v", got, want)
+	}
+	c.Close(t.Context())
+	if got, want := <-saw, (seen{"DELETE", "sess-1", "2025-06-18", "", "", "Bearer x", "text/event-stream", ""}); got != want {
+		t.Errorf("Close:\n got %+v\nwant %+v", got, want)
+	}
+}
+
+// A session that is forgotten again and again, or cannot be begun anew, ends
+// the call after one attempt.
+func TestOneNewSession(t *testing.T) {
+	for name, x := range map[string]struct {
+		again string // the answer to the second handshake, "" for a 401
+		hits  int32  // handshakes and calls
+	}{
+		"forgets at once": {helloBack, 4},
+		"refuses":         {`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"no"}}`, 3},
+		"wants a login":   {"", 3},
+	} {
+		var hits, hellos atomic.Int32
+		url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			hits.Add(1)
+			b, _ := io.ReadAll(r.Body)
+			if string(b) != helloLine {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", hellos.Add(1)))
+			switch {
+			case hellos.Load() == 1:
+				answer(w, asJSON, helloBack)
+			case x.again == "":
+				w.WriteHeader(http.StatusUnauthorized)
+			default:
+				answer(w, asJSON, x.again)
+			}
+		})
+		c := New(Options{Name: "s", URL: url})
+		if _, err := send(t, c, helloLine); err != nil {
+			t.Fatal(err)
+		}
+		got, err := send(t, c, callLine)
+		f, ok := errors.AsType[*fault.Record](err)
+		want := fault.DownstreamFailure
+		if x.again == "" {
+			want = fault.Unauthenticated
+		}
+		if !ok || f.Fault.Code != want || len(got) > 0 || hits.Load() != x.hits {
+			t.Errorf("%s: got %q, %v, after %d requests, want %d", name, got, err, hits.Load(), x.hits)
+		}
+	}
+}
+
+// A stream that the server cuts is taken up with the id of its last event,
+// after the time that the server asked for, and not for ever.
+func TestResumes(t *testing.T) {
+	saw := make(chan seen, 100)
+	var posts, gets atomic.Int32
+	var never atomic.Bool
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		seeing(saw, r)
+		if r.Method == http.MethodPost {
+			posts.Add(1)
+			answer(w, asEvents, "id: e1\nretry: 1\ndata:\n\n")
+			return
+		}
+		switch n := gets.Add(1); {
+		case never.Load():
+			answer(w, asEvents, ": nothing\n\n")
+		case n == 1:
+			answer(w, asEvents, "id: e2\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\ndata: {\"cut")
+		default:
+			answer(w, asEvents, "id: e3\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n")
+		}
+	})
+	c := New(Options{Name: "s", URL: url})
+	got, err := send(t, c, callLine)
+	if want := []string{`{"jsonrpc":"2.0","method":"notifications/message"}`, `{"jsonrpc":"2.0","id":7,"result":{}}`}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	<-saw
+	if first, second := <-saw, <-saw; first.last != "e1" || second.last != "e2" || posts.Load() != 1 {
+		t.Errorf("%d posts, taken up behind %q and %q", posts.Load(), first.last, second.last)
+	}
+
+	never.Store(true)
+	gets.Store(0)
+	_, err = send(t, c, callLine)
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.OutcomeUnknown || gets.Load() != maxResumes {
+		t.Errorf("a stream without end: %v after %d times", err, gets.Load())
+	}
+	// A modern stream has no second part.
+	gets.Store(0)
+	_, err = send(t, c, fmt.Sprintf(modern, "t"))
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.OutcomeUnknown || gets.Load() != 0 {
+		t.Errorf("a modern stream: %v after %d times", err, gets.Load())
+	}
+}
+
+// Listening goes on when its stream ends, behind what was heard last.
+func TestListen(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	saw := make(chan seen, 100)
+	var gets atomic.Int32
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		seeing(saw, r)
+		if gets.Add(1) == 2 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		answer(w, asEvents, fmt.Sprintf("id: %d\nretry: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", gets.Load()))
+	})
+	heard := 0
+	err := New(Options{Name: "s", URL: url}).Listen(ctx, func([]byte) error {
+		if heard++; heard == 3 {
+			cancel(enough)
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		t.Errorf("Listen = %v, want the cause of its context", err)
+	}
+	for _, want := range []string{"", "1", "1", "3"} {
+		if got := (<-saw).last; got != want {
+			t.Errorf("behind %q, want %q", got, want)
+		}
+	}
+	for _, code := range []int{http.StatusMethodNotAllowed, http.StatusNotFound, http.StatusUnauthorized} {
+		url := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+		if err := New(Options{Name: "s", URL: url}).Listen(t.Context(), nil); err != nil {
+			t.Errorf("%d: %v", code, err)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	if ms := retryAfter("3"); ms == nil || *ms != 3000 {
+		t.Errorf("seconds: %v", ms)
+	}
+	if ms := retryAfter(time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)); ms == nil || *ms < 3_500_000 || *ms > 3_600_000 {
+		t.Errorf("a date: %v", ms)
+	}
+	if ms := retryAfter("Mon, 01 Jan 2001 00:00:00 GMT"); ms == nil || *ms != 0 {
+		t.Errorf("a date that is over: %v", ms)
+	}
+	for _, s := range []string{"", "-1", "soon", "1.5"} {
+		if ms := retryAfter(s); ms != nil {
+			t.Errorf("%q: %d", s, *ms)
+		}
+	}
+}
