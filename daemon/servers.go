@@ -66,15 +66,11 @@ func (l *life) serverSpec(s config.Settings) hosted.Spec {
 	}
 }
 
-// variablesFile, beside the configuration, holds variables for the
-// configuration of servers.
-const variablesFile = "env"
-
 // serverProcess resolves what the start of a server needs.
 func (l *life) serverProcess(s *config.Settings, root string) (config.Process, error) {
 	a := config.Around{Environ: l.Environ, Home: l.Home, Root: root}
 	var err error
-	if a.Variables, err = config.ReadEnvFile(filepath.Join(filepath.Dir(l.Config), variablesFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if a.Variables, err = config.ReadEnvFile(config.VariablesFile(l.Config)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return config.Process{}, err
 	}
 	if s.EnvFile != "" {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -273,9 +272,9 @@ func (s *serversCommand) places(settings config.Settings) string {
 // variablesPath is the file of variables for all servers, "" if there is no
 // place for one.
 func (s *serversCommand) variablesPath() string {
-	dir, err := xdgDir(s.w.getenv, "XDG_CONFIG_HOME", ".config")
+	path, err := configPath(s.file, s.w.getenv)
 	if err != nil {
 		return ""
 	}
-	return filepath.Join(dir, "env")
+	return config.VariablesFile(path)
 }

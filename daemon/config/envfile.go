@@ -5,9 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
+
+// VariablesFile is the file of variables for all servers that belongs to the
+// configuration file at path: the file env beside it.
+func VariablesFile(path string) string { return filepath.Join(filepath.Dir(path), "env") }
 
 // ReadEnvFile reads lines NAME=VALUE; empty ones and comments are skipped, an
 // `export` before a name and quotes around a value left out. A variable that
