@@ -28,7 +28,7 @@ func (m *Manager) Load(ctx context.Context) error {
 			return fmt.Errorf("files of servers: %w", err)
 		}
 	}
-	for _, s := range m.servers {
+	for _, s := range m.servers { // nobody else knows of them yet
 		if err := errors.Join(s.remember(), s.recall()); err != nil {
 			m.log.WarnContext(ctx, "what was known of a server is forgotten", "server", s.spec.Name, "err", err)
 		}
@@ -117,14 +117,12 @@ func (m *Manager) ownerLocked(spec *process.Spec) *instance {
 	if inst := m.instances[key]; inst != nil {
 		return &instance{m: m, key: key, root: o.Root, retired: true} // there are two: the other one stays
 	}
-	inst := &instance{m: m, key: key, root: o.Root}
 	if s := m.servers[spec.Name]; s != nil && s.spec.Key == o.Key && s.spec.Scope == key.scope {
-		inst.srv, inst.guards, inst.adopted = s, newGuards(s.spec), true
-		m.instances[key] = inst
+		inst := s.newInstanceLocked(key)
+		inst.root, inst.adopted = o.Root, true
 		return inst
 	}
-	inst.retired = true
-	return inst
+	return &instance{m: m, key: key, root: o.Root, retired: true}
 }
 
 // recordLocked takes one record of an earlier daemon. Of two with one number
@@ -196,19 +194,20 @@ func (m *Manager) adopt(u *upstream) {
 		}
 		// Nothing may be said of its calls while it lives.
 		u.log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
-		if pause(m.life, adoptRetry) != nil {
+		if pause(m.life, adoptRetry, nil) != nil {
 			return
 		}
 	}
 	server, err := readServer(u.dir)
 	faultpoint.At("hosted.adopted")
+	secrets := u.inst.secrets()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		w.Close()
 		return
 	}
-	u.w, u.generation = w, w.Generation()
+	u.w, u.generation, u.secrets = w, w.Generation(), secrets
 	m.o.Watch.WorkerStarting(u.id, w.Generation())
 	m.o.Watch.WorkerReady(u.id)
 	last := w.LastWrite()
@@ -230,6 +229,9 @@ func (m *Manager) adopt(u *upstream) {
 	u.goLocked()
 	inst := u.inst
 	switch {
+	case u.ending, inst.srv != nil && inst.srv.stopped:
+		u.ending = false // it could not be ended so far
+		u.endLocked()
 	case err != nil, inst.retired, inst.up != nil || inst.starting != nil:
 		// A server that was not through with its handshake was told nothing
 		// else; one that is not wanted any more finishes what it has.
@@ -256,7 +258,7 @@ func (m *Manager) adopt(u *upstream) {
 // it then.
 func (u *upstream) listFirst() {
 	u.relist()
-	u.m.serve(u)
+	_ = u.m.serve(u) // it may have died since
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	close(u.inst.starting)
@@ -273,19 +275,21 @@ func readServer(dir string) (process.Server, error) {
 }
 
 // serve lets calls to a process that is through with its handshake.
-func (m *Manager) serve(u *upstream) {
+func (m *Manager) serve(u *upstream) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !u.dead && !u.ending {
-		u.serving = true
+	if u.dead || u.ending || u.leaving {
+		return errDied
 	}
+	u.serving = true
 	m.o.Watch.WorkerReady(u.id)
+	return nil
 }
 
 // againLocked starts a server again whose process is gone, so that it is back
 // before the next call.
 func (m *Manager) againLocked(inst *instance, u *upstream) {
-	if m.closed || inst.retired || inst.srv == nil || u.ending || inst.up != nil || inst.starting != nil || m.instances[inst.key] != inst {
+	if inst.refusalLocked() != nil || u.ending || u.leaving || inst.up != nil || inst.starting != nil || m.instances[inst.key] != inst {
 		return
 	}
 	if inst.usersLocked() > 0 && !inst.guards.restarts.Ejected() {

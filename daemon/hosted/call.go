@@ -172,7 +172,7 @@ func (m *Manager) call(ctx context.Context, s *server, o *offer, rc *tool.Remote
 
 // pursue does with a call what is to be done, until there is an answer.
 func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
-	limit := time.NewTimer(s.spec.MaxTimeout)
+	limit := time.NewTimer(s.now().MaxTimeout)
 	defer limit.Stop()
 	for attempt := 0; ; {
 		m.mu.Lock()
@@ -216,7 +216,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 	}
 	rec := process.Record{
 		N: rc.N, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: process.RecordCall, Name: o.name,
-		Contract: string(o.remote.Contract), Identity: rc.Caller.Identity, DeadlineUnixMS: time.Now().Add(s.spec.Timeout).UnixMilli(),
+		Contract: string(o.remote.Contract), Identity: rc.Caller.Identity, DeadlineUnixMS: time.Now().Add(s.now().Timeout).UnixMilli(),
 	}
 	_, err = u.w.WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
 		params, err := u.envelope().callParams(rc, o.name, id)
@@ -288,7 +288,8 @@ func (c *call) forgetVoidLocked() {
 // each progress, up to limit.
 func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, limit *time.Timer) error {
 	m.mu.Lock()
-	done, timeout := c.done, s.spec.Timeout
+	done, spec := c.done, s.now()
+	timeout := spec.Timeout
 	if !c.deadline.IsZero() {
 		timeout = max(time.Until(c.deadline), time.Second)
 	}
@@ -300,13 +301,13 @@ func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, limit
 		case <-done:
 			return nil
 		case <-c.life:
-			t.Reset(s.spec.Timeout)
+			t.Reset(spec.Timeout)
 		case <-ctx.Done():
 			return asFault(context.Cause(ctx), o)
 		case <-t.C:
-			return fault.New(fault.Timeout, fault.Server, callOperation(o), "no answer and no progress within %v: the call was cancelled", s.spec.Timeout)
+			return fault.New(fault.Timeout, fault.Server, callOperation(o), "no answer and no progress within %v: the call was cancelled", spec.Timeout)
 		case <-limit.C:
-			return fault.New(fault.Timeout, fault.Server, callOperation(o), "no answer within %v: the call was cancelled", s.spec.MaxTimeout)
+			return fault.New(fault.Timeout, fault.Server, callOperation(o), "no answer within %v: the call was cancelled", spec.MaxTimeout)
 		}
 	}
 }

@@ -33,10 +33,12 @@ func newGuards(spec *Spec) guards {
 	return guards{
 		restarts: policy.NewRestarts(spec.MaxRestarts, spec.RestartWindow, rand.Float64),
 		breaker:  policy.NewBreaker(spec.Name, spec.CircuitThreshold, spec.CircuitReset),
-		gate: policy.NewGate(policy.GateOptions{
-			Server: spec.Name, InFlight: spec.MaxConcurrent, Queue: maxWaiting, PerSession: maxWaitingEach,
-		}),
+		gate:     policy.NewGate(gateOf(spec)),
 	}
+}
+
+func gateOf(spec *Spec) policy.GateOptions {
+	return policy.GateOptions{Server: spec.Name, InFlight: spec.MaxConcurrent, Queue: maxWaiting, PerSession: maxWaitingEach}
 }
 
 // answerError is a JSON-RPC error with which a server has answered: not kept,
@@ -80,9 +82,10 @@ func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.Remo
 
 // protected makes a call that breaker and queue let through.
 func (m *Manager) protected(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
-	m.mu.Lock()
-	g := s.instanceLocked(&rc.Caller).guards
-	m.mu.Unlock()
+	g, err := s.guards(&rc.Caller)
+	if err != nil {
+		return tool.RemoteResult{}, err
+	}
 	turn, err := g.breaker.Allow(time.Now(), o.remote.Name)
 	if err != nil {
 		return tool.RemoteResult{}, err
@@ -94,6 +97,23 @@ func (m *Manager) protected(ctx context.Context, s *server, o *offer, rc *tool.R
 	}
 	defer leave()
 	res, err := m.call(ctx, s, o, rc)
+	tell(ctx, turn, err)
+	return res, err
+}
+
+// guards are those of the instance that a caller uses.
+func (s *server) guards(c *tool.Caller) (guards, error) {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	inst, err := s.useLocked(c)
+	if err != nil {
+		return guards{}, err
+	}
+	return inst.guards, nil
+}
+
+// tell tells the breaker how a call has ended.
+func tell(ctx context.Context, turn *policy.Turn, err error) {
 	switch {
 	case err == nil:
 		turn.Success()
@@ -102,7 +122,37 @@ func (m *Manager) protected(ctx context.Context, s *server, o *offer, rc *tool.R
 	default:
 		turn.Cancel()
 	}
-	return res, err
+}
+
+// listFor has a server that was never listed say what it offers, for the call of
+// a tool, which counts as other calls do.
+func (s *server) listFor(ctx context.Context, c tool.Caller, name string) error {
+	g, err := s.guards(&c)
+	if err != nil {
+		return err
+	}
+	turn, err := g.breaker.Allow(time.Now(), name)
+	if err != nil {
+		return err
+	}
+	_, err = s.ready(ctx, c)
+	tell(ctx, turn, err)
+	if err != nil {
+		return asFault(err, &offer{remote: tool.Remote{Name: name}})
+	}
+	return nil
+}
+
+// follow takes other limits: what they are of begins anew.
+func (g *guards) follow(was, is *Spec) {
+	fresh := newGuards(is)
+	if was.MaxRestarts != is.MaxRestarts || was.RestartWindow != is.RestartWindow {
+		g.restarts = fresh.restarts
+	}
+	if was.CircuitThreshold != is.CircuitThreshold || was.CircuitReset != is.CircuitReset {
+		g.breaker = fresh.breaker
+	}
+	g.gate.Resize(gateOf(is))
 }
 
 // blames tells whether an error is a failure of the server's process.

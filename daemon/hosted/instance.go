@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -39,14 +40,28 @@ type instance struct {
 	key  instanceKey
 	root string // of the project, for one in project scope
 
-	up          *upstream     // nil while none is up or coming up
-	starting    chan struct{} // closed when the start under way has ended; nil if there is none
-	err         error         // of the last start
-	notUntil    time.Time     // no start before
-	retired     bool          // it is not to be started again
-	guards      guards
-	adopted     bool // it has a process of an earlier daemon
-	leavingSoon bool // it is looked at in a while whether anybody shares it still
+	up       *upstream     // nil while none is up or coming up
+	starting chan struct{} // closed when the start under way has ended; nil if there is none
+	err      error         // of the last start
+	notUntil time.Time     // no start before
+	retired  bool          // it is not to be started again
+	guards   guards
+	adopted  bool          // it has a process of an earlier daemon
+	unused   time.Time     // since when nobody shares it; zero while somebody does
+	hurry    chan struct{} // closed when the start under way need not wait any more; nil if none waits
+}
+
+// errEnded says that a process was ended by us before it was of any use.
+var errEnded = errors.New("it was ended while it started")
+
+// useLocked is the instance that a caller uses of the server, or of the one
+// that goes by its name now.
+func (s *server) useLocked(c *tool.Caller) (*instance, error) {
+	now := s.m.servers[s.spec.Name]
+	if now == nil {
+		return nil, s.m.errNoServer(s.spec.Name)
+	}
+	return now.instanceLocked(c), nil
 }
 
 // instanceLocked is the instance of a server that a caller uses.
@@ -61,15 +76,21 @@ func (s *server) instanceLocked(c *tool.Caller) *instance {
 	}
 	inst := s.m.instances[key]
 	if inst == nil {
-		inst = &instance{m: s.m, srv: s, key: key, guards: newGuards(s.spec)}
+		inst = s.newInstanceLocked(key)
 		if s.spec.Scope != Shared {
 			inst.root = cmp.Or(c.Root, c.Cwd)
 		}
-		if slices.Contains(s.ejected, key.of) {
-			inst.guards.restarts.Eject()
-		}
-		s.m.instances[key] = inst
 	}
+	return inst
+}
+
+// newInstanceLocked makes an instance as it stood in an earlier daemon.
+func (s *server) newInstanceLocked(key instanceKey) *instance {
+	inst := &instance{m: s.m, srv: s, key: key, guards: newGuards(s.now())}
+	if slices.Contains(s.ejected, key.of) {
+		inst.guards.restarts.Eject()
+	}
+	s.m.instances[key] = inst
 	return inst
 }
 
@@ -78,54 +99,67 @@ func (s *server) instanceLocked(c *tool.Caller) *instance {
 func (s *server) ready(ctx context.Context, c tool.Caller) (*upstream, error) {
 	m := s.m
 	m.mu.Lock()
-	inst := s.instanceLocked(&c)
+	defer m.mu.Unlock()
+	inst, err := s.useLocked(&c)
+	if err != nil {
+		return nil, err
+	}
+	return inst.readyLocked(ctx)
+}
+
+// readyLocked waits, without the lock, for a process that serves.
+func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
+	m, name := inst.m, inst.key.server
 	for tried := false; ; {
-		switch {
-		case m.closed:
-			m.mu.Unlock()
-			return nil, tool.ErrStopping
-		case inst.retired:
-			m.mu.Unlock()
-			return nil, unused(s.spec.Name)
-		case inst.up != nil && inst.up.serving:
-			u := inst.up
-			m.mu.Unlock()
-			return u, nil
-		case s.stopped:
-			m.mu.Unlock()
-			return nil, s.stoppedFault()
-		case inst.guards.restarts.Ejected():
-			m.mu.Unlock()
-			return nil, inst.guards.restarts.Fault(s.spec.Name, "")
-		case inst.starting == nil && tried:
-			err := inst.err
-			m.mu.Unlock()
-			if err == nil {
-				err = fault.New(fault.TransportFailure, fault.Server, operation(s.spec.Name), "server %s ended as soon as it was up", s.spec.Name)
-			}
+		if err := inst.refusalLocked(); err != nil {
 			return nil, err
-		case inst.starting == nil:
+		}
+		switch {
+		case inst.up != nil && inst.up.serving:
+			return inst.up, nil
+		case inst.guards.restarts.Ejected():
+			return nil, inst.guards.restarts.Fault(name, "")
+		case inst.starting != nil:
+		case !tried || errors.Is(inst.err, errEnded):
 			inst.startLocked()
+		case inst.err != nil:
+			return nil, inst.err
+		default:
+			return nil, fault.New(fault.TransportFailure, fault.Server, operation(name), "server %s ended as soon as it was up", name)
 		}
 		tried = true
 		wait := inst.starting
 		m.mu.Unlock()
 		select {
 		case <-wait:
+			m.mu.Lock()
 		case <-ctx.Done():
+			m.mu.Lock()
 			return nil, context.Cause(ctx)
 		}
-		m.mu.Lock()
 	}
+}
+
+// refusalLocked is why the instance is to have no process; nil if it may.
+func (inst *instance) refusalLocked() error {
+	switch {
+	case inst.m.closed:
+		return tool.ErrStopping
+	case inst.retired || inst.srv == nil:
+		return unused(inst.key.server)
+	case inst.srv.stopped:
+		return inst.srv.stoppedFault()
+	}
+	return nil
 }
 
 // startLocked begins to start a process.
 func (inst *instance) startLocked() {
 	m := inst.m
-	inst.starting = make(chan struct{})
-	wait := time.Until(inst.notUntil)
+	inst.starting, inst.hurry = make(chan struct{}), make(chan struct{})
+	wait, hurry := time.Until(inst.notUntil), inst.hurry
 	m.wg.Go(func() {
-		err := pause(m.life, wait)
+		err := pause(m.life, wait, hurry)
 		if err == nil {
 			err = inst.start()
 		}
@@ -134,9 +168,9 @@ func (inst *instance) startLocked() {
 		inst.err = err
 		if err != nil {
 			inst.up = nil
-			if !inst.retired {
-				inst.failedLocked()
-			}
+		}
+		if f, ok := errors.AsType[*fault.Record](err); ok && inst.refusalLocked() == nil {
+			inst.failedLocked(f)
 		}
 		close(inst.starting)
 		inst.starting = nil
@@ -145,12 +179,14 @@ func (inst *instance) startLocked() {
 
 // failedLocked counts a process that ended by itself, or did not start: the
 // next one has to wait, or there is none.
-func (inst *instance) failedLocked() {
+func (inst *instance) failedLocked(f *fault.Record) {
 	now := time.Now()
+	before := inst.guards.restarts.Ejected()
 	wait, ok := inst.guards.restarts.Failed(now)
 	inst.notUntil = now.Add(wait)
-	if !ok {
-		s := inst.srv
+	s := inst.srv
+	s.fault = f
+	if !ok && !before {
 		inst.m.wg.Go(s.persist)
 		inst.m.log.Error("server ejected: it ended or failed to start too often", "server", inst.key.server)
 	}
@@ -168,12 +204,17 @@ func (inst *instance) start() error {
 		}
 		probing := u.probes()
 		if err = u.handshake(ctx); err == nil {
-			inst.m.serve(u)
+			err = inst.m.serve(u)
+		}
+		if err == nil {
 			return nil
 		}
-		gone := u.isDead()
+		gone, ended := u.isDead(), u.isEnding()
 		u.finish()
-		if !gone || !probing {
+		switch {
+		case ended:
+			return errEnded
+		case !gone || !probing:
 			return u.startFault(err)
 		}
 	}
@@ -182,6 +223,12 @@ func (inst *instance) start() error {
 // spawn starts a worker with the server in it.
 func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
 	m, spec := inst.m, inst.srv.spec
+	m.mu.Lock()
+	err := inst.refusalLocked()
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	p, err := spec.Process(inst.root)
 	if err != nil {
 		return nil, fault.New(fault.SpawnFailure, fault.Server, operation(spec.Name), "server %s cannot be started: %v", spec.Name, err)
@@ -215,12 +262,12 @@ func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
 		w.Close()
 		return nil, tool.ErrStopping
 	}
-	u.w, u.generation = w, w.Generation()
+	u.w, u.generation, u.secrets = w, w.Generation(), p.Secrets
 	m.processes[u] = struct{}{}
 	u.goLocked()
-	if inst.retired { // meanwhile: nobody else would end it
+	if err := inst.refusalLocked(); err != nil {
 		u.endLocked()
-		return nil, unused(spec.Name)
+		return nil, err
 	}
 	inst.up = u
 	return u, nil
@@ -254,13 +301,15 @@ func (inst *instance) retireLocked() {
 	}
 }
 
-// pause waits for d, or until ctx is done.
-func pause(ctx context.Context, d time.Duration) error {
+// pause waits for d, or until ctx is done. Whoever closes hurry, which may be
+// nil, ends the wait.
+func pause(ctx context.Context, d time.Duration, hurry <-chan struct{}) error {
 	if d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {
 		case <-t.C:
+		case <-hurry:
 		case <-ctx.Done():
 		}
 	}

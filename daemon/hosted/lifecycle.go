@@ -5,10 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"holdline/daemon/policy"
@@ -27,7 +30,8 @@ type standing struct {
 
 func (s *server) standingFile() string { return filepath.Join(s.m.o.StateDir, s.spec.Name+".json") }
 
-// recall reads how the server stood.
+// recall reads how the server stood. It is called before anybody else knows of
+// the server.
 func (s *server) recall() error {
 	b, err := os.ReadFile(s.standingFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -37,37 +41,51 @@ func (s *server) recall() error {
 	if err == nil {
 		err = json.Unmarshal(b, &st)
 	}
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
 	s.stopped, s.ejected = st.Stopped, st.Ejected
 	return err
 }
 
-// persist writes down how the server stands. The caller does not hold the
-// lock.
-func (s *server) persist() {
-	s.m.mu.Lock()
-	st := standing{Version: memoryVersion, Stopped: s.stopped}
+// standingLocked is how the server stands.
+func (s *server) standingLocked() standing {
+	st := standing{Version: memoryVersion, Stopped: s.stopped, Ejected: slices.Clone(s.ejected)}
 	for key, inst := range s.m.instances {
-		if key.server == s.spec.Name && key.scope != Session && inst.guards.restarts.Ejected() {
+		if key.server == s.spec.Name && key.scope != Session && inst.guards.restarts.Ejected() && !slices.Contains(st.Ejected, key.of) {
 			st.Ejected = append(st.Ejected, key.of)
 		}
 	}
 	slices.Sort(st.Ejected)
+	return st
+}
+
+// write puts down how the server stands, or did when it was removed from the
+// configuration: then it is forgotten. The caller does not hold the lock.
+func (s *server) write() error {
+	s.m.filing.Lock()
+	defer s.m.filing.Unlock()
+	s.m.mu.Lock()
+	now := s.m.servers[s.spec.Name]
+	var st standing
+	if now != nil {
+		st = now.standingLocked()
+	}
 	path := s.standingFile()
 	s.m.mu.Unlock()
-	var err error
-	if !st.Stopped && len(st.Ejected) == 0 {
-		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
-			err = nil
+	if st.Stopped || len(st.Ejected) > 0 {
+		b, err := json.Marshal(st)
+		if err != nil {
+			return err
 		}
-	} else {
-		var b []byte
-		if b, err = json.Marshal(st); err == nil {
-			err = statedir.WriteFile(path, append(b, '\n'))
-		}
+		return statedir.WriteFile(path, append(b, '\n'))
 	}
-	if err != nil {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// persist writes down how the server stands, for the next daemon.
+func (s *server) persist() {
+	if err := s.write(); err != nil {
 		s.m.log.Warn("how a server stands cannot be written down", "server", s.spec.Name, "err", err)
 	}
 }
@@ -94,26 +112,32 @@ func (m *Manager) server(name string) (*server, error) {
 }
 
 // Stop ends all processes of a server, and starts none until [Manager.Start]
-// or [Manager.Reload], in this life of the daemon and those that follow. Calls
-// in flight end as if the server had died.
-func (m *Manager) Stop(ctx context.Context, name string) error {
+// or [Manager.Restart], in this life of the daemon and those that follow. Calls
+// in flight end as if the server had died. It waits for the processes' end, or
+// for ctx, and tells how many there were.
+func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 	s, err := m.server(name)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	m.mu.Lock()
 	s.stopped = true
+	m.mu.Unlock()
+	written := s.write() // before anything is ended: what was begun to be stopped stays so
+	m.mu.Lock()
 	ending := s.endAllLocked()
 	m.mu.Unlock()
-	s.persist()
-	return waitDead(ctx, ending)
+	if written != nil {
+		written = fmt.Errorf("server %s is stopped, but the next daemon will start it again: %w", name, written)
+	}
+	return len(ending), errors.Join(written, waitDead(ctx, ending))
 }
 
 // endAllLocked begins to end all processes of a server.
 func (s *server) endAllLocked() []*upstream {
 	var ending []*upstream
-	for key, inst := range s.m.instances {
-		if u := inst.up; key.server == s.spec.Name && u != nil && !u.dead {
+	for u := range s.m.processes {
+		if u.inst.srv == s && !u.dead && !u.leaving {
 			u.endLocked()
 			ending = append(ending, u)
 		}
@@ -133,91 +157,178 @@ func waitDead(ctx context.Context, all []*upstream) error {
 }
 
 // Start lets a server that was stopped or ejected be used again, and starts a
-// process for the caller, or returns why it does not come up.
-func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) error {
+// process for each scope that has sessions; if none has, for that of the
+// caller. It tells how many serve, and why others do not come up.
+func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) (int, error) {
 	s, err := m.server(name)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	m.mu.Lock()
 	s.pardonLocked()
 	m.mu.Unlock()
 	s.persist()
-	_, err = s.ready(ctx, c)
-	return err
+	return s.startAll(ctx, &c)
 }
 
-// pardonLocked forgets what a server's processes have come to.
-func (s *server) pardonLocked() {
-	s.stopped, s.ejected = false, nil
-	for key, inst := range s.m.instances {
-		if key.server == s.spec.Name {
-			inst.guards.restarts.Reset()
-			inst.guards.breaker.Reset()
-			inst.notUntil = time.Time{}
-		}
-	}
-}
-
-// Reload ends all processes of a server and starts new ones, with nothing held
-// against them. Calls in flight end as if the server had died.
-func (m *Manager) Reload(ctx context.Context, name string, c tool.Caller) error {
+// Restart ends all processes of a server and starts it as [Manager.Start]
+// does, with nothing held against it. Calls in flight end as if the server had
+// died.
+func (m *Manager) Restart(ctx context.Context, name string, c tool.Caller) (int, error) {
 	s, err := m.server(name)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	m.mu.Lock()
 	ending := s.endAllLocked()
 	s.pardonLocked()
-	s.era, s.listed = "", false
+	s.era = ""
 	m.mu.Unlock()
+	s.persist()
 	if err := waitDead(ctx, ending); err != nil {
-		return err
+		return 0, err
 	}
 	m.cache.Forget(name)
-	s.persist()
-	_, err = s.ready(ctx, c)
-	return err
+	return s.startAll(ctx, &c)
+}
+
+// pardonLocked forgets what a server's processes have come to.
+func (s *server) pardonLocked() {
+	s.stopped, s.ejected, s.fault = false, nil, nil
+	for key, inst := range s.m.instances {
+		if key.server != s.spec.Name {
+			continue
+		}
+		inst.guards.restarts.Reset()
+		inst.guards.breaker.Reset()
+		inst.notUntil, inst.err = time.Time{}, nil
+		if inst.hurry != nil {
+			close(inst.hurry)
+			inst.hurry = nil
+		}
+	}
+}
+
+// startAll starts what the sessions use, or else what the caller would.
+func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
+	m := s.m
+	m.mu.Lock()
+	wanted := map[*instance]struct{}{}
+	for _, client := range m.clients {
+		if who := client.Caller(); s.visible(&who) {
+			wanted[s.instanceLocked(&who)] = struct{}{}
+		}
+	}
+	if len(wanted) == 0 && s.spec.Scope != Session {
+		wanted[s.instanceLocked(c)] = struct{}{}
+	}
+	m.mu.Unlock()
+	var mu sync.Mutex // guards the two below
+	var errs []error
+	serving := 0
+	var starting sync.WaitGroup
+	for inst := range wanted {
+		starting.Go(func() {
+			m.mu.Lock()
+			_, err := inst.readyLocked(ctx)
+			m.mu.Unlock()
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+			} else {
+				serving++
+			}
+		})
+	}
+	starting.Wait()
+	return serving, errors.Join(errs...)
 }
 
 // Configure takes another list of servers. A server that is configured as
 // before goes on; one that is not any more, or otherwise, lets its calls end
-// and is ended then; its successor begins with nothing held against it.
+// and is ended then; its successor begins with nothing held against it, but
+// stays stopped if it was. Sessions whose list of tools may be another one now
+// are told.
 func (m *Manager) Configure(specs []Spec) {
-	m.mu.Lock()
+	m.configuring.Lock()
+	defer m.configuring.Unlock()
 	wanted := map[string]*Spec{}
 	for i := range specs {
 		wanted[specs[i].Name] = &specs[i]
 	}
-	changed := false
-	var fresh []*server
+	fresh := m.newcomers(wanted)
+	changed := len(fresh) > 0
+	var written []*server
+	m.mu.Lock()
 	for name, s := range m.servers {
-		spec := wanted[name]
-		if spec != nil && spec.Key == s.spec.Key && spec.Scope == s.spec.Scope {
-			s.spec = spec // its limits count for what begins now
-			delete(wanted, name)
-			continue
+		if fresh[name] == nil && wanted[name] != nil {
+			changed = s.adjustLocked(wanted[name]) || changed
+		} else {
+			changed = true
+			if n := fresh[name]; n != nil {
+				n.stopped = s.stopped
+			}
+			m.retireLocked(s)
 		}
-		changed = true
-		m.retireLocked(s)
+		written = append(written, s)
 	}
-	for name, spec := range wanted {
-		s := m.newServer(spec)
-		m.servers[name] = s
-		fresh = append(fresh, s)
-		changed = true
+	maps.Copy(m.servers, fresh)
+	for _, c := range m.clients {
+		m.eagerLocked(c.Caller())
 	}
 	m.mu.Unlock()
-	for _, s := range fresh {
-		m.cache.Forget(s.spec.Name)
-		if err := s.remember(); err != nil {
-			m.log.Warn("what a server offered is forgotten", "server", s.spec.Name, "err", err)
-		}
+	for name := range fresh {
+		m.cache.Forget(name)
+	}
+	for _, s := range written {
+		s.persist()
 	}
 	if changed {
 		m.changed()
 	}
 }
+
+// newcomers are the servers that are not there yet, or otherwise.
+func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
+	fresh := map[string]*server{}
+	for name, spec := range wanted {
+		if old, err := m.server(name); err == nil && old.spec.Key == spec.Key && old.spec.Scope == spec.Scope {
+			continue
+		}
+		s := m.newServer(spec)
+		if err := s.remember(); err != nil {
+			m.log.Warn("what a server offered is forgotten", "server", name, "err", err)
+		}
+		fresh[name] = s
+	}
+	return fresh
+}
+
+// adjustLocked takes other limits and lists for a server whose processes go
+// on. It tells whether some session may see other tools now.
+func (s *server) adjustLocked(spec *Spec) bool {
+	was := s.limits.Swap(spec)
+	for key, inst := range s.m.instances {
+		if key.server == s.spec.Name {
+			inst.guards.follow(was, spec)
+		}
+	}
+	changed := false
+	if s.listed {
+		before := s.tools
+		s.setLocked(s.raw)
+		changed = !sameOffers(before, s.tools)
+	}
+	for _, c := range s.m.clients {
+		who := c.Caller()
+		changed = changed || was.seenBy(&who) != spec.seenBy(&who)
+	}
+	return changed
+}
+
+// Changed tells all sessions that they may see other tools than before.
+func (m *Manager) Changed() { m.changed() }
 
 // retireLocked takes a server out of use.
 func (m *Manager) retireLocked(s *server) {
@@ -228,10 +339,16 @@ func (m *Manager) retireLocked(s *server) {
 		}
 		inst.retired = true
 		delete(m.instances, key)
-		if u := inst.up; u != nil && !u.dead {
-			u.serving, u.leaving = false, true
-			u.nudge()
-		}
+		inst.leaveLocked()
+	}
+}
+
+// leaveLocked lets the calls of the instance's process end, and ends it then.
+func (inst *instance) leaveLocked() {
+	if u := inst.up; u != nil && !u.dead {
+		u.serving, u.leaving = false, true
+		inst.up = nil
+		u.nudge()
 	}
 }
 
@@ -239,17 +356,20 @@ func (m *Manager) retireLocked(s *server) {
 func (inst *instance) usersLocked() int {
 	n := 0
 	for session, c := range inst.m.clients {
+		who := c.Caller()
 		switch inst.key.scope {
 		case Session:
 			if session == inst.key.of {
 				n++
 			}
 		case Project:
-			if c.Caller().Project == inst.key.of {
+			if who.Project == inst.key.of {
 				n++
 			}
 		case Shared:
-			n++
+			if inst.srv != nil && inst.srv.visible(&who) {
+				n++
+			}
 		}
 	}
 	return n
@@ -258,21 +378,23 @@ func (inst *instance) usersLocked() int {
 // idleLocked ends, after a while, the processes that no session shares any
 // more.
 func (m *Manager) idleLocked() {
+	now := time.Now()
 	for _, inst := range m.instances {
-		if m.closed || inst.adopted && !m.expected || inst.key.scope == Session || inst.srv == nil || inst.leavingSoon || inst.usersLocked() > 0 {
+		if m.closed || inst.adopted && !m.expected || inst.key.scope == Session || !inst.unused.IsZero() || inst.usersLocked() > 0 {
 			continue
 		}
-		inst.leavingSoon = true
-		wait := inst.srv.spec.KeepAlive
+		inst.unused = now
+		wait := inst.srv.now().KeepAlive
 		m.wg.Go(func() {
-			err := pause(m.life, wait)
+			err := pause(m.life, wait, nil)
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			inst.leavingSoon = false
-			if u := inst.up; err == nil && u != nil && !u.dead && inst.usersLocked() == 0 {
-				u.serving, u.leaving = false, true
-				inst.up = nil
-				u.nudge()
+			if !inst.unused.Equal(now) { // somebody came meanwhile, and may have left again
+				return
+			}
+			inst.unused = time.Time{}
+			if err == nil && inst.usersLocked() == 0 {
+				inst.leaveLocked()
 			}
 		})
 	}
@@ -281,7 +403,7 @@ func (m *Manager) idleLocked() {
 // eagerLocked starts what a new session will want.
 func (m *Manager) eagerLocked(c tool.Caller) {
 	for _, s := range m.servers {
-		if s.spec.Lazy || s.stopped || !s.visible(&c) || m.closed {
+		if s.now().Lazy || s.stopped || !s.visible(&c) || m.closed {
 			continue
 		}
 		inst := s.instanceLocked(&c)
@@ -306,8 +428,10 @@ type Status struct {
 	Ejected      bool
 	CacheEntries int
 	Tools        int // -1 if it was never listed
+	InFlight     int // calls with its processes
+	Queued       int // calls that wait for their turn
 	Noise        int64
-	Fault        *fault.Record // of the last start, if it failed
+	Fault        *fault.Record // of the last process that ended or did not start, until it is started by hand
 }
 
 // Status lists the servers, by name.
@@ -325,8 +449,8 @@ func (m *Manager) Status() []Status {
 
 func (s *server) statusLocked(now time.Time) Status {
 	st := Status{
-		Name: s.spec.Name, Scope: s.spec.Scope, State: "idle", Lazy: s.spec.Lazy, Circuit: policy.Closed, Tools: -1,
-		CacheEntries: s.m.cache.Entries(s.spec.Name),
+		Name: s.spec.Name, Scope: s.spec.Scope, State: "idle", Lazy: s.now().Lazy, Circuit: policy.Closed, Tools: -1,
+		CacheEntries: s.m.cache.Entries(s.spec.Name), Fault: s.fault, Ejected: len(s.ejected) > 0,
 	}
 	if s.listed {
 		st.Tools = len(s.tools)
@@ -343,6 +467,9 @@ func (s *server) statusLocked(now time.Time) Status {
 		}
 		st.Users += inst.usersLocked()
 		st.Restarts += inst.guards.restarts.Count(now)
+		inside, waiting := inst.guards.gate.Load()
+		st.InFlight += inside
+		st.Queued += waiting
 		circuit, failures := inst.guards.breaker.State(now)
 		if st.Failures = max(st.Failures, failures); circuit != policy.Closed {
 			st.Circuit = circuit
@@ -365,9 +492,9 @@ func (s *server) statusLocked(now time.Time) Status {
 			st.Processes++
 			st.Noise += u.noise
 		}
-		if f, ok := errors.AsType[*fault.Record](inst.err); ok {
-			st.Fault = f
-		}
+	}
+	if st.Ejected {
+		worst("ejected")
 	}
 	if s.stopped {
 		st.State = "stopped"

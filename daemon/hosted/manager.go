@@ -105,6 +105,9 @@ type Manager struct {
 	budget *policy.Budget
 	cache  *policy.Cache
 
+	configuring sync.Mutex // held while the list of servers is changed
+	filing      sync.Mutex // held while it is written down how a server stands
+
 	mu        sync.Mutex
 	closed    bool
 	expected  bool                      // the time is over in which sessions of an earlier daemon may come back
@@ -140,6 +143,11 @@ func (m *Manager) Opened(session string, c tool.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.clients[session] = c
+	for _, inst := range m.instances {
+		if !inst.unused.IsZero() && inst.usersLocked() > 0 {
+			inst.unused = time.Time{}
+		}
+	}
 	m.eagerLocked(c.Caller())
 }
 

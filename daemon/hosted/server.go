@@ -11,11 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -36,12 +39,16 @@ const maxName = 128
 // server is a configured server: what it offers, and its instances.
 type server struct {
 	m    *Manager
-	spec *Spec
+	spec *Spec // name, scope, key and process hold; the rest is how it was made: see now
 
-	era     string   // "" until it is known; guarded by m.mu
-	listed  bool     // guarded by m.mu
-	stopped bool     // by a user; guarded by m.mu
-	ejected []string // scopes that an earlier daemon has ejected; guarded by m.mu
+	limits atomic.Pointer[Spec] // what is configured now
+
+	era     string        // "" until it is known; guarded by m.mu
+	listed  bool          // guarded by m.mu
+	stopped bool          // by a user; guarded by m.mu
+	ejected []string      // scopes that an earlier daemon has ejected; guarded by m.mu
+	fault   *fault.Record // of the last process that ended or did not start; guarded by m.mu
+	raw     []json.RawMessage
 	tools   []*offer
 	byName  map[string]*offer // by exposed name; guarded by m.mu
 }
@@ -65,12 +72,18 @@ type memory struct {
 const memoryVersion = 1
 
 func (m *Manager) newServer(spec *Spec) *server {
-	return &server{m: m, spec: spec}
+	s := &server{m: m, spec: spec}
+	s.limits.Store(spec)
+	return s
 }
+
+// now is the server as it is configured now.
+func (s *server) now() *Spec { return s.limits.Load() }
 
 func (s *server) file() string { return filepath.Join(s.m.o.CatalogDir, s.spec.Name+".json") }
 
-// remember reads what the server offered last, if that was the same server.
+// remember reads what the server offered last, if that was the same server. It
+// is called before anybody else knows of the server.
 func (s *server) remember() error {
 	b, err := os.ReadFile(s.file())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,8 +96,6 @@ func (s *server) remember() error {
 	if err != nil || mem.Version != memoryVersion || mem.Key != s.spec.Key {
 		return err
 	}
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
 	s.era = mem.Era
 	s.setLocked(mem.Tools)
 	return nil
@@ -106,10 +117,11 @@ func (s *server) keep(raw []json.RawMessage) {
 
 // setLocked makes the offers of a server's own list.
 func (s *server) setLocked(raw []json.RawMessage) {
-	s.listed, s.tools, s.byName = true, nil, map[string]*offer{}
+	s.listed, s.raw, s.tools, s.byName = true, raw, nil, map[string]*offer{}
+	spec := s.now()
 	for _, listing := range raw {
 		own, ok := mcp.String(jsonrpc.Field(listing, "name"))
-		if !ok || s.spec.May != nil && !s.spec.May(own) {
+		if !ok || spec.May != nil && !spec.May(own) {
 			continue
 		}
 		o := &offer{name: own}
@@ -142,8 +154,8 @@ func (s *server) setLocked(raw []json.RawMessage) {
 // contract is the replay contract of a tool: the operator's word, else what
 // its annotations say.
 func (s *server) contract(name string, listing json.RawMessage) tool.Contract {
-	if s.spec.Contract != nil {
-		if c := s.spec.Contract(name); c != "" {
+	if operator := s.now().Contract; operator != nil {
+		if c := operator(name); c != "" {
 			return c
 		}
 	}
@@ -178,7 +190,11 @@ func exposed(server, own string) string {
 
 // visible tells whether a session sees the server.
 func (s *server) visible(c *tool.Caller) bool {
-	return s.spec.Visible == nil || s.spec.Visible(cmp.Or(c.Root, c.Cwd))
+	return s.now().seenBy(c)
+}
+
+func (spec *Spec) seenBy(c *tool.Caller) bool {
+	return spec.Visible == nil || spec.Visible(cmp.Or(c.Root, c.Cwd))
 }
 
 // Waits tells whether [Manager.List] has to ask a server first.
@@ -228,9 +244,11 @@ func (m *Manager) List(ctx context.Context, c tool.Caller) []tool.Listing {
 }
 
 // Find is the tool of that exposed name; false if no server offers it. A
-// server whose name it bears and that was never listed is asked first.
+// server whose name it bears and that was never listed is asked first; if it
+// does not come up, the tool's calls fail with the reason.
 func (m *Manager) Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool) {
-	ctx, cancel := context.WithTimeout(ctx, firstList)
+	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.ToolsCall+":"+name,
+		"its server has not said within %v what it offers: it may still be starting, try again", firstList))
 	defer cancel()
 	m.mu.Lock()
 	var unlisted []*server
@@ -242,13 +260,18 @@ func (m *Manager) Find(ctx context.Context, c tool.Caller, name string) (*tool.R
 			m.mu.Unlock()
 			return &o.remote, true
 		}
-		if !s.listed && len(name) > len(s.spec.Name)+2 && name[:len(s.spec.Name)+2] == s.spec.Name+"__" {
+		if !s.listed && strings.HasPrefix(name, s.spec.Name+"__") {
 			unlisted = append(unlisted, s)
 		}
 	}
 	m.mu.Unlock()
+	var failed *tool.Remote
 	for _, s := range unlisted {
-		if _, err := s.ready(ctx, c); err != nil {
+		if err := s.listFor(ctx, c, name); err != nil {
+			failed = &tool.Remote{
+				Name: name, Server: s.spec.Name, Contract: tool.NeverReplay,
+				Handle: func(context.Context, tool.RemoteCall) (tool.RemoteResult, error) { return tool.RemoteResult{}, err },
+			}
 			continue
 		}
 		m.mu.Lock()
@@ -258,7 +281,7 @@ func (m *Manager) Find(ctx context.Context, c tool.Caller, name string) (*tool.R
 			return &o.remote, true
 		}
 	}
-	return nil, false
+	return failed, failed != nil
 }
 
 // changed tells all sessions that the list is not what it was.
@@ -277,16 +300,25 @@ func (m *Manager) changed() {
 // offers takes a server's list, and tells sessions if it is another one.
 func (s *server) offers(raw []json.RawMessage) {
 	s.m.mu.Lock()
+	if s.m.servers[s.spec.Name] != s { // it was configured otherwise meanwhile
+		s.m.mu.Unlock()
+		return
+	}
 	before := s.tools
 	first := !s.listed
 	s.setLocked(raw)
-	same := slices.EqualFunc(before, s.tools, func(a, b *offer) bool {
-		return string(a.listing) == string(b.listing) && a.remote.Contract == b.remote.Contract
-	})
+	same := sameOffers(before, s.tools)
 	s.m.mu.Unlock()
 	if same && !first {
 		return
 	}
+	s.m.cache.Forget(s.spec.Name)
 	s.keep(raw)
 	s.m.changed()
+}
+
+func sameOffers(a, b []*offer) bool {
+	return slices.EqualFunc(a, b, func(a, b *offer) bool {
+		return string(a.listing) == string(b.listing) && a.remote.Contract == b.remote.Contract
+	})
 }

@@ -61,9 +61,10 @@ type upstream struct {
 	early      map[string]early               // answers of its client to requests that are not read again yet
 	leaving    bool                           // it is ended once its calls are
 	generation int64
-	forget     []int64 // records that are not needed any more
-	files      []int64 // spooled answers that are not needed any more
-	noise      int64   // lines that were no messages
+	secrets    []string // that its environment was given
+	forget     []int64  // records that are not needed any more
+	files      []int64  // spooled answers that are not needed any more
+	noise      int64    // lines that were no messages
 
 	errands chan errand
 	poke    chan struct{} // holds a token while something may be settled
@@ -130,6 +131,13 @@ func (u *upstream) isDead() bool {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	return u.dead
+}
+
+// isEnding tells whether the process is ended by us, or will be.
+func (u *upstream) isEnding() bool {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	return u.ending || u.leaving
 }
 
 // nudge has the reader look for what can be settled.
@@ -568,6 +576,8 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	faultpoint.At("hosted.dead")
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
+	death = masked(death, u.secrets)
+	served := u.serving
 	u.dead, u.serving, u.death = true, false, death
 	for _, c := range u.calls {
 		if c.state == open {
@@ -580,8 +590,8 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 		inst.up = nil
 	}
 	if !u.ending {
-		if inst.srv != nil {
-			inst.failedLocked()
+		if inst.srv != nil && served { // a start that fails is counted as such
+			inst.failedLocked(death)
 		}
 		u.m.o.Watch.WorkerLost(u.id, !inst.retired)
 		u.log.Warn("server is gone", "err", death)
