@@ -98,6 +98,8 @@ type life struct {
 	asked     chan error    // why to stop
 	endAll    atomic.Bool   // workers and consults are to end, too
 
+	reloading sync.Mutex // held while the configuration is read again
+
 	leave   sync.Mutex // held while it is decided whether to stop or to hand over
 	leaving bool       // guarded by leave
 }
@@ -369,6 +371,8 @@ func (l *life) sweep() {
 
 // reload reads the configuration again.
 func (l *life) reload(ctx context.Context) (changed bool, err error) {
+	l.reloading.Lock()
+	defer l.reloading.Unlock()
 	cfg, err := config.Load(l.Config)
 	if err != nil {
 		return false, err
@@ -380,6 +384,7 @@ func (l *life) reload(ctx context.Context) (changed bool, err error) {
 	changed = !before.Equal(*after)
 	if changed {
 		l.configureConsults(ctx, after)
+		l.configureServers(ctx, before, after)
 		l.telemetry.ShowPaths(after.Telemetry.Paths)
 	}
 	l.Log.InfoContext(ctx, "configuration read", "path", l.Config, "changed", changed)

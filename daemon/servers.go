@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 
 	"holdline/daemon/config"
@@ -30,6 +31,14 @@ func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 		Budget:  func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },
 	})
 	return l.servers.Load(ctx)
+}
+
+// configureServers has the servers be those of another configuration.
+func (l *life) configureServers(ctx context.Context, before, after *config.Config) {
+	l.servers.Configure(l.serverSpecs(ctx, after))
+	if !reflect.DeepEqual(before.Identities, after.Identities) {
+		l.servers.Changed()
+	}
 }
 
 // serverSpecs are the servers that the configuration names.

@@ -6,6 +6,7 @@ import (
 	"runtime/metrics"
 	"time"
 
+	"holdline/daemon/hosted"
 	"holdline/daemon/session"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
@@ -32,7 +33,7 @@ func (t recorder) SessionEnded(hash string) { t.r.SessionEnded(hash) }
 
 // health is the tool health_snapshot.
 func (l *life) health(d tool.Detail) (string, any) {
-	h := l.telemetry.Health(telemetry.Parts{Sessions: len(l.sessions.Sessions())})
+	h := l.telemetry.Health(telemetry.Parts{Sessions: len(l.sessions.Sessions()), Servers: len(l.servers.Status())})
 	if d == tool.Full {
 		return h.Text(true), h.Full()
 	}
@@ -75,7 +76,26 @@ func (l *life) status() control.StatusAnswer {
 	for _, w := range l.workers.Workers() {
 		s.Workers = append(s.Workers, control.Worker(w))
 	}
+	for _, one := range l.servers.Status() {
+		s.Servers = append(s.Servers, serverView(&one))
+	}
 	return s
+}
+
+// serverView is a hosted server as the command line gets it.
+func serverView(s *hosted.Status) control.Server {
+	v := control.Server{
+		Name: s.Name, Scope: string(s.Scope), State: s.State, Active: s.Active, Lazy: s.Lazy, RefCount: s.Users, Processes: s.Processes,
+		Restarts: s.Restarts, Failures: s.Failures, Circuit: string(s.Circuit), Ejected: s.Ejected, InFlight: s.InFlight, Queued: s.Queued,
+		CacheCount: s.CacheEntries, NoiseLines: s.Noise, LastFault: s.Fault,
+	}
+	if s.Tools >= 0 {
+		v.Tools = &s.Tools
+	}
+	if s.Fault != nil {
+		v.LastFaultMS = s.FaultAt.UnixMilli()
+	}
+	return v
 }
 
 // runtimeNow describes this process.

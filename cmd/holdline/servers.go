@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/daemon/config"
+	"holdline/protocol/control"
 )
 
 func newServersCommand(w *world) *cobra.Command {
@@ -27,7 +28,8 @@ scope, command, args, cwd, url, env and headers (names only), env_file, lazy,
 keep_alive_ms, card, contract, allow, deny, projects, timeout_ms,
 max_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
 circuit_threshold, circuit_reset_ms, inherit_env, unset (variables that the
-server needs and that are not set).`,
+server needs and that are not set), live (how a running daemon has it: an object
+as under "servers" in status --json).`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: s.list,
 	}
@@ -83,6 +85,7 @@ type server struct {
 	CircuitResetMS int64             `json:"circuit_reset_ms"`
 	InheritEnv     string            `json:"inherit_env"`
 	Unset          []string          `json:"unset,omitempty"`
+	Live           *control.Server   `json:"live,omitempty"` // nil without a daemon that hosts it
 }
 
 func serverOf(s config.Settings, unset []string) server {
@@ -127,10 +130,17 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 		all = append(all, settings)
 	}
 	slices.SortFunc(all, func(a, b config.Settings) int { return strings.Compare(a.Name, b.Name) })
+	live, known, err := s.live(cmd, path)
+	if err != nil {
+		return err
+	}
 	if s.json {
 		out := make([]server, len(all))
 		for i, settings := range all {
 			out[i] = serverOf(settings, s.unset(settings))
+			if one, ok := live[settings.Name]; ok {
+				out[i].Live = &one
+			}
 		}
 		return printJSON(cmd.OutOrStdout(), out)
 	}
@@ -138,17 +148,38 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s names no server; add one with: holdline servers add NAME -- COMMAND ARG...\n", path)
 		return err
 	}
-	t := newTable(cmd.OutOrStdout(), "SERVER", "STATE", "TRANSPORT", "SCOPE", "RUNS")
-	for _, settings := range all {
-		t.row(settings.Name, state(settings), settings.Transport, settings.Scope, runs(settings))
-	}
-	t.flush()
+	s.table(cmd, all, live, known)
 	for _, settings := range all {
 		if unset := s.unset(settings); len(unset) > 0 && settings.Enabled {
 			fmt.Fprintf(cmd.ErrOrStderr(), "holdline: server %s needs %s, not set in %s\n", settings.Name, strings.Join(unset, ", "), s.places(settings))
 		}
 	}
 	return nil
+}
+
+// table prints what is configured, and how it is if a daemon hosts it.
+func (s *serversCommand) table(cmd *cobra.Command, all []config.Settings, live map[string]control.Server, known bool) {
+	if !known {
+		t := newTable(cmd.OutOrStdout(), "SERVER", "STATE", "TRANSPORT", "SCOPE", "RUNS")
+		for _, settings := range all {
+			t.row(settings.Name, state(settings), settings.Transport, settings.Scope, runs(settings))
+		}
+		t.flush()
+		return
+	}
+	t := newTable(cmd.OutOrStdout(), "SERVER", "STATE", "TRANSPORT", "SCOPE", "SESSIONS", "RESTARTS", "TOOLS", "RUNS")
+	var hosted []control.Server
+	for _, settings := range all {
+		one, ok := live[settings.Name]
+		if !ok {
+			t.row(settings.Name, state(settings), settings.Transport, settings.Scope, "", "", "", runs(settings))
+			continue
+		}
+		hosted = append(hosted, one)
+		t.row(settings.Name, one.State, settings.Transport, settings.Scope, one.RefCount, one.Restarts, toolCount(&one), runs(settings))
+	}
+	t.flush()
+	printTroubles(cmd.OutOrStdout(), hosted)
 }
 
 func state(s config.Settings) string {

@@ -17,14 +17,17 @@ func newStatusCommand(w *world) *cobra.Command {
 	var asJSON, watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the daemon, its sessions, workers and consults at a glance",
-		Long: `Show the daemon, its sessions, workers and consults at a glance.
+		Short: "Show the daemon, its sessions, servers, workers and consults at a glance",
+		Long: `Show the daemon, its sessions, servers, workers and consults at a glance.
 
 With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
 socket, started_by, rollout, refusal, config), sessions (id, identity, client, era,
 project, cwd, pid, state, in_flight, calls, since_ms), workers (id, kind, name,
-pid, child_pid, generation, state, attached), servers, consults (running,
-queued, kept) and runtime (goroutines, heap_bytes, fds).`,
+pid, child_pid, generation, state, attached), servers (name, scope, state,
+active, lazy, ref_count, processes, restart_count, consecutive_failures, circuit,
+ejected, in_flight, queued, cache_entries, tools, noise_lines, last_fault,
+last_fault_unix_ms), consults (running, queued, kept) and runtime (goroutines,
+heap_bytes, fds).`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
@@ -108,6 +111,10 @@ func printStatus(w io.Writer, s control.StatusAnswer) {
 	} else {
 		fmt.Fprintln(w)
 		printSessions(w, s.Sessions)
+	}
+	if len(s.Servers) > 0 {
+		fmt.Fprintln(w)
+		printServers(w, s.Servers)
 	}
 	if len(s.Workers) > 0 {
 		fmt.Fprintln(w)

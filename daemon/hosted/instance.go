@@ -185,7 +185,7 @@ func (inst *instance) failedLocked(f *fault.Record) {
 	wait, ok := inst.guards.restarts.Failed(now)
 	inst.notUntil = now.Add(wait)
 	s := inst.srv
-	s.fault = f
+	s.fault, s.faultAt = f, now
 	if !ok && !before {
 		inst.m.wg.Go(s.persist)
 		inst.m.log.Error("server ejected: it ended or failed to start too often", "server", inst.key.server)

@@ -432,6 +432,7 @@ type Status struct {
 	Queued       int // calls that wait for their turn
 	Noise        int64
 	Fault        *fault.Record // of the last process that ended or did not start, until it is started by hand
+	FaultAt      time.Time
 }
 
 // Status lists the servers, by name.
@@ -450,7 +451,7 @@ func (m *Manager) Status() []Status {
 func (s *server) statusLocked(now time.Time) Status {
 	st := Status{
 		Name: s.spec.Name, Scope: s.spec.Scope, State: "idle", Lazy: s.now().Lazy, Circuit: policy.Closed, Tools: -1,
-		CacheEntries: s.m.cache.Entries(s.spec.Name), Fault: s.fault, Ejected: len(s.ejected) > 0,
+		CacheEntries: s.m.cache.Entries(s.spec.Name), Fault: s.fault, FaultAt: s.faultAt, Ejected: len(s.ejected) > 0,
 	}
 	if s.listed {
 		st.Tools = len(s.tools)

@@ -48,6 +48,7 @@ type server struct {
 	stopped bool          // by a user; guarded by m.mu
 	ejected []string      // scopes that an earlier daemon has ejected; guarded by m.mu
 	fault   *fault.Record // of the last process that ended or did not start; guarded by m.mu
+	faultAt time.Time
 	raw     []json.RawMessage
 	tools   []*offer
 	byName  map[string]*offer // by exposed name; guarded by m.mu

@@ -165,7 +165,24 @@ type Worker struct {
 
 // Server describes one hosted server.
 type Server struct {
-	Name string `json:"name"`
+	Name        string        `json:"name"`
+	Scope       string        `json:"scope"`  // project, shared or session
+	State       string        `json:"state"`  // idle, starting, ready, recovering, ejected, stopped or failed
+	Active      bool          `json:"active"` // a process of it runs
+	Lazy        bool          `json:"lazy"`
+	RefCount    int           `json:"ref_count"`     // sessions that share its processes
+	Processes   int           `json:"processes"`     // that run
+	Restarts    int           `json:"restart_count"` // in the window of its budget
+	Failures    int           `json:"consecutive_failures"`
+	Circuit     string        `json:"circuit"` // closed, open or half_open
+	Ejected     bool          `json:"ejected"`
+	InFlight    int           `json:"in_flight"` // calls
+	Queued      int           `json:"queued"`    // calls that wait for their turn
+	CacheCount  int           `json:"cache_entries"`
+	Tools       *int          `json:"tools"`       // null if it was never listed
+	NoiseLines  int64         `json:"noise_lines"` // on stdout that were no messages
+	LastFault   *fault.Record `json:"last_fault"`  // of a process that ended or did not start; null again once started by hand
+	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
 }
 
 // Consults counts jobs.
