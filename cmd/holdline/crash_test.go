@@ -493,6 +493,10 @@ func (c crash) happen(t *testing.T, modern bool) {
 	if !c.maybe {
 		waitFor(t, "the death at "+c.point, func() bool { return p.died(c.point) })
 	}
+	waitFor(t, "the consults' end", func() bool {
+		list, _, _ := p.run("", "consults", "list")
+		return !strings.Contains(list, " running ") && !strings.Contains(list, " queued ")
+	})
 	p.settled(t)
 	if out, errs, code := p.run("", "stop"); code != 0 {
 		t.Errorf("stop: exit %d\n%s%s", code, out, errs)

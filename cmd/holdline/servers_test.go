@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/worker/workertest"
 	"holdline/protocol/control"
 )
 
@@ -244,6 +245,46 @@ func TestServerOfShortSession(t *testing.T) {
 		dirs, err := os.ReadDir(filepath.Join(p.dir, "run/holdline/w"))
 		return len(s.Workers) == 0 && (len(dirs) == 0 || os.IsNotExist(err))
 	})
+}
+
+// TestTornAnswer kills the daemon in the middle of a long answer: the half that
+// came is nobody's answer.
+func TestTornAnswer(t *testing.T) {
+	const point, size = "hosted.answered", 4_000_000 // more than a socket takes
+	p := newPlace(t).serve("project").login().faults()
+	a := p.agent().shake()
+	a.wait(a.effect("warm", 0))
+	pid := p.pid(0)
+	p.dieAs(point, death{held: true})
+	id := a.call("tools__big", map[string]any{"token": "b", "bytes": size})
+	waitFor(t, "the answer", func() bool { return p.died(point) })
+	workertest.Freeze(t, a.cmd.Process.Pid)
+	p.letGo(point)
+	// The proxy reads nothing: what it finds later is what fitted in.
+	waitFor(t, "half of the answer", func() bool { return p.blockedInWrite(pid) })
+	kill9(t, pid)
+	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if x := a.wait(id); x.Error != nil || x.Result.IsError || len(x.text()) != size+2 {
+		t.Errorf("an answer of %d bytes, error %v", len(x.text()), x.Error)
+	}
+	a.rest(id)
+}
+
+// blockedInWrite tells whether a daemon waits for room in a socket: what it has
+// written is neither read nor grows.
+func (p *place) blockedInWrite(pid int) bool {
+	written := func() string {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return string(b)
+	}
+	before := written()
+	time.Sleep(50 * time.Millisecond)
+	return written() == before
 }
 
 // TestStopAllDuringStart: what comes up while others take their time to end is
