@@ -92,7 +92,7 @@ func endAll(cmd *cobra.Command, w *world) (int, error) {
 		return 0, nil // nothing was ever started
 	}
 	run := filepath.Dir(paths.Start())
-	lock, err := statedir.TryLock(filepath.Join(run, "daemon.lock"))
+	lock, err := soonLocked(cmd.Context(), filepath.Join(run, "daemon.lock"))
 	switch {
 	case err == nil:
 		defer func() { _ = lock.Unlock() }()
@@ -101,6 +101,27 @@ func endAll(cmd *cobra.Command, w *world) (int, error) {
 	}
 	s := supervisor.New(supervisor.Options{RuntimeDir: run, StateDir: state, Program: version, Log: slog.New(slog.DiscardHandler)})
 	return s.EndAll(cmd.Context())
+}
+
+// dying is how long a daemon that was killed may take to be gone: the kernel
+// ends its threads one by one, and its files with the last.
+const dying = 2 * time.Second
+
+// soonLocked takes the lock at path, for which it waits a moment.
+func soonLocked(ctx context.Context, path string) (*statedir.Lock, error) {
+	ctx, cancel := context.WithTimeout(ctx, dying)
+	defer cancel()
+	for {
+		lock, err := statedir.TryLock(path)
+		if !errors.Is(err, statedir.ErrLocked) {
+			return lock, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // waitGone waits until a daemon has let go of its lock, which is the last

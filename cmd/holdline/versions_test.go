@@ -157,9 +157,7 @@ func TestOldWorkerIsTold(t *testing.T) {
 	if list := p.ended(); !strings.Contains(list, "cancelled") {
 		t.Errorf("consults: %s", list)
 	}
-	if alive(w.ChildPID) || alive(w.PID) {
-		t.Error("the program or its worker lives")
-	}
+	p.until("the worker to be gone", func(control.StatusAnswer) bool { return !alive(w.ChildPID) && !alive(w.PID) })
 	a.rest(id)
 }
 
