@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,28 +38,57 @@ func (m *Manager) Load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("directories of workers: %w", err)
 	}
+	var found []*earlier
 	for _, dir := range dirs {
-		if err := m.takeUp(dir); err != nil {
+		e, err := m.look(dir)
+		if err != nil {
 			m.log.ErrorContext(ctx, "what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
+		} else if e != nil {
+			found = append(found, e)
 		}
+	}
+	slices.SortFunc(found, (*earlier).before)
+	for _, e := range found {
+		m.restore(e)
 	}
 	m.wg.Go(m.expect)
 	return nil
 }
 
-// takeUp does with the directory of an earlier daemon's server what is due.
-func (m *Manager) takeUp(dir string) error {
+// earlier is the directory of a worker that an earlier daemon has started.
+type earlier struct {
+	dir     string
+	spec    process.Spec
+	records []process.Record
+	alive   bool
+}
+
+// before orders those that live first, the youngest first: that one goes on
+// serving.
+func (e *earlier) before(other *earlier) int {
+	switch {
+	case e.alive && !other.alive:
+		return -1
+	case !e.alive && other.alive:
+		return 1
+	}
+	return cmp.Compare(other.spec.Generation, e.spec.Generation)
+}
+
+// look does with the directory of an earlier daemon's server what is due at
+// once. What it returns is to be restored; it is nil for nothing.
+func (m *Manager) look(dir string) (*earlier, error) {
 	f, err := supervisor.Look(dir, process.KindServer)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b, err := os.ReadFile(filepath.Join(dir, process.FileCalls))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+		return nil, err
 	}
 	records, err := process.ParseRecords(b)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// Confirmed or not, the clients that are back will tell.
 	f.Unconfirmed = slices.ContainsFunc(records, func(r process.Record) bool { return r.Kind == process.RecordCall })
@@ -67,44 +97,58 @@ func (m *Manager) takeUp(dir string) error {
 	}
 	switch supervisor.Decide(f) {
 	case supervisor.Remove:
-		return m.o.Workers.Reap(dir)
+		return nil, m.o.Workers.Reap(dir)
 	case supervisor.Adopt, supervisor.End: // one without its handshake is ended once it is attached
-		return m.restore(dir, records)
+		spec, err := process.ReadSpec(dir)
+		return &earlier{dir, spec, records, f.Alive}, err
 	default: // Leave: it sees to itself
-		return nil
+		return nil, nil //nolint:nilnil // and nothing is wrong with it
 	}
 }
 
-// restore makes a process of its directory, and the calls of its records. It
+// restore makes a process of a directory, and the calls of its records. It
 // takes up the worker meanwhile.
-func (m *Manager) restore(dir string, records []process.Record) error {
-	spec, err := process.ReadSpec(dir)
-	if err != nil {
-		return err
-	}
+func (m *Manager) restore(e *earlier) {
+	statedir.Sweep(filepath.Join(e.dir, process.DirAnswers), true)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	inst := m.ownerLocked(&spec)
-	u := newUpstream(inst, dir, spec.Owner)
-	u.torn = true
+	inst := m.ownerLocked(&e.spec, e.alive)
+	u := newUpstream(inst, e.dir, e.spec.Owner)
+	u.torn, u.generation = true, e.spec.Generation
 	u.told = map[string]struct{}{}
 	m.processes[u] = struct{}{}
-	for _, r := range records {
-		u.recordLocked(r, &spec)
+	for _, r := range e.records {
+		u.recordLocked(r, &e.spec)
 	}
-	for _, name := range answersIn(dir) {
+	for _, name := range answersIn(e.dir) {
 		if c := u.calls[name]; c != nil {
 			c.setLocked(answered)
 			c.spooled = true
 		}
 	}
-	m.wg.Go(func() { m.adopt(u) })
-	return nil
+	if !inst.retired {
+		inst.taking = make(chan struct{})
+	}
+	m.wg.Go(func() {
+		defer m.taken(inst)
+		m.adopt(u)
+	})
+}
+
+// taken lets those go on who wait for the process of an earlier daemon.
+func (m *Manager) taken(inst *instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if inst.taking != nil {
+		close(inst.taking)
+		inst.taking = nil
+	}
 }
 
 // ownerLocked is the instance that a process of an earlier daemon belongs to:
-// one that is configured still, or one of its own, which is ended.
-func (m *Manager) ownerLocked(spec *process.Spec) *instance {
+// one that is configured still, or one of its own, which is ended. A dead one
+// stands in nobody's way.
+func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 	o := &spec.Owner
 	key := instanceKey{server: spec.Name, key: o.Key, scope: Scope(o.Scope)}
 	switch key.scope {
@@ -118,9 +162,12 @@ func (m *Manager) ownerLocked(spec *process.Spec) *instance {
 		return &instance{m: m, key: key, root: o.Root, retired: true} // there are two: the other one stays
 	}
 	if s := m.servers[spec.Name]; s != nil && s.spec.Key == o.Key && s.spec.Scope == key.scope {
-		inst := s.newInstanceLocked(key)
-		inst.root, inst.adopted = o.Root, true
-		return inst
+		if alive {
+			inst := s.newInstanceLocked(key)
+			inst.root, inst.adopted = o.Root, true
+			return inst
+		}
+		return &instance{m: m, srv: s, key: key, root: o.Root, guards: newGuards(s.now()), retired: true}
 	}
 	return &instance{m: m, key: key, root: o.Root, retired: true}
 }
@@ -240,6 +287,7 @@ func (m *Manager) adopt(u *upstream) {
 		} else {
 			u.leaving = true
 		}
+	case !alive: // its death will be told
 	default:
 		u.era, u.result, u.serving = server.Era, server.Result, true
 		inst.up = u

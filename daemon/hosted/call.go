@@ -218,6 +218,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		N: rc.N, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: process.RecordCall, Name: o.name,
 		Contract: string(o.remote.Contract), Identity: rc.Caller.Identity, DeadlineUnixMS: time.Now().Add(s.now().Timeout).UnixMilli(),
 	}
+	died := false
 	_, err = u.w.WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
 		params, err := u.envelope().callParams(rc, o.name, id)
 		if err != nil {
@@ -226,6 +227,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if u.dead {
+			died = true
 			return nil, errDied
 		}
 		if again {
@@ -249,7 +251,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		c.setLocked(fresh)
 	}
 	m.mu.Unlock()
-	if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code != fault.TransportFailure {
+	if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code != fault.TransportFailure && !died {
 		return f
 	}
 	if ctx.Err() != nil {

@@ -42,6 +42,7 @@ type instance struct {
 
 	up       *upstream     // nil while none is up or coming up
 	starting chan struct{} // closed when the start under way has ended; nil if there is none
+	taking   chan struct{} // closed when the process of an earlier daemon was taken up, or found dead; nil if there is none
 	err      error         // of the last start
 	notUntil time.Time     // no start before
 	retired  bool          // it is not to be started again
@@ -114,9 +115,11 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 		if err := inst.refusalLocked(); err != nil {
 			return nil, err
 		}
+		wait := inst.taking
 		switch {
 		case inst.up != nil && inst.up.serving:
 			return inst.up, nil
+		case wait != nil: // a second process would be another server
 		case inst.guards.restarts.Ejected():
 			return nil, inst.guards.restarts.Fault(name, "")
 		case inst.starting != nil:
@@ -127,8 +130,9 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 		default:
 			return nil, fault.New(fault.TransportFailure, fault.Server, operation(name), "server %s ended as soon as it was up", name)
 		}
-		tried = true
-		wait := inst.starting
+		if wait == nil {
+			tried, wait = true, inst.starting
+		}
 		m.mu.Unlock()
 		select {
 		case <-wait:

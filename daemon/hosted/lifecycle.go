@@ -407,7 +407,7 @@ func (m *Manager) eagerLocked(c tool.Caller) {
 			continue
 		}
 		inst := s.instanceLocked(&c)
-		if inst.up == nil && inst.starting == nil && !inst.guards.restarts.Ejected() {
+		if inst.up == nil && inst.starting == nil && inst.taking == nil && !inst.guards.restarts.Ejected() {
 			inst.startLocked()
 		}
 	}

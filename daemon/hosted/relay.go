@@ -30,16 +30,16 @@ func (u *upstream) asked(msg jsonrpc.Message, id string) {
 	raw := jsonrpc.ID(append([]byte(nil), msg.ID...))
 	switch msg.Method {
 	case mcp.Ping:
-		u.reply(raw, jsonrpc.AppendResult(nil, raw, json.RawMessage(`{}`)))
+		u.reply(raw, id, jsonrpc.AppendResult(nil, raw, json.RawMessage(`{}`)))
 		return
 	case mcp.RootsList:
 		if u.inst.key.scope == Project && u.inst.root != "" {
-			u.reply(raw, jsonrpc.AppendResult(nil, raw, u.roots()))
+			u.reply(raw, id, jsonrpc.AppendResult(nil, raw, u.roots()))
 			return
 		}
 	}
 	if u.owner.Session == "" {
-		u.reply(raw, jsonrpc.AppendError(nil, raw, jsonrpc.CodeUnknownMethod,
+		u.reply(raw, id, jsonrpc.AppendError(nil, raw, jsonrpc.CodeUnknownMethod,
 			msg.Method+" is for servers of scope \"session\", each of which has one client", nil))
 		u.log.Warn("server asks for what its scope does not offer: give it \"scope\": \"session\"", "method", msg.Method)
 		return
@@ -61,12 +61,35 @@ func (u *upstream) roots() json.RawMessage {
 	return b
 }
 
-// reply answers a request of the server that nobody else need see.
-func (u *upstream) reply(raw jsonrpc.ID, line []byte) {
-	u.errand(errand{
-		rec:     process.Record{Kind: process.RecordRespond, ID: json.RawMessage(raw)},
-		compose: func(int64) []byte { return line },
-	})
+// reply answers a request of the server that nobody else need see. It stands
+// in the server's output until the worker has taken the answer.
+func (u *upstream) reply(raw jsonrpc.ID, id string, line []byte) {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if a := u.askLocked(raw, id); a != nil {
+		u.m.respondLocked(a, 0, line)
+	}
+}
+
+// askLocked notes a request of the server. It is nil if the request is known
+// already, or one too many, which is refused.
+func (u *upstream) askLocked(raw jsonrpc.ID, id string) *ask {
+	if _, ok := u.told[id]; ok || u.m.asks[id] != nil {
+		return nil // it has its answer already
+	}
+	if u.open >= maxAsks {
+		line := jsonrpc.AppendError(nil, raw, jsonrpc.CodeInternal, "too many requests wait for an answer", nil)
+		u.errand(errand{
+			rec:     process.Record{Kind: process.RecordRespond, ID: json.RawMessage(raw)},
+			compose: func(int64) []byte { return line },
+		})
+		return nil
+	}
+	a := &ask{id: id, up: u, raw: raw}
+	u.open++
+	u.m.asks[id] = a
+	u.marks = append(u.marks, mark{seq: u.begin, ask: a})
+	return a
 }
 
 // relay takes a request to the session's client. The id is made of the place
@@ -79,22 +102,11 @@ func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string) {
 	line := jsonrpc.AppendRequest(nil, quoted, msg.Method, msg.Params)
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	if _, ok := u.told[id]; ok || u.m.asks[id] != nil {
-		return // it has its answer already
-	}
-	if u.open >= maxAsks {
-		u.reply(raw, jsonrpc.AppendError(nil, raw, jsonrpc.CodeInternal, "too many requests wait for the client", nil))
+	a := u.askLocked(raw, id)
+	if a == nil {
 		return
 	}
-	a := &ask{id: id, up: u, raw: raw, line: line}
-	u.open++
-	u.m.asks[id] = a
-	u.marks = append(u.marks, mark{seq: u.begin, ask: a})
-	if e, ok := u.early[id]; ok {
-		delete(u.early, id)
-		u.m.respondLocked(a, e.n, a.answer(e.msg))
-		return
-	}
+	a.line = line
 	if c := u.m.clients[u.owner.Session]; c != nil {
 		c.Ask(line)
 		faultpoint.At("hosted.asked")
