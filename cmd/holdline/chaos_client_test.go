@@ -234,14 +234,6 @@ func (c *chaosClient) tool(op, token, name string, args map[string]any, p stepPl
 // step does one step of the plan, or the nearest thing that can be done.
 func (c *chaosClient) step(p stepPlan) {
 	op := p.Op
-	if !c.run.hosts {
-		switch op {
-		case opEffect, opAsk:
-			op = opHealth
-		case opLook, opBig:
-			op = opList
-		}
-	}
 	switch op {
 	case stepCancel:
 		c.cancel(p)
@@ -272,12 +264,8 @@ func (c *chaosClient) step(p stepPlan) {
 	}
 }
 
-// effect is a call of known effect, or a small one where nothing is hosted.
+// effect is a call of known effect.
 func (c *chaosClient) effect(p stepPlan) {
-	if !c.run.hosts {
-		c.tool(opHealth, "", "health_snapshot", map[string]any{}, p)
-		return
-	}
 	token := c.run.token(c)
 	c.tool(opEffect, token, chaosServer+"__effect", map[string]any{"token": token, "ms": p.MS}, p)
 }

@@ -280,7 +280,7 @@ func (r *chaosRun) configuration() ([]byte, error) {
 		"consult": map[string]any{"claude_bin": filepath.Join(programs, "claude"), "max_concurrent": 6, "keep": map[string]any{"count": keptInChaos}},
 		"mcpServers": map[string]any{chaosServer: map[string]any{
 			"command": filepath.Join(programs, "toolserver"), "args": []string{"-ledger", r.p.ledger()},
-			"holdline": map[string]any{"scope": "shared", "max_restarts": 1000, "circuit_threshold": 1000},
+			"holdline": map[string]any{"scope": "shared", "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000},
 		}},
 	})
 }

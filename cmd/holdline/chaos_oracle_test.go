@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -121,6 +122,7 @@ const (
 	ruleProxy    = "the line holds"
 	ruleProgress = "progress is the request's own"
 	ruleAsked    = "a server asks once"
+	ruleStays    = "a server lives until it is killed"
 )
 
 // unknownSlack is how long before a request was sent its child may have been
@@ -140,7 +142,29 @@ func judge(h *history) []violation {
 	for _, s := range h.Sessions {
 		j.session(s)
 	}
+	j.servers()
 	return j.found
+}
+
+// servers wants the one hosted server to have been as many processes as its
+// killing accounts for.
+func (j *judgement) servers() {
+	processes, killed := map[int]bool{}, 0
+	for _, s := range j.h.Sessions {
+		for _, e := range s.Events {
+			if e.Kind == evSent && (e.Op == opEffect || e.Op == opLook || e.Op == opAsk) {
+				maps.Copy(processes, j.ran[e.Token])
+			}
+		}
+	}
+	for _, k := range j.h.Kills {
+		if k.Server != "" {
+			killed++
+		}
+	}
+	if len(processes) > killed+1 {
+		j.found = append(j.found, violation{Rule: ruleStays, Detail: fmt.Sprintf("%d processes, and %d were killed", len(processes), killed)})
+	}
 }
 
 type judgement struct {
@@ -438,9 +462,18 @@ func TestOracle(t *testing.T) {
 		{name: "an effect that was not", end: sessionLeft, events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t")}, want: []string{ruleExactly}},
 		{name: "an effect that did not end", end: sessionLeft, events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t")}, ledger: once[:1], want: []string{ruleExactly}},
 		{name: "an effect twice", end: sessionKilled, events: []event{sent(1*s, "1", opEffect, "t")}, ledger: append(once, once...), want: []string{ruleAtMost}},
-		{name: "an effect begun again by another process", end: sessionKilled, events: []event{sent(1*s, "1", opEffect, "t")}, ledger: append(once[:1:1], note{"end", "t", 8}), want: []string{ruleAtMost}},
-		{name: "a look twice", end: sessionLeft, events: []event{sent(1*s, "1", opLook, "t"), good(2*s, "1", "t")}, ledger: []note{{"look", "t", 7}, {"look", "t", 8}}},
+		{name: "an effect begun again by another process", end: sessionKilled, events: []event{sent(1*s, "1", opEffect, "t")}, ledger: append(once[:1:1], note{"end", "t", 8}), want: []string{ruleStays, ruleAtMost}},
+		{name: "a look twice", end: sessionLeft, events: []event{sent(1*s, "1", opLook, "t"), good(2*s, "1", "t")}, ledger: []note{{"look", "t", 7}, {"look", "t", 7}}},
 		{name: "a look that was not", end: sessionLeft, events: []event{sent(1*s, "1", opLook, "t"), good(2*s, "1", "t")}, want: []string{ruleExactly}},
+		{
+			name: "two effects of two servers", end: sessionLeft, want: []string{ruleStays}, ledger: append(once[:2:2], note{"begin", "u", 8}, note{"end", "u", 8}),
+			events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t"), sent(3*s, "1", opEffect, "u"), good(4*s, "1", "u")},
+		},
+		{
+			name: "two effects of two servers, since one was killed", end: sessionLeft, ledger: append(once[:2:2], note{"begin", "u", 8}, note{"end", "u", 8}),
+			events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t"), sent(3*s, "1", opEffect, "u"), good(4*s, "1", "u")},
+			kills:  []kill{{At: 3 * s, What: "worker", Server: "x"}},
+		},
 		{name: "a big answer", end: sessionLeft, events: []event{sent(1*s, "1", opBig, "b-3"), good(2*s, "1", "b-3 xxx")}},
 		{name: "a big answer, cut", end: sessionLeft, events: []event{sent(1*s, "1", opBig, "b-3"), good(2*s, "1", "b-3 xx")}, want: []string{ruleRight}},
 

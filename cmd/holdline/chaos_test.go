@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/protocol"
 	"holdline/protocol/control"
 )
 
@@ -29,6 +30,7 @@ const (
 	chaosServer   = "tools" // name of the hosted server
 	keptInChaos   = 300     // answers of consults
 	keptBytes     = 1 << 10 // that the daemon may hold of each
+	shorter       = 6       // so many times are the windows of recovery
 )
 
 // chaosRun is one place with its sessions and its killer. What happens in it
@@ -38,7 +40,6 @@ type chaosRun struct {
 	p     *place
 	seed  uint64
 	begin time.Time
-	hosts bool // the daemon hosts servers
 	menu  menu
 	limit time.Duration // for an answer
 
@@ -114,10 +115,11 @@ func (r *chaosRun) remove(c *chaosClient) {
 // that are to be broken.
 func newChaos(t *testing.T, seed uint64, broken ...string) *chaosRun {
 	t.Helper()
-	r := &chaosRun{p: newPlace(t).login().faults(), seed: seed, menu: usual, limit: answerLimit, stop: make(chan struct{}), counts: map[string]int{}, begin: time.Now()}
+	r := &chaosRun{p: newPlace(t).login().windows(shorter).faults(), seed: seed, menu: usual, limit: answerLimit, stop: make(chan struct{}), counts: map[string]int{}, begin: time.Now()}
 	for _, rule := range broken {
 		r.p.breaks(rule)
 	}
+	profile := filepath.Join(r.p.dir, "home/.profile")
 	config := filepath.Join(r.p.dir, "home/.config/holdline/config.json")
 	b, err := r.configuration()
 	if err == nil {
@@ -126,13 +128,22 @@ func newChaos(t *testing.T, seed uint64, broken ...string) *chaosRun {
 			os.MkdirAll(filepath.Dir(config), 0o700), os.WriteFile(config, b, 0o600),
 			os.MkdirAll(filepath.Dir(r.p.bin()), 0o700),
 			copyFile(filepath.Join(programs, "holdline"), r.p.bin()+".0"), copyFile(filepath.Join(programs, "holdline"), r.p.bin()+".1"),
-			r.install(),
+			r.install(), appendTo(profile, fmt.Sprintf("export HOLDLINE_TEST_WINDOWS=%d\n", shorter)),
 		)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+func appendTo(path, text string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }
 
 // load lets sessions and killer go at each other for a time, and returns when
@@ -189,6 +200,11 @@ func (r *chaosRun) history() *history {
 // takes behind that.
 func (r *chaosRun) warm(t *testing.T) control.Runtime {
 	t.Helper()
+	a := r.p.agent("--identity", "first").shake()
+	waitFor(t, "the hosted server", func() bool {
+		return strings.Contains(a.ask("tools/list", map[string]any{}).raw, chaosServer+"__effect")
+	})
+	a.rest()
 	for range 2 { // the second finds the program checked
 		c, err := r.connect(-1, 0, lifePlan{Identity: "warm"})
 		if err != nil {
@@ -240,8 +256,9 @@ func (r *chaosRun) quiet(t *testing.T) time.Duration {
 	}
 }
 
-// check looks at what is left behind the load: 10 s after the last consult
-// has ended there is nothing besides one daemon, which has nothing of it.
+// check looks at what is left behind the load: 10 s after the last consult has
+// ended, and sessions that were killed with their daemon are given up, there is
+// nothing besides one daemon and one server, and the daemon has nothing of it.
 func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 	t.Helper()
 	took := r.quiet(t)
@@ -252,14 +269,18 @@ func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 		if s.Runtime.Goroutines <= base.Goroutines && s.Runtime.FDs <= base.FDs && s.Runtime.HeapBytes <= heap {
 			break
 		}
-		if time.Since(begin) > 10*time.Second {
-			t.Errorf("10 s after the last session the daemon has %+v, want no more than %+v; status %+v", s.Runtime, base, s)
+		if time.Since(begin) > protocol.StartWindow/shorter+10*time.Second {
+			t.Errorf("10 s behind the last session the daemon has %+v, want no more than %+v; status %+v", s.Runtime, base, s)
 			break
 		}
 	}
 	t.Logf("the last consult ended %v after the last session; base %+v, now %+v", took.Round(time.Millisecond), base, s.Runtime)
+	want := map[int]bool{s.Daemon.PID: true}
+	for _, w := range s.Workers {
+		want[w.PID], want[w.ChildPID] = true, true
+	}
 	for pid, what := range r.processes() {
-		if pid != s.Daemon.PID && !strings.Contains(what, "toolserver") {
+		if !want[pid] || len(s.Workers) > 1 {
 			t.Errorf("process %d is left: %s", pid, what)
 		}
 	}
@@ -314,7 +335,7 @@ func (r *chaosRun) files(t *testing.T) {
 			}
 		}
 	}
-	if dirs, _ := filepath.Glob(filepath.Join(run, "w/*")); len(dirs) > 0 && !r.hosts {
+	if dirs, _ := filepath.Glob(filepath.Join(run, "w/*")); len(dirs) > 1 {
 		t.Errorf("directories of workers are left: %v", dirs)
 	}
 }
