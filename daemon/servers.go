@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/hosted"
 	"holdline/daemon/policy"
+	"holdline/daemon/remote"
 	"holdline/daemon/tool"
 	"holdline/protocol/mcp"
 )
@@ -48,8 +49,8 @@ func (l *life) serverSpecs(ctx context.Context, cfg *config.Config) []hosted.Spe
 		s, _ := cfg.Server(name)
 		switch {
 		case !s.Enabled:
-		case s.Transport != config.Stdio:
-			l.Log.WarnContext(ctx, "server left out: this version hosts servers of transport stdio only", "server", name, "transport", s.Transport)
+		case s.Transport == config.SSE:
+			l.Log.WarnContext(ctx, "server left out: the transport sse is not spoken; most such servers speak http, too", "server", name)
 		default:
 			specs = append(specs, l.serverSpec(s))
 		}
@@ -87,14 +88,36 @@ func (l *life) serverProcess(s *config.Settings, root string) (config.Process, e
 			return config.Process{}, fmt.Errorf("env_file: %w", err)
 		}
 	}
+	if s.Transport == config.HTTP {
+		return l.remoteProcess(s, a)
+	}
 	return s.Process(a)
+}
+
+// remoteProcess is the process that stands for a server by address: this
+// program, which speaks with it. So what holds for processes holds for it, and
+// calls to it outlive the daemon, too.
+func (l *life) remoteProcess(s *config.Settings, a config.Around) (config.Process, error) {
+	address, err := s.Address(a)
+	if err != nil {
+		return config.Process{}, err
+	}
+	target := remote.Target{Name: s.Name, URL: address.URL, Headers: address.Headers}
+	return config.Process{
+		Command: l.Image, Args: []string{"remote"}, Dir: l.Home, Secrets: address.Secrets,
+		Env: config.Environment(config.InheritCore, l.Environ, map[string]string{remote.EnvTarget: target.Encode()}),
+	}, nil
 }
 
 // serverKey is equal for entries whose processes may stand for each other. The
 // daemon's own environment is no part of it: it may be another one after each
 // start.
 func serverKey(s *config.Settings) string {
-	b, err := json.Marshal([]any{s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile})
+	spec := []any{s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile}
+	if s.URL != "" {
+		spec = append(spec, s.URL, config.Reveal(s.Headers))
+	}
+	b, err := json.Marshal(spec)
 	if err != nil { // strings encode
 		return ""
 	}

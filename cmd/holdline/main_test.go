@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		name = "holdline"
 	}
 	switch name {
-	case "holdline":
+	case "holdline", "exe": // as /proc/self/exe
 		installFaults(os.Args[1:])
 		installBroken(os.Args[1:])
 		main()

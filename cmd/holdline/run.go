@@ -57,6 +57,8 @@ func run(ctx context.Context, w world) int {
 			return runWorker(w.args[1:], w.stderr)
 		case "exec":
 			return runExec(w.args[1:], w.stderr)
+		case "remote":
+			return runRemote(&w)
 		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)

@@ -147,11 +147,11 @@ func (b *bridge) request(all context.Context, m *message) {
 	switch {
 	case full:
 		end(nil)
-		b.fail(m, fault.New(fault.ResourceExhausted, fault.Host, m.operation(), "%d calls to server %s are under way", maxCalls, b.c.o.Name))
+		b.fail(all, m, fault.New(fault.ResourceExhausted, fault.Host, m.operation(), "%d calls to server %s are under way", maxCalls, b.c.o.Name))
 		return
 	case twice:
 		end(nil)
-		b.fail(m, fault.New(fault.InvalidRequest, fault.Protocol, m.operation(), "a request of this id is under way"))
+		b.fail(all, m, fault.New(fault.InvalidRequest, fault.Protocol, m.operation(), "a request of this id is under way"))
 		return
 	}
 	b.work.Go(func() {
@@ -164,7 +164,7 @@ func (b *bridge) request(all context.Context, m *message) {
 		over := ctx.Err() != nil
 		end(nil)
 		if err != nil && !over {
-			b.fail(m, fault.From(err, fault.Server, m.operation()))
+			b.fail(all, m, fault.From(err, fault.Server, m.operation()))
 		}
 		if m.version == "" && m.Method != mcp.Initialize {
 			b.listen(all) // the session may be a new one
@@ -192,8 +192,10 @@ func (b *bridge) listen(ctx context.Context) {
 	})
 }
 
-// fail answers a request with a fault.
-func (b *bridge) fail(m *message, f *fault.Record) {
+// fail answers a request with a fault, and says it aloud: whoever asked may
+// show no more than that the server does not work.
+func (b *bridge) fail(ctx context.Context, m *message, f *fault.Record) {
+	b.log.WarnContext(ctx, "request not answered by the server", "method", m.Method, "code", f.Fault.Code, "err", f)
 	_ = b.emit(jsonrpc.AppendError(nil, m.ID, f.JSONRPCCode, f.Error(), f.JSON())) // nobody listens: b.left knows
 }
 

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -149,8 +150,9 @@ func TestServeEnds(t *testing.T) {
 	in, toServe := io.Pipe()
 	refusing := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	ended := make(chan error, 1)
+	var said bytes.Buffer
 	go func() {
-		ended <- Serve(t.Context(), in, w, slog.New(slog.DiscardHandler), Options{Name: "s", URL: refusing})
+		ended <- Serve(t.Context(), in, w, slog.New(slog.NewTextHandler(&said, nil)), Options{Name: "s", URL: refusing})
 	}()
 	if _, err := io.WriteString(toServe, callLine+"\n"); err != nil {
 		t.Fatal(err)
@@ -159,6 +161,9 @@ func TestServeEnds(t *testing.T) {
 	case err := <-ended:
 		if err == nil {
 			t.Error("Serve ended without an error")
+		}
+		if !strings.Contains(said.String(), "server s answers 418") {
+			t.Errorf("what was wrong is not said: %s", said.String())
 		}
 	case <-time.After(waitLimit):
 		t.Error("Serve goes on although nobody reads")
