@@ -494,8 +494,8 @@ func (c crash) happen(t *testing.T, modern bool) {
 		waitFor(t, "the death at "+c.point, func() bool { return p.died(c.point) })
 	}
 	waitFor(t, "the consults' end", func() bool {
-		list, _, _ := p.run("", "consults", "list")
-		return !strings.Contains(list, " running ") && !strings.Contains(list, " queued ")
+		list, _, _ := p.run("", "consults", "list", "--json")
+		return !strings.Contains(list, `"running"`) && !strings.Contains(list, `"queued"`)
 	})
 	p.settled(t)
 	if out, errs, code := p.run("", "stop"); code != 0 {
