@@ -24,6 +24,14 @@ type Provider interface {
 	Waits() bool
 	// List is what a session sees, sorted by name. It may wait for a while.
 	List(ctx context.Context, c tool.Caller) []tool.Listing
+	// Items is what a session sees of what method lists besides tools, and the
+	// member of the result that it stands in; false if method lists nothing.
+	Items(ctx context.Context, c tool.Caller, method string) (member string, list []tool.Listing, ok bool)
+	// Route finds who answers a request that is no call of a tool: nil is
+	// nobody; false if such requests are not known.
+	Route(ctx context.Context, c tool.Caller, method string, params json.RawMessage) (*tool.Remote, bool)
+	// Has tells whether a session sees prompts and resources, or may.
+	Has(c tool.Caller) (prompts, resources bool)
 	// Find is the tool of that name, if there is one.
 	Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool)
 }
@@ -62,7 +70,7 @@ func New(may func(identity, name string) bool, more Provider, tools ...tool.Tool
 
 // Waits tells whether [Catalog.List] has to wait for something.
 func (c *Catalog) Waits(who tool.Caller) bool {
-	return c.more != nil && who.Identity != Anonymous && c.more.Waits()
+	return c.others(who) && c.more.Waits()
 }
 
 // List is what a session sees: holdline's own tools, then the others, each by
@@ -74,7 +82,7 @@ func (c *Catalog) List(ctx context.Context, who tool.Caller) []json.RawMessage {
 			list = append(list, p.Listing())
 		}
 	}
-	if c.more == nil || who.Identity == Anonymous {
+	if !c.others(who) {
 		return list
 	}
 	for _, l := range c.more.List(ctx, who) {
@@ -84,6 +92,40 @@ func (c *Catalog) List(ctx context.Context, who tool.Caller) []json.RawMessage {
 	}
 	return list
 }
+
+// Items is what a session sees of what method lists besides tools; false if
+// method lists nothing. It may wait for a while.
+func (c *Catalog) Items(ctx context.Context, who tool.Caller, method string) (member string, list []json.RawMessage, ok bool) {
+	if !c.others(who) {
+		return "", nil, false
+	}
+	member, all, ok := c.more.Items(ctx, who, method)
+	list = make([]json.RawMessage, 0, len(all))
+	for _, l := range all {
+		list = append(list, l.Raw)
+	}
+	return member, list, ok
+}
+
+// Route finds who answers a request that is no call of a tool: nil is nobody;
+// false if such requests are not known. It may wait for a while.
+func (c *Catalog) Route(ctx context.Context, who tool.Caller, method string, params json.RawMessage) (*tool.Remote, bool) {
+	if !c.others(who) {
+		return nil, false
+	}
+	return c.more.Route(ctx, who, method, params)
+}
+
+// Has tells whether a session sees prompts and resources, or may.
+func (c *Catalog) Has(who tool.Caller) (prompts, resources bool) {
+	if !c.others(who) {
+		return false, false
+	}
+	return c.more.Has(who)
+}
+
+// others tells whether a session sees more than holdline's own tools.
+func (c *Catalog) others(who tool.Caller) bool { return c.more != nil && who.Identity != Anonymous }
 
 // Own is holdline's own tool of that name; nil if it has none that identity may
 // see. It never waits.
@@ -97,7 +139,7 @@ func (c *Catalog) Own(identity, name string) *tool.Prepared {
 // Find is another's tool of that name, or a fault unknown_tool: a tool that a
 // session may not see does not exist for it. It may wait for a while.
 func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool.Remote, error) {
-	if c.byName[name] == nil && c.more != nil && who.Identity != Anonymous && c.may(who.Identity, name) {
+	if c.byName[name] == nil && c.others(who) && c.may(who.Identity, name) {
 		if r, ok := c.more.Find(ctx, who, name); ok {
 			return r, nil
 		}

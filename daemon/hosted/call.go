@@ -220,7 +220,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 	}
 	died := false
 	_, err = u.w.WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
-		params, err := u.envelope().callParams(rc, o.name, id)
+		params, err := u.envelope().params(rc, o, id)
 		if err != nil {
 			return nil, err
 		}
@@ -239,7 +239,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		c.up, c.write = u, id
 		u.calls[id] = c
 		c.setLocked(open)
-		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), mcp.ToolsCall, params), '\n'), nil
+		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), o.method, params), '\n'), nil
 	})
 	faultpoint.At("hosted.dispatched")
 	if err == nil || !supervisor.NotDispatched(err) {
@@ -355,7 +355,12 @@ func unknownFault(name string, death *fault.Record, convergent bool, replays int
 	return f
 }
 
-func callOperation(o *offer) string { return mcp.ToolsCall + ":" + o.remote.Name }
+func callOperation(o *offer) string {
+	if o.method != mcp.ToolsCall {
+		return o.method
+	}
+	return mcp.ToolsCall + ":" + o.remote.Name
+}
 
 // asFault is err as a call's end; a stopping daemon is none.
 func asFault(err error, o *offer) error {

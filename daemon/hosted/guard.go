@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 )
 
 // Limits of the calls that wait for a process of a server.
@@ -59,7 +60,7 @@ func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.Remo
 			return tool.RemoteResult{}, err
 		}
 	}
-	if o.remote.Contract != tool.Convergent {
+	if o.remote.Contract != tool.Convergent || o.method != mcp.ToolsCall {
 		return m.protected(ctx, s, o, rc)
 	}
 	var res tool.RemoteResult

@@ -29,7 +29,7 @@ func (u *upstream) handshake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tools, err := u.list(ctx)
+	raw, err := u.listAll(ctx)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (u *upstream) handshake(ctx context.Context) error {
 	u.m.mu.Lock()
 	u.inst.srv.era = era
 	u.m.mu.Unlock()
-	u.inst.srv.offers(tools)
+	u.inst.srv.take(raw)
 	return nil
 }
 
@@ -160,39 +160,53 @@ func (u *upstream) envelope() envelope {
 	return e
 }
 
-// list asks for the whole list of tools. A server without tools has none.
-func (u *upstream) list(ctx context.Context) ([]json.RawMessage, error) {
-	e := u.envelope()
-	if e.era == legacy && jsonrpc.Field(jsonrpc.Field(u.result, "capabilities"), "tools") == nil {
-		return []json.RawMessage{}, nil
+// listAll asks for all that the server offers.
+func (u *upstream) listAll(ctx context.Context) (lists, error) {
+	var raw lists
+	has := jsonrpc.Field(u.result, "capabilities")
+	for k := range kinds {
+		if jsonrpc.Field(has, k.sort().needs) == nil {
+			continue
+		}
+		var err error
+		if raw[k], err = u.list(ctx, k.sort()); err != nil {
+			if refused, ok := errors.AsType[*rpcError](err); !ok || k == tools {
+				return raw, err
+			} else if ok {
+				u.log.Debug("server lists nothing of a kind", "err", refused)
+			}
+		}
 	}
-	tools := []json.RawMessage{}
+	return raw, nil
+}
+
+// list asks for one list, page by page.
+func (u *upstream) list(ctx context.Context, how sort) ([]json.RawMessage, error) {
+	e := u.envelope()
+	all := []json.RawMessage{}
 	var cursor json.RawMessage
 	for range maxPages {
-		params := []byte{'{'}
+		params := json.RawMessage("{}")
+		if e.era == modern {
+			params = jsonrpc.Prepend(params, `"_meta":{`+string(e.meta)+`}`)
+		}
 		if cursor != nil {
-			params = append(append(params, `"cursor":`...), cursor...)
+			params = jsonrpc.Prepend(params, `"cursor":`+string(cursor))
 		}
-		if e.meta != nil {
-			if cursor != nil {
-				params = append(params, ',')
-			}
-			params = append(append(append(params, `"_meta":{`...), e.meta...), '}')
-		}
-		result, err := u.request(ctx, process.RecordList, mcp.ToolsList, append(params, '}'))
+		result, err := u.request(ctx, process.RecordList, how.list, params)
 		if err != nil {
 			return nil, err
 		}
 		var page []json.RawMessage
-		if err := json.Unmarshal(jsonrpc.Field(result, "tools"), &page); err != nil {
-			return nil, fmt.Errorf("list of tools: %w", err)
+		if err := json.Unmarshal(jsonrpc.Field(result, how.member), &page); err != nil {
+			return nil, fmt.Errorf("%s: %w", how.list, err)
 		}
-		tools = append(tools, page...)
+		all = append(all, page...)
 		next := jsonrpc.Field(result, "nextCursor")
-		if len(next) == 0 || string(next) == "null" || string(next) == `""` || string(next) == string(cursor) || len(tools) >= maxTools {
+		if len(next) == 0 || string(next) == "null" || string(next) == `""` || string(next) == string(cursor) || len(all) >= maxTools {
 			break
 		}
 		cursor = next
 	}
-	return tools[:min(len(tools), maxTools)], nil
+	return all[:min(len(all), maxTools)], nil
 }

@@ -285,7 +285,7 @@ func (m *Manager) Configure(specs []Spec) {
 		s.persist()
 	}
 	if changed {
-		m.changed()
+		m.Changed()
 	}
 }
 
@@ -316,9 +316,9 @@ func (s *server) adjustLocked(spec *Spec) bool {
 	}
 	changed := false
 	if s.listed {
-		before := s.tools
+		before := s.offers[tools]
 		s.setLocked(s.raw)
-		changed = !sameOffers(before, s.tools)
+		changed = !sameOffers(before, s.offers[tools])
 	}
 	for _, c := range s.m.clients {
 		who := c.Caller()
@@ -328,7 +328,11 @@ func (s *server) adjustLocked(spec *Spec) bool {
 }
 
 // Changed tells all sessions that they may see other tools than before.
-func (m *Manager) Changed() { m.changed() }
+func (m *Manager) Changed() {
+	for k := range kinds {
+		m.changed(k)
+	}
+}
 
 // retireLocked takes a server out of use.
 func (m *Manager) retireLocked(s *server) {
@@ -454,7 +458,7 @@ func (s *server) statusLocked(now time.Time) Status {
 		CacheEntries: s.m.cache.Entries(s.spec.Name), Fault: s.fault, FaultAt: s.faultAt, Ejected: len(s.ejected) > 0,
 	}
 	if s.listed {
-		st.Tools = len(s.tools)
+		st.Tools = len(s.offers[tools])
 	}
 	worst := func(state string) {
 		order := []string{"idle", "ready", "starting", "recovering", "failed", "ejected"}

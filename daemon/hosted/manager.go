@@ -217,7 +217,7 @@ func (m *Manager) Again(session string, n int64) *tool.Remote {
 	if c == nil || c.up == nil || c.up.inst.srv == nil {
 		return nil
 	}
-	for _, o := range c.up.inst.srv.tools {
+	for _, o := range c.up.inst.srv.offers[tools] {
 		if o.name == c.tool {
 			return &o.remote
 		}

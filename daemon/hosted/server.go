@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,27 +37,68 @@ const firstList = 10 * time.Second
 // maxName is the most characters of a tool's name.
 const maxName = 128
 
-// server is a configured server: what it offers, and its instances.
+// kind is a sort of thing that servers list.
+type kind int
+
+const (
+	tools kind = iota
+	prompts
+	resources
+	templates
+	kinds
+)
+
+// sort says how a kind is asked for.
+type sort struct {
+	list    string // method that lists it
+	member  string // of the list's result
+	needs   string // capability of a server that has it
+	changed string // notification that the list is another one
+	get     string // method that uses one of it
+	key     string // member of a listing that names it
+	hidden  bool   // the name bears the server's before it
+}
+
+func (k kind) sort() sort {
+	switch k {
+	case tools:
+		return sort{mcp.ToolsList, "tools", "tools", mcp.ToolsChanged, mcp.ToolsCall, "name", true}
+	case prompts:
+		return sort{mcp.PromptsList, "prompts", "prompts", mcp.PromptsChanged, mcp.PromptsGet, "name", true}
+	case resources:
+		return sort{mcp.ResourcesList, "resources", "resources", mcp.ResourcesChanged, mcp.ResourcesRead, "uri", false}
+	case templates, kinds:
+	}
+	return sort{mcp.TemplatesList, "resourceTemplates", "resources", mcp.ResourcesChanged, mcp.ResourcesRead, "uriTemplate", false}
+}
+
+// lists are what a server lists, as it came.
+type lists [kinds][]json.RawMessage
+
+// server is a configured server: what it offers, and its instances. Its fields
+// are guarded by the manager's mutex.
 type server struct {
 	m    *Manager
 	spec *Spec // name, scope, key and process hold; the rest is how it was made: see now
 
 	limits atomic.Pointer[Spec] // what is configured now
 
-	era     string        // "" until it is known; guarded by m.mu
-	listed  bool          // guarded by m.mu
-	stopped bool          // by a user; guarded by m.mu
-	ejected []string      // scopes that an earlier daemon has ejected; guarded by m.mu
-	fault   *fault.Record // of the last process that ended or did not start; guarded by m.mu
+	era     string // "" until it is known
+	listed  bool
+	stopped bool          // by a user
+	ejected []string      // scopes that an earlier daemon has ejected
+	fault   *fault.Record // of the last process that ended or did not start
 	faultAt time.Time
-	raw     []json.RawMessage
-	tools   []*offer
-	byName  map[string]*offer // by exposed name; guarded by m.mu
+	raw     lists
+	offers  [kinds][]*offer          // by exposed name
+	byName  [kinds]map[string]*offer // by exposed name
 }
 
-// offer is one tool of a server.
+// offer is one tool, prompt, resource or template of a server.
 type offer struct {
+	s       *server
 	remote  tool.Remote
+	method  string // of the request that uses it
 	name    string // the server's own
 	listing json.RawMessage
 }
@@ -64,10 +106,13 @@ type offer struct {
 // memory is the file in the catalog directory: what a server offered last, so
 // that a list starts nothing.
 type memory struct {
-	Version int               `json:"version"`
-	Key     string            `json:"key"`
-	Era     string            `json:"era"`
-	Tools   []json.RawMessage `json:"tools"` // as the server lists them
+	Version   int               `json:"version"`
+	Key       string            `json:"key"`
+	Era       string            `json:"era"`
+	Tools     []json.RawMessage `json:"tools"` // as the server lists them, as all that follows
+	Prompts   []json.RawMessage `json:"prompts,omitempty"`
+	Resources []json.RawMessage `json:"resources,omitempty"`
+	Templates []json.RawMessage `json:"templates,omitempty"`
 }
 
 const memoryVersion = 1
@@ -98,58 +143,80 @@ func (s *server) remember() error {
 		return err
 	}
 	s.era = mem.Era
-	s.setLocked(mem.Tools)
+	s.setLocked(lists{mem.Tools, mem.Prompts, mem.Resources, mem.Templates})
 	return nil
 }
 
 // keep writes down what the server offers.
-func (s *server) keep(raw []json.RawMessage) {
+func (s *server) keep() {
 	s.m.mu.Lock()
-	mem := memory{Version: memoryVersion, Key: s.spec.Key, Era: s.era, Tools: raw}
+	mem := memory{
+		Version: memoryVersion, Key: s.spec.Key, Era: s.era,
+		Tools: s.raw[tools], Prompts: s.raw[prompts], Resources: s.raw[resources], Templates: s.raw[templates],
+	}
+	path := s.file()
 	s.m.mu.Unlock()
 	b, err := json.Marshal(mem)
 	if err == nil {
-		err = statedir.WriteFile(s.file(), append(b, '\n'))
+		err = statedir.WriteFile(path, append(b, '\n'))
 	}
 	if err != nil {
 		s.m.log.Warn("what a server offers cannot be remembered", "server", s.spec.Name, "err", err)
 	}
 }
 
-// setLocked makes the offers of a server's own list.
-func (s *server) setLocked(raw []json.RawMessage) {
-	s.listed, s.raw, s.tools, s.byName = true, raw, nil, map[string]*offer{}
-	spec := s.now()
-	for _, listing := range raw {
-		own, ok := mcp.String(jsonrpc.Field(listing, "name"))
-		if !ok || spec.May != nil && !spec.May(own) {
-			continue
+// setLocked makes the offers of a server's own lists.
+func (s *server) setLocked(raw lists) {
+	s.listed, s.raw = true, raw
+	for k := range kinds {
+		s.offers[k], s.byName[k] = nil, map[string]*offer{}
+		for _, listing := range raw[k] {
+			o, err := s.offer(k, listing)
+			if err != nil {
+				s.m.log.Warn("left out, its listing is malformed", "server", s.spec.Name, "list", k.sort().member, "err", err)
+			}
+			if o == nil || s.byName[k][o.remote.Name] != nil { // or it is listed twice
+				continue
+			}
+			s.offers[k] = append(s.offers[k], o)
+			s.byName[k][o.remote.Name] = o
 		}
-		o := &offer{name: own}
-		o.remote = tool.Remote{Name: exposed(s.spec.Name, own), Server: s.spec.Name, Contract: s.contract(own, listing)}
-		if s.byName[o.remote.Name] != nil {
-			continue // a server that lists a name twice
-		}
-		o.remote.Handle = func(ctx context.Context, c tool.RemoteCall) (tool.RemoteResult, error) {
-			return s.m.handle(ctx, s, o, &c)
-		}
-		quoted, err := json.Marshal(o.remote.Name)
-		if err == nil {
-			o.listing, err = jsonrpc.Rewrite(listing, func(key string, value []byte) []byte {
-				if key == "name" {
-					return quoted
-				}
-				return value
-			})
-		}
-		if err != nil {
-			s.m.log.Warn("tool left out, its listing is malformed", "server", s.spec.Name, "tool", own, "err", err)
-			continue
-		}
-		s.tools = append(s.tools, o)
-		s.byName[o.remote.Name] = o
+		slices.SortFunc(s.offers[k], func(a, b *offer) int { return cmp.Compare(a.remote.Name, b.remote.Name) })
 	}
-	slices.SortFunc(s.tools, func(a, b *offer) int { return cmp.Compare(a.remote.Name, b.remote.Name) })
+}
+
+// offer makes the offer of a listing; nil if it is not to be seen.
+func (s *server) offer(k kind, listing json.RawMessage) (*offer, error) {
+	how := k.sort()
+	own, ok := mcp.String(jsonrpc.Field(listing, how.key))
+	if !ok {
+		return nil, fmt.Errorf("%s is no string", how.key)
+	}
+	if may := s.now().May; k == tools && may != nil && !may(own) {
+		return nil, nil //nolint:nilnil // it does not exist
+	}
+	o := &offer{s: s, name: own, method: how.get, listing: listing}
+	o.remote = tool.Remote{Name: own, Server: s.spec.Name, Contract: tool.Convergent}
+	if k == tools {
+		o.remote.Contract = s.contract(own, listing)
+	}
+	if how.hidden {
+		o.remote.Name = exposed(s.spec.Name, own)
+	}
+	o.remote.Handle = func(ctx context.Context, c tool.RemoteCall) (tool.RemoteResult, error) {
+		return s.m.handle(ctx, s, o, &c)
+	}
+	quoted, err := json.Marshal(o.remote.Name)
+	if err != nil || !how.hidden {
+		return o, err
+	}
+	o.listing, err = jsonrpc.Rewrite(listing, func(key string, value []byte) []byte {
+		if key == how.key {
+			return quoted
+		}
+		return value
+	})
+	return o, err
 }
 
 // contract is the replay contract of a tool: the operator's word, else what
@@ -210,13 +277,66 @@ func (m *Manager) Waits() bool {
 	return false
 }
 
-// List is what a session sees of all servers, by name. A server that was never
-// listed is asked first, for a limited time.
+// List is what a session sees of all servers' tools, by name. A server that was
+// never listed is asked first, for a limited time.
 func (m *Manager) List(ctx context.Context, c tool.Caller) []tool.Listing {
+	list, _ := m.listing(ctx, c, tools)
+	return list
+}
+
+// Items is what a session sees of all servers that the method lists; false if
+// it is none that servers know.
+func (m *Manager) Items(ctx context.Context, c tool.Caller, method string) (member string, list []tool.Listing, ok bool) {
+	for k := range kinds {
+		if how := k.sort(); how.list == method && k != tools {
+			list, _ := m.listing(ctx, c, k)
+			return how.member, list, true
+		}
+	}
+	return "", nil, false
+}
+
+// listing is what a session sees of a kind. Of two servers that list one
+// resource the first by name has it.
+func (m *Manager) listing(ctx context.Context, c tool.Caller, k kind) ([]tool.Listing, map[string]*offer) {
+	m.askAll(ctx, c)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list, seen := []tool.Listing{}, map[string]*offer{}
+	for _, s := range m.inOrderLocked() {
+		if !s.visible(&c) {
+			continue
+		}
+		for _, o := range s.offers[k] {
+			if seen[o.remote.Name] == nil {
+				seen[o.remote.Name] = o
+				list = append(list, tool.Listing{Name: o.remote.Name, Raw: o.listing})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b tool.Listing) int { return cmp.Compare(a.Name, b.Name) })
+	return list, seen
+}
+
+// inOrderLocked is the servers by name.
+func (m *Manager) inOrderLocked() []*server {
+	all := make([]*server, 0, len(m.servers))
+	for _, s := range m.servers {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *server) int { return cmp.Compare(a.spec.Name, b.spec.Name) })
+	return all
+}
+
+// askAll asks the servers for their lists that were never asked, for a limited
+// time.
+func (m *Manager) askAll(ctx context.Context, c tool.Caller) {
 	ctx, cancel := context.WithTimeout(ctx, firstList)
 	defer cancel()
 	var asking sync.WaitGroup
+	defer asking.Wait()
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, s := range m.servers {
 		if s.listed || !s.visible(&c) {
 			continue
@@ -227,66 +347,143 @@ func (m *Manager) List(ctx context.Context, c tool.Caller) []tool.Listing {
 			}
 		})
 	}
-	m.mu.Unlock()
-	asking.Wait()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	list := []tool.Listing{}
-	for _, s := range m.servers {
-		if !s.visible(&c) {
-			continue
-		}
-		for _, o := range s.tools {
-			list = append(list, tool.Listing{Name: o.remote.Name, Raw: o.listing})
-		}
-	}
-	slices.SortFunc(list, func(a, b tool.Listing) int { return cmp.Compare(a.Name, b.Name) })
-	return list
 }
 
 // Find is the tool of that exposed name; false if no server offers it. A
 // server whose name it bears and that was never listed is asked first; if it
 // does not come up, the tool's calls fail with the reason.
 func (m *Manager) Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool) {
+	if o := m.find(ctx, c, tools, name); o != nil {
+		return &o.remote, true
+	}
+	return nil, false
+}
+
+// find is what bears that exposed name.
+func (m *Manager) find(ctx context.Context, c tool.Caller, k kind, name string) *offer {
 	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.ToolsCall+":"+name,
 		"its server has not said within %v what it offers: it may still be starting, try again", firstList))
 	defer cancel()
 	m.mu.Lock()
 	var unlisted []*server
-	for _, s := range m.servers {
+	for _, s := range m.inOrderLocked() {
 		if !s.visible(&c) {
 			continue
 		}
-		if o := s.byName[name]; o != nil {
+		if o := s.byName[k][name]; o != nil {
 			m.mu.Unlock()
-			return &o.remote, true
+			return o
 		}
 		if !s.listed && strings.HasPrefix(name, s.spec.Name+"__") {
 			unlisted = append(unlisted, s)
 		}
 	}
 	m.mu.Unlock()
-	var failed *tool.Remote
+	var failed *offer
 	for _, s := range unlisted {
 		if err := s.listFor(ctx, c, name); err != nil {
-			failed = &tool.Remote{
+			failed = &offer{s: s, name: name, method: k.sort().get, remote: tool.Remote{
 				Name: name, Server: s.spec.Name, Contract: tool.NeverReplay,
 				Handle: func(context.Context, tool.RemoteCall) (tool.RemoteResult, error) { return tool.RemoteResult{}, err },
-			}
+			}}
 			continue
 		}
 		m.mu.Lock()
-		o := s.byName[name]
+		o := s.byName[k][name]
 		m.mu.Unlock()
 		if o != nil {
-			return &o.remote, true
+			return o
 		}
 	}
-	return failed, failed != nil
+	return failed
 }
 
-// changed tells all sessions that the list is not what it was.
-func (m *Manager) changed() {
+// Route finds where a request goes that is no call of a tool: for a prompt by
+// its name, for a resource by its URI or the template that it begins like, for
+// a completion by what it is for. It is nil if no server is concerned, and not
+// ok if no server knows such requests.
+func (m *Manager) Route(ctx context.Context, c tool.Caller, method string, params json.RawMessage) (to *tool.Remote, ok bool) {
+	var o *offer
+	switch method {
+	case mcp.PromptsGet:
+		name, _ := mcp.String(jsonrpc.Field(params, "name"))
+		o = m.find(ctx, c, prompts, name)
+	case mcp.ResourcesRead:
+		uri, _ := mcp.String(jsonrpc.Field(params, "uri"))
+		o = m.resource(ctx, c, uri)
+	case mcp.Complete:
+		ref := jsonrpc.Field(params, "ref")
+		if name, ok := mcp.String(jsonrpc.Field(ref, "name")); ok {
+			o = m.find(ctx, c, prompts, name)
+		} else if uri, ok := mcp.String(jsonrpc.Field(ref, "uri")); ok {
+			o = m.resource(ctx, c, uri)
+		}
+		if o != nil {
+			o = o.s.completion(o)
+		}
+	default:
+		return nil, false
+	}
+	if o == nil {
+		return nil, true
+	}
+	return &o.remote, true
+}
+
+// resource is the listed resource of that URI, or the template that it is
+// most likely made of: of those whose words before the first variable it
+// begins with, the one with the most.
+func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *offer {
+	_, all := m.listing(ctx, c, resources)
+	if o := all[uri]; o != nil {
+		return o
+	}
+	list, all := m.listing(ctx, c, templates)
+	var best *offer
+	most := -1
+	for _, l := range list {
+		fixed, _, _ := strings.Cut(l.Name, "{")
+		if (strings.HasPrefix(uri, fixed) || uri == l.Name) && len(fixed) > most {
+			best, most = all[l.Name], len(fixed)
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	own := *best // what is asked for is not the template itself
+	own.name, own.remote.Name = uri, uri
+	own.remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
+		return m.handle(ctx, own.s, &own, &rc)
+	}
+	return &own
+}
+
+// completion is the offer of a completion for another offer.
+func (s *server) completion(of *offer) *offer {
+	o := &offer{s: s, name: of.name, method: mcp.Complete}
+	o.remote = tool.Remote{Name: of.remote.Name, Server: s.spec.Name, Contract: tool.Convergent}
+	o.remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
+		return s.m.handle(ctx, s, o, &rc)
+	}
+	return o
+}
+
+// Has tells which kinds of things the servers that a session sees offer, by
+// the capability's name. One that was never listed may offer all.
+func (m *Manager) Has(c tool.Caller) (hasPrompts, hasResources bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.servers {
+		if s.visible(&c) {
+			hasPrompts = hasPrompts || !s.listed || len(s.raw[prompts]) > 0
+			hasResources = hasResources || !s.listed || len(s.raw[resources])+len(s.raw[templates]) > 0
+		}
+	}
+	return hasPrompts, hasResources
+}
+
+// changed tells all sessions that a list is not what it was.
+func (m *Manager) changed(k kind) {
 	m.mu.Lock()
 	all := make([]tool.Client, 0, len(m.clients))
 	for _, c := range m.clients {
@@ -294,28 +491,34 @@ func (m *Manager) changed() {
 	}
 	m.mu.Unlock()
 	for _, c := range all {
-		c.ListChanged()
+		c.ListChanged(k.sort().changed)
 	}
 }
 
-// offers takes a server's list, and tells sessions if it is another one.
-func (s *server) offers(raw []json.RawMessage) {
+// take takes a server's lists, and tells sessions of those that are others.
+func (s *server) take(raw lists) {
 	s.m.mu.Lock()
 	if s.m.servers[s.spec.Name] != s { // it was configured otherwise meanwhile
 		s.m.mu.Unlock()
 		return
 	}
-	before := s.tools
-	first := !s.listed
+	first, before := !s.listed, s.offers
 	s.setLocked(raw)
-	same := sameOffers(before, s.tools)
+	var others []kind
+	for k := range kinds {
+		if !sameOffers(before[k], s.offers[k]) {
+			others = append(others, k)
+		}
+	}
 	s.m.mu.Unlock()
-	if same && !first {
+	if len(others) == 0 && !first {
 		return
 	}
 	s.m.cache.Forget(s.spec.Name)
-	s.keep(raw)
-	s.m.changed()
+	s.keep()
+	for _, k := range others {
+		s.m.changed(k)
+	}
 }
 
 func sameOffers(a, b []*offer) bool {

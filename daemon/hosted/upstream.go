@@ -374,7 +374,7 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 		if tell != nil {
 			tell(bytes.Clone(msg.Params))
 		}
-	case mcp.ToolsChanged:
+	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged:
 		u.m.mu.Lock()
 		defer u.m.mu.Unlock()
 		if u.serving && !u.m.closed {
@@ -383,17 +383,17 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 	}
 }
 
-// relist asks for the list of tools again.
+// relist asks for the lists again.
 func (u *upstream) relist() {
 	ctx, cancel := context.WithTimeout(u.m.life, startTimeout)
 	defer cancel()
-	tools, err := u.list(ctx)
+	raw, err := u.listAll(ctx)
 	if err != nil {
-		u.log.Warn("list of tools cannot be read again", "err", err)
+		u.log.Warn("what the server offers cannot be read again", "err", err)
 		return
 	}
 	if u.inst.srv != nil {
-		u.inst.srv.offers(tools)
+		u.inst.srv.take(raw)
 	}
 }
 

@@ -23,10 +23,11 @@ type envelope struct {
 	meta json.RawMessage // members of a modern _meta, joined by commas
 }
 
-// callParams makes the params of a call for the server: its own name for the
-// tool, and the write's number as progress token if the client wants progress.
-func (e envelope) callParams(c *tool.RemoteCall, name string, write int64) (json.RawMessage, error) {
-	quoted, err := json.Marshal(name)
+// params makes the params of a request for the server: its own name for what is
+// asked for, and the write's number as progress token if the client wants
+// progress.
+func (e envelope) params(c *tool.RemoteCall, o *offer, write int64) (json.RawMessage, error) {
+	quoted, err := json.Marshal(o.name)
 	if err != nil {
 		return nil, fmt.Errorf("name of a tool: %w", err)
 	}
@@ -35,7 +36,13 @@ func (e envelope) callParams(c *tool.RemoteCall, name string, write int64) (json
 	params, err := jsonrpc.Rewrite(c.Params, func(key string, value []byte) []byte {
 		switch key {
 		case "name":
-			return quoted
+			if o.method != mcp.ResourcesRead && o.method != mcp.Complete {
+				return quoted
+			}
+		case "ref":
+			if o.method == mcp.Complete {
+				value, bad = reference(value, quoted)
+			}
 		case "_meta":
 			meta, err := jsonrpc.Rewrite(value, func(key string, value []byte) []byte {
 				if key == mcp.MetaProgress {
@@ -67,6 +74,16 @@ func (e envelope) callParams(c *tool.RemoteCall, name string, write int64) (json
 		params = jsonrpc.Prepend(params, `"_meta":{`+string(e.meta)+`}`)
 	}
 	return params, nil
+}
+
+// reference is what a completion is for, by the server's own name.
+func reference(ref, quoted []byte) ([]byte, error) {
+	return jsonrpc.Rewrite(ref, func(key string, value []byte) []byte {
+		if key == "name" {
+			return quoted
+		}
+		return value
+	})
 }
 
 // number is the write that an id or a token spells; 0 if it spells none.

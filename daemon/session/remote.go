@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"time"
 
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -27,20 +29,88 @@ func (s *session) aside(ctx context.Context, r *request, calls *sync.WaitGroup, 
 		defer s.ended()
 		defer cancel(nil)
 		v := find(callCtx)
-		if s.leave(callCtx, r.msg.ID) {
-			s.answerJSON(ctx, r, v)
+		if !s.leave(callCtx, r.msg.ID) {
+			return
 		}
+		if f, ok := v.(*fault.Record); ok {
+			s.fail(ctx, r, f)
+			return
+		}
+		s.answerJSON(ctx, r, v)
+	})
+}
+
+// Methods that hosted servers answer, besides calls of tools.
+var (
+	listMethods   = []string{mcp.PromptsList, mcp.ResourcesList, mcp.TemplatesList}
+	routedMethods = []string{mcp.PromptsGet, mcp.ResourcesRead, mcp.Complete}
+)
+
+// offered is what the client is told that holdline can do, with more members.
+func (s *session) offered(more string) json.RawMessage {
+	prompts, resources := s.srv.o.Catalog.Has(s.who())
+	caps := `{"tools":{"listChanged":true}`
+	if prompts {
+		caps += `,"prompts":{"listChanged":true}`
+	}
+	if resources {
+		caps += `,"resources":{"listChanged":true}`
+	}
+	if prompts || resources {
+		caps += `,"completions":{}`
+	}
+	if more != "" {
+		caps += "," + more
+	}
+	return json.RawMessage(caps + "}")
+}
+
+// items answers a list of what hosted servers offer besides tools.
+func (s *session) items(ctx context.Context, r *request, calls *sync.WaitGroup) {
+	if cursor := r.params.Cursor; cursor != nil && string(cursor) != `""` && string(cursor) != "null" {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.cursor is not one that this server gave"))
+		return
+	}
+	s.aside(ctx, r, calls, func(ctx context.Context) any {
+		member, list, ok := s.srv.o.Catalog.Items(ctx, s.who(), r.msg.Method)
+		if !ok {
+			return fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", r.msg.Method)
+		}
+		result := map[string]any{member: list}
+		if r.modern {
+			c := cacheable()
+			result["ttlMs"], result["cacheScope"] = *c.TTL, c.Scope
+		}
+		return result
+	})
+}
+
+// route passes on a request for a prompt, a resource or a completion.
+func (s *session) route(ctx context.Context, r *request, calls *sync.WaitGroup) {
+	s.begin(ctx, r, r.msg.Method, calls, func(ctx context.Context) (*tool.Remote, error) {
+		to, ok := s.srv.o.Catalog.Route(ctx, s.who(), r.msg.Method, r.msg.Params)
+		switch {
+		case !ok:
+			return nil, fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", r.msg.Method)
+		case to == nil:
+			return nil, fault.New(fault.InvalidInput, fault.Host, r.operation(), "no hosted server offers what is asked for")
+		}
+		return to, nil
 	})
 }
 
 // remote begins a call of a tool that is not holdline's own.
 func (s *session) remote(ctx context.Context, r *request, name string, calls *sync.WaitGroup) {
-	s.passOn(ctx, r, name, nil, calls)
+	s.begin(ctx, r, operation(name), calls, func(ctx context.Context) (*tool.Remote, error) {
+		return s.srv.o.Catalog.Find(ctx, s.who(), name)
+	})
 }
 
-// passOn begins a call of a hosted server's tool, which is looked for if it is
-// nil.
-func (s *session) passOn(ctx context.Context, r *request, name string, t *tool.Remote, calls *sync.WaitGroup) {
+// begin begins a request that a hosted server answers, which find finds. It is
+// counted under key.
+func (s *session) begin(ctx context.Context, r *request, key string, calls *sync.WaitGroup,
+	find func(context.Context) (*tool.Remote, error),
+) {
 	args := r.params.Arguments
 	callCtx, cancel := context.WithCancelCause(ctx)
 	progress := s.progressOf(r)
@@ -53,42 +123,46 @@ func (s *session) passOn(ctx context.Context, r *request, name string, t *tool.R
 	calls.Go(func() {
 		defer s.ended()
 		defer cancel(nil)
-		t, res, err := s.pursue(callCtx, r, name, t, progress)
+		t, res, err := s.pursue(callCtx, r, find, progress)
 		progress.end()
 		if errors.Is(err, tool.ErrStopping) {
 			cancel(tool.ErrStopping) // the next daemon will be asked
 		}
 		var f *fault.Record
 		if err != nil {
-			f = fault.From(err, fault.Host, operation(name))
+			f = fault.From(err, fault.Host, key)
 		}
 		wanted := s.leave(callCtx, r.msg.ID)
 		if !wanted {
-			f = fault.New(fault.Cancelled, fault.Host, operation(name), "%v", context.Cause(callCtx))
+			f = fault.New(fault.Cancelled, fault.Host, key, "%v", context.Cause(callCtx))
 		}
-		s.countCall(r, name, t != nil, f, res.Replays)
-		s.logCall(r, name, args, f, res.Replays)
+		s.srv.o.Telemetry.Request(key, t != nil, time.Since(r.begin), res.Replays, f)
+		if r.msg.Method == mcp.ToolsCall {
+			name, _ := mcp.String(r.params.Name)
+			if t != nil {
+				name = t.Name // of a request without words, too
+			}
+			s.logCall(r, name, args, f, res.Replays)
+		}
 		if wanted {
 			s.pass(ctx, r, t != nil, res, f)
 		}
 	})
 }
 
-// pursue finds the tool, unless it is known, and calls it.
-func (s *session) pursue(ctx context.Context, r *request, name string, t *tool.Remote, progress *progress) (
+// pursue finds who answers, and asks.
+func (s *session) pursue(ctx context.Context, r *request, find func(context.Context) (*tool.Remote, error), progress *progress) (
 	*tool.Remote, tool.RemoteResult, error,
 ) {
 	who := s.who()
-	if t == nil {
-		var err error
-		if t, err = s.srv.o.Catalog.Find(ctx, who, name); err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return nil, tool.RemoteResult{}, err
+	t, err := find(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
+		return nil, tool.RemoteResult{}, err
 	}
-	if f := s.doubtful(r, t.Contract, name); f != nil {
+	if f := s.doubtful(r, t.Contract, t.Name); f != nil {
 		return t, tool.RemoteResult{}, f
 	}
 	s.calls.Add(1)
@@ -107,6 +181,8 @@ func (s *session) pass(ctx context.Context, r *request, known bool, res tool.Rem
 	case f != nil && !known:
 		s.refuse(ctx, r.n, r.msg.ID, f)
 		return
+	case f != nil && r.msg.Method != mcp.ToolsCall:
+		line = jsonrpc.AppendError(nil, r.msg.ID, f.JSONRPCCode, f.Fault.Detail, f.JSON())
 	case f != nil:
 		line = jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, tool.EncodeFault(f)))
 	case res.Error != nil:
@@ -139,19 +215,30 @@ func (s *session) listen(ctx context.Context, r *request) {
 		s.fail(ctx, r, f)
 		return
 	}
-	granted := "{}"
-	wants := string(jsonrpc.Field(r.params.Notifications, "toolsListChanged")) == "true"
-	if wants {
-		granted = `{"toolsListChanged":true}`
+	l := listening{id: id, granted: map[string]bool{}}
+	for _, wish := range []struct{ member, method string }{
+		{"toolsListChanged", mcp.ToolsChanged}, {"promptsListChanged", mcp.PromptsChanged}, {"resourcesListChanged", mcp.ResourcesChanged},
+	} {
+		if string(jsonrpc.Field(r.params.Notifications, wish.member)) == "true" {
+			l.granted[wish.method] = true
+			l.words = append(l.words, fmt.Sprintf("%q:true", wish.member))
+		}
 	}
 	s.count(r, nil)
 	s.put(ctx, 0, jsonrpc.AppendRequest(nil, nil, mcp.Acknowledged,
-		fmt.Appendf(nil, `{"_meta":{%q:%s},"notifications":%s}`, mcp.MetaSubscription, id, granted)))
+		fmt.Appendf(nil, `{"_meta":{%q:%s},"notifications":{%s}}`, mcp.MetaSubscription, id, strings.Join(l.words, ","))))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if wants && s.inFlight[key] != nil {
-		s.listens[key] = id
+	if s.inFlight[key] != nil {
+		s.listens[key] = l
 	}
+}
+
+// listening is a subscription to changes of lists.
+type listening struct {
+	id      jsonrpc.ID
+	granted map[string]bool // methods of notifications
+	words   []string        // the same, as the client is told
 }
 
 // respond takes the client's answer to a request of a server.
@@ -183,22 +270,24 @@ func (s *session) Ask(line []byte) bool {
 	return true
 }
 
-// ListChanged says that the list of tools is not what it was: to a legacy
-// client at once, to a modern one in each of its subscriptions.
-func (s *session) ListChanged() {
+// ListChanged says that a list is not what it was: to a legacy client at once,
+// to a modern one in each of its subscriptions to that.
+func (s *session) ListChanged(method string) {
 	s.mu.Lock()
 	era := s.era
 	var ids []jsonrpc.ID
-	for _, id := range s.listens {
-		ids = append(ids, id)
+	for _, l := range s.listens {
+		if l.granted[method] {
+			ids = append(ids, l.id)
+		}
 	}
 	s.mu.Unlock()
 	if era == legacy {
-		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ToolsChanged, nil), '\n'))
+		s.offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'))
 		return
 	}
 	for _, id := range ids {
 		params := fmt.Appendf(nil, `{"_meta":{%q:%s}}`, mcp.MetaSubscription, id)
-		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ToolsChanged, params), '\n'))
+		s.offer(append(jsonrpc.AppendRequest(nil, nil, method, params), '\n'))
 	}
 }

@@ -123,6 +123,10 @@ func (s *session) request(ctx context.Context, r *request, calls *sync.WaitGroup
 		s.call(ctx, r, calls)
 	case method == mcp.ToolsList:
 		s.list(ctx, r, calls)
+	case slices.Contains(listMethods, method):
+		s.items(ctx, r, calls)
+	case slices.Contains(routedMethods, method):
+		s.route(ctx, r, calls)
 	case method == mcp.Listen && r.modern:
 		s.listen(ctx, r)
 	case method == mcp.Discover:
@@ -219,7 +223,7 @@ func (s *session) initialize(ctx context.Context, r *request) {
 		Capabilities json.RawMessage `json:"capabilities"`
 		Info         json.RawMessage `json:"serverInfo"`
 		Instructions string          `json:"instructions,omitempty"`
-	}{mcp.Negotiate(asked), json.RawMessage(`{"tools":{"listChanged":true},"logging":{}}`), s.srv.serverInfo, s.srv.o.Instructions})
+	}{mcp.Negotiate(asked), s.offered(`"logging":{}`), s.srv.serverInfo, s.srv.o.Instructions})
 }
 
 func (s *session) discover(ctx context.Context, r *request) {
@@ -229,7 +233,7 @@ func (s *session) discover(ctx context.Context, r *request) {
 		Info         json.RawMessage `json:"serverInfo"`
 		Instructions string          `json:"instructions,omitempty"`
 		cached
-	}{mcp.Supported(), json.RawMessage(`{"tools":{"listChanged":true}}`), s.srv.serverInfo, s.srv.o.Instructions, cacheable()})
+	}{mcp.Supported(), s.offered(""), s.srv.serverInfo, s.srv.o.Instructions, cacheable()})
 }
 
 // cached is what a modern list carries.

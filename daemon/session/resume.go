@@ -250,7 +250,7 @@ func (s *session) remoteAgain(ctx context.Context, c *protocol.Control, calls *s
 	if t == nil {
 		return false
 	}
-	s.passOn(ctx, s.wordless(c), t.Name, t, calls)
+	s.begin(ctx, s.wordless(c), operation(t.Name), calls, func(context.Context) (*tool.Remote, error) { return t, nil })
 	return true
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"holdline/daemon/catalog"
 	"holdline/daemon/tool"
-	"holdline/protocol/jsonrpc"
 )
 
 // Causes that end a call's context.
@@ -63,17 +62,17 @@ type session struct {
 	lost    bool               // the records that the client knows of are
 
 	mu           sync.Mutex
-	cur          *link                 // nil while detached; guarded by mu
-	kept         []sent                // answers to give again; guarded by mu
-	keeps        int                   // bytes of them; guarded by mu
-	full         bool                  // they were too many, and are gone; guarded by mu
-	peer         peer                  // of the latest connection; guarded by mu
-	version      string                // of the proxy; guarded by mu
-	caller       tool.Caller           // guarded by mu
-	era          string                // guarded by mu
-	inFlight     map[string]*inFlight  // by id; guarded by mu
-	listens      map[string]jsonrpc.ID // open subscriptions to changes of the tools, by id; guarded by mu
-	capabilities json.RawMessage       // that the client declared; guarded by mu
+	cur          *link                // nil while detached; guarded by mu
+	kept         []sent               // answers to give again; guarded by mu
+	keeps        int                  // bytes of them; guarded by mu
+	full         bool                 // they were too many, and are gone; guarded by mu
+	peer         peer                 // of the latest connection; guarded by mu
+	version      string               // of the proxy; guarded by mu
+	caller       tool.Caller          // guarded by mu
+	era          string               // guarded by mu
+	inFlight     map[string]*inFlight // by id; guarded by mu
+	listens      map[string]listening // open subscriptions to changes of lists, by id; guarded by mu
+	capabilities json.RawMessage      // that the client declared; guarded by mu
 }
 
 // inFlight is a request that is not answered yet.
@@ -88,7 +87,7 @@ func newSession(srv *Server, l *link) *session {
 	one := &session{
 		srv: srv, anonymous: l.anonymous, since: time.Now(), claimed: g.Identity,
 		quiet: make(chan struct{}, 1), claims: make(chan *link), over: make(chan struct{}),
-		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{}, listens: map[string]jsonrpc.ID{},
+		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{}, listens: map[string]listening{},
 	}
 	uuid := g.Session
 	if l.anonymous {

@@ -55,8 +55,9 @@ type Client interface {
 	// Ask sends a request of a server to the client: a whole line without its
 	// newline. It tells whether there is anybody to read it.
 	Ask(line []byte) bool
-	// ListChanged says that the list of tools is not what it was.
-	ListChanged()
+	// ListChanged says that a list is not what it was, in the words of a
+	// notification's method.
+	ListChanged(method string)
 	// Seen confirms line n of the client, a response, for good.
 	Seen(n int64)
 	// Capabilities are those that the client has declared, an object; nil if
