@@ -46,6 +46,8 @@ func TestMain(m *testing.M) {
 		os.Exit(floorMain(os.Args[1]))
 	case "toolserver":
 		os.Exit(toolServerMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	case "sdkserver":
+		os.Exit(sdkServerMain(os.Args[1:]))
 	case "claude":
 		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
@@ -63,7 +65,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		// Benchmarks name the program that was built for use.
-		for name, from := range map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self), "claude": self, "toolserver": self, "floor": self} {
+		for name, from := range map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self), "claude": self, "toolserver": self, "sdkserver": self, "floor": self} {
 			// A link, not a symbolic one: a program finds itself by its path.
 			if err := os.Link(from, filepath.Join(programs, name)); err != nil {
 				if err := copyFile(from, filepath.Join(programs, name)); err != nil {

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// sdkServerMain is a server made with the official SDK, with a tool, a prompt,
+// a resource, a template and completion. Asked for the era "legacy" it does
+// not know server/discover.
+func sdkServerMain(args []string) int {
+	s := mcp.NewServer(&mcp.Implementation{Name: "sdkserver", Version: "1"}, &mcp.ServerOptions{
+		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{r.Params.Ref.Name + r.Params.Ref.URI + ":" + r.Params.Argument.Value}}}, nil
+		},
+	})
+	type said struct {
+		Word string `json:"word"`
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "say", Description: "says it again", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}},
+		func(_ context.Context, _ *mcp.CallToolRequest, in said) (*mcp.CallToolResult, said, error) {
+			if in.Word == "bad" {
+				return nil, said{}, errors.New("a bad word")
+			}
+			return nil, in, nil
+		})
+	s.AddPrompt(&mcp.Prompt{Name: "greet", Arguments: []*mcp.PromptArgument{{Name: "who"}}},
+		func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "hello " + r.Params.Arguments["who"]}}}}, nil
+		})
+	read := func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: "content of " + r.Params.URI}}}, nil
+	}
+	s.AddResource(&mcp.Resource{Name: "one", URI: "mem://one"}, read)
+	s.AddResourceTemplate(&mcp.ResourceTemplate{Name: "some", URITemplate: "mem://some/{name}"}, read)
+	if slices.Contains(args, "legacy") {
+		s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+				if method == "server/discover" {
+					return nil, &jsonrpc.Error{Code: -32601, Message: "unknown method"}
+				}
+				return next(ctx, method, r)
+			}
+		})
+	}
+	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// TestSDKServers has the official SDK's client use its servers through
+// holdline, whatever the era of either.
+func TestSDKServers(t *testing.T) {
+	for _, era := range []string{"legacy", "modern"} {
+		p := newPlace(t)
+		dir := filepath.Join(p.dir, "home/.config/holdline")
+		cfg := fmt.Sprintf(`{"mcpServers": {"sdk": {"command": %q, "args": [%q]}}}`, filepath.Join(programs, "sdkserver"), era)
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), []byte(cfg), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		p.daemon()
+		for _, version := range []string{"2024-11-05", "2025-11-25", "2026-07-28"} {
+			t.Run(era+" server, client of "+version, func(t *testing.T) { sdkThrough(t, p, version) })
+		}
+	}
+}
+
+func sdkThrough(t *testing.T, p *place, version string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	client := mcp.NewClient(&mcp.Implementation{Name: "sdk", Version: "1"}, nil)
+	c, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command("mcp-stdio")}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	tools, err := c.ListTools(ctx, nil)
+	if err != nil || !slices.ContainsFunc(tools.Tools, func(one *mcp.Tool) bool { return one.Name == "sdk__say" }) {
+		t.Fatalf("tools: %+v, %v", tools, err)
+	}
+	res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "sdk__say", Arguments: map[string]any{"word": "hi"}})
+	if err != nil || res.IsError {
+		t.Fatalf("say: %+v, %v", res, err)
+	}
+	if b, err := json.Marshal(res.StructuredContent); err != nil || string(b) != `{"word":"hi"}` {
+		t.Errorf("say answered %s, %v", b, err)
+	}
+	if res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "sdk__say", Arguments: map[string]any{"word": "bad"}}); err != nil || !res.IsError {
+		t.Errorf("a bad word: %+v, %v", res, err)
+	}
+	prompts, err := c.ListPrompts(ctx, nil)
+	if err != nil || len(prompts.Prompts) != 1 || prompts.Prompts[0].Name != "sdk__greet" {
+		t.Errorf("prompts: %+v, %v", prompts, err)
+	}
+	prompt, err := c.GetPrompt(ctx, &mcp.GetPromptParams{Name: "sdk__greet", Arguments: map[string]string{"who": "you"}})
+	if err != nil || prompt.Messages[0].Content.(*mcp.TextContent).Text != "hello you" {
+		t.Errorf("greet: %+v, %v", prompt, err)
+	}
+	resources, err := c.ListResources(ctx, nil)
+	if err != nil || len(resources.Resources) != 1 || resources.Resources[0].URI != "mem://one" {
+		t.Errorf("resources: %+v, %v", resources, err)
+	}
+	templates, err := c.ListResourceTemplates(ctx, nil)
+	if err != nil || len(templates.ResourceTemplates) != 1 || templates.ResourceTemplates[0].URITemplate != "mem://some/{name}" {
+		t.Errorf("templates: %+v, %v", templates, err)
+	}
+	for _, uri := range []string{"mem://one", "mem://some/thing"} {
+		got, err := c.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri})
+		if err != nil || got.Contents[0].Text != "content of "+uri {
+			t.Errorf("%s: %+v, %v", uri, got, err)
+		}
+	}
+	if _, err := c.ReadResource(ctx, &mcp.ReadResourceParams{URI: "other://x"}); err == nil || !strings.Contains(err.Error(), "no hosted server") {
+		t.Errorf("a resource that nobody has: %v", err)
+	}
+	done, err := c.Complete(ctx, &mcp.CompleteParams{
+		Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "sdk__greet"}, Argument: mcp.CompleteParamsArgument{Name: "who", Value: "y"},
+	})
+	if err != nil || !slices.Equal(done.Completion.Values, []string{"greet:y"}) {
+		t.Errorf("completion: %+v, %v", done, err)
+	}
+}
