@@ -72,40 +72,78 @@ func TestSDKServers(t *testing.T) {
 		}
 		p.daemon()
 		for _, version := range []string{"2024-11-05", "2025-11-25", "2026-07-28"} {
-			t.Run(era+" server, client of "+version, func(t *testing.T) { sdkThrough(t, p, version) })
+			t.Run(era+" server, client of "+version, func(t *testing.T) { sdkThrough(t, p, version, "sdk__") })
+			t.Run(era+" server alone, client of "+version, func(t *testing.T) { sdkThrough(t, p, version, "", "--server", "sdk") })
 		}
 	}
 }
 
-func sdkThrough(t *testing.T, p *place, version string) {
+// TestServerAlone: a session for one server sees that server and nothing else;
+// one that is not there says so in the handshake.
+func TestServerAlone(t *testing.T) {
+	p := newPlace(t).serve("project")
+	p.daemon()
+	a := p.agent("--server", "tools")
+	hello := map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}}
+	if x := a.ask("initialize", hello); !strings.Contains(x.raw, `"serverInfo":{"name":"toolserver"`) {
+		t.Errorf("initialize: %s", x.raw)
+	}
+	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	x := a.ask("tools/list", map[string]any{})
+	for _, tool := range x.Result.Tools {
+		if strings.Contains(tool.Name, "__") || strings.Contains(tool.Name, "consult") || tool.Name == "health_snapshot" {
+			t.Errorf("tool %s", tool.Name)
+		}
+	}
+	if x := a.wait(a.call("effect", map[string]any{"token": "alone", "ms": 0})); x.Result.IsError || p.effectsOf("end alone") != 1 {
+		t.Errorf("effect: %s", x.raw)
+	}
+	for _, name := range []string{"tools__effect", "health_snapshot"} {
+		if x := a.wait(a.call(name, map[string]any{"token": "other"})); x.Error == nil || x.Error.Code != -32602 {
+			t.Errorf("%s: %s", name, x.raw)
+		}
+	}
+	b := p.agent("--server", "nope")
+	if x := b.ask("initialize", hello); x.Error != nil || !strings.Contains(x.raw, `no server \"nope\"`) && !strings.Contains(x.raw, `nope`) {
+		t.Errorf("initialize for a server that is not there: %s", x.raw)
+	}
+	a.rest()
+	b.rest()
+}
+
+// sdkThrough uses a server through holdline, by names that begin so.
+func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	client := mcp.NewClient(&mcp.Implementation{Name: "sdk", Version: "1"}, nil)
-	c, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command("mcp-stdio")}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	c, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command(append([]string{"mcp-stdio"}, flags...)...)}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	tools, err := c.ListTools(ctx, nil)
-	if err != nil || !slices.ContainsFunc(tools.Tools, func(one *mcp.Tool) bool { return one.Name == "sdk__say" }) {
+	if err != nil || !slices.ContainsFunc(tools.Tools, func(one *mcp.Tool) bool { return one.Name == prefix+"say" }) {
 		t.Fatalf("tools: %+v, %v", tools, err)
 	}
-	res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "sdk__say", Arguments: map[string]any{"word": "hi"}})
+	if alone := prefix == ""; alone != (len(tools.Tools) == 1) || alone != (c.InitializeResult().ServerInfo.Name == "sdkserver") {
+		t.Errorf("%d tools, of %+v", len(tools.Tools), c.InitializeResult().ServerInfo)
+	}
+	res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: prefix + "say", Arguments: map[string]any{"word": "hi"}})
 	if err != nil || res.IsError {
 		t.Fatalf("say: %+v, %v", res, err)
 	}
 	if b, err := json.Marshal(res.StructuredContent); err != nil || string(b) != `{"word":"hi"}` {
 		t.Errorf("say answered %s, %v", b, err)
 	}
-	if res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "sdk__say", Arguments: map[string]any{"word": "bad"}}); err != nil || !res.IsError {
+	if res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: prefix + "say", Arguments: map[string]any{"word": "bad"}}); err != nil || !res.IsError {
 		t.Errorf("a bad word: %+v, %v", res, err)
 	}
 	prompts, err := c.ListPrompts(ctx, nil)
-	if err != nil || len(prompts.Prompts) != 1 || prompts.Prompts[0].Name != "sdk__greet" {
+	if err != nil || len(prompts.Prompts) != 1 || prompts.Prompts[0].Name != prefix+"greet" {
 		t.Errorf("prompts: %+v, %v", prompts, err)
 	}
-	prompt, err := c.GetPrompt(ctx, &mcp.GetPromptParams{Name: "sdk__greet", Arguments: map[string]string{"who": "you"}})
+	prompt, err := c.GetPrompt(ctx, &mcp.GetPromptParams{Name: prefix + "greet", Arguments: map[string]string{"who": "you"}})
 	if err != nil || prompt.Messages[0].Content.(*mcp.TextContent).Text != "hello you" {
 		t.Errorf("greet: %+v, %v", prompt, err)
 	}
@@ -127,7 +165,7 @@ func sdkThrough(t *testing.T, p *place, version string) {
 		t.Errorf("a resource that nobody has: %v", err)
 	}
 	done, err := c.Complete(ctx, &mcp.CompleteParams{
-		Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "sdk__greet"}, Argument: mcp.CompleteParamsArgument{Name: "who", Value: "y"},
+		Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: prefix + "greet"}, Argument: mcp.CompleteParamsArgument{Name: "who", Value: "y"},
 	})
 	if err != nil || !slices.Equal(done.Completion.Values, []string{"greet:y"}) {
 		t.Errorf("completion: %+v, %v", done, err)

@@ -32,7 +32,11 @@ type Provider interface {
 	Route(ctx context.Context, c tool.Caller, method string, params json.RawMessage) (*tool.Remote, bool)
 	// Has tells whether a session sees prompts and resources, or may.
 	Has(c tool.Caller) (prompts, resources bool)
-	// Find is the tool of that name, if there is one.
+	// About is what the one server says of itself that a session is for. It
+	// may wait for a while. An error is a fault.
+	About(ctx context.Context, c tool.Caller) (tool.About, error)
+	// Find is the tool of that name, if there is one; its own Name is that by
+	// which rules know it.
 	Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool)
 }
 
@@ -78,7 +82,7 @@ func (c *Catalog) Waits(who tool.Caller) bool {
 func (c *Catalog) List(ctx context.Context, who tool.Caller) []json.RawMessage {
 	list := make([]json.RawMessage, 0, len(c.tools))
 	for _, p := range c.tools {
-		if c.allowed(who.Identity, p) {
+		if who.Only == "" && c.allowed(who.Identity, p) {
 			list = append(list, p.Listing())
 		}
 	}
@@ -86,7 +90,7 @@ func (c *Catalog) List(ctx context.Context, who tool.Caller) []json.RawMessage {
 		return list
 	}
 	for _, l := range c.more.List(ctx, who) {
-		if c.byName[l.Name] == nil && c.may(who.Identity, l.Name) {
+		if (c.byName[l.Name] == nil || who.Only != "") && c.may(who.Identity, l.Name) {
 			list = append(list, l.Raw)
 		}
 	}
@@ -124,6 +128,14 @@ func (c *Catalog) Has(who tool.Caller) (prompts, resources bool) {
 	return c.more.Has(who)
 }
 
+// About is what the one server says of itself that a session is for.
+func (c *Catalog) About(ctx context.Context, who tool.Caller) (tool.About, error) {
+	if !c.others(who) {
+		return tool.About{}, fault.New(fault.Denied, fault.Host, "initialize", "%s may not use hosted servers", who.Identity)
+	}
+	return c.more.About(ctx, who)
+}
+
 // others tells whether a session sees more than holdline's own tools.
 func (c *Catalog) others(who tool.Caller) bool { return c.more != nil && who.Identity != Anonymous }
 
@@ -139,8 +151,8 @@ func (c *Catalog) Own(identity, name string) *tool.Prepared {
 // Find is another's tool of that name, or a fault unknown_tool: a tool that a
 // session may not see does not exist for it. It may wait for a while.
 func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool.Remote, error) {
-	if c.byName[name] == nil && c.others(who) && c.may(who.Identity, name) {
-		if r, ok := c.more.Find(ctx, who, name); ok {
+	if (c.byName[name] == nil || who.Only != "") && c.others(who) {
+		if r, ok := c.more.Find(ctx, who, name); ok && c.may(who.Identity, r.Name) {
 			return r, nil
 		}
 	}

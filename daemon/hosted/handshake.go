@@ -35,7 +35,7 @@ func (u *upstream) handshake(ctx context.Context) error {
 	}
 	faultpoint.At("hosted.listed")
 	u.m.mu.Lock()
-	u.inst.srv.era = era
+	u.inst.srv.era, u.inst.srv.about = era, u.result
 	u.m.mu.Unlock()
 	u.inst.srv.take(raw)
 	return nil

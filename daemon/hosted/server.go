@@ -92,6 +92,8 @@ type server struct {
 	raw     lists
 	offers  [kinds][]*offer          // by exposed name
 	byName  [kinds]map[string]*offer // by exposed name
+	byOwn   [kinds]map[string]*offer // by the server's own
+	about   json.RawMessage          // result of the last handshake
 }
 
 // offer is one tool, prompt, resource or template of a server.
@@ -101,6 +103,7 @@ type offer struct {
 	method  string // of the request that uses it
 	name    string // the server's own
 	listing json.RawMessage
+	plain   json.RawMessage // the same, as it came
 }
 
 // memory is the file in the catalog directory: what a server offered last, so
@@ -113,6 +116,7 @@ type memory struct {
 	Prompts   []json.RawMessage `json:"prompts,omitempty"`
 	Resources []json.RawMessage `json:"resources,omitempty"`
 	Templates []json.RawMessage `json:"templates,omitempty"`
+	About     json.RawMessage   `json:"about,omitempty"` // result of the handshake
 }
 
 const memoryVersion = 1
@@ -142,7 +146,7 @@ func (s *server) remember() error {
 	if err != nil || mem.Version != memoryVersion || mem.Key != s.spec.Key {
 		return err
 	}
-	s.era = mem.Era
+	s.era, s.about = mem.Era, mem.About
 	s.setLocked(lists{mem.Tools, mem.Prompts, mem.Resources, mem.Templates})
 	return nil
 }
@@ -153,6 +157,7 @@ func (s *server) keep() {
 	mem := memory{
 		Version: memoryVersion, Key: s.spec.Key, Era: s.era,
 		Tools: s.raw[tools], Prompts: s.raw[prompts], Resources: s.raw[resources], Templates: s.raw[templates],
+		About: s.about,
 	}
 	path := s.file()
 	s.m.mu.Unlock()
@@ -169,7 +174,7 @@ func (s *server) keep() {
 func (s *server) setLocked(raw lists) {
 	s.listed, s.raw = true, raw
 	for k := range kinds {
-		s.offers[k], s.byName[k] = nil, map[string]*offer{}
+		s.offers[k], s.byName[k], s.byOwn[k] = nil, map[string]*offer{}, map[string]*offer{}
 		for _, listing := range raw[k] {
 			o, err := s.offer(k, listing)
 			if err != nil {
@@ -180,6 +185,7 @@ func (s *server) setLocked(raw lists) {
 			}
 			s.offers[k] = append(s.offers[k], o)
 			s.byName[k][o.remote.Name] = o
+			s.byOwn[k][o.name] = o
 		}
 		slices.SortFunc(s.offers[k], func(a, b *offer) int { return cmp.Compare(a.remote.Name, b.remote.Name) })
 	}
@@ -195,7 +201,7 @@ func (s *server) offer(k kind, listing json.RawMessage) (*offer, error) {
 	if may := s.now().May; k == tools && may != nil && !may(own) {
 		return nil, nil //nolint:nilnil // it does not exist
 	}
-	o := &offer{s: s, name: own, method: how.get, listing: listing}
+	o := &offer{s: s, name: own, method: how.get, listing: listing, plain: listing}
 	o.remote = tool.Remote{Name: own, Server: s.spec.Name, Contract: tool.Convergent}
 	if k == tools {
 		o.remote.Contract = s.contract(own, listing)
@@ -258,7 +264,7 @@ func exposed(server, own string) string {
 
 // visible tells whether a session sees the server.
 func (s *server) visible(c *tool.Caller) bool {
-	return s.now().seenBy(c)
+	return (c.Only == "" || c.Only == s.spec.Name) && s.now().seenBy(c)
 }
 
 func (spec *Spec) seenBy(c *tool.Caller) bool {
@@ -308,10 +314,15 @@ func (m *Manager) listing(ctx context.Context, c tool.Caller, k kind) ([]tool.Li
 			continue
 		}
 		for _, o := range s.offers[k] {
-			if seen[o.remote.Name] == nil {
-				seen[o.remote.Name] = o
-				list = append(list, tool.Listing{Name: o.remote.Name, Raw: o.listing})
+			if seen[o.remote.Name] != nil {
+				continue
 			}
+			seen[o.remote.Name] = o
+			raw := o.listing
+			if c.Only != "" {
+				raw = o.plain
+			}
+			list = append(list, tool.Listing{Name: o.remote.Name, Raw: raw})
 		}
 	}
 	slices.SortFunc(list, func(a, b tool.Listing) int { return cmp.Compare(a.Name, b.Name) })
@@ -370,11 +381,11 @@ func (m *Manager) find(ctx context.Context, c tool.Caller, k kind, name string) 
 		if !s.visible(&c) {
 			continue
 		}
-		if o := s.byName[k][name]; o != nil {
+		if o := s.named(k, &c)[name]; o != nil {
 			m.mu.Unlock()
 			return o
 		}
-		if !s.listed && strings.HasPrefix(name, s.spec.Name+"__") {
+		if !s.listed && (c.Only != "" || strings.HasPrefix(name, s.spec.Name+"__")) {
 			unlisted = append(unlisted, s)
 		}
 	}
@@ -389,13 +400,77 @@ func (m *Manager) find(ctx context.Context, c tool.Caller, k kind, name string) 
 			continue
 		}
 		m.mu.Lock()
-		o := s.byName[k][name]
+		o := s.named(k, &c)[name]
 		m.mu.Unlock()
 		if o != nil {
 			return o
 		}
 	}
 	return failed
+}
+
+// named is what the server offers, by the names that a session uses.
+func (s *server) named(k kind, c *tool.Caller) map[string]*offer {
+	if c.Only != "" {
+		return s.byOwn[k]
+	}
+	return s.byName[k]
+}
+
+// About is what the one server says of itself that a session is for. One that
+// was never up is started.
+func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.Initialize,
+		"it has not come up within %v and may still be starting", firstList))
+	defer cancel()
+	s, err := m.server(c.Only)
+	if err != nil {
+		return tool.About{}, err
+	}
+	if !s.visible(&c) {
+		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "server %s is not for this project", c.Only)
+	}
+	m.mu.Lock()
+	about, listed := s.about, s.listed
+	m.mu.Unlock()
+	if about == nil || !listed {
+		if _, err := s.ready(ctx, c); err != nil {
+			return tool.About{}, err
+		}
+		m.mu.Lock()
+		about = s.about
+		m.mu.Unlock()
+	}
+	a := tool.About{Capabilities: jsonrpc.Field(about, "capabilities"), Info: jsonrpc.Field(about, "serverInfo")}
+	if a.Info == nil { // a modern server may say it beside the result
+		a.Info = jsonrpc.Field(jsonrpc.Field(about, "_meta"), mcp.MetaServer)
+	}
+	if a.Info == nil {
+		a.Info = fmt.Appendf(nil, `{"name":%q,"version":""}`, c.Only)
+	}
+	a.Capabilities = passed(a.Capabilities)
+	a.Instructions, _ = mcp.String(jsonrpc.Field(about, "instructions"))
+	return a, nil
+}
+
+// passed is what holdline passes on of a server's capabilities.
+func passed(capabilities json.RawMessage) json.RawMessage {
+	if len(capabilities) == 0 || capabilities[0] != '{' {
+		return json.RawMessage(`{"tools":{"listChanged":true}}`)
+	}
+	out, err := jsonrpc.Rewrite(capabilities, func(key string, value []byte) []byte {
+		switch key {
+		case "tools", "prompts", "resources":
+			return []byte(`{"listChanged":true}`)
+		case "completions", "experimental":
+			return value
+		}
+		return nil
+	})
+	if err != nil {
+		return json.RawMessage(`{"tools":{"listChanged":true}}`)
+	}
+	return out
 }
 
 // Route finds where a request goes that is no call of a tool: for a prompt by

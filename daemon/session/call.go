@@ -32,7 +32,7 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		return
 	}
 	t := s.srv.o.Catalog.Own(who.Identity, name)
-	if t == nil {
+	if t == nil || who.Only != "" {
 		s.remote(ctx, r, name, calls)
 		return
 	}

@@ -46,6 +46,39 @@ var (
 	routedMethods = []string{mcp.PromptsGet, mcp.ResourcesRead, mcp.Complete}
 )
 
+// about is what the client is told at first: of holdline, or of the one server
+// that the session is for. If that is not well the handshake succeeds all the
+// same, and says what is wrong.
+func (s *session) about(ctx context.Context, more string) tool.About {
+	who := s.who()
+	own := tool.About{Info: s.srv.serverInfo, Instructions: s.srv.o.Instructions}
+	if who.Only == "" {
+		own.Capabilities = s.offered(more)
+		return own
+	}
+	about, err := s.srv.o.Catalog.About(ctx, who)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.info = about.Info
+		return about
+	}
+	own.Capabilities = json.RawMessage(`{"tools":{"listChanged":true}}`)
+	own.Instructions = "The MCP server " + who.Only + " cannot be used now: " + fault.From(err, fault.Server, mcp.Initialize).Fault.Detail
+	s.log.WarnContext(ctx, "session for a server that cannot be used", "server", who.Only, "err", err)
+	return own
+}
+
+// serverInfo is who the client talks to: holdline, or the one server.
+func (s *session) serverInfo() json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.info != nil {
+		return s.info
+	}
+	return s.srv.serverInfo
+}
+
 // offered is what the client is told that holdline can do, with more members.
 func (s *session) offered(more string) json.RawMessage {
 	prompts, resources := s.srv.o.Catalog.Has(s.who())

@@ -218,22 +218,24 @@ func (s *session) initialize(ctx context.Context, r *request) {
 		return
 	}
 	s.asked = true
+	about := s.about(ctx, `"logging":{}`)
 	s.answerJSON(ctx, r, struct {
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
 		Info         json.RawMessage `json:"serverInfo"`
 		Instructions string          `json:"instructions,omitempty"`
-	}{mcp.Negotiate(asked), s.offered(`"logging":{}`), s.srv.serverInfo, s.srv.o.Instructions})
+	}{mcp.Negotiate(asked), about.Capabilities, about.Info, about.Instructions})
 }
 
 func (s *session) discover(ctx context.Context, r *request) {
+	about := s.about(ctx, "")
 	s.answerJSON(ctx, r, struct {
 		Versions     []string        `json:"supportedVersions"`
 		Capabilities json.RawMessage `json:"capabilities"`
 		Info         json.RawMessage `json:"serverInfo"`
 		Instructions string          `json:"instructions,omitempty"`
 		cached
-	}{mcp.Supported(), s.offered(""), s.srv.serverInfo, s.srv.o.Instructions, cacheable()})
+	}{mcp.Supported(), about.Capabilities, about.Info, about.Instructions, cacheable()})
 }
 
 // cached is what a modern list carries.
@@ -286,12 +288,14 @@ func (s *session) busy(id jsonrpc.ID) bool {
 }
 
 func (s *session) answerJSON(ctx context.Context, r *request, v any) {
-	result, err := json.Marshal(v)
-	if err != nil {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // what servers say is passed on as they spell it
+	if err := e.Encode(v); err != nil {
 		s.fail(ctx, r, fault.New(fault.InternalFailure, fault.Host, r.operation(), "encoding the answer: %v", err))
 		return
 	}
-	s.answer(ctx, r, result)
+	s.answer(ctx, r, bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }
 
 // answer sends a result, an object, as the request's era wants it.
@@ -305,8 +309,8 @@ func (s *session) dress(r *request, result json.RawMessage) json.RawMessage {
 	if !r.modern {
 		return result
 	}
-	dressed := fmt.Appendf(make([]byte, 0, len(result)+len(s.srv.serverInfo)+96),
-		`{"resultType":"complete","_meta":{%q:%s}`, mcp.MetaServer, s.srv.serverInfo)
+	info := s.serverInfo()
+	dressed := fmt.Appendf(make([]byte, 0, len(result)+len(info)+96), `{"resultType":"complete","_meta":{%q:%s}`, mcp.MetaServer, info)
 	if len(result) > 2 { // not "{}"
 		dressed = append(dressed, ',')
 	}

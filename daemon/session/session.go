@@ -73,6 +73,7 @@ type session struct {
 	inFlight     map[string]*inFlight // by id; guarded by mu
 	listens      map[string]listening // open subscriptions to changes of lists, by id; guarded by mu
 	capabilities json.RawMessage      // that the client declared; guarded by mu
+	info         json.RawMessage      // of the one server that the session is for; guarded by mu
 }
 
 // inFlight is a request that is not answered yet.
@@ -100,6 +101,7 @@ func newSession(srv *Server, l *link) *session {
 		Project:  g.Project,
 		Cwd:      g.Cwd,
 		Root:     ProjectRoot(g.Cwd),
+		Only:     g.Server,
 	}
 	one.named = g.Identity != ""
 	if l.anonymous {

@@ -43,6 +43,13 @@ type RemoteResult struct {
 // EncodeFault is the result object of a tools/call that failed.
 func EncodeFault(f *fault.Record) json.RawMessage { return encodeFault(f, "") }
 
+// About is what a hosted server says of itself.
+type About struct {
+	Capabilities json.RawMessage // an object
+	Info         json.RawMessage // an object
+	Instructions string
+}
+
 // Listing is what a client is told of a tool of a hosted server.
 type Listing struct {
 	Name string

@@ -47,6 +47,7 @@ type Caller struct {
 	Root     string // directory that the key stands for; "" if unknown
 	Cwd      string // the client's working directory; "" if unknown
 	Client   string // name and version of the client program; "" if unknown
+	Only     string // the one hosted server that it is for, whose own names it uses; "" if it is for all
 	PID      int    // of the process that the client talks through; 0 if unknown
 	Start    uint64 // start time of that process; 0 if unknown
 }
