@@ -80,15 +80,15 @@ func tidy(dir string, own bool) {
 	}
 }
 
-// dismiss ends the worker of a job that has its answer. One that it cannot end
-// ends by itself, later.
-func (m *Manager) dismiss(id, dir string) {
+// dismiss ends the worker of a job that has its answer, and tells whether it is
+// gone. One that it cannot end ends by itself, later.
+func (m *Manager) dismiss(id, dir string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), giveUp)
 	defer cancel()
 	proc, _, err := m.opt.Starter.Attach(ctx, dir, 0)
 	if err != nil {
 		m.opt.Log.WarnContext(ctx, "worker of a consult that has ended lives on", "consult", id, "err", err)
-		return
+		return false
 	}
 	d := &driver{m: m, proc: proc}
 	d.ops.Go(func() { _, _ = proc.Terminate(ctx, m.opt.Ladder.CancelGrace) }) // if it fails the worker is lost, and that will be told
@@ -98,6 +98,7 @@ func (m *Manager) dismiss(id, dir string) {
 	if gone {
 		_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, id))
 	}
+	return gone
 }
 
 // last takes the events of a process that nobody needs any more, up to the
@@ -158,7 +159,11 @@ func (m *Manager) takeUp(dir string) (*job, *Answer, error) {
 	case supervisor.Remove:
 		return nil, nil, os.RemoveAll(dir)
 	case supervisor.End:
-		m.jobs.Go(func() { m.dismiss(filepath.Base(dir), dir) })
+		m.jobs.Go(func() {
+			if m.dismiss(filepath.Base(dir), dir) {
+				_ = os.RemoveAll(dir)
+			}
+		})
 	case supervisor.Leave:
 	}
 	return nil, nil, nil
