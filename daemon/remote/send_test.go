@@ -228,6 +228,67 @@ func TestSendErrorBody(t *testing.T) {
 	}
 }
 
+// A status that says more than its body is not passed over for that; and a
+// modern message has no session that could be forgotten.
+func TestSendStatusFirst(t *testing.T) {
+	for code, want := range map[int]fault.Code{
+		401: fault.Unauthenticated, 403: fault.Unauthenticated, 429: fault.ResourceExhausted, 503: fault.ResourceExhausted,
+		502: fault.OutcomeUnknown, 504: fault.OutcomeUnknown,
+	} {
+		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":7,"error":{"code":-32001,"message":"Unauthorized"}}`)
+		})
+		got, err := send(t, New(Options{Name: "s", URL: url}), callLine)
+		if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != want || len(got) > 0 {
+			t.Errorf("%d: got %q, %v", code, got, err)
+		}
+	}
+	var hits atomic.Int32
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		hits.Add(1)
+		w.WriteHeader(http.StatusNotFound)
+	})
+	c := New(Options{Name: "s", URL: url})
+	c.hello, c.now = []byte(helloLine), session{id: "s", era: 1}
+	_, err := send(t, c, fmt.Sprintf(modern, "t"))
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.DownstreamFailure || hits.Load() != 1 {
+		t.Errorf("a modern message: %v after %d requests", err, hits.Load())
+	}
+}
+
+// A new session begins as the first did, and then the message is sent again.
+func TestNewSessionInOrder(t *testing.T) {
+	saw := make(chan string, 10)
+	var hellos atomic.Int32
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		saw <- r.Header.Get("Mcp-Session-Id") + " " + string(b)
+		switch {
+		case string(b) == helloLine:
+			w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", hellos.Add(1)))
+			answer(w, asJSON, helloBack)
+		case string(b) == readyLine:
+			w.WriteHeader(http.StatusAccepted)
+		case r.Header.Get("Mcp-Session-Id") == "s1":
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			answer(w, asJSON, `{"jsonrpc":"2.0","id":7,"result":{}}`)
+		}
+	})
+	c := New(Options{Name: "s", URL: url})
+	for _, line := range []string{helloLine, readyLine, callLine, callLine} {
+		if _, err := send(t, c, line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{" " + helloLine, "s1 " + readyLine, "s1 " + callLine, " " + helloLine, "s2 " + readyLine, "s2 " + callLine, "s2 " + callLine} {
+		if got := <-saw; got != want {
+			t.Errorf("the server got %s\nwant %s", got, want)
+		}
+	}
+}
+
 // Credentials go nowhere but to the address that was configured.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	elsewhere := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the request went on to %s", r.URL) })

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +22,7 @@ import (
 type bridged struct {
 	*testing.T
 	in    io.WriteCloser
-	out   *jsonrpc.Lines
+	out   chan string // closed at the end
 	ended chan error
 }
 
@@ -27,7 +30,17 @@ func startServe(ctx context.Context, t *testing.T, o Options) *bridged {
 	t.Helper()
 	in, toServe := io.Pipe()
 	fromServe, out := io.Pipe()
-	b := &bridged{T: t, in: toServe, out: jsonrpc.NewLines(fromServe, nil, jsonrpc.MaxFrame), ended: make(chan error, 1)}
+	b := &bridged{T: t, in: toServe, out: make(chan string, 1000), ended: make(chan error, 1)}
+	go func() {
+		defer close(b.out)
+		for lines := jsonrpc.NewLines(fromServe, nil, jsonrpc.MaxFrame); ; {
+			line, err := lines.Next()
+			if err != nil {
+				return
+			}
+			b.out <- string(line)
+		}
+	}()
 	go func() {
 		err := Serve(ctx, in, out, slog.New(slog.NewTextHandler(t.Output(), nil)), o)
 		_ = out.Close()
@@ -45,32 +58,34 @@ func (b *bridged) say(line string) {
 
 func (b *bridged) hear() jsonrpc.Message {
 	b.Helper()
-	line, err := b.out.Next()
-	if err != nil {
-		b.Fatal(err)
-	}
-	m, err := jsonrpc.Parse([]byte(string(line)))
+	m, err := jsonrpc.Parse([]byte(within(b.T, b.out)))
 	if err != nil {
 		b.Fatal(err)
 	}
 	return m
 }
 
+// within is the next of c, which comes before long.
+func within[V any](t *testing.T, c <-chan V) V {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(waitLimit):
+		t.Fatal("waited in vain")
+		panic("unreachable")
+	}
+}
+
 func (b *bridged) end() error {
 	b.Helper()
-	select {
-	case err := <-b.ended:
-		return err
-	case <-time.After(waitLimit):
-		b.Fatal("Serve does not end")
-		return nil
-	}
+	return within(b.T, b.ended)
 }
 
 // What cannot be answered is answered with the fault; what is no message is
 // passed over; and the end of the input ends everything.
 func TestServe(t *testing.T) {
-	began, gone := make(chan struct{}, 10), make(chan struct{}, 10)
+	began, gone := make(chan struct{}, 100), make(chan struct{}, 100)
 	deleted := make(chan string, 1)
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -103,30 +118,88 @@ func TestServe(t *testing.T) {
 	}
 	hang := `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"hang"}}`
 	b.say(hang)
-	<-began
+	within(t, began)
 	b.say(hang) // the same id
 	if m := b.hear(); string(m.ID) != "9" || string(jsonrpc.Field(m.Error, "code")) != "-32600" {
 		t.Errorf("an id that is taken: %+v", m)
 	}
-	// One that is cancelled is not answered, and its connection is closed.
-	b.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`)
-	<-gone
+	// One that is cancelled is not answered, its connection is closed, and its
+	// id can be used again at once.
+	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`
+	b.say(cancel)
+	within(t, gone)
+	for range 50 {
+		b.say(hang)
+		within(t, began)
+		b.say(cancel)
+	}
+	for range 50 {
+		within(t, gone)
+	}
 	b.say(callLine)
 	if m := b.hear(); string(m.ID) != "7" {
 		t.Errorf("after a cancelled call: %+v", m)
 	}
 	b.say(hang)
-	<-began
+	within(t, began)
 	b.in.Close()
 	if err := b.end(); err != nil {
 		t.Errorf("Serve = %v", err)
 	}
-	<-gone
-	if got := <-deleted; got != "sess" {
+	within(t, gone)
+	if got := within(t, deleted); got != "sess" {
 		t.Errorf("session %q was ended", got)
 	}
-	if _, err := b.out.Next(); !errors.Is(err, io.EOF) {
-		t.Errorf("something was said at the end: %v", err)
+	if line, more := <-b.out; more {
+		t.Errorf("said at the end: %s", line)
+	}
+}
+
+// What the server says unasked is heard in each session, from its beginning.
+func TestServeListens(t *testing.T) {
+	saw := make(chan seen, 100)
+	var hellos atomic.Int32
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		now := fmt.Sprint("s", hellos.Load())
+		b, _ := io.ReadAll(r.Body)
+		switch {
+		case r.Method == http.MethodGet:
+			seeing(saw, r)
+			w.Header().Set("Content-Type", asEvents)
+			_, _ = io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"from-"+r.Header.Get("Mcp-Session-Id")+"\"}\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		case string(b) == helloLine:
+			w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", hellos.Add(1)))
+			answer(w, asJSON, helloBack)
+		case r.Header.Get("Mcp-Session-Id") != now:
+			w.WriteHeader(http.StatusNotFound)
+		case string(b) == callLine:
+			answer(w, asJSON, `{"jsonrpc":"2.0","id":7,"result":{}}`)
+		default:
+			w.WriteHeader(http.StatusAccepted)
+		}
+	})
+	b := startServe(t.Context(), t, Options{Name: "s", URL: url})
+	b.say(helloLine)
+	b.hear()
+	b.say(readyLine)
+	if m := b.hear(); m.Method != "from-s1" {
+		t.Errorf("heard %+v", m)
+	}
+	hellos.Add(1) // it forgets the session
+	b.say(callLine)
+	heard := []string{b.hear().Method, b.hear().Method}
+	slices.Sort(heard)
+	if !slices.Equal(heard, []string{"", "from-s3"}) {
+		t.Errorf("heard %q", heard)
+	}
+	b.in.Close()
+	if err := b.end(); err != nil {
+		t.Errorf("Serve = %v", err)
+	}
+	if n := len(saw); n != 2 {
+		t.Errorf("listened %d times", n)
 	}
 }
 
