@@ -34,11 +34,20 @@ func (l *life) controls() map[string]dcontrol.Handler {
 		control.Reload: func(ctx context.Context, _ json.RawMessage, _ progress) (any, error) {
 			changed, err := l.reload(ctx)
 			if err != nil {
-				return nil, fault.New(fault.InvalidInput, fault.Host, control.Reload, "%v", err)
+				return nil, refusedFile(err)
 			}
 			return control.ReloadAnswer{Path: l.Config, Changed: changed}, nil
 		},
-		control.Upgrade: l.upgrade,
+		control.Upgrade:       l.upgrade,
+		control.ServerStart:   l.oneServer(l.servers.Start),
+		control.ServerRestart: l.oneServer(l.servers.Restart),
+		control.ServerReload:  l.reloadServer,
+		control.ServerStop: l.oneServer(func(ctx context.Context, name string, _ tool.Caller) (int, error) {
+			return l.servers.Stop(ctx, name)
+		}),
+		control.ServerTools: l.serverTools,
+		control.ServerCall:  l.callServer,
+		control.ServerLogs:  l.serverLogs,
 		control.ConsultCheck: func(ctx context.Context, _ json.RawMessage, _ progress) (any, error) {
 			return l.checkConsult(ctx), nil
 		},

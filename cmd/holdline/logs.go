@@ -22,12 +22,16 @@ func newLogsCommand(w *world) *cobra.Command {
 	var follow bool
 	lines := 200
 	cmd := &cobra.Command{
-		Use:   "logs",
-		Short: "Show the daemon's log",
+		Use:   "logs [NAME]",
+		Short: "Show the daemon's log, or what a server wrote to stderr",
 		Long: `Show the end of the daemon's log: the journal's where systemd runs it, else the
-file that a daemon started on demand writes.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+file that a daemon started on demand writes. With NAME, what the processes of that
+MCP server wrote to stderr; values that its env configures are shown as ***.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return serverLogs(cmd, w, args[0], lines, follow)
+			}
 			if c, err := connect(cmd, w); err == nil {
 				managed := c.Daemon.Managed
 				var status control.StatusAnswer

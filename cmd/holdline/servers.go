@@ -17,11 +17,13 @@ func newServersCommand(w *world) *cobra.Command {
 	s := &serversCommand{w: w, files: map[string][]string{}}
 	cmd := &cobra.Command{
 		Use:   "servers",
-		Short: "List the MCP servers that are configured; add, remove, enable and disable them",
-		Long: `List the MCP servers that the configuration names.
+		Short: "List, add, start, stop, call and watch the MCP servers that agents share",
+		Long: `List the MCP servers that the configuration names and, if a daemon runs, how they
+are.
 
-The commands that change something edit the configuration file, whose comments
-they keep, and have a running daemon read it again.
+add, remove, enable and disable edit the configuration file, whose comments they
+keep, and have a running daemon read it again. start, stop, restart, reload, tools,
+call and logs are about the daemon's processes.
 
 With --json, a list of objects: name, enabled, transport (stdio, http, sse),
 scope, command, args, cwd, url, env and headers (names only), env_file, lazy,
@@ -44,6 +46,7 @@ as under "servers" in status --json).`,
 	get.Flags().BoolVar(&s.json, "json", false, "print JSON")
 	cmd.AddCommand(list, get, newServersAdd(s))
 	cmd.AddCommand(s.edits()...)
+	cmd.AddCommand(s.controls()...)
 	return cmd
 }
 

@@ -152,24 +152,29 @@ func newReloadCommand(w *world) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
 		Short: "Read the configuration again",
-		Long: `Read the configuration again. A file with an error is refused with its line and
-column, and the configuration in force stays as it is.`,
+		Long: `Read the configuration again. Servers that are configured otherwise than before are
+replaced once their calls in flight have ended; the others go on. A file with an
+error is refused with its line and column, and the configuration in force stays as
+it is.`,
 		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
-				var answer control.ReloadAnswer
-				if err := c.Call(ctx, control.Reload, nil, &answer, nil); err != nil {
-					return err
-				}
-				what := "no change"
-				if answer.Changed {
-					what = "reloaded"
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", answer.Path, what)
-				return err
-			})
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return reload(cmd, w) },
 	}
+}
+
+// reload has the daemon read its configuration again.
+func reload(cmd *cobra.Command, w *world) error {
+	return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+		var answer control.ReloadAnswer
+		if err := c.Call(ctx, control.Reload, nil, &answer, nil); err != nil {
+			return err
+		}
+		what := "no change"
+		if answer.Changed {
+			what = "reloaded"
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", answer.Path, what)
+		return err
+	})
 }
 
 func newTelemetryCommand(w *world) *cobra.Command {

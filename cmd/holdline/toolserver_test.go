@@ -33,6 +33,10 @@ import (
 //	die {code}             last words on stderr, and the end of the process; code 7 by default
 //	hang {token}           "begin", and nothing more
 //	noise {token}          a line that is no JSON before the answer
+//	fresh {token, ttl}     "fresh"; an answer that may be kept for ttl milliseconds
+//	fail {token}           "fail"; an answer that says the tool has failed
+//	refuse {token}         "refuse"; a JSON-RPC error for bad arguments
+//	words {token}          the token on stderr
 //
 // A call that is cancelled notes "cancelled" and is not answered. Calls run at
 // the same time.
@@ -55,13 +59,19 @@ type toolServer struct {
 //	-grandchild   a process in a session of its own, which heeds no signal that
 //	              can be ignored, is started first
 //	-noise        a line that is no JSON comes before anything else
+//	-sick FILE    the process ends at once, with code 3, while there is such a file
 func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	f := flag.NewFlagSet("toolserver", flag.ContinueOnError)
 	s := &toolServer{out: stdout, errOut: stderr, running: map[string]context.CancelFunc{}, asked: map[string]chan json.RawMessage{}}
 	f.StringVar(&s.ledger, "ledger", "", "")
 	deaf, noise, grandchild := f.Bool("deaf", false, ""), f.Bool("noise", false, ""), f.Bool("grandchild", false, "")
+	sick := f.String("sick", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
+	}
+	if _, err := os.Stat(*sick); err == nil {
+		_, _ = fmt.Fprintln(stderr, "toolserver: I am sick")
+		return 3
 	}
 	if *deaf {
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -123,6 +133,7 @@ type toolArgs struct {
 	Bytes  int     `json:"bytes"`
 	Method string  `json:"method"`
 	Code   int     `json:"code"`
+	TTL    int     `json:"ttl"`
 }
 
 func (s *toolServer) line(line []byte) {
@@ -170,13 +181,13 @@ func (s *toolServer) line(line []byte) {
 // toolServerTools are the tools as they are listed.
 func toolServerTools() []any {
 	properties := map[string]any{}
-	for name, kind := range map[string]string{"token": "string", "ms": "number", "bytes": "integer", "method": "string", "code": "integer"} {
+	for name, kind := range map[string]string{"token": "string", "ms": "number", "bytes": "integer", "method": "string", "code": "integer", "ttl": "integer"} {
 		properties[name] = map[string]any{"type": kind}
 	}
 	list := []any{}
-	for _, name := range []string{"effect", "look", "big", "ask", "die", "hang", "noise"} {
+	for _, name := range []string{"effect", "look", "big", "ask", "die", "hang", "noise", "fresh", "fail", "refuse", "words"} {
 		tool := map[string]any{"name": name, "description": "does " + name, "inputSchema": map[string]any{"type": "object", "properties": properties}}
-		if name == "look" || name == "big" {
+		if name == "look" || name == "big" || name == "fresh" {
 			tool["annotations"] = map[string]any{"readOnlyHint": true}
 		}
 		list = append(list, tool)
@@ -203,7 +214,11 @@ func (s *toolServer) call(m *toolMessage) {
 		case err != nil:
 			s.refuse(m.ID, -32602, err.Error())
 		default:
-			s.answer(m.ID, map[string]any{"content": []any{map[string]any{"type": "text", "text": text}}, "isError": false})
+			result := map[string]any{"content": []any{map[string]any{"type": "text", "text": text}}, "isError": m.Params.Name == "fail"}
+			if m.Params.Name == "fresh" {
+				result["ttlMs"] = m.Params.Arguments.TTL
+			}
+			s.answer(m.ID, result)
 		}
 	})
 }
@@ -242,6 +257,15 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 		s.note("begin", a.Token)
 		<-ctx.Done()
 		return "", nil
+	case "fresh", "fail":
+		s.note(m.Params.Name, a.Token)
+		return a.Token, nil
+	case "refuse":
+		s.note(m.Params.Name, a.Token)
+		return "", errors.New("the arguments are bad")
+	case "words":
+		_, _ = fmt.Fprintf(s.errOut, "toolserver: %s\n", a.Token)
+		return a.Token, nil
 	case "noise":
 		s.print([]byte("toolserver: this is no JSON either"))
 		return a.Token, nil
@@ -358,7 +382,7 @@ func TestToolServer(t *testing.T) {
 	if x := r.ask("ping", map[string]any{}); x.Error != nil {
 		t.Errorf("ping = %s", x.raw)
 	}
-	if x := r.ask("tools/list", map[string]any{}); len(x.Result.Tools) != 7 || !strings.Contains(x.raw, `"readOnlyHint":true`) {
+	if x := r.ask("tools/list", map[string]any{}); len(x.Result.Tools) != len(toolServerTools()) || !strings.Contains(x.raw, `"readOnlyHint":true`) {
 		t.Errorf("tools/list = %s", x.raw)
 	}
 	if x := r.tool("effect", map[string]any{"token": "a", "ms": 1}); x.text() != "a" || r.notes() != "begin a;end a;" {

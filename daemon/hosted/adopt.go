@@ -329,18 +329,7 @@ func (m *Manager) serve(u *upstream) error {
 	if u.dead || u.ending || u.leaving {
 		return errDied
 	}
-	u.serving = true
+	u.serving, u.inst.recovering = true, false
 	m.o.Watch.WorkerReady(u.id)
 	return nil
-}
-
-// againLocked starts a server again whose process is gone, so that it is back
-// before the next call.
-func (m *Manager) againLocked(inst *instance, u *upstream) {
-	if inst.refusalLocked() != nil || u.ending || u.leaving || inst.up != nil || inst.starting != nil || m.instances[inst.key] != inst {
-		return
-	}
-	if inst.usersLocked() > 0 && !inst.guards.restarts.Ejected() {
-		inst.startLocked()
-	}
 }

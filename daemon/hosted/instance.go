@@ -40,16 +40,17 @@ type instance struct {
 	key  instanceKey
 	root string // of the project, for one in project scope
 
-	up       *upstream     // nil while none is up or coming up
-	starting chan struct{} // closed when the start under way has ended; nil if there is none
-	taking   chan struct{} // closed when the process of an earlier daemon was taken up, or found dead; nil if there is none
-	err      error         // of the last start
-	notUntil time.Time     // no start before
-	retired  bool          // it is not to be started again
-	guards   guards
-	adopted  bool          // it has a process of an earlier daemon
-	unused   time.Time     // since when nobody shares it; zero while somebody does
-	hurry    chan struct{} // closed when the start under way need not wait any more; nil if none waits
+	up         *upstream     // nil while none is up or coming up
+	starting   chan struct{} // closed when the start under way has ended; nil if there is none
+	taking     chan struct{} // closed when the process of an earlier daemon was taken up, or found dead; nil if there is none
+	err        error         // of the last start
+	notUntil   time.Time     // no start before
+	retired    bool          // it is not to be started again
+	guards     guards
+	recovering bool          // its process has ended of itself, and no other has served since
+	adopted    bool          // it has a process of an earlier daemon
+	unused     time.Time     // since when nobody shares it; zero while somebody does
+	hurry      chan struct{} // closed when the start under way need not wait any more; nil if none waits
 }
 
 // errEnded says that a process was ended by us before it was of any use.
@@ -178,7 +179,19 @@ func (inst *instance) startLocked() {
 		}
 		close(inst.starting)
 		inst.starting = nil
+		inst.recoverLocked()
 	})
+}
+
+// recoverLocked starts the instance again if its process has ended of itself,
+// so that it is back before the next call, until it is, or is ejected.
+func (inst *instance) recoverLocked() {
+	if !inst.recovering || inst.up != nil || inst.starting != nil || inst.taking != nil || inst.refusalLocked() != nil || inst.m.instances[inst.key] != inst {
+		return
+	}
+	if inst.usersLocked() > 0 && !inst.guards.restarts.Ejected() {
+		inst.startLocked()
+	}
 }
 
 // failedLocked counts a process that ended by itself, or did not start: the

@@ -201,7 +201,7 @@ func (s *server) pardonLocked() {
 		}
 		inst.guards.restarts.Reset()
 		inst.guards.breaker.Reset()
-		inst.notUntil, inst.err = time.Time{}, nil
+		inst.notUntil, inst.err, inst.recovering = time.Time{}, nil, false
 		if inst.hurry != nil {
 			close(inst.hurry)
 			inst.hurry = nil

@@ -592,6 +592,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	if !u.ending {
 		if inst.srv != nil && served { // a start that fails is counted as such
 			inst.failedLocked(death)
+			inst.recovering = true
 		}
 		u.m.o.Watch.WorkerLost(u.id, !inst.retired)
 		u.log.Warn("server is gone", "err", death)
@@ -599,7 +600,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	u.m.o.Watch.WorkerEnded(u.id)
 	u.m.refuseAsksOfLocked(u)
 	u.dropEarlyLocked()
-	u.m.againLocked(inst, u)
+	inst.recoverLocked()
 }
 
 func (u *upstream) name() string {

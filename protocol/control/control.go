@@ -26,6 +26,13 @@ const (
 	ConsultWait   = "consult/wait"   // [ConsultID] → [ConsultAnswer]
 	ConsultCheck  = "consult/check"  // → [CheckAnswer]: can a consult run?
 	ConsultCancel = "consult/cancel" // [ConsultID] → [ConsultAnswer]
+	ServerStart   = "server/start"   // [ServerParams] → [ServerAnswer]
+	ServerStop    = "server/stop"    // [ServerParams] → [ServerAnswer]
+	ServerRestart = "server/restart" // [ServerParams] → [ServerAnswer]
+	ServerReload  = "server/reload"  // [ServerParams] → [ServerAnswer]: as restart, after the configuration was read again
+	ServerTools   = "server/tools"   // [ServerParams] → [ServerToolsAnswer]
+	ServerCall    = "server/call"    // [ServerCallParams] → [ServerCallAnswer]; ends with the connection
+	ServerLogs    = "server/logs"    // [ServerLogsParams] → [ServerLogsAnswer]
 	ProgressNote  = "progress"       // notification: [Progress]
 )
 
@@ -109,6 +116,81 @@ type Consult struct {
 	TookMS    int64    `json:"took_ms"`
 	CostUSD   *float64 `json:"cost_usd"`
 	Code      string   `json:"code,omitempty"` // of the fault, if it failed
+}
+
+// Whereabouts are those of a command line: what a server of a project is for.
+type Whereabouts struct {
+	Cwd     string `json:"cwd"`
+	Project string `json:"project"` // key
+}
+
+// ServerParams name a hosted server.
+type ServerParams struct {
+	Whereabouts
+
+	Name string `json:"name"` // "" is all of them, for [ServerTools]
+}
+
+// ServerAnswer of what is done with a server.
+type ServerAnswer struct {
+	Processes int `json:"processes"` // that were ended by a stop, and that serve after a start
+}
+
+// ServerToolsAnswer of [ServerTools].
+type ServerToolsAnswer struct {
+	Servers []ServerOffers `json:"servers"`
+}
+
+// ServerOffers is what one server offers.
+type ServerOffers struct {
+	Server string        `json:"server"`
+	Tools  []ServerTool  `json:"tools"`
+	Fault  *fault.Record `json:"fault,omitempty"` // why that is not known
+}
+
+// ServerTool is one tool of a server.
+type ServerTool struct {
+	Name     string          `json:"name"`     // the server's own
+	Exposed  string          `json:"exposed"`  // as agents see it
+	Contract string          `json:"contract"` // of replay
+	Listing  json.RawMessage `json:"listing"`  // as the server lists it
+}
+
+// ServerCallParams of [ServerCall].
+type ServerCallParams struct {
+	Whereabouts
+
+	Server    string          `json:"server"`
+	Tool      string          `json:"tool"`                // the server's own name for it, or that which agents see
+	Arguments json.RawMessage `json:"arguments,omitempty"` // an object
+}
+
+// ServerCallAnswer of [ServerCall] is what the server answered: one of the two.
+type ServerCallAnswer struct {
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"` // JSON-RPC's
+}
+
+// ServerLogsParams of [ServerLogs].
+type ServerLogsParams struct {
+	Name   string           `json:"name"`
+	After  map[string]int64 `json:"after,omitempty"` // by worker: where the last answer ended
+	Follow bool             `json:"follow"`          // whole lines only
+}
+
+// ServerLogsAnswer of [ServerLogs].
+type ServerLogsAnswer struct {
+	Logs []ServerLog   `json:"logs"`           // of the processes that run
+	Last *fault.Record `json:"last,omitempty"` // of a process that ended or did not start
+}
+
+// ServerLog is what one process wrote to stderr.
+type ServerLog struct {
+	Worker string `json:"worker"`
+	PID    int    `json:"pid"`
+	Root   string `json:"root"` // of its project, "" if it has none
+	Text   string `json:"text"`
+	Next   int64  `json:"next"` // for After
 }
 
 // StatusAnswer is what `holdline status --json` prints.

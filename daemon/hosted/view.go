@@ -1,0 +1,198 @@
+package hosted
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
+	"holdline/protocol/process"
+)
+
+// Offers is what a server offers, for people.
+type Offers struct {
+	Server string
+	Tools  []Offered
+	Fault  *fault.Record // why that is not known; nil if it is
+}
+
+// Offered is one tool of a server.
+type Offered struct {
+	Name     string // the server's own
+	Exposed  string // as sessions see it
+	Contract tool.Contract
+	Listing  json.RawMessage // as the server lists it
+}
+
+// Offers is what one server offers, or, without a name, what each does that the
+// caller sees. Those that were never listed are asked, at the same time.
+func (m *Manager) Offers(ctx context.Context, c tool.Caller, name string) ([]Offers, error) {
+	var asked []*server
+	if name != "" {
+		s, err := m.server(name)
+		if err != nil {
+			return nil, err
+		}
+		asked = append(asked, s)
+	} else {
+		asked = m.visible(&c)
+	}
+	all := make([]Offers, len(asked))
+	var asking sync.WaitGroup
+	for i, s := range asked {
+		asking.Go(func() { all[i] = s.offered(ctx, c) })
+	}
+	asking.Wait()
+	return all, nil
+}
+
+// visible are the servers that a caller sees, by name.
+func (m *Manager) visible(c *tool.Caller) []*server {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*server
+	for _, s := range m.servers {
+		if s.visible(c) {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *server) int { return cmp.Compare(a.spec.Name, b.spec.Name) })
+	return all
+}
+
+// offered is what a server offers, which is asked if that is not known.
+func (s *server) offered(ctx context.Context, c tool.Caller) Offers {
+	out := Offers{Server: s.spec.Name, Tools: []Offered{}}
+	s.m.mu.Lock()
+	listed := s.listed
+	s.m.mu.Unlock()
+	if !listed {
+		if err := s.listFor(ctx, c, s.spec.Name); err != nil {
+			out.Fault = fault.From(err, fault.Server, operation(s.spec.Name))
+			return out
+		}
+	}
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	for _, o := range s.offers[tools] {
+		out.Tools = append(out.Tools, Offered{o.name, o.remote.Name, o.remote.Contract, o.plain})
+	}
+	return out
+}
+
+// Tool is a tool of a server by its own name, or by that which sessions see. A
+// server that was never listed is asked first.
+func (m *Manager) Tool(ctx context.Context, c tool.Caller, server, name string) (*tool.Remote, error) {
+	s, err := m.server(server)
+	if err != nil {
+		return nil, err
+	}
+	if out := s.offered(ctx, c); out.Fault != nil {
+		return nil, out.Fault
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range s.offers[tools] {
+		if o.name == name || o.remote.Name == name {
+			return &o.remote, nil
+		}
+	}
+	return nil, fault.New(fault.UnknownTool, fault.Server, mcp.ToolsCall+":"+name,
+		"server %s offers no tool %q: holdline servers tools %s shows those that it does", server, name, server)
+}
+
+// Log is what one process of a server wrote to stderr.
+type Log struct {
+	Worker string
+	PID    int // of the server
+	Root   string
+	Text   string
+	Next   int64 // where to go on
+}
+
+// Limits of a look into logs, in bytes of each.
+const (
+	maxLog  = 1 << 20
+	maxPart = 64 << 10 // of one that is followed
+)
+
+// Logs is what the processes of a server wrote to stderr since the places in
+// after, by worker, or the end of it; without the secrets of its environment.
+// A line that is not whole is left out if the log is followed. If there is no
+// process, the fault holds the last words of the one that ended; it is nil if
+// there was none.
+func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]Log, *fault.Record, error) {
+	s, err := m.server(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.mu.Lock()
+	var running []*upstream
+	for u := range m.processes {
+		if u.inst.key.server == name && !u.dead {
+			running = append(running, u)
+		}
+	}
+	last := s.fault
+	m.mu.Unlock()
+	slices.SortFunc(running, func(a, b *upstream) int { return cmp.Compare(a.id, b.id) })
+	var logs []Log
+	for _, u := range running {
+		from, known := after[u.id]
+		l, err := u.readLog(from, known, follow)
+		if err != nil {
+			return nil, nil, fmt.Errorf("log of %s: %w", u.id, err)
+		}
+		logs = append(logs, l)
+	}
+	return logs, last, nil
+}
+
+// readLog reads what the process wrote to stderr.
+func (u *upstream) readLog(from int64, known, follow bool) (Log, error) {
+	u.m.mu.Lock()
+	secrets, w := u.secrets, u.w
+	u.m.mu.Unlock()
+	l := Log{Worker: u.id, Root: u.inst.root}
+	if w != nil {
+		l.PID = w.Status().ChildPID
+	}
+	f, err := os.Open(filepath.Join(u.dir, process.FileStderr))
+	if errors.Is(err, os.ErrNotExist) { // it has written nothing
+		return l, nil
+	} else if err != nil {
+		return l, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return l, err
+	}
+	most := int64(maxPart)
+	if size := info.Size(); !known {
+		from, most = max(0, size-maxLog), maxLog
+	} else if size < from { // another file took its place
+		from = 0
+	}
+	b := make([]byte, most)
+	n, err := f.ReadAt(b, from)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return l, err
+	}
+	text := string(b[:n])
+	if follow && int64(n) < most {
+		text = text[:strings.LastIndexByte(text, '\n')+1]
+	}
+	l.Text, l.Next = mask(strings.ToValidUTF8(text, "\uFFFD"), secrets), from+int64(len(text))
+	return l, nil
+}
