@@ -14,7 +14,8 @@ const maxQueued = process.MaxPayload
 // goroutine; nothing else waits for a child that does not read.
 type input struct {
 	file    *os.File // nil once closed
-	queue   [][]byte // taken, not yet written; the first may be in the making
+	queue   [][]byte // taken, not yet written
+	making  bool     // the one behind written is being written: the child may have it
 	bytes   int
 	taken   int64 // L: last write id taken
 	written int64 // last write id that is wholly in the pipe
@@ -105,25 +106,38 @@ func (w *worker) feed() {
 			w.shutStdinLocked()
 			return
 		}
-		data, file := in.queue[0], in.file
-		w.mu.Unlock()
-		_, err := file.Write(data) // returns when the file is closed, too
-		w.mu.Lock()
-		if err != nil {
+		if err := w.makeLocked(); err != nil || in.file == nil {
 			w.shutStdinLocked()
 			return
 		}
-		in.written++
-		faultpoint.At("worker.written")
-		in.bytes -= len(data)
-		w.movedLocked(len(data))
-		in.queue[0] = nil
-		in.queue = in.queue[1:]
-		if len(in.queue) == 0 {
-			in.queue = nil
-		}
 		w.settleLocked()
 	}
+}
+
+// makeLocked makes the first write of the queue, without the lock. The child
+// may end meanwhile, and stdin be shut.
+func (w *worker) makeLocked() error {
+	in := &w.in
+	data, file := in.queue[0], in.file
+	in.queue[0] = nil
+	if in.queue = in.queue[1:]; len(in.queue) == 0 {
+		in.queue = nil
+	}
+	in.making = true
+	w.mu.Unlock()
+	_, err := file.Write(data) // returns when the file is closed, too
+	w.mu.Lock()
+	in.making = false
+	if in.file != nil {
+		in.bytes -= len(data)
+	}
+	if err != nil {
+		return err
+	}
+	in.written++
+	faultpoint.At("worker.written")
+	w.movedLocked(len(data))
+	return nil
 }
 
 // closeStdinLocked closes stdin behind the writes already taken.
@@ -132,7 +146,8 @@ func (w *worker) closeStdinLocked() {
 	w.cond.Broadcast()
 }
 
-// shutStdinLocked closes stdin at once, whatever waits to be written.
+// shutStdinLocked closes stdin at once, whatever waits to be written. What
+// becomes of a write in the making is known when that returns.
 func (w *worker) shutStdinLocked() {
 	in := &w.in
 	in.closing = true
@@ -140,8 +155,12 @@ func (w *worker) shutStdinLocked() {
 		_ = in.file.Close()
 		in.file = nil
 	}
-	if in.taken > in.written {
-		in.lost = in.written + 1
+	next := in.written + 1
+	if in.making {
+		next++
+	}
+	if in.taken >= next {
+		in.lost = next
 	}
 	in.queue, in.bytes = nil, 0
 	w.settleLocked()

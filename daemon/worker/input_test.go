@@ -1,0 +1,42 @@
+package worker
+
+import (
+	"io"
+	"os"
+	"testing"
+
+	"holdline/protocol/process"
+)
+
+// TestChildEndsDuringWrite: stdin is shut when a write was made, and before
+// that is noted: it counts as made, what waits behind it does not.
+func TestChildEndsDuringWrite(t *testing.T) {
+	r, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w := newWorker(t.TempDir(), process.Spec{}, nil, io.Discard)
+	const size = 1 << 20 // more than a pipe holds
+	w.in.file = in
+	w.in.queue, w.in.bytes, w.in.taken = [][]byte{make([]byte, size), make([]byte, 10)}, size+10, 2
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		w.feed()
+	}()
+	// The first bytes show that the write has begun, without the lock.
+	if _, err := io.ReadFull(r, make([]byte, size/2)); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	if _, err := io.ReadFull(r, make([]byte, size/2)); err != nil {
+		t.Fatal(err)
+	}
+	w.shutStdinLocked()
+	w.mu.Unlock()
+	<-fed
+	if w.in.written != 1 || w.in.lost != 2 || w.in.file != nil || w.in.bytes != 0 {
+		t.Errorf("%d written, lost from %d on, %d bytes wait", w.in.written, w.in.lost, w.in.bytes)
+	}
+}
