@@ -133,7 +133,7 @@ func TestProc(t *testing.T) {
 	}
 	// A daemon of another package's tests that starts in just this moment
 	// hunts the child down, which carries the id of no living worker.
-	for range 5 {
+	for range 50 {
 		if procTest(t) {
 			return
 		}
@@ -150,25 +150,30 @@ func procTest(t *testing.T) bool {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = cmd.Process.Kill() }()
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
 	child, err := Lookup(cmd.Process.Pid)
+	descendants, derr := Descendants(os.Getpid())
+	group, gerr := Group(child.PID)
+	carriers, cerr := Carriers()
+	if errors.Is(err, ErrGone) || errors.Is(Signal(child, 0), ErrGone) {
+		return false
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	is := func(p Proc) bool { return p.PID == child.PID && p.Start == child.Start }
-	if all, err := Descendants(os.Getpid()); err != nil || !slices.ContainsFunc(all, is) {
-		t.Errorf("Descendants = %v, %v, want %v among them", all, err, child)
+	if derr != nil || !slices.ContainsFunc(descendants, is) {
+		t.Errorf("Descendants = %v, %v, want %v among them", descendants, derr, child)
 	}
-	if all, err := Group(child.PID); err != nil || !slices.ContainsFunc(all, is) {
-		t.Errorf("Group = %v, %v, want %v in it", all, err, child)
+	if gerr != nil || !slices.ContainsFunc(group, is) {
+		t.Errorf("Group = %v, %v, want %v in it", group, gerr, child)
 	}
 	if Exact {
-		all, err := Carriers()
-		if errors.Is(Signal(child, 0), ErrGone) {
-			return false
-		}
-		if err != nil || !slices.ContainsFunc(all["proctest"], is) {
-			t.Errorf("Carriers = %v, %v, want %v among them", all, err, child)
+		if cerr != nil || !slices.ContainsFunc(carriers["proctest"], is) {
+			t.Errorf("Carriers = %v, %v, want %v among them", carriers, cerr, child)
 		}
 		if HasWorker(child, "proctest") {
 			t.Error("HasWorker is true without any worker")
