@@ -224,6 +224,7 @@ func TestServersReloadLists(t *testing.T) {
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})}).daemon()
 	a := p.agent().shake()
 	pid := p.untilReady("tools")
+	a.ask("tools/list", map[string]any{})
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "deny": []string{"big"}, "contract": "convergent"})})
 	p.must("reload")
 	a.until(func(x *answer) bool { return x.Method == "notifications/tools/list_changed" })

@@ -104,11 +104,13 @@ func (s *session) items(ctx context.Context, r *request, calls *sync.WaitGroup) 
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.cursor is not one that this server gave"))
 		return
 	}
+	s.lists(r.msg.Method)
 	s.aside(ctx, r, calls, func(ctx context.Context) any {
 		member, list, ok := s.srv.o.Catalog.Items(ctx, s.who(), r.msg.Method)
 		if !ok {
 			return fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", r.msg.Method)
 		}
+		s.lists(r.msg.Method)
 		result := map[string]any{member: list}
 		if r.modern {
 			c := cacheable()
@@ -274,6 +276,28 @@ type listening struct {
 	words   []string        // the same, as the client is told
 }
 
+// changeOf is the notification that concerns a list.
+func changeOf(method string) string {
+	switch method {
+	case mcp.ToolsList:
+		return mcp.ToolsChanged
+	case mcp.PromptsList:
+		return mcp.PromptsChanged
+	}
+	return mcp.ResourcesChanged
+}
+
+// lists notes that the client is about to have lists. It is called before they
+// are made, so that a change of them meanwhile is told, and again afterwards,
+// since that was told of what the client had before.
+func (s *session) lists(methods ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, method := range methods {
+		s.has[changeOf(method)] = true
+	}
+}
+
 // respond takes the client's answer to a request of a server.
 func (s *session) respond(n int64, msg jsonrpc.Message) {
 	if s.srv.o.Hosted == nil || !s.srv.o.Hosted.Respond(s.hash, n, msg) {
@@ -303,11 +327,15 @@ func (s *session) Ask(line []byte) bool {
 	return true
 }
 
-// ListChanged says that a list is not what it was: to a legacy client at once,
-// to a modern one in each of its subscriptions to that.
+// ListChanged says that a list is not what it was: to a legacy client that has
+// asked for it since it was told so last, to a modern one in each of its
+// subscriptions to that.
 func (s *session) ListChanged(method string) {
 	s.mu.Lock()
-	era := s.era
+	era, has := s.era, s.has[method]
+	if era == legacy {
+		delete(s.has, method)
+	}
 	var ids []jsonrpc.ID
 	for _, l := range s.listens {
 		if l.granted[method] {
@@ -315,6 +343,9 @@ func (s *session) ListChanged(method string) {
 		}
 	}
 	s.mu.Unlock()
+	if era == legacy && !has {
+		return
+	}
 	if era == legacy {
 		s.offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'))
 		return

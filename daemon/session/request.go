@@ -254,11 +254,13 @@ func (s *session) list(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.cursor is not one that this server gave"))
 		return
 	}
+	s.lists(mcp.ToolsList)
 	list := func(ctx context.Context) any {
 		result := struct {
 			Tools []json.RawMessage `json:"tools"`
 			cached
 		}{Tools: s.srv.o.Catalog.List(ctx, s.who())}
+		s.lists(mcp.ToolsList)
 		if r.modern {
 			result.cached = cacheable()
 		}

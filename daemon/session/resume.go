@@ -164,6 +164,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 		hosted.Opened(s.hash, s)
 	}
 	if g.Resume {
+		s.lists(mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList) // whatever it has, from whatever daemon
 		s.log.InfoContext(ctx, "session resumed", "pending", len(pending), "answers", len(again), "cancelled", len(dropped))
 		if s.srv.o.Resumed != nil {
 			s.srv.o.Resumed(s.who().Session, pending)

@@ -73,6 +73,7 @@ type session struct {
 	inFlight     map[string]*inFlight // by id; guarded by mu
 	listens      map[string]listening // open subscriptions to changes of lists, by id; guarded by mu
 	capabilities json.RawMessage      // that the client declared; guarded by mu
+	has          map[string]bool      // lists that the client has and that hold, by the notification of their change; guarded by mu
 	info         json.RawMessage      // of the one server that the session is for; guarded by mu
 }
 
@@ -88,7 +89,7 @@ func newSession(srv *Server, l *link) *session {
 	one := &session{
 		srv: srv, anonymous: l.anonymous, since: time.Now(), claimed: g.Identity,
 		quiet: make(chan struct{}, 1), claims: make(chan *link), over: make(chan struct{}),
-		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{}, listens: map[string]listening{},
+		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{}, listens: map[string]listening{}, has: map[string]bool{},
 	}
 	uuid := g.Session
 	if l.anonymous {
