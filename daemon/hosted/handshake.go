@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"holdline/daemon/statedir"
 	"holdline/protocol/faultpoint"
@@ -89,10 +90,14 @@ func (u *upstream) discover(ctx context.Context, probe bool) (json.RawMessage, e
 	}
 	params := append(append([]byte(`{"_meta":{`), u.meta()...), "}}"...)
 	result, err := u.request(ctx, process.RecordDiscover, mcp.Discover, params)
-	if err == nil && jsonrpc.Field(result, "supportedVersions") == nil {
-		return nil, errors.New("the answer to server/discover names no versions")
+	if err != nil {
+		return nil, err
 	}
-	return result, err
+	var versions []string
+	if json.Unmarshal(jsonrpc.Field(result, "supportedVersions"), &versions) != nil || !slices.Contains(versions, mcp.Modern) {
+		return nil, fmt.Errorf("it does not speak %s", mcp.Modern)
+	}
+	return result, nil
 }
 
 // errSilent is the cause of a probe's end.

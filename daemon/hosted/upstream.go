@@ -658,8 +658,18 @@ func (u *upstream) startFault(err error) error {
 	}
 	r := fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %v", u.name(), err)
 	if death != nil {
-		r = fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %s", u.name(), death.Fault.Detail)
+		r = fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %s%s",
+			u.name(), death.Fault.Detail, lastWords(death.Cause))
 		r.Fault.Generation, r.Cause = death.Fault.Generation, death.Cause
 	}
 	return r
+}
+
+// lastWords are the last line of what a process wrote to stderr, to stand
+// behind the words for its end: it often says why.
+func lastWords(c *fault.Cause) string {
+	if c == nil || len(c.StderrTail) == 0 {
+		return ""
+	}
+	return ": " + clip([]byte(c.StderrTail[len(c.StderrTail)-1]))
 }
