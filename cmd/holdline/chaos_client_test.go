@@ -46,25 +46,32 @@ const (
 	stepPing   = "ping"
 )
 
-// weights are how often each step comes.
-var weights = []struct {
+// weight says how often a step comes.
+type weight struct {
 	op string
 	n  int
-}{
-	{opHealth, 16},
-	{opList, 6},
-	{stepPing, 3},
-	{opConsult, 14},
-	{opBack, 6},
-	{opResult, 8},
-	{opControl, 2},
-	{stepCancel, 9},
-	{stepBurst, 6},
-	{opEffect, 30},
-	{opLook, 8},
-	{opBig, 3},
-	{opAsk, 3},
 }
+
+// everyStep are the steps of `make chaos`, and effectSteps those of a schedule
+// that is about calls of a hosted server alone.
+var (
+	everyStep = []weight{
+		{opHealth, 16},
+		{opList, 6},
+		{stepPing, 3},
+		{opConsult, 14},
+		{opBack, 6},
+		{opResult, 8},
+		{opControl, 2},
+		{stepCancel, 9},
+		{stepBurst, 6},
+		{opEffect, 30},
+		{opLook, 8},
+		{opBig, 3},
+		{opAsk, 3},
+	}
+	effectSteps = []weight{{opEffect, 1}}
+)
 
 // planLife draws a session. It takes as much from the stream for each.
 func planLife(r *rand.Rand) lifePlan {
@@ -76,7 +83,7 @@ func planLife(r *rand.Rand) lifePlan {
 }
 
 // planStep draws a step, and takes as much from the stream for each.
-func planStep(r *rand.Rand) stepPlan {
+func planStep(r *rand.Rand, weights []weight) stepPlan {
 	all := 0
 	for _, w := range weights {
 		all += w.n
@@ -469,7 +476,7 @@ func shortened(s string) string { return s[:min(len(s), 300)] }
 func (c *chaosClient) live() {
 	steps := rand.New(rand.NewPCG(c.run.seed, c.plan.Caller))
 	for range c.plan.Steps {
-		p := planStep(steps)
+		p := planStep(steps, c.run.steps)
 		if !c.until(func() bool { return len(c.due) < maxDue }) || !c.run.rest(p.Gap) {
 			break
 		}

@@ -26,6 +26,14 @@ const (
 	actPause   = "pause"   // the daemon stands still for a moment
 	actFreeze  = "freeze"  // a worker stands still, and the daemon is killed meanwhile
 	actReplace = "replace" // another file takes the place of the binary
+
+	// Directed schedules, for what chance brings about too seldom.
+	actSent = "sent" // the daemon dies behind a write
+	actHeld = "held" // the daemon is killed while an answer is not on its way to its client
+	actReap = "reap" // the same behind the death of a worker
+	// A worker has read a write of a daemon that is killed then, and goes on
+	// when the next one has attached and made no write yet.
+	actFence = "fence"
 )
 
 // menu says how often the killer does what, and how long it waits before.
@@ -108,7 +116,74 @@ func (r *chaosRun) act(k killPlan) {
 		}
 	case actReplace:
 		r.replace(k.Pick < 0.7)
+	case actSent:
+		r.p.dieAt("write.sent", 1)
+	case actHeld: // for less time than until the answer is spooled
+		r.held(40*time.Millisecond, func() {})
+	case actReap:
+		r.held(100*time.Millisecond, func() {
+			if v, ok := r.victim(k.Pick); ok {
+				r.killWorker(&v, actWorker)
+			}
+		})
+	case actFence:
+		r.fence()
 	}
+}
+
+// held kills the daemon when it has held an answer back for so long, the next
+// one behind what before does.
+func (r *chaosRun) held(d time.Duration, before func()) {
+	const point = "session.pursued"
+	defer r.disarm(point)
+	r.arm(point, "daemon")
+	before()
+	if r.reached(point) {
+		r.rest(d)
+		r.killDaemon()
+	}
+}
+
+func (r *chaosRun) fence() {
+	const read, attached = "worker.read", "attach.voided"
+	defer r.disarm(read)
+	defer r.disarm(attached)
+	r.arm(read, "worker")
+	if !r.reached(read) {
+		return
+	}
+	r.rest(150 * time.Millisecond) // more is written meanwhile
+	r.arm(attached, "daemon")
+	r.killDaemon()
+	if r.reached(attached) {
+		r.p.letGo(read)
+		r.rest(50 * time.Millisecond) // what it has read comes first
+	}
+}
+
+// reached waits until a process has come to the point that was armed.
+func (r *chaosRun) reached(point string) bool {
+	for limit := time.Now().Add(3 * time.Second); !r.p.died(point); {
+		if time.Now().After(limit) || !r.rest(2*time.Millisecond) {
+			return false
+		}
+	}
+	r.count("at " + point)
+	return true
+}
+
+// arm has the next process of a command that comes to a point be held there.
+func (r *chaosRun) arm(point, who string) {
+	at := filepath.Join(r.p.dir, faultDir, point)
+	_ = os.Remove(at + faultReached)
+	_ = os.Remove(at + faultLetGo)
+	r.p.dieAs(point, death{who: who, held: true})
+}
+
+// disarm lets who is held at a point go on, and nobody else be held there.
+func (r *chaosRun) disarm(point string) {
+	_ = os.Remove(filepath.Join(r.p.dir, faultDir, point))
+	r.p.letGo(point)
 }
 
 // hold stops a process for a time, which begins after meanwhile.

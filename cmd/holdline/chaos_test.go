@@ -41,6 +41,7 @@ type chaosRun struct {
 	seed  uint64
 	begin time.Time
 	menu  menu
+	steps []weight
 	limit time.Duration // for an answer
 
 	stop   chan struct{} // closed when nothing new is to be begun
@@ -115,7 +116,7 @@ func (r *chaosRun) remove(c *chaosClient) {
 // that are to be broken.
 func newChaos(t *testing.T, seed uint64, broken ...string) *chaosRun {
 	t.Helper()
-	r := &chaosRun{p: newPlace(t).login().windows(shorter).faults(), seed: seed, menu: usual, limit: answerLimit, stop: make(chan struct{}), counts: map[string]int{}, begin: time.Now()}
+	r := &chaosRun{p: newPlace(t).login().windows(shorter).faults(), seed: seed, menu: usual, steps: everyStep, limit: answerLimit, stop: make(chan struct{}), counts: map[string]int{}, begin: time.Now()}
 	for _, rule := range broken {
 		r.p.breaks(rule)
 	}
@@ -485,7 +486,7 @@ func TestChaosPlan(t *testing.T) {
 			all = append(all, life, usual.planKill(kills))
 			steps := rand.New(rand.NewPCG(seed, life.Caller))
 			for range life.Steps {
-				all = append(all, planStep(steps))
+				all = append(all, planStep(steps, everyStep))
 			}
 		}
 		return all

@@ -186,6 +186,7 @@ var (
 		{point: "exec.told"},
 		{point: "worker.attached"},
 		{point: "worker.attached", after: "write.made"},
+		{point: "worker.read", times: 3},
 		{point: "worker.taken"},
 		{point: "worker.written"},
 		{point: "worker.phase"},

@@ -57,6 +57,8 @@ var serverCrashes = []crash{
 	{point: "attach.fenced", after: "hosted.dispatched"},
 	{point: "attach.voided", after: "write.recorded"},
 	{point: "attach.lost", after: "worker.written"},
+	{point: "session.pursued"},
+	{point: "session.pursued", times: 2},
 	{point: "session.queued", times: 3},
 	{point: "session.queued", times: 4},
 	{point: "session.written", times: 4},

@@ -446,7 +446,9 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 		ack = u.begin - 1
 	}
 	for _, k := range u.marks {
-		ack = min(ack, k.seq-1)
+		if !faultpoint.Broken("ack.confirmed") {
+			ack = min(ack, k.seq-1)
+		}
 	}
 	u.m.mu.Unlock()
 	w.Ack(ack)
@@ -618,7 +620,7 @@ func (u *upstream) outlive(w *supervisor.Worker) {
 		next := u.settle(w)
 		u.m.mu.Lock()
 		left := len(u.calls)
-		if u.m.ending {
+		if u.m.ending || faultpoint.Broken("directory.kept") {
 			left = 0
 		}
 		u.m.mu.Unlock()

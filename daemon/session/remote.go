@@ -11,6 +11,7 @@ import (
 
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -159,6 +160,7 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *sync
 		defer s.ended()
 		defer cancel(nil)
 		t, res, err := s.pursue(callCtx, r, find, progress)
+		faultpoint.At("session.pursued")
 		progress.end()
 		if errors.Is(err, tool.ErrStopping) {
 			cancel(tool.ErrStopping) // the next daemon will be asked

@@ -92,6 +92,7 @@ func (c *conn) serve() {
 		if err != nil {
 			return
 		}
+		faultpoint.At("worker.read")
 		if !c.handle(&f) {
 			return
 		}
@@ -150,7 +151,7 @@ func (c *conn) handle(f *process.Frame) bool {
 	w := c.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if c.dead {
+	if c.dead && !faultpoint.Broken("worker.fence") {
 		return false
 	}
 	if f.ID > 0 {
