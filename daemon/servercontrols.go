@@ -131,7 +131,7 @@ func (l *life) callServer(ctx context.Context, params json.RawMessage, progress 
 	told := recorder{l.telemetry}
 	told.Request(mcp.ToolsCall+":"+p.Server+"__"+own, err == nil, time.Since(begin), res.Replays, f)
 	told.ToolCall(session.ToolCall{
-		Caller: caller, RequestID: "1", Tool: p.Server + "__" + own, Arguments: p.Arguments,
+		Caller: caller, RequestID: "1", Tool: p.Server + "__" + own, Server: p.Server, Cache: res.Cache, Arguments: p.Arguments,
 		Took: time.Since(begin), Replays: res.Replays, Fault: f,
 	})
 	if err != nil {

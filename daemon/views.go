@@ -24,7 +24,7 @@ func (t recorder) Request(key string, known bool, took time.Duration, replays in
 func (t recorder) ToolCall(c session.ToolCall) {
 	t.r.ToolCall(telemetry.Call{
 		Session: c.Caller.Session, Number: c.Caller.Number, Identity: c.Caller.Identity, Client: c.Caller.Client,
-		Project: c.Caller.Project, Root: c.Caller.Root, RequestID: c.RequestID, Tool: c.Tool,
+		Project: c.Caller.Project, Root: c.Caller.Root, RequestID: c.RequestID, Tool: c.Tool, Server: c.Server, Cache: c.Cache,
 		Arguments: c.Arguments, Took: c.Took, Replays: c.Replays, Fault: c.Fault,
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +145,9 @@ func TestServersShown(t *testing.T) {
 		t.Errorf("lazy: %+v", l)
 	}
 	a.wait(a.call("tools__noise", map[string]any{"token": "n"}))
+	if x := a.wait(a.call("health_snapshot", map[string]any{"detail": "full"})); !strings.Contains(x.text(), "servers=2") {
+		t.Errorf("health: %s", x.raw)
+	}
 	out := p.must("status")
 	for _, want := range []string{"SERVER", "tools", "shared", "exit code 7", "lines to stdout that are no messages"} {
 		if !strings.Contains(out, want) {
@@ -503,6 +507,32 @@ func TestServerBudget(t *testing.T) {
 	b.rest()
 }
 
+// loggedCall is a line of the call log.
+type loggedCall struct {
+	Event  string `json:"event"`
+	Tool   string `json:"tool_name"`
+	Server string `json:"server"`
+	Cache  string `json:"cache"`
+	Kind   string `json:"error_kind"`
+}
+
+// callLog is the lines of the place's call log that tell of calls.
+func (p *place) callLog() []loggedCall {
+	p.t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.dir, "home/.local/state/holdline/telemetry.jsonl"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var all []loggedCall
+	for line := range strings.Lines(string(b)) {
+		var c loggedCall
+		if decode(p.t, line, &c); c.Tool != "" {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // TestServerCache: an answer that may be kept is given again, to the identity
 // that asked, until the server is started anew.
 func TestServerCache(t *testing.T) {
@@ -529,6 +559,17 @@ func TestServerCache(t *testing.T) {
 	}
 	p.must("servers", "restart", "tools")
 	fresh(a, 600_000, 5)
+	a.wait(a.call("tools__die", map[string]any{}))
+	var lines []string
+	for _, line := range p.callLog() {
+		lines = append(lines, fmt.Sprintf("%s %s %s %s", line.Server, line.Tool, line.Cache, line.Kind))
+	}
+	if got, want := lines[:2], []string{"tools tools__fresh miss ", "tools tools__fresh hit "}; !slices.Equal(got, want) {
+		t.Errorf("the call log begins with %q, want %q", got, want)
+	}
+	if got, want := lines[len(lines)-1], "tools tools__die  outcome_unknown"; got != want {
+		t.Errorf("the call log ends with %q, want %q", got, want)
+	}
 	a.rest()
 	b.rest()
 }

@@ -158,10 +158,14 @@ func (s *session) countCall(r *request, name string, known bool, f *fault.Record
 }
 
 func (s *session) logCall(r *request, name string, args json.RawMessage, f *fault.Record, replays int) {
-	s.srv.o.Telemetry.ToolCall(ToolCall{
+	s.srv.o.Telemetry.ToolCall(s.toolCall(r, name, args, f, replays))
+}
+
+func (s *session) toolCall(r *request, name string, args json.RawMessage, f *fault.Record, replays int) ToolCall {
+	return ToolCall{
 		Caller: s.who(), RequestID: string(r.msg.ID), Tool: clip(name), Arguments: args,
 		Took: time.Since(r.begin), Replays: replays, Fault: f,
-	})
+	}
 }
 
 // progress sends the progress of one call. A nil one sends nothing.

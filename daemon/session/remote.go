@@ -179,7 +179,7 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *sync
 			if t != nil {
 				name = t.Name // of a request without words, too
 			}
-			s.logCall(r, name, args, f, res.Replays)
+			s.logRemote(r, t, name, args, f, &res)
 		}
 		if wanted {
 			s.pass(ctx, r, t != nil, res, f)
@@ -231,6 +231,16 @@ func (s *session) pass(ctx context.Context, r *request, known bool, res tool.Rem
 		line = jsonrpc.AppendResult(make([]byte, 0, len(res.Result)+128), r.msg.ID, res.Result)
 	}
 	s.deliver(ctx, r.n, line, true)
+}
+
+// logRemote logs the call of a tool that is not holdline's own, and may not be
+// there: t is nil then.
+func (s *session) logRemote(r *request, t *tool.Remote, name string, args json.RawMessage, f *fault.Record, res *tool.RemoteResult) {
+	c := s.toolCall(r, name, args, f, res.Replays)
+	if c.Cache = res.Cache; t != nil {
+		c.Server = t.Server
+	}
+	s.srv.o.Telemetry.ToolCall(c)
 }
 
 // listen begins a subscription: it is acknowledged, and stays open until the

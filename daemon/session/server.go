@@ -54,6 +54,8 @@ type ToolCall struct {
 	Caller    tool.Caller
 	RequestID string
 	Tool      string
+	Server    string          // that has the tool; "" for holdline's own
+	Cache     string          // "hit" or "miss"; "" if there was no look
 	Arguments json.RawMessage // to look for a path in, never to be logged
 	Took      time.Duration
 	Replays   int
