@@ -358,6 +358,28 @@ func TestStoppedInAbsence(t *testing.T) {
 	}
 }
 
+// TestStopAllInAbsence: to stop everything counts for a proxy, too, that has
+// not noticed yet that its daemon is dead.
+func TestStopAllInAbsence(t *testing.T) {
+	p := newPlace(t).login()
+	a := p.agent("--reconnect-timeout", "500ms").shake()
+	workertest.Freeze(t, a.cmd.Process.Pid)
+	kill9(t, p.pid(0))
+	if out, errs, code := p.run("", "stop", "--all"); code != 0 {
+		t.Errorf("stop --all: exit %d\n%s%s", code, out, errs)
+	}
+	_ = a.cmd.Process.Signal(syscall.SIGCONT)
+	waitFor(t, "the proxy's end", func() bool { return !alive(a.cmd.Process.Pid) })
+	_ = a.cmd.Wait()
+	if code := a.cmd.ProcessState.ExitCode(); code != exitLost {
+		t.Errorf("the proxy ended with %d: %s", code, a.errs)
+	}
+	if _, _, code := p.run("", "status"); code != exitNoDaemon {
+		t.Errorf("a daemon was started: status exits %d", code)
+	}
+	p.agent().shake().rest() // one that comes later starts it
+}
+
 // TestStopLeavesConsults stops the daemon in order under consults of both
 // kinds: the one in the background goes on, the other has nobody any more.
 func TestStopLeavesConsults(t *testing.T) {

@@ -96,6 +96,11 @@ func endAll(cmd *cobra.Command, w *world) (int, error) {
 	switch {
 	case err == nil:
 		defer func() { _ = lock.Unlock() }()
+		// Proxies that look for a daemon, and daemons that wait for the lock,
+		// take the user's word, too.
+		if err := statedir.WriteFile(filepath.Join(run, socket.StoppedFile), nil); err != nil {
+			return 0, fmt.Errorf("proxies may start a daemon again: %w", err)
+		}
 	case !errors.Is(err, os.ErrNotExist):
 		return 0, fmt.Errorf("a daemon is starting or stopping: %w", err)
 	}
