@@ -14,12 +14,12 @@ func newConfigCommand(w *world) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Check the configuration, or say where it is",
+		Short: "Check or explain the configuration, or say where it is",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&file, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
-	cmd.AddCommand(&cobra.Command{
+	cmd.AddCommand(newConfigExplain(w, &file), &cobra.Command{
 		Use:   "path",
 		Short: "Print where the configuration is read from",
 		Args:  usageArgs(cobra.NoArgs),

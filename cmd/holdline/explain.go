@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdline/daemon/catalog"
+	"holdline/daemon/config"
+	"holdline/daemon/policy"
+	"holdline/protocol/control"
+)
+
+// explanation is what `holdline config explain` prints with --json.
+type explanation struct {
+	Identity string          `json:"identity"`
+	Tool     string          `json:"tool"`
+	Server   string          `json:"server,omitempty"` // "" for holdline's own tools
+	Allowed  bool            `json:"allowed"`
+	Why      string          `json:"why"`
+	Contract string          `json:"contract"` // "" is the tool's own annotations
+	Budget   int             `json:"budget"`   // calls a session; 0 is no limit
+	State    *control.Server `json:"state,omitempty"`
+}
+
+func newConfigExplain(w *world, file *string) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "explain IDENTITY TOOL",
+		Short: "Say whether an identity may use a tool, and what happens to its calls",
+		Long: `Say by which rule an identity may or may not use a tool, whether its calls may run
+again and are cached, and, if a daemon runs, whether the tool's server is well.
+
+TOOL is a name as agents see it: consult, or SERVER__TOOL of a hosted server.
+
+With --json: identity, tool, server, allowed, why, contract (empty: what the
+tool's own annotations say), budget (calls a session, 0 for no limit), state
+(of the server, as in status).`,
+		Args: usageArgs(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := configPath(*file, w.getenv)
+			if err != nil {
+				return err
+			}
+			cfg, err := config.Load(path)
+			if err != nil {
+				return err
+			}
+			e, server := explain(&cfg, args[0], args[1])
+			e.State = liveServer(cmd, w, e.Server)
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), e)
+			}
+			e.print(cmd.OutOrStdout(), server)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// explain asks the rules. Of the servers whose name and two underscores a
+// tool's begins with, the longest is the tool's.
+func explain(cfg *config.Config, identity, tool string) (explanation, *config.Settings) {
+	e := explanation{Identity: identity, Tool: tool, Budget: cfg.Identities[identity].Budget.Calls}
+	own := tool
+	for name := range cfg.Servers {
+		if rest, ok := strings.CutPrefix(tool, name+"__"); ok && len(name) > len(e.Server) {
+			e.Server, own = name, rest
+		}
+	}
+	if e.Server == "" {
+		e.Allowed, e.Why = policy.NewRules(cfg).May(identity, "", tool)
+		return e, nil
+	}
+	s, _ := cfg.Server(e.Server)
+	e.Contract, _ = s.Contract(own)
+	e.Allowed, e.Why = policy.NewRules(cfg).May(identity, e.Server, own)
+	switch {
+	case !s.Enabled:
+		e.Allowed, e.Why = false, "mcpServers."+e.Server+" is disabled: holdline servers enable "+e.Server
+	case identity == catalog.Anonymous:
+		e.Allowed, e.Why = false, "a client that sends no greeting uses holdline's own tools only"
+	}
+	return e, &s
+}
+
+// liveServer is how a server is now; nil if no daemon runs or it is not
+// hosted.
+func liveServer(cmd *cobra.Command, w *world, name string) *control.Server {
+	if name == "" {
+		return nil
+	}
+	c, err := connect(cmd, w)
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	var status control.StatusAnswer
+	if err := c.Call(cmd.Context(), control.Status, nil, &status, nil); err != nil {
+		return nil
+	}
+	for i := range status.Servers {
+		if status.Servers[i].Name == name {
+			return &status.Servers[i]
+		}
+	}
+	return nil
+}
+
+func (e *explanation) print(out io.Writer, s *config.Settings) {
+	verdict := "may use it"
+	if !e.Allowed {
+		verdict = "may not use it"
+	}
+	t := newTable(out, "IDENTITY", e.Identity)
+	t.row("tool", e.Tool)
+	t.row("verdict", verdict)
+	t.row("why", e.Why)
+	if e.Budget > 0 {
+		t.row("budget", fmt.Sprintf("%d calls in each session", e.Budget))
+	}
+	if s == nil {
+		t.row("server", "none: one of holdline's own tools, or of no server that is configured")
+		t.flush()
+		return
+	}
+	t.row("server", fmt.Sprintf("%s, scope %s", e.Server, s.Scope))
+	switch e.Contract {
+	case "":
+		t.row("after a loss", "runs again if the tool says readOnlyHint or idempotentHint; else the outcome is said to be unknown")
+	case "convergent":
+		t.row("after a loss", "runs again, as the configuration says")
+	default:
+		t.row("after a loss", "never runs again, as the configuration says: the outcome is said to be unknown")
+	}
+	t.row("cached", "if it may run again, and its answers carry ttlMs")
+	t.row("limits", fmt.Sprintf("%d calls at once, %v without progress, %v in all", s.MaxConcurrent, s.Timeout, s.MaxTimeout))
+	if e.State != nil {
+		t.row("now", fmt.Sprintf("%s, circuit %s, %d restarts", e.State.State, e.State.Circuit, e.State.Restarts))
+	}
+	t.flush()
+}
