@@ -314,6 +314,37 @@ func TestServerEjected(t *testing.T) {
 	a.rest()
 }
 
+// TestServerRecovers: a server that has ended of itself and does not start is
+// tried again without any call; calls meanwhile do not wait for it to be well.
+func TestServerRecovers(t *testing.T) {
+	p := newPlace(t)
+	sick := filepath.Join(p.dir, "sick")
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "max_restarts": 100, "circuit_threshold": 100}, "-sick", sick)}).daemon()
+	a := p.agent().shake()
+	before := p.untilReady("tools")
+	if err := os.WriteFile(sick, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.wait(a.call("tools__die", map[string]any{}))
+	if x := a.wait(a.effect("e", 0)); x.code() != "spawn_failure" || !strings.Contains(x.raw, "I am sick") {
+		t.Errorf("a call meanwhile: %s", x.raw)
+	}
+	p.until("it is tried again", func(s control.StatusAnswer) bool {
+		one := find(t, s, "tools")
+		return one.Restarts > 3 && one.State == "recovering" && !one.Ejected
+	})
+	if err := os.Remove(sick); err != nil {
+		t.Fatal(err)
+	}
+	if after := p.untilReady("tools"); after == before {
+		t.Error("the process of before is back")
+	}
+	if x := a.wait(a.effect("f", 0)); x.text() != "f" || p.effectsOf("begin e") != 0 {
+		t.Errorf("once it is well: %s", x.raw)
+	}
+	a.rest()
+}
+
 // TestServersStop: a stop holds over the death of the daemon, until a start.
 func TestServersStop(t *testing.T) {
 	p := newPlace(t)

@@ -123,11 +123,11 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 		case wait != nil: // a second process would be another server
 		case inst.guards.restarts.Ejected():
 			return nil, inst.guards.restarts.Fault(name, "")
-		case inst.starting != nil:
-		case !tried || errors.Is(inst.err, errEnded):
-			inst.startLocked()
-		case inst.err != nil:
+		case tried && inst.err != nil && !errors.Is(inst.err, errEnded): // though it may be tried again already
 			return nil, inst.err
+		case inst.starting != nil:
+		case !tried || inst.err != nil:
+			inst.startLocked()
 		default:
 			return nil, fault.New(fault.TransportFailure, fault.Server, operation(name), "server %s ended as soon as it was up", name)
 		}
