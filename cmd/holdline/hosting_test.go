@@ -400,6 +400,38 @@ func TestServersStop(t *testing.T) {
 	b.rest()
 }
 
+// TestServersUpgrade: with the next version a stopped server stays stopped, and
+// another one the process that it is, its call in flight included.
+func TestServersUpgrade(t *testing.T) {
+	p := newPlace(t)
+	p.installVersion(t, older)
+	p.configure(map[string]any{"on": p.toolsEntry(hosting{"scope": "shared"}), "off": p.toolsEntry(hosting{"scope": "shared"})})
+	p.daemonAt(p.bin())
+	a := p.agent().shake()
+	pid := p.untilReady("on")
+	p.untilReady("off")
+	p.must("servers", "stop", "off")
+	id := a.call("on__effect", map[string]any{"token": "u", "ms": 1500})
+	p.untilEffect("begin u")
+	p.installVersion(t, newer)
+	if out := p.must("upgrade"); !strings.Contains(out, newer) {
+		t.Errorf("upgrade: %s", out)
+	}
+	if x := a.wait(id); x.text() != "u" || p.effectsOf("begin u") != 1 {
+		t.Errorf("the call in flight: %s", x.raw)
+	}
+	if x := a.wait(a.call("off__effect", map[string]any{"token": "o"})); x.code() != "ejected" || p.effectsOf("begin o") != 0 {
+		t.Errorf("a call of a stopped server: %s", x.raw)
+	}
+	s := p.status()
+	if s.Daemon.Version != newer || find(t, s, "off").State != "stopped" || child(s, "on") != pid || len(s.Workers) != 1 {
+		t.Errorf("after the upgrade: %+v", s)
+	}
+	p.must("servers", "start", "off")
+	p.untilReady("off")
+	a.rest(id)
+}
+
 // TestServerToolErrors: what a tool says of itself opens no breaker.
 func TestServerToolErrors(t *testing.T) {
 	p := newPlace(t)
