@@ -69,6 +69,7 @@ var (
 		{opLook, 8},
 		{opBig, 3},
 		{opAsk, 3},
+		{opRelay, 6},
 	}
 	effectSteps = []weight{{opEffect, 1}}
 )
@@ -265,6 +266,12 @@ func (c *chaosClient) step(p stepPlan) {
 	case opLook, opAsk:
 		token := c.run.token(c)
 		c.tool(op, token, chaosServer+"__"+op, map[string]any{"token": token, "ms": p.MS}, p)
+	case opRelay: // modern servers ask nothing
+		token, op, server := c.run.token(c), op, ownServer
+		if c.plan.Modern {
+			op, server = opAsk, chaosServer
+		}
+		c.tool(op, token, server+"__ask", map[string]any{"token": token}, p)
 	case opBig:
 		token := fmt.Sprintf("%s-%d", c.run.token(c), p.Size)
 		c.tool(op, token, chaosServer+"__big", map[string]any{"token": token, "bytes": p.Size}, p)

@@ -23,6 +23,7 @@ const (
 	actWorker  = "worker"  // SIGKILL of one of them
 	actChild   = "child"   // SIGKILL of what a worker runs
 	actProxy   = "proxy"   // SIGKILL of one of them
+	actStall   = "stall"   // a proxy stands still for a moment, and takes no answer
 	actPause   = "pause"   // the daemon stands still for a moment
 	actFreeze  = "freeze"  // a worker stands still, and the daemon is killed meanwhile
 	actReplace = "replace" // another file takes the place of the binary
@@ -49,7 +50,7 @@ type menuItem struct {
 
 // usual is the menu of `make chaos`.
 var usual = menu{gap: 600 * time.Millisecond, acts: []menuItem{
-	{actDaemon, 34}, {actWorker, 12}, {actChild, 10}, {actProxy, 14}, {actPause, 10}, {actFreeze, 10}, {actReplace, 10},
+	{actDaemon, 34}, {actWorker, 12}, {actChild, 10}, {actProxy, 14}, {actPause, 10}, {actFreeze, 10}, {actReplace, 10}, {actStall, 10},
 }}
 
 // killPlan is one act of the killer.
@@ -103,6 +104,8 @@ func (r *chaosRun) act(k killPlan) {
 		}
 	case actProxy:
 		r.killProxy(k.Pick)
+	case actStall:
+		r.stall(k)
 	case actPause:
 		if d, err := r.daemon(); err == nil {
 			r.hold(d, k.Hold, nil)
@@ -305,15 +308,34 @@ func (r *chaosRun) killWorker(v *victim, what string) {
 	r.kill(p, v.kill)
 }
 
-// killProxy kills one; what its session waited for is void.
-func (r *chaosRun) killProxy(pick float64) {
-	r.mu.Lock()
-	if len(r.live) == 0 {
-		r.mu.Unlock()
+// stall stops a proxy for a time.
+func (r *chaosRun) stall(k killPlan) {
+	c := r.client(k.Pick)
+	if c == nil {
 		return
 	}
-	c := r.live[int(pick*float64(len(r.live)))]
-	r.mu.Unlock()
+	if p, err := process.Lookup(c.a.cmd.Process.Pid); err == nil {
+		r.count("stalled")
+		r.hold(p, k.Hold, nil)
+	}
+}
+
+// client is one of the sessions that live; nil if there is none.
+func (r *chaosRun) client(pick float64) *chaosClient {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.live) == 0 {
+		return nil
+	}
+	return r.live[int(pick*float64(len(r.live)))]
+}
+
+// killProxy kills one; what its session waited for is void.
+func (r *chaosRun) killProxy(pick float64) {
+	c := r.client(pick)
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	c.killed = true
 	c.mu.Unlock()
@@ -352,10 +374,14 @@ func (r *chaosRun) install() error {
 // configuration is that of a place in which chaos runs.
 func (r *chaosRun) configuration() ([]byte, error) {
 	return json.Marshal(map[string]any{
-		"consult": map[string]any{"claude_bin": filepath.Join(programs, "claude"), "max_concurrent": 6, "keep": map[string]any{"count": keptInChaos}},
-		"mcpServers": map[string]any{chaosServer: map[string]any{
-			"command": filepath.Join(programs, "toolserver"), "args": []string{"-ledger", r.p.ledger()},
-			"holdline": map[string]any{"scope": "shared", "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000},
-		}},
+		"consult":    map[string]any{"claude_bin": filepath.Join(programs, "claude"), "max_concurrent": 6, "keep": map[string]any{"count": keptInChaos}},
+		"mcpServers": map[string]any{chaosServer: r.server("shared"), ownServer: r.server("session")},
 	})
+}
+
+func (r *chaosRun) server(scope string) map[string]any {
+	return map[string]any{
+		"command": filepath.Join(programs, "toolserver"), "args": []string{"-ledger", r.p.ledger()},
+		"holdline": map[string]any{"scope": scope, "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000},
+	}
 }

@@ -63,6 +63,7 @@ const (
 	opLook      = "look"
 	opBig       = "big"
 	opAsk       = "ask"
+	opRelay     = "relay" // an ask that the client itself answers
 )
 
 // event is one thing that a client did or saw.
@@ -270,7 +271,7 @@ func (j *judgement) end(s *sessionLog, open map[string]*dueRequest, order []*due
 			j.violated(ruleAnswered, s, a.Token, "%s %s, sent after %v, has no answer", a.Op, a.ID, a.At)
 		}
 		switch a.Op {
-		case opConsult, opBack, opEffect:
+		case opConsult, opBack, opEffect, opRelay:
 			j.atMostOnce(s, a.Token)
 		}
 	}
@@ -283,8 +284,8 @@ func (j *judgement) atMostOnce(s *sessionLog, token string) {
 	}
 	j.done[token] = true
 	n := j.notes[token]
-	if n["begin"] > 1 || n["end"] > 1 || len(j.ran[token]) > 1 {
-		j.violated(ruleAtMost, s, token, "begun %d times, ended %d times, by %d processes", n["begin"], n["end"], len(j.ran[token]))
+	if n["begin"] > 1 || n["end"] > 1 || n["asked"] > 1 || len(j.ran[token]) > 1 {
+		j.violated(ruleAtMost, s, token, "begun %d times, ended %d times, by %d processes", n["begin"]+n["asked"], n["end"], len(j.ran[token]))
 	}
 }
 
@@ -300,7 +301,7 @@ func (j *judgement) killed(a *event, until time.Duration) bool {
 			if k.Token == a.Token {
 				return true
 			}
-		case opEffect, opLook, opBig, opAsk:
+		case opEffect, opLook, opBig, opAsk, opRelay:
 			if k.Server != "" && k.At >= a.At-unknownSlack {
 				return true
 			}
@@ -342,11 +343,11 @@ func (j *judgement) answer(s *sessionLog, a *dueRequest, e *event, stopped bool)
 		case e.State == "cancelled" && !stopped:
 			j.violated(ruleUnknown, s, a.Token, "the consult was cancelled, and not by its client: %s", e.Text)
 		}
-	case opLook, opAsk:
-		if !strings.Contains(e.Text, a.Token) {
+	case opLook, opAsk, opRelay:
+		if !strings.Contains(e.Text, a.Token) || a.Op == opRelay && !strings.Contains(e.Text, `"roots":[]`) {
 			j.violated(ruleRight, s, a.Token, "%s %s was answered by %q", a.Op, a.ID, e.Text)
 		}
-		if verb := map[string]string{opLook: "look", opAsk: "told"}[a.Op]; n[verb] == 0 {
+		if verb := map[string]string{opLook: "look", opAsk: "told", opRelay: "told"}[a.Op]; n[verb] == 0 {
 			j.violated(ruleExactly, s, a.Token, "%s %s has its answer, and the ledger has no %q", a.Op, a.ID, verb)
 		}
 	case opBig:
@@ -509,6 +510,9 @@ func TestOracle(t *testing.T) {
 		{name: "progress", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), progress(2*s, "1", 1), progress(3*s, "1", 2), good(4*s, "1", "")}},
 		{name: "progress that goes back", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), progress(2*s, "1", 2), progress(3*s, "1", 1), good(4*s, "1", "")}, want: []string{ruleProgress}},
 		{name: "progress behind the answer", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", ""), progress(3*s, "1", 1)}, want: []string{ruleProgress}},
+		{name: "relayed", end: sessionLeft, events: []event{sent(1*s, "1", opRelay, "t"), good(2*s, "1", `t {"roots":[]}`)}, ledger: []note{{"asked", "t", 7}, {"told", "t", 7}}},
+		{name: "not relayed", end: sessionLeft, events: []event{sent(1*s, "1", opRelay, "t"), good(2*s, "1", `t {"code":-32601}`)}, ledger: []note{{"asked", "t", 7}, {"told", "t", 7}}, want: []string{ruleRight}},
+		{name: "relayed twice", end: sessionKilled, events: []event{sent(1*s, "1", opRelay, "t")}, ledger: []note{{"asked", "t", 7}, {"asked", "t", 7}}, want: []string{ruleAtMost}},
 		{name: "a server asks", end: sessionLeft, events: []event{{Kind: evAsked, ID: `"w:1"`}, {Kind: evAsked, ID: `"w:2"`}}},
 		{name: "a server asks twice", end: sessionLeft, events: []event{{Kind: evAsked, ID: `"w:1"`}, {Kind: evAsked, ID: `"w:1"`}}, want: []string{ruleAsked}},
 	} {

@@ -27,7 +27,8 @@ import (
 
 const (
 	chaosSessions = 8       // at once
-	chaosServer   = "tools" // name of the hosted server
+	chaosServer   = "tools" // name of the hosted server that all share
+	ownServer     = "own"   // and of one of which each session has its own
 	keptInChaos   = 300     // answers of consults
 	keptBytes     = 1 << 10 // that the daemon may hold of each
 	shorter       = 6       // so many times are the windows of recovery
@@ -211,7 +212,7 @@ func (r *chaosRun) warm(t *testing.T) control.Runtime {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, op := range []string{opHealth, opList, opConsult, opBack, opEffect, opLook, opBig, opAsk} {
+		for _, op := range []string{opHealth, opList, opConsult, opBack, opEffect, opLook, opBig, opAsk, opRelay} {
 			c.step(stepPlan{Op: op, Size: 100})
 		}
 		c.leave()
@@ -223,8 +224,13 @@ func (r *chaosRun) warm(t *testing.T) control.Runtime {
 	var base control.Runtime
 	settled := 0
 	for deadline := time.Now().Add(waitLimit); settled < 5 && time.Now().Before(deadline); {
-		now := r.collected(t).Runtime
-		if settled++; now.Goroutines < base.Goroutines || now.FDs < base.FDs || base.FDs == 0 {
+		s := r.collected(t)
+		now := s.Runtime
+		if settled++; len(s.Workers) > 0 { // the servers leave when nobody shares them
+			settled = 0
+			continue
+		}
+		if now.Goroutines < base.Goroutines || now.FDs < base.FDs || base.FDs == 0 {
 			base, settled = now, 0
 		}
 		base.HeapBytes = now.HeapBytes
@@ -447,7 +453,7 @@ func TestChaos(t *testing.T) {
 	if t.Failed() {
 		r.tell(t)
 	}
-	for _, act := range []string{"killed daemon", "killed worker", "killed child", "killed proxy", "replaced binary", "stopped"} {
+	for _, act := range []string{"killed daemon", "killed worker", "killed child", "killed proxy", "replaced binary", "stopped", "stalled"} {
 		if d >= 30*time.Second && r.counts[act] == 0 {
 			t.Errorf("%s: never", act)
 		}
