@@ -400,6 +400,35 @@ func TestServersStop(t *testing.T) {
 	b.rest()
 }
 
+// TestServerStopInterrupted: a daemon that dies when it has written down that a
+// server is stopped, and has not ended it yet, leaves that to the next one.
+func TestServerStopInterrupted(t *testing.T) {
+	p := newPlace(t)
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
+	d := p.daemon()
+	a := p.agent().shake()
+	pid := p.untilReady("tools")
+	id := a.effect("e", 60_000)
+	p.untilEffect("begin e")
+	kill9(t, d.Process.Pid)
+	standing := filepath.Join(p.dir, "home/.local/state/holdline/servers/tools.json")
+	if err := os.WriteFile(standing, []byte(`{"version":1,"stopped":true}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.daemon()
+	if x := a.wait(id); x.code() != "outcome_unknown" || alive(pid) {
+		t.Errorf("the server lives: %v; the call in flight: %s", alive(pid), x.raw)
+	}
+	p.must("servers", "start", "tools")
+	if _, err := os.Stat(standing); !os.IsNotExist(err) {
+		t.Errorf("after the start: %v", err)
+	}
+	if x := a.wait(a.effect("f", 0)); x.text() != "f" {
+		t.Errorf("after the start: %s", x.raw)
+	}
+	a.rest(id)
+}
+
 // TestServersUpgrade: with the next version a stopped server stays stopped, and
 // another one the process that it is, its call in flight included.
 func TestServersUpgrade(t *testing.T) {
@@ -891,4 +920,42 @@ func TestServerLogsFollowed(t *testing.T) {
 		t.Errorf("%d times the first line:\n%s", n, out)
 	}
 	a.rest()
+}
+
+// TestResultText: what a tool answers, for people.
+func TestResultText(t *testing.T) {
+	for _, test := range []struct{ result, want string }{
+		{`{"content":[{"type":"text","text":"a"},{"type":"text","text":"b\nc"}]}`, "a\nb\nc"},
+		{`{"content":[{"type":"image","mimeType":"image/png","data":"AAAA"}]}`, "[image image/png, 4 characters of base64; see --json]"},
+		{`{"content":[{"type":"resource_link","uri":"file:///x"}]}`, "[resource_link file:///x]"},
+		{`{"content":[{"type":"resource","resource":{"uri":"file:///y","text":"of it"}}]}`, "of it"},
+		{`{"content":[],"structuredContent":{"n":1.50}}`, `{"n":1.50}`},
+		{`{"content":[{"type":"text","text":"words"}],"structuredContent":{"n":1}}`, "words"},
+		{`"odd"`, `"odd"`},
+	} {
+		if got := resultText(json.RawMessage(test.result)); got != test.want {
+			t.Errorf("%s: %q, want %q", test.result, got, test.want)
+		}
+	}
+}
+
+// TestFirstWords: a description is cut at a word.
+func TestFirstWords(t *testing.T) {
+	for description, want := range map[string]string{
+		"Reads a file.":             "Reads a file.",
+		"Two\n\nlines":              "Two lines",
+		strings.Repeat("word ", 20): strings.TrimSpace(strings.Repeat("word ", 14)) + "…",
+		strings.Repeat("ü", 100):    strings.Repeat("ü", 71) + "…",
+	} {
+		b, err := json.Marshal(map[string]string{"name": "x", "description": description})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := firstWords(b); got != want {
+			t.Errorf("%q: %q, want %q", description, got, want)
+		}
+	}
+	if got := firstWords(json.RawMessage(`{"name":"x","description":7}`)); got != "" {
+		t.Errorf("no text: %q", got)
+	}
 }

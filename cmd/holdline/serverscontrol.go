@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -309,6 +310,7 @@ func resultText(result json.RawMessage) string {
 		Content []struct {
 			Type, Text, URI, MimeType string
 			Data                      string
+			Resource                  struct{ URI, Text string }
 		} `json:"content"`
 		Structured json.RawMessage `json:"structuredContent"`
 	}
@@ -320,8 +322,10 @@ func resultText(result json.RawMessage) string {
 		switch {
 		case c.Type == "text":
 			out = append(out, c.Text)
-		case c.URI != "":
-			out = append(out, fmt.Sprintf("[%s %s]", c.Type, c.URI))
+		case c.Resource.Text != "":
+			out = append(out, c.Resource.Text)
+		case cmp.Or(c.URI, c.Resource.URI) != "":
+			out = append(out, fmt.Sprintf("[%s %s]", c.Type, cmp.Or(c.URI, c.Resource.URI)))
 		default:
 			out = append(out, fmt.Sprintf("[%s %s, %d characters of base64; see --json]", c.Type, c.MimeType, len(c.Data)))
 		}
