@@ -107,6 +107,11 @@ func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string) {
 		return
 	}
 	a.line = line
+	if e, ok := u.early[id]; ok {
+		delete(u.early, id)
+		u.m.respondLocked(a, e.n, a.answer(e.msg))
+		return
+	}
 	if c := u.m.clients[u.owner.Session]; c != nil {
 		c.Ask(line)
 		faultpoint.At("hosted.asked")
