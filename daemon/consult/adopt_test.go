@@ -3,6 +3,7 @@ package consult
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -267,5 +268,32 @@ func TestTurnOverAtCheckpoint(t *testing.T) {
 				w.finish()
 			})
 		})
+	}
+}
+
+// TestRemoveRequestFirst: as long as anything but the request is left of a job
+// that is removed, the request is gone. One that does not go keeps the rest.
+func TestRemoveRequestFirst(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "0123456789ab")
+	if err := os.MkdirAll(filepath.Join(dir, fileJob, "stuck"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, fileAnswer), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(dir); err == nil {
+		t.Error("removed what cannot be removed")
+	}
+	if _, err := os.Stat(filepath.Join(dir, fileAnswer)); err != nil {
+		t.Errorf("the answer went before the request: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, fileJob, "stuck")); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(dir); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory is left: %v", err)
 	}
 }

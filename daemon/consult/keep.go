@@ -237,10 +237,20 @@ func (m *Manager) prune() {
 	}
 	m.mu.Unlock()
 	for _, id := range gone {
-		if err := os.RemoveAll(filepath.Join(m.opt.Dir, id)); err != nil {
+		if err := remove(filepath.Join(m.opt.Dir, id)); err != nil {
 			m.opt.Log.Warn("old consult cannot be removed", "consult", id, "err", err)
 		}
 	}
+}
+
+// remove removes the directory of a job that nobody asks for any more. Without
+// its request it is none: should the daemon die with the directory half gone,
+// the next one does not take it for a job that has not begun.
+func remove(dir string) error {
+	if err := os.Remove(filepath.Join(dir, fileJob)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(dir)
 }
 
 // read is the answer of a kept job.
