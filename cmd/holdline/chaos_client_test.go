@@ -422,6 +422,7 @@ func (c *chaosClient) line(line string) {
 
 // answered takes an answer. The lock is held.
 func (c *chaosClient) answered(at time.Duration, line string, m *chaosLine) {
+	c.run.served.Add(1)
 	e := event{At: at, Kind: evAnswer, ID: string(m.ID)}
 	switch {
 	case m.Error != nil:

@@ -218,9 +218,17 @@ func (r *chaosRun) daemon() (process.Proc, error) {
 	return now, nil
 }
 
+// mostBarren is how many daemons in a row may die before they have served
+// anybody: a proxy looks for one no longer than its window.
+const mostBarren = 2
+
 func (r *chaosRun) killDaemon() {
+	if now := r.served.Load(); now != r.seen {
+		r.seen, r.barren = now, 0
+	}
 	d, err := r.daemon()
-	if err == nil {
+	if err == nil && r.barren < mostBarren {
+		r.barren++
 		r.kill(d, kill{What: "daemon"})
 	}
 }
