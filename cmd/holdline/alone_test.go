@@ -40,6 +40,7 @@ func TestCheckpointNotAcked(t *testing.T) {
 	const parts = 16                      // 4 MiB, three checkpoints
 	for times := 1; times <= 3; times++ { // at the first, nothing was ever acked
 		t.Run(fmt.Sprint(times), func(t *testing.T) {
+			t.Parallel()
 			p := newPlace(t).windows(100).faults()
 			p.dieAt("consult.checkpoint", times)
 			d := p.daemon()

@@ -242,7 +242,7 @@ const atOnce = 6
 
 // raceShare is the part of the deaths that is gone through under the race
 // detector, with which each takes several times as long: one in so many.
-const raceShare = 5 // odd, so that both eras come
+const raceShare = 13 // odd, so that both eras come
 
 // TestCrashes goes through all of them. Each is a small place with one agent,
 // of either era in turns: whatever dies, each request of a proxy that lives is
@@ -365,6 +365,7 @@ func TestCrashesAlone(t *testing.T) {
 func TestCrashesOfStop(t *testing.T) {
 	for _, c := range stopCrashes {
 		t.Run(c.String(), func(t *testing.T) {
+			t.Parallel()
 			p := newPlace(t).login().faults()
 			a := p.agent("--reconnect-timeout", "500ms").shake()
 			id := a.call("consult", p.hangs())
