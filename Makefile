@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race chaos check fuzz bench e2e cover clean
+.PHONY: help build demo test race chaos notices check fuzz bench e2e cover clean
 
 OUT     ?= bin/holdline
 VERSION ?= $(shell v=$$(git describe --tags --dirty 2>/dev/null) && echo $${v\#v} || echo 0.1.0-dev)
@@ -38,7 +38,10 @@ race: ## run the tests under the race detector, in any order
 	@go test -v -p 1 -race -shuffle=on -count=1 $(PKG) | awk -f .ci/tests.awk
 
 chaos: ## kill everything at random under load and ask the oracle (CHAOS=10m, SEED=n replays)
-	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaos' ./cmd/holdline
+	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaos$$' ./cmd/holdline
+
+notices: ## break each rule of recovery in turn: the oracle has to notice (three minutes)
+	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 1h -run '^TestChaosNotices$$' ./cmd/holdline
 
 check: ## format, vet for both systems, lint, dead code, modernisers, layers, go.mod
 	@files=$$($(GOFUMPT) -l cmd contrib daemon protocol proxy); test -z "$$files" || { printf 'not formatted by gofumpt:\n%s\n' "$$files"; exit 1; }

@@ -363,44 +363,42 @@ func TestCrashesAlone(t *testing.T) {
 // no proxy starts another, each pending call is answered once, and the next
 // daemon has the consults, of which those that nobody waits for end.
 func TestCrashesOfStop(t *testing.T) {
-	for _, c := range stopCrashes {
-		t.Run(c.String(), func(t *testing.T) {
-			t.Parallel()
-			p := newPlace(t).login().faults()
-			a := p.agent("--reconnect-timeout", "500ms").shake()
-			id := a.call("consult", p.hangs())
-			args := p.slow(0.5)
-			args["wait_s"] = 0
-			background := a.wait(a.call("consult", args))
-			p.untilSteps(2)
-			p.dieAs(c.point, death{})
-			p.run("", "stop")
-			if !p.died(c.point) {
-				t.Fatalf("no daemon came to %s", c.point)
-			}
-			if x := a.wait(id); !strings.Contains(x.raw, string(fault.OutcomeUnknown)) {
-				t.Errorf("the consult's answer: %s", x.raw)
-			}
-			for line := range a.lines {
-				t.Errorf("one more line: %s", line)
-			}
-			_ = a.cmd.Wait()
-			if code := a.cmd.ProcessState.ExitCode(); code != exitLost {
-				t.Errorf("the proxy ended with %d: %s", code, a.errs)
-			}
-			if _, _, code := p.run("", "status"); code != exitNoDaemon {
-				t.Errorf("a daemon was started: status exits %d", code)
-			}
-			p.windows(100).daemon()
-			p.settled(t)
-			list, _, _ := p.run("", "consults", "list")
-			if strings.Count(list, " done ") != 1 || strings.Count(list, " cancelled ") != 1 || p.steps() != 3 {
-				t.Errorf("%d steps; the one in the background was begun with %s; the consults are\n%s", p.steps(), background.text(), list)
-			}
-			p.run("", "stop")
-			p.tidy(t)
-		})
-	}
+	inTurn(t, stopCrashes, func(t *testing.T, c crash, _ int) {
+		t.Helper()
+		p := newPlace(t).login().faults()
+		a := p.agent("--reconnect-timeout", "500ms").shake()
+		id := a.call("consult", p.hangs())
+		args := p.slow(0.5)
+		args["wait_s"] = 0
+		background := a.wait(a.call("consult", args))
+		p.untilSteps(2)
+		p.dieAs(c.point, death{})
+		p.run("", "stop")
+		if !p.died(c.point) {
+			t.Fatalf("no daemon came to %s", c.point)
+		}
+		if x := a.wait(id); !strings.Contains(x.raw, string(fault.OutcomeUnknown)) {
+			t.Errorf("the consult's answer: %s", x.raw)
+		}
+		for line := range a.lines {
+			t.Errorf("one more line: %s", line)
+		}
+		_ = a.cmd.Wait()
+		if code := a.cmd.ProcessState.ExitCode(); code != exitLost {
+			t.Errorf("the proxy ended with %d: %s", code, a.errs)
+		}
+		if _, _, code := p.run("", "status"); code != exitNoDaemon {
+			t.Errorf("a daemon was started: status exits %d", code)
+		}
+		p.windows(100).daemon()
+		p.settled(t)
+		list, _, _ := p.run("", "consults", "list")
+		if strings.Count(list, " done ") != 1 || strings.Count(list, " cancelled ") != 1 || p.steps() != 3 {
+			t.Errorf("%d steps; the one in the background was begun with %s; the consults are\n%s", p.steps(), background.text(), list)
+		}
+		p.run("", "stop")
+		p.tidy(t)
+	})
 }
 
 // TestEveryFaultPoint: each point in the code has its death, and the other way

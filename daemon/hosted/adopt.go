@@ -181,10 +181,8 @@ func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
 		delete(u.calls, r.Write)
 	}
 	switch r.Kind {
-	case process.RecordRespond:
-		if r.Name != "" {
-			u.responds = append(u.responds, r)
-		}
+	case process.RecordRespond, process.RecordCancel:
+		u.responds = append(u.responds, r)
 	case process.RecordCall:
 		key := callKey{r.Session, r.N}
 		c := newCall(key, r.Name, tool.Contract(r.Contract))
@@ -268,8 +266,13 @@ func (m *Manager) adopt(u *upstream) {
 		}
 	}
 	for _, r := range u.responds {
-		if r.Write <= last {
+		switch {
+		case r.Write > last:
+		case r.Kind == process.RecordRespond && r.Name != "":
 			u.told[r.Name] = struct{}{}
+			u.ranLocked(r.Kind, r.Write)
+		default:
+			u.ranLocked(r.Kind, r.Write)
 		}
 	}
 	u.responds = nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -57,6 +58,7 @@ type upstream struct {
 	internal   map[int64]chan jsonrpc.Message // the daemon's own requests
 	told       map[string]struct{}            // requests of the server that an earlier daemon has answered, by relayed id
 	responds   []process.Record               // of such answers, before it is known which were made
+	ran        []int64                        // writes of answers to its requests, in order
 	open       int                            // its requests that wait for a client
 	early      map[string]early               // answers of its client to requests that are not read again yet
 	leaving    bool                           // it is ended once its calls are
@@ -507,8 +509,13 @@ func (u *upstream) runErrands() {
 	for {
 		select {
 		case e := <-u.errands:
-			_, err := w.WriteFunc(u.m.life, e.rec, func(id int64) ([]byte, error) { return append(e.compose(id), '\n'), nil })
+			id, err := w.WriteFunc(u.m.life, e.rec, func(id int64) ([]byte, error) { return append(e.compose(id), '\n'), nil })
 			faultpoint.At("hosted.errand")
+			if err == nil {
+				u.m.mu.Lock()
+				u.ranLocked(e.rec.Kind, id)
+				u.m.mu.Unlock()
+			}
 			if e.done != nil {
 				e.done(err)
 			}
@@ -516,6 +523,27 @@ func (u *upstream) runErrands() {
 			return
 		case <-u.m.life.Done():
 			return
+		}
+	}
+}
+
+// maxResponds is how many records of answers to the server are kept: those of
+// requests that stand in output which is acked long since are not needed.
+const maxResponds = 2 * maxAsks
+
+// ranLocked notes the record of an errand that was made. That of a cancellation
+// is of no use any more: if it had no effect its call has a record.
+func (u *upstream) ranLocked(kind string, write int64) {
+	switch kind {
+	case process.RecordCancel:
+		u.forget = append(u.forget, write)
+		u.nudge()
+	case process.RecordRespond:
+		if u.ran = append(u.ran, write); len(u.ran) > maxResponds {
+			old := len(u.ran) - maxAsks
+			u.forget = append(u.forget, u.ran[:old]...)
+			u.ran = slices.Clone(u.ran[old:])
+			u.nudge()
 		}
 	}
 }
