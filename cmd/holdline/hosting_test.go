@@ -206,6 +206,11 @@ func TestServersReload(t *testing.T) {
 	if child(after, "same") != before["same"] || child(after, "other") == before["other"] {
 		t.Errorf("processes %+v, before %v", after.Workers, before)
 	}
+	for _, one := range after.Sessions {
+		if one.InFlight != 0 { // an open subscription is no call
+			t.Errorf("calls in flight of %s: %d", one.Identity, one.InFlight)
+		}
+	}
 	x := a.ask("tools/list", map[string]any{})
 	if !strings.Contains(x.raw, `"fresh__effect"`) || strings.Contains(x.raw, `"gone__effect"`) {
 		t.Errorf("tools/list: %s", x.raw)

@@ -258,7 +258,7 @@ func (s *session) listen(ctx context.Context, r *request) {
 		defer s.mu.Unlock()
 		delete(s.listens, key)
 	}
-	if f := s.enter(id, &inFlight{n: r.n, cancel: end}); f != nil {
+	if f := s.enter(id, &inFlight{n: r.n, cancel: end, subscription: true}); f != nil {
 		s.fail(ctx, r, f)
 		return
 	}

@@ -159,7 +159,7 @@ type Status struct {
 	Cwd      string `json:"cwd"`
 	PID      int    `json:"pid"`
 	State    string `json:"state"`
-	InFlight int    `json:"in_flight"`
+	InFlight int    `json:"in_flight"` // but for subscriptions
 	Calls    int64  `json:"calls"`
 	SinceMS  int64  `json:"since_ms"` // age
 	Proxy    string `json:"proxy"`    // version of the proxy

@@ -82,6 +82,8 @@ type inFlight struct {
 	n        int64
 	cancel   context.CancelCauseFunc
 	progress *progress // nil if the client did not ask
+
+	subscription bool // stays open until it is cancelled
 }
 
 func newSession(srv *Server, l *link) *session {
@@ -138,10 +140,16 @@ func (s *session) status() Status {
 	if s.cur == nil {
 		state = Detached
 	}
+	calls := 0
+	for _, c := range s.inFlight {
+		if !c.subscription {
+			calls++
+		}
+	}
 	return Status{
 		ID: strconv.FormatInt(s.number, 10), Identity: s.caller.Identity, Client: s.caller.Client, Era: s.era,
 		Project: s.caller.Project, Cwd: s.caller.Cwd, PID: s.peer.pid, State: state,
-		InFlight: len(s.inFlight), Calls: s.calls.Load(), SinceMS: time.Since(s.since).Milliseconds(), Proxy: s.version,
+		InFlight: calls, Calls: s.calls.Load(), SinceMS: time.Since(s.since).Milliseconds(), Proxy: s.version,
 	}
 }
 
