@@ -37,13 +37,16 @@ import (
 //	fail {token}           "fail"; an answer that says the tool has failed
 //	refuse {token}         "refuse"; a JSON-RPC error for bad arguments
 //	words {token}          the token on stderr
+//	log {token, level}     a log message of the token, of that level
 //
+// It notes the levels of log messages that it is told: "level" and the level.
 // A call that is cancelled notes "cancelled" and is not answered. Calls run at
 // the same time.
 type toolServer struct {
 	ledger string
 	out    io.Writer
 	errOut io.Writer
+	logs   bool
 	calls  sync.WaitGroup
 
 	mu      sync.Mutex // guards out, too
@@ -58,6 +61,7 @@ type toolServer struct {
 //	-deaf         neither the end of input nor SIGTERM ends the process
 //	-grandchild   a process in a session of its own, which heeds no signal that
 //	              can be ignored, is started first
+//	-logs         it says that it can send log messages
 //	-noise        a line that is no JSON comes before anything else
 //	-sick FILE    the process ends at once, with code 3, while there is such a file
 func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -66,6 +70,7 @@ func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 	f.StringVar(&s.ledger, "ledger", "", "")
 	deaf, noise, grandchild := f.Bool("deaf", false, ""), f.Bool("noise", false, ""), f.Bool("grandchild", false, "")
 	sick := f.String("sick", "", "")
+	f.BoolVar(&s.logs, "logs", false, "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
@@ -118,6 +123,7 @@ type toolMessage struct {
 		Name      string          `json:"name"`
 		Arguments toolArgs        `json:"arguments"`
 		RequestID json.RawMessage `json:"requestId"`
+		Level     string          `json:"level"`
 		Meta      struct {
 			Progress json.RawMessage `json:"progressToken"`
 		} `json:"_meta"`
@@ -134,6 +140,7 @@ type toolArgs struct {
 	Method string  `json:"method"`
 	Code   int     `json:"code"`
 	TTL    int     `json:"ttl"`
+	Level  string  `json:"level"`
 }
 
 func (s *toolServer) line(line []byte) {
@@ -163,10 +170,17 @@ func (s *toolServer) line(line []byte) {
 		}
 	case m.ID == nil: // initialized, and whatever else
 	case m.Method == "initialize":
+		capabilities := map[string]any{"tools": map[string]any{}}
+		if s.logs {
+			capabilities["logging"] = map[string]any{}
+		}
 		s.answer(m.ID, map[string]any{
-			"protocolVersion": cmp.Or(m.Params.Version, "2025-11-25"), "capabilities": map[string]any{"tools": map[string]any{}},
+			"protocolVersion": cmp.Or(m.Params.Version, "2025-11-25"), "capabilities": capabilities,
 			"serverInfo": map[string]any{"name": "toolserver", "version": "1"},
 		})
+	case m.Method == "logging/setLevel":
+		s.note("level", m.Params.Level)
+		s.answer(m.ID, map[string]any{})
 	case m.Method == "ping":
 		s.answer(m.ID, map[string]any{})
 	case m.Method == "tools/list":
@@ -181,11 +195,11 @@ func (s *toolServer) line(line []byte) {
 // toolServerTools are the tools as they are listed.
 func toolServerTools() []any {
 	properties := map[string]any{}
-	for name, kind := range map[string]string{"token": "string", "ms": "number", "bytes": "integer", "method": "string", "code": "integer", "ttl": "integer"} {
+	for name, kind := range map[string]string{"token": "string", "ms": "number", "bytes": "integer", "method": "string", "code": "integer", "ttl": "integer", "level": "string"} {
 		properties[name] = map[string]any{"type": kind}
 	}
 	list := []any{}
-	for _, name := range []string{"effect", "look", "big", "ask", "die", "hang", "noise", "fresh", "fail", "refuse", "words"} {
+	for _, name := range []string{"effect", "look", "big", "ask", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log"} {
 		tool := map[string]any{"name": name, "description": "does " + name, "inputSchema": map[string]any{"type": "object", "properties": properties}}
 		if name == "look" || name == "big" || name == "fresh" {
 			tool["annotations"] = map[string]any{"readOnlyHint": true}
@@ -265,6 +279,11 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 		return "", errors.New("the arguments are bad")
 	case "words":
 		_, _ = fmt.Fprintf(s.errOut, "toolserver: %s\n", a.Token)
+		return a.Token, nil
+	case "log":
+		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/message", "params": map[string]any{
+			"level": a.Level, "logger": "tools", "data": a.Token,
+		}})
 		return a.Token, nil
 	case "noise":
 		s.print([]byte("toolserver: this is no JSON either"))

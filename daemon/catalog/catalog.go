@@ -30,8 +30,8 @@ type Provider interface {
 	// Route finds who answers a request that is no call of a tool: nil is
 	// nobody; false if such requests are not known.
 	Route(ctx context.Context, c tool.Caller, method string, params json.RawMessage) (*tool.Remote, bool)
-	// Has tells whether a session sees prompts and resources, or may.
-	Has(c tool.Caller) (prompts, resources bool)
+	// Has tells what a session sees besides tools, or may.
+	Has(c tool.Caller) tool.Has
 	// About is what the one server says of itself that a session is for. It
 	// may wait for a while. An error is a fault.
 	About(ctx context.Context, c tool.Caller) (tool.About, error)
@@ -120,10 +120,10 @@ func (c *Catalog) Route(ctx context.Context, who tool.Caller, method string, par
 	return c.more.Route(ctx, who, method, params)
 }
 
-// Has tells whether a session sees prompts and resources, or may.
-func (c *Catalog) Has(who tool.Caller) (prompts, resources bool) {
+// Has tells what a session sees besides tools, or may.
+func (c *Catalog) Has(who tool.Caller) tool.Has {
 	if !c.others(who) {
-		return false, false
+		return tool.Has{}
 	}
 	return c.more.Has(who)
 }

@@ -176,12 +176,15 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 // the later one counts.
 func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
 	m := u.m
+	for n := len(u.responds); n > 0 && u.responds[n-1].Write >= r.Write; n-- {
+		u.responds = u.responds[:n-1] // those writes were not made
+	}
 	if old := u.calls[r.Write]; old != nil {
 		delete(m.calls, old.key)
 		delete(u.calls, r.Write)
 	}
 	switch r.Kind {
-	case process.RecordRespond, process.RecordCancel:
+	case process.RecordRespond, process.RecordCancel, process.RecordSetLevel:
 		u.responds = append(u.responds, r)
 	case process.RecordCall:
 		key := callKey{r.Session, r.N}
@@ -271,6 +274,11 @@ func (m *Manager) adopt(u *upstream) {
 		case r.Kind == process.RecordRespond && r.Name != "":
 			u.told[r.Name] = struct{}{}
 			u.ranLocked(r.Kind, r.Write)
+		case r.Kind == process.RecordSetLevel:
+			if u.wish.levelWrite > 0 {
+				u.forget = append(u.forget, u.wish.levelWrite)
+			}
+			u.wish.level, u.wish.levelWrite = r.Name, r.Write
 		default:
 			u.ranLocked(r.Kind, r.Write)
 		}
@@ -294,6 +302,7 @@ func (m *Manager) adopt(u *upstream) {
 	default:
 		u.era, u.result, u.serving = server.Era, server.Result, true
 		inst.up = u
+		u.attendLocked()
 		if inst.srv.era == "" {
 			inst.srv.era = server.Era
 		}
@@ -333,6 +342,7 @@ func (m *Manager) serve(u *upstream) error {
 		return errDied
 	}
 	u.serving, u.inst.recovering = true, false
+	u.attendLocked()
 	m.o.Watch.WorkerReady(u.id)
 	return nil
 }

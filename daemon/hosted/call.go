@@ -40,6 +40,7 @@ type call struct {
 	tool     string // the server's own name
 	contract tool.Contract
 	progress func(params json.RawMessage)
+	level    string // of the messages that the request asked for; "" is none
 
 	state    state
 	done     chan struct{} // closed when it is not open any more
@@ -147,7 +148,7 @@ func (m *Manager) call(ctx context.Context, s *server, o *offer, rc *tool.Remote
 		c = newCall(key, o.name, o.remote.Contract)
 		m.calls[key] = c
 	}
-	c.progress, c.unwanted, c.contract = rc.Progress, false, o.remote.Contract
+	c.progress, c.level, c.unwanted, c.contract = rc.Progress, rc.Level, false, o.remote.Contract
 	m.mu.Unlock()
 	res, err := m.pursue(ctx, s, o, rc, c)
 	m.mu.Lock()
@@ -218,6 +219,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		N: rc.N, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: process.RecordCall, Name: o.name,
 		Contract: string(o.remote.Contract), Identity: rc.Caller.Identity, DeadlineUnixMS: time.Now().Add(s.now().Timeout).UnixMilli(),
 	}
+	u.tuned(ctx)
 	died := false
 	_, err = u.w.WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
 		params, err := u.envelope().params(rc, o, id)

@@ -156,10 +156,9 @@ func (u *upstream) meta() json.RawMessage {
 // envelope is how requests to the server are dressed.
 func (u *upstream) envelope() envelope {
 	u.m.mu.Lock()
-	era := u.era
+	e := envelope{era: u.era, logs: can(u.result, "logging")}
 	u.m.mu.Unlock()
-	e := envelope{era: era}
-	if era == modern {
+	if e.era == modern {
 		e.meta = u.meta()
 	}
 	return e

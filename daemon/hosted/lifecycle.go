@@ -360,23 +360,31 @@ func (inst *instance) leaveLocked() {
 func (inst *instance) usersLocked() int {
 	n := 0
 	for session, c := range inst.m.clients {
-		who := c.Caller()
-		switch inst.key.scope {
-		case Session:
-			if session == inst.key.of {
-				n++
-			}
-		case Project:
-			if who.Project == inst.key.of {
-				n++
-			}
-		case Shared:
-			if inst.srv != nil && inst.srv.visible(&who) {
-				n++
-			}
+		if inst.sharedByLocked(session, c) {
+			n++
 		}
 	}
 	return n
+}
+
+// sharedByLocked tells whether a session shares an instance.
+func (inst *instance) sharedByLocked(session string, c tool.Client) bool {
+	who := c.Caller()
+	switch inst.key.scope {
+	case Session:
+		return session == inst.key.of
+	case Project:
+		return who.Project == inst.key.of
+	case Shared:
+		return inst.srv != nil && inst.srv.visible(&who)
+	}
+	return false
+}
+
+// usedByLocked tells whether a session shares an instance and sees its server.
+func (inst *instance) usedByLocked(session string, c tool.Client) bool {
+	who := c.Caller()
+	return inst.srv != nil && inst.srv.visible(&who) && inst.sharedByLocked(session, c)
 }
 
 // idleLocked ends, after a while, the processes that no session shares any

@@ -149,6 +149,7 @@ func (m *Manager) Opened(session string, c tool.Client) {
 		}
 	}
 	m.eagerLocked(c.Caller())
+	m.attendLocked()
 }
 
 // Resumed is told which of its lines a client that is back waits for. What it
@@ -184,6 +185,7 @@ func (m *Manager) Closed(session string) {
 	m.budget.End(session)
 	m.forsakeLocked(session)
 	m.idleLocked()
+	m.attendLocked()
 }
 
 // forsakeLocked ends what there is for a session.
@@ -252,6 +254,7 @@ func (m *Manager) expect() {
 		}
 	}
 	m.idleLocked()
+	m.attendLocked()
 }
 
 // Close lets go of all processes, which live on, and waits until nothing of

@@ -462,7 +462,7 @@ func passed(capabilities json.RawMessage) json.RawMessage {
 		switch key {
 		case "tools", "prompts", "resources":
 			return []byte(`{"listChanged":true}`)
-		case "completions", "experimental":
+		case "completions", "experimental", "logging":
 			return value
 		}
 		return nil
@@ -543,18 +543,20 @@ func (s *server) completion(of *offer) *offer {
 	return o
 }
 
-// Has tells which kinds of things the servers that a session sees offer, by
-// the capability's name. One that was never listed may offer all.
-func (m *Manager) Has(c tool.Caller) (hasPrompts, hasResources bool) {
+// Has tells what the servers that a session sees offer besides tools. One that
+// was never listed may offer all.
+func (m *Manager) Has(c tool.Caller) tool.Has {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	var has tool.Has
 	for _, s := range m.servers {
 		if s.visible(&c) {
-			hasPrompts = hasPrompts || !s.listed || len(s.raw[prompts]) > 0
-			hasResources = hasResources || !s.listed || len(s.raw[resources])+len(s.raw[templates]) > 0
+			has.Prompts = has.Prompts || !s.listed || len(s.raw[prompts]) > 0
+			has.Resources = has.Resources || !s.listed || len(s.raw[resources])+len(s.raw[templates]) > 0
+			has.Logging = has.Logging || !s.listed || can(s.about, "logging")
 		}
 	}
-	return hasPrompts, hasResources
+	return has
 }
 
 // changed tells all sessions that a list is not what it was.

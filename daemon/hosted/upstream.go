@@ -55,13 +55,14 @@ type upstream struct {
 	deadCh     chan struct{} // closed when dead
 	goneCh     chan struct{} // closed when nobody reads its events any more
 	calls      map[int64]*call
-	internal   map[int64]chan jsonrpc.Message // the daemon's own requests
-	told       map[string]struct{}            // requests of the server that an earlier daemon has answered, by relayed id
-	responds   []process.Record               // of such answers, before it is known which were made
-	ran        []int64                        // writes of answers to its requests, in order
-	open       int                            // its requests that wait for a client
-	early      map[string]early               // answers of its client to requests that are not read again yet
-	leaving    bool                           // it is ended once its calls are
+	internal   map[int64]inquiry // the daemon's own requests
+	wish       wishes
+	told       map[string]struct{} // requests of the server that an earlier daemon has answered, by relayed id
+	responds   []process.Record    // of such answers, and of what stands, before it is known which were made
+	ran        []int64             // writes of answers to its requests, in order
+	open       int                 // its requests that wait for a client
+	early      map[string]early    // answers of its client to requests that are not read again yet
+	leaving    bool                // it is ended once its calls are
 	generation int64
 	secrets    []string // that its environment was given
 	forget     []int64  // records that are not needed any more
@@ -105,7 +106,7 @@ func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 	}
 	return &upstream{
 		m: inst.m, inst: inst, dir: dir, id: id, owner: owner, log: inst.m.log.With("worker", id, "server", name),
-		deadCh: make(chan struct{}), goneCh: make(chan struct{}), calls: map[int64]*call{}, internal: map[int64]chan jsonrpc.Message{},
+		deadCh: make(chan struct{}), goneCh: make(chan struct{}), calls: map[int64]*call{}, internal: map[int64]inquiry{}, wish: newWishes(),
 		errands: make(chan errand, maxErrands), poke: make(chan struct{}, 1),
 	}
 }
@@ -114,6 +115,7 @@ func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 func (u *upstream) goLocked() {
 	u.m.wg.Go(u.run)
 	u.m.wg.Go(u.runErrands)
+	u.m.wg.Go(u.tend)
 }
 
 func (u *upstream) worker() *supervisor.Worker {
@@ -335,10 +337,12 @@ func (u *upstream) answered(msg jsonrpc.Message) {
 	write := number(msg.ID)
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	if ch := u.internal[write]; ch != nil {
+	if own, ok := u.internal[write]; ok {
 		delete(u.internal, write)
-		u.forget = append(u.forget, write)
-		ch <- clone(msg)
+		if !own.stays {
+			u.forget = append(u.forget, write)
+		}
+		own.take(clone(msg))
 		return
 	}
 	c := u.calls[write]
@@ -376,6 +380,8 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 		if tell != nil {
 			tell(bytes.Clone(msg.Params))
 		}
+	case mcp.LogMessage:
+		u.logged(msg)
 	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged:
 		u.m.mu.Lock()
 		defer u.m.mu.Unlock()
@@ -556,7 +562,7 @@ func (u *upstream) request(ctx context.Context, kind, method string, params json
 		u.m.mu.Lock()
 		defer u.m.mu.Unlock()
 		write = id
-		u.internal[id] = ch
+		u.internal[id] = inquiry{take: func(msg jsonrpc.Message) { ch <- msg }}
 		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n'), nil
 	})
 	defer func() {

@@ -21,6 +21,7 @@ const (
 type envelope struct {
 	era  string          // the server's
 	meta json.RawMessage // members of a modern _meta, joined by commas
+	logs bool            // it may be asked for log messages
 }
 
 // params makes the params of a request for the server: its own name for what is
@@ -32,6 +33,10 @@ func (e envelope) params(c *tool.RemoteCall, o *offer, write int64) (json.RawMes
 		return nil, fmt.Errorf("name of a tool: %w", err)
 	}
 	dressed := e.era != modern || c.Modern
+	own := string(e.meta)
+	if e.logs && c.Level != "" {
+		own += fmt.Sprintf(",%q:%q", mcp.MetaLevel, c.Level)
+	}
 	var bad error
 	params, err := jsonrpc.Rewrite(c.Params, func(key string, value []byte) []byte {
 		switch key {
@@ -58,7 +63,7 @@ func (e envelope) params(c *tool.RemoteCall, o *offer, write int64) (json.RawMes
 			}
 			if !dressed {
 				dressed = true
-				meta = jsonrpc.Prepend(meta, string(e.meta))
+				meta = jsonrpc.Prepend(meta, own)
 			}
 			return meta
 		}
@@ -71,7 +76,7 @@ func (e envelope) params(c *tool.RemoteCall, o *offer, write int64) (json.RawMes
 		return nil, bad
 	}
 	if !dressed {
-		params = jsonrpc.Prepend(params, `"_meta":{`+string(e.meta)+`}`)
+		params = jsonrpc.Prepend(params, `"_meta":{`+own+`}`)
 	}
 	return params, nil
 }

@@ -50,11 +50,11 @@ var (
 // about is what the client is told at first: of holdline, or of the one server
 // that the session is for. If that is not well the handshake succeeds all the
 // same, and says what is wrong.
-func (s *session) about(ctx context.Context, more string) tool.About {
+func (s *session) about(ctx context.Context, modern bool) tool.About {
 	who := s.who()
 	own := tool.About{Info: s.srv.serverInfo, Instructions: s.srv.o.Instructions}
 	if who.Only == "" {
-		own.Capabilities = s.offered(more)
+		own.Capabilities = s.offered(modern)
 		return own
 	}
 	about, err := s.srv.o.Catalog.About(ctx, who)
@@ -80,21 +80,22 @@ func (s *session) serverInfo() json.RawMessage {
 	return s.srv.serverInfo
 }
 
-// offered is what the client is told that holdline can do, with more members.
-func (s *session) offered(more string) json.RawMessage {
-	prompts, resources := s.srv.o.Catalog.Has(s.who())
+// offered is what the client is told that holdline can do. A legacy client may
+// always set a level.
+func (s *session) offered(modern bool) json.RawMessage {
+	has := s.srv.o.Catalog.Has(s.who())
 	caps := `{"tools":{"listChanged":true}`
-	if prompts {
+	if has.Prompts {
 		caps += `,"prompts":{"listChanged":true}`
 	}
-	if resources {
+	if has.Resources {
 		caps += `,"resources":{"listChanged":true}`
 	}
-	if prompts || resources {
+	if has.Prompts || has.Resources {
 		caps += `,"completions":{}`
 	}
-	if more != "" {
-		caps += "," + more
+	if has.Logging || !modern {
+		caps += `,"logging":{}`
 	}
 	return json.RawMessage(caps + "}")
 }
@@ -203,7 +204,7 @@ func (s *session) pursue(ctx context.Context, r *request, find func(context.Cont
 		return t, tool.RemoteResult{}, f
 	}
 	s.calls.Add(1)
-	c := tool.RemoteCall{Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern, Replay: r.replay}
+	c := tool.RemoteCall{Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern, Replay: r.replay, Level: s.levelOf(r)}
 	if progress != nil {
 		c.Progress = progress.pass
 	}
@@ -337,6 +338,36 @@ func (s *session) Ask(line []byte) bool {
 	}
 	l.out.offer(append(append(make([]byte, 0, len(line)+1), line...), '\n'))
 	return true
+}
+
+// levelOf is the level from which on a request wants log messages.
+func (s *session) levelOf(r *request) string {
+	if r.modern {
+		level, _ := mcp.String(r.params.Meta.Level)
+		return level
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.level
+}
+
+// Level is the most verbose level of log messages that the client has ever
+// asked for in a request, or that it has set.
+func (s *session) Level() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return mcp.Verbose(s.level, s.wanted)
+}
+
+// Log passes on a log message of a server, if a request under way has asked for
+// it or the level that the client has set covers it.
+func (s *session) Log(level string, params json.RawMessage, asked bool) {
+	s.mu.Lock()
+	covers := mcp.Covers(s.level, level)
+	s.mu.Unlock()
+	if asked || covers {
+		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.LogMessage, params), '\n'))
+	}
 }
 
 // ListChanged says that a list is not what it was: to a legacy client that has

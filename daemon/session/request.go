@@ -157,6 +157,8 @@ func (s *session) checkModern(ctx context.Context, r *request) bool {
 		s.put(ctx, r.n, jsonrpc.AppendError(nil, r.msg.ID, mcp.CodeVersion, "unsupported protocol version "+clip(version), data))
 	case r.params.Meta.Capabilities == nil || r.params.Meta.Capabilities[0] != '{':
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be an object", mcp.MetaCapabilities))
+	case r.params.Meta.Level != nil && !isLevel(r.params.Meta.Level):
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be one of %v", mcp.MetaLevel, mcp.Levels()))
 	default:
 		return true
 	}
@@ -174,6 +176,9 @@ func (s *session) settle(r *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.era = era
+	if level, ok := mcp.String(r.params.Meta.Level); ok && r.modern {
+		s.wanted = mcp.Verbose(s.wanted, level)
+	}
 	if caps := r.params.Capabilities; !r.modern && caps != nil {
 		s.capabilities = bytes.Clone(caps)
 	} else if r.modern && s.capabilities == nil {
@@ -218,7 +223,7 @@ func (s *session) initialize(ctx context.Context, r *request) {
 		return
 	}
 	s.asked = true
-	about := s.about(ctx, `"logging":{}`)
+	about := s.about(ctx, false)
 	s.answerJSON(ctx, r, struct {
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
@@ -228,7 +233,7 @@ func (s *session) initialize(ctx context.Context, r *request) {
 }
 
 func (s *session) discover(ctx context.Context, r *request) {
-	about := s.about(ctx, "")
+	about := s.about(ctx, true)
 	s.answerJSON(ctx, r, struct {
 		Versions     []string        `json:"supportedVersions"`
 		Capabilities json.RawMessage `json:"capabilities"`
@@ -274,12 +279,28 @@ func (s *session) list(ctx context.Context, r *request, calls *sync.WaitGroup) {
 }
 
 func (s *session) setLevel(ctx context.Context, r *request) {
-	level, ok := mcp.String(r.params.Level)
-	if !ok || !slices.Contains(mcp.Levels(), level) {
+	if !isLevel(r.params.Level) {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.level must be one of %v", mcp.Levels()))
 		return
 	}
+	s.tune(r)
 	s.answer(ctx, r, json.RawMessage(`{}`))
+}
+
+func isLevel(raw json.RawMessage) bool {
+	level, ok := mcp.String(raw)
+	return ok && slices.Contains(mcp.Levels(), level)
+}
+
+// tune takes the level that a client sets.
+func (s *session) tune(r *request) {
+	level, _ := mcp.String(r.params.Level)
+	s.mu.Lock()
+	s.level = level
+	s.mu.Unlock()
+	if s.srv.o.Hosted != nil {
+		s.srv.o.Hosted.Tuned(s.hash)
+	}
 }
 
 // busy tells whether a request of that id is in flight.

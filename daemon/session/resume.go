@@ -201,6 +201,10 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 		if params, err := mcp.ParseParams(msg.Params); err == nil {
 			s.settle(&request{n: n, msg: msg, params: params})
 		}
+	case msg.Method == mcp.SetLevel:
+		if params, err := mcp.ParseParams(msg.Params); err == nil && isLevel(params.Level) {
+			s.tune(&request{n: n, msg: msg, params: params})
+		}
 	}
 }
 

@@ -78,6 +78,8 @@ type Hosted interface {
 	// Respond takes the answer of the client, its line n, to the server that
 	// asked. It tells whether any did.
 	Respond(session string, n int64, msg jsonrpc.Message) bool
+	// Tuned is told that the session has set another level of log messages.
+	Tuned(session string)
 	// Closed is told that the session is over.
 	Closed(session string)
 }

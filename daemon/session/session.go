@@ -74,6 +74,8 @@ type session struct {
 	listens      map[string]listening // open subscriptions to changes of lists, by id; guarded by mu
 	capabilities json.RawMessage      // that the client declared; guarded by mu
 	has          map[string]bool      // lists that the client has and that hold, by the notification of their change; guarded by mu
+	level        string               // of log messages, that the client has set; guarded by mu
+	wanted       string               // the most verbose that a modern request has asked for; guarded by mu
 	info         json.RawMessage      // of the one server that the session is for; guarded by mu
 }
 

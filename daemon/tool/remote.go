@@ -26,6 +26,7 @@ type RemoteCall struct {
 	Params json.RawMessage // of the request, as they came: an object
 	Modern bool            // the request is of the modern era
 	Replay bool            // it was sent to an earlier daemon, too
+	Level  string          // of the log messages that it asks for; "" is none
 	// Progress passes on the params of a progress notification, as they came
 	// but for the token; nil if the client did not ask. It never blocks, and
 	// after the call has returned it does nothing.
@@ -50,6 +51,12 @@ type About struct {
 	Instructions string
 }
 
+// Has is what hosted servers offer a session besides tools.
+type Has struct {
+	Prompts, Resources bool
+	Logging            bool // messages, if they are asked for
+}
+
 // Listing is what a client is told of a tool of a hosted server.
 type Listing struct {
 	Name string
@@ -65,6 +72,13 @@ type Client interface {
 	// ListChanged says that a list is not what it was, in the words of a
 	// notification's method.
 	ListChanged(method string)
+	// Level is the most verbose level of log messages that the client has ever
+	// asked for in a request, or that it has set; "" if it wants none.
+	Level() string
+	// Log passes on a log message of a server: the params of the notification.
+	// asked says that a request under way wants it; else it is passed on if
+	// the client has set a level that covers it.
+	Log(level string, params json.RawMessage, asked bool)
 	// Seen confirms line n of the client, a response, for good.
 	Seen(n int64)
 	// Capabilities are those that the client has declared, an object; nil if

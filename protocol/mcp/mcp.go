@@ -56,6 +56,10 @@ const (
 	ToolsChanged     = "notifications/tools/list_changed"
 	CancelledNote    = "notifications/cancelled"
 	ProgressNote     = "notifications/progress"
+	Subscribe        = "resources/subscribe"
+	Unsubscribe      = "resources/unsubscribe"
+	ResourceUpdated  = "notifications/resources/updated"
+	LogMessage       = "notifications/message"
 )
 
 // Keys of _meta.
@@ -66,14 +70,30 @@ const (
 	MetaServer       = "io.modelcontextprotocol/serverInfo"
 	MetaProgress     = "progressToken"
 	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
+	MetaLevel        = "io.modelcontextprotocol/logLevel"
 )
 
 // CodeVersion is the modern error for a version that the server lacks.
 const CodeVersion = -32022
 
-// Levels are the names of logging levels, RFC 5424's.
+// Levels are the names of logging levels, RFC 5424's, the most verbose first.
 func Levels() []string {
 	return []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+}
+
+// Covers tells whether who wants messages from level on wants one of that
+// level. It is false if either is none of [Levels].
+func Covers(level, message string) bool {
+	from, of := slices.Index(Levels(), level), slices.Index(Levels(), message)
+	return from >= 0 && of >= from
+}
+
+// Verbose is the more verbose of two levels; "" is none.
+func Verbose(a, b string) string {
+	if a == "" || Covers(b, a) {
+		return b
+	}
+	return a
 }
 
 // Implementation names a program.
@@ -101,6 +121,7 @@ type Meta struct {
 	Capabilities json.RawMessage
 	Client       json.RawMessage
 	Progress     json.RawMessage
+	Level        json.RawMessage // logLevel
 }
 
 // Params is what holdline reads of a request's params, in one pass.
@@ -110,6 +131,7 @@ type Params struct {
 	Arguments json.RawMessage
 	Cursor    json.RawMessage
 	Level     json.RawMessage
+	URI       json.RawMessage
 	RequestID json.RawMessage
 	Version   json.RawMessage // protocolVersion of initialize
 	Client    json.RawMessage // clientInfo of initialize
@@ -138,6 +160,8 @@ func ParseParams(params json.RawMessage) (Params, error) {
 			p.Cursor = value
 		case "level":
 			p.Level = value
+		case "uri":
+			p.URI = value
 		case "requestId":
 			p.RequestID = value
 		case "protocolVersion":
@@ -164,6 +188,8 @@ func ParseParams(params json.RawMessage) (Params, error) {
 			p.Meta.Client = value
 		case MetaProgress:
 			p.Meta.Progress = value
+		case MetaLevel:
+			p.Meta.Level = value
 		}
 		return nil
 	})

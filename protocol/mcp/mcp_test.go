@@ -29,3 +29,29 @@ func TestParseParams(t *testing.T) {
 		}
 	}
 }
+
+func TestLevels(t *testing.T) {
+	for _, c := range []struct {
+		level, message string
+		covers         bool
+	}{
+		{"debug", "debug", true},
+		{"debug", "emergency", true},
+		{"warning", "error", true},
+		{"error", "warning", false},
+		{"", "emergency", false},
+		{"debug", "chatty", false},
+		{"chatty", "debug", false},
+	} {
+		if got := Covers(c.level, c.message); got != c.covers {
+			t.Errorf("Covers(%q, %q) = %t", c.level, c.message, got)
+		}
+	}
+	for _, c := range []struct{ a, b, want string }{
+		{"", "", ""}, {"info", "", "info"}, {"", "info", "info"}, {"info", "error", "info"}, {"error", "debug", "debug"}, {"alert", "alert", "alert"},
+	} {
+		if got := Verbose(c.a, c.b); got != c.want {
+			t.Errorf("Verbose(%q, %q) = %q, want %q", c.a, c.b, got, c.want)
+		}
+	}
+}
