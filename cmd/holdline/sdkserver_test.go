@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,12 +14,18 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"holdline/protocol/control"
 )
 
 // sdkServerMain is a server made with the official SDK, with a tool, a prompt,
 // a resource, a template and completion. Asked for the era "legacy" it does
-// not know server/discover.
+// not know server/discover. Given a directory without a file "go" it answers
+// nothing.
 func sdkServerMain(args []string) int {
+	if len(args) > 1 && mute(args[1]) {
+		return 0
+	}
 	s := mcp.NewServer(&mcp.Implementation{Name: "sdkserver", Version: "1"}, &mcp.ServerOptions{
 		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{r.Params.Ref.Name + r.Params.Ref.URI + ":" + r.Params.Argument.Value}}}, nil
@@ -58,6 +65,43 @@ func sdkServerMain(args []string) int {
 		return 1
 	}
 	return 0
+}
+
+// mute says in a directory that a server is there. Unless it may go on, it
+// reads and says nothing until the end of its input.
+func mute(dir string) bool {
+	if _, err := os.Stat(filepath.Join(dir, "go")); err == nil {
+		return false
+	}
+	if err := os.WriteFile(filepath.Join(dir, "came"), nil, 0o600); err == nil {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}
+	return true
+}
+
+// TestServerEraInterrupted: a server that is ended while it is asked for its
+// era, because its only session has gone, is asked again.
+func TestServerEraInterrupted(t *testing.T) {
+	p := newPlace(t)
+	p.configure(map[string]any{"sdk": map[string]any{"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern", p.dir}}}).daemon()
+	a := p.agent().shake()
+	came := filepath.Join(p.dir, "came")
+	waitFor(t, "the server", func() bool { _, err := os.Stat(came); return err == nil })
+	a.rest()
+	p.until("the server is ended", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 })
+	if err := os.WriteFile(filepath.Join(p.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := p.agent().shake()
+	p.untilReady("sdk")
+	files, err := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/server.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	if raw, err := os.ReadFile(files[0]); err != nil || !strings.Contains(string(raw), `"era":"modern"`) {
+		t.Errorf("%s, %v", raw, err)
+	}
+	b.rest()
 }
 
 // TestSDKServers has the official SDK's client use its servers through

@@ -53,10 +53,12 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 		switch {
 		case err == nil:
 			return modern, u.introduced(modern, result)
-		case ctx.Err() != nil, u.isDead():
+		case u.hasLeft(): // at the question: it is asked no more
 			u.m.mu.Lock()
-			u.inst.srv.era = legacy // one that leaves at the question is asked no more
+			u.inst.srv.era = legacy
 			u.m.mu.Unlock()
+			return "", err
+		case ctx.Err() != nil, u.isDead():
 			return "", err
 		case era == modern:
 			return "", err

@@ -226,12 +226,12 @@ func (inst *instance) start() error {
 		if err == nil {
 			return nil
 		}
-		gone, ended := u.isDead(), u.isEnding()
+		left, ended := u.hasLeft(), u.isEnding()
 		u.finish()
 		switch {
 		case ended:
 			return errEnded
-		case !gone || !probing:
+		case !left || !probing:
 			return u.startFault(err)
 		}
 	}

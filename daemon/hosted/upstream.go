@@ -50,6 +50,7 @@ type upstream struct {
 	serving    bool
 	ending     bool // it is being ended
 	dead       bool // the worker is gone with its tree
+	left       bool // the server has ended of itself, and not for the loss of its worker
 	caughtUp   bool // all that was said before this daemon attached was read
 	death      *fault.Record
 	deadCh     chan struct{} // closed when dead
@@ -135,6 +136,13 @@ func (u *upstream) isDead() bool {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	return u.dead
+}
+
+// hasLeft tells whether the server has ended of itself.
+func (u *upstream) hasLeft() bool {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	return u.left
 }
 
 // isEnding tells whether the process is ended by us, or will be.
@@ -615,6 +623,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	death = masked(death, u.secrets)
 	served := u.serving
 	u.dead, u.serving, u.death = true, false, death
+	u.left = ev.Kind == supervisor.Closed && !u.ending && !u.leaving
 	for _, c := range u.calls {
 		if c.state == open {
 			c.setLocked(lost)
