@@ -85,6 +85,10 @@ func (d *decoder) identity(name string, id Identity) {
 	d.globs(at+".allow", id.Allow)
 	d.globs(at+".deny", id.Deny)
 	given(d, at+".budget.calls", id.Budget.Calls, 1, 1_000_000_000)
+	d.oneOf(at+".expose", id.Expose, ExposeAll, ExposeSearch)
+	if id.Expose == ExposeSearch && name == "anonymous" {
+		d.wrong(at+".expose", "anonymous is who sends no greeting, and uses no tools of hosted servers")
+	}
 }
 
 // given is [within] for a value whose zero stands for a default, and so only

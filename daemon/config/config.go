@@ -36,7 +36,14 @@ type Identity struct {
 	Deny  []string `json:"deny"`  // globs of tool names, stronger than Allow
 
 	Budget Budget `json:"budget"`
+	Expose string `json:"expose"` // how tools of hosted servers are shown: ExposeAll or ExposeSearch; "" is ExposeAll
 }
+
+// How an identity is shown the tools of hosted servers.
+const (
+	ExposeAll    = "all"    // each in the list of tools
+	ExposeSearch = "search" // none: one tool finds them by words, another calls them
+)
 
 // Budget is what an identity may spend.
 type Budget struct {

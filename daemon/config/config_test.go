@@ -20,7 +20,7 @@ import (
 const sample = `// what the daemon does
 {
   "identities": {
-    "codex": {"token": "s3cret-token", "allow": ["consult*"], "deny": ["x"], "budget": {"calls": 5}},
+    "codex": {"token": "s3cret-token", "allow": ["consult*"], "deny": ["x"], "budget": {"calls": 5}, "expose": "search"},
     "cursor": {}, /* anybody */
   },
   "limits": {"connections": 10, "in_flight": 2},
@@ -50,7 +50,7 @@ func TestParse(t *testing.T) {
 	yes, zero := false, 0
 	want := Config{
 		Identities: map[string]Identity{
-			"codex":  {Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}, Budget: Budget{5}},
+			"codex":  {Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}, Budget: Budget{5}, Expose: ExposeSearch},
 			"cursor": {},
 		},
 		Limits: Limits{10, 2},
@@ -161,6 +161,8 @@ func TestParseRefuses(t *testing.T) {
 		{`{"mcpServers": {"a": {"command": "x", "holdline": {"max_timeout": "4m"}}}}`, "c:1:67: mcpServers.a.holdline.max_timeout: is shorter than timeout, which is 5m0s"},
 		{`{"mcpServers": {"a": {"command": "x", "holdline": {"allow": [""]}}}}`, "c:1:62: mcpServers.a.holdline.allow[0]: is no glob of tool names"},
 		{`{"identities": {"a": {"budget": {"calls": 0}}}}`, "c:1:43: identities.a.budget.calls: wants 1 to 1000000000"},
+		{`{"identities": {"a": {"expose": "some"}}}`, "c:1:33: identities.a.expose: wants one of all, search"},
+		{`{"identities": {"anonymous": {"expose": "search"}}}`, "c:1:41: identities.anonymous.expose: anonymous is who sends no greeting, and uses no tools of hosted servers"},
 		// Columns count characters, and lines are those of an editor.
 		{"{\"log\": {\"ä\": 1}}", `c:1:10: unknown key "log.ä"`},
 		{"{\"identities\": {\"äöü\": {}}, \"x\": 1}", `c:1:29: unknown key "x"`},

@@ -37,6 +37,12 @@ func (c Config) Authorise(identity, token string) error {
 // it by a name alone.
 func (c Config) Reserved(identity string) bool { return c.Identities[identity].Token != "" }
 
+// Searches tells whether identity finds the tools of hosted servers by words
+// instead of in its list of tools.
+func (c Config) Searches(identity string) bool {
+	return c.Identities[identity].Expose == ExposeSearch
+}
+
 // equal compares in a time that depends on neither content nor length.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
