@@ -122,6 +122,9 @@ func advice(f *fault.Record) string {
 	case fault.InvalidInput, fault.ParseError, fault.InvalidRequest:
 		return "Correct the arguments and call again."
 	case fault.UnknownTool, fault.UnknownMethod:
+		if f.Operation == operation(CallTool) {
+			return "Take server and tool from " + FindTools + "."
+		}
 		return "Take a name from tools/list."
 	case fault.NotInitialized:
 		return "Finish the handshake first."

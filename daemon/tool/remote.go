@@ -44,6 +44,12 @@ type RemoteResult struct {
 // EncodeFault is the result object of a tools/call that failed.
 func EncodeFault(f *fault.Record) json.RawMessage { return encodeFault(f, "") }
 
+// Rules are what one caller may use of hosted servers.
+type Rules struct {
+	Reaches func(server string) bool // any tool of it
+	May     func(name string) bool   // a tool, by the name that sessions see
+}
+
 // About is what a hosted server says of itself.
 type About struct {
 	Capabilities json.RawMessage // an object

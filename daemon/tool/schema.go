@@ -39,6 +39,8 @@ type Prepared struct {
 	names     []string // of all arguments, in the order of the schema
 }
 
+func operation(name string) string { return "tools/call:" + name }
+
 // property is one of a tool's own arguments.
 type property struct {
 	schema  *jsonschema.Schema
@@ -73,7 +75,7 @@ func Prepare(t *Tool) (*Prepared, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	p := &Prepared{Tool: t, operation: "tools/call:" + t.Name, props: map[string]property{}}
+	p := &Prepared{Tool: t, operation: operation(t.Name), props: map[string]property{}}
 
 	own := []byte(`{}`)
 	if len(t.Properties) > 0 {
@@ -105,8 +107,13 @@ func Prepare(t *Tool) (*Prepared, error) {
 	if err != nil {
 		return nil, fmt.Errorf("properties: %w", err)
 	}
-	p.names = append(p.names, "render", "detail")
-	schema.WriteString(common + `}`)
+	if t.Inner == nil {
+		p.names = append(p.names, "render", "detail")
+		schema.WriteString(common)
+	} else {
+		schema.Truncate(len(bytes.TrimSuffix(schema.Bytes(), []byte(","))))
+	}
+	schema.WriteString(`}`)
 	for _, name := range t.Required {
 		if _, ok := p.props[name]; !ok {
 			return nil, fmt.Errorf("required argument %s has no property", name)
@@ -135,8 +142,8 @@ func (t *Tool) check() error {
 		return fmt.Errorf("dispatch %q is unknown", t.Dispatch)
 	case t.Contract != Convergent && t.Contract != ProbeRequired && t.Contract != NeverReplay:
 		return fmt.Errorf("contract %q is unknown", t.Contract)
-	case t.Handle == nil:
-		return errors.New("there is no handler")
+	case (t.Handle == nil) == (t.Inner == nil):
+		return errors.New("one handler is wanted")
 	}
 	return nil
 }

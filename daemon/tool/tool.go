@@ -38,6 +38,12 @@ const (
 // may come back for it, to the next daemon.
 var ErrStopping = errors.New("the daemon is stopping")
 
+// Names of the own tools that the configuration offers or not, by identity.
+const (
+	FindTools = "find_tools" // finds tools of hosted servers by words
+	CallTool  = "call_tool"  // calls one of them
+)
+
 // Caller is the session that asks.
 type Caller struct {
 	Session  string // hash of the session's uuid, 64 hex digits; the key in records
@@ -105,4 +111,16 @@ type Tool struct {
 	// Handle runs a call. Its context ends when the client cancels or is gone.
 	// An error that is no [*fault.Record] becomes an internal_failure.
 	Handle func(ctx context.Context, c Call) (Result, error)
+	// Inner, in the place of Handle, makes a call of the tool that of a hosted
+	// server's tool, from the arguments as they came; nil are none. An error is
+	// one of the arguments, for the caller to read. The answer is the server's
+	// as it came: such a tool takes neither render nor detail.
+	Inner func(arguments json.RawMessage) (Inner, error)
+}
+
+// Inner is a call of a hosted server's tool that another one was asked for.
+type Inner struct {
+	Server    string
+	Tool      string          // by the server's own name, or that which sessions see
+	Arguments json.RawMessage // as they were spelled; nil if there were none
 }
