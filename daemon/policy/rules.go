@@ -2,8 +2,10 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 
 	"holdline/daemon/config"
+	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
 
@@ -29,20 +31,60 @@ func NewRules(cfg *config.Config) Rules { return Rules{cfg} }
 // allow, even an empty one, refuses what it does not name. An identity that
 // the file does not name may use everything, but anonymous needs a list allow
 // for the tools of hosted servers.
-func (r Rules) May(identity, server, tool string) (ok bool, reason string) {
-	name, reason := tool, "no rule names it"
-	if server != "" {
-		name = server + "__" + tool
+//
+// The own tools that find tools of hosted servers and call them are for those
+// identities whose hosted tools are not listed; a list allow need not name
+// them, since what they find and call is asked for by itself.
+func (r Rules) May(identity, server, name string) (ok bool, reason string) {
+	own := name
+	reason = "no rule names it"
+	id := r.cfg.Identities[identity]
+	switch {
+	case server != "":
+		name = server + "__" + own
 		h := r.cfg.Servers[server].Holdline
-		if ok, reason = pass("mcpServers."+server+".holdline", h.Allow, h.Deny, tool, reason); !ok {
+		if ok, reason = pass("mcpServers."+server+".holdline", h.Allow, h.Deny, own, reason); !ok {
 			return false, reason
 		}
+	case name == tool.FindTools || name == tool.CallTool:
+		expose := "identities." + identity + ".expose"
+		if !r.cfg.Searches(identity) {
+			return false, fmt.Sprintf("%s is not %q", expose, config.ExposeSearch)
+		}
+		return pass("identities."+identity, nil, id.Deny, name, fmt.Sprintf("%s is %q", expose, config.ExposeSearch))
 	}
-	id := r.cfg.Identities[identity]
 	if identity == anonymous && server != "" && id.Allow == nil {
 		return false, "anonymous, who sends no greeting, uses holdline's own tools only; identities.anonymous.allow can name more"
 	}
 	return pass("identities."+identity, id.Allow, id.Deny, name, reason)
+}
+
+// Reaches tells whether an identity may use any tool of a server, as far as
+// that can be told without their names: if not, it need not know of the server.
+func (r Rules) Reaches(identity, server string) bool {
+	id := r.cfg.Identities[identity]
+	if identity == anonymous && id.Allow == nil {
+		return false
+	}
+	prefix := server + "__"
+	for _, glob := range id.Deny {
+		if strings.HasSuffix(glob, "*") && !strings.HasSuffix(glob, `\*`) && config.Match(glob, prefix) {
+			return false // and so it matches all that begins like that
+		}
+	}
+	if id.Allow == nil {
+		return true
+	}
+	for _, glob := range id.Allow {
+		fixed := glob
+		if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
+			fixed = glob[:i]
+		}
+		if strings.HasPrefix(prefix, fixed) && fixed != glob || strings.HasPrefix(fixed, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // pass asks one pair of lists, which stand under key. Silent is the reason if

@@ -26,6 +26,8 @@ func TestRules(t *testing.T) {
 			"some":    {Allow: []string{"consult*", "files__read*"}},
 			"but":     {Allow: []string{"*"}, Deny: []string{"consult_control", "git__push*"}},
 			"nothing": {Allow: []string{}},
+			"finder":  {Allow: []string{"git__log"}, Expose: config.ExposeSearch},
+			"looker":  {Deny: []string{"call_tool"}, Expose: config.ExposeSearch},
 		},
 		Servers: map[string]config.Server{
 			"files": {Holdline: config.Hosting{Deny: []string{"read_secret", "rm*"}}},
@@ -57,6 +59,15 @@ func TestRules(t *testing.T) {
 		{"any", "open", "push_force", true, "no rule names it"},
 		{"any", "", "rm", true, "no rule names it"},
 		{"nothing", "", "consult", false, "identities.nothing.allow does not name it"},
+		// What finds tools and calls them is for those whose list lacks them.
+		{"any", "", "find_tools", false, `identities.any.expose is not "search"`},
+		{"but", "", "call_tool", false, `identities.but.expose is not "search"`},
+		{"finder", "", "find_tools", true, `identities.finder.expose is "search"`},
+		{"finder", "", "call_tool", true, `identities.finder.expose is "search"`},
+		{"finder", "git", "push", false, "identities.finder.allow does not name it"},
+		{"looker", "", "call_tool", false, `identities.looker.deny[0] "call_tool" names it`},
+		{"looker", "", "find_tools", true, `identities.looker.expose is "search"`},
+		{"anonymous", "", "call_tool", false, `identities.anonymous.expose is not "search"`},
 		{"anonymous", "", "consult", true, "no rule names it"},
 		{"anonymous", "open", "x", false, "anonymous, who sends no greeting"},
 	} {
@@ -76,5 +87,42 @@ func TestRules(t *testing.T) {
 	r := isFault(t, NewRules(&cfg).Check("but", "git", "push"), fault.Denied)
 	if want := `but may not use push of git: identities.but.deny[1] "git__push*" names it`; r.Error() != want || r.Operation != "tools/call:push" {
 		t.Errorf("Check = %q, %q\nwant %q", r, r.Operation, want)
+	}
+}
+
+// TestRulesReach: a server of which an identity may use nothing does not exist
+// for it; one of which that cannot be told does.
+func TestRulesReach(t *testing.T) {
+	for _, x := range []struct {
+		allow, deny []string
+		want        bool
+	}{
+		{nil, nil, true},
+		{nil, []string{"git__*"}, false},
+		{nil, []string{"git*"}, false},
+		{nil, []string{"*"}, false},
+		{nil, []string{"*__*"}, false},
+		{nil, []string{"git__push*"}, true},
+		{nil, []string{"*push"}, true},
+		{nil, []string{`git__\*`}, true},
+		{nil, []string{"github__*"}, true},
+		{[]string{"git__log"}, nil, true},
+		{[]string{"git__l*"}, nil, true},
+		{[]string{"*log"}, nil, true},
+		{[]string{"g?t__log"}, nil, true},
+		{[]string{"[fg]it__log"}, nil, true},
+		{[]string{"git"}, nil, false},
+		{[]string{"git_"}, nil, false},
+		{[]string{"github__*", "consult"}, nil, false},
+		{[]string{}, nil, false},
+		{[]string{"git__*"}, []string{"git__*"}, false},
+	} {
+		cfg := config.Config{Identities: map[string]config.Identity{"i": {Allow: x.allow, Deny: x.deny}}}
+		if got := NewRules(&cfg).Reaches("i", "git"); got != x.want {
+			t.Errorf("allow %q, deny %q: %v, want %v", x.allow, x.deny, got, x.want)
+		}
+	}
+	if NewRules(&config.Config{}).Reaches("anonymous", "git") {
+		t.Error("anonymous reaches a server")
 	}
 }
