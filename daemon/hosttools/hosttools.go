@@ -1,5 +1,7 @@
-// Package hosttools holds the tools that run inside the daemon. They answer
-// at once, whatever else runs.
+// Package hosttools holds the tools that run inside the daemon. Snapshots answer
+// at once, whatever else runs. For agents that are not shown the tools of hosted
+// servers there are two more: [Find] finds them by words and may wait a while
+// for servers, [Call] is a call of one of them.
 package hosttools
 
 import (

@@ -1,0 +1,83 @@
+package hosttools
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Call is the tool call_tool.
+func Call() tool.Tool {
+	return tool.Tool{
+		Name: tool.CallTool,
+		Description: "Calls a tool of an MCP server that is shared on this machine, and answers with what that tool answers. " +
+			tool.FindTools + " finds server, tool and the arguments that it takes.",
+		// What it does is for the other tool to say.
+		Annotations: tool.Annotations{Title: "Call a tool", Destructive: true, OpenWorld: true},
+		Dispatch:    tool.OnWorker,
+		Contract:    tool.NeverReplay,
+		Properties: json.RawMessage(`{
+			"server": {"type":"string","description":"as ` + tool.FindTools + ` names it"},
+			"tool": {"type":"string","description":"its name at that server"},
+			"arguments": {"type":"object","description":"of the tool, by its own schema"}
+		}`),
+		Required: []string{"server", "tool"},
+		Inner:    inner,
+	}
+}
+
+// inner reads the arguments of call_tool. Those of the other tool keep their
+// spelling; they are that tool's to check.
+func inner(arguments json.RawMessage) (tool.Inner, error) {
+	var in tool.Inner
+	if arguments == nil || string(arguments) == "null" {
+		return in, errors.New("server and tool: are required")
+	}
+	if arguments[0] != '{' {
+		return in, errors.New("arguments: must be an object")
+	}
+	err := jsonrpc.Fields(arguments, func(key string, value []byte) error {
+		var err error
+		switch key {
+		case "server":
+			in.Server, err = word(value)
+		case "tool":
+			in.Tool, err = word(value)
+		case "arguments":
+			if value[0] == '{' {
+				in.Arguments = value
+			} else if string(value) != "null" {
+				err = errors.New("must be an object, of the tool's own arguments")
+			}
+		default:
+			err = errors.New("no such argument, allowed are server, tool, arguments: those of the tool itself belong into arguments")
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", clip(key, 40), err)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return tool.Inner{}, err
+	case in.Server == "":
+		return tool.Inner{}, errors.New("server: is required, a string")
+	case in.Tool == "":
+		return tool.Inner{}, errors.New("tool: is required, a string")
+	}
+	return in, nil
+}
+
+// word is a name; it is not blank.
+func word(value []byte) (string, error) {
+	s, ok := mcp.String(value)
+	if !ok || strings.TrimSpace(s) == "" {
+		return "", errors.New("must be a string that is not blank")
+	}
+	return s, nil
+}

@@ -1,0 +1,253 @@
+package hosttools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Discovery is what hosted servers offer a caller.
+type Discovery struct {
+	Tools    []Candidate
+	Servers  int // that were looked at
+	Troubles []Trouble
+}
+
+// Candidate is a tool of a hosted server that the caller may use.
+type Candidate struct {
+	Server  string
+	Tool    string          // the server's own name
+	Exposed string          // the name by which sessions that list it see it
+	Listing json.RawMessage // as the server lists it
+}
+
+// Trouble is why what a server offers is not known, or cannot be used now.
+type Trouble struct {
+	Server string `json:"server"`
+	Error  string `json:"error"`
+}
+
+// Discover asks hosted servers for what they offer a caller, for a limited
+// time. Start has those started, too, that are started by their first call
+// alone.
+type Discover func(ctx context.Context, c tool.Caller, start bool) Discovery
+
+// Limits of an answer of find_tools.
+const (
+	defaultLimit   = 8
+	maxRanked      = 4096   // bytes of a description that are looked into
+	maxWords       = 280    // characters of a description
+	maxLine        = 160    // the same, in short text
+	maxTroubles    = 16     // servers of which it is said what is wrong
+	maxTroubleText = 240    // characters of each
+	maxSchemas     = 16_000 // bytes of all schemas but the first
+	maxSchema      = 24_000 // bytes of the first
+	shownArguments = 16
+)
+
+// Find is the tool find_tools.
+func Find(discover Discover) tool.Tool {
+	return tool.Tool{
+		Name: tool.FindTools,
+		Description: "Finds tools of the MCP servers that are shared on this machine, by words: what you want to do, or parts of " +
+			"names. Searches names, descriptions and argument names of all tools that you may use, and answers with the best " +
+			"of them and the arguments that they take; call one with " + tool.CallTool + ". With render=json the answer has the whole " +
+			"input schemas, with detail=full the text has them.",
+		Annotations: tool.Annotations{Title: "Find tools", ReadOnly: true, Idempotent: true},
+		Dispatch:    tool.OnHost,
+		Contract:    tool.Convergent,
+		Properties: json.RawMessage(`{
+			"query": {"type":"string","pattern":"\\S","maxLength":1000,"description":"words, e.g. \"create github issue\""},
+			"limit": {"type":"integer","minimum":1,"maximum":50,"default":8,"description":"most tools in the answer"},
+			"start": {"type":"boolean","default":false,"description":"also start servers that have never run, to see what they offer"}
+		}`),
+		Required: []string{"query"},
+		Handle: func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			a := struct {
+				Query string `json:"query"`
+				Limit int    `json:"limit"`
+				Start bool   `json:"start"`
+			}{Limit: defaultLimit}
+			if err := json.Unmarshal(c.Args, &a); err != nil {
+				return tool.Result{}, fmt.Errorf("arguments of %s: %w", tool.FindTools, err)
+			}
+			query := words(a.Query)
+			if len(query) == 0 {
+				return tool.Result{}, fault.New(fault.InvalidInput, fault.Host, mcp.ToolsCall+":"+tool.FindTools,
+					"query: has no word to look for: letters or digits are wanted")
+			}
+			d := discover(ctx, c.Caller, a.Start)
+			if ctx.Err() != nil {
+				return tool.Result{}, context.Cause(ctx)
+			}
+			out := search(query, a.Limit, &d)
+			return tool.Result{Text: out.text(c.Detail), Value: out}, nil
+		},
+	}
+}
+
+// findings are the answer of find_tools.
+type findings struct {
+	Matches  int       `json:"matches"` // of which Tools are the best
+	Searched int       `json:"searched"`
+	Servers  int       `json:"servers"`
+	Tools    []finding `json:"tools"`
+	LeftOut  int       `json:"schemas_left_out,omitempty"` // since they are too large for one answer
+	Errors   []Trouble `json:"errors"`
+}
+
+// finding is a tool that was found.
+type finding struct {
+	Server      string          `json:"server"`
+	Tool        string          `json:"tool"`
+	Name        string          `json:"name"` // as it is exposed
+	Description string          `json:"description"`
+	Schema      json.RawMessage `json:"inputSchema,omitempty"`
+	Score       float64         `json:"score"`
+
+	arguments string
+}
+
+// search finds the best tools for the words of a query.
+func search(query []string, limit int, d *Discovery) findings {
+	documents := make([]document, len(d.Tools))
+	for i := range d.Tools {
+		t := &d.Tools[i]
+		text, _ := mcp.String(jsonrpc.Field(t.Listing, "description"))
+		documents[i].name = t.Exposed
+		documents[i].words = append(words(t.Server+" "+t.Tool), words(text[:min(len(text), maxRanked)])...)
+		for _, a := range argumentsOf(t.Listing) {
+			documents[i].words = append(documents[i].words, words(a.name)...)
+		}
+	}
+	hits := rank(query, documents)
+	out := findings{Matches: len(hits), Searched: len(d.Tools), Servers: d.Servers, Tools: []finding{}, Errors: []Trouble{}}
+	room := maxSchemas
+	for i, h := range hits[:min(len(hits), limit)] {
+		t := &d.Tools[h.document]
+		text, _ := mcp.String(jsonrpc.Field(t.Listing, "description"))
+		f := finding{
+			Server: t.Server, Tool: t.Tool, Name: t.Exposed, Description: clip(text, maxWords), Score: math.Round(h.score*1000) / 1000,
+			arguments: signature(argumentsOf(t.Listing)),
+		}
+		schema := jsonrpc.Field(t.Listing, "inputSchema")
+		switch {
+		case i == 0 && len(schema) <= maxSchema:
+			f.Schema = schema
+		case i > 0 && len(schema) <= room:
+			f.Schema = schema
+			room -= len(schema)
+		default:
+			out.LeftOut++
+		}
+		out.Tools = append(out.Tools, f)
+	}
+	for _, t := range d.Troubles[:min(len(d.Troubles), maxTroubles)] {
+		out.Errors = append(out.Errors, Trouble{t.Server, clip(t.Error, maxTroubleText)})
+	}
+	return out
+}
+
+// text is the answer for a model to read.
+func (f *findings) text(d tool.Detail) string {
+	var b strings.Builder
+	switch {
+	case f.Searched == 0:
+		b.WriteString("there are no tools to search\n")
+	case f.Matches == 0:
+		fmt.Fprintf(&b, "none of %d tools matches: try other words\n", f.Searched)
+	default:
+		fmt.Fprintf(&b, "%d of %d tools match, the best first:\n", f.Matches, f.Searched)
+	}
+	for i := range f.Tools {
+		t := &f.Tools[i]
+		fmt.Fprintf(&b, "[%d] server %s, tool %s: %s\n", i+1, t.Server, t.Tool, clip(t.Description, maxLine))
+		if d == tool.Full && t.Schema != nil {
+			fmt.Fprintf(&b, "    schema: %s\n", oneLine(t.Schema))
+		} else {
+			fmt.Fprintf(&b, "    arguments: %s\n", t.arguments)
+		}
+	}
+	for _, e := range f.Errors {
+		fmt.Fprintf(&b, "server %s: %s\n", e.Server, e.Error)
+	}
+	if len(f.Tools) > 0 {
+		b.WriteString("call one with " + tool.CallTool + " {server, tool, arguments}")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// argument is one that a tool takes, as far as its schema says so at once.
+type argument struct {
+	name     string
+	kind     string // its type; "" if that is not said plainly
+	required bool
+}
+
+// argumentsOf are those of a tool, the required ones first.
+func argumentsOf(listing json.RawMessage) []argument {
+	schema := jsonrpc.Field(listing, "inputSchema")
+	var required []string
+	_ = json.Unmarshal(jsonrpc.Field(schema, "required"), &required) // what is no list of names requires none
+	var all []argument
+	_ = jsonrpc.Fields(jsonrpc.Field(schema, "properties"), func(name string, value []byte) error { // nor has what is no object any
+		kind, _ := mcp.String(jsonrpc.Field(value, "type"))
+		all = append(all, argument{name, kind, slices.Contains(required, name)})
+		return nil
+	})
+	slices.SortStableFunc(all, func(a, b argument) int {
+		switch {
+		case a.required == b.required:
+			return 0
+		case a.required:
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// signature is arguments on one line, a question mark behind those that need
+// not be given.
+func signature(all []argument) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, a := range all[:min(len(all), shownArguments)] {
+		word := clip(a.name, 64)
+		if !a.required {
+			word += "?"
+		}
+		if a.kind != "" {
+			word += " " + clip(a.kind, 16)
+		}
+		out = append(out, word)
+	}
+	if more := len(all) - shownArguments; more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(out, ", ")
+}
+
+// clip is a text on one line, of at most so many characters.
+func clip(text string, most int) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if r := []rune(text); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return text
+}
+
+// oneLine is JSON without line breaks, which stand between its values only.
+func oneLine(raw json.RawMessage) string {
+	return strings.NewReplacer("\n", " ", "\r", " ").Replace(string(raw))
+}

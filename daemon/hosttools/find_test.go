@@ -1,0 +1,151 @@
+package hosttools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+)
+
+// candidate is a tool with these properties of its input.
+func candidate(server, name, description, properties string) Candidate {
+	return Candidate{server, name, server + "__" + name, json.RawMessage(fmt.Sprintf(
+		`{"name":%q,"description":%q,"inputSchema":{"type":"object","properties":%s,"required":["path"]}}`, name, description, properties))}
+}
+
+func find(t *testing.T, d Discovery, arguments string) (findings, string, error) {
+	t.Helper()
+	tl := Find(func(context.Context, tool.Caller, bool) Discovery { return d })
+	p, err := tool.Prepare(&tl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args, _, detail, err := p.Parse(json.RawMessage(arguments))
+	if err != nil {
+		return findings{}, "", err
+	}
+	res, err := tl.Handle(t.Context(), tool.Call{Args: args, Detail: detail})
+	f, _ := res.Value.(findings)
+	return f, res.Text, err
+}
+
+func TestFind(t *testing.T) {
+	d := Discovery{
+		Servers: 2,
+		Tools: []Candidate{
+			candidate("files", "read_file", "Reads a file.\nAll of it.", `{"limit":{"type":"integer"},"path":{"type":"string"}}`),
+			candidate("files", "stat", "Tells what is known.", `{"path":{}}`),
+			candidate("mail", "sendMessage", "Sends it.", `{}`),
+		},
+		Troubles: []Trouble{{"gone", "it is gone"}},
+	}
+	f, text, err := find(t, d, `{"query":"READ path"}`)
+	if err != nil || len(f.Tools) != 2 || f.Matches != 2 || f.Searched != 3 || f.Tools[0].Tool != "read_file" || f.Tools[0].Name != "files__read_file" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if want := `2 of 3 tools match, the best first:
+[1] server files, tool read_file: Reads a file. All of it.
+    arguments: path string, limit? integer
+[2] server files, tool stat: Tells what is known.
+    arguments: path
+server gone: it is gone
+call one with call_tool {server, tool, arguments}`; text != want {
+		t.Errorf("text:\n%s\nwant:\n%s", text, want)
+	}
+	// By argument name, by part of a name, by the server's.
+	for query, want := range map[string]string{"limit": "read_file", "message": "sendMessage", "mail": "sendMessage", "sendmessage": "sendMessage"} {
+		if f, _, _ := find(t, d, fmt.Sprintf(`{"query":%q}`, query)); len(f.Tools) != 1 || f.Tools[0].Tool != want {
+			t.Errorf("%s finds %+v", query, f.Tools)
+		}
+	}
+	if f, text, _ := find(t, d, `{"query":"zebra"}`); f.Tools == nil || len(f.Tools) != 0 || !strings.Contains(text, "none of 3 tools") || !strings.Contains(text, "gone") {
+		t.Errorf("nothing: %+v\n%s", f, text)
+	}
+	if f, _, _ := find(t, d, `{"query":"path","limit":1}`); len(f.Tools) != 1 || f.Matches != 2 {
+		t.Errorf("limit: %+v", f)
+	}
+	if _, text, _ := find(t, d, `{"query":"read","detail":"full"}`); !strings.Contains(text, `schema: {"type":"object","properties":{"limit":`) {
+		t.Errorf("full:\n%s", text)
+	}
+	for arguments, want := range map[string]string{
+		`{}`:                          "query: is required",
+		`{"query":"  "}`:              "that is not blank",
+		`{"query":"?!"}`:              "no word to look for",
+		`{"query":"a","limit":0}`:     "limit: must be an integer of at least 1",
+		`{"query":"a","limit":51}`:    "limit: must be",
+		`{"query":"a","server":"x"}`:  "server: no such argument",
+		`{"query":"a","start":"yes"}`: "start: must be",
+	} {
+		_, _, err := find(t, d, arguments)
+		if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.InvalidInput || !strings.Contains(f.Fault.Detail, want) {
+			t.Errorf("%s: %v, want %q", arguments, err, want)
+		}
+	}
+}
+
+// TestFindIsBounded: whatever servers say, the answer fits a client.
+func TestFindIsBounded(t *testing.T) {
+	d := Discovery{}
+	for i := range 60 {
+		d.Tools = append(d.Tools, candidate("server", fmt.Sprintf("tool%d", i), strings.Repeat("word ", 5000), fmt.Sprintf(`{"path":{"description":%q}}`, strings.Repeat("x", 2000))))
+		d.Troubles = append(d.Troubles, Trouble{fmt.Sprint("server", i), strings.Repeat("e", 5000)})
+	}
+	f, text, err := find(t, d, `{"query":"word","limit":50,"detail":"full"}`)
+	b, _ := json.Marshal(f)
+	if err != nil || len(f.Tools) != 50 || len(b) > tool.MaxText || len(text) > tool.MaxText {
+		t.Errorf("%d tools in %d bytes, text of %d bytes, %v", len(f.Tools), len(b), len(text), err)
+	}
+	if f.Tools[0].Schema == nil || f.Tools[49].Schema != nil || f.LeftOut == 0 {
+		t.Errorf("%d schemas are left out", f.LeftOut)
+	}
+	if strings.Contains(f.Tools[0].Description, "\n") || len([]rune(f.Tools[0].Description)) != maxWords {
+		t.Errorf("description %q", f.Tools[0].Description)
+	}
+}
+
+func TestInner(t *testing.T) {
+	tl := Call()
+	p, err := tool.Prepare(&tl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := string(p.Listing()); strings.Contains(l, "render") || strings.Contains(l, `"readOnlyHint":true`) || !strings.Contains(l, `"additionalProperties":false`) || !json.Valid(p.Listing()) {
+		t.Errorf("listing %s", l)
+	}
+	for arguments, want := range map[string]string{
+		`{"server":"s","tool":"t"}`:                                                `s t `,
+		`{"server":"s","tool":"t","arguments":null}`:                               `s t `,
+		`{"tool":"t", "arguments" : {"n":1.0, "m":9007199254740993},"server":"s"}`: `s t {"n":1.0, "m":9007199254740993}`,
+	} {
+		in, err := inner(json.RawMessage(arguments))
+		if got := in.Server + " " + in.Tool + " " + string(in.Arguments); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", arguments, got, err, want)
+		}
+	}
+	for arguments, want := range map[string]string{
+		``:                          "are required",
+		`null`:                      "are required",
+		`[]`:                        "must be an object",
+		`{"tool":"t"}`:              "server: is required",
+		`{"server":"s"}`:            "tool: is required",
+		`{"server":" ","tool":"t"}`: "server: must be a string that is not blank",
+		`{"server":"s","tool":7}`:   "tool: must be a string",
+		`{"server":"s","tool":"t","arguments":"{}"}`:      "arguments: must be an object",
+		`{"server":"s","tool":"t","token":"x"}`:           "token: no such argument",
+		`{"server":"s","server":"s","tool":"t"}`:          "server",
+		`{"server":"s","tool":"t","arguments":{},"x":{}}`: "x: no such argument",
+	} {
+		raw := json.RawMessage(arguments)
+		if arguments == "" {
+			raw = nil
+		}
+		if in, err := inner(raw); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v, want %q", arguments, in, err, want)
+		}
+	}
+}
