@@ -23,7 +23,6 @@ import (
 	"holdline/daemon/hosted"
 	"holdline/daemon/hosttools"
 	"holdline/daemon/listener"
-	"holdline/daemon/policy"
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/session"
@@ -184,8 +183,8 @@ func (l *life) build(ctx context.Context) error {
 	if err := l.buildServers(ctx, cfg); err != nil {
 		return err
 	}
-	tools := append(l.consults.Tools(), hosttools.Health(l.health), hosttools.Telemetry(l.snapshot))
-	cat, err := catalog.New(l.mayUse, l.servers, tools...)
+	tools := append(l.consults.Tools(), hosttools.Health(l.health), hosttools.Telemetry(l.snapshot), hosttools.Find(l.discover), hosttools.Call())
+	cat, err := catalog.New(rules{&l.config}, l.servers, tools...)
 	if err != nil {
 		return err
 	}
@@ -193,6 +192,7 @@ func (l *life) build(ctx context.Context) error {
 		Log: l.Log.With("component", "session"), Catalog: cat, Telemetry: recorder{l.telemetry},
 		Info:         mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
 		Instructions: instructions,
+		Searching:    searching,
 		Authorise:    func(identity, token string) error { return l.config.Load().Authorise(identity, token) },
 		Reserved:     func(identity string) bool { return l.config.Load().Reserved(identity) },
 		Welcome:      l.welcome,
@@ -212,11 +212,9 @@ const instructions = "consult asks Claude Code on this machine for a second opin
 	"use it for reviews, hard bugs and design questions. A long consult goes on in the background: fetch it with " +
 	"consult_result. health_snapshot says whether holdline is well."
 
-// mayUse is the word of the configuration on who may call what.
-func (l *life) mayUse(identity, tool string) bool {
-	ok, _ := policy.NewRules(l.config.Load()).May(identity, "", tool)
-	return ok
-}
+// searching is the same for those that do not see the tools of hosted servers.
+const searching = " More tools, of the MCP servers that are shared on this machine, are not listed: find_tools finds them by " +
+	"words, call_tool calls them."
 
 func (l *life) welcome() protocol.Welcome {
 	return protocol.Welcome{

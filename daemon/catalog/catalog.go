@@ -38,24 +38,45 @@ type Provider interface {
 	// Find is the tool of that name, if there is one; its own Name is that by
 	// which rules know it.
 	Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool)
+	// Inner is a tool by its server and a name of its. It may wait for a while.
+	// An error is a fault that names what there is like it.
+	Inner(ctx context.Context, c tool.Caller, server, name string, rules tool.Rules) (*tool.Remote, error)
 }
+
+// Rules are what the configuration says of who may use what.
+type Rules interface {
+	// May tells whether an identity may see and call a tool.
+	May(identity, name string) bool
+	// Reaches tells whether an identity may use any tool of a hosted server.
+	Reaches(identity, server string) bool
+	// Searches tells whether an identity finds the tools of hosted servers by
+	// words: they are not listed.
+	Searches(identity string) bool
+}
+
+// everything allows all, and lists it.
+type everything struct{}
+
+func (everything) May(string, string) bool     { return true }
+func (everything) Reaches(string, string) bool { return true }
+func (everything) Searches(string) bool        { return false }
 
 // Catalog is the set of tools.
 type Catalog struct {
 	more   Provider // nil for none
-	may    func(identity, name string) bool
+	rules  Rules
 	tools  []*tool.Prepared // by name
 	byName map[string]*tool.Prepared
 }
 
 // New makes a catalog of holdline's own tools and those of more, which may be
 // nil. Two own tools of one name are an error; an own tool hides another of its
-// name. may says what the configuration allows an identity; nil allows all.
-func New(may func(identity, name string) bool, more Provider, tools ...tool.Tool) (*Catalog, error) {
-	if may == nil {
-		may = func(string, string) bool { return true }
+// name. Nil rules allow all, and list it.
+func New(rules Rules, more Provider, tools ...tool.Tool) (*Catalog, error) {
+	if rules == nil {
+		rules = everything{}
 	}
-	c := &Catalog{may: may, more: more, byName: make(map[string]*tool.Prepared, len(tools))}
+	c := &Catalog{rules: rules, more: more, byName: make(map[string]*tool.Prepared, len(tools))}
 	for i := range tools {
 		t := &tools[i]
 		p, err := tool.Prepare(t)
@@ -74,7 +95,13 @@ func New(may func(identity, name string) bool, more Provider, tools ...tool.Tool
 
 // Waits tells whether [Catalog.List] has to wait for something.
 func (c *Catalog) Waits(who tool.Caller) bool {
-	return c.others(who) && c.more.Waits()
+	return c.others(who) && !c.Searches(who) && c.more.Waits()
+}
+
+// Searches tells whether a session finds the tools of hosted servers by words,
+// and is not shown them.
+func (c *Catalog) Searches(who tool.Caller) bool {
+	return who.Only == "" && c.rules.Searches(who.Identity)
 }
 
 // List is what a session sees: holdline's own tools, then the others, each by
@@ -86,11 +113,11 @@ func (c *Catalog) List(ctx context.Context, who tool.Caller) []json.RawMessage {
 			list = append(list, p.Listing())
 		}
 	}
-	if !c.others(who) {
+	if !c.others(who) || c.Searches(who) {
 		return list
 	}
 	for _, l := range c.more.List(ctx, who) {
-		if (c.byName[l.Name] == nil || who.Only != "") && c.may(who.Identity, l.Name) {
+		if (c.byName[l.Name] == nil || who.Only != "") && c.rules.May(who.Identity, l.Name) {
 			list = append(list, l.Raw)
 		}
 	}
@@ -152,13 +179,36 @@ func (c *Catalog) Own(identity, name string) *tool.Prepared {
 // session may not see does not exist for it. It may wait for a while.
 func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool.Remote, error) {
 	if (c.byName[name] == nil || who.Only != "") && c.others(who) {
-		if r, ok := c.more.Find(ctx, who, name); ok && c.may(who.Identity, r.Name) {
+		if r, ok := c.more.Find(ctx, who, name); ok && c.rules.May(who.Identity, r.Name) {
 			return r, nil
 		}
 	}
 	return nil, fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name)
 }
 
+// Inner is the tool of a hosted server that a call of another tool is for. An
+// error is a fault that names what there is like it, as far as the session may
+// see that. It may wait for a while.
+func (c *Catalog) Inner(ctx context.Context, who tool.Caller, in tool.Inner) (*tool.Remote, error) {
+	if !c.others(who) {
+		return nil, fault.New(fault.Denied, fault.Host, "tools/call", "%s may not use hosted servers", who.Identity)
+	}
+	return c.more.Inner(ctx, who, in.Server, in.Tool, tool.Rules{
+		Reaches: func(server string) bool { return c.rules.Reaches(who.Identity, server) },
+		May:     func(name string) bool { return c.rules.May(who.Identity, name) },
+	})
+}
+
+// Indirect is holdline's own tool of that name whose calls are calls of hosted
+// tools, whether or not it is offered now; nil if it is none. A call that was
+// begun when it was offered goes its way to the end.
+func (c *Catalog) Indirect(name string) *tool.Prepared {
+	if p := c.byName[name]; p != nil && p.Tool.Inner != nil {
+		return p
+	}
+	return nil
+}
+
 func (c *Catalog) allowed(identity string, p *tool.Prepared) bool {
-	return (identity != Anonymous || p.Tool.Dispatch == tool.OnHost) && c.may(identity, p.Tool.Name)
+	return (identity != Anonymous || p.Tool.Dispatch == tool.OnHost) && c.rules.May(identity, p.Tool.Name)
 }

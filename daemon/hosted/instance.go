@@ -68,14 +68,7 @@ func (s *server) useLocked(c *tool.Caller) (*instance, error) {
 
 // instanceLocked is the instance of a server that a caller uses.
 func (s *server) instanceLocked(c *tool.Caller) *instance {
-	key := instanceKey{server: s.spec.Name, key: s.spec.Key, scope: s.spec.Scope}
-	switch s.spec.Scope {
-	case Project:
-		key.of = c.Project
-	case Session:
-		key.of = c.Session
-	case Shared:
-	}
+	key := s.instanceKey(c)
 	inst := s.m.instances[key]
 	if inst == nil {
 		inst = s.newInstanceLocked(key)
@@ -84,6 +77,19 @@ func (s *server) instanceLocked(c *tool.Caller) *instance {
 		}
 	}
 	return inst
+}
+
+// instanceKey names the instance of a server that a caller uses.
+func (s *server) instanceKey(c *tool.Caller) instanceKey {
+	key := instanceKey{server: s.spec.Name, key: s.spec.Key, scope: s.spec.Scope}
+	switch s.spec.Scope {
+	case Project:
+		key.of = c.Project
+	case Session:
+		key.of = c.Session
+	case Shared:
+	}
+	return key
 }
 
 // newInstanceLocked makes an instance as it stood in an earlier daemon.

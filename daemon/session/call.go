@@ -32,8 +32,15 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		return
 	}
 	t := s.srv.o.Catalog.Own(who.Identity, name)
-	if t == nil || who.Only != "" {
+	if indirect := s.srv.o.Catalog.Indirect(name); t == nil && indirect != nil && s.recorded(r.n) {
+		t = indirect // it was offered when the call was begun
+	}
+	switch {
+	case t == nil || who.Only != "":
 		s.remote(ctx, r, name, calls)
+		return
+	case t.Tool.Inner != nil:
+		s.inner(ctx, r, t, calls)
 		return
 	}
 	args := r.params.Arguments

@@ -55,6 +55,9 @@ func (s *session) about(ctx context.Context, modern bool) tool.About {
 	own := tool.About{Info: s.srv.serverInfo, Instructions: s.srv.o.Instructions}
 	if who.Only == "" {
 		own.Capabilities = s.offered(modern)
+		if s.srv.o.Catalog.Searches(who) {
+			own.Instructions += s.srv.o.Searching
+		}
 		return own
 	}
 	about, err := s.srv.o.Catalog.About(ctx, who)
@@ -143,6 +146,30 @@ func (s *session) remote(ctx context.Context, r *request, name string, calls *sy
 	})
 }
 
+// inner begins the call of a hosted server's tool that a call of t is for. From
+// here on it is that call, in all but the name by which it was asked for.
+func (s *session) inner(ctx context.Context, r *request, t *tool.Prepared, calls *sync.WaitGroup) {
+	in, err := t.Tool.Inner(r.params.Arguments)
+	if err != nil {
+		err = fault.New(fault.InvalidInput, fault.Host, operation(t.Tool.Name), "%v", err)
+		s.finish(ctx, r, t, input{}, tool.Result{}, err)
+		return
+	}
+	r.inner, r.params.Arguments = true, in.Arguments
+	if r.msg.Params, err = jsonrpc.Rewrite(r.msg.Params, func(key string, value []byte) []byte {
+		if key == "arguments" {
+			return in.Arguments
+		}
+		return value
+	}); err != nil { // ParseParams has read them
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params: %v", err))
+		return
+	}
+	s.begin(ctx, r, operation(t.Tool.Name), calls, func(ctx context.Context) (*tool.Remote, error) {
+		return s.srv.o.Catalog.Inner(ctx, s.who(), in)
+	})
+}
+
 // begin begins a request that a hosted server answers, which find finds. It is
 // counted under key.
 func (s *session) begin(ctx context.Context, r *request, key string, calls *sync.WaitGroup,
@@ -166,6 +193,9 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *sync
 		if errors.Is(err, tool.ErrStopping) {
 			cancel(tool.ErrStopping) // the next daemon will be asked
 		}
+		if r.inner && t != nil {
+			key = operation(t.Name)
+		}
 		var f *fault.Record
 		if err != nil {
 			f = fault.From(err, fault.Host, key)
@@ -174,7 +204,7 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *sync
 		if !wanted {
 			f = fault.New(fault.Cancelled, fault.Host, key, "%v", context.Cause(callCtx))
 		}
-		s.srv.o.Telemetry.Request(key, t != nil, time.Since(r.begin), res.Replays, f)
+		s.srv.o.Telemetry.Request(key, t != nil || r.inner, time.Since(r.begin), res.Replays, f)
 		if r.msg.Method == mcp.ToolsCall {
 			name, _ := mcp.String(r.params.Name)
 			if t != nil {
@@ -183,7 +213,7 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *sync
 			s.logRemote(r, t, name, args, f, &res)
 		}
 		if wanted {
-			s.pass(ctx, r, t != nil, res, f)
+			s.pass(ctx, r, t != nil || r.inner, res, f)
 		}
 	})
 }

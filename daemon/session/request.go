@@ -33,6 +33,7 @@ type request struct {
 	params mcp.Params
 	modern bool
 	replay bool // sent on an earlier connection
+	inner  bool // the call of a hosted server's tool, which another one was asked for
 	begin  time.Time
 }
 

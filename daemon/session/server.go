@@ -91,6 +91,7 @@ type Options struct {
 	Telemetry    Telemetry
 	Info         mcp.Implementation
 	Instructions string
+	Searching    string // is added to Instructions for sessions that find the tools of hosted servers by words
 	// Authorise checks what a greeting claims; an error is refused aloud.
 	Authorise func(identity, token string) error
 	// Reserved tells whether an identity needs a token, so that no client can

@@ -1,0 +1,198 @@
+package hosted
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
+)
+
+// Discover is what each server offers that a caller sees and reaches, by name,
+// and what is wrong with it. Servers that were never listed are asked at the
+// same time, for a limited time in all; of those that are started by their
+// first call alone only with start.
+func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool, reaches func(server string) bool) []Offers {
+	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.ToolsList,
+		"it has not said within %v what it offers: it may still be starting, try again", firstList))
+	defer cancel()
+	asked := slices.DeleteFunc(m.visible(&c), func(s *server) bool { return !reaches(s.spec.Name) })
+	all := make([]Offers, len(asked))
+	var asking sync.WaitGroup
+	for i, s := range asked {
+		if f := s.rests(start); f != nil {
+			all[i] = Offers{Server: s.spec.Name, Tools: []Offered{}, Fault: f}
+			continue
+		}
+		asking.Go(func() {
+			all[i] = s.offered(ctx, c)
+			if all[i].Fault == nil {
+				all[i].Fault = s.trouble(&c)
+			}
+		})
+	}
+	asking.Wait()
+	return all
+}
+
+// rests is why a server is not asked what it offers; nil if it is, or if that
+// is known.
+func (s *server) rests(start bool) *fault.Record {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if s.listed || start || !s.now().Lazy {
+		return nil
+	}
+	for key, inst := range s.m.instances {
+		if key.server == s.spec.Name && inst.up != nil {
+			return nil // it runs already
+		}
+	}
+	return fault.New(fault.InvalidInput, fault.Server, operation(s.spec.Name),
+		"what it offers is not known, since it was never started: ask with start=true, or call a tool of it")
+}
+
+// trouble is why a call to a server would fail at once, as far as that is
+// known; nil if nothing is.
+func (s *server) trouble(c *tool.Caller) *fault.Record {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if s.stopped {
+		return s.stoppedFault()
+	}
+	inst := s.m.instances[s.instanceKey(c)]
+	switch {
+	case inst == nil && slices.Contains(s.ejected, s.instanceKey(c).of):
+		return newGuards(s.now()).restarts.Fault(s.spec.Name, "")
+	case inst == nil || inst.up != nil && inst.up.serving:
+		return nil
+	case inst.guards.restarts.Ejected():
+		return inst.guards.restarts.Fault(s.spec.Name, "")
+	case inst.err != nil:
+		return fault.From(inst.err, fault.Server, operation(s.spec.Name))
+	}
+	return nil
+}
+
+// Inner is the tool of a server by its own name or by that which sessions see.
+// A server that was never listed is asked first; if it does not come up, the
+// tool's calls fail with the reason. An error is a fault unknown_tool, which
+// names what is like it of that which the rules let pass.
+func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string, rules tool.Rules) (*tool.Remote, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.ToolsCall+":"+own,
+		"its server has not said within %v what it offers: it may still be starting, try again", firstList))
+	defer cancel()
+	all := slices.DeleteFunc(m.visible(&c), func(s *server) bool { return !rules.Reaches(s.spec.Name) })
+	i := slices.IndexFunc(all, func(s *server) bool { return s.spec.Name == name })
+	if i < 0 {
+		var names []string
+		for _, s := range all {
+			names = append(names, s.spec.Name)
+		}
+		return nil, unknownInner(near(name, names), "no server %s is hosted here", quote(name))
+	}
+	s := all[i]
+	o, listed := s.own(own)
+	if exposed := exposed(name, strings.TrimPrefix(own, name+"__")); !listed && rules.May(exposed) {
+		if err := s.listFor(ctx, c, exposed); err != nil {
+			return &tool.Remote{
+				Name: exposed, Server: name, Contract: tool.NeverReplay,
+				Handle: func(context.Context, tool.RemoteCall) (tool.RemoteResult, error) { return tool.RemoteResult{}, err },
+			}, nil
+		}
+		o, _ = s.own(own)
+	}
+	if o != nil && rules.May(o.remote.Name) {
+		return &o.remote, nil
+	}
+	var names []string
+	m.mu.Lock()
+	for _, o := range s.offers[tools] {
+		if rules.May(o.remote.Name) {
+			names = append(names, o.name)
+		}
+	}
+	m.mu.Unlock()
+	return nil, unknownInner(near(own, names), "server %s offers no tool %s", name, quote(own))
+}
+
+// own is the server's tool by its own name, or else by that which sessions see;
+// nil if there is none. It tells whether the server was ever listed.
+func (s *server) own(name string) (o *offer, listed bool) {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	return cmp.Or(s.byOwn[tools][name], s.byName[tools][name]), s.listed
+}
+
+// unknownInner says what there is none of, and what there is.
+func unknownInner(near []string, format string, args ...any) *fault.Record {
+	f := fault.New(fault.UnknownTool, fault.Host, mcp.ToolsCall+":"+tool.CallTool, format, args...)
+	if len(near) > 0 {
+		f.Fault.Detail += "; there are " + strings.Join(near, ", ")
+		if len(near) == 1 {
+			f.Fault.Detail = strings.Replace(f.Fault.Detail, "; there are ", "; there is ", 1)
+		}
+	}
+	return f
+}
+
+// quote is a name that a caller made up, fit for an error.
+func quote(name string) string {
+	const most = 128
+	return strconv.Quote(name[:min(len(name), most)])
+}
+
+// Limits of what is named in the place of what there is not.
+const (
+	maxNear     = 5
+	maxCompared = 48 // characters of a name
+)
+
+// near are the names most like one, the nearest first.
+func near(name string, names []string) []string {
+	name = strings.ToLower(name[:min(len(name), maxCompared)])
+	type rated struct {
+		name string
+		far  int
+	}
+	all := make([]rated, len(names))
+	for i, other := range names {
+		lower := strings.ToLower(other[:min(len(other), maxCompared)])
+		all[i] = rated{other, distance(name, lower)}
+		if strings.Contains(lower, name) {
+			all[i].far = 0
+		}
+	}
+	slices.SortFunc(all, func(a, b rated) int { return cmp.Or(cmp.Compare(a.far, b.far), strings.Compare(a.name, b.name)) })
+	var out []string
+	for _, r := range all[:min(len(all), maxNear)] {
+		out = append(out, r.name)
+	}
+	return out
+}
+
+// distance is how many bytes must be put in, taken out or changed.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := last
+			if a[i] != b[j] {
+				cost++
+			}
+			last = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
