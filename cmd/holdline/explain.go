@@ -22,6 +22,7 @@ type explanation struct {
 	Why      string          `json:"why"`
 	Contract string          `json:"contract"` // "" is the tool's own annotations
 	Budget   int             `json:"budget"`   // calls a session; 0 is no limit
+	Expose   string          `json:"expose"`   // all or search
 	State    *control.Server `json:"state,omitempty"`
 }
 
@@ -36,8 +37,9 @@ again and are cached, and, if a daemon runs, whether the tool's server is well.
 TOOL is a name as agents see it: consult, or SERVER__TOOL of a hosted server.
 
 With --json: identity, tool, server, allowed, why, contract (empty: what the
-tool's own annotations say), budget (calls a session, 0 for no limit), state
-(of the server, as in status).`,
+tool's own annotations say), budget (calls a session, 0 for no limit), expose
+(all: the identity is shown all tools of hosted servers; search: it has find_tools
+and call_tool instead), state (of the server, as in status).`,
 		Args: usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := configPath(*file, w.getenv)
@@ -64,7 +66,10 @@ tool's own annotations say), budget (calls a session, 0 for no limit), state
 // explain asks the rules. Of the servers whose name and two underscores a
 // tool's begins with, the longest is the tool's.
 func explain(cfg *config.Config, identity, tool string) (explanation, *config.Settings) {
-	e := explanation{Identity: identity, Tool: tool, Budget: cfg.Identities[identity].Budget.Calls}
+	e := explanation{Identity: identity, Tool: tool, Budget: cfg.Identities[identity].Budget.Calls, Expose: config.ExposeAll}
+	if cfg.Searches(identity) {
+		e.Expose = config.ExposeSearch
+	}
 	own := tool
 	for name := range cfg.Servers {
 		if rest, ok := strings.CutPrefix(tool, name+"__"); ok && len(name) > len(e.Server) {
@@ -110,6 +115,14 @@ func liveServer(cmd *cobra.Command, w *world, name string) *control.Server {
 	return nil
 }
 
+// listed says how the identity comes to know of a hosted server's tool.
+func (e *explanation) listed() string {
+	if e.Expose == config.ExposeSearch {
+		return fmt.Sprintf("no: identities.%s.expose is %q, so find_tools finds it and call_tool calls it", e.Identity, e.Expose)
+	}
+	return "yes, with all tools that the identity may use"
+}
+
 func (e *explanation) print(out io.Writer, s *config.Settings) {
 	verdict := "may use it"
 	if !e.Allowed {
@@ -128,6 +141,9 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 		return
 	}
 	t.row("server", fmt.Sprintf("%s, scope %s", e.Server, s.Scope))
+	if e.Allowed {
+		t.row("listed", e.listed())
+	}
 	switch e.Contract {
 	case "":
 		t.row("after a loss", "runs again if the tool says readOnlyHint or idempotentHint; else the outcome is said to be unknown")

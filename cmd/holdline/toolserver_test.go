@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"holdline/protocol/jsonrpc"
 )
 
 // toolServer is an MCP server of the legacy era whose tools do what a test
@@ -38,6 +40,7 @@ import (
 //	refuse {token}         "refuse"; a JSON-RPC error for bad arguments
 //	words {token}          the token on stderr
 //	log {token, level}     a log message of the token, of that level
+//	mirror {…}             the request's params in the answer, as they were spelled
 //
 // It notes the levels of log messages that it is told: "level" and the level.
 // A call that is cancelled notes "cancelled" and is not answered. Calls run at
@@ -185,6 +188,8 @@ func (s *toolServer) line(line []byte) {
 		s.answer(m.ID, map[string]any{})
 	case m.Method == "tools/list":
 		s.answer(m.ID, map[string]any{"tools": toolServerTools()})
+	case m.Method == "tools/call" && m.Params.Name == "mirror":
+		s.print(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"odd": 1.0, "content":[],"structuredContent":%s,"x":null}}`, m.ID, jsonrpc.Field(line, "params")))
 	case m.Method == "tools/call":
 		s.call(&m)
 	default:
@@ -199,7 +204,7 @@ func toolServerTools() []any {
 		properties[name] = map[string]any{"type": kind}
 	}
 	list := []any{}
-	for _, name := range []string{"effect", "look", "big", "ask", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log"} {
+	for _, name := range []string{"effect", "look", "big", "ask", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log", "mirror"} {
 		tool := map[string]any{"name": name, "description": "does " + name, "inputSchema": map[string]any{"type": "object", "properties": properties}}
 		if name == "look" || name == "big" || name == "fresh" {
 			tool["annotations"] = map[string]any{"readOnlyHint": true}
