@@ -100,11 +100,24 @@ func serverView(s *hosted.Status) control.Server {
 
 // runtimeNow describes this process.
 func runtimeNow() control.Runtime {
-	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	metrics.Read(heap)
 	r := control.Runtime{Goroutines: runtime.NumGoroutine(), FDs: descriptors()}
-	if heap[0].Value.Kind() == metrics.KindUint64 {
-		r.HeapBytes = int64(heap[0].Value.Uint64())
+	read := []struct {
+		name string
+		to   *int64
+	}{
+		{"/memory/classes/heap/objects:bytes", &r.HeapBytes},
+		{"/gc/heap/allocs:objects", &r.Allocs},
+		{"/gc/heap/allocs:bytes", &r.AllocBytes},
+	}
+	samples := make([]metrics.Sample, len(read))
+	for i := range read {
+		samples[i].Name = read[i].name
+	}
+	metrics.Read(samples)
+	for i := range samples {
+		if samples[i].Value.Kind() == metrics.KindUint64 {
+			*read[i].to = int64(samples[i].Value.Uint64())
+		}
 	}
 	return r
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,16 +16,70 @@ import (
 	"time"
 )
 
-// floorMain is the least that a proxy can be: it copies bytes between its
-// stdio and a socket.
-func floorMain(path string) int {
-	conn, err := net.Dial("unix", path)
+// floorMain is the least that a part of the line can be: it copies lines.
+//
+//	PATH                    between its stdio and a socket, as a proxy does
+//	relay LISTEN DIAL       between each connection and one of its own, as a daemon does
+//	serve LISTEN COMMAND…   between each connection and a process of its own, as a worker does
+func floorMain(args []string) int {
+	if len(args) == 1 {
+		conn, err := net.Dial("unix", args[0])
+		if err != nil {
+			return 1
+		}
+		go func() { copyLines(conn, os.Stdin); _ = conn.(*net.UnixConn).CloseWrite() }()
+		copyLines(os.Stdout, conn)
+		return 0
+	}
+	ln, err := net.Listen("unix", args[1])
 	if err != nil {
 		return 1
 	}
-	go func() { _, _ = io.Copy(conn, os.Stdin) }()
-	_, _ = io.Copy(os.Stdout, conn)
-	return 0
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return 1
+		}
+		go func() {
+			defer conn.Close()
+			if args[0] == "relay" {
+				next, err := net.Dial("unix", args[2])
+				if err != nil {
+					return
+				}
+				defer next.Close()
+				go func() { copyLines(next, conn); _ = next.(*net.UnixConn).CloseWrite() }()
+				copyLines(conn, next)
+				return
+			}
+			cmd := exec.CommandContext(context.Background(), args[2], args[3:]...)
+			in, errIn := cmd.StdinPipe()
+			out, errOut := cmd.StdoutPipe()
+			if errIn != nil || errOut != nil || cmd.Start() != nil {
+				return
+			}
+			go func() { copyLines(in, conn); _ = in.Close() }()
+			copyLines(conn, out)
+			_ = cmd.Wait()
+		}()
+	}
+}
+
+// copyLines copies line by line. What is longer than its buffer goes on in
+// pieces.
+func copyLines(to io.Writer, from io.Reader) {
+	r := bufio.NewReaderSize(from, 64<<10)
+	for {
+		line, err := r.ReadSlice('\n')
+		if len(line) > 0 {
+			if _, err := to.Write(line); err != nil {
+				return
+			}
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
 }
 
 // floor starts a bare copying proxy before a server that answers each line.
@@ -70,9 +125,14 @@ func (p *place) floor(b *testing.B) *agent {
 // median reports the median of the round trips, in microseconds.
 func median(b *testing.B, took []time.Duration) {
 	b.Helper()
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/1000, "µs/median")
+	b.ReportMetric(middle(took), "µs/median")
 	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1000, "µs/p99")
+}
+
+// middle sorts took and returns its median, in microseconds.
+func middle(took []time.Duration) float64 {
+	slices.Sort(took)
+	return float64(took[len(took)/2].Nanoseconds()) / 1000
 }
 
 func roundTrips(b *testing.B, a *agent, ask func() int) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -49,7 +50,15 @@ succeeds.`,
 	return cmd
 }
 
+// processors is how many processors of a machine the daemon uses: it passes
+// lines on between processes that have more to do, and a goroutine that is
+// woken on the same processor is there sooner than one on a sleeping other.
+func processors(of int) int { return max(1, min(4, of/2)) }
+
 func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
+	if w.getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(processors(runtime.NumCPU()))
+	}
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer signal.Stop(signals)

@@ -49,7 +49,9 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	case "floor":
-		leave(floorMain(os.Args[1]))
+		leave(floorMain(os.Args[1:]))
+	case "echoserver":
+		leave(echoServerMain(os.Stdin, os.Stdout))
 	case "toolserver":
 		leave(toolServerMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case "sdkserver":
@@ -71,7 +73,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		// Benchmarks name the program that was built for use.
-		for name, from := range map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self), "claude": self, "toolserver": self, "sdkserver": self, "floor": self} {
+		for name, from := range map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self), "claude": self, "toolserver": self, "sdkserver": self, "floor": self, "echoserver": self} {
 			// A link, not a symbolic one: a program finds itself by its path.
 			if err := os.Link(from, filepath.Join(programs, name)); err != nil {
 				if err := copyFile(from, filepath.Join(programs, name)); err != nil {

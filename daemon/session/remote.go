@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -205,15 +206,16 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *sync
 			f = fault.New(fault.Cancelled, fault.Host, key, "%v", context.Cause(callCtx))
 		}
 		s.srv.o.Telemetry.Request(key, t != nil || r.inner, time.Since(r.begin), res.Replays, f)
+		if wanted {
+			s.pass(ctx, r, t != nil || r.inner, res, f)
+		}
 		if r.msg.Method == mcp.ToolsCall {
+			runtime.Gosched() // the answer goes first
 			name, _ := mcp.String(r.params.Name)
 			if t != nil {
 				name = t.Name // of a request without words, too
 			}
 			s.logRemote(r, t, name, args, f, &res)
-		}
-		if wanted {
-			s.pass(ctx, r, t != nil || r.inner, res, f)
 		}
 	})
 }

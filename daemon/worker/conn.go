@@ -24,6 +24,7 @@ const (
 	maxChunks   = 256              // in the answer to a read, whose header is bounded
 	maxWait     = time.Minute      // of a read
 	writeLimit  = 10 * time.Second // for a last answer to a peer that does not read
+	answerDelay = time.Millisecond // of an answer that nobody is held up by
 )
 
 // conn is one peer. Its requests are handled in order by serve, each at once;
@@ -34,6 +35,8 @@ type conn struct {
 	w  *worker
 
 	answers  []process.Frame
+	due      bool        // the answers are to be sent now
+	soon     *time.Timer // sets due; nil before it was first needed
 	inFlight int
 	hello    bool
 	reading  bool  // a read is waiting
@@ -142,6 +145,35 @@ func (c *conn) answer(f process.Frame) {
 		return
 	}
 	c.answers = append(c.answers, f)
+	c.due = true
+	c.w.cond.Broadcast()
+}
+
+// made answers a write that was made. The answer goes with the child's next
+// output, if that comes soon: a peer that waits for both is woken once.
+func (c *conn) made(id int64) {
+	if c.due || c.dead || id == 0 || len(c.answers) >= maxFrames {
+		c.reply(id, process.WriteResult{Status: process.WriteAccepted})
+		return
+	}
+	c.inFlight--
+	c.answers = append(c.answers, process.Frame{ID: id, Result: accepted})
+	switch {
+	case len(c.answers) > 1: // the timer runs
+	case c.soon == nil:
+		c.soon = time.AfterFunc(answerDelay, c.hasten)
+	default:
+		c.soon.Reset(answerDelay)
+	}
+}
+
+var accepted = process.Encode(process.WriteResult{Status: process.WriteAccepted})
+
+// hasten has the answers sent.
+func (c *conn) hasten() {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.due = true
 	c.w.cond.Broadcast()
 }
 
@@ -300,29 +332,26 @@ func (c *conn) push() {
 	w := c.w
 	for {
 		w.mu.Lock()
-		for !c.dead && !c.closing && len(c.answers) == 0 && !c.pendingLocked() {
+		for !c.dead && !c.closing && !c.due && !c.pendingLocked() {
 			w.cond.Wait()
 		}
-		var f process.Frame
-		switch {
-		case c.dead:
-			w.mu.Unlock()
-			return
-		case len(c.answers) > 0:
-			f = c.answers[0]
-			c.answers[0] = process.Frame{}
-			if c.answers = c.answers[1:]; len(c.answers) == 0 {
-				c.answers = nil
-			}
-		case c.closing:
+		if c.closing && len(c.answers) == 0 {
 			c.dropLocked()
+		}
+		if c.dead {
 			w.mu.Unlock()
 			return
-		default:
-			f = c.eventLocked()
+		}
+		frames := c.answers
+		if len(frames) > 0 && c.soon != nil {
+			c.soon.Stop()
+		}
+		c.answers, c.due = nil, false
+		if !c.closing && c.pendingLocked() {
+			frames = append(frames, c.eventLocked())
 		}
 		w.mu.Unlock()
-		if err := process.WriteFrame(c.nc, &f); err != nil {
+		if err := process.WriteFrames(c.nc, frames...); err != nil {
 			w.mu.Lock()
 			c.dropLocked()
 			w.mu.Unlock()

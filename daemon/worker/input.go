@@ -70,7 +70,7 @@ func (w *worker) settleLocked() {
 	for _, q := range in.waiting {
 		switch {
 		case q.w <= in.written:
-			q.c.reply(q.id, process.WriteResult{Status: process.WriteAccepted})
+			q.c.made(q.id)
 		case in.lost > 0 && q.w >= in.lost:
 			q.c.reply(q.id, process.WriteResult{Status: process.WriteStdinClosed})
 		default:

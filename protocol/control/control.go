@@ -278,5 +278,7 @@ type Consults struct {
 type Runtime struct {
 	Goroutines int   `json:"goroutines"`
 	HeapBytes  int64 `json:"heap_bytes"`
+	Allocs     int64 `json:"allocs"`      // objects on the heap, ever
+	AllocBytes int64 `json:"alloc_bytes"` // of them
 	FDs        int   `json:"fds"`
 }
