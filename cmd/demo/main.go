@@ -1,7 +1,8 @@
 // Command demo shows holdline's main job: a private daemon, two agents with
 // different identities, a consult in each at the same time, health and
 // telemetry while they run, the daemon killed and followed by another one in
-// the middle of both, and nothing left behind.
+// the middle of both, an MCP server that two agents share crashing and coming
+// back, and nothing left behind.
 //
 // It never spends money, unless asked to by -real: the model behind the
 // consults is a stand-in on loopback. In front of it runs the claude on PATH
@@ -29,6 +30,9 @@ import (
 func main() {
 	if filepath.Base(os.Args[0]) == "claude" {
 		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	}
+	if filepath.Base(os.Args[0]) == "counter" {
+		os.Exit(counterMain(os.Stdin, os.Stdout))
 	}
 	bin := flag.String("bin", "bin/holdline", "the program to show")
 	isReal := flag.Bool("real", false, "use your own Claude Code and login; this may cost money")
@@ -91,6 +95,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 			err = errors.Join(err, d.daemon.stop())
 		}
 	}()
+	if err := d.host(); err != nil {
+		return err
+	}
 	if err := d.startDaemon(ctx); err != nil {
 		return err
 	}

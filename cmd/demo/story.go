@@ -63,6 +63,9 @@ type status struct {
 	Daemon  struct{ PID int }
 	Workers []struct {
 		ID       string
+		Name     string
+		Kind     string
+		State    string
 		PID      int
 		ChildPID int `json:"child_pid"`
 		Attached bool
@@ -73,7 +76,7 @@ type status struct {
 func (s *status) both() bool {
 	n := 0
 	for _, w := range s.Workers {
-		if w.Attached && w.ChildPID > 0 {
+		if w.Kind == "consult" && w.Attached && w.ChildPID > 0 {
 			n++
 		}
 	}
@@ -285,6 +288,9 @@ func (d *demo) story(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := d.share(ctx, agents["alpha"], agents["beta"]); err != nil {
+		return err
+	}
 	text, err := watcher.call("telemetry_snapshot", map[string]any{})
 	if err != nil {
 		return err
@@ -308,7 +314,7 @@ func (d *demo) watch(ctx context.Context, a *agent) error {
 		return err
 	}
 	for _, w := range s.Workers {
-		d.pids[w.PID], d.pids[w.ChildPID] = "worker", "claude"
+		d.pids[w.PID], d.pids[w.ChildPID] = "worker", w.Name
 	}
 	begin := time.Now()
 	text, err := a.call("health_snapshot", map[string]any{})
@@ -319,7 +325,7 @@ func (d *demo) watch(ctx context.Context, a *agent) error {
 	return d.show(ctx, "status")
 }
 
-// running waits for a status while the consults run.
+// running waits for a status.
 func (d *demo) running(ctx context.Context, ok func(*status) bool) (status, error) {
 	for {
 		s, err := d.status(ctx)
@@ -327,7 +333,7 @@ func (d *demo) running(ctx context.Context, ok func(*status) bool) (status, erro
 			return s, err
 		}
 		if time.Since(d.begin) > 40*time.Second {
-			return s, fmt.Errorf("the two consults were not seen running at once: %+v", s)
+			return s, fmt.Errorf("waited in vain; what runs is %+v", s)
 		}
 	}
 }
@@ -358,13 +364,17 @@ func (d *demo) kill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("daemon %d is gone, daemon %d has taken its place and both workers after %d ms", old, after.Daemon.PID, time.Since(begin).Milliseconds())
+	d.say("daemon %d is gone, daemon %d has taken its place and all workers after %d ms", old, after.Daemon.PID, time.Since(begin).Milliseconds())
 	for i, w := range after.Workers {
 		was := before.Workers[i]
 		if w.ID != was.ID || w.PID != was.PID || w.ChildPID != was.ChildPID {
 			return fmt.Errorf("a worker is %+v, it was %+v", w, was)
 		}
-		d.say("consult %s goes on: claude is process %d, as before", w.ID, w.ChildPID)
+		if w.Kind == "consult" {
+			d.say("consult %s goes on: claude is process %d, as before", w.ID, w.ChildPID)
+		} else {
+			d.say("server %s goes on: it is process %d, as before", w.Name, w.ChildPID)
+		}
 	}
 	return nil
 }
