@@ -159,7 +159,7 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 	case Shared:
 	}
 	if inst := m.instances[key]; inst != nil {
-		return &instance{m: m, key: key, root: o.Root, retired: true} // there are two: the other one stays
+		return &instance{m: m, key: key, root: o.Root, name: workerID(key.server), retired: true} // there are two: the other one stays
 	}
 	if s := m.servers[spec.Name]; s != nil && s.spec.Key == o.Key && s.spec.Scope == key.scope {
 		if alive {
@@ -167,9 +167,9 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 			inst.root, inst.adopted = o.Root, true
 			return inst
 		}
-		return &instance{m: m, srv: s, key: key, root: o.Root, guards: newGuards(s.now()), retired: true}
+		return &instance{m: m, srv: s, key: key, root: o.Root, name: workerID(key.server), guards: newGuards(s.now()), retired: true}
 	}
-	return &instance{m: m, key: key, root: o.Root, retired: true}
+	return &instance{m: m, key: key, root: o.Root, name: workerID(key.server), retired: true}
 }
 
 // recordLocked takes one record of an earlier daemon. Of two with one number
@@ -256,8 +256,8 @@ func (m *Manager) adopt(u *upstream) {
 		return
 	}
 	u.w, u.generation, u.secrets = w, w.Generation(), secrets
-	m.o.Watch.WorkerStarting(u.id, w.Generation())
-	m.o.Watch.WorkerReady(u.id)
+	m.o.Watch.WorkerStarting(u.inst.name, w.Generation())
+	m.o.Watch.WorkerReady(u.inst.name)
 	last := w.LastWrite()
 	alive := w.Status().State == supervisor.Ready
 	for write, c := range u.calls {
@@ -343,6 +343,6 @@ func (m *Manager) serve(u *upstream) error {
 	}
 	u.serving, u.inst.recovering = true, false
 	u.attendLocked()
-	m.o.Watch.WorkerReady(u.id)
+	m.o.Watch.WorkerReady(u.inst.name)
 	return nil
 }

@@ -39,6 +39,7 @@ type instance struct {
 	srv  *server // nil if the configuration has it no more
 	key  instanceKey
 	root string // of the project, for one in project scope
+	name string // by which its processes, one after the other, are watched
 
 	up         *upstream     // nil while none is up or coming up
 	starting   chan struct{} // closed when the start under way has ended; nil if there is none
@@ -94,7 +95,7 @@ func (s *server) instanceKey(c *tool.Caller) instanceKey {
 
 // newInstanceLocked makes an instance as it stood in an earlier daemon.
 func (s *server) newInstanceLocked(key instanceKey) *instance {
-	inst := &instance{m: s.m, srv: s, key: key, guards: newGuards(s.now())}
+	inst := &instance{m: s.m, srv: s, key: key, name: workerID(key.server), guards: newGuards(s.now())}
 	if slices.Contains(s.ejected, key.of) {
 		inst.guards.restarts.Eject()
 	}
@@ -186,7 +187,16 @@ func (inst *instance) startLocked() {
 		close(inst.starting)
 		inst.starting = nil
 		inst.recoverLocked()
+		inst.missedLocked()
 	})
+}
+
+// missedLocked says, of an instance without a process, that nobody is about to
+// start one.
+func (inst *instance) missedLocked() {
+	if inst.up == nil && inst.starting == nil {
+		inst.m.o.Watch.WorkerEnded(inst.name)
+	}
 }
 
 // recoverLocked starts the instance again if its process has ended of itself,
@@ -269,15 +279,13 @@ func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
 	case Shared:
 	}
 	dir := filepath.Join(m.o.WorkersDir, id)
-	m.o.Watch.WorkerStarting(id, 0)
 	w, err := m.o.Workers.Start(ctx, dir, ws, p.Env)
 	if err != nil {
-		m.o.Watch.WorkerEnded(id)
 		_ = m.o.Workers.Reap(dir)
 		return nil, err
 	}
 	faultpoint.At("hosted.spawned")
-	m.o.Watch.WorkerStarting(id, w.Generation())
+	m.o.Watch.WorkerStarting(inst.name, w.Generation())
 	u := newUpstream(inst, dir, ws.Owner)
 	m.mu.Lock()
 	defer m.mu.Unlock()

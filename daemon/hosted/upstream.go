@@ -639,13 +639,13 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 			inst.failedLocked(death)
 			inst.recovering = true
 		}
-		u.m.o.Watch.WorkerLost(u.id, !inst.retired)
+		u.m.o.Watch.WorkerLost(inst.name, !inst.retired)
 		u.log.Warn("server is gone", "err", death)
 	}
-	u.m.o.Watch.WorkerEnded(u.id)
 	u.m.refuseAsksOfLocked(u)
 	u.dropEarlyLocked()
 	inst.recoverLocked()
+	inst.missedLocked()
 }
 
 func (u *upstream) name() string {
