@@ -366,7 +366,7 @@ func TestCrashesOfStop(t *testing.T) {
 	inTurn(t, stopCrashes, func(t *testing.T, c crash, _ int) {
 		t.Helper()
 		p := newPlace(t).login().faults()
-		a := p.agent("--reconnect-timeout", "500ms").shake()
+		a := p.up().agent("--reconnect-timeout", "1s").shake()
 		id := a.call("consult", p.hangs())
 		args := p.slow(0.5)
 		args["wait_s"] = 0

@@ -327,7 +327,7 @@ func TestCallTool(t *testing.T) {
 		t.Errorf("counted: %v", counts)
 	}
 	var lines []string
-	for _, line := range p.callLog() {
+	for _, line := range p.callLog(9) {
 		lines = append(lines, strings.Join([]string{line.Server, line.Tool, line.Cache, line.Kind}, " "))
 	}
 	if got, want := lines[4:9], []string{

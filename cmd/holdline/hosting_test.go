@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -613,21 +614,29 @@ type loggedCall struct {
 	Kind   string `json:"error_kind"`
 }
 
-// callLog is the lines of the place's call log that tell of calls.
-func (p *place) callLog() []loggedCall {
+// callLog is the lines of the place's call log that tell of calls, once there
+// are so many: an answer does not wait for its line.
+func (p *place) callLog(want int) []loggedCall {
 	p.t.Helper()
-	b, err := os.ReadFile(filepath.Join(p.dir, "home/.local/state/holdline/telemetry.jsonl"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	var all []loggedCall
-	for line := range strings.Lines(string(b)) {
-		var c loggedCall
-		if decode(p.t, line, &c); c.Tool != "" {
-			all = append(all, c)
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(2 * time.Millisecond) {
+		b, err := os.ReadFile(filepath.Join(p.dir, "home/.local/state/holdline/telemetry.jsonl"))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		var all []loggedCall
+		for line := range strings.Lines(string(b[:bytes.LastIndexByte(b, '\n')+1])) {
+			var c loggedCall
+			if decode(p.t, line, &c); c.Tool != "" {
+				all = append(all, c)
+			}
+		}
+		if len(all) >= want {
+			return all
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%d calls are in the log, want %d: %+v", len(all), want, all)
 		}
 	}
-	return all
 }
 
 // TestServerCache: an answer that may be kept is given again, to the identity
@@ -658,7 +667,7 @@ func TestServerCache(t *testing.T) {
 	fresh(a, 600_000, 5)
 	a.wait(a.call("tools__die", map[string]any{}))
 	var lines []string
-	for _, line := range p.callLog() {
+	for _, line := range p.callLog(7) {
 		lines = append(lines, fmt.Sprintf("%s %s %s %s", line.Server, line.Tool, line.Cache, line.Kind))
 	}
 	if got, want := lines[:2], []string{"tools tools__fresh miss ", "tools tools__fresh hit "}; !slices.Equal(got, want) {

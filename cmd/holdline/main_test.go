@@ -325,6 +325,17 @@ func (p *place) agent(args ...string) *agent {
 	return p.agentOf(cmd)
 }
 
+// up has a proxy start the place's daemon, for one that has no time to.
+func (p *place) up() *place {
+	p.t.Helper()
+	a := p.agent().shake()
+	_ = a.stdin.Close()
+	if err := a.cmd.Wait(); err != nil {
+		p.t.Fatalf("the first proxy: %v", err)
+	}
+	return p
+}
+
 func (p *place) agentOf(cmd *exec.Cmd) *agent {
 	p.t.Helper()
 	a, err := p.startAgent(cmd)

@@ -339,7 +339,7 @@ func TestLeftInAbsence(t *testing.T) {
 // not hear it, too.
 func TestStoppedInAbsence(t *testing.T) {
 	p := newPlace(t).login()
-	a := p.agent("--reconnect-timeout", "500ms").shake()
+	a := p.up().agent("--reconnect-timeout", "1s").shake()
 	id := a.call("consult", p.hangs())
 	p.untilSteps(1)
 	if err := os.WriteFile(filepath.Join(p.dir, "run", "holdline", "stopped"), nil, 0o600); err != nil {
@@ -362,7 +362,7 @@ func TestStoppedInAbsence(t *testing.T) {
 // not noticed yet that its daemon is dead.
 func TestStopAllInAbsence(t *testing.T) {
 	p := newPlace(t).login()
-	a := p.agent("--reconnect-timeout", "500ms").shake()
+	a := p.up().agent("--reconnect-timeout", "1s").shake()
 	workertest.Freeze(t, a.cmd.Process.Pid)
 	kill9(t, p.pid(0))
 	if out, errs, code := p.run("", "stop", "--all"); code != 0 {
