@@ -440,6 +440,7 @@ type Status struct {
 	Ejected      bool
 	CacheEntries int
 	Tools        int // -1 if it was never listed
+	Changed      int // of these, that are not what they were when they were first seen
 	InFlight     int // calls with its processes
 	Queued       int // calls that wait for their turn
 	Noise        int64
@@ -466,7 +467,7 @@ func (s *server) statusLocked(now time.Time) Status {
 		CacheEntries: s.m.cache.Entries(s.spec.Name), Fault: s.fault, FaultAt: s.faultAt, Ejected: len(s.ejected) > 0,
 	}
 	if s.listed {
-		st.Tools = len(s.offers[tools])
+		st.Tools, st.Changed = len(s.offers[tools]), s.changesLocked()
 	}
 	worst := func(state string) {
 		order := []string{"idle", "ready", "starting", "recovering", "failed", "ejected"}

@@ -106,7 +106,7 @@ type Manager struct {
 	cache  *policy.Cache
 
 	configuring sync.Mutex // held while the list of servers is changed
-	filing      sync.Mutex // held while it is written down how a server stands
+	filing      sync.Mutex // held while it is written down how a server stands, or what it offers
 
 	mu        sync.Mutex
 	closed    bool

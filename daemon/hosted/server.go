@@ -94,6 +94,7 @@ type server struct {
 	byName  [kinds]map[string]*offer // by exposed name
 	byOwn   [kinds]map[string]*offer // by the server's own
 	about   json.RawMessage          // result of the last handshake
+	pins    map[string]*pin          // tools as they were first seen, by the server's own name
 }
 
 // offer is one tool, prompt, resource or template of a server.
@@ -117,6 +118,7 @@ type memory struct {
 	Resources []json.RawMessage `json:"resources,omitempty"`
 	Templates []json.RawMessage `json:"templates,omitempty"`
 	About     json.RawMessage   `json:"about,omitempty"` // result of the handshake
+	Pins      []pin             `json:"pins,omitempty"`
 }
 
 const memoryVersion = 1
@@ -146,28 +148,39 @@ func (s *server) remember() error {
 	if err != nil || mem.Version != memoryVersion || mem.Key != s.spec.Key {
 		return err
 	}
-	s.era, s.about = mem.Era, mem.About
+	s.era, s.about, s.pins = mem.Era, mem.About, map[string]*pin{}
+	for _, p := range mem.Pins {
+		s.pins[p.Tool] = &p
+	}
+	s.pinLocked(likenesses(mem.Tools), time.Now()) // an older daemon has listed them, and pinned nothing
 	s.setLocked(lists{mem.Tools, mem.Prompts, mem.Resources, mem.Templates})
 	return nil
 }
 
 // keep writes down what the server offers.
 func (s *server) keep() {
+	if err := s.store(); err != nil {
+		s.m.log.Warn("what a server offers cannot be remembered", "server", s.spec.Name, "err", err)
+	}
+}
+
+// store is [server.keep] with its error.
+func (s *server) store() error {
+	s.m.filing.Lock()
+	defer s.m.filing.Unlock()
 	s.m.mu.Lock()
 	mem := memory{
 		Version: memoryVersion, Key: s.spec.Key, Era: s.era,
 		Tools: s.raw[tools], Prompts: s.raw[prompts], Resources: s.raw[resources], Templates: s.raw[templates],
-		About: s.about,
+		About: s.about, Pins: s.pinsLocked(),
 	}
 	path := s.file()
 	s.m.mu.Unlock()
 	b, err := json.Marshal(mem)
-	if err == nil {
-		err = statedir.WriteFile(path, append(b, '\n'))
-	}
 	if err != nil {
-		s.m.log.Warn("what a server offers cannot be remembered", "server", s.spec.Name, "err", err)
+		return fmt.Errorf("what a server offers: %w", err)
 	}
+	return statedir.WriteFile(path, append(b, '\n'))
 }
 
 // setLocked makes the offers of a server's own lists.
@@ -574,6 +587,7 @@ func (m *Manager) changed(k kind) {
 
 // take takes a server's lists, and tells sessions of those that are others.
 func (s *server) take(raw lists) {
+	list := likenesses(raw[tools])
 	s.m.mu.Lock()
 	if s.m.servers[s.spec.Name] != s { // it was configured otherwise meanwhile
 		s.m.mu.Unlock()
@@ -581,6 +595,7 @@ func (s *server) take(raw lists) {
 	}
 	first, before := !s.listed, s.offers
 	s.setLocked(raw)
+	altered, pinned := s.pinLocked(list, time.Now())
 	var others []kind
 	for k := range kinds {
 		if !sameOffers(before[k], s.offers[k]) {
@@ -588,11 +603,14 @@ func (s *server) take(raw lists) {
 		}
 	}
 	s.m.mu.Unlock()
+	s.warn(altered)
+	if first || pinned || len(others) > 0 {
+		s.keep()
+	}
 	if len(others) == 0 && !first {
 		return
 	}
 	s.m.cache.Forget(s.spec.Name)
-	s.keep()
 	for _, k := range others {
 		s.m.changed(k)
 	}

@@ -32,6 +32,7 @@ type Offered struct {
 	Exposed  string // as sessions see it
 	Contract tool.Contract
 	Listing  json.RawMessage // as the server lists it
+	Pinned   *Pinned         // as it was first seen, or accepted
 }
 
 // Offers is what one server offers, or, without a name, what each does that the
@@ -85,7 +86,7 @@ func (s *server) offered(ctx context.Context, c tool.Caller) Offers {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	for _, o := range s.offers[tools] {
-		out.Tools = append(out.Tools, Offered{o.name, o.remote.Name, o.remote.Contract, o.plain})
+		out.Tools = append(out.Tools, Offered{o.name, o.remote.Name, o.remote.Contract, o.plain, s.pinnedLocked(o.name)})
 	}
 	return out
 }

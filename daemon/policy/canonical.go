@@ -42,6 +42,18 @@ func digest(arguments []byte) (d [sha256.Size]byte, err error) {
 	return d, nil
 }
 
+// Digest stands for JSON that is not an argument, such as the schema of a tool:
+// it is equal for JSON that says the same in another order or with other white
+// space. Absent JSON (nil) has a digest of its own; what is too large or too deep
+// to be looked into has that of its bytes.
+func Digest(raw []byte) [sha256.Size]byte {
+	d, err := digest(raw)
+	if err != nil {
+		return sha256.Sum256(raw)
+	}
+	return d
+}
+
 type member struct {
 	key   string
 	value []byte

@@ -1,0 +1,107 @@
+package hosted
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func like(t *testing.T, listings ...string) []likeness {
+	t.Helper()
+	var list []json.RawMessage
+	for _, l := range listings {
+		if !json.Valid([]byte(l)) {
+			t.Fatal(l)
+		}
+		list = append(list, json.RawMessage(l))
+	}
+	return likenesses(list)
+}
+
+// TestLikenesses: what is pinned is what the listing says, not how it is
+// spelled; each part counts, and only these.
+func TestLikenesses(t *testing.T) {
+	const base = `{"name":"a","description":"d","inputSchema":{"type":"object","properties":{"x":{"type":"string"}}},"annotations":{"readOnlyHint":true}}`
+	was := like(t, base)[0]
+	for _, same := range []string{
+		`{ "annotations" : {"readOnlyHint":true}, "inputSchema":{"properties":{"x":{"type":"string"}},"type":"object"},"description":"d","name":"a" }`,
+		strings.Replace(base, `"name"`, `"title":"t","_meta":{"x":1},"icons":[],"name"`, 1),
+	} {
+		if got := like(t, same)[0]; got != was {
+			t.Errorf("%s: %+v, want %+v", same, got, was)
+		}
+	}
+	p := newPin(&was, time.Now())
+	for edit, want := range map[[2]string]string{
+		{`"d"`, `"e"`}:                           "description",
+		{`"description":"d",`, ``}:               "description",
+		{`"string"`, `"number"`}:                 "inputSchema",
+		{`true}}`, `false}}`}:                    "annotations",
+		{`true}}`, `true},"outputSchema":{}}`}:   "outputSchema",
+		{`true}}`, `true},"outputSchema":null}`}: "outputSchema",
+		{`{"name":"a","description":"d"`, `{"name":"a","outputSchema":{},"description":"e"`}: "description,outputSchema",
+	} {
+		now := like(t, strings.Replace(base, edit[0], edit[1], 1))[0]
+		if got := strings.Join(p.differs(&now, time.Now()).Parts, ","); got != want || now.hash == was.hash {
+			t.Errorf("%s: %s differ, want %s", edit, got, want)
+		}
+	}
+	// One name is one tool, and what has none is none.
+	if all := like(t, base, strings.Replace(base, "d", "e", 1), `{"name":7}`, `{}`); len(all) != 1 || all[0] != was {
+		t.Errorf("likenesses %+v", all)
+	}
+	if a, b := like(t, strings.Replace(base, `"a"`, `"b"`, 1))[0], was; a.hash == b.hash || a.parts != b.parts {
+		t.Error("the name does not count")
+	}
+	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
+	if a, b := like(t, `{"name":"a","inputSchema":`+deep+`}`)[0], like(t, `{"name":"a","inputSchema":[`+deep+`]}`)[0]; a.hash == b.hash {
+		t.Error("what is too deep to be looked into is not told apart")
+	}
+}
+
+// TestPin: a change is told of once, however often it comes and goes, and
+// another one again; pins have a limit.
+func TestPin(t *testing.T) {
+	s := &server{}
+	now := time.UnixMilli(1000)
+	look := func(listings ...string) string {
+		t.Helper()
+		now = now.Add(time.Second)
+		changed, dirty := s.pinLocked(like(t, listings...), now)
+		return fmt.Sprintf("told %v, written %t, marked %t", changed, dirty, s.pinnedLocked("a").Changed())
+	}
+	const one, two, three, other = `{"name":"a","description":"1"}`, `{"name":"a","description":"2"}`, `{"name":"a","description":"3"}`, `{"name":"b"}`
+	for i, step := range []struct {
+		list []string
+		want string
+	}{
+		{[]string{one}, "told [], written true, marked false"}, // first sight
+		{[]string{one}, "told [], written false, marked false"},
+		{[]string{one, other}, "told [], written true, marked false"}, // a new tool is no change
+		{[]string{two, other}, "told [a], written true, marked true"},
+		{[]string{two, other}, "told [], written false, marked true"},
+		{[]string{other}, "told [], written false, marked true"}, // gone is not back
+		{[]string{one}, "told [], written true, marked false"},
+		{[]string{one}, "told [], written false, marked false"},
+		{[]string{two}, "told [], written true, marked true"}, // known already
+		{[]string{three}, "told [a], written true, marked true"},
+	} {
+		if got := look(step.list...); got != step.want {
+			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		}
+	}
+	if p := s.pinnedLocked("a"); p.SinceMS != 2000 || p.Description != "1" || p.Change.Description != "3" || p.Change.AtMS != 11_000 || !slices.Equal(p.Change.Parts, []string{"description"}) {
+		t.Errorf("pinned %+v, %+v", p, p.Change)
+	}
+	var many []string
+	for i := range maxTools {
+		many = append(many, fmt.Sprintf(`{"name":"n%d"}`, i))
+	}
+	look(append(many[:maxTools-1:maxTools-1], three)...)
+	if _, kept := s.pins["b"]; kept || len(s.pins) != maxTools || !s.pinnedLocked("a").Changed() {
+		t.Errorf("%d pins, of what is gone %v", len(s.pins), kept)
+	}
+}
