@@ -45,9 +45,10 @@ func (l *life) controls() map[string]dcontrol.Handler {
 		control.ServerStop: l.oneServer(func(ctx context.Context, name string, _ tool.Caller) (int, error) {
 			return l.servers.Stop(ctx, name)
 		}),
-		control.ServerTools: l.serverTools,
-		control.ServerCall:  l.callServer,
-		control.ServerLogs:  l.serverLogs,
+		control.ServerTools:  l.serverTools,
+		control.ServerAccept: l.acceptTools,
+		control.ServerCall:   l.callServer,
+		control.ServerLogs:   l.serverLogs,
 		control.ConsultCheck: func(ctx context.Context, _ json.RawMessage, _ progress) (any, error) {
 			return l.checkConsult(ctx), nil
 		},

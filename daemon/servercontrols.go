@@ -11,6 +11,7 @@ import (
 
 	"holdline/daemon/config"
 	dcontrol "holdline/daemon/control"
+	"holdline/daemon/hosted"
 	"holdline/daemon/policy"
 	"holdline/daemon/session"
 	"holdline/daemon/tool"
@@ -100,11 +101,45 @@ func (l *life) serverTools(ctx context.Context, params json.RawMessage, _ func(c
 	for _, one := range all {
 		offers := control.ServerOffers{Server: one.Server, Tools: []control.ServerTool{}, Fault: one.Fault}
 		for _, t := range one.Tools {
-			offers.Tools = append(offers.Tools, control.ServerTool{Name: t.Name, Exposed: t.Exposed, Contract: string(t.Contract), Listing: t.Listing})
+			offers.Tools = append(offers.Tools, control.ServerTool{
+				Name: t.Name, Exposed: t.Exposed, Contract: string(t.Contract), Listing: t.Listing, Pinned: pinView(t.Pinned), Changed: t.Pinned.Changed(),
+			})
 		}
 		answer.Servers = append(answer.Servers, offers)
 	}
 	return answer, nil
+}
+
+// pinView is a tool's pin as the command line gets it.
+func pinView(p *hosted.Pinned) *control.ServerPin {
+	if p == nil {
+		return nil
+	}
+	v := &control.ServerPin{Hash: p.Hash, Description: p.Description, SinceMS: p.SinceMS}
+	if p.Change != nil {
+		c := control.ServerToolChange(*p.Change)
+		v.Change = &c
+	}
+	return v
+}
+
+// acceptTools pins the tools of a server as they are now.
+func (l *life) acceptTools(ctx context.Context, params json.RawMessage, _ func(control.Progress)) (any, error) {
+	var p control.ServerParams
+	if err := decode(params, &p); err != nil {
+		return nil, err
+	}
+	if err := l.hosts(p.Name); err != nil {
+		return nil, err
+	}
+	caller := callerAt(p.Whereabouts)
+	defer l.servers.Closed(caller.Session)
+	accepted, err := l.servers.Accept(ctx, caller, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	l.Log.InfoContext(ctx, "tools accepted as they are", "server", p.Name, "tools", accepted)
+	return control.ServerAcceptAnswer{Server: p.Name, Tools: accepted}, nil
 }
 
 // callServer is a call of a tool from the command line.

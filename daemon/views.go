@@ -90,7 +90,7 @@ func serverView(s *hosted.Status) control.Server {
 		CacheCount: s.CacheEntries, NoiseLines: s.Noise, LastFault: s.Fault,
 	}
 	if s.Tools >= 0 {
-		v.Tools = &s.Tools
+		v.Tools, v.Changed = &s.Tools, s.Changed
 	}
 	if s.Fault != nil {
 		v.LastFaultMS = s.FaultAt.UnixMilli()

@@ -31,6 +31,7 @@ const (
 	ServerRestart = "server/restart" // [ServerParams] → [ServerAnswer]
 	ServerReload  = "server/reload"  // [ServerParams] → [ServerAnswer]: as restart, after the configuration was read again
 	ServerTools   = "server/tools"   // [ServerParams] → [ServerToolsAnswer]
+	ServerAccept  = "server/accept"  // [ServerParams] → [ServerAcceptAnswer]: pins its tools as they are now
 	ServerCall    = "server/call"    // [ServerCallParams] → [ServerCallAnswer]; ends with the connection
 	ServerLogs    = "server/logs"    // [ServerLogsParams] → [ServerLogsAnswer]
 	ProgressNote  = "progress"       // notification: [Progress]
@@ -154,6 +155,31 @@ type ServerTool struct {
 	Exposed  string          `json:"exposed"`  // as agents see it
 	Contract string          `json:"contract"` // of replay
 	Listing  json.RawMessage `json:"listing"`  // as the server lists it
+	Pinned   *ServerPin      `json:"pinned,omitempty"`
+	Changed  bool            `json:"changed"` // it is not what was pinned
+}
+
+// ServerPin is a tool as it was when it was first seen, or accepted.
+type ServerPin struct {
+	Hash        string            `json:"hash"` // SHA-256 of name, description, schemas and annotations
+	Description string            `json:"description,omitempty"`
+	SinceMS     int64             `json:"since_unix_ms"`
+	Change      *ServerToolChange `json:"change,omitempty"` // the last one that was seen, also if it was undone
+}
+
+// ServerToolChange is how a tool was seen to differ from its pin.
+type ServerToolChange struct {
+	Hash        string   `json:"hash"`
+	Parts       []string `json:"parts"` // description, inputSchema, outputSchema, annotations
+	Description string   `json:"description,omitempty"`
+	AtMS        int64    `json:"at_unix_ms"`
+	UndoneMS    int64    `json:"undone_unix_ms,omitempty"` // since when the tool is as it was pinned
+}
+
+// ServerAcceptAnswer of [ServerAccept].
+type ServerAcceptAnswer struct {
+	Server string   `json:"server"`
+	Tools  []string `json:"tools"` // that were pinned otherwise
 }
 
 // ServerCallParams of [ServerCall].
@@ -261,9 +287,10 @@ type Server struct {
 	InFlight    int           `json:"in_flight"` // calls
 	Queued      int           `json:"queued"`    // calls that wait for their turn
 	CacheCount  int           `json:"cache_entries"`
-	Tools       *int          `json:"tools"`       // null if it was never listed
-	NoiseLines  int64         `json:"noise_lines"` // on stdout that were no messages
-	LastFault   *fault.Record `json:"last_fault"`  // of a process that ended or did not start; null again once started by hand
+	Tools       *int          `json:"tools"`         // null if it was never listed
+	Changed     int           `json:"changed_tools"` // of these, that are not what they were when they were first seen
+	NoiseLines  int64         `json:"noise_lines"`   // on stdout that were no messages
+	LastFault   *fault.Record `json:"last_fault"`    // of a process that ended or did not start; null again once started by hand
 	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
 }
 
