@@ -121,7 +121,7 @@ func counted(n int, what string) string {
 }
 
 func (s *serversCommand) toolsCommand() *cobra.Command {
-	var asJSON bool
+	o := toolsOptions{}
 	cmd := &cobra.Command{
 		Use: "tools [NAME]", Short: "List the tools of a server, or of all",
 		Long: `List the tools of a server, or of all that are seen in this project, as the daemon
@@ -131,23 +131,46 @@ The contract says whether a call may run again after a crash: convergent (it may
 never_replay (it may not), probe_required (it may not yet). It comes from the
 configuration, or else from the tool's own readOnlyHint and idempotentHint.
 
+A tool is pinned as it is when it is first seen: name, description, schemas and
+annotations. One that is another later is marked as changed, since a server could
+have an agent trust a harmless tool and make something else of it. Nothing is kept
+from agents for that. A server with another command, other arguments or another
+environment in the configuration is another server, whose tools are pinned anew.
+With --changes, what has changed, when, and from what to what; with --accept, the
+tools of server NAME are pinned as they are now.
+
 With --json, a list of objects: server, tools (name, exposed (the name that agents
-see), contract, listing (the tool as the server lists it)), fault (why they are
-not known).`,
+see), contract, listing (the tool as the server lists it), changed, pinned (hash,
+description (its beginning), since_unix_ms, change (hash, parts, description,
+at_unix_ms, undone_unix_ms if it was undone since))), fault (why they are not
+known). With --accept, an object: server, tools (names of those accepted).`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			params := control.ServerParams{Whereabouts: whereabouts(s.w)}
 			if len(args) == 1 {
 				params.Name = args[0]
 			}
-			return s.tools(cmd, params, asJSON)
+			switch {
+			case o.accept && o.changes:
+				return fmt.Errorf("%w: --changes shows and --accept takes what has changed: one of them is wanted", errUsage)
+			case o.accept:
+				return s.accept(cmd, params, o)
+			}
+			return s.tools(cmd, params, o)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&o.changes, "changes", false, "show which tools have changed since they were first seen, and how")
+	cmd.Flags().BoolVar(&o.accept, "accept", false, "take the tools of NAME as they are now")
 	return cmd
 }
 
-func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, asJSON bool) error {
+// toolsOptions are the flags of tools.
+type toolsOptions struct {
+	json, changes, accept bool
+}
+
+func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, o toolsOptions) error {
 	c, err := connectOrStart(cmd, s.w)
 	if err != nil {
 		return err
@@ -157,9 +180,15 @@ func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, 
 	if err := c.Call(cmd.Context(), control.ServerTools, params, &answer, nil); err != nil {
 		return err
 	}
-	if asJSON {
+	if o.changes {
+		onlyChanged(answer.Servers)
+	}
+	switch {
+	case o.json:
 		err = printJSON(cmd.OutOrStdout(), answer.Servers)
-	} else {
+	case o.changes:
+		printChanges(cmd.OutOrStdout(), answer.Servers)
+	default:
 		printTools(cmd.OutOrStdout(), answer.Servers)
 	}
 	for _, one := range answer.Servers {
@@ -181,7 +210,11 @@ func printTools(w io.Writer, servers []control.ServerOffers) {
 	rows := 0
 	for _, one := range servers {
 		for _, tool := range one.Tools {
-			t.row(one.Server, tool.Name, tool.Contract, firstWords(tool.Listing))
+			name := tool.Name
+			if tool.Changed {
+				name += " (changed)"
+			}
+			t.row(one.Server, name, tool.Contract, firstWords(tool.Listing))
 			rows++
 		}
 	}

@@ -57,6 +57,9 @@ func toolCount(s *control.Server) string {
 	if s.Tools == nil {
 		return "?"
 	}
+	if s.Changed > 0 {
+		return fmt.Sprintf("%d, %d changed", *s.Tools, s.Changed)
+	}
 	return fmt.Sprint(*s.Tools)
 }
 
@@ -85,6 +88,9 @@ func troubles(s *control.Server) []string {
 		out = append(out, "ended or failed to start too often; once it is mended: holdline servers reload "+s.Name)
 	case s.State == "failed" || s.Circuit != "closed":
 		out = append(out, "is tried again by a later call; to try now: holdline servers restart "+s.Name)
+	}
+	if s.Changed > 0 {
+		out = append(out, fmt.Sprintf("%d of its tools are not what they were when they were first seen: holdline servers tools %s --changes", s.Changed, s.Name))
 	}
 	if s.NoiseLines > 0 {
 		out = append(out, fmt.Sprintf("wrote %d lines to stdout that are no messages of MCP; they were skipped", s.NoiseLines))

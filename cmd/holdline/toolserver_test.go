@@ -49,6 +49,7 @@ type toolServer struct {
 	ledger string
 	out    io.Writer
 	errOut io.Writer
+	other  string // path of the members of a listing
 	logs   bool
 	calls  sync.WaitGroup
 
@@ -66,6 +67,8 @@ type toolServer struct {
 //	              can be ignored, is started first
 //	-logs         it says that it can send log messages
 //	-noise        a line that is no JSON comes before anything else
+//	-listing FILE members that the tool effect is listed with instead of its own,
+//	              an object, while there is such a file
 //	-sick FILE    the process ends at once, with code 3, while there is such a file
 func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	f := flag.NewFlagSet("toolserver", flag.ContinueOnError)
@@ -73,6 +76,7 @@ func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 	f.StringVar(&s.ledger, "ledger", "", "")
 	deaf, noise, grandchild := f.Bool("deaf", false, ""), f.Bool("noise", false, ""), f.Bool("grandchild", false, "")
 	sick := f.String("sick", "", "")
+	f.StringVar(&s.other, "listing", "", "")
 	f.BoolVar(&s.logs, "logs", false, "")
 	if err := f.Parse(args); err != nil {
 		return 2
@@ -187,7 +191,14 @@ func (s *toolServer) line(line []byte) {
 	case m.Method == "ping":
 		s.answer(m.ID, map[string]any{})
 	case m.Method == "tools/list":
-		s.answer(m.ID, map[string]any{"tools": toolServerTools()})
+		list := toolServerTools()
+		if b, err := os.ReadFile(s.other); err == nil {
+			effect := list[0].(map[string]any)
+			if err := json.Unmarshal(b, &effect); err != nil {
+				panic(err)
+			}
+		}
+		s.answer(m.ID, map[string]any{"tools": list})
 	case m.Method == "tools/call" && m.Params.Name == "mirror":
 		s.print(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"odd": 1.0, "content":[],"structuredContent":%s,"x":null}}`, m.ID, jsonrpc.Field(line, "params")))
 	case m.Method == "tools/call":
