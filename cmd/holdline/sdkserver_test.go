@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -18,9 +19,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// sdkServerMain is a server made with the official SDK, with a tool, a prompt,
-// a resource, a template and completion. Asked for the era "legacy" it does
-// not know server/discover. Given a directory without a file "go" it answers
+// sdkServerMain is a server made with the official SDK, with tools, a prompt, a
+// resource, a template and completion. Asked for the era "legacy" it does not
+// know server/discover. Given a directory without a file "go" it answers
 // nothing.
 func sdkServerMain(args []string) int {
 	if len(args) > 1 && mute(args[1]) {
@@ -30,6 +31,8 @@ func sdkServerMain(args []string) int {
 		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{r.Params.Ref.Name + r.Params.Ref.URI + ":" + r.Params.Argument.Value}}}, nil
 		},
+		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
+		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
 	})
 	type said struct {
 		Word string `json:"word"`
@@ -39,6 +42,21 @@ func sdkServerMain(args []string) int {
 			if in.Word == "bad" {
 				return nil, said{}, errors.New("a bad word")
 			}
+			return nil, in, nil
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "tell", Description: "says it in a log message"},
+		func(ctx context.Context, r *mcp.CallToolRequest, in said) (*mcp.CallToolResult, said, error) {
+			return nil, in, r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "notice", Logger: "sdk", Data: in.Word}) //nolint:staticcheck // deprecated, and used
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "touch", Description: "changes the resource of that URI"},
+		func(ctx context.Context, _ *mcp.CallToolRequest, in said) (*mcp.CallToolResult, said, error) {
+			return nil, in, s.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: in.Word})
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "grow", Description: "adds a prompt of that name"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in said) (*mcp.CallToolResult, said, error) {
+			s.AddPrompt(&mcp.Prompt{Name: in.Word}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+				return nil, errors.New("nothing")
+			})
 			return nil, in, nil
 		})
 	s.AddPrompt(&mcp.Prompt{Name: "greet", Arguments: []*mcp.PromptArgument{{Name: "who"}}},
@@ -170,7 +188,7 @@ func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string)
 	if err != nil || !slices.ContainsFunc(tools.Tools, func(one *mcp.Tool) bool { return one.Name == prefix+"say" }) {
 		t.Fatalf("tools: %+v, %v", tools, err)
 	}
-	if alone := prefix == ""; alone != (len(tools.Tools) == 1) || alone != (c.InitializeResult().ServerInfo.Name == "sdkserver") {
+	if alone := prefix == ""; alone != (len(tools.Tools) == 4) || alone != (c.InitializeResult().ServerInfo.Name == "sdkserver") {
 		t.Errorf("%d tools, of %+v", len(tools.Tools), c.InitializeResult().ServerInfo)
 	}
 	res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: prefix + "say", Arguments: map[string]any{"word": "hi"}})
@@ -213,5 +231,94 @@ func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string)
 	})
 	if err != nil || !slices.Equal(done.Completion.Values, []string{"greet:y"}) {
 		t.Errorf("completion: %+v, %v", done, err)
+	}
+}
+
+// TestSDKServersSay: what the official SDK's servers say besides answers gets to
+// its clients, whatever the era of either, also after the daemon's death.
+func TestSDKServersSay(t *testing.T) {
+	for _, era := range []string{"legacy", "modern"} {
+		for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
+			t.Run(era+" server, client of "+version, func(t *testing.T) {
+				p := newPlace(t).login()
+				p.configure(map[string]any{"sdk": map[string]any{
+					"command": filepath.Join(programs, "sdkserver"), "args": []string{era}, "holdline": hosting{"scope": "shared"},
+				}})
+				sdkSays(t, p, version)
+			})
+		}
+	}
+}
+
+func sdkSays(t *testing.T, p *place, version string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	said := make(chan string, 64)
+	client := mcp.NewClient(&mcp.Implementation{Name: "sdk", Version: "1"}, &mcp.ClientOptions{
+		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) { //nolint:staticcheck // deprecated, and used
+			said <- fmt.Sprint(r.Params.Level, " ", r.Params.Logger, " ", r.Params.Data)
+		},
+		ResourceUpdatedHandler:   func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { said <- "updated " + r.Params.URI },
+		PromptListChangedHandler: func(context.Context, *mcp.PromptListChangedRequest) { said <- "prompts" },
+	})
+	c, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command("mcp-stdio")}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var meta mcp.Meta
+	if version == "2026-07-28" {
+		meta = mcp.Meta{mcp.MetaKeyLogLevel: "info"} //nolint:staticcheck // deprecated, and used
+	} else if err := c.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: "info"}); err != nil { //nolint:staticcheck // deprecated, and used
+		t.Fatal(err)
+	}
+	use := func(tool, word string) {
+		t.Helper()
+		res, err := c.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: "sdk__" + tool, Arguments: map[string]any{"word": word}})
+		if err != nil || res.IsError {
+			t.Fatalf("%s: %+v, %v", tool, res, err)
+		}
+	}
+	// until does something, now and then again: the client does not say when a
+	// modern subscription is acknowledged.
+	until := func(want, tool, word string) {
+		t.Helper()
+		use(tool, word)
+		for {
+			select {
+			case got := <-said:
+				if got == want {
+					return
+				}
+			case <-time.After(300 * time.Millisecond):
+				use(tool, word)
+			case <-ctx.Done():
+				t.Fatalf("%s was not said", want)
+			}
+		}
+	}
+	if _, err := c.ListPrompts(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, uri := range []string{"mem://one", "mem://some/thing"} {
+		if err := c.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Subscribe(ctx, &mcp.SubscribeParams{URI: "other://x"}); err == nil && version != "2026-07-28" {
+		t.Error("a resource that nobody has is subscribed to")
+	}
+	for life := range 2 {
+		until(fmt.Sprint("notice sdk word", life), "tell", fmt.Sprint("word", life))
+		until("updated mem://one", "touch", "mem://one")
+		until("updated mem://some/thing", "touch", "mem://some/thing")
+		if _, err := c.ListPrompts(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		until("prompts", "grow", fmt.Sprint("more", life))
+		if life == 0 {
+			kill9(t, p.pid(0))
+		}
 	}
 }

@@ -41,8 +41,10 @@ import (
 //	words {token}          the token on stderr
 //	log {token, level}     a log message of the token, of that level
 //	mirror {…}             the request's params in the answer, as they were spelled
+//	touch {token}          the resource of that URI has changed: whoever has subscribed is told
 //
-// It notes the levels of log messages that it is told: "level" and the level.
+// It notes the levels of log messages that it is told: "level" and the level,
+// and what it is told of resources: "subscribe" or "unsubscribe" and the URI.
 // A call that is cancelled notes "cancelled" and is not answered. Calls run at
 // the same time.
 type toolServer struct {
@@ -51,12 +53,16 @@ type toolServer struct {
 	errOut io.Writer
 	other  string // path of the members of a listing
 	logs   bool
-	calls  sync.WaitGroup
+
+	resources string
+	calls     sync.WaitGroup
 
 	mu      sync.Mutex // guards out, too
 	running map[string]context.CancelFunc
 	asked   map[string]chan json.RawMessage
 	asks    int
+
+	subscribed map[string]bool
 }
 
 // toolServerMain plays the server until the end of its input.
@@ -66,18 +72,22 @@ type toolServer struct {
 //	-grandchild   a process in a session of its own, which heeds no signal that
 //	              can be ignored, is started first
 //	-logs         it says that it can send log messages
+//	-resources W  it has the resources mem://a, mem://b, mem://fixed and
+//	              mem://many/{n}; if W is "told" it tells changes of all but
+//	              mem://fixed
 //	-noise        a line that is no JSON comes before anything else
 //	-listing FILE members that the tool effect is listed with instead of its own,
 //	              an object, while there is such a file
 //	-sick FILE    the process ends at once, with code 3, while there is such a file
 func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	f := flag.NewFlagSet("toolserver", flag.ContinueOnError)
-	s := &toolServer{out: stdout, errOut: stderr, running: map[string]context.CancelFunc{}, asked: map[string]chan json.RawMessage{}}
+	s := &toolServer{out: stdout, errOut: stderr, running: map[string]context.CancelFunc{}, asked: map[string]chan json.RawMessage{}, subscribed: map[string]bool{}}
 	f.StringVar(&s.ledger, "ledger", "", "")
 	deaf, noise, grandchild := f.Bool("deaf", false, ""), f.Bool("noise", false, ""), f.Bool("grandchild", false, "")
 	sick := f.String("sick", "", "")
 	f.StringVar(&s.other, "listing", "", "")
 	f.BoolVar(&s.logs, "logs", false, "")
+	f.StringVar(&s.resources, "resources", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
@@ -131,6 +141,7 @@ type toolMessage struct {
 		Arguments toolArgs        `json:"arguments"`
 		RequestID json.RawMessage `json:"requestId"`
 		Level     string          `json:"level"`
+		URI       string          `json:"uri"`
 		Meta      struct {
 			Progress json.RawMessage `json:"progressToken"`
 		} `json:"_meta"`
@@ -181,10 +192,29 @@ func (s *toolServer) line(line []byte) {
 		if s.logs {
 			capabilities["logging"] = map[string]any{}
 		}
+		if s.resources != "" {
+			capabilities["resources"] = map[string]any{"subscribe": s.resources == "told"}
+		}
 		s.answer(m.ID, map[string]any{
 			"protocolVersion": cmp.Or(m.Params.Version, "2025-11-25"), "capabilities": capabilities,
 			"serverInfo": map[string]any{"name": "toolserver", "version": "1"},
 		})
+	case m.Method == "resources/list":
+		list := []any{}
+		for _, uri := range []string{"mem://a", "mem://b", "mem://fixed"} {
+			list = append(list, map[string]any{"uri": uri, "name": uri})
+		}
+		s.answer(m.ID, map[string]any{"resources": list})
+	case m.Method == "resources/templates/list":
+		s.answer(m.ID, map[string]any{"resourceTemplates": []any{map[string]any{"uriTemplate": "mem://many/{n}", "name": "many"}}})
+	case m.Method == "resources/subscribe" && m.Params.URI == "mem://fixed":
+		s.refuse(m.ID, -32602, "it never changes")
+	case m.Method == "resources/subscribe", m.Method == "resources/unsubscribe":
+		s.note(strings.TrimPrefix(m.Method, "resources/"), m.Params.URI)
+		s.mu.Lock()
+		s.subscribed[m.Params.URI] = m.Method == "resources/subscribe"
+		s.mu.Unlock()
+		s.answer(m.ID, map[string]any{})
 	case m.Method == "logging/setLevel":
 		s.note("level", m.Params.Level)
 		s.answer(m.ID, map[string]any{})
@@ -215,7 +245,7 @@ func toolServerTools() []any {
 		properties[name] = map[string]any{"type": kind}
 	}
 	list := []any{}
-	for _, name := range []string{"effect", "look", "big", "ask", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log", "mirror"} {
+	for _, name := range []string{"effect", "look", "big", "ask", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log", "mirror", "touch"} {
 		tool := map[string]any{"name": name, "description": "does " + name, "inputSchema": map[string]any{"type": "object", "properties": properties}}
 		if name == "look" || name == "big" || name == "fresh" {
 			tool["annotations"] = map[string]any{"readOnlyHint": true}
@@ -295,6 +325,14 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 		return "", errors.New("the arguments are bad")
 	case "words":
 		_, _ = fmt.Fprintf(s.errOut, "toolserver: %s\n", a.Token)
+		return a.Token, nil
+	case "touch":
+		s.mu.Lock()
+		told := s.subscribed[a.Token]
+		s.mu.Unlock()
+		if told {
+			s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": map[string]any{"uri": a.Token}})
+		}
 		return a.Token, nil
 	case "log":
 		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/message", "params": map[string]any{

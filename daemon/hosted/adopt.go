@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
 
@@ -114,7 +115,7 @@ func (m *Manager) restore(e *earlier) {
 	defer m.mu.Unlock()
 	inst := m.ownerLocked(&e.spec, e.alive)
 	u := newUpstream(inst, e.dir, e.spec.Owner)
-	u.torn, u.generation = true, e.spec.Generation
+	u.torn, u.restored, u.generation = true, true, e.spec.Generation
 	u.told = map[string]struct{}{}
 	m.processes[u] = struct{}{}
 	for _, r := range e.records {
@@ -184,7 +185,8 @@ func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
 		delete(u.calls, r.Write)
 	}
 	switch r.Kind {
-	case process.RecordRespond, process.RecordCancel, process.RecordSetLevel:
+	case process.RecordRespond, process.RecordCancel, process.RecordSetLevel,
+		process.RecordSubscribe, process.RecordUnsubscribe, process.RecordListen:
 		u.responds = append(u.responds, r)
 	case process.RecordCall:
 		key := callKey{r.Session, r.N}
@@ -279,7 +281,14 @@ func (m *Manager) adopt(u *upstream) {
 				u.forget = append(u.forget, u.wish.levelWrite)
 			}
 			u.wish.level, u.wish.levelWrite = r.Name, r.Write
+		case r.Kind == process.RecordSubscribe, r.Kind == process.RecordListen:
+			u.dropSubLocked(r.Name)
+			u.wish.subs[r.Name] = &sub{state: on, write: r.Write, inherited: true}
+		case r.Kind == process.RecordUnsubscribe:
+			u.dropSubLocked(r.Name)
+			u.forget = append(u.forget, r.Write)
 		default:
+			u.endedLocked(r)
 			u.ranLocked(r.Kind, r.Write)
 		}
 	}
@@ -312,6 +321,19 @@ func (m *Manager) adopt(u *upstream) {
 		}
 	}
 	u.log.Info("server of an earlier daemon taken up", "calls", len(u.calls), "serving", u.serving)
+}
+
+// endedLocked notes that an earlier daemon has told a modern server to stop
+// telling changes, if that is what it cancelled.
+func (u *upstream) endedLocked(r process.Record) {
+	if r.Kind != process.RecordCancel || r.Name != mcp.Listen {
+		return
+	}
+	for uri, s := range u.wish.subs {
+		if s.write == number(r.ID) {
+			u.dropSubLocked(uri)
+		}
+	}
 }
 
 // listFirst asks a server that was taken up what it offers, and lets calls to

@@ -110,14 +110,15 @@ type Manager struct {
 
 	mu        sync.Mutex
 	closed    bool
-	expected  bool                      // the time is over in which sessions of an earlier daemon may come back
-	ending    bool                      // nothing is kept for anybody
-	servers   map[string]*server        // guarded by mu
-	instances map[instanceKey]*instance // guarded by mu
-	calls     map[callKey]*call         // not confirmed; guarded by mu
-	clients   map[string]tool.Client    // by session hash; guarded by mu
-	asks      map[string]*ask           // open requests of servers, by relayed id; guarded by mu
-	processes map[*upstream]struct{}    // living, and dead ones whose directories stay; guarded by mu
+	expected  bool                        // the time is over in which sessions of an earlier daemon may come back
+	ending    bool                        // nothing is kept for anybody
+	servers   map[string]*server          // guarded by mu
+	instances map[instanceKey]*instance   // guarded by mu
+	calls     map[callKey]*call           // not confirmed; guarded by mu
+	clients   map[string]tool.Client      // by session hash; guarded by mu
+	wants     map[string]map[want]*wanted // resources that sessions have subscribed to, by session hash; guarded by mu
+	asks      map[string]*ask             // open requests of servers, by relayed id; guarded by mu
+	processes map[*upstream]struct{}      // living, and dead ones whose directories stay; guarded by mu
 }
 
 // New makes a manager. It touches nothing: see [Manager.Load].
@@ -128,7 +129,7 @@ func New(o Options) *Manager {
 	m := &Manager{
 		o: o, log: o.Log.With("component", "hosted"), begun: time.Now(),
 		servers: map[string]*server{}, instances: map[instanceKey]*instance{}, calls: map[callKey]*call{},
-		clients: map[string]tool.Client{}, asks: map[string]*ask{}, processes: map[*upstream]struct{}{},
+		clients: map[string]tool.Client{}, wants: map[string]map[want]*wanted{}, asks: map[string]*ask{}, processes: map[*upstream]struct{}{},
 	}
 	m.budget, m.cache = policy.NewBudget(maxBudgets), policy.NewCache()
 	m.life, m.end = context.WithCancel(context.Background())
@@ -182,6 +183,7 @@ func (m *Manager) Closed(session string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.clients, session)
+	delete(m.wants, session)
 	m.budget.End(session)
 	m.forsakeLocked(session)
 	m.idleLocked()

@@ -473,7 +473,12 @@ func passed(capabilities json.RawMessage) json.RawMessage {
 	}
 	out, err := jsonrpc.Rewrite(capabilities, func(key string, value []byte) []byte {
 		switch key {
-		case "tools", "prompts", "resources":
+		case "tools", "prompts":
+			return []byte(`{"listChanged":true}`)
+		case "resources":
+			if string(jsonrpc.Field(value, "subscribe")) == "true" {
+				return []byte(`{"subscribe":true,"listChanged":true}`)
+			}
 			return []byte(`{"listChanged":true}`)
 		case "completions", "experimental", "logging":
 			return value
@@ -566,6 +571,7 @@ func (m *Manager) Has(c tool.Caller) tool.Has {
 		if s.visible(&c) {
 			has.Prompts = has.Prompts || !s.listed || len(s.raw[prompts]) > 0
 			has.Resources = has.Resources || !s.listed || len(s.raw[resources])+len(s.raw[templates]) > 0
+			has.Updates = has.Updates || !s.listed || subscribable(s.about)
 			has.Logging = has.Logging || !s.listed || can(s.about, "logging")
 		}
 	}

@@ -14,6 +14,9 @@ import (
 // level that somebody has asked for.
 const levelWait = time.Second
 
+// tendPause is the pause after a write that failed.
+const tendPause = time.Second
+
 // quietest is the level of a server whose messages nobody wants any more.
 const quietest = "emergency"
 
@@ -25,12 +28,14 @@ type wishes struct {
 	levelWrite int64  // with which it was told
 	leveling   bool   // it has not answered that yet
 
+	subs map[string]*sub // by URI
+
 	kick   chan struct{} // holds a token while something may be to be told
 	tended chan struct{} // closed and replaced when something was told, or answered
 }
 
 func newWishes() wishes {
-	return wishes{kick: make(chan struct{}, 1), tended: make(chan struct{})}
+	return wishes{subs: map[string]*sub{}, kick: make(chan struct{}, 1), tended: make(chan struct{})}
 }
 
 // inquiry is a request of the daemon's own that waits for its answer.
@@ -42,15 +47,26 @@ type inquiry struct {
 // tend tells the process what its sessions want of it, whenever that has
 // changed. It never waits for an answer.
 func (u *upstream) tend() {
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
 	for {
 		select {
 		case <-u.wish.kick:
+		case <-retry.C:
 		case <-u.deadCh:
 			return
 		case <-u.m.life.Done():
 			return
 		}
-		for u.tell() {
+		for {
+			more, err := u.tell()
+			if err != nil {
+				u.log.Debug("server cannot be told what is wanted of it", "err", err)
+				retry.Reset(tendPause)
+			}
+			if err != nil || !more {
+				break
+			}
 		}
 	}
 }
@@ -78,14 +94,22 @@ func (u *upstream) attendedLocked() {
 
 // tell makes the next write that is due, and tells whether there may be
 // another one.
-func (u *upstream) tell() bool {
+func (u *upstream) tell() (more bool, err error) {
 	u.m.mu.Lock()
-	level, due := u.levelDueLocked()
+	level, tune := u.levelDueLocked()
+	uri, end, subscribe := u.subDueLocked()
 	u.m.mu.Unlock()
-	if !due {
-		return false
+	switch {
+	case tune:
+		err = u.setLevel(level)
+	case subscribe && end:
+		err = u.leave(uri)
+	case subscribe:
+		err = u.askFor(uri)
+	default:
+		return false, nil
 	}
-	return u.setLevel(level)
+	return true, err
 }
 
 // inquire makes a request. made is told the number of the write before that is
@@ -115,7 +139,7 @@ func (u *upstream) inquire(ctx context.Context, rec process.Record, method strin
 
 // unsettledLocked tells whether sessions of an earlier daemon may still come
 // back, and want what the process was told.
-func (u *upstream) unsettledLocked() bool { return u.inst.adopted && !u.m.expected }
+func (u *upstream) unsettledLocked() bool { return u.restored && !u.m.expected }
 
 // can tells whether the server has a capability.
 func can(about json.RawMessage, capability string) bool {
@@ -160,11 +184,11 @@ func (u *upstream) raisesLocked(level string) bool {
 	return level != "" && level != u.wish.level && mcp.Verbose(u.wish.level, level) == level
 }
 
-// setLevel tells the process a level. It tells whether the write was made.
-func (u *upstream) setLevel(level string) bool {
+// setLevel tells the process a level.
+func (u *upstream) setLevel(level string) error {
 	params, err := json.Marshal(map[string]string{"level": level})
 	if err != nil { // strings encode
-		return false
+		return err
 	}
 	rec := process.Record{Kind: process.RecordSetLevel, Name: level}
 	before, was := u.wish.levelWrite, u.wish.level
@@ -183,14 +207,13 @@ func (u *upstream) setLevel(level string) bool {
 	defer u.m.mu.Unlock()
 	if err != nil {
 		u.wish.level, u.wish.levelWrite, u.wish.leveling = was, before, false
-		u.log.Debug("server cannot be told a level", "err", err)
-		return false
+		return err
 	}
 	if before > 0 {
 		u.forget = append(u.forget, before)
 		u.nudge()
 	}
-	return true
+	return nil
 }
 
 // tuned waits, for a limited time, until the process has confirmed a level that

@@ -63,6 +63,7 @@ type upstream struct {
 	ran        []int64             // writes of answers to its requests, in order
 	open       int                 // its requests that wait for a client
 	early      map[string]early    // answers of its client to requests that are not read again yet
+	restored   bool                // an earlier daemon has started it
 	leaving    bool                // it is ended once its calls are
 	generation int64
 	secrets    []string // that its environment was given
@@ -388,6 +389,10 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 		if tell != nil {
 			tell(bytes.Clone(msg.Params))
 		}
+	case mcp.Acknowledged:
+		u.acknowledged(msg)
+	case mcp.ResourceUpdated:
+		u.updated(msg)
 	case mcp.LogMessage:
 		u.logged(msg)
 	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged:

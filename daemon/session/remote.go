@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,14 +30,21 @@ func (s *session) aside(ctx context.Context, r *request, calls *sync.WaitGroup, 
 		defer s.ended()
 		defer cancel(nil)
 		v := find(callCtx)
+		if err, ok := v.(error); ok && errors.Is(err, tool.ErrStopping) {
+			cancel(tool.ErrStopping) // the next daemon will be asked
+		}
 		if !s.leave(callCtx, r.msg.ID) {
 			return
 		}
-		if f, ok := v.(*fault.Record); ok {
-			s.fail(ctx, r, f)
-			return
+		switch v := v.(type) {
+		case *fault.Record:
+			s.fail(ctx, r, v)
+		case refusal:
+			s.count(r, nil)
+			s.put(ctx, r.n, jsonrpc.AppendFailure(nil, r.msg.ID, v.raw))
+		default:
+			s.answerJSON(ctx, r, v)
 		}
-		s.answerJSON(ctx, r, v)
 	})
 }
 
@@ -93,7 +99,11 @@ func (s *session) offered(modern bool) json.RawMessage {
 		caps += `,"prompts":{"listChanged":true}`
 	}
 	if has.Resources {
-		caps += `,"resources":{"listChanged":true}`
+		caps += `,"resources":{`
+		if has.Updates {
+			caps += `"subscribe":true,`
+		}
+		caps += `"listChanged":true}`
 	}
 	if has.Prompts || has.Resources {
 		caps += `,"completions":{}`
@@ -274,51 +284,6 @@ func (s *session) logRemote(r *request, t *tool.Remote, name string, args json.R
 		c.Server = t.Server
 	}
 	s.srv.o.Telemetry.ToolCall(c)
-}
-
-// listen begins a subscription: it is acknowledged, and stays open until the
-// client cancels it or goes. One that an earlier daemon had acknowledged is
-// acknowledged again.
-func (s *session) listen(ctx context.Context, r *request) {
-	if r.params.Notifications == nil || r.params.Notifications[0] != '{' {
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.notifications must be an object"))
-		return
-	}
-	id := append(jsonrpc.ID(nil), r.msg.ID...)
-	key := id.Key()
-	end := func(error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.listens, key)
-	}
-	if f := s.enter(id, &inFlight{n: r.n, cancel: end, subscription: true}); f != nil {
-		s.fail(ctx, r, f)
-		return
-	}
-	l := listening{id: id, granted: map[string]bool{}}
-	for _, wish := range []struct{ member, method string }{
-		{"toolsListChanged", mcp.ToolsChanged}, {"promptsListChanged", mcp.PromptsChanged}, {"resourcesListChanged", mcp.ResourcesChanged},
-	} {
-		if string(jsonrpc.Field(r.params.Notifications, wish.member)) == "true" {
-			l.granted[wish.method] = true
-			l.words = append(l.words, fmt.Sprintf("%q:true", wish.member))
-		}
-	}
-	s.count(r, nil)
-	s.put(ctx, 0, jsonrpc.AppendRequest(nil, nil, mcp.Acknowledged,
-		fmt.Appendf(nil, `{"_meta":{%q:%s},"notifications":{%s}}`, mcp.MetaSubscription, id, strings.Join(l.words, ","))))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.inFlight[key] != nil {
-		s.listens[key] = l
-	}
-}
-
-// listening is a subscription to changes of lists.
-type listening struct {
-	id      jsonrpc.ID
-	granted map[string]bool // methods of notifications
-	words   []string        // the same, as the client is told
 }
 
 // changeOf is the notification that concerns a list.

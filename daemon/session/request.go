@@ -34,7 +34,9 @@ type request struct {
 	modern bool
 	replay bool // sent on an earlier connection
 	inner  bool // the call of a hosted server's tool, which another one was asked for
-	begin  time.Time
+
+	standing bool // nobody waits for its answer: it is repeated for its effect
+	begin    time.Time
 }
 
 // operation is the key under which a request is counted.
@@ -129,7 +131,11 @@ func (s *session) request(ctx context.Context, r *request, calls *sync.WaitGroup
 	case slices.Contains(routedMethods, method):
 		s.route(ctx, r, calls)
 	case method == mcp.Listen && r.modern:
-		s.listen(ctx, r)
+		s.listen(ctx, r, calls)
+	case method == mcp.Subscribe && !r.modern:
+		s.subscribe(ctx, r, calls)
+	case method == mcp.Unsubscribe && !r.modern:
+		s.unsubscribe(ctx, r)
 	case method == mcp.Discover:
 		s.discover(ctx, r)
 	case method == mcp.Initialize && !r.modern:

@@ -172,6 +172,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 		if s.srv.o.Hosted != nil {
 			s.srv.o.Hosted.Resumed(s.hash, pending)
 		}
+		s.listenOn()
 	}
 	return over
 }
@@ -200,6 +201,10 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 		s.asked = true
 		if params, err := mcp.ParseParams(msg.Params); err == nil {
 			s.settle(&request{n: n, msg: msg, params: params})
+		}
+	case msg.Method == mcp.Subscribe:
+		if params, err := mcp.ParseParams(msg.Params); err == nil {
+			s.subscribeAgain(ctx, &request{n: n, msg: msg, params: params, standing: true}, calls)
 		}
 	case msg.Method == mcp.SetLevel:
 		if params, err := mcp.ParseParams(msg.Params); err == nil && isLevel(params.Level) {

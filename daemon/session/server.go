@@ -80,6 +80,15 @@ type Hosted interface {
 	Respond(session string, n int64, msg jsonrpc.Message) bool
 	// Tuned is told that the session has set another level of log messages.
 	Tuned(session string)
+	// Subscribe has the session told when a resource has changed, by
+	// [tool.Client] Updated with that holder: "" is the session, all others
+	// are its own names for its requests to be told. It waits until the server
+	// has agreed; again says that an earlier daemon was asked the same. A
+	// failure is the server's refusal, an error of JSON-RPC; an error is a
+	// fault or [tool.ErrStopping].
+	Subscribe(ctx context.Context, c tool.Caller, holder, uri string, again bool) (failure json.RawMessage, err error)
+	// Unsubscribe ends that; all of the holder's if the URI is "".
+	Unsubscribe(session, holder, uri string)
 	// Closed is told that the session is over.
 	Closed(session string)
 }

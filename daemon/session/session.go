@@ -74,6 +74,7 @@ type session struct {
 	listens      map[string]listening // open subscriptions to changes of lists, by id; guarded by mu
 	capabilities json.RawMessage      // that the client declared; guarded by mu
 	has          map[string]bool      // lists that the client has and that hold, by the notification of their change; guarded by mu
+	follows      map[string]int64     // resources that a legacy client has subscribed to, with the number of the latest line; guarded by mu
 	level        string               // of log messages, that the client has set; guarded by mu
 	wanted       string               // the most verbose that a modern request has asked for; guarded by mu
 	info         json.RawMessage      // of the one server that the session is for; guarded by mu
@@ -93,7 +94,7 @@ func newSession(srv *Server, l *link) *session {
 	one := &session{
 		srv: srv, anonymous: l.anonymous, since: time.Now(), claimed: g.Identity,
 		quiet: make(chan struct{}, 1), claims: make(chan *link), over: make(chan struct{}),
-		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{}, listens: map[string]listening{}, has: map[string]bool{},
+		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{}, listens: map[string]listening{}, follows: map[string]int64{}, has: map[string]bool{},
 	}
 	uuid := g.Session
 	if l.anonymous {

@@ -60,6 +60,7 @@ type About struct {
 // Has is what hosted servers offer a session besides tools.
 type Has struct {
 	Prompts, Resources bool
+	Updates            bool // news of changed resources
 	Logging            bool // messages, if they are asked for
 }
 
@@ -85,6 +86,9 @@ type Client interface {
 	// asked says that a request under way wants it; else it is passed on if
 	// the client has set a level that covers it.
 	Log(level string, params json.RawMessage, asked bool)
+	// Updated says that a resource has changed, in the params of the
+	// notification: to the holder of a subscription, see the session's call.
+	Updated(holder string, params json.RawMessage)
 	// Seen confirms line n of the client, a response, for good.
 	Seen(n int64)
 	// Capabilities are those that the client has declared, an object; nil if

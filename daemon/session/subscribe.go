@@ -1,0 +1,329 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"holdline/daemon/catalog"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// maxSubscriptions bounds the resources that a legacy client has subscribed to
+// at once, as far as the session itself remembers them.
+const maxSubscriptions = 256
+
+// refusal is a server's answer with an error, as it came.
+type refusal struct{ raw json.RawMessage }
+
+// subscribe takes a legacy client's subscription to a resource to the server
+// that has it.
+func (s *session) subscribe(ctx context.Context, r *request, calls *sync.WaitGroup) {
+	uri, f := s.uri(r)
+	if f == nil {
+		f = s.follow(r, uri)
+	}
+	if f != nil {
+		s.fail(ctx, r, f)
+		return
+	}
+	s.aside(ctx, r, calls, func(ctx context.Context) any {
+		failure, err := s.followed(ctx, r, uri)
+		switch {
+		case errors.Is(err, tool.ErrStopping):
+			return tool.ErrStopping
+		case err != nil:
+			return fault.From(err, fault.Host, r.operation())
+		case failure != nil:
+			return refusal{failure}
+		}
+		return struct{}{}
+	})
+}
+
+// unsubscribe ends that.
+func (s *session) unsubscribe(ctx context.Context, r *request) {
+	uri, f := s.uri(r)
+	if f != nil {
+		s.fail(ctx, r, f)
+		return
+	}
+	s.mu.Lock()
+	delete(s.follows, uri)
+	s.mu.Unlock()
+	s.srv.o.Hosted.Unsubscribe(s.hash, "", uri)
+	s.answer(ctx, r, json.RawMessage(`{}`))
+}
+
+// subscribeAgain subscribes to what the client had subscribed to with an
+// earlier daemon, or before its connection broke. Nobody waits for an answer;
+// the client is told that the resource may have changed.
+func (s *session) subscribeAgain(ctx context.Context, r *request, calls *sync.WaitGroup) {
+	uri, f := s.uri(r)
+	if f != nil || s.follow(r, uri) != nil {
+		return
+	}
+	s.running.Add(1)
+	calls.Go(func() {
+		defer s.ended()
+		failure, err := s.followed(ctx, r, uri)
+		if err != nil || failure != nil {
+			s.log.DebugContext(ctx, "subscription is not in force again", "err", err)
+			return
+		}
+		s.Updated("", changed(uri))
+	})
+}
+
+// uri is the resource that a request is for.
+func (s *session) uri(r *request) (string, *fault.Record) {
+	uri, ok := mcp.String(r.params.URI)
+	switch {
+	case s.srv.o.Hosted == nil, s.who().Identity == catalog.Anonymous:
+		return "", fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", r.msg.Method)
+	case !ok || uri == "":
+		return "", fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.uri must be a string")
+	}
+	return uri, nil
+}
+
+// follow notes that the client wants to be told of a resource.
+func (s *session) follow(r *request, uri string) *fault.Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.follows[uri]; !ok && len(s.follows) >= maxSubscriptions {
+		return fault.New(fault.ResourceExhausted, fault.Host, r.operation(),
+			"this session has %d subscriptions to resources, its limit: end one of them", maxSubscriptions)
+	}
+	s.follows[uri] = r.n
+	return nil
+}
+
+// followed subscribes to a resource, unless the client has ended that
+// meanwhile.
+func (s *session) followed(ctx context.Context, r *request, uri string) (json.RawMessage, error) {
+	failure, err := s.srv.o.Hosted.Subscribe(ctx, s.who(), "", uri, r.standing)
+	s.mu.Lock()
+	latest, wanted := s.follows[uri]
+	if (failure != nil || err != nil && !r.standing) && latest == r.n {
+		delete(s.follows, uri)
+	}
+	s.mu.Unlock()
+	if !wanted {
+		s.srv.o.Hosted.Unsubscribe(s.hash, "", uri)
+	}
+	return failure, err
+}
+
+// changed is what is said of a resource that may have changed.
+func changed(uri string) json.RawMessage {
+	b, err := json.Marshal(map[string]string{"uri": uri})
+	if err != nil { // strings encode
+		return json.RawMessage(`{}`)
+	}
+	return b
+}
+
+// listening is a subscription to changes of lists and resources.
+type listening struct {
+	id      jsonrpc.ID
+	holder  string          // its name for hosted servers
+	granted map[string]bool // methods of notifications
+	words   []string        // the same, as the client is told
+	uris    []string        // resources
+}
+
+// listen begins a subscription: it is acknowledged, and stays open until the
+// client cancels it or goes. One that an earlier daemon had acknowledged is
+// acknowledged again.
+func (s *session) listen(ctx context.Context, r *request, calls *sync.WaitGroup) {
+	if r.params.Notifications == nil || r.params.Notifications[0] != '{' {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.notifications must be an object"))
+		return
+	}
+	var uris []string
+	if raw := jsonrpc.Field(r.params.Notifications, "resourceSubscriptions"); raw != nil && json.Unmarshal(raw, &uris) != nil {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.notifications.resourceSubscriptions must be a list of strings"))
+		return
+	}
+	if len(uris) > maxSubscriptions {
+		s.fail(ctx, r, fault.New(fault.ResourceExhausted, fault.Protocol, r.operation(),
+			"params.notifications.resourceSubscriptions names more than %d resources: ask for fewer", maxSubscriptions))
+		return
+	}
+	id := append(jsonrpc.ID(nil), r.msg.ID...)
+	l := listening{id: id, holder: strconv.FormatInt(r.n, 10), granted: map[string]bool{}}
+	for _, wish := range []struct{ member, method string }{
+		{"toolsListChanged", mcp.ToolsChanged}, {"promptsListChanged", mcp.PromptsChanged}, {"resourcesListChanged", mcp.ResourcesChanged},
+	} {
+		if string(jsonrpc.Field(r.params.Notifications, wish.member)) == "true" {
+			l.granted[wish.method] = true
+			l.words = append(l.words, fmt.Sprintf("%q:true", wish.member))
+		}
+	}
+	callCtx, cancel := context.WithCancelCause(ctx)
+	one := &inFlight{n: r.n, subscription: true, cancel: func(why error) {
+		cancel(why)
+		s.unlisten(&l)
+	}}
+	if f := s.enter(id, one); f != nil {
+		cancel(f)
+		s.fail(ctx, r, f)
+		return
+	}
+	if len(uris) == 0 || s.srv.o.Hosted == nil || s.who().Identity == catalog.Anonymous {
+		s.acknowledge(ctx, r, one, &l)
+		return
+	}
+	s.running.Add(1)
+	calls.Go(func() {
+		defer s.ended()
+		err := s.grant(callCtx, r, &l, uris)
+		switch {
+		case err == nil && s.acknowledge(ctx, r, one, &l):
+			return
+		case err != nil && !errors.Is(err, tool.ErrStopping) && s.leave(callCtx, id):
+			s.fail(ctx, r, fault.From(err, fault.Host, r.operation()))
+		}
+		s.unlisten(&l)
+	})
+}
+
+// grant subscribes to the resources that a client wants to be told of, and
+// notes those whose servers have agreed. An error ends it all.
+func (s *session) grant(ctx context.Context, r *request, l *listening, uris []string) error {
+	for _, uri := range uris {
+		failure, err := s.srv.o.Hosted.Subscribe(ctx, s.who(), l.holder, uri, r.replay)
+		f, _ := errors.AsType[*fault.Record](err)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil && failure == nil:
+			l.uris = append(l.uris, uri)
+		case failure != nil:
+		case f == nil || f.Fault.Code == fault.ResourceExhausted:
+			return err
+		case f.Fault.Code == fault.InvalidInput, f.Fault.Code == fault.UnknownMethod:
+		case r.replay: // it was granted once, and is in force when the server is back
+			l.uris = append(l.uris, uri)
+		}
+	}
+	if len(l.uris) > 0 {
+		list, err := json.Marshal(l.uris)
+		if err != nil { // strings encode
+			return err
+		}
+		l.words = append(l.words, `"resourceSubscriptions":`+string(list))
+	}
+	return nil
+}
+
+// acknowledge says what the client is told from now on; it is false, and nothing
+// is said, if the client has ended that already.
+func (s *session) acknowledge(ctx context.Context, r *request, one *inFlight, l *listening) bool {
+	key := l.id.Key()
+	s.mu.Lock()
+	wanted := s.inFlight[key] == one
+	s.mu.Unlock()
+	if !wanted {
+		return false
+	}
+	s.count(r, nil)
+	s.put(ctx, 0, l.acknowledgement())
+	s.mu.Lock()
+	if wanted = s.inFlight[key] == one; wanted {
+		s.listens[key] = *l
+	}
+	s.mu.Unlock()
+	if wanted && r.replay {
+		s.mayHaveChanged(l)
+	}
+	return wanted
+}
+
+func (l *listening) acknowledgement() []byte {
+	return jsonrpc.AppendRequest(nil, nil, mcp.Acknowledged,
+		fmt.Appendf(nil, `{"_meta":{%q:%s},"notifications":{%s}}`, mcp.MetaSubscription, l.id, strings.Join(l.words, ",")))
+}
+
+// unlisten ends a subscription.
+func (s *session) unlisten(l *listening) {
+	key := l.id.Key()
+	s.mu.Lock()
+	if s.listens[key].holder == l.holder {
+		delete(s.listens, key)
+	}
+	s.mu.Unlock()
+	if s.srv.o.Hosted != nil {
+		s.srv.o.Hosted.Unsubscribe(s.hash, l.holder, "")
+	}
+}
+
+// mayHaveChanged says of each resource of a subscription that it may have
+// changed: nobody knows what was not told meanwhile.
+func (s *session) mayHaveChanged(l *listening) {
+	for _, uri := range l.uris {
+		s.Updated(l.holder, changed(uri))
+	}
+}
+
+// listenOn goes on with the subscriptions to resources of a client that is back:
+// what was said of them on the connection that broke may be lost.
+func (s *session) listenOn() {
+	s.mu.Lock()
+	var all []listening
+	for _, l := range s.listens {
+		if len(l.uris) > 0 {
+			all = append(all, l)
+		}
+	}
+	s.mu.Unlock()
+	for i := range all {
+		s.offer(append(all[i].acknowledgement(), '\n'))
+		s.mayHaveChanged(&all[i])
+	}
+}
+
+// Updated says that a resource has changed: to the legacy client, or in the
+// modern one's subscription of that name.
+func (s *session) Updated(holder string, params json.RawMessage) {
+	if holder == "" {
+		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, params), '\n'))
+		return
+	}
+	s.mu.Lock()
+	var id jsonrpc.ID
+	for _, l := range s.listens {
+		if l.holder == holder {
+			id = l.id
+		}
+	}
+	s.mu.Unlock()
+	if id == nil {
+		return // it is not acknowledged yet, or has ended
+	}
+	if tagged, err := tag(params, id); err == nil {
+		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, tagged), '\n'))
+	}
+}
+
+// tag is a notification's params with the subscription that it is told for.
+func tag(params json.RawMessage, id jsonrpc.ID) (json.RawMessage, error) {
+	ours := fmt.Sprintf("%q:%s", mcp.MetaSubscription, id)
+	if jsonrpc.Field(params, "_meta") == nil {
+		return jsonrpc.Prepend(params, `"_meta":{`+ours+`}`), nil
+	}
+	return jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
+		if key == "_meta" && value[0] == '{' {
+			return jsonrpc.Prepend(value, ours)
+		}
+		return value
+	})
+}
