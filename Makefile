@@ -29,13 +29,11 @@ build: ## build bin/holdline (OUT=path, VERSION=1.2.3)
 demo: build ## show the main job in under a minute, for free (REAL=1 uses your login)
 	go run ./cmd/demo -bin $(OUT) $(if $(REAL),-real)
 
-# One package at a time: a daemon that starts hunts what dead workers left, also
-# in the tests of another package.
 test: ## run the tests; the last lines name those that were skipped
-	@go test -v -p 1 $(PKG) | awk -f .ci/tests.awk
+	@go test -v $(PKG) | awk -f .ci/tests.awk
 
 race: ## run the tests under the race detector, in any order
-	@go test -v -p 1 -race -shuffle=on -count=1 $(PKG) | awk -f .ci/tests.awk
+	@go test -v -race -shuffle=on -count=1 $(PKG) | awk -f .ci/tests.awk
 
 chaos: ## kill everything at random under load and ask the oracle (CHAOS=10m, SEED=n replays)
 	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaos$$' ./cmd/holdline

@@ -35,6 +35,9 @@ import (
 	"holdline/protocol/socket"
 )
 
+// logDelay is how long a line of the call log may wait to be written.
+const logDelay = 100 * time.Millisecond
+
 // Options are what cmd resolved from flags, environment and files.
 type Options struct {
 	Log     *slog.Logger
@@ -170,7 +173,7 @@ func (l *life) build(ctx context.Context) error {
 		Log:        l.Log.With("component", "telemetry"),
 		Daemon:     telemetry.Daemon{PID: l.PID, Version: l.Version, Epoch: l.place.epoch},
 		Executable: l.Exe, Generation: l.workers.Generation(), Rollouts: l.rollouts(),
-		Path: l.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep, Paths: cfg.Telemetry.Paths,
+		Path: l.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep, Paths: cfg.Telemetry.Paths, LogDelay: logDelay,
 	})
 	// What a dead worker left running is ended before anything else is said.
 	if err := l.workers.HuntAll(ctx); err != nil {

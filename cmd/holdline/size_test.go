@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -71,4 +72,62 @@ func BenchmarkSize(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// BenchmarkSizeShared tells how much memory ten clients and five servers take,
+// in KiB of PSS of all their processes: each client with servers of its own, and
+// all through one daemon.
+func BenchmarkSizeShared(b *testing.B) {
+	const clients, servers = 10, 5
+	p := newPlace(b)
+	own := func() (total float64) {
+		var all []*agent
+		for range clients * servers {
+			a := p.agentOf(p.program("sdkserver")).shake()
+			a.ask("tools/list", map[string]any{})
+			all = append(all, a)
+		}
+		for _, a := range all {
+			total += pss(b, a.cmd.Process.Pid)
+		}
+		for _, a := range all {
+			_ = a.cmd.Process.Kill()
+			_ = a.cmd.Wait()
+		}
+		return total
+	}
+	entries := map[string]any{}
+	for i := range servers {
+		entries[fmt.Sprintf("s%d", i)] = map[string]any{"command": filepath.Join(programs, "sdkserver")}
+	}
+	b.ReportMetric(own(), "KiB/own")
+	d := p.configure(entries).daemon()
+	for range clients {
+		p.agent().shake().ask("tools/list", map[string]any{})
+	}
+	s := p.until("the servers", func(s control.StatusAnswer) bool {
+		for name := range entries {
+			if child(s, name) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if len(s.Workers) != servers {
+		b.Fatalf("%d workers for %d servers", len(s.Workers), servers)
+	}
+	var total, line float64
+	for pid := range p.processes() {
+		total += pss(b, pid)
+	}
+	line = pss(b, d.Process.Pid)
+	for _, w := range s.Workers {
+		line += pss(b, w.PID)
+	}
+	for _, one := range s.Sessions {
+		line += pss(b, one.PID)
+	}
+	b.ReportMetric(total, "KiB/shared")
+	b.ReportMetric(line, "KiB/holdline")
+	b.ReportMetric(0, "ns/op")
 }

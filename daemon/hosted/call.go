@@ -124,7 +124,9 @@ func (m *Manager) dropLocked(c *call) {
 		}
 		delete(at.up.calls, at.write)
 		at.up.forget = append(at.up.forget, at.write)
-		at.up.files = append(at.up.files, at.write)
+		if c.spooled || c.spooling {
+			at.up.files = append(at.up.files, at.write)
+		}
 		at.up.nudge()
 	}
 }

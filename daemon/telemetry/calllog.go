@@ -67,9 +67,12 @@ type LogHealth struct {
 	LastError string `json:"last_error,omitempty"`
 }
 
-// callLog appends records to a file, each with one write, and rotates it. Two
-// daemons may share one file: it is opened for appending, and looked up anew
-// whenever its path names another file.
+// maxPending is how many bytes of records wait to be written.
+const maxPending = 32 << 10
+
+// callLog appends records to a file, some at a time with one write, and rotates
+// it. Two daemons may share one file: it is opened for appending, and looked up
+// anew whenever its path names another file.
 type callLog struct {
 	o Options
 
@@ -78,6 +81,9 @@ type callLog struct {
 	closed bool
 	file   *os.File // nil until the first record, and after a failure
 	torn   bool     // the file's last line is not whole
+	wait   []byte   // records that are not written yet
+	waits  int64    // how many they are
+	timer  *time.Timer
 	hot    hotPaths
 	tally  LogHealth
 }
@@ -89,6 +95,7 @@ func newCallLog(o Options) *callLog {
 func (l *callLog) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.flushLocked()
 	l.closed = true
 	if l.file == nil {
 		return nil
@@ -113,6 +120,7 @@ func (l *callLog) showPaths(show bool) {
 func (l *callLog) health() LogHealth {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.flushLocked()
 	return l.tally
 }
 
@@ -177,34 +185,68 @@ func optional(s string, limit int) *string {
 	return &s
 }
 
-// write appends one record; mu is held. A failure loses the record, is
-// counted, and is told to the daemon's log when it is the first in a row.
+// write takes one record, which is written with those that follow it soon; mu
+// is held.
 func (l *callLog) write(record any) {
 	if l.closed {
 		return
 	}
-	err := l.append(record)
+	b, err := json.Marshal(record)
+	if err != nil {
+		l.told(fmt.Errorf("encoding a record: %w", err), 1)
+		return
+	}
+	l.wait, l.waits = append(append(l.wait, b...), '\n'), l.waits+1
+	switch {
+	case l.o.LogDelay == 0 || len(l.wait) > maxPending:
+		l.flushLocked()
+	case l.timer == nil:
+		l.timer = time.AfterFunc(l.o.LogDelay, l.flush)
+	case l.waits == 1:
+		l.timer.Reset(l.o.LogDelay)
+	}
+}
+
+func (l *callLog) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flushLocked()
+}
+
+// flushLocked writes what waits. A failure loses it.
+func (l *callLog) flushLocked() {
+	if l.waits == 0 {
+		return
+	}
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.told(l.append(l.wait), l.waits)
+	if cap(l.wait) > maxPending {
+		l.wait = nil
+	}
+	l.wait, l.waits = l.wait[:0], 0
+}
+
+// told counts records that were written, or lost with err, which is told to
+// the daemon's log when it is the first in a row.
+func (l *callLog) told(err error, records int64) {
 	if err == nil {
 		if l.tally.LastError != "" {
 			l.tally.LastError = ""
 			l.o.Log.Info("telemetry log works again")
 		}
-		l.tally.Written++
+		l.tally.Written += records
 		return
 	}
-	l.tally.Failed++
+	l.tally.Failed += records
 	if l.tally.LastError == "" {
 		l.o.Log.Warn("telemetry log cannot be written", "err", err)
 	}
 	l.tally.LastError = err.Error()
 }
 
-func (l *callLog) append(record any) error {
-	b, err := json.Marshal(record)
-	if err != nil {
-		return fmt.Errorf("encoding a record: %w", err)
-	}
-	b = append(b, '\n')
+func (l *callLog) append(b []byte) error {
 	if err := l.open(int64(len(b))); err != nil {
 		return err
 	}

@@ -80,6 +80,10 @@ type Options struct {
 	Paths    bool   // the log names the project's root and a path of the call
 	MaxBytes int64  // of the log before it is rotated; 0 for 8 MiB
 	Keep     int    // rotated logs that are kept; 0 for 3, negative for none
+
+	// LogDelay is how long a line may wait for others, to be written with them;
+	// 0 for not at all. What waits is lost if the process is killed.
+	LogDelay time.Duration
 }
 
 // Recorder is told what happens and tells how things are.
