@@ -3,10 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"holdline/protocol/control"
 )
@@ -166,7 +168,7 @@ func TestFindToolsRemembers(t *testing.T) {
 // them, and all others do as before.
 func TestExposeSearch(t *testing.T) {
 	p := newPlace(t)
-	servers := map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})}
+	servers := map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"}, "-listing", filepath.Join(p.dir, "listing"))}
 	p.configure(servers, "identities", searcher()).daemon()
 	listed := func(a *agent) (own, hosted []string) {
 		t.Helper()
@@ -212,7 +214,17 @@ func TestExposeSearch(t *testing.T) {
 	if out := p.must("config", "explain", "s", "tools__effect"); !strings.Contains(out, `identities.s.expose is "search"`) {
 		t.Errorf("explain:\n%s", out)
 	}
-	listed(a) // what it was told of before, such as that the server is up, it knows now
+	// What servers list is no change of its list; what it may use is one.
+	listed(a)
+	listed(b)
+	p.relist(map[string]any{"description": "does another effect"})
+	b.until(func(x *answer) bool { return x.Method == "notifications/tools/list_changed" })
+	p.status()
+	a.begin("ping", map[string]any{})
+	if x := a.until(func(*answer) bool { return true }); x.Method != "" {
+		t.Errorf("an agent that searches is told of changes: %s", x.raw)
+	}
+	listed(b)
 	p.configure(servers, "identities", map[string]any{"b": map[string]any{"expose": "search", "deny": []string{"call_tool"}}})
 	p.must("reload")
 	a.until(func(x *answer) bool { return x.Method == "notifications/tools/list_changed" })
@@ -250,18 +262,19 @@ func TestCallTool(t *testing.T) {
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "circuit_threshold": 1})}, "identities", searcher("budget", map[string]any{"calls": 9})).daemon()
 	a := p.agent("--identity", "s").shake()
 
-	// Calls 1 to 4: to the byte, with arguments and without.
-	for _, args := range []string{`,"arguments":{ "b":1.0,"a":[9007199254740993,1E2],"ü":"\u00fc<&" }`, ``} {
+	// Calls 1 to 4: to the byte, with arguments and without, in both eras.
+	const modern = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+	for args, meta := range map[string]string{`,"arguments":{ "b":1.0,"a":[9007199254740993,1E2],"ü":"\u00fc<&" }`: `{"x":{"y":1.50}}`, ``: modern} {
 		var got []string
 		for i, params := range []string{
-			`{"name":"tools__mirror","_meta":{"x":{"y":1.50}}` + args + `}`,
-			`{"name":"call_tool","_meta":{"x":{"y":1.50}},"arguments":{"server":"tools","tool":"mirror"` + args + `}}`,
+			`{"name":"tools__mirror","_meta":` + meta + args + `}`,
+			`{"name":"call_tool","_meta":` + meta + `,"arguments":{"server":"tools","tool":"mirror"` + args + `}}`,
 		} {
 			a.next++
 			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%s}`, a.next, params))
 			x := a.wait(a.next)
 			got = append(got, strings.Replace(x.raw, fmt.Sprintf(`"id":%d,`, a.next), "", 1))
-			if i == 1 && got[0] != got[1] {
+			if i == 1 && got[0] != got[1] || !strings.Contains(x.raw, `"odd": 1.0`) || strings.Contains(x.raw, `"arguments":`) != (args != "") {
 				t.Errorf("by way of call_tool:\n%s\ndirectly:\n%s", got[1], got[0])
 			}
 		}
@@ -378,4 +391,25 @@ func TestCallToolOutlivesDaemon(t *testing.T) {
 		t.Errorf("a call when it is not offered: %s", x.raw)
 	}
 	a.rest(ids...)
+}
+
+// TestFindToolsWaits: a server that says nothing is named after a while, beside
+// what others have.
+func TestFindToolsWaits(t *testing.T) {
+	if os.Getenv("HOLDLINE_LONG") == "" {
+		t.Skip("HOLDLINE_LONG=1 is not set: it takes ten seconds")
+	}
+	p := newPlace(t)
+	mute := map[string]any{"command": "sleep", "args": []string{"600"}, "holdline": hosting{"scope": "shared"}}
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"}), "mute": mute, "dumb": mute}, "identities", searcher()).daemon()
+	a := p.agent("--identity", "s").shake()
+	begin := time.Now()
+	f := a.find(map[string]any{"query": "effect", "limit": 1})
+	if !slices.Equal(f.names(), []string{"tools__effect"}) || len(f.Errors) != 2 || !strings.Contains(f.troubles()["mute"], "has not said within 10s") {
+		t.Errorf("found %v, %v", f.names(), f.troubles())
+	}
+	if took := time.Since(begin); took < 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	a.rest()
 }

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -367,10 +369,47 @@ func (s *session) Log(level string, params json.RawMessage, asked bool) {
 	}
 }
 
+// gave notes the list of tools that the client gets, if a change of what hosted
+// servers offer is no change of it.
+func (s *session) gave(tools []json.RawMessage) {
+	var sum []byte
+	if s.srv.o.Catalog.Searches(s.who()) {
+		sum = digest(tools)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.given = sum
+}
+
+// same tells whether the client's list of tools is known to be as it would be
+// now.
+func (s *session) same() bool {
+	who := s.who()
+	if !s.srv.o.Catalog.Searches(who) {
+		return false
+	}
+	now := digest(s.srv.o.Catalog.List(context.Background(), who)) // has nothing to wait for
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Equal(s.given, now)
+}
+
+func digest(tools []json.RawMessage) []byte {
+	h := sha256.New()
+	for _, t := range tools {
+		_, _ = h.Write(t) // a hash takes every write
+		_, _ = h.Write([]byte("\n"))
+	}
+	return h.Sum(nil)
+}
+
 // ListChanged says that a list is not what it was: to a legacy client that has
 // asked for it since it was told so last, to a modern one in each of its
 // subscriptions to that.
 func (s *session) ListChanged(method string) {
+	if method == mcp.ToolsChanged && s.same() {
+		return
+	}
 	s.mu.Lock()
 	era, has := s.era, s.has[method]
 	if era == legacy {

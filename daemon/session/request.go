@@ -273,6 +273,7 @@ func (s *session) list(ctx context.Context, r *request, calls *sync.WaitGroup) {
 			cached
 		}{Tools: s.srv.o.Catalog.List(ctx, s.who())}
 		s.lists(mcp.ToolsList)
+		s.gave(result.Tools)
 		if r.modern {
 			result.cached = cacheable()
 		}

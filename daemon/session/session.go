@@ -76,6 +76,7 @@ type session struct {
 	has          map[string]bool      // lists that the client has and that hold, by the notification of their change; guarded by mu
 	follows      map[string]int64     // resources that a legacy client has subscribed to, with the number of the latest line; guarded by mu
 	level        string               // of log messages, that the client has set; guarded by mu
+	given        []byte               // digest of the list of tools, if no hosted ones are in it; guarded by mu
 	wanted       string               // the most verbose that a modern request has asked for; guarded by mu
 	info         json.RawMessage      // of the one server that the session is for; guarded by mu
 }
