@@ -94,7 +94,7 @@ func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string, ru
 		for _, s := range all {
 			names = append(names, s.spec.Name)
 		}
-		return nil, unknownInner(near(name, names), "no server %s is hosted here", quote(name))
+		return nil, unknownInner("no server "+quote(name)+" is hosted here", near(name, names))
 	}
 	s := all[i]
 	o, listed := s.own(own)
@@ -118,7 +118,7 @@ func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string, ru
 		}
 	}
 	m.mu.Unlock()
-	return nil, unknownInner(near(own, names), "server %s offers no tool %s", name, quote(own))
+	return nil, unknownInner("server "+name+" offers no tool "+quote(own), near(own, names))
 }
 
 // own is the server's tool by its own name, or else by that which sessions see;
@@ -130,15 +130,15 @@ func (s *server) own(name string) (o *offer, listed bool) {
 }
 
 // unknownInner says what there is none of, and what there is.
-func unknownInner(near []string, format string, args ...any) *fault.Record {
-	f := fault.New(fault.UnknownTool, fault.Host, mcp.ToolsCall+":"+tool.CallTool, format, args...)
-	if len(near) > 0 {
-		f.Fault.Detail += "; there are " + strings.Join(near, ", ")
-		if len(near) == 1 {
-			f.Fault.Detail = strings.Replace(f.Fault.Detail, "; there are ", "; there is ", 1)
-		}
+func unknownInner(detail string, near []string) *fault.Record {
+	switch len(near) {
+	case 0:
+	case 1:
+		detail += "; there is " + near[0]
+	default:
+		detail += "; there are " + strings.Join(near, ", ")
 	}
-	return f
+	return fault.New(fault.UnknownTool, fault.Host, mcp.ToolsCall+":"+tool.CallTool, "%s", detail)
 }
 
 // quote is a name that a caller made up, fit for an error.
