@@ -1,6 +1,7 @@
 package hosttools
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -148,4 +149,46 @@ func TestInner(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %q", arguments, in, err, want)
 		}
 	}
+}
+
+// FuzzInner: whatever an agent sends, what is passed on stood in it and is an
+// object.
+func FuzzInner(f *testing.F) {
+	f.Add([]byte(`{"server":"s","tool":"t","arguments":{"a":[1.0,{}]}}`))
+	f.Add([]byte(`{"arguments":null,"tool":"\ud800","server":""}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		raw = bytes.TrimSpace(raw)
+		if !json.Valid(raw) {
+			t.Skip()
+		}
+		in, err := inner(raw)
+		switch {
+		case err != nil:
+		case in.Server == "" || in.Tool == "":
+			t.Errorf("%s: %+v", raw, in)
+		case in.Arguments != nil && (!json.Valid(in.Arguments) || in.Arguments[0] != '{' || !bytes.Contains(raw, in.Arguments)):
+			t.Errorf("%s: arguments %s", raw, in.Arguments)
+		}
+	})
+}
+
+// FuzzSearch: whatever servers list, it can be searched.
+func FuzzSearch(f *testing.F) {
+	f.Add("read a file", []byte(`{"description":"Reads.","inputSchema":{"properties":{"a":{"type":"string"},"b":7},"required":["a"]}}`))
+	f.Add("Ⅷ aB", []byte(`{"description":7,"inputSchema":{"properties":[],"required":{}}}`))
+	f.Fuzz(func(t *testing.T, query string, listing []byte) {
+		if !json.Valid(listing) {
+			t.Skip()
+		}
+		d := Discovery{Tools: []Candidate{{"s", "t", "s__t", listing}, {"s", "u", "s__u", listing}}}
+		out := search(words(query), 8, &d)
+		if text := out.text(tool.Full); len(out.Tools) > 0 && !strings.Contains(text, "[1] server s, tool "+out.Tools[0].Tool) {
+			t.Errorf("%q: %s", query, text)
+		}
+		for _, h := range out.Tools {
+			if h.Score < 0 {
+				t.Errorf("%q: score %v", query, h.Score)
+			}
+		}
+	})
 }
