@@ -516,15 +516,16 @@ const (
 
 // day is what an agent does with its proxy.
 type day struct {
-	t       *testing.T
-	p       *place
-	c       crash
-	modern  bool
-	a       *agent
-	answers map[int][]answer
-	lost    bool            // the proxy's output has ended
-	on      func(x *answer) // is told of what is no answer; may be nil
-	exit    error
+	t        *testing.T
+	p        *place
+	c        crash
+	modern   bool
+	a        *agent
+	answers  map[int][]answer
+	indirect bool            // hosted tools are called by way of call_tool
+	lost     bool            // the proxy's output has ended
+	on       func(x *answer) // is told of what is no answer; may be nil
+	exit     error
 }
 
 // ledger is the file in which the program of request id notes its steps.

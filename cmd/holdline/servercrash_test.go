@@ -106,17 +106,21 @@ const (
 	sdBig
 	sdHang
 	sdHealth
+	sdFind
 )
 
 // serve lets one death happen in the day of an agent that calls tools.
 func (c crash) serve(t *testing.T, slow bool) {
 	t.Helper()
 	p := newPlace(t).windows(15).serve("session").login().faults()
+	if slow { // and by way of call_tool
+		p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session"})}, "identities", map[string]any{"test": map[string]any{"expose": "search"}})
+	}
 	if c.after != "" {
 		p.dieAs(c.after, death{})
 	}
 	p.dieAs(c.point, death{times: c.times, after: c.after, who: c.who})
-	d := &day{t: t, p: p, c: c, answers: map[int][]answer{}}
+	d := &day{t: t, p: p, c: c, answers: map[int][]answer{}, indirect: slow}
 	asked := d.serveLive(slow)
 	d.serveCheck(asked)
 	b := p.agent().shake()
@@ -153,6 +157,9 @@ func (d *day) serveLive(slow bool) (asked int) {
 	})
 	d.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
 	d.ask(sdList, "tools/list", map[string]any{})
+	if d.indirect {
+		d.ask(sdFind, "tools/call", map[string]any{"name": "find_tools", "arguments": map[string]any{"query": "effect"}})
+	}
 	ms := 40
 	if slow {
 		ms = 150
@@ -181,7 +188,10 @@ func (d *day) serveLive(slow bool) (asked int) {
 }
 
 func (d *day) tool(id int, name string, args map[string]any) {
-	d.begin(id, "tools/call", map[string]any{"name": "tools__" + name, "arguments": args, "_meta": map[string]any{"progressToken": id}})
+	if name = "tools__" + name; d.indirect {
+		name, args = "call_tool", map[string]any{"server": "tools", "tool": name, "arguments": args}
+	}
+	d.begin(id, "tools/call", map[string]any{"name": name, "arguments": args, "_meta": map[string]any{"progressToken": id}})
 }
 
 func (d *day) serveCheck(asked int) {
@@ -207,6 +217,9 @@ func (d *day) serveCheck(asked int) {
 	}
 	for _, id := range []int{sdHello, sdList, sdLook, sdHealth} {
 		d.good(id)
+	}
+	if d.indirect {
+		d.good(sdFind)
 	}
 	for id, token := range map[int]string{sdFirst: "first", sdEffect: "effect", sdAsk: "ask", sdBig: "big"} {
 		all := d.answers[id]
