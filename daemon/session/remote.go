@@ -268,14 +268,60 @@ func (s *session) pass(ctx context.Context, r *request, known bool, res tool.Rem
 	case f != nil:
 		line = jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, tool.EncodeFault(f)))
 	case res.Error != nil:
+		if r.modern {
+			res.Error = modernError(res.Error)
+		}
 		line = jsonrpc.AppendFailure(make([]byte, 0, len(res.Error)+128), r.msg.ID, res.Error)
 	default:
-		if r.modern && len(res.Result) > 0 && res.Result[0] == '{' && jsonrpc.Field(res.Result, "resultType") == nil {
-			res.Result = jsonrpc.Prepend(res.Result, `"resultType":"complete"`)
+		if r.modern {
+			res.Result = modernised(r.msg.Method, res.Result)
 		}
 		line = jsonrpc.AppendResult(make([]byte, 0, len(res.Result)+128), r.msg.ID, res.Result)
 	}
 	s.deliver(ctx, r.n, line, true)
+}
+
+// modernised is a server's result with what the modern era requires of it and
+// a legacy server has not said. Such a server does not say either for how long
+// what was read may be kept.
+func modernised(method string, result json.RawMessage) json.RawMessage {
+	if len(result) == 0 || result[0] != '{' {
+		return result
+	}
+	kind := jsonrpc.Field(result, "resultType")
+	complete := kind == nil || string(kind) == `"complete"`
+	if method == mcp.ResourcesRead && complete {
+		if jsonrpc.Field(result, "cacheScope") == nil {
+			result = jsonrpc.Prepend(result, `"cacheScope":"private"`)
+		}
+		if jsonrpc.Field(result, "ttlMs") == nil {
+			result = jsonrpc.Prepend(result, `"ttlMs":0`)
+		}
+	}
+	if kind == nil {
+		result = jsonrpc.Prepend(result, `"resultType":"complete"`)
+	}
+	return result
+}
+
+// modernError is a server's error with a code that the modern era has: it has
+// none for a resource that is not there, and none that sends the user to a
+// page before the request is made again.
+func modernError(failure json.RawMessage) json.RawMessage {
+	instead := map[string]string{"-32002": "-32602", "-32042": "-32603"}[string(jsonrpc.Field(failure, "code"))]
+	if instead == "" {
+		return failure
+	}
+	rewritten, err := jsonrpc.Rewrite(failure, func(key string, value []byte) []byte {
+		if key == "code" {
+			return []byte(instead)
+		}
+		return value
+	})
+	if err != nil {
+		return failure
+	}
+	return rewritten
 }
 
 // logRemote logs the call of a tool that is not holdline's own, and may not be
