@@ -112,14 +112,43 @@ func TestServerEraInterrupted(t *testing.T) {
 	}
 	b := p.agent().shake()
 	p.untilReady("sdk")
-	files, err := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/server.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("%q, %v", files, err)
-	}
-	if raw, err := os.ReadFile(files[0]); err != nil || !strings.Contains(string(raw), `"era":"modern"`) {
-		t.Errorf("%s, %v", raw, err)
+	if raw := p.introduction("sdk"); !strings.Contains(raw, `"era":"modern"`) {
+		t.Errorf("introduced as %s", raw)
 	}
 	b.rest()
+}
+
+// introduction is what is on record of the handshake with a server's only
+// process.
+func (p *place) introduction(server string) string {
+	p.t.Helper()
+	files, err := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/s"+server+"-*/server.json"))
+	if err != nil || len(files) != 1 {
+		p.t.Fatalf("%q, %v", files, err)
+	}
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// TestServerOffered: a server of one session is told what that session's
+// client can do, however late the client says so.
+func TestServerOffered(t *testing.T) {
+	p := newPlace(t)
+	p.configure(map[string]any{"own": p.toolsEntry(hosting{"scope": "session"}), "all": p.toolsEntry(hosting{"scope": "shared"})}).daemon()
+	a := p.agent()
+	p.untilReady("all")
+	if s := p.server("own"); s.State != "idle" { // it would have been started together with the other
+		t.Errorf("before the client has said anything: %+v", s)
+	}
+	a.ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{"sampling": map[string]any{}}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
+	p.untilReady("own")
+	if raw := p.introduction("own"); !strings.Contains(raw, `"offered":{"sampling":{}}`) {
+		t.Errorf("introduced as %s", raw)
+	}
+	a.rest()
 }
 
 // TestSDKServers has the official SDK's client use its servers through

@@ -205,7 +205,7 @@ func (inst *instance) recoverLocked() {
 	if !inst.recovering || inst.up != nil || inst.starting != nil || inst.taking != nil || inst.refusalLocked() != nil || inst.m.instances[inst.key] != inst {
 		return
 	}
-	if inst.usersLocked() > 0 && !inst.guards.restarts.Ejected() {
+	if inst.usersLocked() > 0 && !inst.guards.restarts.Ejected() && inst.introducesLocked() {
 		inst.startLocked()
 	}
 }

@@ -419,10 +419,21 @@ func (m *Manager) eagerLocked(c tool.Caller) {
 			continue
 		}
 		inst := s.instanceLocked(&c)
-		if inst.up == nil && inst.starting == nil && inst.taking == nil && !inst.guards.restarts.Ejected() {
+		if inst.up == nil && inst.starting == nil && inst.taking == nil && !inst.guards.restarts.Ejected() && inst.introducesLocked() {
 			inst.startLocked()
 		}
 	}
+}
+
+// introducesLocked tells whether it is known what the server is to be told of
+// its client: one of a single session is offered what that session's client
+// can do, which is not known before its first request.
+func (inst *instance) introducesLocked() bool {
+	if inst.key.scope != Session {
+		return true
+	}
+	c := inst.m.clients[inst.key.of]
+	return c != nil && c.Capabilities() != nil
 }
 
 // Status is a server as people see it.

@@ -172,9 +172,19 @@ func (s *session) checkModern(ctx context.Context, r *request) bool {
 	return false
 }
 
-// settle notes the era, and fixes the client's name at its first request that
-// gives one. A name alone never becomes an identity that has a token.
+// settle notes the era, what the client is able to do, and its name. Servers of
+// this session alone are told what it can do, and are started once it is known.
 func (s *session) settle(r *request) {
+	knew := s.Capabilities() != nil
+	s.note(r)
+	if hosted := s.srv.o.Hosted; hosted != nil && !s.anonymous && !knew && s.Capabilities() != nil {
+		hosted.Opened(s.hash, s)
+	}
+}
+
+// note notes what a request says of the client. Its name is fixed by the first
+// that gives one. A name alone never becomes an identity that has a token.
+func (s *session) note(r *request) {
 	raw := r.params.Meta.Client
 	era := modern
 	if !r.modern {
@@ -190,6 +200,8 @@ func (s *session) settle(r *request) {
 		s.capabilities = bytes.Clone(caps)
 	} else if r.modern && s.capabilities == nil {
 		s.capabilities = bytes.Clone(r.params.Meta.Capabilities)
+	} else if r.msg.Method == mcp.Initialize && s.capabilities == nil {
+		s.capabilities = json.RawMessage("{}") // it has said what it can do: nothing
 	}
 	if s.settled || raw == nil {
 		return
