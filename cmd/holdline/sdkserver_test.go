@@ -118,6 +118,21 @@ func TestServerEraInterrupted(t *testing.T) {
 	b.rest()
 }
 
+// TestServerForsaken: a server whose only session goes while its process is just
+// being made is ended all the same.
+func TestServerForsaken(t *testing.T) {
+	const point = "hosted.spawned"
+	p := newPlace(t).faults().serve("project")
+	p.dieAs(point, death{held: true})
+	p.daemon()
+	a := p.agent().shake()
+	waitFor(t, "a process", func() bool { return p.died(point) })
+	a.rest()
+	p.until("no session", func(s control.StatusAnswer) bool { return len(s.Sessions) == 0 })
+	p.letGo(point)
+	p.until("no process", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 })
+}
+
 // introduction is what is on record of the handshake with a server's only
 // process.
 func (p *place) introduction(server string) string {

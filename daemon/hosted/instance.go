@@ -49,6 +49,7 @@ type instance struct {
 	retired    bool          // it is not to be started again
 	guards     guards
 	recovering bool          // its process has ended of itself, and no other has served since
+	deserted   bool          // nobody shared it any more while its process was not there yet
 	adopted    bool          // it has a process of an earlier daemon
 	unused     time.Time     // since when nobody shares it; zero while somebody does
 	hurry      chan struct{} // closed when the start under way need not wait any more; nil if none waits
@@ -301,6 +302,10 @@ func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
 		return nil, err
 	}
 	inst.up = u
+	if inst.deserted && inst.usersLocked() == 0 {
+		inst.leaveLocked()
+	}
+	inst.deserted = false
 	return u, nil
 }
 

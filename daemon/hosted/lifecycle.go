@@ -353,6 +353,8 @@ func (inst *instance) leaveLocked() {
 		u.serving, u.leaving = false, true
 		inst.up = nil
 		u.nudge()
+	} else if inst.starting != nil {
+		inst.deserted = true
 	}
 }
 
