@@ -525,7 +525,8 @@ func (m *Manager) Route(ctx context.Context, c tool.Caller, method string, param
 
 // resource is the listed resource of that URI, or the template that it is
 // most likely made of: of those whose words before the first variable it
-// begins with, the one with the most.
+// begins with, the one with the most. A session for one server may ask that
+// server for any.
 func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *offer {
 	_, all := m.listing(ctx, c, resources)
 	if o := all[uri]; o != nil {
@@ -541,6 +542,9 @@ func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *offe
 		}
 	}
 	if best == nil {
+		best = m.unlisted(c)
+	}
+	if best == nil {
 		return nil
 	}
 	own := *best // what is asked for is not the template itself
@@ -549,6 +553,19 @@ func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *offe
 		return m.handle(ctx, own.s, &own, &rc)
 	}
 	return &own
+}
+
+// unlisted is the offer of what is in no list, for a session for one server: it
+// may have resources all the same, and what it has not it refuses in its own
+// words.
+func (m *Manager) unlisted(c tool.Caller) *offer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.servers[c.Only]
+	if s == nil || !s.visible(&c) || !can(s.about, "resources") {
+		return nil
+	}
+	return &offer{s: s, method: mcp.ResourcesRead, remote: tool.Remote{Server: s.spec.Name, Contract: tool.Convergent}}
 }
 
 // completion is the offer of a completion for another offer.
