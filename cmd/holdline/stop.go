@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/control"
+	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
 
@@ -132,11 +133,16 @@ func soonLocked(ctx context.Context, path string) (*statedir.Lock, error) {
 // waitGone waits until a daemon has let go of its lock, which is the last
 // thing that it does.
 func waitGone(ctx context.Context, pid int, lock string) error {
+	self, unknown := process.Lookup(pid)
 	for {
 		l, err := statedir.TryLock(lock)
 		switch {
 		case err == nil:
-			return l.Unlock()
+			err = l.Unlock()
+			if unknown == nil {
+				waitExit(ctx, self)
+			}
+			return err
 		case errors.Is(err, os.ErrNotExist):
 			return nil // and its directory is gone with it
 		case !errors.Is(err, statedir.ErrLocked):
@@ -149,6 +155,22 @@ func waitGone(ctx context.Context, pid int, lock string) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// waitExit waits a moment for the end of a process that has nothing more to do.
+func waitExit(ctx context.Context, p process.Proc) {
+	ctx, cancel := context.WithTimeout(ctx, dying)
+	defer cancel()
+	for {
+		if now, err := process.Lookup(p.PID); err != nil || now.Start != p.Start {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(2 * time.Millisecond):
 		}
 	}
 }

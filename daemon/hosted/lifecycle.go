@@ -348,6 +348,7 @@ func (m *Manager) retireLocked(s *server) {
 }
 
 // leaveLocked lets the calls of the instance's process end, and ends it then.
+// One that is just being made ends as soon as it is there.
 func (inst *instance) leaveLocked() {
 	if u := inst.up; u != nil && !u.dead {
 		u.serving, u.leaving = false, true
@@ -356,6 +357,7 @@ func (inst *instance) leaveLocked() {
 	} else if inst.starting != nil {
 		inst.deserted = true
 	}
+	inst.left = inst.starting != nil
 }
 
 // usersLocked counts the sessions that share an instance.
