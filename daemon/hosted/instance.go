@@ -51,7 +51,6 @@ type instance struct {
 	recovering bool          // its process has ended of itself, and no other has served since
 	deserted   bool          // nobody shared it any more while its process was not there yet
 	adopted    bool          // it has a process of an earlier daemon
-	left       bool          // nobody shared it any more during the start under way
 	unused     time.Time     // since when nobody shares it; zero while somebody does
 	hurry      chan struct{} // closed when the start under way need not wait any more; nil if none waits
 }
@@ -170,7 +169,7 @@ func (inst *instance) refusalLocked() error {
 // startLocked begins to start a process.
 func (inst *instance) startLocked() {
 	m := inst.m
-	inst.starting, inst.hurry, inst.left = make(chan struct{}), make(chan struct{}), false
+	inst.starting, inst.hurry = make(chan struct{}), make(chan struct{})
 	wait, hurry := time.Until(inst.notUntil), inst.hurry
 	m.wg.Go(func() {
 		err := pause(m.life, wait, hurry)
@@ -301,10 +300,6 @@ func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
 	if err := inst.refusalLocked(); err != nil {
 		u.endLocked()
 		return nil, err
-	}
-	if inst.left && inst.usersLocked() == 0 {
-		u.endLocked()
-		return nil, errEnded
 	}
 	inst.up = u
 	if inst.deserted && inst.usersLocked() == 0 {

@@ -357,7 +357,6 @@ func (inst *instance) leaveLocked() {
 	} else if inst.starting != nil {
 		inst.deserted = true
 	}
-	inst.left = inst.starting != nil
 }
 
 // usersLocked counts the sessions that share an instance.
