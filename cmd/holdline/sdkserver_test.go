@@ -59,6 +59,15 @@ func sdkServerMain(args []string) int {
 			})
 			return nil, in, nil
 		})
+	mcp.AddTool(s, &mcp.Tool{Name: "inquire", Description: "asks the user for a word"},
+		func(_ context.Context, r *mcp.CallToolRequest, in said) (*mcp.CallToolResult, said, error) {
+			if got, ok := r.Params.InputResponses["word"].(*mcp.ElicitResult); ok {
+				return nil, said{in.Word + " " + got.Action + " " + fmt.Sprint(got.Content["word"])}, nil
+			}
+			return &mcp.CallToolResult{RequestState: "half way", InputRequests: mcp.InputRequestMap{"word": &mcp.ElicitParams{
+				Message: "a word for " + in.Word, RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{"word": map[string]any{"type": "string"}}},
+			}}}, said{}, nil
+		})
 	s.AddPrompt(&mcp.Prompt{Name: "greet", Arguments: []*mcp.PromptArgument{{Name: "who"}}},
 		func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 			return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "hello " + r.Params.Arguments["who"]}}}}, nil
@@ -232,7 +241,7 @@ func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string)
 	if err != nil || !slices.ContainsFunc(tools.Tools, func(one *mcp.Tool) bool { return one.Name == prefix+"say" }) {
 		t.Fatalf("tools: %+v, %v", tools, err)
 	}
-	if alone := prefix == ""; alone != (len(tools.Tools) == 4) || alone != (c.InitializeResult().ServerInfo.Name == "sdkserver") {
+	if alone := prefix == ""; alone != (len(tools.Tools) == 5) || alone != (c.InitializeResult().ServerInfo.Name == "sdkserver") {
 		t.Errorf("%d tools, of %+v", len(tools.Tools), c.InitializeResult().ServerInfo)
 	}
 	res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: prefix + "say", Arguments: map[string]any{"word": "hi"}})
@@ -367,6 +376,40 @@ func sdkSays(t *testing.T, p *place, version string) {
 		until("prompts", "grow", fmt.Sprint("more", life))
 		if life == 0 {
 			kill9(t, p.pid(0))
+		}
+	}
+}
+
+// TestSDKServersAsk: what the official SDK's servers ask in the midst of a call
+// gets to its clients and the answer back, whatever the era of either.
+func TestSDKServersAsk(t *testing.T) {
+	for _, era := range []string{"legacy", "modern"} {
+		for _, version := range []string{"2025-11-25", "2026-07-28"} {
+			t.Run(era+" server, client of "+version, func(t *testing.T) {
+				p := newPlace(t)
+				p.configure(map[string]any{"sdk": map[string]any{
+					"command": filepath.Join(programs, "sdkserver"), "args": []string{era}, "holdline": hosting{"scope": "session"},
+				}}).daemon()
+				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+				defer cancel()
+				client := mcp.NewClient(&mcp.Implementation{Name: "sdk", Version: "1"}, &mcp.ClientOptions{
+					ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+						return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"word": r.Params.Message}}, nil
+					},
+				})
+				c, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command("mcp-stdio")}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "sdk__inquire", Arguments: map[string]any{"word": "w"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if b, err := json.Marshal(res.StructuredContent); err != nil || string(b) != `{"word":"w accept a word for w"}` {
+					t.Errorf("answered %s, %+v, %v", b, res, err)
+				}
+			})
 		}
 	}
 }

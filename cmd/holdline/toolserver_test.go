@@ -31,7 +31,7 @@ import (
 //	effect {token, ms}     "begin", so many milliseconds, "end"; answers with the token
 //	look {token, ms}       "look"; the same for a tool that only reads
 //	big {token, bytes}     an answer of the token and so many bytes
-//	ask {token, method}    "asked", a request to the client, "told"; answers with what came
+//	ask {token, method, ms} "asked", a request to the client, "told", so many milliseconds; answers with what came
 //	die {code}             last words on stderr, and the end of the process; code 7 by default
 //	hang {token}           "begin", and nothing more
 //	noise {token}          a line that is no JSON before the answer
@@ -309,6 +309,7 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 			return "", nil
 		}
 		s.note("told", a.Token)
+		toolPause(ctx, a.MS)
 		return a.Token + " " + string(got), nil
 	case "die":
 		_, _ = fmt.Fprintln(s.errOut, "toolserver: these are my last words")

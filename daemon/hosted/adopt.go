@@ -185,7 +185,14 @@ func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
 		delete(u.calls, r.Write)
 	}
 	switch r.Kind {
-	case process.RecordRespond, process.RecordCancel, process.RecordSetLevel,
+	case process.RecordRespond:
+		u.responds = append(u.responds, r)
+		if c := u.calls[r.Call]; c != nil && c.key.session == r.Session { // that line has gone on with it
+			delete(m.calls, c.key)
+			c.key.n = r.N
+			m.calls[c.key] = c
+		}
+	case process.RecordCancel, process.RecordSetLevel,
 		process.RecordSubscribe, process.RecordUnsubscribe, process.RecordListen:
 		u.responds = append(u.responds, r)
 	case process.RecordCall:

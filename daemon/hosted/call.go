@@ -40,22 +40,28 @@ type call struct {
 	tool     string // the server's own name
 	contract tool.Contract
 	progress func(params json.RawMessage)
-	level    string // of the messages that the request asked for; "" is none
+	asked    chan struct{} // holds a token when the server may have asked something
+	level    string        // of the messages that the request asked for; "" is none
 
-	state    state
-	done     chan struct{} // closed when it is not open any more
-	life     chan struct{} // holds a token when there was progress
-	up       *upstream
-	write    int64
-	deadline time.Time // of one that an earlier daemon dispatched
-	replays  int       // how often it was made again after a loss
-	unwanted bool      // its client does not wait for it, and its answer may still be unread
-	spooling bool
-	spooled  bool // its answer is in the file
-	result   json.RawMessage
-	failure  json.RawMessage
-	fault    *fault.Record // the answer is ours, not the server's
-	earlier  []place       // writes of it to processes that died
+	state        state
+	done         chan struct{} // closed when it is not open any more
+	life         chan struct{} // holds a token when there was progress
+	up           *upstream
+	write        int64
+	deadline     time.Time // of one that an earlier daemon dispatched
+	replays      int       // how often it was made again after a loss
+	waited       bool      // a request of its client waits for it
+	unwanted     bool      // its client does not wait for it, and its answer may still be unread
+	spooling     bool
+	spooled      bool // its answer is in the file
+	result       json.RawMessage
+	failure      json.RawMessage
+	fault        *fault.Record   // the answer is ours, not the server's
+	suspended    bool            // its client was asked something, and is to go on with it by another request
+	back         chan struct{}   // closed when it is not suspended any more
+	capabilities json.RawMessage // of a modern client, in the request that waits
+
+	earlier []place // writes of it to processes that died
 }
 
 // place is a write to a process.
@@ -65,7 +71,7 @@ type place struct {
 }
 
 func newCall(key callKey, name string, contract tool.Contract) *call {
-	return &call{key: key, tool: name, contract: contract, done: make(chan struct{}), life: make(chan struct{}, 1)}
+	return &call{key: key, tool: name, contract: contract, done: make(chan struct{}), life: make(chan struct{}, 1), asked: make(chan struct{}, 1)}
 }
 
 // setLocked moves an open call on.
@@ -109,6 +115,7 @@ func (c *call) lineLocked() []byte {
 // cancelled, and what is kept of it goes.
 func (m *Manager) dropLocked(c *call) {
 	u := c.up
+	m.unparkLocked(c)
 	if c.state == open && u != nil && !u.dead && !u.caughtUp {
 		c.unwanted = true // its answer may have been given: that is read first
 		return
@@ -150,13 +157,28 @@ func (m *Manager) call(ctx context.Context, s *server, o *offer, rc *tool.Remote
 		c = newCall(key, o.name, o.remote.Contract)
 		m.calls[key] = c
 	}
-	c.progress, c.level, c.unwanted, c.contract = rc.Progress, rc.Level, false, o.remote.Contract
+	m.mu.Unlock()
+	return m.follow(ctx, s, o, rc, c)
+}
+
+// follow waits for the answer to a call, for a request of its client.
+func (m *Manager) follow(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
+	m.mu.Lock()
+	c.progress, c.level, c.unwanted, c.contract, c.waited = rc.Progress, rc.Level, false, o.remote.Contract, true
+	if c.capabilities = nil; rc.Modern {
+		c.capabilities = jsonrpc.Field(jsonrpc.Field(rc.Params, "_meta"), mcp.MetaCapabilities)
+	}
 	m.mu.Unlock()
 	res, err := m.pursue(ctx, s, o, rc, c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.progress = nil
+	c.progress, c.waited = nil, false
+	if u := c.up; u != nil {
+		defer u.interruptLocked() // what it was to be asked, if it was answered first, is another's
+	}
 	switch {
+	case err == nil && c.suspended && ctx.Err() != nil && !m.closed && !errors.Is(context.Cause(ctx), tool.ErrStopping):
+		m.dropLocked(c) // its client will not go on with it
 	case err == nil:
 	case errors.Is(err, tool.ErrStopping), m.closed && ctx.Err() != nil:
 		return res, tool.ErrStopping // the next daemon goes on
@@ -199,6 +221,9 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.Remo
 				return tool.RemoteResult{}, err
 			}
 		case Wait:
+			if asked, err := m.suspend(rc, c); asked != nil || err != nil {
+				return tool.RemoteResult{Result: asked}, err
+			}
 			if err := m.await(ctx, s, o, c, limit); err != nil {
 				return tool.RemoteResult{}, err
 			}
@@ -305,6 +330,8 @@ func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, limit
 	for {
 		select {
 		case <-done:
+			return nil
+		case <-c.asked:
 			return nil
 		case <-c.life:
 			t.Reset(spec.Timeout)

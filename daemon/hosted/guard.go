@@ -51,6 +51,9 @@ func (e *answerError) Error() string { return "the server answered with an error
 // handle is a call of a tool: budget, cache, breaker, a place in the queue,
 // the server. A call that was dispatched already goes straight to its answer.
 func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+	if worker, write, ok := retryOf(rc); ok {
+		return m.resume(ctx, s, o, rc, worker, write)
+	}
 	if m.Recorded(rc.Caller.Session, rc.N) {
 		return m.call(ctx, s, o, rc)
 	}
@@ -60,7 +63,7 @@ func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.Remo
 			return tool.RemoteResult{}, err
 		}
 	}
-	if o.remote.Contract != tool.Convergent || o.method != mcp.ToolsCall {
+	if o.remote.Contract != tool.Convergent || o.method != mcp.ToolsCall || isRetry(rc.Params) {
 		return m.protected(ctx, s, o, rc)
 	}
 	var res tool.RemoteResult

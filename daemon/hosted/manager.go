@@ -151,6 +151,9 @@ func (m *Manager) Opened(session string, c tool.Client) {
 	}
 	m.eagerLocked(c.Caller())
 	m.attendLocked()
+	if c.Era() != "" {
+		m.metLocked(session)
+	}
 }
 
 // Resumed is told which of its lines a client that is back waits for. What it
@@ -163,10 +166,9 @@ func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 			continue
 		}
 		if _, ok := pending[key.n]; !ok {
-			m.dropLocked(c)
+			m.letGoLocked(c)
 		}
 	}
-	m.askAgainLocked(session)
 }
 
 // Confirmed is told that a client holds the answer to its line n.
@@ -174,7 +176,7 @@ func (m *Manager) Confirmed(session string, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c := m.calls[callKey{session, n}]; c != nil {
-		m.dropLocked(c)
+		m.letGoLocked(c)
 	}
 }
 

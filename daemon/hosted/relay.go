@@ -1,11 +1,11 @@
 package hosted
 
 import (
+	"bytes"
 	"encoding/json"
 	"path/filepath"
 	"strings"
 
-	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
@@ -20,9 +20,15 @@ type ask struct {
 	id   string // under which the client sees it
 	up   *upstream
 	raw  jsonrpc.ID // the server's own
-	line []byte     // for the client
-	done bool       // the server has its answer, or will never read one
-	sent bool       // an answer is on its way
+	line []byte     // for the client; nil if the daemon answers itself
+
+	method string
+	params json.RawMessage
+	shown  *call // whose client was told of it, by the answer to a request; nil if none was
+	by     *call // whose client has answered it so
+
+	done bool // the server has its answer, or will never read one
+	sent bool // an answer is on its way
 }
 
 // asked answers a request of the server, or relays it.
@@ -106,27 +112,14 @@ func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string) {
 	if a == nil {
 		return
 	}
-	a.line = line
+	a.line, a.method, a.params = line, msg.Method, bytes.Clone(msg.Params)
 	if e, ok := u.early[id]; ok {
 		delete(u.early, id)
+		a.by = e.by
 		u.m.respondLocked(a, e.n, a.answer(e.msg))
 		return
 	}
-	if c := u.m.clients[u.owner.Session]; c != nil {
-		c.Ask(line)
-		faultpoint.At("hosted.asked")
-	}
-}
-
-// askAgainLocked repeats what was asked of a session that is back: its proxy
-// drops what it has copied already.
-func (m *Manager) askAgainLocked(session string) {
-	c := m.clients[session]
-	for _, a := range m.asks {
-		if c != nil && a.up.owner.Session == session && !a.sent {
-			c.Ask(a.line)
-		}
-	}
+	u.putLocked(a)
 }
 
 // Respond takes the answer of a session's client, its line n, to the server
@@ -161,16 +154,21 @@ func (a *ask) answer(msg jsonrpc.Message) []byte {
 type early struct {
 	n   int64
 	msg jsonrpc.Message
+	by  *call // of a modern client: whose request has it
+}
+
+func (u *upstream) earlyLocked(id string, e early) {
+	if u.early == nil {
+		u.early = map[string]early{}
+	}
+	u.early[id] = e
 }
 
 // earlyLocked keeps an answer for a process of an earlier daemon.
 func (m *Manager) earlyLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
 	for u := range m.processes {
 		if strings.HasPrefix(id, u.id+":") && u.owner.Session == session && !u.caughtUp && !u.dead && len(u.early) < maxAsks {
-			if u.early == nil {
-				u.early = map[string]early{}
-			}
-			u.early[id] = early{n, clone(msg)}
+			u.earlyLocked(id, early{n: n, msg: clone(msg)})
 			return true
 		}
 	}
@@ -181,7 +179,9 @@ func (m *Manager) earlyLocked(session string, n int64, id string, msg jsonrpc.Me
 func (u *upstream) dropEarlyLocked() {
 	if c := u.m.clients[u.owner.Session]; c != nil {
 		for _, e := range u.early {
-			c.Seen(e.n)
+			if e.n > 0 {
+				c.Seen(e.n)
+			}
 		}
 	}
 	u.early = nil
@@ -192,8 +192,12 @@ func (u *upstream) dropEarlyLocked() {
 func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
 	a.sent = true
 	session := a.up.owner.Session
+	rec := process.Record{N: n, Session: session, Kind: process.RecordRespond, ID: json.RawMessage(a.raw), Name: a.id}
+	if a.by != nil {
+		rec.N, rec.Call = a.by.key.n, a.by.write
+	}
 	a.up.errand(errand{
-		rec:     process.Record{N: n, Session: session, Kind: process.RecordRespond, ID: json.RawMessage(a.raw), Name: a.id},
+		rec:     rec,
 		compose: func(int64) []byte { return line },
 		done: func(err error) {
 			if err != nil {

@@ -258,10 +258,11 @@ func (u *upstream) caught() {
 	u.caughtUp = true
 	for _, c := range u.calls {
 		if c.unwanted {
-			u.m.dropLocked(c)
+			u.m.letGoLocked(c)
 		}
 	}
 	u.dropEarlyLocked()
+	u.interruptLocked()
 }
 
 // output takes a piece of standard output apart into lines.

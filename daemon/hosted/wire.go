@@ -48,6 +48,10 @@ func (e envelope) params(c *tool.RemoteCall, o *offer, write int64) (json.RawMes
 			if o.method == mcp.Complete {
 				value, bad = reference(value, quoted)
 			}
+		case "inputResponses", "requestState":
+			if c.Modern && e.era != modern { // they were for the daemon
+				return nil
+			}
 		case "_meta":
 			meta, err := jsonrpc.Rewrite(value, func(key string, value []byte) []byte {
 				if key == mcp.MetaProgress {

@@ -366,6 +366,13 @@ func (s *session) respond(n int64, msg jsonrpc.Message) {
 // Caller is the session as it is known now.
 func (s *session) Caller() tool.Caller { return s.who() }
 
+// Era is that of the client's latest request; "" before the first.
+func (s *session) Era() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.era
+}
+
 // Capabilities are those that the client declared.
 func (s *session) Capabilities() json.RawMessage {
 	s.mu.Lock()

@@ -91,6 +91,9 @@ type Client interface {
 	Updated(holder string, params json.RawMessage)
 	// Seen confirms line n of the client, a response, for good.
 	Seen(n int64)
+	// Era is "legacy" or "modern"; "" before the client's first request. When it
+	// is known the session is opened again.
+	Era() string
 	// Capabilities are those that the client has declared, an object; nil if
 	// it has not.
 	Capabilities() json.RawMessage

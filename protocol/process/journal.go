@@ -43,6 +43,9 @@ type Record struct {
 	DeadlineUnixMS int64           `json:"deadline,omitempty"`
 	Identity       string          `json:"identity,omitempty"`
 	UnixMS         int64           `json:"at"` // when it was written
+	// Call is the write of the call that line N goes on with; 0 if it goes on
+	// with none.
+	Call int64 `json:"call,omitempty"`
 	// Done are writes whose records before this one are not needed any more,
 	// as far as was known.
 	Done []int64 `json:"done,omitempty"`

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+)
+
+// input is what a modern client is asked by the answer to its request.
+type input struct {
+	key, method, token, state string
+}
+
+// askMe begins a call in the midst of which the server asks the modern client
+// something.
+func (a *agent) askMe(args, more map[string]any) int {
+	a.t.Helper()
+	params := modernly(map[string]any{"name": "tools__ask", "arguments": args}, "io.modelcontextprotocol/clientCapabilities",
+		map[string]any{"elicitation": map[string]any{}})
+	maps.Copy(params, more)
+	return a.begin("tools/call", params)
+}
+
+// elicit is the arguments of a call that asks so.
+func elicit(token string) map[string]any {
+	return map[string]any{"token": token, "method": "elicitation/create"}
+}
+
+// required is what the answer to a call asks for.
+func (a *agent) required(id int) input {
+	a.t.Helper()
+	x := a.wait(id)
+	var m struct {
+		Result struct {
+			ResultType    string
+			RequestState  string
+			InputRequests map[string]struct {
+				Method string
+				Params struct{ Token string }
+			}
+		}
+	}
+	decode(a.t, x.raw, &m)
+	if m.Result.ResultType != "input_required" || len(m.Result.InputRequests) != 1 || m.Result.RequestState == "" {
+		a.t.Fatalf("nothing is asked: %s", x.raw)
+	}
+	for key, r := range m.Result.InputRequests {
+		return input{key, r.Method, r.Params.Token, m.Result.RequestState}
+	}
+	return input{}
+}
+
+// with are the members of a request that answers what was asked.
+func (in input) with(result string) map[string]any {
+	return map[string]any{"requestState": in.state, "inputResponses": map[string]any{in.key: json.RawMessage(result)}}
+}
+
+// TestServerAsksModern: what a server asks in the midst of a call is the answer
+// to a modern client's request, and its next request goes on with the call,
+// which is made once, whoever dies meanwhile.
+func TestServerAsksModern(t *testing.T) {
+	p := newPlace(t).serve("session").login()
+	m := p.agent("--identity", "m")
+	m.modernPing()
+	pid := p.pid(0)
+	for _, c := range []struct {
+		name           string
+		before, within bool // the daemon dies before the client answers, or afterwards
+	}{{"calm", false, false}, {"before", true, false}, {"within", false, true}, {"both", true, true}} {
+		args := elicit(c.name)
+		args["ms"] = 300
+		in := m.required(m.askMe(args, nil))
+		if in.method != "elicitation/create" || in.token != c.name {
+			t.Errorf("%s: asked %+v", c.name, in)
+		}
+		if c.before {
+			kill9(t, pid)
+			pid = p.pid(pid)
+		}
+		id := m.askMe(args, in.with(`{"action":"accept","content":{"x":1.0}}`))
+		if c.within {
+			p.untilEffect("told " + c.name)
+			kill9(t, pid)
+			pid = p.pid(pid)
+		}
+		if x := m.wait(id); x.text() != c.name+` {"action":"accept","content":{"x":1.0}}` {
+			t.Errorf("%s: %s", c.name, x.raw)
+		}
+		if asked, told := p.effectsOf("asked "+c.name), p.effectsOf("told "+c.name); asked != 1 || told != 1 {
+			t.Errorf("%s: begun %d times, told %d times", c.name, asked, told)
+		}
+		// The same answers again give the same result, while that is kept.
+		again := m.wait(m.askMe(args, in.with(`{"action":"accept"}`)))
+		if same := strings.Contains(again.text(), `{"x":1.0}`); !same && again.code() != "outcome_unknown" || p.effectsOf("asked "+c.name) != 1 {
+			t.Errorf("%s, answered again: %s", c.name, again.raw)
+		}
+	}
+	m.rest()
+}
+
+// TestServerAsksModernNot: what a modern client cannot be asked the server is
+// told, and what it does not answer in time is cancelled.
+func TestServerAsksModernNot(t *testing.T) {
+	p := newPlace(t)
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session", "timeout": "1s"})}).daemon()
+	m := p.agent("--identity", "m")
+	if x := m.wait(m.askMe(map[string]any{"token": "s", "method": "sampling/createMessage"}, nil)); !strings.Contains(x.text(), "does not offer sampling/createMessage") {
+		t.Errorf("of what the client does not offer: %s", x.raw)
+	}
+	in := m.required(m.askMe(elicit("never"), nil))
+	p.untilEffect("cancelled never")
+	if x := m.wait(m.askMe(elicit("never"), in.with(`{}`))); x.code() != "outcome_unknown" || p.effectsOf("asked never") != 1 {
+		t.Errorf("answered too late: %s", x.raw)
+	}
+	in = m.required(m.askMe(elicit("dies"), nil))
+	kill9(t, p.status().Workers[0].PID)
+	if x := m.wait(m.askMe(elicit("dies"), in.with(`{}`))); x.code() != "outcome_unknown" || p.effectsOf("asked dies") != 1 {
+		t.Errorf("of a server that is gone: %s", x.raw)
+	}
+	p.untilReady("tools")
+	other := p.agent("--identity", "other")
+	in = m.required(m.askMe(elicit("mine"), nil))
+	if x := other.wait(other.askMe(elicit("mine"), in.with(`{}`))); x.code() != "outcome_unknown" {
+		t.Errorf("answered by another: %s", x.raw)
+	}
+	if x := m.wait(m.askMe(elicit("mine"), in.with(`{"action":"decline"}`))); x.text() != `mine {"action":"decline"}` {
+		t.Errorf("after that: %s", x.raw)
+	}
+	m.rest()
+	other.rest()
+}
+
+// TestServerAsksModernMany: of several calls that wait the oldest is asked, and
+// none is lost; a call that is answered with half of what was asked is asked for
+// the rest again.
+func TestServerAsksModernMany(t *testing.T) {
+	p := newPlace(t).serve("session")
+	p.daemon()
+	m := p.agent("--identity", "m")
+	ids := map[int]string{}
+	for i := range 4 {
+		token := fmt.Sprint("t", i)
+		ids[m.askMe(elicit(token), nil)] = token
+	}
+	answered := map[string]bool{}
+	for deadline := time.Now().Add(waitLimit); len(answered) < 4; {
+		if time.Now().After(deadline) {
+			t.Fatalf("answered: %v", answered)
+		}
+		x := m.until(func(y *answer) bool { n, ok := y.ID.(float64); return ok && ids[int(n)] != "" })
+		n := int(x.ID.(float64))
+		token := ids[n]
+		delete(ids, n)
+		var r struct {
+			Result struct {
+				ResultType    string
+				RequestState  string
+				InputRequests map[string]json.RawMessage
+			}
+		}
+		decode(t, x.raw, &r)
+		if r.Result.ResultType != "input_required" {
+			if answered[token] = true; x.text() != token+` {"action":"accept"}` {
+				t.Errorf("%s: %s", token, x.raw)
+			}
+			continue
+		}
+		one := map[string]any{} // of all that was asked
+		for key := range r.Result.InputRequests {
+			one[key] = map[string]any{"action": "accept"}
+			break
+		}
+		ids[m.askMe(elicit(token), map[string]any{"requestState": r.Result.RequestState, "inputResponses": one})] = token
+	}
+	for i := range 4 {
+		if n := p.effectsOf(fmt.Sprint("asked t", i)); n != 1 {
+			t.Errorf("t%d was begun %d times", i, n)
+		}
+	}
+	m.rest()
+}

@@ -1,0 +1,339 @@
+package hosted
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// A legacy server asks its client in the midst of a call. A modern client takes
+// no requests: its call is answered with what is asked, and goes on when the
+// client calls again with the answers. Meanwhile the call is suspended: it is
+// under way with the server, and nobody waits for it.
+
+// maxSuspended bounds the calls of one session that are suspended.
+const maxSuspended = 64
+
+// statePrefix begins the state that a suspended call's client gives back.
+const statePrefix = "holdline:1:"
+
+// capabilityFor is what a client must be able to do to be asked; "" is never
+// asked of a modern one.
+func capabilityFor(method string) string {
+	switch method {
+	case mcp.RootsList:
+		return "roots"
+	case "sampling/createMessage":
+		return "sampling"
+	case "elicitation/create":
+		return "elicitation"
+	}
+	return ""
+}
+
+// retryOf is the call that a request goes on with; false if it begins one.
+func retryOf(rc *tool.RemoteCall) (worker string, write int64, ok bool) {
+	if !rc.Modern {
+		return "", 0, false
+	}
+	state, _ := mcp.String(jsonrpc.Field(rc.Params, "requestState"))
+	rest, ok := strings.CutPrefix(state, statePrefix)
+	if !ok {
+		return "", 0, false
+	}
+	worker, number, _ := strings.Cut(rest, ":")
+	write, err := strconv.ParseInt(number, 10, 64)
+	return worker, write, err == nil
+}
+
+// isRetry tells whether a request has answers to what a server has asked for.
+func isRetry(params json.RawMessage) bool {
+	return jsonrpc.Field(params, "requestState") != nil || jsonrpc.Field(params, "inputResponses") != nil
+}
+
+// eraLocked is the era of a session's client; "" if it is not known.
+func (m *Manager) eraLocked(session string) string {
+	if c := m.clients[session]; c != nil {
+		return c.Era()
+	}
+	return ""
+}
+
+// putLocked takes a request of the server to its session's client: at once if
+// that is legacy, with one of its calls if it is modern, and later if its era is
+// not known.
+func (u *upstream) putLocked(a *ask) {
+	c := u.m.clients[u.owner.Session]
+	if c == nil {
+		return
+	}
+	switch c.Era() {
+	case legacy:
+		c.Ask(a.line)
+		faultpoint.At("hosted.asked")
+	case modern:
+		u.interruptLocked()
+	}
+}
+
+// interruptLocked has a call whose client waits answered with what the server
+// asks: the oldest one. If there is none the server is refused, unless a call
+// is under way whose client may still come for it.
+func (u *upstream) interruptLocked() {
+	if !u.caughtUp || u.m.eraLocked(u.owner.Session) != modern {
+		return
+	}
+	oldest, others := u.oldestLocked()
+	for _, a := range u.unshownLocked() {
+		switch {
+		case oldest != nil && !oldest.able(a.method):
+			u.refuseLocked(a, jsonrpc.CodeUnknownMethod, "the client does not offer "+a.method)
+		case oldest != nil && u.m.suspendedLocked(u.owner.Session) >= maxSuspended:
+			u.refuseLocked(a, jsonrpc.CodeInternal, "too many requests of the client wait for its answers")
+		case oldest != nil:
+			oldest.interrupt()
+		case !others:
+			u.refuseLocked(a, jsonrpc.CodeInternal, "no request of the client is under way with which it could be asked")
+		}
+	}
+}
+
+func (u *upstream) refuseLocked(a *ask, code int, why string) {
+	u.m.respondLocked(a, 0, jsonrpc.AppendError(nil, a.raw, code, why, nil))
+}
+
+// oldestLocked is the oldest call under way whose client waits, and whether
+// there are others: suspended, or by a line that the client repeats soon.
+func (u *upstream) oldestLocked() (oldest *call, others bool) {
+	for _, c := range u.calls {
+		switch {
+		case c.state != open || c.up != u:
+		case !c.waited:
+			others = true
+		case oldest == nil || c.write < oldest.write:
+			oldest = c
+		}
+	}
+	return oldest, others
+}
+
+// unshownLocked are the requests of the server that no client was told, in
+// order.
+func (u *upstream) unshownLocked() []*ask {
+	var all []*ask
+	for _, a := range u.m.asks {
+		if a.up == u && !a.sent && a.shown == nil && a.line != nil {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(a, b *ask) int { return strings.Compare(a.id, b.id) })
+	return all
+}
+
+// suspendedLocked counts the calls of a session that are suspended.
+func (m *Manager) suspendedLocked(session string) int {
+	n := 0
+	for key, c := range m.calls {
+		if key.session == session && c.suspended {
+			n++
+		}
+	}
+	return n
+}
+
+// able tells whether a call's request may be answered with a request of that
+// method.
+func (c *call) able(method string) bool {
+	capability := capabilityFor(method)
+	return capability != "" && jsonrpc.Field(c.capabilities, capability) != nil
+}
+
+// interrupt wakes who waits for the call.
+func (c *call) interrupt() {
+	select {
+	case c.asked <- struct{}{}:
+	default:
+	}
+}
+
+// suspend suspends a call if its server asks something of its client. It is the
+// answer to the client's request then, else nil.
+func (m *Manager) suspend(rc *tool.RemoteCall, c *call) (json.RawMessage, error) {
+	if !rc.Modern {
+		return nil, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := c.up
+	if u == nil || u.owner.Session != c.key.session || c.state != open {
+		return nil, nil
+	}
+	u.interruptLocked() // it refuses what cannot be asked
+	asks := u.unshownLocked()
+	if oldest, _ := u.oldestLocked(); len(asks) == 0 || oldest != c || !u.caughtUp {
+		return nil, nil
+	}
+	answer, err := inputRequired(c, asks)
+	if err == nil {
+		m.parkLocked(c, asks)
+	}
+	return answer, err
+}
+
+// inputRequired is the result that tells a call's client what is asked.
+func inputRequired(c *call, asks []*ask) (json.RawMessage, error) {
+	type request struct {
+		Method string          `json:"method"`
+		Params json.RawMessage `json:"params,omitempty"`
+	}
+	requests := make(map[string]request, len(asks))
+	for _, a := range asks {
+		requests[a.id] = request{a.method, a.params}
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // what servers say is passed on as they spell it
+	err := e.Encode(struct {
+		Type     string             `json:"resultType"`
+		Requests map[string]request `json:"inputRequests"`
+		State    string             `json:"requestState"`
+	}{"input_required", requests, fmt.Sprint(statePrefix, c.up.id, ":", c.write)})
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// parkLocked suspends a call until its client goes on with it, for as long as a
+// call may take.
+func (m *Manager) parkLocked(c *call, asks []*ask) {
+	back := make(chan struct{})
+	c.suspended, c.unwanted, c.back = true, false, back
+	for _, a := range asks {
+		a.shown = c
+	}
+	if m.closed {
+		return // the next daemon sees to it
+	}
+	wait := c.up.inst.srv.now().Timeout
+	m.wg.Go(func() {
+		if pause(m.life, wait, back) != nil {
+			return
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if u := c.up; c.suspended && c.back == back {
+			m.dropLocked(c)
+			u.interruptLocked()
+		}
+	})
+}
+
+// unparkLocked ends a suspension. What the client was asked may be asked again.
+func (m *Manager) unparkLocked(c *call) {
+	if !c.suspended {
+		return
+	}
+	c.suspended = false
+	close(c.back)
+	for _, a := range m.asks {
+		if a.shown == c {
+			a.shown = nil
+		}
+	}
+}
+
+// letGoLocked settles a call that its client does not wait for. One that it may
+// go on with stays suspended: of a call that an earlier daemon has made that is
+// not known, but likely while the server waits for an answer.
+func (m *Manager) letGoLocked(c *call) {
+	u := c.up
+	switch {
+	case c.suspended:
+	case c.state == open && u != nil && u.restored && u.caughtUp && !u.dead && u.inst.srv != nil && u.owner.Session == c.key.session &&
+		m.clients[c.key.session] != nil && m.eraLocked(c.key.session) != legacy && len(u.unshownLocked()) > 0:
+		m.parkLocked(c, u.unshownLocked())
+	default:
+		m.dropLocked(c)
+	}
+}
+
+// metLocked is told that the era of a session's client is known.
+func (m *Manager) metLocked(session string) {
+	era := m.eraLocked(session)
+	for key, c := range m.calls {
+		if key.session == session && c.suspended && era == legacy { // it answers by itself
+			m.dropLocked(c)
+		}
+	}
+	for _, a := range m.asks {
+		if a.up.owner.Session == session && !a.sent && a.line != nil {
+			a.up.putLocked(a)
+		}
+	}
+}
+
+// resume goes on with a suspended call: the server gets the answers to what it
+// has asked, and the call is waited for again. It is not made again.
+func (m *Manager) resume(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, worker string, write int64) (tool.RemoteResult, error) {
+	c, err := m.resumed(o, rc, worker, write)
+	if err != nil {
+		return tool.RemoteResult{}, err
+	}
+	faultpoint.At("hosted.resumed")
+	return m.follow(ctx, s, o, rc, c)
+}
+
+// resumed gives a suspended call to the request that goes on with it.
+func (m *Manager) resumed(o *offer, rc *tool.RemoteCall, worker string, write int64) (*call, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var c *call
+	for u := range m.processes {
+		if u.id == worker {
+			c = u.calls[write]
+		}
+	}
+	switch {
+	case c == nil, c.key.session != rc.Caller.Session, c.tool != o.name, c.state == over:
+		return nil, fault.New(fault.OutcomeUnknown, fault.Server, callOperation(o),
+			"the call that these answers are for is not under way any more: whether it had its effect is not known")
+	case c.waited:
+		return nil, fault.New(fault.InvalidInput, fault.Server, callOperation(o), "params.requestState was used already, by a request under way")
+	}
+	m.unparkLocked(c)
+	if m.calls[c.key] == c {
+		delete(m.calls, c.key)
+	}
+	c.key.n, c.unwanted, c.deadline, c.waited = rc.N, false, time.Time{}, true
+	m.calls[c.key] = c
+	_ = jsonrpc.Fields(jsonrpc.Field(rc.Params, "inputResponses"), func(id string, result []byte) error { // none, if it is no object
+		m.tellLocked(c, id, result)
+		return nil
+	})
+	return c, nil
+}
+
+// tellLocked takes one answer of a call's client to the server.
+func (m *Manager) tellLocked(c *call, id string, result []byte) {
+	u, a := c.up, m.asks[id]
+	if u == nil {
+		return // it was never made
+	}
+	_, told := u.told[id]
+	switch {
+	case a != nil && a.up == u && !a.sent:
+		a.by = c
+		m.respondLocked(a, 0, jsonrpc.AppendResult(nil, a.raw, result))
+	case a == nil && !told && !u.caughtUp && !u.dead && strings.HasPrefix(id, u.id+":") && len(u.early) < maxAsks:
+		u.earlyLocked(id, early{msg: jsonrpc.Message{Result: bytes.Clone(result)}, by: c})
+	}
+}
