@@ -16,6 +16,10 @@
 // file of the worker's directory, until the client's proxy has confirmed it.
 // The directory of a dead worker stays until every call in it was confirmed.
 //
+// What a server lists is remembered in a file of its own, so that a list starts
+// nothing, with a pin for each tool: how it was when it was first seen. A tool
+// that differs is told of and offered as it is.
+//
 // Two goroutines run for each process: one reads its events and settles what
 // was confirmed, one makes the writes that belong to no call. Calls run in the
 // goroutines of their sessions. [Manager.Close] waits for all that are the

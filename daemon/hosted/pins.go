@@ -184,7 +184,7 @@ func (s *server) warn(changed []string) {
 		return
 	}
 	const most = 20
-	s.m.log.Warn("tools are not what they were when they were first seen; see holdline servers tools NAME --changes",
+	s.m.log.Warn("tools are not what they were when they were first seen",
 		"server", s.spec.Name, "tools", changed[:min(len(changed), most)], "count", len(changed))
 }
 
