@@ -25,9 +25,9 @@ socket, started_by, rollout, refusal, config), sessions (id, identity, client, e
 project, cwd, pid, state, in_flight, calls, since_ms), workers (id, kind, name,
 pid, child_pid, generation, state, attached), servers (name, scope, state,
 active, lazy, ref_count, processes, restart_count, consecutive_failures, circuit,
-ejected, in_flight, queued, cache_entries, tools, noise_lines, last_fault,
-last_fault_unix_ms), consults (running, queued, kept) and runtime (goroutines,
-heap_bytes, fds).`,
+ejected, in_flight, queued, cache_entries, tools, changed_tools, noise_lines,
+last_fault, last_fault_unix_ms), consults (running, queued, kept) and runtime
+(goroutines, heap_bytes, fds).`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
