@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -412,4 +413,28 @@ func TestFindToolsWaits(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	a.rest()
+}
+
+// TestCallToolAsks: what a server asks in the midst of a call by way of
+// call_tool is answered by the next one, also to the next daemon.
+func TestCallToolAsks(t *testing.T) {
+	p := newPlace(t).login()
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session"})}, "identities", searcher())
+	m := p.agent("--identity", "s")
+	m.modernPing()
+	pid := p.pid(0)
+	begin := func(more map[string]any) int {
+		t.Helper()
+		params := modernly(map[string]any{"name": "call_tool", "arguments": map[string]any{"server": "tools", "tool": "ask", "arguments": elicit("q")}},
+			"io.modelcontextprotocol/clientCapabilities", map[string]any{"elicitation": map[string]any{}})
+		maps.Copy(params, more)
+		return m.begin("tools/call", params)
+	}
+	in := m.required(begin(nil))
+	kill9(t, pid)
+	p.pid(pid)
+	if x := m.wait(begin(in.with(`{"action":"accept","content":{"x":1.0}}`))); x.text() != `q {"action":"accept","content":{"x":1.0}}` || p.effectsOf("asked q") != 1 {
+		t.Errorf("asked %d times: %s", p.effectsOf("asked q"), x.raw)
+	}
+	m.rest()
 }
