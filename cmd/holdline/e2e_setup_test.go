@@ -27,7 +27,9 @@ import (
 const (
 	codexVersion     = "0.169.0"
 	inspectorVersion = "2.12.0"
-	nodeVersion      = "22.23.3" // where the installed one is too old for the inspector
+	conformVersion   = "0.2.0-alpha.12" // of the official conformance suite
+	referenceVersion = "2026.8.31"      // of the reference servers
+	nodeVersion      = "22.23.3"        // where the installed one is too old
 )
 
 // nowhere is a proxy that refuses every connection.
@@ -87,6 +89,12 @@ func realCodex(t *testing.T) string {
 func realInspector(t *testing.T) []string {
 	t.Helper()
 	root := npmInstall(t, "inspector-"+inspectorVersion, "@modelcontextprotocol/inspector@"+inspectorVersion)
+	return []string{newNode(t), filepath.Join(root, "node_modules", "@modelcontextprotocol", "inspector", "clients", "launcher", "build", "index.js"), "--cli"}
+}
+
+// newNode is a node that the newer programs can run on.
+func newNode(t *testing.T) string {
+	t.Helper()
 	node := "node"
 	out, err := exec.CommandContext(t.Context(), node, "--version").Output()
 	if err != nil {
@@ -98,12 +106,12 @@ func realInspector(t *testing.T) []string {
 	}
 	if major < 22 || major == 22 && minor < 19 {
 		if runtime.GOOS != "linux" {
-			t.Skipf("the inspector needs node 22.19, this is %s", out)
+			t.Skipf("needs node 22.19, this is %s", out)
 		}
 		name := "node-linux-" + npmArch()
 		node = filepath.Join(npmInstall(t, "node-"+nodeVersion, name+"@"+nodeVersion), "node_modules", name, "bin", "node")
 	}
-	return []string{node, filepath.Join(root, "node_modules", "@modelcontextprotocol", "inspector", "clients", "launcher", "build", "index.js"), "--cli"}
+	return node
 }
 
 func npmArch() string {
@@ -113,10 +121,10 @@ func npmArch() string {
 	return runtime.GOARCH
 }
 
-// npmInstall puts a package of an exact version into the cache, unless it is
-// there already, and returns its directory. npm runs no script of it and has
-// a home of its own.
-func npmInstall(t *testing.T, name, spec string) string {
+// npmInstall puts packages of exact versions into a directory of the cache,
+// unless it is there already, and returns the directory. npm runs no script of
+// theirs and has a home of its own.
+func npmInstall(t *testing.T, name string, specs ...string) string {
 	t.Helper()
 	cache := e2eCache(t)
 	root := filepath.Join(cache, name)
@@ -135,10 +143,10 @@ func npmInstall(t *testing.T, name, spec string) string {
 	defer os.RemoveAll(temp)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", temp, spec)
+	cmd := exec.CommandContext(ctx, "npm", append([]string{"install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", temp}, specs...)...)
 	cmd.Dir, cmd.Env = temp, append(cmd.Environ(), "HOME="+home)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("npm install %s: %v\n%s", spec, err, out)
+		t.Fatalf("npm install %q: %v\n%s", specs, err, out)
 	}
 	if err := os.Rename(temp, root); err != nil {
 		if _, there := os.Stat(filepath.Join(root, "node_modules")); there != nil {
