@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdline/daemon/tool"
@@ -72,7 +73,7 @@ func (s *session) run(ctx context.Context, r *request, t *tool.Prepared, in inpu
 	name := t.Tool.Name
 	callCtx, cancel := context.WithCancelCause(ctx)
 	progress := s.progressOf(r)
-	if f := s.enter(r.msg.ID, &inFlight{n: r.n, cancel: cancel, progress: progress}); f != nil {
+	if f := s.enter(r, &inFlight{n: r.n, cancel: cancel, progress: progress}); f != nil {
 		cancel(f)
 		s.finish(ctx, r, t, in, tool.Result{}, f)
 		return
@@ -92,7 +93,7 @@ func (s *session) run(ctx context.Context, r *request, t *tool.Prepared, in inpu
 		if errors.Is(err, tool.ErrStopping) {
 			cancel(tool.ErrStopping) // the next daemon will be asked
 		}
-		if cause := context.Cause(callCtx); !s.leave(callCtx, r.msg.ID) {
+		if cause := context.Cause(callCtx); !s.leave(callCtx, r) {
 			// Cancelled, or the client is gone: nobody waits for an answer.
 			f := fault.New(fault.Cancelled, fault.Host, operation(name), "%v", cause)
 			s.countCall(r, name, true, f, res.Replays)
@@ -113,32 +114,59 @@ func (s *session) ended() {
 	}
 }
 
-// enter notes a call in flight, or says why it may not be.
-func (s *session) enter(id jsonrpc.ID, call *inFlight) *fault.Record {
+// enter notes r as a call in flight, or says why it may not be.
+func (s *session) enter(r *request, call *inFlight) *fault.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if most := s.srv.o.MaxInFlight; len(s.inFlight) >= most {
 		return fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
 			"%d calls of this session are in flight, its limit: wait for one of them", most)
 	}
-	s.inFlight[id.Key()] = call
+	s.inFlight[r.msg.ID.Key()] = call
+	r.flight = call
 	return nil
 }
 
 // leave ends a call in flight and tells whether its answer is still wanted.
-func (s *session) leave(callCtx context.Context, id jsonrpc.ID) bool {
+// Then it must be delivered, and can be cancelled until it is.
+func (s *session) leave(callCtx context.Context, r *request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if callCtx.Err() != nil {
 		// A cancellation has removed the entry already, and the id may be in
 		// use again; else the session is ending.
 		if !errors.Is(context.Cause(callCtx), errCancelled) {
-			delete(s.inFlight, id.Key())
+			delete(s.inFlight, r.msg.ID.Key())
 		}
 		return false
 	}
-	delete(s.inFlight, id.Key())
+	delete(s.inFlight, r.msg.ID.Key())
+	s.leaving[r.msg.ID.Key()] = r.flight
 	return true
+}
+
+// through says that a call's answer is queued, or never will be.
+func (s *session) through(r *request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if key := r.msg.ID.Key(); s.leaving[key] == r.flight {
+		delete(s.leaving, key)
+	}
+}
+
+// drop cancels the call: nothing more may be sent for it.
+func (c *inFlight) drop() {
+	c.renounce()
+	c.progress.end()
+	c.cancel(errCancelled)
+}
+
+// renounce lets nothing of the call be queued from now on.
+func (c *inFlight) renounce() {
+	c.unwanted.Store(true)
+	if c.progress != nil {
+		c.progress.unwanted.Store(true)
+	}
 }
 
 // finish answers a call with a tool result, be it good or a fault.
@@ -155,7 +183,7 @@ func (s *session) finish(ctx context.Context, r *request, t *tool.Prepared, in i
 	result := t.Encode(res, nil, in.render, in.detail)
 	s.countCall(r, name, true, f, res.Replays)
 	s.logCall(r, name, in.args, f, res.Replays)
-	s.put(ctx, r.n, jsonrpc.AppendResult(make([]byte, 0, len(result)+128), r.msg.ID, s.dress(r, result)))
+	s.deliver(ctx, r, jsonrpc.AppendResult(make([]byte, 0, len(result)+128), r.msg.ID, s.dress(r, result)), false)
 }
 
 func operation(name string) string { return mcp.ToolsCall + ":" + name }
@@ -177,8 +205,9 @@ func (s *session) toolCall(r *request, name string, args json.RawMessage, f *fau
 
 // progress sends the progress of one call. A nil one sends nothing.
 type progress struct {
-	s     *session
-	token json.RawMessage
+	s        *session
+	token    json.RawMessage
+	unwanted atomic.Bool // the call is cancelled
 
 	mu    sync.Mutex
 	last  float64
@@ -215,7 +244,7 @@ func (p *progress) send(value, total float64, message string) {
 		}
 	}
 	line := jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, append(params, '}'))
-	p.s.offer(append(line, '\n'))
+	p.s.offer(append(line, '\n'), &p.unwanted)
 }
 
 // pass queues a notification of a hosted server: its params with the client's
@@ -230,7 +259,7 @@ func (p *progress) pass(params json.RawMessage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil && !p.ended {
-		p.s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, params), '\n'))
+		p.s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, params), '\n'), &p.unwanted)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdline/protocol"
@@ -39,7 +40,7 @@ var (
 
 // sent is an answer that was queued for a client.
 type sent struct {
-	n    int64  // number of the client's line that asked
+	n    int64  // number of the client's line that asked; 0 for a line that is never asked for again
 	tell bool   // a hosted server waits for the client's confirmation
 	at   int64  // its place among the connection's lines, control lines not counted
 	line []byte // with its newline
@@ -68,19 +69,23 @@ func newOutbox(keep bool, confirm func(n int64)) *outbox {
 	return &outbox{keep: keep, confirm: confirm, ready: make(chan struct{}, 1), room: make(chan struct{})}
 }
 
-// put queues line, which must end with a newline and is owned by the queue
-// from then on. It is the answer to line n of the client, if n is not 0. While
-// the queue is full it waits, until ctx is done. tell says that the client's
-// confirmation is waited for.
-func (o *outbox) put(ctx context.Context, n int64, line []byte, tell bool) error {
+// put queues an answer, whose line must end with a newline and is owned by the
+// queue from then on. While the queue is full it waits, until ctx is done. What
+// is queued before unwanted is true stands before all that is queued then;
+// what is not is left out, with [errCancelled]. unwanted may be nil.
+func (o *outbox) put(ctx context.Context, a sent, unwanted *atomic.Bool) error {
 	for {
 		o.mu.Lock()
 		if o.closed {
 			o.mu.Unlock()
 			return net.ErrClosed
 		}
-		if o.fitsLocked(len(line)) {
-			o.answerLocked(sent{n: n, line: line, tell: tell})
+		if unwanted != nil && unwanted.Load() {
+			o.mu.Unlock()
+			return errCancelled
+		}
+		if o.fitsLocked(len(a.line)) {
+			o.answerLocked(a)
 			o.unlock()
 			return nil
 		}

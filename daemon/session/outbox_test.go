@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +23,7 @@ func TestStall(t *testing.T) {
 		o := newOutbox(false, nil)
 		ended := make(chan error, 1)
 		go func() { ended <- o.write(ours) }()
-		if err := o.put(t.Context(), 0, []byte("first\n"), false); err != nil {
+		if err := o.put(t.Context(), sent{line: []byte("first\n")}, nil); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * stallTimeout)
@@ -56,11 +57,11 @@ func TestOutboxBounds(t *testing.T) {
 		o.offer([]byte("dropped\n"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := o.put(ctx, 0, []byte("b\n"), false); !errors.Is(err, context.DeadlineExceeded) {
+		if err := o.put(ctx, sent{line: []byte("b\n")}, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("put into a full queue = %v", err)
 		}
 		waited := make(chan error, 1)
-		go func() { waited <- o.put(t.Context(), 0, []byte("last\n"), false) }()
+		go func() { waited <- o.put(t.Context(), sent{line: []byte("last\n")}, nil) }()
 		synctest.Wait()
 		ours, theirs := net.Pipe()
 		read := make(chan []byte, 1)
@@ -81,7 +82,7 @@ func TestOutboxBounds(t *testing.T) {
 		if got, want := <-read, append(bytes.Repeat([]byte("a\n"), maxQueueLines), "last\n"...); !bytes.Equal(got, want) {
 			t.Errorf("%d bytes arrived, want %d, ending in %q", len(got), len(want), got[max(0, len(got)-16):])
 		}
-		if err := o.put(t.Context(), 0, []byte("x\n"), false); !errors.Is(err, net.ErrClosed) {
+		if err := o.put(t.Context(), sent{line: []byte("x\n")}, nil); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("put after close = %v", err)
 		}
 	})
@@ -96,4 +97,31 @@ func TestOutboxTakesOneLongLine(t *testing.T) {
 	if lines, _ := o.take(); len(lines) != 1 {
 		t.Errorf("%d lines are queued, want the one", len(lines))
 	}
+}
+
+// TestOutboxUnwanted cancels an answer that waits for room: it is left out, and
+// what comes after it is not.
+func TestOutboxUnwanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutbox(false, nil)
+		for range maxQueueLines {
+			o.offer([]byte("a\n"))
+		}
+		var unwanted atomic.Bool
+		ended := make(chan error, 2)
+		go func() { ended <- o.put(t.Context(), sent{n: 1, line: []byte("cancelled\n")}, &unwanted) }()
+		synctest.Wait()
+		unwanted.Store(true)
+		lines, _ := o.take()
+		o.written(len(lines) * 2)
+		if err := <-ended; !errors.Is(err, errCancelled) {
+			t.Errorf("put of a cancelled answer = %v", err)
+		}
+		if err := o.put(t.Context(), sent{n: 2, line: []byte("next\n")}, nil); err != nil {
+			t.Errorf("put = %v", err)
+		}
+		if lines, _ := o.take(); len(lines) != 1 || string(lines[0]) != "next\n" {
+			t.Errorf("queued: %q", lines)
+		}
+	})
 }

@@ -22,7 +22,7 @@ import (
 // for, as a request in flight: it can be cancelled.
 func (s *session) aside(ctx context.Context, r *request, calls *sync.WaitGroup, find func(ctx context.Context) any) {
 	callCtx, cancel := context.WithCancelCause(ctx)
-	if f := s.enter(r.msg.ID, &inFlight{n: r.n, cancel: cancel}); f != nil {
+	if f := s.enter(r, &inFlight{n: r.n, cancel: cancel}); f != nil {
 		cancel(f)
 		s.fail(ctx, r, f)
 		return
@@ -35,7 +35,7 @@ func (s *session) aside(ctx context.Context, r *request, calls *sync.WaitGroup, 
 		if err, ok := v.(error); ok && errors.Is(err, tool.ErrStopping) {
 			cancel(tool.ErrStopping) // the next daemon will be asked
 		}
-		if !s.leave(callCtx, r.msg.ID) {
+		if !s.leave(callCtx, r) {
 			return
 		}
 		switch v := v.(type) {
@@ -43,7 +43,7 @@ func (s *session) aside(ctx context.Context, r *request, calls *sync.WaitGroup, 
 			s.fail(ctx, r, v)
 		case refusal:
 			s.count(r, nil)
-			s.put(ctx, r.n, jsonrpc.AppendFailure(nil, r.msg.ID, v.raw))
+			s.deliver(ctx, r, jsonrpc.AppendFailure(nil, r.msg.ID, v.raw), false)
 		default:
 			s.answerJSON(ctx, r, v)
 		}
@@ -191,7 +191,7 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *sync
 	args := r.params.Arguments
 	callCtx, cancel := context.WithCancelCause(ctx)
 	progress := s.progressOf(r)
-	if f := s.enter(r.msg.ID, &inFlight{n: r.n, cancel: cancel, progress: progress}); f != nil {
+	if f := s.enter(r, &inFlight{n: r.n, cancel: cancel, progress: progress}); f != nil {
 		cancel(f)
 		s.fail(ctx, r, f)
 		return
@@ -213,8 +213,9 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *sync
 		if err != nil {
 			f = fault.From(err, fault.Host, key)
 		}
-		wanted := s.leave(callCtx, r.msg.ID)
+		wanted := s.leave(callCtx, r)
 		if !wanted {
+			s.forget(r)
 			f = fault.New(fault.Cancelled, fault.Host, key, "%v", context.Cause(callCtx))
 		}
 		s.srv.o.Telemetry.Request(key, t != nil || r.inner, time.Since(r.begin), res.Replays, f)
@@ -261,8 +262,7 @@ func (s *session) pass(ctx context.Context, r *request, known bool, res tool.Rem
 	var line []byte
 	switch {
 	case f != nil && !known:
-		s.refuse(ctx, r.n, r.msg.ID, f)
-		return
+		line = errorLine(r.msg.ID, f)
 	case f != nil && r.msg.Method != mcp.ToolsCall:
 		line = jsonrpc.AppendError(nil, r.msg.ID, f.JSONRPCCode, f.Fault.Detail, f.JSON())
 	case f != nil:
@@ -278,7 +278,7 @@ func (s *session) pass(ctx context.Context, r *request, known bool, res tool.Rem
 		}
 		line = jsonrpc.AppendResult(make([]byte, 0, len(res.Result)+128), r.msg.ID, res.Result)
 	}
-	s.deliver(ctx, r.n, line, true)
+	s.deliver(ctx, r, line, true)
 }
 
 // modernised is a server's result with what the modern era requires of it and
@@ -351,6 +351,10 @@ func changeOf(method string) string {
 func (s *session) lists(methods ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.listsLocked(methods...)
+}
+
+func (s *session) listsLocked(methods ...string) {
 	for _, method := range methods {
 		s.has[changeOf(method)] = true
 	}
@@ -418,7 +422,7 @@ func (s *session) Log(level string, params json.RawMessage, asked bool) {
 	covers := mcp.Covers(s.level, level)
 	s.mu.Unlock()
 	if asked || covers {
-		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.LogMessage, params), '\n'))
+		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.LogMessage, params), '\n'), nil)
 	}
 }
 
@@ -464,26 +468,21 @@ func (s *session) ListChanged(method string) {
 		return
 	}
 	s.mu.Lock()
-	era, has := s.era, s.has[method]
-	if era == legacy {
-		delete(s.has, method)
+	defer s.mu.Unlock() // so that nothing that is queued meanwhile comes before
+	if s.cur == nil {
+		return // whoever comes back is taken to have lists
 	}
-	var ids []jsonrpc.ID
+	if s.era == legacy {
+		if s.has[method] {
+			s.cur.out.offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'))
+		}
+		delete(s.has, method)
+		return
+	}
 	for _, l := range s.listens {
 		if l.granted[method] {
-			ids = append(ids, l.id)
+			params := fmt.Appendf(nil, `{"_meta":{%q:%s}}`, mcp.MetaSubscription, l.id)
+			s.cur.out.offer(append(jsonrpc.AppendRequest(nil, nil, method, params), '\n'))
 		}
-	}
-	s.mu.Unlock()
-	if era == legacy && !has {
-		return
-	}
-	if era == legacy {
-		s.offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'))
-		return
-	}
-	for _, id := range ids {
-		params := fmt.Appendf(nil, `{"_meta":{%q:%s}}`, mcp.MetaSubscription, id)
-		s.offer(append(jsonrpc.AppendRequest(nil, nil, method, params), '\n'))
 	}
 }

@@ -37,6 +37,7 @@ type request struct {
 
 	standing bool // nobody waits for its answer: it is repeated for its effect
 	begin    time.Time
+	flight   *inFlight // nil unless its answer takes a while
 }
 
 // operation is the key under which a request is counted.
@@ -84,11 +85,13 @@ func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
 		key := jsonrpc.ID(p.RequestID).Key()
 		call := s.inFlight[key]
 		delete(s.inFlight, key)
+		if call == nil {
+			call = s.leaving[key]
+		}
 		s.mu.Unlock()
 		faultpoint.At("session.cancelled")
 		if call != nil {
-			call.progress.end() // nothing more may be sent for it
-			call.cancel(errCancelled)
+			call.drop()
 		}
 	default:
 		s.log.DebugContext(ctx, "notification ignored", "method", msg.Method)
@@ -344,7 +347,7 @@ func (s *session) answerJSON(ctx context.Context, r *request, v any) {
 // answer sends a result, an object, as the request's era wants it.
 func (s *session) answer(ctx context.Context, r *request, result json.RawMessage) {
 	s.count(r, nil)
-	s.put(ctx, r.n, jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, result)))
+	s.deliver(ctx, r, jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, result)), false)
 }
 
 // dress adds what a modern result must carry.
@@ -366,7 +369,7 @@ func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
 	if r.msg.Method == mcp.ToolsCall {
 		s.logCall(r, "", nil, f, 0)
 	}
-	s.refuse(ctx, r.n, r.msg.ID, f)
+	s.deliver(ctx, r, errorLine(r.msg.ID, f), false)
 }
 
 // refuse answers line n with an error; a nil id is that of a line that could
@@ -375,7 +378,11 @@ func (s *session) refuse(ctx context.Context, n int64, id jsonrpc.ID, f *fault.R
 	if id == nil {
 		n = 0 // nobody asks for it again
 	}
-	s.put(ctx, n, jsonrpc.AppendError(nil, id, f.JSONRPCCode, f.Fault.Detail, f.JSON()))
+	s.put(ctx, n, errorLine(id, f))
+}
+
+func errorLine(id jsonrpc.ID, f *fault.Record) []byte {
+	return jsonrpc.AppendError(nil, id, f.JSONRPCCode, f.Fault.Detail, f.JSON())
 }
 
 func (s *session) count(r *request, f *fault.Record) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdline/daemon/tool"
@@ -22,12 +23,18 @@ import (
 // client's process is still there.
 const gonePoll = 50 * time.Millisecond
 
-// claim lets l take the session over. It tells whether the session is l's
-// now: else it has ended meanwhile, or ctx has.
+// claim lets l take the session over. It tells whether the session is through
+// with l, or will be: else it has ended meanwhile, or ctx has. A client closes
+// a connection before it makes the next one, and what it has said on the one
+// that is closed counts no more.
 func (s *session) claim(ctx context.Context, l *link) bool {
 	again := time.NewTicker(gonePoll)
 	defer again.Stop()
 	for {
+		if socket.HungUp(l.conn) {
+			l.drop()
+			return true
+		}
 		s.mu.Lock()
 		if s.cur != nil {
 			s.cur.supersede()
@@ -95,7 +102,10 @@ func (s *session) detached(ctx context.Context, why error) *link {
 	for wait := time.Millisecond; ; wait = min(2*wait, gonePoll) {
 		select {
 		case l := <-s.claims:
-			return l
+			if !socket.HungUp(l.conn) { // or a later one may be there
+				return l
+			}
+			l.drop()
 		case <-look.C:
 			if !errors.Is(why, errSuperseded) && !s.srv.o.Alive(p.pid, p.start) {
 				return nil
@@ -128,6 +138,9 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	s.lost = g.Resume && g.Store != "" && g.Store != w.Store
 	s.mu.Lock()
 	s.cur, s.peer, s.version = l, l.peer, clip(g.Version)
+	if g.Resume {
+		s.listsLocked(mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList) // whatever it has, from whatever daemon
+	}
 	s.known = map[int64]struct{}{}
 	var again []sent
 	for _, a := range s.kept {
@@ -138,6 +151,13 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	}
 	s.kept, s.keeps = nil, 0
 	var dropped []*inFlight
+	for _, call := range s.leaving {
+		if _, ok := pending[call.n]; ok {
+			s.known[call.n] = struct{}{}
+			continue
+		}
+		dropped = append(dropped, call)
+	}
 	for key, call := range s.inFlight {
 		if _, ok := pending[call.n]; ok {
 			s.known[call.n] = struct{}{}
@@ -147,6 +167,9 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 		dropped = append(dropped, call)
 	}
 	over = s.full
+	for _, call := range dropped { // before anything is queued for it here
+		call.renounce()
+	}
 	if over {
 		l.out.control(protocol.Control{
 			Holdline: protocol.Version, Bye: protocol.ByeFull, Message: "more answers waited for this client than are kept",
@@ -157,14 +180,12 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	s.mu.Unlock()
 	faultpoint.At("session.taken")
 	for _, call := range dropped {
-		call.progress.end()
-		call.cancel(errCancelled)
+		call.drop()
 	}
 	if hosted := s.srv.o.Hosted; hosted != nil && !s.anonymous {
 		hosted.Opened(s.hash, s)
 	}
 	if g.Resume {
-		s.lists(mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList) // whatever it has, from whatever daemon
 		s.log.InfoContext(ctx, "session resumed", "pending", len(pending), "answers", len(again), "cancelled", len(dropped))
 		if s.srv.o.Resumed != nil {
 			s.srv.o.Resumed(s.who().Session, pending)
@@ -298,39 +319,67 @@ func (s *session) Seen(n int64) {
 	}
 }
 
-// offer queues a line that is no answer if there is room for it, and somebody
-// to read it.
-func (s *session) offer(line []byte) {
+// offer queues a line that is no answer if there is room for it, somebody to
+// read it, and unwanted, which may be nil, is not true.
+func (s *session) offer(line []byte, unwanted *atomic.Bool) {
 	s.mu.Lock()
-	l := s.cur
-	s.mu.Unlock()
-	if l != nil {
-		l.out.offer(line)
+	defer s.mu.Unlock() // so that no other connection takes its place meanwhile
+	if s.cur != nil && (unwanted == nil || !unwanted.Load()) {
+		s.cur.out.offer(line)
 	}
 }
 
 // put queues the answer to line n for the client, or keeps it until there is
 // a connection. It may wait for room.
-func (s *session) put(ctx context.Context, n int64, line []byte) { s.deliver(ctx, n, line, false) }
+func (s *session) put(ctx context.Context, n int64, line []byte) {
+	s.queue(ctx, sent{n: n, line: line}, nil)
+}
 
-// deliver is [session.put] of an answer whose confirmation is waited for, if
-// tell says so.
-func (s *session) deliver(ctx context.Context, n int64, line []byte, tell bool) {
-	line = append(line, '\n')
+// deliver is [session.put] of the answer to r, unless it is cancelled
+// meanwhile. Its confirmation is waited for if tell says so.
+func (s *session) deliver(ctx context.Context, r *request, line []byte, tell bool) {
+	if r.flight == nil {
+		s.put(ctx, r.n, line)
+		return
+	}
+	defer s.through(r)
+	if !s.queue(ctx, sent{n: r.n, line: line, tell: tell}, &r.flight.unwanted) {
+		s.forget(r)
+	}
+}
+
+// queue is [session.put]; it leaves the answer out, and is false, once unwanted,
+// which may be nil, is true.
+func (s *session) queue(ctx context.Context, a sent, unwanted *atomic.Bool) bool {
+	a.line = append(a.line, '\n')
 	for {
 		s.mu.Lock()
 		l := s.cur
 		if l == nil {
-			s.keepLocked(sent{n: n, line: line, tell: tell})
+			dropped := unwanted != nil && unwanted.Load()
+			if !dropped {
+				s.keepLocked(a)
+			}
 			s.mu.Unlock()
-			return
+			return !dropped
 		}
 		s.mu.Unlock()
-		err := l.out.put(ctx, n, line, tell)
+		err := l.out.put(ctx, a, unwanted)
 		faultpoint.At("session.queued")
-		if !errors.Is(err, net.ErrClosed) {
-			return // queued, or the session is ending
+		switch {
+		case errors.Is(err, errCancelled):
+			return false
+		case !errors.Is(err, net.ErrClosed):
+			return true // queued, or the session is ending
 		}
 		s.detach(l)
+	}
+}
+
+// forget lets the hosted servers forget a request that was cancelled, as if
+// its client held the answer.
+func (s *session) forget(r *request) {
+	if s.srv.o.Hosted != nil && r.flight.unwanted.Load() {
+		s.srv.o.Hosted.Confirmed(s.hash, r.n)
 	}
 }

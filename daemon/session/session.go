@@ -71,6 +71,7 @@ type session struct {
 	caller       tool.Caller          // guarded by mu
 	era          string               // guarded by mu
 	inFlight     map[string]*inFlight // by id; guarded by mu
+	leaving      map[string]*inFlight // whose answers are about to be queued, by id; guarded by mu
 	listens      map[string]listening // open subscriptions to changes of lists, by id; guarded by mu
 	capabilities json.RawMessage      // that the client declared; guarded by mu
 	has          map[string]bool      // lists that the client has and that hold, by the notification of their change; guarded by mu
@@ -85,7 +86,8 @@ type session struct {
 type inFlight struct {
 	n        int64
 	cancel   context.CancelCauseFunc
-	progress *progress // nil if the client did not ask
+	progress *progress   // nil if the client did not ask
+	unwanted atomic.Bool // the client has cancelled it
 
 	subscription bool // stays open until it is cancelled
 }
@@ -95,7 +97,7 @@ func newSession(srv *Server, l *link) *session {
 	one := &session{
 		srv: srv, anonymous: l.anonymous, since: time.Now(), claimed: g.Identity,
 		quiet: make(chan struct{}, 1), claims: make(chan *link), over: make(chan struct{}),
-		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{}, listens: map[string]listening{}, follows: map[string]int64{}, has: map[string]bool{},
+		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{}, leaving: map[string]*inFlight{}, listens: map[string]listening{}, follows: map[string]int64{}, has: map[string]bool{},
 	}
 	uuid := g.Session
 	if l.anonymous {

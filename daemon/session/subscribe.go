@@ -173,7 +173,7 @@ func (s *session) listen(ctx context.Context, r *request, calls *sync.WaitGroup)
 		cancel(why)
 		s.unlisten(&l)
 	}}
-	if f := s.enter(id, one); f != nil {
+	if f := s.enter(r, one); f != nil {
 		cancel(f)
 		s.fail(ctx, r, f)
 		return
@@ -189,7 +189,7 @@ func (s *session) listen(ctx context.Context, r *request, calls *sync.WaitGroup)
 		switch {
 		case err == nil && s.acknowledge(ctx, r, one, &l):
 			return
-		case err != nil && !errors.Is(err, tool.ErrStopping) && s.leave(callCtx, id):
+		case err != nil && !errors.Is(err, tool.ErrStopping) && s.leave(callCtx, r):
 			s.fail(ctx, r, fault.From(err, fault.Host, r.operation()))
 		}
 		s.unlisten(&l)
@@ -286,7 +286,7 @@ func (s *session) listenOn() {
 	}
 	s.mu.Unlock()
 	for i := range all {
-		s.offer(append(all[i].acknowledgement(), '\n'))
+		s.offer(append(all[i].acknowledgement(), '\n'), nil)
 		s.mayHaveChanged(&all[i])
 	}
 }
@@ -295,7 +295,7 @@ func (s *session) listenOn() {
 // modern one's subscription of that name.
 func (s *session) Updated(holder string, params json.RawMessage) {
 	if holder == "" {
-		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, params), '\n'))
+		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, params), '\n'), nil)
 		return
 	}
 	s.mu.Lock()
@@ -310,7 +310,7 @@ func (s *session) Updated(holder string, params json.RawMessage) {
 		return // it is not acknowledged yet, or has ended
 	}
 	if tagged, err := tag(params, id); err == nil {
-		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, tagged), '\n'))
+		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, tagged), '\n'), nil)
 	}
 }
 
