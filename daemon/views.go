@@ -87,7 +87,7 @@ func serverView(s *hosted.Status) control.Server {
 	v := control.Server{
 		Name: s.Name, Scope: string(s.Scope), State: s.State, Active: s.Active, Lazy: s.Lazy, RefCount: s.Users, Processes: s.Processes,
 		Restarts: s.Restarts, Failures: s.Failures, Circuit: string(s.Circuit), Ejected: s.Ejected, InFlight: s.InFlight, Queued: s.Queued,
-		CacheCount: s.CacheEntries, NoiseLines: s.Noise, LastFault: s.Fault,
+		CacheCount: s.CacheEntries, NoiseLines: s.Noise, Notes: s.Notes, LastFault: s.Fault,
 	}
 	if s.Tools >= 0 {
 		v.Tools, v.Changed = &s.Tools, s.Changed

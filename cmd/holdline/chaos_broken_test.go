@@ -20,6 +20,8 @@ const (
 	brokenRecord = "record.first"   // a write is on record before it is made
 	brokenAck    = "ack.confirmed"  // output is acked when nobody needs it any more
 	brokenKept   = "directory.kept" // what was said is kept until its client has it
+	brokenIDs    = "hosted.ids"     // a server sees ids that no two calls share; broken beside package hosted
+	brokenTokens = "hosted.tokens"  // and such progress tokens
 )
 
 // Files of a place's [faultDir] besides those of points.
@@ -96,7 +98,7 @@ func TestBrokenInTestsOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rule := range []string{brokenFence, brokenRecord, brokenAck, brokenKept} {
+	for _, rule := range []string{brokenFence, brokenRecord, brokenAck, brokenKept, brokenIDs, brokenTokens} {
 		if !asked[rule] {
 			t.Errorf("nothing asks whether rule %s is kept", rule)
 		}

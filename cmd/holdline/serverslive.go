@@ -95,5 +95,5 @@ func troubles(s *control.Server) []string {
 	if s.NoiseLines > 0 {
 		out = append(out, fmt.Sprintf("wrote %d lines to stdout that are no messages of MCP; they were skipped", s.NoiseLines))
 	}
-	return out
+	return append(out, s.Notes...)
 }

@@ -48,6 +48,7 @@ type call struct {
 	life         chan struct{} // holds a token when there was progress
 	up           *upstream
 	write        int64
+	naive        spelled
 	deadline     time.Time // of one that an earlier daemon dispatched
 	replays      int       // how often it was made again after a loss
 	waited       bool      // a request of its client waits for it
@@ -115,6 +116,9 @@ func (c *call) lineLocked() []byte {
 // cancelled, and what is kept of it goes.
 func (m *Manager) dropLocked(c *call) {
 	u := c.up
+	if c.state == over {
+		return
+	}
 	m.unparkLocked(c)
 	if c.state == open && u != nil && !u.dead && !u.caughtUp {
 		c.unwanted = true // its answer may have been given: that is read first
@@ -141,7 +145,7 @@ func (m *Manager) dropLocked(c *call) {
 // cancel tells the server that nobody waits for the call.
 func (u *upstream) cancel(c *call) {
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, c.write))
-	u.errand(errand{
+	u.errandLocked(errand{
 		rec:     process.Record{N: c.key.n, Session: c.key.session, Kind: process.RecordCancel, Name: c.tool},
 		compose: func(int64) []byte { return line },
 	})
@@ -207,6 +211,9 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.Remo
 			death = c.up.death
 		}
 		m.mu.Unlock()
+		if at == over { // it was made, and nobody wants to know
+			return tool.RemoteResult{}, fault.New(fault.Cancelled, fault.Host, callOperation(o), "%v", context.Cause(ctx))
+		}
 		switch Decide(f) {
 		case Deliver:
 			return m.take(c)
@@ -232,6 +239,9 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.Remo
 	}
 }
 
+// errUnwanted says that a call was settled before it was made.
+var errUnwanted = errors.New("nobody waits for the answer")
+
 // dispatch makes the call's write to a process that serves.
 func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call, again bool) error {
 	if rc.Params == nil {
@@ -249,7 +259,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 	u.tuned(ctx)
 	died := false
 	_, err = u.w.WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
-		params, err := u.envelope().params(rc, o, id)
+		params, err := u.envelope().params(rc, o, token(id, rc))
 		if err != nil {
 			return nil, err
 		}
@@ -259,16 +269,19 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 			died = true
 			return nil, errDied
 		}
+		if c.state == over {
+			return nil, errUnwanted
+		}
 		if again {
 			c.replays++
 			c.earlier = append(c.earlier, place{c.up, c.write})
 		} else if c.up != nil {
 			c.forgetVoidLocked()
 		}
-		c.up, c.write = u, id
+		c.up, c.write, c.naive = u, id, naively(rc)
 		u.calls[id] = c
 		c.setLocked(open)
-		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), o.method, params), '\n'), nil
+		return append(jsonrpc.AppendRequest(nil, wireID(id, rc), o.method, params), '\n'), nil
 	})
 	faultpoint.At("hosted.dispatched")
 	if err == nil || !supervisor.NotDispatched(err) {

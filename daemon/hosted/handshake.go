@@ -30,7 +30,7 @@ func (u *upstream) handshake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	raw, err := u.listAll(ctx)
+	raw, cut, err := u.listAll(ctx)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (u *upstream) handshake(ctx context.Context) error {
 	u.m.mu.Lock()
 	u.inst.srv.era, u.inst.srv.about = era, u.result
 	u.m.mu.Unlock()
-	u.inst.srv.take(raw)
+	u.inst.srv.take(raw, cut)
 	return nil
 }
 
@@ -166,30 +166,33 @@ func (u *upstream) envelope() envelope {
 	return e
 }
 
-// listAll asks for all that the server offers.
-func (u *upstream) listAll(ctx context.Context) (lists, error) {
-	var raw lists
+// listAll asks for all that the server offers, and tells where there is more
+// than is listed.
+func (u *upstream) listAll(ctx context.Context) (raw lists, cut []string, err error) {
 	has := jsonrpc.Field(u.result, "capabilities")
 	for k := range kinds {
 		if jsonrpc.Field(has, k.sort().needs) == nil {
 			continue
 		}
-		var err error
-		if raw[k], err = u.list(ctx, k.sort()); err != nil {
+		var more string
+		if raw[k], more, err = u.list(ctx, k.sort()); err != nil {
 			if refused, ok := errors.AsType[*rpcError](err); !ok || k == tools {
-				return raw, err
+				return raw, nil, err
 			} else if ok {
 				u.log.Debug("server lists nothing of a kind", "err", refused)
 			}
 		}
+		if more != "" {
+			cut = append(cut, more)
+		}
 	}
-	return raw, nil
+	return raw, cut, nil
 }
 
-// list asks for one list, page by page.
-func (u *upstream) list(ctx context.Context, how sort) ([]json.RawMessage, error) {
+// list asks for one list, page by page, and tells if there is more.
+func (u *upstream) list(ctx context.Context, how sort) (all []json.RawMessage, more string, err error) {
 	e := u.envelope()
-	all := []json.RawMessage{}
+	all = []json.RawMessage{}
 	var cursor json.RawMessage
 	for range maxPages {
 		params := json.RawMessage("{}")
@@ -201,18 +204,23 @@ func (u *upstream) list(ctx context.Context, how sort) ([]json.RawMessage, error
 		}
 		result, err := u.request(ctx, process.RecordList, how.list, params)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		var page []json.RawMessage
 		if err := json.Unmarshal(jsonrpc.Field(result, how.member), &page); err != nil {
-			return nil, fmt.Errorf("%s: %w", how.list, err)
+			return nil, "", fmt.Errorf("%s: %w", how.list, err)
 		}
 		all = append(all, page...)
 		next := jsonrpc.Field(result, "nextCursor")
-		if len(next) == 0 || string(next) == "null" || string(next) == `""` || string(next) == string(cursor) || len(all) >= maxTools {
-			break
+		switch {
+		case len(all) > maxTools, len(all) == maxTools && len(next) > 0:
+			return all[:maxTools], fmt.Sprintf("%s has more than %d entries: the others are left out", how.list, maxTools), nil
+		case len(next) == 0, string(next) == "null", string(next) == `""`:
+			return all, "", nil
+		case string(next) == string(cursor):
+			return all, how.list + " gives a cursor twice: what would follow is left out", nil
 		}
 		cursor = next
 	}
-	return all[:min(len(all), maxTools)], nil
+	return all, fmt.Sprintf("%s has more than %d pages: the others are left out", how.list, maxPages), nil
 }

@@ -290,13 +290,20 @@ func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
 	u := newUpstream(inst, dir, ws.Owner)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
+	if m.closed && !m.ending {
 		w.Close()
 		return nil, tool.ErrStopping
 	}
 	u.w, u.generation, u.secrets = w, w.Generation(), p.Secrets
 	m.processes[u] = struct{}{}
 	u.goLocked()
+	if m.ending { // whoever wants that waits for this start
+		u.ending = true
+		m.mu.Unlock()
+		err := u.end(ctx)
+		m.mu.Lock()
+		return nil, cmp.Or(err, tool.ErrStopping)
+	}
 	if err := inst.refusalLocked(); err != nil {
 		u.endLocked()
 		return nil, err

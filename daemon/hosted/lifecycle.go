@@ -1,7 +1,6 @@
 package hosted
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -202,10 +201,15 @@ func (s *server) pardonLocked() {
 		inst.guards.restarts.Reset()
 		inst.guards.breaker.Reset()
 		inst.notUntil, inst.err, inst.recovering = time.Time{}, nil, false
-		if inst.hurry != nil {
-			close(inst.hurry)
-			inst.hurry = nil
-		}
+		inst.hurryLocked()
+	}
+}
+
+// hurryLocked has a start that waits for its time wait no more.
+func (inst *instance) hurryLocked() {
+	if inst.hurry != nil {
+		close(inst.hurry)
+		inst.hurry = nil
 	}
 }
 
@@ -330,7 +334,7 @@ func (s *server) adjustLocked(spec *Spec) bool {
 // Changed tells all sessions that they may see other tools than before.
 func (m *Manager) Changed() {
 	for k := range kinds {
-		m.changed(k)
+		m.changed(k, nil)
 	}
 }
 
@@ -458,6 +462,7 @@ type Status struct {
 	InFlight     int // calls with its processes
 	Queued       int // calls that wait for their turn
 	Noise        int64
+	Notes        []string      // what sessions do not get of what it offers, and why, for people
 	Fault        *fault.Record // of the last process that ended or did not start, until it is started by hand
 	FaultAt      time.Time
 }
@@ -468,11 +473,40 @@ func (m *Manager) Status() []Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := make([]Status, 0, len(m.servers))
-	for _, s := range m.servers {
-		list = append(list, s.statusLocked(now))
+	owners := map[string]string{}
+	for _, s := range m.inOrderLocked() {
+		st := s.statusLocked(now)
+		st.Notes = slices.Concat(s.cut, s.clashesLocked(owners))
+		list = append(list, st)
 	}
-	slices.SortFunc(list, func(a, b Status) int { return cmp.Compare(a.Name, b.Name) })
 	return list
+}
+
+// maxClashes bounds the clashes of a server that are told one by one.
+const maxClashes = 5
+
+// clashesLocked tells which resources a server before this one, by name, has
+// already. owners are those of the servers before; those of this one are added.
+func (s *server) clashesLocked(owners map[string]string) []string {
+	var out []string
+	n := 0
+	for _, k := range []kind{resources, templates} {
+		for _, o := range s.offers[k] {
+			owner := owners[o.name]
+			if owner == "" {
+				owners[o.name] = s.spec.Name
+				continue
+			}
+			if n++; n <= maxClashes {
+				out = append(out, fmt.Sprintf("resource %s is that of server %s for sessions that see both; to have this one's: holdline mcp-stdio --server %s",
+					clip([]byte(o.name)), owner, s.spec.Name))
+			}
+		}
+	}
+	if n > maxClashes {
+		out = append(out, fmt.Sprintf("and %d more resources that other servers have", n-maxClashes))
+	}
+	return out
 }
 
 func (s *server) statusLocked(now time.Time) Status {

@@ -295,18 +295,35 @@ func (m *Manager) wait(ctx context.Context) error {
 // endGrace is how long a server that is ended may take for each rung.
 const endGrace = time.Second
 
-// EndAll ends all processes, with their trees.
+// EndAll ends all processes, with their trees, and those that are being started.
 func (m *Manager) EndAll(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed, m.ending = true, true
 	all := slices.Collect(maps.Keys(m.processes))
+	var starts []<-chan struct{}
+	for _, u := range all {
+		u.ending = true
+	}
+	for _, inst := range m.instances {
+		if inst.starting != nil {
+			starts = append(starts, inst.starting)
+			inst.hurryLocked()
+		}
+	}
 	m.mu.Unlock()
-	errs := make([]error, len(all))
+	errs := make([]error, len(all)+1)
 	var ending sync.WaitGroup
 	for i, u := range all {
 		ending.Go(func() { errs[i] = u.end(ctx) })
 	}
 	ending.Wait()
+	for _, started := range starts {
+		select {
+		case <-started:
+		case <-ctx.Done():
+			errs[len(all)] = context.Cause(ctx)
+		}
+	}
 	return errors.Join(errs...)
 }
 

@@ -47,7 +47,10 @@ func (u *upstream) asked(msg jsonrpc.Message, id string) {
 	if u.owner.Session == "" {
 		u.reply(raw, id, jsonrpc.AppendError(nil, raw, jsonrpc.CodeUnknownMethod,
 			msg.Method+" is for servers of scope \"session\", each of which has one client", nil))
-		u.log.Warn("server asks for what its scope does not offer: give it \"scope\": \"session\"", "method", msg.Method)
+		if !u.asking {
+			u.asking = true
+			u.log.Warn("server asks for what its scope does not offer: give it \"scope\": \"session\"", "method", msg.Method)
+		}
 		return
 	}
 	u.relay(msg, raw, id)
@@ -85,7 +88,7 @@ func (u *upstream) askLocked(raw jsonrpc.ID, id string) *ask {
 	}
 	if u.open >= maxAsks {
 		line := jsonrpc.AppendError(nil, raw, jsonrpc.CodeInternal, "too many requests wait for an answer", nil)
-		u.errand(errand{
+		u.errandLocked(errand{
 			rec:     process.Record{Kind: process.RecordRespond, ID: json.RawMessage(raw)},
 			compose: func(int64) []byte { return line },
 		})
@@ -196,7 +199,7 @@ func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
 	if a.by != nil {
 		rec.N, rec.Call = a.by.key.n, a.by.write
 	}
-	a.up.errand(errand{
+	a.up.errandLocked(errand{
 		rec:     rec,
 		compose: func(int64) []byte { return line },
 		done: func(err error) {

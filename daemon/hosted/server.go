@@ -95,6 +95,7 @@ type server struct {
 	byOwn   [kinds]map[string]*offer // by the server's own
 	about   json.RawMessage          // result of the last handshake
 	pins    map[string]*pin          // tools as they were first seen, by the server's own name
+	cut     []string                 // which of its lists are longer than what is known of them, in words
 }
 
 // offer is one tool, prompt, resource or template of a server.
@@ -119,6 +120,7 @@ type memory struct {
 	Templates []json.RawMessage `json:"templates,omitempty"`
 	About     json.RawMessage   `json:"about,omitempty"` // result of the handshake
 	Pins      []pin             `json:"pins,omitempty"`
+	Cut       []string          `json:"cut,omitempty"` // which lists are longer, in words
 }
 
 const memoryVersion = 1
@@ -148,7 +150,7 @@ func (s *server) remember() error {
 	if err != nil || mem.Version != memoryVersion || mem.Key != s.spec.Key {
 		return err
 	}
-	s.era, s.about, s.pins = mem.Era, mem.About, map[string]*pin{}
+	s.era, s.about, s.cut, s.pins = mem.Era, mem.About, mem.Cut, map[string]*pin{}
 	for _, p := range mem.Pins {
 		s.pins[p.Tool] = &p
 	}
@@ -172,7 +174,7 @@ func (s *server) store() error {
 	mem := memory{
 		Version: memoryVersion, Key: s.spec.Key, Era: s.era,
 		Tools: s.raw[tools], Prompts: s.raw[prompts], Resources: s.raw[resources], Templates: s.raw[templates],
-		About: s.about, Pins: s.pinsLocked(),
+		About: s.about, Pins: s.pinsLocked(), Cut: s.cut,
 	}
 	path := s.file()
 	s.m.mu.Unlock()
@@ -595,12 +597,15 @@ func (m *Manager) Has(c tool.Caller) tool.Has {
 	return has
 }
 
-// changed tells all sessions that a list is not what it was.
-func (m *Manager) changed(k kind) {
+// changed tells the sessions that see a server, or all if it is nil, that a list
+// is not what it was.
+func (m *Manager) changed(k kind, s *server) {
 	m.mu.Lock()
 	all := make([]tool.Client, 0, len(m.clients))
 	for _, c := range m.clients {
-		all = append(all, c)
+		if who := c.Caller(); s == nil || s.visible(&who) {
+			all = append(all, c)
+		}
 	}
 	m.mu.Unlock()
 	for _, c := range all {
@@ -608,8 +613,9 @@ func (m *Manager) changed(k kind) {
 	}
 }
 
-// take takes a server's lists, and tells sessions of those that are others.
-func (s *server) take(raw lists) {
+// take takes a server's lists, and where they were cut off, and tells sessions
+// of those that are others.
+func (s *server) take(raw lists, cut []string) {
 	list := likenesses(raw[tools])
 	s.m.mu.Lock()
 	if s.m.servers[s.spec.Name] != s { // it was configured otherwise meanwhile
@@ -619,6 +625,7 @@ func (s *server) take(raw lists) {
 	first, before := !s.listed, s.offers
 	s.setLocked(raw)
 	altered, pinned := s.pinLocked(list, time.Now())
+	s.cut = cut
 	var others []kind
 	for k := range kinds {
 		if !sameOffers(before[k], s.offers[k]) {
@@ -635,7 +642,7 @@ func (s *server) take(raw lists) {
 	}
 	s.m.cache.Forget(s.spec.Name)
 	for _, k := range others {
-		s.m.changed(k)
+		s.m.changed(k, s)
 	}
 }
 

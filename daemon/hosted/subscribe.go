@@ -474,7 +474,7 @@ func (u *upstream) tellEndLocked(write int64) {
 	delete(u.internal, write)
 	id := jsonrpc.IntID(write)
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%s}`, id))
-	u.errand(errand{
+	u.errandLocked(errand{
 		rec:     process.Record{Kind: process.RecordCancel, Name: mcp.Listen, ID: json.RawMessage(id)},
 		compose: func(int64) []byte { return line },
 	})

@@ -27,8 +27,8 @@ import (
 const spoolAfter = 100 * time.Millisecond
 
 // maxErrands bounds the writes that belong to no call and wait for the server
-// to read.
-const maxErrands = 1024
+// to read. There is always room for the answers to its requests.
+const maxErrands = 1024 + maxAsks
 
 // upstream is one process of a server, seen from this daemon. What is not said
 // to belong to its reader is guarded by the manager's mutex.
@@ -70,19 +70,22 @@ type upstream struct {
 	forget     []int64  // records that are not needed any more
 	files      []int64  // spooled answers that are not needed any more
 	noise      int64    // lines that were no messages
+	relisting  bool     // it is being asked for its lists again
+	stale      bool     // and says meanwhile that they have changed
 
 	errands chan errand
 	poke    chan struct{} // holds a token while something may be settled
 
 	// The reader's alone.
-	rest  []byte // of a line that is not whole
-	begin int64  // number of the output in which rest, or the next line, begins
-	nth   int    // how many lines have ended in the present output
-	last  int64  // highest number received
-	torn  bool   // the next line may be the end of one
-	skip  bool   // the line is too long, and left out
-	marks []mark // lines that are not settled, in order
-	until int64  // output below it was said before this daemon attached
+	rest   []byte // of a line that is not whole
+	begin  int64  // number of the output in which rest, or the next line, begins
+	nth    int    // how many lines have ended in the present output
+	last   int64  // highest number received
+	torn   bool   // the next line may be the end of one
+	skip   bool   // the line is too long, and left out
+	marks  []mark // lines that are not settled, in order
+	asking bool   // it has asked for what its scope does not offer
+	until  int64  // output below it was said before this daemon attached
 }
 
 // mark is a line that must not be acked yet.
@@ -355,7 +358,7 @@ func (u *upstream) answered(msg jsonrpc.Message) {
 		own.take(clone(msg))
 		return
 	}
-	c := u.calls[write]
+	c := u.answeredLocked(msg.ID)
 	if c == nil || c.state == answered {
 		return // it was cancelled, or is known
 	}
@@ -378,9 +381,8 @@ func clone(m jsonrpc.Message) jsonrpc.Message {
 func (u *upstream) notified(msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.ProgressNote:
-		write := number(jsonrpc.Field(msg.Params, mcp.MetaProgress))
 		u.m.mu.Lock()
-		c := u.calls[write]
+		c := u.progressedLocked(jsonrpc.Field(msg.Params, mcp.MetaProgress))
 		var tell func(json.RawMessage)
 		if c != nil && c.state == open {
 			tell = c.progress
@@ -399,8 +401,28 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged:
 		u.m.mu.Lock()
 		defer u.m.mu.Unlock()
-		if u.serving && !u.m.closed {
-			u.m.wg.Go(func() { u.relist() })
+		switch {
+		case !u.serving || u.m.closed:
+		case u.relisting:
+			u.stale = true
+		default:
+			u.relisting = true
+			u.m.wg.Go(u.relistChanged)
+		}
+	}
+}
+
+// relistChanged asks for the lists until they have not changed meanwhile: once,
+// however often the server says that they have.
+func (u *upstream) relistChanged() {
+	for {
+		u.relist()
+		u.m.mu.Lock()
+		again := u.stale && !u.dead && !u.m.closed
+		u.stale, u.relisting = false, again
+		u.m.mu.Unlock()
+		if !again {
+			return
 		}
 	}
 }
@@ -409,13 +431,13 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 func (u *upstream) relist() {
 	ctx, cancel := context.WithTimeout(u.m.life, startTimeout)
 	defer cancel()
-	raw, err := u.listAll(ctx)
+	raw, cut, err := u.listAll(ctx)
 	if err != nil {
 		u.log.Warn("what the server offers cannot be read again", "err", err)
 		return
 	}
 	if u.inst.srv != nil {
-		u.inst.srv.take(raw)
+		u.inst.srv.take(raw, cut)
 	}
 }
 
@@ -511,16 +533,14 @@ func (u *upstream) unspool(files []int64) {
 	}
 }
 
-// errand has a write made in turn. If too many wait, the server reads nothing,
-// and the write is left out.
-func (u *upstream) errand(e errand) {
-	select {
-	case u.errands <- e:
-	default:
-		if e.done != nil {
-			e.done(errors.New("the server does not read"))
-		}
+// errandLocked has a write made in turn. If too many wait, the server reads
+// nothing, and the write is left out unless it answers a request: of those no
+// more than [maxAsks] can wait.
+func (u *upstream) errandLocked(e errand) {
+	if e.done == nil && len(u.errands) >= maxErrands-maxAsks {
+		return
 	}
+	u.errands <- e // never waits
 }
 
 // runErrands makes the writes that belong to no call.

@@ -25,9 +25,9 @@ type envelope struct {
 }
 
 // params makes the params of a request for the server: its own name for what is
-// asked for, and the write's number as progress token if the client wants
+// asked for, and the token if the client wants
 // progress.
-func (e envelope) params(c *tool.RemoteCall, o *offer, write int64) (json.RawMessage, error) {
+func (e envelope) params(c *tool.RemoteCall, o *offer, token json.RawMessage) (json.RawMessage, error) {
 	quoted, err := json.Marshal(o.name)
 	if err != nil {
 		return nil, fmt.Errorf("name of a tool: %w", err)
@@ -58,7 +58,7 @@ func (e envelope) params(c *tool.RemoteCall, o *offer, write int64) (json.RawMes
 					if c.Progress == nil {
 						return nil
 					}
-					return strconv.AppendInt(nil, write, 10)
+					return token
 				}
 				return value
 			})

@@ -1,0 +1,504 @@
+package hosted_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"holdline/protocol"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// ids are those that all clients and servers use, most of them strange. Some
+// are equal though they are spelled otherwise.
+var ids = []string{
+	`1`, `"1"`, `1.0`, `1e0`, `"\u0031"`, `2`, `"2"`, `3`, `7`, `"7"`, `-1`, `0`, `-0`, `1.5`, `12345678901234567890`,
+	`"a"`, `"\u0061"`, `"a\/b"`, `""`, `"\ud83d\ude00"`, `10`, `11`, `12`, `13`, `14`, `15`,
+}
+
+// States of a request.
+const (
+	waiting = iota
+	answered
+)
+
+// request is one of a client's. Its fields are guarded by the world's mutex.
+type request struct {
+	c         *client
+	n         int64 // of its line
+	id, token string
+	secret    string // "" of one that the daemon answers
+	server    string
+	args      string
+	line      string
+	at        *upstream // that has it
+	state     int
+	list      bool
+	listen    bool
+	cancelled bool       // by its client, who waits for it no more
+	processed bool       // the daemon has read the cancellation
+	passes    []*request // cancelled before this one, a question that is answered in turn, was asked
+}
+
+// client is a session: the client and its proxy in one. Its fields are guarded
+// by the world's mutex.
+type client struct {
+	w       *world
+	number  int
+	modern  bool
+	only    string // the one server that it sees, by its own names
+	project string
+	cwd     string
+	uuid    string
+
+	conn     *net.UnixConn // nil while it has none
+	received int64         // lines, not those between the messages
+	got      int64         // of these confirmed
+	n        int64         // of the last line
+	state    []saved       // lines to be said again after each resume
+	open     []*request    // not answered, and not known to be cancelled
+	asked    map[string]string
+	replies  []saved // answers to servers that are not confirmed
+	has      bool    // it has the list of tools as it is, for all it knows
+	told     int     // how often it was told that the list is another one
+	listen   string  // id of its subscription
+	secrets  int
+}
+
+// saved is a line that was sent.
+type saved struct {
+	n    int64
+	line string
+}
+
+// lineLocked notes a line that is to be sent, and returns its number.
+func (c *client) lineLocked() int64 {
+	c.n++
+	return c.n
+}
+
+// sender sends lines on the connection that there is now.
+func (c *client) sender(lines ...string) func() {
+	conn := c.conn
+	text := strings.Join(lines, "\n") + "\n"
+	c.w.trace("client %d says %s", c.number, text)
+	return func() { _, _ = conn.Write([]byte(text)) } // what a broken connection has not taken is sent again
+}
+
+func (c *client) meta(token string) string {
+	var members []string
+	if c.modern {
+		members = append(members, fmt.Sprintf(`%q:%q,%q:{"sampling":{}}`, mcp.MetaVersion, mcp.Modern, mcp.MetaCapabilities))
+	}
+	if token != "" {
+		members = append(members, `"progressToken":`+token)
+	}
+	return strings.Join(members, ",")
+}
+
+// connectLocked connects, for the first time or again.
+func (c *client) connectLocked() func() {
+	w := c.w
+	conn, err := net.Dial("unix", w.socket)
+	if err != nil {
+		w.failLocked("client %d: %v", c.number, err)
+		return func() {}
+	}
+	c.conn, c.received, c.got = conn.(*net.UnixConn), 0, 0
+	g := protocol.Greeting{
+		Holdline: protocol.Version, Role: protocol.RoleMCP, Session: c.uuid, Identity: []string{"i", "j"}[c.number%2],
+		Project: c.project, Cwd: c.cwd, Server: c.only,
+	}
+	lines := []string{""}
+	if c.n > 0 {
+		g.Resume, g.Store, g.Next = true, "st", c.n+1
+		lines = append(lines, c.replayLocked(&g)...)
+		c.has = true
+	} else {
+		lines = append(lines, c.shakeLocked()...)
+	}
+	lines[0] = string(bytes.TrimSpace(protocol.Append(nil, g)))
+	w.wg.Go(func() { c.read(conn.(*net.UnixConn)) })
+	return c.sender(lines...)
+}
+
+// shakeLocked is what a client says at first.
+func (c *client) shakeLocked() []string {
+	if c.modern {
+		c.listen = `"1"` // as many other ids
+		line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"subscriptions/listen","params":{"_meta":{%s},"notifications":{"toolsListChanged":true}}}`,
+			c.listen, c.meta(""))
+		r := &request{c: c, n: c.lineLocked(), id: c.listen, line: line, listen: true}
+		c.open = append(c.open, r)
+		return []string{line}
+	}
+	r := &request{
+		c: c, n: c.lineLocked(), id: "0",
+		line: `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"sampling":{}},"clientInfo":{"name":"c","version":"1"}}}`,
+	}
+	c.open = append(c.open, r)
+	c.state = append(c.state, saved{r.n, r.line})
+	ready := `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+	c.state = append(c.state, saved{c.lineLocked(), ready})
+	return []string{r.line, ready}
+}
+
+// replayLocked is what a proxy says of earlier lines. What was cancelled is
+// known to be so from then on.
+func (c *client) replayLocked(g *protocol.Greeting) []string {
+	replays := map[int64][]string{}
+	say := func(s saved, answered bool) {
+		replays[s.n] = []string{fmt.Sprintf(`{"holdline":1,"replay":%d,"answered":%t}`, s.n, answered), s.line}
+	}
+	for _, s := range c.state {
+		say(s, true)
+	}
+	for _, s := range c.replies {
+		say(s, false)
+	}
+	for _, r := range c.open {
+		if r.cancelled {
+			r.processed = true
+			continue
+		}
+		say(saved{r.n, r.line}, false)
+		g.Pending = append(g.Pending, r.n)
+	}
+	c.open = slices.DeleteFunc(c.open, func(r *request) bool { return r.processed })
+	var lines []string
+	for n := range c.n {
+		lines = append(lines, replays[n+1]...)
+	}
+	return lines
+}
+
+// read takes what one connection brings.
+func (c *client) read(conn *net.UnixConn) {
+	lines := jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)
+	for {
+		line, err := lines.Next()
+		c.w.mu.Lock()
+		if c.conn != conn || err != nil {
+			if c.conn == conn && !c.w.over {
+				c.w.failLocked("client %d lost its connection: %v", c.number, err)
+			}
+			c.w.mu.Unlock()
+			return
+		}
+		c.w.trace("client %d is told %.200s", c.number, line)
+		c.takeLocked(line)
+		c.w.moved.Broadcast()
+		c.w.mu.Unlock()
+	}
+}
+
+// takeLocked is the oracle: it checks a line that has reached the client.
+func (c *client) takeLocked(line []byte) {
+	w := c.w
+	if protocol.IsControl(line) {
+		c.controlLocked(line)
+		return
+	}
+	c.received++
+	msg, err := jsonrpc.Parse(bytes.Clone(line))
+	if err != nil {
+		w.failLocked("client %d: %v: %s", c.number, err, line)
+		return
+	}
+	ok := false
+	switch {
+	case msg.Kind == jsonrpc.Response:
+		ok = c.answerLocked(msg)
+	case msg.Kind == jsonrpc.Request:
+		ok = c.questionLocked(msg)
+	case msg.Method == mcp.ProgressNote:
+		ok = c.progressLocked(msg.Params)
+	case msg.Method == mcp.Acknowledged:
+		ok = c.modern && string(subscription(msg.Params)) == c.listen
+	case msg.Method == mcp.ToolsChanged && c.modern:
+		ok = string(subscription(msg.Params)) == c.listen
+	case msg.Method == mcp.ToolsChanged:
+		ok = c.has || slices.ContainsFunc(c.open, func(r *request) bool { return r.list })
+		c.has = false
+		if c.told++; c.only != "" && c.told > 1 {
+			ok = false // it sees one server, which has changed when it was first listed
+		}
+	}
+	if !ok {
+		w.failLocked("client %d got what is not its own: %s", c.number, line)
+	}
+}
+
+func subscription(params json.RawMessage) json.RawMessage {
+	return jsonrpc.Field(jsonrpc.Field(params, "_meta"), mcp.MetaSubscription)
+}
+
+func (c *client) controlLocked(line []byte) {
+	m, err := protocol.ParseControl(line)
+	switch {
+	case err != nil || m.Bye != "" || bytes.Contains(line, []byte(`"error"`)):
+		c.w.failLocked("client %d is told %s", c.number, line)
+	case m.Seen != nil:
+		c.replies = slices.DeleteFunc(c.replies, func(s saved) bool { return s.n == *m.Seen })
+	}
+}
+
+// answerLocked takes an answer: it must be that to a request of this client
+// which is open, under its id as it was spelled, with its own secret.
+func (c *client) answerLocked(msg jsonrpc.Message) bool {
+	body := msg.Result
+	if msg.Error != nil {
+		body = jsonrpc.Field(msg.Error, "data")
+	}
+	secret, _ := mcp.String(jsonrpc.Field(body, "secret"))
+	i := slices.IndexFunc(c.open, func(r *request) bool {
+		return r.id == string(msg.ID) && r.secret == secret && !r.listen
+	})
+	if i < 0 {
+		return false
+	}
+	r := c.open[i]
+	switch odd := string(jsonrpc.Field(body, "odd")); {
+	case secret != "" && odd != `[1.0,"\ud800"]` && odd != "1e400":
+		return false
+	case secret != "" && msg.Error == nil && c.modern != (jsonrpc.Field(body, "resultType") != nil) && r.server != sharedModern:
+		return false
+	case secret == "" && msg.Error != nil:
+		return false
+	}
+	c.open = slices.Delete(c.open, i, i+1)
+	r.state = answered
+	c.has = c.has || r.list
+	for _, passed := range r.passes {
+		passed.processed = true
+	}
+	c.open = slices.DeleteFunc(c.open, func(r *request) bool { return r.processed })
+	if r.secret != "" {
+		c.w.answers++
+	}
+	return true
+}
+
+// progressLocked takes progress: it must bear the token of an open request of
+// this client, and that one's secret.
+func (c *client) progressLocked(params json.RawMessage) bool {
+	c.w.progresses++
+	token := string(jsonrpc.Field(params, mcp.MetaProgress))
+	secret, _ := mcp.String(jsonrpc.Field(params, "message"))
+	return slices.ContainsFunc(c.open, func(r *request) bool { return r.token != "" && r.token == token && r.secret == secret })
+}
+
+// questionLocked takes a request of a server: it must come from the process of
+// this session. One that is told again is dropped, as a proxy does.
+func (c *client) questionLocked(msg jsonrpc.Message) bool {
+	secret, _ := mcp.String(jsonrpc.Field(msg.Params, "secret"))
+	if before, ok := c.asked[string(msg.ID)]; ok {
+		return before == secret
+	}
+	for _, u := range c.w.upstreams {
+		for _, q := range u.asks {
+			if q.secret == secret && q.client == c {
+				c.asked[string(msg.ID)] = secret
+				c.w.questions = append(c.w.questions, asked{c, string(msg.ID), secret})
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// asked is a request of a server that its client has not answered.
+type asked struct {
+	c          *client
+	id, secret string
+}
+
+// reply has a client answer a server.
+func (w *world) reply() func() {
+	i := slices.IndexFunc(w.questions, func(q asked) bool { return q.c.conn != nil })
+	if i < 0 {
+		return nil
+	}
+	q := w.questions[i]
+	w.questions = slices.Delete(w.questions, i, i+1)
+	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"secret":%q}}`, q.id, q.secret)
+	if w.rng.IntN(4) == 0 {
+		line = fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-1,"message":%q}}`, q.id, q.secret)
+	}
+	q.c.replies = append(q.c.replies, saved{q.c.lineLocked(), line})
+	return q.c.sender(line)
+}
+
+// someLocked is a client that is connected; nil if none is.
+func (w *world) someLocked() *client {
+	for i, off := 0, w.rng.IntN(len(w.clients)); i < len(w.clients); i++ {
+		if c := w.clients[(i+off)%len(w.clients)]; c.conn != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// inUse tells whether a request of the client bears an equal id, or token.
+func (c *client) inUse(of func(*request) string, raw string) bool {
+	return slices.ContainsFunc(c.open, func(r *request) bool { return !r.cancelled && of(r) != "" && key(of(r)) == key(raw) })
+}
+
+const mostOpen = 16
+
+// call has a client call a tool.
+func (w *world) call() func() {
+	c := w.someLocked()
+	if c == nil || len(c.open) >= mostOpen {
+		return nil
+	}
+	id, token := ids[w.rng.IntN(len(ids))], ""
+	if w.rng.IntN(3) > 0 {
+		token = ids[w.rng.IntN(len(ids))]
+	}
+	if c.inUse(func(r *request) string { return r.id }, id) || token != "" && c.inUse(func(r *request) string { return r.token }, token) {
+		return nil
+	}
+	return c.callLocked(c.servers()[w.rng.IntN(len(c.servers()))], id, token)
+}
+
+// servers are those that the client sees.
+func (c *client) servers() []string {
+	if c.only != "" {
+		return []string{c.only}
+	}
+	return []string{sharedLegacy, sharedModern, perProject, perSession}
+}
+
+func (c *client) callLocked(server, id, token string) func() {
+	c.secrets++
+	r := &request{c: c, id: id, token: token, secret: fmt.Sprintf("secret-%d-%d", c.number, c.secrets), server: server}
+	name := "t"
+	if c.only == "" {
+		name = r.server + "__t"
+	}
+	r.args = fmt.Sprintf(`{"secret":%q,"id":%s,"odd":[1.0, 1e400, "\ud800"]}`, r.secret, id)
+	params := fmt.Sprintf(`"name":%q,"arguments":%s`, name, r.args)
+	if meta := c.meta(token); meta != "" {
+		params = `"_meta":{` + meta + `},` + params
+	}
+	r.line = fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{%s}}`, id, params)
+	return c.beginLocked(r)
+}
+
+// beginLocked sends a request.
+func (c *client) beginLocked(r *request) func() {
+	r.n = c.lineLocked()
+	c.open = append(c.open, r)
+	if r.secret != "" {
+		c.w.bySecret[r.secret] = r
+	}
+	return c.sender(r.line)
+}
+
+// ownLocked is a request that the daemon answers itself, under an id that no
+// call has.
+func (c *client) ownLocked(method string) *request {
+	c.secrets++
+	id := fmt.Sprintf(`"own%d"`, c.secrets)
+	return &request{c: c, id: id, line: fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{%s}}}`, id, method, c.meta(""))}
+}
+
+// barrier has a client ask what is answered in turn: when the answer is here,
+// the cancellations before it were read.
+func (w *world) barrier() func() {
+	c := w.someLocked()
+	if c == nil || len(c.open) >= 2*mostOpen {
+		return nil
+	}
+	return c.barrierLocked()
+}
+
+func (c *client) barrierLocked() func() {
+	r := c.ownLocked(mcp.Ping)
+	if c.modern {
+		r = c.ownLocked(mcp.Discover)
+	}
+	for _, other := range c.open {
+		if other.cancelled {
+			r.passes = append(r.passes, other)
+		}
+	}
+	return c.beginLocked(r)
+}
+
+// list has a client ask for the tools.
+func (w *world) list() func() {
+	c := w.someLocked()
+	if c == nil || len(c.open) >= 2*mostOpen {
+		return nil
+	}
+	r := c.ownLocked(mcp.ToolsList)
+	r.list, c.has = true, true
+	return c.beginLocked(r)
+}
+
+// cancel has a client cancel a call.
+func (w *world) cancel() func() {
+	c := w.someLocked()
+	if c == nil {
+		return nil
+	}
+	calls := slices.DeleteFunc(slices.Clone(c.open), func(r *request) bool { return r.cancelled || r.secret == "" })
+	if len(calls) == 0 {
+		return nil
+	}
+	send := c.cancelLocked(calls[w.rng.IntN(len(calls))])
+	if w.rng.IntN(2) == 0 {
+		return send
+	}
+	barrier := c.barrierLocked()
+	return func() { send(); barrier() }
+}
+
+func (c *client) cancelLocked(r *request) func() {
+	r.cancelled = true
+	c.lineLocked()
+	id := r.id
+	if id == `"1"` {
+		id = `"\u0031"` // which is the same
+	}
+	c.w.cancels++
+	return c.sender(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`, id))
+}
+
+// confirm has a proxy say what it holds.
+func (w *world) confirm() func() {
+	c := w.someLocked()
+	if c == nil || c.received-c.got < 8 {
+		return nil
+	}
+	c.got = c.received
+	return c.sender(fmt.Sprintf(`{"holdline":1,"got":%d}`, c.got))
+}
+
+// drop breaks a client's connection.
+func (w *world) drop() func() {
+	c := w.someLocked()
+	if c == nil {
+		return nil
+	}
+	conn := c.conn
+	c.conn = nil
+	w.drops++
+	return func() { conn.Close() }
+}
+
+// resume lets a client come back.
+func (w *world) resume() func() {
+	for _, c := range w.clients {
+		if c.conn == nil {
+			return c.connectLocked()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,414 @@
+package hosted_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"holdline/daemon/catalog"
+	"holdline/daemon/config"
+	"holdline/daemon/hosted"
+	"holdline/daemon/listener"
+	"holdline/daemon/session"
+	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
+	"holdline/protocol"
+	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/mcp"
+)
+
+// patience is the limit of every wait.
+const patience = 20 * time.Second
+
+// world is a daemon's sessions and hosted servers as they are, with clients and
+// servers that the test plays. What each of them says is drawn at random by one
+// goroutine; what reaches a client is checked against what it has said.
+type world struct {
+	t      *testing.T
+	rng    *rand.Rand // the drawing goroutine's
+	dir    string
+	socket string // of the daemon
+	traced bool
+	broken bool // servers say nothing odd: what is noticed is for others
+	wg     sync.WaitGroup
+
+	mu        sync.Mutex // guards all that follows, and the state of clients and servers
+	moved     *sync.Cond // on mu: something has arrived
+	violation string     // the first one
+	over      bool
+	late      bool // the wait at hand has lasted too long
+	clients   []*client
+	upstreams []*upstream
+	bySecret  map[string]*request
+	questions []asked
+
+	answers, progresses, cancels, drops int
+}
+
+func (w *world) fail(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failLocked(format, args...)
+}
+
+func (w *world) failLocked(format string, args ...any) {
+	if w.violation == "" && !w.over {
+		w.violation = fmt.Sprintf(format, args...)
+	}
+	w.moved.Broadcast()
+}
+
+// trace logs what is said, if HOLDLINE_TRACE is set.
+func (w *world) trace(format string, args ...any) {
+	if w.traced {
+		w.t.Logf(format, args...)
+	}
+}
+
+// nobody is told what happens.
+type nobody struct{}
+
+func (nobody) Request(string, bool, time.Duration, int, *fault.Record) {}
+func (nobody) ToolCall(session.ToolCall)                               {}
+func (nobody) SessionEnded(string)                                     {}
+func (nobody) WorkerStarting(string, int64)                            {}
+func (nobody) WorkerReady(string)                                      {}
+func (nobody) WorkerLost(string, bool)                                 {}
+func (nobody) WorkerEnded(string)                                      {}
+func (nobody) Cache(bool)                                              {}
+
+// newWorld makes the sessions and servers. They end with the test.
+func newWorld(t *testing.T, seed uint64, broken bool) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, broken: broken, rng: rand.New(rand.NewPCG(seed, 0)), dir: dir, socket: filepath.Join(dir, "s"), bySecret: map[string]*request{}}
+	w.traced = os.Getenv("HOLDLINE_TRACE") != ""
+	w.moved = sync.NewCond(&w.mu)
+	for i := range 5 {
+		project := []string{"p", "p", "q", "q", "p"}[i]
+		c := &client{
+			w: w, number: i, modern: i == 1 || i == 2, project: project, cwd: filepath.Join(dir, project),
+			uuid: fmt.Sprintf("00000000-0000-0000-0000-%012d", i), asked: map[string]string{},
+		}
+		if err := statedir.MakeDir(c.cwd); err != nil {
+			t.Fatal(err)
+		}
+		w.clients = append(w.clients, c)
+	}
+	w.clients[4].only = sharedLegacy
+	w.serve()
+	return w
+}
+
+// serve starts what a daemon has for hosted servers.
+func (w *world) serve() {
+	t := w.t
+	t.Helper()
+	level := slog.LevelError
+	if w.traced {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level}))
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	workers := supervisor.New(supervisor.Options{Exe: exe, RuntimeDir: w.dir, StateDir: w.dir, Epoch: 1, Program: "test", Log: log})
+	if err := statedir.MakeDir(filepath.Join(w.dir, "w")); err != nil {
+		t.Fatal(err)
+	}
+	manager := hosted.New(hosted.Options{
+		Log: log, Workers: workers, Watch: nobody{}, WorkersDir: filepath.Join(w.dir, "w"), CatalogDir: filepath.Join(w.dir, "catalog"),
+		StateDir: filepath.Join(w.dir, "servers"), Info: mcp.Implementation{Name: "holdline", Version: "test"},
+		Servers: []hosted.Spec{
+			w.spec(exe, sharedLegacy, hosted.Shared), w.spec(exe, sharedModern, hosted.Shared),
+			w.spec(exe, perProject, hosted.Project), w.spec(exe, perSession, hosted.Session),
+		},
+	})
+	cat, err := catalog.New(nil, manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessions := session.New(session.Options{
+		Log: log, Catalog: cat, Telemetry: nobody{}, Info: mcp.Implementation{Name: "holdline", Version: "test"},
+		Authorise: func(string, string) error { return nil }, Reserved: func(string) bool { return false },
+		Welcome:     func() protocol.Welcome { return protocol.Welcome{Store: "st"} },
+		MaxInFlight: 4 * mostOpen, MaxKept: 1 << 20, Hosted: manager,
+	})
+	own, daemon := w.listen("u"), w.listen("s")
+	w.wg.Go(func() { w.acceptUpstreams(own) })
+	if err := manager.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	served := make(chan error, 1)
+	l := listener.New(listener.Options{Log: log, UID: os.Getuid(), MaxConns: 1024, Handlers: map[string]listener.Handler{protocol.RoleMCP: sessions.ServeConn}})
+	go func() { served <- l.Serve(ctx, daemon) }()
+	t.Cleanup(func() {
+		w.mu.Lock()
+		w.over = true
+		w.mu.Unlock()
+		cancel()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := errors.Join(<-served, manager.EndAll(ctx), workers.Close(ctx), manager.Close(ctx)); err != nil {
+			t.Errorf("the end: %v", err)
+		}
+		own.Close()
+		w.wg.Wait()
+		_ = os.RemoveAll(w.dir)
+	})
+}
+
+func (w *world) listen(name string) *net.UnixListener {
+	w.t.Helper()
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(w.dir, name), Net: "unix"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return ln
+}
+
+func (w *world) spec(exe, name string, scope hosted.Scope) hosted.Spec {
+	return hosted.Spec{
+		Name: name, Scope: scope, Key: name,
+		Process: func(string) (config.Process, error) {
+			return config.Process{Command: exe, Args: []string{"upstream", filepath.Join(w.dir, "u"), name}, Dir: w.dir, Env: []string{"GORACE=atexit_sleep_ms=0"}}, nil
+		},
+		Timeout: time.Hour, MaxTimeout: time.Hour, Lazy: true, KeepAlive: time.Hour, MaxConcurrent: 1000,
+		MaxRestarts: 5, RestartWindow: time.Minute, CircuitThreshold: 5, CircuitReset: time.Minute,
+	}
+}
+
+// await waits, with the lock held, until cond is true or something is violated.
+func (w *world) awaitLocked(what func() string, cond func() bool) bool {
+	w.late = false
+	limit := time.AfterFunc(patience, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.late = true
+		w.moved.Broadcast()
+	})
+	defer limit.Stop()
+	for w.violation == "" && !cond() {
+		if w.late {
+			w.failLocked("waited in vain for %s", what())
+			return false
+		}
+		w.moved.Wait()
+	}
+	return w.violation == ""
+}
+
+// kind is a sort of step. It is decided under the world's lock, and what it
+// does, nil if it cannot be, is done without: who is spoken to may wait for it.
+type kind struct {
+	weight int
+	decide func(w *world) func()
+}
+
+var kindsOfSteps = []kind{
+	{300, (*world).call},
+	{290, (*world).answer},
+	{200, (*world).progress},
+	{60, (*world).confirm},
+	{40, (*world).cancel},
+	{20, (*world).cross},
+	{30, (*world).barrier},
+	{20, (*world).stray},
+	{20, (*world).ask},
+	{25, (*world).reply},
+	{60, (*world).resume},
+	{8, (*world).list},
+	{3, (*world).change},
+	{3, (*world).drop},
+}
+
+// run makes so many steps, as long as nothing is violated, and tells what was.
+func (w *world) run(steps int) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.beginLocked()
+	for range steps {
+		var act func()
+		w.awaitLocked(func() string { return "anything that can be done" }, func() bool {
+			act = w.drawLocked()
+			return act != nil
+		})
+		if w.violation != "" {
+			break
+		}
+		w.do(act)
+	}
+	w.settleLocked()
+	return w.violation
+}
+
+// drawLocked is the next step: one that is drawn, or if that cannot be done now,
+// one that nearly always can. If that cannot be done either, something is on
+// its way.
+func (w *world) drawLocked() func() {
+	total := 0
+	for _, k := range kindsOfSteps {
+		total += k.weight
+	}
+	draw, i := w.rng.IntN(total), 0
+	for draw >= kindsOfSteps[i].weight {
+		draw -= kindsOfSteps[i].weight
+		i++
+	}
+	act := kindsOfSteps[i].decide(w)
+	if act == nil {
+		act = w.answer()
+	}
+	for range 64 { // each asks for one client and one id, which may be in use
+		if act == nil {
+			act = w.call()
+		}
+	}
+	if act == nil {
+		act = w.resume()
+	}
+	return act
+}
+
+// do does what was decided, without the lock.
+func (w *world) do(act func()) {
+	w.mu.Unlock()
+	act()
+	w.mu.Lock()
+}
+
+// beginLocked has all clients use all servers, so that these are there.
+func (w *world) beginLocked() {
+	for _, c := range w.clients {
+		w.do(c.connectLocked())
+		for i, server := range c.servers() {
+			w.do(c.callLocked(server, ids[len(ids)-1-i], ""))
+		}
+	}
+	w.settleLocked()
+}
+
+// settleLocked lets everything end that is open, and wants that to happen.
+func (w *world) settleLocked() {
+	calm := func() bool {
+		for _, c := range w.clients {
+			for _, r := range c.open {
+				if !r.listen {
+					return false
+				}
+			}
+		}
+		for _, u := range w.upstreams {
+			if len(u.asks) > 0 {
+				return false
+			}
+		}
+		return true
+	}
+	for _, c := range w.clients {
+		if c.conn == nil {
+			w.do(c.connectLocked())
+		}
+		w.do(c.barrierLocked())
+	}
+	var act func()
+	for w.awaitLocked(w.openLocked, func() bool {
+		if act = w.answer(); act == nil {
+			act = w.reply()
+		}
+		return act != nil || calm()
+	}) && act != nil {
+		w.do(act)
+	}
+}
+
+// openLocked is the answers that are waited for, for people.
+func (w *world) openLocked() string {
+	var b strings.Builder
+	for _, c := range w.clients {
+		for _, r := range c.open {
+			fmt.Fprintf(&b, "client %d, connected %t: %s of %s, cancelled %t, arrived %t\n", c.number, c.conn != nil, r.id, r.secret, r.cancelled, r.at != nil)
+		}
+	}
+	for _, u := range w.upstreams {
+		for _, q := range u.asks {
+			fmt.Fprintf(&b, "%s asks %s\n", u.name, q.secret)
+		}
+	}
+	return b.String()
+}
+
+// seedOf is the seed of a random test: HOLDLINE_SEED, or another each time.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("HOLDLINE_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatalf("HOLDLINE_SEED: %v", err)
+		}
+		seed = n
+	}
+	t.Logf("HOLDLINE_SEED=%d", seed)
+	return seed
+}
+
+// TestIsolation: whatever clients and servers say, each message that reaches a
+// client answers, or names, what that client has issued and what is open; all
+// that is not cancelled is answered, once; and nothing of one session is seen
+// by another.
+func TestIsolation(t *testing.T) {
+	steps := 100_000
+	if raceEnabled || testing.Short() {
+		steps /= 20
+	}
+	w := newWorld(t, seedOf(t), false)
+	begin := time.Now()
+	if violation := w.run(steps); violation != "" {
+		t.Fatal(violation)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.Logf("%d steps in %v: %d answers, %d times progress, %d cancellations, %d broken connections, %d processes",
+		steps, time.Since(begin), w.answers, w.progresses, w.cancels, w.drops, len(w.upstreams))
+	if len(w.upstreams) != 8 || w.answers < steps/10 || w.progresses < steps/20 || w.cancels < steps/100 || w.drops == 0 {
+		t.Error("that is not what was to be tried")
+	}
+}
+
+// TestIsolationNotices: without the rewriting of ids, and of progress tokens,
+// something is violated.
+func TestIsolationNotices(t *testing.T) {
+	for rule, want := range map[string]string{
+		"hosted.ids":    `client \d got what is not its own: \{.*"id":.*"secret":"secret-`,
+		"hosted.tokens": `client \d got what is not its own: \{.*"notifications/progress".*"message":"secret-`,
+	} {
+		t.Run(rule, func(t *testing.T) {
+			faultpoint.Break(func(name string) bool { return name == rule })
+			t.Cleanup(func() { faultpoint.Break(nil) }) // once all has ended
+			w := newWorld(t, seedOf(t), true)
+			violation := w.run(5000)
+			if !regexp.MustCompile(want).MatchString(violation) {
+				t.Errorf("noticed: %q, want %s", violation, want)
+			}
+			t.Log(violation)
+		})
+	}
+}

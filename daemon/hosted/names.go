@@ -1,0 +1,72 @@
+package hosted
+
+import (
+	"encoding/json"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// A server sees each call under the number of its write, as id and as progress
+// token: what its clients call theirs may be equal. Tests break that, to see
+// that they would notice.
+
+// spelled is a client's own id and token of a call, where they are used.
+type spelled struct{ id, token string }
+
+func naively(c *tool.RemoteCall) (s spelled) {
+	if faultpoint.Broken("hosted.ids") {
+		s.id = c.ID
+	}
+	if faultpoint.Broken("hosted.tokens") {
+		s.token = string(jsonrpc.Field(jsonrpc.Field(c.Params, "_meta"), mcp.MetaProgress))
+	}
+	return s
+}
+
+// wireID is the id under which the server sees a call.
+func wireID(write int64, c *tool.RemoteCall) jsonrpc.ID {
+	if own := naively(c).id; own != "" {
+		return jsonrpc.ID(own)
+	}
+	return jsonrpc.IntID(write)
+}
+
+// token is the progress token that the server sees, if the client wants
+// progress.
+func token(write int64, c *tool.RemoteCall) json.RawMessage {
+	if own := naively(c).token; own != "" {
+		return json.RawMessage(own)
+	}
+	return json.RawMessage(jsonrpc.IntID(write))
+}
+
+// answeredLocked is the call that an answer of that id is for; nil if it is for
+// none.
+func (u *upstream) answeredLocked(id jsonrpc.ID) *call {
+	if faultpoint.Broken("hosted.ids") {
+		return u.anyLocked(func(c *call) bool { return c.naive.id == string(id) })
+	}
+	return u.calls[number(id)]
+}
+
+// progressedLocked is the call that progress under a token is of; nil if it is
+// of none.
+func (u *upstream) progressedLocked(token json.RawMessage) *call {
+	if faultpoint.Broken("hosted.tokens") {
+		return u.anyLocked(func(c *call) bool { return c.naive.token == string(token) })
+	}
+	return u.calls[number(token)]
+}
+
+// anyLocked is any call that is so.
+func (u *upstream) anyLocked(so func(*call) bool) *call {
+	for _, c := range u.calls {
+		if so(c) {
+			return c
+		}
+	}
+	return nil
+}
