@@ -172,8 +172,14 @@ func TestServerWorkerKilled(t *testing.T) {
 	if x := answers[effect]; !x.Result.IsError || !strings.Contains(x.raw, `"outcome_unknown"`) || !strings.Contains(x.raw, fmt.Sprintf(`"generation":%d`, w.Generation)) {
 		t.Errorf("effect: %s", x.raw)
 	}
-	if x := answers[look]; x.Result.IsError || !strings.Contains(x.text(), "l") || p.effectsOf("look l") != 2 {
-		t.Errorf("look, %d times: %s", p.effectsOf("look l"), x.raw)
+	ledger, err := os.ReadFile(p.effects())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := strings.Count(string(ledger), fmt.Sprintf("look l %d\n", w.ChildPID))
+	after := p.effectsOf("look l") - before
+	if x := answers[look]; x.Result.IsError || !strings.Contains(x.text(), "l") || before != 1 || after != 1 {
+		t.Errorf("look, %d times in the process that died, and %d times in another: %s", before, after, x.raw)
 	}
 	if alive(w.ChildPID) {
 		t.Error("the server lives on")

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// oddServer is an MCP server that says, byte for byte, what a test wants it to.
+// It offers
+//
+//	say {text}   answers with text as the result, as it is
+//	big {bytes}  answers with a text of so many bytes
+//	keep {text}  notes the call and answers, after a while, with text as the result; it only reads
+//	turn {}      offers its tools in other words from then on, and says so
+//
+// a prompt "greet" and a resource "mem://one", which name the server.
+type oddServer struct {
+	name, ledger string
+	turned       int
+	out          io.Writer
+}
+
+// oddServerMain plays the server until the end of its input.
+//
+//	-name NAME    what its prompt and its resource say
+//	-ledger FILE  where each method that it is told is noted, with its process
+//	-silent       server/discover is not answered
+//	-leaves       server/discover ends the process
+//	-pages        the list of tools has no end
+func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
+	f := flag.NewFlagSet("oddserver", flag.ContinueOnError)
+	s := &oddServer{out: stdout}
+	f.StringVar(&s.name, "name", "odd", "")
+	f.StringVar(&s.ledger, "ledger", "", "")
+	silent, leaves, pages := f.Bool("silent", false, ""), f.Bool("leaves", false, ""), f.Bool("pages", false, "")
+	if err := f.Parse(args); err != nil {
+		return 2
+	}
+	lines := bufio.NewReaderSize(stdin, 1<<16)
+	for page := 0; ; {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return 0
+		}
+		var m oddMessage
+		if err := json.Unmarshal(line, &m); err != nil {
+			return 1
+		}
+		s.note(m.Method)
+		switch {
+		case m.ID == nil:
+		case m.Method == "server/discover" && *silent:
+		case m.Method == "server/discover" && *leaves:
+			return 9
+		case m.Method == "tools/list" && *pages:
+			page++
+			s.answer(&m, fmt.Sprintf(`{"tools":[{"name":"t%d","inputSchema":{"type":"object"}}],"nextCursor":"%d"}`, page, page))
+		case m.Method == "tools/call":
+			s.call(&m)
+		default:
+			s.tell(&m)
+		}
+	}
+}
+
+// oddMessage is a line of the client.
+type oddMessage struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		Name      string `json:"name"`
+		Arguments struct {
+			Text  string `json:"text"`
+			Bytes int    `json:"bytes"`
+		} `json:"arguments"`
+	} `json:"params"`
+}
+
+// tell answers what is no call.
+func (s *oddServer) tell(m *oddMessage) {
+	results := map[string]string{
+		"initialize": `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"prompts":{},"resources":{}},` +
+			`"serverInfo":{"name":"oddserver","version":"1"}}`,
+		"tools/list": fmt.Sprintf(`{"tools":[{"name":"say","inputSchema":{"type":"object"}},{"name":"big","inputSchema":{"type":"object"}},`+
+			`{"name":"keep","description":"turned %d","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}},`+
+			`{"name":"turn","inputSchema":{"type":"object"}}]}`, s.turned),
+		"prompts/list":             `{"prompts":[{"name":"greet"}]}`,
+		"prompts/get":              fmt.Sprintf(`{"messages":[{"role":"user","content":{"type":"text","text":"prompt of %s"}}]}`, s.name),
+		"resources/list":           `{"resources":[{"name":"one","uri":"mem://one"}]}`,
+		"resources/templates/list": `{"resourceTemplates":[]}`,
+		"resources/read":           fmt.Sprintf(`{"contents":[{"uri":"mem://one","text":"resource of %s"}]}`, s.name),
+		"ping":                     `{}`,
+	}
+	if r := results[m.Method]; r != "" {
+		s.answer(m, r)
+		return
+	}
+	fmt.Fprintf(s.out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown method"}}`+"\n", m.ID)
+}
+
+func (s *oddServer) call(m *oddMessage) {
+	a := &m.Params.Arguments
+	switch m.Params.Name {
+	case "say":
+		s.answer(m, a.Text)
+	case "big":
+		s.answer(m, `{"content":[{"type":"text","text":"`+strings.Repeat("y", a.Bytes)+`"}]}`)
+	case "keep":
+		s.note("keep")
+		time.Sleep(200 * time.Millisecond) // so that equal calls meet
+		s.answer(m, a.Text)
+	case "turn":
+		s.turned++
+		fmt.Fprintln(s.out, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		s.answer(m, `{"content":[]}`)
+	}
+}
+
+func (s *oddServer) answer(m *oddMessage, result string) {
+	fmt.Fprintf(s.out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", m.ID, result)
+}
+
+// note appends a line to the ledger.
+func (s *oddServer) note(what string) {
+	f, err := os.OpenFile(s.ledger, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	fmt.Fprintf(f, "%s %d\n", what, os.Getpid())
+}
