@@ -126,6 +126,11 @@ func TestServerAsksModernNot(t *testing.T) {
 	if x := other.wait(other.askMe(elicit("mine"), in.with(`{}`))); x.code() != "outcome_unknown" {
 		t.Errorf("answered by another: %s", x.raw)
 	}
+	bent := in
+	bent.state += "-bent"
+	if x := m.wait(m.askMe(elicit("mine"), bent.with(`{}`))); x.Error == nil || x.Error.Code != -32602 || p.effectsOf("asked mine") != 1 {
+		t.Errorf("with a state that was never given: %s", x.raw)
+	}
 	if x := m.wait(m.askMe(elicit("mine"), in.with(`{"action":"decline"}`))); x.text() != `mine {"action":"decline"}` {
 		t.Errorf("after that: %s", x.raw)
 	}

@@ -51,7 +51,9 @@ func (e *answerError) Error() string { return "the server answered with an error
 // handle is a call of a tool: budget, cache, breaker, a place in the queue,
 // the server. A call that was dispatched already goes straight to its answer.
 func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
-	if worker, write, ok := retryOf(rc); ok {
+	if worker, write, ok := retryOf(rc); ok && write == 0 {
+		return tool.RemoteResult{Error: json.RawMessage(strangeState)}, nil
+	} else if ok {
 		return m.resume(ctx, s, o, rc, worker, write)
 	}
 	if m.Recorded(rc.Caller.Session, rc.N) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -42,7 +41,12 @@ func capabilityFor(method string) string {
 	return ""
 }
 
-// retryOf is the call that a request goes on with; false if it begins one.
+// strangeState answers a request whose state begins like one of ours, and is
+// none: it must not begin a call, since it was to go on with one.
+const strangeState = `{"code":-32602,"message":"params.requestState is not as it was given"}`
+
+// retryOf is the call that a request goes on with; false if it begins one. No
+// call has the write 0: the state is not as it was given.
 func retryOf(rc *tool.RemoteCall) (worker string, write int64, ok bool) {
 	if !rc.Modern {
 		return "", 0, false
@@ -52,9 +56,8 @@ func retryOf(rc *tool.RemoteCall) (worker string, write int64, ok bool) {
 	if !ok {
 		return "", 0, false
 	}
-	worker, number, _ := strings.Cut(rest, ":")
-	write, err := strconv.ParseInt(number, 10, 64)
-	return worker, write, err == nil
+	worker, n, _ := strings.Cut(rest, ":")
+	return worker, number([]byte(n)), true
 }
 
 // isRetry tells whether a request has answers to what a server has asked for.
