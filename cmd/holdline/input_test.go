@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -186,4 +187,55 @@ func TestServerAsksModernMany(t *testing.T) {
 		}
 	}
 	m.rest()
+}
+
+// TestServerAsksLegacy: what a modern server wants to know before it answers a
+// legacy client is asked by a request, once, whoever dies meanwhile; the client
+// sees no more of it.
+func TestServerAsksLegacy(t *testing.T) {
+	p := newPlace(t).login()
+	p.configure(map[string]any{"sdk": map[string]any{
+		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"}, "holdline": hosting{"scope": "session"},
+	}, "shared": map[string]any{
+		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"}, "holdline": hosting{"scope": "shared"},
+	}})
+	a := p.agent("--identity", "a")
+	a.ask("initialize", map[string]any{
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{"elicitation": map[string]any{}}, "clientInfo": map[string]string{"name": "test", "version": "1"},
+	})
+	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	pid := p.pid(0)
+	for _, c := range []struct {
+		name          string
+		before, after bool // the daemon dies before the client answers, or as soon as it has
+	}{{"calm", false, false}, {"before", true, false}, {"after", false, true}, {"both", true, true}} {
+		id := a.call("sdk__inquire", map[string]any{"word": c.name})
+		x := a.until(func(x *answer) bool { return x.Method != "" || x.ID != nil })
+		if x.Method != "elicitation/create" || !strings.Contains(x.raw, "a word for "+c.name) {
+			t.Fatalf("%s: %s", c.name, x.raw)
+		}
+		if c.before {
+			kill9(t, pid)
+			pid = p.pid(pid)
+		}
+		a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"word":"yes"}}}`, x.ID))
+		if c.after {
+			kill9(t, pid)
+			pid = p.pid(pid)
+		}
+		x = a.until(func(x *answer) bool { return x.Method == "elicitation/create" || x.ID != nil && x.Method == "" })
+		if n, ok := x.ID.(float64); !ok || int(n) != id || string(x.Result.StructuredContent) != `{"word":"`+c.name+` accept yes"}` {
+			t.Errorf("%s: %s", c.name, x.raw)
+		}
+	}
+	id := a.call("sdk__inquire", map[string]any{"word": "refused"})
+	x := a.until(func(x *answer) bool { return x.Method == "elicitation/create" })
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"error":{"code":-1,"message":"not now"}}`, x.ID))
+	if x := a.wait(id); x.Error == nil || x.Error.Message != "not now" {
+		t.Errorf("a client that refuses: %s", x.raw)
+	}
+	if x := a.wait(a.call("shared__inquire", map[string]any{"word": "w"})); x.code() != "downstream_failure" || !strings.Contains(x.text(), `scope \"session\"`) && !strings.Contains(x.text(), `scope "session"`) {
+		t.Errorf("a server that several share: %s", x.raw)
+	}
+	a.rest()
 }

@@ -196,7 +196,7 @@ func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
 		process.RecordSubscribe, process.RecordUnsubscribe, process.RecordListen:
 		u.responds = append(u.responds, r)
 	case process.RecordCall:
-		key := callKey{r.Session, r.N}
+		key := callKey{r.Session, r.N, r.Round}
 		c := newCall(key, r.Name, tool.Contract(r.Contract))
 		c.up, c.write = u, r.Write
 		if r.DeadlineUnixMS > 0 {

@@ -151,20 +151,6 @@ func (u *upstream) cancel(c *call) {
 	})
 }
 
-// call takes a call to the server and waits for the answer, over as many
-// processes and lives of the daemon as it takes.
-func (m *Manager) call(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
-	key := callKey{rc.Caller.Session, rc.N}
-	m.mu.Lock()
-	c := m.calls[key]
-	if c == nil {
-		c = newCall(key, o.name, o.remote.Contract)
-		m.calls[key] = c
-	}
-	m.mu.Unlock()
-	return m.follow(ctx, s, o, rc, c)
-}
-
 // follow waits for the answer to a call, for a request of its client.
 func (m *Manager) follow(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
 	m.mu.Lock()
@@ -253,7 +239,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		return asFault(err, o)
 	}
 	rec := process.Record{
-		N: rc.N, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: process.RecordCall, Name: o.name,
+		N: rc.N, Round: c.key.round, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: process.RecordCall, Name: o.name,
 		Contract: string(o.remote.Contract), Identity: rc.Caller.Identity, DeadlineUnixMS: time.Now().Add(s.now().Timeout).UnixMilli(),
 	}
 	u.tuned(ctx)

@@ -277,6 +277,7 @@ func (m *Manager) metLocked(session string) {
 			m.dropLocked(c)
 		}
 	}
+	m.askAgainLocked(session)
 	for _, a := range m.asks {
 		if a.up.owner.Session == session && !a.sent && a.line != nil {
 			a.up.putLocked(a)

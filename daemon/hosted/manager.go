@@ -91,6 +91,7 @@ type Options struct {
 type callKey struct {
 	session string // hash
 	n       int64  // of the client's line
+	round   int    // how often the server has asked for something first
 }
 
 // Manager has the hosted servers. It is safe for concurrent use.
@@ -118,6 +119,8 @@ type Manager struct {
 	clients   map[string]tool.Client      // by session hash; guarded by mu
 	wants     map[string]map[want]*wanted // resources that sessions have subscribed to, by session hash; guarded by mu
 	asks      map[string]*ask             // open requests of servers, by relayed id; guarded by mu
+	questions map[string]*question        // what legacy clients are asked for modern servers, by id; guarded by mu
+	replies   map[string]map[string]reply // answers to questions not asked yet, by session hash and id; guarded by mu
 	processes map[*upstream]struct{}      // living, and dead ones whose directories stay; guarded by mu
 }
 
@@ -129,7 +132,7 @@ func New(o Options) *Manager {
 	m := &Manager{
 		o: o, log: o.Log.With("component", "hosted"), begun: time.Now(),
 		servers: map[string]*server{}, instances: map[instanceKey]*instance{}, calls: map[callKey]*call{},
-		clients: map[string]tool.Client{}, wants: map[string]map[want]*wanted{}, asks: map[string]*ask{}, processes: map[*upstream]struct{}{},
+		clients: map[string]tool.Client{}, wants: map[string]map[want]*wanted{}, asks: map[string]*ask{}, questions: map[string]*question{}, replies: map[string]map[string]reply{}, processes: map[*upstream]struct{}{},
 	}
 	m.budget, m.cache = policy.NewBudget(maxBudgets), policy.NewCache()
 	m.life, m.end = context.WithCancel(context.Background())
@@ -175,7 +178,7 @@ func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 func (m *Manager) Confirmed(session string, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c := m.calls[callKey{session, n}]; c != nil {
+	for _, c := range m.roundsLocked(session, n) {
 		m.letGoLocked(c)
 	}
 }
@@ -186,6 +189,7 @@ func (m *Manager) Closed(session string) {
 	defer m.mu.Unlock()
 	delete(m.clients, session)
 	delete(m.wants, session)
+	delete(m.replies, session)
 	m.budget.End(session)
 	m.forsakeLocked(session)
 	m.idleLocked()
@@ -211,7 +215,7 @@ func (m *Manager) forsakeLocked(session string) {
 func (m *Manager) Recorded(session string, n int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.calls[callKey{session, n}] != nil
+	return m.calls[callKey{session, n, 0}] != nil
 }
 
 // Again is the tool that line n of a session has called; nil if that is not
@@ -219,7 +223,7 @@ func (m *Manager) Recorded(session string, n int64) bool {
 func (m *Manager) Again(session string, n int64) *tool.Remote {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.calls[callKey{session, n}]
+	c := m.calls[callKey{session, n, 0}]
 	if c == nil || c.up == nil || c.up.inst.srv == nil {
 		return nil
 	}

@@ -132,6 +132,9 @@ func (m *Manager) Respond(session string, n int64, msg jsonrpc.Message) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a := m.asks[id]
+	if ok && a == nil && m.repliedLocked(session, n, id, msg) {
+		return true
+	}
 	if ok && a == nil {
 		return m.earlyLocked(session, n, id, msg)
 	}

@@ -43,6 +43,9 @@ type Record struct {
 	DeadlineUnixMS int64           `json:"deadline,omitempty"`
 	Identity       string          `json:"identity,omitempty"`
 	UnixMS         int64           `json:"at"` // when it was written
+	// Round is how often line N was taken to the child before because that
+	// had asked for something first.
+	Round int `json:"round,omitempty"`
 	// Call is the write of the call that line N goes on with; 0 if it goes on
 	// with none.
 	Call int64 `json:"call,omitempty"`

@@ -1,0 +1,299 @@
+package hosted
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// A modern server answers a request with what it wants to know, and wants the
+// request again with the answers. A legacy client knows nothing of that: it is
+// asked by requests, and the daemon makes the request again, in another round.
+// Each round is a call of its own, with a record, a kept answer and so on.
+
+// maxRounds bounds how often a server may ask before it answers.
+const maxRounds = 16
+
+// question is something that a legacy client is asked for a modern server.
+// Guarded by the manager's mutex.
+type question struct {
+	session string
+	line    []byte
+	answer  chan reply // has room for the one answer
+}
+
+// reply is a client's answer, in its line n.
+type reply struct {
+	n   int64
+	msg jsonrpc.Message
+}
+
+// call takes a request to the server and waits for the answer, over as many
+// rounds, processes and lives of the daemon as it takes.
+func (m *Manager) call(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+	var seen []int64 // lines of the client that the server has been told of, once it answers
+	defer func() { m.seen(rc.Caller.Session, seen) }()
+	for round := 0; ; round++ {
+		res, err := m.round(ctx, s, o, rc, round)
+		if err != nil || rc.Modern || !asksFor(res.Result) {
+			return res, err
+		}
+		if m.made(rc, round+1) {
+			continue // with an earlier daemon
+		}
+		if round >= maxRounds {
+			return res, fault.New(fault.DownstreamFailure, fault.Server, callOperation(o), "server %s has asked %d times and not answered", s.spec.Name, round+1)
+		}
+		next, lines, refusal, err := m.satisfy(ctx, s, o, rc, round, res.Result)
+		seen = append(seen, lines...)
+		if err != nil || refusal != nil {
+			return tool.RemoteResult{Error: refusal, Replays: res.Replays}, err
+		}
+		rc = next
+	}
+}
+
+// round is one round of [Manager.call].
+func (m *Manager) round(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, round int) (tool.RemoteResult, error) {
+	key := callKey{rc.Caller.Session, rc.N, round}
+	m.mu.Lock()
+	c := m.calls[key]
+	if c == nil {
+		c = newCall(key, o.name, o.remote.Contract)
+		m.calls[key] = c
+	}
+	m.mu.Unlock()
+	res, err := m.follow(ctx, s, o, rc, c)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.calls[key] == nil { // it was cancelled, or never made: what came before is of no use
+		for before := range round {
+			if c := m.calls[callKey{key.session, key.n, before}]; c != nil {
+				m.dropLocked(c)
+			}
+		}
+	}
+	return res, err
+}
+
+// roundsLocked are the calls that a line of a client has come to.
+func (m *Manager) roundsLocked(session string, n int64) []*call {
+	var all []*call
+	for round := 0; ; round++ {
+		c := m.calls[callKey{session, n, round}]
+		if c == nil {
+			return all
+		}
+		all = append(all, c)
+	}
+}
+
+// made tells whether a round of a request was taken to a server already.
+func (m *Manager) made(rc *tool.RemoteCall, round int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.calls[callKey{rc.Caller.Session, rc.N, round}]
+	return c != nil && c.state != fresh && c.state != void
+}
+
+// asksFor tells whether a result asks for something before there is a proper
+// one.
+func asksFor(result json.RawMessage) bool {
+	return string(jsonrpc.Field(result, "resultType")) == `"input_required"`
+}
+
+// satisfy asks the client what a result asks for. It makes the request of the
+// next round, and tells in which lines the client has answered. A refusal is
+// the client's, an error of JSON-RPC.
+func (m *Manager) satisfy(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, round int, result json.RawMessage) (
+	next *tool.RemoteCall, lines []int64, refusal json.RawMessage, err error,
+) {
+	answers, lines, refusal, err := m.inquiries(ctx, s, o, rc, round, jsonrpc.Field(result, "inputRequests"))
+	if err != nil || refusal != nil {
+		return nil, lines, refusal, err
+	}
+	params, err := jsonrpc.Rewrite(rc.Params, func(key string, value []byte) []byte {
+		if key == "inputResponses" || key == "requestState" {
+			return nil // of the round before
+		}
+		return value
+	})
+	if err != nil {
+		return nil, lines, nil, asFault(err, o)
+	}
+	members := `"inputResponses":{` + strings.Join(answers, ",") + `}`
+	if state := jsonrpc.Field(result, "requestState"); state != nil {
+		members += `,"requestState":` + string(state)
+	}
+	again := *rc
+	again.Params = jsonrpc.Prepend(params, members)
+	return &again, lines, nil, nil
+}
+
+// inquiries asks the client everything at once, and waits for all answers: the
+// members of an object.
+func (m *Manager) inquiries(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, round int, requests json.RawMessage) (
+	answers []string, lines []int64, refusal json.RawMessage, err error,
+) {
+	asked := map[string]*question{}
+	defer func() { m.unask(asked) }()
+	err = jsonrpc.Fields(requests, func(key string, request []byte) error {
+		name, err := json.Marshal(key)
+		if err != nil { // strings encode
+			return err
+		}
+		own, err := m.question(rc, round, key, request, asked)
+		if own != nil {
+			answers = append(answers, string(name)+":"+string(own))
+		}
+		return err
+	})
+	if len(requests) == 0 {
+		err = nil // it only wants to be asked again
+	}
+	if err != nil {
+		return nil, nil, nil, asFault(err, o)
+	}
+	timeout := s.now().Timeout
+	limit := time.NewTimer(timeout)
+	defer limit.Stop()
+	for _, key := range slices.Sorted(maps.Keys(asked)) {
+		select {
+		case r := <-asked[key].answer:
+			if lines = append(lines, r.n); r.msg.Error != nil {
+				return nil, lines, r.msg.Error, nil
+			}
+			name, err := json.Marshal(key)
+			if err != nil { // strings encode
+				return nil, lines, nil, err
+			}
+			answers = append(answers, string(name)+":"+string(r.msg.Result))
+		case <-limit.C:
+			return nil, lines, nil, fault.New(fault.Timeout, fault.Server, callOperation(o),
+				"server %s has asked the client something, which has not answered within %v", s.spec.Name, timeout)
+		case <-ctx.Done():
+			return nil, lines, nil, asFault(context.Cause(ctx), o)
+		}
+	}
+	return answers, lines, nil, nil
+}
+
+// question asks the client one thing, unless the daemon knows the answer. The id
+// is made of the place of what is asked, so that a client that was asked by an
+// earlier daemon is not asked twice.
+func (m *Manager) question(rc *tool.RemoteCall, round int, key string, request []byte, asked map[string]*question) (own json.RawMessage, err error) {
+	method, _ := mcp.String(jsonrpc.Field(request, "method"))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.calls[callKey{rc.Caller.Session, rc.N, round}]
+	if c == nil || c.up == nil {
+		return nil, errors.New("the call is not known any more")
+	}
+	u := c.up
+	if method == mcp.RootsList && u.inst.key.scope == Project && u.inst.root != "" {
+		return u.roots(), nil
+	}
+	if u.owner.Session != rc.Caller.Session {
+		return nil, fault.New(fault.DownstreamFailure, fault.Server, mcp.ToolsCall,
+			"server %s asks for %s, which is for servers of scope \"session\", each of which has one client", u.name(), method)
+	}
+	id := fmt.Sprintf("%s:%d/%s", u.id, c.write, key)
+	quoted, err := json.Marshal(id)
+	if err != nil { // strings encode
+		return nil, err
+	}
+	q := &question{
+		session: rc.Caller.Session, answer: make(chan reply, 1),
+		line: jsonrpc.AppendRequest(nil, quoted, method, jsonrpc.Field(request, "params")),
+	}
+	asked[key] = q
+	if r, ok := m.replies[q.session][id]; ok {
+		delete(m.replies[q.session], id)
+		q.answer <- r
+		return nil, nil
+	}
+	m.questions[id] = q
+	if client := m.clients[q.session]; client != nil {
+		client.Ask(q.line)
+	}
+	return nil, nil
+}
+
+// unask forgets what was asked.
+func (m *Manager) unask(asked map[string]*question) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.questions, func(_ string, q *question) bool {
+		return slices.Contains(slices.Collect(maps.Values(asked)), q)
+	})
+}
+
+// repliedLocked takes a client's answer to a question; false if it is none. One
+// that comes before the question, from a client that is back, is kept.
+func (m *Manager) repliedLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
+	r := reply{n, clone(msg)}
+	if q := m.questions[id]; q != nil && q.session == session {
+		delete(m.questions, id)
+		q.answer <- r
+		return true
+	}
+	worker, rest, _ := strings.Cut(id, ":")
+	if !strings.Contains(rest, "/") {
+		return false
+	}
+	for u := range m.processes {
+		if u.id != worker || u.owner.Session != session || !u.restored || m.answeredLocked(u, rest) {
+			continue
+		}
+		if m.replies[session] == nil {
+			m.replies[session] = map[string]reply{}
+		}
+		if len(m.replies[session]) < maxAsks {
+			m.replies[session][id] = r
+			return true
+		}
+	}
+	return false
+}
+
+// answeredLocked tells whether what was asked in the place that an id names has
+// its answer, so that nobody will ask it again.
+func (m *Manager) answeredLocked(u *upstream, place string) bool {
+	write, _, _ := strings.Cut(place, "/")
+	c := u.calls[number([]byte(write))]
+	return c == nil || m.calls[callKey{c.key.session, c.key.n, c.key.round + 1}] != nil
+}
+
+// askAgainLocked repeats the questions of a session that is back: its proxy
+// drops what it has copied already.
+func (m *Manager) askAgainLocked(session string) {
+	for _, q := range m.questions {
+		if c := m.clients[session]; c != nil && q.session == session {
+			c.Ask(q.line)
+		}
+	}
+}
+
+// seen confirms the lines of a client that have reached the server.
+func (m *Manager) seen(session string, lines []int64) {
+	m.mu.Lock()
+	c := m.clients[session]
+	closed := m.closed
+	m.mu.Unlock()
+	if c == nil || closed { // the next daemon may need them
+		return
+	}
+	for _, n := range lines {
+		c.Seen(n)
+	}
+}
