@@ -245,6 +245,23 @@ func TestServerCancel(t *testing.T) {
 	a.rest()
 }
 
+// TestServerCancelRecorded: a call is cancelled at the server also if the daemon
+// dies when the cancellation is on record and was not sent.
+func TestServerCancelRecorded(t *testing.T) {
+	p := newPlace(t).serve("project").login().faults()
+	p.dieAt("write.recorded", 6) // behind the handshake, the list and the call
+	a := p.agent().shake()
+	pid := p.pid(0)
+	id := a.effect("c", 60_000)
+	p.untilEffect("begin c")
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+	p.untilEffect("cancelled c")
+	if p.pid(0) == pid {
+		t.Error("the daemon did not die")
+	}
+	a.rest(id)
+}
+
 // TestServerOfShortSession: the server of a session that ends while the server
 // starts ends, too.
 func TestServerOfShortSession(t *testing.T) {

@@ -124,8 +124,9 @@ func (m *Manager) dropLocked(c *call) {
 		c.unwanted = true // its answer may have been given: that is read first
 		return
 	}
-	if Decide(c.factsLocked(false)) == Cancel {
-		u.cancel(c)
+	cancels := Decide(c.factsLocked(false)) == Cancel
+	if cancels {
+		u.cancel(c, true)
 	}
 	c.setLocked(over)
 	delete(m.calls, c.key)
@@ -134,7 +135,9 @@ func (m *Manager) dropLocked(c *call) {
 			continue
 		}
 		delete(at.up.calls, at.write)
-		at.up.forget = append(at.up.forget, at.write)
+		if !cancels || at != (place{u, c.write}) {
+			at.up.forget = append(at.up.forget, at.write)
+		}
 		if c.spooled || c.spooling {
 			at.up.files = append(at.up.files, at.write)
 		}
@@ -142,12 +145,23 @@ func (m *Manager) dropLocked(c *call) {
 	}
 }
 
-// cancel tells the server that nobody waits for the call.
-func (u *upstream) cancel(c *call) {
+// cancel tells the server that nobody waits for the call. Its record may be
+// forgotten only once the server was told: until then the next daemon has to.
+func (u *upstream) cancel(c *call, forget bool) {
+	write := c.write
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, c.write))
 	u.errandLocked(errand{
 		rec:     process.Record{N: c.key.n, Session: c.key.session, Kind: process.RecordCancel, Name: c.tool},
 		compose: func(int64) []byte { return line },
+		done: func(err error) {
+			if err != nil || !forget {
+				return
+			}
+			u.m.mu.Lock()
+			defer u.m.mu.Unlock()
+			u.forget = append(u.forget, write)
+			u.nudge()
+		},
 	})
 }
 
@@ -177,7 +191,7 @@ func (m *Manager) follow(ctx context.Context, s *server, o *offer, rc *tool.Remo
 	case c.state == open:
 		// It has run out of time. The record stays until the client has been
 		// told so, or it would be made once more.
-		c.up.cancel(c)
+		c.up.cancel(c, false)
 		c.fault = fault.From(err, fault.Server, callOperation(o))
 		c.setLocked(answered)
 	}
