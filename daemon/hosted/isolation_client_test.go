@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"holdline/protocol"
@@ -50,6 +51,7 @@ type client struct {
 	w       *world
 	number  int
 	modern  bool
+	loud    bool   // it wants log messages
 	only    string // the one server that it sees, by its own names
 	project string
 	cwd     string
@@ -144,7 +146,15 @@ func (c *client) shakeLocked() []string {
 	c.state = append(c.state, saved{r.n, r.line})
 	ready := `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 	c.state = append(c.state, saved{c.lineLocked(), ready})
-	return []string{r.line, ready}
+	if !c.loud {
+		return []string{r.line, ready}
+	}
+	level := c.ownLocked(mcp.SetLevel)
+	level.line = fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"logging/setLevel","params":{"level":"debug"}}`, level.id)
+	level.n = c.lineLocked()
+	c.open = append(c.open, level)
+	c.state = append(c.state, saved{level.n, level.line})
+	return []string{r.line, ready, level.line}
 }
 
 // replayLocked is what a proxy says of earlier lines. What was cancelled is
@@ -217,6 +227,8 @@ func (c *client) takeLocked(line []byte) {
 		ok = c.questionLocked(msg)
 	case msg.Method == mcp.ProgressNote:
 		ok = c.progressLocked(msg.Params)
+	case msg.Method == mcp.LogMessage:
+		ok = c.logLocked(jsonrpc.Field(msg.Params, "data"))
 	case msg.Method == mcp.Acknowledged:
 		ok = c.modern && string(subscription(msg.Params)) == c.listen
 	case msg.Method == mcp.ToolsChanged && c.modern:
@@ -290,6 +302,16 @@ func (c *client) progressLocked(params json.RawMessage) bool {
 	token := string(jsonrpc.Field(params, mcp.MetaProgress))
 	secret, _ := mcp.String(jsonrpc.Field(params, "message"))
 	return slices.ContainsFunc(c.open, func(r *request) bool { return r.token != "" && r.token == token && r.secret == secret })
+}
+
+// logLocked takes a log message: it must come from a process that this client
+// uses, and be wanted.
+func (c *client) logLocked(data json.RawMessage) bool {
+	c.w.logs++
+	from, _ := mcp.String(jsonrpc.Field(data, "from"))
+	of, _ := mcp.String(jsonrpc.Field(data, "of"))
+	want := map[string]string{perSession: strconv.Itoa(c.number), perProject: c.project}[from]
+	return c.loud && slices.Contains(c.servers(), from) && of == want
 }
 
 // questionLocked takes a request of a server: it must come from the process of

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -161,6 +162,8 @@ func (u *upstream) take(msg jsonrpc.Message) (answer string) {
 		return result(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"new","version":"1"},"ttlMs":0,"cacheScope":"private"}`)
 	case msg.Method == mcp.Initialize && !modern:
 		return result(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"logging":{}},"serverInfo":{"name":"old","version":"1"}}`)
+	case msg.Method == mcp.SetLevel && !modern:
+		return result(`{}`)
 	case msg.Method == mcp.Initialized && !modern:
 	case msg.Kind == jsonrpc.Request:
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"what?"}}`, msg.ID)
@@ -319,12 +322,31 @@ func (w *world) stray() func() {
 		progressLine(id, 1, "stray"),
 		`no message`,
 		`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"stray"}}`,
-		`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"stray"}}`,
 		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
 		`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"stray:"}}`,
 	}
 	line := lines[w.rng.IntN(len(lines))]
 	return func() { u.send(line) }
+}
+
+// log has a server log something, and say whose process it is.
+func (w *world) log() func() {
+	if len(w.upstreams) == 0 {
+		return nil
+	}
+	u := w.upstreams[w.rng.IntN(len(w.upstreams))]
+	of := ""
+	switch {
+	case u.name == perSession && u.client != nil:
+		of = strconv.Itoa(u.client.number)
+	case u.name == perProject && u.client != nil:
+		of = u.client.project
+	case u.name != sharedLegacy:
+		return nil // the modern one is never asked to
+	}
+	return func() {
+		u.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":{"from":%q,"of":%q}}}`, u.name, of))
+	}
 }
 
 // change has a server offer something else, and say so.

@@ -54,7 +54,7 @@ type world struct {
 	bySecret  map[string]*request
 	questions []asked
 
-	answers, progresses, cancels, drops int
+	answers, progresses, logs, cancels, drops int
 }
 
 func (w *world) fail(format string, args ...any) {
@@ -102,7 +102,7 @@ func newWorld(t *testing.T, seed uint64, broken bool) *world {
 	for i := range 5 {
 		project := []string{"p", "p", "q", "q", "p"}[i]
 		c := &client{
-			w: w, number: i, modern: i == 1 || i == 2, project: project, cwd: filepath.Join(dir, project),
+			w: w, number: i, modern: i == 1 || i == 2, loud: i == 0 || i == 3, project: project, cwd: filepath.Join(dir, project),
 			uuid: fmt.Sprintf("00000000-0000-0000-0000-%012d", i), asked: map[string]string{},
 		}
 		if err := statedir.MakeDir(c.cwd); err != nil {
@@ -236,6 +236,7 @@ var kindsOfSteps = []kind{
 	{60, (*world).resume},
 	{8, (*world).list},
 	{3, (*world).change},
+	{20, (*world).log},
 	{3, (*world).drop},
 }
 
@@ -386,9 +387,9 @@ func TestIsolation(t *testing.T) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t.Logf("%d steps in %v: %d answers, %d times progress, %d cancellations, %d broken connections, %d processes",
-		steps, time.Since(begin), w.answers, w.progresses, w.cancels, w.drops, len(w.upstreams))
-	if len(w.upstreams) != 8 || w.answers < steps/10 || w.progresses < steps/20 || w.cancels < steps/100 || w.drops == 0 {
+	t.Logf("%d steps in %v: %d answers, %d times progress, %d log messages, %d cancellations, %d broken connections, %d processes",
+		steps, time.Since(begin), w.answers, w.progresses, w.logs, w.cancels, w.drops, len(w.upstreams))
+	if len(w.upstreams) != 8 || w.answers < steps/10 || w.progresses < steps/20 || w.logs == 0 || w.cancels < steps/100 || w.drops == 0 {
 		t.Error("that is not what was to be tried")
 	}
 }
