@@ -65,7 +65,7 @@ func TestServerProbe(t *testing.T) {
 			p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, how)})
 			d := p.daemon()
 			a := p.agent().shake()
-			said := func() {
+			said := func() { // by a, whoever that is then
 				t.Helper()
 				const words = `{"content":[{"type":"text","text":"here"}]}`
 				if x := a.wait(a.call("odd__say", map[string]any{"text": words})); x.text() != "here" || p.effectsOf("server/discover") != 1 {
@@ -90,6 +90,11 @@ func TestServerProbe(t *testing.T) {
 			p.daemon()
 			said()
 			another(pid) // in a daemon that has never asked
+			said()
+			a.rest()
+			p.must("stop", "--all")
+			p.daemon() // finds no process, and knows all the same
+			a = p.agent().shake()
 			said()
 			a.rest()
 		})
