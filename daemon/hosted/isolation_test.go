@@ -237,7 +237,7 @@ var kindsOfSteps = []kind{
 	{8, (*world).list},
 	{3, (*world).change},
 	{20, (*world).log},
-	{3, (*world).drop},
+	{20, (*world).drop},
 }
 
 // run makes so many steps, as long as nothing is violated, and tells what was.

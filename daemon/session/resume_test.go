@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"holdline/protocol"
+	"holdline/protocol/faultpoint"
 )
 
 // again connects a second time.
@@ -215,4 +217,44 @@ func TestResumeFull(t *testing.T) {
 	if line, err := c.lines.Next(); err == nil {
 		t.Errorf("got %.200s", line)
 	}
+}
+
+// TestResumeCrossesAnswer: a call ends in the moment in which its client is back
+// and does not wait for it any more. Nothing is said of it.
+func TestResumeCrossesAnswer(t *testing.T) {
+	var armed atomic.Bool
+	release, queued := make(chan struct{}), make(chan struct{}, 1)
+	faultpoint.Install(func(name string) {
+		switch {
+		case name == "session.taken" && armed.CompareAndSwap(true, false):
+			close(release)
+			select {
+			case <-queued:
+			case <-time.After(waitLimit):
+				t.Error("the call has no answer")
+			}
+		case name == "session.queued":
+			select {
+			case queued <- struct{}{}:
+			default:
+			}
+		}
+	})
+	t.Cleanup(func() { faultpoint.Install(nil) }) // once the host has ended
+	h := start(t)
+	h.hold = release
+	c := h.open(t, protocol.Greeting{Identity: "a"})
+	c.send(callLine(1, "hold")) // line 3
+	<-h.began
+	c.conn.Close()
+	h.detached(t)
+	for len(queued) > 0 {
+		<-queued
+	}
+	armed.Store(true)
+	c = h.again(t, protocol.Greeting{Identity: "a", Next: 4})
+	c.next()
+	c.hand()
+	c.send(callLine(2, "steps"))
+	want(t, c.next(), "2", "done")
 }
