@@ -12,29 +12,34 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
 // bridge lets clients that know servers by a URL only speak with a proxy on
-// stdio: streamable HTTP, a proxy for each session of the legacy eras, and one
-// for each request of the modern era, which knows no sessions. It knows as
-// much of HTTP as that takes, and is no part of holdline.
+// stdio: streamable HTTP, and a proxy for each session of the legacy eras. The
+// modern era knows no sessions: all that can do the same are one client, with
+// one proxy. The bridge knows as much of HTTP as that takes, and is no part of
+// holdline.
 type bridge struct {
 	p     *place
 	flags []string // of mcp-stdio
 
 	mu       sync.Mutex
-	sessions map[string]*span // guarded by mu
+	sessions map[string]*span // of the legacy eras; guarded by mu
+	clients  map[string]*span // of the modern era, by what they can do; guarded by mu
+	last     int64            // id of a modern request to a proxy; guarded by mu
 }
 
 // newBridge serves the bridge until the test ends, and returns its URL.
 func newBridge(t *testing.T, p *place, flags ...string) string {
 	t.Helper()
-	b := &bridge{p: p, flags: flags, sessions: map[string]*span{}}
+	b := &bridge{p: p, flags: flags, sessions: map[string]*span{}, clients: map[string]*span{}}
 	s := httptest.NewServer(b)
 	t.Cleanup(func() {
 		s.CloseClientConnections() // streams of clients that have not hung up
@@ -42,6 +47,9 @@ func newBridge(t *testing.T, p *place, flags ...string) string {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, one := range b.sessions {
+			one.close()
+		}
+		for _, one := range b.clients {
 			one.close()
 		}
 	})
@@ -60,8 +68,10 @@ type span struct {
 
 // exchange is a request and what is said until its answer.
 type exchange struct {
-	id    string
-	lines chan string
+	id      string // to the proxy
+	own     json.RawMessage
+	listens bool // to changes
+	lines   chan string
 }
 
 // spoken is what the bridge reads of a message.
@@ -90,8 +100,7 @@ func (b *bridge) span() (*span, error) {
 	return s, nil
 }
 
-// read gives each line of the proxy to who waits for it: an answer to its
-// request, anything else to the latest request that is open.
+// read gives each line of the proxy to who waits for it.
 func (s *span) read() {
 	defer close(s.done)
 	for line := range s.a.lines {
@@ -100,19 +109,78 @@ func (s *span) read() {
 			continue
 		}
 		to := s.loose
-		s.mu.Lock()
-		if n := len(s.open); m.Method != "" && n > 0 {
-			to = s.open[n-1].lines
-		} else if i := slices.IndexFunc(s.open, func(x *exchange) bool { return x.id == string(m.ID) }); m.Method == "" && i >= 0 {
-			to = s.open[i].lines
-			s.open = slices.Delete(s.open, i, i+1)
+		if x := s.whose(&m); x != nil {
+			to, line = x.lines, x.owned(line)
 		}
-		s.mu.Unlock()
 		select {
 		case to <- line:
 		default: // nobody reads
 		}
 	}
+}
+
+// whose is the request that a message is for, nil if there is none: an answer
+// is for its own, a notice for who listens, anything else for the latest that
+// is open.
+func (s *span) whose(m *spoken) *exchange {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := m.ID
+	if m.Method != "" {
+		id = m.Params.Meta[mcp.MetaSubscription]
+	}
+	if id == nil {
+		for _, x := range slices.Backward(s.open) {
+			if !x.listens {
+				return x
+			}
+		}
+		return nil
+	}
+	i := slices.IndexFunc(s.open, func(x *exchange) bool { return x.id == string(id) })
+	if i < 0 {
+		return nil
+	}
+	x := s.open[i]
+	if m.Method == "" {
+		s.open = slices.Delete(s.open, i, i+1)
+	}
+	return x
+}
+
+// owned is a line for the request with the id that its client has given it.
+func (x *exchange) owned(line string) string {
+	if x.id == string(x.own) {
+		return line
+	}
+	at := ""
+	var change func(key string, value []byte) []byte
+	change = func(key string, value []byte) []byte {
+		switch at + key {
+		case "id", "params._meta." + mcp.MetaSubscription:
+			return x.own
+		case "params", "params._meta":
+			before := at
+			at += key + "."
+			if inner, err := jsonrpc.Rewrite(value, change); err == nil {
+				value = inner
+			}
+			at = before
+		}
+		return value
+	}
+	changed, err := jsonrpc.Rewrite(json.RawMessage(line), change)
+	if err != nil {
+		return line
+	}
+	return string(changed)
+}
+
+// drop forgets a request whose client has hung up.
+func (s *span) drop(x *exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = slices.DeleteFunc(s.open, func(one *exchange) bool { return one == x })
 }
 
 // send sends a message, as one line.
@@ -209,24 +277,33 @@ func (b *bridge) post(w http.ResponseWriter, r *http.Request, s *span, id string
 		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32020,"message":"header mismatch"}}`, m.ID)
 		return
 	}
-	if s == nil {
-		if id != "" {
-			http.Error(w, "no such session", http.StatusNotFound)
-			return
+	x := &exchange{id: string(m.ID), own: m.ID, listens: m.Method == mcp.Listen, lines: make(chan string, mostLines)}
+	switch {
+	case s != nil:
+	case id != "":
+		http.Error(w, "no such session", http.StatusNotFound)
+		return
+	case modern:
+		if s, err = b.client(m.Params.Meta[mcp.MetaCapabilities]); err == nil && m.ID != nil {
+			body, err = b.number(x, body)
 		}
+	default:
 		if s, err = b.span(); err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
+			break
 		}
-		if m.Method == mcp.Initialize && !modern {
-			id = rand.Text()
-			b.mu.Lock()
-			b.sessions[id] = s
-			b.mu.Unlock()
-			w.Header().Set("Mcp-Session-Id", id)
-		} else {
+		if m.Method != mcp.Initialize {
 			defer s.close()
+			break
 		}
+		id = rand.Text()
+		b.mu.Lock()
+		b.sessions[id] = s
+		b.mu.Unlock()
+		w.Header().Set("Mcp-Session-Id", id)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
 	}
 	if m.Method == "" || m.ID == nil {
 		if s.send(body) != nil {
@@ -236,13 +313,42 @@ func (b *bridge) post(w http.ResponseWriter, r *http.Request, s *span, id string
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	s.exchange(w, r, string(m.ID), body)
+	s.exchange(w, r, x, body)
+}
+
+// client is the proxy of clients that can do that.
+func (b *bridge) client(can json.RawMessage) (*span, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.clients[string(can)]
+	if s == nil {
+		var err error
+		if s, err = b.span(); err != nil {
+			return nil, err
+		}
+		b.clients[string(can)] = s
+	}
+	return s, nil
+}
+
+// number gives a request an id that no other of the proxy has.
+func (b *bridge) number(x *exchange, body []byte) ([]byte, error) {
+	b.mu.Lock()
+	b.last++
+	x.id = strconv.FormatInt(b.last, 10)
+	b.mu.Unlock()
+	return jsonrpc.Rewrite(body, func(key string, value []byte) []byte {
+		if key == "id" {
+			return []byte(x.id)
+		}
+		return value
+	})
 }
 
 // exchange makes a request and passes on what is said until it is answered: as
 // JSON if that is the answer alone.
-func (s *span) exchange(w http.ResponseWriter, r *http.Request, id string, body []byte) {
-	x := &exchange{id: id, lines: make(chan string, mostLines)}
+func (s *span) exchange(w http.ResponseWriter, r *http.Request, x *exchange, body []byte) {
+	defer s.drop(x)
 	s.mu.Lock()
 	s.open = append(s.open, x)
 	s.mu.Unlock()
@@ -267,7 +373,7 @@ func (s *span) exchange(w http.ResponseWriter, r *http.Request, id string, body 
 				return
 			}
 		case <-r.Context().Done():
-			_ = s.send(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`, mcp.CancelledNote, id))
+			_ = s.send(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`, mcp.CancelledNote, x.id))
 			return
 		case <-s.done:
 			if !streams {

@@ -123,8 +123,9 @@ func required(t *testing.T, root, version string) []string {
 
 // Why checks of the suite do not pass.
 const (
-	noAsking = "a modern server asks by its result, and a legacy client is not asked in its stead"
-	noInput  = "a legacy server asks in the midst of a call, which a modern client cannot be; it is not offered to ask"
+	noAsking = "the server asks by a request of its own, which it cannot in the modern version that holdline speaks with it"
+	noKeys   = "a legacy server gives what it asks no name, and the suite wants its own server's"
+	oneByOne = "a legacy server asks for one thing after the other, and the client is asked as soon as there is any"
 	sameList = "the tool that the server adds is there since an earlier check: the list is the same, and holdline says nothing"
 )
 
@@ -151,19 +152,11 @@ func TestE2EConformance(t *testing.T) {
 			"tools-call-elicitation:tools-call-elicitation":            noAsking,
 			"tools-call-sampling:tools-call-sampling":                  noAsking,
 		}},
-		{"modern client of a legacy server", "2026-07-28", legacyServer, "project", map[string]string{
-			"input-required-result-basic-elicitation:sep-2322-elicitation-incomplete":           noInput,
-			"input-required-result-basic-list-roots:sep-2322-list-roots-incomplete":             "the daemon tells the roots",
-			"input-required-result-basic-sampling:sep-2322-sampling-incomplete":                 noInput,
-			"input-required-result-capability-check:sep-2322-respect-client-capabilities":       noInput,
-			"input-required-result-ignore-extra-params:sep-2322-ignore-unexpected-params":       noInput,
-			"input-required-result-missing-input-response:sep-2322-missing-response-rerequests": noInput,
-			"input-required-result-multi-round:sep-2322-multi-round-r1":                         noInput,
-			"input-required-result-multiple-input-requests:sep-2322-multiple-inputs-incomplete": noInput,
-			"input-required-result-non-tool-request:sep-2322-non-tool-incomplete":               noInput,
-			"input-required-result-request-state:sep-2322-request-state-incomplete":             noInput,
-			"input-required-result-result-type:sep-2322-result-type-included":                   noInput,
-			"input-required-result-tampered-state:sep-2322-reject-tampered-state":               noInput,
+		{"modern client of a legacy server", "2026-07-28", legacyServer, "session", map[string]string{
+			"input-required-result-basic-elicitation:sep-2322-elicitation-incomplete":           noKeys,
+			"input-required-result-ignore-extra-params:sep-2322-ignore-unexpected-params":       "answers without a state are not of any call that was begun",
+			"input-required-result-multi-round:sep-2322-multi-round-r2":                         "the state names the call, which is the same in each round",
+			"input-required-result-multiple-input-requests:sep-2322-multiple-inputs-incomplete": oneByOne,
 			"server-stateless:sep-2575-server-sends-tools-list-changed-on-subscription":         sameList,
 		}},
 	} {
@@ -194,6 +187,8 @@ func conforms(t *testing.T, found map[string][]check, fails map[string]string) {
 			}
 			if failed[name] = true; fails[name] == "" {
 				t.Errorf("%s: %s: %s", name, c.Status, c.ErrorMessage)
+			} else {
+				t.Logf("%s: %s: %s, since %s", name, c.Status, c.ErrorMessage, fails[name])
 			}
 		}
 		passed += good
@@ -202,7 +197,7 @@ func conforms(t *testing.T, found map[string][]check, fails map[string]string) {
 		}
 	}
 	for name, why := range fails {
-		if !failed[name] {
+		if !failed[name] && why != oneByOne { // that passes if the server was quick
 			t.Errorf("%s passes now, though %q", name, why)
 		}
 	}
