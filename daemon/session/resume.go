@@ -31,15 +31,16 @@ func (s *session) claim(ctx context.Context, l *link) bool {
 	again := time.NewTicker(gonePoll)
 	defer again.Stop()
 	for {
-		if socket.HungUp(l.conn) {
-			l.drop()
-			return true
-		}
 		s.mu.Lock()
-		if s.cur != nil {
+		gone := socket.HungUp(l.conn) // if a later one is the session's already, this is true
+		if s.cur != nil && !gone {
 			s.cur.supersede()
 		}
 		s.mu.Unlock()
+		if gone {
+			l.drop()
+			return true
+		}
 		select {
 		case s.claims <- l:
 			return true
