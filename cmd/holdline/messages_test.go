@@ -132,6 +132,24 @@ func TestServerMessages(t *testing.T) {
 	c.rest()
 }
 
+// TestServerMessagesAtOnce: a request that asks for more log messages than anybody
+// before has all of its own: the server is told first.
+func TestServerMessagesAtOnce(t *testing.T) {
+	p := newPlace(t).serve("shared", "-logs")
+	p.daemon()
+	m := p.agent("--identity", "m")
+	for _, level := range []string{"notice", "debug"} {
+		id := m.begin("tools/call", modernly(map[string]any{
+			"name": "tools__log", "arguments": map[string]any{"level": level, "token": "x"},
+		}, "io.modelcontextprotocol/logLevel", level))
+		same(t, level, m.said(id), level+" x")
+		if n := p.effectsOf("level " + level); n != 1 {
+			t.Errorf("the server was told %s %d times", level, n)
+		}
+	}
+	m.rest()
+}
+
 // TestServerMessagesNotOffered: a server that sends no log messages is told no
 // level, and clients are told what there is.
 func TestServerMessagesNotOffered(t *testing.T) {
@@ -256,7 +274,7 @@ func TestServerSubscriptions(t *testing.T) {
 		}
 	}
 	listen := m.begin("subscriptions/listen", modernly(map[string]any{"notifications": map[string]any{
-		"resourceSubscriptions": []string{"mem://a", "mem://fixed", "other://x"}, "promptsListChanged": true,
+		"resourceSubscriptions": []string{"mem://a", "other://x"}, "promptsListChanged": true,
 	}}))
 	forM := fmt.Sprintf("mem://a for %d", listen)
 	same(t, "the acknowledgement", m.news(func(x *answer) bool { return x.Method == "notifications/subscriptions/acknowledged" }),
@@ -342,6 +360,9 @@ func TestServerSubscriptionsRefused(t *testing.T) {
 	if x := m.ask("resources/subscribe", modernly(map[string]any{"uri": "mem://a"})); x.Error == nil || x.Error.Code != -32601 {
 		t.Errorf("of a modern client: %s", x.raw)
 	}
+	m.begin("subscriptions/listen", modernly(map[string]any{"notifications": map[string]any{"resourceSubscriptions": []string{"mem://a", "mem://fixed"}}}))
+	same(t, "what is agreed to", m.news(func(x *answer) bool { return x.Method == "notifications/subscriptions/acknowledged" }),
+		fmt.Sprintf("[%q] for %d", "mem://a", m.next))
 	many := make([]string, 257)
 	for i := range many {
 		many[i] = fmt.Sprintf("mem://many/%d", i)

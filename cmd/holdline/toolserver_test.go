@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 )
 
 // toolServer is an MCP server of the legacy era whose tools do what a test
@@ -39,7 +40,7 @@ import (
 //	fail {token}           "fail"; an answer that says the tool has failed
 //	refuse {token}         "refuse"; a JSON-RPC error for bad arguments
 //	words {token}          the token on stderr
-//	log {token, level}     a log message of the token, of that level
+//	log {token, level}     a log message of the token, of that level; below "info" only if it was told such a level
 //	mirror {…}             the request's params in the answer, as they were spelled
 //	touch {token}          the resource of that URI has changed: whoever has subscribed is told
 //
@@ -55,6 +56,7 @@ type toolServer struct {
 	logs   bool
 
 	resources string
+	level     string // that it was told; guarded by mu
 	calls     sync.WaitGroup
 
 	mu      sync.Mutex // guards out, too
@@ -217,6 +219,9 @@ func (s *toolServer) line(line []byte) {
 		s.answer(m.ID, map[string]any{})
 	case m.Method == "logging/setLevel":
 		s.note("level", m.Params.Level)
+		s.mu.Lock()
+		s.level = m.Params.Level
+		s.mu.Unlock()
 		s.answer(m.ID, map[string]any{})
 	case m.Method == "ping":
 		s.answer(m.ID, map[string]any{})
@@ -336,6 +341,12 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 		}
 		return a.Token, nil
 	case "log":
+		s.mu.Lock()
+		level := cmp.Or(s.level, "info")
+		s.mu.Unlock()
+		if !mcp.Covers(level, a.Level) {
+			return a.Token, nil
+		}
 		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/message", "params": map[string]any{
 			"level": a.Level, "logger": "tools", "data": a.Token,
 		}})
