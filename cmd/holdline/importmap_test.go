@@ -43,6 +43,7 @@ var layers = map[string]int{
 	"protocol/mcp":             1,
 	"protocol/process":         1,
 	"contrib":                  0,
+	"daemon/words":             0,
 	"protocol":                 0,
 	"protocol/fault":           0,
 	"protocol/faultpoint":      -1, // below all, which all pass through points

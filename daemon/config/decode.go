@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/tailscale/hujson"
+
+	"holdline/daemon/words"
 )
 
 // maxDepth bounds how deep values may nest, maxErrors how many mistakes one
@@ -332,32 +334,11 @@ func nearest(s string, candidates []string) string {
 		return ""
 	}
 	for _, c := range candidates {
-		if n := distance(strings.ToLower(s), strings.ToLower(c)); n <= least {
+		if n := words.Distance(strings.ToLower(s), strings.ToLower(c)); n <= least {
 			best, least = c, n-1
 		}
 	}
 	return best
-}
-
-// distance is how many letters must be put in, taken out or changed.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last
-			if a[i] != b[j] {
-				cost++
-			}
-			last = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func invalidAt(data []byte) int {

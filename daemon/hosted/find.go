@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"holdline/daemon/tool"
+	"holdline/daemon/words"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 )
@@ -163,7 +164,7 @@ func near(name string, names []string) []string {
 	all := make([]rated, len(names))
 	for i, other := range names {
 		lower := strings.ToLower(other[:min(len(other), maxCompared)])
-		all[i] = rated{other, distance(name, lower)}
+		all[i] = rated{other, words.Distance(name, lower)}
 		if strings.Contains(lower, name) {
 			all[i].far = 0
 		}
@@ -174,25 +175,4 @@ func near(name string, names []string) []string {
 		out = append(out, r.name)
 	}
 	return out
-}
-
-// distance is how many bytes must be put in, taken out or changed.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last
-			if a[i] != b[j] {
-				cost++
-			}
-			last = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
