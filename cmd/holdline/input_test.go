@@ -102,6 +102,45 @@ func TestServerAsksModern(t *testing.T) {
 	m.rest()
 }
 
+// The deaths of a daemon that concern a call in the midst of which the server
+// asks a modern client.
+var askCrashes = []crash{
+	{point: "hosted.dispatched"},
+	{point: "session.pursued"},
+	{point: "hosted.resumed"},
+	{point: "hosted.resumed", after: "hosted.dispatched"},
+	{point: "hosted.adopted", after: "hosted.resumed"},
+	{point: "session.pursued", times: 2},
+}
+
+// TestServerAskCrashes goes through them: the call is made once, the server is
+// told once, and the client has the result.
+func TestServerAskCrashes(t *testing.T) {
+	inTurn(t, askCrashes, func(t *testing.T, c crash, _ int) {
+		t.Helper()
+		p := newPlace(t).serve("session").login().faults()
+		if c.after != "" {
+			p.dieAs(c.after, death{})
+		}
+		p.dieAs(c.point, death{times: c.times, after: c.after})
+		m := p.agent("--identity", "m")
+		m.modernPing()
+		args := elicit("e")
+		in := m.required(m.askMe(args, nil))
+		x := m.wait(m.askMe(args, in.with(`{"action":"accept"}`)))
+		if x.text() != `e {"action":"accept"}` {
+			t.Errorf("the answer: %s", x.raw)
+		}
+		if asked, told := p.effectsOf("asked e"), p.effectsOf("told e"); asked != 1 || told != 1 {
+			t.Errorf("begun %d times, told %d times", asked, told)
+		}
+		if !p.died(c.point) {
+			t.Errorf("no daemon came to %s", c.point)
+		}
+		m.rest()
+	})
+}
+
 // TestServerAsksModernNot: what a modern client cannot be asked the server is
 // told, and what it does not answer in time is cancelled.
 func TestServerAsksModernNot(t *testing.T) {
