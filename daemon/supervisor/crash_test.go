@@ -169,6 +169,9 @@ func TestNextDaemonAttaches(t *testing.T) {
 	// One line is received and acked, the rest is lost with this daemon.
 	e := <-w.Events()
 	w.Ack(e.Seq)
+	if err := w.Signal(t.Context(), "SIGCONT"); err != nil { // answered in order: the ack was taken
+		t.Fatal(err)
+	}
 	until(t, "the output", func() bool {
 		b, _ := os.ReadFile(filepath.Join(w.Dir(), process.FileStderr))
 		return bytes.Count(b, []byte("\n")) == 3
