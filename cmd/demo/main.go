@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -120,8 +121,12 @@ func (d *demo) prepare() error {
 	if err := os.WriteFile(filepath.Join(project, "main.go"), []byte(code), 0o600); err != nil {
 		return err
 	}
+	drop := []string{"HOLDLINE_", "XDG_STATE_HOME=", "XDG_CONFIG_HOME="}
+	if !d.real { // what could lead the real claude to a model that costs money
+		drop = append(drop, "ANTHROPIC_", "CLAUDE", "AWS_", "GOOGLE_", "GCLOUD_", "CLOUD_ML_", "VERTEX_", "AZURE_")
+	}
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "HOLDLINE_") && !strings.HasPrefix(v, "XDG_STATE_HOME=") && !strings.HasPrefix(v, "XDG_CONFIG_HOME=") {
+		if !slices.ContainsFunc(drop, func(prefix string) bool { return strings.HasPrefix(v, prefix) }) {
 			d.env = append(d.env, v)
 		}
 	}

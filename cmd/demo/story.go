@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -61,26 +62,32 @@ func (d *demo) startDaemon(ctx context.Context) error {
 // status is what the demo needs of `holdline status --json`.
 type status struct {
 	Daemon  struct{ PID int }
-	Workers []struct {
-		ID       string
-		Name     string
-		Kind     string
-		State    string
-		PID      int
-		ChildPID int `json:"child_pid"`
-		Attached bool
-	}
+	Workers []worker
 }
 
-// both tells whether both consults run and the daemon has their workers.
+// worker is a worker in it.
+type worker struct {
+	ID, Name, Kind, State string
+
+	PID      int
+	ChildPID int `json:"child_pid"`
+	Attached bool
+}
+
+// both tells whether both consults run, the server that is shared is up, and
+// the daemon has their workers.
 func (s *status) both() bool {
-	n := 0
+	consults, servers := 0, 0
 	for _, w := range s.Workers {
-		if w.Kind == "consult" && w.Attached && w.ChildPID > 0 {
-			n++
+		switch {
+		case !w.Attached || w.ChildPID == 0:
+		case w.Kind == "consult":
+			consults++
+		case w.State == "ready":
+			servers++
 		}
 	}
-	return n == 2
+	return consults == 2 && servers == 1
 }
 
 func (d *demo) status(ctx context.Context) (status, error) {
@@ -365,10 +372,10 @@ func (d *demo) kill(ctx context.Context) error {
 		return err
 	}
 	d.say("daemon %d is gone, daemon %d has taken its place and all workers after %d ms", old, after.Daemon.PID, time.Since(begin).Milliseconds())
-	for i, w := range after.Workers {
-		was := before.Workers[i]
-		if w.ID != was.ID || w.PID != was.PID || w.ChildPID != was.ChildPID {
-			return fmt.Errorf("a worker is %+v, it was %+v", w, was)
+	for _, w := range after.Workers {
+		same := func(was worker) bool { return was.ID == w.ID && was.PID == w.PID && was.ChildPID == w.ChildPID }
+		if !slices.ContainsFunc(before.Workers, same) {
+			return fmt.Errorf("a worker is %+v, they were %+v", w, before.Workers)
 		}
 		if w.Kind == "consult" {
 			d.say("consult %s goes on: claude is process %d, as before", w.ID, w.ChildPID)

@@ -71,10 +71,11 @@ func TestUpgradeDuringConsult(t *testing.T) {
 	a.leave()
 }
 
-// TestUpgradeUnderLoad upgrades twenty times while eight agents call: no call
-// fails, and how long the slowest took is told.
+// TestUpgradeUnderLoad upgrades twenty times while eight agents call holdline's
+// own tools and a hosted server's: no call fails, each has its effect once, the
+// server stays the same process, and how long the slowest took is told.
 func TestUpgradeUnderLoad(t *testing.T) {
-	p := newPlace(t)
+	p := newPlace(t).serve("shared")
 	p.installVersion(t, older)
 	pid := p.daemonAt(p.bin()).Process.Pid
 	const agents = 8
@@ -87,7 +88,11 @@ func TestUpgradeUnderLoad(t *testing.T) {
 		load.Go(func() {
 			for ctx.Err() == nil {
 				begin := time.Now()
-				id, err := a.tryCall("health_snapshot")
+				tool, args := "health_snapshot", "{}"
+				if calls[i]%2 == 1 {
+					tool, args = "tools__effect", fmt.Sprintf(`{"token":"%d-%d","ms":2}`, i, calls[i])
+				}
+				id, err := a.tryCall(tool, args)
 				if err == nil {
 					err = a.tryWait(id)
 				}
@@ -123,9 +128,28 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	if s.Daemon.PID != pid || s.Daemon.Epoch != 21 || s.Runtime.FDs > fds+2 {
 		t.Errorf("daemon = %+v, %d descriptors; want pid %d, epoch 21, %d descriptors", s.Daemon, s.Runtime.FDs, pid, fds)
 	}
-	total := 0
+	total, effects := 0, 0
 	for _, n := range calls {
-		total += n
+		total, effects = total+n, effects+n/2
+	}
+	b, err := os.ReadFile(p.effects())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, servers := map[string]int{}, map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); f[0] == "begin" {
+			begun[f[1]]++
+			servers[f[2]] = true
+		}
+	}
+	if len(begun) != effects || len(servers) != 1 {
+		t.Errorf("%d calls had an effect, of %d, in the processes %v", len(begun), effects, servers)
+	}
+	for token, n := range begun {
+		if n != 1 {
+			t.Errorf("%s had its effect %d times", token, n)
+		}
 	}
 	t.Logf("%d calls of %d agents over 20 upgrades; the slowest took %v", total, agents, slices.Max(slowest))
 }
@@ -141,9 +165,9 @@ func attached(s control.StatusAnswer) int {
 }
 
 // tryCall begins a tool call, from any goroutine.
-func (a *agent) tryCall(tool string) (int, error) {
+func (a *agent) tryCall(tool, args string) (int, error) {
 	a.next++
-	_, err := fmt.Fprintf(a.stdin, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q}}`+"\n", a.next, tool)
+	_, err := fmt.Fprintf(a.stdin, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s}}`+"\n", a.next, tool, args)
 	return a.next, err
 }
 
