@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"holdline/daemon/claude/claudetest"
 	"holdline/daemon/worker/workertest"
 	"holdline/protocol/control"
+	"holdline/protocol/process"
 )
 
 // login gives the place's user a login shell that finds the programs: a daemon
@@ -274,6 +276,62 @@ func TestDaemonAndWorkerKilled(t *testing.T) {
 	a.rest(id)
 	if n := p.steps(); n != 1 || alive(s.Workers[0].ChildPID) {
 		t.Errorf("the program took %d steps, want 1; it lives: %v", n, alive(s.Workers[0].ChildPID))
+	}
+}
+
+// TestReboot: after a reboot consults that had ended can be read, one that ran is
+// told to have been lost, and everything else starts cold.
+func TestReboot(t *testing.T) {
+	p := newPlace(t).login()
+	a := p.agent().shake()
+	if x := a.wait(a.call("consult", p.slow(0))); x.Result.IsError {
+		t.Fatalf("the first consult: %s", x.raw)
+	}
+	args := p.hangs()
+	args["wait_s"] = 0
+	a.wait(a.call("consult", args))
+	p.untilSteps(3)
+	s := p.status()
+	for _, pid := range []int{a.cmd.Process.Pid, s.Daemon.PID, s.Workers[0].PID, s.Workers[0].ChildPID} {
+		kill9(t, pid)
+	}
+	// What a machine that starts again has not, and calls itself.
+	run := filepath.Join(p.dir, "run", "holdline")
+	if err := os.RemoveAll(run); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(p.dir, "home/.local/state/holdline/consults/*/*.json"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, bytes.ReplaceAll(b, []byte(process.BootID()), []byte("00000000-0000-0000-0000-000000000000")), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.daemon()
+	list := p.must("consults")
+	if strings.Count(list, " done ") != 1 || strings.Count(list, "\n") != 3 || strings.Contains(list, " running ") {
+		t.Errorf("the consults are\n%s", list)
+	}
+	for line := range strings.Lines(list) {
+		id, _, _ := strings.Cut(line, " ")
+		out, _, code := p.run("", "consults", "show", id)
+		switch {
+		case strings.Contains(line, " done "):
+			if code != 0 || !strings.Contains(out, "the one answer") {
+				t.Errorf("the answer of %s: exit %d, %s", id, code, out)
+			}
+		case id != "CONSULT" && code == 0:
+			t.Errorf("%s: exit 0, %s", id, out)
+		}
+	}
+	if s := p.status(); len(s.Workers) != 0 || len(s.Sessions) != 0 || p.steps() != 3 {
+		t.Errorf("after the start: %+v, %d steps", s, p.steps())
 	}
 }
 
