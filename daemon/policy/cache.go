@@ -31,8 +31,8 @@ const (
 // lost when it is not made. It is safe for concurrent use.
 //
 // An answer is kept if its result carries a ttlMs above 0, is no error and
-// asks for no input; for the identity that asked, or for everybody if its
-// cacheScope is "public". Arguments are compared by value, but numbers and
+// asks for no input; for the identity that asked, or for everybody who shares
+// the server's process if its cacheScope is "public". Arguments are compared by value, but numbers and
 // strings by spelling.
 type Cache struct {
 	limit int64
@@ -55,6 +55,7 @@ type toolKey struct{ server, tool string }
 type key struct {
 	toolKey
 
+	process   string
 	private   bool
 	identity  string
 	arguments [sha256.Size]byte
@@ -107,6 +108,7 @@ func NewCache() *Cache {
 type Query struct {
 	Identity     string
 	Server, Tool string
+	Process      string          // which of the server's is asked: others may say otherwise; "" if it has one
 	Arguments    json.RawMessage // nil if absent
 }
 
@@ -135,7 +137,7 @@ func (c *Cache) Do(ctx context.Context, q Query, fetch func(context.Context) (js
 	if err != nil {
 		return c.ask(ctx, fetch)
 	}
-	k := key{toolKey: toolKey{q.Server, q.Tool}, private: true, identity: q.Identity, arguments: sum}
+	k := key{toolKey: toolKey{q.Server, q.Tool}, process: q.Process, private: true, identity: q.Identity, arguments: sum}
 	for {
 		result, f, leads := c.look(k)
 		switch {

@@ -188,12 +188,16 @@ func TestCacheIsPartitionedByIdentity(t *testing.T) {
 			t.Errorf("scope %s was shared", scope)
 		}
 	}
-	// Nor do tools or servers answer for each other.
+	// Nor do tools, servers or processes answer for each other.
 	k.want("a", "other", "{}", true)
-	_, source, _ := k.c.Do(t.Context(), Query{Identity: "a", Server: "s2", Tool: "private", Arguments: json.RawMessage("{}")},
-		func(context.Context) (json.RawMessage, error) { return json.RawMessage("{}"), nil })
-	if source != Miss {
-		t.Error("another server's answer was given")
+	for _, q := range []Query{
+		{Identity: "a", Server: "s2", Tool: "private"}, {Identity: "a", Server: "s", Tool: "private", Process: "p"}, {Identity: "a", Server: "s", Tool: "public", Process: "p"},
+	} {
+		q.Arguments = json.RawMessage("{}")
+		_, source, _ := k.c.Do(t.Context(), q, func(context.Context) (json.RawMessage, error) { return json.RawMessage("{}"), nil })
+		if source != Miss {
+			t.Errorf("%+v: another's answer was given", q)
+		}
 	}
 }
 
