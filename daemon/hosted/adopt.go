@@ -61,6 +61,7 @@ type earlier struct {
 	dir     string
 	spec    process.Spec
 	records []process.Record
+	lists   *memory // what it has listed; nil if that is not known
 	alive   bool
 }
 
@@ -101,7 +102,14 @@ func (m *Manager) look(dir string) (*earlier, error) {
 		return nil, m.o.Workers.Reap(dir)
 	case supervisor.Adopt, supervisor.End: // one without its handshake is ended once it is attached
 		spec, err := process.ReadSpec(dir)
-		return &earlier{dir, spec, records, f.Alive}, err
+		if err != nil {
+			return nil, err
+		}
+		lists, err := readLists(dir)
+		if err != nil {
+			m.log.Warn("what a process has listed is forgotten", "dir", dir, "err", err)
+		}
+		return &earlier{dir, spec, records, lists, f.Alive}, nil
 	default: // Leave: it sees to itself
 		return nil, nil //nolint:nilnil // and nothing is wrong with it
 	}
@@ -114,6 +122,10 @@ func (m *Manager) restore(e *earlier) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	inst := m.ownerLocked(&e.spec, e.alive)
+	if s := inst.srv; s != nil && e.lists != nil && e.lists.Key == s.spec.Key {
+		inst.own = s.offering(e.lists.lists(), e.lists.About, e.lists.Cut)
+		s.latest = cmp.Or(s.latest, inst.own)
+	}
 	u := newUpstream(inst, e.dir, e.spec.Owner)
 	u.torn, u.restored, u.generation = true, true, e.spec.Generation
 	u.told = map[string]struct{}{}
@@ -322,9 +334,13 @@ func (m *Manager) adopt(u *upstream) {
 		if inst.srv.era == "" {
 			inst.srv.era = server.Era
 		}
-		if !inst.srv.listed { // who asks for tools waits, as for a server that starts
+		switch {
+		case inst.srv.latest == nil: // who asks for tools waits, as for a server that starts
 			u.serving, inst.starting = false, make(chan struct{})
 			m.wg.Go(u.listFirst)
+		case inst.own == nil, len(listsTold(server.Result)) > 0: // it may have said meanwhile that they have changed
+			u.relisting = true
+			m.wg.Go(u.relistChanged)
 		}
 	}
 	u.log.Info("server of an earlier daemon taken up", "calls", len(u.calls), "serving", u.serving)

@@ -16,9 +16,13 @@
 // file of the worker's directory, until the client's proxy has confirmed it.
 // The directory of a dead worker stays until every call in it was confirmed.
 //
-// What a server lists is remembered in a file of its own, so that a list starts
-// nothing, with a pin for each tool: how it was when it was first seen. A tool
-// that differs is told of and offered as it is.
+// What a process lists belongs to its instance: sessions see, and call, what the
+// process that they share has listed. It is kept in the worker's directory, so
+// that the next daemon goes on with it. What any process of a server listed last
+// is remembered in a file of the server's, too, so that a list starts nothing: it
+// stands for instances that have never listed. That file has a pin for each tool:
+// how it was when it was first seen, whichever process listed it. A tool that
+// differs is told of and offered as it is.
 //
 // Two goroutines run for each process: one reads its events and settles what
 // was confirmed, one makes the writes that belong to no call. Calls run in the

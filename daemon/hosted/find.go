@@ -26,7 +26,7 @@ func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool, reach
 	all := make([]Offers, len(asked))
 	var asking sync.WaitGroup
 	for i, s := range asked {
-		if f := s.rests(start); f != nil {
+		if f := s.rests(&c, start); f != nil {
 			all[i] = Offers{Server: s.spec.Name, Tools: []Offered{}, Fault: f}
 			continue
 		}
@@ -43,10 +43,10 @@ func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool, reach
 
 // rests is why a server is not asked what it offers; nil if it is, or if that
 // is known.
-func (s *server) rests(start bool) *fault.Record {
+func (s *server) rests(c *tool.Caller, start bool) *fault.Record {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	if s.listed || start || !s.now().Lazy {
+	if start || !s.now().Lazy || s.offersLocked(c) != nil {
 		return nil
 	}
 	for key, inst := range s.m.instances {
@@ -98,7 +98,7 @@ func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string, ru
 		return nil, unknownInner("no server "+quote(name)+" is hosted here", near(name, names))
 	}
 	s := all[i]
-	o, listed := s.own(own)
+	o, listed := s.own(&c, own)
 	if exposed := exposed(name, strings.TrimPrefix(own, name+"__")); !listed && rules.May(exposed) {
 		if err := s.listFor(ctx, c, exposed); err != nil {
 			return &tool.Remote{
@@ -106,14 +106,14 @@ func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string, ru
 				Handle: func(context.Context, tool.RemoteCall) (tool.RemoteResult, error) { return tool.RemoteResult{}, err },
 			}, nil
 		}
-		o, _ = s.own(own)
+		o, _ = s.own(&c, own)
 	}
 	if o != nil && rules.May(o.remote.Name) {
 		return &o.remote, nil
 	}
 	var names []string
 	m.mu.Lock()
-	for _, o := range s.offers[tools] {
+	for _, o := range s.offersLocked(&c).all(tools) {
 		if rules.May(o.remote.Name) {
 			names = append(names, o.name)
 		}
@@ -122,12 +122,14 @@ func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string, ru
 	return nil, unknownInner("server "+name+" offers no tool "+quote(own), near(own, names))
 }
 
-// own is the server's tool by its own name, or else by that which sessions see;
-// nil if there is none. It tells whether the server was ever listed.
-func (s *server) own(name string) (o *offer, listed bool) {
+// own is the tool that a caller has of the server, by the server's own name or
+// else by that which sessions see; nil if there is none. It tells whether it is
+// known what there is.
+func (s *server) own(c *tool.Caller, name string) (o *offer, listed bool) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	return cmp.Or(s.byOwn[tools][name], s.byName[tools][name]), s.listed
+	of := s.offersLocked(c)
+	return of.either(name), of != nil
 }
 
 // unknownInner says what there is none of, and what there is.

@@ -69,7 +69,9 @@ func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.Remo
 		return m.protected(ctx, s, o, rc)
 	}
 	var res tool.RemoteResult
-	q := policy.Query{Identity: who.Identity, Server: s.spec.Name, Tool: o.name, Arguments: jsonrpc.Field(rc.Params, "arguments")}
+	q := policy.Query{
+		Identity: who.Identity, Server: s.spec.Name, Tool: o.name, Process: s.instanceKey(who).of, Arguments: jsonrpc.Field(rc.Params, "arguments"),
+	}
 	result, source, err := m.cache.Do(ctx, q, func(ctx context.Context) (json.RawMessage, error) {
 		var err error
 		if res, err = m.protected(ctx, s, o, rc); err == nil && res.Error != nil {

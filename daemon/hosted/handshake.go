@@ -36,9 +36,9 @@ func (u *upstream) handshake(ctx context.Context) error {
 	}
 	faultpoint.At("hosted.listed")
 	u.m.mu.Lock()
-	u.inst.srv.era, u.inst.srv.about = era, u.result
+	u.inst.srv.era = era
 	u.m.mu.Unlock()
-	u.inst.srv.take(raw, cut)
+	u.take(raw, cut)
 	return nil
 }
 

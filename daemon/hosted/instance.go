@@ -41,6 +41,7 @@ type instance struct {
 	root string // of the project, for one in project scope
 	name string // by which its processes, one after the other, are watched
 
+	own        *offering     // what its process lists, or listed last; nil until one has
 	up         *upstream     // nil while none is up or coming up
 	starting   chan struct{} // closed when the start under way has ended; nil if there is none
 	taking     chan struct{} // closed when the process of an earlier daemon was taken up, or found dead; nil if there is none
@@ -100,6 +101,7 @@ func (s *server) newInstanceLocked(key instanceKey) *instance {
 	if slices.Contains(s.ejected, key.of) {
 		inst.guards.restarts.Eject()
 	}
+	inst.own = s.bequeathedLocked(key)
 	s.m.instances[key] = inst
 	return inst
 }

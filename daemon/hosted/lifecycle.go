@@ -318,12 +318,7 @@ func (s *server) adjustLocked(spec *Spec) bool {
 			inst.guards.follow(was, spec)
 		}
 	}
-	changed := false
-	if s.listed {
-		before := s.offers[tools]
-		s.setLocked(s.raw)
-		changed = !sameOffers(before, s.offers[tools])
-	}
+	changed := s.remakeLocked()
 	for _, c := range s.m.clients {
 		who := c.Caller()
 		changed = changed || was.seenBy(&who) != spec.seenBy(&who)
@@ -333,8 +328,13 @@ func (s *server) adjustLocked(spec *Spec) bool {
 
 // Changed tells all sessions that they may see other tools than before.
 func (m *Manager) Changed() {
+	m.mu.Lock()
+	all := slices.Collect(maps.Values(m.clients))
+	m.mu.Unlock()
 	for k := range kinds {
-		m.changed(k, nil)
+		for _, c := range all {
+			c.ListChanged(k.sort().changed)
+		}
 	}
 }
 
@@ -476,7 +476,7 @@ func (m *Manager) Status() []Status {
 	owners := map[string]string{}
 	for _, s := range m.inOrderLocked() {
 		st := s.statusLocked(now)
-		st.Notes = slices.Concat(s.cut, s.clashesLocked(owners))
+		st.Notes = slices.Concat(s.latest.shortened(), s.clashesLocked(owners))
 		list = append(list, st)
 	}
 	return list
@@ -491,7 +491,7 @@ func (s *server) clashesLocked(owners map[string]string) []string {
 	var out []string
 	n := 0
 	for _, k := range []kind{resources, templates} {
-		for _, o := range s.offers[k] {
+		for _, o := range s.latest.all(k) {
 			owner := owners[o.name]
 			if owner == "" {
 				owners[o.name] = s.spec.Name
@@ -514,8 +514,8 @@ func (s *server) statusLocked(now time.Time) Status {
 		Name: s.spec.Name, Scope: s.spec.Scope, State: "idle", Lazy: s.now().Lazy, Circuit: policy.Closed, Tools: -1,
 		CacheEntries: s.m.cache.Entries(s.spec.Name), Fault: s.fault, FaultAt: s.faultAt, Ejected: len(s.ejected) > 0,
 	}
-	if s.listed {
-		st.Tools, st.Changed = len(s.offers[tools]), s.changesLocked()
+	if s.latest != nil {
+		st.Tools, st.Changed = len(s.latest.all(tools)), s.changesLocked()
 	}
 	worst := func(state string) {
 		order := []string{"idle", "ready", "starting", "recovering", "failed", "ejected"}

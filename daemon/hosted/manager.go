@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,7 +220,7 @@ func (m *Manager) Recorded(session string, n int64) bool {
 }
 
 // Again is the tool that line n of a session has called; nil if that is not
-// known, or no server offers it any more.
+// known, or its server does not offer it any more.
 func (m *Manager) Again(session string, n int64) *tool.Remote {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,10 +228,9 @@ func (m *Manager) Again(session string, n int64) *tool.Remote {
 	if c == nil || c.up == nil || c.up.inst.srv == nil {
 		return nil
 	}
-	for _, o := range c.up.inst.srv.offers[tools] {
-		if o.name == c.tool {
-			return &o.remote
-		}
+	inst := c.up.inst
+	if o := cmp.Or(inst.own, inst.srv.offersOfLocked(inst.key)).either(c.tool); o != nil {
+		return &o.remote
 	}
 	return nil
 }

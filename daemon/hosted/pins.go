@@ -158,15 +158,32 @@ func (s *server) pinnedLocked(own string) *Pinned {
 	return &Pinned{Hash: p.Hash, Description: p.Description, SinceMS: p.SinceMS, Change: p.Change}
 }
 
-// changesLocked counts the tools on offer that are not what was pinned.
+// changesLocked counts the tools that were listed last and are not what was
+// pinned.
 func (s *server) changesLocked() int {
 	n := 0
-	for _, o := range s.offers[tools] {
+	for _, o := range s.latest.all(tools) {
 		if s.pinnedLocked(o.name).Changed() {
 			n++
 		}
 	}
 	return n
+}
+
+// othersPinsLocked are the pins of tools that some process lists.
+func (s *server) othersPinsLocked() map[string]*pin {
+	kept := map[string]*pin{}
+	for _, inst := range s.m.instances {
+		if inst.srv != s {
+			continue
+		}
+		for _, o := range inst.own.all(tools) {
+			if p := s.pins[o.name]; p != nil {
+				kept[o.name] = p
+			}
+		}
+	}
+	return kept
 }
 
 // pinsLocked are the pins by name, as they are written down.
@@ -188,8 +205,9 @@ func (s *server) warn(changed []string) {
 		"server", s.spec.Name, "tools", changed[:min(len(changed), most)], "count", len(changed))
 }
 
-// Accept pins the tools of a server as they are now, and tells which of them
-// were pinned otherwise. A server that was never listed is asked first.
+// Accept pins the tools of a server as the caller is offered them now, and tells
+// which of them were pinned otherwise. A server that was never listed is asked
+// first.
 func (m *Manager) Accept(ctx context.Context, c tool.Caller, name string) ([]string, error) {
 	s, err := m.server(name)
 	if err != nil {
@@ -199,9 +217,9 @@ func (m *Manager) Accept(ctx context.Context, c tool.Caller, name string) ([]str
 		return nil, out.Fault
 	}
 	m.mu.Lock()
-	list := likenesses(s.raw[tools])
+	list := likenesses(s.offersLocked(&c).lists()[tools])
 	before := s.pins
-	s.pins = map[string]*pin{}
+	s.pins = s.othersPinsLocked()
 	accepted := []string{}
 	for i := range list {
 		p := &list[i]

@@ -6,10 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -72,30 +68,21 @@ func (k kind) sort() sort {
 	return sort{mcp.TemplatesList, "resourceTemplates", "resources", mcp.ResourcesChanged, mcp.ResourcesRead, "uriTemplate", false}
 }
 
-// lists are what a server lists, as it came.
-type lists [kinds][]json.RawMessage
-
-// server is a configured server: what it offers, and its instances. Its fields
-// are guarded by the manager's mutex.
+// server is a configured server, and what is known of it whoever uses it. Its
+// fields are guarded by the manager's mutex.
 type server struct {
 	m    *Manager
 	spec *Spec // name, scope, key and process hold; the rest is how it was made: see now
 
 	limits atomic.Pointer[Spec] // what is configured now
 
-	era     string // "" until it is known
-	listed  bool
+	era     string        // "" until it is known
 	stopped bool          // by a user
 	ejected []string      // scopes that an earlier daemon has ejected
 	fault   *fault.Record // of the last process that ended or did not start
 	faultAt time.Time
-	raw     lists
-	offers  [kinds][]*offer          // by exposed name
-	byName  [kinds]map[string]*offer // by exposed name
-	byOwn   [kinds]map[string]*offer // by the server's own
-	about   json.RawMessage          // result of the last handshake
-	pins    map[string]*pin          // tools as they were first seen, by the server's own name
-	cut     []string                 // which of its lists are longer than what is known of them, in words
+	latest  *offering       // of the process that listed last, whoever used it; nil until one has
+	pins    map[string]*pin // tools as they were first seen, by the server's own name, with any process
 }
 
 // offer is one tool, prompt, resource or template of a server.
@@ -109,11 +96,12 @@ type offer struct {
 }
 
 // memory is the file in the catalog directory: what a server offered last, so
-// that a list starts nothing.
+// that a list starts nothing. A process has one like it in its directory, with
+// what that process lists.
 type memory struct {
 	Version   int               `json:"version"`
 	Key       string            `json:"key"`
-	Era       string            `json:"era"`
+	Era       string            `json:"era,omitempty"`
 	Tools     []json.RawMessage `json:"tools"` // as the server lists them, as all that follows
 	Prompts   []json.RawMessage `json:"prompts,omitempty"`
 	Resources []json.RawMessage `json:"resources,omitempty"`
@@ -139,23 +127,16 @@ func (s *server) file() string { return filepath.Join(s.m.o.CatalogDir, s.spec.N
 // remember reads what the server offered last, if that was the same server. It
 // is called before anybody else knows of the server.
 func (s *server) remember() error {
-	b, err := os.ReadFile(s.file())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	var mem memory
-	if err == nil {
-		err = json.Unmarshal(b, &mem)
-	}
+	mem, err := readMemory(s.file())
 	if err != nil || mem.Version != memoryVersion || mem.Key != s.spec.Key {
 		return err
 	}
-	s.era, s.about, s.cut, s.pins = mem.Era, mem.About, mem.Cut, map[string]*pin{}
+	s.era, s.pins = mem.Era, map[string]*pin{}
 	for _, p := range mem.Pins {
 		s.pins[p.Tool] = &p
 	}
 	s.pinLocked(likenesses(mem.Tools), time.Now()) // an older daemon has listed them, and pinned nothing
-	s.setLocked(lists{mem.Tools, mem.Prompts, mem.Resources, mem.Templates})
+	s.latest = s.offering(mem.lists(), mem.About, mem.Cut)
 	return nil
 }
 
@@ -171,39 +152,14 @@ func (s *server) store() error {
 	s.m.filing.Lock()
 	defer s.m.filing.Unlock()
 	s.m.mu.Lock()
-	mem := memory{
-		Version: memoryVersion, Key: s.spec.Key, Era: s.era,
-		Tools: s.raw[tools], Prompts: s.raw[prompts], Resources: s.raw[resources], Templates: s.raw[templates],
-		About: s.about, Pins: s.pinsLocked(), Cut: s.cut,
+	mem := memory{Version: memoryVersion, Key: s.spec.Key, Era: s.era, Pins: s.pinsLocked()}
+	if s.latest != nil {
+		mem.setLists(s.latest.raw)
+		mem.About, mem.Cut = s.latest.about, s.latest.cut
 	}
 	path := s.file()
 	s.m.mu.Unlock()
-	b, err := json.Marshal(mem)
-	if err != nil {
-		return fmt.Errorf("what a server offers: %w", err)
-	}
-	return statedir.WriteFile(path, append(b, '\n'))
-}
-
-// setLocked makes the offers of a server's own lists.
-func (s *server) setLocked(raw lists) {
-	s.listed, s.raw = true, raw
-	for k := range kinds {
-		s.offers[k], s.byName[k], s.byOwn[k] = nil, map[string]*offer{}, map[string]*offer{}
-		for _, listing := range raw[k] {
-			o, err := s.offer(k, listing)
-			if err != nil {
-				s.m.log.Warn("left out, its listing is malformed", "server", s.spec.Name, "list", k.sort().member, "err", err)
-			}
-			if o == nil || s.byName[k][o.remote.Name] != nil { // or it is listed twice
-				continue
-			}
-			s.offers[k] = append(s.offers[k], o)
-			s.byName[k][o.remote.Name] = o
-			s.byOwn[k][o.name] = o
-		}
-		slices.SortFunc(s.offers[k], func(a, b *offer) int { return cmp.Compare(a.remote.Name, b.remote.Name) })
-	}
+	return mem.write(path)
 }
 
 // offer makes the offer of a listing; nil if it is not to be seen.
@@ -291,15 +247,17 @@ func (m *Manager) Waits() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.servers {
-		if !s.listed {
+		if s.latest == nil {
 			return true
 		}
 	}
 	return false
 }
 
-// List is what a session sees of all servers' tools, by name. A server that was
-// never listed is asked first, for a limited time.
+// List is what a session sees of all servers' tools, by name: what the processes
+// that it uses have listed, and, of a server whose process has not yet, what is
+// known of that server. One that was never listed is asked first, for a limited
+// time.
 func (m *Manager) List(ctx context.Context, c tool.Caller) []tool.Listing {
 	list, _ := m.listing(ctx, c, tools)
 	return list
@@ -328,7 +286,7 @@ func (m *Manager) listing(ctx context.Context, c tool.Caller, k kind) ([]tool.Li
 		if !s.visible(&c) {
 			continue
 		}
-		for _, o := range s.offers[k] {
+		for _, o := range s.offersLocked(&c).all(k) {
 			if seen[o.remote.Name] != nil {
 				continue
 			}
@@ -364,7 +322,7 @@ func (m *Manager) askAll(ctx context.Context, c tool.Caller) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.servers {
-		if s.listed || !s.visible(&c) {
+		if !s.visible(&c) || s.offersLocked(&c) != nil {
 			continue
 		}
 		asking.Go(func() {
@@ -396,11 +354,12 @@ func (m *Manager) find(ctx context.Context, c tool.Caller, k kind, name string) 
 		if !s.visible(&c) {
 			continue
 		}
-		if o := s.named(k, &c)[name]; o != nil {
+		of := s.offersLocked(&c)
+		if o := of.named(k, &c, name); o != nil {
 			m.mu.Unlock()
 			return o
 		}
-		if !s.listed && (c.Only != "" || strings.HasPrefix(name, s.spec.Name+"__")) {
+		if of == nil && (c.Only != "" || strings.HasPrefix(name, s.spec.Name+"__")) {
 			unlisted = append(unlisted, s)
 		}
 	}
@@ -415,21 +374,13 @@ func (m *Manager) find(ctx context.Context, c tool.Caller, k kind, name string) 
 			continue
 		}
 		m.mu.Lock()
-		o := s.named(k, &c)[name]
+		o := s.offersLocked(&c).named(k, &c, name)
 		m.mu.Unlock()
 		if o != nil {
 			return o
 		}
 	}
 	return failed
-}
-
-// named is what the server offers, by the names that a session uses.
-func (s *server) named(k kind, c *tool.Caller) map[string]*offer {
-	if c.Only != "" {
-		return s.byOwn[k]
-	}
-	return s.byName[k]
 }
 
 // About is what the one server says of itself that a session is for. One that
@@ -446,14 +397,14 @@ func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "server %s is not for this project", c.Only)
 	}
 	m.mu.Lock()
-	about, listed := s.about, s.listed
+	about := s.offersLocked(&c).says()
 	m.mu.Unlock()
-	if about == nil || !listed {
+	if about == nil {
 		if _, err := s.ready(ctx, c); err != nil {
 			return tool.About{}, err
 		}
 		m.mu.Lock()
-		about = s.about
+		about = s.offersLocked(&c).says()
 		m.mu.Unlock()
 	}
 	a := tool.About{Capabilities: jsonrpc.Field(about, "capabilities"), Info: jsonrpc.Field(about, "serverInfo")}
@@ -564,7 +515,7 @@ func (m *Manager) unlisted(c tool.Caller) *offer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.servers[c.Only]
-	if s == nil || !s.visible(&c) || !can(s.about, "resources") {
+	if s == nil || !s.visible(&c) || !can(s.offersLocked(&c).says(), "resources") {
 		return nil
 	}
 	return &offer{s: s, method: mcp.ResourcesRead, remote: tool.Remote{Server: s.spec.Name, Contract: tool.Convergent}}
@@ -587,67 +538,17 @@ func (m *Manager) Has(c tool.Caller) tool.Has {
 	defer m.mu.Unlock()
 	var has tool.Has
 	for _, s := range m.servers {
-		if s.visible(&c) {
-			has.Prompts = has.Prompts || !s.listed || len(s.raw[prompts]) > 0
-			has.Resources = has.Resources || !s.listed || len(s.raw[resources])+len(s.raw[templates]) > 0
-			has.Updates = has.Updates || !s.listed || subscribable(s.about)
-			has.Logging = has.Logging || !s.listed || can(s.about, "logging")
+		if !s.visible(&c) {
+			continue
 		}
+		of := s.offersLocked(&c)
+		if of == nil {
+			return tool.Has{Prompts: true, Resources: true, Updates: true, Logging: true}
+		}
+		has.Prompts = has.Prompts || len(of.raw[prompts]) > 0
+		has.Resources = has.Resources || len(of.raw[resources])+len(of.raw[templates]) > 0
+		has.Updates = has.Updates || subscribable(of.about)
+		has.Logging = has.Logging || can(of.about, "logging")
 	}
 	return has
-}
-
-// changed tells the sessions that see a server, or all if it is nil, that a list
-// is not what it was.
-func (m *Manager) changed(k kind, s *server) {
-	m.mu.Lock()
-	all := make([]tool.Client, 0, len(m.clients))
-	for _, c := range m.clients {
-		if who := c.Caller(); s == nil || s.visible(&who) {
-			all = append(all, c)
-		}
-	}
-	m.mu.Unlock()
-	for _, c := range all {
-		c.ListChanged(k.sort().changed)
-	}
-}
-
-// take takes a server's lists, and where they were cut off, and tells sessions
-// of those that are others.
-func (s *server) take(raw lists, cut []string) {
-	list := likenesses(raw[tools])
-	s.m.mu.Lock()
-	if s.m.servers[s.spec.Name] != s { // it was configured otherwise meanwhile
-		s.m.mu.Unlock()
-		return
-	}
-	first, before := !s.listed, s.offers
-	s.setLocked(raw)
-	altered, pinned := s.pinLocked(list, time.Now())
-	s.cut = cut
-	var others []kind
-	for k := range kinds {
-		if !sameOffers(before[k], s.offers[k]) {
-			others = append(others, k)
-		}
-	}
-	s.m.mu.Unlock()
-	s.warn(altered)
-	if first || pinned || len(others) > 0 {
-		s.keep()
-	}
-	if len(others) == 0 && !first {
-		return
-	}
-	s.m.cache.Forget(s.spec.Name)
-	for _, k := range others {
-		s.m.changed(k, s)
-	}
-}
-
-func sameOffers(a, b []*offer) bool {
-	return slices.EqualFunc(a, b, func(a, b *offer) bool {
-		return string(a.listing) == string(b.listing) && a.remote.Contract == b.remote.Contract
-	})
 }

@@ -107,7 +107,7 @@ func (m *Manager) subscribedServer(ctx context.Context, c *tool.Caller, uri stri
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !subscribable(s.about) {
+	if !subscribable(s.offersLocked(c).says()) {
 		return nil, fault.New(fault.UnknownMethod, fault.Host, mcp.Subscribe, "server %s does not tell changes of its resources", s.spec.Name)
 	}
 	return s, nil

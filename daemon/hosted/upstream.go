@@ -433,12 +433,12 @@ func (u *upstream) relist() {
 	defer cancel()
 	raw, cut, err := u.listAll(ctx)
 	if err != nil {
-		u.log.Warn("what the server offers cannot be read again", "err", err)
+		if u.m.life.Err() == nil {
+			u.log.Warn("what the server offers cannot be read again", "err", err)
+		}
 		return
 	}
-	if u.inst.srv != nil {
-		u.inst.srv.take(raw, cut)
-	}
+	u.take(raw, cut)
 }
 
 // settle acks what need not be kept by the worker any more, and tells when to

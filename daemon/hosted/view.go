@@ -71,11 +71,11 @@ func (m *Manager) visible(c *tool.Caller) []*server {
 	return all
 }
 
-// offered is what a server offers, which is asked if that is not known.
+// offered is what a server offers a caller; it is asked if that is not known.
 func (s *server) offered(ctx context.Context, c tool.Caller) Offers {
 	out := Offers{Server: s.spec.Name, Tools: []Offered{}}
 	s.m.mu.Lock()
-	listed := s.listed
+	listed := s.offersLocked(&c) != nil
 	s.m.mu.Unlock()
 	if !listed {
 		if err := s.listFor(ctx, c, s.spec.Name); err != nil {
@@ -85,7 +85,7 @@ func (s *server) offered(ctx context.Context, c tool.Caller) Offers {
 	}
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	for _, o := range s.offers[tools] {
+	for _, o := range s.offersLocked(&c).all(tools) {
 		out.Tools = append(out.Tools, Offered{o.name, o.remote.Name, o.remote.Contract, o.plain, s.pinnedLocked(o.name)})
 	}
 	return out
@@ -103,10 +103,8 @@ func (m *Manager) Tool(ctx context.Context, c tool.Caller, server, name string) 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, o := range s.offers[tools] {
-		if o.name == name || o.remote.Name == name {
-			return &o.remote, nil
-		}
+	if o := s.offersLocked(&c).either(name); o != nil {
+		return &o.remote, nil
 	}
 	return nil, fault.New(fault.UnknownTool, fault.Server, mcp.ToolsCall+":"+name,
 		"server %s offers no tool %q: holdline servers tools %s shows those that it does", server, name, server)

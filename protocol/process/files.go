@@ -16,6 +16,7 @@ const (
 	FileState     = "state.json" // [State]
 	FileCalls     = "calls.jsonl"
 	FileServer    = "server.json" // [Server]
+	FileLists     = "lists.json"  // what a hosted server lists, for daemons alone
 	FileSocket    = "sock"
 	FileSpool     = "stdout"     // output while no daemon was there
 	FileStderr    = "stderr.log" // what the child wrote to stderr, bounded
