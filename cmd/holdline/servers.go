@@ -19,7 +19,7 @@ func newServersCommand(w *world) *cobra.Command {
 		Use:   "servers",
 		Short: "List, add, start, stop, call and watch the MCP servers that agents share",
 		Long: `List the MCP servers that the configuration names and, if a daemon runs, how they
-are.
+are. A server's number of tools is that which a process of it listed last.
 
 add, remove, enable and disable edit the configuration file, whose comments they
 keep, and have a running daemon read it again. start, stop, restart, reload, tools,

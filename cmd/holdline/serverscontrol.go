@@ -125,7 +125,10 @@ func (s *serversCommand) toolsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "tools [NAME]", Short: "List the tools of a server, or of all",
 		Long: `List the tools of a server, or of all that are seen in this project, as the daemon
-knows them. A server that was never asked is started for that.
+knows them. A server that was never asked is started for that. Processes of one
+server may list different tools, and each agent sees those of the process that it
+uses. Shown here is what this project's process lists; of a server with a process
+for each session, or with none here, what a process of it listed last.
 
 The contract says whether a call may run again after a crash: convergent (it may),
 never_replay (it may not), probe_required (it may not yet). It comes from the

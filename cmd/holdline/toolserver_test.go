@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,6 +45,12 @@ import (
 //	mirror {…}             the request's params in the answer, as they were spelled
 //	touch {token}          the resource of that URI has changed: whoever has subscribed is told
 //
+// With -own there are, with the effect of effect:
+//
+//	sample {token, ms}     listed if the client can sample
+//	turn {token, ms}       "begin", so many milliseconds, "turn"; a tool of that name is
+//	                       listed as well from now on, and the client is told so
+//
 // It notes the levels of log messages that it is told: "level" and the level,
 // and what it is told of resources: "subscribe" or "unsubscribe" and the URI.
 // A call that is cancelled notes "cancelled" and is not answered. Calls run at
@@ -57,6 +64,7 @@ type toolServer struct {
 
 	resources string
 	level     string // that it was told; guarded by mu
+	own       bool
 	calls     sync.WaitGroup
 
 	mu      sync.Mutex // guards out, too
@@ -65,6 +73,7 @@ type toolServer struct {
 	asks    int
 
 	subscribed map[string]bool
+	grown      []string // tools that only this process lists
 }
 
 // toolServerMain plays the server until the end of its input.
@@ -77,6 +86,8 @@ type toolServer struct {
 //	-resources W  it has the resources mem://a, mem://b, mem://fixed and
 //	              mem://many/{n}; if W is "told" it tells changes of all but
 //	              mem://fixed
+//	-own          it lists what other processes of it do not: the resources
+//	              mem://pid/PID and mem://in/NAME, of its directory, and tools
 //	-noise        a line that is no JSON comes before anything else
 //	-listing FILE members that the tool effect is listed with instead of its own,
 //	              an object, while there is such a file
@@ -90,6 +101,7 @@ func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 	f.StringVar(&s.other, "listing", "", "")
 	f.BoolVar(&s.logs, "logs", false, "")
 	f.StringVar(&s.resources, "resources", "", "")
+	f.BoolVar(&s.own, "own", false, "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
@@ -138,7 +150,10 @@ type toolMessage struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	Params struct {
-		Version   string          `json:"protocolVersion"`
+		Version string `json:"protocolVersion"`
+		Client  struct {
+			Sampling json.RawMessage `json:"sampling"`
+		} `json:"capabilities"`
 		Name      string          `json:"name"`
 		Arguments toolArgs        `json:"arguments"`
 		RequestID json.RawMessage `json:"requestId"`
@@ -197,10 +212,27 @@ func (s *toolServer) line(line []byte) {
 		if s.resources != "" {
 			capabilities["resources"] = map[string]any{"subscribe": s.resources == "told"}
 		}
+		if s.own {
+			capabilities["tools"] = map[string]any{"listChanged": true}
+			capabilities["resources"] = map[string]any{}
+		}
+		if s.own && m.Params.Client.Sampling != nil {
+			s.grow("sample")
+		}
 		s.answer(m.ID, map[string]any{
 			"protocolVersion": cmp.Or(m.Params.Version, "2025-11-25"), "capabilities": capabilities,
 			"serverInfo": map[string]any{"name": "toolserver", "version": "1"},
 		})
+	case m.Method == "resources/list" && s.own:
+		list := []any{}
+		for _, uri := range ownResources() {
+			list = append(list, map[string]any{"uri": uri, "name": uri})
+		}
+		s.answer(m.ID, map[string]any{"resources": list})
+	case m.Method == "resources/templates/list" && s.own:
+		s.answer(m.ID, map[string]any{"resourceTemplates": []any{}})
+	case m.Method == "resources/read" && s.own:
+		s.answer(m.ID, map[string]any{"contents": []any{map[string]any{"uri": m.Params.URI, "text": fmt.Sprint("of ", os.Getpid())}}})
 	case m.Method == "resources/list":
 		list := []any{}
 		for _, uri := range []string{"mem://a", "mem://b", "mem://fixed"} {
@@ -226,7 +258,7 @@ func (s *toolServer) line(line []byte) {
 	case m.Method == "ping":
 		s.answer(m.ID, map[string]any{})
 	case m.Method == "tools/list":
-		list := toolServerTools()
+		list := toolServerTools(s.ownTools()...)
 		if b, err := os.ReadFile(s.other); err == nil {
 			effect := list[0].(map[string]any)
 			if err := json.Unmarshal(b, &effect); err != nil {
@@ -244,13 +276,13 @@ func (s *toolServer) line(line []byte) {
 }
 
 // toolServerTools are the tools as they are listed.
-func toolServerTools() []any {
+func toolServerTools(more ...string) []any {
 	properties := map[string]any{}
 	for name, kind := range map[string]string{"token": "string", "ms": "number", "bytes": "integer", "method": "string", "code": "integer", "ttl": "integer", "level": "string"} {
 		properties[name] = map[string]any{"type": kind}
 	}
 	list := []any{}
-	for _, name := range []string{"effect", "look", "big", "ask", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log", "mirror", "touch"} {
+	for _, name := range append([]string{"effect", "look", "big", "ask", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log", "mirror", "touch"}, more...) {
 		tool := map[string]any{"name": name, "description": "does " + name, "inputSchema": map[string]any{"type": "object", "properties": properties}}
 		if name == "look" || name == "big" || name == "fresh" {
 			tool["annotations"] = map[string]any{"readOnlyHint": true}
@@ -258,6 +290,31 @@ func toolServerTools() []any {
 		list = append(list, tool)
 	}
 	return list
+}
+
+// ownResources are those of this process alone, and of those in its directory.
+func ownResources() []string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	return []string{fmt.Sprintf("mem://pid/%d", os.Getpid()), "mem://in/" + filepath.Base(dir)}
+}
+
+// ownTools are those of this process alone, with that which makes them.
+func (s *toolServer) ownTools() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.own {
+		return nil
+	}
+	return append([]string{"turn"}, s.grown...)
+}
+
+func (s *toolServer) grow(tool string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grown = append(s.grown, tool)
 }
 
 // call begins a call, which runs in a goroutine of its own.
@@ -291,7 +348,18 @@ func (s *toolServer) call(m *toolMessage) {
 // tool does what a tool does, until that is done or the call is cancelled.
 func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 	a := &m.Params.Arguments
-	switch m.Params.Name {
+	name := m.Params.Name
+	if name != "turn" && slices.Contains(s.ownTools(), name) {
+		name = "effect"
+	}
+	switch name {
+	case "turn":
+		s.note("begin", a.Token)
+		toolPause(ctx, a.MS)
+		s.grow(a.Token)
+		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+		s.note("turn", a.Token)
+		return a.Token, nil
 	case "effect":
 		s.note("begin", a.Token)
 		s.progress(m, 1)
