@@ -312,7 +312,7 @@ func (r *chaosRun) killWorker(v *victim, what string) {
 			return
 		}
 	}
-	v.kill.What = what
+	v.kill.What, v.kill.Child = what, v.child.PID
 	r.kill(p, v.kill)
 }
 

@@ -91,6 +91,7 @@ type kill struct {
 	What   string // daemon, worker, child, proxy
 	PID    int
 	Server string // name of the hosted server that it belonged to
+	Child  int    // the server's process; 0 if there was none
 	Token  string // of the consult that it belonged to
 }
 
@@ -302,7 +303,9 @@ func (j *judgement) killed(a *event, until time.Duration) bool {
 				return true
 			}
 		case opEffect, opLook, opBig, opAsk, opRelay:
-			if k.Server != "" && k.At >= a.At-unknownSlack {
+			// Of a call that was begun it is known by which process.
+			ran := j.ran[a.Token]
+			if k.Server != "" && k.At >= a.At-unknownSlack && (k.Child == 0 || len(ran) == 0 || ran[k.Child]) {
 				return true
 			}
 		}
@@ -480,6 +483,7 @@ func TestOracle(t *testing.T) {
 
 		{name: "unknown, and true", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, kills: []kill{{At: 10 * s, What: "worker", Server: "x"}}, ledger: once[:1]},
 		{name: "unknown, and nobody was killed", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, ledger: once, want: []string{ruleUnknown}},
+		{name: "unknown for another process's sake", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, kills: []kill{{At: 10 * s, What: "worker", Server: "x", Child: 77}}, ledger: once[:1], want: []string{ruleUnknown}},
 		{name: "unknown for the daemon's sake", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, kills: []kill{{At: 10 * s, What: "daemon"}}, ledger: once, want: []string{ruleUnknown}},
 		{name: "unknown, killed long before", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, kills: []kill{{At: 2 * s, What: "child", Server: "x"}}, ledger: once, want: []string{ruleUnknown}},
 		{name: "unknown, killed afterwards", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, kills: []kill{{At: 13 * s, What: "child", Server: "x"}}, ledger: once, want: []string{ruleUnknown}},
