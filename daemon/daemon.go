@@ -203,6 +203,8 @@ func (l *life) build(ctx context.Context) error {
 		Recorded:     l.consults.Recorded,
 		Again:        l.consults.Again,
 		Resumed:      l.consults.Resumed,
+		Confirmed:    l.consults.Confirmed,
+		Closed:       l.consults.Closed,
 		Hosted:       l.servers,
 	})
 	l.buildRollout()

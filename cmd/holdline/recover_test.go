@@ -471,3 +471,35 @@ func TestStopLeavesConsults(t *testing.T) {
 		t.Error("stop --all left a worker")
 	}
 }
+
+// TestOwedAnswer: a client that was away while its consult ended and others
+// after it, more than are kept, gets the answer when it is back.
+func TestOwedAnswer(t *testing.T) {
+	p := newPlace(t).configure(map[string]any{}, "consult", map[string]any{"keep": map[string]any{"count": 1}})
+	d := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	id := a.call("consult", p.slow(0.2))
+	p.untilSteps(1)
+	workertest.Freeze(t, a.cmd.Process.Pid)
+	kill9(t, d.Process.Pid)
+	p.daemon()
+	p.ended()
+	b := p.agent("--no-autostart").shake()
+	for range 3 {
+		if x := b.wait(b.call("consult", map[string]any{"prompt": "x"})); x.Error != nil || x.Result.IsError {
+			t.Fatalf("another's: %s", x.raw)
+		}
+	}
+	_ = a.cmd.Process.Signal(syscall.SIGCONT)
+	if x := a.wait(id); x.Error != nil || x.Result.IsError || !strings.Contains(x.text(), "the one answer") {
+		t.Errorf("the consult's answer: %s", x.raw)
+	}
+	b.rest()
+	a.rest(id)
+	if n := p.steps(); n != 2 {
+		t.Errorf("the program took %d steps, want 2: it ran once", n)
+	}
+	if list := strings.Count(p.must("consults", "list"), "done"); list > 2 {
+		t.Errorf("%d answers are kept, with a limit of 1", list)
+	}
+}

@@ -33,6 +33,7 @@ func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 	j := &job{
 		rec: rec, dir: dir, timeout: time.Duration(rec.TimeoutMS) * time.Millisecond, created: time.UnixMilli(rec.CreatedUnixMS),
 		state: Queued, note: "queued", slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+		owed: m.owes(&rec),
 	}
 	if started {
 		spec, err := process.ReadSpec(dir)
@@ -79,7 +80,7 @@ func (m *Manager) expect(j *job) {
 	defer t.Stop()
 	look := time.NewTicker(lookPause)
 	defer look.Stop()
-	for !j.deserted() {
+	for !j.rec.deserted() {
 		select {
 		case <-look.C:
 		case <-t.C:
@@ -103,6 +104,7 @@ const lookPause = time.Second
 // Resumed is told which of its lines a client that is back waits for: what it
 // waited for and does not any more ends, unless it knows the id.
 func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
+	m.returned(session, pending)
 	m.mu.Lock()
 	var jobs []*job
 	for _, j := range m.live {

@@ -80,7 +80,7 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 		return tool.Result{}, err
 	}
 	wait := a.wait(m.settings.Load())
-	j, answer, err := m.begin(ctx, c.Caller, c.N, &a, wait != 0)
+	j, answer, err := m.begin(ctx, c.Caller, asking{n: c.N, attended: wait != 0, confirms: true}, &a)
 	switch {
 	case err != nil:
 		return tool.Result{}, err
@@ -237,7 +237,7 @@ func (m *Manager) Run(ctx context.Context, c tool.Caller, raw json.RawMessage, p
 	if err := decode(raw, &a); err != nil {
 		return nil, err
 	}
-	j, answer, err := m.begin(ctx, c, 0, &a, true)
+	j, answer, err := m.begin(ctx, c, asking{attended: true}, &a)
 	if err != nil || answer != nil {
 		return answer, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
+	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -564,6 +565,7 @@ func TestKeep(t *testing.T) {
 			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1}, map[string]any{"prompt": fmt.Sprint(n + 1)}); err != nil {
 				t.Fatal(err)
 			}
+			w.Confirmed("hash-a", n+1)
 		}
 		w.finish()
 		next, err := New(w.opt)
@@ -584,6 +586,89 @@ func TestKeep(t *testing.T) {
 		w.prune()
 		if entries, err := os.ReadDir(w.dir); err != nil || len(entries) != 0 {
 			t.Errorf("%v %v", entries, err)
+		}
+		w.finish()
+	})
+}
+
+// TestOwed: an answer that its client may still ask for again is kept, whatever
+// the bounds say, and no longer than that.
+func TestOwed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepCount = 1 })
+		ask := func(identity string, n int64) string {
+			t.Helper()
+			time.Sleep(time.Millisecond) // so that each ends later than the one before
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller(identity), N: n}, map[string]any{"prompt": identity})
+			if err != nil || res.Fault != nil {
+				t.Fatalf("%s %d: %v %v", identity, n, err, res.Fault)
+			}
+			return res.Text
+		}
+		others := func(from int64) {
+			t.Helper()
+			for n := range int64(2) {
+				ask("b", from+n)
+				w.Confirmed("hash-b", from+n)
+			}
+		}
+		restart := func() {
+			t.Helper()
+			w.finish()
+			next, err := New(w.opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Manager = next
+		}
+		first := ask("a", 1)
+		others(1)
+		if again := ask("a", 1); again != first {
+			t.Errorf("asked again: %q, first %q", again, first)
+		}
+		restart()
+		others(3)
+		if !w.Recorded("hash-a", 1) {
+			t.Fatal("it is gone before its client could come back")
+		}
+		w.Resumed("hash-a", map[int64]struct{}{1: {}})
+		time.Sleep(2 * protocol.StartWindow)
+		others(5)
+		if again := ask("a", 1); again != first {
+			t.Errorf("asked again by a client that is back: %q, first %q", again, first)
+		}
+		if n := len(w.starter.procs); n != 7 {
+			t.Errorf("%d programs ran for 7 consults", n)
+		}
+		w.Confirmed("hash-a", 1)
+		others(7)
+		if w.Recorded("hash-a", 1) {
+			t.Error("it is kept though its client holds it")
+		}
+		for i, let := range []func(){
+			func() { w.Closed("hash-a") },
+			func() { w.Resumed("hash-a", map[int64]struct{}{99: {}}) },
+		} {
+			n := int64(10 + i)
+			ask("a", n)
+			let()
+			others(9 + 2*n)
+			if w.Recorded("hash-a", n) {
+				t.Errorf("%d is kept though nobody comes for it", n)
+			}
+		}
+		// Clients of an earlier daemon that do not come back are not waited for.
+		ask("a", 20)
+		others(100)
+		restart()
+		time.Sleep(protocol.StartWindow - time.Second)
+		if !w.Recorded("hash-a", 20) {
+			t.Error("it is gone before its client could come back")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if w.Recorded("hash-a", 20) {
+			t.Error("it is kept though its client did not come back")
 		}
 		w.finish()
 	})

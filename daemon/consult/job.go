@@ -61,6 +61,7 @@ type job struct {
 	created  time.Time
 	adopted  bool      // its worker was started by an earlier daemon
 	deadline time.Time // if adopted: of the run
+	owed     *owed     // nil once its client does not come for it again; guarded by the manager's mutex
 
 	slot chan struct{} // closed when it may run
 	stop chan struct{} // closed when it is to end
@@ -124,8 +125,7 @@ func (j *job) forsake(why string) {
 
 // deserted tells whether the process through which the client would come back
 // for the job is gone. One that cannot be seen counts as being there.
-func (j *job) deserted() bool {
-	rec := &j.rec
+func (rec *record) deserted() bool {
 	if rec.BootID == "" || rec.ClientPID == 0 || rec.ClientStart == 0 {
 		return false
 	}

@@ -27,6 +27,12 @@ type kept struct {
 	project string
 	ended   int64   // unix ms
 	answer  *Answer // only if it could not be written
+	owed    *owed   // nil once its client holds it, or cannot come for it
+}
+
+// keptOf is the entry of an answer that is on disk.
+func keptOf(a *Answer, o *owed) *kept {
+	return &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS, owed: o}
 }
 
 // load reads the directories of earlier jobs, and begins to go on with those
@@ -42,18 +48,19 @@ func (m *Manager) load() error {
 			continue
 		}
 		dir := filepath.Join(m.opt.Dir, e.Name())
-		j, a, err := m.takeUp(dir)
+		j, k, err := m.takeUp(dir)
 		switch {
 		case err != nil:
 			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
 		case j != nil:
 			open = append(open, j)
-		case a != nil:
-			m.kept[a.ID] = &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS}
-			m.clear(a.ID, dir)
+		case k != nil:
+			m.kept[k.info.ID] = k
+			m.clear(k.info.ID, dir)
 		}
 	}
 	m.prune()
+	m.jobs.Go(m.expire)
 	m.goOn(open)
 	return nil
 }
@@ -127,7 +134,7 @@ func (d *driver) last(ctx context.Context) bool {
 // takeUp finds out what the directory of an earlier job is, and does what that
 // asks for. Of the job that is gone on with and the answer that is kept at most
 // one is set.
-func (m *Manager) takeUp(dir string) (*job, *Answer, error) {
+func (m *Manager) takeUp(dir string) (*job, *kept, error) {
 	f, err := supervisor.Look(dir, process.KindConsult)
 	if err != nil {
 		return nil, nil, err
@@ -147,7 +154,7 @@ func (m *Manager) takeUp(dir string) (*job, *Answer, error) {
 	f.Boot = rec.BootID != "" && rec.BootID == process.BootID()
 	switch verdict := supervisor.Decide(f); verdict {
 	case supervisor.Keep, supervisor.Dismiss:
-		return nil, a, nil
+		return nil, keptOf(a, m.owes(&rec)), nil
 	case supervisor.Adopt, supervisor.Queue:
 		j, err := m.restore(rec, dir, verdict == supervisor.Adopt)
 		return j, nil, err
@@ -170,14 +177,14 @@ func (m *Manager) takeUp(dir string) (*job, *Answer, error) {
 }
 
 // bury gives a job whose daemon and worker are gone an answer.
-func (m *Manager) bury(rec record, dir string, f *fault.Record) (*job, *Answer, error) {
+func (m *Manager) bury(rec record, dir string, f *fault.Record) (*job, *kept, error) {
 	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
 	j := &job{rec: rec, dir: dir, created: time.UnixMilli(rec.CreatedUnixMS), done: make(chan struct{})}
-	return nil, m.keep(j, result{out: engine.Outcome{Fault: f}}), nil
+	return nil, keptOf(m.keep(j, result{out: engine.Outcome{Fault: f}}), m.owes(&rec)), nil
 }
 
 // keep makes the answer of a job and writes it down.
@@ -222,15 +229,19 @@ func (m *Manager) keep(j *job, res result) *Answer {
 	return a
 }
 
-// prune removes what is past the bounds of what is kept.
+// prune removes what is past the bounds of what is kept, unless it is owed: a
+// client that came back for it would have its consult run again.
 func (m *Manager) prune() {
 	set := m.settings.Load()
-	oldest := time.Now().Add(-set.KeepAge).UnixMilli()
+	now := time.Now()
+	oldest := now.Add(-set.KeepAge).UnixMilli()
 	m.mu.Lock()
 	ids := slices.SortedFunc(maps.Keys(m.kept), func(a, b string) int { return cmp.Compare(m.kept[b].ended, m.kept[a].ended) })
 	var gone []string
 	for i, id := range ids {
-		if i >= set.KeepCount || m.kept[id].ended < oldest || faultpoint.Broken("directory.kept") {
+		k := m.kept[id]
+		past := i >= set.KeepCount || k.ended < oldest
+		if past && !k.owed.open(now) || faultpoint.Broken("directory.kept") {
 			delete(m.kept, id)
 			gone = append(gone, id)
 		}

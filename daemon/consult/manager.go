@@ -30,6 +30,8 @@ type Manager struct {
 
 	abandon chan struct{} // closed when nobody waits for the jobs any more
 	letGo   chan struct{} // closed when the jobs are left to the next daemon
+	closing chan struct{} // closed when no more jobs are taken
+	begun   time.Time     // when it was made
 	jobs    sync.WaitGroup
 
 	mu     sync.Mutex
@@ -53,7 +55,7 @@ func New(opt Options) (*Manager, error) {
 		opt.Ladder = DefaultLadder()
 	}
 	m := &Manager{
-		opt: opt, abandon: make(chan struct{}), letGo: make(chan struct{}), live: map[string]*job{}, kept: map[string]*kept{},
+		opt: opt, abandon: make(chan struct{}), letGo: make(chan struct{}), closing: make(chan struct{}), begun: time.Now(), live: map[string]*job{}, kept: map[string]*kept{},
 		queue: queue{running: map[string]int{}, served: map[string]int64{}},
 	}
 	m.Configure(opt.Settings)
@@ -90,14 +92,21 @@ func (m *Manager) Configure(s Settings) {
 	m.queue.start(s.MaxConcurrent)
 }
 
+// asking is how a consult is asked for.
+type asking struct {
+	n        int64 // number of the client's line
+	attended bool
+	confirms bool // it will be told when the client holds the answer, or is gone
+}
+
 // begin finds the job of a call, or makes it. Of the two results one is set.
-func (m *Manager) begin(ctx context.Context, c tool.Caller, n int64, a *arguments, attended bool) (*job, *Answer, error) {
-	session := c.Session
+func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *arguments) (*job, *Answer, error) {
+	session, n := c.Session, how.n
 	if session == "" || n == 0 {
 		session, n = rand.Text(), 1 // a caller without lines: each call is its own
 	}
 	id := ID(session, n)
-	if j, answer, err := m.known(id, attended); j != nil || answer != nil || err != nil {
+	if j, answer, err := m.known(id, how.attended); j != nil || answer != nil || err != nil {
 		return j, answer, err
 	}
 	set := m.settings.Load()
@@ -116,19 +125,23 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, n int64, a *argument
 		slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		rec: record{
 			Version: formatVersion, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project, Client: c.Client,
-			Attended: attended, Contract: contractWord, Engine: engineName, CreatedUnixMS: now.UnixMilli(),
+			Attended: how.attended, Contract: contractWord, Engine: engineName, CreatedUnixMS: now.UnixMilli(),
 			TimeoutMS: timeout.Milliseconds(), WaitMS: a.wait(set).Milliseconds(), Request: req, EngineVersion: info.Version, Level: cmd.Level,
 			EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: process.BootID(),
 			ClientPID: c.PID, ClientStart: c.Start,
 		},
+		owed: &owed{session: session, n: n},
 	}
-	if attended {
+	if how.attended {
 		j.attending = 1
+	}
+	if !how.confirms {
+		j.owed.until = now.Add(m.opt.Return)
 	}
 	if err := m.enqueue(ctx, j, cmd); err != nil {
 		return nil, nil, err
 	}
-	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", attended)
+	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", how.attended)
 	return j, nil, nil
 }
 
@@ -245,7 +258,7 @@ func (m *Manager) wait(ctx context.Context, j *job) bool {
 func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	a := m.keep(j, res)
 	faultpoint.At("consult.kept")
-	entry := &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS}
+	entry := keptOf(a, nil)
 	_ = os.Remove(filepath.Join(j.dir, fileRun))
 	if err := os.RemoveAll(filepath.Join(j.dir, dirTemp)); err != nil {
 		m.opt.Log.WarnContext(ctx, "temporary directory cannot be removed", "consult", j.rec.ID, "err", err)
@@ -255,6 +268,9 @@ func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	}
 	m.mu.Lock()
 	delete(m.live, j.rec.ID)
+	if entry.owed = j.owed; entry.owed != nil && !entry.owed.until.IsZero() {
+		entry.owed.until = time.Now().Add(m.opt.Return)
+	}
 	m.kept[j.rec.ID] = entry
 	if ran {
 		m.queue.release(j)
@@ -289,12 +305,21 @@ func (m *Manager) Check(ctx context.Context) (engine.Info, error) { return m.opt
 // being ended are waited for, until ctx is done.
 func (m *Manager) Detach(ctx context.Context) error {
 	m.mu.Lock()
+	m.shutLocked()
 	if !m.left {
-		m.closed, m.left = true, true
+		m.left = true
 		close(m.letGo)
 	}
 	m.mu.Unlock()
 	return m.wound(ctx)
+}
+
+// shutLocked takes no more jobs.
+func (m *Manager) shutLocked() {
+	if !m.closed {
+		m.closed = true
+		close(m.closing)
+	}
 }
 
 // leaves tells whether the jobs are left to the next daemon.
@@ -309,7 +334,7 @@ func (m *Manager) leaves() bool {
 // ended, or gives up what is left when ctx is done.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
-	m.closed = true
+	m.shutLocked()
 	jobs := slices.Collect(maps.Values(m.live))
 	m.mu.Unlock()
 	for _, j := range jobs {

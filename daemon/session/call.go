@@ -98,6 +98,7 @@ func (s *session) run(ctx context.Context, r *request, t *tool.Prepared, in inpu
 			f := fault.New(fault.Cancelled, fault.Host, operation(name), "%v", cause)
 			s.countCall(r, name, true, f, res.Replays)
 			s.logCall(r, name, in.args, f, res.Replays)
+			s.forget(r)
 			return
 		}
 		s.finish(ctx, r, t, in, res, err)
@@ -183,7 +184,7 @@ func (s *session) finish(ctx context.Context, r *request, t *tool.Prepared, in i
 	result := t.Encode(res, nil, in.render, in.detail)
 	s.countCall(r, name, true, f, res.Replays)
 	s.logCall(r, name, in.args, f, res.Replays)
-	s.deliver(ctx, r, jsonrpc.AppendResult(make([]byte, 0, len(result)+128), r.msg.ID, s.dress(r, result)), false)
+	s.deliver(ctx, r, jsonrpc.AppendResult(make([]byte, 0, len(result)+128), r.msg.ID, s.dress(r, result)), true)
 }
 
 func operation(name string) string { return mcp.ToolsCall + ":" + name }

@@ -41,7 +41,7 @@ var (
 // sent is an answer that was queued for a client.
 type sent struct {
 	n    int64  // number of the client's line that asked; 0 for a line that is never asked for again
-	tell bool   // a hosted server waits for the client's confirmation
+	tell bool   // somebody waits for the client's confirmation
 	at   int64  // its place among the connection's lines, control lines not counted
 	line []byte // with its newline
 }

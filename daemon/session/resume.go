@@ -377,10 +377,10 @@ func (s *session) queue(ctx context.Context, a sent, unwanted *atomic.Bool) bool
 	}
 }
 
-// forget lets the hosted servers forget a request that was cancelled, as if
-// its client held the answer.
+// forget lets all forget a request that was cancelled, as if its client held
+// the answer.
 func (s *session) forget(r *request) {
-	if s.srv.o.Hosted != nil && r.flight.unwanted.Load() {
-		s.srv.o.Hosted.Confirmed(s.hash, r.n)
+	if r.flight.unwanted.Load() {
+		s.srv.confirmed(s.hash, r.n)
 	}
 }

@@ -123,6 +123,12 @@ type Options struct {
 	// Resumed is told which of its lines a client that is back waits for; it
 	// may be nil.
 	Resumed func(session string, pending map[int64]struct{})
+	// Confirmed is told that the client of the session of that hash holds the
+	// answer to its line n, a call of one of holdline's own tools, or does not
+	// want it any more; Closed that the session is over, and not left to the
+	// next daemon. They may be nil.
+	Confirmed func(session string, n int64)
+	Closed    func(session string)
 	// Hosted are the hosted MCP servers; nil if there are none.
 	Hosted Hosted
 	// Alive tells whether a client's process is still there; nil asks the
@@ -243,13 +249,24 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	}
 }
 
-// confirmer tells the hosted servers what the client of a session holds.
+// confirmer tells all who want to know what the client of a session holds.
 func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
-	if s.o.Hosted == nil || g.Session == "" {
+	if g.Session == "" {
 		return nil
 	}
 	hash := Hash(g.Session)
-	return func(n int64) { s.o.Hosted.Confirmed(hash, n) }
+	return func(n int64) { s.confirmed(hash, n) }
+}
+
+// confirmed tells all who want to know that the client of a session holds the
+// answer to its line n, or does not want it any more.
+func (s *Server) confirmed(session string, n int64) {
+	if s.o.Hosted != nil {
+		s.o.Hosted.Confirmed(session, n)
+	}
+	if s.o.Confirmed != nil {
+		s.o.Confirmed(session, n)
+	}
 }
 
 // open finds the session that a connection claims, or registers a new one.
@@ -282,6 +299,9 @@ func (s *Server) close(one *session) {
 	close(one.over)
 	if s.o.Hosted != nil && !one.left {
 		s.o.Hosted.Closed(one.hash)
+	}
+	if s.o.Closed != nil && !one.left {
+		s.o.Closed(one.hash)
 	}
 	s.o.Telemetry.SessionEnded(one.hash)
 }
