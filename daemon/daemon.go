@@ -54,7 +54,8 @@ type Options struct {
 	Socket    string // where to listen, unless Handed
 	Handed    *net.UnixListener
 	Notifier  service.Notifier
-	StartedBy string // "systemd", "launchd", "proxy" or "shell"
+	StartedBy string    // "systemd", "launchd", "proxy" or "shell"
+	Wanted    time.Time // when it was decided to start it
 	StateDir  string
 	Config    string // path of the configuration file
 	ClaudeBin string // overrides the configuration's; "" does not

@@ -58,13 +58,12 @@ type place struct {
 	epoch  int64
 	store  string
 	handed bool
-	begin  time.Time
 }
 
 // occupy takes the runtime directory, the lock and the socket, in this order.
 // Only who holds the lock touches anything else in the directory.
 func occupy(ctx context.Context, o Options) (*place, error) {
-	p := &place{path: o.Socket, begin: time.Now()}
+	p := &place{path: o.Socket}
 	ln := o.Handed
 	if o.Handover != nil {
 		var err error
@@ -136,7 +135,7 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 	if p.store, err = p.storeID(); err != nil {
 		return err
 	}
-	if info, err := os.Stat(p.file(stoppedFile)); err == nil && o.StartedBy == byProxy && info.ModTime().After(p.begin) {
+	if info, err := os.Stat(p.file(stoppedFile)); err == nil && o.StartedBy == byProxy && info.ModTime().After(o.Wanted) {
 		return fmt.Errorf("%w: it was stopped while this one was starting", ErrRunning)
 	}
 	if err := os.Remove(p.file(stoppedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {

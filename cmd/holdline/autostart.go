@@ -10,10 +10,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"holdline/daemon/statedir"
 	"holdline/protocol/socket"
@@ -64,6 +66,9 @@ func (a *autostart) close() {
 // would be that of whichever agent came first. From the channel comes how the
 // process ended, if it does: nil if it left the line to another daemon.
 func (a *autostart) start(ctx context.Context) (<-chan error, error) {
+	// What the user says from now on is said of this start, too: a login shell
+	// may take its time.
+	wanted := "--wanted=" + strconv.FormatInt(time.Now().UnixNano(), 10)
 	exe, err := a.exe()
 	if err != nil {
 		return nil, err
@@ -88,7 +93,7 @@ func (a *autostart) start(ctx context.Context) (<-chan error, error) {
 	// Asked for before the start, so that an end at once is not missed.
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
-	p, err := os.StartProcess(exe, append([]string{exe}, a.args...), &os.ProcAttr{
+	p, err := os.StartProcess(exe, slices.Concat([]string{exe}, a.args, []string{wanted}), &os.ProcAttr{
 		Dir:   "/",
 		Env:   overlay(a.login, a.env),
 		Files: []*os.File{null, log, log},

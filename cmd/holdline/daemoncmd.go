@@ -27,6 +27,7 @@ type daemonOptions struct {
 	config    string
 	idleExit  time.Duration
 	startedBy string
+	wanted    int64 // unix time in nanoseconds; 0 for now
 }
 
 func newDaemonCommand(w *world) *cobra.Command {
@@ -45,8 +46,11 @@ succeeds.`,
 	f.StringVar(&o.config, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
 	f.DurationVar(&o.idleExit, "idle-exit", 0, "end after so long without an agent or a consult (default never)")
 	f.StringVar(&o.startedBy, "started-by", "shell", "who starts it, for status")
-	if err := f.MarkHidden("started-by"); err != nil {
-		panic(err) // the flag is defined above
+	f.Int64Var(&o.wanted, "wanted", 0, "when it was to be started, in nanoseconds of unix time")
+	for _, hidden := range []string{"started-by", "wanted"} {
+		if err := f.MarkHidden(hidden); err != nil {
+			panic(err) // the flag is defined above
+		}
 	}
 	return cmd
 }
@@ -89,6 +93,10 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 	if err != nil {
 		return err
 	}
+	wanted := time.Now()
+	if o.wanted != 0 {
+		wanted = time.Unix(0, o.wanted)
+	}
 	image, err := rollout.Image()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
@@ -111,7 +119,7 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
 		Log: slog.New(logHandler(w, level)), Level: level, Stderr: w.stderr,
 		Version: version, PID: pid(), Exe: exe, Image: image, Argv: os.Args, Handover: handover,
-		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy,
+		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy, Wanted: wanted,
 		StateDir: state, Config: cfg, ClaudeBin: w.getenv("HOLDLINE_CLAUDE_BIN"), Home: w.getenv("HOME"),
 		Environ: w.environ(), IdleExit: o.idleExit, Signals: signals,
 	})
