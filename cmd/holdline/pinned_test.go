@@ -50,10 +50,11 @@ func (p *place) pinned() control.ServerTool {
 // marked for the user, also by the next daemon, until it is accepted or as it
 // was; agents see what the server lists, and nothing else.
 func TestToolsPinned(t *testing.T) {
-	p := newPlace(t)
+	p := newPlace(t).login()
 	entry := p.toolsEntry(hosting{"scope": "shared"}, "-listing", filepath.Join(p.dir, "listing"))
 	p.configure(map[string]any{"tools": entry})
-	d := p.daemon()
+	p.daemon()
+	pid := p.pid(0)
 	a := p.agent().shake()
 	p.untilReady("tools")
 	first := p.pinned()
@@ -101,8 +102,8 @@ func TestToolsPinned(t *testing.T) {
 	}
 
 	// The next daemon knows it, too, and it is not told of twice.
-	kill9(t, d.Process.Pid)
-	d = p.daemon()
+	kill9(t, pid)
+	pid = p.pid(pid)
 	p.untilReady("tools")
 	p.must("servers", "restart", "tools")
 	if again := p.pinned(); !again.Changed || again.Pinned.Change.AtMS != c.AtMS {
@@ -134,8 +135,8 @@ func TestToolsPinned(t *testing.T) {
 	if out := p.must("servers", "tools", "tools", "--accept"); out != "server tools: pinned as they are now: effect\n" {
 		t.Errorf("accept: %s", out)
 	}
-	kill9(t, d.Process.Pid)
-	p.daemon()
+	kill9(t, pid)
+	p.pid(pid)
 	p.untilReady("tools")
 	accepted := p.pinned()
 	if accepted.Changed || accepted.Pinned.Change != nil || accepted.Pinned.Hash == first.Pinned.Hash || p.server("tools").Changed != 0 {
