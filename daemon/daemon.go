@@ -207,6 +207,7 @@ func (l *life) build(ctx context.Context) error {
 		Confirmed:    l.consults.Confirmed,
 		Closed:       l.consults.Closed,
 		Hosted:       l.servers,
+		Begun:        l.begin, // before the records are read: what they tell is kept longer than it is trusted
 	})
 	l.buildRollout()
 	return nil

@@ -83,7 +83,19 @@ func start(tb testing.TB) *host {
 	return startWith(tb, 8)
 }
 
+// startLate is [start] of a host to which no client of an earlier one may come
+// back any more.
+func startLate(tb testing.TB) *host {
+	tb.Helper()
+	return startAt(tb, 8, time.Now().Add(-time.Hour))
+}
+
 func startWith(tb testing.TB, inFlight int) *host {
+	tb.Helper()
+	return startAt(tb, inFlight, time.Now())
+}
+
+func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {
@@ -151,7 +163,7 @@ func startWith(tb testing.TB, inFlight int) *host {
 		Welcome: func() protocol.Welcome {
 			return protocol.Welcome{Store: h.store.Load().(string), Daemon: protocol.DaemonInfo{PID: 1}}
 		},
-		MaxInFlight: inFlight, MaxKept: 4 << 10,
+		MaxInFlight: inFlight, MaxKept: 4 << 10, Begun: begun,
 		Alive:    func(int, uint64) bool { return !h.gone.Load() },
 		Recorded: func(_ string, n int64) bool { return n == 77 },
 		Again: func(_ string, n int64) (string, func(context.Context, tool.Call) (tool.Result, error)) {

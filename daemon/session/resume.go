@@ -136,7 +136,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 		l.out.control(w)
 		s.n = max(g.Next-1, 0)
 	}
-	s.lost = g.Resume && g.Store != "" && g.Store != w.Store
+	fresh := s.known == nil
 	s.mu.Lock()
 	s.cur, s.peer, s.version = l, l.peer, clip(g.Version)
 	if g.Resume {
@@ -186,6 +186,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	if hosted := s.srv.o.Hosted; hosted != nil && !s.anonymous {
 		hosted.Opened(s.hash, s)
 	}
+	s.distrust(g, fresh, g.Store != "" && g.Store != w.Store)
 	if g.Resume {
 		s.log.InfoContext(ctx, "session resumed", "pending", len(pending), "answers", len(again), "cancelled", len(dropped))
 		if s.srv.o.Resumed != nil {
@@ -247,9 +248,12 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *sync
 	}
 	f := fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
 		"the daemon ended, and the request was too large to be kept for the next one: it was not begun, ask again")
-	if s.recorded(n) {
+	switch {
+	case s.recorded(n):
 		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
 			"the daemon ended, and the request was too large to be kept for the next one; it had been begun")
+	case n < s.lost:
+		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall, "%s, and the request was too large to be kept", lostWords)
 	}
 	s.refuse(ctx, n, jsonrpc.ID(c.ID), f)
 }
@@ -294,6 +298,17 @@ func (s *session) wordless(c *protocol.Control) *request {
 	}
 }
 
+// distrust notes up to which line the client may have asked for things that
+// nobody knows of any more: those records are gone if the client's store is
+// another, or if it is back at a daemon that has given it up. It comes after the
+// hosted servers know that the session is open: from then on none of its records
+// goes because its time is over. What was doubtful once stays so.
+func (s *session) distrust(g *protocol.Greeting, fresh, wiped bool) {
+	if g.Resume && (wiped || fresh && s.srv.forgets(s.hash)) {
+		s.lost = max(s.lost, g.Next)
+	}
+}
+
 // recorded tells whether line n had an effect that is known here.
 func (s *session) recorded(n int64) bool {
 	return s.srv.o.Recorded != nil && s.srv.o.Recorded(s.who().Session, n) ||
@@ -303,12 +318,15 @@ func (s *session) recorded(n int64) bool {
 // doubtful is the fault of a replayed call of which nobody knows whether it
 // was begun, and which must not be run twice; nil for all others.
 func (s *session) doubtful(r *request, contract tool.Contract, name string) *fault.Record {
-	if !r.replay || !s.lost || contract == tool.Convergent || s.recorded(r.n) {
+	if !r.replay || r.n >= s.lost || contract == tool.Convergent || s.recorded(r.n) {
 		return nil
 	}
-	return fault.New(fault.OutcomeUnknown, fault.Host, operation(name),
-		"the daemon ended and its records are lost: whether the call had its effect is not known")
+	return fault.New(fault.OutcomeUnknown, fault.Host, operation(name), lostWords)
 }
+
+// lostWords are said of a call whose record may have been lost.
+const lostWords = "the daemon ended, and its records were lost or given up before the client was back: " +
+	"whether the call had its effect is not known"
 
 // Seen tells the proxy that the response in line n has arrived for good.
 func (s *session) Seen(n int64) {

@@ -198,6 +198,61 @@ func TestResumeWithLostRecords(t *testing.T) {
 	want(t, c.next(), "3", "held")
 }
 
+// TestResumeTooLate is back when the daemon has given up what it did not see
+// come back. What is doubtful stays so on the next connection.
+func TestResumeTooLate(t *testing.T) {
+	h := startLate(t)
+	c := h.again(t, protocol.Greeting{Identity: "a", Next: 80, Pending: []int64{3, 4, 5, 6, 77}})
+	c.next()
+	c.hand()
+	c.replay(3, callLine(1, "steps")) // may run again
+	want(t, c.next(), "1", "done")
+	c.replay(4, callLine(2, "hold"))
+	want(t, c.next(), "2", `outcome_unknown`, `"isError":true`)
+	c.send(`{"holdline":1,"replay":5,"answered":false,"bytes":false,"id":3}`)
+	want(t, c.next(), "3", `outcome_unknown`)
+	c.send(callLine(7, "hold")) // line 80, new
+	<-h.began
+	c.conn.Close()
+	h.detached(t)
+	c = h.again(t, protocol.Greeting{Identity: "a", Next: 82, Pending: []int64{6, 77, 80, 81}})
+	c.next()
+	c.replay(6, callLine(4, "hold")) // has not arrived before
+	want(t, c.next(), "4", `outcome_unknown`)
+	c.replay(77, callLine(5, "hold")) // is known
+	<-h.began
+	c.replay(81, callLine(8, "hold")) // was said to this daemon, and has not arrived
+	<-h.began
+	close(h.hold)
+	for range 3 {
+		if line := c.next(); !strings.Contains(line, "held") {
+			t.Errorf("got %s", line)
+		}
+	}
+}
+
+// TestResumeEnded is back at a daemon that has ended the session.
+func TestResumeEnded(t *testing.T) {
+	h := start(t)
+	c := h.open(t, protocol.Greeting{Identity: "a"})
+	c.send(callLine(1, "hold")) // line 3
+	<-h.began
+	h.gone.Store(true)
+	c.conn.Close()
+	<-h.ended
+	for limit := time.Now().Add(waitLimit); len(h.srv.Sessions()) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("it has not ended: %+v", h.srv.Sessions())
+		}
+	}
+	h.gone.Store(false)
+	c = h.again(t, protocol.Greeting{Identity: "a", Next: 4, Pending: []int64{3}})
+	c.next()
+	c.hand()
+	c.replay(3, callLine(1, "hold"))
+	want(t, c.next(), "1", `outcome_unknown`)
+}
+
 // TestResumeFull leaves more answers to a client that is away than are kept.
 func TestResumeFull(t *testing.T) {
 	h := start(t)

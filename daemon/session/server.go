@@ -131,6 +131,12 @@ type Options struct {
 	Closed    func(session string)
 	// Hosted are the hosted MCP servers; nil if there are none.
 	Hosted Hosted
+	// Begun is when the daemon began, by the clock and by the wall; for so long
+	// as Return after it the records of sessions that it has not seen are kept.
+	// The zero Begun is the call of [New], a Return of 0 is
+	// [protocol.StartWindow].
+	Begun  time.Time
+	Return time.Duration
 	// Alive tells whether a client's process is still there; nil asks the
 	// system. The start time is 0 if it is not known.
 	Alive func(pid int, start uint64) bool
@@ -150,7 +156,13 @@ type Server struct {
 	mu       sync.Mutex
 	next     int64
 	sessions map[*session]struct{} // guarded by mu
+	ended    map[string]struct{}   // hashes of sessions that have ended, while others may come back from an earlier daemon; guarded by mu
+	over     bool                  // none may any more; guarded by mu
 }
+
+// maxEnded bounds the sessions that are known to have ended. A daemon that had
+// more trusts no session that it does not know.
+const maxEnded = 4096
 
 // New makes a server.
 func New(o Options) *Server {
@@ -161,10 +173,16 @@ func New(o Options) *Server {
 	if o.MaxKept == 0 {
 		o.MaxKept = maxQueueBytes
 	}
+	if o.Begun.IsZero() {
+		o.Begun = time.Now()
+	}
+	if o.Return == 0 {
+		o.Return = protocol.StartWindow
+	}
 	if o.Alive == nil {
 		o.Alive = func(pid int, start uint64) bool { return peer{pid, start}.alive() }
 	}
-	return &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}}
+	return &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}, ended: map[string]struct{}{}}
 }
 
 // Status describes one session, for people.
@@ -295,6 +313,7 @@ func (s *Server) open(l *link) (one *session, fresh bool, refusal *protocol.Refu
 func (s *Server) close(one *session) {
 	s.mu.Lock()
 	delete(s.sessions, one)
+	s.endedLocked(one.hash)
 	s.mu.Unlock()
 	close(one.over)
 	if s.o.Hosted != nil && !one.left {
@@ -304,4 +323,39 @@ func (s *Server) close(one *session) {
 		s.o.Closed(one.hash)
 	}
 	s.o.Telemetry.SessionEnded(one.hash)
+}
+
+// forgets tells whether the records of a session that is not known here, and
+// is back, may be gone: the time is over for which they are kept, or it has
+// ended here.
+func (s *Server) forgets(session string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ended := s.ended[session]
+	return ended || s.overLocked()
+}
+
+// endedLocked notes that a session is given up.
+func (s *Server) endedLocked(session string) {
+	if s.overLocked() {
+		return
+	}
+	s.ended[session] = struct{}{}
+	if len(s.ended) > maxEnded {
+		s.over = true
+	}
+}
+
+// overLocked tells whether no session of an earlier daemon may come back any
+// more. A machine that was suspended counts, too: nothing says how long the
+// session's records lasted.
+func (s *Server) overLocked() bool {
+	wall := time.Now().Round(0).Sub(s.o.Begun.Round(0))
+	if !s.over && (time.Since(s.o.Begun) >= s.o.Return || wall >= s.o.Return) {
+		s.over = true
+	}
+	if s.over {
+		s.ended = nil
+	}
+	return s.over
 }

@@ -59,7 +59,7 @@ type session struct {
 	ready   bool               // and notifications/initialized was seen
 	settled bool               // the identity is fixed
 	known   map[int64]struct{} // lines that were taken on before this connection
-	lost    bool               // the records that the client knows of are
+	lost    int64              // what lines below it have begun may not be on record any more; 0 is none
 
 	mu           sync.Mutex
 	cur          *link                // nil while detached; guarded by mu

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/daemon/worker/workertest"
+)
+
+// unread is an agent that reads nothing until read is called. stuck waits
+// until its proxy has written so much that it waits for that.
+func (p *place) unread(t *testing.T) (one *agent, stuck, read func()) {
+	t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(programs, "holdline"), "mcp-stdio", "--no-autostart")
+	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
+	a := &agent{t: t, cmd: cmd, lines: make(chan string, 4096), errs: new(words)}
+	cmd.Stderr = a.errs
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		a.stdin, err = cmd.StdinPipe()
+	}
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	const much = 32 << 10 // more than all but the long answer
+	in := bufio.NewReaderSize(out, much)
+	stuck = func() {
+		if _, err := in.Peek(much); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a, stuck, func() {
+		go func() { // ends with the proxy's stdout
+			defer close(a.lines)
+			lines := bufio.NewScanner(in)
+			lines.Buffer(nil, 80<<20)
+			for lines.Scan() {
+				a.lines <- lines.Text()
+			}
+		}()
+	}
+}
+
+// TestLateProxy: a proxy that notices only after the window that its daemon is
+// dead, be it that it was stopped or that its client does not read, is back when
+// nothing is on record any more. Its call is not made twice.
+func TestLateProxy(t *testing.T) {
+	for _, how := range []string{"killed", "terminated", "upgraded", "unread"} {
+		t.Run(how, func(t *testing.T) {
+			p := newPlace(t).windows(60).serve("session")
+			p.installTest(t, "first")
+			d := p.daemonAt(p.bin())
+			a, stuck, read := p.unread(t)
+			a.begin("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
+			a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			if how == "unread" {
+				a.call("tools__big", map[string]any{"token": "big", "bytes": 2 << 20})
+				stuck()
+			} else {
+				read()
+			}
+			id := a.effect("late", 60_000)
+			p.untilEffect("begin late")
+			child := child(p.status(), "tools")
+			if how != "unread" {
+				workertest.Freeze(t, a.cmd.Process.Pid)
+			}
+			switch how {
+			case "upgraded":
+				p.installTest(t, "second")
+				p.must("upgrade")
+			case "terminated":
+				_ = d.Process.Signal(syscall.SIGTERM)
+				waitFor(t, "the daemon's end", func() bool { return !alive(d.Process.Pid) })
+				p.daemonAt(p.bin())
+			default:
+				kill9(t, d.Process.Pid)
+				p.daemonAt(p.bin())
+			}
+			waitFor(t, "the session to be given up", func() bool { return !alive(child) })
+			if how == "unread" {
+				read()
+			} else {
+				_ = a.cmd.Process.Signal(syscall.SIGCONT)
+			}
+			if x := a.wait(id); !strings.Contains(x.raw, "outcome_unknown") {
+				t.Errorf("the call's answer: %s", x.raw)
+			}
+			if x := a.wait(a.effect("next", 0)); x.Error != nil || x.Result.IsError {
+				t.Errorf("the next call: %s", x.raw)
+			}
+			a.rest(id)
+			if n := p.effectsOf("begin late"); n != 1 {
+				t.Errorf("the call was made %d times", n)
+			}
+		})
+	}
+}
+
+// installTest installs the test binary, which differs by its tail.
+func (p *place) installTest(t *testing.T, tail string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(programs, "holdline"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.install(fmt.Append(b, tail), 0o700)
+}
+
+// TestLateProxyOfConsult is the same with a consult, whose answer is not kept
+// any more: another one has taken its place.
+func TestLateProxyOfConsult(t *testing.T) {
+	p := newPlace(t).windows(60).configure(map[string]any{}, "consult", map[string]any{"keep": map[string]any{"count": 1}})
+	d := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	id := a.call("consult", p.hangs())
+	p.untilSteps(1)
+	workertest.Freeze(t, a.cmd.Process.Pid)
+	kill9(t, d.Process.Pid)
+	p.daemon()
+	p.ended()
+	b := p.agent("--no-autostart").shake()
+	if x := b.wait(b.call("consult", p.slow(0))); x.Result.IsError {
+		t.Fatal(x.raw)
+	}
+	b.rest()
+	waitFor(t, "the answer to go", func() bool { return strings.Count(p.must("consults", "list"), "cancelled") == 0 })
+	_ = a.cmd.Process.Signal(syscall.SIGCONT)
+	if x := a.wait(id); !strings.Contains(x.raw, "outcome_unknown") {
+		t.Errorf("the consult's answer: %s", x.raw)
+	}
+	a.rest(id)
+	if n := p.steps(); n != 3 {
+		t.Errorf("the programs took %d steps, want 3", n)
+	}
+}
