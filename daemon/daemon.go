@@ -109,7 +109,8 @@ type life struct {
 
 // Run is the daemon: it starts, serves until it is told to stop, and stops in
 // order. Being stopped is no error; [ErrRunning] is returned if another daemon
-// serves the socket already.
+// serves the socket already, [InUseError] if one at another socket uses the
+// state directory.
 func Run(ctx context.Context, o Options) (err error) {
 	l := &life{Options: o, begin: time.Now(), asked: make(chan error, 1)}
 	cfg, err := config.Load(o.Config)
@@ -343,6 +344,7 @@ func (l *life) watch(ctx context.Context) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	busy := time.Now()
+	lost := false // a pointer, that cannot be written
 	for {
 		select {
 		case <-ctx.Done():
@@ -353,6 +355,11 @@ func (l *life) watch(ctx context.Context) error {
 			l.ask(errDisowned)
 			continue
 		}
+		err := l.Paths.KeepPointer(l.place.path)
+		if err != nil && !lost {
+			l.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
+		}
+		lost = err != nil
 		if running, queued, _ := l.consults.Counts(); running+queued+len(l.sessions.Sessions()) > 0 {
 			busy = time.Now()
 		}

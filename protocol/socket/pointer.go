@@ -20,11 +20,29 @@ const maxPointer = 4 << 10
 // the user's. Each file is replaced whole. The error names every file that
 // could not be written; the others are.
 func (p Paths) WritePointer(path string) error {
+	return p.point(path, func(string) bool { return true })
+}
+
+// KeepPointer is [Paths.WritePointer] for the files that are gone: another
+// daemon may have put its own there, and taken it away when it stopped. What
+// names another socket is left alone.
+func (p Paths) KeepPointer(path string) error {
+	return p.point(path, func(file string) bool {
+		_, err := os.Lstat(file)
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
+// point writes the pointer files that are wanted.
+func (p Paths) point(path string, wanted func(file string) bool) error {
 	if p.explicit != nil {
 		return nil
 	}
 	var errs []error
 	for _, file := range p.pointers {
+		if !wanted(file) {
+			continue
+		}
 		if err := writePointer(file, path); err != nil {
 			errs = append(errs, fmt.Errorf("write pointer: %w", err))
 		}

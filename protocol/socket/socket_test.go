@@ -316,6 +316,21 @@ func TestPointer(t *testing.T) {
 	if _, err := os.Stat(files[0]); err != nil {
 		t.Errorf("another daemon's RemovePointer: %v", err)
 	}
+	// Another one's pointer is left alone, and what it took away comes back.
+	if err := os.WriteFile(files[0], []byte("/other\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.RemovePointer(path), p.KeepPointer(path), private.KeepPointer(private.Start())); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"/other", path} {
+		if got, err := readPointer(files[i], os.Geteuid()); got != want {
+			t.Errorf("after KeepPointer %s is %q, %v, want %q", files[i], got, err, want)
+		}
+	}
+	if err := p.WritePointer(path); err != nil {
+		t.Fatal(err)
+	}
 	// One that others could have written is not trusted.
 	if err := os.Chmod(files[1], 0o622); err != nil {
 		t.Fatal(err)
