@@ -53,6 +53,7 @@ var ErrRunning = errors.New("a daemon runs already")
 type place struct {
 	dir    *socket.Dir
 	lock   *statedir.Lock
+	state  *statedir.Lock // of the state directory
 	ln     *socket.Listener
 	path   string // of the socket
 	epoch  int64
@@ -128,6 +129,10 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 	if err := p.lock.Write(o.PID, process.Self().Start); err != nil {
 		return err
 	}
+	if err := p.takeState(ctx, o); err != nil {
+		return err
+	}
+	faultpoint.At("start.sole")
 	if p.epoch, err = p.nextEpoch(); err != nil {
 		return err
 	}
@@ -251,6 +256,10 @@ func (p *place) still() bool {
 func (p *place) leave() {
 	if p.ln != nil {
 		_ = p.ln.Close()
+	}
+	if p.state != nil {
+		_ = p.state.Clear()
+		_ = p.state.Unlock()
 	}
 	if p.lock != nil {
 		_ = p.lock.Unlock()

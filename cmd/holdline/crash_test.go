@@ -73,6 +73,7 @@ var (
 	daemonCrashes = []crash{
 		{point: "start.locked"},
 		{point: "start.locked", after: "write.made"},
+		{point: "start.sole"},
 		{point: "start.counted"},
 		{point: "start.listening"},
 		{point: "start.listening", after: "write.made"},
@@ -155,6 +156,7 @@ var (
 		{point: "start.locked", how: upgraded},
 		{point: "start.listening", how: upgraded},
 		{point: "start.serving", how: upgraded},
+		{point: "start.sole", how: upgraded},
 		{point: "start.counted", how: upgraded},
 		{point: "start.hunted", how: upgraded},
 		{point: "session.taken", how: upgraded},

@@ -127,7 +127,17 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", err)
 		return nil
 	}
-	return err
+	return inUse(err)
+}
+
+// inUse adds the way out to the error of a daemon that found another one in its
+// state directory.
+func inUse(err error) error {
+	other, ok := errors.AsType[*daemon.InUseError](err)
+	if !ok {
+		return err
+	}
+	return &hinted{err, fmt.Sprintf("use that one (%s=%s), or set XDG_STATE_HOME to give a second one a state directory of its own", socket.Env, other.Socket)}
 }
 
 // watchedPath is where a newer version of this program will be: the path that

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/daemon"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/control"
@@ -105,6 +106,11 @@ func endAll(cmd *cobra.Command, w *world) (int, error) {
 	case !errors.Is(err, os.ErrNotExist):
 		return 0, fmt.Errorf("a daemon is starting or stopping: %w", err)
 	}
+	alone, err := aloneIn(cmd.Context(), state)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = alone.Unlock() }()
 	s := supervisor.New(supervisor.Options{RuntimeDir: run, StateDir: state, Program: version, Log: slog.New(slog.DiscardHandler)})
 	return s.EndAll(cmd.Context())
 }
@@ -115,10 +121,32 @@ const dying = 2 * time.Second
 
 // soonLocked takes the lock at path, for which it waits a moment.
 func soonLocked(ctx context.Context, path string) (*statedir.Lock, error) {
+	return soon(ctx, func() (*statedir.Lock, error) { return statedir.TryLock(path) })
+}
+
+// aloneIn takes the lock of the state directory, whose workers may be another
+// daemon's.
+func aloneIn(ctx context.Context, state string) (*statedir.Lock, error) {
+	lock, err := soon(ctx, func() (*statedir.Lock, error) { return daemon.TryState(state, pid()) })
+	if !errors.Is(err, statedir.ErrLocked) {
+		return lock, err
+	}
+	holder, _, at, unknown := statedir.HolderOf(daemon.StateLock(state))
+	if unknown != nil {
+		return nil, fmt.Errorf("a daemon is starting or stopping: %w", err)
+	}
+	return nil, &hinted{
+		&daemon.InUseError{Dir: state, PID: holder, Socket: at},
+		fmt.Sprintf("its workers end with it: holdline stop --all --socket %s", at),
+	}
+}
+
+// soon calls try for a moment, until it finds no other's lock.
+func soon(ctx context.Context, try func() (*statedir.Lock, error)) (*statedir.Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, dying)
 	defer cancel()
 	for {
-		lock, err := statedir.TryLock(path)
+		lock, err := try()
 		if !errors.Is(err, statedir.ErrLocked) {
 			return lock, err
 		}

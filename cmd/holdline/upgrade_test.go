@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"holdline/daemon"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
 )
@@ -126,13 +127,14 @@ func TestUpgrade(t *testing.T) {
 	if now, err := os.Stat(before.Daemon.Socket); err != nil || !os.SameFile(socket, now) {
 		t.Errorf("the socket is another one: %v", err)
 	}
-	lock := filepath.Join(filepath.Dir(before.Daemon.Socket), "daemon.lock")
-	if l, err := statedir.TryLock(lock); !errors.Is(err, statedir.ErrLocked) {
-		_ = l.Unlock()
-		t.Errorf("TryLock = %v, want ErrLocked", err)
-	}
-	if holder, _, err := statedir.Holder(lock); err != nil || holder != pid {
-		t.Errorf("the lock names %d, %v, want %d", holder, err, pid)
+	for _, lock := range []string{filepath.Join(filepath.Dir(before.Daemon.Socket), "daemon.lock"), daemon.StateLock(p.stateRoot())} {
+		if l, err := statedir.TryLock(lock); !errors.Is(err, statedir.ErrLocked) {
+			_ = l.Unlock()
+			t.Errorf("TryLock = %v, want ErrLocked", err)
+		}
+		if holder, _, err := statedir.Holder(lock); err != nil || holder != pid {
+			t.Errorf("%s names %d, %v, want %d", lock, holder, err, pid)
+		}
 	}
 	if _, errs, code := p.run("", "daemon"); code != 0 || !strings.Contains(errs, "a daemon runs already") {
 		t.Errorf("a second daemon: exit %d, %s", code, errs)

@@ -72,14 +72,26 @@ func flock(f *os.File, how int) error {
 	return ferr
 }
 
-// Write makes the lock's file say who holds it: "pid starttime\n".
-func (l *Lock) Write(pid int, start uint64) error {
+// Write makes the lock's file say who holds it: "pid starttime\n", and in
+// further lines what else others may want to know.
+func (l *Lock) Write(pid int, start uint64, more ...string) error {
 	b := fmt.Appendf(nil, "%d %d\n", pid, start)
+	for _, line := range more {
+		b = append(append(b, line...), '\n')
+	}
 	if err := l.f.Truncate(0); err != nil {
 		return fmt.Errorf("write lock: %w", err)
 	}
 	if _, err := l.f.WriteAt(b, 0); err != nil {
 		return fmt.Errorf("write lock: %w", err)
+	}
+	return nil
+}
+
+// Clear makes the lock's file name nobody.
+func (l *Lock) Clear() error {
+	if err := l.f.Truncate(0); err != nil {
+		return fmt.Errorf("clear lock: %w", err)
 	}
 	return nil
 }
@@ -100,21 +112,30 @@ func (l *Lock) Unlock() error { return l.f.Close() }
 // Holder reads who says to hold the lock at path. Whether it still does, only
 // [TryLock] knows.
 func Holder(path string) (pid int, start uint64, err error) {
+	pid, start, _, err = HolderOf(path)
+	return pid, start, err
+}
+
+// HolderOf is [Holder] with what else the holder says: the second line, "" if
+// there is none.
+func HolderOf(path string) (pid int, start uint64, says string, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return 0, 0, fmt.Errorf("read lock: %w", err)
+		return 0, 0, "", fmt.Errorf("read lock: %w", err)
 	}
-	f := strings.Fields(string(b))
+	first, rest, _ := strings.Cut(string(b), "\n")
+	says, _, _ = strings.Cut(rest, "\n")
+	f := strings.Fields(first)
 	if len(f) != 2 {
-		return 0, 0, fmt.Errorf("read lock %s: it names nobody", path)
+		return 0, 0, "", fmt.Errorf("read lock %s: it names nobody", path)
 	}
 	if pid, err = strconv.Atoi(f[0]); err == nil {
 		start, err = strconv.ParseUint(f[1], 10, 64)
 	}
 	if err != nil || pid < 1 {
-		return 0, 0, fmt.Errorf("read lock %s: it names nobody", path)
+		return 0, 0, "", fmt.Errorf("read lock %s: it names nobody", path)
 	}
-	return pid, start, nil
+	return pid, start, says, nil
 }
 
 // File is the locked file, for handing the lock over to a successor. The lock

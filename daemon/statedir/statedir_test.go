@@ -154,6 +154,18 @@ func TestLockBetweenProcesses(t *testing.T) {
 	if !l.Still(path) {
 		t.Error("Still is false for the file just locked")
 	}
+	if err := l.Write(7, 43, "where it is", "and more"); err != nil {
+		t.Fatal(err)
+	}
+	if pid, start, says, err := HolderOf(path); pid != 7 || start != 43 || says != "where it is" || err != nil {
+		t.Errorf("HolderOf = %d, %d, %q, %v", pid, start, says, err)
+	}
+	if err := l.Clear(); err != nil {
+		t.Fatal(err)
+	}
+	if pid, _, err := Holder(path); err == nil {
+		t.Errorf("Holder of a cleared lock = %d", pid)
+	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
