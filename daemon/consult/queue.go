@@ -30,11 +30,15 @@ func (q *queue) room(identity string) error {
 			mine++
 		}
 	}
-	if len(q.waiting) >= maxQueued || mine >= maxQueuedEach {
-		return fault.New(fault.ResourceExhausted, fault.Host, operation,
-			"%d consults wait already, %d of them for %s: wait for one of them", len(q.waiting), mine, identity)
+	if len(q.waiting) < maxQueued && mine < maxQueuedEach {
+		return nil
 	}
-	return nil
+	f := fault.New(fault.ResourceExhausted, fault.Host, operation,
+		"%d consults wait already, %d of them for %s: wait for one of them", len(q.waiting), mine, identity)
+	if mine >= maxQueuedEach {
+		f = f.WithLimit("consults waiting", maxQueuedEach, mine)
+	}
+	return f
 }
 
 // order is the waiting jobs in the order in which they would begin if one

@@ -123,7 +123,8 @@ func (m *Manager) want(c *tool.Caller, key want, server string) (w *wanted, fres
 	}
 	if len(all) >= maxWants {
 		return nil, false, fault.New(fault.ResourceExhausted, fault.Host, mcp.Subscribe,
-			"this session has %d subscriptions to resources, its limit: end one of them", maxWants)
+			"this session has %d subscriptions to resources, its limit: end one of them", maxWants).
+			WithLimit("subscriptions", maxWants, len(all))
 	}
 	if all == nil {
 		all = map[want]*wanted{}

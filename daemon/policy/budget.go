@@ -33,11 +33,10 @@ func (b *Budget) Charge(session, identity, tool string, limit int) error {
 	defer b.mu.Unlock()
 	spent, known := b.spent[session]
 	if spent >= limit {
-		f := fault.New(fault.BudgetExceeded, fault.Host, operation(tool),
+		return fault.New(fault.BudgetExceeded, fault.Host, operation(tool),
 			"%s has issued %d of the %d calls that a session of it may issue; a new session begins anew, identities.%s.budget.calls sets the limit",
-			who(identity), spent, limit, identity)
-		f.Limit = &fault.Limit{Name: "calls", Value: int64(limit), Spent: int64(spent)}
-		return f
+			who(identity), spent, limit, identity).
+			WithLimit("calls", limit, spent)
 	}
 	if !known && len(b.spent) >= b.most {
 		return fault.New(fault.ResourceExhausted, fault.Host, operation(tool), "the calls of %d sessions are being counted, and no more can be; end one", b.most)

@@ -79,7 +79,8 @@ func (g *Gate) enter(session, tool string) (*waiter, error) {
 	switch {
 	case mine >= g.o.PerSession:
 		return nil, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
-			"%d calls of this session wait for server %s, which takes %d at a time; wait for some of them", mine, g.o.Server, g.o.InFlight)
+			"%d calls of this session wait for server %s, which takes %d at a time; wait for some of them", mine, g.o.Server, g.o.InFlight).
+			WithLimit("calls waiting", g.o.PerSession, mine)
 	case g.waiting >= g.o.Queue:
 		return nil, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
 			"%d calls wait for server %s, which takes %d at a time; try again later", g.waiting, g.o.Server, g.o.InFlight)

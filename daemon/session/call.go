@@ -121,7 +121,8 @@ func (s *session) enter(r *request, call *inFlight) *fault.Record {
 	defer s.mu.Unlock()
 	if most := s.srv.o.MaxInFlight; len(s.inFlight) >= most {
 		return fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
-			"%d calls of this session are in flight, its limit: wait for one of them", most)
+			"%d calls of this session are in flight, its limit: wait for one of them", most).
+			WithLimit("calls in flight", most, len(s.inFlight))
 	}
 	s.inFlight[r.msg.ID.Key()] = call
 	r.flight = call

@@ -100,7 +100,8 @@ func (s *session) follow(r *request, uri string) *fault.Record {
 	defer s.mu.Unlock()
 	if _, ok := s.follows[uri]; !ok && len(s.follows) >= maxSubscriptions {
 		return fault.New(fault.ResourceExhausted, fault.Host, r.operation(),
-			"this session has %d subscriptions to resources, its limit: end one of them", maxSubscriptions)
+			"this session has %d subscriptions to resources, its limit: end one of them", maxSubscriptions).
+			WithLimit("subscriptions", maxSubscriptions, len(s.follows))
 	}
 	s.follows[uri] = r.n
 	return nil
@@ -155,7 +156,8 @@ func (s *session) listen(ctx context.Context, r *request, calls *sync.WaitGroup)
 	}
 	if len(uris) > maxSubscriptions {
 		s.fail(ctx, r, fault.New(fault.ResourceExhausted, fault.Protocol, r.operation(),
-			"params.notifications.resourceSubscriptions names more than %d resources: ask for fewer", maxSubscriptions))
+			"params.notifications.resourceSubscriptions names more than %d resources: ask for fewer", maxSubscriptions).
+			WithLimit("subscriptions", maxSubscriptions, len(uris)))
 		return
 	}
 	id := append(jsonrpc.ID(nil), r.msg.ID...)

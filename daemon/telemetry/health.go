@@ -87,7 +87,7 @@ func (r *Recorder) Health(p Parts) Health {
 		}
 	}
 	h.State = r.state()
-	h.Ready = r.serving && h.WorkerAlive && r.rollout != Reloading
+	h.Ready = r.serving && h.State != Recovering
 	return h
 }
 

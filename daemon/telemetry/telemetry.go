@@ -101,7 +101,7 @@ type Recorder struct {
 	generation  int64
 	restarts    int64
 	workers     map[string]*worker
-	faulty      bool // the last work to end was a transport fault
+	faulty      bool // the last failure of work was a transport fault, and none has succeeded since
 	consecutive int64
 	lastFault   *fault.Record
 	totals      counts
@@ -166,7 +166,7 @@ func (r *Recorder) Request(key string, known bool, took time.Duration, replays i
 		if isWork(key) {
 			r.faulty, r.consecutive, r.lastFault = false, 0, nil
 		}
-	case f.Fault.Code == fault.Cancelled: // the client's wish, nobody's failure
+	case f.IsOwn(): // the client's doing or wish, nobody's failure
 	default:
 		r.consecutive++
 		r.lastFault = f

@@ -93,7 +93,7 @@ func TestStates(t *testing.T) {
 	r.WorkerReady("adopted")
 	expect(Ready, true, true, 1)
 	r.Request(consult, true, msec, 0, failure(fault.TransportFailure))
-	expect(Recovering, true, true, 1)
+	expect(Recovering, false, true, 1)
 	r.WorkerLost("adopted", true)
 	r.WorkerReady("adopted")
 	expect(Ready, true, true, 1)
@@ -143,7 +143,14 @@ func TestLastFault(t *testing.T) {
 		{"logging/setLevel", nil, "downstream_failure 2"},
 		{"tools/call:health_snapshot", nil, "downstream_failure 2"},
 		{"tools/call:telemetry_snapshot", nil, "downstream_failure 2"},
+		// Nor do these say that anything fails.
 		{consult, failure(fault.Cancelled), "downstream_failure 2"},
+		{consult, failure(fault.InvalidInput), "downstream_failure 2"},
+		{"tools/call:nothing", failure(fault.UnknownTool), "downstream_failure 2"},
+		{consult, failure(fault.Denied), "downstream_failure 2"},
+		{consult, failure(fault.BudgetExceeded).WithLimit("calls", 3, 3), "downstream_failure 2"},
+		{consult, failure(fault.ResourceExhausted).WithLimit("calls in flight", 64, 64), "downstream_failure 2"},
+		{consult, failure(fault.ResourceExhausted), "resource_exhausted 3"},
 		{consult, nil, "none 0"},
 	} {
 		r.Request(step.key, true, msec, 0, step.f)
@@ -158,11 +165,37 @@ func TestLastFault(t *testing.T) {
 	if h.LastFault.Fault.Detail != "it broke\nbadly" {
 		t.Error("the recorder keeps the caller's record, not a copy")
 	}
-	if !strings.HasPrefix(h.Text(false), "ready gen=0 last_fault=timeout worker=alive") || h.State != Recovering {
+	if !strings.HasPrefix(h.Text(false), "not-ready gen=0 last_fault=timeout worker=alive") || h.State != Recovering {
 		t.Errorf("health = %s, %s", h.Text(false), h.State)
 	}
 	if !strings.HasSuffix(h.Text(true), "\nlast fault: timeout in tools/call:consult: it broke badly") {
 		t.Errorf("full text = %s", h.Text(true))
+	}
+}
+
+// TestReadyAgreesWithState: after any fault whatever, ready means that nothing
+// is recovering.
+func TestReadyAgreesWithState(t *testing.T) {
+	for _, code := range fault.Codes() {
+		for _, own := range []bool{false, true} {
+			r := New(Options{})
+			r.SetServing(true)
+			f := failure(code)
+			if own {
+				f = f.WithLimit("calls in flight", 1, 1)
+			}
+			r.Request(consult, true, msec, 0, f)
+			h := r.Health(Parts{})
+			if h.Ready == (h.State == Recovering) || h.Ready == f.IsTransport() {
+				t.Errorf("after %s (own limit: %v): ready %v, state %s, counted as transport fault: %v", code, own, h.Ready, h.State, f.IsTransport())
+			}
+			if first, _, _ := strings.Cut(h.Text(true), "\n"); strings.HasPrefix(first, "ready") != h.Ready {
+				t.Errorf("after %s: %s", code, first)
+			}
+			if f.IsOwn() && (h.LastFault != nil || h.ConsecutiveFailures != 0) {
+				t.Errorf("%s of the caller's own (limit: %v) counts: %s", code, own, h.Text(true))
+			}
+		}
 	}
 }
 

@@ -195,7 +195,8 @@ type Record struct { //nolint:errname // it is a record first, in the wire's wor
 	Cause        *Cause `json:"cause,omitempty"`
 }
 
-// Limit is the limit that a call ran into, and how much of it was spent.
+// Limit is the limit of its caller that a call ran into, and how much of it was
+// spent. A fault without one is about what all callers share.
 type Limit struct {
 	Name  string `json:"name"`
 	Value int64  `json:"value"`
@@ -259,9 +260,33 @@ func (r *Record) Reason() Reason {
 	return r.Cause.Reason
 }
 
+// WithLimit sets the limit of the caller's own that the call ran into, and
+// returns r.
+func (r *Record) WithLimit(name string, value, spent int) *Record {
+	r.Limit = &Limit{Name: name, Value: int64(value), Spent: int64(spent)}
+	return r
+}
+
+// IsOwn tells whether the fault is the caller's own doing: what it asked for,
+// what it may not have, or a limit of its own. It says nothing of the health of
+// anything else.
+func (r *Record) IsOwn() bool {
+	switch r.Fault.Code {
+	case Denied, BudgetExceeded, IdentityRefused:
+		return true
+	case ResourceExhausted:
+		return r.Limit != nil
+	default:
+		return r.Fault.Class == ClassProtocol
+	}
+}
+
 // IsTransport tells whether telemetry counts the fault as a transport fault;
-// the rest count as response errors.
+// the rest, and all that are the caller's own, count as response errors.
 func (r *Record) IsTransport() bool {
+	if r.IsOwn() {
+		return false
+	}
 	switch r.Fault.Class {
 	case ClassTransport, ClassProcess, ClassTimeout, ClassResource, ClassReplay, ClassRollout:
 		return true
