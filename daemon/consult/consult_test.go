@@ -469,6 +469,17 @@ func TestBadInput(t *testing.T) {
 	if res, err := w.call(t.Context(), "consult_control", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": "0123456789ab", "action": "cancel"}); code(res, err) != fault.InvalidInput {
 		t.Errorf("consult_control: %v", err)
 	}
+	// A fault names the tool that was called.
+	for name, args := range map[string]map[string]any{
+		"consult":         {"prompt": " "},
+		"consult_result":  {"consult_id": "0123456789ab"},
+		"consult_control": {"consult_id": "0123456789ab", "action": "cancel"},
+	} {
+		_, err := w.call(t.Context(), name, tool.Call{Caller: w.caller("a")}, args)
+		if f, ok := errors.AsType[*fault.Record](err); !ok || f.Operation != "tools/call:"+name {
+			t.Errorf("the fault of %s is %+v, %v", name, f, err)
+		}
+	}
 	w.finish()
 }
 
@@ -553,6 +564,13 @@ func TestPages(t *testing.T) {
 	}
 	if got.String() != long {
 		t.Errorf("%d bytes of %d", got.Len(), len(long))
+	}
+	for offset, beyond := range map[int]bool{len([]rune(long)) - 1: false, len([]rune(long)): true, 1 << 40: true} {
+		res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": ID("hash-a", 1), "offset": offset})
+		says := strings.Contains(res.Text, fmt.Sprintf("offset %d is beyond the end: the answer has %d characters", offset, len([]rune(long))))
+		if err != nil || says != beyond {
+			t.Errorf("offset %d: %v, %q", offset, err, res.Text)
+		}
 	}
 	w.finish()
 }

@@ -1,9 +1,35 @@
 package consult
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 
 	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+)
+
+// handler is what handles the calls of a tool.
+type handler func(context.Context, tool.Call) (tool.Result, error)
+
+// named is handle for the tool of that name: its faults name that, and not the
+// tool consult as those of jobs do.
+func named(name string, handle handler) handler {
+	return func(ctx context.Context, c tool.Call) (tool.Result, error) {
+		result, err := handle(ctx, c)
+		if f, ok := errors.AsType[*fault.Record](err); ok && f.Operation == operation {
+			its := *f
+			its.Operation = "tools/call:" + name
+			err = &its
+		}
+		return result, err
+	}
+}
+
+// Names of the tools that deal with jobs that there are.
+const (
+	resultName  = "consult_result"
+	controlName = "consult_control"
 )
 
 // Tools are the tools of this package.
@@ -49,7 +75,7 @@ func (m *Manager) consultTool() tool.Tool {
 
 func (m *Manager) resultTool() tool.Tool {
 	return tool.Tool{
-		Name: "consult_result",
+		Name: resultName,
 		Description: "Fetches the answer of a consult that was started before: waits up to wait_s for it, then returns it, or what was said so far. " +
 			"With offset it returns the next part of a long answer. Without consult_id it lists your consults. It can be " +
 			"called as often as you like; ending the call never ends the consult.",
@@ -62,13 +88,13 @@ func (m *Manager) resultTool() tool.Tool {
 "offset":{"type":"integer","minimum":0,"description":"Character at which to begin, for the rest of a long answer."}}`),
 		Meta:   json.RawMessage(`{"anthropic/maxResultSizeChars":200000}`),
 		Bounds: tool.BoundsRead,
-		Handle: m.consultResult,
+		Handle: named(resultName, m.consultResult),
 	}
 }
 
 func (m *Manager) controlTool() tool.Tool {
 	return tool.Tool{
-		Name: "consult_control",
+		Name: controlName,
 		Description: "Ends a consult that is queued or running. What it has said and what it cost is kept, and returned. " +
 			"One that has ended already is left as it is.",
 		// It ends a process of ours and changes nothing that the user has.
@@ -80,6 +106,6 @@ func (m *Manager) controlTool() tool.Tool {
 "consult_id":{"type":"string","pattern":"^[0-9a-f]{12}$","description":"From the answer of consult."},
 "action":{"type":"string","enum":["cancel"],"description":"What to do: cancel ends it."}}`),
 		Bounds: tool.BoundsMutation,
-		Handle: m.consultControl,
+		Handle: named(controlName, m.consultControl),
 	}
 }

@@ -227,6 +227,9 @@ func (m *Manager) settled(a *Answer, offset int, d tool.Detail) tool.Result {
 	case Done, Queued, Running:
 		text.WriteString(part)
 	}
+	if offset > 0 && offset >= v.Length {
+		fmt.Fprintf(&text, "[offset %d is beyond the end: the answer has %d characters, from 0 on]", offset, v.Length)
+	}
 	text.WriteString(v.more())
 	text.WriteString("\n\n" + a.footer(d))
 	return tool.Result{Text: text.String(), Value: v}
