@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,6 +55,9 @@ duration_ms, consult_id, state and more.`,
 }
 
 func runConsult(cmd *cobra.Command, w *world, o consultOptions, args []string) error {
+	if len(args) > 1 && slices.Contains(args, "-") {
+		return fmt.Errorf(`%w: "-" is the prompt on stdin, and goes with no other words`, errUsage)
+	}
 	prompt := strings.Join(args, " ")
 	if prompt == "" || prompt == "-" {
 		if isTerminal(cmd.InOrStdin()) {
@@ -94,9 +98,12 @@ func runConsult(cmd *cobra.Command, w *world, o consultOptions, args []string) e
 	progress, done := progressLine(cmd.ErrOrStderr())
 	err = c.Call(cmd.Context(), control.ConsultRun, control.ConsultParams{Identity: "cli", Cwd: cwd, Arguments: raw}, &answer, progress)
 	done()
-	if errors.Is(err, context.Canceled) {
+	switch remote, refused := errors.AsType[*control.RemoteError](err); {
+	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted: the consult is ended")
-	} else if err != nil {
+	case refused && remote.Fault != nil && remote.Fault.Fault.Code == fault.InvalidInput: // what the flags say
+		return fmt.Errorf("%w: %w", errUsage, err)
+	case err != nil:
 		return err
 	}
 	return printConsult(cmd, answer, o.asJSON)
@@ -109,7 +116,7 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer, asJSON bool)
 			return err
 		}
 	} else if answer.Text != "" {
-		if _, err := io.WriteString(cmd.OutOrStdout(), strings.TrimRight(answer.Text, "\n")+"\n"); err != nil {
+		if _, err := io.WriteString(cmd.OutOrStdout(), shown(cmd.OutOrStdout(), strings.TrimRight(answer.Text, "\n"))+"\n"); err != nil {
 			return err
 		}
 	}

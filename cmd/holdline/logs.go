@@ -29,6 +29,9 @@ file that a daemon started on demand writes. With NAME, what the processes of th
 MCP server wrote to stderr; values that its env configures are shown as ***.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if lines < 0 {
+				return fmt.Errorf("%w: --lines %d is negative, 0 is none", errUsage, lines)
+			}
 			if len(args) == 1 {
 				return serverLogs(cmd, w, args[0], lines, follow)
 			}
@@ -121,6 +124,9 @@ func tail(ctx context.Context, w io.Writer, path string, lines int, follow bool)
 
 // endOf is the end of b with that many lines.
 func endOf(b []byte, lines int) []byte {
+	if lines <= 0 {
+		return nil
+	}
 	for i := len(b) - 1; i > 0; i-- {
 		if b[i-1] == '\n' {
 			lines--

@@ -44,6 +44,9 @@ Flags:
   --reconnect-timeout D    how long to look for a daemon (default 1m)
   --no-autostart           never start a daemon
 
+The names of identity, project and server are any UTF-8 of at most 128 bytes without
+control characters.
+
 Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.
 `
 

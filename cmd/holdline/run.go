@@ -69,11 +69,19 @@ func run(ctx context.Context, w world) int {
 	out := &told{w: w.stdout}
 	root.SetOut(out)
 	root.SetErr(w.stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil && out.err != nil {
 		err = fmt.Errorf("writing the answer: %w", out.err)
 	}
-	return report(w.stderr, err)
+	return report(w.stderr, helped(cmd, err))
+}
+
+// helped adds to a usage error without a hint where the command's help is.
+func helped(cmd *cobra.Command, err error) error {
+	if _, has := errors.AsType[*hinted](err); has || !errors.Is(err, errUsage) {
+		return err
+	}
+	return &hinted{err, "see " + cmd.CommandPath() + " --help"}
 }
 
 // told remembers the first error of writing to w: tables are printed without
@@ -122,9 +130,6 @@ func classify(err error) (code int, hint string) {
 	switch {
 	case errors.Is(err, errUsage):
 		code = exitUsage
-		if hint == "" {
-			hint = "see holdline --help"
-		}
 	case errors.Is(err, errNoDaemon):
 		code = exitNoDaemon
 		if hint == "" {

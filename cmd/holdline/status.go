@@ -158,10 +158,30 @@ func (t *table) flush() { _ = t.w.Flush() }
 
 // printable keeps what a client called itself from moving the cursor.
 func printable(r rune) rune {
-	if r < ' ' || r == 0x7f {
+	if r < ' ' || r >= 0x7f && r < 0xa0 { // the upper ones are control characters, too
 		return '?'
 	}
 	return r
+}
+
+// shown is the text of an answer as it is written to out: on a terminal no word
+// of it moves the cursor or sets the title.
+func shown(out io.Writer, text string) string {
+	if t, ok := out.(*told); ok {
+		out = t.w
+	}
+	if !isTerminal(out) {
+		return text
+	}
+	return strings.Map(legible, text)
+}
+
+// legible is printable for a text of several lines.
+func legible(r rune) rune {
+	if r == '\n' || r == '\t' {
+		return r
+	}
+	return printable(r)
 }
 
 // age is a duration in milliseconds, for people.
