@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func TestSoleDaemon(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := p.command(args...)
-			cmd.Env = append(p.env[:len(p.env):len(p.env)], "HOLDLINE_SOCKET="+other)
+			cmd.Env = append(slices.Clip(p.env), "HOLDLINE_SOCKET="+other)
 			cmd.Stdin = strings.NewReader(piped)
 			begin := time.Now()
 			out, err := cmd.CombinedOutput()
@@ -54,7 +55,7 @@ func TestSoleDaemon(t *testing.T) {
 	}
 
 	second := p.command("daemon", "--socket", other)
-	second.Env = append(p.env[:len(p.env):len(p.env)], "XDG_STATE_HOME="+filepath.Join(p.dir, "state"))
+	second.Env = append(slices.Clip(p.env), "XDG_STATE_HOME="+filepath.Join(p.dir, "state"))
 	p.background(second)
 	waitFor(t, "the second daemon", func() bool { _, _, code := p.run("", "status", "--socket", other); return code == 0 })
 }
@@ -113,7 +114,7 @@ func TestPointerComesBack(t *testing.T) {
 	if err := os.Mkdir(run, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	env := append(p.env[:len(p.env):len(p.env)], "XDG_RUNTIME_DIR="+run, "XDG_STATE_HOME="+filepath.Join(p.dir, "s2"))
+	env := append(slices.Clip(p.env), "XDG_RUNTIME_DIR="+run, "XDG_STATE_HOME="+filepath.Join(p.dir, "s2"))
 	second := p.command("daemon")
 	second.Env = env
 	done := p.background(second)
