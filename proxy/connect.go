@@ -14,11 +14,14 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// Back-off of dials, and how often a daemon is started at most in one search.
+// Back-off of dials, and of starts that failed.
 const (
 	firstWait = 10 * time.Millisecond
 	lastWait  = time.Second
-	maxStarts = 5
+
+	maxStarts      = 5 // in a row; after them a resume pauses before each, and a first connect starts none
+	firstStartWait = 500 * time.Millisecond
+	lastStartWait  = 5 * time.Second
 )
 
 // slack is what the daemon may add to a line that it took from elsewhere.
@@ -34,6 +37,7 @@ type link struct {
 	lines   *jsonrpc.Lines
 	welcome protocol.Welcome
 	replays []replay
+	watch   *watch
 	bye     protocol.Control // set by the reader before it ends
 }
 
@@ -45,60 +49,162 @@ func (l *link) farewell() string {
 	return l.bye.Bye
 }
 
+// search is one search for a daemon.
+type search struct {
+	p      *proxy
+	last   *link // the connection before, nil at first
+	within time.Duration
+	lost   moment // from here within counts
+	late   bool   // some of within may have passed
+	wait   time.Duration
+
+	start    func(context.Context) (<-chan error, error) // nil starts none
+	starts   int
+	exited   <-chan error // of the process that was started and runs
+	failed   error        // of the latest start that failed
+	next     time.Time    // no start before
+	nextWait time.Duration
+}
+
+func (p *proxy) newSearch(last *link) *search {
+	s := &search{
+		p: p, last: last, within: p.within(last), wait: firstWait,
+		start: p.o.Autostart, nextWait: firstStartWait,
+	}
+	if last == nil {
+		s.lost = p.now()
+		return s
+	}
+	s.lost, s.late = last.watch.lost(p)
+	if last.welcome.Daemon.Managed != "" && last.welcome.Daemon.Managed != "no" {
+		s.start = nil // its manager starts the next one
+	}
+	return s
+}
+
+// within is how long a daemon is looked for after the connection last.
+func (p *proxy) within(last *link) time.Duration {
+	if last == nil || last.welcome.ResumeWindowMS <= 0 {
+		return p.o.ReconnectTimeout
+	}
+	return min(p.o.ReconnectTimeout, time.Duration(last.welcome.ResumeWindowMS)*time.Millisecond)
+}
+
 // connect looks for a daemon until one welcomes this proxy, the time is over
 // or trying makes no sense. last is the connection before, nil at first.
 func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
-	within := p.o.ReconnectTimeout
-	start := p.o.Autostart
-	if last != nil {
-		if w := time.Duration(last.welcome.ResumeWindowMS) * time.Millisecond; w > 0 {
-			within = min(within, w)
+	s := p.newSearch(last)
+	err := errStoodStill
+	for {
+		// Before each resume: a record that has expired meanwhile would let a
+		// call be made a second time.
+		if last != nil && s.late && s.left() < 0 {
+			return nil, s.over(err)
 		}
-		if last.welcome.Daemon.Managed != "" && last.welcome.Daemon.Managed != "no" {
-			start = nil // its manager starts the next one
-		}
-	}
-	deadline := time.Now().Add(within)
-	wait := firstWait
-	var exited <-chan error // of the process that was started and runs
-	for starts := 0; ; {
-		l, err := p.try(ctx, last)
-		if err == nil {
+		var l *link
+		if l, err = p.try(ctx, last); err == nil {
 			return l, nil
 		}
 		retry, nobody := p.sort(err)
-		switch {
-		case !retry:
+		if !retry || nobody && s.start == nil && last == nil {
 			return nil, err
-		case nobody && start == nil && last == nil:
-			return nil, err
-		case nobody && last != nil && p.o.Stopped != nil && p.o.Stopped():
-			// The user's word; somebody may start it again meanwhile.
-		case nobody && start != nil && exited == nil && starts < maxStarts:
-			starts++
-			var failed error
-			if exited, failed = start(ctx); failed != nil {
-				return nil, fmt.Errorf("start the daemon: %w", failed)
+		}
+		if nobody {
+			if err := s.startOne(ctx); err != nil {
+				return nil, err
 			}
-			faultpoint.At("proxy.started")
-			wait = firstWait
 		}
 		if last != nil && p.drained() {
-			return nil, fmt.Errorf("no daemon since the client left: %w", err)
+			return nil, s.named(fmt.Errorf("no daemon since the client left: %w", err))
 		}
-		left := time.Until(deadline)
+		left := s.left()
 		if left <= 0 {
-			return nil, fmt.Errorf("no daemon within %v: %w", within, err)
+			return nil, s.over(err)
 		}
-		ended, err := p.pause(ctx, min(left, wait/2+rand.N(wait/2+1)), exited) //nolint:gosec // jitter is no secret
-		if err != nil && (!errors.Is(err, ErrKilled) || starts == maxStarts) {
+		if err := s.pause(ctx, min(left, s.wait/2+rand.N(s.wait/2+1))); err != nil { //nolint:gosec // jitter is no secret
 			return nil, err
 		}
-		if ended { // another daemon won and answers soon, or ours was killed
-			exited = nil
-		}
-		wait = min(2*wait, lastWait)
+		s.wait, s.late = min(2*s.wait, lastWait), true
 	}
+}
+
+// errStoodStill is why no daemon was tried at all.
+var errStoodStill = errors.New("this process stood still, or its client did not read, while the daemon went away")
+
+// left is what is left of the time. The machine's sleep counts while a call is
+// on its way.
+func (s *search) left() time.Duration {
+	return s.within - s.p.since(s.lost, s.last != nil && s.p.store.calling() > 0)
+}
+
+// over is the end of a search that err was the last result of.
+func (s *search) over(err error) error {
+	return s.named(fmt.Errorf("no daemon within %v: %w", s.within, err))
+}
+
+// named is err with the reason why the latest start failed.
+func (s *search) named(err error) error {
+	if s.failed == nil {
+		return err
+	}
+	return fmt.Errorf("%w; last attempt: %w", err, s.failed)
+}
+
+// startOne starts a daemon, if it is time to. An error ends the search.
+func (s *search) startOne(ctx context.Context) error {
+	switch {
+	case s.start == nil || s.exited != nil || time.Now().Before(s.next):
+		return nil
+	case s.last != nil && s.p.o.Stopped != nil && s.p.o.Stopped():
+		return nil // the user's word; somebody may start it again meanwhile
+	case s.last == nil && s.starts >= maxStarts:
+		return nil
+	}
+	s.starts++
+	exited, err := s.start(ctx)
+	if err != nil {
+		return s.startFailed(ctx, fmt.Errorf("start the daemon: %w", err))
+	}
+	faultpoint.At("proxy.started")
+	s.exited, s.wait = exited, firstWait
+	return nil
+}
+
+// ended is told how the process ended that was started. An error ends the
+// search.
+func (s *search) ended(ctx context.Context, err error) error {
+	s.exited = nil
+	switch {
+	case err == nil: // another daemon won and answers soon
+		if s.starts >= maxStarts {
+			s.pauseStarts()
+		}
+		return nil
+	case errors.Is(err, ErrKilled) && s.starts < maxStarts: // the next may fare better
+		s.failed = fmt.Errorf("the daemon did not start: %w", err)
+		return nil
+	}
+	return s.startFailed(ctx, fmt.Errorf("the daemon did not start: %w", err))
+}
+
+// startFailed ends the search of a proxy that had no daemon yet: what is wrong
+// is told at once. One that lost its daemon goes on: the program or its
+// configuration may be mended in time, or somebody else starts a daemon.
+func (s *search) startFailed(ctx context.Context, err error) error {
+	if s.last == nil {
+		return err
+	}
+	if s.next.IsZero() { // once is enough
+		s.p.log.WarnContext(ctx, "daemon not started, going on", "err", err)
+	}
+	s.failed = err
+	s.pauseStarts()
+	return nil
+}
+
+func (s *search) pauseStarts() {
+	s.next = time.Now().Add(s.nextWait)
+	s.nextWait = min(2*s.nextWait, lastStartWait)
 }
 
 // drained tells whether the client has closed its side for longer than its
@@ -113,26 +219,26 @@ func (p *proxy) drained() bool {
 	return !time.Now().Before(p.drainBy)
 }
 
-// pause waits for d, no longer than somebody waits for the result. It tells
-// whether the process that exited speaks of has ended well.
-func (p *proxy) pause(ctx context.Context, d time.Duration, exited <-chan error) (ended bool, err error) {
+// pause waits for d, no longer than somebody waits for the result and the
+// process that was started does not fail.
+func (s *search) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	p := s.p
 	for {
 		if _, drained := p.store.state(); drained || ctx.Err() != nil {
-			return ended, errLeft
+			return errLeft
 		}
 		if err := p.out.broken(); err != nil {
-			return ended, err
+			return err
 		}
 		select {
 		case <-timer.C:
-			return ended, nil
-		case err := <-exited:
-			if err != nil {
-				return true, fmt.Errorf("the daemon did not start: %w", err)
+			return nil
+		case end := <-s.exited:
+			if err := s.ended(ctx, end); err != nil || end != nil {
+				return err
 			}
-			ended, exited = true, nil
 		case <-ctx.Done():
 		case <-p.out.failed:
 		case <-p.idle:
@@ -165,6 +271,7 @@ func (e *dialError) Unwrap() error { return e.err }
 func (p *proxy) try(ctx context.Context, last *link) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, protocol.GreetingTimeout)
 	defer cancel()
+	begin := p.now()
 	conn, err := p.o.Dial(ctx)
 	if err != nil {
 		if down := p.o.Down(err); down != DownRefused {
@@ -181,6 +288,7 @@ func (p *proxy) try(ctx context.Context, last *link) (*link, error) {
 		conn.Close()
 		return nil, err
 	}
+	l.watch = p.watched(begin, p.within(l))
 	return l, nil
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,4 +194,241 @@ func TestResumeTooLarge(t *testing.T) {
 		d.wantEnd()
 		r.wantEnd(ExitDone)
 	})
+}
+
+// gate is an output that takes nothing while its token is taken: a mutex, but
+// one that a bubble's clock goes on under.
+type gate struct {
+	io.WriteCloser
+	token chan struct{}
+}
+
+func (g *gate) Write(b []byte) (int, error) {
+	<-g.token
+	defer func() { g.token <- struct{}{} }()
+	return g.WriteCloser.Write(b)
+}
+
+// The time for a resume begins when the daemon went away, though the proxy
+// notices it late: if a call is on its way, for its record may have expired.
+func TestResumeLate(t *testing.T) {
+	const call, list = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+	for _, tt := range []struct {
+		name, request string
+		late          time.Duration
+		left          time.Duration // to look for a daemon, at least; negative: none
+	}{
+		{"at once", call, 0, 59 * time.Second},
+		{"in time", call, 40 * time.Second, 14 * time.Second},
+		{"too late", call, 70 * time.Second, -1},
+		{"hours late", call, 5 * time.Hour, -1},
+		{"no call", list, 5 * time.Hour, 59 * time.Second},
+		{"nothing asked", "", 5 * time.Hour, 59 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var g *gate
+			var gone atomic.Bool
+			inBubble(t, func(r *rig) {
+				r.o.Resume = true
+				g = &gate{r.o.Out, make(chan struct{}, 1)}
+				g.token <- struct{}{}
+				r.o.Out = g
+				r.o.HungUp = func(net.Conn) bool { return gone.Load() }
+			}, func(r *rig) {
+				d := r.connect()
+				if tt.request != "" {
+					time.Sleep(3 * time.Hour) // of nothing
+					r.send(tt.request)
+					d.want(tt.request)
+				}
+				time.Sleep(time.Hour + time.Second) // the daemon is there, and the call takes its time
+				note := `{"jsonrpc":"2.0","method":"n"}`
+				<-g.token
+				d.send(note)
+				synctest.Wait()
+				gone.Store(true)
+				d.conn.Close()
+				r.setDown(errors.New("busy"))
+				time.Sleep(tt.late)
+				if tt.left < 0 {
+					r.setDown(nil) // it would welcome the proxy
+				}
+				g.token <- struct{}{}
+				r.wantOut(note)
+				begin := time.Now()
+				if tt.left < 0 {
+					r.wantFault("1", "outcome_unknown")
+					r.wantEnd(ExitLost)
+					if took := time.Since(begin); took != 0 || len(r.accepts) > 0 || !strings.Contains(r.errs.String(), "stood still") {
+						t.Errorf("ended after %v, dialled %d times; stderr %q", took, len(r.accepts), r.errs.String())
+					}
+					return
+				}
+				time.Sleep(tt.left)
+				r.setDown(nil)
+				d, next := r.accept()
+				if tt.request != "" && !slices.Equal(next.Pending, []int64{1}) {
+					t.Errorf("pending %v", next.Pending)
+				}
+				d.send(welcomeLine)
+				if tt.request != "" {
+					d.want(`{"holdline":1,"replay":1,"answered":false}`, tt.request)
+				}
+				r.cancel()
+				d.want(byeClient)
+				d.wantEnd()
+				r.wantEnd(ExitDone)
+			})
+		})
+	}
+}
+
+// Calls that came after a long silence are not late: only the time with a call
+// on its way counts, and on each connection anew.
+func TestResumeAfterSilence(t *testing.T) {
+	var gone atomic.Bool
+	inBubble(t, func(r *rig) {
+		r.o.Resume = true
+		r.o.HungUp = func(net.Conn) bool { return gone.Load() }
+	}, func(r *rig) {
+		d := r.connect()
+		call := func(id int) string {
+			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"t"}}`, id)
+		}
+		for id := 1; id <= 3; id++ {
+			time.Sleep(3 * time.Hour)
+			r.send(call(id))
+			d.want(call(id))
+			d.conn.Close()
+			d = r.connect()
+			d.want(fmt.Sprintf(`{"holdline":1,"replay":%d,"answered":false}`, id), call(id))
+			time.Sleep(time.Hour + time.Second)
+			d.conn.Close() // under the call that was repeated
+			d = r.connect()
+			d.want(fmt.Sprintf(`{"holdline":1,"replay":%d,"answered":false}`, id), call(id))
+			answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{}}`, id)
+			d.send(answer)
+			r.wantOut(answer)
+		}
+		r.cancel()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+}
+
+// While a call is on its way the machine's sleep counts, which Go's clock does
+// not see; otherwise a resume can do no harm.
+func TestResumeAfterSleep(t *testing.T) {
+	for _, method := range []string{"tools/call", "tools/list"} {
+		t.Run(method, func(t *testing.T) {
+			var slept atomic.Int64
+			inBubble(t, func(r *rig) {
+				r.o.Resume = true
+				begin := time.Now()
+				r.o.sinceBoot = func() time.Duration { return time.Since(begin) + time.Duration(slept.Load()) }
+			}, func(r *rig) {
+				d := r.connect()
+				request := `{"jsonrpc":"2.0","id":1,"method":"` + method + `"}`
+				r.send(request)
+				d.want(request)
+				slept.Store(int64(time.Hour)) // with a daemon that is there
+				time.Sleep(time.Second)
+				r.setDown(errNobody)
+				d.conn.Close()
+				time.Sleep(10 * time.Second)
+				slept.Store(int64(time.Hour + 55*time.Second))
+				r.setDown(nil)
+				if method == "tools/call" {
+					r.wantFault("1", "outcome_unknown")
+					r.wantEnd(ExitLost)
+					if len(r.accepts) > 0 {
+						t.Error("dialled")
+					}
+					return
+				}
+				d = r.connect()
+				d.want(`{"holdline":1,"replay":1,"answered":false}`, request)
+				r.cancel()
+				d.want(byeClient)
+				d.wantEnd()
+				r.wantEnd(ExitDone)
+			})
+		})
+	}
+}
+
+// A daemon that cannot be started is started again, with pauses, as long as
+// one is looked for: whatever is wrong may be mended meanwhile.
+func TestResumeStartsFail(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(*rig) (<-chan error, error)
+		most int // starts in a minute
+		want string
+	}{
+		{"cannot", func(*rig) (<-chan error, error) { return nil, errors.New("exec format error") }, 16, "start the daemon: exec format error"},
+		{"fails", func(*rig) (<-chan error, error) {
+			return endedWith(errors.New("exit status 1\nbad configuration")), nil
+		}, 16, "the daemon did not start: exit status 1\nbad configuration"},
+		{"is killed", func(*rig) (<-chan error, error) { return endedWith(fmt.Errorf("%w by signal 11", ErrKilled)), nil }, 16 + maxStarts, "the daemon did not start: killed by signal 11"},
+		{"leaves", func(*rig) (<-chan error, error) { return endedWith(nil), nil }, 16 + maxStarts, ""},
+	} {
+		for _, mended := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, mended %v", tt.name, mended), func(t *testing.T) {
+				var at []time.Time
+				inBubble(t, func(r *rig) {
+					r.o.Resume = true
+					r.o.Autostart = func(context.Context) (<-chan error, error) {
+						at = append(at, time.Now())
+						if mended && time.Since(at[0]) > 30*time.Second {
+							r.setDown(nil)
+							return make(chan error), nil
+						}
+						return tt.end(r)
+					}
+				}, func(r *rig) {
+					d := r.connect()
+					call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`
+					r.send(call)
+					d.want(call)
+					r.setDown(errNobody)
+					begin := time.Now()
+					d.conn.Close()
+					if mended {
+						d = r.connect()
+						d.want(`{"holdline":1,"replay":1,"answered":false}`, call)
+						if took := time.Since(begin); took > 37*time.Second {
+							t.Errorf("resumed after %v, want 30s and a pause", took)
+						}
+						r.cancel()
+						d.want(byeClient)
+						d.wantEnd()
+						r.wantEnd(ExitDone)
+						return
+					}
+					r.wantFault("1", "outcome_unknown")
+					r.wantEnd(ExitLost)
+					if took := time.Since(begin); took != time.Minute || len(at) > tt.most || len(at) < 10 {
+						t.Errorf("gave up after %v and %d starts, want 1m and at most %d", took, len(at), tt.most)
+					}
+					if s := r.errs.String(); !strings.Contains(s, errNobody.Error()) || !strings.Contains(s, tt.want) {
+						t.Errorf("stderr %q, want %q", s, tt.want)
+					}
+				})
+				for i := len(at) - 1; i > len(at)-5; i-- {
+					if pause := at[i].Sub(at[i-1]); pause < lastStartWait || pause > lastStartWait+2*lastWait {
+						t.Errorf("%v between starts %d and %d, want %v", pause, i-1, i, lastStartWait)
+					}
+				}
+			})
+		}
+	}
+}
+
+// endedWith is the end of a process that was started.
+func endedWith(err error) <-chan error {
+	exited := make(chan error, 1)
+	exited <- err
+	return exited
 }

@@ -51,10 +51,15 @@ type Options struct {
 	Dial func(context.Context) (net.Conn, error)
 	// Down sorts an error of Dial.
 	Down func(error) Down
+	// HungUp tells, without waiting, whether the other end of a connection of
+	// Dial is closed. Nil takes each for open that has not been read to its end.
+	HungUp func(net.Conn) bool
 	// Autostart starts a daemon and returns at once. From the channel comes
 	// how that process ended, if it does while Run waits: nil if it left the
 	// line to another daemon, an error that wraps [ErrKilled] if another start
-	// may fare better. A nil Autostart starts none.
+	// may fare better at once. After any other error, and those of Autostart
+	// itself, a Run that had no daemon yet ends; a resume goes on and starts
+	// one again after a pause. A nil Autostart starts none.
 	Autostart func(context.Context) (<-chan error, error)
 	// Stopped tells whether the user has stopped the daemon that this proxy
 	// was connected to: then a resume starts no other. Nil tells it never.
@@ -62,7 +67,9 @@ type Options struct {
 	// Drain is how long the answers still due are waited for when the client
 	// has closed its side; [NoDrainLimit] for ever.
 	Drain time.Duration
-	// ReconnectTimeout is how long a daemon is looked for.
+	// ReconnectTimeout is how long a daemon is looked for. A resume cuts it to
+	// the window that the daemon told, and never begins after it, though the
+	// process stood still meanwhile.
 	ReconnectTimeout time.Duration
 	// Resume goes on with the next daemon when one died. Without it Run
 	// answers what is pending with faults and ends.
@@ -71,6 +78,8 @@ type Options struct {
 	Memory int
 	// Log may be nil.
 	Log *slog.Logger
+
+	sinceBoot func() time.Duration // for tests; nil takes the system's clock
 }
 
 // ErrKilled is wrapped by the end of a daemon that did not end by itself.
@@ -119,6 +128,9 @@ type proxy struct {
 func Run(ctx context.Context, o Options) int {
 	if o.Memory <= 0 {
 		o.Memory = memory
+	}
+	if o.sinceBoot == nil {
+		o.sinceBoot = sinceBoot
 	}
 	p := &proxy{
 		o:     o,

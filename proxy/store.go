@@ -287,6 +287,28 @@ func (s *store) state() (eof, drained bool) {
 	return s.eof, s.eof && s.queued == 0 && s.due == 0
 }
 
+// calling counts the tool calls that were handed to a connection and whose
+// answers the client still waits for.
+func (s *store) calling() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls, next := 0, s.nextLocked()
+	for n, e := range s.kept {
+		if e.call && e.pending && n < next {
+			calls++
+		}
+	}
+	return calls
+}
+
+// nextLocked is the number of the first line that no connection was handed.
+func (s *store) nextLocked() int64 {
+	if len(s.unsent) > 0 {
+		return s.unsent[0].n
+	}
+	return s.last + 1
+}
+
 // unanswered takes all pending requests, the oldest first.
 func (s *store) unanswered() []*entry {
 	s.mu.Lock()
@@ -318,10 +340,7 @@ type replay struct {
 func (s *store) recall() (next int64, pending []int64, lines []replay, eof bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next = s.last + 1
-	if len(s.unsent) > 0 {
-		next = s.unsent[0].n
-	}
+	next = s.nextLocked()
 	for _, e := range s.kept {
 		if e.n >= next {
 			continue

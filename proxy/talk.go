@@ -80,6 +80,8 @@ func (p *proxy) talk(ctx context.Context, l *link) ending {
 			drain.Stop()
 		}
 	}()
+	look := time.NewTimer(l.watch.each)
+	defer look.Stop()
 	poke(p.idle) // the client may be done already
 wait:
 	for {
@@ -91,6 +93,12 @@ wait:
 			break wait
 		case <-drained:
 			break wait
+		case <-l.watch.woke:
+			look.Reset(l.watch.each)
+		case <-look.C:
+			if l.watch.look(p, l.conn) {
+				look.Reset(l.watch.each)
+			}
 		case <-p.idle:
 			eof, done := p.store.state()
 			if done {
@@ -190,6 +198,9 @@ func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
 		}
 		if e := p.store.take(); e != nil {
 			faultpoint.At("proxy.took")
+			if e.call {
+				l.watch.begin(p)
+			}
 			_, err := l.conn.Write(e.line)
 			faultpoint.At("proxy.forwarded")
 			p.store.flushed(e)

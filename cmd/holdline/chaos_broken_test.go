@@ -22,6 +22,7 @@ const (
 	brokenKept   = "directory.kept" // what was said is kept until its client has it
 	brokenIDs    = "hosted.ids"     // a server sees ids that no two calls share; broken beside package hosted
 	brokenTokens = "hosted.tokens"  // and such progress tokens
+	brokenLate   = "proxy.late"     // a proxy that stood still under a call does not resume; older ones do
 )
 
 // Files of a place's [faultDir] besides those of points.
@@ -98,7 +99,7 @@ func TestBrokenInTestsOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rule := range []string{brokenFence, brokenRecord, brokenAck, brokenKept, brokenIDs, brokenTokens} {
+	for _, rule := range []string{brokenFence, brokenRecord, brokenAck, brokenKept, brokenIDs, brokenTokens, brokenLate} {
 		if !asked[rule] {
 			t.Errorf("nothing asks whether rule %s is kept", rule)
 		}

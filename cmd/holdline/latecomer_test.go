@@ -58,11 +58,13 @@ func (p *place) unread(t *testing.T) (one *agent, stuck, read func()) {
 
 // TestLateProxy: a proxy that notices only after the window that its daemon is
 // dead, be it that it was stopped or that its client does not read, is back when
-// nothing is on record any more. Its call is not made twice.
+// nothing is on record any more. Its call is not made twice, though the proxy
+// is an older one, which does not give up by itself.
 func TestLateProxy(t *testing.T) {
 	for _, how := range []string{"killed", "terminated", "upgraded", "unread"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPlace(t).windows(60).serve("session")
+			p.breaks(brokenLate)
 			p.installTest(t, "first")
 			d := p.daemonAt(p.bin())
 			a, stuck, read := p.unread(t)
@@ -126,6 +128,7 @@ func (p *place) installTest(t *testing.T, tail string) {
 // any more: another one has taken its place.
 func TestLateProxyOfConsult(t *testing.T) {
 	p := newPlace(t).windows(60).configure(map[string]any{}, "consult", map[string]any{"keep": map[string]any{"count": 1}})
+	p.breaks(brokenLate)
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
 	id := a.call("consult", p.hangs())

@@ -41,7 +41,9 @@ Flags:
                            (default the token in $HOLDLINE_TOKEN)
   --drain D                how long to wait for answers once stdin is closed,
                            "inf" for as long as they take (default 5s)
-  --reconnect-timeout D    how long to look for a daemon (default 1m)
+  --reconnect-timeout D    how long to look for a daemon (default 1m); when one
+                           was lost, cut to the time that the next one waits
+                           for its sessions (1m30s)
   --no-autostart           never start a daemon
 
 The names of identity, project and server are any UTF-8 of at most 128 bytes without
@@ -122,6 +124,10 @@ func runMCPStdio(args []string, env func(string) string, stdin io.Reader, stdout
 				return nil, err // not a nil *net.UnixConn in an interface
 			}
 			return conn, nil
+		},
+		HungUp: func(conn net.Conn) bool {
+			uc, ok := conn.(*net.UnixConn)
+			return ok && socket.HungUp(uc)
 		},
 		Down: func(err error) proxy.Down {
 			switch {
