@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"holdline/daemon/worker/workertest"
+	"holdline/protocol/control"
 )
 
 // unread is an agent that reads nothing until read is called. stuck waits
@@ -151,4 +153,50 @@ func TestLateProxyOfConsult(t *testing.T) {
 	if n := p.steps(); n != 3 {
 		t.Errorf("the programs took %d steps, want 3", n)
 	}
+}
+
+// TestFullSession: a client that asks for more than is kept for it, and reads
+// nothing, is ended: the files of its answers go, and each request gets one
+// answer in the end.
+func TestFullSession(t *testing.T) {
+	p := newPlace(t).serve("shared")
+	p.daemon()
+	a, stuck, read := p.unread(t)
+	a.begin("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
+	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	const size, calls = 8 << 20, 12
+	first := a.next + 1
+	for range calls {
+		a.call("tools__big", map[string]any{"token": "big", "bytes": size})
+	}
+	stuck()
+	p.until("the session's end", func(s control.StatusAnswer) bool { return len(s.Sessions) == 0 })
+	files := func() []string {
+		names, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/a/*"))
+		return names
+	}
+	waitFor(t, "the answers' files to go", func() bool { return len(files()) == 0 })
+	read()
+	got := map[string]int{}
+	for line := range a.lines {
+		var x answer
+		if err := json.Unmarshal([]byte(line), &x); err != nil {
+			t.Fatalf("%v: %.100s", err, line)
+		}
+		if x.ID == nil || x.Method != "" {
+			continue
+		}
+		if len(line) < size && !strings.Contains(line, "outcome_unknown") && fmt.Sprint(x.ID) != "1" {
+			t.Errorf("got %.300s", line)
+		}
+		if got[fmt.Sprint(x.ID)]++; len(got) == calls+1 {
+			_ = a.stdin.Close()
+		}
+	}
+	for id := first; id < first+calls; id++ {
+		if n := got[fmt.Sprint(id)]; n != 1 {
+			t.Errorf("request %d has %d answers", id, n)
+		}
+	}
+	_ = a.cmd.Wait()
 }

@@ -137,6 +137,9 @@ func (m *Manager) restore(e *earlier) {
 		if c := u.calls[name]; c != nil {
 			c.setLocked(answered)
 			c.spooled = true
+			if info, err := os.Stat(u.answerFile(name)); err == nil {
+				m.countLocked(c, info.Size())
+			}
 		}
 	}
 	if !inst.retired {

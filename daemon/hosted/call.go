@@ -54,7 +54,8 @@ type call struct {
 	waited       bool      // a request of its client waits for it
 	unwanted     bool      // its client does not wait for it, and its answer may still be unread
 	spooling     bool
-	spooled      bool // its answer is in the file
+	spooled      bool  // its answer is in the file
+	size         int64 // of that, in bytes; counted with the session's
 	result       json.RawMessage
 	failure      json.RawMessage
 	fault        *fault.Record   // the answer is ours, not the server's
@@ -129,6 +130,7 @@ func (m *Manager) dropLocked(c *call) {
 		u.cancel(c, true)
 	}
 	c.setLocked(over)
+	m.countLocked(c, 0)
 	delete(m.calls, c.key)
 	for _, at := range append(c.earlier, place{u, c.write}) {
 		if at.up == nil {
@@ -142,6 +144,29 @@ func (m *Manager) dropLocked(c *call) {
 			at.up.files = append(at.up.files, at.write)
 		}
 		at.up.nudge()
+	}
+}
+
+// countLocked notes how long the file of a call's answer is, and ends a session
+// for which more lies in files than may.
+func (m *Manager) countLocked(c *call, size int64) {
+	of := c.key.session
+	m.spooled[of] += size - c.size
+	c.size = size
+	if m.spooled[of] <= 0 {
+		delete(m.spooled, of)
+	}
+	if size > 0 {
+		m.boundLocked(of)
+	}
+}
+
+// boundLocked ends a session for which more lies in files than may. One that an
+// earlier daemon had is ended when it is back: until then nobody may say that
+// its calls have no answers.
+func (m *Manager) boundLocked(session string) {
+	if c := m.clients[session]; c != nil && m.spooled[session] > m.o.MaxSpooled {
+		c.Full()
 	}
 }
 

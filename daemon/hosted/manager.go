@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
@@ -83,6 +84,9 @@ type Options struct {
 	// Budget is how many calls a session of an identity may issue; 0 is no
 	// limit. It may be nil.
 	Budget func(identity string) int
+	// MaxSpooled bounds the answers in files that wait for one session, in
+	// bytes; one with more is ended. 0 is 64 MiB.
+	MaxSpooled int64
 	// Return is how long after the manager's begin the sessions of an earlier
 	// daemon may come back; 0 takes [protocol.StartWindow].
 	Return time.Duration
@@ -121,12 +125,16 @@ type Manager struct {
 	wants     map[string]map[want]*wanted // resources that sessions have subscribed to, by session hash; guarded by mu
 	asks      map[string]*ask             // open requests of servers, by relayed id; guarded by mu
 	questions map[string]*question        // what legacy clients are asked for modern servers, by id; guarded by mu
+	spooled   map[string]int64            // bytes of the answers in files, by session hash; guarded by mu
 	replies   map[string]map[string]reply // answers to questions not asked yet, by session hash and id; guarded by mu
 	processes map[*upstream]struct{}      // living, and dead ones whose directories stay; guarded by mu
 }
 
 // New makes a manager. It touches nothing: see [Manager.Load].
 func New(o Options) *Manager {
+	if o.MaxSpooled == 0 {
+		o.MaxSpooled = jsonrpc.MaxFrame
+	}
 	if o.Return == 0 {
 		o.Return = protocol.StartWindow
 	}
@@ -135,6 +143,7 @@ func New(o Options) *Manager {
 		servers: map[string]*server{}, instances: map[instanceKey]*instance{}, calls: map[callKey]*call{},
 		clients: map[string]tool.Client{}, wants: map[string]map[want]*wanted{}, asks: map[string]*ask{}, questions: map[string]*question{}, replies: map[string]map[string]reply{}, processes: map[*upstream]struct{}{},
 	}
+	m.spooled = map[string]int64{}
 	m.budget, m.cache = policy.NewBudget(maxBudgets), policy.NewCache()
 	m.life, m.end = context.WithCancel(context.Background())
 	for i := range o.Servers {
@@ -153,6 +162,7 @@ func (m *Manager) Opened(session string, c tool.Client) {
 			inst.unused = time.Time{}
 		}
 	}
+	m.boundLocked(session)
 	m.eagerLocked(c.Caller())
 	m.attendLocked()
 	if c.Era() != "" {

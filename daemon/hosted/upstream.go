@@ -467,11 +467,13 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 	u.marks = kept
 	u.m.mu.Unlock()
 	for _, c := range spool {
-		err := u.spool(c)
+		size, err := u.spool(c)
 		u.m.mu.Lock()
 		if c.spooling = false; err == nil {
 			c.spooled, c.result, c.failure = true, nil, nil
-			next = 0
+			if next = 0; c.state != over {
+				u.m.countLocked(c, size)
+			}
 		}
 		u.m.mu.Unlock()
 		if err != nil { // the server is held up, and nothing is lost
@@ -516,15 +518,15 @@ func (u *upstream) answerFile(write int64) string {
 	return filepath.Join(u.dir, process.DirAnswers, strconv.FormatInt(write, 10))
 }
 
-// spool writes down an answer.
-func (u *upstream) spool(c *call) error {
+// spool writes down an answer, and tells its size in bytes.
+func (u *upstream) spool(c *call) (size int64, err error) {
 	u.m.mu.Lock()
 	line := c.lineLocked()
 	write := c.write
 	u.m.mu.Unlock()
-	err := statedir.WriteFile(u.answerFile(write), line)
+	err = statedir.WriteFile(u.answerFile(write), line)
 	faultpoint.At("hosted.spooled")
-	return err
+	return int64(len(line)), err
 }
 
 func (u *upstream) unspool(files []int64) {

@@ -90,12 +90,22 @@ func (l *link) why() error {
 	switch {
 	case l.superseded:
 		return errSuperseded
-	case errors.Is(l.failed, errSlow), errors.Is(l.failed, errHoarder):
+	case errors.Is(l.failed, errSlow), errors.Is(l.failed, errHoarder), errors.Is(l.failed, errFull):
 		return fmt.Errorf("%w: %w", errGone, l.failed)
 	case l.failed != nil:
 		return fmt.Errorf("%w: %w", errLost, l.failed)
 	}
 	return nil
+}
+
+// fail ends the reader's wait for a reason of the daemon's.
+func (l *link) fail(why error) {
+	l.mu.Lock()
+	if l.failed == nil {
+		l.failed = why
+	}
+	l.mu.Unlock()
+	l.wake()
 }
 
 // drop ends the connection at once.
@@ -126,11 +136,8 @@ func (l *link) finish() {
 func (s *session) attached(ctx context.Context, l *link, calls *sync.WaitGroup) error {
 	l.writer.Go(func() {
 		if err := l.out.write(l.conn); err != nil {
-			l.mu.Lock()
-			l.failed = err
-			l.mu.Unlock()
 			s.detach(l) // nobody waits for room any more
-			l.wake()
+			l.fail(err)
 		}
 	})
 	// A done context, the daemon's, wakes the reader.

@@ -36,6 +36,7 @@ const maxUnsure = 2 * maxQueueBytes
 var (
 	errSlow    = errors.New("the client takes no more bytes")
 	errHoarder = errors.New("the client confirms none of its answers")
+	errFull    = errors.New("more answers waited for this client than are kept")
 )
 
 // sent is an answer that was queued for a client.
@@ -56,6 +57,8 @@ type outbox struct {
 	lines  [][]byte
 	bytes  int
 	closed bool
+	cut    bool          // what was taken before the last line is left out
+	ended  bool          // the last line is queued, or sent
 	count  int64         // lines queued so far, control lines not counted
 	unsure []sent        // not confirmed, in order
 	held   int           // bytes of them
@@ -147,8 +150,9 @@ func (o *outbox) got(k int64) {
 	}
 }
 
-// abort drops what is queued, lets the writer and all that wait go, and hands
-// over the answers that are not confirmed.
+// abort drops what is queued, but for the line of [outbox.last], lets the
+// writer and all that wait go, and hands over the answers that are not
+// confirmed.
 func (o *outbox) abort() []sent {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -156,7 +160,9 @@ func (o *outbox) abort() []sent {
 		close(o.room)
 		o.room = make(chan struct{})
 	}
-	o.closed, o.lines = true, nil
+	if o.closed = true; !o.ended {
+		o.lines = nil
+	}
 	left := o.unsure
 	o.unsure, o.held = nil, 0
 	o.wakeLocked()
@@ -246,6 +252,21 @@ func (o *outbox) close() {
 	o.wakeLocked()
 }
 
+// last drops what is queued, but for what is being written, queues a control
+// line in its place and takes nothing more.
+func (o *outbox) last(v any) {
+	line := protocol.Append(nil, v)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return
+	}
+	close(o.room)
+	o.room = make(chan struct{})
+	o.closed, o.ended, o.cut, o.lines = true, true, true, nil
+	o.addLocked(line)
+}
+
 // take is everything queued, or nil with done = true after close. The taken
 // lines count as queued until taken is called with their size.
 func (o *outbox) take() (lines [][]byte, done bool) {
@@ -259,13 +280,16 @@ func (o *outbox) take() (lines [][]byte, done bool) {
 	return lines, false
 }
 
-// written makes room for others after n bytes went out.
-func (o *outbox) written(n int) {
+// written makes room for others after n bytes went out. It tells whether what
+// was taken with them is to be left out.
+func (o *outbox) written(n int) (cut bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.bytes -= n
 	close(o.room)
 	o.room = make(chan struct{})
+	cut, o.cut = o.cut, false
+	return cut
 }
 
 // write sends what is queued to conn until the queue is closed and empty, an
@@ -295,8 +319,10 @@ func (o *outbox) write(conn net.Conn) error {
 					return err
 				}
 				faultpoint.At("session.written")
-				o.written(len(batch))
 				lines = lines[n:]
+				if o.written(len(batch)) {
+					lines = nil
+				}
 				if o.hoards() {
 					o.bye(conn, errHoarder)
 					return errHoarder

@@ -90,6 +90,21 @@ func (s *session) keepLocked(a sent) {
 	}
 }
 
+// fullBye says that too much waited for the client.
+var fullBye = protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeFull, Message: errFull.Error()}
+
+// Full ends the session: at once if it has a connection, else when it is back.
+func (s *session) Full() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cur == nil {
+		s.full, s.kept, s.keeps = true, nil, 0
+		return
+	}
+	s.cur.out.last(fullBye)
+	s.cur.fail(errFull)
+}
+
 // detached waits for the client to come back; nil says that it does not.
 func (s *session) detached(ctx context.Context, why error) *link {
 	s.log.InfoContext(ctx, "session detached", "err", why)
@@ -172,9 +187,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 		call.renounce()
 	}
 	if over {
-		l.out.control(protocol.Control{
-			Holdline: protocol.Version, Bye: protocol.ByeFull, Message: "more answers waited for this client than are kept",
-		})
+		l.out.control(fullBye)
 	}
 	slices.SortFunc(again, func(a, b sent) int { return cmp.Compare(a.n, b.n) })
 	l.out.again(again)

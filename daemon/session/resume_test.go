@@ -274,6 +274,57 @@ func TestResumeFull(t *testing.T) {
 	}
 }
 
+// TestFull ends a session for which too much waits: what is queued goes, and it
+// is said why. What it asked for is doubtful from then on.
+func TestFull(t *testing.T) {
+	t.Run("attached", func(t *testing.T) {
+		h := start(t)
+		c := h.open(t, protocol.Greeting{Identity: "a"})
+		const calls = 40 // that are answered with more than a socket holds
+		text := strings.Repeat("x", 40<<10)
+		for id := range calls {
+			c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":%q}}}`, id, text))
+		}
+		if _, err := c.conn.Read(make([]byte, 1)); err != nil { // an answer begins
+			t.Fatal(err)
+		}
+		c.send(callLine(99, "hold")) // line 43
+		<-h.began
+		h.srv.Fill()
+		for n := 0; ; n++ {
+			line := c.next()
+			if strings.Contains(line, `"bye":"full"`) {
+				break
+			}
+			if n > calls/2 { // some are on their way
+				t.Fatalf("got %.100s", line)
+			}
+		}
+		c.end()
+		<-h.ended
+		c = h.again(t, protocol.Greeting{Identity: "a", Next: 44, Pending: []int64{43}})
+		c.next()
+		c.hand()
+		c.replay(43, callLine(99, "hold"))
+		want(t, c.next(), "99", `outcome_unknown`)
+	})
+	t.Run("detached", func(t *testing.T) {
+		h := start(t)
+		c := h.open(t, protocol.Greeting{Identity: "a"})
+		c.send(callLine(1, "hold")) // line 3
+		<-h.began
+		c.conn.Close()
+		h.detached(t)
+		h.srv.Fill()
+		c = h.again(t, protocol.Greeting{Identity: "a", Next: 4, Pending: []int64{3}})
+		c.next()
+		if line := c.next(); !strings.Contains(line, `"bye":"full"`) {
+			t.Errorf("got %s", line)
+		}
+		c.end()
+	})
+}
+
 // TestResumeCrossesAnswer: a call ends in the moment in which its client is back
 // and does not wait for it any more. Nothing is said of it.
 func TestResumeCrossesAnswer(t *testing.T) {

@@ -89,6 +89,9 @@ type Client interface {
 	// Updated says that a resource has changed, in the params of the
 	// notification: to the holder of a subscription, see the session's call.
 	Updated(holder string, params json.RawMessage)
+	// Full ends the session, since more answers wait for its client than are
+	// kept: they will go. It does not block.
+	Full()
 	// Seen confirms line n of the client, a response, for good.
 	Seen(n int64)
 	// Era is "legacy" or "modern"; "" before the client's first request. When it
