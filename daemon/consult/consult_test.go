@@ -325,6 +325,8 @@ func TestQueueLimit(t *testing.T) {
 		}
 		if res, err := start(1000); code(res, err) != fault.ResourceExhausted {
 			t.Errorf("one too many: %v", err)
+		} else if f, _ := errors.AsType[*fault.Record](err); !f.IsOwn() {
+			t.Errorf("the caller's own limit is %+v", f.Limit)
 		}
 		synctest.Wait()
 		a, err := w.Cancel(t.Context(), ID("hash-a", 5))

@@ -80,10 +80,14 @@ func TestGateLimits(t *testing.T) {
 		wait("a")
 		wait("a")
 		_, err := g.Enter(ctx, "a", "t")
-		isFault(t, err, fault.ResourceExhausted) // its own share
+		if f := isFault(t, err, fault.ResourceExhausted); !f.IsOwn() || *f.Limit != (fault.Limit{Name: "calls waiting", Value: 2, Spent: 2}) {
+			t.Errorf("beyond its own share the limit is %+v", f.Limit)
+		}
 		wait("b")
 		_, err = g.Enter(ctx, "c", "t")
-		isFault(t, err, fault.ResourceExhausted) // the queue
+		if f := isFault(t, err, fault.ResourceExhausted); f.IsOwn() {
+			t.Errorf("a queue that is full of others' calls is a limit of its own: %+v", f.Limit)
+		}
 		if inside, waiting := g.Load(); inside != 2 || waiting != 3 {
 			t.Errorf("%d inside and %d waiting", inside, waiting)
 		}

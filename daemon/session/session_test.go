@@ -235,7 +235,8 @@ func TestThreeHundredAtOnce(t *testing.T) {
 	for range 44 {
 		line := c.next()
 		msg, err := jsonrpc.Parse([]byte(line))
-		if err != nil || !strings.Contains(line, `"resource_exhausted"`) || answered[string(msg.ID)] {
+		if err != nil || !strings.Contains(line, `"resource_exhausted"`) ||
+			!strings.Contains(line, `"limit":{"name":"calls in flight","value":256,"spent":256}`) || answered[string(msg.ID)] {
 			t.Fatalf("answer = %s, %v", line, err)
 		}
 		answered[string(msg.ID)] = true
