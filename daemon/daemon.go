@@ -208,6 +208,7 @@ func (l *life) build(ctx context.Context) error {
 		Confirmed:    l.consults.Confirmed,
 		Closed:       l.consults.Closed,
 		Hosted:       l.servers,
+		Still:        l.still,
 		Begun:        l.begin, // before the records are read: what they tell is kept longer than it is trusted
 	})
 	l.buildRollout()
@@ -334,6 +335,16 @@ func (l *life) signals(ctx context.Context) error {
 	}
 }
 
+// still tells whether the daemon still is the one that is found; one that is not
+// stops.
+func (l *life) still() bool {
+	if l.place.still() {
+		return true
+	}
+	l.ask(errDisowned)
+	return false
+}
+
 // watch looks every now and then whether the daemon still is the one that is
 // found, and whether anybody needs it.
 func (l *life) watch(ctx context.Context) error {
@@ -351,8 +362,7 @@ func (l *life) watch(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
-		if !l.place.still() {
-			l.ask(errDisowned)
+		if !l.still() {
 			continue
 		}
 		err := l.Paths.KeepPointer(l.place.path)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/claude/claudetest"
 	"holdline/daemon/worker/workertest"
 	"holdline/protocol/control"
 )
@@ -202,4 +203,55 @@ func TestFullSession(t *testing.T) {
 		}
 	}
 	_ = a.cmd.Wait()
+}
+
+// TestWipedBeforeCall: a call that comes to a daemon whose directory is gone is
+// not made by it, and not by the next one, which cannot know that.
+func TestWipedBeforeCall(t *testing.T) {
+	for _, what := range []string{"tool", "consult"} {
+		t.Run(what, func(t *testing.T) {
+			p := newPlace(t).windows(30).serve("shared") // what is left of the old daemon ends by itself
+			d := p.daemon()
+			a := p.agent("--no-autostart").shake()
+			if x := a.wait(a.effect("before", 0)); x.Result.IsError {
+				t.Fatal(x.raw)
+			}
+			if err := os.RemoveAll(filepath.Join(p.dir, "run/holdline")); err != nil {
+				t.Fatal(err)
+			}
+			var id int
+			if what == "tool" {
+				id = a.effect("wiped", 0)
+			} else {
+				id = a.call("consult", p.slow(0))
+			}
+			waitFor(t, "the daemon's end", func() bool { return !alive(d.Process.Pid) })
+			p.daemon()
+			if x := a.wait(id); !strings.Contains(x.raw, "outcome_unknown") {
+				t.Errorf("the answer: %s", x.raw)
+			}
+			a.rest(id)
+			if n := p.effectsOf("begin wiped"); n != 0 || p.steps() != 0 {
+				t.Errorf("the call was made %d times, the program took %d steps", n, p.steps())
+			}
+		})
+	}
+}
+
+// TestFaultsNameGeneration: a fault about a worker says of which generation
+// that was, also if the worker lives on.
+func TestFaultsNameGeneration(t *testing.T) {
+	p := newPlace(t)
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "timeout": "1s"})}).daemon()
+	a := p.agent("--no-autostart").shake()
+	x := a.wait(a.call("tools__hang", map[string]any{"token": "hang"}))
+	if !strings.Contains(x.raw, `"generation":1,`) || !strings.Contains(x.raw, `"code":"timeout"`) {
+		t.Errorf("a call without an answer: %s", x.raw)
+	}
+	args := map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "exit", N: 3}), "render": "json"}
+	x = a.wait(a.call("consult", args))
+	if !strings.Contains(x.raw, `"generation":2,`) {
+		t.Errorf("a consult whose program has failed: %s", x.raw)
+	}
+	a.rest()
 }

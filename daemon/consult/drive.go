@@ -424,5 +424,8 @@ func (d *driver) outcome() engine.Outcome {
 		out.Fault.Fault.Generation, out.Fault.Cause = d.lost.Fault.Generation, d.lost.Cause
 		out.Fault.Fault.Detail += ": " + d.lost.Fault.Detail
 	}
+	if out.Fault != nil && out.Fault.Fault.Generation == 0 {
+		out.Fault.Fault.Generation = d.proc.Generation()
+	}
 	return out
 }

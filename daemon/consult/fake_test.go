@@ -203,6 +203,8 @@ func (p *fakeProcess) Ack(seq int64) {
 
 func (p *fakeProcess) Done() <-chan struct{} { return p.done }
 
+func (p *fakeProcess) Generation() int64 { return 7 }
+
 func (p *fakeProcess) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

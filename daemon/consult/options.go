@@ -41,6 +41,7 @@ type Process interface {
 	Ack(seq int64)
 	Close()
 	Done() <-chan struct{}
+	Generation() int64 // of the worker
 }
 
 // Supervised is the [Starter] of real workers.

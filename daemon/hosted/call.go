@@ -376,11 +376,22 @@ func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, limit
 		case <-ctx.Done():
 			return asFault(context.Cause(ctx), o)
 		case <-t.C:
-			return fault.New(fault.Timeout, fault.Server, callOperation(o), "no answer and no progress within %v: the call was cancelled", spec.Timeout)
+			return m.timedOut(c, o, "no answer and no progress within %v: the call was cancelled", spec.Timeout)
 		case <-limit.C:
-			return fault.New(fault.Timeout, fault.Server, callOperation(o), "no answer within %v: the call was cancelled", spec.MaxTimeout)
+			return m.timedOut(c, o, "no answer within %v: the call was cancelled", spec.MaxTimeout)
 		}
 	}
+}
+
+// timedOut is the fault of a call that has run out of time.
+func (m *Manager) timedOut(c *call, o *offer, format string, args ...any) *fault.Record {
+	f := fault.New(fault.Timeout, fault.Server, callOperation(o), format, args...)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c != nil && c.up != nil {
+		f.Fault.Generation = c.up.generation
+	}
+	return f
 }
 
 // take is the answer of a call that has one.

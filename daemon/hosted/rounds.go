@@ -179,7 +179,10 @@ func (m *Manager) inquiries(ctx context.Context, s *server, o *offer, rc *tool.R
 			}
 			answers = append(answers, string(name)+":"+string(r.msg.Result))
 		case <-limit.C:
-			return nil, lines, nil, fault.New(fault.Timeout, fault.Server, callOperation(o),
+			m.mu.Lock()
+			c := m.calls[callKey{rc.Caller.Session, rc.N, round}]
+			m.mu.Unlock()
+			return nil, lines, nil, m.timedOut(c, o,
 				"server %s has asked the client something, which has not answered within %v", s.spec.Name, timeout)
 		case <-ctx.Done():
 			return nil, lines, nil, asFault(context.Cause(ctx), o)

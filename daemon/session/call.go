@@ -87,7 +87,10 @@ func (s *session) run(ctx context.Context, r *request, t *tool.Prepared, in inpu
 	calls.Go(func() {
 		defer s.ended()
 		defer cancel(nil)
-		res, err := handle(callCtx, c)
+		res, err := tool.Result{}, tool.ErrStopping
+		if s.srv.o.Still() {
+			res, err = handle(callCtx, c)
+		}
 		faultpoint.At("session.handled")
 		progress.end()
 		if errors.Is(err, tool.ErrStopping) {

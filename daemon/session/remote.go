@@ -248,6 +248,9 @@ func (s *session) pursue(ctx context.Context, r *request, find func(context.Cont
 	if f := s.doubtful(r, t.Contract, t.Name); f != nil {
 		return t, tool.RemoteResult{}, f
 	}
+	if !s.srv.o.Still() {
+		return nil, tool.RemoteResult{}, tool.ErrStopping
+	}
 	s.calls.Add(1)
 	c := tool.RemoteCall{Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern, Replay: r.replay, Level: s.levelOf(r)}
 	if progress != nil {

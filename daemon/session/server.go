@@ -131,6 +131,9 @@ type Options struct {
 	Closed    func(session string)
 	// Hosted are the hosted MCP servers; nil if there are none.
 	Hosted Hosted
+	// Still tells whether the daemon is the one that is found, so that what it
+	// records is: else calls are left to the next one. Nil says yes.
+	Still func() bool
 	// Begun is when the daemon began, by the clock and by the wall; for so long
 	// as Return after it the records of sessions that it has not seen are kept.
 	// The zero Begun is the call of [New], a Return of 0 is
@@ -175,6 +178,9 @@ func New(o Options) *Server {
 	}
 	if o.Begun.IsZero() {
 		o.Begun = time.Now()
+	}
+	if o.Still == nil {
+		o.Still = func() bool { return true }
 	}
 	if o.Return == 0 {
 		o.Return = protocol.StartWindow
