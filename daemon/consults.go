@@ -103,14 +103,19 @@ func CheckAnswer(info engine.Info, err error) control.CheckAnswer {
 }
 
 // runConsult is a consult asked for on the command line. It is attended for as
-// long as the command runs.
+// long as the command runs; a command that comes back finds it by its key.
 func (l *life) runConsult(ctx context.Context, params json.RawMessage, progress func(control.Progress)) (any, error) {
 	var p control.ConsultParams
 	if err := decode(params, &p); err != nil {
 		return nil, err
 	}
 	caller := tool.Caller{Identity: p.Identity, Project: p.Project, Cwd: p.Cwd, Root: session.ProjectRoot(p.Cwd), Client: "holdline consult"}
-	answer, err := l.consults.Run(ctx, caller, p.Arguments, func(message string) { progress(control.Progress{Message: message}) })
+	if p.Key != "" {
+		caller.Session = session.Hash("command " + p.Key)
+	}
+	answer, err := l.consults.Run(ctx, caller, p.Arguments,
+		func(id string) { progress(control.Progress{ConsultID: id}) },
+		func(message string) { progress(control.Progress{Message: message}) })
 	if err != nil {
 		return nil, err
 	}

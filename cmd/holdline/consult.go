@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,7 +39,9 @@ func newConsultCommand(w *world) *cobra.Command {
 		Long: `Ask the system's Claude Code for a second opinion, read-only: it may look at the
 current project and cannot write. The answer alone goes to stdout; progress goes to
 stderr when that is a terminal. Without a prompt, or with "-", it is read from
-stdin. Interrupting the command ends the consult.
+stdin. Interrupting the command ends the consult. If the daemon ends or is replaced
+the command goes on with the next one, which it starts if need be; if there is none
+within a minute it exits with code 4 and says how to get the answer later.
 
 With --json, one object: answer, session_id, models, cost_usd, num_turns,
 duration_ms, consult_id, state and more.`,
@@ -93,20 +97,50 @@ func runConsult(cmd *cobra.Command, w *world, o consultOptions, args []string) e
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	var answer control.ConsultAnswer
-	progress, done := progressLine(cmd.ErrOrStderr())
-	err = c.Call(cmd.Context(), control.ConsultRun, control.ConsultParams{Identity: "cli", Cwd: cwd, Arguments: raw}, &answer, progress)
-	done()
-	switch remote, refused := errors.AsType[*control.RemoteError](err); {
-	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted: the consult is ended")
-	case refused && remote.Fault != nil && remote.Fault.Fault.Code == fault.InvalidInput: // what the flags say
-		return fmt.Errorf("%w: %w", errUsage, err)
-	case err != nil:
+	params := control.ConsultParams{Identity: "cli", Cwd: cwd, Arguments: raw, Key: rand.Text()}
+	answer, err := askConsult(cmd, w, c, params)
+	if err != nil {
 		return err
 	}
 	return printConsult(cmd, answer, o.asJSON)
+}
+
+// askConsult runs a consult, over the lives of the daemon: by its key it is the
+// same one for each of them. It closes c.
+func askConsult(cmd *cobra.Command, w *world, c *control.Client, params control.ConsultParams) (answer control.ConsultAnswer, err error) {
+	show, done := progressLine(cmd.ErrOrStderr())
+	id := ""
+	err = lasting(cmd, w, c, func(ctx context.Context, c *control.Client) error {
+		return c.Call(ctx, control.ConsultRun, params, &answer, func(p control.Progress) {
+			id = cmp.Or(p.ConsultID, id)
+			if show != nil && p.Message != "" {
+				show(p)
+			}
+		})
+	})
+	done()
+	switch remote, refused := errors.AsType[*control.RemoteError](err); {
+	case errors.Is(err, errAbsent):
+		return answer, &hinted{
+			errors.New("interrupted while no daemon was there: the consult goes on until a daemon misses this command"),
+			"end it with: holdline consults cancel " + cmp.Or(id, "ID"),
+		}
+	case errors.Is(err, context.Canceled):
+		return answer, errors.New("interrupted: the consult is ended")
+	case errors.Is(err, errLost):
+		return answer, lostConsult(id, err)
+	case refused && remote.Fault != nil && remote.Fault.Fault.Code == fault.InvalidInput: // what the flags say
+		return answer, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return answer, err
+}
+
+// lostConsult says where the answer of a consult is whose daemon ended.
+func lostConsult(id string, err error) error {
+	if id == "" {
+		return &hinted{fmt.Errorf("whether the consult was begun is not known: %w", err), "if it was, this lists it: holdline consults"}
+	}
+	return &hinted{fmt.Errorf("consult %s is not answered yet: %w", id, err), "get it with: holdline consults wait " + id}
 }
 
 // printConsult prints an answer, or what there is of one and the fault.

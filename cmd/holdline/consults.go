@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -71,10 +72,39 @@ cancelled), identity, cwd, model, created_unix_ms, took_ms, cost_usd, code.`,
 			},
 		}
 	}
+	wait := &cobra.Command{
+		Use: "wait ID", Short: "Wait for a consult and print its answer", Args: usageArgs(cobra.ExactArgs(1)),
+		Long: `Wait for a consult and print its answer. The command starts a daemon if none runs,
+and goes on with the next one if it ends.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			answer, err := waitConsult(cmd, w, args[0])
+			if err != nil {
+				return err
+			}
+			return printConsult(cmd, answer, asJSON)
+		},
+	}
 	cmd.AddCommand(
+		wait,
 		one("show", "Print a consult's answer, or what there is of it", control.ConsultShow),
-		one("wait", "Wait for a consult and print its answer", control.ConsultWait),
 		one("cancel", "End a running or queued consult; what it has is kept", control.ConsultCancel),
 	)
 	return cmd
+}
+
+// waitConsult waits for a consult, over the lives of the daemon.
+func waitConsult(cmd *cobra.Command, w *world, id string) (answer control.ConsultAnswer, err error) {
+	c, err := connectOrStart(cmd, w)
+	if err != nil {
+		return answer, err
+	}
+	show, done := progressLine(cmd.ErrOrStderr())
+	err = lasting(cmd, w, c, func(ctx context.Context, c *control.Client) error {
+		return c.Call(ctx, control.ConsultWait, control.ConsultID{ID: id}, &answer, show)
+	})
+	done()
+	if errors.Is(err, errLost) {
+		return answer, lostConsult(id, err)
+	}
+	return answer, err
 }

@@ -31,6 +31,8 @@ var (
 	errUsage = errors.New("usage")
 	// errNoDaemon is returned by connect if nobody listens.
 	errNoDaemon = errors.New("no daemon is running")
+	// errLost is that the daemon ended before it had answered.
+	errLost = errors.New("line lost")
 )
 
 // hinted is an error with a way out for the user, printed on its own line.
@@ -135,6 +137,8 @@ func classify(err error) (code int, hint string) {
 		if hint == "" {
 			hint = "an agent that starts `holdline mcp-stdio` starts it, or: holdline daemon"
 		}
+	case errors.Is(err, errLost):
+		code = exitLost
 	case refused && refusal.Code == protocol.RefusedVersion:
 		hint = "stop the old daemon with its own binary: holdline stop"
 	case answered && remote.Fault != nil && remote.Fault.Fault.Code == fault.UnknownMethod:

@@ -304,8 +304,8 @@ func (s *serversCommand) call(cmd *cobra.Command, params control.ServerCallParam
 	switch {
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted: the call is cancelled")
-	case broke(err):
-		return &hinted{errors.New("the daemon ended during the call: whether it had its effect is not known"), "holdline logs says why it ended"}
+	case lineLost(err):
+		return &hinted{fmt.Errorf("%w: the daemon ended during the call: whether it had its effect is not known", errLost), "holdline logs says why it ended"}
 	case err != nil:
 		return s.withLastWords(cmd, err)
 	}

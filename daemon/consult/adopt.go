@@ -75,17 +75,21 @@ func (m *Manager) goOn(jobs []*job) {
 }
 
 // expect ends a job whose client does not come back for it in time, or cannot.
+// Who waits for it by its id meanwhile is as good as its client.
 func (m *Manager) expect(j *job) {
 	t := time.NewTimer(m.opt.Return)
 	defer t.Stop()
 	look := time.NewTicker(lookPause)
 	defer look.Stop()
-	for !j.rec.deserted() {
+	for late := false; !j.rec.deserted(); {
+		if late && !j.watched() {
+			j.forsake("its client did not come back")
+			return
+		}
 		select {
 		case <-look.C:
 		case <-t.C:
-			j.forsake("its client did not come back")
-			return
+			late = true
 		case <-j.done:
 			return
 		case <-m.letGo:

@@ -82,6 +82,23 @@ func (h *house) beginIn(ctx context.Context, n int64, args map[string]any) <-cha
 	}
 }
 
+// untilEnded looks at job n until it has ended.
+func (h *house) untilEnded(n int64) *Answer {
+	h.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		a, err := h.Show(ID(h.session, n))
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		if a.State != Queued && a.State != Running {
+			return a
+		}
+		if time.Now().After(deadline) {
+			h.t.Fatalf("the consult has not ended: %+v", a)
+		}
+	}
+}
+
 func pause(seconds float64) claudetest.Step { return claudetest.Step{Do: "none", Delay: seconds} }
 
 // TestAdopted leaves a consult to its worker, and goes on with it: the program
@@ -131,9 +148,9 @@ func TestForsaken(t *testing.T) {
 		if how == "cancelled" {
 			n.Resumed(h.session, nil)
 		}
-		a, err := n.Wait(t.Context(), ID(h.session, 1), nil)
-		if err != nil || a.State != Cancelled || !strings.Contains(a.Why, "its client") {
-			t.Errorf("%s: %v %+v", how, err, a)
+		// Not by Wait, for as long as which it would go on.
+		if a := n.untilEnded(1); a.State != Cancelled || !strings.Contains(a.Why, "its client") {
+			t.Errorf("%s: %+v", how, a)
 		}
 		if a, err := n.Show(ID(h.session, 2)); err != nil || a.State != Running {
 			t.Errorf("%s: the one in the background: %v %+v", how, err, a)

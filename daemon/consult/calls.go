@@ -226,9 +226,11 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 }
 
 // Run runs a consult for the command line and waits for its end, however long
-// that takes: the end of ctx ends the job. raw are the tool's arguments;
-// progress may be nil.
-func (m *Manager) Run(ctx context.Context, c tool.Caller, raw json.RawMessage, progress func(note string)) (*Answer, error) {
+// that takes: the end of ctx ends the job, but for [tool.ErrStopping], after
+// which the command may come back. It comes back with the same session, of
+// which the consult is the one line. raw are the tool's arguments; begun is
+// told the job's id, before progress; both may be nil.
+func (m *Manager) Run(ctx context.Context, c tool.Caller, raw json.RawMessage, begun, progress func(string)) (*Answer, error) {
 	raw, _, _, err := m.tool.Parse(raw)
 	if err != nil {
 		return nil, err
@@ -237,12 +239,15 @@ func (m *Manager) Run(ctx context.Context, c tool.Caller, raw json.RawMessage, p
 	if err := decode(raw, &a); err != nil {
 		return nil, err
 	}
-	j, answer, err := m.begin(ctx, c, asking{attended: true}, &a)
+	j, answer, err := m.begin(ctx, c, asking{n: 1, attended: true}, &a)
 	if err != nil || answer != nil {
 		return answer, err
 	}
+	if begun != nil {
+		begun(j.rec.ID)
+	}
 	_, err = m.await(ctx, j, forever, lines(progress))
-	j.leave(err != nil)
+	j.leave(err != nil && !errors.Is(err, tool.ErrStopping))
 	if err != nil {
 		return nil, err
 	}
@@ -295,12 +300,15 @@ func (m *Manager) Show(id string) (*Answer, error) {
 	return m.sofar(j), nil
 }
 
-// Wait waits for the end of a job, and leaves it alone if ctx ends first.
+// Wait waits for the end of a job, and leaves it alone if ctx ends first. While
+// it waits a client that does not come back for the job is made up for.
 func (m *Manager) Wait(ctx context.Context, id string, progress func(note string)) (*Answer, error) {
 	j, answer, err := m.find("", id)
 	if err != nil || answer != nil {
 		return answer, err
 	}
+	j.watch(1)
+	defer j.watch(-1)
 	if _, err := m.await(ctx, j, forever, lines(progress)); err != nil {
 		return nil, err
 	}

@@ -248,7 +248,7 @@ func TestDeadline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, hangs(tt.script))
 				begin := time.Now()
-				a, err := w.Run(t.Context(), w.caller("a"), []byte(`{"prompt":"x","timeout_s":60}`), nil)
+				a, err := w.Run(t.Context(), w.caller("a"), []byte(`{"prompt":"x","timeout_s":60}`), nil, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

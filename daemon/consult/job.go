@@ -71,6 +71,7 @@ type job struct {
 	state     State
 	began     time.Time // when it left the queue
 	attending int       // calls that wait and whose end ends the job, while it is attended
+	watching  int       // those who wait for it by its id
 	stopWhy   string    // set before stop is closed
 	note      string    // what it does, for people
 	text      string    // what the model has said so far
@@ -111,6 +112,20 @@ func (j *job) handOut() error {
 		return nil
 	}
 	return j.write()
+}
+
+// watch counts those who wait for the job by its id.
+func (j *job) watch(n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.watching += n
+}
+
+// watched tells whether anybody waits for the job by its id.
+func (j *job) watched() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.watching > 0
 }
 
 // forsake ends a job that nobody waits for, if nobody knows its id.

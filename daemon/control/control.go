@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"holdline/daemon/listener"
+	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -23,7 +24,8 @@ import (
 )
 
 // Handler answers one request. Progress never blocks for long and may be
-// called until the handler returns.
+// called until the handler returns. The cause of the end of ctx is
+// [tool.ErrStopping] if the daemon stops, else the client has left.
 type Handler func(ctx context.Context, params json.RawMessage, progress func(control.Progress)) (any, error)
 
 // maxRequests is how many requests of one connection may be in flight.
@@ -54,7 +56,10 @@ type conn struct {
 
 // ServeConn serves one command line until it closes the connection.
 func (s *Server) ServeConn(ctx context.Context, lc *listener.Conn) {
-	ctx, cancel := context.WithCancel(ctx)
+	outer := ctx
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(outer))
+	leave := context.AfterFunc(outer, func() { cancel(tool.ErrStopping) }) // and not the client's end
+	defer leave()
 	c := &conn{Conn: lc}
 	stop := context.AfterFunc(ctx, func() { _ = lc.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -64,7 +69,7 @@ func (s *Server) ServeConn(ctx context.Context, lc *listener.Conn) {
 
 	var requests sync.WaitGroup
 	defer requests.Wait()
-	defer cancel() // runs before Wait
+	defer cancel(nil) // runs before Wait
 	slots := make(chan struct{}, maxRequests)
 	for {
 		line, err := lc.Lines.Next()
@@ -109,7 +114,7 @@ func (s *Server) answer(ctx context.Context, c *conn, msg jsonrpc.Message) {
 	}
 	if err != nil {
 		f := fault.From(err, fault.Host, msg.Method)
-		if f.Fault.Code == fault.InternalFailure && ctx.Err() != nil { // the end of the work, not a fault in it
+		if f.Fault.Code == fault.InternalFailure && ctx.Err() != nil || errors.Is(err, tool.ErrStopping) { // the end of the work, not a fault in it
 			f = fault.New(fault.TransportFailure, fault.Host, msg.Method, "the daemon is stopping")
 		}
 		if !errors.Is(err, context.Canceled) {

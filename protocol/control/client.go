@@ -36,6 +36,7 @@ func (e *RemoteError) Error() string { return e.Message }
 // is returned as a [*protocol.Refusal].
 func NewClient(ctx context.Context, conn net.Conn, version string, pid int) (*Client, error) {
 	c := &Client{conn: conn, lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)}
+	c.lines.DropTail = true // of a daemon that died while it wrote
 	stop := c.follow(ctx)
 	defer stop()
 	if err := conn.SetDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {

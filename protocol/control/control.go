@@ -70,7 +70,8 @@ type UpgradeAnswer struct {
 
 // Progress of a request that takes time.
 type Progress struct {
-	Message string `json:"message"`
+	Message   string `json:"message"`              // "" if it says something else alone
+	ConsultID string `json:"consult_id,omitempty"` // of a consult, once it is begun
 }
 
 // ConsultParams of [ConsultRun].
@@ -79,6 +80,10 @@ type ConsultParams struct {
 	Cwd       string          `json:"cwd"`       // of the command line
 	Project   string          `json:"project"`   // key
 	Arguments json.RawMessage `json:"arguments"` // the consult tool's
+	// Key is random and the asker's own. Who asks again with it, of this daemon
+	// or of the next one, has the same consult, which runs once; "" is a new
+	// one each time.
+	Key string `json:"key,omitempty"`
 }
 
 // ConsultID names a consult.
