@@ -34,16 +34,26 @@ func (p *place) asking(t *testing.T, args ...string) *asking {
 	return a
 }
 
-// want waits for the command's end.
-func (a *asking) want(code int, out, errs string) {
+// end waits for the command's end, and returns what it printed.
+func (a *asking) end(code int) string {
 	a.t.Helper()
 	select {
 	case <-a.ended:
 	case <-time.After(waitLimit):
 		a.t.Fatalf("%v has not ended", a.cmd.Args[1:])
 	}
-	if got := a.cmd.ProcessState.ExitCode(); got != code || a.out.String() != out || !strings.Contains(a.errs.String(), errs) {
-		a.t.Errorf("%v: exit %d, want %d\nstdout %q, want %q\nstderr %q, want %q in it", a.cmd.Args[1:2], got, code, a.out.String(), out, a.errs.String(), errs)
+	if got := a.cmd.ProcessState.ExitCode(); got != code {
+		a.t.Errorf("%v: exit %d, want %d\n%s%s", a.cmd.Args[1:2], got, code, &a.out, &a.errs)
+	}
+	return a.out.String()
+}
+
+// want waits for the command's end, and for what it prints.
+func (a *asking) want(code int, out, errs string) {
+	a.t.Helper()
+	a.end(code)
+	if a.out.String() != out || !strings.Contains(a.errs.String(), errs) {
+		a.t.Errorf("%v: stdout %q, want %q\nstderr %q, want %q in it", a.cmd.Args[1:2], a.out.String(), out, a.errs.String(), errs)
 	}
 }
 

@@ -21,6 +21,9 @@ import (
 	"holdline/protocol/socket"
 )
 
+// lockFile is the daemon's, in its runtime directory.
+const lockFile = "daemon.lock"
+
 // stopWait bounds the wait for a daemon that was told to stop.
 const stopWait = 20 * time.Second
 
@@ -32,60 +35,139 @@ func newStopCommand(w *world) *cobra.Command {
 		Long: `Stop the daemon. Each connected agent's proxy is told: it answers what is
 outstanding with a fault and exits. Consults that go on in the background are
 left to their workers; the next daemon has their answers. With --all, workers
-and consults are ended at once and nothing is left.
+and consults are ended at once and nothing is left; a daemon that does not answer
+is killed.
 
 If no daemon runs, there is nothing to do and the command succeeds.`,
 		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := connect(cmd, w)
-			if errors.Is(err, errNoDaemon) {
-				what := "no daemon is running"
-				if all {
-					n, err := endAll(cmd, w)
-					if err != nil {
-						return err
-					}
-					if n > 0 {
-						what += fmt.Sprintf(", %d of its workers ended", n)
-					}
-				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), what)
-				return err
-			} else if err != nil {
-				return err
-			}
-			defer c.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), stopWait)
-			defer cancel()
-			var answer control.StopAnswer
-			if err := c.Call(ctx, control.Stop, control.StopParams{All: all}, &answer, nil); err != nil {
-				return err
-			}
-			if err := waitGone(ctx, c.Daemon.PID, answer.Lock); err != nil {
-				return &hinted{
-					fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err),
-					fmt.Sprintf("look at holdline logs, then: kill -9 %d", answer.PID),
-				}
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "daemon %d stopped\n", answer.PID)
-			return err
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return stop(cmd, w, all) },
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "end workers and consults, too")
 	return cmd
 }
 
-// endAll ends the workers that a daemon has left to themselves. The daemon's
-// lock is held meanwhile, so that none takes them up.
-func endAll(cmd *cobra.Command, w *world) (int, error) {
-	explicit, err := cmd.Flags().GetString("socket")
-	if err != nil {
-		return 0, err
+// stop ends the daemon; with all also what it runs, and itself if it hangs.
+func stop(cmd *cobra.Command, w *world, all bool) error {
+	c, err := connect(cmd, w)
+	h, hangs := errors.AsType[*hungDaemon](err)
+	switch {
+	case errors.Is(err, errNoDaemon):
+		return stopAbsent(cmd, w, all)
+	case hangs && all:
+		return stopHung(cmd, w, h.dir)
+	case err != nil:
+		return err
 	}
-	paths, err := socket.Resolve(explicit, w.getenv)
-	if err != nil {
-		return 0, err
+	defer c.Close()
+	err = tellToStop(cmd, c, all)
+	if all && errors.Is(err, context.DeadlineExceeded) {
+		dir, err := runDir(cmd, w)
+		if err != nil {
+			return err
+		}
+		return stopHung(cmd, w, dir)
 	}
+	return err
+}
+
+// stopAbsent stops what there is without a daemon.
+func stopAbsent(cmd *cobra.Command, w *world, all bool) error {
+	what := "no daemon is running"
+	if all {
+		dir, err := runDir(cmd, w)
+		if err != nil {
+			return err
+		}
+		n, err := endAll(cmd, w, dir)
+		if err != nil {
+			return err
+		}
+		what += workersEnded(n)
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), what)
+	return err
+}
+
+func workersEnded(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d of its workers ended", n)
+}
+
+// tellToStop has a daemon stop and waits until it has. The error wraps
+// [context.DeadlineExceeded] if it does not in time.
+func tellToStop(cmd *cobra.Command, c *control.Client, all bool) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), stopWait)
+	defer cancel()
+	var answer control.StopAnswer
+	err := c.Call(ctx, control.Stop, control.StopParams{All: all}, &answer, nil)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return &hinted{fmt.Errorf("telling daemon %d to stop: %w", c.Daemon.PID, err), wayOut(c.Daemon.PID)}
+	case err != nil:
+		return err
+	}
+	if err := waitGone(ctx, c.Daemon.PID, answer.Lock); err != nil {
+		return &hinted{fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err), wayOut(answer.PID)}
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "daemon %d stopped\n", answer.PID)
+	return err
+}
+
+// stopHung kills the daemon of a runtime directory, which does not answer, and
+// ends what it ran. Whom to kill says the lock that the daemon holds.
+func stopHung(cmd *cobra.Command, w *world, dir string) error {
+	path := filepath.Join(dir, lockFile)
+	pid, start, err := statedir.Holder(path)
+	if err != nil {
+		return fmt.Errorf("the daemon does not answer, and who it is is not known: %w", err)
+	}
+	// Proxies see its end at once, and are not to start another.
+	if err := statedir.WriteFile(filepath.Join(dir, socket.StoppedFile), nil); err != nil {
+		return fmt.Errorf("proxies would start a daemon again: %w", err)
+	}
+	if lock, err := statedir.TryLock(path); err == nil { // it has ended meanwhile
+		_ = lock.Unlock()
+	} else if err = killHolder(err, pid, start); err != nil {
+		_ = os.Remove(filepath.Join(dir, socket.StoppedFile))
+		return err
+	}
+	n, err := endAll(cmd, w, dir)
+	if err != nil {
+		return fmt.Errorf("daemon %d did not answer and was killed, but: %w", pid, err)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "daemon %d did not answer and was killed%s\n", pid, workersEnded(n))
+	return err
+}
+
+// killHolder kills the process that holds a lock. held is what an attempt to
+// take the lock gave.
+func killHolder(held error, pid int, start uint64) error {
+	if !errors.Is(held, statedir.ErrLocked) {
+		return held
+	}
+	if err := process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("the daemon does not answer, and process %d, which says to hold its lock, cannot be killed: %w", pid, err)
+	}
+	return nil
+}
+
+// wayOut is what to do about a daemon that hangs.
+func wayOut(pid int) string {
+	return fmt.Sprintf("holdline stop --all kills it and ends what it runs; or: kill -9 %d, after which the next daemon goes on with that", pid)
+}
+
+// runDir is the runtime directory of the daemon that a command would start.
+func runDir(cmd *cobra.Command, w *world) (string, error) {
+	paths, err := pathsOf(cmd, w)
+	return filepath.Dir(paths.Start()), err
+}
+
+// endAll ends the workers that the daemon of the runtime directory run has left
+// to themselves. The daemon's lock is held meanwhile, so that none takes them
+// up.
+func endAll(cmd *cobra.Command, w *world, run string) (int, error) {
 	state, err := stateDir(w.getenv)
 	if err != nil {
 		return 0, err
@@ -93,8 +175,7 @@ func endAll(cmd *cobra.Command, w *world) (int, error) {
 	if _, err := os.Stat(state); err != nil {
 		return 0, nil // nothing was ever started
 	}
-	run := filepath.Dir(paths.Start())
-	lock, err := soonLocked(cmd.Context(), filepath.Join(run, "daemon.lock"))
+	lock, err := soonLocked(cmd.Context(), filepath.Join(run, lockFile))
 	switch {
 	case err == nil:
 		defer func() { _ = lock.Unlock() }()
@@ -331,11 +412,25 @@ func dialPaths(ctx context.Context, paths socket.Paths) (*control.Client, error)
 	}
 }
 
-// hung is the error about a daemon that listens and does not answer.
+// hungDaemon is the error about a daemon that listens and does not answer.
+type hungDaemon struct {
+	dir string // its runtime directory
+	who string
+	err error
+}
+
+func (h *hungDaemon) Error() string {
+	return fmt.Sprintf("%s in %s does not answer: %v", h.who, h.dir, h.err)
+}
+func (h *hungDaemon) Unwrap() error { return h.err }
+
+// hung makes the error about the daemon at path.
 func hung(path string, err error) error {
-	hint := "holdline doctor"
-	if holder, _, err := statedir.Holder(filepath.Join(filepath.Dir(path), "daemon.lock")); err == nil {
-		hint = fmt.Sprintf("daemon %d hangs: kill -9 %d; the next agent starts a new one", holder, holder)
+	h := &hungDaemon{dir: filepath.Dir(path), who: "the daemon", err: err}
+	holder, _, err := statedir.Holder(filepath.Join(h.dir, lockFile))
+	if err != nil {
+		return &hinted{h, "holdline doctor"}
 	}
-	return &hinted{fmt.Errorf("the daemon at %s does not answer: %w", path, err), hint}
+	h.who = fmt.Sprintf("daemon %d", holder)
+	return &hinted{h, wayOut(holder)}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/statedir"
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -124,11 +125,16 @@ func absent(o Options, err error) Finding {
 		if pid, _, ok := strings.Cut(string(b), " "); ok {
 			if _, err := os.Stat("/proc/" + pid); err == nil {
 				f.State, f.What = Problem, "process "+pid+" holds the daemon's lock and does not listen"
-				f.Why, f.Mend = "no other daemon can start", "kill "+pid
+				f.Why, f.Mend = "no other daemon can start", "kill -9 "+pid
 			}
 		}
 	}
 	return f
+}
+
+// wayOut is what to do about a daemon that hangs.
+func wayOut(pid int) string {
+	return fmt.Sprintf("holdline stop --all, which kills it and ends what it runs; or kill -9 %d, after which the next daemon goes on with that", pid)
 }
 
 func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Finding {
@@ -141,6 +147,10 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 		if refusal, ok := errors.AsType[*protocol.Refusal](err); ok {
 			f.Why = refusal.Message
 		}
+		if pid, _, herr := statedir.Holder(filepath.Join(filepath.Dir(path), "daemon.lock")); herr == nil && errors.Is(err, os.ErrDeadlineExceeded) {
+			f.What = fmt.Sprintf("daemon %d at %s does not answer", pid, path)
+			f.Why, f.Mend = "it hangs: agents wait for it, and no other daemon can start", wayOut(pid)
+		}
 		return []Finding{f}
 	}
 	defer c.Close()
@@ -148,7 +158,7 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 	found := []Finding{f}
 	var status control.StatusAnswer
 	if err := c.Call(ctx, control.Status, nil, &status, nil); err != nil {
-		return append(found, Finding{Check: "status", State: Problem, What: err.Error(), Why: "the daemon does not answer", Mend: "holdline logs, then: holdline stop"})
+		return append(found, Finding{Check: "status", State: Problem, What: err.Error(), Why: "the daemon does not answer", Mend: "holdline logs, then: " + wayOut(c.Daemon.PID)})
 	}
 	found = append(found, skew(o, c.Daemon.Version, status.Sessions))
 	if status.Daemon.Degraded != "" {
