@@ -133,7 +133,7 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 		return err
 	}
 	faultpoint.At("start.sole")
-	if p.epoch, err = p.nextEpoch(); err != nil {
+	if p.epoch, err = p.nextEpoch(ctx, o.Log); err != nil {
 		return err
 	}
 	faultpoint.At("start.counted")
@@ -218,15 +218,25 @@ func answers(ctx context.Context, path, version string, pid int) (int, error) {
 	return c.Daemon.PID, nil
 }
 
-// nextEpoch counts this life of a daemon on the directory.
-func (p *place) nextEpoch() (int64, error) {
+// maxEpoch is more than any count of lives, and than the seconds of any clock.
+const maxEpoch = 1 << 52
+
+// nextEpoch counts this life of a daemon on the directory. Workers refuse one
+// that is lower than they have seen: if the count is lost it goes on from the
+// clock's seconds, of which there are more than there can have been lives.
+func (p *place) nextEpoch(ctx context.Context, log *slog.Logger) (int64, error) {
 	var last int64
 	b, err := os.ReadFile(p.file(epochFile))
-	if err == nil {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return 0, fmt.Errorf("reading the number of the daemon's life: %w", err)
+	default:
 		last, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return 0, fmt.Errorf("reading the number of the daemon's life, remove %s to count anew: %w", p.file(epochFile), err)
+		if err != nil || last < 0 || last >= maxEpoch {
+			last = time.Now().Unix()
+			log.WarnContext(ctx, "the number of the daemon's life cannot be read, counting on from the clock", "path", p.file(epochFile), "epoch", last+1)
+		}
 	}
 	last++
 	return last, statedir.WriteFile(p.file(epochFile), strconv.AppendInt(nil, last, 10))
