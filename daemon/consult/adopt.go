@@ -235,6 +235,9 @@ func (d *driver) attachOnce(ctx context.Context) error {
 		}
 	}
 	var last int64
+	if alive, err := supervisor.Alive(d.j.dir); err == nil && !alive {
+		d.sign = lastSign(d.j.dir)
+	}
 	faultpoint.At("adopt.attaching")
 	if d.proc, last, err = d.m.opt.Starter.Attach(ctx, d.j.dir, seq); err != nil {
 		return err
@@ -242,6 +245,17 @@ func (d *driver) attachOnce(ctx context.Context) error {
 	faultpoint.At("adopt.attached")
 	d.standing(told, last)
 	return nil
+}
+
+// lastSign is when a worker that is dead last wrote to its directory; zero if it
+// has left nothing.
+func lastSign(dir string) (last time.Time) {
+	for _, name := range []string{process.FileLock, process.FileState, process.FileSpool, process.FileCalls} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(last) {
+			last = info.ModTime()
+		}
+	}
+	return last
 }
 
 // standing finds the rung of the ladder on which the run stands by what its

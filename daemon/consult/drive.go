@@ -64,6 +64,7 @@ type driver struct {
 	lost     *fault.Record // the worker itself died
 	failed   error         // writing the prompt failed
 	lastSeq  int64
+	sign     time.Time // if the worker was dead already: the last that it did
 	shown    time.Time // when the text so far was last shown
 }
 
@@ -79,7 +80,8 @@ type result struct {
 	cmd  engine.Command
 	exit string
 	took time.Duration
-	left bool // there is none: the next daemon goes on
+	end  time.Time // zero is now
+	left bool      // there is none: the next daemon goes on
 }
 
 // drive runs the job from its slot to the end of its process. The caller
@@ -96,7 +98,7 @@ func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
 		case errors.Is(err, errLeft):
 			return result{left: true}, func() {}
 		case err != nil:
-			return result{out: engine.Outcome{Fault: unknown(err)}}, func() {}
+			return result{out: engine.Outcome{Fault: unknown(err)}, end: d.sign}, func() {}
 		}
 	} else if err := d.start(ctx); err != nil {
 		return fail(err)
@@ -107,11 +109,26 @@ func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
 	if d.gone {
 		return result{left: true}, d.proc.Close
 	}
-	res = result{out: d.outcome(), cmd: d.cmd, took: time.Since(begin)}
+	res = result{out: d.outcome(), cmd: d.cmd, end: d.end()}
+	res.took = res.end.Sub(begin)
 	if d.exit.Known {
 		res.exit = d.raw.String()
 	}
 	return res, d.release
+}
+
+// end is when the program ended: for an adopted run that may have been long
+// before anybody saw it.
+func (d *driver) end() time.Time {
+	now := time.Now()
+	at := d.sign
+	if d.raw.UnixMS > 0 {
+		at = time.UnixMilli(d.raw.UnixMS)
+	}
+	if !d.j.adopted || at.IsZero() || at.After(now) || at.Before(d.j.created) { // clocks are set
+		return now
+	}
+	return at
 }
 
 // release gives the worker up. Once its last event is acked it leaves, and

@@ -326,6 +326,7 @@ func (w *worker) childEnded(exit process.Exit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended, w.reaped, w.exit, w.endedAt = true, true, exit, time.Now()
+	w.exit.UnixMS = w.endedAt.UnixMilli()
 	w.exitedSeq = w.out.push(entry{kind: exited})
 	faultpoint.At("worker.exited")
 	w.shutStdinLocked()

@@ -191,6 +191,7 @@ type Exit struct {
 	Signal     string `json:"signal,omitempty"`     // "SIGKILL"
 	SpawnErrno string `json:"spawnErrno,omitempty"` // it never ran: "ENOENT"
 	SpawnOp    string `json:"spawnOp,omitempty"`    // with SpawnErrno: "chdir", "exec", "fork"
+	UnixMS     int64  `json:"unixMs,omitempty"`     // when; older workers do not say
 }
 
 // String is for people: "exit code 3", "signal SIGKILL", "exec: ENOENT".
