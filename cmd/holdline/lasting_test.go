@@ -85,9 +85,10 @@ func (a *asking) connected() *asking {
 // that wait for a consult: each prints its answer, and the consult runs once.
 func TestConsultCommandLasts(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, p *place, pid int){
-		"killed":     func(t *testing.T, _ *place, pid int) { kill9(t, pid) },
+		"killed":     func(t *testing.T, _ *place, pid int) { t.Helper(); kill9(t, pid) },
 		"terminated": func(_ *testing.T, _ *place, pid int) { _ = syscall.Kill(pid, syscall.SIGTERM) },
 		"upgraded": func(t *testing.T, p *place, _ int) {
+			t.Helper()
 			p.installVersion(t, newer)
 			p.upgrade("handed over: " + older + " → " + newer + ", pid unchanged")
 		},

@@ -49,7 +49,7 @@ If no daemon runs, there is nothing to do and the command succeeds.`,
 // stop ends the daemon; with all also what it runs, and itself if it hangs.
 func stop(cmd *cobra.Command, w *world, all bool) error {
 	c, err := connect(cmd, w)
-	h, hangs := errors.AsType[*hungDaemon](err)
+	h, hangs := errors.AsType[*hungError](err)
 	switch {
 	case errors.Is(err, errNoDaemon):
 		return stopAbsent(cmd, w, all)
@@ -121,7 +121,7 @@ func stopHung(cmd *cobra.Command, w *world, dir string) error {
 	path := filepath.Join(dir, lockFile)
 	pid, start, err := statedir.Holder(path)
 	if err != nil {
-		return fmt.Errorf("the daemon does not answer, and who it is is not known: %w", err)
+		return fmt.Errorf("the daemon does not answer, and its process is not known: %w", err)
 	}
 	// Proxies see its end at once, and are not to start another.
 	if err := statedir.WriteFile(filepath.Join(dir, socket.StoppedFile), nil); err != nil {
@@ -412,21 +412,21 @@ func dialPaths(ctx context.Context, paths socket.Paths) (*control.Client, error)
 	}
 }
 
-// hungDaemon is the error about a daemon that listens and does not answer.
-type hungDaemon struct {
+// hungError is the error about a daemon that listens and does not answer.
+type hungError struct {
 	dir string // its runtime directory
 	who string
 	err error
 }
 
-func (h *hungDaemon) Error() string {
+func (h *hungError) Error() string {
 	return fmt.Sprintf("%s in %s does not answer: %v", h.who, h.dir, h.err)
 }
-func (h *hungDaemon) Unwrap() error { return h.err }
+func (h *hungError) Unwrap() error { return h.err }
 
 // hung makes the error about the daemon at path.
 func hung(path string, err error) error {
-	h := &hungDaemon{dir: filepath.Dir(path), who: "the daemon", err: err}
+	h := &hungError{dir: filepath.Dir(path), who: "the daemon", err: err}
 	holder, _, err := statedir.Holder(filepath.Join(h.dir, lockFile))
 	if err != nil {
 		return &hinted{h, "holdline doctor"}
