@@ -536,13 +536,18 @@ func (u *upstream) unspool(files []int64) {
 }
 
 // errandLocked has a write made in turn. If too many wait, the server reads
-// nothing, and the write is left out unless it answers a request: of those no
-// more than [maxAsks] can wait.
+// nothing, and the write is left out, as is what was to be done after it; the
+// last places are for answers to its requests, of which no more than [maxAsks]
+// can wait. It never waits: who makes the writes needs the lock, too.
 func (u *upstream) errandLocked(e errand) {
-	if e.done == nil && len(u.errands) >= maxErrands-maxAsks {
+	if e.rec.Kind != process.RecordRespond && len(u.errands) >= maxErrands-maxAsks {
 		return
 	}
-	u.errands <- e // never waits
+	select {
+	case u.errands <- e:
+	default:
+		u.log.Warn("the server does not read: an answer to its request is left out")
+	}
 }
 
 // runErrands makes the writes that belong to no call.
