@@ -56,20 +56,35 @@ func (m *Manager) returned(session string, pending map[int64]struct{}) {
 func (m *Manager) Confirmed(session string, n int64) {
 	id := ID(session, n)
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if j := m.live[id]; j != nil {
 		j.owed = nil
 	}
-	if k := m.kept[id]; k != nil {
+	k := m.kept[id]
+	if k != nil {
 		k.owed = nil
+	}
+	m.mu.Unlock()
+	if k != nil {
+		m.pruneOver()
 	}
 }
 
 // Closed is told that a session is over: nobody asks again for anything of it.
 func (m *Manager) Closed(session string) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.eachOwedLocked(session, func(*owed) *owed { return nil })
+	m.mu.Unlock()
+	m.pruneOver()
+}
+
+// pruneOver is prune, if more is kept than may be.
+func (m *Manager) pruneOver() {
+	m.mu.Lock()
+	over := len(m.kept) > m.settings.Load().KeepCount
+	m.mu.Unlock()
+	if over {
+		m.prune()
+	}
 }
 
 // expire removes what was kept only for clients of an earlier daemon, once
