@@ -396,7 +396,8 @@ func intrude(t *testing.T, w *supervisor.Worker, epoch int64) {
 	t.Helper()
 	c := rawDial(t, w.Spec().Socket)
 	c.ask(process.MethodInitialize, process.InitializeParams{Version: process.Version}, nil)
-	c.ask(process.MethodAttach, process.AttachParams{Epoch: epoch}, nil)
+	c.send(process.MethodAttach, process.AttachParams{Epoch: epoch}, nil)
+	_, _ = process.ReadFrame(c.nc) // the answer, or the end: it may be thrown out before that is sent
 	_ = c.nc.Close()
 }
 
