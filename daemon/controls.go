@@ -9,6 +9,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
+	"holdline/protocol/socket"
 )
 
 // controls are the answers to the command line.
@@ -29,7 +30,7 @@ func (l *life) controls() map[string]dcontrol.Handler {
 				l.endAll.Store(true)
 			}
 			l.ask(errAsked)
-			return control.StopAnswer{PID: l.PID, Lock: l.place.file(lockFile)}, nil
+			return control.StopAnswer{PID: l.PID, Lock: l.place.file(socket.LockFile)}, nil
 		},
 		control.Reload: func(ctx context.Context, _ json.RawMessage, _ progress) (any, error) {
 			changed, err := l.reload(ctx)

@@ -288,7 +288,7 @@ func (l *life) stopping(ctx context.Context, why error) {
 	l.Log.InfoContext(ctx, "stopping", "why", why)
 	faultpoint.At("stop.begun")
 	if errors.Is(why, errAsked) {
-		if err := statedir.WriteFile(l.place.file(stoppedFile), nil); err != nil {
+		if err := statedir.WriteFile(l.place.file(socket.StoppedFile), nil); err != nil {
 			l.Log.WarnContext(ctx, "proxies may start a daemon again", "err", err)
 		}
 		faultpoint.At("stop.marked")
@@ -382,7 +382,7 @@ func (l *life) watch(ctx context.Context) error {
 // sweep removes what a daemon that ends needs no more. A directory that holds
 // anything else stays.
 func (l *life) sweep() {
-	if !l.place.lock.Still(l.place.file(lockFile)) { // the socket is closed, and so gone, by now
+	if !l.place.lock.Still(l.place.file(socket.LockFile)) { // the socket is closed, and so gone, by now
 		return
 	}
 	if !l.place.handed { // that one is listened at by its manager, still

@@ -10,6 +10,7 @@ import (
 
 	"holdline/daemon/statedir"
 	"holdline/protocol/process"
+	"holdline/protocol/socket"
 )
 
 // InUseError is returned by [Run] if a daemon at another socket uses the state
@@ -32,7 +33,7 @@ func (e *InUseError) Error() string {
 //
 // It does not pass a hand-over: the new image takes it anew. Until then the
 // file names a process that lives, and nobody else takes it; see [TryState].
-func StateLock(dir string) string { return filepath.Join(dir, lockFile) }
+func StateLock(dir string) string { return filepath.Join(dir, socket.LockFile) }
 
 // TryState takes the lock of the state directory dir for process pid, without
 // waiting. The error wraps [statedir.ErrLocked] if a daemon holds it, or is

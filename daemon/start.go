@@ -25,11 +25,9 @@ import (
 
 // Files in the runtime directory, beside the socket.
 const (
-	lockFile    = "daemon.lock"
-	epochFile   = "epoch"
-	storeFile   = "store"
-	stoppedFile = "stopped" // a user's word: proxies start no daemon again
-	workersDir  = "w"
+	epochFile  = "epoch"
+	storeFile  = "store"
+	workersDir = "w"
 )
 
 // byProxy is who has started a daemon that nobody asked for by name.
@@ -93,7 +91,7 @@ func occupy(ctx context.Context, o Options) (*place, error) {
 // inherit takes the lock and the socket that the image before this one held.
 // If either is of no use both are let go.
 func (p *place) inherit(h *rollout.Handover) (*net.UnixListener, error) {
-	ln, file, err := h.Files(lockFile)
+	ln, file, err := h.Files(socket.LockFile)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +101,7 @@ func (p *place) inherit(h *rollout.Handover) (*net.UnixListener, error) {
 		_ = file.Close()
 		return nil, err
 	}
-	if dir := filepath.Dir(ln.Addr().String()); !p.lock.Still(filepath.Join(dir, lockFile)) {
+	if dir := filepath.Dir(ln.Addr().String()); !p.lock.Still(filepath.Join(dir, socket.LockFile)) {
 		_ = ln.Close()
 		_ = p.lock.Unlock()
 		p.lock = nil
@@ -140,10 +138,10 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 	if p.store, err = p.storeID(); err != nil {
 		return err
 	}
-	if info, err := os.Stat(p.file(stoppedFile)); err == nil && o.StartedBy == byProxy && info.ModTime().After(o.Wanted) {
+	if info, err := os.Stat(p.file(socket.StoppedFile)); err == nil && o.StartedBy == byProxy && info.ModTime().After(o.Wanted) {
 		return fmt.Errorf("%w: it was stopped while this one was starting", ErrRunning)
 	}
-	if err := os.Remove(p.file(stoppedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(p.file(socket.StoppedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("forgetting that holdline was stopped: %w", err)
 	}
 	if ln != nil {
@@ -167,7 +165,7 @@ func (p *place) takeLock(ctx context.Context, log *slog.Logger, n service.Notifi
 	}
 	limit := time.Now().Add(wait)
 	for told := false; ; {
-		lock, err := statedir.TryLock(p.file(lockFile))
+		lock, err := statedir.TryLock(p.file(socket.LockFile))
 		if err == nil {
 			p.lock = lock
 			return nil
@@ -175,7 +173,7 @@ func (p *place) takeLock(ctx context.Context, log *slog.Logger, n service.Notifi
 		if !errors.Is(err, statedir.ErrLocked) {
 			return err
 		}
-		holder, start, err := statedir.Holder(p.file(lockFile))
+		holder, start, err := statedir.Holder(p.file(socket.LockFile))
 		switch {
 		case p.handed && !told && err == nil:
 			told = true
@@ -191,7 +189,7 @@ func (p *place) takeLock(ctx context.Context, log *slog.Logger, n service.Notifi
 		}
 		if time.Now().After(limit) {
 			_ = n.Status(fmt.Sprintf("waiting for the lock: process %d holds it and does not end", holder))
-			return fmt.Errorf("process %d holds %s and neither answers nor ends: kill it", holder, p.file(lockFile))
+			return fmt.Errorf("process %d holds %s and neither answers nor ends: kill it", holder, p.file(socket.LockFile))
 		}
 		select {
 		case <-ctx.Done():
@@ -258,7 +256,7 @@ func (p *place) storeID() (string, error) {
 // still tells whether the socket and the lock are the files that everybody
 // else finds under their names.
 func (p *place) still() bool {
-	return p.ln.Still() && p.lock.Still(p.file(lockFile))
+	return p.ln.Still() && p.lock.Still(p.file(socket.LockFile))
 }
 
 // leave gives everything up, the lock last. What others have put in our place

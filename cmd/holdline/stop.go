@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/doctor"
 	"holdline/daemon"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
@@ -20,9 +21,6 @@ import (
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
-
-// lockFile is the daemon's, in its runtime directory.
-const lockFile = "daemon.lock"
 
 // stopWait bounds the wait for a daemon that was told to stop.
 const stopWait = 20 * time.Second
@@ -104,12 +102,12 @@ func tellToStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	err := c.Call(ctx, control.Stop, control.StopParams{All: all}, &answer, nil)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return &hinted{fmt.Errorf("telling daemon %d to stop: %w", c.Daemon.PID, err), wayOut(c.Daemon.PID)}
+		return &hinted{fmt.Errorf("telling daemon %d to stop: %w", c.Daemon.PID, err), doctor.WayOut(c.Daemon.PID)}
 	case err != nil:
 		return err
 	}
 	if err := waitGone(ctx, c.Daemon.PID, answer.Lock); err != nil {
-		return &hinted{fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err), wayOut(answer.PID)}
+		return &hinted{fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err), doctor.WayOut(answer.PID)}
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "daemon %d stopped\n", answer.PID)
 	return err
@@ -118,7 +116,7 @@ func tellToStop(cmd *cobra.Command, c *control.Client, all bool) error {
 // stopHung kills the daemon of a runtime directory, which does not answer, and
 // ends what it ran. Whom to kill says the lock that the daemon holds.
 func stopHung(cmd *cobra.Command, w *world, dir string) error {
-	path := filepath.Join(dir, lockFile)
+	path := filepath.Join(dir, socket.LockFile)
 	pid, start, err := statedir.Holder(path)
 	if err != nil {
 		return fmt.Errorf("the daemon does not answer, and its process is not known: %w", err)
@@ -153,11 +151,6 @@ func killHolder(held error, pid int, start uint64) error {
 	return nil
 }
 
-// wayOut is what to do about a daemon that hangs.
-func wayOut(pid int) string {
-	return fmt.Sprintf("holdline stop --all kills it and ends what it runs; or: kill -9 %d, after which the next daemon goes on with that", pid)
-}
-
 // runDir is the runtime directory of the daemon that a command would start.
 func runDir(cmd *cobra.Command, w *world) (string, error) {
 	paths, err := pathsOf(cmd, w)
@@ -175,7 +168,7 @@ func endAll(cmd *cobra.Command, w *world, run string) (int, error) {
 	if _, err := os.Stat(state); err != nil {
 		return 0, nil // nothing was ever started
 	}
-	lock, err := soonLocked(cmd.Context(), filepath.Join(run, lockFile))
+	lock, err := soonLocked(cmd.Context(), filepath.Join(run, socket.LockFile))
 	switch {
 	case err == nil:
 		defer func() { _ = lock.Unlock() }()
@@ -427,10 +420,10 @@ func (h *hungError) Unwrap() error { return h.err }
 // hung makes the error about the daemon at path.
 func hung(path string, err error) error {
 	h := &hungError{dir: filepath.Dir(path), who: "the daemon", err: err}
-	holder, _, err := statedir.Holder(filepath.Join(h.dir, lockFile))
+	holder, _, err := statedir.Holder(filepath.Join(h.dir, socket.LockFile))
 	if err != nil {
 		return &hinted{h, "holdline doctor"}
 	}
 	h.who = fmt.Sprintf("daemon %d", holder)
-	return &hinted{h, wayOut(holder)}
+	return &hinted{h, doctor.WayOut(holder)}
 }

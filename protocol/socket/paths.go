@@ -21,6 +21,9 @@ const (
 // proxies that were connected to it start no other.
 const StoppedFile = "stopped"
 
+// LockFile lies there, too: the daemon holds it for as long as it lives.
+const LockFile = "daemon.lock"
+
 // Env is the variable that names an explicit socket.
 const Env = "HOLDLINE_SOCKET"
 

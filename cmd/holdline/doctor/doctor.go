@@ -121,7 +121,7 @@ func absent(o Options, err error) Finding {
 		f.State, f.What = Problem, err.Error()
 		f.Why, f.Mend = "agents cannot connect", "see the README's troubleshooting section, or set HOLDLINE_SOCKET"
 	}
-	if b, err := os.ReadFile(filepath.Join(filepath.Dir(o.Paths.Start()), "daemon.lock")); err == nil && f.State == Note {
+	if b, err := os.ReadFile(filepath.Join(filepath.Dir(o.Paths.Start()), socket.LockFile)); err == nil && f.State == Note {
 		if pid, _, ok := strings.Cut(string(b), " "); ok {
 			if _, err := os.Stat("/proc/" + pid); err == nil {
 				f.State, f.What = Problem, "process "+pid+" holds the daemon's lock and does not listen"
@@ -132,9 +132,9 @@ func absent(o Options, err error) Finding {
 	return f
 }
 
-// wayOut is what to do about a daemon that hangs.
-func wayOut(pid int) string {
-	return fmt.Sprintf("holdline stop --all, which kills it and ends what it runs; or kill -9 %d, after which the next daemon goes on with that", pid)
+// WayOut is what to do about a daemon that hangs.
+func WayOut(pid int) string {
+	return fmt.Sprintf("holdline stop --all kills it and ends what it runs; or: kill -9 %d, after which the next daemon goes on with that", pid)
 }
 
 func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Finding {
@@ -147,9 +147,9 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 		if refusal, ok := errors.AsType[*protocol.Refusal](err); ok {
 			f.Why = refusal.Message
 		}
-		if pid, _, herr := statedir.Holder(filepath.Join(filepath.Dir(path), "daemon.lock")); herr == nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		if pid, _, herr := statedir.Holder(filepath.Join(filepath.Dir(path), socket.LockFile)); herr == nil && errors.Is(err, os.ErrDeadlineExceeded) {
 			f.What = fmt.Sprintf("daemon %d at %s does not answer", pid, path)
-			f.Why, f.Mend = "it hangs: agents wait for it, and no other daemon can start", wayOut(pid)
+			f.Why, f.Mend = "it hangs: agents wait for it, and no other daemon can start", WayOut(pid)
 		}
 		return []Finding{f}
 	}
@@ -158,7 +158,7 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 	found := []Finding{f}
 	var status control.StatusAnswer
 	if err := c.Call(ctx, control.Status, nil, &status, nil); err != nil {
-		return append(found, Finding{Check: "status", State: Problem, What: err.Error(), Why: "the daemon does not answer", Mend: "holdline logs, then: " + wayOut(c.Daemon.PID)})
+		return append(found, Finding{Check: "status", State: Problem, What: err.Error(), Why: "the daemon does not answer", Mend: "holdline logs, then: " + WayOut(c.Daemon.PID)})
 	}
 	found = append(found, skew(o, c.Daemon.Version, status.Sessions))
 	if status.Daemon.Degraded != "" {
