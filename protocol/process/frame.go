@@ -83,45 +83,28 @@ func ReadFrame(r io.Reader) (Frame, error) {
 
 // WriteFrame writes f as one write where w can do that. It fails without
 // writing if f is over the limits.
-func WriteFrame(w io.Writer, f *Frame) error {
-	bufs, err := appendFrame(nil, f)
-	if err != nil {
-		return err
-	}
-	return writeBuffers(w, bufs)
-}
+func WriteFrame(w io.Writer, f *Frame) error { return WriteFrames(w, *f) }
 
 // WriteFrames is [WriteFrame] of several, in order.
 func WriteFrames(w io.Writer, frames ...Frame) error {
 	bufs := make(net.Buffers, 0, 2*len(frames))
 	for i := range frames {
-		var err error
-		if bufs, err = appendFrame(bufs, &frames[i]); err != nil {
-			return err
+		f := &frames[i]
+		h, err := json.Marshal(f)
+		if err != nil {
+			return fmt.Errorf("frame header: %w", err)
+		}
+		if len(h) > MaxHeader || len(f.Payload) > MaxPayload {
+			return fmt.Errorf("%w: %d bytes of header, %d of payload", ErrFrame, len(h), len(f.Payload))
+		}
+		head := make([]byte, 0, 8+len(h))
+		head = binary.BigEndian.AppendUint32(head, uint32(len(h)))
+		head = binary.BigEndian.AppendUint32(head, uint32(len(f.Payload)))
+		bufs = append(bufs, append(head, h...))
+		if len(f.Payload) > 0 {
+			bufs = append(bufs, f.Payload)
 		}
 	}
-	return writeBuffers(w, bufs)
-}
-
-func appendFrame(bufs net.Buffers, f *Frame) (net.Buffers, error) {
-	h, err := json.Marshal(f)
-	if err != nil {
-		return bufs, fmt.Errorf("frame header: %w", err)
-	}
-	if len(h) > MaxHeader || len(f.Payload) > MaxPayload {
-		return bufs, fmt.Errorf("%w: %d bytes of header, %d of payload", ErrFrame, len(h), len(f.Payload))
-	}
-	head := make([]byte, 0, 8+len(h))
-	head = binary.BigEndian.AppendUint32(head, uint32(len(h)))
-	head = binary.BigEndian.AppendUint32(head, uint32(len(f.Payload)))
-	bufs = append(bufs, append(head, h...))
-	if len(f.Payload) > 0 {
-		bufs = append(bufs, f.Payload)
-	}
-	return bufs, nil
-}
-
-func writeBuffers(w io.Writer, bufs net.Buffers) error {
 	if len(bufs) == 1 {
 		_, err := w.Write(bufs[0])
 		return err
