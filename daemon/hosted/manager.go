@@ -141,9 +141,9 @@ func New(o Options) *Manager {
 	m := &Manager{
 		o: o, log: o.Log.With("component", "hosted"), begun: time.Now(),
 		servers: map[string]*server{}, instances: map[instanceKey]*instance{}, calls: map[callKey]*call{},
-		clients: map[string]tool.Client{}, wants: map[string]map[want]*wanted{}, asks: map[string]*ask{}, questions: map[string]*question{}, replies: map[string]map[string]reply{}, processes: map[*upstream]struct{}{},
+		clients: map[string]tool.Client{}, wants: map[string]map[want]*wanted{}, asks: map[string]*ask{}, questions: map[string]*question{},
+		spooled: map[string]int64{}, replies: map[string]map[string]reply{}, processes: map[*upstream]struct{}{},
 	}
-	m.spooled = map[string]int64{}
 	m.budget, m.cache = policy.NewBudget(maxBudgets), policy.NewCache()
 	m.life, m.end = context.WithCancel(context.Background())
 	for i := range o.Servers {

@@ -263,16 +263,16 @@ func (u *upstream) askFor(uri string) error {
 	s := &sub{}
 	rec, method := process.Record{Kind: process.RecordSubscribe, Name: uri}, mcp.Subscribe
 	take := func(write int64, msg jsonrpc.Message) { u.subscribedLocked(uri, s, msg) }
-	params, err := json.Marshal(map[string]string{"uri": uri})
+	params := mcp.OfResource(uri)
 	if u.era == modern {
 		rec.Kind, method = process.RecordListen, mcp.Listen
 		take = func(_ int64, msg jsonrpc.Message) { u.fellSilentLocked(uri, s, msg) }
-		params, err = u.listenParams(uri)
+		var err error
+		if params, err = u.listenParams(uri); err != nil {
+			return err
+		}
 	}
-	if err != nil { // strings encode
-		return err
-	}
-	err = u.inquire(u.m.life, rec, method, params, func(write int64) {
+	err := u.inquire(u.m.life, rec, method, params, func(write int64) {
 		s.write = write
 		u.wish.subs[uri] = s
 	}, take)
@@ -315,11 +315,7 @@ func (u *upstream) leave(uri string) error {
 		return nil
 	}
 	u.m.mu.Unlock()
-	params, err := json.Marshal(map[string]string{"uri": uri})
-	if err != nil { // strings encode
-		return err
-	}
-	err = u.inquire(u.m.life, process.Record{Kind: process.RecordUnsubscribe, Name: uri}, mcp.Unsubscribe, params, func(int64) {
+	err := u.inquire(u.m.life, process.Record{Kind: process.RecordUnsubscribe, Name: uri}, mcp.Unsubscribe, mcp.OfResource(uri), func(int64) {
 		s.state = leaving
 	}, func(write int64, _ jsonrpc.Message) {
 		delete(u.wish.subs, uri)
@@ -338,10 +334,7 @@ func (u *upstream) leave(uri string) error {
 // heardLocked notes that the process tells changes of a resource from now on.
 // Who had subscribed to it before is told that there may have been one.
 func (u *upstream) heardLocked(uri string) {
-	params, err := json.Marshal(map[string]string{"uri": uri})
-	if err != nil { // strings encode
-		return
-	}
+	params := mcp.OfResource(uri)
 	u.eachWantLocked(func(c tool.Client, key want, w *wanted) {
 		if key.uri != uri {
 			return

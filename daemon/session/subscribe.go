@@ -78,7 +78,7 @@ func (s *session) subscribeAgain(ctx context.Context, r *request, calls *sync.Wa
 			s.log.DebugContext(ctx, "subscription is not in force again", "err", err)
 			return
 		}
-		s.Updated("", changed(uri))
+		s.Updated("", mcp.OfResource(uri))
 	})
 }
 
@@ -121,15 +121,6 @@ func (s *session) followed(ctx context.Context, r *request, uri string) (json.Ra
 		s.srv.o.Hosted.Unsubscribe(s.hash, "", uri)
 	}
 	return failure, err
-}
-
-// changed is what is said of a resource that may have changed.
-func changed(uri string) json.RawMessage {
-	b, err := json.Marshal(map[string]string{"uri": uri})
-	if err != nil { // strings encode
-		return json.RawMessage(`{}`)
-	}
-	return b
 }
 
 // listening is a subscription to changes of lists and resources.
@@ -272,7 +263,7 @@ func (s *session) unlisten(l *listening) {
 // changed: nobody knows what was not told meanwhile.
 func (s *session) mayHaveChanged(l *listening) {
 	for _, uri := range l.uris {
-		s.Updated(l.holder, changed(uri))
+		s.Updated(l.holder, mcp.OfResource(uri))
 	}
 }
 

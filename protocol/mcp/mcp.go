@@ -96,6 +96,15 @@ func Verbose(a, b string) string {
 	return a
 }
 
+// OfResource are the params of what is asked, or said, of one resource.
+func OfResource(uri string) json.RawMessage {
+	b, err := json.Marshal(map[string]string{"uri": uri})
+	if err != nil { // strings encode
+		return json.RawMessage(`{}`)
+	}
+	return b
+}
+
 // Implementation names a program.
 type Implementation struct {
 	Name    string `json:"name"`
