@@ -13,6 +13,8 @@ FUZZTIME ?= 60s
 CHAOS   ?= 60s
 SEED    ?=
 PKG     ?= ./...
+# The tests of whole processes wait more than they work.
+ATONCE   = -parallel 4
 
 # Tools by exact version; none of them is in go.mod.
 GOFUMPT  = go run mvdan.cc/gofumpt@v0.12.0
@@ -30,10 +32,10 @@ demo: build ## show the main job in under a minute, for free (REAL=1 uses your l
 	go run ./cmd/demo -bin $(OUT) $(if $(REAL),-real)
 
 test: ## run the tests; the last lines name those that were skipped
-	@go test -v $(PKG) | awk -f .ci/tests.awk
+	@go test -v $(ATONCE) $(PKG) | awk -f .ci/tests.awk
 
 race: ## run the tests under the race detector, in any order
-	@go test -v -race -shuffle=on -count=1 $(PKG) | awk -f .ci/tests.awk
+	@go test -v -race -shuffle=on -count=1 $(ATONCE) $(PKG) | awk -f .ci/tests.awk
 
 chaos: ## kill everything at random under load and ask the oracle (CHAOS=10m, SEED=n replays)
 	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaos$$' ./cmd/holdline

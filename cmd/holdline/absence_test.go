@@ -13,6 +13,7 @@ import (
 // TestEpochLost: a daemon whose predecessors' count is garbage starts all the
 // same, and the workers that they have left obey it.
 func TestEpochLost(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
@@ -39,6 +40,7 @@ func TestEpochLost(t *testing.T) {
 // TestEndedInAbsence: a consult that ended without a daemon has ended then, and
 // not when the next one found it.
 func TestEndedInAbsence(t *testing.T) {
+	t.Parallel()
 	for _, killed := range []bool{false, true} {
 		p := newPlace(t).windows(60)
 		d := p.daemon()

@@ -105,6 +105,7 @@ func (p *place) untilLeft(dir string) process.State {
 // for it, so that it ends as soon as a daemon runs again, and what the model
 // had said is kept. One in the background goes on.
 func TestProxyAndDaemonKilled(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	d := p.daemon()
 	b := p.agent("--no-autostart").shake()
@@ -149,6 +150,7 @@ func TestProxyAndDaemonKilled(t *testing.T) {
 // TestTooLargeToKeep resumes with a request whose line is kept no more: it
 // gets the answer of the consult that it had begun.
 func TestTooLargeToKeep(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"running", "answered", "never begun"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPlace(t)

@@ -310,6 +310,7 @@ func inTurn(t *testing.T, all []crash, one func(t *testing.T, c crash, i int)) {
 // TestCrashesAlone: a worker that dies when it is left alone takes its child
 // along, and the next daemon finds it dead and can remove all of it.
 func TestCrashesAlone(t *testing.T) {
+	t.Parallel()
 	for _, c := range aloneCrashes {
 		t.Run(c.String(), func(t *testing.T) {
 			p := newPlace(t).faults()
@@ -365,6 +366,7 @@ func TestCrashesAlone(t *testing.T) {
 // no proxy starts another, each pending call is answered once, and the next
 // daemon has the consults, of which those that nobody waits for end.
 func TestCrashesOfStop(t *testing.T) {
+	t.Parallel()
 	inTurn(t, stopCrashes, func(t *testing.T, c crash, _ int) {
 		t.Helper()
 		p := newPlace(t).login().faults()

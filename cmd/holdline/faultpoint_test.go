@@ -158,6 +158,7 @@ func (p *place) letGo(name string) {
 // TestFaultOnce: of all processes that come to a point one dies, and only in a
 // place that asks for it.
 func TestFaultOnce(t *testing.T) {
+	t.Parallel()
 	const point = "start.locked"
 	p := newPlace(t).faults()
 	p.dieAt(point, 1)

@@ -74,6 +74,7 @@ func (f found) troubles() map[string]string {
 // first; nothing is started for it that is started by its first call, and what
 // cannot be reached is said beside the rest.
 func TestFindTools(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{
 		"tools":     p.toolsEntry(hosting{"scope": "shared", "deny": []string{"die"}}),
@@ -141,6 +142,7 @@ func TestFindTools(t *testing.T) {
 // TestFindToolsRemembers: the next daemon finds the tools of a lazy server, and
 // starts it by a call alone.
 func TestFindToolsRemembers(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "lazy": true})}, "identities", searcher())
 	d := p.daemon()
@@ -168,6 +170,7 @@ func TestFindToolsRemembers(t *testing.T) {
 // TestExposeSearch: an identity that finds its tools by words lists none of
 // them, and all others do as before.
 func TestExposeSearch(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	servers := map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"}, "-listing", filepath.Join(p.dir, "listing"))}
 	p.configure(servers, "identities", searcher()).daemon()
@@ -259,6 +262,7 @@ func callToolOf(t *testing.T, raw string) string {
 // what the server gets and answers, budget, cache, circuit, progress,
 // cancellation, log.
 func TestCallTool(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "circuit_threshold": 1})}, "identities", searcher("budget", map[string]any{"calls": 9})).daemon()
 	a := p.agent("--identity", "s").shake()
@@ -356,6 +360,7 @@ func TestCallTool(t *testing.T) {
 // run, the last time into a configuration that offers it no more: each has its
 // one effect, and its one answer.
 func TestCallToolOutlivesDaemon(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	servers := map[string]any{"tools": p.toolsEntry(hosting{"scope": "project"})}
 	p.configure(servers, "identities", searcher())
@@ -399,6 +404,7 @@ func TestCallToolOutlivesDaemon(t *testing.T) {
 // TestFindToolsWaits: a server that says nothing is named after a while, beside
 // what others have.
 func TestFindToolsWaits(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("HOLDLINE_LONG") == "" {
 		t.Skip("HOLDLINE_LONG=1 is not set: it takes ten seconds")
 	}
@@ -420,6 +426,7 @@ func TestFindToolsWaits(t *testing.T) {
 // TestCallToolAsks: what a server asks in the midst of a call by way of
 // call_tool is answered by the next one, also to the next daemon.
 func TestCallToolAsks(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session"})}, "identities", searcher())
 	m := p.agent("--identity", "s")

@@ -112,6 +112,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 // TestHandedSocketNeverYields hands a socket to a daemon while another one
 // serves that path: the other one leaves, and the managed one serves.
 func TestHandedSocketNeverYields(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	old := p.daemon()
 	n := p.notices()
@@ -141,6 +142,7 @@ func TestHandedSocketNeverYields(t *testing.T) {
 // TestSocketTaken takes the socket's path away from a daemon: it notices, and
 // leaves without touching what is there now.
 func TestDisowned(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	d := p.daemon("--idle-exit", "1h")
 	path := filepath.Join(p.dir, "run/holdline/daemon.sock")
@@ -163,6 +165,7 @@ func TestDisowned(t *testing.T) {
 }
 
 func TestSocketPathTooLong(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	long := filepath.Join(p.dir, strings.Repeat("x", 120), "s")
 	for _, args := range [][]string{{"daemon"}, {"status"}, {"mcp-stdio", "--no-autostart"}} {
@@ -174,6 +177,7 @@ func TestSocketPathTooLong(t *testing.T) {
 }
 
 func TestOpenDirectoryRefused(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	dir := filepath.Join(p.dir, "run/holdline")
 	if err := os.Mkdir(dir, 0o755); err != nil {

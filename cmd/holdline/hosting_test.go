@@ -112,6 +112,7 @@ func (x answer) code() string {
 // TestServersShown: status and servers list say how each server is, what went
 // wrong, and what mends it; without a daemon there is what is configured.
 func TestServersShown(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{
 		"tools": p.toolsEntry(hosting{"scope": "shared"}), "off": map[string]any{"command": "true", "disabled": true},
@@ -171,6 +172,7 @@ func TestServersShown(t *testing.T) {
 // otherwise, after their calls in flight, and no others; clients of both eras
 // are told.
 func TestServersReload(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	same := p.toolsEntry(hosting{"scope": "shared"})
 	p.configure(map[string]any{"same": same, "other": p.toolsEntry(hosting{"scope": "shared"}), "gone": same}).daemon()
@@ -230,6 +232,7 @@ func TestServersReload(t *testing.T) {
 // TestServersReloadLists: other lists and limits of a server count at once, and
 // its process goes on.
 func TestServersReloadLists(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})}).daemon()
 	a := p.agent().shake()
@@ -265,6 +268,7 @@ func TestServersReloadLists(t *testing.T) {
 // TestServerEjected: a server that ends too often is left alone, also by the
 // next daemon, until it is mended and reloaded.
 func TestServerEjected(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	sick := filepath.Join(p.dir, "sick")
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "max_restarts": 2}, "-sick", sick)})
@@ -323,6 +327,7 @@ func TestServerEjected(t *testing.T) {
 // TestServerRecovers: a server that has ended of itself and does not start is
 // tried again without any call; calls meanwhile do not wait for it to be well.
 func TestServerRecovers(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	sick := filepath.Join(p.dir, "sick")
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "max_restarts": 100, "circuit_threshold": 100}, "-sick", sick)}).daemon()
@@ -353,6 +358,7 @@ func TestServerRecovers(t *testing.T) {
 
 // TestServersStop: a stop holds over the death of the daemon, until a start.
 func TestServersStop(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "project"})})
 	d := p.daemon()
@@ -409,6 +415,7 @@ func TestServersStop(t *testing.T) {
 // TestServerStopInterrupted: a daemon that dies when it has written down that a
 // server is stopped, and has not ended it yet, leaves that to the next one.
 func TestServerStopInterrupted(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
 	d := p.daemon()
@@ -438,6 +445,7 @@ func TestServerStopInterrupted(t *testing.T) {
 // TestServersUpgrade: with the next version a stopped server stays stopped, and
 // another one the process that it is, its call in flight included.
 func TestServersUpgrade(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.installVersion(t, older)
 	p.configure(map[string]any{"on": p.toolsEntry(hosting{"scope": "shared"}), "off": p.toolsEntry(hosting{"scope": "shared"})})
@@ -469,6 +477,7 @@ func TestServersUpgrade(t *testing.T) {
 
 // TestServerToolErrors: what a tool says of itself opens no breaker.
 func TestServerToolErrors(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "circuit_threshold": 1})}).daemon()
 	a := p.agent().shake()
@@ -496,6 +505,7 @@ func TestServerToolErrors(t *testing.T) {
 // TestServerCircuit: calls of a server that does not start fail at once after a
 // while, but for one that tries; it is back when that succeeds.
 func TestServerCircuit(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	entry := p.toolsEntry(hosting{"scope": "shared", "lazy": true, "circuit_threshold": 2, "circuit_reset": "500ms", "max_restarts": 50})
 	command := filepath.Join(p.dir, "bin", "toolserver")
@@ -545,6 +555,7 @@ func TestServerCircuit(t *testing.T) {
 
 // TestServerFair: of two sessions whose calls wait, each has its turn.
 func TestServerFair(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "max_concurrent": 1})}).daemon()
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
@@ -585,6 +596,7 @@ func TestServerFair(t *testing.T) {
 
 // TestServerBudget: a session of an identity may issue so many calls.
 func TestServerBudget(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})},
 		"identities", map[string]any{"few": map[string]any{"budget": map[string]any{"calls": 2}}}).daemon()
@@ -642,6 +654,7 @@ func (p *place) callLog(want int) []loggedCall {
 // TestServerCache: an answer that may be kept is given again, to the identity
 // that asked, until the server is started anew.
 func TestServerCache(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})}).daemon()
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
@@ -683,6 +696,7 @@ func TestServerCache(t *testing.T) {
 // TestServerKeepAlive: a process ends a while after its last session has left,
 // and does not if another one has come.
 func TestServerKeepAlive(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{
 		"kept": p.toolsEntry(hosting{"scope": "shared", "keep_alive": "1h"}),
@@ -709,6 +723,7 @@ func TestServerKeepAlive(t *testing.T) {
 // TestServerLazy: a lazy server is started by its first call, and not to be
 // listed once it was.
 func TestServerLazy(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "lazy": true})})
 	d := p.daemon()
@@ -740,6 +755,7 @@ func TestServerLazy(t *testing.T) {
 // TestServerScopes: sessions of two projects share a process of a shared
 // server, and none of a project's, which is started in its root.
 func TestServerScopes(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"one": p.toolsEntry(hosting{"scope": "shared"}), "each": p.toolsEntry(hosting{"scope": "project"})}).daemon()
 	other := filepath.Join(p.dir, "q")
@@ -774,6 +790,7 @@ func TestServerScopes(t *testing.T) {
 // TestServerVariables: a variable that is not set is named, and its value is
 // taken once it is.
 func TestServerVariables(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	entry := p.toolsEntry(hosting{"scope": "shared", "lazy": true})
 	entry["env"] = map[string]string{"KEY": "${NO_SUCH_VARIABLE}"}
@@ -818,6 +835,7 @@ func TestServerVariables(t *testing.T) {
 
 // TestServersCall: the command line lists and calls tools.
 func TestServersCall(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	p.configure(map[string]any{
 		"tools": p.toolsEntry(hosting{"deny": []string{"big"}, "contract": map[string]any{"fresh": "never_replay"}}),
@@ -881,6 +899,7 @@ func TestServersCall(t *testing.T) {
 
 // TestServersCallInterrupted: a call whose command is ended is cancelled.
 func TestServersCallInterrupted(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})}).daemon()
 	a := p.agent().shake()
@@ -903,6 +922,7 @@ func TestServersCallInterrupted(t *testing.T) {
 // TestServerLogsFollowed: a followed log goes on over the lives of the daemon
 // and of the server.
 func TestServerLogsFollowed(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
 	a := p.agent().shake()

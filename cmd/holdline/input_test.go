@@ -63,6 +63,7 @@ func (in input) with(result string) map[string]any {
 // to a modern client's request, and its next request goes on with the call,
 // which is made once, whoever dies meanwhile.
 func TestServerAsksModern(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("session").login()
 	m := p.agent("--identity", "m")
 	m.modernPing()
@@ -116,6 +117,7 @@ var askCrashes = []crash{
 // TestServerAskCrashes goes through them: the call is made once, the server is
 // told once, and the client has the result.
 func TestServerAskCrashes(t *testing.T) {
+	t.Parallel()
 	inTurn(t, askCrashes, func(t *testing.T, c crash, _ int) {
 		t.Helper()
 		p := newPlace(t).serve("session").login().faults()
@@ -144,6 +146,7 @@ func TestServerAskCrashes(t *testing.T) {
 // TestServerAsksModernNot: what a modern client cannot be asked the server is
 // told, and what it does not answer in time is cancelled.
 func TestServerAsksModernNot(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session", "timeout": "1s"})}).daemon()
 	m := p.agent("--identity", "m")
@@ -182,6 +185,7 @@ func TestServerAsksModernNot(t *testing.T) {
 // none is lost; a call that is answered with half of what was asked is asked for
 // the rest again.
 func TestServerAsksModernMany(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("session")
 	p.daemon()
 	m := p.agent("--identity", "m")
@@ -232,6 +236,7 @@ func TestServerAsksModernMany(t *testing.T) {
 // legacy client is asked by a request, once, whoever dies meanwhile; the client
 // sees no more of it.
 func TestServerAsksLegacy(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	p.configure(map[string]any{"sdk": map[string]any{
 		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"}, "holdline": hosting{"scope": "session"},

@@ -84,6 +84,7 @@ func (a *asking) connected() *asking {
 // TestConsultCommandLasts has the daemon end in several ways under commands
 // that wait for a consult: each prints its answer, and the consult runs once.
 func TestConsultCommandLasts(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, p *place, pid int){
 		"killed":     func(t *testing.T, _ *place, pid int) { t.Helper(); kill9(t, pid) },
 		"terminated": func(_ *testing.T, _ *place, pid int) { _ = syscall.Kill(pid, syscall.SIGTERM) },
@@ -118,6 +119,7 @@ func TestConsultCommandLasts(t *testing.T) {
 // TestConsultCommandKilledAtStart kills the daemon at many moments of a
 // command's beginning and end: its consult runs once.
 func TestConsultCommandKilledAtStart(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login().up()
 	p.must("consult", p.slow(0)["prompt"].(string)) // the program is checked, once
 	every := 17 * time.Millisecond
@@ -140,6 +142,7 @@ func TestConsultCommandKilledAtStart(t *testing.T) {
 // TestConsultCommandStopped: a command whose daemon its user stops says how to
 // get the answer, and that way works.
 func TestConsultCommandStopped(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login().up()
 	ask := p.asking(t, "consult", p.slow(1)["prompt"].(string))
 	p.untilSteps(1)
@@ -157,6 +160,7 @@ func TestConsultCommandStopped(t *testing.T) {
 // TestConsultCommandAbandoned: a consult whose command died with the daemon
 // ends when the command does not come back, unless somebody waits for it.
 func TestConsultCommandAbandoned(t *testing.T) {
+	t.Parallel()
 	for _, waits := range []bool{false, true} {
 		p := newPlace(t).windows(60).login() // the command is expected for 1.5 s
 		d := p.daemon()
@@ -179,6 +183,7 @@ func TestConsultCommandAbandoned(t *testing.T) {
 // TestServersCallLost: a call whose daemon dies is not made again, and the
 // command says what that means.
 func TestServersCallLost(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{})})
 	d := p.daemon()

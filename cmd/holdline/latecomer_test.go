@@ -64,6 +64,7 @@ func (p *place) unread(t *testing.T) (one *agent, stuck, read func()) {
 // nothing is on record any more. Its call is not made twice, though the proxy
 // is an older one, which does not give up by itself.
 func TestLateProxy(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"killed", "terminated", "upgraded", "unread"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPlace(t).windows(60).serve("session")
@@ -130,6 +131,7 @@ func (p *place) installTest(t *testing.T, tail string) {
 // TestLateProxyOfConsult is the same with a consult, whose answer is not kept
 // any more: another one has taken its place.
 func TestLateProxyOfConsult(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).windows(60).configure(map[string]any{}, "consult", map[string]any{"keep": map[string]any{"count": 1}})
 	p.breaks(brokenLate)
 	d := p.daemon()
@@ -163,6 +165,7 @@ func TestLateProxyOfConsult(t *testing.T) {
 // nothing, is ended: the files of its answers go, and each request gets one
 // answer in the end.
 func TestFullSession(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("shared")
 	p.daemon()
 	a, stuck, read := p.unread(t)
@@ -208,6 +211,7 @@ func TestFullSession(t *testing.T) {
 // TestWipedBeforeCall: a call that comes to a daemon whose directory is gone is
 // not made by it, and not by the next one, which cannot know that.
 func TestWipedBeforeCall(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"tool", "consult"} {
 		t.Run(what, func(t *testing.T) {
 			p := newPlace(t).windows(30).serve("shared") // what is left of the old daemon ends by itself
@@ -241,6 +245,7 @@ func TestWipedBeforeCall(t *testing.T) {
 // TestFaultsNameGeneration: a fault about a worker says of which generation
 // that was, also if the worker lives on.
 func TestFaultsNameGeneration(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "timeout": "1s"})}).daemon()
 	a := p.agent("--no-autostart").shake()

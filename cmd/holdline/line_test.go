@@ -24,6 +24,7 @@ const piped = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocol
 // TestPipedClient pipes requests in and closes stdin, as a script does; no
 // daemon runs before.
 func TestPipedClient(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	out, errs, code := p.run(piped, "mcp-stdio")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -38,6 +39,7 @@ func TestPipedClient(t *testing.T) {
 // TestCodexEnvironment starts a proxy with an empty environment but HOME: it
 // must find the daemon that runs under XDG_RUNTIME_DIR.
 func TestCodexEnvironment(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.daemon()
 	cmd := p.command("mcp-stdio")
@@ -78,6 +80,7 @@ func (p *place) telemetry() map[string]int64 {
 // TestStartRace starts many proxies at once where no daemon runs: one daemon
 // must come of it.
 func TestStartRace(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	var all sync.WaitGroup
 	for range 12 {
@@ -98,6 +101,7 @@ func TestStartRace(t *testing.T) {
 }
 
 func TestSecondDaemonYields(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.daemon()
 	before := p.status().Daemon.PID
@@ -111,6 +115,7 @@ func TestSecondDaemonYields(t *testing.T) {
 }
 
 func TestStaleSocketAndStop(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	first := p.daemon()
 	_ = first.Process.Kill() // leaves its socket behind
@@ -139,6 +144,7 @@ func TestStaleSocketAndStop(t *testing.T) {
 // TestStopTellsProxies stops the daemon under a call: the agent gets a fault,
 // the proxy exits 4 and starts no daemon.
 func TestStopTellsProxies(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.daemon()
 	a := p.agent().shake()
@@ -162,6 +168,7 @@ var hang = claudetest.Prompt("wait", claudetest.Step{Do: "hang"})
 
 // TestTwoAgents runs a consult for each of two agents at the same time.
 func TestTwoAgents(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.daemon()
 	a, b := p.agent("--identity", "alpha").shake(), p.agent("--identity", "beta").shake()
@@ -196,6 +203,7 @@ func TestTwoAgents(t *testing.T) {
 // TestCancel cancels a consult whose program ignores everything and has a
 // child in a session of its own: all are gone within 3 s.
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"cancel", "disconnect", "kill the proxy"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPlace(t)
@@ -288,6 +296,7 @@ func TestHundredProxies(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	if err := os.MkdirAll(filepath.Join(p.dir, "home/.config/holdline"), 0o700); err != nil {
 		t.Fatal(err)
@@ -337,6 +346,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestNoDaemonNoAutostart(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	out, errs, code := p.run(piped, "mcp-stdio", "--no-autostart", "--reconnect-timeout", "200ms")
 	if code != exitNoDaemon || !strings.Contains(out, `"id":1,"error"`) || !strings.Contains(errs, "holdline: ") {
@@ -345,6 +355,7 @@ func TestNoDaemonNoAutostart(t *testing.T) {
 }
 
 func TestConsultCommand(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.daemon() // one that a proxy starts has the login shell's PATH, without our programs
 	out, errs, code := p.run("", "consult", claudetest.Prompt("say", claudetest.Say("two words")))
@@ -372,6 +383,7 @@ func TestConsultCommand(t *testing.T) {
 }
 
 func TestIdleExit(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	d := p.daemon("--idle-exit", "300ms")
 	deadline := time.Now().Add(waitLimit)
@@ -385,6 +397,7 @@ func TestIdleExit(t *testing.T) {
 
 // TestEndSignals ends proxies and the daemon by signal.
 func TestEndSignals(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	d := p.daemon()
 	for _, sig := range []os.Signal{os.Interrupt, sigTerm} {
@@ -411,6 +424,7 @@ func TestEndSignals(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	for _, args := range [][]string{
 		{"--help"},
@@ -443,6 +457,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	out, errs, code := p.run("", "doctor")
 	if code != 0 || !strings.Contains(out, "no daemon runs") || !strings.Contains(out, "claude") {
@@ -463,6 +478,7 @@ func TestDoctor(t *testing.T) {
 }
 
 func TestNotInstalled(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	only := filepath.Join(p.dir, "only")
 	if err := os.Mkdir(only, 0o700); err != nil {

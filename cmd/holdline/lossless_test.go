@@ -30,6 +30,7 @@ func (x answer) result(tb testing.TB, id int) string {
 // TestLossless: what a server says comes to its client as it was spelled,
 // however odd and however long.
 func TestLossless(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"})}).daemon()
 	a := p.agent().shake()
@@ -59,6 +60,7 @@ func TestLossless(t *testing.T) {
 // TestServerProbe: a server that leaves at the question which era it is of, or
 // does not answer it, is used as one of the legacy era, and never asked again.
 func TestServerProbe(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"-leaves", "-silent"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPlace(t)
@@ -104,6 +106,7 @@ func TestServerProbe(t *testing.T) {
 // TestServerPages: of a list without an end there is what fits, and it is said
 // that there is more.
 func TestServerPages(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, "-pages")}).daemon()
 	a := p.agent().shake()
@@ -121,6 +124,7 @@ func TestServerPages(t *testing.T) {
 // it, which is said, and the other one's can be had alone; prompts of one name
 // are two.
 func TestServerClash(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{
 		"a": p.oddEntry(hosting{"scope": "shared"}, "-name", "A"), "b": p.oddEntry(hosting{"scope": "shared"}, "-name", "B"),
@@ -160,6 +164,7 @@ func TestServerClash(t *testing.T) {
 // time are one, and a server that says it has changed, or is reloaded, is asked
 // anew.
 func TestServerCacheShared(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"})}).daemon()
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
@@ -193,6 +198,7 @@ func TestServerCacheShared(t *testing.T) {
 // TestServersOfManySessions: ten sessions of a project share one process of
 // each of its servers.
 func TestServersOfManySessions(t *testing.T) {
+	t.Parallel()
 	const sessions, servers = 10, 5
 	p := newPlace(t)
 	entries := map[string]any{}
@@ -247,6 +253,7 @@ func TestServersOfManySessions(t *testing.T) {
 // TestServerCallsOutliveDaemons kills three daemons under the slow calls of
 // four sessions: each call has its one effect and its one answer.
 func TestServerCallsOutliveDaemons(t *testing.T) {
+	t.Parallel()
 	const sessions, calls = 4, 10
 	p := newPlace(t).serve("project").login()
 	agents := make([]*agent, sessions)

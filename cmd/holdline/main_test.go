@@ -103,6 +103,9 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
+	// No child may be forked meanwhile, who would hold it open for writing.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	return os.WriteFile(to, b, 0o700)
 }
 

@@ -34,6 +34,7 @@ func (p *place) misconfigure() {
 // started, and mends that once a start has failed: the call gets its answer,
 // and its effect happens once.
 func TestDaemonMended(t *testing.T) {
+	t.Parallel()
 	program, err := os.ReadFile(filepath.Join(programs, "holdline"))
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +77,7 @@ func TestDaemonMended(t *testing.T) {
 // TestDaemonNotMended: a proxy that found no daemon in its time says why the
 // last start failed.
 func TestDaemonNotMended(t *testing.T) {
+	t.Parallel()
 	program, err := os.ReadFile(filepath.Join(programs, "holdline"))
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +114,7 @@ func (a *agent) wantLost() {
 // daemon meanwhile. The next one has given the session up: to repeat a call
 // would be to make it again. A session without a call goes on.
 func TestProxyStoodStill(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("project").windows(60) // 1 s, 1.5 s and 2 s
 	d := p.daemon()
 	a, idle := p.agent("--no-autostart").shake(), p.agent("--no-autostart").shake()

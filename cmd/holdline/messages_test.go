@@ -79,6 +79,7 @@ func same(t *testing.T, what string, got []string, want ...string) {
 // is told the most verbose level, again when it is another process, and a new
 // daemon knows what it was told.
 func TestServerMessages(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("shared", "-logs").login()
 	a, b, c := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake(), p.agent("--identity", "c").shake()
 	m := p.agent("--identity", "m")
@@ -135,6 +136,7 @@ func TestServerMessages(t *testing.T) {
 // TestServerMessagesAtOnce: a request that asks for more log messages than anybody
 // before has all of its own: the server is told first.
 func TestServerMessagesAtOnce(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("shared", "-logs")
 	p.daemon()
 	m := p.agent("--identity", "m")
@@ -153,6 +155,7 @@ func TestServerMessagesAtOnce(t *testing.T) {
 // TestServerMessagesNotOffered: a server that sends no log messages is told no
 // level, and clients are told what there is.
 func TestServerMessagesNotOffered(t *testing.T) {
+	t.Parallel()
 	for _, logs := range []bool{false, true} {
 		var args []string
 		if logs {
@@ -264,6 +267,7 @@ func (p *place) untilNotes(prefix string, n int) {
 // subscribed to and of no others; the server is told once for all of them, again
 // when it is another process, and that it may stop after the last of them.
 func TestServerSubscriptions(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("shared", "-resources", "told").login()
 	a, b, c := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake(), p.agent("--identity", "c").shake()
 	m := p.agent("--identity", "m")
@@ -326,6 +330,7 @@ func TestServerSubscriptions(t *testing.T) {
 // TestServerSubscriptionsRefused: what cannot be subscribed to is refused with
 // the reason.
 func TestServerSubscriptionsRefused(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{
 		"tools": p.toolsEntry(hosting{"scope": "shared"}, "-resources", "told"),
@@ -389,6 +394,7 @@ func TestServerSubscriptionsRefused(t *testing.T) {
 // TestServerSubscriptionsForsaken: what sessions had subscribed to that do not
 // come back to the next daemon is ended, and no other subscription.
 func TestServerSubscriptionsForsaken(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).windows(60).serve("shared", "-resources", "told").login()
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
 	pid := p.pid(0)

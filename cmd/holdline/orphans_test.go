@@ -178,6 +178,7 @@ func TestNoOrphansInTheirTime(t *testing.T) {
 // TestStopAllOfTheHard: stop --all leaves nothing of the same victims, at
 // once, with a daemon and without one.
 func TestStopAllOfTheHard(t *testing.T) {
+	t.Parallel()
 	all := []string{"", "daemon workers", "daemon", "daemon proxies", "workers"}
 	if raceEnabled {
 		all = all[:2]

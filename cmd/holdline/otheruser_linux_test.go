@@ -13,6 +13,7 @@ import (
 // TestOtherUser: another user of the machine who can reach the socket, although
 // nobody else should, is refused by what the kernel says of him.
 func TestOtherUser(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root can become another user")
 	}

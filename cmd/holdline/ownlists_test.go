@@ -118,6 +118,7 @@ func (a *agent) reads(uri string) string {
 // nothing else; a call of what no other process lists outlives the daemon, and
 // is honestly answered when the process dies with it.
 func TestServerListsOfSessions(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	p.configure(map[string]any{"own": p.toolsEntry(hosting{"scope": "session"}, "-own")}, "identities", searcher())
 	a := p.agent("--identity", "a").shakeAble()
@@ -202,6 +203,7 @@ func TestServerListsOfSessions(t *testing.T) {
 // TestServerListsOfProjects: the same for two projects, whose sessions share a
 // process each; an answer that may be kept is not given to the other project.
 func TestServerListsOfProjects(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	p.configure(map[string]any{"own": p.toolsEntry(hosting{"scope": "project"}, "-own")})
 	other := filepath.Join(p.dir, "q")
@@ -275,6 +277,7 @@ func TestServerListsOfProjects(t *testing.T) {
 // what another one's has listed last, and told when that is another list; once
 // its process has listed it is told, and is listed that.
 func TestServerListsUnlisted(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"own": p.toolsEntry(hosting{"scope": "session", "lazy": true}, "-own")}).daemon()
 	a := p.agent().shakeAble()
@@ -303,6 +306,7 @@ func TestServerListsUnlisted(t *testing.T) {
 // TestServerListsChangedInAbsence: a process that says that its list has changed
 // while there is no daemon is asked for it by the next one.
 func TestServerListsChangedInAbsence(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"own": p.toolsEntry(hosting{"scope": "project"}, "-own")})
 	d := p.daemon()

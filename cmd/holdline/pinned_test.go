@@ -50,6 +50,7 @@ func (p *place) pinned() control.ServerTool {
 // marked for the user, also by the next daemon, until it is accepted or as it
 // was; agents see what the server lists, and nothing else.
 func TestToolsPinned(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	entry := p.toolsEntry(hosting{"scope": "shared"}, "-listing", filepath.Join(p.dir, "listing"))
 	p.configure(map[string]any{"tools": entry})

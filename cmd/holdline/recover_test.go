@@ -133,6 +133,7 @@ func (p *place) ended() string {
 // TestDaemonKilled kills the daemon, and then the one after it, while a
 // consult runs: the agent does not notice.
 func TestDaemonKilled(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	a := p.agent().shake()
 	id := a.call("consult", p.slow(2.5))
@@ -162,6 +163,7 @@ func TestDaemonKilled(t *testing.T) {
 // TestDaemonTerminated stops the daemon as a service manager does: that costs
 // no more than a kill.
 func TestDaemonTerminated(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	a := p.agent().shake()
 	id := a.call("consult", p.slow(1.5))
@@ -183,6 +185,7 @@ func TestDaemonTerminated(t *testing.T) {
 // TestDaemonKilledUnderAnswers kills the daemon while answers are on their
 // way: each request gets one.
 func TestDaemonKilledUnderAnswers(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	a := p.agent().shake()
 	pid := p.pid(0)
@@ -213,6 +216,7 @@ func TestDaemonKilledUnderAnswers(t *testing.T) {
 // TestDaemonKilledAtStart kills the daemon at many moments of a consult's
 // beginning and end: its program runs once, and there is one answer.
 func TestDaemonKilledAtStart(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	a := p.agent().shake()
 	pid := p.pid(0)
@@ -239,6 +243,7 @@ func TestDaemonKilledAtStart(t *testing.T) {
 
 // TestAnswerWithoutDaemon lets a consult finish while no daemon lives.
 func TestAnswerWithoutDaemon(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
@@ -259,6 +264,7 @@ func TestAnswerWithoutDaemon(t *testing.T) {
 // TestDaemonAndWorkerKilled: only the loss of the worker makes an outcome
 // unknown, and that is said once.
 func TestDaemonAndWorkerKilled(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	a := p.agent().shake()
 	id := a.call("consult", p.hangs())
@@ -282,6 +288,7 @@ func TestDaemonAndWorkerKilled(t *testing.T) {
 // TestReboot: after a reboot consults that had ended can be read, one that ran is
 // told to have been lost, and everything else starts cold.
 func TestReboot(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	a := p.agent().shake()
 	if x := a.wait(a.call("consult", p.slow(0))); x.Result.IsError {
@@ -338,6 +345,7 @@ func TestReboot(t *testing.T) {
 // TestSilentWorker: a worker that lives and does not answer holds nobody up,
 // and is killed before anything is said of its call.
 func TestSilentWorker(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	a := p.agent().shake()
 	id := a.call("consult", p.hangs())
@@ -360,6 +368,7 @@ func TestSilentWorker(t *testing.T) {
 // TestLeftInAbsence lets the client cancel, and leave, while no daemon lives:
 // what it waited for ends.
 func TestLeftInAbsence(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"cancel", "end of input"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPlace(t)
@@ -396,6 +405,7 @@ func TestLeftInAbsence(t *testing.T) {
 // TestStoppedInAbsence: the user's word to stop counts for a proxy that did
 // not hear it, too.
 func TestStoppedInAbsence(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	a := p.up().agent("--reconnect-timeout", "1s").shake()
 	id := a.call("consult", p.hangs())
@@ -419,6 +429,7 @@ func TestStoppedInAbsence(t *testing.T) {
 // TestStopAllInAbsence: to stop everything counts for a proxy, too, that has
 // not noticed yet that its daemon is dead.
 func TestStopAllInAbsence(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	a := p.up().agent("--reconnect-timeout", "1s").shake()
 	workertest.Freeze(t, a.cmd.Process.Pid)
@@ -441,6 +452,7 @@ func TestStopAllInAbsence(t *testing.T) {
 // TestStopLeavesConsults stops the daemon in order under consults of both
 // kinds: the one in the background goes on, the other has nobody any more.
 func TestStopLeavesConsults(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.daemon()
 	a := p.agent("--no-autostart").shake()
@@ -475,6 +487,7 @@ func TestStopLeavesConsults(t *testing.T) {
 // TestOwedAnswer: a client that was away while its consult ended and others
 // after it, more than are kept, gets the answer when it is back.
 func TestOwedAnswer(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).configure(map[string]any{}, "consult", map[string]any{"keep": map[string]any{"count": 1}})
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()

@@ -95,6 +95,7 @@ func (p *place) remote(f *far, token string) *place {
 // TestRemote: calls to a server by address are made once and answered once,
 // though the daemon is killed meanwhile, in both eras.
 func TestRemote(t *testing.T) {
+	t.Parallel()
 	for name, stateless := range map[string]bool{"legacy": false, "modern": true} {
 		t.Run(name, func(t *testing.T) {
 			f := newFar(t, stateless)
@@ -135,6 +136,7 @@ func TestRemote(t *testing.T) {
 // TestRemoteUnauthenticated: no call gets through, and nothing shows what was
 // tried.
 func TestRemoteUnauthenticated(t *testing.T) {
+	t.Parallel()
 	f := newFar(t, false)
 	p := newPlace(t).remote(f, "wrong-secret-token").login()
 	a := p.agent().shake()
@@ -156,6 +158,7 @@ func TestRemoteUnauthenticated(t *testing.T) {
 
 // TestRemoteRefuses what it is not told to be.
 func TestRemoteRefuses(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	if out, errs, code := p.run("", "remote"); code != exitUsage || out != "" || !strings.Contains(errs, "HOLDLINE_REMOTE names no server") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)

@@ -17,6 +17,7 @@ import (
 // TestSDKClients has the official SDK's client talk to holdline, at each
 // version of the protocol.
 func TestSDKClients(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.daemon()
 	for _, version := range []string{"2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"} {

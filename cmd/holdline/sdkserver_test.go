@@ -109,6 +109,7 @@ func mute(dir string) bool {
 // TestServerEraInterrupted: a server that is ended while it is asked for its
 // era, because its only session has gone, is asked again.
 func TestServerEraInterrupted(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"sdk": map[string]any{"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern", p.dir}}}).daemon()
 	a := p.agent().shake()
@@ -130,6 +131,7 @@ func TestServerEraInterrupted(t *testing.T) {
 // TestServerForsaken: a server whose only session goes while its process is just
 // being made is ended all the same.
 func TestServerForsaken(t *testing.T) {
+	t.Parallel()
 	const point = "hosted.spawned"
 	p := newPlace(t).faults().serve("project")
 	p.dieAs(point, death{held: true})
@@ -160,6 +162,7 @@ func (p *place) introduction(server string) string {
 // TestServerOffered: a server of one session is told what that session's
 // client can do, however late the client says so.
 func TestServerOffered(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"own": p.toolsEntry(hosting{"scope": "session"}), "all": p.toolsEntry(hosting{"scope": "shared"})}).daemon()
 	a := p.agent()
@@ -178,6 +181,7 @@ func TestServerOffered(t *testing.T) {
 // TestSDKServers has the official SDK's client use its servers through
 // holdline, whatever the era of either.
 func TestSDKServers(t *testing.T) {
+	t.Parallel()
 	for _, era := range []string{"legacy", "modern"} {
 		p := newPlace(t)
 		dir := filepath.Join(p.dir, "home/.config/holdline")
@@ -196,6 +200,7 @@ func TestSDKServers(t *testing.T) {
 // TestServerAlone: a session for one server sees that server and nothing else;
 // one that is not there says so in the handshake.
 func TestServerAlone(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("project")
 	p.daemon()
 	a := p.agent("--server", "tools")
@@ -294,6 +299,7 @@ func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string)
 // TestSDKServersSay: what the official SDK's servers say besides answers gets to
 // its clients, whatever the era of either, also after the daemon's death.
 func TestSDKServersSay(t *testing.T) {
+	t.Parallel()
 	for _, era := range []string{"legacy", "modern"} {
 		for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
 			t.Run(era+" server, client of "+version, func(t *testing.T) {
@@ -383,6 +389,7 @@ func sdkSays(t *testing.T, p *place, version string) {
 // TestSDKServersAsk: what the official SDK's servers ask in the midst of a call
 // gets to its clients and the answer back, whatever the era of either.
 func TestSDKServersAsk(t *testing.T) {
+	t.Parallel()
 	for _, era := range []string{"legacy", "modern"} {
 		for _, version := range []string{"2025-11-25", "2026-07-28"} {
 			t.Run(era+" server, client of "+version, func(t *testing.T) {

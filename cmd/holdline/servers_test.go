@@ -96,6 +96,7 @@ func (a *agent) until(wanted func(*answer) bool) answer {
 
 // TestServerShared: two agents of one project use one process of a server.
 func TestServerShared(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("project")
 	p.daemon()
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
@@ -125,6 +126,7 @@ func TestServerShared(t *testing.T) {
 // TestServerCallOutlivesDaemon kills the daemon while calls run: each has its
 // one effect, and its one answer.
 func TestServerCallOutlivesDaemon(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("project").login()
 	a := p.agent().shake()
 	pid := p.pid(0)
@@ -158,6 +160,7 @@ func TestServerCallOutlivesDaemon(t *testing.T) {
 // TestServerWorkerKilled: what may run again does, what may not is said to be
 // unknown, and the server is back.
 func TestServerWorkerKilled(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("project")
 	p.daemon()
 	a := p.agent().shake()
@@ -201,6 +204,7 @@ func TestServerWorkerKilled(t *testing.T) {
 // TestServerDies: a server that exits in a call is in the fault with its code
 // and last words, and the next call is served.
 func TestServerDies(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("shared")
 	p.daemon()
 	a := p.agent().shake()
@@ -221,6 +225,7 @@ func TestServerDies(t *testing.T) {
 
 // TestServerCancel: a cancelled call is cancelled at the server, whoever lives.
 func TestServerCancel(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("project").login()
 	a := p.agent().shake()
 	pid := p.pid(0)
@@ -248,6 +253,7 @@ func TestServerCancel(t *testing.T) {
 // TestServerCancelRecorded: a call is cancelled at the server also if the daemon
 // dies when the cancellation is on record and was not sent.
 func TestServerCancelRecorded(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("project").login().faults()
 	p.dieAt("write.recorded", 6) // behind the handshake, the list and the call
 	a := p.agent().shake()
@@ -265,6 +271,7 @@ func TestServerCancelRecorded(t *testing.T) {
 // TestServerOfShortSession: the server of a session that ends while the server
 // starts ends, too.
 func TestServerOfShortSession(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("session")
 	p.daemon()
 	for range 5 {
@@ -279,6 +286,7 @@ func TestServerOfShortSession(t *testing.T) {
 // TestTornAnswer kills the daemon in the middle of a long answer: the half that
 // came is nobody's answer.
 func TestTornAnswer(t *testing.T) {
+	t.Parallel()
 	const point, size = "hosted.answered", 4_000_000 // more than a socket takes
 	p := newPlace(t).serve("project").login().faults()
 	a := p.agent().shake()
@@ -319,6 +327,7 @@ func (p *place) blockedInWrite(pid int) bool {
 // TestStopAllDuringStart: what comes up while others take their time to end is
 // ended, too.
 func TestStopAllDuringStart(t *testing.T) {
+	t.Parallel()
 	const point = "launch.started"
 	p := newPlace(t).serve("session", "-deaf").faults()
 	p.daemon()
@@ -345,6 +354,7 @@ func TestStopAllDuringStart(t *testing.T) {
 // TestServerListedAnew: a server of an earlier daemon that never said what it
 // offers is asked before anybody is told.
 func TestServerListedAnew(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("project").login().faults()
 	p.dieAt("write.recorded", 3) // behind the server's introduction
 	p.dieAs("write.sent", death{after: "write.recorded", held: true})
@@ -364,6 +374,7 @@ func TestServerListedAnew(t *testing.T) {
 // TestServerSessionScope: each session has a process of its own, and what the
 // server asks goes to that session's client, over the daemon's death, too.
 func TestServerSessionScope(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).serve("session").login()
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
 	pid := p.pid(0)

@@ -35,6 +35,7 @@ func (p *place) serverPIDs(verb string) []string {
 // share, while calls of dead processes of it are still on record: only its own
 // death makes it another process.
 func TestServerStays(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login().serve("shared")
 	a := p.agent("--identity", "a").shake()
 	for round := range 3 {
@@ -76,6 +77,7 @@ func TestServerStays(t *testing.T) {
 // TestServerAsksAndDaemonDies kills the daemon when it has read a server's
 // request that it answers itself, and has not answered it: the next one does.
 func TestServerAsksAndDaemonDies(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login().faults().serve("shared")
 	a := p.agent().shake()
 	if x := a.wait(a.call("tools__ask", map[string]any{"token": "first"})); x.Result.IsError {

@@ -18,6 +18,7 @@ func (p *place) stateRoot() string { return filepath.Join(p.dir, "home/.local/st
 // state directory of the first, whoever starts it, and ends none of its
 // workers. With a state directory of its own it does.
 func TestSoleDaemon(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	first := p.daemon()
 	before := p.status().Daemon
@@ -67,6 +68,7 @@ const raceLimit = 8 * time.Second
 // TestSoleDaemonAfterAKill: a daemon at another socket takes the state
 // directory over from one that was killed, at once.
 func TestSoleDaemonAfterAKill(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	first := p.daemon()
 	kill9(t, first.Process.Pid)
@@ -84,6 +86,7 @@ func TestSoleDaemonAfterAKill(t *testing.T) {
 // TestSoleDaemonDisowned: a daemon whose runtime directory was removed gives
 // way to the next one at the same socket.
 func TestSoleDaemonDisowned(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	first := p.daemon()
 	if err := os.RemoveAll(filepath.Join(p.dir, "run/holdline")); err != nil {
@@ -101,6 +104,7 @@ func TestSoleDaemonDisowned(t *testing.T) {
 // TestPointerComesBack: what another daemon took away when it stopped is
 // written again.
 func TestPointerComesBack(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.daemon("--idle-exit", "1h")
 	pointer := filepath.Join(p.stateRoot(), "daemon.path")

@@ -12,6 +12,7 @@ import (
 // TestStopHung: a daemon that hangs is named by all that asks it, and ended by
 // stop --all, with what it runs.
 func TestStopHung(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	d := p.daemon()
 	a := p.agent("--reconnect-timeout", "1s").shake()

@@ -20,6 +20,7 @@ import (
 // TestUpgradeUnderAgent replaces the daemon under an agent that is connected,
 // which does not notice.
 func TestUpgradeUnderAgent(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.installVersion(t, older)
 	p.daemonAt(p.bin())
@@ -42,6 +43,7 @@ func TestUpgradeUnderAgent(t *testing.T) {
 // TestUpgradeDuringConsult replaces the daemon three times while a consult
 // runs: its answer arrives, and the program behind it ran once.
 func TestUpgradeDuringConsult(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.installVersion(t, older)
 	pid := p.daemonAt(p.bin()).Process.Pid

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"holdline/daemon"
@@ -57,7 +58,10 @@ func (p *place) install(content []byte, mode os.FileMode) {
 		p.t.Fatal(err)
 	}
 	next := p.bin() + ".new"
+	// No child may be forked meanwhile, who would hold it open for writing.
+	syscall.ForkLock.RLock()
 	err := os.WriteFile(next, content, mode)
+	syscall.ForkLock.RUnlock()
 	if err == nil {
 		err = os.Rename(next, p.bin())
 	}
@@ -98,6 +102,7 @@ func descriptors(t *testing.T, pid int) int {
 // TestUpgrade replaces the daemon five times: the process, its socket and its
 // lock stay, and nothing leaks.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.installVersion(t, older)
 	pid := p.daemonAt(p.bin()).Process.Pid
@@ -150,6 +155,7 @@ func TestUpgrade(t *testing.T) {
 
 // TestUpgradeByItself switches a link, and nobody says anything.
 func TestUpgradeByItself(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	if err := os.MkdirAll(filepath.Dir(p.bin()), 0o700); err != nil {
 		t.Fatal(err)
@@ -178,6 +184,7 @@ func TestUpgradeByItself(t *testing.T) {
 // TestUpgradeBroken installs what is no holdline: the daemon goes on, says
 // why, and takes the next good one.
 func TestUpgradeBroken(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.installVersion(t, older)
 	pid := p.daemonAt(p.bin()).Process.Pid
@@ -271,6 +278,7 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[1,2],"record":[1]}'
 
 // TestUpgradeManaged: the service manager is told, and keeps its socket.
 func TestUpgradeManaged(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	n := p.notices()
 	p.installVersion(t, older)
@@ -296,6 +304,7 @@ func TestUpgradeManaged(t *testing.T) {
 // TestUpgradeExecFails verifies a file that cannot be executed a moment later:
 // the daemon goes on as before, and its agent stays connected.
 func TestUpgradeExecFails(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	n := p.notices()
 	p.installVersion(t, older)
@@ -331,6 +340,7 @@ echo '{"version":"9.3.0","greeting":[1],"worker":[1,2],"record":[1],"handover":[
 // another process, and with one whose descriptors are something else: it
 // starts anew.
 func TestHandoverUseless(t *testing.T) {
+	t.Parallel()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 // TestUsage: what makes no sense is refused with exit code 2, a word that names
 // it, and the help of the very command.
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t).login()
 	for _, c := range []struct {
 		args string

@@ -102,6 +102,7 @@ func (p *place) onOldWorker(t *testing.T, a *agent, args map[string]any) (id int
 // TestOldWorker replaces the daemon by one that makes workers of a newer
 // version, while a consult runs on a worker of the older one.
 func TestOldWorker(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"killed", "handed over"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPlace(t)
@@ -146,6 +147,7 @@ func TestOldWorker(t *testing.T) {
 
 // TestOldWorkerIsTold lets the new daemon write to the old worker.
 func TestOldWorkerIsTold(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	d := p.daemonAt(speaker(t, 1, 1))
 	a := p.agent("--no-autostart").shake()
@@ -164,6 +166,7 @@ func TestOldWorkerIsTold(t *testing.T) {
 // TestNewerWorker goes back to an older program: it cannot speak to the
 // worker, says so once, and leaves nothing of it.
 func TestNewerWorker(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	d := p.daemonAt(speaker(t, process.Version+1, process.Version+1))
 	a := p.agent("--no-autostart").shake()
@@ -186,6 +189,7 @@ func TestNewerWorker(t *testing.T) {
 // TestUpgradeNeedsVersionsInUse: a program that cannot speak to a worker that
 // lives is not used until that has ended.
 func TestUpgradeNeedsVersionsInUse(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.point(speaker(t, 1, 1))
 	p.daemonAt(p.bin())
