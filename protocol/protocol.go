@@ -38,11 +38,13 @@ const GreetingTimeout = 5 * time.Second
 // Windows of recovery: a proxy tries to reconnect for the first, a daemon
 // keeps a session known from records for the second after its start, a worker
 // stays alone for the third; a session that this daemon saw connected is kept
-// for the fourth. Each of the first three must be shorter than the next. They
-// are constant but for [DivideWindows].
+// for the fourth. Each of the first three must be shorter than the next. The
+// second ends so early that what nobody has come back for is gone 90 s after
+// the start, although a process may ignore all but SIGKILL. They are constant
+// but for [DivideWindows].
 var (
 	ReconnectWindow = 60 * time.Second
-	StartWindow     = 90 * time.Second
+	StartWindow     = 87 * time.Second
 	WorkerWindow    = 120 * time.Second
 	ResumeWindow    = 30 * time.Second
 )

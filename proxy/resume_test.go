@@ -274,6 +274,7 @@ func TestResumeLate(t *testing.T) {
 				if tt.request != "" {
 					d.want(`{"holdline":1,"replay":1,"answered":false}`, tt.request)
 				}
+				synctest.Wait() // the welcome is heard
 				r.cancel()
 				d.want(byeClient)
 				d.wantEnd()
