@@ -45,7 +45,7 @@ func TestEndedInAbsence(t *testing.T) {
 		p := newPlace(t).windows(60)
 		d := p.daemon()
 		a := p.agent("--no-autostart").shake()
-		args := p.slow(0.1)
+		args := p.slow(1)
 		if killed {
 			args = p.hangs()
 		}

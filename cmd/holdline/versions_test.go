@@ -109,7 +109,7 @@ func TestOldWorker(t *testing.T) {
 			p.point(speaker(t, 1, 1))
 			d := p.daemonAt(p.bin())
 			a := p.agent("--no-autostart").shake()
-			id, w := p.onOldWorker(t, a, p.slow(1.5))
+			id, w := p.onOldWorker(t, a, p.slow(4)) // longer than the next daemon takes to start
 			p.point(filepath.Join(programs, "holdline"))
 			if how == "killed" {
 				kill9(t, d.Process.Pid)

@@ -60,6 +60,7 @@ type call struct {
 	failure      json.RawMessage
 	fault        *fault.Record   // the answer is ours, not the server's
 	suspended    bool            // its client was asked something, and is to go on with it by another request
+	guessed      bool            // suspended because it may be the one with which its client goes on
 	back         chan struct{}   // closed when it is not suspended any more
 	capabilities json.RawMessage // of a modern client, in the request that waits
 

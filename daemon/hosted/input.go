@@ -219,7 +219,7 @@ func inputRequired(c *call, asks []*ask) (json.RawMessage, error) {
 // call may take.
 func (m *Manager) parkLocked(c *call, asks []*ask) {
 	back := make(chan struct{})
-	c.suspended, c.unwanted, c.back = true, false, back
+	c.suspended, c.guessed, c.unwanted, c.back = true, false, false, back
 	for _, a := range asks {
 		a.shown = c
 	}
@@ -256,17 +256,31 @@ func (m *Manager) unparkLocked(c *call) {
 
 // letGoLocked settles a call that its client does not wait for. One that it may
 // go on with stays suspended: of a call that an earlier daemon has made that is
-// not known, but likely while the server waits for an answer.
+// not known, but likely while the server waits for an answer. Others may look
+// the same, whose answers are confirmed and whose records still stand: they
+// stay, too.
 func (m *Manager) letGoLocked(c *call) {
 	u := c.up
 	switch {
 	case c.suspended:
 	case c.state == open && u != nil && u.restored && u.caughtUp && !u.dead && u.inst.srv != nil && u.owner.Session == c.key.session &&
-		m.clients[c.key.session] != nil && m.eraLocked(c.key.session) != legacy && len(u.unshownLocked()) > 0:
+		m.clients[c.key.session] != nil && m.eraLocked(c.key.session) != legacy && u.perhapsLocked():
 		m.parkLocked(c, u.unshownLocked())
+		c.guessed = true
 	default:
 		m.dropLocked(c)
 	}
+}
+
+// perhapsLocked tells whether the server has asked something of which it is not
+// known for certain which call's client was told.
+func (u *upstream) perhapsLocked() bool {
+	for _, a := range u.m.asks {
+		if a.up == u && !a.sent && a.line != nil && (a.shown == nil || a.shown.guessed) {
+			return true
+		}
+	}
+	return false
 }
 
 // metLocked is told that the era of a session's client is known.
@@ -314,6 +328,11 @@ func (m *Manager) resumed(o *offer, rc *tool.RemoteCall, worker string, write in
 		return nil, fault.New(fault.InvalidInput, fault.Server, callOperation(o), "params.requestState was used already, by a request under way")
 	}
 	m.unparkLocked(c)
+	for _, a := range m.asks {
+		if a.up == c.up && a.shown != nil && a.shown.guessed {
+			a.shown = nil // the guess was wrong
+		}
+	}
 	if m.calls[c.key] == c {
 		delete(m.calls, c.key)
 	}

@@ -282,7 +282,7 @@ func TestConsultAlone(t *testing.T) {
 		}
 	}
 	w, err := first.Start(t.Context(), dir,
-		consult("alone", fmt.Sprintf(`echo up; cat; yes 0123456789 | head -c %d; echo end; exit 4`, size), 300*time.Millisecond), env)
+		consult("alone", fmt.Sprintf(`echo up; cat; yes 0123456789 | head -c %d; echo end; exit 4`, size), time.Second), env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func TestAttachWhileSpooling(t *testing.T) {
 	const size = 12 << 20
 	h := newHome(t)
 	first := h.daemon()
-	w := h.start(first, consult("spool", fmt.Sprintf(`cat; yes 0123456789 | head -c %d; echo end; exec >&2; sleep 1000`, size), 200*time.Millisecond))
+	w := h.start(first, consult("spool", fmt.Sprintf(`cat; yes 0123456789 | head -c %d; echo end; exec >&2; sleep 1000`, size), time.Second))
 	if err := first.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestHardDeadline(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	first := h.daemon()
-	spec := consult("hard", `echo up; exec sleep 1000`, 100*time.Millisecond)
+	spec := consult("hard", `echo up; exec sleep 1000`, time.Second)
 	spec.Orphan.HardDeadlineUnixMS = time.Now().Add(time.Second).UnixMilli()
 	w := h.start(first, spec)
 	if err := first.Close(t.Context()); err != nil {

@@ -97,7 +97,7 @@ func TestRecordsOfAWorkerThatLeft(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	first := h.daemon()
-	w := h.start(first, consult("spooled", `cat`, 200*time.Millisecond))
+	w := h.start(first, consult("spooled", `cat`, time.Second))
 	told(t, w, 2, "x")
 	if err := first.Close(t.Context()); err != nil {
 		t.Fatal(err)
