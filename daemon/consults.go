@@ -61,7 +61,7 @@ func (l *life) useProgram(ctx context.Context, cfg *config.Config) {
 	for name, value := range cfg.Consult.Env {
 		extra = append(extra, name+"="+value.Reveal())
 	}
-	l.program.now.Store(claude.New(claude.Options{Bin: cfg.Consult.ClaudeBin, Env: l.Environ, Extra: extra}))
+	l.program.now.Store(claude.New(claude.Options{Bin: cfg.Consult.ClaudeBin, Env: l.environ(), Extra: extra}))
 }
 
 // settings is what the configuration says of consults.

@@ -78,7 +78,7 @@ func (l *life) serverSpec(s config.Settings) hosted.Spec {
 
 // serverProcess resolves what the start of a server needs.
 func (l *life) serverProcess(s *config.Settings, root string) (config.Process, error) {
-	a := config.Around{Environ: l.Environ, Home: l.Home, Root: root}
+	a := config.Around{Environ: l.environ(), Home: l.Home, Root: root}
 	var err error
 	if a.Variables, err = config.ReadEnvFile(config.VariablesFile(l.Config)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return config.Process{}, err
@@ -105,7 +105,7 @@ func (l *life) remoteProcess(s *config.Settings, a config.Around) (config.Proces
 	target := remote.Target{Name: s.Name, URL: address.URL, Headers: address.Headers}
 	return config.Process{
 		Command: l.Image, Args: []string{"remote"}, Dir: l.Home, Secrets: address.Secrets,
-		Env: config.Environment(config.InheritCore, l.Environ, map[string]string{remote.EnvTarget: target.Encode()}),
+		Env: config.Environment(config.InheritCore, a.Environ, map[string]string{remote.EnvTarget: target.Encode()}),
 	}, nil
 }
 

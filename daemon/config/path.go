@@ -1,0 +1,114 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// PathFile is the file in the state directory that holds the PATH which
+// `holdline install` has captured of the user's login shell, as one line.
+func PathFile(stateDir string) string { return filepath.Join(stateDir, "path") }
+
+// ReadPath reads the captured PATH. The error wraps [os.ErrNotExist] if none
+// was captured, [ErrUnsafe] if somebody else could have written it.
+func ReadPath(file string) (string, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if err := safe(file, info, os.Geteuid()); err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", file, err)
+	}
+	path := strings.TrimRight(string(b), "\n")
+	if len(b) > maxFile || path == "" || strings.ContainsAny(path, "\n\x00") {
+		return "", fmt.Errorf("%s: one line with directories is wanted; write it anew with: holdline install --path", file)
+	}
+	return path, nil
+}
+
+// WithPath is the environment environ whose PATH begins with the directories of
+// captured and goes on with those that only its own has: what a daemon of
+// systemd's or launchd's does not know comes first, and nothing gets lost.
+func WithPath(environ []string, captured string) []string {
+	if captured == "" {
+		return environ
+	}
+	dirs := filepath.SplitList(captured)
+	out := make([]string, 0, len(environ)+1)
+	for _, kv := range environ {
+		own, ok := strings.CutPrefix(kv, "PATH=")
+		if !ok {
+			out = append(out, kv)
+			continue
+		}
+		for _, dir := range filepath.SplitList(own) {
+			if !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return append(out, "PATH="+strings.Join(dirs, string(filepath.ListSeparator)))
+}
+
+// WithCaptured is [WithPath] with what lies in file. Without a file it is
+// environ; with one that cannot be read it is environ, too, with the error.
+func WithCaptured(environ []string, file string) ([]string, error) {
+	captured, err := ReadPath(file)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+		return environ, err
+	}
+	return WithPath(environ, captured), nil
+}
+
+// LookPath finds the program that name means in a child's environment, as the
+// start of a server does. The error names where was looked.
+func LookPath(name string, environ []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, executable(name)
+	}
+	var dirs []string
+	for _, kv := range environ {
+		if list, ok := strings.CutPrefix(kv, "PATH="); ok {
+			dirs = filepath.SplitList(list)
+		}
+	}
+	for _, dir := range dirs {
+		if path := filepath.Join(dir, name); executable(path) == nil {
+			return path, nil
+		}
+	}
+	if len(dirs) == 0 {
+		return "", fmt.Errorf("%s is a name, and the PATH is empty", name)
+	}
+	return "", fmt.Errorf("%s is in none of %s", name, strings.Join(dirs, ", "))
+}
+
+// executable is nil if path can be run as a program.
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir() || info.Mode()&0o111 == 0:
+		return fmt.Errorf("%s is no program", path)
+	}
+	return nil
+}
