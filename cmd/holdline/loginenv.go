@@ -42,6 +42,20 @@ func loginEnv(ctx context.Context, env func(string) string) ([]string, error) {
 	return base, fmt.Errorf("login shell %s: printed no environment", shell)
 }
 
+// loginPath is the PATH that the user's login shell gives to programs.
+func loginPath(ctx context.Context, getenv func(string) string) (string, error) {
+	list, err := loginEnv(ctx, getenv)
+	if err != nil {
+		return "", err
+	}
+	for _, kv := range list {
+		if path, ok := strings.CutPrefix(kv, "PATH="); ok && path != "" && !strings.ContainsAny(path, "\n") {
+			return path, nil
+		}
+	}
+	return "", errors.New("it has none that could be kept")
+}
+
 // cleanEnv is the environment that a login shell is started with, and that
 // shell.
 func cleanEnv(env func(string) string) (list []string, shell string) {

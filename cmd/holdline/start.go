@@ -61,7 +61,10 @@ func connectOrStart(cmd *cobra.Command, w *world) (*control.Client, error) {
 
 // doctorOptions are what the checks of this user's holdline need.
 func doctorOptions(w *world, paths socket.Paths) doctor.Options {
-	o := doctor.Options{Version: version, PID: pid(), Paths: paths}
+	o := doctor.Options{
+		Version: version, PID: pid(), Paths: paths, Home: w.getenv("HOME"), Environ: w.environ(),
+		LoginPath: func(ctx context.Context) (string, error) { return loginPath(ctx, w.getenv) },
+	}
 	var err error
 	if o.StateDir, err = stateDir(w.getenv); err != nil {
 		o.ConfigErr = err
@@ -72,6 +75,9 @@ func doctorOptions(w *world, paths socket.Paths) doctor.Options {
 	}
 	cfg, err := config.Load(o.Config)
 	o.ConfigErr = errors.Join(o.ConfigErr, err)
+	if err == nil {
+		o.Loaded = &cfg
+	}
 	bin := cfg.Consult.ClaudeBin
 	if v := w.getenv("HOLDLINE_CLAUDE_BIN"); v != "" {
 		bin = v

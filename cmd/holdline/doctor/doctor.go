@@ -13,10 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/config"
 	"holdline/daemon/statedir"
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
+	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
 
@@ -45,8 +47,13 @@ type Options struct {
 	PID       int
 	Paths     socket.Paths
 	StateDir  string
-	Config    string // path of the configuration file
-	ConfigErr error  // what reading it gave
+	Config    string         // path of the configuration file
+	ConfigErr error          // what reading it gave
+	Loaded    *config.Config // nil if it could not be read
+	Home      string
+	Environ   []string // of this process
+	// LoginPath asks the login shell for its PATH.
+	LoginPath func(context.Context) (string, error)
 	// Claude checks the consult program as this process sees it; used if no
 	// daemon runs.
 	Claude func(context.Context) control.CheckAnswer
@@ -60,7 +67,8 @@ func Run(ctx context.Context, o Options) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var found []Finding
-	found = append(found, config(o), state(o))
+	found = append(found, configuration(o), state(o))
+	found = append(found, machine(ctx, &o)...)
 	conn, path, err := o.Paths.Dial(ctx)
 	if err != nil {
 		found = append(found, directory(o.Paths.Start()), absent(o, err), claude(o.Claude(ctx), "this shell"))
@@ -70,7 +78,7 @@ func Run(ctx context.Context, o Options) []Finding {
 	return append(found, daemon(ctx, o, conn, path)...)
 }
 
-func config(o Options) Finding {
+func configuration(o Options) Finding {
 	f := Finding{Check: "configuration", State: OK, What: o.Config}
 	if o.ConfigErr != nil {
 		f.State, f.What = Problem, o.ConfigErr.Error()
@@ -121,12 +129,11 @@ func absent(o Options, err error) Finding {
 		f.State, f.What = Problem, err.Error()
 		f.Why, f.Mend = "agents cannot connect", "see the README's troubleshooting section, or set HOLDLINE_SOCKET"
 	}
-	if b, err := os.ReadFile(filepath.Join(filepath.Dir(o.Paths.Start()), socket.LockFile)); err == nil && f.State == Note {
-		if pid, _, ok := strings.Cut(string(b), " "); ok {
-			if _, err := os.Stat("/proc/" + pid); err == nil {
-				f.State, f.What = Problem, "process "+pid+" holds the daemon's lock and does not listen"
-				f.Why, f.Mend = "no other daemon can start", "kill -9 "+pid
-			}
+	pid, start, err := statedir.Holder(filepath.Join(filepath.Dir(o.Paths.Start()), socket.LockFile))
+	if err == nil && f.State == Note {
+		if now, err := process.Lookup(pid); err == nil && now.Start == start {
+			f.State, f.What = Problem, fmt.Sprintf("process %d holds the daemon's lock and does not listen", pid)
+			f.Why, f.Mend = "no other daemon can start", fmt.Sprintf("kill -9 %d", pid)
 		}
 	}
 	return f

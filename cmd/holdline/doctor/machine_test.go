@@ -1,0 +1,220 @@
+package doctor
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"holdline/daemon/config"
+	"holdline/protocol/process"
+	"holdline/protocol/socket"
+)
+
+// options are those of a home without a daemon.
+func options(t *testing.T) *Options {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hl") // a socket's path has little room
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	paths, err := socket.Resolve(filepath.Join(dir, "run", "s"), func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Options{
+		Paths: paths, StateDir: filepath.Join(dir, "state"), Config: filepath.Join(dir, "config.json"), Home: dir,
+		LoginPath: func(context.Context) (string, error) { return "/login", nil },
+	}
+}
+
+// servers has the options name these servers.
+func (o *Options) configured(t *testing.T, servers string) {
+	t.Helper()
+	cfg, err := config.Parse("config.json", []byte(`{"mcpServers":{`+servers+`}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Loaded = &cfg
+}
+
+func TestRoom(t *testing.T) {
+	for _, c := range []struct {
+		free, freeFiles, files uint64
+		want                   State
+	}{
+		{100 << 20, 5, 10, OK},
+		{64 << 20, 5, 10, OK},
+		{64<<20 - 1, 5, 10, Problem},
+		{100 << 20, 0, 10, Problem},
+		{100 << 20, 0, 0, OK}, // btrfs counts no inodes
+	} {
+		f := room(Finding{State: OK}, "/d", c.free, c.freeFiles, c.files, 64<<20)
+		if f.State != c.want || !strings.Contains(f.What, "/d") || (f.Mend != "") != (c.want != OK) {
+			t.Errorf("%+v: %+v", c, f)
+		}
+	}
+	if f := disk("d", filepath.Join(t.TempDir(), "not", "there"), 0); f.State != OK || !strings.Contains(f.What, "MiB free") {
+		t.Errorf("a directory that is not there yet: %+v", f)
+	}
+}
+
+func TestStale(t *testing.T) {
+	dead := exec.CommandContext(t.Context(), "true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	self := process.Self()
+	for content, want := range map[string]State{
+		"": OK, "garbage": OK,
+		fmt.Sprintf("%d 1\n", dead.Process.Pid):          Note,
+		fmt.Sprintf("%d %d\n", self.PID, self.Start+1):   Note, // the pid is another's now
+		fmt.Sprintf("%d %d\n/s\n", self.PID, self.Start): OK,
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, socket.LockFile), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if f := stale(dir, "state"); f.State != want {
+			t.Errorf("lock %q: %+v, want %s", content, f, want)
+		}
+	}
+	if f := stale(t.TempDir(), "state"); f.State != OK {
+		t.Errorf("no lock: %+v", f)
+	}
+}
+
+// TestPathFinding: where the PATH comes from, and when it should be captured
+// anew.
+func TestPathFinding(t *testing.T) {
+	o := options(t)
+	if f, path := o.path(t.Context()); f.State != OK || path != "/login" {
+		t.Errorf("without a captured one: %+v, %q", f, path)
+	}
+	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for content, want := range map[string]State{"/login:/x\n": OK, "/x\n": Note, "\n": Problem} {
+		if err := os.WriteFile(config.PathFile(o.StateDir), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, _ := o.path(t.Context())
+		if f.State != want || want != OK && !strings.Contains(f.Mend, "holdline install --path") {
+			t.Errorf("captured %q: %+v, want %s", content, f, want)
+		}
+	}
+	if err := os.Remove(config.PathFile(o.StateDir)); err != nil {
+		t.Fatal(err)
+	}
+	o.LoginPath = func(context.Context) (string, error) { return "", errors.New("the shell hangs") }
+	if f, _ := o.path(t.Context()); f.State != Note || !strings.Contains(f.What, "hangs") {
+		t.Errorf("without a login shell: %+v", f)
+	}
+}
+
+// TestMissingCommands names server, command and where it was looked for.
+func TestMissingCommands(t *testing.T) {
+	o := options(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "here"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	o.Environ = []string{"PATH=" + dir} // which the daemon need not have
+	o.configured(t, fmt.Sprintf(`"good":{"command":"here"},"gone":{"command":"npx-not-there"},"off":{"command":"nothing","disabled":true},
+		"own":{"command":"here","env":{"PATH":%q}},"far":{"url":"https://example.com/mcp"},"unset":{"command":"here","env":{"A":"${SURELY_NOT_SET}"}}`, "/elsewhere"))
+	found := o.servers(Finding{}, dir+":/opt/x")
+	var about []string
+	for _, f := range found[1:] {
+		about = append(about, f.Check+" "+string(f.State))
+		switch f.Check {
+		case "server gone":
+			if !strings.Contains(f.What, "npx-not-there is in none of "+dir+", /opt/x") || !strings.Contains(f.Mend, "holdline install --path") {
+				t.Errorf("%+v", f)
+			}
+		case "server own":
+			if !strings.Contains(f.What, "/elsewhere") {
+				t.Errorf("%+v", f)
+			}
+		case "server unset":
+			if !strings.Contains(f.What, "SURELY_NOT_SET") {
+				t.Errorf("%+v", f)
+			}
+		}
+	}
+	if want := []string{"server gone problem", "server own problem", "server unset note"}; !slices.Equal(about, want) {
+		t.Errorf("found %q, want %q", about, want)
+	}
+}
+
+// TestOrphans: what a dead worker has left is found by pid; what belongs to
+// another home is not.
+func TestOrphans(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("environments can be read on linux only")
+	}
+	o := options(t)
+	run := filepath.Join(o.Home, "run")
+	if f := o.orphans(t.Context(), run); len(f) != 1 || f[0].State != OK {
+		t.Fatalf("before: %+v", f)
+	}
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read -r _")
+	cmd.Env = []string{"HOME=" + o.Home, process.EnvWorker + "=00000000-0000-4000-8000-000000000000"}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	child := cmd.Process.Pid
+	found := o.orphans(t.Context(), run)
+	if len(found) != 1 || found[0].State != Problem || found[0].Mend != fmt.Sprintf("kill -9 %d", child) {
+		t.Errorf("found %+v, want process %d", found, child)
+	}
+	o.Home = "/somebody/else"
+	if f := o.orphans(t.Context(), run); f[0].State != OK {
+		t.Errorf("another home's process: %+v", f)
+	}
+}
+
+// TestWorkerDir reads the command line of a worker.
+func TestWorkerDir(t *testing.T) {
+	for args, want := range map[string]string{
+		"holdline worker --run /r/w/x": "/r/w/x", "holdline worker /r/w/x": "", "holdline": "", "x daemon --run /r": "",
+	} {
+		if got, ok := workerDir(strings.Fields(args)); got != want || ok != (want != "") {
+			t.Errorf("workerDir(%s) = %q, %v", args, got, ok)
+		}
+	}
+}
+
+func TestProcArgs(t *testing.T) {
+	answer := func(n int, rest string) []byte {
+		return append(binary.NativeEndian.AppendUint32(nil, uint32(n)), rest...)
+	}
+	for _, c := range []struct {
+		b    []byte
+		want []string
+	}{
+		{answer(3, "/bin/holdline\x00\x00\x00holdline\x00worker\x00/d\x00HOME=/h\x00"), []string{"holdline", "worker", "/d"}},
+		{answer(1, "/x\x00x\x00"), []string{"x"}},
+		{answer(5, "/x\x00x\x00"), nil},
+		{answer(1<<30, "/x\x00x\x00"), nil},
+		{answer(1, "/x"), nil},
+		{nil, nil},
+		{[]byte{1, 0}, nil},
+	} {
+		if got := procArgs(c.b); !slices.Equal(got, c.want) {
+			t.Errorf("procArgs(%q) = %q, want %q", c.b, got, c.want)
+		}
+	}
+}

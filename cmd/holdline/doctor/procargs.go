@@ -1,0 +1,27 @@
+package doctor
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+)
+
+// procArgs reads the answer of the system to kern.procargs2 (sysctl(3) of
+// macOS): the number of arguments in the machine's order, the program's path,
+// zero bytes, and the arguments, each with a zero byte behind it. It is nil for
+// anything else.
+func procArgs(b []byte) []string {
+	if len(b) < 4 {
+		return nil
+	}
+	n := int(binary.NativeEndian.Uint32(b))
+	_, rest, ok := bytes.Cut(b[4:], []byte{0})
+	if !ok || n < 0 || n > len(rest) {
+		return nil
+	}
+	fields := strings.Split(string(bytes.TrimLeft(rest, "\x00")), "\x00")
+	if len(fields) <= n {
+		return nil
+	}
+	return fields[:n]
+}
