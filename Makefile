@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race chaos notices check fuzz bench e2e cover clean
+.PHONY: help build install dist reproduce demo test race chaos notices check fuzz bench e2e cover clean
 
 OUT     ?= bin/holdline
 VERSION ?= $(shell v=$$(git describe --tags --dirty 2>/dev/null) && echo $${v\#v} || echo 0.1.0-dev)
@@ -13,6 +13,8 @@ FUZZTIME ?= 60s
 CHAOS   ?= 60s
 SEED    ?=
 PKG     ?= ./...
+FLAGS   ?=
+DIST    ?= dist
 # The tests of whole processes wait more than they work.
 ATONCE   = -parallel 4
 
@@ -27,6 +29,17 @@ help: ## list the targets
 build: ## build bin/holdline (OUT=path, VERSION=1.2.3)
 	@mkdir -p "$$(dirname $(OUT))"
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(OUT) ./cmd/holdline
+
+install: build ## build, then holdline install --bin: into ~/.local/bin (FLAGS=--systemd, FLAGS=--dry-run)
+	$(OUT) install --bin $(FLAGS)
+
+# Every file in an archive has the time of the commit.
+dist: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+dist: ## archives for linux and macOS with man pages, completions and SHA256SUMS in dist/ (VERSION=1.2.3)
+	go run ./cmd/dist -out $(DIST) -version $(VERSION) -commit "$(COMMIT)"
+
+reproduce: ## build an archive in two places, once from nothing: they have to be the same
+	HOLDLINE_DIST=1 go test -v -count=1 -timeout 20m -run '^TestArchive$$' ./cmd/dist
 
 demo: build ## show the main job in under a minute, for free (REAL=1 uses your login)
 	go run ./cmd/demo -bin $(OUT) $(if $(REAL),-real)
@@ -47,6 +60,7 @@ check: ## format, vet for both systems, lint, dead code, modernisers, layers, go
 	@files=$$($(GOFUMPT) -l cmd contrib daemon protocol proxy); test -z "$$files" || { printf 'not formatted by gofumpt:\n%s\n' "$$files"; exit 1; }
 	GOOS=linux CGO_ENABLED=0 go vet ./...
 	GOOS=darwin CGO_ENABLED=0 go vet ./...
+	go vet -tags man ./cmd/holdline
 	$(LINT) config verify
 	$(LINT) run ./...
 	@dead=$$($(DEADCODE) -test ./...); test -z "$$dead" || { printf '%s\n' "$$dead"; exit 1; }
@@ -73,5 +87,5 @@ cover: ## coverage by package, and the total
 	@mkdir -p bin
 	@go test -coverprofile=bin/cover.out -coverpkg=./... $(PKG) && go tool cover -func=bin/cover.out | tail -1
 
-clean: ## remove what build and cover made
-	rm -rf bin
+clean: ## remove what build, dist and cover made
+	rm -rf bin $(DIST)

@@ -11,10 +11,12 @@ import (
 // declares as a small interface or func, which package daemon fills in.
 var layers = map[string]int{
 	"cmd/demo":                 6,
+	"cmd/dist":                 6,
 	"cmd/holdline":             6,
 	"cmd/holdline/clients":     5,
 	"cmd/holdline/codextest":   5, // for tests
 	"cmd/holdline/doctor":      5,
+	"cmd/holdline/install":     5,
 	"daemon":                   5,
 	"daemon/claude/claudetest": 5, // for tests and the demo
 	"daemon/worker/workertest": 5, // for tests

@@ -175,6 +175,7 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 		newServersCommand(w), newReloadCommand(w), newUpgradeCommand(w), newStopCommand(w), newConfigCommand(w), newDoctorCommand(w), newVersionCommand(),
 		newMetricsCommand(w),
 	)
+	root.AddCommand(manCommands()...)
 	return root
 }
 
