@@ -1,11 +1,10 @@
-// Package service is what the daemon shares with a service manager: the
-// socket that was handed in, and the notices that are owed (sd_notify(3)).
-// It is the only package that knows systemd.
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"time"
@@ -22,10 +21,15 @@ const (
 	Nobody  = "no"
 )
 
+// SocketName is the name by which a service manager hands over the socket, if
+// it hands over more than one (FileDescriptorName= of systemd.socket(5)).
+const SocketName = "holdline"
+
 // Handed is the unix socket that a service manager passed to this process
-// (sd_listen_fds(3)), or nil. More than one, or one of another kind, is an
-// error. The variables that announce it are removed from the environment, so
-// that no child takes them for its own.
+// (sd_listen_fds(3)), or nil: the one named [SocketName], or the only one. Any
+// others are closed. One of another kind is an error. The variables that
+// announce them are removed from the environment, so that no child takes them
+// for its own.
 func Handed() (*net.UnixListener, error) {
 	files := activation.Files(true)
 	if len(files) == 0 {
@@ -36,10 +40,11 @@ func Handed() (*net.UnixListener, error) {
 			f.Close()
 		}
 	}()
-	if len(files) > 1 {
-		return nil, fmt.Errorf("%d sockets were handed in, want one", len(files))
+	f, err := choose(files)
+	if err != nil {
+		return nil, err
 	}
-	ln, err := net.FileListener(files[0])
+	ln, err := net.FileListener(f)
 	if err != nil {
 		return nil, fmt.Errorf("the socket handed in: %w", err)
 	}
@@ -49,6 +54,29 @@ func Handed() (*net.UnixListener, error) {
 		return nil, errors.New("the socket handed in is no unix stream socket")
 	}
 	return unix, nil
+}
+
+// choose is the file of the socket to serve.
+func choose(files []*os.File) (*os.File, error) {
+	if len(files) == 1 {
+		return files[0], nil
+	}
+	var names []string
+	var chosen *os.File
+	for _, f := range files {
+		names = append(names, f.Name())
+		if f.Name() != SocketName {
+			continue
+		}
+		if chosen != nil {
+			return nil, fmt.Errorf("several of the sockets handed in are named %s", SocketName)
+		}
+		chosen = f
+	}
+	if chosen == nil {
+		return nil, fmt.Errorf("%d sockets were handed in and none is named %s (FileDescriptorName=): %q", len(files), SocketName, names)
+	}
+	return chosen, nil
 }
 
 // Notifier tells the service manager how the daemon fares. The zero value
@@ -94,25 +122,52 @@ func (n Notifier) Reloading() error {
 // Stopping says that the daemon is on its way out.
 func (n Notifier) Stopping() error { return n.tell("STOPPING=1") }
 
+// Watchdog is how long the service manager waits for a ping before it takes the
+// daemon for hung; 0 if it does not wait for any. An environment that says
+// something else than that is an error.
+func (n Notifier) Watchdog() (time.Duration, error) {
+	if n.socket == "" {
+		return 0, nil
+	}
+	within, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		return 0, fmt.Errorf("WATCHDOG_USEC and WATCHDOG_PID: %w", err)
+	}
+	return within, nil
+}
+
+// Prove pings the service manager, which waits no longer than within for each
+// ping, until ctx is done, and returns its cause. Before each ping it asks; an
+// error is logged and asked about again soon, without a ping. What ask returns
+// is the status for people.
+func (n Notifier) Prove(ctx context.Context, log *slog.Logger, within time.Duration, ask func(context.Context) (string, error)) error {
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-next.C:
+		}
+		asking, cancel := context.WithTimeout(ctx, within/4)
+		status, err := ask(asking)
+		cancel()
+		pause := within / 2
+		if err == nil {
+			err = n.tell("WATCHDOG=1\nSTATUS=" + status)
+		}
+		if err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "the daemon cannot prove that it is well", "err", err)
+			pause = within / 20
+		}
+		next.Reset(pause)
+	}
+}
+
 // Status is a line for people.
 func (n Notifier) Status(status string) error { return n.tell("STATUS=" + status) }
 
 // ExtendTimeout asks for more time to start.
 func (n Notifier) ExtendTimeout(by time.Duration) error {
 	return n.tell(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", by.Microseconds()))
-}
-
-// InJournal tells whether the standard error is the journal's, given the
-// value of JOURNAL_STREAM: "device:inode" of it (systemd.exec(5)).
-func InJournal(variable string, stderr *os.File) bool {
-	var dev, ino uint64
-	if _, err := fmt.Sscanf(variable, "%d:%d", &dev, &ino); err != nil || stderr == nil {
-		return false
-	}
-	info, err := stderr.Stat()
-	if err != nil {
-		return false
-	}
-	gotDev, gotIno, ok := inode(info)
-	return ok && gotDev == dev && gotIno == ino
 }
