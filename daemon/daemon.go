@@ -257,6 +257,7 @@ func (l *life) serve(ctx context.Context) error {
 	add(ctx, &g, l.Log, "servers", l.runServers)
 	add(ctx, &g, l.Log, "rollout", l.rollout.Run)
 	add(ctx, &g, l.Log, "reaper", l.reap)
+	add(ctx, &g, l.Log, "pings", l.ping)
 
 	faultpoint.At("start.serving")
 	l.telemetry.SetServing(true)
