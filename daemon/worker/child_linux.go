@@ -2,6 +2,9 @@ package worker
 
 import (
 	"errors"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -10,6 +13,25 @@ import (
 
 // self is this very program, even if its file was replaced meanwhile.
 func self() (string, error) { return "/proc/self/exe", nil }
+
+// oomAbove is how much sooner than the daemon the kernel is to kill a worker and
+// what it runs when memory is short (proc_pid_oom_score_adj(5)).
+const oomAbove = 100
+
+// yieldMemory makes this process, and all that it starts, go before the daemon
+// when memory is short. Who may not has to do without.
+func yieldMemory() {
+	const path = "/proc/self/oom_score_adj"
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	now, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return
+	}
+	_ = os.WriteFile(path, strconv.AppendInt(nil, int64(min(now+oomAbove, 1000)), 10), 0)
+}
 
 // closeOnExec tells whether descriptor fd has the flag, or is none.
 func closeOnExec(fd int) bool {

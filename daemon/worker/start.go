@@ -100,6 +100,7 @@ func run(dir string, stderr io.Writer) error {
 	closeOthers(fdReady + 1)
 	syscall.CloseOnExec(fdEnv)
 	syscall.CloseOnExec(fdReady)
+	yieldMemory()
 	ready := os.NewFile(fdReady, "ready")
 	w, err := prepare(dir, os.NewFile(fdEnv, "env"), stderr)
 	if err != nil {
