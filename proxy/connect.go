@@ -64,6 +64,10 @@ type search struct {
 	failed   error        // of the latest start that failed
 	next     time.Time    // no start before
 	nextWait time.Duration
+
+	absent  *ManagedError // why its manager starts none, nil if that is not known
+	nextAsk time.Time     // not asked before
+	told    bool          // that was said
 }
 
 func (p *proxy) newSearch(last *link) *search {
@@ -106,8 +110,11 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 			return l, nil
 		}
 		retry, nobody := p.sort(err)
+		if nobody && s.start == nil {
+			s.askWhy(ctx)
+		}
 		if !retry || nobody && s.start == nil && last == nil {
-			return nil, err
+			return nil, s.named(err)
 		}
 		if nobody {
 			if err := s.startOne(ctx); err != nil {
@@ -128,6 +135,27 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 	}
 }
 
+// Times of asking why a service manager starts no daemon.
+const (
+	absentWait = 2 * time.Second // of nobody listening before the first time: one may be about to start
+	askEvery   = 10 * time.Second
+)
+
+// askWhy asks why the service manager starts no daemon, if it is time to, and
+// says so, once.
+func (s *search) askWhy(ctx context.Context) {
+	now := time.Now()
+	if s.p.o.Absent == nil || now.Before(s.nextAsk) || s.last != nil && s.within-s.left() < min(absentWait, s.within/4) {
+		return
+	}
+	s.nextAsk = now.Add(askEvery)
+	s.absent = s.p.o.Absent(ctx)
+	if s.absent != nil && s.last != nil && !s.told {
+		s.told = true
+		s.p.say(fmt.Sprintf("waiting for the daemon, up to %v: %v", s.within, s.absent), s.absent.Hint)
+	}
+}
+
 // errStoodStill is why no daemon was tried at all.
 var errStoodStill = errors.New("this process stood still, or its client did not read, while the daemon went away")
 
@@ -142,12 +170,16 @@ func (s *search) over(err error) error {
 	return s.named(fmt.Errorf("no daemon within %v: %w", s.within, err))
 }
 
-// named is err with the reason why the latest start failed.
+// named is err with the reason why the latest start failed, or why there was
+// none.
 func (s *search) named(err error) error {
-	if s.failed == nil {
-		return err
+	switch {
+	case s.failed != nil:
+		return fmt.Errorf("%w; last attempt: %w", err, s.failed)
+	case s.absent != nil:
+		return fmt.Errorf("%w: %w", err, s.absent)
 	}
-	return fmt.Errorf("%w; last attempt: %w", err, s.failed)
+	return err
 }
 
 // startOne starts a daemon, if it is time to. An error ends the search.

@@ -433,3 +433,46 @@ func endedWith(err error) <-chan error {
 	exited <- err
 	return exited
 }
+
+// TestManagerAbsent: a proxy whose manager starts no daemon says why, once, while
+// it waits, and when it gives up; one that had none yet says so at once.
+func TestManagerAbsent(t *testing.T) {
+	absent := func(context.Context) *ManagedError {
+		return &ManagedError{Why: "the unit is stopped", Hint: "start the unit"}
+	}
+	inBubble(t, func(r *rig) { r.o.Resume, r.o.Absent = true, absent }, func(r *rig) {
+		d, _ := r.accept()
+		d.send(strings.Replace(welcomeLine, `"managed":"no"`, `"managed":"systemd"`, 1))
+		r.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+		d.want(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+		r.setDown(errNobody)
+		d.conn.Close()
+		time.Sleep(30 * time.Second)
+		said := r.errs.String()
+		if strings.Count(said, "waiting for the daemon, up to 1m0s: the unit is stopped\nhint: start the unit\n") != 1 {
+			t.Errorf("after half the time the proxy has said %q", said)
+		}
+		if line := <-r.out; !strings.Contains(line, "the unit is stopped") {
+			t.Errorf("the answer is %s", line)
+		}
+		r.wantEnd(ExitLost)
+		if rest := strings.TrimPrefix(r.errs.String(), said); !strings.Contains(rest, "the unit is stopped\nhint: start the unit\n") {
+			t.Errorf("at the end it said %q", rest)
+		}
+	})
+	for _, how := range []string{"told not to start one", "not the one to start one"} {
+		inBubble(t, func(r *rig) {
+			r.down = errNobody
+			if how == "told not to start one" {
+				r.o.Absent = absent
+				return
+			}
+			r.o.Autostart = func(ctx context.Context) (<-chan error, error) { return nil, absent(ctx) }
+		}, func(r *rig) {
+			r.wantEnd(ExitNoDaemon)
+			if !strings.Contains(r.errs.String(), "the unit is stopped\nhint: start the unit\n") {
+				t.Errorf("%s: %q", how, r.errs.String())
+			}
+		})
+	}
+}

@@ -59,8 +59,13 @@ type Options struct {
 	// line to another daemon, an error that wraps [ErrKilled] if another start
 	// may fare better at once. After any other error, and those of Autostart
 	// itself, a Run that had no daemon yet ends; a resume goes on and starts
-	// one again after a pause. A nil Autostart starts none.
+	// one again after a pause. It is a [*ManagedError] where a service manager is
+	// to start the daemon. A nil Autostart starts none.
 	Autostart func(context.Context) (<-chan error, error)
+	// Absent tells why nobody listens although a service manager is to, nil if
+	// there is none or that passes. It is asked once in a while as long as this
+	// proxy starts no daemon itself. Nil tells it never.
+	Absent func(context.Context) *ManagedError
 	// Stopped tells whether the user has stopped the daemon that this proxy
 	// was connected to: then a resume starts no other. Nil tells it never.
 	Stopped func() bool
@@ -84,6 +89,14 @@ type Options struct {
 
 // ErrKilled is wrapped by the end of a daemon that did not end by itself.
 var ErrKilled = errors.New("killed")
+
+// ManagedError is that a service manager is to start the daemon, and does not.
+type ManagedError struct {
+	Why  string
+	Hint string // the way out
+}
+
+func (e *ManagedError) Error() string { return e.Why }
 
 // Down sorts the reasons why a dial failed.
 type Down int
@@ -232,6 +245,9 @@ func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
 		code, hint = ExitFailed, hintFor(refusal.Code)
 	case errors.Is(err, errUnusable):
 		code, hint = ExitFailed, "holdline doctor says what is wrong"
+	}
+	if managed, ok := errors.AsType[*ManagedError](err); ok {
+		hint = managed.Hint
 	}
 	if had {
 		code = ExitLost
