@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"holdline/contrib"
+	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/protocol/socket"
 	"holdline/proxy"
@@ -37,6 +39,8 @@ type autostart struct {
 	exe    func() (string, error)
 	args   []string // of the program
 
+	units service.Units // that may be to start it instead
+
 	done chan struct{} // closed: nobody waits for the daemon any more
 	wg   sync.WaitGroup
 
@@ -49,7 +53,7 @@ func newAutostart(paths socket.Paths, env func(string) string, stderr io.Writer)
 		args = append(args, "--socket", paths.Start())
 	}
 	return &autostart{
-		paths: paths, env: env, stderr: stderr, args: args, done: make(chan struct{}),
+		paths: paths, env: env, stderr: stderr, args: args, units: service.FindUnits(env), done: make(chan struct{}),
 		exe: func() (string, error) { return program(os.Args[0]) },
 	}
 }
@@ -64,8 +68,12 @@ func (a *autostart) close() {
 // agent's terminal or process group reaches it. Its standard streams are the
 // log file, its environment is the user's login shell's, since the agent's
 // would be that of whichever agent came first. From the channel comes how the
-// process ended, if it does: nil if it left the line to another daemon.
+// process ended, if it does: nil if it left the line to another daemon. Where
+// systemd is to start the daemon it starts none: see managed.
 func (a *autostart) start(ctx context.Context) (<-chan error, error) {
+	if a.managed() {
+		return a.leaveTo(ctx)
+	}
 	// What the user says from now on is said of this start, too: a login shell
 	// may take its time.
 	wanted := "--wanted=" + strconv.FormatInt(time.Now().UnixNano(), 10)
@@ -111,6 +119,34 @@ func (a *autostart) start(ctx context.Context) (<-chan error, error) {
 		a.reap(pid, children, func(status syscall.WaitStatus) { exited <- a.verdict(status, log.Name(), begin) })
 	})
 	return exited, nil
+}
+
+// manageable tells whether a systemd that runs has units for this daemon.
+func (a *autostart) manageable() bool {
+	return (!a.paths.Explicit() || a.paths.Start() == a.units.Socket()) && a.units.Running() && a.units.File(contrib.SystemdSocket) != ""
+}
+
+// managed tells whether the user has put the daemon into systemd's hands, and so
+// into nobody else's.
+func (a *autostart) managed() bool { return a.manageable() && a.units.Enabled() }
+
+// leaveTo is a start that is left to systemd. What it does not do is an error.
+func (a *autostart) leaveTo(ctx context.Context) (<-chan error, error) {
+	if err := a.absent(ctx); err != nil {
+		return nil, err
+	}
+	exited := make(chan error, 1)
+	exited <- nil // it listens at any moment
+	return exited, nil
+}
+
+// absent is why systemd, which is to start the daemon, does not listen; nil if
+// it is about to.
+func (a *autostart) absent(ctx context.Context) *proxy.ManagedError {
+	if absence := a.units.Absent(ctx); absence != nil {
+		return &proxy.ManagedError{Why: absence.Why, Hint: absence.Hint}
+	}
+	return nil
 }
 
 // reap waits until process pid has ended, and tells; or until a is closed.

@@ -130,9 +130,12 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 	return inUse(err)
 }
 
-// inUse adds the way out to the error of a daemon that found another one in its
-// state directory.
+// inUse adds the way out to the error of a daemon that found its socket taken, or
+// another daemon in its state directory.
 func inUse(err error) error {
+	if errors.Is(err, socket.ErrInUse) {
+		return &hinted{err, "a service manager does, most likely (systemctl --user status holdline.socket): it starts the daemon when an agent connects"}
+	}
 	other, ok := errors.AsType[*daemon.InUseError](err)
 	if !ok {
 		return err
@@ -170,12 +173,7 @@ func watchedPath(argv0 string, h *rollout.Handover) (string, error) {
 func logHandler(w *world, level slog.Leveler) slog.Handler {
 	file, ok := w.stderr.(*os.File)
 	if ok && service.InJournal(w.getenv("JOURNAL_STREAM"), file) {
-		return slog.NewTextHandler(file, &slog.HandlerOptions{Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-			if len(groups) == 0 && a.Key == slog.TimeKey {
-				return slog.Attr{}
-			}
-			return a
-		}})
+		return service.NewJournalHandler(file, level)
 	}
 	return tint.NewTextHandler(w.stderr, &tint.Options{
 		Level: level, TimeFormat: "2006-01-02 15:04:05.000", NoColor: !isTerminal(w.stderr) || w.getenv("NO_COLOR") != "",

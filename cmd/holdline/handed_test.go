@@ -139,6 +139,24 @@ func TestHandedSocketNeverYields(t *testing.T) {
 	}
 }
 
+// TestWatchdogPinged: the service manager's watchdog is told again and again that
+// the daemon is well, with a status that came by way of the socket.
+func TestWatchdogPinged(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	n := p.notices()
+	p.env = append(p.env, "WATCHDOG_USEC=1000000")
+	cmd := p.handed()
+	p.agent().shake()
+	waitFor(t, "pings", func() bool { return n.count("WATCHDOG=1") >= 3 && n.has("STATUS=serving at "+p.dir) })
+	waitFor(t, "the session in a status", func() bool {
+		return slices.ContainsFunc(n.all(), func(l string) bool { return strings.HasPrefix(l, "STATUS=") && strings.Contains(l, "sessions 1,") })
+	})
+	if s := p.status(); s.Daemon.PID != cmd.Process.Pid {
+		t.Errorf("daemon %d, want %d", s.Daemon.PID, cmd.Process.Pid)
+	}
+}
+
 // TestSocketTaken takes the socket's path away from a daemon: it notices, and
 // leaves without touching what is there now.
 func TestDisowned(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/contrib"
+	"holdline/daemon/service"
 	"holdline/protocol/control"
 )
 
@@ -35,12 +37,16 @@ MCP server wrote to stderr; values that its env configures are shown as ***.`,
 			if len(args) == 1 {
 				return serverLogs(cmd, w, args[0], lines, follow)
 			}
-			if c, err := connect(cmd, w); err == nil {
+			c, err := connect(cmd, w)
+			if errors.Is(err, errNoDaemon) && service.FindUnits(w.getenv).Enabled() {
+				return journal(cmd, follow, lines)
+			}
+			if err == nil {
 				managed := c.Daemon.Managed
 				var status control.StatusAnswer
 				err := c.Call(cmd.Context(), control.Status, nil, &status, nil)
 				c.Close()
-				if managed == "systemd" {
+				if managed == service.Systemd {
 					return journal(cmd, follow, lines)
 				}
 				if err == nil && status.Daemon.StartedBy == "shell" {
@@ -60,7 +66,9 @@ MCP server wrote to stderr; values that its env configures are shown as ***.`,
 }
 
 func journal(cmd *cobra.Command, follow bool, lines int) error {
-	args := []string{"--user", "-u", "holdline.service", "-n", fmt.Sprint(lines), "--no-pager"}
+	// Not --user, which looks into journals of the user's own alone: there is
+	// none where the journal is not kept over a reboot.
+	args := []string{"--user-unit", contrib.SystemdService, "-n", fmt.Sprint(lines), "--no-pager"}
 	if follow {
 		args = append(args, "-f")
 	}

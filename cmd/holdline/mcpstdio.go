@@ -139,10 +139,13 @@ func runMCPStdio(args []string, env func(string) string, stdin io.Reader, stdout
 			return proxy.DownBusy
 		},
 	}
+	a := newAutostart(paths, env, stderr)
+	defer a.close()
 	if !o.noAutostart {
-		a := newAutostart(paths, env, stderr)
-		defer a.close()
 		po.Autostart = a.start
+	}
+	if a.manageable() {
+		po.Absent = a.absent
 	}
 	return proxy.Run(ctx, po)
 }

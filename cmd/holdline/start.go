@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,8 +15,10 @@ import (
 	"holdline/daemon"
 	"holdline/daemon/claude"
 	"holdline/daemon/config"
+	"holdline/daemon/service"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
+	"holdline/proxy"
 )
 
 // startWait bounds the wait for a daemon that a command has started.
@@ -38,6 +43,9 @@ func connectOrStart(cmd *cobra.Command, w *world) (*control.Client, error) {
 	auto := newAutostart(paths, w.getenv, w.stderr)
 	defer auto.close()
 	ended, err := auto.start(ctx)
+	if managed, ok := errors.AsType[*proxy.ManagedError](err); ok {
+		return nil, &hinted{fmt.Errorf("starting the daemon: %w", err), managed.Hint}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("starting the daemon: %w", err)
 	}
@@ -61,9 +69,12 @@ func connectOrStart(cmd *cobra.Command, w *world) (*control.Client, error) {
 
 // doctorOptions are what the checks of this user's holdline need.
 func doctorOptions(w *world, paths socket.Paths) doctor.Options {
+	name, _, _ := account(os.Getuid())
 	o := doctor.Options{
 		Version: version, PID: pid(), Paths: paths, Home: w.getenv("HOME"), Environ: w.environ(),
 		LoginPath: func(ctx context.Context) (string, error) { return loginPath(ctx, w.getenv) },
+		Units:     service.FindUnits(w.getenv),
+		Linger:    filepath.Join("/var/lib/systemd/linger", cmp.Or(name, w.getenv("USER"))),
 	}
 	var err error
 	if o.StateDir, err = stateDir(w.getenv); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"holdline/cmd/holdline/doctor"
 	"holdline/daemon"
+	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/control"
@@ -36,7 +37,9 @@ left to their workers; the next daemon has their answers. With --all, workers
 and consults are ended at once and nothing is left; a daemon that does not answer
 is killed.
 
-If no daemon runs, there is nothing to do and the command succeeds.`,
+If no daemon runs, there is nothing to do and the command succeeds. Where systemd
+listens for the daemon, the next agent that connects starts it again; to prevent
+that: systemctl --user stop holdline.socket.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return stop(cmd, w, all) },
 	}
@@ -109,7 +112,12 @@ func tellToStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	if err := waitGone(ctx, c.Daemon.PID, answer.Lock); err != nil {
 		return &hinted{fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err), doctor.WayOut(answer.PID)}
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "daemon %d stopped\n", answer.PID)
+	if _, err = fmt.Fprintf(cmd.OutOrStdout(), "daemon %d stopped\n", answer.PID); err != nil {
+		return err
+	}
+	if c.Daemon.Managed == service.Systemd {
+		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "systemd starts it again when an agent connects; to prevent that: systemctl --user stop holdline.socket")
+	}
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/protocol"
 	"holdline/protocol/control"
@@ -54,6 +55,8 @@ type Options struct {
 	Environ   []string // of this process
 	// LoginPath asks the login shell for its PATH.
 	LoginPath func(context.Context) (string, error)
+	Units     service.Units
+	Linger    string // the file by which logind knows that this user lingers
 	// Claude checks the consult program as this process sees it; used if no
 	// daemon runs.
 	Claude func(context.Context) control.CheckAnswer
@@ -69,6 +72,7 @@ func Run(ctx context.Context, o Options) []Finding {
 	var found []Finding
 	found = append(found, configuration(o), state(o))
 	found = append(found, machine(ctx, &o)...)
+	found = append(found, systemd(ctx, o)...) // before a connection makes systemd start something
 	conn, path, err := o.Paths.Dial(ctx)
 	if err != nil {
 		found = append(found, directory(o.Paths.Start()), absent(o, err), claude(o.Claude(ctx), "this shell"))
@@ -162,7 +166,7 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 	}
 	defer c.Close()
 	f.What = fmt.Sprintf("pid %d, version %s, at %s", c.Daemon.PID, c.Daemon.Version, path)
-	found := []Finding{f}
+	found := append([]Finding{f}, others(o, c.Daemon, path)...)
 	var status control.StatusAnswer
 	if err := c.Call(ctx, control.Status, nil, &status, nil); err != nil {
 		return append(found, Finding{Check: "status", State: Problem, What: err.Error(), Why: "the daemon does not answer", Mend: "holdline logs, then: " + WayOut(c.Daemon.PID)})

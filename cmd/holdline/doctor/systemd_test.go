@@ -1,0 +1,98 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"holdline/contrib"
+	"holdline/daemon/service"
+)
+
+func TestUnitFiles(t *testing.T) {
+	home := t.TempDir()
+	dir := filepath.Join(home, ".config/systemd/user")
+	bin := filepath.Join(home, "holdline")
+	u := service.FindUnits(func(name string) string {
+		return map[string]string{"HOME": home, "XDG_RUNTIME_DIR": filepath.Join(home, "run")}[name]
+	})
+	units, err := contrib.SystemdUnits(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(path, text string, mode os.FileMode) {
+		t.Helper()
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err == nil {
+			err = os.WriteFile(path, []byte(text), mode)
+		}
+		if err == nil {
+			err = os.Chmod(path, mode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(state State, what string) {
+		t.Helper()
+		f := files(u, u.File(contrib.SystemdSocket))
+		if f.State != state || !strings.Contains(f.What, what) || state != OK && (f.Why == "" || f.Mend == "") {
+			t.Errorf("files = %+v, want %s: %s", f, state, what)
+		}
+	}
+	write(filepath.Join(dir, contrib.SystemdSocket), units[0].Text, 0o600)
+	want(Problem, "holdline.service is not")
+	write(filepath.Join(dir, contrib.SystemdService), units[1].Text, 0o600)
+	want(Problem, bin) // nothing there
+	write(bin, "", 0o600)
+	want(Problem, "no program's")
+	write(bin, "", 0o700)
+	want(OK, contrib.SystemdSocket)
+	write(filepath.Join(dir, contrib.SystemdService), units[1].Text+"# mine\n", 0o600)
+	want(Note, contrib.SystemdService)
+	write(filepath.Join(dir, contrib.SystemdService), "[Service]\nType=notify\n", 0o600)
+	want(Problem, "no ExecStart=")
+}
+
+func TestUnitStates(t *testing.T) {
+	active, inactive := service.UnitState{Load: "loaded", Active: "active"}, service.UnitState{Load: "loaded", Active: "inactive"}
+	failed := func(result string) service.UnitState { return service.UnitState{Active: "failed", Result: result} }
+	for _, c := range []struct {
+		enabled         bool
+		socket, service service.UnitState
+		state           State
+		mend            string
+	}{
+		{true, active, inactive, OK, ""},
+		{true, active, active, OK, ""},
+		{true, failed(service.StartLimit), failed("exit-code"), Problem, "reset-failed"},
+		{true, failed("resources"), inactive, Problem, "reset-failed"},
+		{true, inactive, inactive, Problem, "systemctl --user start holdline.socket"},
+		{false, inactive, inactive, Note, "enable --now"},
+		{false, active, active, Note, "enable holdline.socket"},
+		{true, active, service.UnitState{Active: "active", NeedReload: true}, Note, "daemon-reload"},
+		{true, active, service.UnitState{Active: "active", Restarts: 2}, Note, "holdline logs"},
+	} {
+		f := unitStates(c.enabled, c.socket, c.service)
+		if f == nil {
+			f = &Finding{State: OK}
+		}
+		if f.State != c.state || !strings.Contains(f.Mend, c.mend) {
+			t.Errorf("enabled %v, socket %+v, service %+v: %+v", c.enabled, c.socket, c.service, f)
+		}
+	}
+}
+
+func TestLinger(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "u")
+	if f := linger(path); f.State != Note || f.Mend != "loginctl enable-linger" {
+		t.Errorf("off: %+v", f)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f := linger(path); f.State != OK {
+		t.Errorf("on: %+v", f)
+	}
+}
