@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build install dist reproduce demo test race chaos notices check fuzz bench e2e cover clean
+.PHONY: help build install dist reproduce demo test race chaos notices check fuzz bench e2e e2e-systemd cover clean
 
 OUT     ?= bin/holdline
 VERSION ?= $(shell v=$$(git describe --tags --dirty 2>/dev/null) && echo $${v\#v} || echo 0.1.0-dev)
@@ -24,7 +24,7 @@ LINT     = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 DEADCODE = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 
 help: ## list the targets
-	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 build: ## build bin/holdline (OUT=path, VERSION=1.2.3)
 	@mkdir -p "$$(dirname $(OUT))"
@@ -82,6 +82,11 @@ bench: build ## measure round trips, start-up, throughput, memory and allocation
 
 e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm)
 	HOLDLINE_E2E=1 go test -v -count=1 -timeout 20m -run E2E $(PKG) | awk -f .ci/tests.awk
+
+e2e-systemd: ## a real systemd, booted for the tests alone, manages the daemon (needs root and systemd)
+	@contrib/systemd/lab --can || { echo "skipped: make e2e-systemd"; exit 0; }; \
+	mkdir -p bin && go test -c -o bin/e2e-systemd.test ./cmd/holdline && cd cmd/holdline && \
+	../../contrib/systemd/lab ../../bin/e2e-systemd.test -test.v -test.timeout 5m -test.run '^TestSystemd$$'
 
 cover: ## coverage by package, and the total
 	@mkdir -p bin
