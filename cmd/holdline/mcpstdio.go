@@ -35,7 +35,8 @@ Flags:
                            (default $HOLDLINE_IDENTITY, else the client's name)
   --project KEY            project to share servers with (default $HOLDLINE_PROJECT,
                            else derived from the nearest directory with .git)
-  --server NAME            offer one hosted server alone, under its own tool names
+  --server NAME            offer one hosted server alone, under its own tool names;
+                           "holdline" offers holdline's own tools alone
   --socket PATH            the daemon's socket (default $HOLDLINE_SOCKET, else found)
   --token-file FILE        file with the identity's token, mode 0600
                            (default the token in $HOLDLINE_TOKEN)

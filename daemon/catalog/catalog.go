@@ -109,7 +109,7 @@ func (c *Catalog) Searches(who tool.Caller) bool {
 func (c *Catalog) List(ctx context.Context, who tool.Caller) []json.RawMessage {
 	list := make([]json.RawMessage, 0, len(c.tools))
 	for _, p := range c.tools {
-		if who.Only == "" && c.allowed(who.Identity, p) {
+		if who.SeesOwn() && c.allowed(who.Identity, p) {
 			list = append(list, p.Listing())
 		}
 	}
@@ -164,7 +164,9 @@ func (c *Catalog) About(ctx context.Context, who tool.Caller) (tool.About, error
 }
 
 // others tells whether a session sees more than holdline's own tools.
-func (c *Catalog) others(who tool.Caller) bool { return c.more != nil && who.Identity != Anonymous }
+func (c *Catalog) others(who tool.Caller) bool {
+	return c.more != nil && who.Identity != Anonymous && who.Only != tool.Own
+}
 
 // Own is holdline's own tool of that name; nil if it has none that identity may
 // see. It never waits.

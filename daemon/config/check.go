@@ -170,6 +170,9 @@ func (d *decoder) env(at string, env map[string]Secret) {
 func (d *decoder) server(name string, s Server) {
 	at := "mcpServers." + name
 	d.name(at, name, serverName, "of A-Z a-z 0-9 _ . -")
+	if name == reserved {
+		d.fail(d.where(at+"\x00"), "%s: is the name of holdline itself", clip(at))
+	}
 	if strings.Contains(name, "__") {
 		d.fail(d.where(at+"\x00"), "%s: the name must not have two underscores in a row", clip(at))
 	}
@@ -209,6 +212,10 @@ func (d *decoder) server(name string, s Server) {
 	d.remote(at, s)
 	d.hosting(at+".holdline", s.Holdline)
 }
+
+// reserved is what a session says for holdline's own tools in the place of a
+// server's name.
+const reserved = "holdline"
 
 func serverName(r rune) bool {
 	return r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'

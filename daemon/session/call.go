@@ -37,7 +37,7 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 		t = indirect // it was offered when the call was begun
 	}
 	switch {
-	case t == nil || who.Only != "":
+	case t == nil || !who.SeesOwn():
 		s.remote(ctx, r, name, calls)
 		return
 	case t.Tool.Inner != nil:

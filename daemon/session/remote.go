@@ -62,7 +62,7 @@ var (
 func (s *session) about(ctx context.Context, modern bool) tool.About {
 	who := s.who()
 	own := tool.About{Info: s.srv.serverInfo, Instructions: s.srv.o.Instructions}
-	if who.Only == "" {
+	if who.SeesOwn() {
 		own.Capabilities = s.offered(modern)
 		if s.srv.o.Catalog.Searches(who) {
 			own.Instructions += s.srv.o.Searching

@@ -53,10 +53,17 @@ type Caller struct {
 	Root     string // directory that the key stands for; "" if unknown
 	Cwd      string // the client's working directory; "" if unknown
 	Client   string // name and version of the client program; "" if unknown
-	Only     string // the one hosted server that it is for, whose own names it uses; "" if it is for all
+	Only     string // the one hosted server that it is for, whose own names it uses; "" if it is for all, Own if for none
 	PID      int    // of the process that the client talks through; 0 if unknown
 	Start    uint64 // start time of that process; 0 if unknown
 }
+
+// Own is what a session that is for holdline's own tools alone says in place
+// of a server's name. No server can have that name.
+const Own = "holdline"
+
+// SeesOwn tells whether the session sees holdline's own tools.
+func (c *Caller) SeesOwn() bool { return c.Only == "" || c.Only == Own }
 
 // Call is one call of a tool, its input checked against the schema.
 type Call struct {
