@@ -54,7 +54,7 @@ func Parse(name string, data []byte) (Config, error) {
 	case strings.TrimSpace(string(data)) == "":
 		return c, nil
 	}
-	if at := tooDeep(data); at >= 0 {
+	if at := tooDeep(data, maxDepth); at >= 0 {
 		d.fail(at, "values nest more than %d deep", maxDepth)
 		return Config{}, d.err()
 	}
@@ -354,7 +354,7 @@ func invalidAt(data []byte) int {
 
 // tooDeep is the offset at which values nest too deep for the parser, which
 // recurses, or -1. Brackets in strings and comments do not count.
-func tooDeep(data []byte) int {
+func tooDeep(data []byte, limit int) int {
 	depth := 0
 	for i := 0; i < len(data); i++ {
 		rest := string(data[i:min(i+2, len(data))])
@@ -376,7 +376,7 @@ func tooDeep(data []byte) int {
 				}
 			}
 		case data[i] == '{', data[i] == '[':
-			if depth++; depth > maxDepth {
+			if depth++; depth > limit {
 				return i
 			}
 		case data[i] == '}', data[i] == ']':

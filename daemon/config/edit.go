@@ -157,19 +157,10 @@ func checkServer(name string, server []byte) error {
 
 // edit changes the file at path.
 func edit(ctx context.Context, path string, change func(*tree) error) error {
-	path, err := target(path)
-	if err != nil {
-		return err
-	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("editing the configuration: %w", err)
-	}
-	unlock, err := lockDir(ctx, dir)
-	if err != nil {
-		return fmt.Errorf("editing the configuration: %w", err)
-	}
-	defer unlock()
+	return locked(ctx, path, func(path string) error { return editAt(path, change) })
+}
+
+func editAt(path string, change func(*tree) error) error {
 	data, mode, err := read(path)
 	if err != nil {
 		return err

@@ -96,7 +96,7 @@ func TestEdit(t *testing.T) {
 		},
 		"add to a single line": {
 			`{"mcpServers": {"a": {"command": "x"}}}`, adds(t, "b", `{"url": "http://y"}`),
-			"{\"mcpServers\": {\"a\": {\"command\": \"x\"}, \"b\": {\n      \"url\": \"http://y\"\n    }}}",
+			`{"mcpServers": {"a": {"command": "x"}, "b": {"url": "http://y"}}}`,
 		},
 		"add below a comment in an empty object": {
 			"{\n  \"mcpServers\": { // none yet\n  }\n}", adds(t, "a", `{"command": "x"}`),

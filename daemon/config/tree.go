@@ -14,6 +14,7 @@ import (
 type tree struct {
 	root   hujson.Value
 	unit   string // of indentation
+	flat   bool   // what is added stays on its line
 	before Config // what the file said
 }
 
@@ -23,6 +24,7 @@ type object struct {
 
 	indent string // of the line with its closing brace
 	unit   string
+	flat   bool
 }
 
 // emptyFile is what nothing becomes before it is changed.
@@ -51,15 +53,19 @@ func (t *tree) object(key string) (object, error) {
 	if !ok {
 		return object{}, errors.New("the file wants an object")
 	}
-	root := object{o, "", t.unit}
-	i := root.find(key)
+	return object{o, "", t.unit, t.flat}.inner(key)
+}
+
+// inner is the object under a key, made if need be.
+func (o object) inner(key string) (object, error) {
+	i := o.find(key)
 	if i < 0 {
-		if err := root.add(key, []byte("{}")); err != nil {
+		if err := o.add(key, []byte("{}")); err != nil {
 			return object{}, err
 		}
-		i = len(root.Members) - 1
+		i = len(o.Members) - 1
 	}
-	return root.member(i), nil
+	return o.member(i), nil
 }
 
 // find is the index of a member, or -1.
@@ -79,7 +85,7 @@ func (o object) member(i int) object {
 	if !ok {
 		inner = &hujson.Object{}
 	}
-	return object{inner, o.memberIndent(), o.unit}
+	return object{inner, o.memberIndent(), o.unit, o.flat}
 }
 
 // memberIndent is the indentation of the members' lines.
@@ -113,6 +119,14 @@ func (o object) value(text []byte) (hujson.ValueTrimmed, error) {
 	if err := json.Compact(&packed, plain); err != nil {
 		return nil, err
 	}
+	if o.flat || len(o.Members) > 0 && !o.lines() {
+		if err := json.Indent(&out, packed.Bytes(), "", ""); err != nil {
+			return nil, err
+		}
+		// No string of JSON has a line break in it.
+		v, err := hujson.Parse(bytes.ReplaceAll(bytes.ReplaceAll(out.Bytes(), []byte(",\n"), []byte(", ")), []byte("\n"), nil))
+		return v.Value, err
+	}
 	if err := json.Indent(&out, packed.Bytes(), o.memberIndent(), o.unit); err != nil {
 		return nil, err
 	}
@@ -136,6 +150,11 @@ func (o object) add(key string, text []byte) error {
 	if err != nil {
 		return err
 	}
+	o.append(key, v)
+	return nil
+}
+
+func (o object) append(key string, v hujson.ValueTrimmed) {
 	m := hujson.ObjectMember{
 		Name:  hujson.Value{Value: hujson.String(key)},
 		Value: hujson.Value{BeforeExtra: hujson.Extra(" "), Value: v},
@@ -145,14 +164,13 @@ func (o object) add(key string, text []byte) error {
 	if n > 0 {
 		o.end(&m.Value, o.Members[n-1].Value.AfterExtra != nil)
 	}
-	if n > 0 && !o.lines() {
+	if (n > 0 || o.flat) && !o.lines() {
 		m.Name.BeforeExtra = hujson.Extra(" ")
 	} else {
 		m.Name.BeforeExtra = append(bytes.TrimRight(bytes.Clone(tail), " \t\r\n"), "\n"+o.memberIndent()...)
 		o.AfterExtra = hujson.Extra("\n" + o.closing(tail))
 	}
 	o.Members = append(o.Members, m)
-	return nil
 }
 
 // lines tells whether the object is spread over several lines.
