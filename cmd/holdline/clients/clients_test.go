@@ -1,0 +1,624 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"holdline/contrib"
+	"holdline/daemon/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// command stands for the program in tests.
+const command = "/opt/bin/holdline"
+
+// options are those of a home directory in which nothing is set.
+func options(home string) Options {
+	return Options{
+		Home: home, Cwd: home, Getenv: func(string) string { return "" }, System: "linux", Command: command,
+		Config: filepath.Join(home, ".config/holdline/config.json"), State: filepath.Join(home, ".local/state/holdline"),
+		Environ: []string{"SET=1", "HOME=" + home},
+	}
+}
+
+func write(tb testing.TB, path, text string) {
+	tb.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func read(tb testing.TB, path string) string {
+	tb.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(b)
+}
+
+// tree is what a directory holds: of each file, directory and link what it is
+// and a hash of what stands in it.
+func tree(tb testing.TB, dir string) map[string]string {
+	tb.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := info.Mode().String()
+		switch {
+		case info.Mode().IsRegular():
+			text += fmt.Sprintf(" %x", sha256.Sum256([]byte(read(tb, path))))
+		case info.Mode()&fs.ModeSymlink != 0:
+			to, _ := os.Readlink(path)
+			text += " " + to
+		}
+		out[path] = text
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return out
+}
+
+func sameTree(tb testing.TB, got, want map[string]string) {
+	tb.Helper()
+	for path, what := range want {
+		if got[path] != what {
+			tb.Errorf("%s is %q, was %q", path, got[path], what)
+		}
+	}
+	for path := range got {
+		if _, ok := want[path]; !ok {
+			tb.Errorf("%s is there, and was not", path)
+		}
+	}
+}
+
+func look(tb testing.TB, o Options) *Plan {
+	tb.Helper()
+	p, err := Look(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func carryOut(tb testing.TB, p *Plan) Done {
+	tb.Helper()
+	d, err := p.Write(tb.Context(), time.Now())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+func undo(tb testing.TB, o Options) Done {
+	tb.Helper()
+	d, err := Undo(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+// TestGolden imports the files of each archive and compares what comes of
+// them, and the plan, with what stands there. A second import finds nothing to
+// do, and undo makes everything what it was.
+func TestGolden(t *testing.T) {
+	list, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(list) == 0 {
+		t.Fatalf("archives %q, %v", list, err)
+	}
+	for _, path := range list {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) { golden(t, path) })
+	}
+}
+
+func golden(t *testing.T, path string) {
+	t.Helper()
+	archive, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	o := options(home)
+	for line := range strings.Lines(string(archive.Comment)) {
+		switch strings.TrimSpace(line) {
+		case "aggregate":
+			o.Aggregate = true
+		case "project":
+			o.Project, o.Cwd = true, filepath.Join(home, "project")
+		case "darwin":
+			o.System = "darwin"
+		}
+	}
+	in := slices.DeleteFunc(slices.Clone(archive.Files), func(f txtar.File) bool { return !strings.HasPrefix(f.Name, "in/") })
+	for _, f := range in {
+		write(t, filepath.Join(home, strings.TrimPrefix(f.Name, "in/")), strings.ReplaceAll(string(f.Data), "$HOME", home))
+	}
+	before := tree(t, home)
+	p := look(t, o)
+	sameTree(t, tree(t, home), before) // looking changes nothing
+	var plan bytes.Buffer
+	p.Print(&plan)
+	if d := carryOut(t, p); len(d.Left) > 0 {
+		t.Errorf("left %v", d.Left)
+	}
+	out := []txtar.File{{Name: "plan", Data: plan.Bytes()}}
+	for _, name := range slices.Sorted(maps.Keys(tree(t, home))) {
+		rel, _ := filepath.Rel(home, name)
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && !strings.Contains(rel, "state/holdline/import") {
+			out = append(out, txtar.File{Name: "out/" + rel, Data: []byte(read(t, name))})
+		}
+	}
+	for i := range out {
+		out[i].Data = bytes.ReplaceAll(out[i].Data, []byte(home), []byte("$HOME"))
+	}
+	got := txtar.Format(&txtar.Archive{Comment: archive.Comment, Files: append(in, out...)})
+	if *update {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	written := tree(t, home)
+	second := look(t, o)
+	if d := carryOut(t, second); !second.Empty() || len(d.Files) > 0 {
+		t.Errorf("the second import writes %q", d.Files)
+	}
+	sameTree(t, tree(t, home), written)
+	if d := undo(t, o); len(d.Left) > 0 {
+		t.Errorf("undo left %v", d.Left)
+	}
+	sameTree(t, tree(t, home), before)
+	if d := undo(t, o); len(d.Left)+len(d.Files) > 0 {
+		t.Errorf("the second undo did %v", d)
+	}
+}
+
+// TestSnippets: what import writes for a client that has no servers is what the
+// snippet says, and what a packager copies.
+func TestSnippets(t *testing.T) {
+	names, err := fs.Glob(contrib.Clients(), "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range table() {
+		home := t.TempDir()
+		o := options(home)
+		o.From, o.Aggregate, o.Command = []string{c.name}, true, "holdline"
+		carryOut(t, look(t, o))
+		text, err := fs.ReadFile(contrib.Clients(), c.snippet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := c.parse(c.snippet, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := c.files(o)[0]
+		got, err := c.parse(path, []byte(read(t, path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := []string{c.key, entryName}
+		if w, _ := want.text(at); !got.same(at, w) || w == "" {
+			g, _ := got.text(at)
+			t.Errorf("%s: import writes\n%s\nthe snippet is\n%s", c.name, g, w)
+		}
+		names = slices.DeleteFunc(names, func(n string) bool { return n == c.snippet })
+	}
+	if len(names) > 0 {
+		t.Errorf("snippets %q are no client's", names)
+	}
+}
+
+// TestNoSecrets: no value of a variable, header or argument, and nothing of an
+// address but its host, is shown in any way, also where a server stays or a
+// file is broken.
+func TestNoSecrets(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {
+		"a": {"command": "SECRET=1 npx", "args": ["SECRET2", "--key=SECRET3"], "env": {"NAME": "SECRET4"}},
+		"b": {"url": "https://u:SECRET5@host/SECRET6?k=SECRET7", "headers": {"Head": "SECRET8"}},
+		"c": {"command": "x", "args": ["${SECRET9:?}"], "env": {"N": "${SECRETa+x}"}},
+		"d": {"type": "SECRETb", "command": "x"},
+		"e": {"command": "x", "env": {"LD_PRELOAD": "SECRETc"}},
+		"f": {"url": "SECRETd", "headersHelper": "SECRETe"},
+		"g": {"command": "sub/program", "args": ["SECRETf"]}
+	}}`)
+	write(t, filepath.Join(home, ".codex/config.toml"), "[mcp_servers.x]\ncommand = \"x\"\nargs = [\"SECRETg\"\n")
+	write(t, filepath.Join(home, ".cursor/mcp.json"), `{"mcpServers": {"i": {"command": "x", "env": {"K": "${input:SECRETh} SECRETi"}}, SECRETj`)
+	write(t, filepath.Join(home, ".gemini/settings.json"), `{"mcpServers": {"i": {"command": "x", "args": ["$SECRETVAR ${input SECRETk}"]}}}`)
+	p := look(t, o)
+	var shown bytes.Buffer
+	p.Print(&shown)
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := carryOut(t, p)
+	shown.Write(text)
+	fmt.Fprintf(&shown, "%+v", d)
+	if i := strings.Index(shown.String(), "SECRET"); i >= 0 {
+		t.Errorf("shown: %s", shown.String()[max(0, i-60):min(shown.Len(), i+60)])
+	}
+	for _, want := range []string{"NAME", "Head", "https://host", "npx"} {
+		if want != "npx" && !strings.Contains(shown.String(), want) {
+			t.Errorf("nothing shows %s", want)
+		}
+	}
+}
+
+// TestMarkerOfClient: a client that writes its file after the import finds what
+// it wrote after the undo, and its servers as they were.
+func TestMarkerOfClient(t *testing.T) {
+	for _, tt := range []struct{ path, before, mark, marked string }{
+		{
+			".claude.json", "{\n  \"n\": 1,\n  \"mcpServers\": {\n    \"a\": {\n      \"command\": \"npx\", // why\n      \"env\": {\"K\": \"v\"}\n    }\n  }\n}\n",
+			`"n": 1`, `"n": 2`,
+		},
+		{".claude.json", "{\n  \"n\": 1\n}\n", `"n": 1`, `"n": 2`}, // no servers: the object goes, too
+		{".codex/config.toml", "n = 1\n\n[mcp_servers.a]\ncommand = \"npx\"\nargs = [ \"x\" ] # y\n\n[mcp_servers.a.env]\nK = 'v'\n", "n = 1", "n = 2"},
+	} {
+		home := t.TempDir()
+		o := options(home)
+		path := filepath.Join(home, tt.path)
+		write(t, path, tt.before)
+		carryOut(t, look(t, o))
+		write(t, path, strings.Replace(read(t, path), tt.mark, tt.marked, 1))
+		if d := undo(t, o); len(d.Left) > 0 {
+			t.Errorf("%s: left %v", tt.path, d.Left)
+		}
+		if got, want := read(t, path), strings.Replace(tt.before, tt.mark, tt.marked, 1); got != want {
+			t.Errorf("%s is\n%s\nwant\n%s", tt.path, got, want)
+		}
+		if exists(o.Config) || exists(journals(o.State)) {
+			t.Error("holdline's file or the journal is there")
+		}
+	}
+}
+
+// TestChangedEntries: an entry that somebody changed after the import is left
+// and named, and so is the server that it starts. Once it is as it was, the
+// next undo takes it back.
+func TestChangedEntries(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	path := filepath.Join(home, ".cursor/mcp.json")
+	before := `{"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}, "c": {"command": "z"}}}`
+	write(t, path, before)
+	was := tree(t, home)
+	carryOut(t, look(t, o))
+	imported := read(t, path)
+	changed := strings.Replace(imported, `"a": {`, `"a": {"env": {"MINE": "1"}, `, 1)
+	write(t, path, changed)
+	doc, err := config.ParseText(path, []byte(changed))
+	if err != nil || !doc.Remove("mcpServers", "c") {
+		t.Fatal("c is not there")
+	}
+	write(t, path, string(doc.Bytes()))
+
+	d := undo(t, o)
+	var left []string
+	for _, l := range d.Left {
+		left = append(left, filepath.Base(l.Path)+" "+l.Key+": "+l.Why)
+	}
+	want := []string{"mcp.json c: it was removed since", "mcp.json a: it was changed since", "config.json a: the entry a of " + path + " still starts it"}
+	if !slices.Equal(left, want) {
+		t.Errorf("left %q, want %q", left, want)
+	}
+	now := read(t, path)
+	if !strings.Contains(now, "MINE") || !strings.Contains(now, `"b": {"command": "y"}`) || strings.Contains(now, `"holdline"`) {
+		t.Errorf("the file is %s", now)
+	}
+	cfg, err := config.Load(o.Config)
+	if err != nil || len(cfg.Servers) != 1 || cfg.Servers["a"].Command != "x" {
+		t.Errorf("servers %v, %v", slices.Collect(maps.Keys(cfg.Servers)), err)
+	}
+	if n, err := Pending(o.State); n != 1 || err != nil {
+		t.Errorf("%d imports are pending, %v", n, err)
+	}
+
+	write(t, path, imported)
+	if d := undo(t, o); len(d.Left) > 0 {
+		t.Errorf("left %v", d.Left)
+	}
+	sameTree(t, tree(t, home), was)
+}
+
+// TestFileChangesMeanwhile: a client writes its file between the plan and the
+// edit, and between the edit's last look and the one before. What it wrote
+// stays, and what it left alone is imported.
+func TestFileChangesMeanwhile(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	path := filepath.Join(home, ".claude.json")
+	write(t, path, `{"n": 1, "mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}`)
+	before := read(t, path)
+	p := look(t, o)
+	n := 1
+	t.Cleanup(func() { testOnlyBeforeSwap = func(string) {} })
+	testOnlyBeforeSwap = func(at string) {
+		if n++; n <= 3 {
+			write(t, at, strings.Replace(strings.Replace(before, `"n": 1`, fmt.Sprintf(`"n": %d`, n), 1), `"y"`, `"changed"`, 1))
+		}
+	}
+	d := carryOut(t, p)
+	if len(d.Left) != 1 || d.Left[0].Key != "b" || !strings.Contains(d.Left[0].Why, "changed meanwhile") {
+		t.Errorf("left %v, want b", d.Left)
+	}
+	for _, want := range []string{`"n": 3`, `"b": {"command": "changed"}`, `"--server", "a"`} {
+		if !strings.Contains(read(t, path), want) {
+			t.Errorf("no %s in %s", want, read(t, path))
+		}
+	}
+	testOnlyBeforeSwap = func(string) {}
+	undo(t, o)
+	want := strings.Replace(strings.Replace(before, `"n": 1`, `"n": 3`, 1), `"y"`, `"changed"`, 1)
+	if got := read(t, path); got != want {
+		t.Errorf("after the undo the file is %s, want %s", got, want)
+	}
+
+	testOnlyBeforeSwap = func(at string) {
+		n++
+		write(t, at, fmt.Sprintf(`{"n": %d, "mcpServers": {"a": {"command": "x"}}}`, n))
+	}
+	d = carryOut(t, look(t, o))
+	if n := len(d.Left); n == 0 || !strings.Contains(d.Left[n-1].Why, "changes all the time") || strings.Contains(read(t, path), "holdline") {
+		t.Errorf("left %v of a file that changes all the time: %s", d.Left, read(t, path))
+	}
+}
+
+// TestInterrupted ends an import at each of its edits; undo makes everything
+// what it was.
+func TestInterrupted(t *testing.T) {
+	t.Cleanup(func() { testOnlyBeforeSwap = func(string) {} })
+	errEnd := errors.New("the end")
+	for at := range 4 {
+		home := t.TempDir()
+		o := options(home)
+		write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"a": {"command": "x"}}}`)
+		write(t, filepath.Join(home, ".codex/config.toml"), "[mcp_servers.b]\ncommand = \"x\"\n")
+		write(t, filepath.Join(home, ".cursor/mcp.json"), `{"mcpServers": {"c": {"command": "x"}}}`)
+		before := tree(t, home)
+		n, ended := 0, false
+		testOnlyBeforeSwap = func(string) {
+			if n++; n > at {
+				panic(errEnd)
+			}
+		}
+		func() {
+			defer func() { ended = recover() == any(errEnd) }()
+			carryOut(t, look(t, o))
+		}()
+		if !ended && at < 3 {
+			t.Fatalf("not interrupted at %d", at)
+		}
+		testOnlyBeforeSwap = func(string) {}
+		if d := undo(t, o); len(d.Left) > 0 {
+			t.Errorf("at %d: left %v", at, d.Left)
+		}
+		sameTree(t, tree(t, home), before)
+	}
+}
+
+// TestLinksAndModes: a link stays one, and what it leads to keeps its mode. A
+// file that cannot be written is left.
+func TestLinksAndModes(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	target := filepath.Join(home, "dotfiles/claude.json")
+	write(t, target, `{"mcpServers": {"a": {"command": "x"}}}`)
+	for path, mode := range map[string]fs.FileMode{target: 0o640, filepath.Join(home, ".cursor/mcp.json"): 0o440} {
+		if path != target {
+			write(t, path, `{"mcpServers": {"a": {"command": "x"}}}`)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("dotfiles/claude.json", filepath.Join(home, ".claude.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(home, ".gemini"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../dotfiles/claude.json", filepath.Join(home, ".gemini/settings.json")); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, home)
+	p := look(t, o)
+	why := map[string]string{}
+	for _, f := range p.Files {
+		why[f.Client] = f.Why
+	}
+	if !strings.Contains(why["cursor"], "read-only") || !strings.Contains(why["gemini"], "same file") {
+		t.Errorf("not edited: %q", why)
+	}
+	carryOut(t, p)
+	info, err := os.Lstat(target)
+	if err != nil || info.Mode() != 0o640 || !strings.Contains(read(t, target), command) {
+		t.Errorf("mode %v, %v: %s", info.Mode(), err, read(t, target))
+	}
+	if to, err := os.Readlink(filepath.Join(home, ".claude.json")); to != "dotfiles/claude.json" || err != nil {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	undo(t, o)
+	sameTree(t, tree(t, home), before)
+}
+
+// TestWorkTree: what lies in a git work tree is edited with Project alone, also
+// through a link, and a project's file names no path of this machine.
+func TestWorkTree(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	o.Cwd = filepath.Join(home, "src/sub")
+	write(t, filepath.Join(home, "src/.git/HEAD"), "")
+	write(t, filepath.Join(home, "src/sub/x"), "")
+	write(t, filepath.Join(home, "src/.mcp.json"), `{"mcpServers": {"a": {"command": "./run", "args": ["${CLAUDE_PROJECT_DIR}/x"]}}}`)
+	write(t, filepath.Join(home, "dotfiles/.git"), "")
+	write(t, filepath.Join(home, "dotfiles/mcp.json"), `{"mcpServers": {"b": {"command": "x"}}}`)
+	if err := os.MkdirAll(filepath.Join(home, ".cursor"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../dotfiles/mcp.json", filepath.Join(home, ".cursor/mcp.json")); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, home)
+	p := look(t, o)
+	if !p.Empty() || len(p.Files) != 2 || !strings.Contains(p.Files[0].Why, "project's file") || !strings.Contains(p.Files[1].Why, "git work tree") {
+		t.Errorf("files %+v", p.Files)
+	}
+	o.Project = true
+	carryOut(t, look(t, o))
+	got := read(t, filepath.Join(home, "src/.mcp.json"))
+	if !strings.Contains(got, `"command": "holdline"`) || strings.Contains(got, command) || strings.Contains(got, `"holdline": {`) {
+		t.Errorf(".mcp.json is %s", got)
+	}
+	cfg, err := config.Load(o.Config)
+	a := cfg.Servers["a"]
+	src := filepath.Join(home, "src")
+	if err != nil || a.Command != src+"/run" || !slices.Equal(a.Args, []string{src + "/x"}) || !slices.Equal(a.Holdline.Projects, []string{src}) {
+		t.Errorf("server %+v, %v", a, err)
+	}
+	undo(t, o)
+	sameTree(t, tree(t, home), before)
+}
+
+// TestUnknownClient names those that are known.
+func TestUnknownClient(t *testing.T) {
+	o := options(t.TempDir())
+	o.From = []string{"emacs"}
+	if _, err := Look(o); err == nil || !strings.Contains(err.Error(), "codex") {
+		t.Errorf("Look = %v", err)
+	}
+}
+
+// TestLockOfClaude: while Claude Code holds its lock nothing is written, and a
+// lock that nobody touches any more does not keep import for ever.
+func TestLockOfClaude(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	path := filepath.Join(home, ".claude.json")
+	write(t, path, `{"mcpServers": {"a": {"command": "x"}}}`)
+	held := path + ".lock"
+	if err := os.Mkdir(held, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("no longer"))
+	d, err := look(t, o).Write(ctx, time.Now())
+	if err != nil && !strings.Contains(err.Error(), "no longer") || err == nil && (len(d.Left) != 1 || strings.Contains(read(t, path), command)) {
+		t.Errorf("Write under a lock = %+v, %v", d, err)
+	}
+	old := time.Now().Add(-2 * lockStale)
+	if err := os.Chtimes(held, old, old); err != nil {
+		t.Fatal(err)
+	}
+	carryOut(t, look(t, o))
+	if !strings.Contains(read(t, path), command) || exists(held) {
+		t.Errorf("the file is %s, the lock is there: %v", read(t, path), exists(held))
+	}
+}
+
+// FuzzRoundTrip imports whatever the files hold. Undo makes them what they
+// were: byte for byte, and where something was added since, but for that.
+func FuzzRoundTrip(f *testing.F) {
+	f.Add(`{"mcpServers": {"a": {"command": "x"}}}`, "[mcp_servers.a]\ncommand = \"x\"\n", false)
+	f.Add("\xef\xbb\xbf{\r\n\t// c\r\n\t\"mcpServers\": {\r\n\t\t\"a\": {\"command\": \"x\", \"k\": [1,], /* d */ },\r\n\t},\r\n}", "\xef\xbb\xbfx = 1\r\n[mcp_servers.\"a b\"]\r\nurl = 'http://x/y' # z\r\n[mcp_servers.\"a b\".http_headers]\r\nA = '''b'''", true)
+	f.Add(`{"projects": {"/p": {"mcpServers": {"a": {"command": "x", "args": ["${A:-b}"]}, "a": 1}}}}`, "mcp_servers = {a = {command = \"x\"}}", false)
+	f.Add(" ", "[mcp_servers]\na = {command = \"x\"}\n[mcp_servers.b]\nargs = [\n  'x', # y\n]\ncommand = \"\"\"\ny\"\"\"\nenv.A = '1'\nenabled_tools = ['t']\n[mcp_servers.b.tools.t]\nz = 1\n[[n]]", true)
+	f.Add("{}", "", false)
+	f.Fuzz(func(t *testing.T, text, toml string, aggregate bool) {
+		home := t.TempDir()
+		o := options(home)
+		o.Aggregate = aggregate
+		write(t, filepath.Join(home, ".claude.json"), text)
+		write(t, filepath.Join(home, ".cursor/mcp.json"), text)
+		write(t, filepath.Join(home, ".codex/config.toml"), toml)
+		before := tree(t, home)
+		p, err := Look(o)
+		if err != nil {
+			t.Skip(err) // the size of holdline's own file
+		}
+		if d := carryOut(t, p); len(d.Left) > 0 {
+			t.Errorf("left %v", d.Left)
+		}
+		second := look(t, o)
+		if !second.Empty() {
+			var b bytes.Buffer
+			second.Print(&b)
+			t.Errorf("the second import has something to do:\n%s", b.String())
+		}
+		if d := undo(t, o); len(d.Left) > 0 {
+			t.Errorf("undo left %v", d.Left)
+		}
+		sameTree(t, tree(t, home), before)
+
+		carryOut(t, look(t, o))
+		for _, path := range []string{".claude.json", ".cursor/mcp.json", ".codex/config.toml"} {
+			path = filepath.Join(home, path)
+			write(t, path, read(t, path)+"\n")
+		}
+		if d := undo(t, o); len(d.Left) > 0 {
+			t.Errorf("undo entry by entry left %v", d.Left)
+		}
+		if !reflect.DeepEqual(meaning(t, home), meaningOf(text, toml)) {
+			t.Errorf("after an undo entry by entry the files are\n%s\n%s", read(t, filepath.Join(home, ".claude.json")), read(t, filepath.Join(home, ".codex/config.toml")))
+		}
+	})
+}
+
+func meaning(tb testing.TB, home string) [2]any {
+	tb.Helper()
+	return meaningOf(read(tb, filepath.Join(home, ".claude.json")), read(tb, filepath.Join(home, ".codex/config.toml")))
+}
+
+// meaningOf is what the files say, whatever their spelling.
+func meaningOf(text, toml string) [2]any {
+	var out [2]any
+	if x, err := config.ParseText("", []byte(text)); err == nil {
+		out[0] = decode(bytes.TrimPrefix(x.Bytes(), []byte("\xef\xbb\xbf")))
+	}
+	if doc, err := parseTOML("", []byte(toml), "mcp_servers"); err == nil {
+		if file, ok := doc.(*tomlFile); ok {
+			out[1] = plain(file.all)
+		}
+	}
+	return out
+}

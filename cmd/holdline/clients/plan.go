@@ -1,0 +1,572 @@
+package clients
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"holdline/daemon/config"
+)
+
+// Verdicts on a server.
+const (
+	Moves = "moves" // into holdline's file
+	Stays = "stays" // as it is
+	Ours  = "ours"  // it starts holdline already
+)
+
+// Plan is what an import would do. Its exported part holds no secret.
+type Plan struct {
+	Files []*File `json:"files"`
+	// Servers are the names that holdline's file gets, in its order.
+	Servers []string `json:"servers"`
+	Config  string   `json:"config"` // holdline's file
+
+	o      *Options
+	before []byte // of holdline's file
+	after  []byte
+	made   bool     // holdline's file is not there
+	adds   []adding // to holdline's file
+	taken  []*candidate
+}
+
+// File is one configuration file of a client.
+type File struct {
+	Client  string    `json:"client"`
+	Title   string    `json:"title"`
+	Path    string    `json:"path"`
+	Project string    `json:"project,omitempty"` // directory that it is for
+	Make    bool      `json:"make,omitempty"`    // it is not there, and will be made
+	Why     string    `json:"why,omitempty"`     // it is not edited
+	Servers []*Server `json:"servers"`
+	// Consult is the entry that is added for holdline's own tools, or for all
+	// servers; "" if none is.
+	Consult string `json:"consult,omitempty"`
+	Changes bool   `json:"changes"`
+	// Diff has a line for what goes, which begins with -, and one for what comes
+	// in its place, which begins with +.
+	Diff []string `json:"diff"`
+
+	source source
+	before []byte
+	after  []byte
+	steps  []step
+}
+
+// Server is one entry of a file.
+type Server struct {
+	Name    string   `json:"name"`
+	Project string   `json:"project,omitempty"` // it is for this directory alone
+	Verdict string   `json:"verdict"`
+	As      string   `json:"as,omitempty"`  // its name in holdline's file
+	Why     string   `json:"why,omitempty"` // it stays, or bears another name
+	Notes   []string `json:"notes,omitempty"`
+	Runs    string   `json:"runs,omitempty"` // its program, or the host of its address
+	Args    int      `json:"args,omitempty"` // how many; they may be secret
+	Env     []string `json:"env,omitempty"`  // names
+	Headers []string `json:"headers,omitempty"`
+
+	path []string
+}
+
+// step is one edit of a file: the entry at a path becomes fields, or goes.
+type step struct {
+	path   []string
+	fields []field // nil takes it out
+	old    string  // as it is spelled; "" if it is not there
+}
+
+// candidate is a server that is to be in holdline's file.
+type candidate struct {
+	name     string
+	server   server
+	settings config.Settings
+	fixed    bool   // it is there already, as the user wrote it
+	by       string // title of the client that it comes from
+}
+
+// adding is a member that holdline's file gets.
+type adding struct {
+	name string
+	text []byte
+}
+
+// Look reads all configurations and says what is to become of them.
+func Look(o Options) (*Plan, error) {
+	p := &Plan{o: &o, Config: o.Config, Files: []*File{}, Servers: []string{}}
+	if err := p.readConfig(); err != nil {
+		return nil, err
+	}
+	list, err := sources(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range list {
+		if err := p.look(s); err != nil {
+			return nil, err
+		}
+	}
+	return p, p.finish()
+}
+
+// readConfig reads holdline's own file, whose servers keep their names.
+func (p *Plan) readConfig() error {
+	data, err := os.ReadFile(p.Config)
+	if errors.Is(err, fs.ErrNotExist) {
+		p.made = true
+	} else if err != nil {
+		return fmt.Errorf("reading holdline's configuration: %w", err)
+	}
+	c, err := config.Parse(p.Config, data)
+	if err != nil {
+		return err
+	}
+	p.before = data
+	for name := range c.Servers {
+		s, _ := c.Server(name)
+		p.taken = append(p.taken, &candidate{name: name, settings: s, fixed: true, by: "holdline"})
+	}
+	return nil
+}
+
+// most bounds a client's file, in bytes.
+const most = 64 << 20
+
+// readFile reads a client's file; a problem of the file, and not of the
+// program, is an error of type [stays].
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, stay("%s", reason(err))
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, stay("it is no regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	switch {
+	case err != nil:
+		return nil, stay("%s", reason(err))
+	case len(data) > most:
+		return nil, stay("it has more than %d bytes", most)
+	}
+	return data, nil
+}
+
+// reason is an error of the system without the path, which is told beside it.
+func reason(err error) string {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err.Error()
+	}
+	return err.Error()
+}
+
+// look reads one file and plans its edits.
+func (p *Plan) look(s source) error {
+	f := &File{Client: s.client.name, Title: s.client.title, Path: s.path, Project: s.project, Make: s.make, Servers: []*Server{}, Diff: []string{}, source: s}
+	p.Files = append(p.Files, f)
+	switch {
+	case s.twin != "":
+		f.Why = "it is the same file as " + s.twin
+		return nil
+	case s.project != "" && !p.o.Project:
+		f.Why = "it is a project's file: --project has it imported"
+	case s.tree != "" && !p.o.Project:
+		f.Why = "it lies in the git work tree " + s.tree + ": --project has it imported"
+	}
+	doc := f.read()
+	if doc == nil {
+		return nil
+	}
+	if info, err := os.Stat(s.path); err == nil && info.Mode().Perm()&0o200 == 0 && f.Why == "" {
+		f.Why = fmt.Sprintf("it is read-only (mode %04o): whatever made it has to change it", info.Mode().Perm())
+	}
+	p.servers(f, doc)
+	if f.Why == "" && s.project == "" {
+		p.consult(f, doc)
+	}
+	return p.edit(f, doc)
+}
+
+// read is the file's content; nil if it cannot be read, for which Why is then
+// the reason.
+func (f *File) read() document {
+	var err error
+	if !f.Make {
+		f.before, err = readFile(f.Path)
+	}
+	var doc document
+	if err == nil {
+		doc, err = f.source.client.parse(f.Path, f.before)
+	}
+	if err != nil {
+		f.Why = err.Error()
+		return nil
+	}
+	return doc
+}
+
+// edit makes the edits, on the bytes that were read alone.
+func (p *Plan) edit(f *File, doc document) error {
+	f.Diff = []string{}
+	for i := range f.steps {
+		s := &f.steps[i]
+		s.old, _ = doc.text(s.path)
+		f.Diff = append(f.Diff, s.diff(doc)...)
+		if err := s.apply(doc); err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+	}
+	if f.after = f.before; len(f.steps) > 0 {
+		f.after = doc.bytes()
+		if _, err := f.source.client.parse(f.Path, f.after); err != nil {
+			return fmt.Errorf("%s would not be valid any more: %w", f.Path, err)
+		}
+	}
+	f.Changes = !bytes.Equal(f.before, f.after)
+	return nil
+}
+
+func (s *step) apply(doc document) error {
+	if s.fields == nil {
+		doc.remove(s.path)
+		return nil
+	}
+	return doc.start(s.path, s.fields)
+}
+
+// servers says what becomes of each entry of a file.
+func (p *Plan) servers(f *File, doc document) {
+	for _, e := range doc.entries() {
+		if e.project == "" {
+			e.project = f.Project
+		}
+		s := &Server{Name: e.name(), Project: e.project, path: e.path}
+		f.Servers = append(f.Servers, s)
+		if _, ok := ours(e.keys); ok {
+			s.Verdict = Ours
+			continue
+		}
+		s.describe(e.keys)
+		if f.Why != "" {
+			s.Verdict, s.Why = Stays, "its file is not edited"
+			continue
+		}
+		made, notes, err := translate(f.source.client, p.o, &e)
+		if err == nil && p.o.Aggregate {
+			err = choosy(e.keys)
+		}
+		if err != nil {
+			s.Verdict, s.Why = Stays, err.Error()
+			continue
+		}
+		s.Verdict, s.Notes = Moves, notes
+		p.name(f, s, made)
+		p.step(f, s)
+	}
+}
+
+// limiting are keys by which a client uses some tools of a server alone, which
+// one entry for all servers cannot say.
+var limiting = []string{"disabled_tools", "disabledTools", "enabled_tools", "enabledTools", "excludeTools", "includeTools"}
+
+func choosy(keys map[string]any) error {
+	for _, key := range limiting {
+		if keys[key] != nil {
+			return stay("%s cannot be said of one entry for all servers", key)
+		}
+	}
+	return nil
+}
+
+// step plans the edit of a server that moves.
+func (p *Plan) step(f *File, s *Server) {
+	if p.o.Aggregate {
+		f.steps = append(f.steps, step{path: s.path})
+		return
+	}
+	fields, err := f.source.client.starting(p.command(f), "--server", s.As)
+	if err != nil {
+		s.Verdict, s.Why = Stays, err.Error()
+		return
+	}
+	f.steps = append(f.steps, step{path: s.path, fields: fields})
+}
+
+// command is what starts holdline in a file. One that others share by git names
+// no path of this machine.
+func (p *Plan) command(f *File) string {
+	if f.Project != "" {
+		return "holdline"
+	}
+	return p.o.Command
+}
+
+// ours tells whether an entry starts holdline, and for which server.
+func ours(keys map[string]any) (server string, ok bool) {
+	words := []string{}
+	for _, key := range []string{"command", "args"} {
+		switch v := keys[key].(type) {
+		case string:
+			words = append(words, v)
+		case []any:
+			for _, one := range v {
+				s, _ := one.(string)
+				words = append(words, s)
+			}
+		case map[string]any: // Zed's of old
+			s, _ := v["path"].(string)
+			words = append(words, s)
+			list, _ := v["args"].([]any)
+			for _, one := range list {
+				s, _ := one.(string)
+				words = append(words, s)
+			}
+		}
+	}
+	if len(words) < 2 || filepath.Base(words[0]) != "holdline" || words[1] != "mcp-stdio" {
+		return "", false
+	}
+	for i, word := range words {
+		name, long := strings.CutPrefix(word, "--server=")
+		switch {
+		case long:
+			server = name
+		case word == "--server" && i+1 < len(words):
+			server = words[i+1]
+		}
+	}
+	return server, true
+}
+
+// describe tells what people know a server by, and no value that may be a
+// secret.
+func (s *Server) describe(keys map[string]any) {
+	command := keys["command"]
+	args, _ := keys["args"].([]any)
+	switch v := command.(type) {
+	case []any:
+		if len(v) > 0 {
+			command, args = v[0], append(slices.Clone(v[1:]), args...)
+		}
+	case map[string]any:
+		command = v["path"]
+		args, _ = v["args"].([]any)
+	}
+	if c, ok := command.(string); ok && c != "" {
+		word, _, _ := strings.Cut(strings.TrimSpace(c), " ")
+		s.Runs, s.Args = filepath.Base(word), len(args)
+		if strings.Contains(word, "=") { // a variable, as for a shell
+			s.Runs = "a command"
+		}
+	}
+	for _, key := range []string{"httpUrl", "url", "serverUrl"} {
+		if address, ok := keys[key].(string); ok && s.Runs == "" {
+			s.Runs = "a url"
+			if u, err := url.Parse(address); err == nil && u.Host != "" {
+				s.Runs = u.Scheme + "://" + u.Host
+			}
+		}
+	}
+	s.Env = names(keys["env"], keys["environment"])
+	s.Headers = names(keys["headers"], keys["http_headers"], keys["env_http_headers"])
+}
+
+func names(objects ...any) []string {
+	var out []string
+	for _, o := range objects {
+		m, _ := o.(map[string]any)
+		for name := range m {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// name finds a server's name in holdline's file. One that is there already is
+// kept if it says the same; else the server is called after its client, too.
+func (p *Plan) name(f *File, s *Server, made server) {
+	settings, err := made.settings()
+	if err != nil { // translate has asked already
+		s.Verdict, s.Why = Stays, err.Error()
+		return
+	}
+	want := serverName(s.Name)
+	if want != s.Name {
+		s.Why = "a name in holdline has letters, digits, _ . - only, and neither two underscores in a row nor its own name"
+	}
+	name, suffix := want, f.Client
+	if s.Project != "" {
+		suffix = serverName(filepath.Base(s.Project))
+	}
+	for n := 1; ; n++ {
+		i := slices.IndexFunc(p.taken, func(c *candidate) bool { return c.name == name })
+		if i < 0 {
+			p.taken = append(p.taken, &candidate{name: name, server: made, settings: settings, by: f.Title})
+			break
+		}
+		if p.taken[i].shared(made, settings) {
+			break
+		}
+		if name == want {
+			s.Why = fmt.Sprintf("another server %s is %s's and keeps the name, being first", name, p.taken[i].by)
+		}
+		if name = want + "-" + suffix; n > 1 {
+			name = fmt.Sprintf("%s-%s-%d", want, suffix, n)
+		}
+	}
+	s.As = name
+}
+
+// serverName makes of an entry's name one that holdline takes.
+func serverName(name string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
+			return r
+		}
+		return '-'
+	}, name)
+	for strings.Contains(clean, "__") {
+		clean = strings.ReplaceAll(clean, "__", "_")
+	}
+	const longest = 64 // which leaves room for a client's name
+	clean = clean[:min(len(clean), longest)]
+	if clean == "" || clean == entryName {
+		clean += "-server"
+	}
+	return strings.TrimPrefix(clean, "-")
+}
+
+// shared lets a server be another one's, too, if both are the same but for
+// where they are seen and how long their clients wait. The user's own servers
+// are not changed.
+func (c *candidate) shared(s server, settings config.Settings) bool {
+	if !same(c.settings, settings) {
+		return false
+	}
+	if c.fixed {
+		return c.settings.Projects == nil || len(settings.Projects) > 0 && c.settings.VisibleIn(settings.Projects[0])
+	}
+	h := &c.server.Hosting
+	switch {
+	case h.Projects == nil || s.Hosting.Projects == nil:
+		h.Projects = nil
+	case !slices.Contains(h.Projects, s.Hosting.Projects[0]):
+		h.Projects = append(h.Projects, s.Hosting.Projects[0])
+	}
+	if settings.Timeout > c.settings.Timeout {
+		h.Timeout, c.settings.Timeout = s.Hosting.Timeout, settings.Timeout
+	}
+	return true
+}
+
+func same(a, b config.Settings) bool {
+	for _, s := range []*config.Settings{&a, &b} {
+		s.Name, s.Projects, s.Timeout, s.MaxTimeout = "", nil, 0, 0
+		// Nothing and an empty list or object say the same.
+		if len(s.Env) == 0 {
+			s.Env = nil
+		}
+		if len(s.Headers) == 0 {
+			s.Headers = nil
+		}
+		if len(s.Args) == 0 {
+			s.Args = nil
+		}
+	}
+	return a.Equal(b)
+}
+
+// consult adds the entry for holdline's own tools, or the one for all servers,
+// unless there is one.
+func (p *Plan) consult(f *File, doc document) {
+	var more []string
+	if !p.o.Aggregate {
+		more = []string{"--server", entryName}
+	}
+	used := map[string]bool{}
+	path := []string{f.source.client.key, ""}
+	for _, e := range doc.entries() {
+		if e.project != "" {
+			continue
+		}
+		used[e.name()] = true
+		server, ok := ours(e.keys)
+		switch {
+		case !ok:
+		case server == "" && !p.o.Aggregate && slices.ContainsFunc(f.Servers, func(s *Server) bool { return s.Verdict == Moves }):
+			i := slices.IndexFunc(f.Servers, func(s *Server) bool { return s.Name == e.name() && s.Project == "" })
+			f.Servers[i].Notes = append(f.Servers[i].Notes, "shows all servers of holdline, so that those moved are seen twice: import with --aggregate, or add --server holdline to it")
+			return
+		case server == "" || server == entryName && !p.o.Aggregate:
+			return
+		}
+	}
+	path[1] = entryName
+	for n := 2; used[path[1]]; n++ {
+		if server, ok := serverOf(doc, path); ok && server == entryName && p.o.Aggregate {
+			break // it becomes the one for all
+		}
+		path[1] = fmt.Sprintf("%s-%d", entryName, n)
+	}
+	fields, err := f.source.client.starting(p.command(f), more...)
+	if err != nil {
+		f.Why = err.Error()
+		return
+	}
+	f.Consult = path[1]
+	f.steps = append(f.steps, step{path: path, fields: fields})
+}
+
+func serverOf(doc document, path []string) (string, bool) {
+	for _, e := range doc.entries() {
+		if slices.Equal(e.path, path) {
+			return ours(e.keys)
+		}
+	}
+	return "", false
+}
+
+// finish writes what holdline's file becomes.
+func (p *Plan) finish() error {
+	x, err := config.ParseText(p.Config, p.before)
+	if err != nil {
+		return err
+	}
+	for _, c := range p.taken {
+		if c.fixed {
+			continue
+		}
+		p.Servers = append(p.Servers, c.name)
+		p.adds = append(p.adds, adding{c.name, encode(c.server)})
+		if err := x.Set(encode(c.server), "mcpServers", c.name); err != nil {
+			return fmt.Errorf("%s: %w", p.Config, err)
+		}
+	}
+	if p.after = p.before; len(p.adds) > 0 {
+		p.after = x.Bytes()
+		if _, err := config.Parse(p.Config, p.after); err != nil {
+			return fmt.Errorf("%s would not be valid any more: %w", p.Config, err)
+		}
+	}
+	return nil
+}
+
+// Empty tells whether there is nothing to write.
+func (p *Plan) Empty() bool {
+	return len(p.adds) == 0 && !slices.ContainsFunc(p.Files, func(f *File) bool { return f.Changes })
+}
+
+// Connected tells whether an entry of the file starts holdline.
+func (f *File) Connected() bool {
+	return slices.ContainsFunc(f.Servers, func(s *Server) bool { return s.Verdict == Ours })
+}
