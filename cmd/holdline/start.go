@@ -93,6 +93,7 @@ func doctorOptions(w *world, paths socket.Paths) doctor.Options {
 	if v := w.getenv("HOLDLINE_CLAUDE_BIN"); v != "" {
 		bin = v
 	}
+	o.Clients = func() ([]doctor.Client, error) { return doctorClients(w) }
 	o.Claude = func(ctx context.Context) control.CheckAnswer {
 		return daemon.CheckAnswer(claude.New(claude.Options{Bin: bin, Env: w.environ()}).Check(ctx))
 	}

@@ -60,6 +60,8 @@ type Options struct {
 	// Claude checks the consult program as this process sees it; used if no
 	// daemon runs.
 	Claude func(context.Context) control.CheckAnswer
+	// Clients are the MCP clients that are found here.
+	Clients func() ([]Client, error)
 }
 
 // timeout bounds all questions to the daemon.
@@ -73,6 +75,7 @@ func Run(ctx context.Context, o Options) []Finding {
 	found = append(found, configuration(o), state(o))
 	found = append(found, machine(ctx, &o)...)
 	found = append(found, systemd(ctx, o)...) // before a connection makes systemd start something
+	found = append(found, clients(o)...)
 	conn, path, err := o.Paths.Dial(ctx)
 	if err != nil {
 		found = append(found, directory(o.Paths.Start()), absent(o, err), claude(o.Claude(ctx), "this shell"))

@@ -1,0 +1,42 @@
+package doctor
+
+import "strings"
+
+// Client is one configuration file of an MCP client.
+type Client struct {
+	Name      string // as `holdline import --from` takes it
+	Title     string
+	Path      string
+	Connected bool     // an entry starts holdline
+	Own       []string // servers of its own that holdline could host
+	Why       string   // it cannot be read, or is not to be edited
+}
+
+// clients looks for servers that agents start for themselves, and for clients
+// that know nothing of holdline. Neither is an error.
+func clients(o Options) []Finding {
+	if o.Clients == nil {
+		return nil
+	}
+	list, err := o.Clients()
+	if err != nil {
+		return nil // the configuration's own finding says it
+	}
+	var found []Finding
+	for _, c := range list {
+		f := Finding{Check: "client " + c.Title, State: OK, What: c.Path + ": all that can be shared is"}
+		mend := "holdline import --from " + c.Name + " shows the change, with --write it is made"
+		switch {
+		case c.Why != "" && !c.Connected && len(c.Own) == 0:
+			continue
+		case len(c.Own) > 0:
+			f.State, f.What = Note, c.Path+" starts servers of its own: "+strings.Join(c.Own, ", ")
+			f.Why, f.Mend = "each of its agents runs a copy of them, and loses it with its life", mend
+		case !c.Connected:
+			f.State, f.What = Note, c.Path+" has no entry that starts holdline"
+			f.Why, f.Mend = "its agents cannot consult, and share no server", mend
+		}
+		found = append(found, f)
+	}
+	return found
+}
