@@ -202,6 +202,9 @@ func ParseGreeting(line []byte) (Greeting, error) {
 	if err := json.Unmarshal(line, &g); err != nil {
 		return g, &Refusal{RefusedGreeting, "greeting: " + err.Error()}
 	}
+	if key := repeated(line); key != "" {
+		return g, &Refusal{RefusedGreeting, fmt.Sprintf("greeting: %q stands twice", key)}
+	}
 	switch g.Role {
 	case RoleMCP:
 		if !validSession(g.Session) {
@@ -217,6 +220,33 @@ func ParseGreeting(line []byte) (Greeting, error) {
 		return g, &Refusal{RefusedGreeting, fmt.Sprintf("greeting: unknown role %q", g.Role)}
 	}
 	return g, nil
+}
+
+// repeated is a key of the JSON object that stands twice, in whatever case; ""
+// if none does. Two readers could take either for what is meant.
+func repeated(object []byte) string {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if _, err := d.Token(); err != nil {
+		return ""
+	}
+	seen := map[string]struct{}{}
+	for d.More() {
+		token, err := d.Token()
+		key, ok := token.(string)
+		if err != nil || !ok {
+			return ""
+		}
+		folded := strings.ToLower(key)
+		if _, twice := seen[folded]; twice {
+			return key
+		}
+		seen[folded] = struct{}{}
+		var value json.RawMessage
+		if d.Decode(&value) != nil {
+			return ""
+		}
+	}
+	return ""
 }
 
 // ParseWelcome reads a daemon's first line. A refusal is returned as the

@@ -32,6 +32,8 @@ func TestParseGreeting(t *testing.T) {
 		{"identity too long", `{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"` + strings.Repeat("a", maxName+1) + `"}`, RefusedGreeting},
 		{"project too long", `{"holdline":1,"role":"mcp","session":"` + uuid + `","project":"` + strings.Repeat("a", maxName+1) + `"}`, RefusedGreeting},
 		{"longest names", `{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"` + strings.Repeat("ä", maxName/2) + `","server":"s"}`, ""},
+		{"identity twice", `{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"a","identity":"b"}`, RefusedGreeting},
+		{"token in two cases", `{"holdline":1,"role":"mcp","session":"` + uuid + `","token":"a","Token":"b"}`, RefusedGreeting},
 		{"wrong type", `{"holdline":1,"role":"mcp","session":"` + uuid + `","pid":"x"}`, RefusedGreeting},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
