@@ -24,6 +24,36 @@ var ErrParse = errors.New("not valid JSON")
 // ErrInvalid is returned by [Parse] for JSON that is no JSON-RPC 2.0 message.
 var ErrInvalid = errors.New("not a JSON-RPC 2.0 message")
 
+// maxDepth is how deep values may nest, for [json.Valid].
+const maxDepth = 10_000
+
+// errDeep is an [ErrParse] of a line that may well be JSON.
+type errDeep struct{}
+
+func (errDeep) Error() string {
+	return fmt.Sprintf("JSON that nests deeper than %d levels is not read", maxDepth)
+}
+
+func (errDeep) Unwrap() error { return ErrParse }
+
+// tooDeep tells whether brackets nest too deep in what may be JSON.
+func tooDeep(line []byte) bool {
+	depth := 0
+	for i := 0; i < len(line); i++ {
+		switch line[i] {
+		case '"':
+			i = skipString(line, i) - 1
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return false
+}
+
 // Kind tells the three sorts of messages apart.
 type Kind int
 
@@ -70,6 +100,9 @@ func Parse(line []byte) (Message, error) {
 		return m, fmt.Errorf("%w: invalid UTF-8", ErrParse)
 	}
 	if !json.Valid(line) {
+		if tooDeep(line) {
+			return m, errDeep{}
+		}
 		return m, ErrParse
 	}
 	trimmed := bytes.TrimLeft(line, " \t\r\n")

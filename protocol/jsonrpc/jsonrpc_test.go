@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]error{
-		``: ErrParse, `{`: ErrParse, `nope`: ErrParse, "\"\xff\"": ErrParse,
+		``: ErrParse, strings.Repeat("[", 10_001): ErrParse, `{`: ErrParse, `nope`: ErrParse, "\"\xff\"": ErrParse,
 		`[]`: ErrInvalid, `1`: ErrInvalid, `"x"`: ErrInvalid, `null`: ErrInvalid, `{}`: ErrInvalid,
 		`{"jsonrpc":"1.0","id":1,"method":"m"}`:                 ErrInvalid,
 		`{"jsonrpc":"2.0","id":true,"method":"m"}`:              ErrInvalid,
@@ -45,8 +45,18 @@ func TestParse(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"m","meth\u006fd":1}`: ErrInvalid,
 	} {
 		if _, err := Parse([]byte(line)); !errors.Is(err, want) {
-			t.Errorf("Parse(%q) = %v, want %v", line, err, want)
+			t.Errorf("Parse(%.99q) = %v, want %v", line, err, want)
 		}
+	}
+	const most = 10_000
+	deep := func(n int) string {
+		return `{"jsonrpc":"2.0","id":1,"result":` + strings.Repeat("[", n) + `"[{"` + strings.Repeat("]", n) + `}`
+	}
+	if _, err := Parse([]byte(deep(most - 1))); err != nil {
+		t.Errorf("the deepest line: %v", err)
+	}
+	if _, err := Parse([]byte(deep(most))); err == nil || !strings.Contains(err.Error(), "deeper than 10000") {
+		t.Errorf("a line that is too deep: %v", err)
 	}
 }
 
