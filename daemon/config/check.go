@@ -115,7 +115,7 @@ func (d *decoder) consult(c *Consult) {
 	within(d, at+".timeout", c.Timeout, time.Second, 24*time.Hour)
 	within(d, at+".wait", c.Wait, 0, 24*time.Hour)
 	within(d, at+".max_turns", c.MaxTurns, 0, 10_000)
-	within(d, at+".keep.count", c.Keep.Count, 0, 100_000)
+	within(d, at+".keep.count", c.Keep.Count, 1, 100_000)
 	within(d, at+".keep.age", c.Keep.Age, 0, 10*365*24*time.Hour)
 	d.program(at+".claude_bin", c.ClaudeBin)
 	d.paths(at+".roots", c.Roots)
@@ -173,8 +173,8 @@ func (d *decoder) server(name string, s Server) {
 	if name == reserved {
 		d.fail(d.where(at+"\x00"), "%s: is the name of holdline itself", clip(at))
 	}
-	if strings.Contains(name, "__") {
-		d.fail(d.where(at+"\x00"), "%s: the name must not have two underscores in a row", clip(at))
+	if strings.Contains(name, "__") || strings.HasSuffix(name, "_") { // what follows it in a tool's name are two
+		d.fail(d.where(at+"\x00"), "%s: the name must not have two underscores in a row, nor one at its end", clip(at))
 	}
 	d.oneOf(at+".type", s.Type, "stdio", "http", "streamable-http", "streamableHttp", "sse")
 	stdio := s.transport() == Stdio
