@@ -159,7 +159,7 @@ func (s *session) checkModern(ctx context.Context, r *request) bool {
 	case !ok:
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be a string", mcp.MetaVersion))
 	case version != mcp.Modern:
-		data, err := json.Marshal(map[string]any{"supported": mcp.Supported(), "requested": clip(version)})
+		data, err := json.Marshal(map[string]any{"supported": []string{mcp.Modern}, "requested": clip(version)})
 		if err != nil { // strings encode
 			data = nil
 		}
@@ -262,7 +262,7 @@ func (s *session) discover(ctx context.Context, r *request) {
 		Info         json.RawMessage `json:"serverInfo"`
 		Instructions string          `json:"instructions,omitempty"`
 		cached
-	}{mcp.Supported(), about.Capabilities, about.Info, about.Instructions, cacheable()})
+	}{[]string{mcp.Modern}, about.Capabilities, about.Info, about.Instructions, cacheable()})
 }
 
 // cached is what a modern list carries.

@@ -316,7 +316,7 @@ func TestModern(t *testing.T) {
 	c := h.greet(t, protocol.Greeting{})
 	c.next()
 	c.send(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{` + modernMeta + `}}`)
-	want(t, c.next(), "1", `"resultType":"complete"`, `"supportedVersions":["2026-07-28"`, `"ttlMs":`, `"cacheScope":"private"`)
+	want(t, c.next(), "1", `"resultType":"complete"`, `"supportedVersions":["2026-07-28"]`, `"ttlMs":`, `"cacheScope":"private"`)
 	c.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{` + modernMeta + `}}`)
 	want(t, c.next(), "2", `"resultType":"complete"`, `"ttlMs":`, `"cacheScope":"private"`, `"name":"echo"`)
 	c.send(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},` + modernMeta + `}}`)
@@ -327,7 +327,7 @@ func TestModern(t *testing.T) {
 	for _, tc := range []struct{ line, id, part string }{
 		{`{"jsonrpc":"2.0","id":4,"method":"server/discover"}`, "4", `-32602`},
 		{`{"jsonrpc":"2.0","id":5,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`, "5", `-32602`},
-		{`{"jsonrpc":"2.0","id":6,"method":"tools/list","params":{` + strings.Replace(modernMeta, "2026-07-28", "2031-01-01", 1) + `}}`, "6", `"supported":["2026-07-28"`},
+		{`{"jsonrpc":"2.0","id":6,"method":"tools/list","params":{` + strings.Replace(modernMeta, "2026-07-28", "2031-01-01", 1) + `}}`, "6", `"supported":["2026-07-28"]`},
 		{`{"jsonrpc":"2.0","id":7,"method":"ping","params":{` + modernMeta + `}}`, "7", `-32601`},
 		{`{"jsonrpc":"2.0","id":8,"method":"initialize","params":{` + modernMeta + `}}`, "8", `-32601`},
 		{`{"jsonrpc":"2.0","id":9,"method":"tools/list"}`, "9", `-32002`}, // legacy, and no handshake
