@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 
 	"holdline/daemon/config"
@@ -19,6 +20,19 @@ type rules struct {
 func (r rules) May(identity, name string) bool {
 	ok, _ := policy.NewRules(r.cfg.Load()).May(identity, "", name)
 	return ok
+}
+
+func (r rules) Check(identity, server, name string) error {
+	cfg := r.cfg.Load()
+	own := name
+	if server == "" { // the longest that it may be of
+		for prefix := range cfg.Servers {
+			if rest, ok := strings.CutPrefix(name, prefix+"__"); ok && len(prefix) > len(server) {
+				server, own = prefix, rest
+			}
+		}
+	}
+	return policy.NewRules(cfg).Check(identity, server, own)
 }
 
 func (r rules) Reaches(identity, server string) bool {

@@ -7,8 +7,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -47,6 +49,10 @@ type Provider interface {
 type Rules interface {
 	// May tells whether an identity may see and call a tool.
 	May(identity, name string) bool
+	// Check is nil, or the fault denied that says which rule keeps an identity
+	// from a tool: one of a hosted server by the server's own name for it, or,
+	// without a server, any by the name that sessions see.
+	Check(identity, server, name string) error
 	// Reaches tells whether an identity may use any tool of a hosted server.
 	Reaches(identity, server string) bool
 	// Searches tells whether an identity finds the tools of hosted servers by
@@ -57,9 +63,10 @@ type Rules interface {
 // everything allows all, and lists it.
 type everything struct{}
 
-func (everything) May(string, string) bool     { return true }
-func (everything) Reaches(string, string) bool { return true }
-func (everything) Searches(string) bool        { return false }
+func (everything) May(string, string) bool            { return true }
+func (everything) Check(string, string, string) error { return nil }
+func (everything) Reaches(string, string) bool        { return true }
+func (everything) Searches(string) bool               { return false }
 
 // Catalog is the set of tools.
 type Catalog struct {
@@ -177,15 +184,41 @@ func (c *Catalog) Own(identity, name string) *tool.Prepared {
 	return nil
 }
 
-// Find is another's tool of that name, or a fault unknown_tool: a tool that a
-// session may not see does not exist for it. It may wait for a while.
+// Find is another's tool of that name, or a fault: denied if the configuration
+// keeps the session from it, else unknown_tool. What is denied is asked of
+// nobody. It may wait for a while.
 func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool.Remote, error) {
+	unknown := fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name)
+	if who.Only == "" && (name == tool.FindTools || name == tool.CallTool) && !c.Searches(who) {
+		return nil, unknown // they are for others
+	}
+	if err := c.refused(who, who.Only, name); err != nil {
+		return nil, err
+	}
 	if (c.byName[name] == nil || who.Only != "") && c.others(who) {
 		if r, ok := c.more.Find(ctx, who, name); ok && c.rules.May(who.Identity, r.Name) {
 			return r, nil
 		}
 	}
-	return nil, fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name)
+	if err := c.rules.Check(who.Identity, who.Only, name); err != nil {
+		return nil, err
+	}
+	return nil, unknown
+}
+
+// refused is the fault of a tool that the session's identity may not use,
+// whether or not there is such a tool; nil if it may. What a server's own lists
+// say is not asked here: they go by that server's name of the tool, which is
+// not always what stands behind its prefix.
+func (c *Catalog) refused(who tool.Caller, server, name string) error {
+	exposed := name
+	if server != "" {
+		exposed = server + "__" + strings.TrimPrefix(name, server+"__")
+	}
+	if c.rules.May(who.Identity, exposed) {
+		return nil
+	}
+	return c.rules.Check(who.Identity, "", exposed)
 }
 
 // Inner is the tool of a hosted server that a call of another tool is for. An
@@ -195,10 +228,19 @@ func (c *Catalog) Inner(ctx context.Context, who tool.Caller, in tool.Inner) (*t
 	if !c.others(who) {
 		return nil, fault.New(fault.Denied, fault.Host, "tools/call", "%s may not use hosted servers", who.Identity)
 	}
-	return c.more.Inner(ctx, who, in.Server, in.Tool, tool.Rules{
+	if err := c.refused(who, in.Server, in.Tool); err != nil {
+		return nil, err
+	}
+	r, err := c.more.Inner(ctx, who, in.Server, in.Tool, tool.Rules{
 		Reaches: func(server string) bool { return c.rules.Reaches(who.Identity, server) },
 		May:     func(name string) bool { return c.rules.May(who.Identity, name) },
 	})
+	if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code == fault.UnknownTool {
+		if denied := c.rules.Check(who.Identity, in.Server, strings.TrimPrefix(in.Tool, in.Server+"__")); denied != nil {
+			return nil, denied
+		}
+	}
+	return r, err
 }
 
 // Indirect is holdline's own tool of that name whose calls are calls of hosted

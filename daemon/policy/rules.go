@@ -54,7 +54,7 @@ func (r Rules) May(identity, server, name string) (ok bool, reason string) {
 		return pass("identities."+identity, nil, id.Deny, name, fmt.Sprintf("%s is %q", expose, config.ExposeSearch))
 	}
 	if identity == anonymous && server != "" && id.Allow == nil {
-		return false, "anonymous, who sends no greeting, uses holdline's own tools only; identities.anonymous.allow can name more"
+		return false, "anonymous, who sends no greeting, uses holdline's own tools only"
 	}
 	return pass("identities."+identity, id.Allow, id.Deny, name, reason)
 }

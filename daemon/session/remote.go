@@ -220,7 +220,9 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *sync
 		}
 		s.srv.o.Telemetry.Request(key, t != nil || r.inner, time.Since(r.begin), res.Replays, f)
 		if wanted {
-			s.pass(ctx, r, t != nil || r.inner, res, f)
+			// What the configuration denies is told as a tool's failure is: for a model to read.
+			denied := f != nil && f.Fault.Code == fault.Denied
+			s.pass(ctx, r, t != nil || r.inner || denied, res, f)
 		}
 		if r.msg.Method == mcp.ToolsCall {
 			runtime.Gosched() // the answer goes first
