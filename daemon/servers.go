@@ -30,6 +30,7 @@ func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
 		Servers: l.serverSpecs(ctx, cfg),
 		Budget:  func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },
+		Reaches: rules{&l.config}.Reaches,
 	})
 	return l.servers.Load(ctx)
 }

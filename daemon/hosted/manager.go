@@ -84,6 +84,9 @@ type Options struct {
 	// Budget is how many calls a session of an identity may issue; 0 is no
 	// limit. It may be nil.
 	Budget func(identity string) int
+	// Reaches tells whether an identity may use any tool of a server: if not,
+	// the server does not exist for it. nil lets all use all.
+	Reaches func(identity, server string) bool
 	// MaxSpooled bounds the answers in files that wait for one session, in
 	// bytes; one with more is ended. 0 is 64 MiB.
 	MaxSpooled int64

@@ -235,7 +235,13 @@ func exposed(server, own string) string {
 
 // visible tells whether a session sees the server.
 func (s *server) visible(c *tool.Caller) bool {
-	return (c.Only == "" || c.Only == s.spec.Name) && s.now().seenBy(c)
+	return (c.Only == "" || c.Only == s.spec.Name) && s.now().seenBy(c) && s.reached(c)
+}
+
+// reached tells whether the identity of a session may use anything of the
+// server.
+func (s *server) reached(c *tool.Caller) bool {
+	return s.m.o.Reaches == nil || s.m.o.Reaches(c.Identity, s.spec.Name)
 }
 
 func (spec *Spec) seenBy(c *tool.Caller) bool {
@@ -393,7 +399,10 @@ func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 	if err != nil {
 		return tool.About{}, err
 	}
-	if !s.visible(&c) {
+	switch {
+	case !s.reached(&c):
+		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "identity %q may use no tool of server %s", c.Identity, c.Only)
+	case !s.visible(&c):
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "server %s is not for this project", c.Only)
 	}
 	m.mu.Lock()
