@@ -227,7 +227,8 @@ func (m *Manager) follow(ctx context.Context, s *server, o *offer, rc *tool.Remo
 
 // pursue does with a call what is to be done, until there is an answer.
 func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
-	limit := time.NewTimer(s.now().MaxTimeout)
+	_, longest := m.left(s, c)
+	limit := time.NewTimer(longest)
 	defer limit.Stop()
 	for attempt := 0; ; {
 		m.mu.Lock()
@@ -359,11 +360,8 @@ func (c *call) forgetVoidLocked() {
 func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, limit *time.Timer) error {
 	m.mu.Lock()
 	done, spec := c.done, s.now()
-	timeout := spec.Timeout
-	if !c.deadline.IsZero() {
-		timeout = max(time.Until(c.deadline), time.Second)
-	}
 	m.mu.Unlock()
+	timeout, _ := m.left(s, c)
 	t := time.NewTimer(timeout)
 	defer t.Stop()
 	for {
@@ -382,6 +380,25 @@ func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, limit
 			return m.timedOut(c, o, "no answer within %v: the call was cancelled", spec.MaxTimeout)
 		}
 	}
+}
+
+// left is how long a call may still take without progress, and in all. One that
+// an earlier daemon has dispatched may not take longer for that; but if its
+// client is told of progress, nobody knows when there was some last, and it has
+// its time anew.
+func (m *Manager) left(s *server, c *call) (timeout, longest time.Duration) {
+	spec := s.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.deadline.IsZero() {
+		return spec.Timeout, spec.MaxTimeout
+	}
+	rest := time.Until(c.deadline)
+	timeout, longest = max(rest, time.Second), max(rest-spec.Timeout+spec.MaxTimeout, time.Second)
+	if c.progress != nil {
+		timeout = spec.Timeout
+	}
+	return timeout, longest
 }
 
 // timedOut is the fault of a call that has run out of time.
