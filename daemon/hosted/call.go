@@ -284,8 +284,10 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		Contract: string(o.remote.Contract), Identity: rc.Caller.Identity, DeadlineUnixMS: time.Now().Add(s.now().Timeout).UnixMilli(),
 	}
 	u.tuned(ctx)
-	died := false
-	_, err = u.w.WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
+	died, timeout := false, s.now().Timeout
+	reading, stop := context.WithTimeout(ctx, timeout) // a server may hang that has yet to read what was said before
+	defer stop()
+	_, err = u.w.WriteFunc(reading, rec, func(id int64) ([]byte, error) {
 		params, err := u.envelope().params(rc, o, token(id, rc))
 		if err != nil {
 			return nil, err
@@ -311,8 +313,12 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		return append(jsonrpc.AppendRequest(nil, wireID(id, rc), o.method, params), '\n'), nil
 	})
 	faultpoint.At("hosted.dispatched")
-	if err == nil || !supervisor.NotDispatched(err) {
+	late := err != nil && reading.Err() != nil && ctx.Err() == nil
+	if err == nil || !late && !supervisor.NotDispatched(err) {
 		return nil // made, or on its way: what became of it will be told
+	}
+	if late {
+		return m.unread(c, o, timeout, supervisor.NotDispatched(err))
 	}
 	m.mu.Lock()
 	if (c.state == open || c.state == lost) && c.up == u {
@@ -327,6 +333,22 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		return asFault(context.Cause(ctx), o)
 	}
 	return u.lost(ctx, o)
+}
+
+// unread is the end of a call that the server has not read in the call's time;
+// nil if it has ended otherwise meanwhile. One that was not even sent was not
+// made.
+func (m *Manager) unread(c *call, o *offer, timeout time.Duration, unsent bool) error {
+	m.mu.Lock()
+	at := c.state
+	m.mu.Unlock()
+	switch {
+	case unsent:
+		return m.timedOut(nil, o, "the server has not read what it was told before within %v: the call was not made", timeout)
+	case at != open:
+		return nil
+	}
+	return m.timedOut(c, o, "the server has not read the call within %v: the call was cancelled", timeout)
 }
 
 // lost waits until it is known that a process is gone which does not take
