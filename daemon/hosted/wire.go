@@ -3,6 +3,7 @@ package hosted
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 
 	"holdline/daemon/tool"
@@ -95,9 +96,16 @@ func reference(ref, quoted []byte) ([]byte, error) {
 	})
 }
 
-// number is the write that an id or a token spells; 0 if it spells none.
+// number is the write that an id or a token spells; 0 if it spells none. Some
+// servers read every number as a floating one, and say 7.0 where they were told
+// 7.
 func number(raw []byte) int64 {
 	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil && len(raw) > 0 && (raw[0] >= '0' && raw[0] <= '9') {
+		if f, err := strconv.ParseFloat(string(raw), 64); err == nil && f == math.Trunc(f) && f < 1<<53 {
+			return max(int64(f), 0)
+		}
+	}
 	if err != nil || n < 1 {
 		return 0
 	}
