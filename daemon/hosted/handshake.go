@@ -28,6 +28,7 @@ func (u *upstream) probes() bool {
 func (u *upstream) handshake(ctx context.Context) error {
 	era, err := u.introduce(ctx)
 	if err != nil {
+		u.doubtEra()
 		return err
 	}
 	raw, cut, err := u.listAll(ctx)
@@ -48,21 +49,16 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 	u.m.mu.Lock()
 	era := u.inst.srv.era
 	u.m.mu.Unlock()
+	denied := false // it knows no such question
 	if era != legacy {
 		result, err := u.discover(ctx, era == "")
 		switch {
 		case err == nil:
 			return modern, u.introduced(modern, result)
-		case u.hasLeft(): // at the question: it is asked no more
-			u.m.mu.Lock()
-			u.inst.srv.era = legacy
-			u.m.mu.Unlock()
-			return "", err
-		case ctx.Err() != nil, u.isDead():
-			return "", err
-		case era == modern:
+		case u.leftAtOnce(), ctx.Err() != nil, u.isDead():
 			return "", err
 		}
+		_, denied = errors.AsType[*rpcError](err)
 	}
 	params, err := json.Marshal(map[string]any{
 		"protocolVersion": mcp.Legacy()[0], "capabilities": u.offered(), "clientInfo": u.m.o.Info,
@@ -71,6 +67,13 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("introduction: %w", err)
 	}
 	result, err := u.request(ctx, process.RecordInitialize, mcp.Initialize, params)
+	if _, refused := errors.AsType[*rpcError](err); refused && !denied {
+		// It was not up yet when it was asked, or is not what it was before.
+		if result, err := u.discover(ctx, true); err == nil {
+			return modern, u.introduced(modern, result)
+		}
+		u.leftAtOnce()
+	}
 	if err != nil {
 		return "", err
 	}
@@ -81,6 +84,28 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 		return append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n'), nil
 	})
 	return legacy, err
+}
+
+// leftAtOnce tells whether the server has ended when it was asked which era it
+// is of: then it is asked no more.
+func (u *upstream) leftAtOnce() bool {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if u.left {
+		u.inst.srv.era = legacy
+	}
+	return u.left
+}
+
+// doubtEra has the next start ask the server which era it is of, after a
+// handshake that went wrong with one that did not leave: another program may
+// stand behind its command by now.
+func (u *upstream) doubtEra() {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if !u.left && !u.dead {
+		u.inst.srv.era = ""
+	}
 }
 
 // discover asks a server of the modern era what it is.
