@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"holdline/daemon/statedir"
 	"holdline/protocol/faultpoint"
@@ -200,18 +201,42 @@ func (u *upstream) listAll(ctx context.Context) (raw lists, cut []string, err er
 			continue
 		}
 		var more string
-		if raw[k], more, err = u.list(ctx, k.sort()); err != nil {
-			if refused, ok := errors.AsType[*rpcError](err); !ok || k == tools {
-				return raw, nil, err
-			} else if ok {
-				u.log.Debug("server lists nothing of a kind", "err", refused)
-			}
+		if raw[k], more, err = u.listOne(ctx, k); err != nil {
+			return raw, nil, err
 		}
 		if more != "" {
 			cut = append(cut, more)
 		}
 	}
 	return raw, cut, nil
+}
+
+// listPatience is how long a server may take for a list other than that of its
+// tools: without it the server is of use all the same.
+const listPatience = 5 * time.Second
+
+// listOne asks for the list of a kind. An error says that the server is of no
+// use; one that only lacks the list has none of the kind.
+func (u *upstream) listOne(ctx context.Context, k kind) (all []json.RawMessage, more string, err error) {
+	if k == tools {
+		return u.list(ctx, k.sort())
+	}
+	patient, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	all, more, err = u.list(patient, k.sort())
+	_, refused := errors.AsType[*rpcError](err)
+	switch {
+	case err == nil:
+		return all, more, nil
+	case ctx.Err() != nil, errors.Is(err, errDied):
+		return nil, "", err
+	case refused: // some say that they have resources, and know no templates
+		u.log.Debug("server lists nothing of a kind", "err", err)
+		return nil, "", nil
+	case patient.Err() != nil:
+		return nil, fmt.Sprintf("%s was not answered within %v: what it would list is left out", k.sort().list, listPatience), nil
+	}
+	return nil, fmt.Sprintf("the answer to %s makes no sense: what it would list is left out", k.sort().list), nil
 }
 
 // list asks for one list, page by page, and tells if there is more.
@@ -232,7 +257,10 @@ func (u *upstream) list(ctx context.Context, how sort) (all []json.RawMessage, m
 			return nil, "", err
 		}
 		var page []json.RawMessage
-		if err := json.Unmarshal(jsonrpc.Field(result, how.member), &page); err != nil {
+		if listed := jsonrpc.Field(result, how.member); listed != nil {
+			err = json.Unmarshal(listed, &page)
+		}
+		if err != nil {
 			return nil, "", fmt.Errorf("%s: %w", how.list, err)
 		}
 		all = append(all, page...)
