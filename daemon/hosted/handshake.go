@@ -244,6 +244,7 @@ func (u *upstream) list(ctx context.Context, how sort) (all []json.RawMessage, m
 	e := u.envelope()
 	all = []json.RawMessage{}
 	var cursor json.RawMessage
+	size := 0
 	for range maxPages {
 		params := json.RawMessage("{}")
 		if e.era == modern {
@@ -262,6 +263,11 @@ func (u *upstream) list(ctx context.Context, how sort) (all []json.RawMessage, m
 		}
 		if err != nil {
 			return nil, "", fmt.Errorf("%s: %w", how.list, err)
+		}
+		for i, one := range page {
+			if size += len(one); size > maxListBytes {
+				return append(all, page[:i]...), fmt.Sprintf("%s has more than %d MiB: what follows is left out", how.list, maxListBytes>>20), nil
+			}
 		}
 		all = append(all, page...)
 		next := jsonrpc.Field(result, "nextCursor")

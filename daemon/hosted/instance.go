@@ -95,8 +95,28 @@ func (s *server) instanceKey(c *tool.Caller) instanceKey {
 	return key
 }
 
+// maxInstances is how many instances there are before those go that nobody uses.
+const maxInstances = 1024
+
+// thinLocked forgets the instances that nobody uses and that have no process, if
+// there are too many; at first only those that nothing is held against.
+func (m *Manager) thinLocked() {
+	for _, all := range []bool{false, true} {
+		if len(m.instances) < maxInstances {
+			return
+		}
+		for key, inst := range m.instances {
+			rests := inst.up == nil && inst.starting == nil && inst.taking == nil
+			if rests && (all || !inst.guards.restarts.Ejected()) && inst.usersLocked() == 0 {
+				delete(m.instances, key)
+			}
+		}
+	}
+}
+
 // newInstanceLocked makes an instance as it stood in an earlier daemon.
 func (s *server) newInstanceLocked(key instanceKey) *instance {
+	s.m.thinLocked()
 	inst := &instance{m: s.m, srv: s, key: key, name: workerID(key.server), guards: newGuards(s.now())}
 	if slices.Contains(s.ejected, key.of) {
 		inst.guards.restarts.Eject()

@@ -24,6 +24,8 @@ import (
 const (
 	maxPages = 64
 	maxTools = 10_000
+
+	maxListBytes = 16 << 20
 )
 
 // firstList is how long a list of tools waits for servers that nobody has ever
