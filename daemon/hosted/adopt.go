@@ -207,7 +207,7 @@ func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
 			c.key.n = r.N
 			m.calls[c.key] = c
 		}
-	case process.RecordCancel, process.RecordSetLevel,
+	case process.RecordCancel, process.RecordNote, process.RecordSetLevel,
 		process.RecordSubscribe, process.RecordUnsubscribe, process.RecordListen:
 		u.responds = append(u.responds, r)
 	case process.RecordCall:
@@ -334,6 +334,9 @@ func (m *Manager) adopt(u *upstream) {
 		u.era, u.result, u.serving = server.Era, server.Result, true
 		inst.up = u
 		u.attendLocked()
+		if tellsRoots(server.Offered) { // its client may have said so while there was no daemon
+			u.noteLocked(mcp.RootsChanged, nil)
+		}
 		if inst.srv.era == "" {
 			inst.srv.era = server.Era
 		}

@@ -322,7 +322,7 @@ func (w *world) stray() func() {
 		progressLine(id, 1, "stray"),
 		`no message`,
 		`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"stray"}}`,
-		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"stray"}}`,
 		`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"stray:"}}`,
 	}
 	line := lines[w.rng.IntN(len(lines))]

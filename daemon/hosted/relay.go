@@ -24,8 +24,9 @@ type ask struct {
 
 	method string
 	params json.RawMessage
-	shown  *call // whose client was told of it, by the answer to a request; nil if none was
-	by     *call // whose client has answered it so
+	token  json.RawMessage // for progress, the server's own; nil if it wants none
+	shown  *call           // whose client was told of it, by the answer to a request; nil if none was
+	by     *call           // whose client has answered it so
 
 	done bool // the server has its answer, or will never read one
 	sent bool // an answer is on its way
@@ -108,14 +109,15 @@ func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string) {
 	if err != nil { // strings encode
 		return
 	}
-	line := jsonrpc.AppendRequest(nil, quoted, msg.Method, msg.Params)
+	params, token := tokened(msg.Params, quoted)
+	line := jsonrpc.AppendRequest(nil, quoted, msg.Method, params)
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	a := u.askLocked(raw, id)
 	if a == nil {
 		return
 	}
-	a.line, a.method, a.params = line, msg.Method, bytes.Clone(msg.Params)
+	a.line, a.method, a.params, a.token = line, msg.Method, bytes.Clone(msg.Params), token
 	if e, ok := u.early[id]; ok {
 		delete(u.early, id)
 		a.by = e.by

@@ -326,7 +326,10 @@ func (u *upstream) line(ev *supervisor.Event, line []byte) {
 		faultpoint.At("hosted.answered")
 		u.answered(msg)
 	case jsonrpc.Notification:
-		if !ev.Old {
+		switch {
+		case msg.Method == mcp.CancelledNote:
+			u.withdrawn(msg)
+		case !ev.Old:
 			u.notified(msg)
 		}
 	case jsonrpc.Request:
@@ -579,10 +582,11 @@ func (u *upstream) runErrands() {
 const maxResponds = 2 * maxAsks
 
 // ranLocked notes the record of an errand that was made. That of a cancellation
-// is of no use any more: if it had no effect its call has a record.
+// is of no use any more: if it had no effect its call has a record. Nor is that
+// of what a client only had to tell.
 func (u *upstream) ranLocked(kind string, write int64) {
 	switch kind {
-	case process.RecordCancel:
+	case process.RecordCancel, process.RecordNote:
 		u.forget = append(u.forget, write)
 		u.nudge()
 	case process.RecordRespond:

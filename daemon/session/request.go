@@ -93,6 +93,10 @@ func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
 		if call != nil {
 			call.drop()
 		}
+	case mcp.RootsChanged, mcp.ProgressNote:
+		if s.srv.o.Hosted != nil && !s.anonymous {
+			s.srv.o.Hosted.Notified(s.hash, msg)
+		}
 	default:
 		s.log.DebugContext(ctx, "notification ignored", "method", msg.Method)
 	}

@@ -78,6 +78,9 @@ type Hosted interface {
 	// Respond takes the answer of the client, its line n, to the server that
 	// asked. It tells whether any did.
 	Respond(session string, n int64, msg jsonrpc.Message) bool
+	// Notified is told what the client says without being asked of its roots,
+	// and of its progress with what a server has asked for.
+	Notified(session string, msg jsonrpc.Message)
 	// Tuned is told that the session has set another level of log messages.
 	Tuned(session string)
 	// Subscribe has the session told when a resource has changed, by

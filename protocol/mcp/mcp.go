@@ -54,6 +54,7 @@ const (
 	PromptsChanged   = "notifications/prompts/list_changed"
 	ResourcesChanged = "notifications/resources/list_changed"
 	ToolsChanged     = "notifications/tools/list_changed"
+	RootsChanged     = "notifications/roots/list_changed"
 	CancelledNote    = "notifications/cancelled"
 	ProgressNote     = "notifications/progress"
 	Subscribe        = "resources/subscribe"

@@ -25,6 +25,7 @@ const (
 	RecordListen      = "listen"
 	RecordList        = "list"
 	RecordPrompt      = "prompt"
+	RecordNote        = "note" // of a client, which wants no answer
 )
 
 // Record is one line of [FileCalls]: a write to the child, noted before its

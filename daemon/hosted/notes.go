@@ -1,0 +1,142 @@
+package hosted
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+	"holdline/protocol/process"
+)
+
+// Of what a server and a client tell each other without being asked, only that
+// is passed on by itself which has one place to go to: between a process of
+// scope session and its client, if both are of the legacy era. The modern one
+// knows no such messages.
+
+// withdrawn takes a request of the server off its client: nobody waits for the
+// answer any more. It holds for one that is read again after a daemon's end,
+// too, so that the client is not asked in vain.
+func (u *upstream) withdrawn(msg jsonrpc.Message) {
+	raw := jsonrpc.ID(jsonrpc.Field(msg.Params, "requestId"))
+	if raw == nil {
+		return
+	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	for _, a := range u.m.asks {
+		if a.up != u || a.line == nil || a.sent || a.raw.Key() != raw.Key() {
+			continue
+		}
+		if c := u.m.clients[u.owner.Session]; c != nil && c.Era() == legacy {
+			c.Ask(a.withdrawal(msg.Params))
+		}
+		u.m.closeAskLocked(a)
+		return
+	}
+}
+
+// withdrawal tells the client that the request is withdrawn, in the server's
+// words.
+func (a *ask) withdrawal(params json.RawMessage) []byte {
+	quoted := fmt.Appendf(nil, "%q", a.id)
+	told, err := jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
+		if key == "requestId" {
+			return quoted
+		}
+		return value
+	})
+	if err != nil { // a key stands twice
+		told = fmt.Appendf(nil, `{"requestId":%s}`, quoted)
+	}
+	return jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, told)
+}
+
+// remarked passes on what a server tells its client that nothing else here
+// knows of.
+func (u *upstream) remarked(msg jsonrpc.Message) {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	c := u.m.clients[u.owner.Session]
+	if u.owner.Session == "" || c == nil || c.Era() != legacy || msg.Method == mcp.Initialized || msg.Method == mcp.RootsChanged {
+		return
+	}
+	c.Ask(jsonrpc.AppendRequest(nil, nil, msg.Method, msg.Params))
+}
+
+// Notified is told what a session's client says without being asked, and that
+// servers may want to know: that its roots have changed, or how far it is with
+// what a server has asked for.
+func (m *Manager) Notified(session string, msg jsonrpc.Message) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch msg.Method {
+	case mcp.RootsChanged:
+		for u := range m.processes {
+			if u.owner.Session == session && u.serving {
+				u.noteLocked(msg.Method, msg.Params)
+			}
+		}
+	case mcp.ProgressNote:
+		token, _ := mcp.String(jsonrpc.Field(msg.Params, mcp.MetaProgress))
+		a := m.asks[token]
+		if a == nil || a.token == nil || a.sent || a.up.owner.Session != session {
+			return
+		}
+		params, err := jsonrpc.Rewrite(msg.Params, func(key string, value []byte) []byte {
+			if key == mcp.MetaProgress {
+				return a.token
+			}
+			return value
+		})
+		if err == nil {
+			a.up.noteLocked(msg.Method, params)
+		}
+	}
+}
+
+// noteLocked has a legacy process told something.
+func (u *upstream) noteLocked(method string, params json.RawMessage) {
+	if u.era != legacy {
+		return
+	}
+	line := jsonrpc.AppendRequest(nil, nil, method, params)
+	u.errandLocked(errand{
+		rec:     process.Record{Session: u.owner.Session, Kind: process.RecordNote, Name: method},
+		compose: func(int64) []byte { return line },
+	})
+}
+
+// tellsRoots tells whether a process was offered to be told of other roots.
+func tellsRoots(offered json.RawMessage) bool {
+	return string(jsonrpc.Field(jsonrpc.Field(offered, "roots"), "listChanged")) == "true"
+}
+
+// tokened is the params of a request to a client with another token for
+// progress, and the server's own; nil if it wants no progress. Two servers of
+// one session may use equal ones.
+func tokened(params json.RawMessage, with []byte) (changed, token json.RawMessage) {
+	meta := jsonrpc.Field(params, "_meta")
+	if token = jsonrpc.Field(meta, mcp.MetaProgress); token == nil {
+		return params, nil
+	}
+	meta, err := jsonrpc.Rewrite(meta, func(key string, value []byte) []byte {
+		if key == mcp.MetaProgress {
+			return with
+		}
+		return value
+	})
+	if err != nil {
+		return params, nil
+	}
+	changed, err = jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
+		if key == "_meta" {
+			return meta
+		}
+		return value
+	})
+	if err != nil {
+		return params, nil
+	}
+	return changed, append(json.RawMessage(nil), token...)
+}
