@@ -66,12 +66,14 @@ type upstream struct {
 	restored   bool                // an earlier daemon has started it
 	leaving    bool                // it is ended once its calls are
 	generation int64
-	secrets    []string // that its environment was given
-	forget     []int64  // records that are not needed any more
-	files      []int64  // spooled answers that are not needed any more
-	noise      int64    // lines that were no messages
-	relisting  bool     // it is being asked for its lists again
-	stale      bool     // and says meanwhile that they have changed
+	secrets    []string      // that its environment was given
+	forget     []int64       // records that are not needed any more
+	files      []int64       // spooled answers that are not needed any more
+	noise      int64         // lines that were no messages
+	relisting  bool          // it is being asked for its lists again
+	stale      bool          // and says meanwhile that they have changed
+	relisted   time.Time     // when it was last
+	relistWait time.Duration // before it is once more
 
 	errands chan errand
 	poke    chan struct{} // holds a token while something may be settled
@@ -412,15 +414,42 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 			u.relisting = true
 			u.m.wg.Go(u.relistChanged)
 		}
+	default:
+		u.remarked(msg)
 	}
+}
+
+// Pauses between two looks at the lists of a server that goes on saying that
+// they have changed: some say so whenever they are asked for them.
+const (
+	firstRelistWait = 100 * time.Millisecond
+	maxRelistWait   = 10 * time.Second
+)
+
+// relistIn is how long to wait before the lists are asked for again: not at
+// all if that was long ago, else longer each time.
+func (u *upstream) relistIn(now time.Time) time.Duration {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	since := now.Sub(u.relisted)
+	if u.relisted.IsZero() || since > 2*maxRelistWait {
+		u.relistWait = 0
+		return 0
+	}
+	u.relistWait = min(max(2*u.relistWait, firstRelistWait), maxRelistWait)
+	return u.relistWait - since
 }
 
 // relistChanged asks for the lists until they have not changed meanwhile: once,
 // however often the server says that they have.
 func (u *upstream) relistChanged() {
 	for {
+		if pause(u.m.life, u.relistIn(time.Now()), u.deadCh) != nil {
+			return // the next daemon asks
+		}
 		u.relist()
 		u.m.mu.Lock()
+		u.relisted = time.Now()
 		again := u.stale && !u.dead && !u.m.closed
 		u.stale, u.relisting = false, again
 		u.m.mu.Unlock()
