@@ -476,7 +476,7 @@ func (m *Manager) Status() []Status {
 	owners := map[string]string{}
 	for _, s := range m.inOrderLocked() {
 		st := s.statusLocked(now)
-		st.Notes = slices.Concat(s.latest.shortened(), s.clashesLocked(owners))
+		st.Notes = slices.Concat(s.latest.shortened(), s.clashesLocked(owners), s.overreachLocked())
 		list = append(list, st)
 	}
 	return list

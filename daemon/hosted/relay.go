@@ -3,6 +3,7 @@ package hosted
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -48,13 +49,37 @@ func (u *upstream) asked(msg jsonrpc.Message, id string) {
 	if u.owner.Session == "" {
 		u.reply(raw, id, jsonrpc.AppendError(nil, raw, jsonrpc.CodeUnknownMethod,
 			msg.Method+" is for servers of scope \"session\", each of which has one client", nil))
-		if !u.asking {
-			u.asking = true
-			u.log.Warn("server asks for what its scope does not offer: give it \"scope\": \"session\"", "method", msg.Method)
-		}
+		u.overreaches(msg.Method)
 		return
 	}
 	u.relay(msg, raw, id)
+}
+
+// overreaches notes that the server asks for what its scope does not offer:
+// people are told which one does.
+func (u *upstream) overreaches(method string) {
+	u.m.mu.Lock()
+	s := u.inst.srv
+	known := s == nil || s.beyond != ""
+	if !known {
+		s.beyond = clip([]byte(method))
+	}
+	u.m.mu.Unlock()
+	if !known {
+		u.log.Warn("server asks for what its scope does not offer", "method", clip([]byte(method)))
+	}
+}
+
+// overreachLocked tells what the server asks for in vain, and what mends it.
+func (s *server) overreachLocked() []string {
+	if s.beyond == "" {
+		return nil
+	}
+	other := Session
+	if s.beyond == mcp.RootsList && s.spec.Scope == Shared {
+		other = Project
+	}
+	return []string{fmt.Sprintf("asks its client for %s, which scope %s does not offer: \"scope\": %q in its holdline object would", s.beyond, s.spec.Scope, other)}
 }
 
 func (u *upstream) roots() json.RawMessage {

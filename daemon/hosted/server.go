@@ -83,6 +83,7 @@ type server struct {
 	ejected []string      // scopes that an earlier daemon has ejected
 	fault   *fault.Record // of the last process that ended or did not start
 	faultAt time.Time
+	beyond  string          // method that a process has asked its client for, which its scope does not offer; "" if none has
 	latest  *offering       // of the process that listed last, whoever used it; nil until one has
 	pins    map[string]*pin // tools as they were first seen, by the server's own name, with any process
 }

@@ -79,15 +79,14 @@ type upstream struct {
 	poke    chan struct{} // holds a token while something may be settled
 
 	// The reader's alone.
-	rest   []byte // of a line that is not whole
-	begin  int64  // number of the output in which rest, or the next line, begins
-	nth    int    // how many lines have ended in the present output
-	last   int64  // highest number received
-	torn   bool   // the next line may be the end of one
-	skip   bool   // the line is too long, and left out
-	marks  []mark // lines that are not settled, in order
-	asking bool   // it has asked for what its scope does not offer
-	until  int64  // output below it was said before this daemon attached
+	rest  []byte // of a line that is not whole
+	begin int64  // number of the output in which rest, or the next line, begins
+	nth   int    // how many lines have ended in the present output
+	last  int64  // highest number received
+	torn  bool   // the next line may be the end of one
+	skip  bool   // the line is too long, and left out
+	marks []mark // lines that are not settled, in order
+	until int64  // output below it was said before this daemon attached
 }
 
 // mark is a line that must not be acked yet.

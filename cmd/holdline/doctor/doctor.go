@@ -175,6 +175,7 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 		return append(found, Finding{Check: "status", State: Problem, What: err.Error(), Why: "the daemon does not answer", Mend: "holdline logs, then: " + WayOut(c.Daemon.PID)})
 	}
 	found = append(found, skew(o, c.Daemon.Version, status.Sessions))
+	found = append(found, servers(status.Servers)...)
 	if status.Daemon.Degraded != "" {
 		found = append(found, Finding{Check: "daemon health", State: Problem, What: status.Daemon.Degraded, Why: "the daemon works with less than it should", Mend: "holdline logs"})
 	}
