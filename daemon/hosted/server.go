@@ -288,6 +288,11 @@ func (m *Manager) Items(ctx context.Context, c tool.Caller, method string) (memb
 // resource the first by name has it.
 func (m *Manager) listing(ctx context.Context, c tool.Caller, k kind) ([]tool.Listing, map[string]*offer) {
 	m.askAll(ctx, c)
+	return m.listed(c, k)
+}
+
+// listed is [Manager.listing] as far as it is known.
+func (m *Manager) listed(c tool.Caller, k kind) ([]tool.Listing, map[string]*offer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list, seen := []tool.Listing{}, map[string]*offer{}
@@ -491,13 +496,16 @@ func (m *Manager) Route(ctx context.Context, c tool.Caller, method string, param
 // resource is the listed resource of that URI, or the template that it is
 // most likely made of: of those whose words before the first variable it
 // begins with, the one with the most. A session for one server may ask that
-// server for any.
+// server for any. A resource that is known waits for no other server.
 func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *offer {
+	if _, all := m.listed(c, resources); all[uri] != nil {
+		return all[uri]
+	}
 	_, all := m.listing(ctx, c, resources)
 	if o := all[uri]; o != nil {
 		return o
 	}
-	list, all := m.listing(ctx, c, templates)
+	list, all := m.listed(c, templates)
 	var best *offer
 	most := -1
 	for _, l := range list {
