@@ -23,6 +23,7 @@ import (
 // server: the user's word, and what its processes have come to.
 type standing struct {
 	Version int      `json:"version"`
+	Key     string   `json:"key,omitempty"`     // of the spec that was ejected
 	Stopped bool     `json:"stopped,omitempty"` // by a user; stays so until it is started
 	Ejected []string `json:"ejected,omitempty"` // scopes whose process ended too often
 }
@@ -40,13 +41,15 @@ func (s *server) recall() error {
 	if err == nil {
 		err = json.Unmarshal(b, &st)
 	}
-	s.stopped, s.ejected = st.Stopped, st.Ejected
+	if s.stopped = st.Stopped; st.Key == "" || st.Key == s.spec.Key { // else it is mended, as far as is known
+		s.ejected = st.Ejected
+	}
 	return err
 }
 
 // standingLocked is how the server stands.
 func (s *server) standingLocked() standing {
-	st := standing{Version: memoryVersion, Stopped: s.stopped, Ejected: slices.Clone(s.ejected)}
+	st := standing{Version: memoryVersion, Key: s.spec.Key, Stopped: s.stopped, Ejected: slices.Clone(s.ejected)}
 	for key, inst := range s.m.instances {
 		if key.server == s.spec.Name && key.scope != Session && inst.guards.restarts.Ejected() && !slices.Contains(st.Ejected, key.of) {
 			st.Ejected = append(st.Ejected, key.of)
@@ -297,10 +300,17 @@ func (m *Manager) Configure(specs []Spec) {
 func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 	fresh := map[string]*server{}
 	for name, spec := range wanted {
-		if old, err := m.server(name); err == nil && old.spec.Key == spec.Key && old.spec.Scope == spec.Scope {
+		old, err := m.server(name)
+		if err == nil && old.spec.Key == spec.Key && old.spec.Scope == spec.Scope {
 			continue
 		}
 		s := m.newServer(spec)
+		if err != nil { // what a user has said of it before it was left out holds
+			if err := s.recall(); err != nil {
+				m.log.Warn("how a server stood is forgotten", "server", name, "err", err)
+			}
+			s.ejected = nil
+		}
 		if err := s.remember(); err != nil {
 			m.log.Warn("what a server offered is forgotten", "server", name, "err", err)
 		}
