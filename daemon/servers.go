@@ -61,7 +61,7 @@ func (l *life) serverSpecs(ctx context.Context, cfg *config.Config) []hosted.Spe
 
 func (l *life) serverSpec(s config.Settings) hosted.Spec {
 	return hosted.Spec{
-		Name: s.Name, Scope: hosted.Scope(s.Scope), Key: serverKey(&s), Timeout: s.Timeout, MaxTimeout: s.MaxTimeout,
+		Name: s.Name, Scope: hosted.Scope(s.Scope), Key: serverKey(&s), Remote: s.Transport == config.HTTP, Timeout: s.Timeout, MaxTimeout: s.MaxTimeout,
 		Lazy: s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent, MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,
 		CircuitThreshold: s.CircuitThreshold, CircuitReset: s.CircuitReset,
 		Process: func(root string) (config.Process, error) { return l.serverProcess(&s, root) },

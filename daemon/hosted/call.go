@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"holdline/daemon/supervisor"
@@ -243,7 +244,12 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.Remo
 		}
 		switch Decide(f) {
 		case Deliver:
-			return m.take(c)
+			res, err := m.take(c)
+			if f := s.proxied(res.Error); f != nil {
+				f.Operation = callOperation(o)
+				return tool.RemoteResult{}, f
+			}
+			return res, err
 		case Unknown:
 			return tool.RemoteResult{}, unknownFault(o.remote.Name, death, f.Convergent || c.contract == tool.Convergent, c.replays)
 		case Dispatch:
@@ -455,6 +461,19 @@ func (m *Manager) take(c *call) (tool.RemoteResult, error) {
 		return res, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+name, "the kept answer cannot be read: %v", err)
 	}
 	return tool.RemoteResult{Result: msg.Result, Error: msg.Error}, nil
+}
+
+// proxied is the fault with which the process that stands for a server elsewhere
+// has answered in the server's place; nil for all that is the server's own word.
+func (s *server) proxied(failure json.RawMessage) *fault.Record {
+	if failure == nil || !s.now().Remote {
+		return nil
+	}
+	var f fault.Record
+	if json.Unmarshal(jsonrpc.Field(failure, "data"), &f) != nil || !slices.Contains(fault.Codes(), f.Fault.Code) {
+		return nil
+	}
+	return &f
 }
 
 // unknownFault says that a call may or may not have had its effect, or that it

@@ -49,7 +49,10 @@ type Spec struct {
 	// own annotations. nil says nothing of any.
 	Contract func(tool string) tool.Contract
 	// May tells whether a tool is offered at all; nil offers all.
-	May        func(tool string) bool
+	May func(tool string) bool
+	// Remote says that a process of ours stands for a server elsewhere: an error
+	// of its with a fault record is the process's own word.
+	Remote     bool
 	Timeout    time.Duration // of a call, anew at each progress
 	MaxTimeout time.Duration // of a call, whatever its progress
 

@@ -668,7 +668,13 @@ type rpcError struct {
 	raw    json.RawMessage
 }
 
-func (e *rpcError) Error() string { return fmt.Sprintf("%s is refused: %s", e.method, clip(e.raw)) }
+func (e *rpcError) Error() string {
+	words, ok := mcp.String(jsonrpc.Field(e.raw, "message"))
+	if !ok || words == "" {
+		return fmt.Sprintf("%s is refused: %s", e.method, clip(e.raw))
+	}
+	return fmt.Sprintf("%s is refused: %s (%s)", e.method, clip([]byte(words)), clip(jsonrpc.Field(e.raw, "code")))
+}
 
 // clip bounds what is repeated of a server's words.
 func clip(b []byte) string {
@@ -765,6 +771,12 @@ func (u *upstream) startFault(err error) error {
 	u.m.mu.Unlock()
 	if errors.Is(err, tool.ErrStopping) || u.m.life.Err() != nil {
 		return tool.ErrStopping
+	}
+	if refusal, ok := errors.AsType[*rpcError](err); ok {
+		if f := u.inst.srv.proxied(refusal.raw); f != nil {
+			f.Operation, f.Fault.Generation = operation(u.name()), u.generation
+			return f
+		}
 	}
 	r := fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %v", u.name(), err)
 	if death != nil {
