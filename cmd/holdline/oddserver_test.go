@@ -33,15 +33,25 @@ type oddServer struct {
 //	-silent       server/discover is not answered
 //	-leaves       server/discover ends the process
 //	-pages        the list of tools has no end
+//	-mute METHOD  that method is not answered
+//	-list LIST    what it answers to resources/list
+//	-late D       it reads nothing for that long
+//	-modern FILE  while there is such a file it knows no initialize, and answers
+//	              server/discover
 func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	f := flag.NewFlagSet("oddserver", flag.ContinueOnError)
 	s := &oddServer{out: stdout}
 	f.StringVar(&s.name, "name", "odd", "")
 	f.StringVar(&s.ledger, "ledger", "", "")
 	silent, leaves, pages := f.Bool("silent", false, ""), f.Bool("leaves", false, ""), f.Bool("pages", false, "")
+	mute, list := f.String("mute", "", ""), f.String("list", "", "")
+	late, modern := f.Duration("late", 0, ""), f.String("modern", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
+	time.Sleep(*late)
+	_, err := os.Stat(*modern)
+	isModern := err == nil
 	lines := bufio.NewReaderSize(stdin, 1<<16)
 	for page := 0; ; {
 		line, err := lines.ReadBytes('\n')
@@ -54,7 +64,13 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 		}
 		s.note(m.Method)
 		switch {
-		case m.ID == nil:
+		case m.ID == nil, m.Method == *mute:
+		case m.Method == "resources/list" && *list != "":
+			s.answer(&m, *list)
+		case m.Method == "server/discover" && isModern:
+			s.answer(&m, `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"oddserver","version":"2"},"ttlMs":0,"cacheScope":"private"}`)
+		case m.Method == "initialize" && isModern:
+			fmt.Fprintf(stdout, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"what?"}}`+"\n", m.ID)
 		case m.Method == "server/discover" && *silent:
 		case m.Method == "server/discover" && *leaves:
 			return 9

@@ -19,6 +19,7 @@ import (
 // far is a server behind an address, made with the official SDK.
 type far struct {
 	url     string
+	close   func() // ends it
 	handler atomic.Pointer[http.Handler]
 	token   string // that it wants
 
@@ -55,10 +56,11 @@ func newFar(t *testing.T, stateless bool) *far {
 		}
 		(*f.handler.Load()).ServeHTTP(w, r)
 	}))
-	t.Cleanup(func() {
+	f.close = sync.OnceFunc(func() {
 		srv.CloseClientConnections()
 		srv.Close()
 	})
+	t.Cleanup(f.close)
 	f.url = srv.URL
 	return f
 }
@@ -142,7 +144,7 @@ func TestRemoteUnauthenticated(t *testing.T) {
 	a := p.agent().shake()
 	list := a.ask("tools/list", map[string]any{})
 	call := a.ask("tools/call", map[string]any{"name": "far__slow", "arguments": map[string]any{"token": "x", "ms": 0}})
-	if call.Error == nil && !call.Result.IsError || f.times("x") != 0 {
+	if call.code() != "unauthenticated" || !strings.Contains(call.text(), "mcpServers.far.headers") || f.times("x") != 0 {
 		t.Errorf("a call without credentials: %s", call.raw)
 	}
 	logs, _, _ := p.run("", "logs")
@@ -154,6 +156,31 @@ func TestRemoteUnauthenticated(t *testing.T) {
 		}
 	}
 	a.leave()
+}
+
+// TestRemoteGone: a server that cannot be reached any more is a server that
+// fails, and is left alone like others.
+func TestRemoteGone(t *testing.T) {
+	t.Parallel()
+	f := newFar(t, false)
+	p := newPlace(t).remote(f, f.token).login()
+	a := p.agent().shake()
+	slow := func() answer {
+		return a.wait(a.call("far__slow", map[string]any{"token": "x", "ms": 0}))
+	}
+	if x := slow(); x.Result.IsError {
+		t.Fatalf("a call: %s", x.raw)
+	}
+	f.close()
+	for range 5 {
+		if x := slow(); x.code() != "transport_failure" || !strings.Contains(x.text(), "cannot be reached") {
+			t.Errorf("a call of a server that is gone: %s", x.raw)
+		}
+	}
+	if x := slow(); x.code() != "circuit_open" {
+		t.Errorf("the sixth call: %s", x.raw)
+	}
+	a.rest()
 }
 
 // TestRemoteRefuses what it is not told to be.

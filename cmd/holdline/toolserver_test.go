@@ -34,6 +34,8 @@ import (
 //	look {token, ms}       "look"; the same for a tool that only reads
 //	big {token, bytes}     an answer of the token and so many bytes
 //	ask {token, method, ms} "asked", a request to the client, "told", so many milliseconds; answers with what came
+//	                       with progress: true it wants to be told the client's progress, by the token 1
+//	withdraw {token, method} a request to the client that is withdrawn at once; the token
 //	die {code}             last words on stderr, and the end of the process; code 7 by default
 //	hang {token}           "begin", and nothing more
 //	noise {token}          a line that is no JSON before the answer
@@ -52,7 +54,10 @@ import (
 //	                       listed as well from now on, and the client is told so
 //
 // It notes the levels of log messages that it is told: "level" and the level,
-// and what it is told of resources: "subscribe" or "unsubscribe" and the URI.
+// and what it is told of resources: "subscribe" or "unsubscribe" and the URI;
+// that its client's roots have changed: "roots changed"; its client's progress:
+// "progress" and the token; and an answer that it does not wait for: "late" and
+// the id.
 // A call that is cancelled notes "cancelled" and is not answered. Calls run at
 // the same time.
 type toolServer struct {
@@ -157,6 +162,7 @@ type toolMessage struct {
 		Name      string          `json:"name"`
 		Arguments toolArgs        `json:"arguments"`
 		RequestID json.RawMessage `json:"requestId"`
+		Progress  json.RawMessage `json:"progressToken"`
 		Level     string          `json:"level"`
 		URI       string          `json:"uri"`
 		Meta      struct {
@@ -176,6 +182,8 @@ type toolArgs struct {
 	Code   int     `json:"code"`
 	TTL    int     `json:"ttl"`
 	Level  string  `json:"level"`
+
+	Progress bool `json:"progress"`
 }
 
 func (s *toolServer) line(line []byte) {
@@ -190,12 +198,14 @@ func (s *toolServer) line(line []byte) {
 		c := s.asked[string(m.ID)]
 		delete(s.asked, string(m.ID))
 		s.mu.Unlock()
-		if c != nil {
-			if m.Error != nil {
-				m.Result = m.Error
-			}
-			c <- m.Result
+		if c == nil {
+			s.note("late", string(m.ID))
+			return
 		}
+		if m.Error != nil {
+			m.Result = m.Error
+		}
+		c <- m.Result
 	case m.Method == "notifications/cancelled":
 		s.mu.Lock()
 		cancel := s.running[string(m.Params.RequestID)]
@@ -203,6 +213,10 @@ func (s *toolServer) line(line []byte) {
 		if cancel != nil {
 			cancel()
 		}
+	case m.Method == "notifications/roots/list_changed":
+		s.note("roots", "changed")
+	case m.Method == "notifications/progress":
+		s.note("progress", string(m.Params.Progress))
 	case m.ID == nil: // initialized, and whatever else
 	case m.Method == "initialize":
 		capabilities := map[string]any{"tools": map[string]any{}}
@@ -282,7 +296,7 @@ func toolServerTools(more ...string) []any {
 		properties[name] = map[string]any{"type": kind}
 	}
 	list := []any{}
-	for _, name := range append([]string{"effect", "look", "big", "ask", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log", "mirror", "touch"}, more...) {
+	for _, name := range append([]string{"effect", "look", "big", "ask", "withdraw", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log", "mirror", "touch"}, more...) {
 		tool := map[string]any{"name": name, "description": "does " + name, "inputSchema": map[string]any{"type": "object", "properties": properties}}
 		if name == "look" || name == "big" || name == "fresh" {
 			tool["annotations"] = map[string]any{"readOnlyHint": true}
@@ -377,13 +391,25 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 		return a.Token + " " + strings.Repeat("x", a.Bytes), nil
 	case "ask":
 		s.note("asked", a.Token)
-		got, ok := s.ask(ctx, cmp.Or(a.Method, "roots/list"), a.Token)
+		params := map[string]any{"token": a.Token}
+		if a.Progress {
+			params["_meta"] = map[string]any{"progressToken": 1}
+		}
+		got, ok := s.ask(ctx, cmp.Or(a.Method, "roots/list"), params)
 		if !ok {
 			return "", nil
 		}
 		s.note("told", a.Token)
 		toolPause(ctx, a.MS)
 		return a.Token + " " + string(got), nil
+	case "withdraw":
+		id := `"withdrawn"`
+		s.send(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "method": a.Method, "params": map[string]any{"token": a.Token}})
+		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": map[string]any{
+			"requestId": json.RawMessage(id), "reason": a.Token,
+		}})
+		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": map[string]any{"elicitationId": a.Token}})
+		return a.Token, nil
 	case "die":
 		_, _ = fmt.Fprintln(s.errOut, "toolserver: these are my last words")
 		os.Exit(cmp.Or(a.Code, 7))
@@ -439,14 +465,14 @@ func toolPause(ctx context.Context, ms float64) bool {
 }
 
 // ask sends the client a request and waits for the answer.
-func (s *toolServer) ask(ctx context.Context, method, token string) (json.RawMessage, bool) {
+func (s *toolServer) ask(ctx context.Context, method string, params map[string]any) (json.RawMessage, bool) {
 	c := make(chan json.RawMessage, 1)
 	s.mu.Lock()
 	s.asks++
 	id := fmt.Sprintf(`"ask-%d"`, s.asks)
 	s.asked[id] = c
 	s.mu.Unlock()
-	s.send(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "method": method, "params": map[string]any{"token": token}})
+	s.send(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "method": method, "params": params})
 	select {
 	case got := <-c:
 		return got, true
