@@ -259,6 +259,7 @@ func TestServerOddLists(t *testing.T) {
 			continue // it takes as long
 		}
 		t.Run(args, func(t *testing.T) {
+			t.Parallel()
 			p := newPlace(t)
 			p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, strings.SplitN(args, " ", 2)...)}).daemon()
 			a := p.agent().shake()

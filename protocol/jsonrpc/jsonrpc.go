@@ -27,14 +27,14 @@ var ErrInvalid = errors.New("not a JSON-RPC 2.0 message")
 // maxDepth is how deep values may nest, for [json.Valid].
 const maxDepth = 10_000
 
-// errDeep is an [ErrParse] of a line that may well be JSON.
-type errDeep struct{}
+// deepError is an [ErrParse] of a line that may well be JSON.
+type deepError struct{}
 
-func (errDeep) Error() string {
+func (deepError) Error() string {
 	return fmt.Sprintf("JSON that nests deeper than %d levels is not read", maxDepth)
 }
 
-func (errDeep) Unwrap() error { return ErrParse }
+func (deepError) Unwrap() error { return ErrParse }
 
 // tooDeep tells whether brackets nest too deep in what may be JSON.
 func tooDeep(line []byte) bool {
@@ -101,7 +101,7 @@ func Parse(line []byte) (Message, error) {
 	}
 	if !json.Valid(line) {
 		if tooDeep(line) {
-			return m, errDeep{}
+			return m, deepError{}
 		}
 		return m, ErrParse
 	}
