@@ -189,10 +189,14 @@ func (c *Catalog) Own(identity, name string) *tool.Prepared {
 // nobody. It may wait for a while.
 func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool.Remote, error) {
 	unknown := fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name)
-	if who.Only == "" && (name == tool.FindTools || name == tool.CallTool) && !c.Searches(who) {
+	server := who.Only
+	if who.SeesOwn() {
+		server = ""
+	}
+	if server == "" && (name == tool.FindTools || name == tool.CallTool) && !c.Searches(who) {
 		return nil, unknown // they are for others
 	}
-	if err := c.refused(who, who.Only, name); err != nil {
+	if err := c.refused(who, server, name); err != nil {
 		return nil, err
 	}
 	if (c.byName[name] == nil || who.Only != "") && c.others(who) {
@@ -200,7 +204,7 @@ func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool
 			return r, nil
 		}
 	}
-	if err := c.rules.Check(who.Identity, who.Only, name); err != nil {
+	if err := c.rules.Check(who.Identity, server, name); err != nil {
 		return nil, err
 	}
 	return nil, unknown
