@@ -173,7 +173,7 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 		newDaemonCommand(w), newMCPStdioCommand(), newStatusCommand(w), newSessionsCommand(w),
 		newConsultCommand(w), newConsultsCommand(w), newTelemetryCommand(w), newLogsCommand(w),
 		newServersCommand(w), newReloadCommand(w), newUpgradeCommand(w), newStopCommand(w), newConfigCommand(w), newDoctorCommand(w), newVersionCommand(),
-		newMetricsCommand(w), newImportCommand(w),
+		newMetricsCommand(w), newImportCommand(w), newInstallCommand(w), newUninstallCommand(w),
 	)
 	root.AddCommand(manCommands()...)
 	return root

@@ -73,8 +73,8 @@ func Run(ctx context.Context, o Options) []Finding {
 	defer cancel()
 	var found []Finding
 	found = append(found, configuration(o), state(o))
-	found = append(found, machine(ctx, &o)...)
 	found = append(found, systemd(ctx, o)...) // before a connection makes systemd start something
+	found = append(found, machine(ctx, &o)...)
 	found = append(found, clients(o)...)
 	conn, path, err := o.Paths.Dial(ctx)
 	if err != nil {

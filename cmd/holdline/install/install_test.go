@@ -1,0 +1,567 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"holdline/contrib"
+	"holdline/daemon/config"
+)
+
+// machine is a home with an Options that acts on it. It plays systemctl and
+// launchctl.
+type machine struct {
+	*Options
+	t       *testing.T
+	home    string
+	out     bytes.Buffer
+	ran     []string // command lines that change something
+	version string   // of systemd; "" if no user manager answers
+	fails   string   // a command line that contains it fails
+	enabled bool
+	loaded  bool
+	stopped int
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	home := t.TempDir()
+	exe := filepath.Join(t.TempDir(), "built")
+	if err := os.WriteFile(exe, []byte("program 1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{t: t, home: home, version: "252.39-1~deb12u1\n"}
+	m.Options = &Options{
+		OS: "linux", UID: 7, Exe: exe, Home: home,
+		BinDir: filepath.Join(home, ".local/bin"), UnitDir: filepath.Join(home, ".config/systemd/user"),
+		StateDir: filepath.Join(home, ".local/state/holdline"), ConfigDir: filepath.Join(home, ".config/holdline"),
+		RuntimeDir: filepath.Join(home, "run/holdline"), Variables: map[string]string{},
+		Run: m.run, Out: &m.out, Stop: func(context.Context) error { m.stopped++; return nil },
+	}
+	return m
+}
+
+// run plays the two service managers.
+func (m *machine) run(_ context.Context, name string, args ...string) (string, error) {
+	line := name + " " + strings.Join(args, " ")
+	if m.fails != "" && strings.Contains(line, m.fails) {
+		return "", errors.New("it fails")
+	}
+	if name == "launchctl" {
+		return "", m.launchctl(line, args)
+	}
+	if m.version == "" {
+		return "", errors.New("Failed to connect to bus")
+	}
+	wants := filepath.Join(m.UnitDir, "sockets.target.wants")
+	switch args[1] {
+	case "show":
+		return m.version, nil
+	case "show-environment":
+		return "HOME=" + m.home + "\nXDG_STATE_HOME=/same\n", nil
+	case "is-enabled", "is-active":
+		if !m.enabled {
+			return "no\n", errors.New("exit status 1")
+		}
+		return map[string]string{"is-enabled": "enabled\n", "is-active": "active\n"}[args[1]], nil
+	case "enable":
+		m.enabled = true
+		if err := os.MkdirAll(wants, 0o755); err != nil {
+			return "", err
+		}
+		m.ran = append(m.ran, line)
+		return "", os.Symlink(filepath.Join(m.UnitDir, contrib.SystemdSocket), filepath.Join(wants, contrib.SystemdSocket))
+	case "disable":
+		m.enabled = false
+		_ = os.Remove(filepath.Join(wants, contrib.SystemdSocket))
+	}
+	m.ran = append(m.ran, line)
+	return "", nil
+}
+
+func (m *machine) launchctl(line string, args []string) error {
+	switch args[0] {
+	case "print":
+		if strings.Contains(args[1], contrib.LaunchLabel) && !m.loaded {
+			return errors.New("Could not find service")
+		}
+		return nil
+	case "bootstrap":
+		if m.loaded {
+			return errors.New("Bootstrap failed: 5: Input/output error")
+		}
+		m.loaded = true
+	case "bootout":
+		if !m.loaded {
+			return errors.New("Boot-out failed: 3: No such process")
+		}
+		m.loaded = false
+	}
+	m.ran = append(m.ran, line)
+	return nil
+}
+
+// tree is all that is in the home: names, modes, and what files hold.
+func (m *machine) tree() string {
+	m.t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(m.home, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%s %v", strings.TrimPrefix(path, m.home), info.Mode())
+		switch {
+		case d.Type().IsRegular():
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(&b, " %x", data)
+		case d.Type()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			b.WriteString(" " + to)
+		}
+		b.WriteByte('\n')
+		return nil
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return b.String()
+}
+
+// install installs and wants it to succeed.
+func (m *machine) install(w Wish) string {
+	m.t.Helper()
+	m.out.Reset()
+	m.ran = nil
+	if err := m.Install(m.t.Context(), w); err != nil {
+		m.t.Fatalf("Install(%+v): %v\n%s", w, err, &m.out)
+	}
+	return m.out.String()
+}
+
+func (m *machine) uninstall(purge bool) string {
+	m.t.Helper()
+	m.out.Reset()
+	m.ran = nil
+	if err := m.Uninstall(m.t.Context(), purge); err != nil {
+		m.t.Fatalf("Uninstall: %v\n%s", err, &m.out)
+	}
+	return m.out.String()
+}
+
+// write makes a file of the home.
+func (m *machine) write(path, content string) {
+	m.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) read(path string) string {
+	m.t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// whole is the wish for everything that systemd can have.
+var whole = Wish{Manager: Systemd, Bin: true, Path: "/a:/b"}
+
+// TestInstall: everything is put there, a second time changes nothing, and
+// uninstall leaves no trace.
+func TestInstall(t *testing.T) {
+	m := newMachine(t)
+	m.write(filepath.Join(m.home, ".profile"), "mine")
+	before := m.tree()
+	out := m.install(whole)
+	bin := m.BinPath()
+	if info, err := os.Stat(bin); err != nil || info.Mode().Perm() != 0o755 || m.read(bin) != "program 1" {
+		t.Errorf("the binary: %v, %v", info, err)
+	}
+	units, err := contrib.SystemdUnits(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range units {
+		if got := m.read(filepath.Join(m.UnitDir, u.Name)); got != u.Text {
+			t.Errorf("%s is\n%s", u.Name, got)
+		}
+		if !strings.Contains(out, "write "+filepath.Join(m.UnitDir, u.Name)+"\n") {
+			t.Errorf("%s is not told:\n%s", u.Name, out)
+		}
+	}
+	if got, err := config.ReadPath(config.PathFile(m.StateDir)); got != "/a:/b" || err != nil {
+		t.Errorf("the captured PATH is %q, %v", got, err)
+	}
+	want := []string{"systemctl --user daemon-reload", "systemctl --user enable --now holdline.socket"}
+	if !slices.Equal(m.ran, want) {
+		t.Errorf("ran %q, want %q", m.ran, want)
+	}
+
+	installed := m.tree()
+	if out := m.install(whole); len(m.ran) > 0 || m.tree() != installed || strings.Count(out, "unchanged: ") != 5 {
+		t.Errorf("a second time: ran %q\n%s", m.ran, out)
+	}
+	m.DryRun = true
+	if out := m.uninstall(true); m.tree() != installed || m.stopped > 0 || len(m.ran) > 0 || !strings.Contains(out, "would remove "+bin+"\n") {
+		t.Errorf("a dry uninstall did something, or does not tell: ran %q\n%s", m.ran, out)
+	}
+	m.DryRun = false
+	out = m.uninstall(false)
+	if got := m.tree(); got != before {
+		t.Errorf("uninstall leaves\n%s\nwant\n%s\nit said\n%s", got, before, out)
+	}
+	if m.stopped != 2 || m.enabled || m.ran[0] != "systemctl --user disable --now holdline.socket holdline.service" || !slices.Contains(m.ran, "systemctl --user daemon-reload") {
+		t.Errorf("stopped %d times, enabled %v, ran %q", m.stopped, m.enabled, m.ran)
+	}
+}
+
+// TestDryInstall: what would be done is told and not done.
+func TestDryInstall(t *testing.T) {
+	m := newMachine(t)
+	m.DryRun = true
+	before := m.tree()
+	out := m.install(whole)
+	for _, want := range []string{"would write " + m.BinPath(), "would write " + filepath.Join(m.UnitDir, "holdline.service"), "would run systemctl --user enable --now holdline.socket"} {
+		if !strings.Contains(out, want+"\n") {
+			t.Errorf("%q is not told:\n%s", want, out)
+		}
+	}
+	if m.tree() != before || len(m.ran) > 0 {
+		t.Errorf("something was done: ran %q\n%s", m.ran, m.tree())
+	}
+}
+
+// TestTakenBack: whichever step fails, nothing is left of those before it, also
+// of a second installation over a first one.
+func TestTakenBack(t *testing.T) {
+	for _, fails := range []string{"daemon-reload", "enable --now"} {
+		m := newMachine(t)
+		before := m.tree()
+		m.fails = fails
+		err := m.Install(t.Context(), whole)
+		if fails == "daemon-reload" { // also when it is taken back
+			if err == nil || m.read(ManifestFile(m.StateDir)) == "" {
+				t.Errorf("%s: %v, and nobody knows what may be left", fails, err)
+			}
+			m.fails = ""
+			m.uninstall(false)
+		} else if err == nil || !strings.Contains(err.Error(), "it fails") {
+			t.Errorf("%s: %v", fails, err)
+		}
+		if got := m.tree(); got != before {
+			t.Errorf("%s fails, and this is left:\n%s", fails, got)
+		}
+		if m.enabled {
+			t.Errorf("%s fails, and the socket is enabled", fails)
+		}
+
+		m.fails = ""
+		m.install(Wish{Bin: true, Path: "/a"})
+		before = m.tree()
+		m.write(m.Exe, "program 2")
+		m.fails = "enable --now"
+		if err := m.Install(t.Context(), whole); err == nil {
+			t.Error("it succeeds")
+		}
+		if got := m.tree(); got != before {
+			t.Errorf("a second installation fails, and this is left:\n%s\nwant\n%s", got, before)
+		}
+	}
+}
+
+// TestUpgrade: a new binary takes the place of the old one, and goes at the
+// end. So does one whose installation was cut off.
+func TestUpgrade(t *testing.T) {
+	m := newMachine(t)
+	before := m.tree()
+	m.install(whole)
+	m.write(m.Exe, "program 2")
+	out := m.install(whole)
+	if m.read(m.BinPath()) != "program 2" || len(m.ran) > 0 || strings.Count(out, "write ") != 1 {
+		t.Errorf("the binary is %q, ran %q\n%s", m.read(m.BinPath()), m.ran, out)
+	}
+	// Killed after it was written down and before it was done.
+	m.write(m.Exe, "program 3")
+	p := &plan{o: m.Options, next: m.manifest()}
+	if _, err := p.put(Binary, m.BinPath(), 0o755, []byte("program 3"), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.next.write(m.StateDir); err != nil {
+		t.Fatal(err)
+	}
+	m.uninstall(false)
+	if got := m.tree(); got != before {
+		t.Errorf("this is left:\n%s", got)
+	}
+}
+
+func (m *machine) manifest() Manifest {
+	m.t.Helper()
+	got, err := ReadManifest(m.StateDir)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return got
+}
+
+// TestForeign: what somebody else has put there is neither replaced nor
+// removed, and named.
+func TestForeign(t *testing.T) {
+	m := newMachine(t)
+	m.write(m.BinPath(), "not ours")
+	before := m.tree()
+	err := m.Install(t.Context(), whole)
+	if f, ok := errors.AsType[*ForeignError](err); !ok || f.Path != m.BinPath() || !strings.Contains(Hint(err), "--force") {
+		t.Errorf("Install = %v (%s)", err, Hint(err))
+	}
+	if m.tree() != before || len(m.ran) > 0 {
+		t.Errorf("it did something: %q\n%s", m.ran, m.tree())
+	}
+	w := whole
+	w.Force = true
+	m.install(w)
+	if m.read(m.BinPath()) != "program 1" {
+		t.Error("--force does not replace it")
+	}
+
+	unit := filepath.Join(m.UnitDir, contrib.SystemdService)
+	m.write(unit, "edited")
+	if _, ok := errors.AsType[*ForeignError](m.Install(t.Context(), whole)); !ok {
+		t.Error("an edited unit is replaced")
+	}
+	out := m.uninstall(false)
+	if m.read(unit) != "edited" || !strings.Contains(out, "left: "+unit) {
+		t.Errorf("the edited unit:\n%s", out)
+	}
+	// It is not forgotten: once it is as it was, it goes.
+	if got := m.manifest(); len(got.Files) != 1 || got.Files[0].Path != unit {
+		t.Errorf("the manifest has %+v", got)
+	}
+	units, err := contrib.SystemdUnits(m.BinPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.write(unit, units[1].Text)
+	m.uninstall(false)
+	if _, err := os.Stat(unit); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the unit: %v", err)
+	}
+	// Nor is what was there before, in the same words, taken away.
+	m = newMachine(t)
+	m.write(m.BinPath(), "program 1")
+	before = m.tree()
+	m.install(Wish{Bin: true, Path: "/a"})
+	m.uninstall(true)
+	if got := m.tree(); got != before {
+		t.Errorf("left\n%s\nwant\n%s", got, before)
+	}
+}
+
+// TestLink: a link takes the place of a copy and the other way round.
+func TestLink(t *testing.T) {
+	m := newMachine(t)
+	before := m.tree()
+	for range 2 {
+		m.install(Wish{Bin: true, Link: true, Path: "/a"})
+		if to, err := os.Readlink(m.BinPath()); to != m.Exe || err != nil {
+			t.Errorf("the link leads to %q, %v", to, err)
+		}
+		if out := m.install(Wish{Bin: true, Link: true, Path: "/a"}); strings.Contains(out, "link ") {
+			t.Errorf("a second time:\n%s", out)
+		}
+		m.install(Wish{Bin: true, Path: "/a"})
+		if info, err := os.Lstat(m.BinPath()); err != nil || !info.Mode().IsRegular() {
+			t.Errorf("the copy: %v, %v", info, err)
+		}
+	}
+	// Called as what it has installed, it has nothing to do.
+	m.Exe = m.BinPath()
+	if out := m.install(Wish{Bin: true, Path: "/a"}); strings.Contains(out, "write ") {
+		t.Errorf("it writes over itself:\n%s", out)
+	}
+	// Called by a link to that, it makes no link that leads to itself.
+	m.Exe = filepath.Join(t.TempDir(), "alias")
+	if err := os.Symlink(m.BinPath(), m.Exe); err != nil {
+		t.Fatal(err)
+	}
+	m.install(Wish{Bin: true, Link: true, Path: "/a"})
+	if m.read(m.BinPath()) != "program 1" {
+		t.Error("the program is gone")
+	}
+	m.uninstall(false)
+	if got := m.tree(); got != before {
+		t.Errorf("this is left:\n%s", got)
+	}
+}
+
+// TestNoManager: without a user manager nothing is done, and the way out is
+// named; an uninstallation gets by without one.
+func TestNoManager(t *testing.T) {
+	m := newMachine(t)
+	before := m.tree()
+	for version, word := range map[string]string{"": "no user manager", "245.4\n": "too old"} {
+		m.version = version
+		err := m.Install(t.Context(), whole)
+		if err == nil || !strings.Contains(err.Error(), word) || !strings.Contains(Hint(err), "leave out --systemd") {
+			t.Errorf("systemd %q: %v (%s)", version, err, Hint(err))
+		}
+	}
+	m.Run = func(context.Context, string, ...string) (string, error) { return "", exec.ErrNotFound }
+	if err := m.Install(t.Context(), whole); err == nil || !strings.Contains(err.Error(), "no systemctl") {
+		t.Errorf("without systemctl: %v", err)
+	}
+	if got := m.tree(); got != before {
+		t.Errorf("something was done:\n%s", got)
+	}
+	m.Run, m.version = m.run, "252"
+	m.install(whole)
+	m.version = ""
+	out := m.uninstall(false)
+	wants := filepath.Join(m.UnitDir, "sockets.target.wants", contrib.SystemdSocket)
+	if got := m.tree(); got != before || !strings.Contains(out, "remove "+wants) {
+		t.Errorf("this is left:\n%s\nit said\n%s", got, out)
+	}
+}
+
+// TestPurge takes the directories, too; without it they stay.
+func TestPurge(t *testing.T) {
+	m := newMachine(t)
+	before := m.tree()
+	m.install(whole)
+	used := func() {
+		m.write(filepath.Join(m.ConfigDir, "config.json"), "{}")
+		m.write(filepath.Join(m.StateDir, "telemetry.jsonl"), "{}")
+	}
+	used()
+	m.uninstall(false)
+	if m.read(filepath.Join(m.ConfigDir, "config.json")) != "{}" || m.read(filepath.Join(m.StateDir, "telemetry.jsonl")) != "{}" {
+		t.Error("they are gone without --purge")
+	}
+	if _, err := os.Stat(m.BinPath()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the binary: %v", err)
+	}
+	m.write(filepath.Join(m.RuntimeDir, "epoch"), "1")
+	m.uninstall(true) // it still knows which directories were not there
+	_ = os.Remove(filepath.Join(m.home, "run"))
+	if got := m.tree(); got != before {
+		t.Errorf("this is left:\n%s\nwant\n%s", got, before)
+	}
+}
+
+// TestStopFails: nothing is taken from under a daemon that runs on.
+func TestStopFails(t *testing.T) {
+	m := newMachine(t)
+	m.install(whole)
+	before := m.tree()
+	m.Stop = func(context.Context) error { return errors.New("it hangs") }
+	if err := m.Uninstall(t.Context(), true); err == nil || m.tree() != before || len(m.ran) > 2 {
+		t.Errorf("Uninstall = %v, ran %q", err, m.ran)
+	}
+}
+
+// TestVariables: what systemd's daemon would not see is named.
+func TestVariables(t *testing.T) {
+	m := newMachine(t)
+	m.Variables = map[string]string{"XDG_STATE_HOME": "/same", "XDG_CONFIG_HOME": "/other"}
+	out := m.install(whole)
+	if !strings.Contains(out, "note: XDG_CONFIG_HOME ") || strings.Contains(out, "XDG_STATE_HOME") {
+		t.Errorf("it said\n%s", out)
+	}
+}
+
+// TestGone: a program of `go run` is in no unit.
+func TestGone(t *testing.T) {
+	m := newMachine(t)
+	m.Exe = "/tmp/go-build123/b001/exe/holdline"
+	if err := m.Install(t.Context(), Wish{Manager: Systemd}); err == nil || !strings.Contains(Hint(err), "--bin") {
+		t.Errorf("Install = %v (%s)", err, Hint(err))
+	}
+}
+
+// TestLaunchd: the LaunchAgent is written and loaded, loaded anew when it has
+// changed, and unloaded; if loading fails the old one is loaded again.
+func TestLaunchd(t *testing.T) {
+	m := newMachine(t)
+	if err := m.Install(t.Context(), Wish{Manager: Launchd}); err == nil || Hint(err) == "" {
+		t.Errorf("on linux: %v", err)
+	}
+	m.OS = "darwin"
+	before := m.tree()
+	w := Wish{Manager: Launchd, Bin: true, Path: "/a"}
+	m.install(w)
+	agent := filepath.Join(m.home, "Library/LaunchAgents/holdline.daemon.plist")
+	if m.read(agent) != string(contrib.LaunchAgent(m.BinPath(), m.home)) {
+		t.Errorf("the agent is\n%s", m.read(agent))
+	}
+	if want := []string{"launchctl bootstrap gui/7 " + agent}; !slices.Equal(m.ran, want) {
+		t.Errorf("ran %q, want %q", m.ran, want)
+	}
+	if m.install(w); len(m.ran) > 0 {
+		t.Errorf("a second time: ran %q", m.ran)
+	}
+	if err := m.Install(t.Context(), whole); err == nil || !strings.Contains(Hint(err), "uninstall") {
+		t.Errorf("a second manager: %v", err)
+	}
+	other := Wish{Manager: Launchd, Path: "/a"} // by the path that it was called by
+	installed := m.tree()
+	tries := 0
+	m.Run = func(ctx context.Context, name string, args ...string) (string, error) {
+		if args[0] == "bootstrap" {
+			if tries++; tries == 1 {
+				return "", errors.New("it fails")
+			}
+		}
+		return m.run(ctx, name, args...)
+	}
+	if err := m.Install(t.Context(), other); err == nil || !m.loaded || m.tree() != installed {
+		t.Errorf("Install = %v, loaded %v\n%s", err, m.loaded, m.tree())
+	}
+	m.ran = nil
+	m.install(other)
+	if want := []string{"launchctl bootout gui/7/holdline.daemon", "launchctl bootstrap gui/7 " + agent}; !slices.Equal(m.ran, want) {
+		t.Errorf("ran %q, want %q", m.ran, want)
+	}
+	m.write(filepath.Join(m.home, "Library/Logs/holdline.log"), "words")
+	m.uninstall(true)
+	if got := m.tree(); got != before || m.loaded {
+		t.Errorf("loaded %v, and this is left:\n%s", m.loaded, got)
+	}
+}
+
+// TestManifestOfOthers: what cannot be read is not guessed.
+func TestManifestOfOthers(t *testing.T) {
+	m := newMachine(t)
+	for _, content := range []string{"garbage", `{"version":99}`} {
+		m.write(ManifestFile(m.StateDir), content)
+		if err := m.Install(t.Context(), whole); err == nil {
+			t.Errorf("Install over the manifest %q succeeds", content)
+		}
+		if err := m.Uninstall(t.Context(), true); err == nil || m.read(ManifestFile(m.StateDir)) != content {
+			t.Errorf("Uninstall with the manifest %q = %v", content, err)
+		}
+	}
+}

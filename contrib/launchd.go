@@ -1,0 +1,37 @@
+package contrib
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/xml"
+)
+
+// LaunchLabel is the name by which launchctl knows the daemon.
+const LaunchLabel = "holdline.daemon"
+
+// LaunchAgentFile is the name of its file in ~/Library/LaunchAgents.
+const LaunchAgentFile = LaunchLabel + ".plist"
+
+//go:embed launchd/holdline.daemon.plist
+var launchAgent []byte
+
+// What stands in the packaged file for what differs between machines.
+const (
+	launchBin  = "/usr/local/bin/holdline"
+	launchHome = "/Users/USER"
+)
+
+// LaunchAgent is the LaunchAgent that runs the binary at bin for the user whose
+// home directory is home; both are absolute. Its log is
+// home/Library/Logs/holdline.log.
+func LaunchAgent(bin, home string) []byte {
+	out := bytes.ReplaceAll(launchAgent, []byte(launchHome), escaped(home))
+	return bytes.ReplaceAll(out, []byte(">"+launchBin+"<"), append(append([]byte(">"), escaped(bin)...), '<'))
+}
+
+// escaped is s as the text of an XML element.
+func escaped(s string) []byte {
+	var b bytes.Buffer
+	_ = xml.EscapeText(&b, []byte(s)) // a buffer takes everything
+	return b.Bytes()
+}
