@@ -103,6 +103,14 @@ func TestInstallAndBack(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
 	log := p.script("systemctl", fakeSystemctl) + ".log"
+	cursor := filepath.Join(p.dir, "home/.cursor")
+	err := os.Mkdir(cursor, 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(cursor, "mcp.json"), []byte("{\"mcpServers\": { \"a\": {\"command\": \"a-server\"}, }} // mine\n"), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	before := p.home(t)
 	out := p.must("install", "--bin", "--systemd")
 	bin := filepath.Join(p.dir, "home/.local/bin/holdline")
@@ -118,8 +126,12 @@ func TestInstallAndBack(t *testing.T) {
 	if again := p.must("install", "--bin", "--systemd"); strings.Contains(again, "write ") || strings.Contains(again, "run ") {
 		t.Errorf("a second time:\n%s", again)
 	}
-	p.configure(map[string]any{})
+	p.must("import", "--write")
 	p.daemonAt(bin)
+	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure || !strings.Contains(errs, "hint: holdline import --undo") {
+		t.Errorf("what the clients' files were is lost: exit %d\n%s", code, errs)
+	}
+	p.must("import", "--undo")
 	if dry := p.must("uninstall", "--purge", "--dry-run"); !strings.Contains(dry, "would remove "+bin+"\n") {
 		t.Errorf("a dry uninstall:\n%s", dry)
 	}

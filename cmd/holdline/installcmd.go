@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/install"
 	"holdline/protocol/socket"
 )
@@ -163,12 +164,33 @@ holdline import --undo.`,
 				return err
 			}
 			in.DryRun = dryRun
+			if err := connected(cmd, in.StateDir, purge); err != nil {
+				return err
+			}
 			return withHint(in.Uninstall(cmd.Context(), purge))
 		},
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove the directories of configuration, state and runtime, too")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
 	return cmd
+}
+
+// connected looks for clients whose configuration still names holdline: they go
+// on trying to start it. A purge would take away what their files were before.
+func connected(cmd *cobra.Command, state string, purge bool) error {
+	n, err := clients.Pending(state)
+	switch {
+	case err != nil:
+		return err
+	case n > 0 && purge:
+		return &hinted{
+			fmt.Errorf("clients still start holdline, and what their files were before the import is in %s", state),
+			"holdline import --undo, then uninstall",
+		}
+	case n > 0:
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: clients still start holdline, and will not find it; before that, this takes their entries back: holdline import --undo\n")
+	}
+	return nil
 }
 
 // installer is install's view of this machine.
