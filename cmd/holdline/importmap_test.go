@@ -38,6 +38,7 @@ var layers = map[string]int{
 	"daemon/supervisor":        2,
 	"daemon/config":            1,
 	"daemon/engine":            1,
+	"daemon/program":           1,
 	"daemon/statedir":          1,
 	"daemon/telemetry":         1,
 	"daemon/tool":              1,

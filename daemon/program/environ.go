@@ -1,0 +1,77 @@
+package program
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// core are the names that go from the daemon's environment to every program:
+// those of any session, proxies and certificates.
+var core = []string{
+	"HOME", "LOGNAME", "USER", "PATH", "SHELL", "LANG", "TERM", "TMPDIR", "TZ",
+	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
+	"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
+}
+
+// corePrefixes are the beginnings of names that go, too.
+var corePrefixes = []string{"LC_", "XDG_"}
+
+// never are the names that no program inherits, whoever names them: they make
+// it believe that it runs inside another session, or load foreign code.
+var never = []string{
+	"CLAUDECODE", "AI_AGENT", "CLAUDE_CODE_SESSION_ID", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_CHILD_NOTES_DIR",
+	"CLAUDE_CODE_LAUNCHED_BY_SESSION_IDS", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT",
+}
+
+// neverPrefixes are the beginnings of such names. HOLDLINE_ is the daemon's
+// own business: tokens are among it.
+var neverPrefixes = []string{"CLAUDE_CODE_MESSAGING_", "DYLD_", "HOLDLINE_"}
+
+// git is what every program gets: a git that runs no program of the
+// repository's choice and takes no lock that somebody else waits for.
+var git = []string{
+	"GIT_OPTIONAL_LOCKS=0",
+	"GIT_TERMINAL_PROMPT=0",
+	"GIT_CONFIG_COUNT=2",
+	"GIT_CONFIG_KEY_0=core.fsmonitor", "GIT_CONFIG_VALUE_0=false",
+	"GIT_CONFIG_KEY_1=core.pager", "GIT_CONFIG_VALUE_1=cat",
+}
+
+// Environment builds the environment of a program, sorted, each name once:
+// from base (the daemon's own) what is of any session and what pass takes,
+// over it a git that is tamed, over that set, and over all extra (what the
+// configuration names). What must never be inherited is left out of all of
+// them.
+func Environment(base []string, pass func(name string) bool, set, extra []string) []string {
+	out := map[string]string{}
+	put := func(kv string) {
+		name, value, ok := strings.Cut(kv, "=")
+		if ok && name != "" && !forbidden(name) && !strings.ContainsRune(value, 0) {
+			out[name] = value
+		}
+	}
+	for _, kv := range base {
+		name, _, _ := strings.Cut(kv, "=")
+		if slices.Contains(core, name) || HasAnyPrefix(name, corePrefixes) || pass(name) {
+			put(kv)
+		}
+	}
+	for _, kv := range slices.Concat(git, set, extra) {
+		put(kv)
+	}
+	env := make([]string, 0, len(out))
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		env = append(env, name+"="+out[name])
+	}
+	return env
+}
+
+func forbidden(name string) bool {
+	return slices.Contains(never, name) || HasAnyPrefix(name, neverPrefixes)
+}
+
+// HasAnyPrefix tells whether name begins with one of prefixes.
+func HasAnyPrefix(name string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}

@@ -1,0 +1,147 @@
+// Package program is a program of somebody else as it is installed on this
+// machine: found by path or name, asked short questions, and given an
+// environment that is built and not inherited.
+//
+// A question is a process that is waited for; its group does not outlive the
+// answer. The package reads no file and no environment of its own, and knows
+// nothing of what the programs are for. Its faults say how to mend them.
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"holdline/protocol/fault"
+)
+
+// Program is what is known of a program before anybody has looked for it. It
+// is read-only once used, and safe for concurrent use.
+type Program struct {
+	Name      string        // for people: "Claude Code"
+	Bin       string        // a path, or a name on the PATH of Env
+	Env       []string      // of its questions
+	Cure      string        // how to get it, behind "; "
+	Operation string        // what faults are filed under
+	Timeout   time.Duration // of all questions of one look
+}
+
+// Find is where the program is. The error is a fault of its own, a
+// spawn_failure that says how to install it.
+func (p *Program) Find() (string, os.FileInfo, error) {
+	if strings.ContainsRune(p.Bin, filepath.Separator) {
+		path, err := filepath.Abs(p.Bin)
+		if err != nil {
+			return "", nil, p.missing("%s: %v", p.Bin, err)
+		}
+		info, err := executable(path)
+		if err != nil {
+			return "", nil, p.missing("%s: %v", path, errors.Unwrap(err))
+		}
+		return path, info, nil
+	}
+	var refused error
+	for _, dir := range filepath.SplitList(Get(p.Env, "PATH")) {
+		if !filepath.IsAbs(dir) {
+			continue // a program found by the directory one happens to be in is nobody's choice
+		}
+		path := filepath.Join(dir, p.Bin)
+		info, err := executable(path)
+		if err == nil {
+			return path, info, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			refused = err
+		}
+	}
+	if refused != nil {
+		return "", nil, p.missing("%v", refused)
+	}
+	return "", nil, p.missing("no %s on the daemon's PATH", p.Bin)
+}
+
+// executable is the stat of a file that can be run.
+func executable(path string) (os.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return nil, &os.PathError{Op: "run", Path: path, Err: os.ErrPermission}
+	}
+	return info, nil
+}
+
+func (p *Program) missing(format string, args ...any) error {
+	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, "cannot start "+p.Name+": "+format+"; "+p.Cure, args...).
+		WithReason(fault.NotInstalled)
+}
+
+// Unfit is the fault of a version that cannot be used.
+func (p *Program) Unfit(format string, args ...any) error {
+	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, format, args...).WithReason(fault.Version)
+}
+
+// failureTTL is how long a failed look holds. It is short: a user who has just
+// logged in must not wait.
+const failureTTL = 2 * time.Second
+
+// Looks remembers what the last look at a program has found. Several callers
+// at once share one look. The zero value is of no use; see [NewLooks].
+type Looks[T any] struct {
+	turn chan struct{} // held by the one who looks; what follows is guarded by it
+	key  string        // of the file looked at
+	info T
+	err  error
+	till time.Time
+}
+
+// NewLooks makes a memory without a look in it.
+func NewLooks[T any]() *Looks[T] { return &Looks[T]{turn: make(chan struct{}, 1)} }
+
+// Look finds p and asks look about it, or returns what was found last: that
+// holds for ttl, failures for a moment, and nothing holds once the file has
+// changed. The error is that of look, a fault, or the cause of ctx.
+func (l *Looks[T]) Look(ctx context.Context, p *Program, ttl time.Duration, look func(ctx context.Context, path string) (T, error)) (T, error) {
+	var none T
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	}
+	path, stat, err := p.Find()
+	if err != nil {
+		return none, err
+	}
+	key := fmt.Sprintf("%s|%d|%d", path, stat.Size(), stat.ModTime().UnixNano())
+	if l.key == key && time.Now().Before(l.till) {
+		return l.info, l.err
+	}
+	limited, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
+	info, err := look(limited, path)
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
+	}
+	if err != nil {
+		ttl = failureTTL
+	}
+	l.key, l.info, l.err, l.till = key, info, err, time.Now().Add(ttl)
+	return info, err
+}
+
+// Get is the value of a variable in env, "" if it is not there.
+func Get(env []string, name string) string {
+	for _, kv := range slices.Backward(env) {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
