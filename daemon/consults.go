@@ -1,56 +1,91 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"holdline/daemon/claude"
+	"holdline/daemon/codex"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
 	dcontrol "holdline/daemon/control"
 	"holdline/daemon/engine"
 	"holdline/daemon/session"
+	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 )
 
-// program is the consult program that the configuration names now.
-type program struct {
-	now atomic.Pointer[claude.Claude]
+// program is a consult program as the configuration names it now.
+type program[E consult.Engine] struct {
+	now atomic.Pointer[E]
 }
 
-func (p *program) Check(ctx context.Context) (engine.Info, error) { return p.now.Load().Check(ctx) }
-
-func (p *program) Command(req engine.Request, info engine.Info) engine.Command {
-	return p.now.Load().Command(req, info)
+func (p *program[E]) Check(ctx context.Context) (engine.Info, error) {
+	return (*p.now.Load()).Check(ctx)
 }
 
-func (p *program) NewRun(req engine.Request) engine.Run { return p.now.Load().NewRun(req) }
+func (p *program[E]) Fits(req engine.Request) error { return (*p.now.Load()).Fits(req) }
+
+func (p *program[E]) Command(req engine.Request, info engine.Info) engine.Command {
+	return (*p.now.Load()).Command(req, info)
+}
+
+func (p *program[E]) NewRun(req engine.Request) engine.Run { return (*p.now.Load()).NewRun(req) }
+
+func (p *program[E]) use(e E) { p.now.Store(&e) }
 
 // buildConsults makes the consult part.
 func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
-	l.useProgram(ctx, cfg)
+	l.usePrograms(ctx, cfg)
+	l.audit = telemetry.NewRecords(telemetry.Options{
+		Log:  l.Log.With("component", "audit"),
+		Path: filepath.Join(l.dirs.Logs, auditFile), MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep,
+	})
 	var err error
 	l.consults, err = consult.New(consult.Options{
-		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults,
+		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults, Ledger: filepath.Join(l.dirs.Root, ledgerFile),
 		SocketDir: filepath.Join(l.place.dir.Path(), workersDir), Home: l.Home,
-		Engine: &l.program, Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),
+		Engines: map[string]consult.Engine{consult.Claude: &l.claude, consult.Codex: &l.codex},
+		Path:    pathOf(l.environ()), Audit: func(a consult.Audit) { l.audit.Write(a) },
+		Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),
 	})
 	return err
 }
 
+// auditFile is where consults that have ended are written down, in the
+// directory of logs.
+const auditFile = "consults.jsonl"
+
+// ledgerFile is what consults have cost whose answers are gone, in the state
+// directory.
+const ledgerFile = "spent.json"
+
+// pathOf is the PATH of an environment.
+func pathOf(environ []string) string {
+	for _, kv := range slices.Backward(environ) {
+		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
+			return path
+		}
+	}
+	return ""
+}
+
 // configureConsults follows a changed configuration.
 func (l *life) configureConsults(ctx context.Context, cfg *config.Config) {
-	l.useProgram(ctx, cfg)
+	l.usePrograms(ctx, cfg)
 	l.consults.Configure(settings(cfg))
 }
 
-func (l *life) useProgram(ctx context.Context, cfg *config.Config) {
+func (l *life) usePrograms(ctx context.Context, cfg *config.Config) {
 	var extra []string
 	if cfg.Consult.EnvFile != "" {
 		var err error
@@ -61,13 +96,22 @@ func (l *life) useProgram(ctx context.Context, cfg *config.Config) {
 	for name, value := range cfg.Consult.Env {
 		extra = append(extra, name+"="+value.Reveal())
 	}
-	l.program.now.Store(claude.New(claude.Options{Bin: cfg.Consult.ClaudeBin, Env: l.environ(), Extra: extra}))
+	l.claude.use(claude.New(claude.Options{Bin: cfg.Consult.ClaudeBin, Env: l.environ(), Extra: extra}))
+	l.codex.use(codex.New(codex.Options{Bin: cfg.Consult.CodexBin, Env: l.environ(), Extra: extra, Config: cfg.Consult.CodexConfig}))
 }
 
 // settings is what the configuration says of consults.
 func settings(cfg *config.Config) consult.Settings {
 	c := cfg.Consult
+	budgets := map[string]consult.Budget{}
+	for name, id := range cfg.Identities {
+		b := consult.Budget{DayUSD: id.Budget.MaxUSDPerDay, SessionUSD: id.Budget.MaxUSDPerSession, Day: id.Budget.ConsultsPerDay}
+		if b != (consult.Budget{}) {
+			budgets[name] = b
+		}
+	}
 	return consult.Settings{
+		Engine: c.Engine, MaxUSD: c.MaxUSD, Budgets: budgets,
 		Model: c.Model, Effort: c.Effort, MaxTurns: c.MaxTurns, Web: c.Web, Roots: c.Roots,
 		MaxConcurrent: c.MaxConcurrent, Timeout: c.Timeout, Wait: c.Wait, KeepCount: c.Keep.Count, KeepAge: c.Keep.Age,
 	}
@@ -89,8 +133,16 @@ func (l *life) runConsults(ctx context.Context) error {
 }
 
 // checkConsult tells whether a consult can run.
-func (l *life) checkConsult(ctx context.Context) control.CheckAnswer {
-	return CheckAnswer(l.consults.Check(ctx))
+func (l *life) checkConsult(ctx context.Context, params json.RawMessage) (any, error) {
+	var p control.CheckParams
+	if err := decode(params, &p); err != nil {
+		return nil, err
+	}
+	name := cmp.Or(p.Engine, l.config.Load().Consult.Engine)
+	info, err := l.consults.Check(ctx, name)
+	a := CheckAnswer(info, err)
+	a.Engine, a.Default = name, name == l.config.Load().Consult.Engine
+	return a, nil
 }
 
 // CheckAnswer is a check of the consult program as the command line gets it.
@@ -142,12 +194,36 @@ func answerOf(a *consult.Answer) (control.ConsultAnswer, error) {
 	return control.ConsultAnswer{Text: a.Text, Value: raw, Fault: a.Failure()}, err
 }
 
+// removeConsult removes a kept answer.
+func (l *life) removeConsult(_ context.Context, params json.RawMessage, _ func(control.Progress)) (any, error) {
+	var p control.ConsultID
+	if err := decode(params, &p); err != nil {
+		return nil, err
+	}
+	return struct{}{}, l.consults.Remove(p.ID)
+}
+
+// consultCounts is what status says of consults.
+func (l *life) consultCounts() control.Consults {
+	c := control.Consults{Today: []control.Spending{}}
+	c.Running, c.Queued, c.Kept = l.consults.Counts()
+	for _, s := range l.consults.Spendings() {
+		c.Today = append(c.Today, control.Spending{
+			Identity: s.Identity, CostUSD: s.USD, Consults: s.Consults, MaxUSD: s.Budget.DayUSD, MaxConsults: s.Budget.Day,
+		})
+	}
+	if w := l.consults.Window(); w != nil {
+		c.Window = &control.Window{Kind: w.Kind, Status: w.Status, Used: w.Used, ResetMS: w.ResetUnixMS, Text: w.String()}
+	}
+	return c
+}
+
 func (l *life) listConsults() []control.Consult {
 	list := []control.Consult{}
 	for _, i := range l.consults.List("") {
 		list = append(list, control.Consult{
 			ID: i.ID, State: string(i.State), Identity: i.Identity, Cwd: i.Cwd, Model: i.Model,
-			CreatedMS: i.CreatedUnixMS, TookMS: i.TookMS, CostUSD: i.CostUSD, Code: i.Code,
+			CreatedMS: i.CreatedUnixMS, TookMS: i.TookMS, CostUSD: i.CostUSD, Code: i.Code, Engine: i.Engine,
 		})
 	}
 	return list

@@ -50,10 +50,11 @@ func (l *life) controls() map[string]dcontrol.Handler {
 		control.ServerAccept: l.acceptTools,
 		control.ServerCall:   l.callServer,
 		control.ServerLogs:   l.serverLogs,
-		control.ConsultCheck: func(ctx context.Context, _ json.RawMessage, _ progress) (any, error) {
-			return l.checkConsult(ctx), nil
+		control.ConsultCheck: func(ctx context.Context, params json.RawMessage, _ progress) (any, error) {
+			return l.checkConsult(ctx, params)
 		},
-		control.ConsultRun: l.runConsult,
+		control.ConsultRun:    l.runConsult,
+		control.ConsultRemove: l.removeConsult,
 		control.ConsultList: func(context.Context, json.RawMessage, progress) (any, error) {
 			return control.ConsultListAnswer{Consults: l.listConsults()}, nil
 		},

@@ -17,6 +17,8 @@ import (
 	"github.com/oklog/run"
 
 	"holdline/daemon/catalog"
+	"holdline/daemon/claude"
+	"holdline/daemon/codex"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
 	"holdline/daemon/control"
@@ -59,6 +61,7 @@ type Options struct {
 	StateDir  string
 	Config    string // path of the configuration file
 	ClaudeBin string // overrides the configuration's; "" does not
+	CodexBin  string // the same
 	Home      string
 	Environ   []string      // the daemon's own environment, filtered before a child sees it
 	IdleExit  time.Duration // ends the daemon after so long without a session or a consult; 0 never
@@ -92,7 +95,9 @@ type life struct {
 	config    atomic.Pointer[config.Config]
 	telemetry *telemetry.Recorder
 	workers   *supervisor.Supervisor
-	program   program
+	claude    program[*claude.Claude]
+	codex     program[*codex.Codex]
+	audit     *telemetry.Records
 	consults  *consult.Manager
 	servers   *hosted.Manager
 	sessions  *session.Server
@@ -129,7 +134,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := l.build(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.telemetry.Close()) }()
+	defer func() { err = errors.Join(err, l.telemetry.Close(), l.audit.Close()) }()
 	err = l.serve(ctx)
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
@@ -159,6 +164,9 @@ func (l *life) apply(cfg config.Config) {
 	cfg = cfg.WithHome(l.Home)
 	if l.ClaudeBin != "" {
 		cfg.Consult.ClaudeBin = l.ClaudeBin
+	}
+	if l.CodexBin != "" {
+		cfg.Consult.CodexBin = l.CodexBin
 	}
 	l.Level.Set(cfg.Log.Level)
 	l.config.Store(&cfg)

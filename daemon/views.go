@@ -51,7 +51,6 @@ func (l *life) snapshot(d tool.Detail) (string, any) {
 
 // status is what the command of that name shows.
 func (l *life) status() control.StatusAnswer {
-	running, queued, kept := l.consults.Counts()
 	health := l.telemetry.Health(telemetry.Parts{})
 	s := control.StatusAnswer{
 		Daemon: control.Daemon{
@@ -61,7 +60,7 @@ func (l *life) status() control.StatusAnswer {
 		Sessions: []control.Session{},
 		Workers:  []control.Worker{},
 		Servers:  []control.Server{},
-		Consults: control.Consults{Running: running, Queued: queued, Kept: kept},
+		Consults: l.consultCounts(),
 		Runtime:  runtimeNow(),
 	}
 	if log := health.Log; log.LastError != "" {

@@ -120,7 +120,7 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 		Log: slog.New(logHandler(w, level)), Level: level, Stderr: w.stderr,
 		Version: version, PID: pid(), Exe: exe, Image: image, Argv: os.Args, Handover: handover,
 		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy, Wanted: wanted,
-		StateDir: state, Config: cfg, ClaudeBin: w.getenv("HOLDLINE_CLAUDE_BIN"), Home: w.getenv("HOME"),
+		StateDir: state, Config: cfg, ClaudeBin: w.getenv("HOLDLINE_CLAUDE_BIN"), CodexBin: w.getenv("HOLDLINE_CODEX_BIN"), Home: w.getenv("HOME"),
 		Environ: w.environ(), IdleExit: o.idleExit, Signals: signals,
 	})
 	if errors.Is(err, daemon.ErrRunning) {

@@ -2,6 +2,7 @@ package claude_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -162,12 +163,14 @@ func TestCommand(t *testing.T) {
 	info := engine.Info{Path: "/bin/claude", Version: "2.1.329", Features: []string{"--restricted", "--effort", "--no-chrome"}}
 	cmd := c.Command(engine.Request{
 		Prompt: "secret", Model: "opus", Effort: "high", MaxTurns: 3, Session: "id", Web: true, TempDir: "/tmp/x",
+		MaxUSD: 0.25, Schema: json.RawMessage(`{"type":"object"}`), AddDirs: []string{"/srv/a", "/srv/b"},
 	}, info)
 	line := strings.Join(cmd.Argv, " ")
 	for _, want := range []string{
 		"/bin/claude -p ", " --restricted ", "--tools Read,Grep,Glob,WebFetch,WebSearch", "--allowedTools WebFetch,WebSearch",
 		"--permission-mode dontAsk", `{"disableAllHooks":true}`, "--model opus", "--effort high", "--max-turns 3",
 		"--resume id --fork-session", "--strict-mcp-config", "--no-chrome",
+		"--max-budget-usd 0.25", `--json-schema {"type":"object"}`, "--add-dir=/srv/a --add-dir=/srv/b",
 	} {
 		if !strings.Contains(line+" ", want) {
 			t.Errorf("no %q in %s", want, line)

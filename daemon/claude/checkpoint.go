@@ -30,15 +30,17 @@ type checkpoint struct {
 	Limit     json.RawMessage  `json:"limit,omitempty"`
 	Denied    []engine.Denial  `json:"denied,omitempty"`
 	Noise     int              `json:"noise,omitempty"`
+	Turn      int              `json:"turn,omitempty"`
+	Speaking  string           `json:"speaking,omitempty"`
 }
 
 // Checkpoint is what has been read so far.
 func (r *Run) Checkpoint() ([]byte, error) {
 	return json.Marshal(checkpoint{
-		Session: r.session, Model: r.model, Started: r.started, Said: r.said, Live: r.live.String(),
+		Session: r.session, Model: r.model, Started: r.started, Said: r.said.List(), Live: r.live.String(),
 		Results: r.results, Subtype: r.last.subtype, Last: r.last, Spent: r.spent, Cost: r.cost, CostKnown: r.costKnown,
 		Turns: r.turns, API: r.api, Took: r.took, APIError: r.apiError, Stop: r.stop, Retry: r.retry, Limit: r.limit,
-		Denied: r.denied, Noise: r.noise,
+		Denied: r.denied, Noise: r.noise, Turn: r.turn, Speaking: r.speaking,
 	})
 }
 
@@ -51,11 +53,12 @@ func (r *Run) Restore(b []byte) error {
 	if c.Spent == nil {
 		c.Spent = map[string]usage{}
 	}
-	r.session, r.model, r.started, r.said, r.results = c.Session, c.Model, c.Started, c.Said, c.Results
-	r.saidSize = 0
-	for _, text := range r.said {
-		r.saidSize += len(text)
+	r.session, r.model, r.started, r.results = c.Session, c.Model, c.Started, c.Results
+	r.said = engine.Texts{}
+	for _, text := range c.Said {
+		r.said.Add(text)
 	}
+	r.turn, r.speaking = c.Turn, c.Speaking
 	r.live.Reset()
 	r.live.WriteString(c.Live)
 	r.last, r.last.subtype = c.Last, c.Subtype

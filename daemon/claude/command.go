@@ -11,6 +11,9 @@ import (
 // settings switch off whatever hook a settings file names that is still read.
 const settings = `{"disableAllHooks":true}`
 
+// Fits is nil: the program takes all that can be asked for.
+func (c *Claude) Fits(engine.Request) error { return nil }
+
 // Command is the command line of a run at level read: nothing offered to the
 // model writes or executes, no settings file, hook or server of the user or
 // of the project is looked at. The prompt is not in it: it is the first line
@@ -56,6 +59,15 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	}
 	if req.MaxTurns > 0 {
 		argv = append(argv, "--max-turns", strconv.Itoa(req.MaxTurns))
+	}
+	if req.MaxUSD > 0 {
+		argv = append(argv, "--max-budget-usd", strconv.FormatFloat(req.MaxUSD, 'f', -1, 64))
+	}
+	if len(req.Schema) > 0 {
+		argv = append(argv, "--json-schema", string(req.Schema))
+	}
+	for _, dir := range req.AddDirs {
+		argv = append(argv, "--add-dir="+dir) // one by one: the option would swallow what follows
 	}
 	if req.Session != "" {
 		argv = append(argv, "--resume", req.Session, "--fork-session")

@@ -23,7 +23,7 @@ const (
 func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	out := engine.Outcome{
 		Session: r.session, Models: r.models(), Turns: r.turns, Stop: r.last.StopReason,
-		Duration: r.took, APITime: r.api, RateLimit: r.limit,
+		Duration: r.took, APITime: r.api, RateLimit: r.limit, Window: r.window().share(),
 	}
 	if r.costKnown {
 		cost := r.cost // not a pointer into the run: outcomes are kept, prompts are not
@@ -52,8 +52,8 @@ func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 
 	out.Fault = r.fault(exit, why)
 	if out.Fault == nil {
-		out.Answer = r.last.Answer
-		out.Partial = why == engine.Deadline
+		out.Answer, out.Structured = r.last.Answer, r.last.Structured
+		out.Partial = why.Late()
 		return out
 	}
 	out.Answer = r.Text()
@@ -72,26 +72,24 @@ func (r *Run) answered() bool {
 		strings.TrimSpace(r.last.Answer) != "" && r.last.StopReason != stopRefusal
 }
 
+// named is Claude Code in faults.
+var named = engine.Program{Name: "Claude Code", Operation: operation}
+
 // fault is nil if the last result is an answer.
 func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
-	switch {
-	case r.answered():
+	if r.answered() {
 		return nil
-	case why == engine.Cancelled:
-		return fault.New(fault.Cancelled, fault.Engine, operation, "the consult was cancelled")
-	case why == engine.Overflow:
-		return with(exit, fault.BadOutput, fault.New(fault.DownstreamFailure, fault.Engine, operation,
-			"Claude Code printed more than is kept, and was ended"))
-	case exit.SpawnErrno != "":
-		return r.spawnFault(exit)
-	case r.results > 0 && (why != engine.Deadline || !r.aborted()):
-		return r.resultFault(exit)
-	case why == engine.Deadline:
-		return with(exit, fault.Deadline, fault.New(fault.Timeout, fault.Engine, operation,
-			"time was up before there was an answer; ask for less, or give a larger timeout_s"))
-	default:
-		return r.endFault(exit)
 	}
+	if f := named.Ended(exit, why); f != nil {
+		return f
+	}
+	switch {
+	case r.results > 0 && (!why.Late() || !r.aborted()):
+		return r.resultFault(exit)
+	case why.Late():
+		return named.Late(exit, why)
+	}
+	return named.Silent(exit, r.torn, r.noise)
 }
 
 // aborted tells whether the last result is that of an interrupt.
@@ -99,24 +97,15 @@ func (r *Run) aborted() bool {
 	return r.last.TerminalReason == "aborted_streaming" || r.last.TerminalReason == "aborted_tools"
 }
 
-func (r *Run) spawnFault(exit engine.Exit) *fault.Record {
-	f := fault.New(fault.SpawnFailure, fault.Worker, operation, "cannot start Claude Code: %s", exit.SpawnErrno)
-	reason := fault.Reason("")
-	if exit.SpawnErrno == "ENOENT" || exit.SpawnErrno == "EACCES" {
-		reason = fault.NotInstalled
-	}
-	return with(exit, reason, f)
-}
-
 // resultFault reads a result that is no answer.
 func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 	res := r.last
 	down := func(reason fault.Reason, format string, args ...any) *fault.Record {
-		return with(exit, reason, fault.New(fault.DownstreamFailure, fault.Engine, operation, format, args...))
+		return named.Down(exit, reason, format, args...)
 	}
-	said := short(res.Answer, 400) // of an error, the program's own words
+	said := engine.Short(res.Answer, 400) // of an error, the program's own words
 	if said == "" && len(res.Errors) > 0 {
-		said = short(strings.Join(res.Errors, "; "), 400)
+		said = engine.Short(strings.Join(res.Errors, "; "), 400)
 	}
 	switch {
 	case res.StopReason == stopRefusal || r.stop == stopRefusal:
@@ -129,11 +118,13 @@ func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 		return down(fault.MaxTurns, "the run used up %s before there was an answer; give a larger max_turns, "+
 			"or go on from its session", limit)
 	case res.TerminalReason == "budget_exhausted" || res.subtype == "error_max_budget_usd":
-		return with(exit, fault.Budget, fault.New(fault.BudgetExceeded, fault.Engine, operation,
+		return exit.Explain(fault.Budget, fault.New(fault.BudgetExceeded, fault.Engine, operation,
 			"the run spent its budget before there was an answer"))
 	case res.TerminalReason == "prompt_too_long", res.TerminalReason == "blocking_limit", res.TerminalReason == "image_error",
 		res.APIErrorStatus != nil && *res.APIErrorStatus == statusTooLarge:
 		return down(fault.PromptTooLong, "the prompt is too long for the model: %s", said)
+	case res.subtype == "error_max_structured_output_retries", res.TerminalReason == "structured_output_retry_exhausted":
+		return down(fault.BadOutput, "the model never gave an answer of the form that schema asks for")
 	case r.aborted():
 		return down(fault.Killed, "the run was interrupted before there was an answer")
 	case res.subtype == subtypeSuccess && !res.IsError:
@@ -141,7 +132,7 @@ func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 	case res.subtype == subtypeSuccess:
 		return r.apiFault(exit, res.APIErrorStatus, r.apiError, said)
 	case !r.started && r.req.Session != "":
-		return with(exit, "", fault.New(fault.InvalidInput, fault.Engine, operation,
+		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, operation,
 			"session: cannot go on from %s: %s", r.req.Session, said))
 	case r.retry != nil:
 		return r.apiFault(exit, r.retry.ErrorStatus, word(r.retry.Error), said)
@@ -178,51 +169,7 @@ func (r *Run) apiFault(exit engine.Exit, status *int, kind, said string) *fault.
 	case n == 0 && kind == "":
 		reason, what = "", "the run ended in an error"
 	}
-	return with(exit, reason, fault.New(code, fault.Engine, operation, "%s: %s", what, said))
-}
-
-// endFault reads the end of a process that gave no result.
-func (r *Run) endFault(exit engine.Exit) *fault.Record {
-	switch {
-	case !exit.Known:
-		return with(exit, fault.Killed, fault.New(fault.OutcomeUnknown, fault.Worker, operation,
-			"the consult's worker was lost, and what it did is unknown; it is not run again by itself"))
-	case exit.Signal != "" || exit.Code > 128 && exit.Code <= 128+64:
-		signal := exit.Signal
-		if signal == "" {
-			signal = fmt.Sprintf("signal %d", exit.Code-128)
-		}
-		return with(exit, fault.Killed, fault.New(fault.ProcessFailure, fault.Engine, operation,
-			"Claude Code was killed (%s) before there was an answer", signal))
-	case r.torn:
-		return with(exit, fault.BadOutput, fault.New(fault.DownstreamFailure, fault.Engine, operation,
-			"Claude Code ended (exit code %d) in the middle of a line", exit.Code))
-	case r.noise > 0:
-		return with(exit, fault.BadOutput, fault.New(fault.DownstreamFailure, fault.Engine, operation,
-			"Claude Code ended (exit code %d) without a result; %d of its lines were not JSON", exit.Code, r.noise))
-	default:
-		text := fmt.Sprintf("Claude Code ended (exit code %d) without a result", exit.Code)
-		if n := len(exit.Stderr); n > 0 {
-			text += ": " + short(exit.Stderr[n-1], 400)
-		}
-		return with(exit, fault.BadOutput, fault.New(fault.DownstreamFailure, fault.Engine, operation, "%s", text))
-	}
-}
-
-// with adds what is known of the process to a fault.
-func with(exit engine.Exit, reason fault.Reason, f *fault.Record) *fault.Record {
-	cause := fault.Cause{Reason: reason, StderrTail: exit.Stderr}
-	if exit.Known && exit.SpawnErrno == "" {
-		if exit.Signal != "" {
-			cause.Signal = &exit.Signal
-		} else {
-			cause.ExitCode = &exit.Code
-		}
-	}
-	if exit.SpawnErrno != "" {
-		cause.Errno = &exit.SpawnErrno
-	}
-	return f.WithCause(cause)
+	return exit.Explain(reason, fault.New(code, fault.Engine, operation, "%s: %s", what, said))
 }
 
 // retryAfter is when it makes sense to ask again, 0 if nothing was said.

@@ -19,7 +19,7 @@ const synthetic = "<synthetic>"
 
 // Limits of what a run keeps of a stream.
 const (
-	maxText    = 2 << 20 // bytes of what the model said; the oldest goes first
+	maxText    = 2 << 20 // bytes of a text that is being written
 	maxDenials = 100
 )
 
@@ -31,9 +31,11 @@ type Run struct {
 	model   string // of the beginning
 	started bool
 
-	said     []string // whole texts of the model, oldest first
-	saidSize int
-	live     strings.Builder // the text that is being written
+	said engine.Texts    // whole texts of the model
+	live strings.Builder // the text that is being written
+
+	turn     int    // of the model: its messages so far
+	speaking string // id of the last of them
 
 	results   int
 	last      result           // the latest
@@ -69,6 +71,9 @@ func (r *Run) Prompt() []byte {
 	}
 	return say(text)
 }
+
+// Once is false: the program reads further messages.
+func (r *Run) Once() bool { return false }
 
 // Interrupt is the line that stops the turn; the program answers it with a
 // result within milliseconds.
@@ -195,7 +200,7 @@ func (r *Run) system(m *message) []engine.Event {
 	case "model_fallback":
 		return []engine.Event{{
 			Kind: engine.Fallback, Model: m.FallbackModel,
-			Text: short(m.OriginalModel+" is not available, "+m.FallbackModel+" answers", 160),
+			Text: engine.Short(m.OriginalModel+" is not available, "+m.FallbackModel+" answers", 160),
 		}}
 	case "permission_denied":
 		if len(r.denied) < maxDenials {
@@ -212,10 +217,7 @@ func (r *Run) rateLimit(raw json.RawMessage) []engine.Event {
 		return nil
 	}
 	r.limit = bytes.Clone(raw)
-	if text := r.window().limitText(); text != "" {
-		return []engine.Event{{Kind: engine.Limit, Text: text}}
-	}
-	return nil
+	return []engine.Event{{Kind: engine.Limit, Text: r.window().limitText(), Window: r.window().share()}}
 }
 
 // window is the rate limit window last heard of.
@@ -253,6 +255,9 @@ func (r *Run) assistant(m *message) []engine.Event {
 		return []engine.Event{{Kind: engine.Waiting}}
 	}
 	r.retry, r.apiError, r.stop = nil, "", ""
+	if m.Message.ID == "" || m.Message.ID != r.speaking {
+		r.turn, r.speaking = r.turn+1, m.Message.ID
+	}
 	var events []engine.Event
 	for _, b := range m.Message.blocks() {
 		switch b.Type {
@@ -261,28 +266,15 @@ func (r *Run) assistant(m *message) []engine.Event {
 			if strings.TrimSpace(b.Text) == "" {
 				continue
 			}
-			r.keep(b.Text)
-			events = append(events, engine.Event{Kind: engine.Text, Text: b.Text})
+			r.said.Add(b.Text)
+			events = append(events, engine.Event{Kind: engine.Text, Text: b.Text, Turn: r.turn})
 		case "tool_use", "server_tool_use":
-			events = append(events, engine.Event{Kind: engine.ToolUse, Text: describe(b)})
+			events = append(events, engine.Event{Kind: engine.ToolUse, Text: describe(b), Turn: r.turn})
 		default:
 			events = append(events, engine.Event{Kind: engine.Waiting})
 		}
 	}
 	return events
-}
-
-// keep adds a text, and lets go of the oldest past the limit.
-func (r *Run) keep(text string) {
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "")
-	}
-	r.said = append(r.said, text)
-	r.saidSize += len(text)
-	for r.saidSize > maxText {
-		r.saidSize -= len(r.said[0])
-		r.said = slices.Delete(r.said, 0, 1)
-	}
 }
 
 func (r *Run) result(m *message) []engine.Event {
@@ -307,7 +299,11 @@ func (r *Run) result(m *message) []engine.Event {
 		}
 		r.cost, r.costKnown = *m.TotalCostUSD, true
 	}
-	return []engine.Event{{Kind: engine.TurnDone, Session: m.Session, Answered: r.answered()}}
+	done := engine.Event{Kind: engine.TurnDone, Session: m.Session, Answered: r.answered()}
+	if r.costKnown {
+		done.CostUSD = new(r.cost)
+	}
+	return []engine.Event{done}
 }
 
 func (r *Run) spend(model string, u usage) {
@@ -326,7 +322,7 @@ func ms(f float64) time.Duration { return time.Duration(f * float64(time.Millise
 
 // Text is what the model has said so far, the unfinished text included.
 func (r *Run) Text() string {
-	parts := r.said
+	parts := r.said.List()
 	if strings.TrimSpace(r.live.String()) != "" {
 		parts = append(slices.Clip(parts), r.live.String())
 	}

@@ -185,6 +185,13 @@ func TestEndings(t *testing.T) {
 		reason fault.Reason
 	}{
 		{"deadline", []string{said}, engine.Exit{Known: true, Signal: "SIGTERM"}, engine.Deadline, fault.Timeout, fault.Deadline},
+		{"stalled", []string{said}, engine.Exit{Known: true, Signal: "SIGTERM"}, engine.Stalled, fault.Timeout, fault.Deadline},
+		{
+			"structure",
+			[]string{said, `{"type":"result","subtype":"error_max_structured_output_retries","is_error":true,"terminal_reason":"structured_output_retry_exhausted"}`},
+			engine.Exit{Known: true, Code: 1},
+			engine.Itself, fault.DownstreamFailure, fault.BadOutput,
+		},
 		{"cancelled", []string{said}, engine.Exit{Known: true, Code: 143}, engine.Cancelled, fault.Cancelled, ""},
 		{"overflow", []string{said}, engine.Exit{Known: true, Signal: "SIGTERM"}, engine.Overflow, fault.DownstreamFailure, fault.BadOutput},
 		{"own exit on SIGTERM", []string{said}, engine.Exit{Known: true, Code: 143}, engine.Itself, fault.ProcessFailure, fault.Killed},
@@ -226,6 +233,21 @@ func TestRateLimit(t *testing.T) {
 	if !strings.Contains(string(out.RateLimit), "five_hour") {
 		t.Errorf("rate limit %s", out.RateLimit)
 	}
+	want := engine.Window{Kind: "five_hour", Status: "rejected", Used: 1, ResetUnixMS: reset * 1000}
+	if out.Window == nil || *out.Window != want || *events[0].Window != want {
+		t.Errorf("window %+v", out.Window)
+	}
+}
+
+// TestStructured: what a schema asked for is there beside the text, and a
+// deadline's answer is marked, whatever brought that about.
+func TestStructured(t *testing.T) {
+	run := newRun(engine.Request{Schema: json.RawMessage(`{}`)})
+	run.Line([]byte(`{"type":"result","subtype":"success","result":"{}","structured_output":{"big":9007199254740993},"total_cost_usd":0.5}`))
+	out := run.Outcome(engine.Exit{Known: true}, engine.Stalled)
+	if out.Fault != nil || string(out.Structured) != `{"big":9007199254740993}` || !out.Partial {
+		t.Errorf("%+v", out)
+	}
 }
 
 // TestModels: the models that answered by what they wrote, not by name, and
@@ -262,7 +284,7 @@ func TestEvents(t *testing.T) {
 				b.WriteString("F")
 			case engine.TurnDone:
 				b.WriteString("D")
-			case engine.Limit, engine.Waiting, engine.Noise:
+			case engine.Limit, engine.Waiting, engine.Noise, engine.Stuck:
 			}
 		}
 		return b.String()

@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
+
+	"holdline/daemon/engine"
 )
 
 // message is the union of the lines that matter; the rest of their fields is
@@ -80,6 +81,7 @@ type result struct {
 	Denials   []struct {
 		ToolName string `json:"tool_name"`
 	} `json:"permission_denials"`
+	Structured json.RawMessage `json:"structured_output,omitempty"`
 }
 
 type usage struct {
@@ -131,18 +133,9 @@ func describe(b block) string {
 		if key == "file_path" {
 			v = filepath.Base(v)
 		}
-		return b.Name + " " + short(v, 80)
+		return b.Name + " " + engine.Short(v, 80)
 	}
 	return b.Name
-}
-
-// short is s on one line, cut to n runes.
-func short(s string, n int) string {
-	runes := []rune(strings.Join(strings.Fields(s), " "))
-	if len(runes) > n {
-		return string(runes[:n-1]) + "…"
-	}
-	return string(runes)
 }
 
 // retryText says why and when the program asks its API again.
@@ -178,4 +171,12 @@ func (r rateLimit) limitText() string {
 		text += ", resets at " + time.Unix(int64(r.ResetsAt), 0).UTC().Format(time.RFC3339)
 	}
 	return text
+}
+
+// share is the window as engines say it; nil if nothing was said.
+func (r rateLimit) share() *engine.Window {
+	if r == (rateLimit{}) {
+		return nil
+	}
+	return &engine.Window{Kind: r.Type, Status: r.Status, Used: r.Utilization, ResetUnixMS: int64(r.ResetsAt) * 1000}
 }

@@ -85,6 +85,9 @@ func (d *decoder) identity(name string, id Identity) {
 	d.globs(at+".allow", id.Allow)
 	d.globs(at+".deny", id.Deny)
 	given(d, at+".budget.calls", id.Budget.Calls, 1, 1_000_000_000)
+	given(d, at+".budget.consults_per_day", id.Budget.ConsultsPerDay, 1, 1_000_000)
+	given(d, at+".budget.max_usd_per_day", id.Budget.MaxUSDPerDay, 0.01, 1_000_000)
+	given(d, at+".budget.max_usd_per_session", id.Budget.MaxUSDPerSession, 0.01, 1_000_000)
 	d.oneOf(at+".expose", id.Expose, ExposeAll, ExposeSearch)
 	if id.Expose == ExposeSearch && name == "anonymous" {
 		d.wrong(at+".expose", "anonymous is who sends no greeting, and uses no tools of hosted servers")
@@ -117,7 +120,15 @@ func (d *decoder) consult(c *Consult) {
 	within(d, at+".max_turns", c.MaxTurns, 0, 10_000)
 	within(d, at+".keep.count", c.Keep.Count, 1, 100_000)
 	within(d, at+".keep.age", c.Keep.Age, 0, 10*365*24*time.Hour)
+	given(d, at+".max_usd", c.MaxUSD, 0.01, 10_000)
+	d.oneOf(at+".engine", c.Engine, EngineClaude, EngineCodex)
 	d.program(at+".claude_bin", c.ClaudeBin)
+	d.program(at+".codex_bin", c.CodexBin)
+	for i, s := range c.CodexConfig {
+		if key, _, ok := strings.Cut(s, "="); !ok || strings.TrimSpace(key) == "" || strings.Contains(s, "\x00") {
+			d.wrong(fmt.Sprintf("%s.codex_config[%d]", at, i), "wants key=value, as codex -c does")
+		}
+	}
 	d.paths(at+".roots", c.Roots)
 	d.path(at+".env_file", c.EnvFile)
 	d.env(at+".env", c.Env)

@@ -47,7 +47,11 @@ const (
 
 // Budget is what an identity may spend.
 type Budget struct {
-	Calls int `json:"calls"` // in one session; 0 is no limit
+	Calls int `json:"calls"` // of hosted servers' tools, in one session; 0 is no limit
+
+	ConsultsPerDay   int     `json:"consults_per_day"`    // 0 is no limit
+	MaxUSDPerDay     float64 `json:"max_usd_per_day"`     // of consults; 0 is no limit
+	MaxUSDPerSession float64 `json:"max_usd_per_session"` // of consults; 0 is no limit
 }
 
 // Limits bound what clients can make the daemon hold.
@@ -56,15 +60,25 @@ type Limits struct {
 	InFlight    int `json:"in_flight"`   // calls at once in one session
 }
 
+// The programs that answer consults.
+const (
+	EngineClaude = "claude"
+	EngineCodex  = "codex"
+)
+
 // Consult is how consults run.
 type Consult struct {
-	ClaudeBin     string            `json:"claude_bin"` // name or path; "" finds claude on PATH
-	Model         string            `json:"model"`      // "" leaves it to the program
-	Effort        string            `json:"effort"`     // "" leaves it to the program
+	Engine        string            `json:"engine"`       // that answers if a call names none: EngineClaude or EngineCodex
+	ClaudeBin     string            `json:"claude_bin"`   // name or path; "" finds claude on PATH
+	CodexBin      string            `json:"codex_bin"`    // name or path; "" finds codex on PATH
+	CodexConfig   []string          `json:"codex_config"` // settings as for its option -c: key=value
+	Model         string            `json:"model"`        // of Engine; "" leaves it to the program
+	Effort        string            `json:"effort"`       // of Engine; "" leaves it to the program
 	MaxConcurrent int               `json:"max_concurrent"`
 	Timeout       time.Duration     `json:"timeout"`   // a consult's deadline if the call names none
 	Wait          time.Duration     `json:"wait"`      // how long a call waits for the answer
 	MaxTurns      int               `json:"max_turns"` // 0 is no limit
+	MaxUSD        float64           `json:"max_usd"`   // what a consult may cost; 0 is no limit
 	Roots         []string          `json:"roots"`     // directories allowed besides the client's project
 	Web           bool              `json:"web"`       // web tools are allowed
 	Env           map[string]Secret `json:"env"`
@@ -139,8 +153,8 @@ func Default() Config {
 	return Config{
 		Limits: Limits{Connections: 1024, InFlight: 256},
 		Consult: Consult{
-			MaxConcurrent: 4, Web: true,
-			Timeout: 15 * time.Minute, Wait: 100 * time.Second,
+			Engine: EngineClaude, MaxConcurrent: 4, Web: true,
+			Timeout: 20 * time.Minute, Wait: 100 * time.Second,
 			Keep: Keep{Count: 200, Age: 720 * time.Hour},
 		},
 		Telemetry: Telemetry{MaxBytes: 8 << 20, Keep: 3},
@@ -167,7 +181,7 @@ func (c Config) WithHome(home string) Config {
 		}
 		return out
 	}
-	c.Consult.ClaudeBin = path(c.Consult.ClaudeBin)
+	c.Consult.ClaudeBin, c.Consult.CodexBin = path(c.Consult.ClaudeBin), path(c.Consult.CodexBin)
 	c.Consult.EnvFile = path(c.Consult.EnvFile)
 	c.Consult.Roots = list(c.Consult.Roots)
 	c.Servers = maps.Clone(c.Servers)

@@ -50,12 +50,12 @@ func TestParse(t *testing.T) {
 	yes, zero := false, 0
 	want := Config{
 		Identities: map[string]Identity{
-			"codex":  {Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}, Budget: Budget{5}, Expose: ExposeSearch},
+			"codex":  {Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}, Budget: Budget{Calls: 5}, Expose: ExposeSearch},
 			"cursor": {},
 		},
 		Limits: Limits{10, 2},
 		Consult: Consult{
-			ClaudeBin: "~/bin/claude", Model: "opus", Effort: "high",
+			Engine: EngineClaude, ClaudeBin: "~/bin/claude", Model: "opus", Effort: "high",
 			MaxConcurrent: 2, Timeout: 20 * time.Minute, MaxTurns: 7,
 			Roots: []string{"/srv", "~/src"}, Env: map[string]Secret{"ANTHROPIC_API_KEY": "sk-very-secret"},
 			EnvFile: "~/.env", Keep: Keep{3, 90 * time.Minute},

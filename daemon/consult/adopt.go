@@ -223,7 +223,11 @@ func (d *driver) attachOnce(ctx context.Context) error {
 	defer cancel()
 	req := d.j.rec.Request
 	req.TempDir = filepath.Join(d.j.dir, dirTemp)
-	d.run = d.m.opt.Engine.NewRun(req)
+	eng, err := d.m.engine(d.j.rec.Engine)
+	if err != nil {
+		return err
+	}
+	d.run = eng.NewRun(req)
 	seq, err := d.restore()
 	if err != nil {
 		return err

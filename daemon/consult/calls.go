@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ func (m *Manager) await(ctx context.Context, j *job, wait time.Duration, progres
 	var told string
 	var last time.Time
 	tell := func() {
-		_, note, _ := j.look()
+		note := j.look()
 		if note == told && time.Since(last) < heartbeat {
 			return
 		}
@@ -329,6 +330,30 @@ func (m *Manager) Cancel(ctx context.Context, id string) (*Answer, error) {
 	return j.answer, nil
 }
 
+// Remove removes a kept answer. One that its client may still come for stays,
+// and so does what has not ended.
+func (m *Manager) Remove(id string) error {
+	m.mu.Lock()
+	j, k := m.live[id], m.kept[id]
+	switch now := time.Now(); {
+	case j != nil:
+		m.mu.Unlock()
+		return invalid("consult_id: %s has not ended; cancel it first", id)
+	case k == nil:
+		m.mu.Unlock()
+		return invalid("consult_id: %q is not known here", id)
+	case k.owed.open(now):
+		m.mu.Unlock()
+		return fault.New(fault.Denied, fault.Host, operation, "consult %s: its client may still come for the answer, and would have it run again", id)
+	default:
+		delete(m.kept, id)
+		m.ledger.add(k, now)
+		m.writeLedgerLocked()
+	}
+	m.mu.Unlock()
+	return remove(filepath.Join(m.opt.Dir, id))
+}
+
 // sofar is the answer of a job that has not ended.
 func (m *Manager) sofar(j *job) *Answer {
 	j.mu.Lock()
@@ -338,6 +363,7 @@ func (m *Manager) sofar(j *job) *Answer {
 		Version: formatVersion, ID: rec.ID, State: j.state, Identity: rec.Identity, Project: rec.Project, Text: j.text, Partial: true,
 		SessionID: j.session, Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Engine: rec.Engine,
 		EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model, CreatedUnixMS: rec.CreatedUnixMS, Why: j.note,
+		Caller: rec.Session, Context: rec.Context, CostUSD: j.cost, NumTurns: j.turn,
 	}
 	if j.model != "" {
 		a.Models = []string{j.model}

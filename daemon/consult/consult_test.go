@@ -522,7 +522,7 @@ func TestDirectories(t *testing.T) {
 		{"above home, allowed", home + "/p", base, []string{base}, true},
 		{"above home, by what holds it", home + "/p", base, []string{filepath.Dir(base)}, false},
 	} {
-		_, err := m.directory(&Settings{Roots: tt.roots}, tool.Caller{Root: tt.root, Cwd: tt.root}, tt.cwd)
+		_, err := m.directory(&Settings{Roots: tt.roots}, tool.Caller{Root: tt.root, Cwd: tt.root}, "cwd", tt.root, tt.cwd)
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}

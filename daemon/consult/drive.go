@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/engine"
+	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -39,6 +40,7 @@ type driver struct {
 	run  engine.Run
 	proc Process
 	cmd  engine.Command
+	cap  float64 // what the run may cost; 0 for no limit
 
 	prompted bool // the program has its prompt
 	asked    bool // the program may have been told something; the writer's until it has ended
@@ -66,6 +68,7 @@ type driver struct {
 	lastSeq  int64
 	sign     time.Time // if the worker was dead already: the last that it did
 	shown    time.Time // when the text so far was last shown
+	active   time.Time // when the program last made progress
 }
 
 type write struct {
@@ -80,8 +83,10 @@ type result struct {
 	cmd  engine.Command
 	exit string
 	took time.Duration
-	end  time.Time // zero is now
-	left bool      // there is none: the next daemon goes on
+
+	maxUSD float64
+	end    time.Time // zero is now
+	left   bool      // there is none: the next daemon goes on
 }
 
 // drive runs the job from its slot to the end of its process. The caller
@@ -90,7 +95,7 @@ func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
 	begin := time.Now()
 	d := &driver{m: m, j: j}
 	fail := func(err error) (result, func()) {
-		return result{out: engine.Outcome{Fault: fault.From(err, fault.Worker, operation)}, cmd: d.cmd, took: time.Since(begin)}, func() {}
+		return result{out: engine.Outcome{Fault: fault.From(err, fault.Worker, operation)}, cmd: d.cmd, took: time.Since(begin), maxUSD: d.cap}, func() {}
 	}
 	if j.adopted {
 		begin = j.began
@@ -109,7 +114,7 @@ func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
 	if d.gone {
 		return result{left: true}, d.proc.Close
 	}
-	res = result{out: d.outcome(), cmd: d.cmd, end: d.end()}
+	res = result{out: d.outcome(), cmd: d.cmd, end: d.end(), maxUSD: d.cap}
 	res.took = res.end.Sub(begin)
 	if d.exit.Known {
 		res.exit = d.raw.String()
@@ -161,17 +166,32 @@ func (d *driver) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	opt := &d.m.opt
-	info, err := opt.Engine.Check(ctx)
+	eng, err := d.m.engine(d.j.rec.Engine)
 	if err != nil {
 		return err
 	}
+	info, err := eng.Check(ctx)
+	if err != nil {
+		return err
+	}
+	req := d.j.rec.Request
+	// Others have spent meanwhile.
+	if req.MaxUSD, err = d.m.afford(d.m.settings.Load(), d.j.rec.Identity, d.j.rec.Session, eng, req, d.j); err != nil {
+		return err
+	}
+	d.cap = req.MaxUSD
 	temp := filepath.Join(d.j.dir, dirTemp)
 	if err := os.Mkdir(temp, 0o700); err != nil && !errors.Is(err, os.ErrExist) { // an earlier daemon got that far
 		return fmt.Errorf("making the run's temporary directory: %w", err)
 	}
-	req := d.j.rec.Request
 	req.TempDir = temp
-	d.cmd, d.run = opt.Engine.Command(req, info), opt.Engine.NewRun(req)
+	if len(req.Schema) > 0 {
+		req.SchemaFile = filepath.Join(temp, fileSchema)
+		if err := statedir.WriteFile(req.SchemaFile, req.Schema); err != nil {
+			return err
+		}
+	}
+	d.cmd, d.run = eng.Command(req, info), eng.NewRun(req)
 	hard := time.Now().Add(d.j.timeout + opt.Ladder.whole())
 	faultpoint.At("consult.starting")
 	d.proc, err = opt.Starter.Start(ctx, d.j.dir, d.j.spec(d.cmd, opt.SocketDir, hard), d.cmd.Env)
@@ -195,9 +215,15 @@ func (d *driver) follow(ctx context.Context) {
 		d.timer = time.NewTimer(d.j.timeout)
 	}
 	defer d.timer.Stop()
+	d.active = time.Now()
+	stall := time.NewTimer(d.m.opt.Ladder.Stall)
+	defer stall.Stop()
 	if !d.prompted {
 		d.send(promptRecord, d.run.Prompt())
 		d.j.tell("started")
+	}
+	if d.run.Once() {
+		d.shut()
 	}
 	if d.turnsOver() { // the daemon that read it has ended before it could act
 		d.turnOver(ctx, d.answered)
@@ -216,6 +242,8 @@ func (d *driver) follow(ctx context.Context) {
 			if d.late(ctx) {
 				return
 			}
+		case <-stall.C:
+			stall.Reset(d.stalled(ctx))
 		case err := <-errs:
 			errs = nil
 			d.failed = err
@@ -360,11 +388,16 @@ func (d *driver) turnOver(ctx context.Context, answered bool) {
 // itself.
 func (d *driver) leave(within time.Duration) {
 	d.phase = leaving
+	d.shut()
+	d.timer.Reset(within)
+}
+
+// shut closes the program's standard input, behind what it was sent.
+func (d *driver) shut() {
 	select {
 	case d.writes <- write{close: true}:
-	default:
+	default: // see send
 	}
-	d.timer.Reset(within)
 }
 
 // cancel begins the short ladder: a word to the program, so that its session
@@ -394,16 +427,7 @@ func (d *driver) late(ctx context.Context) bool {
 	ladder := &d.m.opt.Ladder
 	switch d.phase {
 	case working:
-		d.why = engine.Deadline
-		interrupt := d.run.Interrupt()
-		if interrupt == nil {
-			d.terminate(ctx, ladder.Grace)
-			return false
-		}
-		d.phase = interrupting
-		d.j.tell("time is up")
-		d.send(interruptRecord, interrupt)
-		d.timer.Reset(ladder.Interrupt)
+		d.interrupt(ctx, engine.Deadline, "time is up")
 	case interrupting, best, leaving:
 		d.terminate(ctx, ladder.Grace)
 	case cancelling:
@@ -412,6 +436,34 @@ func (d *driver) late(ctx context.Context) bool {
 		return true
 	}
 	return false
+}
+
+// interrupt begins the long ladder: the program is to give its best answer.
+func (d *driver) interrupt(ctx context.Context, why engine.Why, note string) {
+	ladder := &d.m.opt.Ladder
+	d.why = why
+	interrupt := d.run.Interrupt()
+	if interrupt == nil {
+		d.terminate(ctx, ladder.Grace)
+		return
+	}
+	d.phase = interrupting
+	d.j.tell("%s", note)
+	d.send(interruptRecord, interrupt)
+	d.timer.Reset(ladder.Interrupt)
+}
+
+// stalled ends a program that has made no progress for too long, and says when
+// to look again.
+func (d *driver) stalled(ctx context.Context) time.Duration {
+	stall := d.m.opt.Ladder.Stall
+	if quiet := time.Since(d.active); quiet < stall {
+		return stall - quiet
+	}
+	if d.phase == working {
+		d.interrupt(ctx, engine.Stalled, "no progress for "+stall.String())
+	}
+	return stall
 }
 
 // terminate ends the program and its tree. It does not wait.
@@ -441,6 +493,7 @@ func (d *driver) outcome() engine.Outcome {
 		out.Fault.Fault.Generation, out.Fault.Cause = d.lost.Fault.Generation, d.lost.Cause
 		out.Fault.Fault.Detail += ": " + d.lost.Fault.Detail
 	}
+	judge(&out, d.j.rec.Request.Schema)
 	if out.Fault != nil && out.Fault.Fault.Generation == 0 {
 		out.Fault.Fault.Generation = d.proc.Generation()
 	}

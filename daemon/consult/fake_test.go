@@ -24,28 +24,58 @@ import (
 type fakeEngine struct {
 	check error
 	mute  bool // it cannot be interrupted
+	once  bool // it reads its prompt to the end of its input
+	unfit func(engine.Request) error
+
+	mu    sync.Mutex
+	asked []engine.Request // of command lines; guarded by mu
+}
+
+func (e *fakeEngine) Fits(req engine.Request) error {
+	if e.unfit == nil {
+		return nil
+	}
+	return e.unfit(req)
+}
+
+// last is the request of the last command line.
+func (e *fakeEngine) last() engine.Request {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.asked[len(e.asked)-1]
 }
 
 func (e *fakeEngine) Check(context.Context) (engine.Info, error) {
 	return engine.Info{Path: "/bin/fake", Version: "1.2.3"}, e.check
 }
 
-func (e *fakeEngine) Command(_ engine.Request, info engine.Info) engine.Command {
+func (e *fakeEngine) Command(req engine.Request, info engine.Info) engine.Command {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asked = append(e.asked, req)
 	return engine.Command{Argv: []string{info.Path}, Env: []string{"A=b"}, Level: "read", EnforcedBy: "tools"}
 }
 
-func (e *fakeEngine) NewRun(req engine.Request) engine.Run { return &fakeRun{mute: e.mute, req: req} }
+func (e *fakeEngine) NewRun(req engine.Request) engine.Run {
+	return &fakeRun{mute: e.mute, once: e.once, req: req}
+}
 
 type fakeRun struct {
 	req     engine.Request
 	mute    bool
+	once    bool
 	said    []string
 	answer  string
 	answers int
 	cost    float64
+
+	structured string
+	window     *engine.Window
 }
 
 func (r *fakeRun) Prompt() []byte { return []byte("prompt " + r.req.Prompt + "\n") }
+
+func (r *fakeRun) Once() bool { return r.once }
 
 func (r *fakeRun) Interrupt() []byte {
 	if r.mute {
@@ -84,6 +114,16 @@ func (r *fakeRun) Line(line []byte) []engine.Event {
 		return []engine.Event{{Kind: engine.TurnDone}}
 	case "wait":
 		return []engine.Event{{Kind: engine.Waiting}}
+	case "retry":
+		return []engine.Event{{Kind: engine.Retry, Text: "again"}}
+	case "stuck":
+		return []engine.Event{{Kind: engine.Stuck}}
+	case "structured":
+		r.structured = rest
+		return nil
+	case "window":
+		r.window = &engine.Window{Kind: "five_hour", Used: 0.8, ResetUnixMS: time.Now().Add(time.Hour).UnixMilli()}
+		return []engine.Event{{Kind: engine.Limit, Window: r.window}}
 	}
 	return []engine.Event{{Kind: engine.Noise}}
 }
@@ -92,10 +132,13 @@ func (r *fakeRun) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	out := engine.Outcome{Session: "S", CostUSD: &r.cost, Answer: r.Text(), Partial: true}
 	switch {
 	case r.answers > 0:
-		out.Answer, out.Partial = r.answer, why == engine.Deadline
+		out.Answer, out.Partial, out.Window = r.answer, why.Late(), r.window
+		if r.structured != "" {
+			out.Structured = json.RawMessage(r.structured)
+		}
 	case why == engine.Cancelled:
 		out.Fault = fault.New(fault.Cancelled, fault.Engine, operation, "cancelled")
-	case why == engine.Deadline:
+	case why.Late():
 		out.Fault = fault.New(fault.Timeout, fault.Engine, operation, "late").WithReason(fault.Deadline)
 	case why == engine.Overflow:
 		out.Fault = fault.New(fault.DownstreamFailure, fault.Engine, operation, "too much").WithReason(fault.BadOutput)
@@ -255,6 +298,7 @@ type world struct {
 	t       *testing.T
 	starter *fakeStarter
 	engine  *fakeEngine
+	codex   *fakeEngine
 	dir     string
 	project string
 }
@@ -263,7 +307,7 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{
-		t: t, starter: &fakeStarter{program: program}, engine: &fakeEngine{},
+		t: t, starter: &fakeStarter{program: program}, engine: &fakeEngine{}, codex: &fakeEngine{once: true, mute: true},
 		dir: filepath.Join(dir, "consults"), project: filepath.Join(dir, "project"),
 	}
 	for _, d := range []string{w.dir, w.project, filepath.Join(w.project, "sub")} {
@@ -272,8 +316,8 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 		}
 	}
 	opt := Options{
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, SocketDir: filepath.Join(dir, "w"),
-		Engine: w.engine, Starter: w.starter, Settings: DefaultSettings(), Home: filepath.Join(dir, "home"),
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, Ledger: filepath.Join(dir, "spent.json"), SocketDir: filepath.Join(dir, "w"),
+		Engines: map[string]Engine{Claude: w.engine, Codex: w.codex}, Path: os.Getenv("PATH"), Starter: w.starter, Settings: DefaultSettings(), Home: filepath.Join(dir, "home"),
 	}
 	for _, f := range edit {
 		f(&opt)

@@ -51,6 +51,7 @@ type record struct {
 	ClientPID     int            `json:"client_pid,omitempty"`
 	ClientStart   uint64         `json:"client_start_time,omitempty"` // with ClientPID and BootID: the process that the client talks through
 	WaitMS        int64          `json:"wait_ms,omitempty"`           // how long the call waits; 0 if it does not
+	Context       *Context       `json:"context,omitempty"`           // what was put behind the prompt
 }
 
 // job is a consult that is queued or running.
@@ -77,7 +78,9 @@ type job struct {
 	text      string    // what the model has said so far
 	session   string    // the program's own
 	model     string
-	answer    *Answer // read-only once done is closed
+	turn      int      // of the model
+	cost      *float64 // so far; nil if unknown
+	answer    *Answer  // read-only once done is closed
 }
 
 // write puts job.json in place.
@@ -191,11 +194,19 @@ func (j *job) tell(format string, args ...any) {
 	j.note = fmt.Sprintf(format, args...)
 }
 
-// look is a snapshot of what changes.
-func (j *job) look() (state State, note, text string) {
+// look says for people what the job does, in which turn,
+// and what it has cost so far.
+func (j *job) look() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.state, j.note, j.text
+	note := j.note
+	if j.turn > 1 && j.state == Running {
+		note += fmt.Sprintf(", turn %d", j.turn)
+	}
+	if j.cost != nil {
+		note += fmt.Sprintf(", $%.4f so far", *j.cost)
+	}
+	return note
 }
 
 // Answer is answer.json: how a job ended, and all that is kept of it. Answers
@@ -230,8 +241,13 @@ type Answer struct {
 	Model         string          `json:"model,omitempty"` // that was asked for
 	CreatedUnixMS int64           `json:"created_unix_ms"`
 	EndedUnixMS   int64           `json:"ended_unix_ms"`
-	Exit          string          `json:"exit,omitempty"`  // of the program, for people
-	Fault         json.RawMessage `json:"fault,omitempty"` // see [Answer.Failure]
+	Exit          string          `json:"exit,omitempty"`   // of the program, for people
+	Fault         json.RawMessage `json:"fault,omitempty"`  // see [Answer.Failure]
+	Caller        string          `json:"caller,omitempty"` // hash of the session that asked
+	Structured    json.RawMessage `json:"structured,omitempty"`
+	Window        *engine.Window  `json:"window,omitempty"` // of the subscription
+	Context       *Context        `json:"context,omitempty"`
+	MaxUSD        float64         `json:"max_usd,omitempty"` // what it could cost at most; 0 for no limit
 }
 
 // Failure is the fault of an answer that is none; nil for a good one.
@@ -258,13 +274,14 @@ type Info struct {
 	CostUSD       *float64 `json:"cost_usd"`
 	Code          string   `json:"code,omitempty"` // of the fault, if it failed
 	Note          string   `json:"note,omitempty"` // what it does now
+	Engine        string   `json:"engine"`
 }
 
 // info is the row of an answer.
 func (a *Answer) info() Info {
 	i := Info{
 		ID: a.ID, State: a.State, Identity: a.Identity, Cwd: a.Cwd, Model: a.Model, CreatedUnixMS: a.CreatedUnixMS,
-		TookMS: a.EndedUnixMS - a.CreatedUnixMS, CostUSD: a.CostUSD,
+		TookMS: a.EndedUnixMS - a.CreatedUnixMS, CostUSD: a.CostUSD, Engine: a.Engine,
 	}
 	if len(a.Models) > 0 {
 		i.Model = a.Models[0]
@@ -282,6 +299,7 @@ func (j *job) info(now time.Time) Info {
 	i := Info{
 		ID: j.rec.ID, State: j.state, Identity: j.rec.Identity, Cwd: j.rec.Request.Cwd, Model: j.rec.Request.Model,
 		CreatedUnixMS: j.rec.CreatedUnixMS, TookMS: now.Sub(j.created).Milliseconds(), Note: j.note,
+		Engine: j.rec.Engine, CostUSD: j.cost,
 	}
 	if j.model != "" {
 		i.Model = j.model

@@ -25,6 +25,8 @@ import (
 type kept struct {
 	info    Info
 	project string
+	session string // hash of the session that asked; "" if that was not noted
+	window  *engine.Window
 	ended   int64   // unix ms
 	answer  *Answer // only if it could not be written
 	owed    *owed   // nil once its client holds it, or cannot come for it
@@ -32,7 +34,7 @@ type kept struct {
 
 // keptOf is the entry of an answer that is on disk.
 func keptOf(a *Answer, o *owed) *kept {
-	return &kept{info: a.info(), project: a.Project, ended: a.EndedUnixMS, owed: o}
+	return &kept{info: a.info(), project: a.Project, session: a.Caller, window: a.Window, ended: a.EndedUnixMS, owed: o}
 }
 
 // load reads the directories of earlier jobs, and begins to go on with those
@@ -56,13 +58,36 @@ func (m *Manager) load() error {
 			open = append(open, j)
 		case k != nil:
 			m.kept[k.info.ID] = k
+			m.told(k.info.ID, dir)
 			m.clear(k.info.ID, dir)
 		}
 	}
+	m.ledger = readLedger(m.opt.Ledger)
 	m.prune()
 	m.jobs.Go(m.expire)
 	m.goOn(open)
 	return nil
+}
+
+// told makes sure that the end of a kept consult was told of, and takes what
+// its answer says of the subscription, if it is the newest.
+func (m *Manager) told(id, dir string) {
+	if w := m.kept[id].window; w != nil && (m.window == nil || w.ResetUnixMS >= m.window.ResetUnixMS) {
+		m.window = w
+	}
+	if !unaudited(dir) {
+		return
+	}
+	a, err := readAnswer(dir)
+	if err == nil {
+		var rec record
+		if rec, err = readRecord(dir); err == nil {
+			m.audit(&rec, a, nil)
+		}
+	}
+	if err != nil {
+		m.opt.Log.Warn("end of a consult is not in the audit log", "consult", id, "err", err)
+	}
 }
 
 // clear removes what a job that has its answer needs no more. Its daemon may
@@ -184,7 +209,11 @@ func (m *Manager) bury(rec record, dir string, f *fault.Record) (*job, *kept, er
 	}
 	defer func() { _ = lock.Unlock() }()
 	j := &job{rec: rec, dir: dir, created: time.UnixMilli(rec.CreatedUnixMS), done: make(chan struct{})}
-	return nil, keptOf(m.keep(j, result{out: engine.Outcome{Fault: f}}), m.owes(&rec)), nil
+	a := m.keep(j, result{out: engine.Outcome{Fault: f}})
+	if !unaudited(dir) { // else that is done when it is found to be kept
+		m.audit(&rec, a, nil)
+	}
+	return nil, keptOf(a, m.owes(&rec)), nil
 }
 
 // keep makes the answer of a job and writes it down.
@@ -204,6 +233,7 @@ func (m *Manager) keep(j *job, res result) *Answer {
 		Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Denials: out.Denials, RateLimit: out.RateLimit,
 		Engine: rec.Engine, EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model,
 		CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: ended.UnixMilli(), Exit: res.exit,
+		Caller: rec.Session, Structured: out.Structured, Window: out.Window, Context: rec.Context, MaxUSD: res.maxUSD,
 	}
 	if a.SessionID == "" && out.Fault != nil && out.Fault.Fault.Code != fault.InvalidInput {
 		a.SessionID = session
@@ -248,7 +278,11 @@ func (m *Manager) prune() {
 		if past && !k.owed.open(now) || faultpoint.Broken("directory.kept") {
 			delete(m.kept, id)
 			gone = append(gone, id)
+			m.ledger.add(k, now)
 		}
+	}
+	if len(gone) > 0 {
+		m.writeLedgerLocked()
 	}
 	m.mu.Unlock()
 	for _, id := range gone {

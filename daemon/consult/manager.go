@@ -1,6 +1,7 @@
 package consult
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +40,8 @@ type Manager struct {
 	live   map[string]*job // queued or running, by id
 	queue  queue
 	kept   map[string]*kept // ended, by id
+	ledger ledger
+	window *engine.Window // that was last heard of; nil if none
 	closed bool
 	left   bool // letGo is closed
 	gaveUp bool // abandon is closed
@@ -58,6 +62,9 @@ func New(opt Options) (*Manager, error) {
 		opt: opt, abandon: make(chan struct{}), letGo: make(chan struct{}), closing: make(chan struct{}), begun: time.Now(), live: map[string]*job{}, kept: map[string]*kept{},
 		queue: queue{running: map[string]int{}, served: map[string]int64{}},
 	}
+	if m.opt.Audit == nil {
+		m.opt.Audit = func(Audit) {}
+	}
 	m.Configure(opt.Settings)
 	t := m.consultTool()
 	var err error
@@ -71,6 +78,7 @@ func New(opt Options) (*Manager, error) {
 // [DefaultSettings].
 func (m *Manager) Configure(s Settings) {
 	def := DefaultSettings()
+	s.Engine = cmp.Or(s.Engine, def.Engine)
 	if s.MaxConcurrent <= 0 {
 		s.MaxConcurrent = def.MaxConcurrent
 	}
@@ -110,25 +118,40 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 		return j, answer, err
 	}
 	set := m.settings.Load()
-	req, timeout, err := m.resolve(set, c, a)
+	name := cmp.Or(a.Engine, set.Engine)
+	eng, err := m.engine(name)
 	if err != nil {
 		return nil, nil, err
 	}
-	info, err := m.opt.Engine.Check(ctx)
+	req, timeout, err := m.resolve(set, c, a, eng)
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd := m.opt.Engine.Command(req, info)
+	if _, err := m.afford(set, c.Identity, session, eng, req, nil); err != nil {
+		return nil, nil, err
+	}
+	info, err := eng.Check(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	given, err := m.gather(ctx, set, c, a, &req)
+	if err == nil {
+		err = eng.Fits(req) // the context counts
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd := eng.Command(req, info)
 	now := time.Now()
 	j := &job{
 		dir: filepath.Join(m.opt.Dir, id), timeout: timeout, created: now, state: Queued, note: "queued",
 		slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		rec: record{
 			Version: formatVersion, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project, Client: c.Client,
-			Attended: how.attended, Contract: contractWord, Engine: engineName, CreatedUnixMS: now.UnixMilli(),
+			Attended: how.attended, Contract: contractWord, Engine: name, CreatedUnixMS: now.UnixMilli(),
 			TimeoutMS: timeout.Milliseconds(), WaitMS: a.wait(set).Milliseconds(), Request: req, EngineVersion: info.Version, Level: cmd.Level,
 			EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: process.BootID(),
-			ClientPID: c.PID, ClientStart: c.Start,
+			ClientPID: c.PID, ClientStart: c.Start, Context: given,
 		},
 		owed: &owed{session: session, n: n},
 	}
@@ -258,6 +281,7 @@ func (m *Manager) wait(ctx context.Context, j *job) bool {
 func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	a := m.keep(j, res)
 	faultpoint.At("consult.kept")
+	m.audit(&j.rec, a, res.cmd.Argv)
 	entry := keptOf(a, nil)
 	_ = os.Remove(filepath.Join(j.dir, fileRun))
 	if err := os.RemoveAll(filepath.Join(j.dir, dirTemp)); err != nil {
@@ -297,8 +321,23 @@ func (m *Manager) Counts() (running, queued, keeps int) {
 	return m.queue.total, len(m.queue.waiting), len(m.kept)
 }
 
-// Check tells whether a consult could run now.
-func (m *Manager) Check(ctx context.Context) (engine.Info, error) { return m.opt.Engine.Check(ctx) }
+// engine is the engine of that name.
+func (m *Manager) engine(name string) (Engine, error) {
+	if eng := m.opt.Engines[name]; eng != nil {
+		return eng, nil
+	}
+	return nil, invalid("engine: %q is not known, there are %s", name, strings.Join(slices.Sorted(maps.Keys(m.opt.Engines)), ", "))
+}
+
+// Check tells whether a consult of an engine could run now; "" is the one that
+// answers if a call names none.
+func (m *Manager) Check(ctx context.Context, name string) (engine.Info, error) {
+	eng, err := m.engine(cmp.Or(name, m.settings.Load().Engine))
+	if err != nil {
+		return engine.Info{}, err
+	}
+	return eng.Check(ctx)
+}
 
 // Detach takes no more jobs and leaves those there are to the next daemon:
 // those in the queue on disk, those that run to their workers. Jobs that are

@@ -15,6 +15,9 @@ type Engine interface {
 	// Check tells whether the program can be used. It may take seconds; its
 	// error is a [*fault.Record].
 	Check(ctx context.Context) (engine.Info, error)
+	// Fits tells what of a request the program cannot do, whichever version is
+	// installed: nil, or a fault, invalid_input.
+	Fits(req engine.Request) error
 	// Command is the command line and environment of a run.
 	Command(req engine.Request, info engine.Info) engine.Command
 	// NewRun is the reader of a run's stream.
@@ -68,9 +71,11 @@ func (s Supervised) Attach(ctx context.Context, dir string, afterSeq int64) (Pro
 // Settings are what the configuration says of consults. A change holds for
 // jobs that are asked for after it.
 type Settings struct {
-	Model         string // "" leaves it to the program
-	Effort        string // "" leaves it to the program
-	MaxTurns      int    // 0 is no limit
+	Engine        string  // that answers if the call names none
+	Model         string  // of that engine; "" leaves it to the program
+	Effort        string  // of that engine; "" leaves it to the program
+	MaxTurns      int     // 0 is no limit
+	MaxUSD        float64 // what a run may cost if the call does not say; 0 is no limit
 	Web           bool
 	Roots         []string      // directories allowed besides the caller's project; absolute
 	MaxConcurrent int           // jobs that run at once
@@ -78,12 +83,20 @@ type Settings struct {
 	Wait          time.Duration // how long a call waits if it does not say
 	KeepCount     int           // answers kept
 	KeepAge       time.Duration
+	Budgets       map[string]Budget // by identity
+}
+
+// Budget is what the consults of an identity may cost. Zeros are no limit.
+type Budget struct {
+	DayUSD     float64 // in a day
+	SessionUSD float64 // in one session
+	Day        int     // consults in a day
 }
 
 // DefaultSettings are those of an empty configuration.
 func DefaultSettings() Settings {
 	return Settings{
-		Web: true, MaxConcurrent: 4, Timeout: 15 * time.Minute, Wait: 100 * time.Second,
+		Engine: Claude, Web: true, MaxConcurrent: 4, Timeout: 20 * time.Minute, Wait: 100 * time.Second,
 		KeepCount: 200, KeepAge: 30 * 24 * time.Hour,
 	}
 }
@@ -91,13 +104,18 @@ func DefaultSettings() Settings {
 // Options are what a [Manager] is made of.
 type Options struct {
 	Log       *slog.Logger
-	Dir       string // of the jobs' directories, 0700
-	SocketDir string // each worker's socket is <SocketDir>/<id>/sock
-	Home      string // of the user; "" if unknown
-	Engine    Engine
+	Dir       string            // of the jobs' directories, 0700
+	Ledger    string            // file of what consults have cost whose answers are not kept any more
+	SocketDir string            // each worker's socket is <SocketDir>/<id>/sock
+	Home      string            // of the user; "" if unknown
+	Engines   map[string]Engine // by name
+	Path      string            // PATH of the user, on which git is looked for
 	Starter   Starter
 	Settings  Settings
 	Ladder    Ladder // zero takes the defaults
+	// Audit is told of each consult that has ended; nil if nobody wants to
+	// know. It may be told of one a second time, by the next daemon.
+	Audit func(Audit)
 	// Return is how long a client may take to come back for a job that an
 	// earlier daemon began for it; zero takes [protocol.StartWindow].
 	Return time.Duration
@@ -118,6 +136,9 @@ type Ladder struct {
 	Grace time.Duration
 	// CancelGrace is the same for a job that was cancelled: somebody waits.
 	CancelGrace time.Duration
+	// Stall is how long a program may make no progress, such as a word of the
+	// model or the use of a tool, before it is ended as at its deadline.
+	Stall time.Duration
 }
 
 // DefaultLadder ends a cancelled program, and all that it started, within 3 s
@@ -126,6 +147,7 @@ func DefaultLadder() Ladder {
 	return Ladder{
 		Interrupt: 5 * time.Second, Best: 30 * time.Second, Leave: 10 * time.Second,
 		Cancel: 700 * time.Millisecond, Grace: 3 * time.Second, CancelGrace: 500 * time.Millisecond,
+		Stall: 10 * time.Minute,
 	}
 }
 
@@ -133,6 +155,12 @@ func DefaultLadder() Ladder {
 func (l Ladder) whole() time.Duration {
 	return l.Interrupt + l.Best + l.Leave + 2*l.Grace + 10*time.Second
 }
+
+// Names of the engines.
+const (
+	Claude = "claude"
+	Codex  = "codex"
+)
 
 // Limits.
 const (
@@ -150,7 +178,6 @@ const (
 	heartbeat      = 15 * time.Second
 	contractWord   = "never_replay"
 	operation      = "tools/call:consult"
-	engineName     = "claude"
 	levelRead      = "read"
 	fileJob        = "job.json"
 	fileAnswer     = "answer.json"

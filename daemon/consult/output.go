@@ -2,6 +2,7 @@ package consult
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -44,17 +45,27 @@ func (d *driver) output(ctx context.Context, data []byte) {
 // line handles one line of the program.
 func (d *driver) line(ctx context.Context, line []byte) {
 	for _, e := range d.run.Line(line) {
+		d.note(&e)
 		switch e.Kind {
 		case engine.Started:
 			d.j.mu.Lock()
 			d.j.session, d.j.model = e.Session, e.Model
 			d.j.mu.Unlock()
-			d.j.tell("%s is thinking", e.Model)
+			d.j.tell("%s is thinking", cmp.Or(e.Model, d.j.rec.Engine))
 		case engine.Text:
 			d.show(true)
 			d.j.tell("writing")
-		case engine.ToolUse, engine.Retry, engine.Fallback, engine.Limit:
+		case engine.ToolUse, engine.Retry, engine.Fallback:
 			d.j.tell("%s", e.Text)
+		case engine.Limit:
+			d.m.hear(e.Window)
+			if e.Text != "" {
+				d.j.tell("%s", e.Text)
+			}
+		case engine.Stuck:
+			if d.phase == working {
+				d.terminate(ctx, d.m.opt.Ladder.Grace)
+			}
 		case engine.TurnDone:
 			d.turnDone(ctx, e.Answered)
 		case engine.Noise:
@@ -62,6 +73,25 @@ func (d *driver) line(ctx context.Context, line []byte) {
 		case engine.Waiting:
 			d.show(false)
 		}
+	}
+}
+
+// note keeps what an event says besides its kind: progress, turn and cost.
+func (d *driver) note(e *engine.Event) {
+	switch e.Kind {
+	case engine.Retry, engine.Limit, engine.Noise, engine.Stuck:
+		return // signs of life, but not of progress
+	case engine.Started, engine.Text, engine.ToolUse, engine.Fallback, engine.Waiting, engine.TurnDone:
+	}
+	d.active = time.Now()
+	if e.Turn == 0 && e.CostUSD == nil {
+		return
+	}
+	d.j.mu.Lock()
+	defer d.j.mu.Unlock()
+	d.j.turn = max(d.j.turn, e.Turn)
+	if e.CostUSD != nil {
+		d.j.cost = e.CostUSD
 	}
 }
 

@@ -60,12 +60,12 @@ func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 		Exe: exe, RuntimeDir: filepath.Join(dir, "r"), StateDir: h.dirs.Root, Epoch: 1, Program: "test", Log: log,
 	})
 	opt := Options{
-		Log: log, Dir: h.dirs.Consults, SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"),
+		Log: log, Dir: h.dirs.Consults, Ledger: filepath.Join(h.dirs.Root, "spent.json"), SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"),
 		Starter: Supervised{sup}, Settings: DefaultSettings(),
-		Engine: claude.New(claude.Options{
+		Engines: map[string]Engine{Claude: claude.New(claude.Options{
 			Bin: bin, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "SECRET=1"},
 			Extra: []string{claudetest.FakeEnv + "=ok", "ANTHROPIC_API_KEY=k", "GORACE=atexit_sleep_ms=0"},
-		}),
+		})},
 	}
 	for _, f := range edit {
 		f(&opt)

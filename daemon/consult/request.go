@@ -1,6 +1,7 @@
 package consult
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -28,6 +29,12 @@ type arguments struct {
 	WaitS    *float64 `json:"wait_s"`
 	Level    string   `json:"level"`
 	Engine   string   `json:"engine"`
+
+	MaxUSD  float64         `json:"max_usd"`
+	Schema  json.RawMessage `json:"schema"`
+	Files   []string        `json:"files"`
+	AddDirs []string        `json:"add_dirs"`
+	Diff    string          `json:"diff"`
 }
 
 // wait is how long the call waits for the answer.
@@ -54,7 +61,7 @@ func invalid(format string, args ...any) *fault.Record {
 }
 
 // resolve checks what no schema can, and fills in what the settings say.
-func (m *Manager) resolve(set *Settings, c tool.Caller, a *arguments) (engine.Request, time.Duration, error) {
+func (m *Manager) resolve(set *Settings, c tool.Caller, a *arguments, eng Engine) (engine.Request, time.Duration, error) {
 	var none engine.Request
 	switch {
 	case strings.TrimSpace(strings.Trim(a.Prompt, "\x00")) == "":
@@ -67,56 +74,96 @@ func (m *Manager) resolve(set *Settings, c tool.Caller, a *arguments) (engine.Re
 	if a.TimeoutS > 0 {
 		timeout = min(time.Duration(a.TimeoutS*float64(time.Second)), maxTimeout)
 	}
-	cwd, err := m.directory(set, c, a.Cwd)
+	cwd, err := m.directory(set, c, "cwd", c.Cwd, a.Cwd)
 	if err != nil {
+		return none, 0, err
+	}
+	if err := checkSchema(a.Schema); err != nil {
 		return none, 0, err
 	}
 	req := engine.Request{
 		Prompt: a.Prompt, Cwd: cwd, Session: a.Session, Model: a.Model, Effort: a.Effort, MaxTurns: a.MaxTurns,
-		Level: levelRead, Web: set.Web,
+		Level: levelRead, Web: set.Web, MaxUSD: a.MaxUSD, Schema: a.Schema,
 	}
-	if req.Model == "" {
-		req.Model = set.Model
+	for _, dir := range a.AddDirs {
+		path, err := m.directory(set, c, "add_dirs", cwd, dir)
+		if err != nil {
+			return none, 0, err
+		}
+		req.AddDirs = append(req.AddDirs, path)
 	}
-	if req.Effort == "" {
-		req.Effort = set.Effort
+	if err := eng.Fits(req); err != nil {
+		return none, 0, err
 	}
-	if req.MaxTurns == 0 {
-		req.MaxTurns = set.MaxTurns
-	}
-	return req, timeout, nil
+	return preset(set, req, a, eng), timeout, nil
 }
 
-// directory is the real path in which the consult may look around: relative
-// to the caller's, inside the caller's project or a configured root.
-func (m *Manager) directory(set *Settings, c tool.Caller, cwd string) (string, error) {
-	if strings.ContainsRune(cwd, 0) {
-		return "", invalid("cwd: must not hold a NUL")
+// preset fills in what the settings say and the call does not. Words that name
+// a model are those of one engine; limits that an engine cannot hold are left
+// out.
+func preset(set *Settings, req engine.Request, a *arguments, eng Engine) engine.Request {
+	if a.Engine == "" || a.Engine == set.Engine {
+		req.Model, req.Effort = cmp.Or(req.Model, set.Model), cmp.Or(req.Effort, set.Effort)
 	}
-	if !filepath.IsAbs(cwd) {
-		if c.Cwd == "" {
-			return "", invalid("cwd: must be an absolute path, since the client's own directory is not known")
+	for _, with := range []func(*engine.Request){
+		func(r *engine.Request) { r.MaxTurns = cmp.Or(r.MaxTurns, set.MaxTurns) },
+		func(r *engine.Request) { r.MaxUSD = cmp.Or(r.MaxUSD, set.MaxUSD) },
+	} {
+		more := req
+		with(&more)
+		if eng.Fits(more) == nil {
+			req = more
 		}
-		cwd = filepath.Join(c.Cwd, cwd)
 	}
-	path, err := filepath.EvalSymlinks(cwd)
+	return req
+}
+
+// directory is the real path of a directory that the consult may look around
+// in: relative to base, inside the caller's project or a configured root. arg
+// is the argument that it stands in.
+func (m *Manager) directory(set *Settings, c tool.Caller, arg, base, dir string) (string, error) {
+	path, info, err := existing(arg, base, dir)
+	switch {
+	case err != nil:
+		return "", err
+	case !info.IsDir():
+		return "", invalid("%s: %s is not a directory", arg, dir)
+	}
+	return path, m.allowed(set, c, arg, path)
+}
+
+// existing is the path of something that exists, without symbolic links.
+func existing(arg, base, name string) (string, os.FileInfo, error) {
+	if strings.ContainsRune(name, 0) {
+		return "", nil, invalid("%s: must not hold a NUL", arg)
+	}
+	if !filepath.IsAbs(name) {
+		if base == "" {
+			return "", nil, invalid("%s: must be an absolute path, since the client's own directory is not known", arg)
+		}
+		name = filepath.Join(base, name)
+	}
+	path, err := filepath.EvalSymlinks(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return "", invalid("cwd: %s does not exist", cwd)
+		return "", nil, invalid("%s: %s does not exist", arg, name)
 	}
 	var info os.FileInfo
 	if err == nil {
 		info, err = os.Stat(path)
 	}
-	switch {
-	case err != nil:
-		return "", invalid("cwd: %v", err)
-	case !info.IsDir():
-		return "", invalid("cwd: %s is not a directory", cwd)
+	if err != nil {
+		return "", nil, invalid("%s: %v", arg, err)
 	}
+	return path, info, nil
+}
+
+// allowed tells whether a consult may look at the directory that path is: nil,
+// or a fault, denied.
+func (m *Manager) allowed(set *Settings, c tool.Caller, arg, path string) error {
 	home := resolved(m.opt.Home)
 	for _, root := range set.Roots {
 		if root = resolved(root); within(root, path) && !special(home, path, root) {
-			return path, nil
+			return nil
 		}
 	}
 	project := c.Root
@@ -125,19 +172,19 @@ func (m *Manager) directory(set *Settings, c tool.Caller, cwd string) (string, e
 	}
 	denied := func(what string) error {
 		return fault.New(fault.Denied, fault.Host, operation,
-			"cwd: %s is %s; to allow it, add a directory to consult.roots of the configuration", path, what)
+			"%s: %s is %s; to allow it, add a directory to consult.roots of the configuration", arg, path, what)
 	}
 	switch {
 	case special(home, path, ""):
-		return "", denied("the root, the home directory or one of its dot directories, which a consult may not read by default")
+		return denied("the root, the home directory or one of its dot directories, which a consult may not read by default")
 	case project == "" || !within(resolved(project), path):
-		return "", denied("outside of the client's project")
+		return denied("outside of the client's project")
 	case resolved(project) != home && within(resolved(project), home) || resolved(project) == "/":
 		// A client that was started at the root, or above the home directory,
 		// has no project: else all of the disk would be one.
-		return "", denied("in " + project + ", where the client was started, and that is no project")
+		return denied("in " + project + ", where the client was started, and that is no project")
 	}
-	return path, nil
+	return nil
 }
 
 // special tells whether path is where secrets live: the root, the home

@@ -44,7 +44,7 @@ const loaded = `{"anthropic/maxResultSizeChars":200000,"anthropic/alwaysLoad":tr
 func (m *Manager) consultTool() tool.Tool {
 	return tool.Tool{
 		Name: "consult",
-		Description: "Asks another model, through the Claude Code installed on this machine, for a second opinion: a review, a diagnosis, " +
+		Description: "Asks another model, through the Claude Code or Codex installed on this machine, for a second opinion: a review, a diagnosis, " +
 			"a plan, an answer about the code. It works on its own, read-only, in the given directory: it can read and search files " +
 			"there (and the web, where that is allowed), and cannot write or execute anything. It knows nothing of your " +
 			"conversation: put the question, the context and what you have tried into the prompt, and name files instead of " +
@@ -63,10 +63,15 @@ func (m *Manager) consultTool() tool.Tool {
 "model":{"type":"string","pattern":"^[A-Za-z0-9][A-Za-z0-9._:/@\\[\\]-]{0,127}$","description":"opus, sonnet, haiku or a full model name. Default: the program's."},
 "effort":{"type":"string","enum":["low","medium","high","xhigh","max"],"description":"How hard the model thinks. Default: the model's."},
 "max_turns":{"type":"integer","minimum":1,"maximum":1000,"description":"At most so many turns of the model. Default: no limit."},
-"timeout_s":{"type":"number","exclusiveMinimum":0,"maximum":86400,"description":"After so many seconds it is asked for its best answer so far, and ended. Default: 900, unless configured."},
+"timeout_s":{"type":"number","exclusiveMinimum":0,"maximum":86400,"description":"After so many seconds it is asked for its best answer so far, and ended. Default: 1200, unless configured."},
 "wait_s":{"type":"number","minimum":0,"maximum":86400,"description":"How long this call waits for the answer, in seconds. 0 only starts it. Default: 100."},
 "level":{"type":"string","enum":["read"],"default":"read","description":"What it may do: read is no more than reading."},
-"engine":{"type":"string","enum":["claude"],"default":"claude","description":"The program that answers."}}`),
+"engine":{"type":"string","enum":["claude","codex"],"description":"The program that answers: Claude Code or Codex. Default: claude, unless configured."},
+"max_usd":{"type":"number","exclusiveMinimum":0,"maximum":10000,"description":"It may cost so many US dollars (checked after each answer of the model). Not for codex, which tells no cost."},
+"schema":{"type":"object","description":"JSON Schema of an object: the answer is a JSON object of that form, checked, or a fault."},
+"files":{"type":"array","maxItems":64,"items":{"type":"string","minLength":1,"maxLength":4096},"description":"Files to quote behind the prompt, relative to cwd; long ones are cut at 256 KiB."},
+"add_dirs":{"type":"array","maxItems":16,"items":{"type":"string","minLength":1,"maxLength":4096},"description":"More directories to look around in, relative to cwd, where the configuration allows them."},
+"diff":{"type":"string","pattern":"^[A-Za-z0-9_@][A-Za-z0-9_./@^~{}-]{0,199}$","description":"Puts a git diff of cwd behind the prompt: uncommitted, staged, or a branch or commit to compare with, such as main."}}`),
 		Meta:   json.RawMessage(loaded),
 		Bounds: tool.BoundsRead,
 		Handle: m.consult,

@@ -1,6 +1,7 @@
 package consult
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -17,6 +18,10 @@ const pageUnits = 37_000
 
 // partialUnits is the same for what stands behind a fault.
 const partialUnits = 20_000
+
+// tellUsed is the share of a subscription's window from which on everybody is
+// told.
+const tellUsed = 0.5
 
 // listed bounds a list of jobs.
 const listed = 20
@@ -74,13 +79,16 @@ type value struct {
 	Level      string   `json:"level"`
 	EnforcedBy string   `json:"enforced_by"`
 	DenialN    int      `json:"permission_denial_count"`
+	Engine     string   `json:"engine"`
+
+	Structured json.RawMessage `json:"structured,omitempty"`
+	Window     *engine.Window  `json:"window,omitempty"`
 	*extra
 }
 
 // extra is what detail=full adds.
 type extra struct {
 	Cwd           string          `json:"cwd"`
-	Engine        string          `json:"engine"`
 	EngineVersion string          `json:"engine_version,omitempty"`
 	Model         string          `json:"model,omitempty"`
 	Usage         engine.Usage    `json:"usage"`
@@ -91,6 +99,8 @@ type extra struct {
 	Denials       []engine.Denial `json:"permission_denials,omitempty"`
 	Notes         []string        `json:"notes,omitempty"`
 	RateLimit     any             `json:"rate_limit,omitempty"`
+	MaxUSD        float64         `json:"max_usd,omitempty"`
+	Context       *Context        `json:"context,omitempty"`
 	Exit          string          `json:"exit,omitempty"`
 	Fault         any             `json:"fault,omitempty"`
 }
@@ -111,13 +121,17 @@ func (a *Answer) value(offset, limit int, d tool.Detail) (value, string) {
 		Answer: part, ConsultID: a.ID, State: a.State, Partial: a.Partial, NextOffset: next, Length: total, SessionID: a.SessionID,
 		Models: a.Models, CostUSD: a.CostUSD, NumTurns: a.NumTurns, DurationMS: a.DurationMS, StopReason: a.StopReason,
 		Level: a.Level, EnforcedBy: a.EnforcedBy, DenialN: len(a.Denials),
+		Engine: a.Engine, Window: a.Window,
+	}
+	if offset == 0 && len(a.Structured) <= limit {
+		v.Structured = a.Structured
 	}
 	if a.State == Queued || a.State == Running || a.State == Cancelled {
 		v.Progress = a.Why
 	}
 	if d == tool.Full {
 		v.extra = &extra{
-			Cwd: a.Cwd, Engine: a.Engine, EngineVersion: a.EngineVersion, Model: a.Model, Usage: a.Usage, APIDurationMS: a.APIDurationMS,
+			Cwd: a.Cwd, MaxUSD: a.MaxUSD, Context: a.Context, EngineVersion: a.EngineVersion, Model: a.Model, Usage: a.Usage, APIDurationMS: a.APIDurationMS,
 			QueuedMS: a.QueuedMS, CreatedUnixMS: a.CreatedUnixMS, EndedUnixMS: a.EndedUnixMS, Denials: a.Denials, Notes: a.Notes,
 			Exit: a.Exit,
 		}
@@ -146,8 +160,11 @@ func (a *Answer) footer(d tool.Detail) string {
 	if len(a.Models) > 0 {
 		parts = append(parts, strings.Join(a.Models, "+"))
 	}
-	if a.CostUSD != nil {
+	switch {
+	case a.CostUSD != nil:
 		parts = append(parts, fmt.Sprintf("$%.4f", *a.CostUSD))
+	case a.State == Done:
+		parts = append(parts, "cost not told by "+a.Engine)
 	}
 	if a.NumTurns > 0 {
 		parts = append(parts, plural(a.NumTurns, "turn"))
@@ -159,6 +176,9 @@ func (a *Answer) footer(d tool.Detail) string {
 	if n := len(a.Denials); n > 0 {
 		parts = append(parts, plural(n, "tool use")+" denied")
 	}
+	if text := a.Window.String(); text != "" && (d == tool.Full || a.Window.Used >= tellUsed) {
+		parts = append(parts, text)
+	}
 	if d == tool.Full {
 		parts = append(parts, fmt.Sprintf("%d tokens in, %d out", a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite, a.Usage.Output))
 		if a.EngineVersion != "" {
@@ -166,6 +186,7 @@ func (a *Answer) footer(d tool.Detail) string {
 		}
 		parts = append(parts, "in "+a.Cwd)
 		parts = append(parts, a.Notes...)
+		parts = append(parts, a.Context.words()...)
 	}
 	return "[" + strings.Join(parts, ", ") + "]"
 }

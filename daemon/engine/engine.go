@@ -6,6 +6,7 @@ package engine
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"holdline/protocol/fault"
@@ -22,6 +23,12 @@ type Request struct {
 	Level    string
 	Web      bool   // web tools are allowed
 	TempDir  string // private to the run; "" for none
+
+	MaxUSD  float64         `json:",omitempty"` // what the run may cost; 0 for no limit
+	AddDirs []string        `json:",omitempty"` // besides Cwd; absolute, existing directories
+	Schema  json.RawMessage `json:",omitempty"` // JSON Schema of the answer; nil for none
+	// SchemaFile holds Schema while the program runs; "" before that.
+	SchemaFile string `json:",omitempty"`
 }
 
 // Info is what is known of the program installed.
@@ -58,6 +65,7 @@ const (
 	Waiting                       // a sign of life
 	TurnDone                      // a result: the program waits for the next message
 	Noise                         // the line is none of the program's protocol
+	Stuck                         // the program asks its API for ever and would not end by itself
 )
 
 // Event is one step of a run, for progress and for the driver.
@@ -66,7 +74,10 @@ type Event struct {
 	Text     string
 	Session  string
 	Model    string
-	Answered bool // of TurnDone: with an answer
+	Turn     int      // the model's, from 1 on; 0 if unknown
+	CostUSD  *float64 // of TurnDone: so far; nil if unknown
+	Window   *Window  // of Limit
+	Answered bool     // of TurnDone: with an answer
 }
 
 // Run knows one run of a program: what to write to it, what its lines mean,
@@ -75,6 +86,9 @@ type Event struct {
 type Run interface {
 	// Prompt is the first line for the program's standard input.
 	Prompt() []byte
+	// Once tells that the program reads its prompt to the end of its standard
+	// input: that is closed behind it.
+	Once() bool
 	// Interrupt is the line that stops the turn; nil if the program cannot.
 	Interrupt() []byte
 	// BestAnswer is the line that asks for an answer now, after an interrupt;
@@ -122,7 +136,11 @@ const (
 	Cancelled            // the client cancelled or left
 	Deadline             // time was up
 	Overflow             // it printed more than is kept
+	Stalled              // it made no progress for too long
 )
+
+// Late tells whether the run was to give its best answer in time.
+func (w Why) Late() bool { return w == Deadline || w == Stalled }
 
 // Outcome is the result of a run. Fault is nil if there is a whole answer, or
 // the best answer that could be had in time (Partial); the other fields hold
@@ -141,7 +159,35 @@ type Outcome struct {
 	APITime    time.Duration
 	Denials    []Denial
 	RateLimit  json.RawMessage // last rate limit event; nil if none
+	Window     *Window         // what it said; nil if none
 	RetryAfter time.Duration   // 0 if unknown
+	Structured json.RawMessage // the answer as the schema asked for it; nil if there is none
+}
+
+// Window is how much of a subscription is used up.
+type Window struct {
+	Kind        string  `json:"kind,omitempty"`   // "five_hour"
+	Status      string  `json:"status,omitempty"` // allowed, allowed_warning, rejected
+	Used        float64 `json:"used"`             // share, from 0 to 1
+	ResetUnixMS int64   `json:"reset_unix_ms,omitempty"`
+}
+
+// String is the window for people; "" if nothing is known of it.
+func (w *Window) String() string {
+	if w == nil || w.Kind == "" && w.Used == 0 && w.ResetUnixMS == 0 {
+		return ""
+	}
+	text := "subscription window"
+	if w.Kind != "" {
+		text += " " + w.Kind
+	}
+	if w.Used > 0 {
+		text += fmt.Sprintf(" %.0f %% used", w.Used*100)
+	}
+	if w.ResetUnixMS > 0 {
+		text += ", resets " + time.UnixMilli(w.ResetUnixMS).UTC().Format(time.RFC3339)
+	}
+	return text
 }
 
 // Denial is a tool use that the program refused.

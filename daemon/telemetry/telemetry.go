@@ -86,6 +86,12 @@ type Options struct {
 	LogDelay time.Duration
 }
 
+// fill sets the defaults of a log.
+func (o *Options) fill() {
+	o.MaxBytes = cmp.Or(o.MaxBytes, 8<<20)
+	o.Keep = max(cmp.Or(o.Keep, 3), 0)
+}
+
 // Recorder is told what happens and tells how things are.
 type Recorder struct {
 	o      Options
@@ -130,8 +136,7 @@ type session struct {
 // New makes a recorder. It serves nothing yet: see [Recorder.SetServing]. The
 // caller closes it.
 func New(o Options) *Recorder {
-	o.MaxBytes = cmp.Or(o.MaxBytes, 8<<20)
-	o.Keep = max(cmp.Or(o.Keep, 3), 0)
+	o.fill()
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Recorder{
 		o: o, begin: time.Now(), stable: StableLaunchPath(o.Executable),

@@ -24,7 +24,8 @@ const (
 	ConsultList   = "consult/list"   // → [ConsultListAnswer]
 	ConsultShow   = "consult/show"   // [ConsultID] → [ConsultAnswer]
 	ConsultWait   = "consult/wait"   // [ConsultID] → [ConsultAnswer]
-	ConsultCheck  = "consult/check"  // → [CheckAnswer]: can a consult run?
+	ConsultCheck  = "consult/check"  // [CheckParams] → [CheckAnswer]: can a consult run?
+	ConsultRemove = "consult/remove" // [ConsultID] →: its kept answer
 	ConsultCancel = "consult/cancel" // [ConsultID] → [ConsultAnswer]
 	ServerStart   = "server/start"   // [ServerParams] → [ServerAnswer]
 	ServerStop    = "server/stop"    // [ServerParams] → [ServerAnswer]
@@ -98,8 +99,15 @@ type ConsultAnswer struct {
 	Fault *fault.Record   `json:"fault,omitempty"`
 }
 
+// CheckParams of [ConsultCheck].
+type CheckParams struct {
+	Engine string `json:"engine,omitempty"` // "" is the one that answers if a call names none
+}
+
 // CheckAnswer of [ConsultCheck].
 type CheckAnswer struct {
+	Engine  string        `json:"engine,omitempty"` // "" is that of a daemon which knows one alone
+	Default bool          `json:"default,omitempty"`
 	Path    string        `json:"path"`
 	Version string        `json:"version"`
 	Account string        `json:"account"` // how it is logged in, for people
@@ -122,6 +130,7 @@ type Consult struct {
 	TookMS    int64    `json:"took_ms"`
 	CostUSD   *float64 `json:"cost_usd"`
 	Code      string   `json:"code,omitempty"` // of the fault, if it failed
+	Engine    string   `json:"engine"`
 }
 
 // Whereabouts are those of a command line: what a server of a project is for.
@@ -305,6 +314,27 @@ type Consults struct {
 	Running int `json:"running"`
 	Queued  int `json:"queued"`
 	Kept    int `json:"kept"`
+
+	Today  []Spending `json:"today"`            // of those who have asked today
+	Window *Window    `json:"window,omitempty"` // of the subscription, as last heard of
+}
+
+// Spending is what the consults of an identity have cost today.
+type Spending struct {
+	Identity    string  `json:"identity"`
+	CostUSD     float64 `json:"cost_usd"` // as far as the programs tell it
+	Consults    int     `json:"consults"`
+	MaxUSD      float64 `json:"max_usd,omitempty"` // budget of a day
+	MaxConsults int     `json:"max_consults,omitempty"`
+}
+
+// Window is how much of a subscription is used up.
+type Window struct {
+	Kind    string  `json:"kind"`
+	Status  string  `json:"status"`
+	Used    float64 `json:"used"` // share, from 0 to 1
+	ResetMS int64   `json:"reset_unix_ms,omitempty"`
+	Text    string  `json:"text"` // for people
 }
 
 // Runtime describes the daemon's process.

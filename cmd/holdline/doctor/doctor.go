@@ -186,10 +186,10 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 		})
 	}
 	var check control.CheckAnswer
-	if err := c.Call(ctx, control.ConsultCheck, nil, &check, nil); err != nil {
+	if err := c.Call(ctx, control.ConsultCheck, control.CheckParams{Engine: "claude"}, &check, nil); err != nil {
 		return append(found, Finding{Check: "claude", State: Problem, What: err.Error()})
 	}
-	return append(found, claude(check, "the daemon"))
+	return append(append(found, claude(check, "the daemon")), codex(ctx, c)...)
 }
 
 // skew compares the versions of this program, the daemon and the proxies.

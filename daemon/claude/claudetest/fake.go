@@ -96,7 +96,7 @@ func fakeVersion(kind string) string {
 func fakeOptions(kind string) []string {
 	opts := []string{
 		"--input-format", "--output-format", "--tools", "--permission-mode", "--settings", "--setting-sources",
-		"--allowedTools", "--model", "--effort", "--max-turns", "--resume",
+		"--allowedTools", "--model", "--effort", "--max-turns", "--resume", "--max-budget-usd", "--json-schema", "--add-dir",
 		"--print", "--verbose", "--strict-mcp-config", "--disable-slash-commands", "--no-chrome", "--fork-session",
 		"--include-partial-messages",
 	}
@@ -177,8 +177,11 @@ func (f *fake) parse(kind string) bool {
 		if opt == "-p" {
 			opt = "--print"
 		}
-		at := slices.Index(known, opt)
+		name, value, joined := strings.Cut(opt, "=")
+		at := slices.Index(known, name)
 		switch {
+		case at >= 0 && joined && at < slices.Index(known, "--print"):
+			set[name] = value
 		case at < 0 && strings.HasPrefix(opt, "-"):
 			return fail("unknown option '%s'", opt)
 		case at < 0:

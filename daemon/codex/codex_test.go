@@ -1,0 +1,297 @@
+package codex_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/daemon/codex"
+	"holdline/daemon/engine"
+	"holdline/protocol/fault"
+)
+
+// installed writes a program that answers the questions of a check as Codex
+// does, and returns its path.
+func installed(t *testing.T, version, options, login string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "codex")
+	script := "#!/bin/sh\ncase \"$*\" in\n" +
+		"--version) echo '" + version + "';;\n" +
+		"'exec --help') echo '" + options + "';;\n" +
+		"'login status') echo asked >>" + path + ".asked; exit " + login + ";;\n" +
+		"*) exit 9;;\nesac\n"
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const (
+	now = "codex-cli 0.169.0"
+	all = "--json --sandbox <MODE> --skip-git-repo-check --ignore-user-config --ignore-rules --output-schema <FILE>"
+)
+
+func TestCheck(t *testing.T) {
+	for name, tt := range map[string]struct {
+		version, options, login string
+		opt                     codex.Options
+		code                    fault.Code
+		reason                  fault.Reason
+		account                 string
+	}{
+		"good":           {now, all, "0", codex.Options{}, "", "", "by codex login"},
+		"logged out":     {now, all, "1", codex.Options{}, fault.Unauthenticated, fault.NotLoggedIn, ""},
+		"by a key":       {now, all, "1", codex.Options{Extra: []string{"CODEX_API_KEY=k"}}, "", "", "by the environment"},
+		"by a provider":  {now, all, "1", codex.Options{Config: []string{`model_provider="x"`}}, "", "", "by the provider of consult.codex_config"},
+		"other settings": {now, all, "1", codex.Options{Config: []string{`model="x"`}}, fault.Unauthenticated, fault.NotLoggedIn, ""},
+		"old":            {"codex-cli 0.42.0", all, "0", codex.Options{}, fault.SpawnFailure, fault.Version, ""},
+		"garbage":        {"what?", all, "0", codex.Options{}, fault.SpawnFailure, fault.Version, ""},
+		"without a lock": {now, "--json --sandbox", "0", codex.Options{}, fault.SpawnFailure, fault.Version, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.opt.Bin, tt.opt.Timeout = installed(t, tt.version, tt.options, tt.login), time.Minute
+			tt.opt.Env = []string{"PATH=" + os.Getenv("PATH")}
+			info, err := codex.New(tt.opt).Check(t.Context())
+			f, _ := errors.AsType[*fault.Record](err)
+			switch {
+			case tt.code == "" && (err != nil || !info.LoggedIn || info.Version != "0.169.0" || info.Account != tt.account):
+				t.Errorf("%+v, %v", info, err)
+			case tt.code != "" && (f == nil || f.Fault.Code != tt.code || f.Reason() != tt.reason):
+				t.Errorf("%v, want %s %s", err, tt.code, tt.reason)
+			}
+		})
+	}
+}
+
+// TestCheckAgain: what was found holds, a program that comes later is found,
+// and one that changes is looked at anew.
+func TestCheckAgain(t *testing.T) {
+	dir := t.TempDir()
+	c := codex.New(codex.Options{Env: []string{"PATH=" + dir + ":" + os.Getenv("PATH")}, Bin: "codex-of-this-test", Timeout: time.Minute})
+	_, err := c.Check(t.Context())
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok || f.Fault.Code != fault.SpawnFailure || f.Reason() != fault.NotInstalled || !strings.Contains(f.Fault.Detail, "npm install") {
+		t.Fatalf("missing: %v", err)
+	}
+	path := installed(t, now, all, "0")
+	if err := os.Symlink(path, filepath.Join(dir, "codex-of-this-test")); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := c.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked, err := os.ReadFile(path + ".asked"); err != nil || string(asked) != "asked\n" {
+		t.Errorf("asked %q, %v", asked, err)
+	}
+	if err := os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if asked, err := os.ReadFile(path + ".asked"); err != nil || strings.Count(string(asked), "asked") != 2 {
+		t.Errorf("asked %q, %v", asked, err)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	c := codex.New(codex.Options{
+		Env:    []string{"PATH=/bin", "HOME=/h", "SECRET=1", "OPENAI_BASE_URL=u", "CODEX_HOME=/c", "CODEX_SANDBOX=seatbelt", "HOLDLINE_TOKEN=t"},
+		Config: []string{`sandbox_mode="danger-full-access"`},
+	})
+	cmd := c.Command(engine.Request{
+		Prompt: "the secret question", Model: "m", Effort: "max", Session: "S", SchemaFile: "/t/schema.json", TempDir: "/t", AddDirs: []string{"/srv"},
+		Level: "read",
+	}, engine.Info{Path: "/bin/codex"})
+	line := strings.Join(cmd.Argv, " ")
+	for _, want := range []string{
+		"--sandbox read-only", "--ignore-user-config", "--ignore-rules", "--skip-git-repo-check", "--json", "--model m",
+		`-c model_reasoning_effort="xhigh"`, "--output-schema /t/schema.json", `-c web_search="disabled"`, "fork S -", `-c approval_policy="never"`,
+	} {
+		if !strings.Contains(line, want) {
+			t.Errorf("no %q in %s", want, line)
+		}
+	}
+	if strings.Contains(line, "secret question") || strings.Contains(line, "/srv") {
+		t.Errorf("the prompt, or a directory that would be writable, in %s", line)
+	}
+	// What the user says must not open the sandbox: the last one counts.
+	if user, ours := strings.Index(line, "danger-full-access"), strings.Index(line, `sandbox_mode="read-only"`); user < 0 || ours < user {
+		t.Errorf("the sandbox is the user's in %s", line)
+	}
+	want := []string{"CODEX_HOME=/c", "HOME=/h", "OPENAI_BASE_URL=u", "PATH=/bin", "TMPDIR=/t"}
+	got := slices.DeleteFunc(slices.Clone(cmd.Env), func(kv string) bool { return strings.HasPrefix(kv, "GIT_") })
+	if !slices.Equal(got, want) {
+		t.Errorf("environment %q, want %q", got, want)
+	}
+	if cmd.Level != "read" || cmd.EnforcedBy != "sandbox" {
+		t.Errorf("level %s by %s", cmd.Level, cmd.EnforcedBy)
+	}
+}
+
+func TestFits(t *testing.T) {
+	c := codex.New(codex.Options{})
+	for name, tt := range map[string]struct {
+		req engine.Request
+		ok  bool
+	}{
+		"plain":            {engine.Request{Prompt: "x"}, true},
+		"longest":          {engine.Request{Prompt: strings.Repeat("ü", codex.MaxPrompt)}, true},
+		"too long":         {engine.Request{Prompt: strings.Repeat("x", codex.MaxPrompt+1)}, false},
+		"turns":            {engine.Request{Prompt: "x", MaxTurns: 1}, false},
+		"money":            {engine.Request{Prompt: "x", MaxUSD: 1}, false},
+		"schema and model": {engine.Request{Prompt: "x", Schema: json.RawMessage(`{}`), Model: "m"}, true},
+	} {
+		err := c.Fits(tt.req)
+		f, _ := errors.AsType[*fault.Record](err)
+		if tt.ok && err != nil || !tt.ok && (f == nil || f.Fault.Code != fault.InvalidInput) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestPrompt(t *testing.T) {
+	run := codex.New(codex.Options{}).NewRun(engine.Request{Prompt: "/help -v @x\n\x00\xff"})
+	if got := string(run.Prompt()); got != "/help -v @x\n\uFFFD\uFFFD" {
+		t.Errorf("prompt %q", got)
+	}
+	if !run.Once() || run.Interrupt() != nil || run.BestAnswer() != nil {
+		t.Error("it reads on behind its prompt")
+	}
+}
+
+// TestOutcomes reads what the real program wrote and tells what it meant, also
+// when the reader is another one from the middle on.
+func TestOutcomes(t *testing.T) {
+	exited := func(code int) engine.Exit { return engine.Exit{Known: true, Code: code} }
+	killed := engine.Exit{Known: true, Signal: "SIGTERM"}
+	schema := engine.Request{Schema: json.RawMessage(`{"type":"object"}`)}
+	for _, tt := range []struct {
+		name   string
+		file   string
+		lines  int // of the file; 0 is all
+		req    engine.Request
+		exit   engine.Exit
+		why    engine.Why
+		code   fault.Code
+		reason fault.Reason
+		answer string
+	}{
+		{name: "success", file: "success.jsonl", answer: "FAKE-OK model=gpt-5.1-codex n=4"},
+		{name: "tools", file: "tools.jsonl", answer: "All is well."},
+		{name: "schema", file: "schema.jsonl", req: schema, answer: `{"v":"ok"}`},
+		{name: "failed", file: "rejected.jsonl", exit: exited(1), code: fault.DownstreamFailure},
+		{name: "overloaded", file: "overloaded.jsonl", exit: exited(1), code: fault.DownstreamFailure},
+		{name: "unreachable", file: "unreachable.jsonl", exit: killed, code: fault.DownstreamFailure, reason: fault.Unreachable},
+		{name: "cancelled", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Cancelled, code: fault.Cancelled, answer: "Let me look."},
+		{name: "late", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Deadline, code: fault.Timeout, reason: fault.Deadline, answer: "Let me look."},
+		{name: "stalled", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Stalled, code: fault.Timeout, reason: fault.Deadline, answer: "Let me look."},
+		{name: "killed", file: "tools.jsonl", lines: 2, exit: killed, code: fault.ProcessFailure, reason: fault.Killed},
+		{name: "lost", file: "tools.jsonl", lines: 2, code: fault.OutcomeUnknown, reason: fault.Killed},
+		{name: "silent", file: "tools.jsonl", lines: 2, exit: exited(1), code: fault.DownstreamFailure, reason: fault.BadOutput},
+		{name: "no session", file: "tools.jsonl", lines: -1, req: engine.Request{Session: "S"}, exit: exited(1), code: fault.InvalidInput},
+		{name: "not there", file: "tools.jsonl", lines: -1, exit: engine.Exit{Known: true, SpawnErrno: "ENOENT"}, code: fault.SpawnFailure, reason: fault.NotInstalled},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			data, err := os.ReadFile(filepath.Join("testdata", tt.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+			switch {
+			case tt.lines < 0:
+				lines = nil
+			case tt.lines > 0:
+				lines = lines[:tt.lines]
+			}
+			if tt.code == "" {
+				tt.exit = exited(0)
+			}
+			c := codex.New(codex.Options{})
+			for handed := range len(lines) + 1 {
+				run := c.NewRun(tt.req)
+				for i, line := range lines {
+					if i == handed {
+						b, err := run.Checkpoint()
+						if err != nil {
+							t.Fatal(err)
+						}
+						run = c.NewRun(tt.req)
+						if err := run.Restore(b); err != nil {
+							t.Fatal(err)
+						}
+					}
+					run.Line(line)
+				}
+				out := run.Outcome(tt.exit, tt.why)
+				if tt.code == "" {
+					if out.Fault != nil || out.Answer != tt.answer || out.Partial || out.CostUSD != nil || out.Session == "" {
+						t.Fatalf("handed over at %d: %+v %v", handed, out, out.Fault)
+					}
+					if got := len(out.Structured) > 0; got != (tt.req.Schema != nil) {
+						t.Errorf("structured %q", out.Structured)
+					}
+					continue
+				}
+				if out.Fault == nil || out.Fault.Fault.Code != tt.code || out.Fault.Reason() != tt.reason || out.Answer != tt.answer {
+					t.Fatalf("handed over at %d: %+v %v %q", handed, out.Fault, out.Fault.Reason(), out.Answer)
+				}
+			}
+		})
+	}
+}
+
+// TestEvents: what the program does is told, and an API that is asked for ever
+// is noticed.
+func TestEvents(t *testing.T) {
+	data, err := os.ReadFile("testdata/tools.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := codex.New(codex.Options{}).NewRun(engine.Request{Model: "m"})
+	var told []string
+	var stuck bool
+	for line := range bytes.Lines(data) {
+		for _, e := range run.Line(line) {
+			if e.Text != "" {
+				told = append(told, e.Text)
+			}
+			stuck = stuck || e.Kind == engine.Stuck
+		}
+	}
+	want := []string{
+		"Let me look.", "shell /bin/sh -c 'cat main.go'", "Reconnecting... 1/5 (stream disconnected)", "web search go maps", "All is well.",
+	}
+	if !slices.Equal(told, want) || stuck {
+		t.Errorf("told %q, stuck %t", told, stuck)
+	}
+	out := run.Outcome(engine.Exit{Known: true}, engine.Itself)
+	if out.Usage != (engine.Usage{Input: 200, Output: 40, CacheRead: 100, CacheWrite: 7}) || len(out.Denials) != 1 || !slices.Equal(out.Models, []string{"m"}) {
+		t.Errorf("%+v", out)
+	}
+
+	run = codex.New(codex.Options{}).NewRun(engine.Request{})
+	for i := range 9 {
+		events := run.Line([]byte(`{"type":"error","message":"Reconnecting... waiting for network"}`))
+		if got := events[len(events)-1].Kind == engine.Stuck; got != (i == 8) {
+			t.Errorf("error %d: stuck %t", i+1, got)
+		}
+	}
+	for _, noise := range []string{"Segmentation fault", "[1]", `{"type":`} {
+		if e := run.Line([]byte(noise)); len(e) != 1 || e[0].Kind != engine.Noise {
+			t.Errorf("%q: %+v", noise, e)
+		}
+	}
+	run.Torn([]byte(`{"type":"turn.comp`))
+	if out := run.Outcome(engine.Exit{Known: true}, engine.Itself); out.Fault == nil {
+		t.Errorf("%+v", out)
+	}
+}

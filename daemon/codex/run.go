@@ -1,0 +1,274 @@
+package codex
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"holdline/daemon/engine"
+	"holdline/protocol/fault"
+)
+
+// maxRetries is how often in a row the program may ask its API again. By
+// itself it gives up after five failed answers, and never while it has no
+// connection.
+const maxRetries = 8
+
+// Run reads the stream of one run. See [engine.Run].
+type Run struct {
+	req     engine.Request
+	session string
+	started bool
+	said    engine.Texts
+	answer  string // the model's last message
+	usage   usage  // of all turns
+	turns   int    // that ended well
+	failed  string // what the program said of the turn that failed
+	over    bool   // a turn has failed
+	retries int    // in a row
+	stuck   bool   // too many of them
+	denied  []engine.Denial
+	noise   int  // lines that were no JSON objects
+	torn    bool // the output ended inside a line
+}
+
+// message is the union of the lines that matter. Types that are not known are
+// ignored by whoever looks at Type.
+type message struct {
+	Type   string `json:"type"`
+	Thread string `json:"thread_id"` // thread.started
+	Item   *item  `json:"item"`      // item.started, item.updated, item.completed
+	Usage  usage  `json:"usage"`     // turn.completed
+	Text   string `json:"message"`   // error
+	Error  struct {
+		Text string `json:"message"`
+	} `json:"error"` // turn.failed
+}
+
+type item struct {
+	Type    string `json:"type"`
+	Text    string `json:"text"`    // agent_message, reasoning
+	Command string `json:"command"` // command_execution
+	Status  string `json:"status"`
+	Server  string `json:"server"` // mcp_tool_call
+	Tool    string `json:"tool"`
+	Query   string `json:"query"` // web_search
+}
+
+type usage struct {
+	Input      int64 `json:"input_tokens"` // those of the cache, too
+	Cached     int64 `json:"cached_input_tokens"`
+	CacheWrite int64 `json:"cache_write_input_tokens"`
+	Output     int64 `json:"output_tokens"`
+}
+
+// NewRun makes the reader of one run of req.
+func (c *Codex) NewRun(req engine.Request) engine.Run { return &Run{req: req} }
+
+// Prompt is the prompt itself: the program reads it to its end. Bytes that are
+// no UTF-8, and NULs, become the replacement character.
+func (r *Run) Prompt() []byte {
+	return []byte(strings.ReplaceAll(strings.ToValidUTF8(r.req.Prompt, "\uFFFD"), "\x00", "\uFFFD"))
+}
+
+// Once is true: the prompt is all that the program reads.
+func (r *Run) Once() bool { return true }
+
+// Interrupt is nil: the program reads nothing behind its prompt.
+func (r *Run) Interrupt() []byte { return nil }
+
+// BestAnswer is nil, for the same reason.
+func (r *Run) BestAnswer() []byte { return nil }
+
+// Line takes one line of the stream.
+func (r *Run) Line(text []byte) []engine.Event {
+	text = bytes.TrimSpace(text)
+	if len(text) == 0 {
+		return nil
+	}
+	var m message
+	err := json.Unmarshal(text, &m)
+	_, mistyped := errors.AsType[*json.UnmarshalTypeError](err) // of a field: the rest is there
+	if text[0] != '{' || err != nil && !mistyped {
+		r.noise++
+		return []engine.Event{{Kind: engine.Noise}}
+	}
+	if m.Type == "error" {
+		return r.retry(m.Text)
+	}
+	r.retries = 0
+	switch m.Type {
+	case "thread.started":
+		r.started, r.session = true, m.Thread
+		return []engine.Event{{Kind: engine.Started, Session: m.Thread, Model: r.req.Model}}
+	case "item.started", "item.updated", "item.completed":
+		if m.Item != nil {
+			return r.item(m.Type, m.Item)
+		}
+	case "turn.completed":
+		r.turns++
+		r.usage.Input += m.Usage.Input
+		r.usage.Cached += m.Usage.Cached
+		r.usage.CacheWrite += m.Usage.CacheWrite
+		r.usage.Output += m.Usage.Output
+		return []engine.Event{{Kind: engine.TurnDone, Session: r.session, Answered: r.answered()}}
+	case "turn.failed":
+		r.over, r.failed = true, m.Error.Text
+		return []engine.Event{{Kind: engine.TurnDone, Session: r.session}}
+	}
+	return []engine.Event{{Kind: engine.Waiting}}
+}
+
+// retry takes an error that is not the end of the turn.
+func (r *Run) retry(text string) []engine.Event {
+	r.retries++
+	events := []engine.Event{{Kind: engine.Retry, Text: engine.Short(text, 160)}}
+	if r.retries > maxRetries {
+		r.stuck, r.failed = true, text
+		events = append(events, engine.Event{Kind: engine.Stuck})
+	}
+	return events
+}
+
+func (r *Run) item(kind string, it *item) []engine.Event {
+	begun := kind == "item.started"
+	switch it.Type {
+	case "agent_message":
+		if kind == "item.completed" && strings.TrimSpace(it.Text) != "" {
+			r.answer = it.Text
+			r.said.Add(it.Text)
+			return []engine.Event{{Kind: engine.Text, Text: it.Text}}
+		}
+	case "command_execution":
+		if it.Status == "declined" && len(r.denied) < maxDenials {
+			r.denied = append(r.denied, engine.Denial{Tool: "shell"})
+		}
+		if begun {
+			return []engine.Event{{Kind: engine.ToolUse, Text: "shell " + engine.Short(it.Command, 80)}}
+		}
+	case "mcp_tool_call":
+		if begun {
+			return []engine.Event{{Kind: engine.ToolUse, Text: engine.Short(it.Server+" "+it.Tool, 80)}}
+		}
+	case "web_search":
+		if begun {
+			return []engine.Event{{Kind: engine.ToolUse, Text: "web search " + engine.Short(it.Query, 80)}}
+		}
+	}
+	return []engine.Event{{Kind: engine.Waiting}}
+}
+
+// maxDenials bounds the denials of a run that are kept.
+const maxDenials = 100
+
+// Torn takes what stood behind the last newline.
+func (r *Run) Torn(rest []byte) {
+	if len(bytes.TrimSpace(rest)) == 0 {
+		return
+	}
+	if json.Valid(rest) { // a whole last line without its newline counts
+		r.Line(rest)
+		return
+	}
+	r.torn = true
+}
+
+// Text is what the model has said so far.
+func (r *Run) Text() string { return strings.Join(r.said.List(), "\n\n") }
+
+// answered tells whether the turn ended with an answer.
+func (r *Run) answered() bool { return r.turns > 0 && !r.over && strings.TrimSpace(r.answer) != "" }
+
+// named is Codex in faults.
+var named = engine.Program{Name: "Codex", Operation: operation}
+
+// Outcome is what came of the run. It has no cost: the program tells none.
+func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
+	out := engine.Outcome{
+		Session: r.session, Turns: r.turns, Denials: r.denied,
+		Usage: engine.Usage{
+			Input: r.usage.Input - r.usage.Cached, Output: r.usage.Output, CacheRead: r.usage.Cached, CacheWrite: r.usage.CacheWrite,
+		},
+	}
+	if r.req.Model != "" && r.turns > 0 {
+		out.Models = []string{r.req.Model}
+	}
+	if out.Fault = r.fault(exit, why); out.Fault != nil {
+		out.Answer = r.Text()
+		out.Partial = out.Answer != ""
+		return out
+	}
+	out.Answer = r.answer
+	if len(r.req.Schema) > 0 && json.Valid([]byte(r.answer)) {
+		out.Structured = json.RawMessage(r.answer)
+	}
+	return out
+}
+
+// fault is nil if there is an answer.
+func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
+	if r.answered() {
+		return nil
+	}
+	if f := named.Ended(exit, why); f != nil {
+		return f
+	}
+	switch {
+	case r.over:
+		return named.Down(exit, "", "Codex could not finish its turn: %s", engine.Short(r.failed, 400))
+	case r.stuck:
+		return named.Down(exit, fault.Unreachable, "the API cannot be reached, asked %d times: %s", r.retries, engine.Short(r.failed, 400))
+	case r.turns > 0:
+		return named.Down(exit, fault.EmptyAnswer, "the model gave an empty answer")
+	case why.Late():
+		return named.Late(exit, why)
+	case r.req.Session != "" && !r.started && exit.Known && exit.Signal == "":
+		said := "it was not found"
+		if n := len(exit.Stderr); n > 0 {
+			said = engine.Short(exit.Stderr[n-1], 400)
+		}
+		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, operation, "session: cannot go on from %s: %s", r.req.Session, said))
+	}
+	return named.Silent(exit, r.torn, r.noise)
+}
+
+// checkpoint is a [Run] on disk.
+type checkpoint struct {
+	Session string          `json:"session,omitempty"`
+	Started bool            `json:"started,omitempty"`
+	Said    []string        `json:"said,omitempty"`
+	Answer  string          `json:"answer,omitempty"`
+	Usage   usage           `json:"usage"`
+	Turns   int             `json:"turns,omitempty"`
+	Failed  string          `json:"failed,omitempty"`
+	Over    bool            `json:"over,omitempty"`
+	Retries int             `json:"retries,omitempty"`
+	Stuck   bool            `json:"stuck,omitempty"`
+	Denied  []engine.Denial `json:"denied,omitempty"`
+	Noise   int             `json:"noise,omitempty"`
+}
+
+// Checkpoint is what has been read so far.
+func (r *Run) Checkpoint() ([]byte, error) {
+	return json.Marshal(checkpoint{
+		Session: r.session, Started: r.started, Said: r.said.List(), Answer: r.answer, Usage: r.usage, Turns: r.turns,
+		Failed: r.failed, Over: r.over, Retries: r.retries, Stuck: r.stuck, Denied: r.denied, Noise: r.noise,
+	})
+}
+
+// Restore goes on from a checkpoint of a run of the same request.
+func (r *Run) Restore(b []byte) error {
+	var c checkpoint
+	if err := json.Unmarshal(b, &c); err != nil {
+		return fmt.Errorf("reading a run's checkpoint: %w", err)
+	}
+	r.session, r.started, r.answer, r.usage, r.turns = c.Session, c.Started, c.Answer, c.Usage, c.Turns
+	r.said = engine.Texts{}
+	for _, text := range c.Said {
+		r.said.Add(text)
+	}
+	r.failed, r.over, r.retries, r.stuck, r.denied, r.noise = c.Failed, c.Over, c.Retries, c.Stuck, c.Denied, c.Noise
+	return nil
+}

@@ -1,0 +1,91 @@
+package consult
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+
+	"holdline/daemon/engine"
+	"holdline/protocol/process"
+)
+
+// Audit is what is written down of a consult that has ended: all that tells
+// what was run and what it did, and nothing of what was asked or answered.
+type Audit struct {
+	Event         string          `json:"event"` // "consult"
+	ID            string          `json:"consult_id"`
+	CreatedUnixMS int64           `json:"created_unix_ms"`
+	EndedUnixMS   int64           `json:"ended_unix_ms"`
+	Identity      string          `json:"identity"`
+	Client        string          `json:"client,omitempty"`
+	Caller        string          `json:"caller"` // hash of the session that asked
+	Project       string          `json:"project,omitempty"`
+	Cwd           string          `json:"cwd"`
+	PromptSHA256  string          `json:"prompt_sha256"` // of the prompt with its context
+	PromptBytes   int             `json:"prompt_bytes"`
+	Engine        string          `json:"engine"`
+	EngineVersion string          `json:"engine_version,omitempty"`
+	Argv          []string        `json:"argv"`
+	Level         string          `json:"level"`
+	EnforcedBy    string          `json:"enforced_by"`
+	Session       string          `json:"session_id,omitempty"` // the program's own
+	Models        []string        `json:"models,omitempty"`
+	Turns         int             `json:"num_turns"`
+	Usage         engine.Usage    `json:"usage"`
+	CostUSD       *float64        `json:"cost_usd"`
+	Denials       []engine.Denial `json:"denials,omitempty"`
+	DurationMS    int64           `json:"duration_ms"`
+	State         State           `json:"state"`
+	Partial       bool            `json:"partial,omitempty"`
+	Code          string          `json:"code,omitempty"`   // of the fault
+	Reason        string          `json:"reason,omitempty"` // of the fault
+	Why           string          `json:"why,omitempty"`    // of a cancelled one
+	Exit          string          `json:"exit,omitempty"`   // of the program
+}
+
+// Bounds of a command line in an audit.
+const (
+	maxArgs = 64
+	maxArg  = 256 // bytes
+)
+
+// audit tells of the end of a consult. argv is nil if it is not known here.
+func (m *Manager) audit(rec *record, a *Answer, argv []string) {
+	if argv == nil {
+		if spec, err := process.ReadSpec(filepath.Join(m.opt.Dir, rec.ID)); err == nil {
+			argv = spec.Argv
+		}
+	}
+	sum := sha256.Sum256([]byte(rec.Request.Prompt))
+	line := Audit{
+		Event: "consult", ID: rec.ID, CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: a.EndedUnixMS, Identity: rec.Identity, Client: rec.Client,
+		Caller: rec.Session, Project: rec.Project, Cwd: rec.Request.Cwd, PromptSHA256: hex.EncodeToString(sum[:]), PromptBytes: len(rec.Request.Prompt),
+		Engine: rec.Engine, EngineVersion: a.EngineVersion, Argv: bounded(argv), Level: a.Level, EnforcedBy: a.EnforcedBy, Session: a.SessionID,
+		Models: a.Models, Turns: a.NumTurns, Usage: a.Usage, CostUSD: a.CostUSD, Denials: a.Denials, DurationMS: a.DurationMS, State: a.State,
+		Partial: a.Partial, Why: a.Why, Exit: a.Exit,
+	}
+	if f := a.Failure(); f != nil {
+		line.Code, line.Reason = string(f.Fault.Code), string(f.Reason())
+	}
+	m.opt.Audit(line)
+}
+
+// bounded is a command line, cut to what an audit keeps.
+func bounded(argv []string) []string {
+	out := make([]string, 0, min(len(argv), maxArgs))
+	for _, arg := range argv[:min(len(argv), maxArgs)] {
+		if len(arg) > maxArg {
+			arg = arg[:maxArg] + "…"
+		}
+		out = append(out, arg)
+	}
+	return out
+}
+
+// unaudited tells whether the daemon that kept the answer in dir may have
+// ended before it had told of it: what is removed behind that is there still.
+func unaudited(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, dirTemp))
+	return err == nil
+}

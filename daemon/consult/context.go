@@ -1,0 +1,166 @@
+package consult
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"holdline/daemon/engine"
+	"holdline/daemon/tool"
+)
+
+// Bounds of what is put behind a prompt, in bytes.
+const (
+	maxFile  = 256 << 10 // of one file; the rest is left for the program to read
+	maxFiles = 2 << 20   // of all of them
+	maxDiff  = 512 << 10
+	maxShown = 16 << 10 // of a diff that an answer repeats
+)
+
+// Context is what was put behind a prompt, for people to see.
+type Context struct {
+	Files   []GivenFile `json:"files,omitempty"`
+	AddDirs []string    `json:"add_dirs,omitempty"`
+	Diff    *GivenDiff  `json:"diff,omitempty"`
+}
+
+// GivenFile is a file of a [Context].
+type GivenFile struct {
+	Path  string `json:"path"`
+	Bytes int64  `json:"bytes"`          // that it has
+	Given int    `json:"given"`          // that were quoted; 0 if it was named alone
+	Left  string `json:"left,omitempty"` // why it was not quoted whole
+}
+
+// GivenDiff is the diff of a [Context].
+type GivenDiff struct {
+	Of        string   `json:"of"`             // uncommitted, staged, or a base
+	Base      string   `json:"base,omitempty"` // commit that it was compared with; "" if there was none
+	Bytes     int      `json:"bytes"`          // that were quoted
+	Cut       bool     `json:"cut"`            // there were more
+	Untracked []string `json:"untracked,omitempty"`
+	Text      string   `json:"text"` // its beginning
+}
+
+// words are the context in a few of them.
+func (c *Context) words() []string {
+	if c == nil {
+		return nil
+	}
+	var list []string
+	for _, f := range c.Files {
+		text := fmt.Sprintf("file %s (%d of %d bytes)", f.Path, f.Given, f.Bytes)
+		list = append(list, text)
+	}
+	for _, dir := range c.AddDirs {
+		list = append(list, "directory "+dir)
+	}
+	if d := c.Diff; d != nil {
+		text := fmt.Sprintf("diff %s (%d bytes", d.Of, d.Bytes)
+		if d.Cut {
+			text += ", cut"
+		}
+		list = append(list, text+")")
+	}
+	return list
+}
+
+// gather puts the files and the diff that a call names behind the prompt of
+// req. The result is nil if it names none.
+func (m *Manager) gather(ctx context.Context, set *Settings, c tool.Caller, a *arguments, req *engine.Request) (*Context, error) {
+	if len(a.Files)+len(a.AddDirs) == 0 && a.Diff == "" {
+		return nil, nil //nolint:nilnil // there is no context, and nothing is wrong with that
+	}
+	given := &Context{AddDirs: req.AddDirs}
+	var text strings.Builder
+	text.WriteString(req.Prompt)
+	for _, dir := range req.AddDirs {
+		fmt.Fprintf(&text, "\n\n<directory path=%q>You can look around here, too.</directory>", dir)
+	}
+	room := maxFiles
+	for _, name := range a.Files {
+		file, data, err := m.file(set, c, req.Cwd, name, min(room, maxFile))
+		if err != nil {
+			return nil, err
+		}
+		room -= len(data)
+		given.Files = append(given.Files, file)
+		quote(&text, "file", file.Path, file.Left, data)
+	}
+	if a.Diff != "" {
+		diff, data, err := m.diff(ctx, req.Cwd, a.Diff)
+		if err != nil {
+			return nil, err
+		}
+		given.Diff = diff
+		left := ""
+		if diff.Cut {
+			left = "it goes on: look at the files themselves"
+		}
+		quote(&text, "diff", diff.Of, left, data)
+		if len(diff.Untracked) > 0 {
+			quote(&text, "untracked", "files that are new", "", []byte(strings.Join(diff.Untracked, "\n")))
+		}
+	}
+	if text.Len() > maxPrompt {
+		return nil, invalid("prompt: with its files and its diff it has %d bytes, at most %d can be taken", text.Len(), maxPrompt)
+	}
+	req.Prompt = text.String()
+	return given, nil
+}
+
+// quote adds a piece of context to a prompt.
+func quote(text *strings.Builder, kind, name, left string, data []byte) {
+	fmt.Fprintf(text, "\n\n<%s of=%q", kind, name)
+	if left != "" {
+		fmt.Fprintf(text, " left-out=%q", left)
+	}
+	text.WriteString(">\n")
+	text.Write(bytes.TrimRight(data, "\n"))
+	fmt.Fprintf(text, "\n</%s>", kind)
+}
+
+// file reads a file that a call names, where a consult may look.
+func (m *Manager) file(set *Settings, c tool.Caller, cwd, name string, room int) (GivenFile, []byte, error) {
+	var none GivenFile
+	path, info, err := existing("files", cwd, name)
+	switch {
+	case err != nil:
+		return none, nil, err
+	case info.IsDir():
+		return none, nil, invalid("files: %s is a directory; name it in add_dirs, or files in it", name)
+	case !info.Mode().IsRegular():
+		return none, nil, invalid("files: %s is no regular file", name)
+	}
+	if err := m.allowed(set, c, "files", filepath.Dir(path)); err != nil {
+		return none, nil, err
+	}
+	// It may have become something else meanwhile: a link is not followed, and a
+	// pipe is not waited for.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return none, nil, invalid("files: %v", err)
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return none, nil, invalid("files: %s is no regular file", name)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, int64(room)))
+	if err != nil {
+		return none, nil, invalid("files: %v", err)
+	}
+	file := GivenFile{Path: path, Bytes: info.Size()}
+	switch {
+	case bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0:
+		file.Left, data = "it is no text", nil
+	case int64(len(data)) < info.Size():
+		file.Left = fmt.Sprintf("%d of its %d bytes: read the rest", info.Size()-int64(len(data)), info.Size())
+	}
+	file.Given = len(data)
+	return file, data, nil
+}

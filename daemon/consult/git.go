@@ -1,0 +1,207 @@
+package consult
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"holdline/daemon/program"
+	"holdline/protocol/fault"
+)
+
+// gitTimeout bounds all that git does for one call.
+const gitTimeout = 20 * time.Second
+
+// Limits of what git says.
+const (
+	maxUntracked = 200                                        // names of new files
+	maxGitNames  = 1 << 20                                    // bytes of a list of names
+	maxGitErrors = 4 << 10                                    // bytes of standard error
+	emptyTree    = "4b825dc642cb6eb9a060e54bf8d69288fbee4904" // what a repository without a commit is compared with
+)
+
+// Diffs that have a name. Anything else names a base: a commit, with which what
+// has become of it since they parted is compared.
+const (
+	diffUncommitted = "uncommitted"
+	diffStaged      = "staged"
+)
+
+// git is a git that runs no program of the repository's choice, reads no
+// configuration but the repository's, writes nothing and reaches no network.
+type git struct {
+	program program.Program
+	path    string
+	cwd     string
+	top     string   // of the files, whatever the repository says: where its .git is
+	config  []string // of the repository, overruled: name and value by turns
+}
+
+// fixedConfig overrules what could run a program. What a driver of diffs would
+// run is switched off by options of diff itself.
+var fixedConfig = []string{
+	"core.fsmonitor", "false", "core.untrackedCache", "false", "core.hooksPath", "/dev/null", "core.pager", "cat",
+	"diff.submodule", "short", "submodule.recurse", "false", "protocol.allow", "never",
+}
+
+// newGit finds git, and which programs the repository would have run on files.
+func (m *Manager) newGit(ctx context.Context, cwd string) (*git, error) {
+	g := &git{cwd: cwd, config: slices.Clone(fixedConfig), program: program.Program{
+		Name: "git", Bin: "git", Env: []string{"PATH=" + m.opt.Path}, Operation: operation, Timeout: gitTimeout,
+		Cure: "install git, or leave diff out",
+	}}
+	var err error
+	if g.path, _, err = g.program.Find(); err != nil {
+		return nil, err
+	}
+	for g.top = cwd; ; g.top = filepath.Dir(g.top) {
+		if _, err := os.Lstat(filepath.Join(g.top, ".git")); err == nil {
+			break
+		}
+		if g.top == filepath.Dir(g.top) {
+			return nil, invalid("diff: %s is in no git repository", cwd)
+		}
+	}
+	out, _, err := g.run(ctx, maxGitNames, "config", "--null", "--name-only", "--list")
+	if err != nil {
+		return nil, err
+	}
+	for name := range strings.SplitSeq(string(out), "\x00") {
+		if strings.HasPrefix(name, "filter.") { // clean and process run, required makes their absence an error
+			value := ""
+			if strings.HasSuffix(name, ".required") {
+				value = "false"
+			}
+			g.config = append(g.config, name, value)
+		}
+	}
+	return g, nil
+}
+
+// run runs git and returns the first limit bytes of what it prints. A failure
+// is a fault, invalid_input, with git's own words.
+func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, cut bool, err error) {
+	cmd := exec.CommandContext(ctx, g.path, append([]string{"--no-pager"}, args...)...)
+	cmd.Dir = g.cwd
+	cmd.Env = []string{
+		"PATH=" + program.Get(g.program.Env, "PATH"), "HOME=/nonexistent", "LC_ALL=C",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0",
+		"GIT_WORK_TREE=" + g.top, "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "GIT_PAGER=cat", "GIT_CONFIG_COUNT=" + strconv.Itoa(len(g.config)/2),
+	}
+	for i := 0; i < len(g.config); i += 2 {
+		n := strconv.Itoa(i / 2)
+		cmd.Env = append(cmd.Env, "GIT_CONFIG_KEY_"+n+"="+g.config[i], "GIT_CONFIG_VALUE_"+n+"="+g.config[i+1])
+	}
+	stdout, stderr := &program.Capped{Limit: limit}, &program.Capped{Limit: maxGitErrors}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 500 * time.Millisecond
+	err = cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	switch exit, failed := errors.AsType[*exec.ExitError](err); {
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errGitSlow):
+		return nil, false, fault.New(fault.Timeout, fault.Host, operation, "diff: git %s took more than %s", args[0], gitTimeout)
+	case ctx.Err() != nil:
+		return nil, false, context.Cause(ctx)
+	case failed:
+		said := strings.TrimSpace(strings.ToValidUTF8(stderr.String(), "\uFFFD"))
+		return nil, false, invalid("diff: git %s in %s: exit code %d: %s", args[0], g.cwd, exit.ExitCode(), said)
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
+		return nil, false, fault.New(fault.SpawnFailure, fault.Host, operation, "diff: cannot run git: %v", err)
+	}
+	return stdout.Bytes(), stdout.Over, nil
+}
+
+// errGitSlow is the cause of the end of git's time.
+var errGitSlow = errors.New("git takes too long")
+
+// diff is what has changed below a directory.
+func (m *Manager) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, gitTimeout, errGitSlow)
+	defer cancel()
+	g, err := m.newGit(ctx, cwd)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Nothing outside of the directory is compared, wherever the repository says
+	// that its files are.
+	args := []string{"diff", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--relative", "-M"}
+	given := &GivenDiff{Of: of}
+	switch of {
+	case diffUncommitted, diffStaged:
+		if given.Base, err = g.commit(ctx, "HEAD"); err != nil {
+			given.Base = "" // nothing is committed yet; if it is no repository, diff says so
+		}
+		if of == diffStaged {
+			args = append(args, "--cached")
+		}
+		if given.Base != "" {
+			args = append(args, given.Base)
+		} else {
+			args = append(args, emptyTree)
+		}
+	default:
+		if given.Base, err = g.commit(ctx, of); err != nil {
+			return nil, nil, invalid("diff: wants uncommitted, staged, or a commit to compare with, and %q is none in %s", of, cwd)
+		}
+		args = append(args, "--merge-base", given.Base)
+	}
+	data, cut, err := g.run(ctx, maxDiff, append(args, "--", ".")...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if of != diffStaged {
+		if given.Untracked, err = g.untracked(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	if cut {
+		if i := bytes.LastIndexByte(data, '\n'); i > 0 {
+			data = data[:i+1]
+		}
+	}
+	if len(data) == 0 && len(given.Untracked) == 0 {
+		return nil, nil, invalid("diff: nothing differs in %s (%s)", cwd, of)
+	}
+	given.Bytes, given.Cut = len(data), cut
+	given.Text = strings.ToValidUTF8(string(data[:min(len(data), maxShown)]), "\uFFFD")
+	return given, data, nil
+}
+
+// commit is the id of the commit that a name stands for.
+func (g *git) commit(ctx context.Context, name string) (string, error) {
+	out, _, err := g.run(ctx, maxGitErrors, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
+	return strings.TrimSpace(string(out)), err
+}
+
+// untracked are the files below the directory that git does not know and is
+// not told to ignore.
+func (g *git) untracked(ctx context.Context) ([]string, error) {
+	out, _, err := g.run(ctx, maxGitNames, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		switch {
+		case name == "":
+		case len(names) == maxUntracked:
+			return append(names, fmt.Sprintf("and more than %d others", maxUntracked)), nil
+		default:
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,210 @@
+package consult
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/daemon/engine"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+)
+
+// spends asks for a consult of the fake program, each of which costs 50 cents.
+func (w *world) spends(session, identity string, n int64, args map[string]any) (*fault.Record, tool.Result) {
+	w.t.Helper()
+	if args == nil {
+		args = map[string]any{}
+	}
+	args["prompt"] = "x"
+	c := w.caller(identity)
+	c.Session = session
+	res, err := w.call(w.t.Context(), "consult", tool.Call{Caller: c, N: n}, args)
+	f, _ := errors.AsType[*fault.Record](err)
+	return f, res
+}
+
+// TestBudgets: a run may cost what is left of the smallest budget, and none is
+// begun once one is used up; also of answers that are not kept any more, and
+// also for the next daemon. A new day begins anew.
+func TestBudgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := DefaultSettings()
+		set.KeepCount, set.MaxUSD = 1, 5
+		set.Budgets = map[string]Budget{"a": {DayUSD: 1.2, SessionUSD: 0.7}, "b": {Day: 2}}
+		with := func(o *Options) { o.Settings, o.Return = set, time.Second }
+		w := newWorld(t, answers(0), with)
+		caps := func(want float64) {
+			t.Helper()
+			if got := w.engine.last().MaxUSD; got < want-0.001 || got > want+0.001 {
+				t.Errorf("a run may cost %v, want %v", got, want)
+			}
+		}
+		done := func(session string, n int64) {
+			t.Helper()
+			w.Confirmed(session, n)
+		}
+		if f, _ := w.spends("one", "a", 1, map[string]any{"max_usd": 0.3}); f != nil {
+			t.Fatal(f)
+		}
+		caps(0.3)
+		done("one", 1)
+		if f, _ := w.spends("one", "a", 2, nil); f != nil {
+			t.Fatal(f)
+		}
+		caps(0.2) // of the session
+		done("one", 2)
+		f, _ := w.spends("one", "a", 3, nil)
+		if f == nil || f.Fault.Code != fault.BudgetExceeded || f.Limit == nil || f.Limit.Value != 70 || f.Limit.Spent != 100 || f.RetryAfterMS != nil {
+			t.Errorf("the session's: %+v", f)
+		}
+		// The next daemon knows it all, though one answer alone is kept.
+		w.finish()
+		var err error
+		opt := w.opt
+		opt.Settings = set
+		if w.Manager, err = New(opt); err != nil {
+			t.Fatal(err)
+		}
+		if f, _ := w.spends("two", "a", 1, nil); f != nil {
+			t.Fatal(f)
+		}
+		caps(0.2) // of the day
+		done("two", 1)
+		f, _ = w.spends("two", "a", 2, nil)
+		if f == nil || f.Fault.Code != fault.BudgetExceeded || f.Limit == nil || f.Limit.Value != 120 || f.Limit.Spent != 150 || f.RetryAfterMS == nil {
+			t.Errorf("the day's: %+v", f)
+		}
+		// Who has no budget has what the settings say.
+		if f, _ := w.spends("three", "c", 1, nil); f != nil {
+			t.Fatal(f)
+		}
+		caps(5)
+		for n := range int64(3) {
+			f, _ := w.spends("four", "b", n+1, nil)
+			if got := f != nil && f.Fault.Code == fault.BudgetExceeded; got != (n == 2) {
+				t.Errorf("consult %d: %v", n+1, f)
+			}
+		}
+		list := w.Spendings()
+		if len(list) != 3 || list[0].Identity != "a" || list[0].USD != 1.5 || list[0].Consults != 3 || list[1].Consults != 2 || list[0].Budget.DayUSD != 1.2 {
+			t.Errorf("spent %+v", list)
+		}
+		time.Sleep(24 * time.Hour)
+		if f, _ := w.spends("five", "a", 1, nil); f != nil {
+			t.Errorf("the next day: %v", f)
+		}
+		caps(0.7)
+		w.finish()
+	})
+}
+
+// TestBudgetUntold: an engine that does not tell its cost is not asked to keep
+// to a sum of money, and counted all the same.
+func TestBudgetUntold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := DefaultSettings()
+		set.MaxUSD, set.MaxTurns, set.Model = 5, 3, "opus"
+		set.Budgets = map[string]Budget{"a": {DayUSD: 1, Day: 1}}
+		w := newWorld(t, answers(0), func(o *Options) { o.Settings = set })
+		w.codex.unfit = func(req engine.Request) error {
+			if req.MaxUSD > 0 || req.MaxTurns > 0 {
+				return invalid("max_usd: no")
+			}
+			return nil
+		}
+		if f, _ := w.spends("one", "a", 1, map[string]any{"engine": "codex", "max_usd": 1}); f == nil || f.Fault.Code != fault.InvalidInput {
+			t.Errorf("asked for: %v", f)
+		}
+		if f, _ := w.spends("one", "a", 2, map[string]any{"engine": "codex"}); f != nil {
+			t.Fatal(f)
+		}
+		if req := w.codex.last(); req.MaxUSD != 0 || req.MaxTurns != 0 || req.Model != "" {
+			t.Errorf("%+v", req)
+		}
+		if f, _ := w.spends("one", "a", 3, map[string]any{"engine": "codex"}); f == nil || f.Fault.Code != fault.BudgetExceeded {
+			t.Errorf("a second one: %v", f)
+		}
+		w.finish()
+	})
+}
+
+// TestRemove: an answer goes when it is told to, unless its client may come for
+// it, and what it cost is still known.
+func TestRemove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Minute))
+		if f, _ := w.spends("one", "a", 1, map[string]any{"wait_s": 0}); f != nil {
+			t.Fatal(f)
+		}
+		id := ID("one", 1)
+		refused := func(what string, want fault.Code) {
+			t.Helper()
+			err := w.Remove(id)
+			if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != want {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		refused("running", fault.InvalidInput)
+		if _, err := w.Wait(t.Context(), id, nil); err != nil {
+			t.Fatal(err)
+		}
+		refused("owed", fault.Denied)
+		w.Confirmed("one", 1)
+		synctest.Wait()
+		if err := w.Remove(id); err != nil {
+			t.Fatal(err)
+		}
+		refused("removed", fault.InvalidInput)
+		if _, err := os.Stat(filepath.Join(w.dir, id)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("its directory: %v", err)
+		}
+		if list := w.Spendings(); len(list) != 1 || list[0].USD != 0.5 {
+			t.Errorf("spent %+v", list)
+		}
+		w.finish()
+	})
+}
+
+// TestAudit: each consult that has ended is told of, without a word of its
+// prompt or its answer, also by the daemon after one that died too early.
+func TestAudit(t *testing.T) {
+	var told []Audit
+	w := newWorld(t, answers(0), func(o *Options) { o.Audit = func(a Audit) { told = append(told, a) } })
+	if f, _ := w.spends("one", "a", 1, nil); f != nil {
+		t.Fatal(f)
+	}
+	w.finish()
+	if len(told) != 1 {
+		t.Fatalf("told %+v", told)
+	}
+	a := told[0]
+	const sum = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881" // of "x"
+	if a.ID != ID("one", 1) || a.PromptSHA256 != sum || a.PromptBytes != 1 || len(a.Argv) != 1 || a.State != Done || a.CostUSD == nil ||
+		*a.CostUSD != 0.5 || a.Engine != Claude || a.EngineVersion != "1.2.3" || a.Level != "read" || a.Caller != "one" || a.Session != "S" || a.Exit == "" {
+		t.Errorf("told %+v", a)
+	}
+	// A daemon that died before it had told has left what it removes afterwards.
+	if err := os.Mkdir(filepath.Join(w.dir, a.ID, dirTemp), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		m, err := New(w.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(told) != 2 || told[1].ID != a.ID || told[1].PromptSHA256 != sum || len(told[1].Argv) != 1 {
+		t.Errorf("told again %+v", told[1:])
+	}
+	if long := bounded([]string{"a", strings.Repeat("x", 1000)}); len(long) != 2 || len(long[1]) > 300 {
+		t.Errorf("a long command line: %d", len(long[1]))
+	}
+}

@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"holdline/protocol/fault"
+)
+
+// Program is who a fault is about.
+type Program struct {
+	Name      string // "Claude Code"
+	Operation string // what faults are filed under
+}
+
+// Down is a downstream_failure with what is known of the process.
+func (p Program) Down(exit Exit, reason fault.Reason, format string, args ...any) *fault.Record {
+	return exit.Explain(reason, fault.New(fault.DownstreamFailure, fault.Engine, p.Operation, format, args...))
+}
+
+// Ended is the fault of a run that its driver ended, or whose program could
+// not be started; nil if it is neither.
+func (p Program) Ended(exit Exit, why Why) *fault.Record {
+	switch {
+	case why == Cancelled:
+		return fault.New(fault.Cancelled, fault.Engine, p.Operation, "the consult was cancelled")
+	case why == Overflow:
+		return p.Down(exit, fault.BadOutput, "%s printed more than is kept, and was ended", p.Name)
+	case exit.SpawnErrno != "":
+		reason := fault.Reason("")
+		if exit.SpawnErrno == "ENOENT" || exit.SpawnErrno == "EACCES" {
+			reason = fault.NotInstalled
+		}
+		return exit.Explain(reason, fault.New(fault.SpawnFailure, fault.Worker, p.Operation, "cannot start %s: %s", p.Name, exit.SpawnErrno))
+	}
+	return nil
+}
+
+// Late is the fault of a run that had no answer in time.
+func (p Program) Late(exit Exit, why Why) *fault.Record {
+	text := "time was up before there was an answer; ask for less, or give a larger timeout_s"
+	if why == Stalled {
+		text = p.Name + " made no progress for too long, and was ended before there was an answer"
+	}
+	return exit.Explain(fault.Deadline, fault.New(fault.Timeout, fault.Engine, p.Operation, "%s", text))
+}
+
+// Silent is the fault of a process that ended without a result: torn tells
+// that it was in the middle of a line, noise counts lines that were none of
+// its protocol.
+func (p Program) Silent(exit Exit, torn bool, noise int) *fault.Record {
+	switch {
+	case !exit.Known:
+		return exit.Explain(fault.Killed, fault.New(fault.OutcomeUnknown, fault.Worker, p.Operation,
+			"the consult's worker was lost, and what it did is unknown; it is not run again by itself"))
+	case exit.Signal != "" || exit.Code > 128 && exit.Code <= 128+64:
+		signal := exit.Signal
+		if signal == "" {
+			signal = fmt.Sprintf("signal %d", exit.Code-128)
+		}
+		return exit.Explain(fault.Killed, fault.New(fault.ProcessFailure, fault.Engine, p.Operation,
+			"%s was killed (%s) before there was an answer", p.Name, signal))
+	case torn:
+		return p.Down(exit, fault.BadOutput, "%s ended (exit code %d) in the middle of a line", p.Name, exit.Code)
+	case noise > 0:
+		return p.Down(exit, fault.BadOutput, "%s ended (exit code %d) without a result; %d of its lines were not JSON", p.Name, exit.Code, noise)
+	}
+	text := fmt.Sprintf("%s ended (exit code %d) without a result", p.Name, exit.Code)
+	if n := len(exit.Stderr); n > 0 {
+		text += ": " + Short(exit.Stderr[n-1], 400)
+	}
+	return p.Down(exit, fault.BadOutput, "%s", text)
+}
+
+// Explain adds what is known of the process to a fault.
+func (e Exit) Explain(reason fault.Reason, f *fault.Record) *fault.Record {
+	cause := fault.Cause{Reason: reason, StderrTail: e.Stderr}
+	if e.Known && e.SpawnErrno == "" {
+		if e.Signal != "" {
+			cause.Signal = &e.Signal
+		} else {
+			cause.ExitCode = &e.Code
+		}
+	}
+	if e.SpawnErrno != "" {
+		cause.Errno = &e.SpawnErrno
+	}
+	return f.WithCause(cause)
+}
+
+// Short is s on one line, cut to n runes.
+func Short(s string, n int) string {
+	runes := []rune(strings.Join(strings.Fields(s), " "))
+	if len(runes) > n {
+		return string(runes[:n-1]) + "…"
+	}
+	return string(runes)
+}
+
+// maxText is how much is kept of what a model said, in bytes; the oldest goes
+// first.
+const maxText = 2 << 20
+
+// Texts is what a model said, piece by piece.
+type Texts struct {
+	list []string
+	size int
+}
+
+// Add adds a piece, and lets go of the oldest past the limit.
+func (t *Texts) Add(text string) {
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "")
+	}
+	t.list = append(t.list, text)
+	t.size += len(text)
+	n := 0
+	for t.size > maxText {
+		t.size -= len(t.list[n])
+		t.list[n] = ""
+		n++
+	}
+	t.list = t.list[n:]
+}
+
+// List is what there is, oldest first. It must not be changed.
+func (t *Texts) List() []string { return t.list }
