@@ -26,7 +26,7 @@ func newConsultsCommand(w *world) *cobra.Command {
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no consult is running or kept")
 				return err
 			}
-			t := newTable(cmd.OutOrStdout(), "CONSULT", "STATE", "IDENTITY", "MODEL", "BEGUN", "TOOK", "COST", "CWD")
+			t := newTable(cmd.OutOrStdout(), "CONSULT", "STATE", "IDENTITY", "ENGINE", "MODEL", "BEGUN", "TOOK", "COST", "CWD")
 			for _, j := range answer.Consults {
 				cost := ""
 				if j.CostUSD != nil {
@@ -36,7 +36,7 @@ func newConsultsCommand(w *world) *cobra.Command {
 				if j.Code != "" {
 					state += " (" + j.Code + ")"
 				}
-				t.row(j.ID, state, j.Identity, j.Model, time.UnixMilli(j.CreatedMS).Format("01-02 15:04:05"),
+				t.row(j.ID, state, j.Identity, j.Engine, j.Model, time.UnixMilli(j.CreatedMS).Format("01-02 15:04:05"),
 					(time.Duration(j.TookMS) * time.Millisecond).Round(100*time.Millisecond), cost, j.Cwd)
 			}
 			t.flush()
@@ -45,11 +45,11 @@ func newConsultsCommand(w *world) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "consults",
-		Short: "List the consults, running and kept; show, wait for or cancel one",
+		Short: "List the consults, running and kept; show, wait for, cancel or remove one",
 		Long: `List the consults, running and kept.
 
 With --json, a list of objects: id, state (queued, running, done, failed,
-cancelled), identity, cwd, model, created_unix_ms, took_ms, cost_usd, code.`,
+cancelled), identity, engine, cwd, model, created_unix_ms, took_ms, cost_usd, code.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: list,
 	}
@@ -88,8 +88,28 @@ and goes on with the next one if it ends.`,
 		wait,
 		one("show", "Print a consult's answer, or what there is of it", control.ConsultShow),
 		one("cancel", "End a running or queued consult; what it has is kept", control.ConsultCancel),
+		newConsultRemoveCommand(w),
 	)
 	return cmd
+}
+
+func newConsultRemoveCommand(w *world) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm ID…", Short: "Remove kept answers", Args: usageArgs(cobra.MinimumNArgs(1)),
+		Long: `Remove kept answers, with their prompts. One that runs is cancelled first, with
+holdline consults cancel; one that its client may still come for stays.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+				var errs []error
+				for _, id := range args {
+					if err := c.Call(ctx, control.ConsultRemove, control.ConsultID{ID: id}, nil, nil); err != nil {
+						errs = append(errs, err)
+					}
+				}
+				return errors.Join(errs...)
+			})
+		},
+	}
 }
 
 // waitConsult waits for a consult, over the lives of the daemon.

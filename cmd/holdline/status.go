@@ -26,8 +26,9 @@ project, cwd, pid, state, in_flight, calls, since_ms), workers (id, kind, name,
 pid, child_pid, generation, state, attached), servers (name, scope, state,
 active, lazy, ref_count, processes, restart_count, consecutive_failures, circuit,
 ejected, in_flight, queued, cache_entries, tools, changed_tools, noise_lines,
-last_fault, last_fault_unix_ms), consults (running, queued, kept) and runtime
-(goroutines, heap_bytes, fds).`,
+last_fault, last_fault_unix_ms), consults (running, queued, kept, today: a list of
+identity, cost_usd, consults, max_usd, max_consults; window: kind, status, used,
+reset_unix_ms, text) and runtime (goroutines, heap_bytes, fds).`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
@@ -105,6 +106,7 @@ func printStatus(w io.Writer, s control.StatusAnswer) {
 		fmt.Fprintf(w, "degraded %s\n", d.Degraded)
 	}
 	fmt.Fprintf(w, "consults %d running, %d queued, %d kept\n", s.Consults.Running, s.Consults.Queued, s.Consults.Kept)
+	printMoney(w, s.Consults)
 	fmt.Fprintf(w, "runtime  %d goroutines, %.1f MiB heap, %d descriptors\n", s.Runtime.Goroutines, float64(s.Runtime.HeapBytes)/(1<<20), s.Runtime.FDs)
 	if len(s.Sessions) == 0 {
 		fmt.Fprintln(w, "\nno agent is connected")
@@ -123,6 +125,27 @@ func printStatus(w io.Writer, s control.StatusAnswer) {
 			t.row(k.ID, k.Kind, k.Name, k.PID, k.ChildPID, k.Generation, k.State)
 		}
 		t.flush()
+	}
+}
+
+// printMoney says what consults have cost today, and what is left of a
+// subscription.
+func printMoney(w io.Writer, c control.Consults) {
+	for _, s := range c.Today {
+		text := fmt.Sprintf("%s asked for %d today", s.Identity, s.Consults)
+		if s.MaxConsults > 0 {
+			text += fmt.Sprintf(" of %d", s.MaxConsults)
+		}
+		if s.CostUSD > 0 || s.MaxUSD > 0 {
+			text += fmt.Sprintf(", $%.2f", s.CostUSD)
+		}
+		if s.MaxUSD > 0 {
+			text += fmt.Sprintf(" of $%.2f", s.MaxUSD)
+		}
+		fmt.Fprintf(w, "         %s\n", strings.Map(printable, text))
+	}
+	if c.Window != nil && c.Window.Text != "" {
+		fmt.Fprintf(w, "         %s\n", strings.Map(printable, c.Window.Text))
 	}
 }
 

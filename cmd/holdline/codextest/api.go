@@ -27,6 +27,8 @@ type Step struct {
 	Text string
 	Call *Call
 	Echo bool // what the tools have answered so far, as a JSON array of [Output]
+
+	Status int // an HTTP error instead
 }
 
 // Call is one call of a tool by the scripted model.
@@ -174,7 +176,12 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) {
 			outputs = append(outputs, Output{ID: it.CallID, Content: it.Output})
 		}
 	}
-	out, err := a.steps[min(k, len(a.steps)-1)].item(n, outputs)
+	step := &a.steps[min(k, len(a.steps)-1)]
+	if step.Status != 0 {
+		writeJSON(w, step.Status, map[string]any{"error": map[string]any{"type": "stand_in", "message": "as the script says"}})
+		return
+	}
+	out, err := step.item(n, outputs)
 	if err != nil {
 		writeJSON(w, http.StatusInternalServerError, map[string]any{"error": map[string]any{"type": "server_error", "message": err.Error()}})
 		return
