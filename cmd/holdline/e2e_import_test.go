@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,7 +64,7 @@ func TestE2EImportClaude(t *testing.T) {
 	}
 	path := filepath.Join(p.dir, "home/.claude.json")
 	written, err := os.ReadFile(path)
-	if err != nil || !strings.Contains(string(written), "projects") {
+	if err != nil || !strings.Contains(string(written), "firstStartTime") {
 		t.Fatalf("the client wrote nothing of its own: %v\n%s", err, written)
 	}
 	p.must("import", "--undo")
@@ -73,9 +74,76 @@ func TestE2EImportClaude(t *testing.T) {
 	}
 	var after map[string]any
 	decode(t, string(now), &after)
-	if mustJSON(t, after["mcpServers"]) != mustJSON(t, map[string]any{"tools": own}) || after["projects"] == nil {
+	if mustJSON(t, after["mcpServers"]) != mustJSON(t, map[string]any{"tools": own}) || after["firstStartTime"] == nil {
 		t.Errorf("after the undo:\n%s", now)
 	}
+}
+
+// TestE2EImportByClaude: the real Claude Code's own command edits its file, and
+// the undo leaves nothing of that: the home directory is what it was, byte for
+// byte.
+func TestE2EImportByClaude(t *testing.T) {
+	bin := realClaude(t, claudetest.Versions()[0])
+	p := clientPlace(t)
+	home := filepath.Join(p.dir, "home")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(".claude.json", `{"mcpServers": {"a": {"command": "true"}, "kept": {"command": "true", "alwaysLoad": true, "mine": 1}},
+		"projects": {"/p": {"mcpServers": {"b": {"command": "true"}}}}}`)
+	write(".codex/config.toml", "# mine\n[mcp_servers.c]\ncommand = \"true\"\n")
+	before := treeOf(t, home)
+	p.env = append(p.env, "PATH="+filepath.Dir(bin)+":"+programs+":"+os.Getenv("PATH"))
+	p.must("import", "--write")
+	b, err := os.ReadFile(filepath.Join(home, ".claude.json"))
+	if err != nil || !strings.Contains(string(b), "machineID") || !strings.Contains(string(b), `"mine": 1`) || strings.Count(string(b), "mcp-stdio") != 4 {
+		t.Errorf("the file, %v:\n%s", err, b)
+	}
+	if out := p.must("import"); !strings.Contains(out, "nothing to do") {
+		t.Errorf("a second import:\n%s", out)
+	}
+	p.must("import", "--undo")
+	after := treeOf(t, home)
+	for path, what := range after {
+		if before[path] != what {
+			t.Errorf("%s is %.300q, was %.300q", path, what, before[path])
+		}
+	}
+	if len(after) != len(before) {
+		t.Errorf("%d files and directories, were %d", len(after), len(before))
+	}
+}
+
+// treeOf is what each file and directory under dir is, and what stands in it.
+func treeOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		out[path] = info.Mode().String()
+		if info.Mode().IsRegular() {
+			b, err := os.ReadFile(path)
+			out[path] += " " + string(b)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // TestE2EImportCodex: the real Codex lists and calls what import wrote.

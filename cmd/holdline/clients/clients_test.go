@@ -598,7 +598,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if d := undo(t, o); len(d.Left) > 0 {
 			t.Errorf("undo entry by entry left %v", d.Left)
 		}
-		if !reflect.DeepEqual(meaning(t, home), meaningOf(text, toml)) {
+		if !reflect.DeepEqual(meaning(t, home), meaningOf(text+"\n", toml+"\n")) {
 			t.Errorf("after an undo entry by entry the files are\n%s\n%s", read(t, filepath.Join(home, ".claude.json")), read(t, filepath.Join(home, ".codex/config.toml")))
 		}
 	})
@@ -621,4 +621,150 @@ func meaningOf(text, toml string) [2]any {
 		}
 	}
 	return out
+}
+
+// TestMain lets the test binary stand in for Claude Code's program.
+func TestMain(m *testing.M) {
+	if how := os.Getenv("HOLDLINE_TEST_CLAUDE"); how != "" {
+		os.Exit(playClaude(how, os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// playClaude edits the file as Claude Code's command does: it drops the keys of
+// an entry that it does not know, leaves a copy of the file and writes what it
+// likes besides. How is what goes wrong: "fails" to add, or "changes" something
+// of another session's.
+func playClaude(how string, args []string) int {
+	home := os.Getenv("HOME")
+	path := filepath.Join(home, ".claude.json")
+	text, err := os.ReadFile(path)
+	file, ok := decode(text).(map[string]any)
+	if err != nil || !ok || os.Getenv("SET") != "" || len(args) < 5 || args[0] != "mcp" || args[2] != "--scope" || args[3] != "user" {
+		return 2
+	}
+	if os.MkdirAll(filepath.Join(home, ".claude/backups"), 0o700) != nil {
+		return 1
+	}
+	copied := filepath.Join(home, ".claude/backups", fmt.Sprint(len(text)))
+	if os.WriteFile(copied, text, 0o600) != nil {
+		return 1
+	}
+	servers, _ := file["mcpServers"].(map[string]any)
+	switch args[1] {
+	case "remove":
+		delete(servers, args[4])
+	case "add-json":
+		entry, _ := decode([]byte(args[5])).(map[string]any)
+		if how == "fails" || entry == nil || servers[args[4]] != nil {
+			return 1
+		}
+		maps.DeleteFunc(entry, func(key string, _ any) bool { return !slices.Contains(toldKeys, key) })
+		if servers == nil {
+			servers = map[string]any{}
+		}
+		servers[args[4]] = entry
+		file["mcpServers"] = servers
+	}
+	file["machineID"] = "1"
+	if how == "changes" {
+		file["history"] = "2"
+	}
+	out, err := json.MarshalIndent(file, "", "  ")
+	if err != nil || os.WriteFile(path, out, 0o600) != nil {
+		return 1
+	}
+	return 0
+}
+
+// TestByClaude: Claude Code's file is edited by its own command where that
+// loses nothing, and here for the rest. Undo makes everything what it was, what
+// the command left beside the file included; but what another session wrote
+// meanwhile stays.
+func TestByClaude(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, how := range []string{"well", "fails", "changes"} {
+		home := t.TempDir()
+		o := options(home)
+		path := filepath.Join(home, ".claude.json")
+		write(t, path, `{"history": "1", "mcpServers": {
+			"plain": {"command": "x", "timeout": 5}, "kept": {"command": "x", "alwaysLoad": true}, "web": {"url": "http://x/y"}
+		}, "projects": {"/p": {"mcpServers": {"own": {"command": "x"}}}}}`)
+		o.Claude = filepath.Join(home, "bin/claude")
+		write(t, o.Claude, "#!/bin/sh\nHOLDLINE_TEST_CLAUDE="+how+" exec "+self+" \"$@\"\n")
+		if err := os.Chmod(o.Claude, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		before := tree(t, home)
+		if d := carryOut(t, look(t, o)); len(d.Left) > 0 {
+			t.Errorf("%s: left %v", how, d.Left)
+		}
+		file, _ := decode([]byte(read(t, path))).(map[string]any)
+		servers, _ := file["mcpServers"].(map[string]any)
+		for name, key := range map[string]string{"plain": "timeout", "kept": "alwaysLoad", "web": "type", "holdline": "type"} {
+			entry, _ := servers[name].(map[string]any)
+			if entry["command"] != any(command) || entry[key] == nil {
+				t.Errorf("%s: entry %s is %v", how, name, entry)
+			}
+		}
+		if file["machineID"] == nil {
+			t.Errorf("%s: the command was not used", how)
+		}
+		if again := look(t, o); !again.Empty() {
+			t.Errorf("%s: a second import has something to do", how)
+		}
+		if d := undo(t, o); len(d.Left) > 0 {
+			t.Errorf("%s: undo left %v", how, d.Left)
+		}
+		after := tree(t, home)
+		if how == "changes" {
+			now, _ := decode([]byte(read(t, path))).(map[string]any)
+			if now["history"] != "2" || len(now["mcpServers"].(map[string]any)) != 3 {
+				t.Errorf("after the undo: %s", read(t, path))
+			}
+			delete(after, path)
+			delete(before, path)
+		}
+		sameTree(t, after, before)
+	}
+}
+
+// TestRemovedByHalf: an import that ended between the command that removes an
+// entry and the one that adds the other is taken back, too.
+func TestRemovedByHalf(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	path := filepath.Join(home, ".claude.json")
+	write(t, path, `{"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}`)
+	before := tree(t, home)
+	p := look(t, o)
+	j, err := newJournal(o.State, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, edits, err := p.record(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range edits {
+		e.Running = true
+	}
+	if err := j.write(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, `{"mcpServers": {"b": {"command": "y"}}}`)
+	if d := undo(t, o); len(d.Left) > 0 {
+		t.Errorf("left %v", d.Left)
+	}
+	got, _ := decode([]byte(read(t, path))).(map[string]any)
+	if !reflect.DeepEqual(got, map[string]any{"mcpServers": map[string]any{"a": map[string]any{"command": "x"}, "b": map[string]any{"command": "y"}}}) {
+		t.Errorf("after the undo: %s", read(t, path))
+	}
+	after := tree(t, home)
+	delete(before, path)
+	delete(after, path)
+	sameTree(t, after, before)
 }

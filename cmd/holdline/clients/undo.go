@@ -93,6 +93,12 @@ func (u *undoing) run(ctx context.Context) error {
 	if err == nil && !slices.Contains(u.d.Files, e.Path) {
 		u.d.Files = append(u.d.Files, e.Path)
 	}
+	if err == nil {
+		for _, path := range slices.Backward(e.Litter) {
+			_ = os.Remove(path) // a directory that others use is not empty
+		}
+		e.Litter = nil
+	}
 	return err
 }
 
@@ -184,7 +190,7 @@ func (u *undoing) keys(ctx context.Context, used map[string]string) error {
 			left = append(left, k)
 			continue
 		}
-		if why := k.back(doc); why != "" {
+		if why := k.back(doc, u.e.Running); why != "" {
 			u.leave(k, why)
 			left = append(left, k)
 		}
@@ -207,11 +213,12 @@ func (u *undoing) keys(ctx context.Context, used map[string]string) error {
 	return nil
 }
 
-// back puts an entry back; why it is left if it does not.
-func (k *keyChange) back(doc document) (why string) {
+// back puts an entry back; why it is left if it does not. Halfway is that the
+// edit may have removed it.
+func (k *keyChange) back(doc document, halfway bool) (why string) {
 	_, there := doc.text(k.Path)
 	switch {
-	case k.New != nil && there && doc.same(k.Path, *k.New), k.New == nil && !there:
+	case k.New != nil && there && doc.same(k.Path, *k.New), k.New == nil && !there, halfway && !there:
 		if k.Old == nil {
 			doc.remove(k.Path)
 			return ""

@@ -123,6 +123,13 @@ func (f *File) changes() ([]*keyChange, error) {
 
 // write makes the edit of one file, again if the file changes meanwhile.
 func (p *Plan) write(ctx context.Context, j *journal, f *File, e *edit, d *Done) error {
+	if err := p.byClient(ctx, j, f, e); err != nil {
+		return err
+	}
+	if len(f.done) > 0 && !f.Changes {
+		d.Files = append(d.Files, f.Path)
+		return nil
+	}
 	for range tries {
 		before := f.before
 		if f.Make {
@@ -166,8 +173,21 @@ func (p *Plan) again(j *journal, f *File, e *edit, d *Done) error {
 	if err := p.edit(f, doc); err != nil {
 		return err
 	}
-	if e.Keys, err = f.changes(); err != nil {
+	keys, err := f.changes()
+	if err != nil {
 		return err
+	}
+	for _, k := range keys {
+		for _, earlier := range e.Keys {
+			if slices.Equal(k.Path, earlier.Path) {
+				k.Old = earlier.Old
+			}
+		}
+	}
+	e.Keys = slices.Concat(f.done, keys)
+	if len(f.done) > 0 { // the copy is of before those
+		e.After = ""
+		return j.write()
 	}
 	e.Made, e.Before, e.After = false, sum(f.before), sum(f.after)
 	e.Backup = strconv.Itoa(1 + slices.Index(j.Edits, e))
