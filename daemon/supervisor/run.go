@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -399,6 +400,21 @@ func (w *Worker) fromSpool(s *process.Spool, acked int64) error {
 	return nil
 }
 
+// whyNot says in words why a program was not started, as far as the error tells.
+func whyNot(spec *process.Spec, exit process.Exit) string {
+	switch {
+	case exit.SpawnErrno != "ENOENT":
+		return ""
+	case exit.SpawnOp == "chdir":
+		return ", there is no directory " + spec.Cwd
+	case exit.SpawnOp == "exec" && !strings.Contains(spec.Argv[0], "/"):
+		return ", no such program is on its PATH"
+	case exit.SpawnOp == "exec":
+		return ", there is no such program, or not what its first line names"
+	}
+	return ""
+}
+
 // ExitFault is the fault of a child that ended by itself while somebody
 // waited for it.
 func (w *Worker) ExitFault(operation string, exit process.Exit) *fault.Record {
@@ -408,7 +424,7 @@ func (w *Worker) ExitFault(operation string, exit process.Exit) *fault.Record {
 		cause.Signal = &exit.Signal
 	}
 	if exit.SpawnErrno != "" {
-		code, detail = fault.SpawnFailure, fmt.Sprintf("%s cannot be started: %s", w.spec.Argv[0], exit)
+		code, detail = fault.SpawnFailure, fmt.Sprintf("%s cannot be started: %s%s", w.spec.Argv[0], exit, whyNot(&w.spec, exit))
 		cause.Errno = &exit.SpawnErrno
 	}
 	r := fault.New(code, fault.Worker, operation, "%s", detail)

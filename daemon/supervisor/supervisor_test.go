@@ -269,10 +269,10 @@ func TestSpawnFailure(t *testing.T) {
 		op, errno   string
 		description string
 	}{
-		"none":    {func(p *process.Spec) { p.Argv = []string{"/no/such/program"} }, "exec", "ENOENT", "exec: ENOENT"},
-		"nopath":  {func(p *process.Spec) { p.Argv = []string{"no-such-program"} }, "exec", "ENOENT", "exec: ENOENT"},
+		"none":    {func(p *process.Spec) { p.Argv = []string{"/no/such/program"} }, "exec", "ENOENT", "exec: ENOENT, there is no such program"},
+		"nopath":  {func(p *process.Spec) { p.Argv = []string{"no-such-program"} }, "exec", "ENOENT", "exec: ENOENT, no such program is on its PATH"},
 		"noexec":  {func(p *process.Spec) { p.Argv = []string{"/etc/passwd"} }, "exec", "EACCES", "exec: EACCES"},
-		"nocwd":   {func(p *process.Spec) { p.Cwd = "/no/such/dir" }, "chdir", "ENOENT", "chdir: ENOENT"},
+		"nocwd":   {func(p *process.Spec) { p.Cwd = "/no/such/dir" }, "chdir", "ENOENT", "chdir: ENOENT, there is no directory /no/such/dir"},
 		"filecwd": {func(p *process.Spec) { p.Cwd = "/etc/passwd" }, "chdir", "ENOTDIR", "chdir: ENOTDIR"},
 	} {
 		spec := shell(name, "exit 0")
@@ -282,7 +282,7 @@ func TestSpawnFailure(t *testing.T) {
 		if e := got.last.Exit; got.last.Kind != supervisor.Closed || e.SpawnErrno != tt.errno || e.SpawnOp != tt.op {
 			t.Errorf("%s: ended with %+v, want %s", name, got.last, tt.description)
 		}
-		if r := w.ExitFault("x", got.last.Exit); r.Fault.Code != "spawn_failure" || *r.Cause.Errno != tt.errno {
+		if r := w.ExitFault("x", got.last.Exit); r.Fault.Code != "spawn_failure" || *r.Cause.Errno != tt.errno || !strings.Contains(r.Error(), tt.description) {
 			t.Errorf("%s: fault %+v", name, r)
 		}
 		wait(t, name, w.Done())
