@@ -289,7 +289,7 @@ func TestServerEjected(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		x := a.wait(a.effect("e", 0))
-		if x.code() != "ejected" || !strings.Contains(x.text(), "holdline servers reload tools") || p.effectsOf("begin e") != 0 {
+		if x.code() != "ejected" || !strings.Contains(x.text(), "holdline servers reload tools; the last time: ") || p.effectsOf("begin e") != 0 {
 			t.Errorf("a call of an ejected server: %s", x.raw)
 		}
 	}

@@ -273,3 +273,18 @@ func TestServerOddLists(t *testing.T) {
 		})
 	}
 }
+
+// TestServerForsakenAtStart: a server whose only agent leaves while it comes up
+// has not failed.
+func TestServerForsakenAtStart(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{"slow": p.oddEntry(hosting{"scope": "shared"}, "-late", "1h")}).daemon()
+	a := p.agent().shake()
+	p.until("it comes up", func(s control.StatusAnswer) bool { return find(t, s, "slow").State == "starting" && len(s.Workers) == 1 })
+	a.rest()
+	p.until("it rests", func(s control.StatusAnswer) bool { one := find(t, s, "slow"); return one.State == "idle" && len(s.Workers) == 0 })
+	if out, _, _ := p.run("", "doctor"); strings.Contains(out, "server slow") {
+		t.Errorf("doctor:\n%s", out)
+	}
+}

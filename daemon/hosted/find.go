@@ -73,8 +73,8 @@ func (s *server) trouble(c *tool.Caller) *fault.Record {
 	case inst == nil || inst.up != nil && inst.up.serving:
 		return nil
 	case inst.guards.restarts.Ejected():
-		return inst.guards.restarts.Fault(s.spec.Name, "")
-	case inst.err != nil:
+		return inst.ejectedLocked()
+	case inst.failedToStartLocked():
 		return fault.From(inst.err, fault.Server, operation(s.spec.Name))
 	}
 	return nil

@@ -152,7 +152,7 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 			return inst.up, nil
 		case wait != nil: // a second process would be another server
 		case inst.guards.restarts.Ejected():
-			return nil, inst.guards.restarts.Fault(name, "")
+			return nil, inst.ejectedLocked()
 		case tried && inst.err != nil && !errors.Is(inst.err, errEnded): // though it may be tried again already
 			return nil, inst.err
 		case inst.starting != nil:
@@ -173,6 +173,19 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// ejectedLocked is what callers of an ejected instance are told, with what was
+// wrong the last time.
+func (inst *instance) ejectedLocked() *fault.Record {
+	name := inst.key.server
+	f := inst.guards.restarts.Fault(name, "")
+	f.Operation = operation(name)
+	if inst.srv != nil && inst.srv.fault != nil {
+		f.Fault.Detail += "; the last time: " + inst.srv.fault.Fault.Detail
+		f.Cause = inst.srv.fault.Cause
+	}
+	return f
 }
 
 // refusalLocked is why the instance is to have no process; nil if it may.

@@ -26,6 +26,9 @@ type standing struct {
 	Key     string   `json:"key,omitempty"`     // of the spec that was ejected
 	Stopped bool     `json:"stopped,omitempty"` // by a user; stays so until it is started
 	Ejected []string `json:"ejected,omitempty"` // scopes whose process ended too often
+
+	Fault   *fault.Record `json:"fault,omitempty"` // with Ejected: of the last process that ended or did not start
+	FaultMS int64         `json:"fault_unix_ms,omitempty"`
 }
 
 func (s *server) standingFile() string { return filepath.Join(s.m.o.StateDir, s.spec.Name+".json") }
@@ -44,6 +47,9 @@ func (s *server) recall() error {
 	if s.stopped = st.Stopped; st.Key == "" || st.Key == s.spec.Key { // else it is mended, as far as is known
 		s.ejected = st.Ejected
 	}
+	if len(s.ejected) > 0 && st.Fault != nil {
+		s.fault, s.faultAt = st.Fault, time.UnixMilli(st.FaultMS)
+	}
 	return err
 }
 
@@ -56,6 +62,9 @@ func (s *server) standingLocked() standing {
 		}
 	}
 	slices.Sort(st.Ejected)
+	if len(st.Ejected) > 0 && s.fault != nil {
+		st.Fault, st.FaultMS = s.fault, s.faultAt.UnixMilli()
+	}
 	return st
 }
 
@@ -519,6 +528,12 @@ func (s *server) clashesLocked(owners map[string]string) []string {
 	return out
 }
 
+// failedToStartLocked tells whether the last start has failed. One that was ended
+// by us, since nobody wanted it any more, has not.
+func (inst *instance) failedToStartLocked() bool {
+	return inst.err != nil && !errors.Is(inst.err, errEnded)
+}
+
 func (s *server) statusLocked(now time.Time) Status {
 	st := Status{
 		Name: s.spec.Name, Scope: s.spec.Scope, State: "idle", Lazy: s.now().Lazy, Circuit: policy.Closed, Tools: -1,
@@ -556,7 +571,7 @@ func (s *server) statusLocked(now time.Time) Status {
 			worst("recovering")
 		case inst.starting != nil || inst.up != nil:
 			worst("starting")
-		case inst.err != nil:
+		case inst.failedToStartLocked():
 			worst("failed")
 		}
 		if u := inst.up; u != nil && !u.dead {
