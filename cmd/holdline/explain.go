@@ -76,6 +76,10 @@ func explain(cfg *config.Config, identity, tool string) (explanation, *config.Se
 			e.Server, own = name, rest
 		}
 	}
+	if server, _, hosted := strings.Cut(tool, "__"); e.Server == "" && hosted {
+		e.Why = "no server " + server + " is configured: holdline servers list shows those that are"
+		return e, nil
+	}
 	if e.Server == "" {
 		e.Allowed, e.Why = policy.NewRules(cfg).May(identity, "", tool)
 		return e, nil

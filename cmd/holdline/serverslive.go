@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -77,7 +78,12 @@ func troubles(s *control.Server) []string {
 	if f := s.LastFault; f != nil {
 		words := fmt.Sprintf("%s: %s", f.Fault.Code, f.Fault.Detail)
 		if f.Cause != nil && len(f.Cause.StderrTail) > 0 {
-			words += fmt.Sprintf("; its last words: %s", f.Cause.StderrTail[len(f.Cause.StderrTail)-1])
+			if last := f.Cause.StderrTail[len(f.Cause.StderrTail)-1]; !strings.HasSuffix(words, last) { // it is said already
+				words += fmt.Sprintf("; its last words: %s", last)
+			}
+		}
+		if s.LastFaultMS > 0 {
+			words += fmt.Sprintf(" (%v ago)", max(0, time.Since(time.UnixMilli(s.LastFaultMS))).Round(time.Second))
 		}
 		out = append(out, words)
 	}
