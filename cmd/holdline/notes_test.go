@@ -281,9 +281,14 @@ func TestServerForsakenAtStart(t *testing.T) {
 	p := newPlace(t)
 	p.configure(map[string]any{"slow": p.oddEntry(hosting{"scope": "shared"}, "-late", "1h")}).daemon()
 	a := p.agent().shake()
-	p.until("it comes up", func(s control.StatusAnswer) bool { return find(t, s, "slow").State == "starting" && len(s.Workers) == 1 })
+	p.until("it comes up", func(s control.StatusAnswer) bool {
+		return find(t, s, "slow").State == "starting" && len(s.Workers) == 1
+	})
 	a.rest()
-	p.until("it rests", func(s control.StatusAnswer) bool { one := find(t, s, "slow"); return one.State == "idle" && len(s.Workers) == 0 })
+	p.until("it rests", func(s control.StatusAnswer) bool {
+		one := find(t, s, "slow")
+		return one.State == "idle" && len(s.Workers) == 0
+	})
 	if out, _, _ := p.run("", "doctor"); strings.Contains(out, "server slow") {
 		t.Errorf("doctor:\n%s", out)
 	}
