@@ -262,6 +262,16 @@ func (m *managed) answered(a *working) {
 	}
 }
 
+// exits wants a proxy to end with that code.
+func (m *managed) exits(a *agent, code int) {
+	m.t.Helper()
+	waitFor(m.t, "the proxy's end", func() bool { return !alive(a.cmd.Process.Pid) })
+	_ = a.cmd.Wait()
+	if got := a.cmd.ProcessState.ExitCode(); got != code {
+		m.t.Errorf("the proxy exits %d, want %d: %s", got, code, a.errs)
+	}
+}
+
 // survived wants the processes behind the calls to be those from before.
 func (m *managed) survived(a *working) {
 	m.t.Helper()
@@ -433,20 +443,14 @@ func stoppedBySystemd(m *managed) {
 	if x := b.wait(1); x.Error == nil || !strings.Contains(x.Error.Message, "holdline.socket is stopped") {
 		m.t.Errorf("a new agent: %s", x.raw)
 	}
-	_ = b.cmd.Wait()
-	if code := b.cmd.ProcessState.ExitCode(); code != exitNoDaemon {
-		m.t.Errorf("a new proxy exits %d: %s", code, b.errs)
-	}
+	m.exits(b, exitNoDaemon)
 	if _, errs, code := m.run("", "consult", "x"); code == 0 || !strings.Contains(errs, "systemctl --user start holdline.socket") {
 		m.t.Errorf("consult: exit %d, %s", code, errs)
 	}
 	if x := a.wait(call); x.code() != "outcome_unknown" && !strings.Contains(x.raw, "outcome_unknown") {
 		m.t.Errorf("the call's answer: %s", x.raw)
 	}
-	_ = a.cmd.Wait()
-	if code := a.cmd.ProcessState.ExitCode(); code != exitLost {
-		m.t.Errorf("the proxy exits %d: %s", code, a.errs)
-	}
+	m.exits(a, exitLost)
 	if pids := m.daemons(); len(pids) > 0 {
 		m.t.Errorf("daemons were started: %v", pids)
 	}
@@ -470,7 +474,7 @@ func stoppedByCommand(m *managed) {
 	if code != 0 || !strings.Contains(errs, "systemctl --user stop holdline.socket") {
 		m.t.Errorf("stop: exit %d, %s", code, errs)
 	}
-	_ = a.cmd.Wait()
+	m.exits(a, exitLost)
 	if state := m.show(contrib.SystemdService, "ActiveState"); state != "inactive" || alive(pid) {
 		m.t.Errorf("the service is %s, the daemon lives: %v", state, alive(pid))
 	}
@@ -558,7 +562,7 @@ func startLimit(m *managed) {
 	if x := b.wait(1); x.Error == nil || !strings.Contains(x.Error.Message, words) {
 		m.t.Errorf("a new agent: %s", x.raw)
 	}
-	_ = b.cmd.Wait()
+	m.exits(b, exitNoDaemon)
 	out, _, code := m.run("", "doctor")
 	if line := lineWith(out, words); code != exitFailure || !strings.HasPrefix(line, "problem") || !strings.Contains(out, "reset-failed") {
 		m.t.Errorf("doctor: exit %d\n%s", code, out)

@@ -132,6 +132,9 @@ func directory(path string) Finding {
 
 func absent(o Options, err error) Finding {
 	f := Finding{Check: "daemon", State: Note, What: "no daemon runs", Why: "it starts when an agent first connects", Mend: "holdline daemon"}
+	if o.Units.Enabled() && o.Units.Running() {
+		f.Why, f.Mend = "systemd is to start it, and does not listen", "as said of systemd"
+	}
 	if !errors.Is(err, socket.ErrNoDaemon) {
 		f.State, f.What = Problem, err.Error()
 		f.Why, f.Mend = "agents cannot connect", "see the README's troubleshooting section, or set HOLDLINE_SOCKET"
