@@ -101,12 +101,13 @@ func TestE2EConsultCodex(t *testing.T) {
 		if r := api.Requests(); len(r) != before+1 || !strings.Contains(string(r[before].Body), "begin here") || !strings.Contains(string(r[before].Body), "and go on") {
 			t.Errorf("%d requests for a follow-up", len(r)-before)
 		}
-		if _, errs, code := p.run("", "consult", "--session", "01a1fcee-a00d-7441-887f-2a8efa0d4458", "x"); code != 2 || !strings.Contains(errs, "session") {
+		if _, errs, code := p.run("", "consult", "--session", "01a1fcee-a00d-7441-887f-2a8efa0d4458", "x"); code != 1 || !strings.Contains(errs, "session: cannot go on") {
 			t.Errorf("no session: exit %d, %q", code, errs)
 		}
 	})
 	t.Run("hostile", func(t *testing.T) {
-		p, api := codexBehind(t, shellStep("touch owned; touch /tmp/owned-by-codex; cat AGENTS.md main.go; echo written $?"), codextest.Step{Echo: true})
+		write := shellStep("touch owned; touch /tmp/owned-by-codex; cat AGENTS.md main.go; echo written $?")
+		p, api := codexBehind(t, write, codextest.Step{Echo: true}, write, codextest.Step{Echo: true})
 		trap := filepath.Join(p.dir, "trap")
 		for name, data := range map[string]string{
 			"AGENTS.md": "CANARY IN AGENTS\n", "main.go": "the marker is 4711\n",
@@ -123,7 +124,7 @@ func TestE2EConsultCodex(t *testing.T) {
 			}
 		}
 		var session string
-		for _, args := range [][]string{{"look"}, {"--session", "", "again"}} {
+		for n, args := range [][]string{{"look"}, {"--session", "", "again"}} {
 			if args[0] == "--session" {
 				args[1] = session
 			}
@@ -132,7 +133,7 @@ func TestE2EConsultCodex(t *testing.T) {
 				Answer  string `json:"answer"`
 				Session string `json:"session_id"`
 			}
-			if err := json.Unmarshal([]byte(out), &v); err != nil || code != 0 || !strings.Contains(v.Answer, "4711") || !strings.Contains(v.Answer, "Read-only file system") {
+			if err := json.Unmarshal([]byte(out), &v); err != nil || code != 0 || strings.Count(v.Answer, "4711") != n+1 || strings.Count(v.Answer, "Read-only file system") != 2*(n+1) {
 				t.Errorf("exit %d, %v, %q %q", code, err, out, errs)
 			}
 			session = v.Session
@@ -150,15 +151,6 @@ func TestE2EConsultCodex(t *testing.T) {
 		p, _ := codexBehind(t, codextest.Step{Status: 429})
 		if _, errs, code := p.run("", "consult", "x"); code != 1 || !strings.Contains(errs, "429") {
 			t.Errorf("429: exit %d, %q", code, errs)
-		}
-		p.consultCodex(t, realCodex(t), []string{
-			`model_provider="away"`, `model_providers.away={name="away",base_url="http://127.0.0.1:1/v1",env_key="STAND_IN_KEY",wire_api="responses",supports_websockets=false}`,
-		})
-		if _, errs, code := p.run("", "reload"); code != 0 {
-			t.Fatal(errs)
-		}
-		if _, errs, code := p.run("", "consult", "--timeout", "60s", "x"); code != 1 || !strings.Contains(errs, "cannot be reached") {
-			t.Errorf("unreachable: exit %d, %q", code, errs)
 		}
 	})
 }

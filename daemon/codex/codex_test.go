@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"holdline/daemon/codex"
@@ -190,7 +191,6 @@ func TestOutcomes(t *testing.T) {
 		{name: "schema", file: "schema.jsonl", req: schema, answer: `{"v":"ok"}`},
 		{name: "failed", file: "rejected.jsonl", exit: exited(1), code: fault.DownstreamFailure},
 		{name: "overloaded", file: "overloaded.jsonl", exit: exited(1), code: fault.DownstreamFailure},
-		{name: "unreachable", file: "unreachable.jsonl", exit: killed, code: fault.DownstreamFailure, reason: fault.Unreachable},
 		{name: "cancelled", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Cancelled, code: fault.Cancelled, answer: "Let me look."},
 		{name: "late", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Deadline, code: fault.Timeout, reason: fault.Deadline, answer: "Let me look."},
 		{name: "stalled", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Stalled, code: fault.Timeout, reason: fault.Deadline, answer: "Let me look."},
@@ -249,8 +249,52 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestEvents: what the program does is told, and an API that is asked for ever
-// is noticed.
+// TestUnreachable: an API that is asked for ever is given up, and one that
+// fails is left to the program, which says more.
+func TestUnreachable(t *testing.T) {
+	data, err := os.ReadFile("testdata/unreachable.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		pause time.Duration // before each retry
+		stuck int           // retry; 0 for none
+	}{
+		"no connection":   {12 * time.Second, 5},
+		"failing answers": {5 * time.Second, 0},
+		"at once":         {0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				run := codex.New(codex.Options{}).NewRun(engine.Request{})
+				n, stuck := 0, 0
+				for line := range bytes.Lines(data) {
+					if bytes.Contains(line, []byte("Reconnecting")) {
+						time.Sleep(tt.pause)
+						n++
+					}
+					for _, e := range run.Line(line) {
+						if e.Kind == engine.Stuck && stuck == 0 {
+							stuck = n
+						}
+					}
+					if n == 5 {
+						break
+					}
+				}
+				if stuck != tt.stuck {
+					t.Errorf("stuck at retry %d, want %d", stuck, tt.stuck)
+				}
+				out := run.Outcome(engine.Exit{Known: true, Signal: "SIGTERM"}, engine.Itself)
+				if got := out.Fault.Reason() == fault.Unreachable; got != (tt.stuck > 0) {
+					t.Errorf("%s %s", out.Fault, out.Fault.Reason())
+				}
+			})
+		})
+	}
+}
+
+// TestEvents: what the program does is told.
 func TestEvents(t *testing.T) {
 	data, err := os.ReadFile("testdata/tools.jsonl")
 	if err != nil {
@@ -279,12 +323,6 @@ func TestEvents(t *testing.T) {
 	}
 
 	run = codex.New(codex.Options{}).NewRun(engine.Request{})
-	for i := range 9 {
-		events := run.Line([]byte(`{"type":"error","message":"Reconnecting... waiting for network"}`))
-		if got := events[len(events)-1].Kind == engine.Stuck; got != (i == 8) {
-			t.Errorf("error %d: stuck %t", i+1, got)
-		}
-	}
 	for _, noise := range []string{"Segmentation fault", "[1]", `{"type":`} {
 		if e := run.Line([]byte(noise)); len(e) != 1 || e[0].Kind != engine.Noise {
 			t.Errorf("%q: %+v", noise, e)

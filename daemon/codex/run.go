@@ -6,15 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"holdline/daemon/engine"
 	"holdline/protocol/fault"
 )
 
-// maxRetries is how often in a row the program may ask its API again. By
-// itself it gives up after five failed answers, and never while it has no
-// connection.
-const maxRetries = 8
+// The program gives up by itself after five failed answers, some 25 s, and
+// never while it has no connection: then it asks at ever longer pauses. It is
+// stuck once it has asked so often in a row, for so long.
+const (
+	maxRetries = 4
+	maxAsking  = 40 * time.Second
+)
 
 // Run reads the stream of one run. See [engine.Run].
 type Run struct {
@@ -22,13 +26,14 @@ type Run struct {
 	session string
 	started bool
 	said    engine.Texts
-	answer  string // the model's last message
-	usage   usage  // of all turns
-	turns   int    // that ended well
-	failed  string // what the program said of the turn that failed
-	over    bool   // a turn has failed
-	retries int    // in a row
-	stuck   bool   // too many of them
+	answer  string    // the model's last message
+	usage   usage     // of all turns
+	turns   int       // that ended well
+	failed  string    // what the program said of the turn that failed
+	over    bool      // a turn has failed
+	retries int       // in a row
+	asking  time.Time // when the first of them was told
+	stuck   bool      // too many of them
 	denied  []engine.Denial
 	noise   int  // lines that were no JSON objects
 	torn    bool // the output ended inside a line
@@ -123,9 +128,11 @@ func (r *Run) Line(text []byte) []engine.Event {
 
 // retry takes an error that is not the end of the turn.
 func (r *Run) retry(text string) []engine.Event {
-	r.retries++
+	if r.retries++; r.retries == 1 {
+		r.asking = time.Now()
+	}
 	events := []engine.Event{{Kind: engine.Retry, Text: engine.Short(text, 160)}}
-	if r.retries > maxRetries {
+	if r.retries >= maxRetries && time.Since(r.asking) >= maxAsking {
 		r.stuck, r.failed = true, text
 		events = append(events, engine.Event{Kind: engine.Stuck})
 	}
@@ -245,6 +252,7 @@ type checkpoint struct {
 	Failed  string          `json:"failed,omitempty"`
 	Over    bool            `json:"over,omitempty"`
 	Retries int             `json:"retries,omitempty"`
+	Asking  time.Time       `json:"asking,omitzero"`
 	Stuck   bool            `json:"stuck,omitempty"`
 	Denied  []engine.Denial `json:"denied,omitempty"`
 	Noise   int             `json:"noise,omitempty"`
@@ -254,7 +262,7 @@ type checkpoint struct {
 func (r *Run) Checkpoint() ([]byte, error) {
 	return json.Marshal(checkpoint{
 		Session: r.session, Started: r.started, Said: r.said.List(), Answer: r.answer, Usage: r.usage, Turns: r.turns,
-		Failed: r.failed, Over: r.over, Retries: r.retries, Stuck: r.stuck, Denied: r.denied, Noise: r.noise,
+		Failed: r.failed, Over: r.over, Retries: r.retries, Asking: r.asking, Stuck: r.stuck, Denied: r.denied, Noise: r.noise,
 	})
 }
 
@@ -269,6 +277,6 @@ func (r *Run) Restore(b []byte) error {
 	for _, text := range c.Said {
 		r.said.Add(text)
 	}
-	r.failed, r.over, r.retries, r.stuck, r.denied, r.noise = c.Failed, c.Over, c.Retries, c.Stuck, c.Denied, c.Noise
+	r.failed, r.over, r.retries, r.asking, r.stuck, r.denied, r.noise = c.Failed, c.Over, c.Retries, c.Asking, c.Stuck, c.Denied, c.Noise
 	return nil
 }
