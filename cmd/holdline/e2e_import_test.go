@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -98,7 +97,7 @@ func TestE2EImportByClaude(t *testing.T) {
 	write(".claude.json", `{"mcpServers": {"a": {"command": "true"}, "kept": {"command": "true", "alwaysLoad": true, "mine": 1}},
 		"projects": {"/p": {"mcpServers": {"b": {"command": "true"}}}}}`)
 	write(".codex/config.toml", "# mine\n[mcp_servers.c]\ncommand = \"true\"\n")
-	before := treeOf(t, home)
+	before := p.home(t)
 	p.env = append(p.env, "PATH="+filepath.Dir(bin)+":"+programs+":"+os.Getenv("PATH"))
 	p.must("import", "--write")
 	b, err := os.ReadFile(filepath.Join(home, ".claude.json"))
@@ -109,41 +108,7 @@ func TestE2EImportByClaude(t *testing.T) {
 		t.Errorf("a second import:\n%s", out)
 	}
 	p.must("import", "--undo")
-	after := treeOf(t, home)
-	for path, what := range after {
-		if before[path] != what {
-			t.Errorf("%s is %.300q, was %.300q", path, what, before[path])
-		}
-	}
-	if len(after) != len(before) {
-		t.Errorf("%d files and directories, were %d", len(after), len(before))
-	}
-}
-
-// treeOf is what each file and directory under dir is, and what stands in it.
-func treeOf(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	out := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		out[path] = info.Mode().String()
-		if info.Mode().IsRegular() {
-			b, err := os.ReadFile(path)
-			out[path] += " " + string(b)
-			return err
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	p.sameHome(t, before)
 }
 
 // TestE2EImportCodex: the real Codex lists and calls what import wrote.

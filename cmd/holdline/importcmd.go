@@ -262,7 +262,7 @@ func doctorClients(w *world) ([]doctor.Client, error) {
 	}
 	var out []doctor.Client
 	for _, f := range plan.Files {
-		c := doctor.Client{Name: f.Client, Title: f.Title, Path: f.Path, Why: f.Why, Connected: f.Connected()}
+		c := doctor.Client{Name: f.Client, Title: f.Title, Path: f.Path, Why: f.Why, Connected: f.Connected(), Gone: f.Gone()}
 		for _, s := range f.Servers {
 			if s.Verdict == clients.Moves {
 				c.Own = append(c.Own, s.Name)

@@ -520,6 +520,22 @@ func TestWorkTree(t *testing.T) {
 	sameTree(t, tree(t, home), before)
 }
 
+// TestInsideWorkTree: what is for a directory inside of a work tree is seen in
+// the whole of it, as sessions are of the whole, and runs where it ran.
+func TestInsideWorkTree(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	src := filepath.Join(home, "src")
+	write(t, filepath.Join(src, ".git/HEAD"), "")
+	write(t, filepath.Join(src, "sub/x"), "")
+	write(t, filepath.Join(home, ".claude.json"), fmt.Sprintf(`{"projects": {%q: {"mcpServers": {"a": {"command": "x"}}}}}`, filepath.Join(src, "sub")))
+	carryOut(t, look(t, o))
+	cfg, err := config.Load(o.Config)
+	if a := cfg.Servers["a"]; err != nil || !slices.Equal(a.Holdline.Projects, []string{src}) || a.Cwd != filepath.Join(src, "sub") {
+		t.Errorf("server %+v, %v", a, err)
+	}
+}
+
 // TestUnknownClient names those that are known.
 func TestUnknownClient(t *testing.T) {
 	o := options(t.TempDir())

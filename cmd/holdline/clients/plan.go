@@ -75,7 +75,8 @@ type Server struct {
 	Env     []string `json:"env,omitempty"`  // names
 	Headers []string `json:"headers,omitempty"`
 
-	path []string
+	path    []string
+	program string // that starts holdline
 }
 
 // step is one edit of a file: the entry at a path becomes fields, or goes.
@@ -254,6 +255,7 @@ func (p *Plan) servers(f *File, doc document) {
 		f.Servers = append(f.Servers, s)
 		if _, ok := ours(e.keys); ok {
 			s.Verdict = Ours
+			s.program, _ = words(e.keys)
 			continue
 		}
 		s.describe(e.keys)
@@ -311,38 +313,43 @@ func (p *Plan) command(f *File) string {
 	return p.o.Command
 }
 
-// ours tells whether an entry starts holdline, and for which server.
-func ours(keys map[string]any) (server string, ok bool) {
-	words := []string{}
-	for _, key := range []string{"command", "args"} {
-		switch v := keys[key].(type) {
+// words are the program that an entry starts and its arguments.
+func words(keys map[string]any) (program string, args []string) {
+	values := []any{keys["command"], keys["args"]}
+	if nested, ok := keys["command"].(map[string]any); ok { // Zed's of old
+		values = []any{nested["path"], nested["args"]}
+	}
+	var all []string
+	for _, v := range values {
+		switch v := v.(type) {
 		case string:
-			words = append(words, v)
+			all = append(all, v)
 		case []any:
 			for _, one := range v {
 				s, _ := one.(string)
-				words = append(words, s)
-			}
-		case map[string]any: // Zed's of old
-			s, _ := v["path"].(string)
-			words = append(words, s)
-			list, _ := v["args"].([]any)
-			for _, one := range list {
-				s, _ := one.(string)
-				words = append(words, s)
+				all = append(all, s)
 			}
 		}
 	}
-	if len(words) < 2 || filepath.Base(words[0]) != "holdline" || words[1] != "mcp-stdio" {
+	if len(all) == 0 {
+		return "", nil
+	}
+	return all[0], all[1:]
+}
+
+// ours tells whether an entry starts holdline, and for which server.
+func ours(keys map[string]any) (server string, ok bool) {
+	program, args := words(keys)
+	if !strings.HasPrefix(filepath.Base(program), "holdline") || len(args) == 0 || args[0] != "mcp-stdio" {
 		return "", false
 	}
-	for i, word := range words {
+	for i, word := range args {
 		name, long := strings.CutPrefix(word, "--server=")
 		switch {
 		case long:
 			server = name
-		case word == "--server" && i+1 < len(words):
-			server = words[i+1]
+		case word == "--server" && i+1 < len(args):
+			server = args[i+1]
 		}
 	}
 	return server, true
@@ -570,4 +577,18 @@ func (p *Plan) Empty() bool {
 // Connected tells whether an entry of the file starts holdline.
 func (f *File) Connected() bool {
 	return slices.ContainsFunc(f.Servers, func(s *Server) bool { return s.Verdict == Ours })
+}
+
+// Gone are the paths by which entries of the file start holdline and at which
+// nothing is.
+func (f *File) Gone() []string {
+	var out []string
+	for _, s := range f.Servers {
+		if filepath.IsAbs(s.program) && !slices.Contains(out, s.program) {
+			if _, err := os.Stat(s.program); errors.Is(err, fs.ErrNotExist) {
+				out = append(out, s.program)
+			}
+		}
+	}
+	return out
 }

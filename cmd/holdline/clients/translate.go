@@ -442,7 +442,12 @@ func (t *translation) hosting() {
 	h.Scope = t.o.Scope
 	h.Timeout = t.patience()
 	if t.project != "" {
-		h.Projects = []string{t.project}
+		// A session is one of a whole work tree, and so is a server's directory.
+		root := projectRoot(t.project)
+		h.Projects = []string{root}
+		if root != t.project && t.s.Command != "" && t.s.Cwd == "" {
+			t.s.Cwd = t.project
+		}
 	}
 	if n, ok := whole(t.keys["maxRestarts"]); ok && n <= 1000 {
 		h.MaxRestarts = &n

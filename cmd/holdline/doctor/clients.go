@@ -10,6 +10,7 @@ type Client struct {
 	Connected bool     // an entry starts holdline
 	Own       []string // servers of its own that holdline could host
 	Why       string   // it cannot be read, or is not to be edited
+	Gone      []string // programs that its entries start holdline by, and that are not there
 }
 
 // clients looks for servers that agents start for themselves, and for clients
@@ -27,6 +28,9 @@ func clients(o Options) []Finding {
 		f := Finding{Check: "client " + c.Title, State: OK, What: c.Path + ": all that can be shared is"}
 		mend := "holdline import --from " + c.Name + " shows the change, with --write it is made"
 		switch {
+		case len(c.Gone) > 0:
+			f.State, f.What = Problem, c.Path+" starts "+strings.Join(c.Gone, ", ")+", which is not there"
+			f.Why, f.Mend = "its agents find no server at all", "install holdline there; or holdline import --undo, then holdline import --write by the holdline that is to stay"
 		case c.Why != "" && !c.Connected && len(c.Own) == 0:
 			continue
 		case len(c.Own) > 0:
