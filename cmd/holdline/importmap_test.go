@@ -52,6 +52,9 @@ var layers = map[string]int{
 	"protocol/faultpoint":      -1, // below all, which all pass through points
 	"protocol/jsonrpc":         0,
 	"protocol/socket":          0,
+	"daemon/sandbox":           1,
+	"cmd/holdline/trial":       5,
+	"daemon/sandbox/writetest": 4, // for tests
 }
 
 // TestImportMap holds every package to its layer, for both systems, since

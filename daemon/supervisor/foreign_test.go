@@ -40,7 +40,7 @@ func TestForeignWorker(t *testing.T) {
 		}
 		wait(t, "the end", w.Done())
 		// What such a worker would leave is not read, however well it went.
-		state := `{"version":3,"phase":"exited","exit":{"exitCode":0},"last_write":7,"next_seq":9}`
+		state := `{"version":4,"phase":"exited","exit":{"exitCode":0},"last_write":7,"next_seq":9}`
 		if err := os.WriteFile(filepath.Join(w.Dir(), process.FileState), []byte(state), 0o600); err != nil {
 			t.Fatal(err)
 		}

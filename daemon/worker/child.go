@@ -81,7 +81,7 @@ func (w *worker) parent(p *pipes) {
 	if err == nil {
 		err = writeRequest(p.start, &process.ExecRequest{
 			Argv: w.spec.Argv, Cwd: w.spec.Cwd, Parent: w.self.PID,
-			ParentDeathSignal: int(unix.SignalNum(w.spec.ParentDeathSignal)),
+			ParentDeathSignal: int(unix.SignalNum(w.spec.ParentDeathSignal)), Confine: w.spec.Confine,
 		})
 	}
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"holdline/daemon/sandbox"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
@@ -65,6 +66,11 @@ func become(r *process.ExecRequest, environ []string) (op string, err error) {
 	path, err := find(r.Argv[0], environ)
 	if err != nil {
 		return "exec", err
+	}
+	if r.Confine != nil {
+		if err := sandbox.Confine(r.Confine.Dirs, r.Confine.Files); err != nil {
+			return process.OpConfine, err
+		}
 	}
 	return "exec", syscall.Exec(path, r.Argv, environ)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"holdline/protocol"
 )
@@ -45,6 +47,7 @@ type Spec struct {
 	Owner             Owner    `json:"owner"`
 	Orphan            Orphan   `json:"orphan"`
 	ParentDeathSignal string   `json:"parent_death_signal"` // what the child gets when the worker dies (Linux)
+	Confine           *Confine `json:"confine,omitempty"`   // nil for a child that may write what its user may
 	Versions          Versions `json:"versions"`
 }
 
@@ -53,6 +56,27 @@ type Limits struct {
 	Retain int `json:"retain"` // stdout kept until it is acked
 	Line   int `json:"line"`   // a line begun is read to its end up to this
 	Stderr int `json:"stderr"` // ring
+}
+
+// Confine is all that a child, and what it starts, may write to: the kernel's
+// Landlock refuses the rest. A child that cannot be confined is not started.
+// The paths are absolute; a directory must exist, a file need not.
+type Confine struct {
+	Dirs  []string `json:"dirs"`
+	Files []string `json:"files,omitempty"`
+}
+
+// check says what is wrong with the paths, or nil. Nil confines nothing.
+func (c *Confine) check() error {
+	if c == nil {
+		return nil
+	}
+	for _, path := range slices.Concat(c.Dirs, c.Files) {
+		if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
+			return fmt.Errorf("spec: bad path %q to be writable", path)
+		}
+	}
+	return nil
 }
 
 // Owner says for whom a worker runs.
@@ -160,7 +184,7 @@ func (s *Spec) Check() error {
 	case s.Limits.Retain < 1 || s.Limits.Line < 1 || s.Limits.Stderr < 1 || s.Orphan.AfterMS < 1 || s.Orphan.SpoolMax < 1:
 		return fmt.Errorf("spec: limits must be positive")
 	}
-	return nil
+	return s.Confine.check()
 }
 
 // Phases of a [State].

@@ -190,7 +190,7 @@ type Exit struct {
 	Code       *int   `json:"exitCode,omitempty"`
 	Signal     string `json:"signal,omitempty"`     // "SIGKILL"
 	SpawnErrno string `json:"spawnErrno,omitempty"` // it never ran: "ENOENT"
-	SpawnOp    string `json:"spawnOp,omitempty"`    // with SpawnErrno: "chdir", "exec", "fork"
+	SpawnOp    string `json:"spawnOp,omitempty"`    // with SpawnErrno: "chdir", "exec", "fork", [OpConfine]
 	UnixMS     int64  `json:"unixMs,omitempty"`     // when; older workers do not say
 }
 
@@ -228,7 +228,11 @@ type ExecRequest struct {
 	Cwd               string   `json:"cwd,omitempty"`
 	ParentDeathSignal int      `json:"parent_death_signal"`
 	Parent            int      `json:"parent"` // pid of the worker
+	Confine           *Confine `json:"confine,omitempty"`
 }
+
+// OpConfine is the step of a child's start that takes its rights away.
+const OpConfine = "landlock"
 
 // ExecFailure is what the exec step says if it could not become the child; it
 // says nothing if it did.

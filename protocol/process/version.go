@@ -10,9 +10,10 @@ import (
 // program that started them. RecordVersion is that of the lines in
 // [FileCalls].
 //
-// 1 is the first. 2 has [Owner.Project] and [Owner.Key].
+// 1 is the first. 2 has [Owner.Project] and [Owner.Key]. 3 has [Spec.Confine]:
+// an older worker would run the child without it.
 const (
-	Version       = 2
+	Version       = 3
 	Oldest        = 1
 	RecordVersion = 1
 )

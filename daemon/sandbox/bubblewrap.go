@@ -1,0 +1,87 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// trialTimeout bounds the trial of bubblewrap.
+const trialTimeout = 5 * time.Second
+
+// Wrapper is the path of the program bwrap on the PATH of env, or "".
+func Wrapper(env []string) string { return onPath("bwrap", env) }
+
+// Bubblewrap tells whether a program with this environment, itself in a
+// sandbox of bubblewrap, can run commands in another one without a network:
+// bwrap and socat are on its PATH, and the kernel lets this user have
+// namespaces, one in the other, which is tried. The error names what is
+// missing and how to get it.
+func Bubblewrap(ctx context.Context, env []string) error {
+	if runtime.GOOS != "linux" {
+		return errors.New("bubblewrap is for Linux alone")
+	}
+	bwrap := Wrapper(env)
+	if bwrap == "" {
+		return errors.New("bubblewrap is not installed (no bwrap on the daemon's PATH); install the package bubblewrap")
+	}
+	if onPath("socat", env) == "" {
+		return errors.New("socat is not installed (not on the daemon's PATH), which the sandbox needs beside bubblewrap; install the package socat")
+	}
+	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	defer cancel()
+	words, err := trial(ctx, bwrap, env)
+	if err != nil {
+		return fmt.Errorf("bubblewrap cannot make a sandbox here, most likely since user namespaces are switched off for you (%w%s); "+
+			"see user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns of sysctl", err, words)
+	}
+	return nil
+}
+
+// trial runs nothing in sandboxes of the kind that is needed, and returns
+// what bubblewrap had to say.
+func trial(ctx context.Context, bwrap string, env []string) (words string, err error) {
+	cmd := exec.CommandContext(ctx, bwrap, "--dev-bind", "/", "/", "--ro-bind", "/usr", "/usr", "--die-with-parent", "--",
+		bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--unshare-net", "--unshare-pid", "--proc", "/proc",
+		"--new-session", "--die-with-parent", "--", "true")
+	cmd.Env, cmd.Dir = env, "/"
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 500 * time.Millisecond
+	err = cmd.Run()
+	line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+	if line != "" {
+		line = ": " + line[:min(len(line), 200)]
+	}
+	return line, err
+}
+
+// onPath is the program that name means with the PATH of env, "" for none.
+func onPath(name string, env []string) string {
+	for _, v := range env {
+		list, ok := strings.CutPrefix(v, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, dir := range filepath.SplitList(list) {
+			if !filepath.IsAbs(dir) {
+				continue
+			}
+			path := filepath.Join(dir, name)
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return path
+			}
+		}
+	}
+	return ""
+}
