@@ -112,7 +112,7 @@ func settings(cfg *config.Config) consult.Settings {
 	}
 	return consult.Settings{
 		Engine: c.Engine, MaxUSD: c.MaxUSD, Budgets: budgets,
-		Model: c.Model, Effort: c.Effort, MaxTurns: c.MaxTurns, Web: c.Web, Roots: c.Roots,
+		Model: c.Model, Effort: c.Effort, MaxTurns: c.MaxTurns, Level: c.Level, Web: c.Web, Roots: c.Roots,
 		MaxConcurrent: c.MaxConcurrent, Timeout: c.Timeout, Wait: c.Wait, KeepCount: c.Keep.Count, KeepAge: c.Keep.Age,
 	}
 }
@@ -148,6 +148,9 @@ func (l *life) checkConsult(ctx context.Context, params json.RawMessage) (any, e
 // CheckAnswer is a check of the consult program as the command line gets it.
 func CheckAnswer(info engine.Info, err error) control.CheckAnswer {
 	a := control.CheckAnswer{Path: info.Path, Version: info.Version, Account: info.Account}
+	for _, l := range info.Levels {
+		a.Levels = append(a.Levels, control.Level(l))
+	}
 	if err != nil {
 		a.Fault = fault.From(err, fault.Engine, control.ConsultCheck)
 	}
@@ -224,6 +227,7 @@ func (l *life) listConsults() []control.Consult {
 		list = append(list, control.Consult{
 			ID: i.ID, State: string(i.State), Identity: i.Identity, Cwd: i.Cwd, Model: i.Model,
 			CreatedMS: i.CreatedUnixMS, TookMS: i.TookMS, CostUSD: i.CostUSD, Code: i.Code, Engine: i.Engine,
+			Level: i.Level, EnforcedBy: i.EnforcedBy,
 		})
 	}
 	return list

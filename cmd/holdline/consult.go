@@ -24,12 +24,12 @@ import (
 
 // consultOptions are the flags of `holdline consult`.
 type consultOptions struct {
-	engine, session, model, effort, cwd, schema, diff string
-	files, addDirs                                    []string
-	maxTurns                                          int
-	maxUSD                                            float64
-	timeout                                           time.Duration
-	asJSON                                            bool
+	engine, session, model, effort, cwd, level, schema, diff string
+	files, addDirs                                           []string
+	maxTurns                                                 int
+	maxUSD                                                   float64
+	timeout                                                  time.Duration
+	asJSON                                                   bool
 }
 
 // maxStdinPrompt is the most that is read from stdin; the daemon's own limit
@@ -68,6 +68,7 @@ num_turns, duration_ms, consult_id, state, window and more.`,
 	f.StringArrayVar(&o.addDirs, "add-dir", nil, "another directory to look at (may be repeated)")
 	f.StringVar(&o.diff, "diff", "", "quote a git diff: uncommitted, staged, or a commit to compare with")
 	f.StringVar(&o.schema, "schema", "", "JSON Schema of the answer, or a file that holds it")
+	f.StringVar(&o.level, "level", "", "read, or shell: commands in a sandbox, too (default read, unless configured)")
 	f.IntVar(&o.maxTurns, "max-turns", 0, "most turns of the model (default no limit)")
 	f.Float64Var(&o.maxUSD, "max-usd", 0, "most US dollars that it may cost (default from the configuration)")
 	f.DurationVar(&o.timeout, "timeout", 0, "end it after this time with the best answer so far (default from the configuration)")
@@ -169,7 +170,7 @@ func isPiped(v any) bool {
 func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawMessage, error) {
 	arguments := map[string]any{"prompt": prompt}
 	for key, value := range map[string]string{
-		"engine": o.engine, "session": o.session, "model": o.model, "effort": o.effort, "cwd": o.cwd, "diff": o.diff,
+		"engine": o.engine, "session": o.session, "model": o.model, "effort": o.effort, "cwd": o.cwd, "diff": o.diff, "level": o.level,
 	} {
 		if value != "" {
 			arguments[key] = value

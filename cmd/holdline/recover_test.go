@@ -61,8 +61,9 @@ func kill9(t *testing.T, pid int) {
 	}
 }
 
-// ledger is a file in which the program behind a consult notes its steps.
-func (p *place) ledger() string { return filepath.Join(p.dir, "ledger") }
+// ledger is a file in which the program behind a consult notes its steps. It
+// lies where such a program may write.
+func (p *place) ledger() string { return filepath.Join(p.dir, "home", ".claude", "ledger") }
 
 func (p *place) steps() int {
 	b, err := os.ReadFile(p.ledger())

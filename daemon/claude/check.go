@@ -65,7 +65,9 @@ func (c *Claude) look(ctx context.Context, path string) (engine.Info, error) {
 	var help, status []byte
 	var helpErr, statusErr error
 	var statusCode int
+	var noShell error
 	var probes sync.WaitGroup
+	probes.Go(func() { noShell = c.opt.Bubblewrap(ctx, c.env) })
 	probes.Go(func() { help, _, helpErr = c.program.Probe(ctx, path, "--help") })
 	if credentialed(c.env) {
 		info.LoggedIn, info.Account = true, "by the environment"
@@ -88,6 +90,7 @@ func (c *Claude) look(ctx context.Context, path string) (engine.Info, error) {
 		}
 	}
 	c.restricts.Store(has[optRestricted])
+	info.Levels = []engine.Level{c.read(&info), c.shell(&info, noShell)}
 	if info.LoggedIn {
 		return info, nil
 	}

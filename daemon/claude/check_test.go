@@ -160,9 +160,12 @@ func TestCheckCached(t *testing.T) {
 
 func TestCommand(t *testing.T) {
 	c := claude.New(claude.Options{Env: []string{"PATH=/bin", "HOME=/home/u", "CLAUDECODE=1"}})
-	info := engine.Info{Path: "/bin/claude", Version: "2.1.329", Features: []string{"--restricted", "--effort", "--no-chrome"}}
+	info := engine.Info{
+		Path: "/bin/claude", Version: "2.1.329", Features: []string{"--restricted", "--effort", "--no-chrome"},
+		Levels: []engine.Level{{Name: "read", EnforcedBy: "tools"}},
+	}
 	cmd := c.Command(engine.Request{
-		Prompt: "secret", Model: "opus", Effort: "high", MaxTurns: 3, Session: "id", Web: true, TempDir: "/tmp/x",
+		Prompt: "secret", Level: "read", Model: "opus", Effort: "high", MaxTurns: 3, Session: "id", Web: true, TempDir: "/tmp/x",
 		MaxUSD: 0.25, Schema: json.RawMessage(`{"type":"object"}`), AddDirs: []string{"/srv/a", "/srv/b"},
 	}, info)
 	line := strings.Join(cmd.Argv, " ")
@@ -188,12 +191,12 @@ func TestCommand(t *testing.T) {
 		t.Errorf("level %q by %q, notes %v", cmd.Level, cmd.EnforcedBy, cmd.Notes)
 	}
 
-	cmd = c.Command(engine.Request{Effort: "high"}, engine.Info{Path: "/bin/claude", Version: "2.1.197"})
+	cmd = c.Command(engine.Request{Level: "read", Effort: "high"}, engine.Info{Path: "/bin/claude", Version: "2.1.197"})
 	line = strings.Join(cmd.Argv, " ")
 	if i := slices.Index(cmd.Argv, "--setting-sources"); i < 0 || cmd.Argv[i+1] != "" {
 		t.Errorf("an old version reads settings: %s", line)
 	}
-	if strings.Contains(line, "--restricted") || strings.Contains(line, "--effort") || strings.Contains(line, "Web") || len(cmd.Notes) != 2 {
+	if strings.Contains(line, "--restricted") || strings.Contains(line, "--effort") || strings.Contains(line, "Web") || len(cmd.Notes) != 1 {
 		t.Errorf("%s, notes %q", line, cmd.Notes)
 	}
 }

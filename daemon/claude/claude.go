@@ -1,19 +1,18 @@
 package claude
 
 import (
+	"context"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"holdline/daemon/engine"
 	"holdline/daemon/program"
+	"holdline/daemon/sandbox"
 )
 
 // operation is what faults of this package are filed under.
 const operation = "tools/call:consult"
-
-// Level read: no tool that writes or executes.
-const levelRead = "read"
 
 // Defaults of [Options].
 const (
@@ -39,6 +38,12 @@ type Options struct {
 	Timeout time.Duration
 	// TTL is how long a check that succeeded holds; 0 means 10 min.
 	TTL time.Duration
+	// Landlock is the version of the kernel's Landlock ABI, 0 for none;
+	// Bubblewrap tells what keeps a program with this environment from running
+	// commands in a sandbox. Nil asks the machine ([sandbox.Landlock],
+	// [sandbox.Bubblewrap]).
+	Landlock   func() int
+	Bubblewrap func(ctx context.Context, env []string) error
 }
 
 // Claude is Claude Code as installed on this machine. It is safe for
@@ -65,6 +70,12 @@ func New(opt Options) *Claude {
 	}
 	if opt.TTL <= 0 {
 		opt.TTL = defaultTTL
+	}
+	if opt.Landlock == nil {
+		opt.Landlock = sandbox.Landlock
+	}
+	if opt.Bubblewrap == nil {
+		opt.Bubblewrap = sandbox.Bubblewrap
 	}
 	c := &Claude{opt: opt, looks: program.NewLooks[engine.Info]()}
 	c.env = c.environment()

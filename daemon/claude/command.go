@@ -8,19 +8,21 @@ import (
 	"holdline/daemon/engine"
 )
 
-// settings switch off whatever hook a settings file names that is still read.
-const settings = `{"disableAllHooks":true}`
-
 // Fits is nil: the program takes all that can be asked for.
 func (c *Claude) Fits(engine.Request) error { return nil }
 
-// Command is the command line of a run at level read: nothing offered to the
-// model writes or executes, no settings file, hook or server of the user or
-// of the project is looked at. The prompt is not in it: it is the first line
-// on standard input, see [Run.Prompt].
+// Command is the command line of a run. At level read nothing offered to the
+// model writes or executes; at level shell its commands run in a sandbox. No
+// settings file, hook or server of the user or of the project is looked at.
+// The prompt is not in it: it is the first line on standard input, see
+// [Run.Prompt].
 func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	has := func(opt string) bool { return slices.Contains(info.Features, opt) }
-	cmd := engine.Command{Level: levelRead, EnforcedBy: "tools"}
+	level := info.Level(req.Level)
+	cmd := engine.Command{Level: level.Name, EnforcedBy: level.EnforcedBy, Notes: slices.Clone(level.Notes)}
+	if level.EnforcedBy == engine.ByLandlock {
+		cmd.Writable = c.writable(&req)
+	}
 	argv := []string{
 		info.Path, "-p",
 		"--input-format", "stream-json", "--output-format", "stream-json", "--verbose",
@@ -30,8 +32,6 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 		argv = append(argv, optRestricted)
 	} else {
 		argv = append(argv, "--setting-sources", "")
-		cmd.Notes = append(cmd.Notes, "Claude Code "+info.Version+
-			" has no --restricted: settings files are left out by --setting-sources instead, and no @path in the prompt is attached")
 	}
 	for _, opt := range []string{optPartial, optNoSlash, optNoChrome} {
 		if has(opt) {
@@ -39,11 +39,14 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 		}
 	}
 	tools := []string{"Read", "Grep", "Glob"}
+	if req.Level == engine.LevelShell {
+		tools = append(tools, "Bash")
+	}
 	web := []string{"WebFetch", "WebSearch"}
 	if req.Web {
 		tools = append(tools, web...)
 	}
-	argv = append(argv, "--tools", strings.Join(tools, ","), "--permission-mode", "dontAsk", "--settings", settings)
+	argv = append(argv, "--tools", strings.Join(tools, ","), "--permission-mode", "dontAsk", "--settings", c.settingsOf(&req))
 	if req.Web {
 		argv = append(argv, "--allowedTools", strings.Join(web, ","))
 	}
@@ -72,10 +75,13 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	if req.Session != "" {
 		argv = append(argv, "--resume", req.Session, "--fork-session")
 	}
+	if req.Level == engine.LevelShell {
+		argv = c.wrapped(&req, argv)
+	}
 	cmd.Argv = argv
 	cmd.Env = c.env
 	if req.TempDir != "" {
-		cmd.Env = c.environment("CLAUDE_CODE_TMPDIR="+req.TempDir, "TMPDIR="+req.TempDir)
+		cmd.Env = c.environment("CLAUDE_CODE_TMPDIR="+req.TempDir, "TMPDIR="+req.TempDir, "NPM_CONFIG_CACHE="+req.TempDir)
 	}
 	return cmd
 }

@@ -126,7 +126,7 @@ func (c *Codex) Check(ctx context.Context) (engine.Info, error) {
 
 // look asks the program itself.
 func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
-	info := engine.Info{Path: path}
+	info := engine.Info{Path: path, Levels: levels()}
 	out, code, err := c.program.Probe(ctx, path, "--version")
 	if err != nil {
 		return info, err
@@ -209,14 +209,25 @@ func (c *Codex) Fits(req engine.Request) error {
 	return nil
 }
 
+// elsewhere is what its sandbox leaves open.
+const elsewhere = "Codex can read files outside of the directory, too"
+
+// levels are all: at each the program has its shell, in its own sandbox.
+func levels() []engine.Level {
+	return []engine.Level{
+		{Name: engine.LevelRead, EnforcedBy: engine.BySandbox, Notes: []string{elsewhere}},
+		{Name: engine.LevelShell, EnforcedBy: engine.BySandbox, Notes: []string{elsewhere}},
+	}
+}
+
 // Command is the command line of a run inside the program's own sandbox, in
 // which nothing can be written and no network is reached. No configuration
 // file, rule or server of the user or of the project is looked at. The prompt
 // is not in it: it is what stands on standard input, see [Run.Prompt].
 func (c *Codex) Command(req engine.Request, info engine.Info) engine.Command {
 	cmd := engine.Command{
-		Level: req.Level, EnforcedBy: "sandbox",
-		Notes: []string{"Codex can read files outside of the directory, too"},
+		Level: req.Level, EnforcedBy: engine.BySandbox,
+		Notes: []string{elsewhere},
 	}
 	argv := []string{
 		info.Path, "exec", "--json", optSandbox, "read-only", "--skip-git-repo-check", "--ignore-user-config", "--ignore-rules",

@@ -114,6 +114,9 @@ func (d *decoder) consult(c *Consult) {
 	const at = "consult"
 	d.word(at+".model", c.Model)
 	d.word(at+".effort", c.Effort)
+	if c.Level != "read" && c.Level != "shell" {
+		d.wrong(at+".level", `wants "read" or "shell"`)
+	}
 	within(d, at+".max_concurrent", c.MaxConcurrent, 1, 64)
 	within(d, at+".timeout", c.Timeout, time.Second, 24*time.Hour)
 	within(d, at+".wait", c.Wait, 0, 24*time.Hour)

@@ -79,6 +79,7 @@ type Consult struct {
 	Wait          time.Duration     `json:"wait"`      // how long a call waits for the answer
 	MaxTurns      int               `json:"max_turns"` // 0 is no limit
 	MaxUSD        float64           `json:"max_usd"`   // what a consult may cost; 0 is no limit
+	Level         string            `json:"level"`     // "read" or "shell", if the call names none
 	Roots         []string          `json:"roots"`     // directories allowed besides the client's project
 	Web           bool              `json:"web"`       // web tools are allowed
 	Env           map[string]Secret `json:"env"`
@@ -153,7 +154,7 @@ func Default() Config {
 	return Config{
 		Limits: Limits{Connections: 1024, InFlight: 256},
 		Consult: Consult{
-			Engine: EngineClaude, MaxConcurrent: 4, Web: true,
+			Engine: EngineClaude, MaxConcurrent: 4, Level: "read", Web: true,
 			Timeout: 20 * time.Minute, Wait: 100 * time.Second,
 			Keep: Keep{Count: 200, Age: 720 * time.Hour},
 		},

@@ -26,7 +26,7 @@ const sample = `// what the daemon does
   "limits": {"connections": 10, "in_flight": 2},
   "consult": {
     "claude_bin": "~/bin/claude", "model": "opus", "effort": "high",
-    "max_concurrent": 2, "timeout": "20m", "wait": "0s", "max_turns": 7,
+    "max_concurrent": 2, "timeout": "20m", "wait": "0s", "max_turns": 7, "level": "shell",
     "roots": ["/srv", "~/src"], "web": false,
     "env": {"ANTHROPIC_API_KEY": "sk-very-secret"}, "env_file": "~/.env",
     "keep": {"count": 3, "age": "1h30m"},
@@ -56,7 +56,7 @@ func TestParse(t *testing.T) {
 		Limits: Limits{10, 2},
 		Consult: Consult{
 			Engine: EngineClaude, ClaudeBin: "~/bin/claude", Model: "opus", Effort: "high",
-			MaxConcurrent: 2, Timeout: 20 * time.Minute, MaxTurns: 7,
+			MaxConcurrent: 2, Timeout: 20 * time.Minute, MaxTurns: 7, Level: "shell",
 			Roots: []string{"/srv", "~/src"}, Env: map[string]Secret{"ANTHROPIC_API_KEY": "sk-very-secret"},
 			EnvFile: "~/.env", Keep: Keep{3, 90 * time.Minute},
 		},
@@ -117,6 +117,7 @@ func TestParseRefuses(t *testing.T) {
 		{`{"consult": {"timeout": "-3s"}}`, `c:1:25: consult.timeout: wants a duration such as "30s" or "15m"`},
 		{`{"consult": {"timeout": "1ms"}}`, "c:1:25: consult.timeout: wants 1s to 24h0m0s"},
 		{`{"consult": {"max_concurrent": 0}}`, "c:1:32: consult.max_concurrent: wants 1 to 64"},
+		{`{"consult": {"level": "write"}}`, `c:1:23: consult.level: wants "read" or "shell"`},
 		{`{"consult": {"max_turns": 1.5}}`, "c:1:27: consult.max_turns: wants a whole number, not 1.5"},
 		{`{"consult": {"model": null}}`, "c:1:23: consult.model: wants a string, not null"},
 		{`{"consult": {"model": "--x"}}`, "c:1:23: consult.model: wants one word that does not begin with a dash"},

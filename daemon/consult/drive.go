@@ -175,6 +175,9 @@ func (d *driver) start(ctx context.Context) error {
 		return err
 	}
 	req := d.j.rec.Request
+	if err := permit(&req, &info); err != nil { // it was permitted when it was asked for
+		return err
+	}
 	// Others have spent meanwhile.
 	if req.MaxUSD, err = d.m.afford(d.m.settings.Load(), d.j.rec.Identity, d.j.rec.Session, eng, req, d.j); err != nil {
 		return err
@@ -192,6 +195,9 @@ func (d *driver) start(ctx context.Context) error {
 		}
 	}
 	d.cmd, d.run = eng.Command(req, info), eng.NewRun(req)
+	if err := makeWritable(d.cmd.Writable); err != nil {
+		return err
+	}
 	hard := time.Now().Add(d.j.timeout + opt.Ladder.whole())
 	faultpoint.At("consult.starting")
 	d.proc, err = opt.Starter.Start(ctx, d.j.dir, d.j.spec(d.cmd, opt.SocketDir, hard), d.cmd.Env)
@@ -483,6 +489,9 @@ func (d *driver) outcome() engine.Outcome {
 	case out.Fault == nil:
 	case d.raw.SpawnErrno != "" && d.raw.SpawnOp == "chdir":
 		out.Fault = invalid("cwd: %s is not there any more (%s)", d.j.rec.Request.Cwd, d.raw.SpawnErrno)
+	case d.raw.SpawnErrno != "" && d.raw.SpawnOp == process.OpConfine:
+		out.Fault = fault.New(fault.Denied, fault.Worker, operation,
+			"level %s cannot be enforced on this machine: Landlock refused to confine the program (%s)", d.cmd.Level, d.raw.SpawnErrno)
 	case d.lost != nil && !d.prompted && !d.asked:
 		out.Fault = fault.New(fault.ProcessFailure, fault.Worker, operation, "the consult's worker was lost before its program was told anything")
 		out.Fault.Fault.Generation, out.Fault.Cause = d.lost.Fault.Generation, d.lost.Cause

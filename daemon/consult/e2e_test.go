@@ -44,6 +44,8 @@ func TestE2EClaude(t *testing.T) {
 			t.Run("hostile", func(t *testing.T) { hostile(t, bin) })
 			t.Run("resume", func(t *testing.T) { resume(t, bin) })
 			t.Run("cancel", func(t *testing.T) { cancelled(t, bin) })
+			t.Run("phases", func(t *testing.T) { phases(t, bin) })
+			t.Run("refreshed login", func(t *testing.T) { refreshed(t, bin) })
 			t.Run("logged out", func(t *testing.T) { loggedOut(t, bin) })
 		})
 	}
@@ -99,6 +101,10 @@ func endings(t *testing.T, bin string) {
 		{name: "slash", prompt: "/help", text: "stand-in answer"},
 		{name: "dash", prompt: "--version", text: "stand-in answer"},
 		{name: "long", prompt: strings.Repeat("many words\n", 100_000), text: "stand-in answer"},
+		{name: "nine MiB", prompt: strings.Repeat("nine chars", 9<<20/10), text: "stand-in answer"},
+		{name: "a dash", prompt: "-", text: "stand-in answer"},
+		{name: "bytes", prompt: "NUL \x00 and \xff in it", text: "NUL \uFFFD and \uFFFD in it"},
+		{name: "a file", prompt: "@/etc/passwd", text: "stand-in answer"},
 		{name: "401", steps: []claudetest.Step{{Status: 401}}, code: fault.Unauthenticated, reason: fault.Rejected},
 		{name: "429", steps: []claudetest.Step{{Status: 429}}, code: fault.DownstreamFailure, reason: fault.RateLimited},
 		{name: "500", steps: []claudetest.Step{{Status: 500}}, code: fault.DownstreamFailure, reason: fault.Overloaded},

@@ -46,7 +46,9 @@ func (e *fakeEngine) last() engine.Request {
 }
 
 func (e *fakeEngine) Check(context.Context) (engine.Info, error) {
-	return engine.Info{Path: "/bin/fake", Version: "1.2.3"}, e.check
+	return engine.Info{Path: "/bin/fake", Version: "1.2.3", Levels: []engine.Level{
+		{Name: engine.LevelRead, EnforcedBy: engine.ByTools}, {Name: engine.LevelShell, Lacks: "no such thing here"},
+	}}, e.check
 }
 
 func (e *fakeEngine) Command(req engine.Request, info engine.Info) engine.Command {

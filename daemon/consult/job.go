@@ -275,13 +275,15 @@ type Info struct {
 	Code          string   `json:"code,omitempty"` // of the fault, if it failed
 	Note          string   `json:"note,omitempty"` // what it does now
 	Engine        string   `json:"engine"`
+	Level         string   `json:"level,omitempty"`
+	EnforcedBy    string   `json:"enforced_by,omitempty"`
 }
 
 // info is the row of an answer.
 func (a *Answer) info() Info {
 	i := Info{
 		ID: a.ID, State: a.State, Identity: a.Identity, Cwd: a.Cwd, Model: a.Model, CreatedUnixMS: a.CreatedUnixMS,
-		TookMS: a.EndedUnixMS - a.CreatedUnixMS, CostUSD: a.CostUSD, Engine: a.Engine,
+		TookMS: a.EndedUnixMS - a.CreatedUnixMS, CostUSD: a.CostUSD, Engine: a.Engine, Level: a.Level, EnforcedBy: a.EnforcedBy,
 	}
 	if len(a.Models) > 0 {
 		i.Model = a.Models[0]
@@ -299,7 +301,7 @@ func (j *job) info(now time.Time) Info {
 	i := Info{
 		ID: j.rec.ID, State: j.state, Identity: j.rec.Identity, Cwd: j.rec.Request.Cwd, Model: j.rec.Request.Model,
 		CreatedUnixMS: j.rec.CreatedUnixMS, TookMS: now.Sub(j.created).Milliseconds(), Note: j.note,
-		Engine: j.rec.Engine, CostUSD: j.cost,
+		Engine: j.rec.Engine, CostUSD: j.cost, Level: j.rec.Level, EnforcedBy: j.rec.EnforcedBy,
 	}
 	if j.model != "" {
 		i.Model = j.model
@@ -339,6 +341,7 @@ func (j *job) spec(cmd engine.Command, socketDir string, hard time.Time) process
 		Version: process.Newest(), ID: j.rec.ID, Kind: process.KindConsult, Name: j.rec.Engine,
 		Argv: cmd.Argv, Cwd: j.rec.Request.Cwd, Socket: filepath.Join(socketDir, j.rec.ID, process.FileSocket),
 		Owner:             process.Owner{Session: j.rec.Session, N: j.rec.N, Identity: j.rec.Identity},
+		Confine:           confine(cmd.Writable),
 		ParentDeathSignal: "SIGTERM", // so that the program ends its own tools before it goes
 		Versions:          process.Versions{Worker: process.Newest(), Record: process.RecordVersion},
 	}
@@ -346,4 +349,25 @@ func (j *job) spec(cmd engine.Command, socketDir string, hard time.Time) process
 	s.Orphan.HardDeadlineUnixMS = hard.UnixMilli()
 	s.SetDefaults()
 	return s
+}
+
+// confine is what a worker keeps its program to; nil if it is not to.
+func confine(w *engine.Writable) *process.Confine {
+	if w == nil {
+		return nil
+	}
+	return &process.Confine{Dirs: w.Dirs, Files: w.Files}
+}
+
+// makeWritable makes the directories that are not there; nil has none.
+func makeWritable(w *engine.Writable) error {
+	if w == nil {
+		return nil
+	}
+	for _, dir := range w.Dirs {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("making a directory that a consult may write to: %w", err)
+		}
+	}
+	return nil
 }

@@ -85,6 +85,9 @@ func (m *Manager) Configure(s Settings) {
 	if s.Timeout <= 0 {
 		s.Timeout = def.Timeout
 	}
+	if s.Level == "" {
+		s.Level = def.Level
+	}
 	if s.Wait <= 0 {
 		s.Wait = def.Wait
 	}
@@ -132,6 +135,9 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	}
 	info, err := eng.Check(ctx)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := permit(&req, &info); err != nil {
 		return nil, nil, err
 	}
 	given, err := m.gather(ctx, set, c, a, &req)

@@ -76,6 +76,7 @@ type Settings struct {
 	Effort        string  // of that engine; "" leaves it to the program
 	MaxTurns      int     // 0 is no limit
 	MaxUSD        float64 // what a run may cost if the call does not say; 0 is no limit
+	Level         string  // of a run if the call names none
 	Web           bool
 	Roots         []string      // directories allowed besides the caller's project; absolute
 	MaxConcurrent int           // jobs that run at once
@@ -96,7 +97,7 @@ type Budget struct {
 // DefaultSettings are those of an empty configuration.
 func DefaultSettings() Settings {
 	return Settings{
-		Engine: Claude, Web: true, MaxConcurrent: 4, Timeout: 20 * time.Minute, Wait: 100 * time.Second,
+		Engine: Claude, Level: engine.LevelRead, Web: true, MaxConcurrent: 4, Timeout: 20 * time.Minute, Wait: 100 * time.Second,
 		KeepCount: 200, KeepAge: 30 * 24 * time.Hour,
 	}
 }
@@ -178,7 +179,6 @@ const (
 	heartbeat      = 15 * time.Second
 	contractWord   = "never_replay"
 	operation      = "tools/call:consult"
-	levelRead      = "read"
 	fileJob        = "job.json"
 	fileAnswer     = "answer.json"
 	fileRun        = "run.json"

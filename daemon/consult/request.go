@@ -83,7 +83,7 @@ func (m *Manager) resolve(set *Settings, c tool.Caller, a *arguments, eng Engine
 	}
 	req := engine.Request{
 		Prompt: a.Prompt, Cwd: cwd, Session: a.Session, Model: a.Model, Effort: a.Effort, MaxTurns: a.MaxTurns,
-		Level: levelRead, Web: set.Web, MaxUSD: a.MaxUSD, Schema: a.Schema,
+		Level: cmp.Or(a.Level, set.Level), Web: set.Web, MaxUSD: a.MaxUSD, Schema: a.Schema,
 	}
 	for _, dir := range a.AddDirs {
 		path, err := m.directory(set, c, "add_dirs", cwd, dir)
@@ -96,6 +96,15 @@ func (m *Manager) resolve(set *Settings, c tool.Caller, a *arguments, eng Engine
 		return none, 0, err
 	}
 	return preset(set, req, a, eng), timeout, nil
+}
+
+// permit refuses a level that cannot be enforced here: none is ever run
+// weaker.
+func permit(req *engine.Request, info *engine.Info) error {
+	if lacks := info.Level(req.Level).Lacks; lacks != "" {
+		return fault.New(fault.Denied, fault.Host, operation, "level %s cannot be enforced on this machine: %s", req.Level, lacks)
+	}
+	return nil
 }
 
 // preset fills in what the settings say and the call does not. Words that name

@@ -46,7 +46,7 @@ func (m *Manager) consultTool() tool.Tool {
 		Name: "consult",
 		Description: "Asks another model, through the Claude Code or Codex installed on this machine, for a second opinion: a review, a diagnosis, " +
 			"a plan, an answer about the code. It works on its own, read-only, in the given directory: it can read and search files " +
-			"there (and the web, where that is allowed), and cannot write or execute anything. It knows nothing of your " +
+			"there (and the web, where that is allowed), and cannot write anything, nor execute unless level is shell. It knows nothing of your " +
 			"conversation: put the question, the context and what you have tried into the prompt, and name files instead of " +
 			"pasting them.\n\nIt takes from seconds to minutes. The call waits up to wait_s and returns the answer; if there is none yet, " +
 			"it returns a consult_id, and the work goes on: fetch the answer with consult_result. wait_s 0 only starts it, so that you can " +
@@ -65,7 +65,7 @@ func (m *Manager) consultTool() tool.Tool {
 "max_turns":{"type":"integer","minimum":1,"maximum":1000,"description":"At most so many turns of the model. Default: no limit."},
 "timeout_s":{"type":"number","exclusiveMinimum":0,"maximum":86400,"description":"After so many seconds it is asked for its best answer so far, and ended. Default: 1200, unless configured."},
 "wait_s":{"type":"number","minimum":0,"maximum":86400,"description":"How long this call waits for the answer, in seconds. 0 only starts it. Default: 100."},
-"level":{"type":"string","enum":["read"],"default":"read","description":"What it may do: read is no more than reading."},
+"level":{"type":"string","enum":["read","shell"],"description":"What it may do: read is no more than reading; shell runs commands, too, in a sandbox without network, where they can write nothing but temporary files, and is refused where there is none. Default: read, unless configured."},
 "engine":{"type":"string","enum":["claude","codex"],"description":"The program that answers: Claude Code or Codex. Default: claude, unless configured."},
 "max_usd":{"type":"number","exclusiveMinimum":0,"maximum":10000,"description":"It may cost so many US dollars (checked after each answer of the model). Not for codex, which tells no cost."},
 "schema":{"type":"object","description":"JSON Schema of an object: the answer is a JSON object of that form, checked, or a fault."},

@@ -5,11 +5,25 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	"holdline/protocol/fault"
+)
+
+// Levels of a run: what the program may do at most.
+const (
+	LevelRead  = "read"  // read files; nothing that writes or executes is offered
+	LevelShell = "shell" // and run commands that can write nothing but what is temporary
+)
+
+// Mechanisms that hold a run to its level.
+const (
+	ByTools    = "tools"    // what writes or executes is not offered to the model
+	ByLandlock = "landlock" // that, and the kernel refuses the program and all it starts to write
+	BySandbox  = "sandbox"  // the kernel refuses the commands of the shell tool to write
 )
 
 // Request is what a program is asked to do, checked and resolved.
@@ -38,6 +52,28 @@ type Info struct {
 	LoggedIn bool     `json:"logged_in"`
 	Account  string   `json:"account,omitempty"`  // how it is logged in, for people; never a secret
 	Features []string `json:"features,omitempty"` // what this version can do beyond the least, in the engine's words
+	Levels   []Level  `json:"levels,omitempty"`   // those that the engine knows; any other one is refused
+}
+
+// Level is what a run may do at most, and what holds it to that here.
+type Level struct {
+	Name       string   `json:"level"`
+	EnforcedBy string   `json:"enforced_by,omitempty"`
+	Notes      []string `json:"notes,omitempty"` // for people
+	// Lacks says what is missing, and how to get it; "" if nothing is. A level
+	// that lacks something is refused, never run weaker.
+	Lacks string `json:"lacks,omitempty"`
+}
+
+// Level is what is known of the level of that name; "" is [LevelRead].
+func (i *Info) Level(name string) Level {
+	name = cmp.Or(name, LevelRead)
+	for _, l := range i.Levels {
+		if l.Name == name {
+			return l
+		}
+	}
+	return Level{Name: name, Lacks: "this engine has no such level"}
 }
 
 // Command is a program's command line. The prompt is never in it.
@@ -45,10 +81,21 @@ type Command struct {
 	Argv []string // Argv[0] is absolute
 	Env  []string // the whole environment
 	// Level and EnforcedBy say what the run can do at most, and which
-	// mechanism holds it to that ("tools", "landlock", "sandbox").
+	// mechanism holds it to that.
 	Level      string
 	EnforcedBy string
-	Notes      []string // what the installed version lacks, for people
+	// Writable is all that the program may write to; nil if the kernel is not
+	// to be asked for it.
+	Writable *Writable
+	Notes    []string // what the installed version lacks, for people
+}
+
+// Writable are places that a program may write to: below directories, which
+// whoever starts it makes if they are not there, and into single files, which
+// nobody makes. The paths are absolute.
+type Writable struct {
+	Dirs  []string
+	Files []string
 }
 
 // EventKind says what a line of the stream meant.

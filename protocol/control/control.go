@@ -111,7 +111,16 @@ type CheckAnswer struct {
 	Path    string        `json:"path"`
 	Version string        `json:"version"`
 	Account string        `json:"account"` // how it is logged in, for people
+	Levels  []Level       `json:"levels,omitempty"`
 	Fault   *fault.Record `json:"fault,omitempty"`
+}
+
+// Level is what a consult may do at most, and what holds it to that.
+type Level struct {
+	Name       string   `json:"level"`
+	EnforcedBy string   `json:"enforced_by,omitempty"`
+	Notes      []string `json:"notes,omitempty"`
+	Lacks      string   `json:"lacks,omitempty"` // why it is refused; "" if it is not
 }
 
 // ConsultListAnswer of [ConsultList].
@@ -131,6 +140,9 @@ type Consult struct {
 	CostUSD   *float64 `json:"cost_usd"`
 	Code      string   `json:"code,omitempty"` // of the fault, if it failed
 	Engine    string   `json:"engine"`
+
+	Level      string `json:"level,omitempty"`
+	EnforcedBy string `json:"enforced_by,omitempty"`
 }
 
 // Whereabouts are those of a command line: what a server of a project is for.

@@ -49,6 +49,8 @@ const fakeModel = "claude-stand-in-1"
 //	            process: the program got so far
 //	grandchild  a process in a session of its own that holds stdout; its pid is said
 //	env, args, cwd  the answer is that, as JSON
+//	attempt     it tries to write to the directories that Message lists, a line
+//	            each, by way of the first; the answer is how it could, as JSON
 func FakeMain(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
 	f := &fake{args: args, out: bufio.NewWriter(stdout), errOut: stderr, env: env, retries: 10}
 	defer f.out.Flush()

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"holdline/daemon/sandbox/writetest"
 )
 
 type osSignal = os.Signal
@@ -306,14 +308,28 @@ func (f *fake) do(s *Step) (done, end bool) {
 	case "ledger":
 		f.ledger(s)
 		return false, false
-	case "env", "args", "cwd":
-		v := map[string]any{"env": f.env, "args": f.args, "cwd": cwd()}[s.Do]
+	case "env", "args", "cwd", "attempt":
+		v := map[string]any{"env": f.env, "args": f.args, "cwd": cwd(), "attempt": f.attempt(s)}[s.Do]
 		b, _ := json.Marshal(v) //nolint:errchkjson // strings
 		f.requests++
 		f.result(map[string]any{"result": string(b)})
 		return true, false
 	}
 	return false, false
+}
+
+// attempt tries to write to each directory that the step's message lists, and
+// returns the ways in which it could; by way of the first, where it may.
+func (f *fake) attempt(s *Step) map[string][]string {
+	could := map[string][]string{}
+	if s.Do != "attempt" {
+		return could
+	}
+	dirs := strings.Split(s.Message, "\n")
+	for _, dir := range dirs[1:] {
+		could[dir] = writetest.Attempt(dir, dirs[0])
+	}
+	return could
 }
 
 // ledger notes that the program got so far, in the file that the step names.

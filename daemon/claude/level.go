@@ -1,0 +1,154 @@
+package claude
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"holdline/daemon/engine"
+	"holdline/daemon/program"
+	"holdline/daemon/sandbox"
+)
+
+// read is what holds a run to level read. No tool that writes or executes is
+// offered in any case; where the kernel can, it keeps the program itself, and
+// whatever it might start, from writing anything but its own files.
+func (c *Claude) read(info *engine.Info) engine.Level {
+	level := engine.Level{Name: engine.LevelRead, EnforcedBy: engine.ByTools}
+	if !slices.Contains(info.Features, optRestricted) {
+		level.Notes = append(level.Notes, "Claude Code "+info.Version+
+			" has no --restricted: settings files are left out by --setting-sources instead, and no @path in the prompt is attached")
+	}
+	abi := c.opt.Landlock()
+	switch {
+	case abi == 0:
+		level.Notes = append(level.Notes, "no Landlock on this machine: what keeps the consult from writing is that it is offered no tool that could")
+		return level
+	case c.configDir() == "":
+		level.Notes = append(level.Notes, "no Landlock: where Claude Code keeps its login is not known, "+
+			"since neither HOME nor CLAUDE_CONFIG_DIR of the daemon is an absolute path")
+		return level
+	}
+	level.EnforcedBy = engine.ByLandlock
+	level.Notes = append(level.Notes, fmt.Sprintf("Landlock ABI %d: the kernel lets the program write its own configuration directory and a private temporary one, nothing else", abi))
+	if gaps := sandbox.Gaps(abi); gaps != "" {
+		level.Notes = append(level.Notes, gaps)
+	}
+	return level
+}
+
+// shell is what holds a run to level shell: the program's own sandbox, in
+// which its shell tool runs commands, and around the program one that keeps
+// the directory looked at as it is from itself, too: to guard what is in it
+// the program makes directories there. Landlock is not laid around it, since
+// it forbids the mounts that sandboxes are made of.
+func (c *Claude) shell(info *engine.Info, missing error) engine.Level {
+	level := engine.Level{Name: engine.LevelShell}
+	switch {
+	case !slices.Contains(info.Features, optRestricted):
+		level.Lacks = "Claude Code " + info.Version + " has no --restricted, without which the user's own settings could open its sandbox; update it with: claude update"
+	case missing != nil:
+		level.Lacks = missing.Error()
+	default:
+		level.EnforcedBy = engine.BySandbox
+	}
+	return level
+}
+
+// configDir is where the program keeps what it writes, its login among it;
+// "" if that is not known.
+func (c *Claude) configDir() string {
+	dir := program.Get(c.env, "CLAUDE_CONFIG_DIR")
+	if dir == "" {
+		home := program.Get(c.env, "HOME")
+		if home == "" {
+			return ""
+		}
+		dir = filepath.Join(home, ".claude")
+	}
+	if !filepath.IsAbs(dir) {
+		return ""
+	}
+	return filepath.Clean(dir)
+}
+
+// writable is all that a run at level read may write to. The configuration
+// directory is among it as a whole: the program replaces a file by renaming
+// another one over it, and a login that it refreshes must not be lost. The
+// file .claude.json in the home directory is not: it is replaced the same
+// way, which would take the right to remove any file below the home
+// directory; without it the program goes on, and leaves the file alone.
+func (c *Claude) writable(req *engine.Request) *engine.Writable {
+	w := &engine.Writable{Dirs: []string{c.configDir()}}
+	if req.TempDir != "" {
+		w.Dirs = append(w.Dirs, req.TempDir)
+	}
+	return w
+}
+
+// unwritable are the places that the sandbox lets commands write to unless
+// told otherwise.
+func (c *Claude) unwritable(req *engine.Request) []string {
+	deny := append([]string{req.Cwd, "/tmp/claude"}, req.AddDirs...)
+	if dir := c.configDir(); dir != "" {
+		deny = append(deny, filepath.Join(dir, "debug"))
+	}
+	if home := program.Get(c.env, "HOME"); home != "" {
+		deny = append(deny, filepath.Join(home, ".claude", "debug"), filepath.Join(home, ".npm", "_logs"))
+	}
+	return deny
+}
+
+// wrapped is the command line in a sandbox in which the directories that are
+// looked at are read-only, and all else as it was. What the run writes stays
+// writable even if it lies in there.
+func (c *Claude) wrapped(req *engine.Request, argv []string) []string {
+	wrap := []string{sandbox.Wrapper(c.env), "--dev-bind", "/", "/"}
+	for _, dir := range append([]string{req.Cwd}, req.AddDirs...) {
+		wrap = append(wrap, "--ro-bind", dir, dir)
+	}
+	for _, dir := range []string{c.configDir(), req.TempDir} {
+		if dir != "" {
+			wrap = append(wrap, "--bind-try", dir, dir)
+		}
+	}
+	return append(append(wrap, "--die-with-parent", "--"), argv...)
+}
+
+// runSettings are the settings of a run: no hook runs, whatever file names
+// it, and at level shell commands run in a sandbox or not at all, which keeps
+// the directories looked at as they are.
+type runSettings struct {
+	DisableAllHooks bool          `json:"disableAllHooks"`
+	Sandbox         *shellSandbox `json:"sandbox,omitempty"`
+}
+
+type shellSandbox struct {
+	Enabled           bool       `json:"enabled"`
+	FailIfUnavailable bool       `json:"failIfUnavailable"`
+	AutoAllow         bool       `json:"autoAllowBashIfSandboxed"`
+	AllowUnsandboxed  bool       `json:"allowUnsandboxedCommands"`
+	Filesystem        shellFiles `json:"filesystem"`
+}
+
+type shellFiles struct {
+	DenyWrite []string `json:"denyWrite"`
+}
+
+// settingsOf is the value of --settings for a run. What the sandbox would let
+// commands write by itself, beside the temporary directory, is denied, too.
+func (c *Claude) settingsOf(req *engine.Request) string {
+	s := runSettings{DisableAllHooks: true}
+	if req.Level == engine.LevelShell {
+		s.Sandbox = &shellSandbox{
+			Enabled: true, FailIfUnavailable: true, AutoAllow: true,
+			Filesystem: shellFiles{DenyWrite: c.unwritable(req)},
+		}
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return `{"disableAllHooks":true}` // it has only strings and words
+	}
+	return string(b)
+}

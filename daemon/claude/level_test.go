@@ -1,0 +1,133 @@
+package claude_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/daemon/claude"
+	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/engine"
+)
+
+// on is a Claude on a machine with this Landlock and this bubblewrap, where
+// the program is the test binary.
+func on(t *testing.T, kind string, abi int, bwrap error, env ...string) *claude.Claude {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claude.New(claude.Options{
+		Bin: exe, Env: append([]string{"PATH=/usr/bin:/bin"}, env...), Timeout: 20 * time.Second,
+		Extra:    []string{claudetest.FakeEnv + "=" + kind, "GORACE=atexit_sleep_ms=0"},
+		Landlock: func() int { return abi },
+		Bubblewrap: func(_ context.Context, env []string) error {
+			if !slices.Contains(env, "PATH=/usr/bin:/bin") {
+				t.Errorf("bubblewrap is looked for with %v", env)
+			}
+			return bwrap
+		},
+	})
+}
+
+// TestLevels: what holds each level, by what the machine and the program have.
+func TestLevels(t *testing.T) {
+	missing := errors.New("no bubblewrap")
+	for _, tt := range []struct {
+		name       string
+		kind       string
+		abi        int
+		bwrap      error
+		env        []string
+		read       string // mechanism
+		note       string // in what is noted of level read
+		shellLacks string // "" if shell is held by the sandbox
+		dirs       []string
+	}{
+		{name: "all", kind: "ok", abi: 7, env: []string{"HOME=/h"}, read: "landlock", note: "Landlock ABI 7", dirs: []string{"/h/.claude"}},
+		{name: "first Landlock", kind: "ok", abi: 1, env: []string{"HOME=/h"}, read: "landlock", note: "truncated", dirs: []string{"/h/.claude"}},
+		{name: "directory of its own", kind: "ok", abi: 7, env: []string{"HOME=/h", "CLAUDE_CONFIG_DIR=/c/"}, read: "landlock", note: "ABI", dirs: []string{"/c"}},
+		{name: "no Landlock", kind: "ok", env: []string{"HOME=/h"}, read: "tools", note: "no Landlock on this machine"},
+		{name: "no home", kind: "ok", abi: 7, read: "tools", note: "where Claude Code keeps its login is not known"},
+		{name: "relative directory", kind: "ok", abi: 7, env: []string{"HOME=/h", "CLAUDE_CONFIG_DIR=c"}, read: "tools", note: "not known"},
+		{name: "no bubblewrap", kind: "ok", abi: 7, bwrap: missing, env: []string{"HOME=/h"}, read: "landlock", shellLacks: "no bubblewrap", dirs: []string{"/h/.claude"}},
+		{name: "old program", kind: "plain", abi: 7, env: []string{"HOME=/h"}, read: "landlock", note: "has no --restricted", shellLacks: "has no --restricted", dirs: []string{"/h/.claude"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := on(t, tt.kind, tt.abi, tt.bwrap, tt.env...)
+			info, err := c.Check(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			read, shell := info.Level("read"), info.Level("shell")
+			if read.EnforcedBy != tt.read || read.Lacks != "" || !strings.Contains(strings.Join(read.Notes, "\n"), tt.note) {
+				t.Errorf("read: %+v", read)
+			}
+			if tt.shellLacks == "" && (shell.EnforcedBy != "sandbox" || shell.Lacks != "") || !strings.Contains(shell.Lacks, tt.shellLacks) {
+				t.Errorf("shell: %+v", shell)
+			}
+			if other := info.Level("write"); other.Lacks == "" {
+				t.Errorf("a level that nobody knows: %+v", other)
+			}
+			cmd := c.Command(engine.Request{Level: "read", Cwd: "/p", TempDir: "/t"}, info)
+			if tt.dirs == nil {
+				if cmd.Writable != nil {
+					t.Errorf("writable %+v", cmd.Writable)
+				}
+				return
+			}
+			if want := append(tt.dirs, "/t"); cmd.Writable == nil || !slices.Equal(cmd.Writable.Dirs, want) || len(cmd.Writable.Files) != 0 {
+				t.Errorf("writable %+v, want %v", cmd.Writable, want)
+			}
+		})
+	}
+}
+
+// TestShellCommand: at level shell commands run in the program's sandbox or
+// not at all, and the directory that is looked at stays as it is. Landlock
+// would forbid the mounts of the sandbox.
+func TestShellCommand(t *testing.T) {
+	c := on(t, "ok", 7, nil, "HOME=/h")
+	info, err := c.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "bwrap"), nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c = on(t, "ok", 7, nil, "HOME=/h", "PATH="+bin)
+	cmd := c.Command(engine.Request{Level: "shell", Cwd: filepath.Join("/p", `a"b`), Web: true, TempDir: "/t"}, info)
+	if cmd.Level != "shell" || cmd.EnforcedBy != "sandbox" || cmd.Writable != nil {
+		t.Errorf("level %q by %q, writable %+v", cmd.Level, cmd.EnforcedBy, cmd.Writable)
+	}
+	wrap := []string{
+		filepath.Join(bin, "bwrap"), "--dev-bind", "/", "/", "--ro-bind", `/p/a"b`, `/p/a"b`, "--bind-try", "/h/.claude", "/h/.claude",
+		"--bind-try", "/t", "/t", "--die-with-parent", "--", info.Path, "-p",
+	}
+	if len(cmd.Argv) < len(wrap) || !slices.Equal(cmd.Argv[:len(wrap)], wrap) {
+		t.Errorf("command line %q", cmd.Argv)
+	}
+	i := slices.Index(cmd.Argv, "--settings")
+	if i < 0 {
+		t.Fatalf("no settings in %q", cmd.Argv)
+	}
+	for _, want := range []string{
+		`"disableAllHooks":true`, `"enabled":true`, `"failIfUnavailable":true`, `"autoAllowBashIfSandboxed":true`,
+		`"allowUnsandboxedCommands":false`, `"denyWrite":["/p/a\"b",`,
+	} {
+		if !strings.Contains(cmd.Argv[i+1], want) {
+			t.Errorf("no %s in %s", want, cmd.Argv[i+1])
+		}
+	}
+	if line := strings.Join(cmd.Argv, " "); !strings.Contains(line, "--tools Read,Grep,Glob,Bash,WebFetch,WebSearch") ||
+		!strings.Contains(line, "--allowedTools WebFetch,WebSearch --") && !strings.HasSuffix(line, "--allowedTools WebFetch,WebSearch") {
+		t.Errorf("tools in %s", line)
+	}
+}

@@ -1,0 +1,159 @@
+package consult
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"holdline/daemon/claude"
+	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/sandbox"
+	"holdline/daemon/sandbox/writetest"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// needLandlock skips a test by name where the kernel lacks it.
+func needLandlock(t *testing.T) {
+	t.Helper()
+	if sandbox.Landlock() < sandbox.Complete {
+		t.Skip("needs Landlock of ABI 3 or newer")
+	}
+}
+
+// TestReadIsConfined: a program that tries to write, in every way that there
+// is, can do so where it keeps its own things and nowhere else, and so can
+// what it starts.
+func TestReadIsConfined(t *testing.T) {
+	needLandlock(t)
+	h := newHouse(t, "")
+	config := filepath.Join(h.opt.Home, ".claude")
+	own, allowed, elsewhere := filepath.Join(config, "own"), filepath.Join(config, "allowed"), t.TempDir()
+	outside := []string{h.project, filepath.Join(h.opt.Home, "below"), elsewhere, filepath.Join(h.dirs.Root, "below")}
+	before := map[string]string{}
+	for _, dir := range append([]string{own, allowed}, outside...) {
+		if err := writetest.Prepare(dir); err != nil {
+			t.Fatal(err)
+		}
+		before[dir], _ = writetest.Listing(dir)
+	}
+	dirs := strings.Join(append([]string{own, allowed}, outside...), "\n")
+	res, err := h.run(t.Context(), 1, map[string]any{
+		"prompt": claudetest.Prompt("x", claudetest.Step{Do: "attempt", Message: dirs}), "render": "json", "detail": "full",
+	})
+	if err != nil || res.Fault != nil {
+		t.Fatal(err, dump(res.Fault))
+	}
+	v, _ := res.Value.(value)
+	var could map[string][]string
+	if err := json.Unmarshal([]byte(v.Answer), &could); err != nil || len(could) != 5 {
+		t.Fatalf("err %v, answer %q", err, v.Answer)
+	}
+	for _, dir := range outside {
+		if ways := could[dir]; len(ways) != 0 {
+			t.Errorf("in %s it could %s", dir, strings.Join(ways, ", "))
+		}
+		if after, err := writetest.Listing(dir); err != nil || after != before[dir] {
+			t.Errorf("err %v; %s was\n%sand is\n%s", err, dir, before[dir], after)
+		}
+	}
+	if ways := could[allowed]; len(ways) < 20 { // else the attempts prove nothing
+		t.Errorf("where it may write it could only %s", strings.Join(ways, ", "))
+	}
+	if v.Level != "read" || v.EnforcedBy != "landlock" || !strings.Contains(strings.Join(v.Notes, "\n"), "Landlock ABI") {
+		t.Errorf("level %q enforced by %q, notes %q", v.Level, v.EnforcedBy, v.Notes)
+	}
+}
+
+// TestUnconfined: where there is no Landlock a consult says that its level is
+// held by the tools alone, and runs.
+func TestUnconfined(t *testing.T) {
+	h := newHouse(t, "", func(o *Options) { o.Engines[Claude] = machine(t, o, 0) })
+	res, err := h.run(t.Context(), 1, map[string]any{"prompt": "hello", "detail": "full"})
+	if err != nil || res.Fault != nil || !strings.Contains(res.Text, "level read enforced by tools") || !strings.Contains(res.Text, "no Landlock") {
+		t.Errorf("err %v, %s, text %q", err, dump(res.Fault), res.Text)
+	}
+	if spec, err := process.ReadSpec(filepath.Join(h.opt.Dir, ID(h.session, 1))); err != nil || spec.Confine != nil {
+		t.Errorf("err %v, confined to %+v", err, spec.Confine)
+	}
+}
+
+// machine is the fake program on a machine with this Landlock and without
+// bubblewrap.
+func machine(t *testing.T, o *Options, abi int) Engine {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claude.New(claude.Options{
+		Bin: exe, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + o.Home},
+		Extra:      []string{claudetest.FakeEnv + "=ok", "ANTHROPIC_API_KEY=k", "GORACE=atexit_sleep_ms=0"},
+		Landlock:   func() int { return abi },
+		Bubblewrap: func(context.Context, []string) error { return errNoBubblewrap },
+	})
+}
+
+type constError string
+
+func (e constError) Error() string { return string(e) }
+
+const errNoBubblewrap = constError("bubblewrap is not installed")
+
+// TestConfinementFails: a program that cannot be confined is not run, and the
+// fault names what failed.
+func TestConfinementFails(t *testing.T) {
+	h := newHouse(t, "", func(o *Options) {
+		o.Engines[Claude] = machine(t, o, 7) // whatever the machine has: what follows is refused by any
+		o.Starter = spoiling{o.Starter}
+	})
+	res, err := h.run(t.Context(), 1, map[string]any{"prompt": "hello"})
+	if err != nil || res.Fault == nil || res.Fault.Fault.Code != fault.Denied || !strings.Contains(res.Fault.Fault.Detail, "Landlock refused") {
+		t.Errorf("err %v, %s, text %q", err, dump(res.Fault), res.Text)
+	}
+	if strings.Contains(res.Text+res.FaultText, "fake answer") {
+		t.Errorf("it ran: %q", res.Text)
+	}
+}
+
+// spoiling takes away a directory to which a program is to be confined,
+// before its worker is started.
+type spoiling struct{ Starter }
+
+func (s spoiling) Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error) {
+	spec.Confine.Dirs = append(spec.Confine.Dirs, filepath.Join(dir, "nowhere"))
+	return s.Starter.Start(ctx, dir, spec, env)
+}
+
+// TestLevelRefused: a level that this machine cannot enforce is refused at
+// once, whether the call names it or the configuration, and nothing runs.
+func TestLevelRefused(t *testing.T) {
+	for _, how := range []string{"call", "configuration"} {
+		t.Run(how, func(t *testing.T) {
+			h := newHouse(t, "", func(o *Options) {
+				o.Engines[Claude] = machine(t, o, 0)
+				if how == "configuration" {
+					o.Settings.Level = "shell"
+				}
+			})
+			args := map[string]any{"prompt": "hello"}
+			if how == "call" {
+				args["level"] = "shell"
+			}
+			res, err := h.run(t.Context(), 1, args)
+			if got := code(res, err); got != fault.Denied || !strings.Contains(err.Error(), "bubblewrap is not installed") {
+				t.Errorf("%s: err %v, %s", got, err, dump(res.Fault))
+			}
+			if _, err := os.Stat(filepath.Join(h.opt.Dir, ID(h.session, 1))); !os.IsNotExist(err) {
+				t.Errorf("a job was made: %v", err)
+			}
+			args["level"] = "read"
+			if res, err := h.run(t.Context(), 2, args); err != nil || res.Fault != nil {
+				t.Errorf("level read: %v %s", err, dump(res.Fault))
+			}
+		})
+	}
+}
