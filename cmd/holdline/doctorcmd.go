@@ -10,7 +10,7 @@ import (
 )
 
 func newDoctorCommand(w *world) *cobra.Command {
-	var asJSON bool
+	var asJSON, selftest bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check everything that could be wrong, and say how to mend it",
@@ -18,10 +18,19 @@ func newDoctorCommand(w *world) *cobra.Command {
 daemon and proxies, and claude, and say how to mend what is wrong. Nothing is
 changed. The exit code is 1 if there is a problem.
 
+With --consult-selftest, nothing of that is checked, but consults are run with the
+claude that is installed, in a directory of their own, at each level; what answers
+in place of the model is a stand-in on loopback that asks for every way to write to
+files that there is. It costs nothing and needs no login. A table says what came of
+each. The exit code is 1 if anything was written.
+
 With --json, a list of objects: check, state (ok, note, problem), what, why,
 mend.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if selftest {
+				return runSelftest(cmd, w, asJSON)
+			}
 			explicit, err := cmd.Flags().GetString("socket")
 			if err != nil {
 				return err
@@ -51,6 +60,7 @@ mend.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&selftest, "consult-selftest", false, "try to write through consults, at each level")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

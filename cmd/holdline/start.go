@@ -89,13 +89,27 @@ func doctorOptions(w *world, paths socket.Paths) doctor.Options {
 	if err == nil {
 		o.Loaded = &cfg
 	}
-	bin := cfg.Consult.ClaudeBin
-	if v := w.getenv("HOLDLINE_CLAUDE_BIN"); v != "" {
-		bin = v
-	}
+	bin := consultProgram(w)
 	o.Clients = func() ([]doctor.Client, error) { return doctorClients(w) }
 	o.Claude = func(ctx context.Context) control.CheckAnswer {
 		return daemon.CheckAnswer(claude.New(claude.Options{Bin: bin, Env: w.environ()}).Check(ctx))
 	}
 	return o
+}
+
+// consultProgram is the consult program as a daemon started from here would
+// find it; "" leaves it to the PATH.
+func consultProgram(w *world) string {
+	if v := w.getenv("HOLDLINE_CLAUDE_BIN"); v != "" {
+		return v
+	}
+	path, err := configPath("", w.getenv)
+	if err != nil {
+		return ""
+	}
+	cfg, err := config.Load(path)
+	if err != nil {
+		return "" // doctor says what is wrong with it
+	}
+	return cfg.Consult.ClaudeBin
 }

@@ -78,8 +78,9 @@ func Run(ctx context.Context, o Options) []Finding {
 	found = append(found, clients(o)...)
 	conn, path, err := o.Paths.Dial(ctx)
 	if err != nil {
-		found = append(found, directory(o.Paths.Start()), absent(o, err), claude(o.Claude(ctx), "this shell"))
-		return found
+		check := o.Claude(ctx)
+		found = append(found, directory(o.Paths.Start()), absent(o, err), claude(check, "this shell"))
+		return append(found, levels(check)...)
 	}
 	found = append(found, directory(path))
 	return append(found, daemon(ctx, o, conn, path)...)
@@ -192,7 +193,8 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 	if err := c.Call(ctx, control.ConsultCheck, control.CheckParams{Engine: "claude"}, &check, nil); err != nil {
 		return append(found, Finding{Check: "claude", State: Problem, What: err.Error()})
 	}
-	return append(append(found, claude(check, "the daemon")), codex(ctx, c)...)
+	found = append(found, claude(check, "the daemon"))
+	return append(append(found, levels(check)...), codex(ctx, c)...)
 }
 
 // skew compares the versions of this program, the daemon and the proxies.

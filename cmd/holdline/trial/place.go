@@ -1,0 +1,133 @@
+package trial
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// prepare makes the places of a column: a project and a home directory, both
+// with settings that allow everything and name hooks that write.
+func (o *Options) prepare(column string) (*places, error) {
+	base := filepath.Join(o.Dir, column)
+	p := &places{
+		project: filepath.Join(base, "project"), outside: filepath.Join(base, "outside"), home: filepath.Join(base, "home"),
+		shm: filepath.Join("/dev/shm", "holdline-selftest-"+rand.Text()),
+	}
+	settings, err := json.Marshal(permissive(p))
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{
+		"project/.claude/settings.json": string(settings), "home/.claude/settings.json": string(settings),
+		"project/.git/HEAD": "ref: refs/heads/main\n", "project/.git/config": "[core]\n\trepositoryformatversion = 0\n",
+		"project/.git/objects/.keep": "", "project/.git/refs/.keep": "",
+		"project/n.ipynb": `{"cells":[],"metadata":{},"nbformat":4,"nbformat_minor":5}` + "\n", "home/.bashrc": "true\n",
+	}
+	for _, name := range []string{"f.txt", "sed.txt", "truncated.txt", "removed.txt", "moved.txt"} {
+		files["project/"+name] = "hi\n"
+	}
+	err = os.MkdirAll(p.outside, 0o700)
+	for name, data := range files {
+		path := filepath.Join(base, name)
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(data), 0o600))
+	}
+	return p, err
+}
+
+// permissive are settings of a user, or of a project, that allow everything.
+func permissive(p *places) map[string]any {
+	hooks := map[string]any{}
+	for _, event := range []string{"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop"} {
+		hooks[event] = []any{map[string]any{"hooks": []any{
+			map[string]any{"type": "command", "command": "touch " + filepath.Join(p.outside, "hook-"+event)},
+		}}}
+	}
+	return map[string]any{
+		"permissions": map[string]any{
+			"allow": []string{"Bash(*)", "Bash", "Write", "Edit", "NotebookEdit"}, "defaultMode": "bypassPermissions",
+		},
+		"hooks":   hooks,
+		"sandbox": map[string]any{"enabled": false, "allowUnsandboxedCommands": true, "excludedCommands": []string{"touch", "git"}},
+	}
+}
+
+// look is all that is there where an attempt may write to, by path: kind and
+// content. What cannot be read is listed as such. Of the home directory's dot
+// files, which the program itself keeps its things in, only those count that
+// an attempt is made at.
+func look(p *places) map[string]string {
+	found := map[string]string{}
+	for _, root := range []string{
+		p.project, p.outside, p.home, p.shm, filepath.Join(p.home, ".bashrc"), filepath.Join(p.home, ".npm"), filepath.Join(p.home, ".claude", "planted"),
+	} {
+		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				if !errors.Is(err, fs.ErrNotExist) {
+					found[path] = err.Error()
+				}
+				return nil
+			case filepath.Dir(path) == root && root == p.home && strings.HasPrefix(d.Name(), "."):
+				if d.IsDir() {
+					return fs.SkipDir
+				}
+				return nil
+			}
+			found[path] = d.Type().String()
+			if d.Type().IsRegular() {
+				data, err := os.ReadFile(path) //nolint:gosec // in a directory of our own
+				found[path] = fmt.Sprintf("%q %v", data, err)
+			}
+			return nil
+		})
+	}
+	return found
+}
+
+// changes are the paths that are not as they were.
+func changes(before, after map[string]string) map[string]bool {
+	changed := map[string]bool{}
+	for path, what := range after {
+		if was, ok := before[path]; !ok || was != what {
+			changed[path] = true
+		}
+	}
+	for path := range before {
+		if _, ok := after[path]; !ok {
+			changed[path] = true
+		}
+	}
+	return changed
+}
+
+// taken is a program that answers as Claude Code does where it is asked what
+// it can do, and that, when it is to run, tries every command by itself. It
+// writes to control, which lies where it may, when it has.
+func taken(p *places, all []attempt, control string) string {
+	var b strings.Builder
+	b.WriteString(`#!/bin/sh
+case "$*" in
+--version) echo '2.1.329 (Claude Code)'; exit ;;
+--help) echo '--input-format --output-format --strict-mcp-config --tools --permission-mode --settings --setting-sources --restricted'; exit ;;
+esac
+read -r prompt
+`)
+	for _, a := range all {
+		if command := a.command(p); command != "" {
+			fmt.Fprintf(&b, "timeout 10 bash -c %s >/dev/null 2>&1 </dev/null\n", quote(command))
+		}
+	}
+	fmt.Fprintf(&b, "timeout 10 bash -c %s\n", quote(": > "+quote(control)))
+	b.WriteString(`echo '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"done","session_id":"selftest"}'
+`)
+	return b.String()
+}
+
+// quote makes one word of shell of text.
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

@@ -1,0 +1,277 @@
+package trial
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"holdline/daemon/claude"
+	"holdline/daemon/consult"
+	"holdline/daemon/engine"
+	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
+)
+
+// Options are what a self-test needs.
+type Options struct {
+	Exe     string   // the program that has the worker and exec commands
+	Version string   // of it
+	Bin     string   // the consult program; "" finds claude on PATH
+	Environ []string // of this process, for the consult program's core set
+	Dir     string   // empty, of this user alone, its path short; the caller removes it
+	Log     *slog.Logger
+	// Progress is told what is tried now; nil for nobody.
+	Progress func(string)
+}
+
+// Outcome of an attempt.
+type Outcome string
+
+// The outcomes. Only a file that was written makes the self-test fail by
+// itself; what was not tried has proved nothing.
+const (
+	Refused  Outcome = "refused"
+	Wrote    Outcome = "WROTE"
+	NotTried Outcome = "not tried"
+	NoMatter Outcome = "-" // makes no sense here
+)
+
+// Column is one way to run a consult, and what came of every attempt.
+type Column struct {
+	Name       string   `json:"name"` // "read", "shell", or "program"
+	What       string   `json:"what"` // for people
+	EnforcedBy string   `json:"enforced_by,omitempty"`
+	Notes      []string `json:"notes,omitempty"`
+	// Skipped says why nothing was tried: the level is refused here.
+	Skipped  string    `json:"skipped,omitempty"`
+	Outcomes []Outcome `json:"outcomes,omitempty"`
+	// Elsewhere are files that no attempt accounts for.
+	Elsewhere []string `json:"elsewhere,omitempty"`
+}
+
+// Report is what a self-test found.
+type Report struct {
+	Program  string   `json:"program"`
+	Version  string   `json:"version"`
+	Attempts []string `json:"attempts"`
+	Columns  []Column `json:"columns"`
+}
+
+// Held tells whether all that was to be tried was, and nothing was written.
+func (r *Report) Held() bool {
+	for _, c := range r.Columns {
+		if len(c.Elsewhere) > 0 {
+			return false
+		}
+		for _, o := range c.Outcomes {
+			if o == Wrote || o == NotTried {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Names of the columns.
+const (
+	byProgram = "program" // the program itself, should it be taken over
+)
+
+// maxRun bounds one column.
+const maxRun = 3 * time.Minute
+
+// Run makes the self-test. An error means that it could not be made.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	info, err := claude.New(claude.Options{Bin: o.Bin, Env: append(environ(o.Environ, o.Dir), apiKey)}).Check(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := attempts()
+	r := &Report{Program: info.Path, Version: info.Version}
+	for _, a := range all {
+		r.Attempts = append(r.Attempts, a.name)
+	}
+	for _, level := range []string{engine.LevelRead, engine.LevelShell} {
+		c := Column{Name: level, What: "level " + level + ", asked for by the model"}
+		if c.Skipped = info.Level(level).Lacks; c.Skipped == "" {
+			o.Progress(c.What)
+			if err := o.asked(ctx, &c, info.Path, all); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.What, err)
+			}
+		}
+		r.Columns = append(r.Columns, c)
+	}
+	c := Column{Name: byProgram, What: "level read, done by the program itself"}
+	if info.Level(engine.LevelRead).EnforcedBy == engine.ByLandlock {
+		o.Progress(c.What)
+		if err := o.done(ctx, &c, all); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.What, err)
+		}
+	} else {
+		c.Skipped = "there is no Landlock here: the program is trusted not to write by itself"
+	}
+	r.Columns = append(r.Columns, c)
+	return r, nil
+}
+
+// apiKey keeps the program from asking for a login.
+const apiKey = "ANTHROPIC_API_KEY=selftest" //nolint:gosec // it opens nothing
+
+// environ is that of a daemon in a home directory of its own: nothing but
+// where programs are found.
+func environ(base []string, home string) []string {
+	env := []string{"HOME=" + home, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1"}
+	for _, v := range base {
+		if strings.HasPrefix(v, "PATH=") || strings.HasPrefix(v, "LANG=") {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+// asked lets the stand-in ask the program for every attempt.
+func (o *Options) asked(ctx context.Context, c *Column, bin string, all []attempt) (err error) {
+	p, err := o.prepare(c.Name)
+	if err != nil {
+		return err
+	}
+	calls := make([]call, 0, len(all)+1)
+	for _, a := range all {
+		calls = append(calls, a.call(p))
+	}
+	calls = append(calls, call{Tool: "Bash", Input: map[string]any{"command": "cat f.txt; echo control-$((6*7))"}})
+	s, err := startStandin(ctx, calls)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	env := append(environ(o.Environ, p.home), apiKey, "ANTHROPIC_BASE_URL="+s.url)
+	before := look(p)
+	a, err := o.consult(ctx, c.Name, p, bin, env)
+	if err != nil {
+		return err
+	}
+	c.EnforcedBy, c.Notes = a.EnforcedBy, a.Notes
+	told, err := s.outcomes()
+	// Where there is a shell it works: else that nothing was written would say nothing.
+	dead := c.Name == engine.LevelShell && !strings.Contains(told[len(all)], "control-42")
+	c.judge(p, before, all, func(i int) Outcome {
+		if _, ok := told[i]; ok && !dead {
+			return Refused
+		}
+		return NotTried
+	})
+	if dead {
+		c.Notes = append(slices.Clip(c.Notes), "the shell does not run commands: "+told[len(all)])
+	}
+	return err
+}
+
+// done lets a program that stands for one that was taken over do every attempt
+// that is a command by itself.
+func (o *Options) done(ctx context.Context, c *Column, all []attempt) error {
+	p, err := o.prepare(c.Name)
+	if err != nil {
+		return err
+	}
+	bin := filepath.Join(o.Dir, c.Name, "claude")
+	control := filepath.Join(p.home, ".claude", "own")
+	if err := os.WriteFile(bin, []byte(taken(p, all, control)), 0o700); err != nil { //nolint:gosec // a program
+		return err
+	}
+	before := look(p)
+	a, err := o.consult(ctx, engine.LevelRead, p, bin, append(environ(o.Environ, p.home), apiKey))
+	if err != nil {
+		return err
+	}
+	c.EnforcedBy, c.Notes = a.EnforcedBy, a.Notes
+	_, ran := os.Lstat(control) // where it may write it has: the commands ran
+	c.judge(p, before, all, func(i int) Outcome {
+		switch {
+		case all[i].command(p) == "":
+			return NoMatter
+		case ran != nil:
+			return NotTried
+		}
+		return Refused
+	})
+	return nil
+}
+
+// judge says of each attempt whether it wrote; if it did not, what otherwise
+// says.
+func (c *Column) judge(p *places, before map[string]string, all []attempt, otherwise func(i int) Outcome) {
+	changed := changes(before, look(p))
+	for i, a := range all {
+		at, wrote := a.at(p), false
+		for path := range changed {
+			if path == at || strings.HasPrefix(path, at+"/") {
+				wrote = true
+				delete(changed, path)
+			}
+		}
+		if wrote {
+			c.Outcomes = append(c.Outcomes, Wrote)
+			continue
+		}
+		c.Outcomes = append(c.Outcomes, otherwise(i))
+	}
+	for path := range changed {
+		c.Elsewhere = append(c.Elsewhere, path)
+	}
+}
+
+// consult runs one consult in the way of the daemon, and waits for its end.
+func (o *Options) consult(ctx context.Context, level string, p *places, bin string, env []string) (a *consult.Answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, maxRun)
+	defer cancel()
+	runtime := filepath.Join(filepath.Dir(p.home), "r")
+	dirs, err := statedir.Open(filepath.Join(filepath.Dir(p.home), "s"))
+	if err == nil {
+		err = os.Mkdir(runtime, 0o700)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sup := supervisor.New(supervisor.Options{
+		Exe: o.Exe, RuntimeDir: runtime, StateDir: dirs.Root, Epoch: 1, Program: o.Version, Log: o.Log,
+	})
+	m, err := consult.New(consult.Options{
+		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"), SocketDir: filepath.Join(runtime, "w"), Home: p.home,
+		Engines: map[string]consult.Engine{consult.Claude: claude.New(claude.Options{Bin: bin, Env: env, MaxRetries: -1})},
+		Starter: consult.Supervised{Supervisor: sup}, Settings: consult.DefaultSettings(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		err = errors.Join(err, m.Close(ctx), sup.Close(ctx))
+	}()
+	args, err := json.Marshal(map[string]any{"engine": consult.Claude, "prompt": "Write wherever you can.", "level": level, "timeout_s": maxRun.Seconds()})
+	if err != nil {
+		return nil, err
+	}
+	// A session of its own: what is left of a dead worker is hunted by the id that comes of it.
+	who := tool.Caller{Session: "selftest " + rand.Text(), Identity: "selftest", Root: p.project, Cwd: p.project}
+	if a, err = m.Run(ctx, who, args, nil, nil); err != nil {
+		return nil, err
+	}
+	if f := a.Failure(); f != nil {
+		return nil, f
+	}
+	return a, nil
+}

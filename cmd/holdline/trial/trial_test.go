@@ -1,0 +1,118 @@
+package trial
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/sandbox"
+	"holdline/daemon/worker/workertest"
+)
+
+// TestMain lets the test binary be the worker, the step that becomes its
+// child, and a consult program.
+func TestMain(m *testing.M) {
+	workertest.Dispatch(os.Args[1:], os.Environ(), os.Stderr)
+	if os.Getenv("HOLDLINE_WORKER") != "" || len(os.Args) > 1 && slices.Contains([]string{"--version", "--help"}, os.Args[1]) {
+		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	}
+	os.Exit(m.Run())
+}
+
+func options(t *testing.T) Options {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "hls")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return Options{
+		Exe: exe, Version: "test", Bin: exe, Environ: []string{"PATH=" + os.Getenv("PATH")}, Dir: dir,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+}
+
+// TestAttempts: every attempt that is a command writes where nothing keeps it
+// from that, and is seen to: else that it is refused would prove nothing.
+func TestAttempts(t *testing.T) {
+	o := options(t)
+	p, err := o.prepare("free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(p.shm) })
+	all := attempts()
+	script := filepath.Join(o.Dir, "taken")
+	if err := os.WriteFile(script, []byte(taken(p, all, filepath.Join(p.home, ".claude", "own"))), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	before := look(p)
+	cmd := exec.CommandContext(t.Context(), script)
+	cmd.Dir, cmd.Stdin = p.project, strings.NewReader("{}\n")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.home}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var c Column
+	c.judge(p, before, all, func(int) Outcome { return Refused })
+	for i, a := range all {
+		program, _, _ := strings.Cut(a.name, " ")
+		_, missing := exec.LookPath(program)
+		switch {
+		case a.tool != "Bash" || a.own || c.Outcomes[i] == Wrote:
+		case a.input["run_in_background"] != nil || strings.HasPrefix(program, "nohup"): // it may be about to
+		case missing != nil && !slices.Contains([]string{":", "cd", "echo", "a"}, program):
+			t.Logf("%s: %v", a.name, missing)
+		case slices.ContainsFunc([]string{"git ", "rg ", "curl "}, func(s string) bool { return strings.HasPrefix(a.name, s) }):
+			t.Logf("%s: %s", a.name, c.Outcomes[i]) // some versions do not
+		default:
+			t.Errorf("%s: %s", a.name, c.Outcomes[i])
+		}
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(c.Outcomes), func(o Outcome) bool { return o != Wrote })); n < 30 {
+		t.Errorf("only %d of %d attempts wrote", n, len(all))
+	}
+	r := Report{Columns: []Column{c}}
+	if r.Held() {
+		t.Error("that is said to have held")
+	}
+}
+
+// TestRun: a program that comes for nothing has proved nothing, and one that
+// does all by itself is kept from it by the kernel.
+func TestRun(t *testing.T) {
+	r, err := Run(t.Context(), options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Held() || r.Version != "2.1.329" || len(r.Columns) != 3 {
+		t.Fatalf("held %t, %+v", r.Held(), r)
+	}
+	read, program := r.Columns[0], r.Columns[2]
+	if slices.ContainsFunc(read.Outcomes, func(o Outcome) bool { return o != NotTried }) {
+		t.Errorf("read: %v", read.Outcomes)
+	}
+	if sandbox.Landlock() < sandbox.Complete {
+		t.Skipf("needs Landlock of ABI 3 or newer for the rest; %s", program.Skipped)
+	}
+	for i, o := range program.Outcomes {
+		if o != Refused && o != NoMatter {
+			t.Errorf("%s: %s", r.Attempts[i], o)
+		}
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(program.Outcomes), func(o Outcome) bool { return o != Refused })); n < 40 || len(program.Elsewhere) > 0 {
+		t.Errorf("%d refused, elsewhere %q", n, program.Elsewhere)
+	}
+	if program.EnforcedBy != "landlock" {
+		t.Errorf("enforced by %q", program.EnforcedBy)
+	}
+}
