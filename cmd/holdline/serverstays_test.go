@@ -131,3 +131,30 @@ func (p *place) said(t *testing.T, id string) (said, acked int64) {
 	decode(t, string(f.Result), &r)
 	return r.NextSeq - 1, r.Acked
 }
+
+// TestServerEndedInAbsence: a server that ended while there was no daemon is
+// not told anything by the next one, which starts another.
+func TestServerEndedInAbsence(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("shared")
+	d := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	if x := a.wait(a.effect("before", 0)); x.Error != nil || x.Result.IsError {
+		t.Fatal(x.raw)
+	}
+	w := p.status().Workers[0]
+	kill9(t, d.Process.Pid)
+	kill9(t, w.ChildPID)
+	waitFor(t, "the server's end", func() bool { return !alive(w.ChildPID) })
+	var ids []int
+	for i := range 20 {
+		ids = append(ids, a.effect(fmt.Sprint("after ", i), 0))
+	}
+	p.daemon()
+	for _, x := range a.waitAll(ids...) {
+		if x.Error != nil || x.Result.IsError {
+			t.Errorf("a call after the server's end: %s", x.raw)
+		}
+	}
+	a.rest()
+}

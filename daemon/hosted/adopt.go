@@ -147,8 +147,20 @@ func (m *Manager) restore(e *earlier) {
 	}
 	m.wg.Go(func() {
 		defer m.taken(inst)
-		m.adopt(u)
+		if m.adopt(u) {
+			u.catchUp()
+		}
 	})
+}
+
+// catchUp waits until all is read that was said before this daemon attached: the
+// server may have ended meanwhile, and must not be told anything then.
+func (u *upstream) catchUp() {
+	select {
+	case <-u.caughtCh:
+	case <-u.goneCh:
+	case <-u.m.life.Done():
+	}
 }
 
 // taken lets those go on who wait for the process of an earlier daemon.
@@ -158,6 +170,7 @@ func (m *Manager) taken(inst *instance) {
 	if inst.taking != nil {
 		close(inst.taking)
 		inst.taking = nil
+		inst.recoverLocked()
 	}
 }
 
@@ -253,8 +266,9 @@ func answersIn(dir string) []int64 {
 // can be neither reached nor killed.
 const adoptRetry = time.Second
 
-// adopt takes up the worker of a process, or finds it dead.
-func (m *Manager) adopt(u *upstream) {
+// adopt takes up the worker of a process, or finds it dead. It tells whether
+// its events are read now.
+func (m *Manager) adopt(u *upstream) bool {
 	var w *supervisor.Worker
 	for {
 		ctx, cancel := context.WithTimeout(m.life, startTimeout)
@@ -267,7 +281,7 @@ func (m *Manager) adopt(u *upstream) {
 		// Nothing may be said of its calls while it lives.
 		u.log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
 		if pause(m.life, adoptRetry, nil) != nil {
-			return
+			return false
 		}
 	}
 	server, err := readServer(u.dir)
@@ -277,7 +291,7 @@ func (m *Manager) adopt(u *upstream) {
 	defer m.mu.Unlock()
 	if m.closed {
 		w.Close()
-		return
+		return false
 	}
 	u.w, u.generation, u.secrets = w, w.Generation(), secrets
 	m.o.Watch.WorkerStarting(u.inst.name, w.Generation())
@@ -350,6 +364,7 @@ func (m *Manager) adopt(u *upstream) {
 		}
 	}
 	u.log.Info("server of an earlier daemon taken up", "calls", len(u.calls), "serving", u.serving)
+	return true
 }
 
 // endedLocked notes that an earlier daemon has told a modern server to stop

@@ -148,9 +148,9 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 		}
 		wait := inst.taking
 		switch {
+		case wait != nil: // a second process would be another server, and this one may have ended
 		case inst.up != nil && inst.up.serving:
 			return inst.up, nil
-		case wait != nil: // a second process would be another server
 		case inst.guards.restarts.Ejected():
 			return nil, inst.ejectedLocked()
 		case tried && inst.err != nil && !errors.Is(inst.err, errEnded): // though it may be tried again already

@@ -55,6 +55,7 @@ type upstream struct {
 	death      *fault.Record
 	deadCh     chan struct{} // closed when dead
 	goneCh     chan struct{} // closed when nobody reads its events any more
+	caughtCh   chan struct{} // closed when it has caught up
 	calls      map[int64]*call
 	internal   map[int64]inquiry // the daemon's own requests
 	wish       wishes
@@ -112,7 +113,7 @@ func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 	}
 	return &upstream{
 		m: inst.m, inst: inst, dir: dir, id: id, owner: owner, log: inst.m.log.With("worker", id, "server", name),
-		deadCh: make(chan struct{}), goneCh: make(chan struct{}), calls: map[int64]*call{}, internal: map[int64]inquiry{}, wish: newWishes(),
+		deadCh: make(chan struct{}), goneCh: make(chan struct{}), caughtCh: make(chan struct{}), calls: map[int64]*call{}, internal: map[int64]inquiry{}, wish: newWishes(),
 		errands: make(chan errand, maxErrands), poke: make(chan struct{}, 1),
 	}
 }
@@ -260,6 +261,7 @@ func (u *upstream) caught() {
 		return
 	}
 	u.caughtUp = true
+	close(u.caughtCh)
 	for _, c := range u.calls {
 		if c.unwanted {
 			u.m.letGoLocked(c)
