@@ -225,7 +225,7 @@ func (l *life) build(ctx context.Context) error {
 
 // instructions tell a model when to look for our tools; clients that defer
 // tools show nothing else.
-const instructions = "consult asks Claude Code on this machine for a second opinion on the project at hand, read-only: " +
+const instructions = "consult asks Claude Code or Codex on this machine for a second opinion on the project at hand, read-only: " +
 	"use it for reviews, hard bugs and design questions. A long consult goes on in the background: fetch it with " +
 	"consult_result. health_snapshot says whether holdline is well."
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,8 +24,10 @@ case "$*" in
 "exec --help") echo "--json --sandbox --skip-git-repo-check --ignore-user-config --ignore-rules --output-schema";;
 "login status") exit 0;;
 exec*)
+	[ -z "$LEDGER" ] || echo begun >>"$LEDGER"
 	echo '{"type":"thread.started","thread_id":"01a1fcee-a00d-7441-887f-2a8efa0d4458"}'
 	words=$(cat | wc -w)
+	sleep ${PAUSE:-0}
 	echo '{"type":"item.completed","item":{"type":"agent_message","text":"'$words' words"}}'
 	echo '{"type":"turn.completed","usage":{"input_tokens":100,"output_tokens":10}}';;
 esac
@@ -63,6 +66,32 @@ func TestConsultCommandEngine(t *testing.T) {
 	}
 	if got := p.status().Daemon.PID; got != pid {
 		t.Errorf("daemon %d, then %d", pid, got)
+	}
+}
+
+// TestConsultCodexOutlives: the daemon dies under a consult of Codex, which
+// reads its prompt to the end of its input: there is one answer, of one run.
+func TestConsultCodexOutlives(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	bin := filepath.Join(p.dir, "codex")
+	p.fakeCodex(bin)
+	dir := filepath.Join(p.dir, "home/.config/holdline")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf(`{"consult": {"engine": "codex", "codex_bin": %q, "env": {"LEDGER": %q, "PAUSE": "1"}}}`, bin, p.ledger())
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.up()
+	pid := p.pid(0)
+	ask := p.asking(t, "consult", "three little words")
+	p.untilSteps(1)
+	kill9(t, pid)
+	ask.want(0, "3 words\n", "")
+	if n := p.steps(); n != 1 {
+		t.Errorf("it ran %d times", n)
 	}
 }
 

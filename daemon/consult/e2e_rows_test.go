@@ -73,6 +73,10 @@ func rows(t *testing.T, bin string) {
 		text   string
 	}{
 		{name: "400", steps: apiError(400, "no"), code: fault.DownstreamFailure, reason: fault.Rejected},
+		{
+			name: "429 with advice", steps: []claudetest.Step{{Status: 429, Headers: map[string]string{"retry-after": "2"}}},
+			code: fault.DownstreamFailure, reason: fault.RateLimited,
+		},
 		{name: "403", steps: apiError(403, "no"), code: fault.Unauthenticated, reason: fault.Rejected},
 		{name: "413", steps: apiError(413, "too large"), code: fault.DownstreamFailure, reason: fault.PromptTooLong},
 		{name: "refusal", steps: []claudetest.Step{refusal}, code: fault.DownstreamFailure, reason: fault.Refused},
@@ -118,6 +122,9 @@ func rows(t *testing.T, bin string) {
 				}
 			} else if f != nil {
 				t.Errorf("%s: fault %s", tt.name, dump(f))
+			}
+			if tt.name == "429 with advice" && (f == nil || f.RetryAfterMS == nil || *f.RetryAfterMS < 2000) {
+				t.Errorf("%s: %s", tt.name, dump(f))
 			}
 			if !strings.Contains(text, tt.text) {
 				t.Errorf("%s: no %q in %q", tt.name, tt.text, text)
