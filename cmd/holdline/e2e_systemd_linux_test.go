@@ -40,6 +40,7 @@ func TestSystemd(t *testing.T) {
 		{"takeover", takenOver},
 		{"install", installed},
 		{"logout", loggedOut},
+		{"install", installedUnderSystemd},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(newManaged(t, dir)) })
 	}
