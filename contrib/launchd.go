@@ -12,6 +12,9 @@ const LaunchLabel = "holdline.daemon"
 // LaunchAgentFile is the name of its file in ~/Library/LaunchAgents.
 const LaunchAgentFile = LaunchLabel + ".plist"
 
+// LaunchLog is where its log is, in the home directory.
+const LaunchLog = "Library/Logs/holdline.log"
+
 //go:embed launchd/holdline.daemon.plist
 var launchAgent []byte
 
@@ -22,8 +25,8 @@ const (
 )
 
 // LaunchAgent is the LaunchAgent that runs the binary at bin for the user whose
-// home directory is home; both are absolute. Its log is
-// home/Library/Logs/holdline.log.
+// home directory is home; both are absolute. Its log is there at
+// [LaunchLog].
 func LaunchAgent(bin, home string) []byte {
 	out := bytes.ReplaceAll(launchAgent, []byte(launchHome), escaped(home))
 	return bytes.ReplaceAll(out, []byte(">"+launchBin+"<"), append(append([]byte(">"), escaped(bin)...), '<'))

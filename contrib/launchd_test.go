@@ -109,7 +109,7 @@ func TestLaunchAgent(t *testing.T) {
 			t.Errorf("ProgramArguments = %v, want %v", m["ProgramArguments"], want)
 		}
 		for _, key := range []string{"StandardOutPath", "StandardErrorPath"} {
-			if got, want := m[key], c.home+"/Library/Logs/holdline.log"; got != want {
+			if got, want := m[key], c.home+"/"+LaunchLog; got != want {
 				t.Errorf("%s = %v, want %v", key, got, want)
 			}
 		}

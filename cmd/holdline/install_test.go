@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/contrib"
 	"holdline/protocol/process"
 )
 
@@ -213,6 +214,27 @@ func TestCapturedPath(t *testing.T) {
 	}
 	if out := p.must("servers", "tools", "tools"); !strings.Contains(out, "tools") || p.server("tools").Tools == nil {
 		t.Errorf("the server does not run:\n%s", out)
+	}
+}
+
+// TestLaunchdLog: the log of launchd's daemon is where its LaunchAgent says.
+func TestLaunchdLog(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	path := filepath.Join(p.dir, "home", contrib.LaunchLog)
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = os.WriteFile(path, []byte("its words\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.daemon("--started-by", "launchd")
+	if out := p.must("logs"); out != "its words\n" {
+		t.Errorf("logs prints %q", out)
+	}
+	if by := p.status().Daemon.StartedBy; by != "launchd" {
+		t.Errorf("started by %q", by)
 	}
 }
 

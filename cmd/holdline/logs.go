@@ -26,9 +26,10 @@ func newLogsCommand(w *world) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs [NAME]",
 		Short: "Show the daemon's log, or what a server wrote to stderr",
-		Long: `Show the end of the daemon's log: the journal's where systemd runs it, else the
-file that a daemon started on demand writes. With NAME, what the processes of that
-MCP server wrote to stderr; values that its env configures are shown as ***.`,
+		Long: `Show the end of the daemon's log: the journal's where systemd runs it, the file in
+~/Library/Logs where launchd does, else the file that a daemon started on demand
+writes. With NAME, what the processes of that MCP server wrote to stderr; values that
+its env configures are shown as ***.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if lines < 0 {
@@ -48,6 +49,9 @@ MCP server wrote to stderr; values that its env configures are shown as ***.`,
 				c.Close()
 				if managed == service.Systemd {
 					return journal(cmd, follow, lines)
+				}
+				if err == nil && status.Daemon.StartedBy == service.Launchd {
+					return tail(cmd.Context(), cmd.OutOrStdout(), filepath.Join(w.getenv("HOME"), contrib.LaunchLog), lines, follow)
 				}
 				if err == nil && status.Daemon.StartedBy == "shell" {
 					fmt.Fprintf(cmd.ErrOrStderr(), "holdline: daemon %d was started by hand and logs to its own terminal; this is the log of those started on demand\n", status.Daemon.PID)

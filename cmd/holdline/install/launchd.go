@@ -44,7 +44,7 @@ func (p *plan) launchd(ctx context.Context, bin string, force bool) error {
 			"log in at the screen once; or leave out --launchd: the first agent starts the daemon",
 		}
 	}
-	p.owe(filepath.Join(o.Home, "Library", "Logs"))
+	p.owe(filepath.Dir(filepath.Join(o.Home, contrib.LaunchLog)))
 	loaded := o.loaded(ctx)
 	if loaded { // what brings the old file back has it loaded again
 		p.add(step{do: nothing, undo: func(ctx context.Context) error {
@@ -63,7 +63,9 @@ func (p *plan) launchd(ctx context.Context, bin string, force bool) error {
 		o.say("unchanged: launchd has %s", contrib.LaunchLabel)
 		return nil
 	}
-	p.add(step{do: func(context.Context) error { return os.MkdirAll(filepath.Join(o.Home, "Library", "Logs"), 0o700) }})
+	p.add(step{do: func(context.Context) error {
+		return os.MkdirAll(filepath.Dir(filepath.Join(o.Home, contrib.LaunchLog)), 0o700)
+	}})
 	if loaded {
 		p.command([]string{"launchctl", "bootout", o.service()}, nil)
 	}
@@ -112,5 +114,5 @@ func (o *Options) launchLog() string {
 	if o.OS != "darwin" {
 		return ""
 	}
-	return filepath.Join(o.Home, "Library", "Logs", "holdline.log")
+	return filepath.Join(o.Home, contrib.LaunchLog)
 }
