@@ -127,8 +127,12 @@ func TestMissingCommands(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "here"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	o.Environ = []string{"PATH=" + dir} // which the daemon need not have
-	o.configured(t, fmt.Sprintf(`"good":{"command":"here"},"gone":{"command":"npx-not-there"},"off":{"command":"nothing","disabled":true},
+	mine := t.TempDir()
+	if err := os.WriteFile(filepath.Join(mine, "mine"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	o.Environ = []string{"PATH=" + mine} // which the daemon need not have
+	o.configured(t, fmt.Sprintf(`"good":{"command":"here"},"mine":{"command":"mine"},"gone":{"command":"npx-not-there"},"off":{"command":"nothing","disabled":true},
 		"own":{"command":"here","env":{"PATH":%q}},"far":{"url":"https://example.com/mcp"},"unset":{"command":"here","env":{"A":"${SURELY_NOT_SET}"}}`, "/elsewhere"))
 	found := o.servers(Finding{}, dir+":/opt/x")
 	var about []string
@@ -149,7 +153,7 @@ func TestMissingCommands(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"server gone problem", "server own problem", "server unset note"}; !slices.Equal(about, want) {
+	if want := []string{"server gone problem", "server mine problem", "server own problem", "server unset note"}; !slices.Equal(about, want) {
 		t.Errorf("found %q, want %q", about, want)
 	}
 }

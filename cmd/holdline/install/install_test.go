@@ -307,6 +307,11 @@ func TestUpgrade(t *testing.T) {
 	if m.read(m.BinPath()) != "program 2" || len(m.ran) > 0 || strings.Count(out, "write ") != 1 {
 		t.Errorf("the binary is %q, ran %q\n%s", m.read(m.BinPath()), m.ran, out)
 	}
+	m.write(m.Exe, "program 1") // and once more, by way of the old one
+	m.install(whole)
+	if f := m.manifest(); len(f.file(m.BinPath()).SHA256) != 1 {
+		t.Errorf("programs that are not there any more are on record: %+v", f)
+	}
 	// Killed after it was written down and before it was done.
 	m.write(m.Exe, "program 3")
 	p := &plan{o: m.Options, next: m.manifest()}
