@@ -36,7 +36,7 @@ func (p *place) wordy(n int) map[string]any {
 // TestCheckpointNotAcked kills the daemon between a checkpoint and its ack.
 // The worker ends alone, so that its spool begins before the checkpoint: what
 // the model had said is there once.
-func TestCheckpointNotAcked(t *testing.T) { //nolint:tparallel // among themselves only
+func TestCheckpointNotAcked(t *testing.T) {
 	const parts = 16                      // 4 MiB, three checkpoints
 	for times := 1; times <= 3; times++ { // at the first, nothing was ever acked
 		t.Run(fmt.Sprint(times), func(t *testing.T) {
