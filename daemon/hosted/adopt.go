@@ -356,7 +356,7 @@ func (m *Manager) adopt(u *upstream) bool {
 		}
 		switch {
 		case inst.srv.latest == nil: // who asks for tools waits, as for a server that starts
-			u.serving, inst.starting = false, make(chan struct{})
+			u.serving, inst.starting, inst.begun = false, make(chan struct{}), time.Now()
 			m.wg.Go(u.listFirst)
 		case inst.own == nil, len(listsTold(server.Result)) > 0: // it may have said meanwhile that they have changed
 			u.relisting = true

@@ -43,6 +43,7 @@ type instance struct {
 
 	own        *offering     // what its process lists, or listed last; nil until one has
 	up         *upstream     // nil while none is up or coming up
+	begun      time.Time     // when the latest start was
 	starting   chan struct{} // closed when the start under way has ended; nil if there is none
 	taking     chan struct{} // closed when the process of an earlier daemon was taken up, or found dead; nil if there is none
 	err        error         // of the last start
@@ -204,7 +205,7 @@ func (inst *instance) refusalLocked() error {
 // startLocked begins to start a process.
 func (inst *instance) startLocked() {
 	m := inst.m
-	inst.starting, inst.hurry = make(chan struct{}), make(chan struct{})
+	inst.starting, inst.hurry, inst.begun = make(chan struct{}), make(chan struct{}), time.Now()
 	wait, hurry := time.Until(inst.notUntil), inst.hurry
 	m.wg.Go(func() {
 		err := pause(m.life, wait, hurry)

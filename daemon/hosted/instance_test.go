@@ -1,9 +1,11 @@
 package hosted
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"holdline/daemon/tool"
 )
@@ -31,5 +33,31 @@ func TestInstancesThin(t *testing.T) {
 	}
 	if n := len(m.instances); n > maxInstances || m.instances[busy.key] != busy {
 		t.Errorf("%d instances are kept of a machine of sick ones", n)
+	}
+}
+
+// TestPatience: all lists together wait for a server that has never listed
+// anything as long as the first of them does, and hardly for one that has just
+// failed to start.
+func TestPatience(t *testing.T) {
+	now := time.Now()
+	up := make(chan struct{})
+	for _, tc := range []struct {
+		name  string
+		begun time.Duration // ago
+		inst  instance
+		want  time.Duration
+	}{
+		{"not started", 0, instance{}, firstList},
+		{"starting", 4 * time.Second, instance{starting: up}, firstList - 4*time.Second},
+		{"starting for long", time.Minute, instance{starting: up}, 0},
+		{"failed", time.Minute, instance{err: errors.New("no")}, nextList},
+		{"starting after it has failed", 300 * time.Millisecond, instance{err: errors.New("no"), starting: up}, nextList - 300*time.Millisecond},
+		{"ended by us", time.Minute, instance{err: errEnded}, firstList},
+	} {
+		tc.inst.begun = now.Add(-tc.begun)
+		if got := tc.inst.patienceLocked(now); got != tc.want {
+			t.Errorf("%s: it is waited for %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }

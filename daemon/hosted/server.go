@@ -326,11 +326,26 @@ func (m *Manager) inOrderLocked() []*server {
 	return all
 }
 
+// nextList is the same for a server whose last start has failed: it may be
+// mended, but probably is not.
+const nextList = time.Second
+
+// patienceLocked is how long a list waits for an instance that was never listed:
+// all of them together no longer than the first.
+func (inst *instance) patienceLocked(now time.Time) time.Duration {
+	wait := firstList
+	if inst.failedToStartLocked() {
+		wait = nextList
+	}
+	if inst.starting != nil {
+		wait -= now.Sub(inst.begun)
+	}
+	return max(wait, 0)
+}
+
 // askAll asks the servers for their lists that were never asked, for a limited
 // time.
 func (m *Manager) askAll(ctx context.Context, c tool.Caller) {
-	ctx, cancel := context.WithTimeout(ctx, firstList)
-	defer cancel()
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	m.mu.Lock()
@@ -339,7 +354,10 @@ func (m *Manager) askAll(ctx context.Context, c tool.Caller) {
 		if !s.visible(&c) || s.offersLocked(&c) != nil {
 			continue
 		}
+		patience := s.instanceLocked(&c).patienceLocked(time.Now())
 		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
 			if _, err := s.ready(ctx, c); err != nil && ctx.Err() == nil {
 				m.log.WarnContext(ctx, "server is not listed", "server", s.spec.Name, "err", err)
 			}
