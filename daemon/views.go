@@ -61,6 +61,7 @@ func (l *life) status() control.StatusAnswer {
 		Workers:  []control.Worker{},
 		Servers:  []control.Server{},
 		Consults: l.consultCounts(),
+		Cache:    control.Cache(l.servers.Cache()),
 		Runtime:  runtimeNow(),
 	}
 	if log := health.Log; log.LastError != "" {

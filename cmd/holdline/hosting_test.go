@@ -673,6 +673,9 @@ func TestServerCache(t *testing.T) {
 	if s := p.server("tools"); s.CacheCount != 2 {
 		t.Errorf("%d answers are kept", s.CacheCount)
 	}
+	if c := p.status().Cache; c.Hits != 1 || c.Misses != 4 || c.Entries != 2 || !strings.Contains(p.must("status"), "cache    1 hits, 4 misses, 2 answers") {
+		t.Errorf("status has %+v", c)
+	}
 	if out := p.must("telemetry", "--json"); !strings.Contains(strings.Join(strings.Fields(out), ""), `"cache":{"hits":1,"misses":4}`) {
 		t.Errorf("telemetry: %s", out)
 	}

@@ -28,7 +28,8 @@ active, lazy, ref_count, processes, restart_count, consecutive_failures, circuit
 ejected, in_flight, queued, cache_entries, tools, changed_tools, noise_lines,
 last_fault, last_fault_unix_ms), consults (running, queued, kept, today: a list of
 identity, cost_usd, consults, max_usd, max_consults; window: kind, status, used,
-reset_unix_ms, text) and runtime (goroutines, heap_bytes, fds).`,
+reset_unix_ms, text), cache (of servers' answers: hits, misses, entries, bytes)
+and runtime (goroutines, heap_bytes, fds).`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
@@ -107,6 +108,9 @@ func printStatus(w io.Writer, s control.StatusAnswer) {
 	}
 	fmt.Fprintf(w, "consults %d running, %d queued, %d kept\n", s.Consults.Running, s.Consults.Queued, s.Consults.Kept)
 	printMoney(w, s.Consults)
+	if c := s.Cache; c.Hits+c.Misses > 0 {
+		fmt.Fprintf(w, "cache    %d hits, %d misses, %d answers in %.1f MiB\n", c.Hits, c.Misses, c.Entries, float64(c.Bytes)/(1<<20))
+	}
 	fmt.Fprintf(w, "runtime  %d goroutines, %.1f MiB heap, %d descriptors\n", s.Runtime.Goroutines, float64(s.Runtime.HeapBytes)/(1<<20), s.Runtime.FDs)
 	if len(s.Sessions) == 0 {
 		fmt.Fprintln(w, "\nno agent is connected")

@@ -501,6 +501,9 @@ func (m *Manager) Status() []Status {
 	return list
 }
 
+// Cache is what the cache of answers holds and did.
+func (m *Manager) Cache() policy.CacheStats { return m.cache.Stats() }
+
 // maxClashes bounds the clashes of a server that are told one by one.
 const maxClashes = 5
 

@@ -252,7 +252,17 @@ type StatusAnswer struct {
 	Workers  []Worker  `json:"workers"`
 	Servers  []Server  `json:"servers"`
 	Consults Consults  `json:"consults"`
+	Cache    Cache     `json:"cache"`
 	Runtime  Runtime   `json:"runtime"`
+}
+
+// Cache counts looks into the cache of answers of hosted servers, since the
+// daemon has started, and what it holds.
+type Cache struct {
+	Hits    int64 `json:"hits"`
+	Misses  int64 `json:"misses"`
+	Entries int   `json:"entries"`
+	Bytes   int64 `json:"bytes"`
 }
 
 // Daemon describes the daemon.
