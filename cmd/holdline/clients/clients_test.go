@@ -313,6 +313,24 @@ func TestMarkerOfClient(t *testing.T) {
 	}
 }
 
+// TestDamagedCopy: a copy that is not what was kept is put nowhere; the entries
+// are put back one by one.
+func TestDamagedCopy(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	path := filepath.Join(home, ".cursor/mcp.json")
+	before := "{\n  // mine\n  \"mcpServers\": {\n    \"a\": {\"command\": \"x\"}\n  }\n}\n"
+	write(t, path, before)
+	d := carryOut(t, look(t, o))
+	write(t, filepath.Join(d.Backup, "2"), "{}")
+	if d := undo(t, o); len(d.Left) > 0 {
+		t.Errorf("left %v", d.Left)
+	}
+	if got := read(t, path); got != before {
+		t.Errorf("after the undo: %s", got)
+	}
+}
+
 // TestChangedEntries: an entry that somebody changed after the import is left
 // and named, and so is the server that it starts. Once it is as it was, the
 // next undo takes it back.
@@ -404,6 +422,25 @@ func TestFileChangesMeanwhile(t *testing.T) {
 	}
 }
 
+// TestFileMadeMeanwhile: a file that its client makes before import does is not
+// lost.
+func TestFileMadeMeanwhile(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	o.From = []string{"cursor"}
+	p := look(t, o)
+	path := filepath.Join(home, ".cursor/mcp.json")
+	write(t, path, `{"mcpServers": {"new": {"command": "x"}}}`)
+	carryOut(t, p)
+	if got := read(t, path); !strings.Contains(got, `"new": {"command": "x"}`) || !strings.Contains(got, `"holdline"`) {
+		t.Errorf("the file is %s", got)
+	}
+	undo(t, o)
+	if got := read(t, path); got != `{"mcpServers": {"new": {"command": "x"}}}` {
+		t.Errorf("after the undo: %s", got)
+	}
+}
+
 // TestInterrupted ends an import at each of its edits; undo makes everything
 // what it was.
 func TestInterrupted(t *testing.T) {
@@ -430,6 +467,7 @@ func TestInterrupted(t *testing.T) {
 			t.Fatalf("not interrupted at %d", at)
 		}
 		testOnlyBeforeSwap = func(string) {}
+		write(t, filepath.Join(home, ".cursor/.mcp.json.holdline-1"), "half")
 		if d := undo(t, o); len(d.Left) > 0 {
 			t.Errorf("at %d: left %v", at, d.Left)
 		}
@@ -649,8 +687,8 @@ func TestMain(m *testing.M) {
 
 // playClaude edits the file as Claude Code's command does: it drops the keys of
 // an entry that it does not know, leaves a copy of the file and writes what it
-// likes besides. How is what goes wrong: "fails" to add, or "changes" something
-// of another session's.
+// likes besides. How is what goes wrong: it "fails" to add, or "changes" something
+// of another session's, or of one that "works" in a project.
 func playClaude(how string, args []string) int {
 	home := os.Getenv("HOME")
 	path := filepath.Join(home, ".claude.json")
@@ -669,6 +707,10 @@ func playClaude(how string, args []string) int {
 	servers, _ := file["mcpServers"].(map[string]any)
 	switch args[1] {
 	case "remove":
+		entry, _ := servers[args[4]].(map[string]any)
+		if entry["url"] != nil && os.WriteFile(filepath.Join(home, ".claude/login-forgotten"), nil, 0o600) != nil {
+			return 1
+		}
 		delete(servers, args[4])
 	case "add-json":
 		entry, _ := decode([]byte(args[5])).(map[string]any)
@@ -683,8 +725,13 @@ func playClaude(how string, args []string) int {
 		file["mcpServers"] = servers
 	}
 	file["machineID"] = "1"
-	if how == "changes" {
+	switch how {
+	case "changes":
 		file["history"] = "2"
+	case "works": // a session in the project does
+		projects, _ := file["projects"].(map[string]any)
+		one, _ := projects["/p"].(map[string]any)
+		one["history"] = "2"
 	}
 	out, err := json.MarshalIndent(file, "", "  ")
 	if err != nil || os.WriteFile(path, out, 0o600) != nil {
@@ -702,7 +749,7 @@ func TestByClaude(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, how := range []string{"well", "fails", "changes"} {
+	for _, how := range []string{"well", "fails", "changes", "works"} {
 		home := t.TempDir()
 		o := options(home)
 		path := filepath.Join(home, ".claude.json")
@@ -736,9 +783,9 @@ func TestByClaude(t *testing.T) {
 			t.Errorf("%s: undo left %v", how, d.Left)
 		}
 		after := tree(t, home)
-		if how == "changes" {
+		if how == "changes" || how == "works" {
 			now, _ := decode([]byte(read(t, path))).(map[string]any)
-			if now["history"] != "2" || len(now["mcpServers"].(map[string]any)) != 3 {
+			if !strings.Contains(read(t, path), `"history": "2"`) || len(now["mcpServers"].(map[string]any)) != 3 {
 				t.Errorf("after the undo: %s", read(t, path))
 			}
 			delete(after, path)

@@ -129,14 +129,14 @@ func (f *tomlFile) names() []string {
 }
 
 // simple tells whether what stands at a path is a table with a header of its
-// own, and nothing of it stands elsewhere.
+// own: nothing of it can stand elsewhere then.
 func (f *tomlFile) simple(path []string) bool {
 	has := false
 	for _, x := range f.list {
 		if !x.under(path) {
 			continue
 		}
-		if x.odd || x.table < len(path) {
+		if x.odd {
 			return false
 		}
 		has = has || x.header && len(x.path) == len(path)

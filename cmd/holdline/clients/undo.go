@@ -59,6 +59,8 @@ type undoing struct {
 	e   *edit
 	d   *Done
 	now []byte
+
+	changed bool // the file was
 }
 
 func (u *undoing) run(ctx context.Context) error {
@@ -81,16 +83,12 @@ func (u *undoing) run(ctx context.Context) error {
 	u.now = now
 	u.sweep()
 	used := u.used()
-	switch {
-	case sum(now) == e.Before && !e.Made:
-		e.Keys = nil
-		return nil
-	case sum(now) == e.After && len(used) == 0:
+	if sum(now) == e.After && len(used) == 0 {
 		err = u.whole(ctx)
-	default:
+	} else {
 		err = u.keys(ctx, used)
 	}
-	if err == nil && !slices.Contains(u.d.Files, e.Path) {
+	if err == nil && u.changed && !slices.Contains(u.d.Files, e.Path) {
 		u.d.Files = append(u.d.Files, e.Path)
 	}
 	if err == nil {
@@ -151,6 +149,7 @@ func (u *undoing) whole(ctx context.Context) error {
 }
 
 func (u *undoing) swap(ctx context.Context, data []byte) error {
+	u.changed = true
 	if u.e.Client == "" {
 		return config.Swap(ctx, u.e.Path, u.now, data)
 	}
@@ -159,6 +158,7 @@ func (u *undoing) swap(ctx context.Context, data []byte) error {
 
 // withdraw removes a file that import made.
 func (u *undoing) withdraw(ctx context.Context) error {
+	u.changed = true
 	if u.e.Client == "" {
 		return config.Withdraw(ctx, u.e.Path, u.now)
 	}

@@ -177,13 +177,6 @@ func (p *Plan) again(j *journal, f *File, e *edit, d *Done) error {
 	if err != nil {
 		return err
 	}
-	for _, k := range keys {
-		for _, earlier := range e.Keys {
-			if slices.Equal(k.Path, earlier.Path) {
-				k.Old = earlier.Old
-			}
-		}
-	}
 	e.Keys = slices.Concat(f.done, keys)
 	if len(f.done) > 0 { // the copy is of before those
 		e.After = ""
