@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -70,15 +71,15 @@ func (p *place) takeState(ctx context.Context, o Options) error {
 		holder, start, at, err := statedir.HolderOf(StateLock(o.StateDir))
 		switch {
 		case err != nil: // it has not said so yet
-		case at != p.path:
+		case at != p.path && !p.displaces(o, at):
 			if who, err := answers(ctx, at, o.Version, o.PID); err == nil && who == holder {
 				return &InUseError{Dir: o.StateDir, PID: holder, Socket: at}
 			}
 		case !told:
-			// The lock of its socket is ours: its runtime directory was removed
-			// under it, and it ends as soon as it sees that.
+			// The lock of its socket is ours (its runtime directory was removed
+			// under it, and it ends as soon as it sees that), or its place is.
 			told = true
-			o.Log.InfoContext(ctx, "asking the daemon that has lost its runtime directory to leave", "pid", holder)
+			o.Log.InfoContext(ctx, "asking the daemon that uses the state directory to leave", "pid", holder, "socket", at)
 			if now, err := process.Lookup(holder); err == nil && now.Start == start {
 				_ = process.Signal(now, syscall.SIGTERM)
 			}
@@ -92,4 +93,12 @@ func (p *place) takeState(ctx context.Context, o Options) error {
 		case <-time.After(racePoll):
 		}
 	}
+}
+
+// displaces tells whether the daemon at the socket at is to leave. One that was
+// handed its socket is the one that all proxies find first: beside it one that
+// was started where proxies look only then, for want of a variable, say, would
+// keep everybody from any. One whose socket the user has named stays.
+func (p *place) displaces(o Options, at string) bool {
+	return p.handed && slices.ContainsFunc(o.Paths.Candidates(), func(c socket.Candidate) bool { return c.Path == at })
 }

@@ -101,6 +101,43 @@ func TestSoleDaemonDisowned(t *testing.T) {
 	}
 }
 
+// TestSoleDaemonHanded: a daemon that a service manager has handed the socket takes
+// the place of one at another default path, and of none at a path that the user
+// has named.
+func TestSoleDaemonHanded(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	elsewhere := filepath.Join(p.dir, "elsewhere")
+	if err := os.Mkdir(elsewhere, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	env := p.env
+	p.env = append(slices.Clip(env), "XDG_RUNTIME_DIR="+elsewhere)
+	first := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	p.env = env
+	second := p.handed()
+	waitFor(t, "the first daemon's end", func() bool { return !alive(first.Process.Pid) })
+	if s := p.status().Daemon; s.PID != second.Process.Pid {
+		t.Errorf("the daemon is %+v, want %d", s, second.Process.Pid)
+	}
+	if x := a.ask("ping", map[string]any{}); x.Error != nil {
+		t.Errorf("the first one's session: %s", x.raw)
+	}
+	a.leave()
+	_ = second.Process.Signal(sigTerm)
+	waitFor(t, "the second daemon's end", func() bool { return !alive(second.Process.Pid) })
+
+	p.env = append(slices.Clip(env), "HOLDLINE_SOCKET="+filepath.Join(p.dir, "named/s"))
+	third := p.daemon()
+	p.env = env
+	fourth := p.handed()
+	waitFor(t, "the end of the one that was handed the socket", func() bool { return !alive(fourth.Process.Pid) })
+	if !alive(third.Process.Pid) {
+		t.Error("the daemon at the socket that the user named was ended")
+	}
+}
+
 // TestPointerComesBack: what another daemon took away when it stopped is
 // written again.
 func TestPointerComesBack(t *testing.T) {
