@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -169,16 +170,24 @@ func TestOrphans(t *testing.T) {
 	if f := o.orphans(t.Context(), run); len(f) != 1 || f[0].State != OK {
 		t.Fatalf("before: %+v", f)
 	}
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read -r _")
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "echo up; read -r _")
 	cmd.Env = []string{"HOME=" + o.Home, process.EnvWorker + "=00000000-0000-4000-8000-000000000000"}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	// Its environment is not there to be read the moment that it starts.
+	if _, err := io.ReadFull(out, make([]byte, 3)); err != nil {
+		t.Fatal(err)
+	}
 	child := cmd.Process.Pid
 	found := o.orphans(t.Context(), run)
 	if len(found) != 1 || found[0].State != Problem || found[0].Mend != fmt.Sprintf("kill -9 %d", child) {
