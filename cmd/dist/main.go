@@ -142,7 +142,9 @@ func (r *release) documents(ctx context.Context) ([]entry, error) {
 		}
 		list = append(list, entry{name, 0o644, data})
 	}
-	units, err := tree("contrib", "contrib", func(name string) bool { return filepath.Ext(name) != ".go" })
+	units, err := tree("contrib", "contrib", func(name string) bool {
+		return path.Ext(name) != ".go" && name != "systemd/lab" // which is for tests
+	})
 	if err != nil {
 		return nil, err
 	}

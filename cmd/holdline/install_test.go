@@ -217,6 +217,23 @@ func TestCapturedPath(t *testing.T) {
 	}
 }
 
+// TestDoctorManaged: a managed daemon without a captured PATH is pointed at.
+func TestDoctorManaged(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	n := p.notices()
+	p.handed()
+	waitFor(t, "READY", func() bool { return n.has("READY=1") })
+	out := p.must("doctor")
+	if !strings.Contains(out, "note     PATH of hosted servers: was never captured\n") || !strings.Contains(out, "mend: holdline install --path\n") {
+		t.Errorf("doctor:\n%s", out)
+	}
+	p.must("install", "--path")
+	if out := p.must("doctor"); !strings.Contains(out, "ok       PATH of hosted servers: "+programs+":") {
+		t.Errorf("doctor:\n%s", out)
+	}
+}
+
 // TestLaunchdLog: the log of launchd's daemon is where its LaunchAgent says.
 func TestLaunchdLog(t *testing.T) {
 	t.Parallel()
