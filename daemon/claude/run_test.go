@@ -299,12 +299,36 @@ func TestEvents(t *testing.T) {
 	}
 	events := replay(t, newRun(engine.Request{}), "denied.jsonl")
 	i := slices.IndexFunc(events, func(e engine.Event) bool { return e.Kind == engine.ToolUse && strings.HasPrefix(e.Text, "Read") })
-	if i < 0 || events[i].Text != "Read passwd" {
+	if i < 0 || events[i].Text != "Read /etc/passwd" {
 		t.Errorf("no use of Read in %+v", events)
 	}
 }
 
 // TestLive: text is there while it is being written.
+// TestToolUse: what a tool is used on is named as people in the directory name
+// it, in the turn of the model's message, however many lines that has.
+func TestToolUse(t *testing.T) {
+	run := newRun(engine.Request{Cwd: "/p"})
+	use := func(id, path string) engine.Event {
+		t.Helper()
+		events := run.Line([]byte(`{"type":"assistant","message":{"id":"` + id + `","model":"m","content":[{"type":"tool_use","name":"Read","input":{"file_path":"` + path + `"}}]}}`))
+		if len(events) != 1 || events[0].Kind != engine.ToolUse {
+			t.Fatalf("events %+v", events)
+		}
+		return events[0]
+	}
+	for _, tt := range []struct {
+		id, path, text string
+		turn           int
+	}{
+		{"a", "/p/sub/main.go", "Read sub/main.go", 1}, {"a", "/p2/x", "Read /p2/x", 1}, {"b", "x", "Read x", 2},
+	} {
+		if e := use(tt.id, tt.path); e.Text != tt.text || e.Turn != tt.turn {
+			t.Errorf("%+v, want %q in turn %d", e, tt.text, tt.turn)
+		}
+	}
+}
+
 func TestLive(t *testing.T) {
 	run := newRun(engine.Request{})
 	delta := func(s string) {

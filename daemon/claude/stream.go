@@ -3,7 +3,7 @@ package claude
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
+	"strings"
 	"time"
 
 	"holdline/daemon/engine"
@@ -119,8 +119,9 @@ func (s *spoken) blocks() []block {
 	return list
 }
 
-// describe says in a few words what a tool is used on: "Read main.go".
-func describe(b block) string {
+// describe says in a few words what a tool is used on: "Read sub/main.go", with
+// paths below cwd as people there name them.
+func describe(b block, cwd string) string {
 	var in map[string]json.RawMessage
 	if json.Unmarshal(b.Input, &in) != nil {
 		return b.Name
@@ -130,8 +131,8 @@ func describe(b block) string {
 		if v == "" {
 			continue
 		}
-		if key == "file_path" {
-			v = filepath.Base(v)
+		if cwd != "" && (key == "file_path" || key == "path") {
+			v = strings.TrimPrefix(v, strings.TrimSuffix(cwd, "/")+"/")
 		}
 		return b.Name + " " + engine.Short(v, 80)
 	}

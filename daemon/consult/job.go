@@ -247,7 +247,9 @@ type Answer struct {
 	Structured    json.RawMessage `json:"structured,omitempty"`
 	Window        *engine.Window  `json:"window,omitempty"` // of the subscription
 	Context       *Context        `json:"context,omitempty"`
-	MaxUSD        float64         `json:"max_usd,omitempty"` // what it could cost at most; 0 for no limit
+	MaxUSD        float64         `json:"max_usd,omitempty"`          // what it could cost at most; 0 for no limit
+	SessionUSD    float64         `json:"session_cost_usd,omitempty"` // of all consults of the session that asked, with this one
+	TodayUSD      float64         `json:"today_cost_usd,omitempty"`   // of all consults of the identity on that day, with this one
 }
 
 // Failure is the fault of an answer that is none; nil for a good one.

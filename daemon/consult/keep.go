@@ -253,6 +253,7 @@ func (m *Manager) keep(j *job, res result) *Answer {
 	if len(a.Text) > maxAnswer {
 		a.Text, a.Cut = strings.ToValidUTF8(a.Text[:maxAnswer], ""), true
 	}
+	a.SessionUSD, a.TodayUSD = m.spentWith(j, out.CostUSD)
 	b, err := json.Marshal(a)
 	if err == nil {
 		err = statedir.WriteFile(filepath.Join(j.dir, fileAnswer), append(b, '\n'))

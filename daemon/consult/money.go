@@ -117,6 +117,25 @@ func (m *Manager) spentLocked(identity, session string, now time.Time) (today, i
 	return today, inSession
 }
 
+// spentWith is what the consults of a job's session, and those of its identity
+// today, have cost once the job has cost so much.
+func (m *Manager) spentWith(j *job, cost *float64) (session, today float64) {
+	m.mu.Lock()
+	t, s := m.spentLocked(j.rec.Identity, j.rec.Session, time.Now())
+	live := m.live[j.rec.ID] == j
+	m.mu.Unlock()
+	more := 0.0
+	if cost != nil {
+		more = *cost
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if live && j.cost != nil { // it is counted already, as far as it had told
+		more -= *j.cost
+	}
+	return s.USD + more, t.USD + more
+}
+
 // afford is what a run may cost: what it asks for, or what is left of the
 // budgets if that is less; 0 is no limit. An engine that does not tell its cost
 // is held to the number of consults alone. The error is a fault,

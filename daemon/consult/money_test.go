@@ -74,6 +74,9 @@ func TestBudgets(t *testing.T) {
 			t.Fatal(f)
 		}
 		caps(0.2) // of the day
+		if a, err := w.Show(ID("two", 1)); err != nil || a.SessionUSD != 0.5 || a.TodayUSD != 1.5 {
+			t.Errorf("spent in the session and today: %+v, %v", a, err)
+		}
 		done("two", 1)
 		f, _ = w.spends("two", "a", 2, nil)
 		if f == nil || f.Fault.Code != fault.BudgetExceeded || f.Limit == nil || f.Limit.Value != 120 || f.Limit.Spent != 150 || f.RetryAfterMS == nil {

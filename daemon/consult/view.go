@@ -100,6 +100,8 @@ type extra struct {
 	Notes         []string        `json:"notes,omitempty"`
 	RateLimit     any             `json:"rate_limit,omitempty"`
 	MaxUSD        float64         `json:"max_usd,omitempty"`
+	SessionUSD    float64         `json:"session_cost_usd,omitempty"` // of the session that asked
+	TodayUSD      float64         `json:"today_cost_usd,omitempty"`   // of the identity that asked
 	Context       *Context        `json:"context,omitempty"`
 	Exit          string          `json:"exit,omitempty"`
 	Fault         any             `json:"fault,omitempty"`
@@ -131,7 +133,7 @@ func (a *Answer) value(offset, limit int, d tool.Detail) (value, string) {
 	}
 	if d == tool.Full {
 		v.extra = &extra{
-			Cwd: a.Cwd, MaxUSD: a.MaxUSD, Context: a.Context, EngineVersion: a.EngineVersion, Model: a.Model, Usage: a.Usage, APIDurationMS: a.APIDurationMS,
+			Cwd: a.Cwd, MaxUSD: a.MaxUSD, SessionUSD: a.SessionUSD, TodayUSD: a.TodayUSD, Context: a.Context, EngineVersion: a.EngineVersion, Model: a.Model, Usage: a.Usage, APIDurationMS: a.APIDurationMS,
 			QueuedMS: a.QueuedMS, CreatedUnixMS: a.CreatedUnixMS, EndedUnixMS: a.EndedUnixMS, Denials: a.Denials, Notes: a.Notes,
 			Exit: a.Exit,
 		}
@@ -183,6 +185,9 @@ func (a *Answer) footer(d tool.Detail) string {
 		parts = append(parts, fmt.Sprintf("%d tokens in, %d out", a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite, a.Usage.Output))
 		if a.EngineVersion != "" {
 			parts = append(parts, a.Engine+" "+a.EngineVersion)
+		}
+		if a.TodayUSD > 0 {
+			parts = append(parts, fmt.Sprintf("$%.4f in this session and $%.4f today", a.SessionUSD, a.TodayUSD))
 		}
 		parts = append(parts, "in "+a.Cwd)
 		parts = append(parts, a.Notes...)
