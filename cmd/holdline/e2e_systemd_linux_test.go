@@ -480,6 +480,10 @@ func stoppedByCommand(m *managed) {
 	if state := m.show(contrib.SystemdService, "ActiveState"); state != "inactive" || alive(pid) {
 		m.t.Errorf("the service is %s, the daemon lives: %v", state, alive(pid))
 	}
+	// Once more starts none to stop it.
+	if out := m.must("stop"); out != "no daemon is running\n" || m.main() != 0 {
+		m.t.Errorf("a second stop says %q, and the daemon is %d", out, m.main())
+	}
 	m.agent().shake().rest()
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/doctor"
+	"holdline/contrib"
 	"holdline/daemon"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
@@ -49,6 +50,9 @@ that: systemctl --user stop holdline.socket.`,
 
 // stop ends the daemon; with all also what it runs, and itself if it hangs.
 func stop(cmd *cobra.Command, w *world, all bool) error {
+	if onCall(cmd, w) {
+		return stopAbsent(cmd, w, all)
+	}
 	c, err := connect(cmd, w)
 	h, hangs := errors.AsType[*hungError](err)
 	switch {
@@ -69,6 +73,31 @@ func stop(cmd *cobra.Command, w *world, all bool) error {
 		return stopHung(cmd, w, dir)
 	}
 	return err
+}
+
+// onCall tells whether there is no daemon, and to connect would have systemd start
+// one, only to be stopped.
+func onCall(cmd *cobra.Command, w *world) bool {
+	paths, err := pathsOf(cmd, w)
+	units := service.FindUnits(w.getenv)
+	if err != nil || paths.Start() != units.Socket() || !units.Running() || units.File(contrib.SystemdSocket) == "" {
+		return false
+	}
+	state, err := stateDir(w.getenv)
+	if err != nil {
+		return false
+	}
+	// There may be one at another default path.
+	for _, lock := range []string{filepath.Join(filepath.Dir(paths.Start()), socket.LockFile), daemon.StateLock(state)} {
+		pid, start, err := statedir.Holder(lock)
+		if err != nil {
+			continue // it has none, or names nobody
+		}
+		if now, err := process.Lookup(pid); err == nil && now.Start == start {
+			return false
+		}
+	}
+	return true
 }
 
 // stopAbsent stops what there is without a daemon.
