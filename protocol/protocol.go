@@ -140,7 +140,7 @@ const (
 )
 
 // Control is a line between the messages. Exactly one of the pointers is
-// set, or Bye.
+// set, or Bye, or Message alone: words of the daemon for the client's stderr.
 type Control struct {
 	Holdline int             `json:"holdline"`
 	Got      *int64          `json:"got,omitempty"`    // proxy: holds the first Got lines of this connection whole
@@ -151,7 +151,7 @@ type Control struct {
 	ID       json.RawMessage `json:"id,omitempty"`    // with Bytes: of the request in it
 	Was      json.RawMessage `json:"was,omitempty"`   // behind a replayed initialize: the answer that the client got
 	Bye      string          `json:"bye,omitempty"`
-	Message  string          `json:"message,omitempty"` // with Bye, for people
+	Message  string          `json:"message,omitempty"` // with Bye or alone, for people
 }
 
 // ErrNoGreeting is returned by [ParseGreeting] for a line that is none; it is

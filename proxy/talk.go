@@ -274,6 +274,8 @@ func (p *proxy) readDaemon(ctx context.Context, l *link, g *got) ending {
 			case c.Bye != "":
 				l.bye = c
 				return endStopped
+			case c.Message != "":
+				p.log.WarnContext(ctx, "word from the daemon", "says", c.Message)
 			}
 			continue
 		}

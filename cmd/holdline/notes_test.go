@@ -148,6 +148,7 @@ func TestServerDenied(t *testing.T) {
 	if x := only.ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}}); !strings.Contains(x.raw, `may use no tool of server mem`) {
 		t.Errorf("initialize: %s", x.raw)
 	}
+	waitFor(t, "a word on stderr", func() bool { return strings.Contains(only.errs.String(), "may use no tool of server mem") })
 	yes.rest()
 	no.rest()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/tool"
+	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -79,6 +80,11 @@ func (s *session) about(ctx context.Context, modern bool) tool.About {
 	own.Capabilities = json.RawMessage(`{"tools":{"listChanged":true}}`)
 	own.Instructions = "The MCP server " + who.Only + " cannot be used now: " + fault.From(err, fault.Server, mcp.Initialize).Fault.Detail
 	s.log.WarnContext(ctx, "session for a server that cannot be used", "server", who.Only, "err", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cur != nil { // few clients show people the instructions
+		s.cur.out.control(protocol.Control{Holdline: protocol.Version, Message: own.Instructions})
+	}
 	return own
 }
 
