@@ -193,7 +193,7 @@ func toldLeft(cmd *cobra.Command, o *importOptions, done clients.Done) error {
 		if l.Key != "" {
 			key = " " + l.Key
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: left %s%s: %s\n", l.Path, key, l.Why)
+		fmt.Fprintln(cmd.ErrOrStderr(), strings.Map(printable, fmt.Sprintf("holdline: left %s%s: %s", l.Path, key, l.Why)))
 	}
 	return &silent{exitFailure}
 }

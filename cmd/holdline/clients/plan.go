@@ -195,7 +195,21 @@ func (p *Plan) look(s source) error {
 	if f.Why == "" && s.project == "" {
 		p.consult(f, doc)
 	}
-	return p.edit(f, doc)
+	if err := p.edit(f, doc); err != nil { // such as for an entry where no table can be
+		f.give(err)
+	}
+	return nil
+}
+
+// give gives up the edit of a file.
+func (f *File) give(err error) {
+	f.Why, f.Consult, f.Changes = err.Error(), "", false
+	f.Diff, f.steps, f.after = []string{}, nil, f.before
+	for _, s := range f.Servers {
+		if s.Verdict == Moves {
+			s.Verdict, s.As, s.Why = Stays, "", "its file is not edited"
+		}
+	}
 }
 
 // read is the file's content; nil if it cannot be read, for which Why is then
@@ -224,13 +238,13 @@ func (p *Plan) edit(f *File, doc document) error {
 		s.old, _ = doc.text(s.path)
 		f.Diff = append(f.Diff, s.diff(doc)...)
 		if err := s.apply(doc); err != nil {
-			return fmt.Errorf("%s: %w", f.Path, err)
+			return stay("it has no place for an entry %s", s.path[len(s.path)-1])
 		}
 	}
 	if f.after = f.before; len(f.steps) > 0 {
 		f.after = doc.bytes()
 		if _, err := f.source.client.parse(f.Path, f.after); err != nil {
-			return fmt.Errorf("%s would not be valid any more: %w", f.Path, err)
+			return stay("it would not be valid any more")
 		}
 	}
 	f.Changes = !bytes.Equal(f.before, f.after)
@@ -446,12 +460,16 @@ func serverName(name string) string {
 	for strings.Contains(clean, "__") {
 		clean = strings.ReplaceAll(clean, "__", "_")
 	}
-	const longest = 64 // which leaves room for a client's name
+	const longest = 60 // which leaves room for a client's name
+	clean = strings.TrimLeft(clean, "-")
 	clean = clean[:min(len(clean), longest)]
-	if clean == "" || clean == entryName {
-		clean += "-server"
+	switch clean {
+	case "":
+		return "server"
+	case entryName:
+		return entryName + "-server"
 	}
-	return strings.TrimPrefix(clean, "-")
+	return clean
 }
 
 // shared lets a server be another one's, too, if both are the same but for
