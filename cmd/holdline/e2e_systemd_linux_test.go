@@ -38,7 +38,6 @@ func TestSystemd(t *testing.T) {
 		{"upgrade", upgradedUnderSystemd},
 		{"start limit", startLimit},
 		{"takeover", takenOver},
-		{"install", installed},
 		{"logout", loggedOut},
 		{"install", installedUnderSystemd},
 	} {
@@ -615,39 +614,6 @@ func takenOver(m *managed) {
 	m.survived(a)
 	m.answered(a)
 	b.rest()
-}
-
-// installed: one command puts the units into place under a daemon that a proxy
-// has started, whose session goes on with systemd's; another takes them away.
-func installed(m *managed) {
-	m.login()
-	for _, name := range []string{contrib.SystemdSocket, contrib.SystemdService} {
-		if err := os.Remove(filepath.Join(m.dir, "home/.config/systemd/user", name)); err != nil {
-			m.t.Fatal(err)
-		}
-	}
-	m.systemctl("daemon-reload")
-	a := m.agent().shake()
-	old := m.status().Daemon
-	m.must("install", "--systemd", "--bin")
-	waitFor(m.t, "the old daemon's end", func() bool { return !alive(old.PID) })
-	if x := a.ask("ping", map[string]any{}); x.Error != nil {
-		m.t.Errorf("after the install: %s", x.raw)
-	}
-	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", m.main())); err != nil || exe != filepath.Join(m.dir, "home/.local/bin/holdline") {
-		m.t.Errorf("systemd's daemon is %s, %v", exe, err)
-	}
-	out, _, _ := m.run("", "doctor")
-	if line := lineWith(out, "systemd units:"); !strings.HasPrefix(line, "ok ") {
-		m.t.Errorf("doctor: %s", line)
-	}
-	m.must("uninstall")
-	if state := m.show(contrib.SystemdSocket, "LoadState"); state != "not-found" {
-		m.t.Errorf("after the uninstall the socket is %s", state)
-	}
-	m.exits(a, exitLost)
-	m.noneLeft(waitLimit)
-	m.agent().shake().rest() // as before: a proxy starts the daemon
 }
 
 // loggedOut: without lingering the last logout ends everything; doctor has said
