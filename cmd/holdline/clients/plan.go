@@ -112,9 +112,7 @@ func Look(o Options) (*Plan, error) {
 		return nil, err
 	}
 	for _, s := range list {
-		if err := p.look(s); err != nil {
-			return nil, err
-		}
+		p.look(s)
 	}
 	return p, p.finish()
 }
@@ -172,13 +170,13 @@ func reason(err error) string {
 }
 
 // look reads one file and plans its edits.
-func (p *Plan) look(s source) error {
+func (p *Plan) look(s source) {
 	f := &File{Client: s.client.name, Title: s.client.title, Path: s.path, Project: s.project, Make: s.make, Servers: []*Server{}, Diff: []string{}, source: s}
 	p.Files = append(p.Files, f)
 	switch {
 	case s.twin != "":
 		f.Why = "it is the same file as " + s.twin
-		return nil
+		return
 	case s.project != "" && !p.o.Project:
 		f.Why = "it is a project's file: --project has it imported"
 	case s.tree != "" && !p.o.Project:
@@ -186,19 +184,20 @@ func (p *Plan) look(s source) error {
 	}
 	doc := f.read()
 	if doc == nil {
-		return nil
+		return
 	}
 	if info, err := os.Stat(s.path); err == nil && info.Mode().Perm()&0o200 == 0 && f.Why == "" {
 		f.Why = fmt.Sprintf("it is read-only (mode %04o): whatever made it has to change it", info.Mode().Perm())
 	}
+	known := len(p.taken)
 	p.servers(f, doc)
 	if f.Why == "" && s.project == "" {
 		p.consult(f, doc)
 	}
 	if err := p.edit(f, doc); err != nil { // such as for an entry where no table can be
 		f.give(err)
+		p.taken = p.taken[:known]
 	}
-	return nil
 }
 
 // give gives up the edit of a file.
