@@ -139,9 +139,8 @@ func TestConsultCommandInterrupted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.daemon()
-	said := filepath.Join(p.dir, "ledger")
 	prompt := claudetest.Prompt("x", claudetest.Step{Text: new("So far so good."), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}}},
-		claudetest.Step{Do: "ledger", Message: said}, claudetest.Step{Do: "hang"})
+		claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})
 	ask := p.asking(t, "consult", prompt)
 	p.untilSteps(1)
 	if err := ask.cmd.Process.Signal(syscall.SIGINT); err != nil {
