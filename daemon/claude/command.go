@@ -21,7 +21,7 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	level := info.Level(req.Level)
 	cmd := engine.Command{Level: level.Name, EnforcedBy: level.EnforcedBy, Notes: slices.Clone(level.Notes)}
 	if level.EnforcedBy == engine.ByLandlock {
-		cmd.Writable = c.writable(&req)
+		cmd.Writable = &engine.Writable{Dirs: c.owned(&req)}
 	}
 	argv := []string{
 		info.Path, "-p",
@@ -77,6 +77,7 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	}
 	if req.Level == engine.LevelShell {
 		argv = c.wrapped(&req, argv)
+		cmd.Makes = c.owned(&req)
 	}
 	cmd.Argv = argv
 	cmd.Env = c.env

@@ -39,9 +39,9 @@ func (c *Claude) read(info *engine.Info) engine.Level {
 }
 
 // shell is what holds a run to level shell: the program's own sandbox, in
-// which its shell tool runs commands, and around the program one that keeps
-// the directory looked at as it is from itself, too: to guard what is in it
-// the program makes directories there. Landlock is not laid around it, since
+// which its shell tool runs commands, and one around the program, without which
+// it would make directories in what it looks at, to guard what is there, and
+// leave the repository behind a work tree open to commands. Landlock is not laid around it, since
 // it forbids the mounts that sandboxes are made of.
 func (c *Claude) shell(info *engine.Info, missing error) engine.Level {
 	level := engine.Level{Name: engine.LevelShell}
@@ -50,6 +50,8 @@ func (c *Claude) shell(info *engine.Info, missing error) engine.Level {
 		level.Lacks = "Claude Code " + info.Version + " has no --restricted, without which the user's own settings could open its sandbox; update it with: claude update"
 	case missing != nil:
 		level.Lacks = missing.Error()
+	case c.configDir() == "":
+		level.Lacks = "where Claude Code keeps its login is not known; give the daemon a HOME or CLAUDE_CONFIG_DIR that is an absolute path"
 	default:
 		level.EnforcedBy = engine.BySandbox
 	}
@@ -73,18 +75,31 @@ func (c *Claude) configDir() string {
 	return filepath.Clean(dir)
 }
 
-// writable is all that a run at level read may write to. The configuration
-// directory is among it as a whole: the program replaces a file by renaming
+// owned are the directories that a run may write to. The configuration
+// directory is among them as a whole: the program replaces a file by renaming
 // another one over it, and a login that it refreshes must not be lost. The
 // file .claude.json in the home directory is not: it is replaced the same
 // way, which would take the right to remove any file below the home
 // directory; without it the program goes on, and leaves the file alone.
-func (c *Claude) writable(req *engine.Request) *engine.Writable {
-	w := &engine.Writable{Dirs: []string{c.configDir()}}
-	if req.TempDir != "" {
-		w.Dirs = append(w.Dirs, req.TempDir)
+func (c *Claude) owned(req *engine.Request) []string {
+	var dirs []string
+	for _, dir := range []string{c.configDir(), req.TempDir} {
+		if dir != "" {
+			dirs = append(dirs, dir)
+		}
 	}
-	return w
+	return dirs
+}
+
+// wrapped is the command line in a sandbox in which all is read-only but the
+// program's configuration directory and the run's temporary one: as at level
+// read, but by mounts, in which the program can make its own.
+func (c *Claude) wrapped(req *engine.Request, argv []string) []string {
+	wrap := []string{sandbox.Wrapper(c.env), "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc"}
+	for _, dir := range c.owned(req) {
+		wrap = append(wrap, "--bind", dir, dir)
+	}
+	return append(append(wrap, "--die-with-parent", "--"), argv...)
 }
 
 // unwritable are the places that the sandbox lets commands write to unless
@@ -98,22 +113,6 @@ func (c *Claude) unwritable(req *engine.Request) []string {
 		deny = append(deny, filepath.Join(home, ".claude", "debug"), filepath.Join(home, ".npm", "_logs"))
 	}
 	return deny
-}
-
-// wrapped is the command line in a sandbox in which the directories that are
-// looked at are read-only, and all else as it was. What the run writes stays
-// writable even if it lies in there.
-func (c *Claude) wrapped(req *engine.Request, argv []string) []string {
-	wrap := []string{sandbox.Wrapper(c.env), "--dev-bind", "/", "/"}
-	for _, dir := range append([]string{req.Cwd}, req.AddDirs...) {
-		wrap = append(wrap, "--ro-bind", dir, dir)
-	}
-	for _, dir := range []string{c.configDir(), req.TempDir} {
-		if dir != "" {
-			wrap = append(wrap, "--bind-try", dir, dir)
-		}
-	}
-	return append(append(wrap, "--die-with-parent", "--"), argv...)
 }
 
 // runSettings are the settings of a run: no hook runs, whatever file names

@@ -54,8 +54,8 @@ func TestLevels(t *testing.T) {
 		{name: "first Landlock", kind: "ok", abi: 1, env: []string{"HOME=/h"}, read: "landlock", note: "truncated", dirs: []string{"/h/.claude"}},
 		{name: "directory of its own", kind: "ok", abi: 7, env: []string{"HOME=/h", "CLAUDE_CONFIG_DIR=/c/"}, read: "landlock", note: "ABI", dirs: []string{"/c"}},
 		{name: "no Landlock", kind: "ok", env: []string{"HOME=/h"}, read: "tools", note: "no Landlock on this machine"},
-		{name: "no home", kind: "ok", abi: 7, read: "tools", note: "where Claude Code keeps its login is not known"},
-		{name: "relative directory", kind: "ok", abi: 7, env: []string{"HOME=/h", "CLAUDE_CONFIG_DIR=c"}, read: "tools", note: "not known"},
+		{name: "no home", kind: "ok", abi: 7, read: "tools", note: "where Claude Code keeps its login is not known", shellLacks: "not known"},
+		{name: "relative directory", kind: "ok", abi: 7, env: []string{"HOME=/h", "CLAUDE_CONFIG_DIR=c"}, read: "tools", note: "not known", shellLacks: "not known"},
 		{name: "no bubblewrap", kind: "ok", abi: 7, bwrap: missing, env: []string{"HOME=/h"}, read: "landlock", shellLacks: "no bubblewrap", dirs: []string{"/h/.claude"}},
 		{name: "old program", kind: "plain", abi: 7, env: []string{"HOME=/h"}, read: "landlock", note: "has no --restricted", shellLacks: "has no --restricted", dirs: []string{"/h/.claude"}},
 	} {
@@ -108,8 +108,11 @@ func TestShellCommand(t *testing.T) {
 		t.Errorf("level %q by %q, writable %+v", cmd.Level, cmd.EnforcedBy, cmd.Writable)
 	}
 	wrap := []string{
-		filepath.Join(bin, "bwrap"), "--dev-bind", "/", "/", "--ro-bind", `/p/a"b`, `/p/a"b`, "--bind-try", "/h/.claude", "/h/.claude",
-		"--bind-try", "/t", "/t", "--die-with-parent", "--", info.Path, "-p",
+		filepath.Join(bin, "bwrap"), "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc",
+		"--bind", "/h/.claude", "/h/.claude", "--bind", "/t", "/t", "--die-with-parent", "--", info.Path, "-p",
+	}
+	if !slices.Equal(cmd.Makes, []string{"/h/.claude", "/t"}) {
+		t.Errorf("makes %q", cmd.Makes)
 	}
 	if len(cmd.Argv) < len(wrap) || !slices.Equal(cmd.Argv[:len(wrap)], wrap) {
 		t.Errorf("command line %q", cmd.Argv)

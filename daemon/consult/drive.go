@@ -195,7 +195,7 @@ func (d *driver) start(ctx context.Context) error {
 		}
 	}
 	d.cmd, d.run = eng.Command(req, info), eng.NewRun(req)
-	if err := makeWritable(d.cmd.Writable); err != nil {
+	if err := makeDirs(&d.cmd); err != nil {
 		return err
 	}
 	hard := time.Now().Add(d.j.timeout + opt.Ladder.whole())

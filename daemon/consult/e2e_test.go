@@ -45,6 +45,7 @@ func TestE2EClaude(t *testing.T) {
 			t.Run("resume", func(t *testing.T) { resume(t, bin) })
 			t.Run("cancel", func(t *testing.T) { cancelled(t, bin) })
 			t.Run("phases", func(t *testing.T) { phases(t, bin) })
+			t.Run("worktree", func(t *testing.T) { worktree(t, bin) })
 			t.Run("refreshed login", func(t *testing.T) { refreshed(t, bin) })
 			t.Run("logged out", func(t *testing.T) { loggedOut(t, bin) })
 		})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -361,12 +362,13 @@ func confine(w *engine.Writable) *process.Confine {
 	return &process.Confine{Dirs: w.Dirs, Files: w.Files}
 }
 
-// makeWritable makes the directories that are not there; nil has none.
-func makeWritable(w *engine.Writable) error {
-	if w == nil {
-		return nil
+// makeDirs makes the directories that a command needs and that are not there.
+func makeDirs(cmd *engine.Command) error {
+	dirs := cmd.Makes
+	if cmd.Writable != nil {
+		dirs = append(slices.Clip(dirs), cmd.Writable.Dirs...)
 	}
-	for _, dir := range w.Dirs {
+	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("making a directory that a consult may write to: %w", err)
 		}

@@ -87,6 +87,7 @@ type Command struct {
 	// Writable is all that the program may write to; nil if the kernel is not
 	// to be asked for it.
 	Writable *Writable
+	Makes    []string // directories to be made before it starts, if they are not there
 	Notes    []string // what the installed version lacks, for people
 }
 

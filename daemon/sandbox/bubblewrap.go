@@ -49,7 +49,7 @@ func Bubblewrap(ctx context.Context, env []string) error {
 // trial runs nothing in sandboxes of the kind that is needed, and returns
 // what bubblewrap had to say.
 func trial(ctx context.Context, bwrap string, env []string) (words string, err error) {
-	cmd := exec.CommandContext(ctx, bwrap, "--dev-bind", "/", "/", "--ro-bind", "/usr", "/usr", "--die-with-parent", "--",
+	cmd := exec.CommandContext(ctx, bwrap, "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc", "--die-with-parent", "--",
 		bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--unshare-net", "--unshare-pid", "--proc", "/proc",
 		"--new-session", "--die-with-parent", "--", "true")
 	cmd.Env, cmd.Dir = env, "/"

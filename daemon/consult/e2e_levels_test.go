@@ -19,6 +19,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -27,6 +28,7 @@ import (
 
 	"holdline/daemon/claude"
 	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/sandbox/writetest"
 )
 
 // internet is a proxy that stands for all of the internet: whatever host a
@@ -367,5 +369,50 @@ func (h *house) each(f func(pid int, dir string)) {
 		if _, err := fmt.Sscanf(filepath.Base(dir), "%d", &pid); err == nil {
 			f(pid, dir)
 		}
+	}
+}
+
+// worktree: at level shell neither the directory that is looked at, nor
+// another one that it may look at, nor the repository behind a work tree is
+// written to; commands run all the same, and reach no network.
+func worktree(t *testing.T, bin string) {
+	t.Helper()
+	h, api := realHouse(t, bin)
+	h.need("shell")
+	repo, tree, more := filepath.Join(h.project, "repo"), filepath.Join(h.project, "tree"), filepath.Join(h.project, "more")
+	for _, args := range [][]string{
+		{"init", "-q", repo}, {"-C", repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"},
+		{"-C", repo, "worktree", "add", "-q", tree},
+	} {
+		if out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v: %s", args, err, out)
+		}
+	}
+	if err := os.Mkdir(more, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	before, err := writetest.Listing(h.project)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []claudetest.Step
+	for _, command := range []string{
+		"echo control-$((6*7))", "touch here", "touch " + repo + "/.git/there", "git branch another", "git -c user.name=a -c user.email=a@b commit --allow-empty -m y",
+		"touch " + more + "/it", "curl -s -m 5 " + api.URL() + "/v1/models; echo curl ended with $?",
+	} {
+		steps = append(steps, claudetest.Step{Tool: claudetest.Tool{Name: "Bash", Input: map[string]any{"command": command}}})
+	}
+	steps = append(steps, claudetest.Step{Echo: "tool_results"})
+	res, err := h.run(t.Context(), 1, map[string]any{
+		"prompt": claudetest.Prompt("x", steps...), "level": "shell", "cwd": "tree", "add_dirs": []string{more},
+	})
+	if err != nil || res.Fault != nil || !strings.Contains(res.Text, "control-42") || !strings.Contains(res.Text, "enforced by sandbox") {
+		t.Fatalf("err %v, %s, text %q", err, dump(res.Fault), res.Text)
+	}
+	if !strings.Contains(res.Text, "curl ended with") || strings.Contains(res.Text, "not_found_error") {
+		t.Errorf("a command has reached the network: %q", res.Text)
+	}
+	if after, err := writetest.Listing(h.project); err != nil || after != before {
+		t.Errorf("err %v; there was\n%s\nand is\n%s\n%s", err, before, after, res.Text)
 	}
 }
