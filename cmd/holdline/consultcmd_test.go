@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"holdline/daemon/claude/claudetest"
 	"holdline/protocol/control"
@@ -158,26 +159,34 @@ func TestConsultCommandInterrupted(t *testing.T) {
 }
 
 // TestConsultCommandImpatient: a second interrupt does not wait for a program
-// that heeds nothing.
+// that heeds nothing: the command ends before the consult does.
 func TestConsultCommandImpatient(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.daemon()
 	ask := p.asking(t, "consult", claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "deaf"}))
 	p.untilSteps(1)
-	for {
-		if err := ask.cmd.Process.Signal(syscall.SIGINT); err != nil {
-			break
-		}
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for ended := false; !ended; {
+		// Those behind the second may meet a command that is about to exit.
+		_ = ask.cmd.Process.Signal(syscall.SIGINT)
 		select {
 		case <-ask.ended:
-		default:
-			continue
+			ended = true
+		case <-again.C:
 		}
-		break
 	}
-	ask.end(1)
+	left := time.Now().UnixMilli()
 	p.until("no consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 0 })
+	out, _, _ := p.run("", "consults", "list", "--json")
+	var kept []control.Consult
+	if err := json.Unmarshal([]byte(out), &kept); err != nil || len(kept) != 1 || kept[0].State != "cancelled" {
+		t.Fatalf("%v, %s", err, out)
+	}
+	if ended := kept[0].CreatedMS + kept[0].TookMS; ended < left {
+		t.Errorf("the command ended at %d, the consult at %d", left, ended)
+	}
 }
 
 // TestConsultAudit: each consult is one line in the audit log, without its
