@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/engine"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/process"
 )
 
 // TestEngines: a call names its program, or the configuration does; one that is
@@ -259,4 +260,38 @@ func TestProgress(t *testing.T) {
 	if note := j.look(); note != "Read main.go, turn 3, $0.2500 so far" {
 		t.Errorf("note %q", note)
 	}
+}
+
+// TestOnceAdopted: the daemon that told a program its prompt has died before it
+// closed the program's input: the next one does, and tells it nothing.
+func TestOnceAdopted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(p *fakeProcess) {
+			<-p.closed
+			p.say("answer read to the end")
+			p.exit(0)
+		})
+		dir := filepath.Join(w.dir, ID("s", 1))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		proc, err := w.starter.Start(t.Context(), dir, process.Spec{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &job{
+			dir: dir, adopted: true, created: time.Now(), timeout: time.Hour, deadline: time.Now().Add(time.Hour),
+			stop: make(chan struct{}), done: make(chan struct{}),
+		}
+		d := &driver{m: w.Manager, j: j, run: &fakeRun{once: true, mute: true}, proc: proc}
+		d.standing([]process.Record{{Write: 1, Name: promptRecord}}, 1)
+		begin := time.Now()
+		d.follow(t.Context())
+		d.release()
+		out := d.outcome()
+		if took := time.Since(begin); took > time.Second || out.Fault != nil || out.Answer != "read to the end" || len(w.starter.last().records) != 0 {
+			t.Errorf("after %v: %+v, told %v", took, out, w.starter.last().records)
+		}
+		w.finish()
+	})
 }
