@@ -381,7 +381,8 @@ func worktree(t *testing.T, bin string) {
 	h.need("shell")
 	repo, tree, more := filepath.Join(h.project, "repo"), filepath.Join(h.project, "tree"), filepath.Join(h.project, "more")
 	for _, args := range [][]string{
-		{"init", "-q", repo}, {"-C", repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"},
+		{"init", "-q", repo},
+		{"-C", repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"},
 		{"-C", repo, "worktree", "add", "-q", tree},
 	} {
 		if out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput(); err != nil {
