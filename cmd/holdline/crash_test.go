@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -533,7 +534,7 @@ type day struct {
 }
 
 // ledger is the file in which the program of request id notes its steps.
-func (d *day) ledger(id int) string { return filepath.Join(d.p.dir, fmt.Sprintf("ledger%d", id)) }
+func (d *day) ledger(id int) string { return d.p.ledger() + strconv.Itoa(id) }
 
 func (d *day) steps(id int) int {
 	b, _ := os.ReadFile(d.ledger(id))

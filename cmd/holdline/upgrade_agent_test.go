@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -48,7 +47,7 @@ func TestUpgradeDuringConsult(t *testing.T) {
 	p.installVersion(t, older)
 	pid := p.daemonAt(p.bin()).Process.Pid
 	a := p.agent().shake()
-	ledger := filepath.Join(p.dir, "ledger")
+	ledger := p.ledger()
 	opinion := claudetest.Say("an opinion")
 	opinion.Delay = 1.5
 	id := a.call("consult", map[string]any{
