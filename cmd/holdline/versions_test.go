@@ -200,7 +200,7 @@ func TestUpgradeNeedsVersionsInUse(t *testing.T) {
 		t.Fatalf("upgrade: exit %d, %s%s", code, out, errs)
 	}
 	p.until("the worker to be adopted", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
-	p.point(speaker(t, 2, 2))
+	p.point(speaker(t, process.Version, process.Version))
 	if out, errs, code := p.run("", "upgrade"); code == 0 || !strings.Contains(out+errs, "version 1 of the workers' protocol, which is in use") {
 		t.Errorf("upgrade: exit %d, %s%s, want it refused for the worker's sake", code, out, errs)
 	}
