@@ -110,7 +110,7 @@ func copyFile(from, to string) error {
 }
 
 // waitLimit is generous: a test that reaches it has found a hang.
-const waitLimit = 15 * time.Second
+const waitLimit = slowness * 15 * time.Second
 
 // place is a user's home, with directories of its own and the programs on
 // PATH.

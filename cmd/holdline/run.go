@@ -157,9 +157,10 @@ that they share. Each agent's MCP configuration names one command:
 
     holdline mcp-stdio
 
-Through it an agent can call consult (a second opinion from Claude Code,
+Through it an agent can call the tools of the MCP servers that are configured
+once for all agents, consult (a second opinion from Claude Code or Codex,
 read-only), health_snapshot and telemetry_snapshot. The daemon is started at
-first use.
+first use; holdline import connects the agents of this machine.
 
 Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
 		SilenceUsage:  true,
