@@ -131,9 +131,7 @@ func TestHandedSocketNeverYields(t *testing.T) {
 	}
 	_ = cmd.Process.Signal(sigTerm)
 	waitFor(t, "the end", func() bool { return !alive(cmd.Process.Pid) })
-	if !n.has("STOPPING=1") {
-		t.Error("STOPPING was not told")
-	}
+	waitFor(t, "STOPPING", func() bool { return n.has("STOPPING=1") })
 	if _, err := os.Stat(filepath.Join(p.dir, "run/holdline/daemon.sock")); err != nil {
 		t.Errorf("the service manager's socket was removed: %v", err)
 	}

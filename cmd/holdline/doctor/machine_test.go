@@ -1,11 +1,11 @@
 package doctor
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"holdline/daemon/config"
 	"holdline/protocol/process"
@@ -170,8 +171,30 @@ func TestOrphans(t *testing.T) {
 	if f := o.orphans(t.Context(), run); len(f) != 1 || f[0].State != OK {
 		t.Fatalf("before: %+v", f)
 	}
+	for {
+		child, ended := prey(t, o.Home)
+		found := o.orphans(t.Context(), run)
+		if len(found) == 1 && found[0].State == Problem && found[0].Mend == fmt.Sprintf("kill -9 %d", child) {
+			break
+		}
+		select {
+		case <-ended: // the daemon of some test has killed it as an orphan
+		case <-time.After(5 * time.Second):
+			t.Fatalf("found %+v, want process %d", found, child)
+		}
+	}
+	o.Home = "/somebody/else"
+	if f := o.orphans(t.Context(), run); f[0].State != OK {
+		t.Errorf("another home's process: %+v", f)
+	}
+}
+
+// prey starts what a dead worker might have left. The channel is closed when
+// it has ended, which it does with the test at the latest.
+func prey(t *testing.T, home string) (pid int, ended <-chan struct{}) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "echo up; read -r _")
-	cmd.Env = []string{"HOME=" + o.Home, process.EnvWorker + "=00000000-0000-4000-8000-000000000000"}
+	cmd.Env = []string{"HOME=" + home, process.EnvWorker + "=00000000-0000-4000-8000-000000000000"}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -183,20 +206,17 @@ func TestOrphans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
 	// Its environment is not there to be read the moment that it starts.
-	if _, err := io.ReadFull(out, make([]byte, 3)); err != nil {
-		t.Fatal(err)
-	}
-	child := cmd.Process.Pid
-	found := o.orphans(t.Context(), run)
-	if len(found) != 1 || found[0].State != Problem || found[0].Mend != fmt.Sprintf("kill -9 %d", child) {
-		t.Errorf("found %+v, want process %d", found, child)
-	}
-	o.Home = "/somebody/else"
-	if f := o.orphans(t.Context(), run); f[0].State != OK {
-		t.Errorf("another home's process: %+v", f)
-	}
+	up := bufio.NewReader(out)
+	_, _ = up.ReadString('\n')
+	end := make(chan struct{})
+	go func() {
+		defer close(end)
+		_, _ = up.ReadString('\n') // until it has ended
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() { _ = in.Close(); <-end })
+	return cmd.Process.Pid, end
 }
 
 // TestWorkerDir reads the command line of a worker.
