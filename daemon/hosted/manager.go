@@ -279,6 +279,11 @@ func (m *Manager) expect() {
 	}
 	m.idleLocked()
 	m.attendLocked()
+	// A map keeps its room: that of all that stood in an earlier daemon's records.
+	m.calls = maps.Collect(maps.All(m.calls))
+	for u := range m.processes {
+		u.calls = maps.Collect(maps.All(u.calls))
+	}
 }
 
 // Close lets go of all processes, which live on, and waits until nothing of
