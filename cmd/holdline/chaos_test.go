@@ -32,6 +32,7 @@ const (
 	ownServer     = "own"   // and of one of which each session has its own
 	keptInChaos   = 300     // answers of consults
 	keptBytes     = 1 << 10 // that the daemon may hold of each
+	heldBytes     = 2 << 20 // that it may hold besides: no more than one of the large answers that it passed on
 	shorter       = 4       // so many times are the windows of recovery
 )
 
@@ -281,7 +282,7 @@ func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 	limit := time.Now().Add(protocol.StartWindow/shorter + 10*time.Second)
 	for ; ; r.pause(100 * time.Millisecond) {
 		s := r.collected(t)
-		heap := base.HeapBytes + base.HeapBytes/5 + int64(s.Consults.Kept)*keptBytes
+		heap := base.HeapBytes + base.HeapBytes/5 + int64(s.Consults.Kept)*keptBytes + heldBytes
 		left := r.processes()
 		delete(left, s.Daemon.PID)
 		same := s.Runtime.Goroutines <= base.Goroutines && s.Runtime.FDs <= base.FDs && s.Runtime.HeapBytes <= heap
