@@ -90,7 +90,6 @@ type Worker struct {
 	backlog     int // bytes that the worker had taken from an earlier daemon
 
 	journal *process.Journal // used by who holds writes, but for Forget
-	records []process.Record // see Records
 	cancel  context.CancelFunc
 }
 
@@ -175,8 +174,7 @@ func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
 	if err != nil {
 		return err
 	}
-	w.journal, w.records = journal, records
-	w.next = 1
+	w.journal, w.next = journal, 1
 	for _, r := range records { // replaced by what the worker says, if it lives
 		w.next = max(w.next, r.Write+1)
 	}
@@ -184,7 +182,7 @@ func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
 	c, err := w.connect(ctx)
-	w.voidRecords()
+	w.voidUnmade()
 	s := w.sup
 	s.mu.Lock()
 	defer s.mu.Unlock()
