@@ -170,14 +170,12 @@ func (w *Worker) StderrTail() []string {
 
 // begin connects for the first time and starts the worker's goroutines.
 func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
-	journal, records, err := process.OpenJournal(filepath.Join(w.dir, process.FileCalls))
+	journal, err := process.OpenJournal(filepath.Join(w.dir, process.FileCalls))
 	if err != nil {
 		return err
 	}
-	w.journal, w.next = journal, 1
-	for _, r := range records { // replaced by what the worker says, if it lives
-		w.next = max(w.next, r.Write+1)
-	}
+	w.journal = journal
+	w.next = journal.Last() + 1 // replaced by what the worker says, if it lives
 	w.last = afterSeq
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 
 func TestJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileCalls)
-	j, got, err := OpenJournal(path)
+	j, got, err := reopen(path)
 	if err != nil || len(got) != 0 {
 		t.Fatalf("OpenJournal of nothing = %v, %v", got, err)
 	}
@@ -40,7 +40,7 @@ func TestJournal(t *testing.T) {
 	}
 	_, _ = f.WriteString(`{"n":99,"wri`)
 	_ = f.Close()
-	j, got, err = OpenJournal(path)
+	j, got, err = reopen(path)
 	if err != nil || len(got) != 3 || got[2].Write != 3 {
 		t.Fatalf("OpenJournal with a torn line = %v, %v, want three records", got, err)
 	}

@@ -94,12 +94,11 @@ type file interface {
 }
 
 // OpenJournal opens or makes the file at path, cuts off a torn last line (its
-// write was never made) and returns the records before it, the later of two
-// with one write id. What a crash left of a rewriting is removed.
-func OpenJournal(path string) (*Journal, []Record, error) {
+// write was never made) and removes what a crash left of a rewriting.
+func OpenJournal(path string) (*Journal, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	b, err := io.ReadAll(io.LimitReader(f, MaxJournal+1))
 	if err == nil && len(b) > MaxJournal {
@@ -121,29 +120,20 @@ func OpenJournal(path string) (*Journal, []Record, error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, nil, fmt.Errorf("open call records: %w", err)
+		return nil, fmt.Errorf("open call records: %w", err)
 	}
 	j := &Journal{f: f, path: path, size: int64(whole), from: CompactJournal, due: CompactJournal}
 	for _, r := range records {
 		j.noteLocked(r.Write)
 	}
-	return j, latest(records), nil
+	return j, nil
 }
 
-// latest leaves out the earlier of two records with one write id.
-func latest(records []Record) []Record {
-	at := make(map[int64]int, len(records))
-	kept := records[:0]
-	for _, r := range records {
-		if i, twice := at[r.Write]; twice {
-			kept[i] = r
-			continue
-		}
-		at[r.Write] = len(kept)
-		kept = append(kept, r)
-	}
-	clear(records[len(kept):])
-	return kept
+// Last is the highest write id in the file, 0 if it is empty.
+func (j *Journal) Last() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.high
 }
 
 // ParseRecords reads the lines of [FileCalls], without those that a later one
