@@ -245,8 +245,18 @@ func (s *Supervisor) killGroup(ctx context.Context, dir string) error {
 	if err != nil || st.ChildPID < 2 || st.ChildStart == 0 || st.BootID == "" || st.BootID != process.BootID() {
 		return nil //nolint:nilerr // without a whole state no child was ever let run
 	}
+	leader := process.Proc{PID: st.ChildPID, Start: st.ChildStart}
+	led := func() bool {
+		now, err := process.Lookup(leader.PID)
+		return err == nil && now.Start == leader.Start
+	}
 	for {
-		members, err := process.Group(st.ChildPID)
+		// Before all processes are looked at, which takes long and would be done
+		// for every consult that is kept; and again once they are known.
+		if process.Exact && !led() {
+			return nil // the hunt finds the rest, and nobody else
+		}
+		members, err := process.Group(leader.PID)
 		if err != nil {
 			return fmt.Errorf("kill group: %w", err)
 		}
@@ -254,18 +264,15 @@ func (s *Supervisor) killGroup(ctx context.Context, dir string) error {
 		// so older members than the child itself mean that it is not its.
 		mine := members[:0]
 		for _, p := range members {
-			if p.PID == st.ChildPID && p.Start != st.ChildStart {
+			if p.PID == leader.PID && p.Start != leader.Start {
 				return nil
 			}
-			if p.Start >= st.ChildStart {
+			if p.Start >= leader.Start {
 				mine = append(mine, p)
 			}
 		}
-		leader := process.Proc{PID: st.ChildPID, Start: st.ChildStart}
-		now, err := process.Lookup(leader.PID)
-		led := err == nil && now.Start == leader.Start
-		if !led && process.Exact {
-			return nil // the hunt finds the rest, and nobody else
+		if process.Exact && !led() {
+			return nil
 		}
 		if s.killAll(ctx, filepath.Base(dir), mine) == 0 {
 			return nil
