@@ -5,6 +5,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,7 +29,8 @@ const (
 // Files of a place's [faultDir] besides those of points.
 const (
 	brokenPrefix = "broken." // and a rule, which the place's processes do not keep
-	collectFile  = "collect" // daemons collect their garbage at SIGUSR1
+	collectFile  = "collect" // daemons collect their garbage at SIGUSR1, and write a heapFile at SIGUSR2
+	heapFile     = "heap"    // a profile of what a daemon's heap holds
 )
 
 // installBroken lets this process, one that was started as holdline with args,
@@ -48,7 +50,7 @@ func installBroken(args []string) {
 			rules[name] = true
 		}
 		if f.Name() == collectFile && len(args) > 0 && args[0] == "daemon" {
-			collects()
+			collects(dir)
 		}
 	}
 	if len(rules) > 0 {
@@ -57,15 +59,34 @@ func installBroken(args []string) {
 }
 
 // collects makes this process collect its garbage at SIGUSR1, so that what its
-// heap holds can be measured.
-func collects() {
+// heap holds can be measured, and write down at SIGUSR2 what that is.
+func collects(dir string) {
 	c := make(chan os.Signal, 1)
-	signal.Notify(c, syscall.SIGUSR1)
+	signal.Notify(c, syscall.SIGUSR1, syscall.SIGUSR2)
 	go func() { // for the process's life
-		for range c {
+		for sig := range c {
+			// What is in a sync.Pool, as the buffer in which encoding/json made
+			// its largest text, goes with the second collection without a use.
 			runtime.GC()
+			runtime.GC()
+			if sig == syscall.SIGUSR2 {
+				writeHeap(dir)
+			}
 		}
 	}()
+}
+
+// writeHeap writes the [heapFile], which appears when it is whole.
+func writeHeap(dir string) {
+	path := filepath.Join(dir, heapFile)
+	f, err := os.Create(path + ".part")
+	if err != nil {
+		return
+	}
+	err = pprof.Lookup("heap").WriteTo(f, 0)
+	if cerr := f.Close(); err == nil && cerr == nil {
+		_ = os.Rename(f.Name(), path)
+	}
 }
 
 // breaks makes the place one whose processes break a rule.
