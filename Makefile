@@ -13,6 +13,7 @@ FUZZTIME ?= 60s
 CHAOS   ?= 60s
 SEED    ?=
 PKG     ?= ./...
+RUN     ?=
 FLAGS   ?=
 DIST    ?= dist
 # The tests of whole processes wait more than they work.
@@ -44,11 +45,11 @@ reproduce: ## build an archive in two places, once from nothing: they have to be
 demo: build ## show the main job in under a minute, for free (REAL=1 uses your login)
 	go run ./cmd/demo -bin $(OUT) $(if $(REAL),-real)
 
-test: ## run the tests; the last lines name those that were skipped
-	@go test -v $(ATONCE) $(PKG) | awk -f .ci/tests.awk
+test: ## run the tests; the last lines name those that were skipped (RUN=name, PKG=./proxy)
+	@go test -v $(ATONCE) $(if $(RUN),-count=1 -run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
 
 race: ## run the tests under the race detector, in any order
-	@go test -v -race -shuffle=on -count=1 $(ATONCE) $(PKG) | awk -f .ci/tests.awk
+	@go test -v -race -shuffle=on -count=1 $(ATONCE) $(if $(RUN),-run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
 
 chaos: ## kill everything at random under load and ask the oracle (CHAOS=10m, SEED=n replays)
 	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaos$$' ./cmd/holdline
@@ -81,7 +82,7 @@ bench: build ## measure round trips, start-up, throughput, memory and allocation
 	HOLDLINE_BENCH_BIN=$(abspath $(OUT)) go test -run '^$$' -bench . -benchmem $(PKG) | grep -v 'no test files'
 
 e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm)
-	HOLDLINE_E2E=1 go test -v -count=1 -timeout 20m -run E2E $(PKG) | awk -f .ci/tests.awk
+	HOLDLINE_E2E=1 go test -v -count=1 -timeout 20m -run '$(or $(RUN),E2E)' $(PKG) | awk -f .ci/tests.awk
 
 e2e-systemd: ## a real systemd, booted for the tests alone, manages the daemon (needs root and systemd)
 	@contrib/systemd/lab --can || { echo "skipped: make e2e-systemd"; exit 0; }; \

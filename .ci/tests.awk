@@ -1,6 +1,6 @@
 # Reads `go test -v` and prints what people want to see: one line a package,
 # everything of a package that fails, and last the tests that were skipped, by
-# name and with the reason that they gave.
+# name and with the reason that they gave, and those that failed.
 
 function flush_all(   i) {
 	for (i = 1; i <= n; i++) print held[i]
@@ -26,6 +26,8 @@ function flush_all(   i) {
 	next
 }
 
+/^--- FAIL: / { bad[++bads] = $3 }
+
 /^FAIL[ \t]/ {
 	flush_all()
 	print
@@ -47,6 +49,8 @@ function flush_all(   i) {
 function where(   i) {
 	for (i = marked + 1; i <= skips; i++) skipped[i] = "  " $2 "." substr(skipped[i], 3)
 	marked = skips
+	for (i = told + 1; i <= bads; i++) bad[i] = $2 "." bad[i]
+	told = bads
 	split("", said)
 }
 
@@ -56,5 +60,9 @@ END {
 		printf "skipped %d test%s:\n", skips, skips == 1 ? "" : "s"
 		for (i = 1; i <= skips; i++) print skipped[i]
 	} else print "skipped no test"
+	if (bads) {
+		printf "failed %d test%s:\n", bads, bads == 1 ? "" : "s"
+		for (i = 1; i <= bads; i++) print "  " bad[i]
+	}
 	exit failed
 }
