@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -167,9 +168,17 @@ func TestQueuedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.detach()
+	// An image of this process left in the middle of writing, for an upgrade.
+	half := filepath.Join(h.opt.Dir, ID(h.session, 2), fmt.Sprintf(".%s.%d-7", process.FileSpec, os.Getpid()))
+	if err := os.WriteFile(half, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	n := h.next(2)
 	if running, queued, _ := n.Counts(); running != 1 || queued != 1 {
 		t.Errorf("%d running, %d queued", running, queued)
+	}
+	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("half a file of the image before is left: %v", err)
 	}
 	for i, want := range []string{"first", "second"} {
 		if a, err := n.Wait(t.Context(), ID(h.session, int64(i+1)), nil); err != nil || a.Text != want {

@@ -50,6 +50,9 @@ func (m *Manager) load() error {
 			continue
 		}
 		dir := filepath.Join(m.opt.Dir, e.Name())
+		// What an image of this process before an upgrade was about to write
+		// bears its pid: nothing tells it from our own later.
+		statedir.Sweep(dir, true)
 		j, k, err := m.takeUp(dir)
 		switch {
 		case err != nil:
@@ -95,7 +98,7 @@ func (m *Manager) told(id, dir string) {
 func (m *Manager) clear(id, dir string) {
 	_ = os.Remove(filepath.Join(dir, fileRun))
 	_ = os.RemoveAll(filepath.Join(dir, dirTemp))
-	tidy(dir, true)
+	tidy(dir)
 	if alive, err := supervisor.Alive(dir); err != nil || !alive {
 		_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, id))
 		return
@@ -103,10 +106,10 @@ func (m *Manager) clear(id, dir string) {
 	m.jobs.Go(func() { m.dismiss(id, dir) })
 }
 
-// tidy removes from a job's directory the files that somebody died over; see
-// [statedir.Sweep] for own. A worker that lives begins its files anew.
-func tidy(dir string, own bool) {
-	statedir.Sweep(dir, own)
+// tidy removes from a job's directory the files that somebody died over. A
+// worker that lives begins its files anew.
+func tidy(dir string) {
+	statedir.Sweep(dir, false)
 	for _, name := range []string{process.FileSpool, process.FileCalls} {
 		_ = os.Remove(filepath.Join(dir, name+".new"))
 	}

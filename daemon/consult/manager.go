@@ -256,7 +256,7 @@ func (m *Manager) serve(ctx context.Context, j *job) {
 	faultpoint.At("consult.told")
 	done()
 	faultpoint.At("consult.released")
-	tidy(j.dir, false)
+	tidy(j.dir)
 	_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, j.rec.ID))
 }
 
