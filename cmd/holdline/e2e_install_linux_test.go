@@ -15,11 +15,7 @@ import (
 // systemd knows of.
 func installedUnderSystemd(m *managed) {
 	units := filepath.Join(m.dir, "home/.config/systemd/user")
-	for _, name := range []string{contrib.SystemdSocket, contrib.SystemdService} {
-		if err := os.Remove(filepath.Join(units, name)); err != nil {
-			m.t.Fatal(err)
-		}
-	}
+	m.removeUnits()
 	m.systemctl("daemon-reload")
 	m.login()
 	a := m.agent().shake()
@@ -63,5 +59,39 @@ func installedUnderSystemd(m *managed) {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			m.t.Errorf("%s is left: %v", path, err)
 		}
+	}
+}
+
+// removeUnits removes the unit files, as somebody does by hand.
+func (m *managed) removeUnits() {
+	m.t.Helper()
+	for _, name := range []string{contrib.SystemdSocket, contrib.SystemdService} {
+		if err := os.Remove(filepath.Join(m.dir, "home/.config/systemd/user", name)); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+// uninstalledWithoutUnits: when somebody has removed the unit files by hand, which
+// systemd does not notice, uninstall still leaves nothing that runs.
+func uninstalledWithoutUnits(m *managed) {
+	m.removeUnits()
+	m.systemctl("daemon-reload")
+	m.login()
+	m.must("install", "--bin", "--systemd")
+	a := m.agent().shake()
+	a.ask("ping", nil)
+	if by := m.status().Daemon.StartedBy; by != "systemd" {
+		m.t.Errorf("the daemon was started by %s", by)
+	}
+	a.rest()
+	m.removeUnits()
+	m.must("uninstall", "--purge")
+	m.noneLeft(waitLimit)
+	if state := m.show(contrib.SystemdSocket, "LoadState"); state != "not-found" {
+		m.t.Errorf("systemd still knows %s: %s", contrib.SystemdSocket, state)
+	}
+	if left, _ := filepath.Glob(filepath.Join(m.dir, "home/.config/systemd/user/*.wants/holdline.*")); len(left) > 0 {
+		m.t.Errorf("left: %q", left)
 	}
 }

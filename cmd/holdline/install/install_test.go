@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type machine struct {
 	ran     []string // command lines that change something
 	version string   // of systemd; "" if no user manager answers
 	fails   string   // a command line that contains it fails
+	state   string // of a unit that somebody asks for; "" is inactive
 	enabled bool
 	loaded  bool
 	stopped int
@@ -65,6 +67,9 @@ func (m *machine) run(_ context.Context, name string, args ...string) (string, e
 	wants := filepath.Join(m.UnitDir, "sockets.target.wants")
 	switch args[1] {
 	case "show":
+		if strings.Contains(line, "ActiveState") {
+			return cmp.Or(m.state, "inactive") + "\n", nil
+		}
 		return m.version, nil
 	case "show-environment":
 		return "HOME=" + m.home + "\nXDG_STATE_HOME=/same\n", nil
@@ -83,7 +88,16 @@ func (m *machine) run(_ context.Context, name string, args ...string) (string, e
 		}
 		m.ran = append(m.ran, line)
 		return "", os.Symlink(filepath.Join(m.UnitDir, contrib.SystemdSocket), filepath.Join(wants, contrib.SystemdSocket))
+	case "stop":
+		if !m.enabled {
+			return "", errors.New("Unit not loaded")
+		}
 	case "disable":
+		for _, unit := range args[3:] {
+			if _, err := os.Lstat(filepath.Join(m.UnitDir, unit)); err != nil {
+				return "", fmt.Errorf("Failed to disable unit: Unit file %s does not exist", unit)
+			}
+		}
 		m.enabled = false
 		_ = os.Remove(filepath.Join(wants, contrib.SystemdSocket))
 	}
@@ -452,6 +466,39 @@ func TestNoManager(t *testing.T) {
 	wants := filepath.Join(m.UnitDir, "sockets.target.wants", contrib.SystemdSocket)
 	if got := m.tree(); got != before || !strings.Contains(out, "remove "+wants) {
 		t.Errorf("this is left:\n%s\nit said\n%s", got, out)
+	}
+}
+
+// TestUnitsRemoved: an uninstallation goes on when somebody has removed units by
+// hand, also with the links by which they were enabled; systemd, which may run
+// them still, is asked to stop them. One that runs on is an error.
+func TestUnitsRemoved(t *testing.T) {
+	for _, removed := range [][]string{
+		{contrib.SystemdSocket}, {contrib.SystemdService},
+		{contrib.SystemdSocket, contrib.SystemdService, "sockets.target.wants/" + contrib.SystemdSocket},
+	} {
+		m := newMachine(t)
+		before := m.tree()
+		m.install(whole)
+		for _, name := range removed {
+			if err := os.Remove(filepath.Join(m.UnitDir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.enabled = len(removed) < 3 // else it has forgotten them
+		m.state = "active"
+		left := m.tree()
+		if err := m.Uninstall(t.Context(), false); err == nil || !strings.Contains(err.Error(), contrib.SystemdSocket+" is not stopped") || m.tree() != left {
+			t.Errorf("without %q, and it runs on: %v", removed, err)
+		}
+		m.state = ""
+		out := m.uninstall(false)
+		if got := m.tree(); got != before {
+			t.Errorf("without %q this is left:\n%s\nit said\n%s", removed, got, out)
+		}
+		if stopped := slices.Contains(m.ran, "systemctl --user stop "+contrib.SystemdSocket); stopped != m.enabled {
+			t.Errorf("without %q: ran %q", removed, m.ran)
+		}
 	}
 }
 

@@ -125,22 +125,45 @@ func (o *Options) leaveSystemd(ctx context.Context) error {
 	}
 	if err := o.reachSystemd(ctx); err != nil {
 		o.say("note: %v; what it may still run of holdline ends with it", err)
-		links, _ := filepath.Glob(filepath.Join(o.UnitDir, "*.wants", "holdline.*"))
-		for _, link := range links {
-			if filepath.Base(link) != contrib.SystemdSocket && filepath.Base(link) != contrib.SystemdService {
-				continue
-			}
-			if err := gone(os.Remove(link)); err != nil {
-				return err
-			}
-			o.say("remove %s", link)
-		}
-		return nil
+		return o.unlinkUnits()
 	}
 	if _, err := o.Run(ctx, argv[0], argv[1:]...); err != nil {
-		return fmt.Errorf("%s: %w", words(argv), err)
+		o.say("note: %s: %v", words(argv), err)
+		return o.leaveByHand(ctx)
 	}
 	o.say("run %s", words(argv))
+	return nil
+}
+
+// leaveByHand does what `disable --now` does not for units whose files somebody
+// has removed: systemd may still run them. It fails if one runs on.
+func (o *Options) leaveByHand(ctx context.Context) error {
+	for _, unit := range []string{contrib.SystemdSocket, contrib.SystemdService} { // the socket first, which starts the other
+		argv := systemctl("stop", unit)
+		_, err := o.Run(ctx, argv[0], argv[1:]...) // fails for one that systemd has forgotten, too
+		out, aerr := o.Run(ctx, "systemctl", "--user", "show", "--property=ActiveState", "--value", unit)
+		if state := strings.TrimSpace(out); aerr != nil || state != "inactive" && state != "failed" {
+			return errors.Join(fmt.Errorf("%s is not stopped, it is %q", unit, state), err, aerr)
+		}
+		if err == nil {
+			o.say("run %s", words(argv))
+		}
+	}
+	return o.unlinkUnits()
+}
+
+// unlinkUnits removes the links by which the units are enabled.
+func (o *Options) unlinkUnits() error {
+	links, _ := filepath.Glob(filepath.Join(o.UnitDir, "*.wants", "holdline.*"))
+	for _, link := range links {
+		if filepath.Base(link) != contrib.SystemdSocket && filepath.Base(link) != contrib.SystemdService {
+			continue
+		}
+		if err := gone(os.Remove(link)); err != nil {
+			return err
+		}
+		o.say("remove %s", link)
+	}
 	return nil
 }
 
