@@ -86,18 +86,44 @@ func (l *life) configureConsults(ctx context.Context, cfg *config.Config) {
 }
 
 func (l *life) usePrograms(ctx context.Context, cfg *config.Config) {
+	byClaude, byCodex, err := programs(cfg, l.environ())
+	if err != nil {
+		l.Log.ErrorContext(ctx, "consults run without the variables of env_file", "err", err)
+	}
+	l.claude.use(byClaude)
+	l.codex.use(byCodex)
+}
+
+// programs are the consult programs as a configuration names them, in an
+// environment. The error is that its env_file could not be read, without which
+// they are.
+func programs(cfg *config.Config, environ []string) (*claude.Claude, *codex.Codex, error) {
 	var extra []string
+	var err error
 	if cfg.Consult.EnvFile != "" {
-		var err error
-		if extra, err = config.ReadEnvFile(cfg.Consult.EnvFile); err != nil {
-			l.Log.ErrorContext(ctx, "consults run without the variables of env_file", "err", err)
-		}
+		extra, err = config.ReadEnvFile(cfg.Consult.EnvFile)
 	}
 	for name, value := range cfg.Consult.Env {
 		extra = append(extra, name+"="+value.Reveal())
 	}
-	l.claude.use(claude.New(claude.Options{Bin: cfg.Consult.ClaudeBin, Env: l.environ(), Extra: extra}))
-	l.codex.use(codex.New(codex.Options{Bin: cfg.Consult.CodexBin, Env: l.environ(), Extra: extra, Config: cfg.Consult.CodexConfig}))
+	return claude.New(claude.Options{Bin: cfg.Consult.ClaudeBin, Env: environ, Extra: extra}),
+		codex.New(codex.Options{Bin: cfg.Consult.CodexBin, Env: environ, Extra: extra, Config: cfg.Consult.CodexConfig}), err
+}
+
+// CheckConsult tells whether the consult program of an engine can be used, as a
+// daemon of that configuration would find it in that environment. It asks none.
+func CheckConsult(ctx context.Context, cfg *config.Config, environ []string, name string) control.CheckAnswer {
+	byClaude, byCodex, err := programs(cfg, environ)
+	var info engine.Info
+	switch {
+	case err != nil:
+		err = fault.New(fault.InvalidInput, fault.Engine, control.ConsultCheck, "consult.env_file: %v", err)
+	case name == consult.Codex:
+		info, err = byCodex.Check(ctx)
+	default:
+		info, err = byClaude.Check(ctx)
+	}
+	return checkAnswer(cfg, name, info, err)
 }
 
 // settings is what the configuration says of consults.
@@ -140,14 +166,15 @@ func (l *life) checkConsult(ctx context.Context, params json.RawMessage) (any, e
 	}
 	name := cmp.Or(p.Engine, l.config.Load().Consult.Engine)
 	info, err := l.consults.Check(ctx, name)
-	a := CheckAnswer(info, err)
-	a.Engine, a.Default = name, name == l.config.Load().Consult.Engine
-	return a, nil
+	return checkAnswer(l.config.Load(), name, info, err), nil
 }
 
-// CheckAnswer is a check of the consult program as the command line gets it.
-func CheckAnswer(info engine.Info, err error) control.CheckAnswer {
-	a := control.CheckAnswer{Path: info.Path, Version: info.Version, Account: info.Account}
+// checkAnswer is a check of a consult program as the command line gets it.
+func checkAnswer(cfg *config.Config, name string, info engine.Info, err error) control.CheckAnswer {
+	a := control.CheckAnswer{
+		Engine: name, Default: name == cfg.Consult.Engine,
+		Path: info.Path, Version: info.Version, Account: info.Account,
+	}
 	for _, l := range info.Levels {
 		a.Levels = append(a.Levels, control.Level(l))
 	}

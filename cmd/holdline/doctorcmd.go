@@ -15,7 +15,7 @@ func newDoctorCommand(w *world) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check everything that could be wrong, and say how to mend it",
 		Long: `Check the configuration, the directories, the socket, the daemon, the versions of
-daemon and proxies, and claude, and say how to mend what is wrong. Nothing is
+daemon and proxies, claude and codex, and say how to mend what is wrong. Nothing is
 changed. The exit code is 1 if there is a problem.
 
 With --consult-selftest, nothing of that is checked, but consults are run with the

@@ -477,6 +477,38 @@ func TestDoctor(t *testing.T) {
 	_ = os.Chmod(filepath.Join(p.dir, "home/.local/state/holdline"), 0o700)
 }
 
+// TestDoctorEngines: without a daemon doctor looks at the consult programs as a
+// daemon does: both, where the configuration says, with what it has for them.
+func TestDoctorEngines(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.env = without(p.env, "ANTHROPIC_API_KEY")
+	keys := filepath.Join(p.dir, "keys")
+	if err := os.WriteFile(keys, []byte("ANTHROPIC_API_KEY=stand-in\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(p.dir, "home/my-codex")
+	p.fakeCodex(bin)
+	p.configure(map[string]any{}, "consult", map[string]any{"env_file": keys, "codex_bin": "~/my-codex"})
+	engines := func() (found []string) {
+		out, _, _ := p.run("", "doctor")
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line[min(9, len(line)):], "claude: ") || strings.HasPrefix(line[min(9, len(line)):], "codex: ") {
+				found = append(found, line)
+			}
+		}
+		return found
+	}
+	before := engines()
+	p.daemon()
+	if after := engines(); len(after) != 2 || !slices.Equal(before, after) {
+		t.Errorf("without a daemon:\n%q\nwith one:\n%q", before, after)
+	}
+	if len(before) != 2 || !strings.HasPrefix(before[0], "ok ") || before[1] != "ok       codex: "+bin+", version 0.169.0, by codex login\n" {
+		t.Errorf("without a daemon:\n%q", before)
+	}
+}
+
 func TestNotInstalled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

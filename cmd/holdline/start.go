@@ -13,7 +13,6 @@ import (
 
 	"holdline/cmd/holdline/doctor"
 	"holdline/daemon"
-	"holdline/daemon/claude"
 	"holdline/daemon/config"
 	"holdline/daemon/service"
 	"holdline/protocol/control"
@@ -89,27 +88,29 @@ func doctorOptions(w *world, paths socket.Paths) doctor.Options {
 	if err == nil {
 		o.Loaded = &cfg
 	}
-	bin := consultProgram(w)
 	o.Clients = func() ([]doctor.Client, error) { return doctorClients(w) }
-	o.Claude = func(ctx context.Context) control.CheckAnswer {
-		return daemon.CheckAnswer(claude.New(claude.Options{Bin: bin, Env: w.environ()}).Check(ctx))
+	consults := consultConfig(w)
+	environ, err := config.WithCaptured(w.environ(), config.PathFile(o.StateDir))
+	if err != nil {
+		environ = w.environ() // what is wrong with it has a finding of its own
+	}
+	o.Check = func(ctx context.Context, engine string) control.CheckAnswer {
+		return daemon.CheckConsult(ctx, &consults, environ, engine)
 	}
 	return o
 }
 
-// consultProgram is the consult program as a daemon started from here would
-// find it; "" leaves it to the PATH.
-func consultProgram(w *world) string {
-	if v := w.getenv("HOLDLINE_CLAUDE_BIN"); v != "" {
-		return v
+// consultConfig is the configuration as a daemon started from here would have
+// it for consults; the default one if there is none that could be read.
+func consultConfig(w *world) config.Config {
+	cfg := config.Default()
+	if path, err := configPath("", w.getenv); err == nil {
+		if loaded, err := config.Load(path); err == nil { // doctor says what is wrong with it
+			cfg = loaded
+		}
 	}
-	path, err := configPath("", w.getenv)
-	if err != nil {
-		return ""
-	}
-	cfg, err := config.Load(path)
-	if err != nil {
-		return "" // doctor says what is wrong with it
-	}
-	return cfg.Consult.ClaudeBin
+	cfg = cfg.WithHome(w.getenv("HOME"))
+	cfg.Consult.ClaudeBin = cmp.Or(w.getenv("HOLDLINE_CLAUDE_BIN"), cfg.Consult.ClaudeBin)
+	cfg.Consult.CodexBin = cmp.Or(w.getenv("HOLDLINE_CODEX_BIN"), cfg.Consult.CodexBin)
+	return cfg
 }

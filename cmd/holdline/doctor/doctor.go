@@ -18,7 +18,6 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/protocol"
 	"holdline/protocol/control"
-	"holdline/protocol/fault"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -57,9 +56,9 @@ type Options struct {
 	LoginPath func(context.Context) (string, error)
 	Units     service.Units
 	Linger    string // the file by which logind knows that this user lingers
-	// Claude checks the consult program as this process sees it; used if no
-	// daemon runs.
-	Claude func(context.Context) control.CheckAnswer
+	// Check checks the consult program of an engine as this process sees it; used
+	// if no daemon runs.
+	Check func(ctx context.Context, engine string) control.CheckAnswer
 	// Clients are the MCP clients that are found here.
 	Clients func() ([]Client, error)
 }
@@ -78,9 +77,8 @@ func Run(ctx context.Context, o Options) []Finding {
 	found = append(found, clients(o)...)
 	conn, path, err := o.Paths.Dial(ctx)
 	if err != nil {
-		check := o.Claude(ctx)
-		found = append(found, directory(o.Paths.Start()), absent(o, err), claude(check, "this shell"))
-		return append(found, levels(check)...)
+		found = append(found, directory(o.Paths.Start()), absent(o, err))
+		return append(found, consults(func(engine string) (control.CheckAnswer, error) { return o.Check(ctx, engine), nil }, "this shell")...)
 	}
 	found = append(found, directory(path))
 	return append(found, daemon(ctx, o, conn, path)...)
@@ -189,12 +187,10 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 			Why: "version " + c.Daemon.Version + " goes on", Mend: "install it again, then: holdline upgrade",
 		})
 	}
-	var check control.CheckAnswer
-	if err := c.Call(ctx, control.ConsultCheck, control.CheckParams{Engine: "claude"}, &check, nil); err != nil {
-		return append(found, Finding{Check: "claude", State: Problem, What: err.Error()})
-	}
-	found = append(found, claude(check, "the daemon"))
-	return append(append(found, levels(check)...), codex(ctx, c)...)
+	return append(found, consults(func(engine string) (check control.CheckAnswer, err error) {
+		err = c.Call(ctx, control.ConsultCheck, control.CheckParams{Engine: engine}, &check, nil)
+		return check, err
+	}, "the daemon")...)
 }
 
 // skew compares the versions of this program, the daemon and the proxies.
@@ -214,26 +210,6 @@ func skew(o Options, daemon string, sessions []control.Session) Finding {
 	if len(older) > 0 {
 		f.State, f.What = Note, "proxies of other versions: "+strings.Join(older, ", ")
 		f.Why, f.Mend = "proxies live as long as their agents; this is normal after an upgrade", "restart those agents when it suits"
-	}
-	return f
-}
-
-func claude(c control.CheckAnswer, seenBy string) Finding {
-	f := Finding{Check: "claude", State: OK, What: fmt.Sprintf("%s, version %s, %s", c.Path, c.Version, c.Account)}
-	if c.Fault == nil {
-		return f
-	}
-	f.State, f.What = Problem, c.Fault.Fault.Detail
-	f.Why = "consult cannot run (as seen by " + seenBy + ")"
-	switch c.Fault.Reason() {
-	case fault.NotInstalled:
-		f.Mend = "npm install -g @anthropic-ai/claude-code, or name the program: HOLDLINE_CLAUDE_BIN, or consult.claude_bin in the configuration"
-	case fault.NotLoggedIn:
-		f.Mend = "run claude and /login; with an API key, set consult.env_file or give the daemon ANTHROPIC_API_KEY"
-	case fault.Version:
-		f.Mend = "npm install -g @anthropic-ai/claude-code@latest"
-	default:
-		f.Mend = "run claude --version yourself"
 	}
 	return f
 }

@@ -1,38 +1,74 @@
 package doctor
 
 import (
-	"context"
+	"fmt"
 
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
 
-// codex asks the daemon for the consult program that is not the usual one. One
-// that is not installed is nothing to worry about, unless it is to answer.
-func codex(ctx context.Context, c *control.Client) []Finding {
-	var check control.CheckAnswer
-	err := c.Call(ctx, control.ConsultCheck, control.CheckParams{Engine: "codex"}, &check, nil)
-	if err != nil || check.Engine != "codex" { // a daemon of before
-		return nil
+// engine is what a user is told about one consult program.
+type engine struct {
+	name              string // of the engine, and of its program
+	npm               string // its package
+	variable, key     string // by which the program is named
+	login, withAPIKey string // ways to log it in
+}
+
+var engines = []engine{
+	{
+		name: "claude", npm: "@anthropic-ai/claude-code", variable: "HOLDLINE_CLAUDE_BIN", key: "consult.claude_bin",
+		login: "run claude and /login", withAPIKey: "set consult.env_file or give the daemon ANTHROPIC_API_KEY",
+	},
+	{
+		name: "codex", npm: "@openai/codex", variable: "HOLDLINE_CODEX_BIN", key: "consult.codex_bin",
+		login: "run codex login", withAPIKey: "set CODEX_API_KEY in consult.env_file",
+	},
+}
+
+// consults says how the consult programs are and what the levels are held by,
+// as ask tells it of each engine.
+func consults(ask func(engine string) (control.CheckAnswer, error), seenBy string) []Finding {
+	var found []Finding
+	for _, e := range engines {
+		check, err := ask(e.name)
+		switch {
+		case err != nil:
+			found = append(found, Finding{
+				Check: e.name, State: Problem, What: err.Error(), Why: "whether consults with it can run is not known", Mend: "holdline logs",
+			})
+		case check.Engine == e.name || e.name == engines[0].name: // a daemon of before knows the first alone, and does not name it
+			found = append(found, e.finding(check, seenBy))
+		}
+		if e.name == engines[0].name && err == nil { // the other has a sandbox of its own
+			found = append(found, levels(check)...)
+		}
 	}
-	f := Finding{Check: "codex", State: OK, What: check.Path + ", version " + check.Version + ", " + check.Account}
-	if check.Fault == nil {
-		return []Finding{f}
+	return found
+}
+
+// finding judges one program. That one cannot be used is nothing to worry about
+// if the other is to answer.
+func (e *engine) finding(c control.CheckAnswer, seenBy string) Finding {
+	f := Finding{Check: e.name, State: OK, What: fmt.Sprintf("%s, version %s, %s", c.Path, c.Version, c.Account)}
+	if c.Fault == nil {
+		return f
 	}
-	f.State, f.What = Problem, check.Fault.Fault.Detail
-	if !check.Default {
-		f.State = Note
+	f.State, f.What = Problem, c.Fault.Fault.Detail
+	f.Why = fmt.Sprintf("consults cannot run (as seen by %s)", seenBy)
+	if c.Engine != "" && !c.Default {
+		f.State, f.Why = Note, fmt.Sprintf("consults with engine %s cannot run (as seen by %s)", e.name, seenBy)
 	}
-	f.Why = "consults with engine codex cannot run (as seen by the daemon)"
-	switch check.Fault.Reason() {
+	switch c.Fault.Reason() {
 	case fault.NotInstalled:
-		f.What, f.Mend = "codex is not installed", "npm install -g @openai/codex, or name the program: HOLDLINE_CODEX_BIN, or consult.codex_bin in the configuration"
+		f.What = e.name + " is not installed, or not where the PATH and the configuration say"
+		f.Mend = fmt.Sprintf("npm install -g %s, or name the program: %s, or %s in the configuration", e.npm, e.variable, e.key)
 	case fault.NotLoggedIn:
-		f.Mend = "run codex login; with an API key, set CODEX_API_KEY in consult.env_file"
+		f.Mend = e.login + "; with an API key, " + e.withAPIKey
 	case fault.Version:
-		f.Mend = "npm install -g @openai/codex@latest"
+		f.Mend = fmt.Sprintf("npm install -g %s@latest", e.npm)
 	default:
-		f.Mend = "run codex --version yourself"
+		f.Mend = fmt.Sprintf("run %s --version yourself", e.name)
 	}
-	return []Finding{f}
+	return f
 }

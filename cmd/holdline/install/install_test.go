@@ -28,7 +28,7 @@ type machine struct {
 	ran     []string // command lines that change something
 	version string   // of systemd; "" if no user manager answers
 	fails   string   // a command line that contains it fails
-	state   string // of a unit that somebody asks for; "" is inactive
+	state   string   // of a unit that somebody asks for; "" is inactive
 	enabled bool
 	loaded  bool
 	stopped int

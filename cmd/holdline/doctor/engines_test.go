@@ -1,0 +1,51 @@
+package doctor
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+)
+
+// TestConsults: what is said of a consult program is the same for each engine: a
+// problem if it is to answer, and how to mend it.
+func TestConsults(t *testing.T) {
+	for reason, mends := range map[fault.Reason][]string{
+		fault.NotInstalled: {"npm install -g @anthropic-ai/claude-code, or name the program: HOLDLINE_CLAUDE_BIN", "npm install -g @openai/codex, or name the program: HOLDLINE_CODEX_BIN"},
+		fault.NotLoggedIn:  {"/login; with an API key", "codex login; with an API key"},
+		fault.Version:      {"npm install -g @anthropic-ai/claude-code@latest", "npm install -g @openai/codex@latest"},
+		fault.Killed:       {"claude --version", "codex --version"},
+	} {
+		for i, e := range engines {
+			found := consults(func(name string) (control.CheckAnswer, error) {
+				a := control.CheckAnswer{Engine: name, Default: name == e.name, Path: "/bin/" + name, Version: "1", Account: "by somebody"}
+				a.Fault = fault.New(fault.SpawnFailure, fault.Engine, "o", "what is wrong").WithReason(reason)
+				return a, nil
+			}, "this shell")
+			for j, other := range engines {
+				at := slices.IndexFunc(found, func(f Finding) bool { return f.Check == other.name })
+				if at < 0 {
+					t.Fatalf("nothing of %s: %+v", other.name, found)
+				}
+				f := found[at]
+				if (f.State == Problem) != (i == j) || f.State == OK || !strings.Contains(f.Mend, mends[j]) || !strings.Contains(f.Why, "as seen by this shell") {
+					t.Errorf("%s, of %s if %s is to answer: %+v", reason, other.name, e.name, f)
+				}
+			}
+		}
+	}
+	// A daemon of before knows one, and says neither its name nor that it answers.
+	found := consults(func(string) (control.CheckAnswer, error) {
+		return control.CheckAnswer{Path: "/bin/claude", Version: "1", Account: "by somebody"}, nil
+	}, "the daemon")
+	if len(found) != 2 || found[0] != (Finding{Check: "claude", State: OK, What: "/bin/claude, version 1, by somebody"}) || found[1].Check != "landlock" {
+		t.Errorf("a daemon of before: %+v", found)
+	}
+	found = consults(func(string) (control.CheckAnswer, error) { return control.CheckAnswer{}, errors.New("it does not answer") }, "the daemon")
+	if len(found) != 2 || found[0].State != Problem || found[1].Check != "codex" || found[1].What != "it does not answer" {
+		t.Errorf("a daemon that does not answer: %+v", found)
+	}
+}
