@@ -20,38 +20,45 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"holdline/protocol"
 	"holdline/protocol/socket"
 	"holdline/proxy"
 )
 
-const mcpStdioHelp = `Usage: holdline mcp-stdio [flags]
-
-Carries one MCP client's stdio to the daemon and back. This is the command that
+// newMCPStdioCommand is the proxy in the command tree: what help, completions
+// and man pages say of it. run dispatches the proxy before the tree is built, but
+// for one that is called with a flag in front of its name.
+func newMCPStdioCommand(w *world) *cobra.Command {
+	flags, _ := mcpStdioFlags(&mcpStdioOptions{}, func(string) string { return "" })
+	cmd := &cobra.Command{
+		Use:   "mcp-stdio",
+		Short: "The proxy that an agent's MCP configuration names",
+		Long: `Carries one MCP client's stdio to the daemon and back. This is the command that
 an agent's MCP configuration names; a daemon is started if none runs.
-
-Flags:
-  --identity NAME          who the agent is, for permissions and reports
-                           (default $HOLDLINE_IDENTITY, else the client's name)
-  --project KEY            project to share servers with (default $HOLDLINE_PROJECT,
-                           else derived from the nearest directory with .git)
-  --server NAME            offer one hosted server alone, under its own tool names;
-                           "holdline" offers holdline's own tools alone
-  --socket PATH            the daemon's socket (default $HOLDLINE_SOCKET, else found)
-  --token-file FILE        file with the identity's token, mode 0600
-                           (default the token in $HOLDLINE_TOKEN)
-  --drain D                how long to wait for answers once stdin is closed,
-                           "inf" for as long as they take (default 5s)
-  --reconnect-timeout D    how long to look for a daemon (default 1m); when one
-                           was lost, cut to the time that the next one waits
-                           for its sessions (1m30s)
-  --no-autostart           never start a daemon
 
 The names of identity, project and server are any UTF-8 of at most 128 bytes without
 control characters.
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.
-`
+Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var args []string
+			flags.VisitAll(func(f *flag.Flag) {
+				if cmd.Flags().Changed(f.Name) {
+					args = append(args, "--"+f.Name+"="+f.Value.String())
+				}
+			})
+			if code := runMCPStdio(args, w); code != exitOK {
+				return &silent{code}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().AddGoFlagSet(flags)
+	return cmd
+}
 
 // maxToken bounds a token file, in bytes.
 const maxToken = 4 << 10
@@ -66,7 +73,8 @@ type mcpStdioOptions struct {
 
 // runMCPStdio is the proxy, dispatched before the command tree is built: many
 // of them run, so it links and does little. It returns the exit code.
-func runMCPStdio(args []string, env func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+func runMCPStdio(args []string, w *world) int {
+	env, stderr := w.getenv, w.stderr
 	// A proxy's live heap is tiny: collect early rather than grow to the
 	// runtime's 4 MiB. Each processor has caches of its own; it can use one.
 	debug.SetGCPercent(20)
@@ -75,10 +83,7 @@ func runMCPStdio(args []string, env func(string) string, stdin io.Reader, stdout
 	o, err := parseMCPStdio(args, env)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		if _, err := io.WriteString(stdout, mcpStdioHelp); err != nil {
-			return exitFailure
-		}
-		return exitOK
+		return runTree(context.Background(), w, []string{"help", "mcp-stdio"})
 	case errors.Is(err, errUsage):
 		err = &hinted{err, "see holdline mcp-stdio --help"}
 	}
@@ -93,7 +98,7 @@ func runMCPStdio(args []string, env func(string) string, stdin io.Reader, stdout
 	if err != nil {
 		return report(stderr, err)
 	}
-	in, out, err := stdio(stdin, stdout)
+	in, out, err := stdio(w.stdin, w.stdout)
 	if err != nil {
 		return report(stderr, err)
 	}
@@ -151,19 +156,26 @@ func runMCPStdio(args []string, env func(string) string, stdin io.Reader, stdout
 	return proxy.Run(ctx, po)
 }
 
+// mcpStdioFlags are the flags, which set o and the time to drain; what variables
+// say is their default.
+func mcpStdioFlags(o *mcpStdioOptions, env func(string) string) (f *flag.FlagSet, drain *string) {
+	f = flag.NewFlagSet("mcp-stdio", flag.ContinueOnError)
+	f.SetOutput(io.Discard) // help and errors are told by the caller
+	f.StringVar(&o.identity, "identity", env("HOLDLINE_IDENTITY"), "who the agent is, for permissions and reports\n(default $HOLDLINE_IDENTITY, else the client's name)")
+	f.StringVar(&o.project, "project", env("HOLDLINE_PROJECT"), "key of the project to share servers with\n(default $HOLDLINE_PROJECT, else derived from the nearest\ndirectory with .git)")
+	f.StringVar(&o.server, "server", "", "offer this hosted server alone, under its own tool names;\n\"holdline\" offers holdline's own tools alone")
+	f.StringVar(&o.socket, "socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
+	f.StringVar(&o.tokenFile, "token-file", "", "file with the identity's token, mode 0600\n(default the token in $HOLDLINE_TOKEN)")
+	drain = f.String("drain", "5s", "how long to wait for answers once stdin is closed;\n\"inf\" for as long as they take")
+	f.DurationVar(&o.reconnect, "reconnect-timeout", protocol.ReconnectWindow, "how long to look for a daemon; when one was lost,\ncut to the 1m30s that the next one waits for its sessions")
+	f.BoolVar(&o.noAutostart, "no-autostart", false, "never start a daemon")
+	return f, drain
+}
+
 // parseMCPStdio reads flags, then variables for what they leave open.
 func parseMCPStdio(args []string, env func(string) string) (mcpStdioOptions, error) {
 	var o mcpStdioOptions
-	f := flag.NewFlagSet("mcp-stdio", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // help and errors are told by the caller
-	f.StringVar(&o.identity, "identity", env("HOLDLINE_IDENTITY"), "")
-	f.StringVar(&o.project, "project", env("HOLDLINE_PROJECT"), "")
-	f.StringVar(&o.server, "server", "", "")
-	f.StringVar(&o.socket, "socket", "", "")
-	f.StringVar(&o.tokenFile, "token-file", "", "")
-	drain := f.String("drain", "5s", "")
-	f.DurationVar(&o.reconnect, "reconnect-timeout", protocol.ReconnectWindow, "")
-	f.BoolVar(&o.noAutostart, "no-autostart", false, "")
+	f, drain := mcpStdioFlags(&o, env)
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return o, err

@@ -34,7 +34,7 @@ func playPart() bool {
 		return false
 	case "mcp-stdio":
 		flag.Parse()
-		os.Exit(runMCPStdio(flag.Args(), os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(runMCPStdio(flag.Args(), &world{getenv: os.Getenv, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
 	case "daemon":
 		os.Exit(testDaemon())
 	}
@@ -299,9 +299,30 @@ func TestParseMCPStdio(t *testing.T) {
 			t.Errorf("the error shows the token: %v", err)
 		}
 	}
-	var out bytes.Buffer
-	if code := runMCPStdio([]string{"--help"}, env, strings.NewReader(""), &out, io.Discard); code != exitOK || out.String() != mcpStdioHelp {
-		t.Errorf("--help: exit %d, %q", code, out.String())
+}
+
+// TestMCPStdioInTree: help, completions and man pages know the flags of the
+// proxy, and it is the same program with a flag in front of its name.
+func TestMCPStdioInTree(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	if one, other := p.must("mcp-stdio", "--help"), p.must("help", "mcp-stdio"); one != other {
+		t.Errorf("mcp-stdio --help says\n%s\nhelp mcp-stdio says\n%s", one, other)
+	}
+	help, completed := p.must("mcp-stdio", "--help"), p.must("__complete", "mcp-stdio", "--")
+	flags, _ := mcpStdioFlags(&mcpStdioOptions{}, func(string) string { return "" })
+	flags.VisitAll(func(f *flag.Flag) {
+		if f.Usage == "" || !strings.Contains(help, "      --"+f.Name+" ") || !strings.Contains(completed, "--"+f.Name+"\t") {
+			t.Errorf("--%s is not known:\n%s\n%s", f.Name, help, completed)
+		}
+	})
+	path := filepath.Join(p.dir, "run/another/daemon.sock")
+	_, errs, code := p.run(piped, "--socket", path, "mcp-stdio", "--no-autostart", "--reconnect-timeout", "0s")
+	if code != exitNoDaemon || !strings.Contains(errs, path) {
+		t.Errorf("behind a flag: exit %d\n%s", code, errs)
+	}
+	if _, errs, code := p.run("", "--socket", path, "mcp-stdio", "--drain=x"); code != exitUsage || !strings.Contains(errs, "--drain") {
+		t.Errorf("a wrong flag: exit %d\n%s", code, errs)
 	}
 }
 

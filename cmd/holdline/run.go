@@ -54,7 +54,7 @@ func run(ctx context.Context, w world) int {
 	if len(w.args) > 0 {
 		switch w.args[0] {
 		case "mcp-stdio":
-			return runMCPStdio(w.args[1:], w.getenv, w.stdin, w.stdout, w.stderr)
+			return runMCPStdio(w.args[1:], &w)
 		case "worker":
 			return runWorker(w.args[1:], w.stderr)
 		case "exec":
@@ -63,10 +63,15 @@ func run(ctx context.Context, w world) int {
 			return runRemote(&w)
 		}
 	}
+	return runTree(ctx, &w, w.args)
+}
+
+// runTree runs a command of the tree and returns the exit code.
+func runTree(ctx context.Context, w *world, args []string) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := newRoot(&w)
-	root.SetArgs(w.args)
+	root := newRoot(w)
+	root.SetArgs(args)
 	root.SetIn(w.stdin)
 	out := &told{w: w.stdout}
 	root.SetOut(out)
@@ -171,7 +176,7 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.PersistentFlags().String("socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
 	root.AddCommand(
-		newDaemonCommand(w), newMCPStdioCommand(), newStatusCommand(w), newSessionsCommand(w),
+		newDaemonCommand(w), newMCPStdioCommand(w), newStatusCommand(w), newSessionsCommand(w),
 		newConsultCommand(w), newConsultsCommand(w), newTelemetryCommand(w), newLogsCommand(w),
 		newServersCommand(w), newReloadCommand(w), newUpgradeCommand(w), newStopCommand(w), newConfigCommand(w), newDoctorCommand(w), newVersionCommand(),
 		newMetricsCommand(w), newImportCommand(w), newInstallCommand(w), newUninstallCommand(w),
@@ -187,15 +192,5 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 			return fmt.Errorf("%w: %w", errUsage, err)
 		}
 		return nil
-	}
-}
-
-// newMCPStdioCommand stands in the help; run dispatches the real one.
-func newMCPStdioCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:                "mcp-stdio",
-		Short:              "The proxy that an agent's MCP configuration names",
-		DisableFlagParsing: true,
-		RunE:               func(*cobra.Command, []string) error { return nil },
 	}
 }

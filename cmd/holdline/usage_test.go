@@ -41,12 +41,13 @@ func TestUsage(t *testing.T) {
 	if code != exitFailure || !strings.Contains(errs, "mcp-stdio --help says what names may look like") {
 		t.Errorf("a long name: exit %d\n%s", code, errs)
 	}
+	help := p.must("mcp-stdio", "--help")
 	for n, valid := range map[int]bool{128: true, 129: false} {
 		_, err := protocol.ParseGreeting(protocol.Append(nil, protocol.Greeting{
 			Holdline: protocol.Version, Role: protocol.RoleMCP, Session: "00000000-0000-4000-8000-000000000000", Identity: strings.Repeat("x", n),
 		}))
-		if valid != (err == nil) || valid != strings.Contains(mcpStdioHelp, fmt.Sprintf("at most %d bytes", n)) {
-			t.Errorf("a name of %d bytes: %v; the help says:\n%s", n, err, mcpStdioHelp)
+		if valid != (err == nil) || valid != strings.Contains(help, fmt.Sprintf("at most %d bytes", n)) {
+			t.Errorf("a name of %d bytes: %v; the help says:\n%s", n, err, help)
 		}
 	}
 }
