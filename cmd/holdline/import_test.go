@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -85,5 +86,54 @@ func TestImported(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(home, ".config/holdline")); !os.IsNotExist(err) {
 		t.Errorf("holdline's configuration is there: %v", err)
+	}
+}
+
+// TestImportFromBuild: a program of `go run`, which is soon gone, is written into
+// no client's file; what it would do it shows, and once it is installed it names
+// that.
+func TestImportFromBuild(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	path := filepath.Join(p.dir, "home/.cursor/mcp.json")
+	const text = `{"mcpServers": {"a": {"command": "true"}}}`
+	build := filepath.Join(p.dir, "go-build1/b001/exe")
+	for _, dir := range []string{filepath.Dir(path), build} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(build, "holdline")
+	if out, err := exec.Command("cp", filepath.Join(programs, "holdline"), bin).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	run := func(args ...string) (string, error) {
+		cmd := exec.Command(bin, args...)
+		cmd.Env = p.env
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run("import"); err != nil || !strings.Contains(out, "to do it: holdline import --write") {
+		t.Errorf("the plan: %v\n%s", err, out)
+	}
+	out, err := run("import", "--write")
+	if err == nil || !strings.Contains(out, bin) || !strings.Contains(out, "hint: holdline install --bin") {
+		t.Errorf("import --write: %v\n%s", err, out)
+	}
+	if b, err := os.ReadFile(path); string(b) != text || err != nil {
+		t.Errorf("the client's file: %s, %v", b, err)
+	}
+	if out, err := run("install", "--bin"); err != nil {
+		t.Fatalf("install --bin: %v\n%s", err, out)
+	}
+	bin = filepath.Join(p.dir, "home/.local/bin/holdline")
+	if out, err := run("import", "--write"); err != nil {
+		t.Errorf("import --write by what was installed: %v\n%s", err, out)
+	}
+	if b, err := os.ReadFile(path); !strings.Contains(string(b), bin) || err != nil {
+		t.Errorf("the client's file: %s, %v", b, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/doctor"
+	"holdline/cmd/holdline/install"
 	"holdline/daemon/config"
 )
 
@@ -93,6 +94,12 @@ func runImport(cmd *cobra.Command, w *world, o *importOptions) error {
 	}
 	if !o.write {
 		return showPlan(cmd, o, plan)
+	}
+	if err := install.Lasting(look.Command); err != nil {
+		return &hinted{
+			fmt.Errorf("clients are to start holdline by its path: %w", err),
+			"holdline install --bin puts a copy into ~/.local/bin; then, by that: ~/.local/bin/holdline import --write",
+		}
 	}
 	if !o.asJSON {
 		plan.Print(cmd.OutOrStdout())

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"holdline/daemon/config"
@@ -131,6 +132,9 @@ func (p *plan) binary(w Wish) error {
 		return nil
 	}
 	if w.Link {
+		if err := Lasting(p.o.Exe); err != nil {
+			return err
+		}
 		return p.link(Binary, path, p.o.Exe, w.Force)
 	}
 	data, err := os.ReadFile(p.o.Exe)
@@ -141,10 +145,15 @@ func (p *plan) binary(w Wish) error {
 	return err
 }
 
-// lasting refuses a program that a unit cannot name.
-func lasting(bin string) error {
-	if strings.Contains(bin, "/go-build") || strings.HasSuffix(bin, " (deleted)") || !filepath.IsAbs(bin) {
-		return &hintedError{fmt.Errorf("%s will not be there when the daemon is started", bin), "holdline install --bin puts a copy into ~/.local/bin"}
+// buildCache is how the path of a program ends that Go's build cache keeps.
+var buildCache = regexp.MustCompile(`/[0-9a-f]{2}/[0-9a-f]{64}-d/[^/]+$`)
+
+// Lasting refuses a program that is soon not where it is now, so that nothing may
+// name it: one that `go run` has built, in a temporary directory or in the build
+// cache, or one whose file is gone. The error has a [Hint].
+func Lasting(bin string) error {
+	if strings.Contains(bin, "/go-build") || buildCache.MatchString(bin) || strings.HasSuffix(bin, " (deleted)") || !filepath.IsAbs(bin) {
+		return &hintedError{fmt.Errorf("%s is there for a while only, and nothing can go on starting it", bin), "holdline install --bin puts a copy into ~/.local/bin"}
 	}
 	return nil
 }

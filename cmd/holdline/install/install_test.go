@@ -548,12 +548,28 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// TestGone: a program of `go run` is in no unit.
+// TestGone: a program of `go run` is in no unit, and no link leads to it.
 func TestGone(t *testing.T) {
-	m := newMachine(t)
-	m.Exe = "/tmp/go-build123/b001/exe/holdline"
-	if err := m.Install(t.Context(), Wish{Manager: Systemd}); err == nil || !strings.Contains(Hint(err), "--bin") {
-		t.Errorf("Install = %v (%s)", err, Hint(err))
+	for _, exe := range []string{
+		"/tmp/go-build123/b001/exe/holdline", "/home/u/.cache/go-build/b7/" + strings.Repeat("0a", 32) + "-d/holdline",
+		"/other/cache/b7/" + strings.Repeat("0a", 32) + "-d/holdline", "/home/u/bin/holdline (deleted)",
+	} {
+		for _, w := range []Wish{{Manager: Systemd}, {Bin: true, Link: true}} {
+			m := newMachine(t)
+			before := m.tree()
+			m.Exe = exe
+			if err := m.Install(t.Context(), w); err == nil || !strings.Contains(Hint(err), "--bin") {
+				t.Errorf("%s: Install(%+v) = %v (%s)", exe, w, err, Hint(err))
+			}
+			if m.tree() != before {
+				t.Errorf("%s: Install(%+v) did something", exe, w)
+			}
+		}
+	}
+	for _, exe := range []string{"/home/u/.local/bin/holdline", "/tmp/x/holdline", "/src/bin/holdline"} {
+		if err := Lasting(exe); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

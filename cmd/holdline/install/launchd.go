@@ -35,7 +35,7 @@ func (p *plan) launchd(ctx context.Context, bin string, force bool) error {
 	if o.OS != "darwin" {
 		return &hintedError{fmt.Errorf("launchd is macOS's, and this is %s", o.OS), "holdline install --systemd, or no manager at all: the first agent starts the daemon"}
 	}
-	if err := lasting(bin); err != nil {
+	if err := Lasting(bin); err != nil {
 		return err
 	}
 	if _, err := o.Run(ctx, "launchctl", "print", o.domain()); err != nil {

@@ -26,7 +26,7 @@ func (p *plan) systemd(ctx context.Context, bin string, force bool) error {
 	if err := p.managed(Systemd); err != nil {
 		return err
 	}
-	if err := lasting(bin); err != nil {
+	if err := Lasting(bin); err != nil {
 		return err
 	}
 	if err := o.reachSystemd(ctx); err != nil {
