@@ -151,6 +151,45 @@ func TestInstallAndBack(t *testing.T) {
 	}
 }
 
+// TestPurgeAfterUndo: an entry that the undo has left, since somebody else changed
+// it, is named and does not keep a purge from being done.
+func TestPurgeAfterUndo(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	path := filepath.Join(p.dir, "home/.cursor/mcp.json")
+	write := func(text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"mcpServers": {"a": {"command": "true"}}}`)
+	p.must("install", "--bin")
+	p.must("import", "--write")
+	const mine = `{"mcpServers": {"a": {"command": "mine"}}}`
+	write(mine)
+	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure || !strings.Contains(errs, "hint: holdline import --undo") {
+		t.Errorf("before the undo: exit %d\n%s", code, errs)
+	}
+	if _, errs, code := p.run("", "import", "--undo"); code != exitFailure || !strings.Contains(errs, path+" a: it was changed since") {
+		t.Errorf("the undo: exit %d\n%s", code, errs)
+	}
+	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitOK || !strings.Contains(errs, "left "+path+" a: it was changed since") {
+		t.Errorf("after the undo: exit %d\n%s", code, errs)
+	}
+	if b, err := os.ReadFile(path); string(b) != mine || err != nil {
+		t.Errorf("the client's file: %s, %v", b, err)
+	}
+	for _, rel := range []string{".local/bin", ".local/state/holdline", ".config/holdline"} {
+		if _, err := os.Lstat(filepath.Join(p.dir, "home", rel)); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", rel, err)
+		}
+	}
+}
+
 // TestInstallUnreachable: without a user manager nothing is done, and the way
 // out is named.
 func TestInstallUnreachable(t *testing.T) {

@@ -178,17 +178,20 @@ holdline import --undo.`,
 // connected looks for clients whose configuration still names holdline: they go
 // on trying to start it. A purge would take away what their files were before.
 func connected(cmd *cobra.Command, state string, purge bool) error {
-	n, err := clients.Pending(state)
+	more, left, err := clients.Pending(state)
 	switch {
 	case err != nil:
 		return err
-	case n > 0 && purge:
+	case more && purge:
 		return &hinted{
 			fmt.Errorf("clients still start holdline, and what their files were before the import is in %s", state),
 			"holdline import --undo, then uninstall",
 		}
-	case n > 0:
+	case more:
 		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: clients still start holdline, and will not find it; before that, this takes their entries back: holdline import --undo\n")
+	}
+	for _, l := range left {
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %s\n", strings.Map(printable, fmt.Sprintf("left %s %s: %s", l.Path, l.Key, l.Why)))
 	}
 	return nil
 }

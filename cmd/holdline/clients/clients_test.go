@@ -342,6 +342,9 @@ func TestChangedEntries(t *testing.T) {
 	write(t, path, before)
 	was := tree(t, home)
 	carryOut(t, look(t, o))
+	if more, left, err := Pending(o.State); !more || left != nil || err != nil {
+		t.Errorf("before the undo: pending %v, left %v, %v", more, left, err)
+	}
 	imported := read(t, path)
 	changed := strings.Replace(imported, `"a": {`, `"a": {"env": {"MINE": "1"}, `, 1)
 	write(t, path, changed)
@@ -368,13 +371,38 @@ func TestChangedEntries(t *testing.T) {
 	if err != nil || len(cfg.Servers) != 1 || cfg.Servers["a"].Command != "x" {
 		t.Errorf("servers %v, %v", slices.Collect(maps.Keys(cfg.Servers)), err)
 	}
-	if n, err := Pending(o.State); n != 1 || err != nil {
-		t.Errorf("%d imports are pending, %v", n, err)
+	more, pending, err := Pending(o.State)
+	if more || !slices.Equal(pending, []Left{{path, "a", "it was changed since"}, {path, "c", "it was removed since"}}) || err != nil {
+		t.Errorf("pending %v, left %v, %v", more, pending, err)
 	}
-
 	write(t, path, imported)
 	if d := undo(t, o); len(d.Left) > 0 {
 		t.Errorf("left %v", d.Left)
+	}
+	sameTree(t, tree(t, home), was)
+}
+
+// TestPending: what an undo could not come to, as in a file that is broken, is
+// not what it has left: another one may.
+func TestPending(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	path := filepath.Join(home, ".cursor/mcp.json")
+	write(t, path, `{"mcpServers": {"a": {"command": "x"}}}`)
+	was := tree(t, home)
+	carryOut(t, look(t, o))
+	imported := read(t, path)
+	write(t, path, imported[1:])
+	if d := undo(t, o); len(d.Left) != 1 || d.Left[0].Key != "" {
+		t.Errorf("left %v", d.Left)
+	}
+	if more, left, err := Pending(o.State); !more || left != nil || err != nil {
+		t.Errorf("a broken file: pending %v, left %v, %v", more, left, err)
+	}
+	write(t, path, imported)
+	undo(t, o)
+	if more, left, err := Pending(o.State); more || left != nil || err != nil {
+		t.Errorf("pending %v, left %v, %v", more, left, err)
 	}
 	sameTree(t, tree(t, home), was)
 }

@@ -51,6 +51,8 @@ type keyChange struct {
 	Path []string `json:"path"`
 	Old  *string  `json:"old"`
 	New  *string  `json:"new"`
+	// Left is why an undo has left it; "" if none has come to it.
+	Left string `json:"left,omitempty"`
 }
 
 // name is what people call the key.
@@ -141,10 +143,28 @@ func readJournals(state string) ([]*journal, error) {
 	return out, nil
 }
 
-// Pending tells how many imports can be taken back.
-func Pending(state string) (int, error) {
+// Pending tells what imports did and no undo has taken back: whether there is
+// anything that an undo can still take back, and the clients' entries that undos
+// have left, since somebody else has changed them.
+func Pending(state string) (more bool, left []Left, err error) {
 	list, err := readJournals(state)
-	return len(list), err
+	if err != nil {
+		return false, nil, err
+	}
+	for _, j := range list {
+		more = more || len(j.Edits) == 0 // it had not begun
+		for _, e := range j.Edits {
+			for _, k := range e.Keys {
+				switch {
+				case k.Left == "":
+					more = true
+				case e.Client != "": // holdline's own file is not a client's
+					left = append(left, Left{Path: e.Path, Key: k.name(), Why: k.Left})
+				}
+			}
+		}
+	}
+	return more, left, nil
 }
 
 // remove takes the journal away, and the directories that were made for it.

@@ -173,6 +173,7 @@ func (u *undoing) withdraw(ctx context.Context) error {
 }
 
 func (u *undoing) leave(k *keyChange, why string) {
+	k.Left = why
 	u.d.Left = append(u.d.Left, Left{Path: u.e.Path, Key: k.name(), Why: why})
 }
 
