@@ -56,7 +56,8 @@ type client struct {
 	// that is made if none does.
 	files func(Options) []string
 	// used tells by a directory that the program is used here.
-	used func(Options) string
+	used   func(Options) string
+	logins *loginFile // nil if nothing is known of where it keeps them
 }
 
 // under is a func for paths under the home directory.
@@ -139,17 +140,17 @@ func table() []client {
 	return []client{
 		{
 			name: "claude", title: "Claude Code", snippet: "claude-code.json", key: "mcpServers", project: []string{".mcp.json"}, dialect: shell,
-			files: claudeFiles, used: func(o Options) string { return filepath.Join(o.Home, ".claude") },
+			files: claudeFiles, used: func(o Options) string { return filepath.Join(o.Home, ".claude") }, logins: claudeLogins,
 		},
 		{
 			name: "codex", title: "Codex", snippet: "codex.toml", key: "mcp_servers", project: []string{".codex/config.toml"}, seconds: true, toml: true,
-			files: codex, used: first(codex),
+			files: codex, used: first(codex), logins: codexLogins,
 		},
 		{name: "cursor", title: "Cursor", snippet: "cursor.json", key: "mcpServers", project: []string{".cursor/mcp.json"}, dialect: editor, files: cursor, used: first(cursor)},
 		{name: "vscode", title: "VS Code", snippet: "vscode.json", key: "servers", project: []string{".vscode/mcp.json"}, dialect: editor, files: code, used: first(code)},
-		{name: "gemini", title: "Gemini CLI", snippet: "gemini-cli.json", key: "mcpServers", project: []string{".gemini/settings.json"}, dialect: dollar, files: gemini, used: first(gemini)},
+		{name: "gemini", title: "Gemini CLI", snippet: "gemini-cli.json", key: "mcpServers", project: []string{".gemini/settings.json"}, dialect: dollar, files: gemini, used: first(gemini), logins: geminiLogins},
 		{name: "zed", title: "Zed", snippet: "zed.json", key: "context_servers", project: []string{".zed/settings.json"}, files: zed, used: first(zed)},
-		{name: "opencode", title: "opencode", snippet: "opencode.json", key: "mcp", project: []string{"opencode.json", "opencode.jsonc"}, dialect: brackets, files: opencode, used: first(opencode)},
+		{name: "opencode", title: "opencode", snippet: "opencode.json", key: "mcp", project: []string{"opencode.json", "opencode.jsonc"}, dialect: brackets, files: opencode, used: first(opencode), logins: opencodeLogins},
 		{name: "cline", title: "Cline", snippet: "cline.json", key: "mcpServers", dialect: editor, seconds: true, files: clineFiles, used: first(clineFiles)},
 		{name: "claude-desktop", title: "Claude Desktop", snippet: "claude-desktop.json", key: "mcpServers", files: desktop, used: first(desktop)},
 		{name: "windsurf", title: "Windsurf", snippet: "windsurf.json", key: "mcpServers", dialect: editor, files: windsurf, used: first(windsurf)},

@@ -58,6 +58,7 @@ type translation struct {
 	c       *client
 	o       *Options
 	keys    map[string]any
+	name    string
 	project string
 	notes   []string
 	s       server
@@ -70,7 +71,7 @@ func translate(c *client, o *Options, e *entry) (server, []string, error) {
 	if e.odd != "" {
 		return server{}, nil, stay("%s", e.odd)
 	}
-	t := translation{c: c, o: o, keys: e.keys, project: e.project}
+	t := translation{c: c, o: o, keys: e.keys, name: e.name(), project: e.project}
 	for _, step := range []func(){t.refuse, t.transport, t.program, t.address, t.variables, t.hosting} {
 		step()
 		if t.err != nil {
@@ -270,7 +271,12 @@ func (t *translation) address() {
 	if t.s.Command != "" {
 		return
 	}
-	t.s.URL = t.expand("url", t.first("httpUrl", "url", "serverUrl"))
+	address := t.first("httpUrl", "url", "serverUrl")
+	if file := t.c.loggedIn(t.o, t.name, address); file != "" {
+		t.fail(stay("its client has logged in to it (%s), and that login does not move along", file))
+		return
+	}
+	t.s.URL = t.expand("url", address)
 	t.s.Headers = t.pairs("headers", t.keys["headers"])
 	maps.Copy(t.s.Headers, t.pairs("http_headers", t.keys["http_headers"]))
 	for header, variable := range t.pairs("env_http_headers", t.keys["env_http_headers"]) {
