@@ -20,15 +20,7 @@ import (
 func (p *place) codexClient(t *testing.T, model string, steps ...codextest.Step) (*client, *codextest.API) {
 	t.Helper()
 	bin := realCodex(t)
-	api, err := codextest.StartAPI(steps...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := api.Close(); err != nil {
-			t.Errorf("closing the stand-in: %v", err)
-		}
-	})
+	api := codexStandIn(t, steps...)
 	command, err := json.Marshal(filepath.Join(programs, "holdline")) // a TOML string, too
 	if err != nil {
 		t.Fatal(err)

@@ -17,15 +17,7 @@ import (
 func codexBehind(t *testing.T, steps ...codextest.Step) (*place, *codextest.API) {
 	t.Helper()
 	bin := realCodex(t)
-	api, err := codextest.StartAPI(steps...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := api.Close(); err != nil {
-			t.Errorf("closing the stand-in: %v", err)
-		}
-	})
+	api := codexStandIn(t, steps...)
 	p := clientPlace(t)
 	p.consultCodex(t, bin, api.Config())
 	p.daemon()

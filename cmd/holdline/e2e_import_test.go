@@ -17,8 +17,8 @@ const (
 	opencodeVersion = "1.18.34"
 )
 
-// importHome puts files into the place's home and imports them.
-func (p *place) importHome(t *testing.T, files map[string]string) {
+// putHome puts files into the place's home.
+func (p *place) putHome(t *testing.T, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(p.dir, "home", name)
@@ -29,7 +29,94 @@ func (p *place) importHome(t *testing.T, files map[string]string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// importHome puts files into the place's home and imports them.
+func (p *place) importHome(t *testing.T, files map[string]string) {
+	t.Helper()
+	p.putHome(t, files)
 	p.must("import", "--write")
+}
+
+// claudeServers is a file of Claude Code's with one server of its own, and that
+// server.
+func (p *place) claudeServers(t *testing.T, name string) (text string, own map[string]any) {
+	t.Helper()
+	own = p.toolsEntry(nil)
+	delete(own, "holdline")
+	own["type"] = "stdio"
+	return mustJSON(t, map[string]any{"mcpServers": map[string]any{name: own}}), own
+}
+
+// claudeWorks has the real Claude Code list a server that was imported, and
+// holdline, and call a tool of the server.
+func (p *place) claudeWorks(t *testing.T, bin, server string) {
+	t.Helper()
+	env := claudeEnv(p.env)
+	out := p.client(t, env, bin, "mcp", "list").wait(t)
+	for _, name := range []string{server + ": ", "holdline: "} {
+		if !slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
+			return strings.HasPrefix(line, name) && strings.Contains(line, "mcp-stdio") && strings.Contains(line, "Connected")
+		}) {
+			t.Errorf("claude mcp list has no %sthat is connected:\n%s", name, out)
+		}
+	}
+	tool := "mcp__" + server + "__effect"
+	prompt := claudetest.Prompt("work",
+		claudetest.Step{Tool: claudetest.Tool{Name: "ToolSearch", Input: map[string]any{"query": "select:" + tool, "max_results": 3}}},
+		claudetest.Step{Tool: claudetest.Tool{Name: tool, Input: map[string]any{"token": "imported", "ms": 0}}},
+		claudetest.Step{Echo: "tool_results"})
+	run := readClaude(t, p.client(t, env, bin, "-p", "--output-format", "stream-json", "--verbose",
+		"--allowedTools", "mcp__"+server, "--permission-mode", "dontAsk", "--", prompt).wait(t))
+	if got := toolResults(t, run.result, 2); got[1].text() != "imported" {
+		t.Errorf("effect = %q", got[1].text())
+	}
+}
+
+// codexServers is a file of Codex's with one server of its own.
+func (p *place) codexServers(t *testing.T, name string) string {
+	t.Helper()
+	return "# mine\n[mcp_servers." + name + "]\ncommand = " + mustJSON(t, filepath.Join(programs, "toolserver")) + "\nargs = " + mustJSON(t, []string{"-ledger", p.effects()}) +
+		"\nrequired = true\ndefault_tools_approval_mode = \"approve\"\n"
+}
+
+// codexEnv is Codex's environment in a place.
+func codexEnv(place []string) []string {
+	return append(without(place, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"), "STAND_IN_KEY=stand-in")
+}
+
+// codexWorks has the real Codex list a server that was imported, and holdline,
+// and call a tool of the server.
+func (p *place) codexWorks(t *testing.T, bin, server string) {
+	t.Helper()
+	api := codexStandIn(t,
+		codextest.Step{Call: &codextest.Call{Namespace: "mcp__" + server, Name: "effect", Arguments: map[string]any{"token": "imported", "ms": 0}}},
+		codextest.Step{Echo: true})
+	env := codexEnv(p.env)
+	out := p.client(t, env, bin, "mcp", "list").wait(t)
+	for _, want := range []string{server, "holdline", "mcp-stdio --server " + server} {
+		if !strings.Contains(out, want) {
+			t.Errorf("codex mcp list has no %s:\n%s", want, out)
+		}
+	}
+	argv := []string{bin, "exec", "--json", "--sandbox", "read-only", "--skip-git-repo-check", "-C", p.project, "--model", "stand-in"}
+	for _, setting := range api.Config() {
+		argv = append(argv, "-c", setting)
+	}
+	message, calls := readCodex(t, p.client(t, env, append(argv, "--", "work")...).wait(t))
+	if !slices.Equal(calls, []string{server + "/effect completed"}) || !strings.Contains(message, "imported") {
+		t.Errorf("calls %q, message %q", calls, message)
+	}
+}
+
+// read is a file of the home.
+func (p *place) read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.dir, "home", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // TestE2EImportClaude: the real Claude Code lists and calls what import wrote
@@ -38,43 +125,18 @@ func TestE2EImportClaude(t *testing.T) {
 	bin := realClaude(t, claudetest.Versions()[0])
 	p := clientPlace(t)
 	p.standIn(t)
-	own := p.toolsEntry(nil)
-	delete(own, "holdline")
-	own["type"] = "stdio"
-	p.importHome(t, map[string]string{".claude.json": mustJSON(t, map[string]any{"mcpServers": map[string]any{"tools": own}})})
+	text, own := p.claudeServers(t, "tools")
+	p.importHome(t, map[string]string{".claude.json": text})
 	p.daemon()
-	env := claudeEnv(p.env)
-
-	out := p.client(t, env, bin, "mcp", "list").wait(t)
-	for _, name := range []string{"tools: ", "holdline: "} {
-		if !slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
-			return strings.HasPrefix(line, name) && strings.Contains(line, "mcp-stdio") && strings.Contains(line, "Connected")
-		}) {
-			t.Errorf("claude mcp list has no %sthat is connected:\n%s", name, out)
-		}
-	}
-	prompt := claudetest.Prompt("work",
-		claudetest.Step{Tool: claudetest.Tool{Name: "ToolSearch", Input: map[string]any{"query": "select:mcp__tools__effect", "max_results": 3}}},
-		claudetest.Step{Tool: claudetest.Tool{Name: "mcp__tools__effect", Input: map[string]any{"token": "imported", "ms": 0}}},
-		claudetest.Step{Echo: "tool_results"})
-	run := readClaude(t, p.client(t, env, bin, "-p", "--output-format", "stream-json", "--verbose", "--allowedTools", "mcp__tools", "--permission-mode", "dontAsk", "--", prompt).wait(t))
-	if got := toolResults(t, run.result, 2); got[1].text() != "imported" {
-		t.Errorf("effect = %q", got[1].text())
-	}
-	path := filepath.Join(p.dir, "home/.claude.json")
-	written, err := os.ReadFile(path)
-	if err != nil || !strings.Contains(string(written), "firstStartTime") {
-		t.Fatalf("the client wrote nothing of its own: %v\n%s", err, written)
+	p.claudeWorks(t, bin, "tools")
+	if written := p.read(t, ".claude.json"); !strings.Contains(written, "firstStartTime") {
+		t.Fatalf("the client wrote nothing of its own:\n%s", written)
 	}
 	p.must("import", "--undo")
-	now, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var after map[string]any
-	decode(t, string(now), &after)
+	decode(t, p.read(t, ".claude.json"), &after)
 	if mustJSON(t, after["mcpServers"]) != mustJSON(t, map[string]any{"tools": own}) || after["firstStartTime"] == nil {
-		t.Errorf("after the undo:\n%s", now)
+		t.Errorf("after the undo: %v", after)
 	}
 }
 
@@ -84,25 +146,16 @@ func TestE2EImportClaude(t *testing.T) {
 func TestE2EImportByClaude(t *testing.T) {
 	bin := realClaude(t, claudetest.Versions()[0])
 	p := clientPlace(t)
-	home := filepath.Join(p.dir, "home")
-	write := func(name, text string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(".claude.json", `{"mcpServers": {"a": {"command": "true"}, "kept": {"command": "true", "alwaysLoad": true, "mine": 1}},
-		"projects": {"/p": {"mcpServers": {"b": {"command": "true"}}}}}`)
-	write(".codex/config.toml", "# mine\n[mcp_servers.c]\ncommand = \"true\"\n")
+	p.putHome(t, map[string]string{
+		".claude.json": `{"mcpServers": {"a": {"command": "true"}, "kept": {"command": "true", "alwaysLoad": true, "mine": 1}},
+		"projects": {"/p": {"mcpServers": {"b": {"command": "true"}}}}}`,
+		".codex/config.toml": "# mine\n[mcp_servers.c]\ncommand = \"true\"\n",
+	})
 	before := p.home(t)
 	p.env = append(p.env, "PATH="+filepath.Dir(bin)+":"+programs+":"+os.Getenv("PATH"))
 	p.must("import", "--write")
-	b, err := os.ReadFile(filepath.Join(home, ".claude.json"))
-	if err != nil || !strings.Contains(string(b), "machineID") || !strings.Contains(string(b), `"mine": 1`) || strings.Count(string(b), "mcp-stdio") != 4 {
-		t.Errorf("the file, %v:\n%s", err, b)
+	if text := p.read(t, ".claude.json"); !strings.Contains(text, "machineID") || !strings.Contains(text, `"mine": 1`) || strings.Count(text, "mcp-stdio") != 4 {
+		t.Errorf("the file:\n%s", text)
 	}
 	if out := p.must("import"); !strings.Contains(out, "nothing to do") {
 		t.Errorf("a second import:\n%s", out)
@@ -115,39 +168,13 @@ func TestE2EImportByClaude(t *testing.T) {
 func TestE2EImportCodex(t *testing.T) {
 	bin := realCodex(t)
 	p := clientPlace(t)
-	text := "# mine\n[mcp_servers.tools]\ncommand = " + mustJSON(t, filepath.Join(programs, "toolserver")) + "\nargs = " + mustJSON(t, []string{"-ledger", p.effects()}) +
-		"\nrequired = true\ndefault_tools_approval_mode = \"approve\"\n"
+	text := p.codexServers(t, "tools")
 	p.importHome(t, map[string]string{".codex/config.toml": text})
 	p.daemon()
-	api, err := codextest.StartAPI(
-		codextest.Step{Call: &codextest.Call{Namespace: "mcp__tools", Name: "effect", Arguments: map[string]any{"token": "imported", "ms": 0}}},
-		codextest.Step{Echo: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := api.Close(); err != nil {
-			t.Errorf("closing the stand-in: %v", err)
-		}
-	})
-	env := append(without(p.env, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"), "STAND_IN_KEY=stand-in")
-	out := p.client(t, env, bin, "mcp", "list").wait(t)
-	for _, want := range []string{"tools", "holdline", "mcp-stdio --server tools"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("codex mcp list has no %s:\n%s", want, out)
-		}
-	}
-	argv := []string{bin, "exec", "--json", "--sandbox", "read-only", "--skip-git-repo-check", "-C", p.project, "--model", "stand-in"}
-	for _, setting := range api.Config() {
-		argv = append(argv, "-c", setting)
-	}
-	message, calls := readCodex(t, p.client(t, env, append(argv, "--", "work")...).wait(t))
-	if !slices.Equal(calls, []string{"tools/effect completed"}) || !strings.Contains(message, "imported") {
-		t.Errorf("calls %q, message %q", calls, message)
-	}
+	p.codexWorks(t, bin, "tools")
 	p.must("import", "--undo")
-	if b, err := os.ReadFile(filepath.Join(p.dir, "home/.codex/config.toml")); err != nil || string(b) != text {
-		t.Errorf("after the undo %v:\n%s", err, b)
+	if now := p.read(t, ".codex/config.toml"); now != text {
+		t.Errorf("after the undo:\n%s", now)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/cmd/holdline/codextest"
 	"holdline/daemon/claude/claudetest"
 	"holdline/protocol/control"
 )
@@ -180,6 +181,21 @@ func (p *place) standIn(t *testing.T) *claudetest.API {
 		}
 	})
 	p.env = append(p.env, api.Env()...)
+	return api
+}
+
+// codexStandIn starts the stand-in for OpenAI's API, whose model follows a script.
+func codexStandIn(t *testing.T, steps ...codextest.Step) *codextest.API {
+	t.Helper()
+	api, err := codextest.StartAPI(steps...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := api.Close(); err != nil {
+			t.Errorf("closing the stand-in: %v", err)
+		}
+	})
 	return api
 }
 

@@ -119,6 +119,7 @@ type place struct {
 	dir     string
 	project string
 	env     []string
+	exe     string // of commands; "" is that of programs
 }
 
 // windows makes the place one in which the windows of recovery are so many
@@ -204,7 +205,7 @@ func (p *place) processes() map[int]string {
 func (p *place) command(args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*waitLimit)
 	p.t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, filepath.Join(programs, "holdline"), args...)
+	cmd := exec.CommandContext(ctx, cmp.Or(p.exe, filepath.Join(programs, "holdline")), args...)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
 	return cmd
 }

@@ -44,7 +44,9 @@ func TestConsults(t *testing.T) {
 	if len(found) != 2 || found[0] != (Finding{Check: "claude", State: OK, What: "/bin/claude, version 1, by somebody"}) || found[1].Check != "landlock" {
 		t.Errorf("a daemon of before: %+v", found)
 	}
-	found = consults(func(string) (control.CheckAnswer, error) { return control.CheckAnswer{}, errors.New("it does not answer") }, "the daemon")
+	found = consults(func(string) (control.CheckAnswer, error) {
+		return control.CheckAnswer{}, errors.New("it does not answer")
+	}, "the daemon")
 	if len(found) != 2 || found[0].State != Problem || found[1].Check != "codex" || found[1].What != "it does not answer" {
 		t.Errorf("a daemon that does not answer: %+v", found)
 	}
