@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/contrib"
+	"holdline/protocol/control"
 	"holdline/protocol/process"
 )
 
@@ -253,6 +254,23 @@ func TestCapturedPath(t *testing.T) {
 	}
 	if out := p.must("servers", "tools", "tools"); !strings.Contains(out, "tools") || p.server("tools").Tools == nil {
 		t.Errorf("the server does not run:\n%s", out)
+	}
+}
+
+// TestDoctorMissingOnce: that the program of a server is missing is said once,
+// also when the daemon has noticed it.
+func TestDoctorMissingOnce(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	p.configure(map[string]any{"tools": map[string]any{"command": "surely-not-there"}})
+	p.daemon()
+	p.run(piped, "mcp-stdio", "--server", "tools")
+	p.until("the server that does not come up", func(s control.StatusAnswer) bool {
+		return len(s.Servers) == 1 && s.Servers[0].LastFault != nil
+	})
+	out, _, code := p.run("", "doctor")
+	if code != exitFailure || strings.Count(out, " server tools: ") != 1 || !strings.Contains(out, "its command is missing") || strings.Contains(out, " servers: tools") {
+		t.Errorf("doctor: exit %d\n%s", code, out)
 	}
 }
 

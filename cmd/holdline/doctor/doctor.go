@@ -61,6 +61,8 @@ type Options struct {
 	Check func(ctx context.Context, engine string) control.CheckAnswer
 	// Clients are the MCP clients that are found here.
 	Clients func() ([]Client, error)
+
+	missing []string // servers whose program was found to be nowhere
 }
 
 // timeout bounds all questions to the daemon.
@@ -177,7 +179,7 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 		return append(found, Finding{Check: "status", State: Problem, What: err.Error(), Why: "the daemon does not answer", Mend: "holdline logs, then: " + WayOut(c.Daemon.PID)})
 	}
 	found = append(found, skew(o, c.Daemon.Version, status.Sessions))
-	found = append(found, servers(status.Servers)...)
+	found = append(found, servers(status.Servers, o.missing)...)
 	if status.Daemon.Degraded != "" {
 		found = append(found, Finding{Check: "daemon health", State: Problem, What: status.Daemon.Degraded, Why: "the daemon works with less than it should", Mend: "holdline logs"})
 	}

@@ -138,6 +138,7 @@ func (o *Options) program(s config.Settings, around config.Around, path string) 
 		p.Env = []string{"PATH=" + path}
 	}
 	if _, err := config.LookPath(p.Command, p.Env); err != nil {
+		o.missing = append(o.missing, s.Name)
 		f.What = "its command is missing: " + err.Error()
 		f.Mend = "install it, or write its whole path into the configuration; if your shell finds it: holdline install --path; if you do not want it: holdline servers disable " + s.Name
 		return []Finding{f}

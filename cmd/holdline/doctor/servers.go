@@ -2,20 +2,23 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"holdline/protocol/control"
 )
 
 // servers says how the hosted servers of a daemon are: one finding for all that
-// are well, and one for each thing that is wrong with another.
-func servers(all []control.Server) []Finding {
+// are well, and one for each thing that is wrong with another. That the program of
+// a server is missing has been said already.
+func servers(all []control.Server, missing []string) []Finding {
 	var found []Finding
 	var well []string
 	for i := range all {
 		s := &all[i]
-		wrong := server(s)
-		if len(wrong) == 0 {
+		gone := slices.Contains(missing, s.Name)
+		wrong := server(s, gone)
+		if len(wrong) == 0 && !gone {
 			well = append(well, s.Name)
 		}
 		found = append(found, wrong...)
@@ -26,8 +29,9 @@ func servers(all []control.Server) []Finding {
 	return found
 }
 
-// server is what is wrong with one.
-func server(s *control.Server) []Finding {
+// server is what is wrong with one; that it cannot be started is known of one that
+// is gone.
+func server(s *control.Server, gone bool) []Finding {
 	var found []Finding
 	say := func(state State, what, why, mend string) {
 		found = append(found, Finding{Check: "server " + s.Name, State: state, What: what, Why: why, Mend: mend})
@@ -39,6 +43,7 @@ func server(s *control.Server) []Finding {
 	switch {
 	case s.State == "stopped":
 		say(Note, "it was stopped", "agents cannot use its tools", "holdline servers start "+s.Name)
+	case gone:
 	case s.Ejected:
 		say(Problem, fault, "it ended or failed to start too often, and is not started any more", "mend it, then: holdline servers reload "+s.Name)
 	case s.State == "failed":
