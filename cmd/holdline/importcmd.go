@@ -259,7 +259,7 @@ func ownPath(w *world) (string, error) {
 
 // doctorClients tells how the clients' configurations are.
 func doctorClients(w *world) ([]doctor.Client, error) {
-	look, err := clientOptions(w, &importOptions{})
+	look, err := clientOptions(w, &importOptions{project: true}) // whose servers are copies, too
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +269,10 @@ func doctorClients(w *world) ([]doctor.Client, error) {
 	}
 	var out []doctor.Client
 	for _, f := range plan.Files {
-		c := doctor.Client{Name: f.Client, Title: f.Title, Path: f.Path, Why: f.Why, Connected: f.Connected(), Gone: f.Gone()}
+		c := doctor.Client{
+			Name: f.Client, Title: f.Title, Path: f.Path, Project: f.Project, Asked: f.Asked(),
+			Why: f.Why, Broken: f.Broken(), Connected: f.Connected(), Gone: f.Gone(),
+		}
 		for _, s := range f.Servers {
 			if s.Verdict == clients.Moves {
 				c.Own = append(c.Own, s.Name)

@@ -110,9 +110,17 @@ func runInstall(cmd *cobra.Command, w *world, o installOptions) error {
 	if wish.Path != "" {
 		fmt.Fprintf(told, "PATH for hosted servers: %s\n", wish.Path)
 	}
-	if !o.path {
-		fmt.Fprint(told, afterInstall(in, wish))
+	if o.path {
+		return nil
 	}
+	made, err := install.ReadManifest(in.StateDir)
+	if err != nil {
+		return err
+	}
+	if wish.Manager == install.Nobody {
+		wish.Manager = made.Manager // of an installation before this one
+	}
+	fmt.Fprint(told, afterInstall(in, wish))
 	return nil
 }
 

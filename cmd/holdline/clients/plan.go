@@ -56,6 +56,7 @@ type File struct {
 	Diff []string `json:"diff"`
 
 	source source
+	broken bool // it cannot be read
 	before []byte
 	after  []byte
 	steps  []step
@@ -223,7 +224,7 @@ func (f *File) read() document {
 		doc, err = f.source.client.parse(f.Path, f.before)
 	}
 	if err != nil {
-		f.Why = err.Error()
+		f.Why, f.broken = err.Error(), true
 		return nil
 	}
 	return doc
@@ -595,6 +596,13 @@ func (p *Plan) Empty() bool {
 func (f *File) Connected() bool {
 	return slices.ContainsFunc(f.Servers, func(s *Server) bool { return s.Verdict == Ours })
 }
+
+// Broken tells whether the file cannot be read, or is not what its client reads.
+func (f *File) Broken() bool { return f.broken }
+
+// Asked tells whether the file is edited only where that is asked for, by
+// [Options.Project].
+func (f *File) Asked() bool { return f.source.project != "" || f.source.tree != "" }
 
 // Gone are the paths by which entries of the file start holdline and at which
 // nothing is.

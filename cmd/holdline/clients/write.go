@@ -50,9 +50,12 @@ func (p *Plan) Write(ctx context.Context, now time.Time) (Done, error) {
 		}
 		d.Files = append(d.Files, p.Config)
 	}
-	for f, e := range edits {
-		err := p.write(ctx, j, f, e, &d)
-		if err != nil {
+	for _, f := range p.Files { // in their order
+		e := edits[f]
+		if e == nil {
+			continue
+		}
+		if err := p.write(ctx, j, f, e, &d); err != nil {
 			d.Left = append(d.Left, Left{Path: f.Path, Why: err.Error()})
 		}
 	}

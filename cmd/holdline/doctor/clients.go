@@ -9,7 +9,10 @@ type Client struct {
 	Path      string
 	Connected bool     // an entry starts holdline
 	Own       []string // servers of its own that holdline could host
+	Project   string   // root of the project that the file is for; "" for the user's own
+	Asked     bool     // it is edited only if import is asked for it by --project
 	Why       string   // it cannot be read, or is not to be edited
+	Broken    bool     // it cannot be read
 	Gone      []string // programs that its entries start holdline by, and that are not there
 }
 
@@ -26,12 +29,19 @@ func clients(o Options) []Finding {
 	var found []Finding
 	for _, c := range list {
 		f := Finding{Check: "client " + c.Title, State: OK, What: c.Path + ": all that can be shared is"}
-		mend := "holdline import --from " + c.Name + " shows the change, with --write it is made"
+		mend := "holdline import --from " + c.Name
+		if c.Asked {
+			mend += " --project"
+		}
+		mend += " shows the change, with --write it is made"
 		switch {
 		case len(c.Gone) > 0:
 			f.State, f.What = Problem, c.Path+" starts "+strings.Join(c.Gone, ", ")+", which is not there"
 			f.Why, f.Mend = "its agents find no server at all", "install holdline there; or holdline import --undo, then holdline import --write by the holdline that is to stay"
-		case c.Why != "" && !c.Connected && len(c.Own) == 0:
+		case c.Broken:
+			f.State, f.What = Note, c.Path+": "+c.Why
+			f.Why, f.Mend = "what its agents start is not known, and they may not find it either", "correct the file"
+		case (c.Why != "" || c.Project != "") && !c.Connected && len(c.Own) == 0:
 			continue
 		case len(c.Own) > 0:
 			f.State, f.What = Note, c.Path+" starts servers of its own: "+strings.Join(c.Own, ", ")
