@@ -548,6 +548,51 @@ func TestLinksAndModes(t *testing.T) {
 	sameTree(t, tree(t, home), before)
 }
 
+// TestSecretsStay: what moves into holdline's file can be read by nobody else, also
+// if all could read that before, and goes into no git work tree unasked.
+func TestSecretsStay(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"a": {"command": "x", "env": {"TOKEN": "SECRET"}}}}`)
+	write(t, o.Config, "{} // mine\n")
+	if err := os.Chmod(o.Config, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, home)
+	p := look(t, o)
+	var shown bytes.Buffer
+	p.Print(&shown)
+	if !strings.Contains(shown.String(), "(mode 0644 becomes 0600: ") {
+		t.Errorf("the plan:\n%s", &shown)
+	}
+	carryOut(t, p)
+	if info, err := os.Stat(o.Config); err != nil || info.Mode() != 0o600 || !strings.Contains(read(t, o.Config), "SECRET") {
+		t.Errorf("%v, %v: %s", info.Mode(), err, read(t, o.Config))
+	}
+	undo(t, o)
+	sameTree(t, tree(t, home), before)
+
+	write(t, filepath.Join(filepath.Dir(o.Config), ".git"), "")
+	before = tree(t, home)
+	p = look(t, o)
+	if s := p.Files[0].Servers[0]; s.Verdict != Stays || !strings.Contains(s.Why, "git work tree") {
+		t.Errorf("server %+v", s)
+	}
+	carryOut(t, p)
+	if strings.Contains(read(t, o.Config), "SECRET") {
+		t.Errorf("holdline's file: %s", read(t, o.Config))
+	}
+	undo(t, o)
+	sameTree(t, tree(t, home), before)
+	o.Project = true
+	carryOut(t, look(t, o))
+	if !strings.Contains(read(t, o.Config), "SECRET") {
+		t.Errorf("holdline's file: %s", read(t, o.Config))
+	}
+	undo(t, o)
+	sameTree(t, tree(t, home), before)
+}
+
 // TestWorkTree: what lies in a git work tree is edited with Project alone, also
 // through a link, and a project's file names no path of this machine.
 func TestWorkTree(t *testing.T) {

@@ -33,7 +33,9 @@ type Plan struct {
 	o      *Options
 	before []byte // of holdline's file
 	after  []byte
-	made   bool     // holdline's file is not there
+	made   bool // holdline's file is not there
+	mode   fs.FileMode
+	tree   string   // git work tree that it lies in, or ""
 	adds   []adding // to holdline's file
 	taken  []*candidate
 }
@@ -57,6 +59,7 @@ type File struct {
 
 	source source
 	broken bool // it cannot be read
+	asked  bool // see Asked
 	before []byte
 	after  []byte
 	steps  []step
@@ -131,6 +134,10 @@ func (p *Plan) readConfig() error {
 		return err
 	}
 	p.before = data
+	if info, err := os.Stat(p.Config); err == nil {
+		p.mode = info.Mode().Perm()
+	}
+	p.tree = workTree(p.Config)
 	for name := range c.Servers {
 		s, _ := c.Server(name)
 		p.taken = append(p.taken, &candidate{name: name, settings: s, fixed: true, by: "holdline"})
@@ -173,6 +180,7 @@ func reason(err error) string {
 // look reads one file and plans its edits.
 func (p *Plan) look(s source) {
 	f := &File{Client: s.client.name, Title: s.client.title, Path: s.path, Project: s.project, Make: s.make, Servers: []*Server{}, Diff: []string{}, source: s}
+	f.asked = s.project != "" || s.tree != "" || p.tree != ""
 	p.Files = append(p.Files, f)
 	switch {
 	case s.twin != "":
@@ -280,6 +288,9 @@ func (p *Plan) servers(f *File, doc document) {
 		made, notes, err := translate(f.source.client, p.o, &e)
 		if err == nil && p.o.Aggregate {
 			err = choosy(e.keys)
+		}
+		if err == nil && p.tree != "" && !p.o.Project {
+			err = stay("holdline's own file lies in the git work tree %s: --project has it moved there", p.tree)
 		}
 		if err != nil {
 			s.Verdict, s.Why = Stays, err.Error()
@@ -587,6 +598,13 @@ func (p *Plan) finish() error {
 	return nil
 }
 
+// others are the permissions by which other users may read holdline's file. What
+// moves into it was the client's, and may be secret: they go.
+const others fs.FileMode = 0o077
+
+// closes tells whether holdline's file loses permissions.
+func (p *Plan) closes() bool { return len(p.adds) > 0 && p.mode&others != 0 }
+
 // Empty tells whether there is nothing to write.
 func (p *Plan) Empty() bool {
 	return len(p.adds) == 0 && !slices.ContainsFunc(p.Files, func(f *File) bool { return f.Changes })
@@ -600,9 +618,9 @@ func (f *File) Connected() bool {
 // Broken tells whether the file cannot be read, or is not what its client reads.
 func (f *File) Broken() bool { return f.broken }
 
-// Asked tells whether the file is edited only where that is asked for, by
-// [Options.Project].
-func (f *File) Asked() bool { return f.source.project != "" || f.source.tree != "" }
+// Asked tells whether the file, or holdline's own, is edited only where that is
+// asked for, by [Options.Project].
+func (f *File) Asked() bool { return f.asked }
 
 // Gone are the paths by which entries of the file start holdline and at which
 // nothing is.

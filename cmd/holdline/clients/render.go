@@ -100,7 +100,14 @@ func (p *Plan) Print(w io.Writer) {
 		f.print(w)
 	}
 	if len(p.Servers) > 0 {
-		fmt.Fprintf(w, "holdline: %s%s\n", p.Config, map[bool]string{true: " (new)"}[p.made])
+		title := p.Config
+		switch {
+		case p.made:
+			title += " (new)"
+		case p.closes():
+			title += fmt.Sprintf(" (mode %04o becomes %04o: what moves into it may be secret)", p.mode, p.mode&^others)
+		}
+		fmt.Fprintf(w, "holdline: %s\n", title)
 		for _, name := range p.Servers {
 			fmt.Fprintf(w, "    + mcpServers.%s\n", shown(name))
 		}

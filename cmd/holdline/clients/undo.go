@@ -96,8 +96,20 @@ func (u *undoing) run(ctx context.Context) error {
 			_ = os.Remove(path) // a directory that others use is not empty
 		}
 		e.Litter = nil
+		u.reopen()
 	}
 	return err
+}
+
+// reopen gives the file the permissions back that it lost, once nothing is in it
+// that they were taken for.
+func (u *undoing) reopen() {
+	if u.e.Mode == 0 || len(u.e.Keys) > 0 {
+		return
+	}
+	if info, err := os.Stat(u.e.Path); err == nil && info.Mode().Perm() == u.e.Mode&^others {
+		_ = os.Chmod(u.e.Path, u.e.Mode) // it is the user's own; without, nothing is lost
+	}
 }
 
 // sweep removes what an edit that was interrupted left beside the file.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -45,7 +46,7 @@ func (p *Plan) Write(ctx context.Context, now time.Time) (Done, error) {
 		return d, err
 	}
 	if own != nil {
-		if err := config.Swap(ctx, p.Config, p.before, p.after); err != nil {
+		if err := p.swapOwn(ctx); err != nil {
 			return d, errors.Join(err, j.remove())
 		}
 		d.Files = append(d.Files, p.Config)
@@ -63,11 +64,29 @@ func (p *Plan) Write(ctx context.Context, now time.Time) (Done, error) {
 	return d, nil
 }
 
+// swapOwn edits holdline's file, which others cannot read before anything of a
+// client's is in it.
+func (p *Plan) swapOwn(ctx context.Context) error {
+	if p.closes() {
+		if err := os.Chmod(p.Config, p.mode&^others); err != nil {
+			return err
+		}
+	}
+	err := config.Swap(ctx, p.Config, p.before, p.after)
+	if err != nil && p.closes() {
+		err = errors.Join(err, os.Chmod(p.Config, p.mode))
+	}
+	return err
+}
+
 // record writes down all that is to be done.
 func (p *Plan) record(j *journal) (own *edit, edits map[*File]*edit, err error) {
 	edits = map[*File]*edit{}
 	if len(p.adds) > 0 {
 		own = &edit{Path: p.Config, Made: p.made, Dirs: missing(p.Config)}
+		if p.closes() {
+			own.Mode = p.mode
+		}
 		for _, a := range p.adds {
 			text := string(a.text)
 			own.Keys = append(own.Keys, &keyChange{Path: []string{"mcpServers", a.name}, New: &text})
