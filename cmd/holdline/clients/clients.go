@@ -140,7 +140,7 @@ func table() []client {
 	return []client{
 		{
 			name: "claude", title: "Claude Code", snippet: "claude-code.json", key: "mcpServers", project: []string{".mcp.json"}, dialect: shell,
-			files: claudeFiles, used: func(o Options) string { return filepath.Join(o.Home, ".claude") }, logins: claudeLogins,
+			files: claudeFiles, used: first(inDir("CLAUDE_CONFIG_DIR", ".claude", "settings.json")), logins: claudeLogins,
 		},
 		{
 			name: "codex", title: "Codex", snippet: "codex.toml", key: "mcp_servers", project: []string{".codex/config.toml"}, seconds: true, toml: true,

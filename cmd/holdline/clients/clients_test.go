@@ -433,8 +433,17 @@ func TestFileChangesMeanwhile(t *testing.T) {
 			t.Errorf("no %s in %s", want, read(t, path))
 		}
 	}
-	testOnlyBeforeSwap = func(string) {}
-	undo(t, o)
+	// So it does while the import is undone.
+	n = 1
+	imported := read(t, path)
+	testOnlyBeforeSwap = func(at string) {
+		if n++; n <= 3 {
+			write(t, at, strings.Replace(imported, `"n": 3`, fmt.Sprintf(`"n": %d`, n), 1))
+		}
+	}
+	if d := undo(t, o); len(d.Left) > 0 || len(d.Files) == 0 {
+		t.Errorf("the undo left %v", d.Left)
+	}
 	want := strings.Replace(strings.Replace(before, `"n": 1`, `"n": 3`, 1), `"y"`, `"changed"`, 1)
 	if got := read(t, path); got != want {
 		t.Errorf("after the undo the file is %s, want %s", got, want)
@@ -644,6 +653,29 @@ func TestInsideWorkTree(t *testing.T) {
 	cfg, err := config.Load(o.Config)
 	if a := cfg.Servers["a"]; err != nil || !slices.Equal(a.Holdline.Projects, []string{src}) || a.Cwd != filepath.Join(src, "sub") {
 		t.Errorf("server %+v, %v", a, err)
+	}
+}
+
+// TestClaudeElsewhere: with CLAUDE_CONFIG_DIR Claude Code's file and its logins are
+// there, and that directory alone tells that it is used.
+func TestClaudeElsewhere(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	dir := filepath.Join(home, "elsewhere")
+	o.Getenv = func(name string) string { return map[string]string{"CLAUDE_CONFIG_DIR": dir}[name] }
+	write(t, filepath.Join(dir, "settings.json"), "{}")
+	before := tree(t, home)
+	p := look(t, o)
+	if len(p.Files) != 1 || p.Files[0].Path != filepath.Join(dir, ".claude.json") || p.Files[0].Consult == "" {
+		t.Fatalf("files %+v", p.Files)
+	}
+	carryOut(t, p)
+	undo(t, o)
+	sameTree(t, tree(t, home), before)
+	write(t, filepath.Join(dir, ".claude.json"), `{"mcpServers": {"a": {"type": "http", "url": "https://a/mcp"}}}`)
+	write(t, filepath.Join(dir, ".credentials.json"), `{"mcpOAuth": {"a|1": {"serverName": "a", "serverUrl": "https://a/mcp", "accessToken": "x"}}}`)
+	if s := look(t, o).Files[0].Servers[0]; s.Verdict != Stays || !strings.Contains(s.Why, "logged in") {
+		t.Errorf("server %+v", s)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,8 +35,7 @@ func Undo(ctx context.Context, o Options) (Done, error) {
 func (j *journal) undo(ctx context.Context, o *Options, d *Done) error {
 	left := false
 	for _, e := range slices.Backward(slices.Clone(j.Edits)) {
-		u := undoing{o: o, j: j, e: e, d: d}
-		if err := u.run(ctx); err != nil {
+		if err := j.undoEdit(ctx, o, e, d); err != nil {
 			d.Left = append(d.Left, Left{Path: e.Path, Why: err.Error()})
 			left = true
 			continue
@@ -50,6 +50,20 @@ func (j *journal) undo(ctx context.Context, o *Options, d *Done) error {
 		return j.write()
 	}
 	return j.remove()
+}
+
+// undoEdit undoes one edit, again if the file changes meanwhile.
+func (j *journal) undoEdit(ctx context.Context, o *Options, e *edit, d *Done) error {
+	told := len(d.Left)
+	for range tries {
+		d.Left = d.Left[:told]
+		u := undoing{o: o, j: j, e: e, d: d}
+		if err := u.run(ctx); !errors.Is(err, config.ErrChanged) {
+			return err
+		}
+	}
+	d.Left = d.Left[:told]
+	return fmt.Errorf("it changes all the time: %w", config.ErrChanged)
 }
 
 // undoing is that of one edit. It leaves in the edit the keys that are left.

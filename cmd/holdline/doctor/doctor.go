@@ -105,7 +105,8 @@ func state(o Options) Finding {
 	case errors.Is(err, os.ErrNotExist):
 		f.What += " (not there yet)"
 	case err != nil:
-		f.State, f.What, f.Mend = Problem, err.Error(), "make it a directory that you own"
+		f.State, f.What = Problem, err.Error()
+		f.Why, f.Mend = "no daemon starts without it", "make it a directory that you own"
 	case !info.IsDir() || info.Mode().Perm()&0o077 != 0:
 		f.State, f.What = Problem, fmt.Sprintf("%s has mode %v", o.StateDir, info.Mode())
 		f.Why, f.Mend = "it holds consults and logs that others must not read", "chmod 700 "+o.StateDir

@@ -51,3 +51,25 @@ func TestConsults(t *testing.T) {
 		t.Errorf("a daemon that does not answer: %+v", found)
 	}
 }
+
+// TestServers: each finding about a server says what, why and how to mend it.
+func TestServers(t *testing.T) {
+	all := []control.Server{
+		{Name: "stopped", State: "stopped"},
+		{Name: "ejected", State: "failed", Ejected: true},
+		{Name: "failed", State: "failed"},
+		{Name: "cut", State: "ready", Circuit: "open", Failures: 5},
+		{Name: "odd", State: "ready", Circuit: "closed", Notes: []string{"its lists are cut off"}, Changed: 1, NoiseLines: 2},
+		{Name: "gone", State: "failed"},
+		{Name: "well", State: "ready", Circuit: "closed"},
+	}
+	found := servers(all, []string{"gone"})
+	if len(found) != 8 || found[0].What != "well" {
+		t.Errorf("findings %+v", found)
+	}
+	for _, f := range found[1:] {
+		if f.State == OK || f.What == "" || f.Why == "" || f.Mend == "" || f.Check == "server gone" {
+			t.Errorf("%+v", f)
+		}
+	}
+}

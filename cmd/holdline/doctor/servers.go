@@ -52,14 +52,14 @@ func server(s *control.Server, gone bool) []Finding {
 		say(Problem, fmt.Sprintf("%d calls in a row have failed: %s", s.Failures, fault), "calls fail at once until one is let through to try", "holdline servers restart "+s.Name)
 	}
 	for _, note := range s.Notes {
-		say(Note, note, "agents do not get all that it offers", "")
+		say(Note, note, "agents do not get all that it offers", "what it takes is said beside it; its settings are in: holdline servers get "+s.Name)
 	}
 	if s.Changed > 0 {
 		say(Note, fmt.Sprintf("%d of its tools are not what they were when they were first seen", s.Changed), "a server can make another thing of a tool that is trusted",
 			"holdline servers tools "+s.Name+" --changes; if that is right, with --accept")
 	}
 	if s.NoiseLines > 0 {
-		say(Note, fmt.Sprintf("it wrote %d lines to stdout that are no messages of MCP", s.NoiseLines), "they are skipped; its log belongs on stderr", "")
+		say(Note, fmt.Sprintf("it wrote %d lines to stdout that are no messages of MCP", s.NoiseLines), "they are skipped; its log belongs on stderr", "look for an option of its own that says where it logs")
 	}
 	return found
 }
