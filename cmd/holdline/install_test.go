@@ -181,6 +181,22 @@ func TestPurgeAfterUndo(t *testing.T) {
 	if _, errs, code := p.run("", "import", "--undo"); code != exitFailure || !strings.Contains(errs, path+" a: it was changed since") {
 		t.Errorf("the undo: exit %d\n%s", code, errs)
 	}
+	bad := filepath.Join(p.stateRoot(), "import/20200101T000000Z/journal.json")
+	if err := os.MkdirAll(filepath.Dir(bad), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bad, []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure || !strings.Contains(errs, bad) || !strings.Contains(errs, "hint: ") {
+		t.Errorf("a purge with a journal that cannot be read: exit %d\n%s", code, errs)
+	}
+	if _, errs, code := p.run("", "uninstall"); code != exitOK || !strings.Contains(errs, bad) {
+		t.Errorf("with a journal that cannot be read: exit %d\n%s", code, errs)
+	}
+	if err := os.RemoveAll(filepath.Dir(bad)); err != nil {
+		t.Fatal(err)
+	}
 	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitOK || !strings.Contains(errs, "left "+path+" a: it was changed since") {
 		t.Errorf("after the undo: exit %d\n%s", code, errs)
 	}

@@ -188,8 +188,10 @@ holdline import --undo.`,
 func connected(cmd *cobra.Command, state string, purge bool) error {
 	more, left, err := clients.Pending(state)
 	switch {
+	case err != nil && purge: // it may hold what a client's file was
+		return &hinted{err, "holdline import --undo, by the holdline that wrote it; or move it away, then uninstall"}
 	case err != nil:
-		return err
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v; clients may still start holdline\n", err)
 	case more && purge:
 		return &hinted{
 			fmt.Errorf("clients still start holdline, and what their files were before the import is in %s", state),
