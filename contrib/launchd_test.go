@@ -128,3 +128,16 @@ func TestLaunchAgent(t *testing.T) {
 		}
 	}
 }
+
+func TestLaunchProgram(t *testing.T) {
+	for _, bin := range []string{"/usr/local/bin/holdline", "/Users/a & b/<bin>/holdline"} {
+		if got := LaunchProgram(LaunchAgent(bin, "/Users/u")); got != bin {
+			t.Errorf("it starts %q, want %q", got, bin)
+		}
+	}
+	for _, text := range []string{"", "nothing", "<plist><dict><key>Label</key><string>x</string></dict></plist>", "<plist><dict><key>ProgramArguments</key><array><string>"} {
+		if got := LaunchProgram([]byte(text)); got != "" {
+			t.Errorf("%q starts %q", text, got)
+		}
+	}
+}

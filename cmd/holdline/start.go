@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,6 +75,13 @@ func doctorOptions(w *world, paths socket.Paths) doctor.Options {
 		LoginPath: func(ctx context.Context) (string, error) { return loginPath(ctx, w.getenv) },
 		Units:     service.FindUnits(w.getenv),
 		Linger:    filepath.Join("/var/lib/systemd/linger", cmp.Or(name, w.getenv("USER"))),
+	}
+	if runtime.GOOS == "darwin" {
+		o.LaunchAgents = filepath.Join(o.Home, "Library", "LaunchAgents")
+		o.Launchctl = func(ctx context.Context, args ...string) error {
+			_, err := runProgram(ctx, "launchctl", args...)
+			return err
+		}
 	}
 	var err error
 	if o.StateDir, err = stateDir(w.getenv); err != nil {

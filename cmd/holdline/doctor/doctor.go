@@ -56,6 +56,10 @@ type Options struct {
 	LoginPath func(context.Context) (string, error)
 	Units     service.Units
 	Linger    string // the file by which logind knows that this user lingers
+	// LaunchAgents is the directory of this user's LaunchAgents; "" where there is
+	// no launchd, of which Launchctl asks something.
+	LaunchAgents string
+	Launchctl    func(ctx context.Context, args ...string) error
 	// Check checks the consult program of an engine as this process sees it; used
 	// if no daemon runs.
 	Check func(ctx context.Context, engine string) control.CheckAnswer
@@ -75,6 +79,7 @@ func Run(ctx context.Context, o Options) []Finding {
 	var found []Finding
 	found = append(found, configuration(o), state(o))
 	found = append(found, systemd(ctx, o)...) // before a connection makes systemd start something
+	found = append(found, launchd(ctx, o)...)
 	found = append(found, machine(ctx, &o)...)
 	found = append(found, clients(o)...)
 	conn, path, err := o.Paths.Dial(ctx)
