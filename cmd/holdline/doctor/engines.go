@@ -9,20 +9,20 @@ import (
 
 // engine is what a user is told about one consult program.
 type engine struct {
-	name              string // of the engine, and of its program
-	npm               string // its package
-	variable, key     string // by which the program is named
-	login, withAPIKey string // ways to log it in
+	name          string // of the engine, and of its program
+	npm           string // its package
+	variable, key string // by which the program is named
+	login, byKey  string // ways to log it in
 }
 
 var engines = []engine{
 	{
 		name: "claude", npm: "@anthropic-ai/claude-code", variable: "HOLDLINE_CLAUDE_BIN", key: "consult.claude_bin",
-		login: "run claude and /login", withAPIKey: "set consult.env_file or give the daemon ANTHROPIC_API_KEY",
+		login: "run claude and /login", byKey: "set consult.env_file or give the daemon ANTHROPIC_API_KEY",
 	},
 	{
 		name: "codex", npm: "@openai/codex", variable: "HOLDLINE_CODEX_BIN", key: "consult.codex_bin",
-		login: "run codex login", withAPIKey: "set CODEX_API_KEY in consult.env_file",
+		login: "run codex login", byKey: "set CODEX_API_KEY in consult.env_file",
 	},
 }
 
@@ -64,7 +64,7 @@ func (e *engine) finding(c control.CheckAnswer, seenBy string) Finding {
 		f.What = e.name + " is not installed, or not where the PATH and the configuration say"
 		f.Mend = fmt.Sprintf("npm install -g %s, or name the program: %s, or %s in the configuration", e.npm, e.variable, e.key)
 	case fault.NotLoggedIn:
-		f.Mend = e.login + "; with an API key, " + e.withAPIKey
+		f.Mend = e.login + "; with an API key, " + e.byKey
 	case fault.Version:
 		f.Mend = fmt.Sprintf("npm install -g %s@latest", e.npm)
 	default:

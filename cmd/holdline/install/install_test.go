@@ -474,7 +474,8 @@ func TestNoManager(t *testing.T) {
 // them still, is asked to stop them. One that runs on is an error.
 func TestUnitsRemoved(t *testing.T) {
 	for _, removed := range [][]string{
-		{contrib.SystemdSocket}, {contrib.SystemdService},
+		{contrib.SystemdSocket},
+		{contrib.SystemdService},
 		{contrib.SystemdSocket, contrib.SystemdService, "sockets.target.wants/" + contrib.SystemdSocket},
 	} {
 		m := newMachine(t)
