@@ -155,6 +155,37 @@ func TestInstallAndBack(t *testing.T) {
 	}
 }
 
+// TestFirstBin: a profile that has ~/.local/bin on the PATH only if it is there is
+// asked once install has made it.
+func TestFirstBin(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	profile := filepath.Join(p.dir, "home/.profile")
+	f, err := os.OpenFile(profile, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString("[ ! -d ~/.local/bin ] || export PATH=~/.local/bin:$PATH\n")
+		_ = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := p.home(t)
+	bin := filepath.Join(p.dir, "home/.local/bin")
+	p.must("install", "--bin", "--dry-run")
+	p.sameHome(t, before)
+	if out := p.must("install", "--bin"); !strings.Contains(out, "PATH for hosted servers: "+bin+":") || strings.Contains(out, "note:") {
+		t.Errorf("install --bin:\n%s", out)
+	}
+	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "ok       PATH of hosted servers: "+bin+":") {
+		t.Errorf("doctor:\n%s", out)
+	}
+	if again := p.must("install", "--bin"); strings.Contains(again, "write ") {
+		t.Errorf("a second time:\n%s", again)
+	}
+	p.must("uninstall", "--purge")
+	p.sameHome(t, before)
+}
+
 // TestPurgeAfterUndo: an entry that the undo has left, since somebody else changed
 // it, is named and does not keep a purge from being done.
 func TestPurgeAfterUndo(t *testing.T) {

@@ -95,7 +95,15 @@ func runInstall(cmd *cobra.Command, w *world, o installOptions) error {
 	}
 	in.DryRun = o.dryRun
 	wish := o.wish()
-	wish.Path, err = loginPath(cmd.Context(), w.getenv)
+	rest := wish
+	// Many a profile has the directory on the PATH once it is there.
+	if _, missing := os.Stat(in.BinDir); wish.Bin && missing != nil && !o.dryRun {
+		if err := in.Install(cmd.Context(), wish); err != nil {
+			return withHint(err)
+		}
+		rest = install.Wish{}
+	}
+	rest.Path, err = loginPath(cmd.Context(), w.getenv)
 	if err != nil {
 		err = fmt.Errorf("the PATH of your login shell is not captured: %w", err)
 		if o.path {
@@ -103,9 +111,10 @@ func runInstall(cmd *cobra.Command, w *world, o installOptions) error {
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", err)
 	}
-	if err := in.Install(cmd.Context(), wish); err != nil {
+	if err := in.Install(cmd.Context(), rest); err != nil {
 		return withHint(err)
 	}
+	wish.Path = rest.Path
 	told := cmd.OutOrStdout()
 	if wish.Path != "" {
 		fmt.Fprintf(told, "PATH for hosted servers: %s\n", wish.Path)

@@ -55,7 +55,12 @@ func (t token) there() bool { return t.Access != "" || t.Refresh != "" }
 
 // claudeLogins are those of Claude Code: objects by a key of the server's name and a hash.
 var claudeLogins = &loginFile{
-	file: func(o Options) string { return inDir("CLAUDE_CONFIG_DIR", ".claude", ".credentials.json")(o)[0] },
+	file: func(o Options) string {
+		if dir := o.Getenv("CLAUDE_SECURESTORAGE_CONFIG_DIR"); filepath.IsAbs(dir) {
+			return filepath.Join(dir, ".credentials.json")
+		}
+		return inDir("CLAUDE_CONFIG_DIR", ".claude", ".credentials.json")(o)[0]
+	},
 	read: func(data []byte) (out []login) {
 		var doc struct {
 			Servers map[string]struct {
