@@ -382,31 +382,6 @@ func TestChangedEntries(t *testing.T) {
 	sameTree(t, tree(t, home), was)
 }
 
-// TestPending: what an undo could not come to, as in a file that is broken, is
-// not what it has left: another one may.
-func TestPending(t *testing.T) {
-	home := t.TempDir()
-	o := options(home)
-	path := filepath.Join(home, ".cursor/mcp.json")
-	write(t, path, `{"mcpServers": {"a": {"command": "x"}}}`)
-	was := tree(t, home)
-	carryOut(t, look(t, o))
-	imported := read(t, path)
-	write(t, path, imported[1:])
-	if d := undo(t, o); len(d.Left) != 1 || d.Left[0].Key != "" {
-		t.Errorf("left %v", d.Left)
-	}
-	if more, left, err := Pending(o.State); !more || left != nil || err != nil {
-		t.Errorf("a broken file: pending %v, left %v, %v", more, left, err)
-	}
-	write(t, path, imported)
-	undo(t, o)
-	if more, left, err := Pending(o.State); more || left != nil || err != nil {
-		t.Errorf("pending %v, left %v, %v", more, left, err)
-	}
-	sameTree(t, tree(t, home), was)
-}
-
 // TestFileChangesMeanwhile: a client writes its file between the plan and the
 // edit, and between the edit's last look and the one before. What it wrote
 // stays, and what it left alone is imported.
@@ -557,51 +532,6 @@ func TestLinksAndModes(t *testing.T) {
 	sameTree(t, tree(t, home), before)
 }
 
-// TestSecretsStay: what moves into holdline's file can be read by nobody else, also
-// if all could read that before, and goes into no git work tree unasked.
-func TestSecretsStay(t *testing.T) {
-	home := t.TempDir()
-	o := options(home)
-	write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"a": {"command": "x", "env": {"TOKEN": "SECRET"}}}}`)
-	write(t, o.Config, "{} // mine\n")
-	if err := os.Chmod(o.Config, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	before := tree(t, home)
-	p := look(t, o)
-	var shown bytes.Buffer
-	p.Print(&shown)
-	if !strings.Contains(shown.String(), "(mode 0644 becomes 0600: ") {
-		t.Errorf("the plan:\n%s", &shown)
-	}
-	carryOut(t, p)
-	if info, err := os.Stat(o.Config); err != nil || info.Mode() != 0o600 || !strings.Contains(read(t, o.Config), "SECRET") {
-		t.Errorf("%v, %v: %s", info.Mode(), err, read(t, o.Config))
-	}
-	undo(t, o)
-	sameTree(t, tree(t, home), before)
-
-	write(t, filepath.Join(filepath.Dir(o.Config), ".git"), "")
-	before = tree(t, home)
-	p = look(t, o)
-	if s := p.Files[0].Servers[0]; s.Verdict != Stays || !strings.Contains(s.Why, "git work tree") {
-		t.Errorf("server %+v", s)
-	}
-	carryOut(t, p)
-	if strings.Contains(read(t, o.Config), "SECRET") {
-		t.Errorf("holdline's file: %s", read(t, o.Config))
-	}
-	undo(t, o)
-	sameTree(t, tree(t, home), before)
-	o.Project = true
-	carryOut(t, look(t, o))
-	if !strings.Contains(read(t, o.Config), "SECRET") {
-		t.Errorf("holdline's file: %s", read(t, o.Config))
-	}
-	undo(t, o)
-	sameTree(t, tree(t, home), before)
-}
-
 // TestWorkTree: what lies in a git work tree is edited with Project alone, also
 // through a link, and a project's file names no path of this machine.
 func TestWorkTree(t *testing.T) {
@@ -653,29 +583,6 @@ func TestInsideWorkTree(t *testing.T) {
 	cfg, err := config.Load(o.Config)
 	if a := cfg.Servers["a"]; err != nil || !slices.Equal(a.Holdline.Projects, []string{src}) || a.Cwd != filepath.Join(src, "sub") {
 		t.Errorf("server %+v, %v", a, err)
-	}
-}
-
-// TestClaudeElsewhere: with CLAUDE_CONFIG_DIR Claude Code's file and its logins are
-// there, and that directory alone tells that it is used.
-func TestClaudeElsewhere(t *testing.T) {
-	home := t.TempDir()
-	o := options(home)
-	dir := filepath.Join(home, "elsewhere")
-	o.Getenv = func(name string) string { return map[string]string{"CLAUDE_CONFIG_DIR": dir}[name] }
-	write(t, filepath.Join(dir, "settings.json"), "{}")
-	before := tree(t, home)
-	p := look(t, o)
-	if len(p.Files) != 1 || p.Files[0].Path != filepath.Join(dir, ".claude.json") || p.Files[0].Consult == "" {
-		t.Fatalf("files %+v", p.Files)
-	}
-	carryOut(t, p)
-	undo(t, o)
-	sameTree(t, tree(t, home), before)
-	write(t, filepath.Join(dir, ".claude.json"), `{"mcpServers": {"a": {"type": "http", "url": "https://a/mcp"}}}`)
-	write(t, filepath.Join(dir, ".credentials.json"), `{"mcpOAuth": {"a|1": {"serverName": "a", "serverUrl": "https://a/mcp", "accessToken": "x"}}}`)
-	if s := look(t, o).Files[0].Servers[0]; s.Verdict != Stays || !strings.Contains(s.Why, "logged in") {
-		t.Errorf("server %+v", s)
 	}
 }
 
