@@ -34,6 +34,8 @@ type oddServer struct {
 //	-leaves       server/discover ends the process
 //	-pages        the list of tools has no end
 //	-mute METHOD  that method is not answered
+//	-dies METHOD  that method ends the process
+//	-once FILE    -mute and -dies hold for the first process alone: it makes the file
 //	-list LIST    what it answers to resources/list
 //	-late D       it reads nothing for that long
 //	-modern FILE  while there is such a file it knows no initialize, and answers
@@ -45,6 +47,7 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	f.StringVar(&s.ledger, "ledger", "", "")
 	silent, leaves, pages := f.Bool("silent", false, ""), f.Bool("leaves", false, ""), f.Bool("pages", false, "")
 	mute, list := f.String("mute", "", ""), f.String("list", "", "")
+	dies, once := f.String("dies", "", ""), f.String("once", "", "")
 	late, modern := f.Duration("late", 0, ""), f.String("modern", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
@@ -52,6 +55,13 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	time.Sleep(*late)
 	_, err := os.Stat(*modern)
 	isModern := err == nil
+	if *once != "" {
+		if f, err := os.OpenFile(*once, os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			*mute, *dies = "", ""
+		} else {
+			f.Close()
+		}
+	}
 	lines := bufio.NewReaderSize(stdin, 1<<16)
 	for page := 0; ; {
 		line, err := lines.ReadBytes('\n')
@@ -64,6 +74,8 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 		}
 		s.note(m.Method)
 		switch {
+		case m.Method == *dies:
+			return 9
 		case m.ID == nil, m.Method == *mute:
 		case m.Method == "resources/list" && *list != "":
 			s.answer(&m, *list)

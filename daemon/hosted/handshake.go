@@ -73,9 +73,11 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 		if result, err := u.discover(ctx, true); err == nil {
 			return modern, u.introduced(modern, result)
 		}
-		u.leftAtOnce()
 	}
 	if err != nil {
+		if !denied {
+			u.leftAtOnce() // it may have read the question only now
+		}
 		return "", err
 	}
 	if err := u.introduced(legacy, result); err != nil {
@@ -84,7 +86,10 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 	_, err = u.worker().WriteFunc(ctx, process.Record{Kind: process.RecordInitialized, Name: mcp.Initialized}, func(int64) ([]byte, error) {
 		return append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n'), nil
 	})
-	return legacy, err
+	if err != nil {
+		return "", u.fallen(ctx, err)
+	}
+	return legacy, nil
 }
 
 // leftAtOnce tells whether the server has ended when it was asked which era it

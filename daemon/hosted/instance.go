@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -263,12 +264,17 @@ func (inst *instance) failedLocked(f *fault.Record) {
 }
 
 // start makes a process and goes through its handshake. If the server leaves
-// when it is asked which era it is of, it is started once more.
+// when it is asked which era it is of, it is started once more; so it is if it
+// is killed before it serves, which says nothing of the installation.
 func (inst *instance) start() error {
 	ctx, cancel := context.WithTimeout(inst.m.life, startTimeout)
 	defer cancel()
-	for {
+	for spare := true; ; {
 		u, err := inst.spawn(ctx)
+		if spare && supervisor.Vanished(err) {
+			spare = false
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -279,12 +285,16 @@ func (inst *instance) start() error {
 		if err == nil {
 			return nil
 		}
-		left, ended := u.hasLeft(), u.isEnding()
+		left, felled := u.hasEnded()
+		ended := u.isEnding()
 		u.finish()
 		switch {
 		case ended:
 			return errEnded
-		case !left || !probing:
+		case felled && spare:
+			spare = false
+		case left && probing && !u.probes():
+		default:
 			return u.startFault(err)
 		}
 	}

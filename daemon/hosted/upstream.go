@@ -50,7 +50,8 @@ type upstream struct {
 	serving    bool
 	ending     bool // it is being ended
 	dead       bool // the worker is gone with its tree
-	left       bool // the server has ended of itself, and not for the loss of its worker
+	left       bool // the server has ended of itself
+	felled     bool // it, or its worker, was killed, and not by us
 	caughtUp   bool // all that was said before this daemon attached was read
 	death      *fault.Record
 	deadCh     chan struct{} // closed when dead
@@ -144,11 +145,12 @@ func (u *upstream) isDead() bool {
 	return u.dead
 }
 
-// hasLeft tells whether the server has ended of itself.
-func (u *upstream) hasLeft() bool {
+// hasEnded tells whether the server has ended of itself, or was killed by
+// others.
+func (u *upstream) hasEnded() (left, felled bool) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	return u.left
+	return u.left, u.felled
 }
 
 // isEnding tells whether the process is ended by us, or will be.
@@ -646,7 +648,7 @@ func (u *upstream) request(ctx context.Context, kind, method string, params json
 		delete(u.internal, write)
 	}()
 	if err != nil {
-		return nil, err
+		return nil, u.fallen(ctx, err)
 	}
 	select {
 	case msg := <-ch:
@@ -659,6 +661,28 @@ func (u *upstream) request(ctx context.Context, kind, method string, params json
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// fallTimeout is how long after a write that failed the end of the process may
+// be told, which is most often why it failed.
+const fallTimeout = 5 * time.Second
+
+// fallen is the error of a write that failed, [errDied] if the process has
+// ended by it: it waits until that is known.
+func (u *upstream) fallen(ctx context.Context, err error) error {
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok || f.Fault.Code == fault.ResourceExhausted || f.Fault.Code == fault.InternalFailure {
+		return err
+	}
+	t := time.NewTimer(fallTimeout)
+	defer t.Stop()
+	select {
+	case <-u.deadCh:
+		return errDied
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return err
 }
 
 // errDied says that the server ended while it was asked.
@@ -696,7 +720,10 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	death = masked(death, u.secrets)
 	served := u.serving
 	u.dead, u.serving, u.death = true, false, death
-	u.left = ev.Kind == supervisor.Closed && !u.ending && !u.leaving
+	if !u.ending && !u.leaving {
+		u.felled = ev.Exit.Felled() || ev.Kind == supervisor.Lost && ev.Exit == process.Exit{}
+		u.left = ev.Kind == supervisor.Closed && !u.felled
+	}
 	for _, c := range u.calls {
 		if c.state == open {
 			c.setLocked(lost)

@@ -16,12 +16,30 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
 // maxReport bounds what a new worker may say, in bytes.
 const maxReport = 64 << 10
+
+// errVanished says that the worker ended without a word.
+var errVanished = errors.New("the worker ended before it listened")
+
+// vanishedError marks a fault of a start whose worker was killed, as far as is
+// known.
+type vanishedError struct{ *fault.Record }
+
+func (e vanishedError) Unwrap() error { return e.Record }
+
+// Vanished tells whether the err of [Supervisor.Start] means that the worker
+// ended without a word before it listened: it was most likely killed, and
+// another one may do better.
+func Vanished(err error) bool {
+	_, ok := errors.AsType[vanishedError](err)
+	return ok
+}
 
 // launch runs the worker of dir and returns when it listens.
 func (s *Supervisor) launch(ctx context.Context, dir string, env []string) error {
@@ -69,6 +87,9 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env []string) error
 		_ = envW.Close()
 	})
 	if err := cmd.Wait(); err != nil {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() < 0 && ctx.Err() == nil {
+			return fmt.Errorf("%w: %w", errVanished, err)
+		}
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(words.Bytes()))
 	}
 	line, err := bufio.NewReader(io.LimitReader(readyR, maxReport)).ReadBytes('\n')
@@ -76,7 +97,7 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env []string) error
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return errors.New("the worker ended before it listened")
+		return errVanished
 	}
 	var r process.Report
 	if err := json.Unmarshal(line, &r); err != nil {

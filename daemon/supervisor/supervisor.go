@@ -131,13 +131,17 @@ func (s *Supervisor) Dir(id string) string { return filepath.Join(s.o.RuntimeDir
 // file. The caller fills in ID, Kind, Name, Argv, Cwd, Owner, Orphan and
 // whatever limits shall not be the defaults; the rest of spec is set here.
 //
-// An error is a [*fault.Record]; then no process is left, nor a spec.json that
-// one could begin with. A program that cannot be executed is no error of Start: the worker's
+// An error is a [*fault.Record], see also [Vanished]; then no process is left,
+// nor a spec.json that one could begin with. A program that cannot be executed is no error of Start: the worker's
 // events say so, by an [Exited] with a SpawnErrno.
 func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, env []string) (*Worker, error) {
 	w, err := s.start(ctx, dir, spec, env)
 	if err != nil {
-		return nil, s.startFault(&spec, err)
+		f := s.startFault(&spec, err)
+		if errors.Is(err, errVanished) {
+			return nil, vanishedError{f}
+		}
+		return nil, f
 	}
 	return w, nil
 }

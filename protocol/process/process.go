@@ -207,6 +207,16 @@ func (e Exit) String() string {
 	return "unknown"
 }
 
+// Felled tells whether the child was ended by a signal that others send, and
+// not by one that comes of its own fault.
+func (e Exit) Felled() bool {
+	switch e.Signal {
+	case "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT":
+		return true
+	}
+	return false
+}
+
 // Environment is what travels to a worker on the inherited pipe and is written
 // to no file.
 type Environment struct {
