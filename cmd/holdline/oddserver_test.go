@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -35,7 +36,9 @@ type oddServer struct {
 //	-pages        the list of tools has no end
 //	-mute METHOD  that method is not answered
 //	-dies METHOD  that method ends the process
-//	-once FILE    -mute and -dies hold for the first process alone: it makes the file
+//	-last METHOD  when it has answered that method it kills itself
+//	-hush METHOD  that method is not answered the first time
+//	-once FILE    -mute, -dies and -last hold for the first process alone: it makes the file
 //	-list LIST    what it answers to resources/list
 //	-late D       it reads nothing for that long
 //	-modern FILE  while there is such a file it knows no initialize, and answers
@@ -48,6 +51,7 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	silent, leaves, pages := f.Bool("silent", false, ""), f.Bool("leaves", false, ""), f.Bool("pages", false, "")
 	mute, list := f.String("mute", "", ""), f.String("list", "", "")
 	dies, once := f.String("dies", "", ""), f.String("once", "", "")
+	last, hush := f.String("last", "", ""), f.String("hush", "", "")
 	late, modern := f.Duration("late", 0, ""), f.String("modern", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
@@ -57,7 +61,7 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	isModern := err == nil
 	if *once != "" {
 		if f, err := os.OpenFile(*once, os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-			*mute, *dies = "", ""
+			*mute, *dies, *last = "", "", ""
 		} else {
 			f.Close()
 		}
@@ -77,6 +81,8 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 		case m.Method == *dies:
 			return 9
 		case m.ID == nil, m.Method == *mute:
+		case m.Method == *hush:
+			*hush = ""
 		case m.Method == "resources/list" && *list != "":
 			s.answer(&m, *list)
 		case m.Method == "server/discover" && isModern:
@@ -93,6 +99,9 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 			s.call(&m)
 		default:
 			s.tell(&m)
+		}
+		if m.Method == *last {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 	}
 }

@@ -409,6 +409,9 @@ func (m *Manager) serve(u *upstream) error {
 	}
 	u.serving, u.inst.recovering = true, false
 	u.attendLocked()
+	if u.unheard {
+		u.relistLocked()
+	}
 	m.o.Watch.WorkerReady(u.inst.name)
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -200,28 +201,50 @@ func (u *upstream) envelope() envelope {
 // listAll asks for all that the server offers, and tells where there is more
 // than is listed.
 func (u *upstream) listAll(ctx context.Context) (raw lists, cut []string, err error) {
-	has := jsonrpc.Field(u.result, "capabilities")
+	u.m.mu.Lock()
+	has, before := jsonrpc.Field(u.result, "capabilities"), lists{}
+	if s := u.inst.srv; s != nil {
+		before = s.offersOfLocked(u.inst.key).lists()
+	}
+	u.m.mu.Unlock()
+	silent := false
 	for k := range kinds {
 		if jsonrpc.Field(has, k.sort().needs) == nil {
 			continue
 		}
 		var more string
-		if raw[k], more, err = u.listOne(ctx, k); err != nil {
+		raw[k], more, err = u.listOne(ctx, k)
+		if errors.Is(err, errUnheard) {
+			silent, err = true, nil
+			raw[k], more = before[k], fmt.Sprintf("%s was not answered within %v: what it would list is left out", k.sort().list, listPatience)
+			if raw[k] != nil {
+				more = fmt.Sprintf("%s was not answered within %v: what was listed before stands", k.sort().list, listPatience)
+			}
+		}
+		if err != nil {
 			return raw, nil, err
 		}
 		if more != "" {
 			cut = append(cut, more)
 		}
 	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	u.unheard = silent
 	return raw, cut, nil
 }
+
+// errUnheard says that a list was not answered in time: what the server has of
+// the kind is not known.
+var errUnheard = errors.New("no answer in time")
 
 // listPatience is how long a server may take for a list other than that of its
 // tools: without it the server is of use all the same.
 const listPatience = 5 * time.Second
 
 // listOne asks for the list of a kind. An error says that the server is of no
-// use; one that only lacks the list has none of the kind.
+// use, or [errUnheard]; one that only lacks the list has none of the kind. A
+// list that could not be asked for is never an empty one.
 func (u *upstream) listOne(ctx context.Context, k kind) (all []json.RawMessage, more string, err error) {
 	if k == tools {
 		return u.list(ctx, k.sort())
@@ -239,7 +262,10 @@ func (u *upstream) listOne(ctx context.Context, k kind) (all []json.RawMessage, 
 		u.log.Debug("server lists nothing of a kind", "err", err)
 		return nil, "", nil
 	case patient.Err() != nil:
-		return nil, fmt.Sprintf("%s was not answered within %v: what it would list is left out", k.sort().list, listPatience), nil
+		return nil, "", errUnheard
+	}
+	if _, unasked := errors.AsType[*fault.Record](err); unasked {
+		return nil, "", err
 	}
 	return nil, fmt.Sprintf("the answer to %s makes no sense: what it would list is left out", k.sort().list), nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -268,7 +269,7 @@ func (m *Manager) Waits() bool {
 // known of that server. One that was never listed is asked first, for a limited
 // time.
 func (m *Manager) List(ctx context.Context, c tool.Caller) []tool.Listing {
-	list, _ := m.listing(ctx, c, tools)
+	list, _, _ := m.listing(ctx, c, tools)
 	return list
 }
 
@@ -277,7 +278,7 @@ func (m *Manager) List(ctx context.Context, c tool.Caller) []tool.Listing {
 func (m *Manager) Items(ctx context.Context, c tool.Caller, method string) (member string, list []tool.Listing, ok bool) {
 	for k := range kinds {
 		if how := k.sort(); how.list == method && k != tools {
-			list, _ := m.listing(ctx, c, k)
+			list, _, _ := m.listing(ctx, c, k)
 			return how.member, list, true
 		}
 	}
@@ -285,10 +286,12 @@ func (m *Manager) Items(ctx context.Context, c tool.Caller, method string) (memb
 }
 
 // listing is what a session sees of a kind. Of two servers that list one
-// resource the first by name has it.
-func (m *Manager) listing(ctx context.Context, c tool.Caller, k kind) ([]tool.Listing, map[string]*offer) {
-	m.askAll(ctx, c)
-	return m.listed(c, k)
+// resource the first by name has it. unasked has, by server, why it is not known
+// what that offers.
+func (m *Manager) listing(ctx context.Context, c tool.Caller, k kind) (list []tool.Listing, all map[string]*offer, unasked map[*server]error) {
+	unasked = m.askAll(ctx, c)
+	list, all = m.listed(c, k)
+	return list, all, unasked
 }
 
 // listed is [Manager.listing] as far as it is known.
@@ -344,25 +347,36 @@ func (inst *instance) patienceLocked(now time.Time) time.Duration {
 }
 
 // askAll asks the servers for their lists that were never asked, for a limited
-// time.
-func (m *Manager) askAll(ctx context.Context, c tool.Caller) {
+// time. It returns those that have not answered, and why.
+func (m *Manager) askAll(ctx context.Context, c tool.Caller) map[*server]error {
+	var mu sync.Mutex // guards failed
+	failed := map[*server]error{}
 	var asking sync.WaitGroup
-	defer asking.Wait()
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, s := range m.servers {
 		if !s.visible(&c) || s.offersLocked(&c) != nil {
 			continue
 		}
 		patience := s.instanceLocked(&c).patienceLocked(time.Now())
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, patience)
+			ctx, cancel := context.WithTimeoutCause(ctx, patience, fault.New(fault.Timeout, fault.Server, operation(s.spec.Name),
+				"server %s has not said in time what it offers: it may still be starting, try again", s.spec.Name))
 			defer cancel()
-			if _, err := s.ready(ctx, c); err != nil && ctx.Err() == nil {
+			_, err := s.ready(ctx, c)
+			if err == nil {
+				return
+			}
+			if ctx.Err() == nil {
 				m.log.WarnContext(ctx, "server is not listed", "server", s.spec.Name, "err", err)
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			failed[s] = err
 		})
 	}
+	m.mu.Unlock()
+	asking.Wait()
+	return failed
 }
 
 // Find is the tool of that exposed name; false if no server offers it. A
@@ -399,10 +413,7 @@ func (m *Manager) find(ctx context.Context, c tool.Caller, k kind, name string) 
 	var failed *offer
 	for _, s := range unlisted {
 		if err := s.listFor(ctx, c, name); err != nil {
-			failed = &offer{s: s, name: name, method: k.sort().get, remote: tool.Remote{
-				Name: name, Server: s.spec.Name, Contract: tool.NeverReplay,
-				Handle: func(context.Context, tool.RemoteCall) (tool.RemoteResult, error) { return tool.RemoteResult{}, err },
-			}}
+			failed = s.unknown(k, name, err)
 			continue
 		}
 		m.mu.Lock()
@@ -413,6 +424,15 @@ func (m *Manager) find(ctx context.Context, c tool.Caller, k kind, name string) 
 		}
 	}
 	return failed
+}
+
+// unknown is what stands for that which a server may offer under a name: what
+// it offers is not known, for that error, with which the use of it ends.
+func (s *server) unknown(k kind, name string, err error) *offer {
+	return &offer{s: s, name: name, method: k.sort().get, remote: tool.Remote{
+		Name: name, Server: s.spec.Name, Contract: tool.NeverReplay,
+		Handle: func(context.Context, tool.RemoteCall) (tool.RemoteResult, error) { return tool.RemoteResult{}, err },
+	}}
 }
 
 // About is what the one server says of itself that a session is for. One that
@@ -519,7 +539,7 @@ func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *offe
 	if _, all := m.listed(c, resources); all[uri] != nil {
 		return all[uri]
 	}
-	_, all := m.listing(ctx, c, resources)
+	_, all, unasked := m.listing(ctx, c, resources)
 	if o := all[uri]; o != nil {
 		return o
 	}
@@ -534,6 +554,10 @@ func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *offe
 	}
 	if best == nil {
 		best = m.unlisted(c)
+	}
+	if best == nil && len(unasked) > 0 {
+		s := slices.MinFunc(slices.Collect(maps.Keys(unasked)), func(a, b *server) int { return cmp.Compare(a.spec.Name, b.spec.Name) })
+		return s.unknown(resources, uri, asFault(unasked[s], &offer{s: s, method: mcp.ResourcesRead}))
 	}
 	if best == nil {
 		return nil

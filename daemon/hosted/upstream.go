@@ -72,6 +72,7 @@ type upstream struct {
 	forget     []int64       // records that are not needed any more
 	files      []int64       // spooled answers that are not needed any more
 	noise      int64         // lines that were no messages
+	unheard    bool          // it has not answered when it was asked for some list
 	relisting  bool          // it is being asked for its lists again
 	stale      bool          // and says meanwhile that they have changed
 	relisted   time.Time     // when it was last
@@ -411,11 +412,8 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 		defer u.m.mu.Unlock()
 		switch {
 		case !u.serving || u.m.closed:
-		case u.relisting:
-			u.stale = true
 		default:
-			u.relisting = true
-			u.m.wg.Go(u.relistChanged)
+			u.relistLocked()
 		}
 	default:
 		u.remarked(msg)
@@ -428,6 +426,16 @@ const (
 	firstRelistWait = 100 * time.Millisecond
 	maxRelistWait   = 10 * time.Second
 )
+
+// relistLocked has the process asked for its lists again.
+func (u *upstream) relistLocked() {
+	if u.relisting {
+		u.stale = true
+		return
+	}
+	u.relisting = true
+	u.m.wg.Go(u.relistChanged)
+}
 
 // relistIn is how long to wait before the lists are asked for again: not at
 // all if that was long ago, else longer each time.
@@ -443,17 +451,24 @@ func (u *upstream) relistIn(now time.Time) time.Duration {
 	return u.relistWait - since
 }
 
-// relistChanged asks for the lists until they have not changed meanwhile: once,
-// however often the server says that they have.
+// maxUnheard is how often a server is asked in vain for a list that it has not
+// answered, before it is left at that.
+const maxUnheard = 3
+
+// relistChanged asks for the lists until they have not changed meanwhile, and
+// were answered: once, however often the server says that they have changed.
 func (u *upstream) relistChanged() {
-	for {
+	for unheard := 0; ; {
 		if pause(u.m.life, u.relistIn(time.Now()), u.deadCh) != nil {
 			return // the next daemon asks
 		}
 		u.relist()
 		u.m.mu.Lock()
 		u.relisted = time.Now()
-		again := u.stale && !u.dead && !u.m.closed
+		if u.unheard {
+			unheard++
+		}
+		again := (u.stale || u.unheard && unheard < maxUnheard) && !u.dead && !u.m.closed
 		u.stale, u.relisting = false, again
 		u.m.mu.Unlock()
 		if !again {
