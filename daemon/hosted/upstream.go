@@ -4,17 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
-	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -25,10 +22,6 @@ import (
 // spoolAfter is how long an answer may stay unconfirmed before it is written
 // to a file, so that the server's other output can be acked.
 const spoolAfter = 100 * time.Millisecond
-
-// maxErrands bounds the writes that belong to no call and wait for the server
-// to read. There is always room for the answers to its requests.
-const maxErrands = 1024 + maxAsks
 
 // upstream is one process of a server, seen from this daemon. What is not said
 // to belong to its reader is guarded by the manager's mutex.
@@ -78,7 +71,7 @@ type upstream struct {
 	relisted   time.Time     // when it was last
 	relistWait time.Duration // before it is once more
 
-	errands chan errand
+	errands errands
 	poke    chan struct{} // holds a token while something may be settled
 
 	// The reader's alone.
@@ -100,13 +93,6 @@ type mark struct {
 	at  time.Time
 }
 
-// errand is a write that belongs to no call.
-type errand struct {
-	rec     process.Record
-	compose func(id int64) []byte
-	done    func(err error) // nil for nothing to be done; called once it was made, or not
-}
-
 func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 	id := filepath.Base(dir)
 	name := id
@@ -116,7 +102,7 @@ func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 	return &upstream{
 		m: inst.m, inst: inst, dir: dir, id: id, owner: owner, log: inst.m.log.With("worker", id, "server", name),
 		deadCh: make(chan struct{}), goneCh: make(chan struct{}), caughtCh: make(chan struct{}), calls: map[int64]*call{}, internal: map[int64]inquiry{}, wish: newWishes(),
-		errands: make(chan errand, maxErrands), poke: make(chan struct{}, 1),
+		errands: newErrands(), poke: make(chan struct{}, 1),
 	}
 }
 
@@ -420,77 +406,6 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 	}
 }
 
-// Pauses between two looks at the lists of a server that goes on saying that
-// they have changed: some say so whenever they are asked for them.
-const (
-	firstRelistWait = 100 * time.Millisecond
-	maxRelistWait   = 10 * time.Second
-)
-
-// relistLocked has the process asked for its lists again.
-func (u *upstream) relistLocked() {
-	if u.relisting {
-		u.stale = true
-		return
-	}
-	u.relisting = true
-	u.m.wg.Go(u.relistChanged)
-}
-
-// relistIn is how long to wait before the lists are asked for again: not at
-// all if that was long ago, else longer each time.
-func (u *upstream) relistIn(now time.Time) time.Duration {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	since := now.Sub(u.relisted)
-	if u.relisted.IsZero() || since > 2*maxRelistWait {
-		u.relistWait = 0
-		return 0
-	}
-	u.relistWait = min(max(2*u.relistWait, firstRelistWait), maxRelistWait)
-	return u.relistWait - since
-}
-
-// maxUnheard is how often a server is asked in vain for a list that it has not
-// answered, before it is left at that.
-const maxUnheard = 3
-
-// relistChanged asks for the lists until they have not changed meanwhile, and
-// were answered: once, however often the server says that they have changed.
-func (u *upstream) relistChanged() {
-	for unheard := 0; ; {
-		if pause(u.m.life, u.relistIn(time.Now()), u.deadCh) != nil {
-			return // the next daemon asks
-		}
-		u.relist()
-		u.m.mu.Lock()
-		u.relisted = time.Now()
-		if u.unheard {
-			unheard++
-		}
-		again := (u.stale || u.unheard && unheard < maxUnheard) && !u.dead && !u.m.closed
-		u.stale, u.relisting = false, again
-		u.m.mu.Unlock()
-		if !again {
-			return
-		}
-	}
-}
-
-// relist asks for the lists again.
-func (u *upstream) relist() {
-	ctx, cancel := context.WithTimeout(u.m.life, startTimeout)
-	defer cancel()
-	raw, cut, err := u.listAll(ctx)
-	if err != nil {
-		if u.m.life.Err() == nil {
-			u.log.Warn("what the server offers cannot be read again", "err", err)
-		}
-		return
-	}
-	u.take(raw, cut)
-}
-
 // settle acks what need not be kept by the worker any more, and tells when to
 // look again.
 func (u *upstream) settle(w *supervisor.Worker) time.Duration {
@@ -583,259 +498,4 @@ func (u *upstream) unspool(files []int64) {
 	for _, write := range files {
 		_ = os.Remove(u.answerFile(write))
 	}
-}
-
-// errandLocked has a write made in turn. If too many wait, the server reads
-// nothing, and the write is left out, as is what was to be done after it; the
-// last places are for answers to its requests, of which no more than [maxAsks]
-// can wait. It never waits: who makes the writes needs the lock, too.
-func (u *upstream) errandLocked(e errand) {
-	if e.rec.Kind != process.RecordRespond && len(u.errands) >= maxErrands-maxAsks {
-		return
-	}
-	select {
-	case u.errands <- e:
-	default:
-		u.log.Warn("the server does not read: an answer to its request is left out")
-	}
-}
-
-// runErrands makes the writes that belong to no call.
-func (u *upstream) runErrands() {
-	w := u.worker()
-	for {
-		select {
-		case e := <-u.errands:
-			id, err := w.WriteFunc(u.m.life, e.rec, func(id int64) ([]byte, error) { return append(e.compose(id), '\n'), nil })
-			faultpoint.At("hosted.errand")
-			if err == nil {
-				u.m.mu.Lock()
-				u.ranLocked(e.rec.Kind, id)
-				u.m.mu.Unlock()
-			}
-			if e.done != nil {
-				e.done(err)
-			}
-		case <-u.deadCh:
-			return
-		case <-u.m.life.Done():
-			return
-		}
-	}
-}
-
-// maxResponds is how many records of answers to the server are kept: those of
-// requests that stand in output which is acked long since are not needed.
-const maxResponds = 2 * maxAsks
-
-// ranLocked notes the record of an errand that was made. That of a cancellation
-// is of no use any more: if it had no effect its call has a record. Nor is that
-// of what a client only had to tell.
-func (u *upstream) ranLocked(kind string, write int64) {
-	switch kind {
-	case process.RecordCancel, process.RecordNote:
-		u.forget = append(u.forget, write)
-		u.nudge()
-	case process.RecordRespond:
-		if u.ran = append(u.ran, write); len(u.ran) > maxResponds {
-			old := len(u.ran) - maxAsks
-			u.forget = append(u.forget, u.ran[:old]...)
-			u.ran = slices.Clone(u.ran[old:])
-			u.nudge()
-		}
-	}
-}
-
-// request makes a request of the daemon's own and waits for the answer.
-func (u *upstream) request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
-	ch := make(chan jsonrpc.Message, 1)
-	var write int64
-	_, err := u.worker().WriteFunc(ctx, process.Record{Kind: kind, Name: method}, func(id int64) ([]byte, error) {
-		u.m.mu.Lock()
-		defer u.m.mu.Unlock()
-		write = id
-		u.internal[id] = inquiry{take: func(msg jsonrpc.Message) { ch <- msg }}
-		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n'), nil
-	})
-	defer func() {
-		u.m.mu.Lock()
-		defer u.m.mu.Unlock()
-		delete(u.internal, write)
-	}()
-	if err != nil {
-		return nil, u.fallen(ctx, err)
-	}
-	select {
-	case msg := <-ch:
-		if msg.Error != nil {
-			return nil, &rpcError{method: method, raw: msg.Error}
-		}
-		return msg.Result, nil
-	case <-u.deadCh:
-		return nil, errDied
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-// fallTimeout is how long after a write that failed the end of the process may
-// be told, which is most often why it failed.
-const fallTimeout = 5 * time.Second
-
-// fallen is the error of a write that failed, [errDied] if the process has
-// ended by it: it waits until that is known.
-func (u *upstream) fallen(ctx context.Context, err error) error {
-	f, ok := errors.AsType[*fault.Record](err)
-	if !ok || f.Fault.Code == fault.ResourceExhausted || f.Fault.Code == fault.InternalFailure {
-		return err
-	}
-	t := time.NewTimer(fallTimeout)
-	defer t.Stop()
-	select {
-	case <-u.deadCh:
-		return errDied
-	case <-t.C:
-	case <-ctx.Done():
-	}
-	return err
-}
-
-// errDied says that the server ended while it was asked.
-var errDied = errors.New("it ended")
-
-// rpcError is a server's refusal of a request of the daemon's own.
-type rpcError struct {
-	method string
-	raw    json.RawMessage
-}
-
-func (e *rpcError) Error() string {
-	words, ok := mcp.String(jsonrpc.Field(e.raw, "message"))
-	if !ok || words == "" {
-		return fmt.Sprintf("%s is refused: %s", e.method, clip(e.raw))
-	}
-	return fmt.Sprintf("%s is refused: %s (%s)", e.method, clip([]byte(words)), clip(jsonrpc.Field(e.raw, "code")))
-}
-
-// clip bounds what is repeated of a server's words.
-func clip(b []byte) string {
-	const most = 512
-	return string(bytes.ToValidUTF8(b[:min(len(b), most)], []byte("?")))
-}
-
-// die notes the end of the process: whoever waits for it is told.
-func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
-	death := ev.Fault
-	if ev.Kind == supervisor.Closed {
-		death = w.ExitFault("run:"+u.name(), ev.Exit)
-	}
-	faultpoint.At("hosted.dead")
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	death = masked(death, u.secrets)
-	served := u.serving
-	u.dead, u.serving, u.death = true, false, death
-	if !u.ending && !u.leaving {
-		u.felled = ev.Exit.Felled() || ev.Kind == supervisor.Lost && ev.Exit == process.Exit{}
-		u.left = ev.Kind == supervisor.Closed && !u.felled
-	}
-	for _, c := range u.calls {
-		if c.state == open {
-			c.setLocked(lost)
-		}
-	}
-	close(u.deadCh)
-	inst := u.inst
-	if inst.up == u {
-		inst.up = nil
-	}
-	if !u.ending {
-		if inst.srv != nil && served { // a start that fails is counted as such
-			inst.failedLocked(death)
-			inst.recovering = true
-		}
-		u.m.o.Watch.WorkerLost(inst.name, !inst.retired)
-		u.log.Warn("server is gone", "err", death)
-	}
-	u.m.refuseAsksOfLocked(u)
-	u.dropEarlyLocked()
-	inst.recoverLocked()
-	inst.missedLocked()
-}
-
-func (u *upstream) name() string {
-	if u.inst.srv != nil {
-		return u.inst.srv.spec.Name
-	}
-	return u.inst.key.server
-}
-
-// outlive keeps the directory until nobody may ask for a call in it any more.
-func (u *upstream) outlive(w *supervisor.Worker) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		next := u.settle(w)
-		u.m.mu.Lock()
-		left := len(u.calls)
-		if u.m.ending || faultpoint.Broken("directory.kept") {
-			left = 0
-		}
-		u.m.mu.Unlock()
-		if left == 0 {
-			break
-		}
-		timer.Reset(next)
-		select {
-		case <-u.poke:
-		case <-timer.C:
-		case <-u.m.life.Done():
-			return
-		}
-	}
-	w.Ack(u.last) // it leaves
-	select {
-	case <-w.Done():
-	case <-u.m.life.Done():
-		return
-	}
-	faultpoint.At("hosted.reaping")
-	if err := u.m.o.Workers.Reap(u.dir); err != nil {
-		u.log.Warn("directory of a dead worker cannot be removed", "err", err)
-	}
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	delete(u.m.processes, u)
-}
-
-// startFault is why a process was of no use.
-func (u *upstream) startFault(err error) error {
-	u.m.mu.Lock()
-	death := u.death
-	u.m.mu.Unlock()
-	if errors.Is(err, tool.ErrStopping) || u.m.life.Err() != nil {
-		return tool.ErrStopping
-	}
-	if refusal, ok := errors.AsType[*rpcError](err); ok {
-		if f := u.inst.srv.proxied(refusal.raw); f != nil {
-			f.Operation, f.Fault.Generation = operation(u.name()), u.generation
-			return f
-		}
-	}
-	r := fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %v", u.name(), err)
-	if death != nil {
-		r = fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %s%s",
-			u.name(), death.Fault.Detail, lastWords(death.Cause))
-		r.Fault.Generation, r.Cause = death.Fault.Generation, death.Cause
-	}
-	return r
-}
-
-// lastWords are the last line of what a process wrote to stderr, to stand
-// behind the words for its end: it often says why.
-func lastWords(c *fault.Cause) string {
-	if c == nil || len(c.StderrTail) == 0 {
-		return ""
-	}
-	return ": " + clip([]byte(c.StderrTail[len(c.StderrTail)-1]))
 }

@@ -1,0 +1,129 @@
+package hosted
+
+import (
+	"errors"
+	"time"
+
+	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/process"
+)
+
+// die notes the end of the process: whoever waits for it is told.
+func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
+	death := ev.Fault
+	if ev.Kind == supervisor.Closed {
+		death = w.ExitFault("run:"+u.name(), ev.Exit)
+	}
+	faultpoint.At("hosted.dead")
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	death = masked(death, u.secrets)
+	served := u.serving
+	u.dead, u.serving, u.death = true, false, death
+	if !u.ending && !u.leaving {
+		u.felled = ev.Exit.Felled() || ev.Kind == supervisor.Lost && ev.Exit == process.Exit{}
+		u.left = ev.Kind == supervisor.Closed && !u.felled
+	}
+	for _, c := range u.calls {
+		if c.state == open {
+			c.setLocked(lost)
+		}
+	}
+	close(u.deadCh)
+	inst := u.inst
+	if inst.up == u {
+		inst.up = nil
+	}
+	if !u.ending {
+		if inst.srv != nil && served { // a start that fails is counted as such
+			inst.failedLocked(death)
+			inst.recovering = true
+		}
+		u.m.o.Watch.WorkerLost(inst.name, !inst.retired)
+		u.log.Warn("server is gone", "err", death)
+	}
+	u.m.refuseAsksOfLocked(u)
+	u.dropEarlyLocked()
+	inst.recoverLocked()
+	inst.missedLocked()
+}
+
+func (u *upstream) name() string {
+	if u.inst.srv != nil {
+		return u.inst.srv.spec.Name
+	}
+	return u.inst.key.server
+}
+
+// outlive keeps the directory until nobody may ask for a call in it any more.
+func (u *upstream) outlive(w *supervisor.Worker) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		next := u.settle(w)
+		u.m.mu.Lock()
+		left := len(u.calls)
+		if u.m.ending || faultpoint.Broken("directory.kept") {
+			left = 0
+		}
+		u.m.mu.Unlock()
+		if left == 0 {
+			break
+		}
+		timer.Reset(next)
+		select {
+		case <-u.poke:
+		case <-timer.C:
+		case <-u.m.life.Done():
+			return
+		}
+	}
+	w.Ack(u.last) // it leaves
+	select {
+	case <-w.Done():
+	case <-u.m.life.Done():
+		return
+	}
+	faultpoint.At("hosted.reaping")
+	if err := u.m.o.Workers.Reap(u.dir); err != nil {
+		u.log.Warn("directory of a dead worker cannot be removed", "err", err)
+	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	delete(u.m.processes, u)
+}
+
+// startFault is why a process was of no use.
+func (u *upstream) startFault(err error) error {
+	u.m.mu.Lock()
+	death := u.death
+	u.m.mu.Unlock()
+	if errors.Is(err, tool.ErrStopping) || u.m.life.Err() != nil {
+		return tool.ErrStopping
+	}
+	if refusal, ok := errors.AsType[*rpcError](err); ok {
+		if f := u.inst.srv.proxied(refusal.raw); f != nil {
+			f.Operation, f.Fault.Generation = operation(u.name()), u.generation
+			return f
+		}
+	}
+	r := fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %v", u.name(), err)
+	if death != nil {
+		r = fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %s%s",
+			u.name(), death.Fault.Detail, lastWords(death.Cause))
+		r.Fault.Generation, r.Cause = death.Fault.Generation, death.Cause
+	}
+	return r
+}
+
+// lastWords are the last line of what a process wrote to stderr, to stand
+// behind the words for its end: it often says why.
+func lastWords(c *fault.Cause) string {
+	if c == nil || len(c.StderrTail) == 0 {
+		return ""
+	}
+	return ": " + clip([]byte(c.StderrTail[len(c.StderrTail)-1]))
+}

@@ -1,0 +1,77 @@
+package hosted
+
+import (
+	"context"
+	"time"
+)
+
+// Pauses between two looks at the lists of a server that goes on saying that
+// they have changed: some say so whenever they are asked for them.
+const (
+	firstRelistWait = 100 * time.Millisecond
+	maxRelistWait   = 10 * time.Second
+)
+
+// relistLocked has the process asked for its lists again.
+func (u *upstream) relistLocked() {
+	if u.relisting {
+		u.stale = true
+		return
+	}
+	u.relisting = true
+	u.m.wg.Go(u.relistChanged)
+}
+
+// relistIn is how long to wait before the lists are asked for again: not at
+// all if that was long ago, else longer each time.
+func (u *upstream) relistIn(now time.Time) time.Duration {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	since := now.Sub(u.relisted)
+	if u.relisted.IsZero() || since > 2*maxRelistWait {
+		u.relistWait = 0
+		return 0
+	}
+	u.relistWait = min(max(2*u.relistWait, firstRelistWait), maxRelistWait)
+	return u.relistWait - since
+}
+
+// maxUnheard is how often a server is asked in vain for a list that it has not
+// answered, before it is left at that.
+const maxUnheard = 3
+
+// relistChanged asks for the lists until they have not changed meanwhile, and
+// were answered: once, however often the server says that they have changed.
+func (u *upstream) relistChanged() {
+	for unheard := 0; ; {
+		if pause(u.m.life, u.relistIn(time.Now()), u.deadCh) != nil {
+			return // the next daemon asks
+		}
+		u.relist()
+		u.m.mu.Lock()
+		u.relisted = time.Now()
+		if u.unheard {
+			unheard++
+		}
+		again := (u.stale || u.unheard && unheard < maxUnheard) && !u.dead && !u.m.closed
+		u.stale, u.relisting = false, again
+		u.m.mu.Unlock()
+		if !again {
+			return
+		}
+	}
+}
+
+// relist asks for the lists again.
+func (u *upstream) relist() {
+	ctx, cancel := context.WithTimeout(u.m.life, startTimeout)
+	defer cancel()
+	raw, cut, err := u.listAll(ctx)
+	if err != nil {
+		if u.m.life.Err() == nil {
+			u.log.Warn("what the server offers cannot be read again", "err", err)
+		}
+		return
+	}
+	u.take(raw, cut)
+}

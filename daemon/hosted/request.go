@@ -1,0 +1,92 @@
+package hosted
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+	"holdline/protocol/process"
+)
+
+// request makes a request of the daemon's own and waits for the answer.
+func (u *upstream) request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
+	ch := make(chan jsonrpc.Message, 1)
+	var write int64
+	_, err := u.worker().WriteFunc(ctx, process.Record{Kind: kind, Name: method}, func(id int64) ([]byte, error) {
+		u.m.mu.Lock()
+		defer u.m.mu.Unlock()
+		write = id
+		u.internal[id] = inquiry{take: func(msg jsonrpc.Message) { ch <- msg }}
+		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n'), nil
+	})
+	defer func() {
+		u.m.mu.Lock()
+		defer u.m.mu.Unlock()
+		delete(u.internal, write)
+	}()
+	if err != nil {
+		return nil, u.fallen(ctx, err)
+	}
+	select {
+	case msg := <-ch:
+		if msg.Error != nil {
+			return nil, &rpcError{method: method, raw: msg.Error}
+		}
+		return msg.Result, nil
+	case <-u.deadCh:
+		return nil, errDied
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// fallTimeout is how long after a write that failed the end of the process may
+// be told, which is most often why it failed.
+const fallTimeout = 5 * time.Second
+
+// fallen is the error of a write that failed, [errDied] if the process has
+// ended by it: it waits until that is known.
+func (u *upstream) fallen(ctx context.Context, err error) error {
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok || f.Fault.Code == fault.ResourceExhausted || f.Fault.Code == fault.InternalFailure {
+		return err
+	}
+	t := time.NewTimer(fallTimeout)
+	defer t.Stop()
+	select {
+	case <-u.deadCh:
+		return errDied
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return err
+}
+
+// errDied says that the server ended while it was asked.
+var errDied = errors.New("it ended")
+
+// rpcError is a server's refusal of a request of the daemon's own.
+type rpcError struct {
+	method string
+	raw    json.RawMessage
+}
+
+func (e *rpcError) Error() string {
+	words, ok := mcp.String(jsonrpc.Field(e.raw, "message"))
+	if !ok || words == "" {
+		return fmt.Sprintf("%s is refused: %s", e.method, clip(e.raw))
+	}
+	return fmt.Sprintf("%s is refused: %s (%s)", e.method, clip([]byte(words)), clip(jsonrpc.Field(e.raw, "code")))
+}
+
+// clip bounds what is repeated of a server's words.
+func clip(b []byte) string {
+	const most = 512
+	return string(bytes.ToValidUTF8(b[:min(len(b), most)], []byte("?")))
+}
