@@ -25,7 +25,7 @@ type input struct {
 
 // call begins a tool call: its input is checked here, in order; the tool runs
 // in a goroutine that calls waits for.
-func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
+func (s *session) call(ctx context.Context, r *request, calls *crew) {
 	who := s.who()
 	name, ok := mcp.String(r.params.Name)
 	if !ok {
@@ -68,7 +68,7 @@ func (s *session) call(ctx context.Context, r *request, calls *sync.WaitGroup) {
 // run lets handle answer a call whose input was checked, in a goroutine that
 // calls waits for.
 func (s *session) run(ctx context.Context, r *request, t *tool.Prepared, in input,
-	handle func(context.Context, tool.Call) (tool.Result, error), calls *sync.WaitGroup,
+	handle func(context.Context, tool.Call) (tool.Result, error), calls *crew,
 ) {
 	name := t.Tool.Name
 	callCtx, cancel := context.WithCancelCause(ctx)

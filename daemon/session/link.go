@@ -133,7 +133,7 @@ func (l *link) finish() {
 
 // attached serves one connection until it ends, and says how: errLost and
 // errSuperseded leave the session to the next one. The writer goes on.
-func (s *session) attached(ctx context.Context, l *link, calls *sync.WaitGroup) error {
+func (s *session) attached(ctx context.Context, l *link, calls *crew) error {
 	l.writer.Go(func() {
 		if err := l.out.write(l.conn); err != nil {
 			s.detach(l) // nobody waits for room any more
@@ -181,7 +181,7 @@ func (s *session) drain(ctx context.Context, l *link) error {
 
 // read takes lines until the client closes its side (nil), says bye or is
 // lost, or ctx is done.
-func (s *session) read(ctx context.Context, l *link, calls *sync.WaitGroup) error {
+func (s *session) read(ctx context.Context, l *link, calls *crew) error {
 	if l.first != nil {
 		s.line(ctx, l.first, calls)
 		l.first = nil

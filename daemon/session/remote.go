@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
 
 	"holdline/daemon/tool"
@@ -21,7 +20,7 @@ import (
 
 // aside makes an answer that may take a while in a goroutine that calls waits
 // for, as a request in flight: it can be cancelled.
-func (s *session) aside(ctx context.Context, r *request, calls *sync.WaitGroup, find func(ctx context.Context) any) {
+func (s *session) aside(ctx context.Context, r *request, calls *crew, find func(ctx context.Context) any) {
 	callCtx, cancel := context.WithCancelCause(ctx)
 	if f := s.enter(r, &inFlight{n: r.n, cancel: cancel}); f != nil {
 		cancel(f)
@@ -123,7 +122,7 @@ func (s *session) offered(modern bool) json.RawMessage {
 }
 
 // items answers a list of what hosted servers offer besides tools.
-func (s *session) items(ctx context.Context, r *request, calls *sync.WaitGroup) {
+func (s *session) items(ctx context.Context, r *request, calls *crew) {
 	if cursor := r.params.Cursor; cursor != nil && string(cursor) != `""` && string(cursor) != "null" {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.cursor is not one that this server gave"))
 		return
@@ -145,7 +144,7 @@ func (s *session) items(ctx context.Context, r *request, calls *sync.WaitGroup) 
 }
 
 // route passes on a request for a prompt, a resource or a completion.
-func (s *session) route(ctx context.Context, r *request, calls *sync.WaitGroup) {
+func (s *session) route(ctx context.Context, r *request, calls *crew) {
 	s.begin(ctx, r, r.msg.Method, calls, func(ctx context.Context) (*tool.Remote, error) {
 		to, ok := s.srv.o.Catalog.Route(ctx, s.who(), r.msg.Method, r.msg.Params)
 		switch {
@@ -159,7 +158,7 @@ func (s *session) route(ctx context.Context, r *request, calls *sync.WaitGroup) 
 }
 
 // remote begins a call of a tool that is not holdline's own.
-func (s *session) remote(ctx context.Context, r *request, name string, calls *sync.WaitGroup) {
+func (s *session) remote(ctx context.Context, r *request, name string, calls *crew) {
 	s.begin(ctx, r, operation(name), calls, func(ctx context.Context) (*tool.Remote, error) {
 		return s.srv.o.Catalog.Find(ctx, s.who(), name)
 	})
@@ -167,7 +166,7 @@ func (s *session) remote(ctx context.Context, r *request, name string, calls *sy
 
 // inner begins the call of a hosted server's tool that a call of t is for. From
 // here on it is that call, in all but the name by which it was asked for.
-func (s *session) inner(ctx context.Context, r *request, t *tool.Prepared, calls *sync.WaitGroup) {
+func (s *session) inner(ctx context.Context, r *request, t *tool.Prepared, calls *crew) {
 	in, err := t.Tool.Inner(r.params.Arguments)
 	if err != nil {
 		err = fault.New(fault.InvalidInput, fault.Host, operation(t.Tool.Name), "%v", err)
@@ -191,7 +190,7 @@ func (s *session) inner(ctx context.Context, r *request, t *tool.Prepared, calls
 
 // begin begins a request that a hosted server answers, which find finds. It is
 // counted under key.
-func (s *session) begin(ctx context.Context, r *request, key string, calls *sync.WaitGroup,
+func (s *session) begin(ctx context.Context, r *request, key string, calls *crew,
 	find func(context.Context) (*tool.Remote, error),
 ) {
 	args := r.params.Arguments

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"holdline/protocol/fault"
@@ -45,13 +44,13 @@ func (r *request) operation() string { return r.msg.Method }
 
 // line handles one line of the client, in order. Only tool calls go on in a
 // goroutine of their own.
-func (s *session) line(ctx context.Context, line []byte, calls *sync.WaitGroup) {
+func (s *session) line(ctx context.Context, line []byte, calls *crew) {
 	s.n++
 	s.message(ctx, s.n, line, false, calls)
 }
 
 // message handles line n.
-func (s *session) message(ctx context.Context, n int64, line []byte, replay bool, calls *sync.WaitGroup) {
+func (s *session) message(ctx context.Context, n int64, line []byte, replay bool, calls *crew) {
 	msg, err := jsonrpc.Parse(line)
 	if err != nil {
 		code := fault.InvalidRequest
@@ -103,7 +102,7 @@ func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
 }
 
 // request answers r, or begins to.
-func (s *session) request(ctx context.Context, r *request, calls *sync.WaitGroup) {
+func (s *session) request(ctx context.Context, r *request, calls *crew) {
 	var err error
 	if r.params, err = mcp.ParseParams(r.msg.Params); err != nil {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params: %v", err))
@@ -280,7 +279,7 @@ func cacheable() cached {
 	return cached{TTL: &ttl, Scope: "private"}
 }
 
-func (s *session) list(ctx context.Context, r *request, calls *sync.WaitGroup) {
+func (s *session) list(ctx context.Context, r *request, calls *crew) {
 	if cursor := r.params.Cursor; cursor != nil && string(cursor) != `""` && string(cursor) != "null" {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.cursor is not one that this server gave"))
 		return

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -216,7 +215,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 // replayed takes a line that the client had sent on an earlier connection. One
 // that is answered counts for what it says; one that is not begins anew unless
 // it is in hand already.
-func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *sync.WaitGroup) {
+func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *crew) {
 	n := *c.Replay
 	faultpoint.At("session.replayed")
 	if c.Answered == nil || !*c.Answered {
@@ -251,7 +250,7 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 
 // tooLarge is a request that the client still waits for and has no line of
 // any more. If it was begun it is answered like one that is replayed.
-func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *sync.WaitGroup) {
+func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew) {
 	n := *c.Replay
 	if _, ok := s.known[n]; ok || len(c.ID) == 0 || c.Answered != nil && *c.Answered {
 		return
@@ -273,7 +272,7 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *sync
 
 // again takes up the call that a line without bytes had begun; it is false if
 // none is known that can be. What the line said of the answer's form is lost.
-func (s *session) again(ctx context.Context, c *protocol.Control, calls *sync.WaitGroup) bool {
+func (s *session) again(ctx context.Context, c *protocol.Control, calls *crew) bool {
 	if s.srv.o.Again == nil {
 		return false
 	}
@@ -291,7 +290,7 @@ func (s *session) again(ctx context.Context, c *protocol.Control, calls *sync.Wa
 }
 
 // remoteAgain is [session.again] of a call of a hosted server's tool.
-func (s *session) remoteAgain(ctx context.Context, c *protocol.Control, calls *sync.WaitGroup) bool {
+func (s *session) remoteAgain(ctx context.Context, c *protocol.Control, calls *crew) bool {
 	if s.srv.o.Hosted == nil {
 		return false
 	}

@@ -169,10 +169,10 @@ func (s *session) serve(ctx context.Context, l *link) {
 	// Whatever ends the daemon, calls are told so.
 	stop := context.AfterFunc(outer, func() { cancel(tool.ErrStopping) })
 	defer stop()
-	var calls sync.WaitGroup
+	calls := newCrew()
 	var end error
 	for {
-		end = s.attached(ctx, l, &calls)
+		end = s.attached(ctx, l, calls)
 		if !errors.Is(end, errLost) && !errors.Is(end, errSuperseded) || s.anonymous {
 			break
 		}
@@ -190,7 +190,7 @@ func (s *session) serve(ctx context.Context, l *link) {
 	}
 	s.left = errors.Is(cause, tool.ErrStopping)
 	cancel(cause)
-	calls.Wait()
+	calls.wait()
 	l.finish()
 	s.log.InfoContext(ctx, "session closed", "dur", time.Since(s.since), "calls", s.calls.Load(), "err", end)
 }

@@ -1,0 +1,38 @@
+package session
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+)
+
+// TestCrew: however many calls there were, few goroutines are left, which run
+// the next ones; all that was begun is done when nobody is left.
+func TestCrew(t *testing.T) {
+	c := newCrew()
+	var done atomic.Int32
+	release := make(chan struct{})
+	const many = 50
+	for range many {
+		c.Go(func() { <-release; done.Add(1) })
+	}
+	close(release)
+	for done.Load() < many || c.resting.Load() < maxResting {
+		runtime.Gosched()
+	}
+	for range many {
+		one := make(chan struct{})
+		c.Go(func() { close(one) })
+		<-one
+	}
+	last := make(chan struct{})
+	c.Go(func() { <-last; done.Add(1) })
+	close(last)
+	c.wait()
+	if n := done.Load(); n != many+1 {
+		t.Errorf("%d of %d were done", n, many+1)
+	}
+	if n := c.resting.Load(); n != 0 {
+		t.Errorf("%d rest", n)
+	}
+}
