@@ -188,13 +188,13 @@ func (c *Catalog) Own(identity, name string) *tool.Prepared {
 // keeps the session from it, else unknown_tool. What is denied is asked of
 // nobody. It may wait for a while.
 func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool.Remote, error) {
-	unknown := fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name)
+	unknown := func() error { return fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name) }
 	server := who.Only
 	if who.SeesOwn() {
 		server = ""
 	}
 	if server == "" && (name == tool.FindTools || name == tool.CallTool) && !c.Searches(who) {
-		return nil, unknown // they are for others
+		return nil, unknown() // they are for others
 	}
 	if err := c.refused(who, server, name); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool
 	if err := c.rules.Check(who.Identity, server, name); err != nil {
 		return nil, err
 	}
-	return nil, unknown
+	return nil, unknown()
 }
 
 // refused is the fault of a tool that the session's identity may not use,

@@ -391,25 +391,13 @@ func (m *Manager) Find(ctx context.Context, c tool.Caller, name string) (*tool.R
 
 // find is what bears that exposed name.
 func (m *Manager) find(ctx context.Context, c tool.Caller, k kind, name string) *offer {
+	found, unlisted := m.known(&c, k, name)
+	if found != nil || len(unlisted) == 0 {
+		return found
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.ToolsCall+":"+name,
 		"its server has not said within %v what it offers: it may still be starting, try again", firstList))
 	defer cancel()
-	m.mu.Lock()
-	var unlisted []*server
-	for _, s := range m.inOrderLocked() {
-		if !s.visible(&c) {
-			continue
-		}
-		of := s.offersLocked(&c)
-		if o := of.named(k, &c, name); o != nil {
-			m.mu.Unlock()
-			return o
-		}
-		if of == nil && (c.Only != "" || strings.HasPrefix(name, s.spec.Name+"__")) {
-			unlisted = append(unlisted, s)
-		}
-	}
-	m.mu.Unlock()
 	var failed *offer
 	for _, s := range unlisted {
 		if err := s.listFor(ctx, c, name); err != nil {
@@ -424,6 +412,28 @@ func (m *Manager) find(ctx context.Context, c tool.Caller, k kind, name string) 
 		}
 	}
 	return failed
+}
+
+// known is what bears that exposed name, with the first server by name that
+// offers it, as far as is known; nil if none does. unlisted are the servers, by
+// name, whose name it bears and of which that is not known.
+func (m *Manager) known(c *tool.Caller, k kind, name string) (found *offer, unlisted []*server) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for server, s := range m.servers {
+		if !s.visible(c) {
+			continue
+		}
+		of := s.offersLocked(c)
+		if o := of.named(k, c, name); o != nil && (found == nil || server < found.s.spec.Name) {
+			found = o
+		}
+		if of == nil && (c.Only != "" || strings.HasPrefix(name, server+"__")) {
+			unlisted = append(unlisted, s)
+		}
+	}
+	slices.SortFunc(unlisted, func(a, b *server) int { return cmp.Compare(a.spec.Name, b.spec.Name) })
+	return found, unlisted
 }
 
 // unknown is what stands for that which a server may offer under a name: what

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -16,7 +17,9 @@ var ErrLocked = errors.New("locked by another process")
 // end of the process, whatever that end is, and is not inherited by programs
 // that the process starts.
 type Lock struct {
-	f *os.File
+	f    *os.File
+	mine os.FileInfo
+	gone atomic.Bool // it was given up
 }
 
 // TryLock opens path, makes it if need be, and takes the lock on it without
@@ -49,7 +52,11 @@ func FromFile(f *os.File) (*Lock, error) {
 		err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
 		case err == nil:
-			return &Lock{f}, nil
+			mine, err := f.Stat()
+			if err != nil {
+				return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+			}
+			return &Lock{f: f, mine: mine}, nil
 		case errors.Is(err, syscall.EINTR):
 		case errors.Is(err, syscall.EWOULDBLOCK):
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), ErrLocked)
@@ -98,16 +105,15 @@ func (l *Lock) Clear() error {
 
 // Still tells whether path names the file that is locked.
 func (l *Lock) Still(path string) bool {
-	mine, err := l.f.Stat()
-	if err != nil {
-		return false
-	}
 	there, err := os.Lstat(path)
-	return err == nil && os.SameFile(mine, there)
+	return err == nil && os.SameFile(l.mine, there) && !l.gone.Load()
 }
 
 // Unlock gives the lock up.
-func (l *Lock) Unlock() error { return l.f.Close() }
+func (l *Lock) Unlock() error {
+	l.gone.Store(true)
+	return l.f.Close()
+}
 
 // Holder reads who says to hold the lock at path. Whether it still does, only
 // [TryLock] knows.
