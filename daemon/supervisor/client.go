@@ -112,7 +112,7 @@ func (c *client) send(f *process.Frame) error {
 
 // request sends a request and returns where its answer will come. The channel
 // is closed if the connection breaks.
-func (c *client) request(method string, params any, payload []byte) (<-chan process.Frame, error) {
+func (c *client) request(method string, params json.RawMessage, payload []byte) (<-chan process.Frame, error) {
 	ch := make(chan process.Frame, 1)
 	c.mu.Lock()
 	if c.broken {
@@ -124,7 +124,7 @@ func (c *client) request(method string, params any, payload []byte) (<-chan proc
 	c.waiting[id] = ch
 	c.mu.Unlock()
 	// On an error receive ends, and closes the channel.
-	err := c.send(&process.Frame{ID: id, Method: method, Params: process.Encode(params), Payload: payload})
+	err := c.send(&process.Frame{ID: id, Method: method, Params: params, Payload: payload})
 	return ch, err
 }
 

@@ -208,8 +208,14 @@ func (w *Worker) happened(f *process.Frame) error {
 		process.OutputParams
 		process.Exit
 	}
-	if err := json.Unmarshal(f.Params, &p); err != nil {
-		return fmt.Errorf("%s: %w", f.Method, err)
+	simple := false
+	if f.Method == process.EventOutput {
+		p.OutputParams, simple = process.ParseOutput(f.Params)
+	}
+	if !simple {
+		if err := json.Unmarshal(f.Params, &p); err != nil {
+			return fmt.Errorf("%s: %w", f.Method, err)
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -319,7 +319,7 @@ func (w *Worker) once(ctx context.Context, method string, params, result any) er
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
-	ch, err := c.request(method, params, nil)
+	ch, err := c.request(method, process.Encode(params), nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, w.reconnected(ctx, c))
 	}

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -174,7 +175,7 @@ func (w *Worker) dispatch(c *client, wr *write, rec process.Record, compose func
 		}
 	}
 	faultpoint.At("write.recorded")
-	ch, err := c.request(process.MethodWrite, process.WriteParams{WriteID: wr.id}, data)
+	ch, err := c.request(process.MethodWrite, process.EncodeWrite(wr.id), data)
 	faultpoint.At("write.sent")
 	if late {
 		_ = w.journal.Append(rec)
@@ -202,7 +203,7 @@ func (w *Worker) again(ctx context.Context, wr *write) (<-chan process.Frame, er
 		}
 		// A connection after this one might void the write only if the worker
 		// forgot what it took, which it does not.
-		if ch, _ := c.request(process.MethodWrite, process.WriteParams{WriteID: wr.id}, nil); ch != nil {
+		if ch, _ := c.request(process.MethodWrite, process.EncodeWrite(wr.id), nil); ch != nil {
 			return ch, nil
 		}
 		if err := w.reconnected(ctx, c); !errors.Is(err, errLost) {
@@ -214,7 +215,9 @@ func (w *Worker) again(ctx context.Context, wr *write) (<-chan process.Frame, er
 // written is what an answer to a write means.
 func (w *Worker) written(f *process.Frame) error {
 	var r process.WriteResult
-	if err := decode(f, &r); err != nil {
+	if f.Error == nil && bytes.Equal(f.Result, process.Accepted) {
+		r.Status = process.WriteAccepted
+	} else if err := decode(f, &r); err != nil {
 		if e, ok := errors.AsType[*process.Error](err); ok && e.Code == process.CodeExhausted {
 			return w.writeFault(fault.ResourceExhausted, err)
 		}

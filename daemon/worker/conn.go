@@ -157,7 +157,7 @@ func (c *conn) made(id int64) {
 		return
 	}
 	c.inFlight--
-	c.answers = append(c.answers, process.Frame{ID: id, Result: accepted})
+	c.answers = append(c.answers, process.Frame{ID: id, Result: process.Accepted})
 	switch {
 	case len(c.answers) > 1: // the timer runs
 	case c.soon == nil:
@@ -166,8 +166,6 @@ func (c *conn) made(id int64) {
 		c.soon.Reset(answerDelay)
 	}
 }
-
-var accepted = process.Encode(process.WriteResult{Status: process.WriteAccepted})
 
 // hasten has the answers sent.
 func (c *conn) hasten() {
@@ -225,10 +223,12 @@ func (c *conn) handle(f *process.Frame) bool {
 	}
 	switch f.Method {
 	case process.MethodWrite:
-		var p process.WriteParams
-		if c.parse(f, &p) {
-			w.takeLocked(c, f, p.WriteID)
+		p, err := process.ParseWrite(f.Params)
+		if err != nil {
+			c.fail(f.ID, process.Errorf(process.CodeInvalid, "%s: %v", f.Method, err))
+			return true
 		}
+		w.takeLocked(c, f, p.WriteID)
 	case process.MethodCloseStdin:
 		w.closeStdinLocked()
 		c.reply(f.ID, struct{}{})
@@ -386,7 +386,7 @@ func (c *conn) eventLocked() process.Frame {
 			f.Params = process.Encode(p)
 			break
 		}
-		f.Params, f.Payload = process.Encode(e.params()), data
+		f.Params, f.Payload = process.EncodeOutput(e.params()), data
 		if e.kind == stdout {
 			c.out.add(data, true)
 		}

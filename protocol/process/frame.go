@@ -54,8 +54,12 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	if _, err := io.ReadFull(r, h); err != nil {
 		return f, inside(err)
 	}
-	if err := json.Unmarshal(h, &f); err != nil {
-		return f, fmt.Errorf("%w: %w", ErrFrame, err)
+	var simple bool
+	if f, simple = parseHeader(h); !simple {
+		f = Frame{}
+		if err := json.Unmarshal(h, &f); err != nil {
+			return f, fmt.Errorf("%w: %w", ErrFrame, err)
+		}
 	}
 	if f.ID < 0 || (f.Method == "" && f.ID == 0) {
 		return f, fmt.Errorf("%w: neither request nor answer nor event", ErrFrame)
@@ -87,30 +91,65 @@ func WriteFrame(w io.Writer, f *Frame) error { return WriteFrames(w, *f) }
 
 // WriteFrames is [WriteFrame] of several, in order.
 func WriteFrames(w io.Writer, frames ...Frame) error {
-	bufs := make(net.Buffers, 0, 2*len(frames))
+	size := 0
 	for i := range frames {
 		f := &frames[i]
-		h, err := json.Marshal(f)
-		if err != nil {
-			return fmt.Errorf("frame header: %w", err)
-		}
-		if len(h) > MaxHeader || len(f.Payload) > MaxPayload {
-			return fmt.Errorf("%w: %d bytes of header, %d of payload", ErrFrame, len(h), len(f.Payload))
-		}
-		head := make([]byte, 0, 8+len(h))
-		head = binary.BigEndian.AppendUint32(head, uint32(len(h)))
-		head = binary.BigEndian.AppendUint32(head, uint32(len(f.Payload)))
-		bufs = append(bufs, append(head, h...))
-		if len(f.Payload) > 0 {
-			bufs = append(bufs, f.Payload)
+		size += 8 + headRoom + len(f.Params) + len(f.Result)
+		if len(f.Payload) <= maxCopied {
+			size += len(f.Payload)
 		}
 	}
-	if len(bufs) == 1 {
-		_, err := w.Write(bufs[0])
+	var bufs net.Buffers
+	buf := make([]byte, 0, size)
+	for i := range frames {
+		f := &frames[i]
+		var err error
+		if buf, err = appendFrame(buf, f); err != nil {
+			return err
+		}
+		if len(f.Payload) > maxCopied {
+			bufs = append(bufs, buf, f.Payload)
+			buf = buf[len(buf):]
+		}
+	}
+	if bufs == nil {
+		_, err := w.Write(buf)
 		return err
+	}
+	if len(buf) > 0 {
+		bufs = append(bufs, buf)
 	}
 	_, err := bufs.WriteTo(w)
 	return err
+}
+
+const (
+	maxCopied = 8 << 10 // bytes of a payload that is copied behind its header
+	headRoom  = 48      // for what stands around params and result of most headers
+)
+
+// appendFrame appends lengths and header of f, and its payload if that is small.
+func appendFrame(b []byte, f *Frame) ([]byte, error) {
+	at := len(b)
+	b = append(b, make([]byte, 8)...)
+	b, simple := appendHeader(b, f)
+	if !simple {
+		h, err := json.Marshal(f)
+		if err != nil {
+			return b, fmt.Errorf("frame header: %w", err)
+		}
+		b = append(b[:at+8], h...)
+	}
+	header := len(b) - at - 8
+	if header > MaxHeader || len(f.Payload) > MaxPayload {
+		return b, fmt.Errorf("%w: %d bytes of header, %d of payload", ErrFrame, header, len(f.Payload))
+	}
+	binary.BigEndian.PutUint32(b[at:], uint32(header))
+	binary.BigEndian.PutUint32(b[at+4:], uint32(len(f.Payload)))
+	if len(f.Payload) <= maxCopied {
+		b = append(b, f.Payload...)
+	}
+	return b, nil
 }
 
 // inside turns an end of file inside a frame into what it is.
