@@ -345,7 +345,8 @@ func (m *Manager) adopt(u *upstream) bool {
 		}
 	case !alive: // its death will be told
 	default:
-		u.era, u.result, u.serving = server.Era, server.Result, true
+		u.serving = true
+		u.introducedLocked(server.Era, server.Result)
 		inst.up = u
 		u.attendLocked()
 		if tellsRoots(server.Offered) { // its client may have said so while there was no daemon

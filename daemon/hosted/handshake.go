@@ -153,8 +153,13 @@ func (u *upstream) introduced(era string, result json.RawMessage) error {
 	faultpoint.At("hosted.introduced")
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	u.era, u.result = era, result
+	u.introducedLocked(era, result)
 	return nil
+}
+
+// introducedLocked notes what the handshake came to.
+func (u *upstream) introducedLocked(era string, result json.RawMessage) {
+	u.era, u.result, u.logs = era, result, can(result, "logging")
 }
 
 // offered is what the server is told that its client can do: a process of one
@@ -190,7 +195,7 @@ func (u *upstream) meta() json.RawMessage {
 // envelope is how requests to the server are dressed.
 func (u *upstream) envelope() envelope {
 	u.m.mu.Lock()
-	e := envelope{era: u.era, logs: can(u.result, "logging")}
+	e := envelope{era: u.era, logs: u.logs}
 	u.m.mu.Unlock()
 	if e.era == modern {
 		e.meta = u.meta()

@@ -161,7 +161,7 @@ func (u *upstream) wantedLevelLocked() string {
 // levelDueLocked is the level that the process is to be told, if it is another
 // one than it was told last.
 func (u *upstream) levelDueLocked() (level string, due bool) {
-	if !u.serving || u.era != legacy || !can(u.result, "logging") {
+	if !u.serving || u.era != legacy || !u.logs {
 		return "", false
 	}
 	level = u.wantedLevelLocked()
@@ -220,17 +220,13 @@ func (u *upstream) setLevel(level string) error {
 // is as verbose as any session wants: what a call says is not to be missed by
 // who has just asked for it.
 func (u *upstream) tuned(ctx context.Context) {
+	if wait, _, _ := u.untuned(); !wait { // as it is for most calls
+		return
+	}
 	limit := time.NewTimer(levelWait)
 	defer limit.Stop()
 	for {
-		u.m.mu.Lock()
-		level, due := u.levelDueLocked()
-		wait := due && u.raisesLocked(level) || u.wish.leveling && !due
-		if due {
-			u.attendLocked()
-		}
-		tended := u.wish.tended
-		u.m.mu.Unlock()
+		wait, due, tended := u.untuned()
 		if !wait {
 			return
 		}
@@ -249,6 +245,19 @@ func (u *upstream) tuned(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// untuned tells whether the process has yet to confirm such a level, or to be
+// told it, which is due then and attended to. tended is closed when that may
+// have changed.
+func (u *upstream) untuned() (wait, due bool, tended <-chan struct{}) {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	level, due := u.levelDueLocked()
+	if due {
+		u.attendLocked()
+	}
+	return due && u.raisesLocked(level) || u.wish.leveling && !due, due, u.wish.tended
 }
 
 // logged takes a message of the server to the sessions that share the process

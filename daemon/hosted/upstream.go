@@ -40,6 +40,7 @@ type upstream struct {
 	w          *supervisor.Worker // nil while it is being taken up
 	era        string
 	result     json.RawMessage // of the handshake
+	logs       bool            // by that it can send log messages
 	serving    bool
 	ending     bool // it is being ended
 	dead       bool // the worker is gone with its tree

@@ -198,10 +198,8 @@ func members(obj []byte, f func(spelled []byte, key string, value []byte) error)
 		}
 		end := skipValue(obj, i)
 		spelled := obj[i:end]
-		var key string
-		if bytes.IndexByte(spelled, '\\') < 0 && len(spelled) >= 2 {
-			key = intern(spelled[1 : len(spelled)-1])
-		} else if err := json.Unmarshal(spelled, &key); err != nil {
+		key, err := keyOf(spelled)
+		if err != nil {
 			return err
 		}
 		if _, dup := many[key]; dup || slices.Contains(few, key) {
@@ -259,6 +257,16 @@ func Prepend(obj json.RawMessage, members string) json.RawMessage {
 		out = append(out, ',')
 	}
 	return append(out, obj[i:]...)
+}
+
+// keyOf is the key that is spelled so.
+func keyOf(spelled []byte) (string, error) {
+	if bytes.IndexByte(spelled, '\\') < 0 && len(spelled) >= 2 {
+		return intern(spelled[1 : len(spelled)-1]), nil
+	}
+	var key string
+	err := json.Unmarshal(spelled, &key)
+	return key, err
 }
 
 // fewKeys is how many keys of an object are compared one by one.

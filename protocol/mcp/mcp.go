@@ -208,9 +208,28 @@ func ParseParams(params json.RawMessage) (Params, error) {
 
 // String is the string that raw spells, or false if it is none.
 func String(raw json.RawMessage) (string, bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", false
+	}
+	if isPlain(raw) {
+		return string(raw[1 : len(raw)-1]), true
+	}
 	var s string
-	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+	if json.Unmarshal(raw, &s) != nil {
 		return "", false
 	}
 	return s, true
+}
+
+// isPlain tells whether a string is spelled as it is read.
+func isPlain(raw []byte) bool {
+	if len(raw) < 2 || raw[len(raw)-1] != '"' {
+		return false
+	}
+	for _, c := range raw[1 : len(raw)-1] {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 )
 
@@ -52,6 +53,22 @@ func TestLevels(t *testing.T) {
 	} {
 		if got := Verbose(c.a, c.b); got != c.want {
 			t.Errorf("Verbose(%q, %q) = %q, want %q", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// TestString: a string is what package json reads.
+func TestString(t *testing.T) {
+	for _, raw := range []string{
+		`"a"`, `""`, `"a b~"`, `"\u0061"`, `"a\"b"`, `"é"`, "\"\xff\"", "\"a\tb\"", `"a`, `"`, `"a"b"`, `7`, `null`, ``, "\"\x7f\"", `"<&>"`,
+	} {
+		var want string
+		ok := strings.HasPrefix(raw, `"`) && json.Unmarshal([]byte(raw), &want) == nil
+		if !ok {
+			want = ""
+		}
+		if got, is := String(json.RawMessage(raw)); got != want || is != ok {
+			t.Errorf("%s is %q, %v, want %q, %v", raw, got, is, want, ok)
 		}
 	}
 }
