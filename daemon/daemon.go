@@ -216,7 +216,7 @@ func (l *life) build(ctx context.Context) error {
 		Confirmed:    l.consults.Confirmed,
 		Closed:       l.consults.Closed,
 		Hosted:       l.servers,
-		Still:        l.still,
+		Still:        l.alone,
 		Begun:        l.begin, // before the records are read: what they tell is kept longer than it is trusted
 	})
 	l.buildRollout()
@@ -346,12 +346,17 @@ func (l *life) signals(ctx context.Context) error {
 
 // still tells whether the daemon still is the one that is found; one that is not
 // stops.
-func (l *life) still() bool {
-	if l.place.still() {
-		return true
+func (l *life) still() bool { return l.stopUnless(l.place.still()) }
+
+// alone tells whether no other daemon can be at work; if one can, this one stops.
+func (l *life) alone() bool { return l.stopUnless(l.place.alone()) }
+
+// stopUnless has the daemon stop unless it is still what it was.
+func (l *life) stopUnless(still bool) bool {
+	if !still {
+		l.ask(errDisowned)
 	}
-	l.ask(errDisowned)
-	return false
+	return still
 }
 
 // watch looks every now and then whether the daemon still is the one that is

@@ -255,9 +255,13 @@ func (p *place) storeID() (string, error) {
 
 // still tells whether the socket and the lock are the files that everybody
 // else finds under their names.
-func (p *place) still() bool {
-	return p.ln.Still() && p.lock.Still(p.file(socket.LockFile))
-}
+func (p *place) still() bool { return p.ln.Still() && p.alone() }
+
+// alone tells whether no other daemon can be at work in our place: it would have
+// to hold the lock that is found there. Whether the socket is still ours as
+// well, nobody has to know before each call: who has only taken that waits for
+// the lock before it records anything.
+func (p *place) alone() bool { return p.lock.Still(p.file(socket.LockFile)) }
 
 // leave gives everything up, the lock last. What others have put in our place
 // is not touched. The lives are counted on, so our small files stay.

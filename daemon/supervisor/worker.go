@@ -355,14 +355,17 @@ func (w *Worker) connected(ctx context.Context) (*client, error) {
 
 // wait waits until cond, called with the lock held, is true.
 func (w *Worker) wait(ctx context.Context, cond func() bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if cond() { // as it is most often
+		return nil
+	}
 	stop := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.changed.Broadcast()
 	})
 	defer stop()
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for !cond() {
 		if w.ended {
 			return errGone
