@@ -151,7 +151,10 @@ func Parse(line []byte) (Message, error) {
 	}
 	switch {
 	case method != nil:
-		if method[0] != '"' || json.Unmarshal(method, &m.Method) != nil {
+		if method[0] != '"' {
+			return m, fmt.Errorf("%w: method is not a string", ErrInvalid)
+		}
+		if m.Method, err = keyOf(method); err != nil {
 			return m, fmt.Errorf("%w: method is not a string", ErrInvalid)
 		}
 		if m.Result != nil || m.Error != nil {
@@ -259,7 +262,7 @@ func Prepend(obj json.RawMessage, members string) json.RawMessage {
 	return append(out, obj[i:]...)
 }
 
-// keyOf is the key that is spelled so.
+// keyOf is the key, or the method, that is spelled so.
 func keyOf(spelled []byte) (string, error) {
 	if bytes.IndexByte(spelled, '\\') < 0 && len(spelled) >= 2 {
 		return intern(spelled[1 : len(spelled)-1]), nil
@@ -294,6 +297,8 @@ func intern(key []byte) string {
 		return "arguments"
 	case "_meta":
 		return "_meta"
+	case "tools/call":
+		return "tools/call"
 	}
 	return string(key)
 }

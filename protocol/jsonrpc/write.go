@@ -73,9 +73,22 @@ func appendID(dst []byte, id ID) []byte {
 }
 
 func appendString(dst []byte, s string) []byte {
+	if isPlain(s) {
+		return append(append(append(dst, '"'), s...), '"')
+	}
 	b, err := json.Marshal(s)
 	if err != nil { // no string fails to encode
 		b = []byte(`""`)
 	}
 	return append(dst, b...)
+}
+
+// isPlain tells whether a string is spelled as it is, within quotes.
+func isPlain(s string) bool {
+	for _, c := range []byte(s) {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }
