@@ -68,7 +68,10 @@ func TestServerDeafAtLists(t *testing.T) {
 		}
 		has()
 		kill9(t, pid)
-		p.until("another process serves", func(s control.StatusAnswer) bool { n := child(s, "odd"); return n != 0 && n != pid && find(t, s, "odd").State == "ready" })
+		p.until("another process serves", func(s control.StatusAnswer) bool {
+			n := child(s, "odd")
+			return n != 0 && n != pid && find(t, s, "odd").State == "ready"
+		})
 		has()
 		heard()
 		has()

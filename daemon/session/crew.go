@@ -32,7 +32,6 @@ func (c *crew) Go(f func()) {
 func (c *crew) work(f func()) {
 	for ok := true; ok; {
 		f()
-		f = nil // nothing of the call is held meanwhile
 		if c.resting.Add(1) > maxResting {
 			c.resting.Add(-1)
 			return

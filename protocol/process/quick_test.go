@@ -58,8 +58,15 @@ func TestSimpleHeaders(t *testing.T) {
 		}
 	}
 	for _, f := range []Frame{
-		{ID: -1}, {ID: math.MinInt64}, {ID: 1, Method: "a<b"}, {ID: 1, Params: json.RawMessage(` {}`)}, {ID: 1, Params: json.RawMessage(`{"a":"<"}`)},
-		{ID: 1, Result: json.RawMessage(`{`)}, {ID: 1, Result: json.RawMessage{}}, {ID: 1, Result: json.RawMessage("{\"a\":\"\u2028\"}")}, {},
+		{ID: -1},
+		{ID: math.MinInt64},
+		{ID: 1, Method: "a<b"},
+		{ID: 1, Params: json.RawMessage(` {}`)},
+		{ID: 1, Params: json.RawMessage(`{"a":"<"}`)},
+		{ID: 1, Result: json.RawMessage(`{`)},
+		{ID: 1, Result: json.RawMessage{}},
+		{ID: 1, Result: json.RawMessage("{\"a\":\"\u2028\"}")},
+		{},
 	} {
 		sameFrame(t, &f)
 	}
