@@ -14,8 +14,12 @@ import (
 )
 
 // Alive tells whether the worker of dir lives: whether its lock is held,
-// whatever any pid says.
+// whatever any pid says. It leaves nothing in dir: somebody may be removing it.
 func Alive(dir string) (bool, error) {
+	if _, err := os.Lstat(filepath.Join(dir, process.FileLock)); errors.Is(err, os.ErrNotExist) {
+		_, err := os.Lstat(dir)
+		return false, err
+	}
 	lock, err := lockDir(dir)
 	if errors.Is(err, statedir.ErrLocked) {
 		return true, nil
@@ -37,6 +41,13 @@ func lockDir(dir string) (*statedir.Lock, error) {
 // it is still to be told to anybody.
 func (s *Supervisor) Reap(dir string) error {
 	lock, err := lockDir(dir)
+	for range looks {
+		if !errors.Is(err, statedir.ErrLocked) {
+			break
+		}
+		<-time.After(pollPause)
+		lock, err = lockDir(dir)
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -48,10 +59,29 @@ func (s *Supervisor) Reap(dir string) error {
 	if spec, err := process.ReadSpec(dir); err == nil && process.ValidID(spec.ID) && s.Dir(spec.ID) != dir {
 		_ = os.RemoveAll(s.Dir(spec.ID))
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := removeAll(dir); err != nil {
 		return fmt.Errorf("reap: %w", err)
 	}
 	return nil
+}
+
+// looks is how often the lock of a dead worker is tried again: who looks whether
+// it lives holds it for an instant.
+const looks = 10
+
+// removals bounds how often a directory is emptied that fills again.
+const removals = 100
+
+// removeAll removes dir although somebody may still write a last file into it:
+// who had just read what the server said when it was ended, or a worker that
+// comes late and finds nothing to do. None of them makes the directory again.
+func removeAll(dir string) (err error) {
+	for range removals {
+		if err = os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
+			break
+		}
+	}
+	return err
 }
 
 // Hunt kills what carries the id of a worker that is dead, until nothing does

@@ -289,6 +289,34 @@ func TestSpawnFailure(t *testing.T) {
 	}
 }
 
+// A directory is gone for good although somebody still writes into it.
+func TestReapUnderWrites(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	s := h.daemon()
+	for i := range 20 {
+		dir := h.path(fmt.Sprintf("late%d", i))
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		begun, gone := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(gone)
+			for n := 0; statedir.WriteFile(filepath.Join(dir, process.FileServer), []byte("{}")) == nil; n++ {
+				if n == 0 {
+					close(begun)
+				}
+				_, _ = supervisor.Alive(dir)
+			}
+		}()
+		wait(t, "the first write", begun)
+		if err := s.Reap(dir); err != nil {
+			t.Fatalf("Reap: %v", err)
+		}
+		wait(t, "the last write", gone)
+	}
+}
+
 func TestStartRefused(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
