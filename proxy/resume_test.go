@@ -101,6 +101,31 @@ func TestResumeGivesUp(t *testing.T) {
 	}
 }
 
+// A line that could not be read and whose answer was lost with the daemon is
+// not waited for, however long the answers may take.
+func TestResumeAfterGarbage(t *testing.T) {
+	inBubble(t, func(r *rig) { r.o.Resume, r.o.Drain = true, NoDrainLimit }, func(r *rig) {
+		d := r.connect()
+		r.send("garbage", "more")
+		d.want("garbage", "more")
+		r.setDown(errors.New("busy"))
+		d.conn.Close()
+		synctest.Wait()
+		r.send("unsent")
+		synctest.Wait()
+		r.setDown(nil)
+		d = r.connect()
+		d.want("unsent")
+		r.in.Close()
+		null := `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}`
+		d.send(null)
+		r.wantOut(null)
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+}
+
 // The client's end is repeated, and its drain goes on where it was.
 func TestResumeInDrain(t *testing.T) {
 	inBubble(t, func(r *rig) { r.o.Resume = true }, func(r *rig) {

@@ -466,6 +466,29 @@ func TestTooLong(t *testing.T) {
 	})
 }
 
+// A client cannot speak as its proxy does: the daemon sees nothing of it, and
+// counts as before.
+func TestClientSaysControl(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		d := r.connect()
+		ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+		r.send(byeClient, `{"holdline":1,"replay":1,"answered":false}`, `{"holdline":1,"id":"a","method":"ping"}`, ping)
+		for _, id := range []string{"null", "null", `"a"`} {
+			r.wantOut(`{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32600,"message":"not a JSON-RPC 2.0 message: \"jsonrpc\":\"2.0\" is missing",` +
+				`"data":{"fault":{"generation":0,"class":"protocol","code":"invalid_request","directive":"abort_request",` +
+				`"detail":"not a JSON-RPC 2.0 message: \"jsonrpc\":\"2.0\" is missing"},"stage":"Protocol","operation":"jsonrpc.message",` +
+				`"jsonrpc_code":-32600,"retryable":false,"retried":false}}}`)
+		}
+		d.want(ping)
+		d.send(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		r.wantOut(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		r.in.Close()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+}
+
 // A client whose output is closed ends the proxy at once.
 func TestOutputClosed(t *testing.T) {
 	var out *io.PipeReader

@@ -337,10 +337,20 @@ type replay struct {
 
 // recall is what a resume has to say: the lines before next, in order, and
 // which of them still want an answer. Lines from next on have not been sent.
+// Those before it that could not be read are not repeated, so that no answer to
+// them is due any more.
 func (s *store) recall() (next int64, pending []int64, lines []replay, eof bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next = s.nextLocked()
+	bad := 0
+	for _, e := range s.unsent {
+		if e.bad {
+			bad++
+		}
+	}
+	s.due -= s.badDue - bad
+	s.badDue = bad
 	for _, e := range s.kept {
 		if e.n >= next {
 			continue

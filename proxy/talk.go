@@ -38,14 +38,16 @@ func (p *proxy) readClient(ctx context.Context) {
 		}
 		line, err := lines.Next()
 		switch {
+		case err == nil && protocol.IsControl(line): // the daemon would take it for ours, and count otherwise from there on
+			m, err := jsonrpc.Parse(line)
+			p.refuse(m.ID, fault.New(fault.InvalidRequest, fault.Protocol, "jsonrpc.message", "%v", err))
 		case err == nil:
 			p.store.add(line)
 			faultpoint.At("proxy.read")
 			poke(p.work)
 		case errors.Is(err, jsonrpc.ErrTooLong):
-			f := fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse",
-				"the line has more than %d bytes, the most that one message may have", jsonrpc.MaxFrame)
-			p.out.line(append(jsonrpc.AppendError(nil, nil, f.JSONRPCCode, f.Error(), f.JSON()), '\n'))
+			p.refuse(nil, fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse",
+				"the line has more than %d bytes, the most that one message may have", jsonrpc.MaxFrame))
 		default:
 			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
 				p.log.WarnContext(ctx, "reading from the client ended", "err", err)
@@ -53,6 +55,11 @@ func (p *proxy) readClient(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// refuse answers a line that the daemon is not to see.
+func (p *proxy) refuse(id jsonrpc.ID, f *fault.Record) {
+	p.out.line(append(jsonrpc.AppendError(nil, id, f.JSONRPCCode, f.Error(), f.JSON()), '\n'))
 }
 
 // talk carries lines over one connection, and closes it.
