@@ -101,6 +101,7 @@ type life struct {
 	consults  *consult.Manager
 	servers   *hosted.Manager
 	sessions  *session.Server
+	listener  *listener.Server
 	rollout   *rollout.Watcher
 	gate      *rollout.Gate // before the socket, once it is served
 	asked     chan error    // why to stop
@@ -245,7 +246,7 @@ func (l *life) welcome() protocol.Welcome {
 
 // serve runs the actors until the first ends.
 func (l *life) serve(ctx context.Context) error {
-	accept := listener.New(listener.Options{
+	l.listener = listener.New(listener.Options{
 		Log: l.Log.With("component", "listener"), UID: os.Geteuid(), MaxConns: l.config.Load().Limits.Connections,
 		Handlers: map[string]listener.Handler{
 			protocol.RoleMCP:     l.sessions.ServeConn,
@@ -257,7 +258,7 @@ func (l *life) serve(ctx context.Context) error {
 	}
 	l.gate = rollout.NewGate(l.place.ln)
 	var g run.Group
-	add(ctx, &g, l.Log, "listener", func(ctx context.Context) error { return accept.Serve(ctx, l.gate) })
+	add(ctx, &g, l.Log, "listener", func(ctx context.Context) error { return l.listener.Serve(ctx, l.gate) })
 	add(ctx, &g, l.Log, "control", l.control)
 	add(ctx, &g, l.Log, "signals", l.signals)
 	add(ctx, &g, l.Log, "watch", l.watch)
@@ -422,6 +423,10 @@ func (l *life) reload(ctx context.Context) (changed bool, err error) {
 		l.configureConsults(ctx, after)
 		l.configureServers(ctx, before, after)
 		l.telemetry.ShowPaths(after.Telemetry.Paths)
+		l.telemetry.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)
+		l.audit.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)
+		l.sessions.Limit(after.Limits.InFlight)
+		l.listener.Limit(after.Limits.Connections)
 	}
 	l.Log.InfoContext(ctx, "configuration read", "path", l.Config, "changed", changed)
 	return changed, nil

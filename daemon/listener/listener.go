@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdline/protocol"
@@ -40,7 +41,7 @@ type Handler func(ctx context.Context, c *Conn)
 type Options struct {
 	Log      *slog.Logger
 	UID      int                // the only user who may connect
-	MaxConns int                // connections at once; more are refused
+	MaxConns int                // connections at once; more are refused; see [Server.Limit]
 	Handlers map[string]Handler // by role; role "mcp" also takes connections without greeting
 	// Greeting bounds the wait for the first line; 0 takes
 	// [protocol.GreetingTimeout].
@@ -58,7 +59,8 @@ type Listener interface {
 // Server accepts connections.
 type Server struct {
 	Options
-	slots chan struct{}
+	most atomic.Int64 // connections at once
+	open atomic.Int64
 }
 
 // New makes a server.
@@ -69,8 +71,14 @@ func New(o Options) *Server {
 	if o.Greeting == 0 {
 		o.Greeting = protocol.GreetingTimeout
 	}
-	return &Server{Options: o, slots: make(chan struct{}, o.MaxConns)}
+	s := &Server{Options: o}
+	s.Limit(o.MaxConns)
+	return s
 }
+
+// Limit bounds the connections that may be open at once from now on; none is
+// closed for it.
+func (s *Server) Limit(conns int) { s.most.Store(int64(conns)) }
 
 // Back-off of accept errors, such as a lack of descriptors.
 const (
@@ -114,12 +122,11 @@ func (s *Server) Serve(ctx context.Context, ln Listener) error {
 
 func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	default:
-		s.Log.WarnContext(ctx, "connection refused: too many", "limit", cap(s.slots))
-		Refuse(conn, &protocol.Refusal{Code: protocol.RefusedLimit, Message: fmt.Sprintf("the daemon already serves %d connections, its limit", cap(s.slots))})
+	open, most := s.open.Add(1), s.most.Load()
+	defer s.open.Add(-1)
+	if open > most {
+		s.Log.WarnContext(ctx, "connection refused: too many", "limit", most)
+		Refuse(conn, &protocol.Refusal{Code: protocol.RefusedLimit, Message: fmt.Sprintf("the daemon already serves %d connections, its limit", most)})
 		return
 	}
 	peer, err := s.PeerOf(conn)

@@ -122,7 +122,7 @@ func (s *session) ended() {
 func (s *session) enter(r *request, call *inFlight) *fault.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if most := s.srv.o.MaxInFlight; len(s.inFlight) >= most {
+	if most := int(s.srv.inFlight.Load()); len(s.inFlight) >= most {
 		return fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
 			"%d calls of this session are in flight, its limit: wait for one of them", most).
 			WithLimit("calls in flight", most, len(s.inFlight))

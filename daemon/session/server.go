@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdline/daemon/catalog"
@@ -111,7 +112,7 @@ type Options struct {
 	Reserved func(identity string) bool
 	// Welcome is the daemon's part of a welcome line.
 	Welcome     func() protocol.Welcome
-	MaxInFlight int // calls at once in a session
+	MaxInFlight int // calls at once in a session; see [Server.Limit]
 	// MaxKept bounds the answers that wait for a client without a connection,
 	// in bytes; a session with more ends. 0 takes what the queue of a
 	// connection may hold.
@@ -158,6 +159,7 @@ const (
 type Server struct {
 	o          Options
 	serverInfo json.RawMessage
+	inFlight   atomic.Int64 // calls that a session may have at once
 
 	mu       sync.Mutex
 	next     int64
@@ -191,8 +193,14 @@ func New(o Options) *Server {
 	if o.Alive == nil {
 		o.Alive = func(pid int, start uint64) bool { return peer{pid, start}.alive() }
 	}
-	return &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}, ended: map[string]struct{}{}}
+	s := &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}, ended: map[string]struct{}{}}
+	s.Limit(o.MaxInFlight)
+	return s
 }
+
+// Limit bounds the calls that each session may have at once from now on; those
+// in flight go on.
+func (s *Server) Limit(inFlight int) { s.inFlight.Store(int64(inFlight)) }
 
 // Status describes one session, for people.
 type Status struct {

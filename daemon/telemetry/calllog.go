@@ -117,6 +117,14 @@ func (l *callLog) showPaths(show bool) {
 	}
 }
 
+// bound takes other bounds; zero ones as [Options] does.
+func (l *callLog) bound(maxBytes int64, keep int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.o.MaxBytes, l.o.Keep = maxBytes, keep
+	l.o.fill()
+}
+
 func (l *callLog) health() LogHealth {
 	l.mu.Lock()
 	defer l.mu.Unlock()

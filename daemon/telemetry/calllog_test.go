@@ -222,6 +222,24 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+func TestBound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "telemetry.jsonl")
+	r := New(Options{Path: path})
+	for range 10 {
+		r.ToolCall(Call{Tool: "t"})
+	}
+	r.Bound(400, 1)
+	for range 10 {
+		r.ToolCall(Call{Tool: "t"})
+	}
+	if got := readLines(t, path); len(got) != 1 {
+		t.Errorf("%d lines, want 1", len(got))
+	}
+	if files, err := filepath.Glob(path + "*"); err != nil || len(files) != 2 {
+		t.Errorf("files %v, %v", files, err)
+	}
+}
+
 // The file follows its path when somebody else renames or removes it.
 func TestLogFollowsItsPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "telemetry.jsonl")

@@ -25,5 +25,8 @@ func (r *Records) Write(record any) {
 	r.log.write(record)
 }
 
+// Bound is [Recorder.Bound].
+func (r *Records) Bound(maxBytes int64, keep int) { r.log.bound(maxBytes, keep) }
+
 // Close ends the log; what is written afterwards is lost.
 func (r *Records) Close() error { return r.log.close() }

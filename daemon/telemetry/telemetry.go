@@ -287,6 +287,10 @@ func (r *Recorder) Cache(hit bool) {
 	}
 }
 
+// Bound says how many bytes the call log has from now on before it is rotated,
+// and how many rotated ones are kept, as in [Options].
+func (r *Recorder) Bound(maxBytes int64, keep int) { r.log.bound(maxBytes, keep) }
+
 // ShowPaths says whether the call log names paths from now on; those counted
 // so far are forgotten when it stops.
 func (r *Recorder) ShowPaths(show bool) { r.log.showPaths(show) }
