@@ -24,9 +24,13 @@ import (
 	"holdline/proxy"
 )
 
-// Limits of the daemon's log file as a proxy keeps it, in bytes.
+// daemonLog is the log of daemons that are started on demand, in the state
+// directory.
+const daemonLog = "logs/daemon.log"
+
+// Limits of that file as a proxy keeps it, in bytes.
 const (
-	maxDaemonLog = 8 << 20 // it is begun anew by a start that finds it longer
+	maxDaemonLog = 8 << 20 // then it is put aside by the daemon, or begun anew by a start that finds it longer
 	logTail      = 2 << 10 // shown of it when the daemon does not start
 )
 

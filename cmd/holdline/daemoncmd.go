@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -117,7 +118,7 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 	// The command's own context ends with a signal, too; the daemon has its
 	// own order of stopping.
 	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
-		Log: slog.New(logHandler(w, level)), Level: level, Stderr: w.stderr,
+		Log: slog.New(logHandler(w, logOf(filepath.Join(state, daemonLog), w.stderr, w.stdout), level)), Level: level, Stderr: w.stderr,
 		Version: version, PID: pid(), Exe: exe, Image: image, Argv: os.Args, Handover: handover,
 		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy, Wanted: wanted,
 		StateDir: state, Config: cfg, ClaudeBin: w.getenv("HOLDLINE_CLAUDE_BIN"), CodexBin: w.getenv("HOLDLINE_CODEX_BIN"), Home: w.getenv("HOME"),
@@ -169,13 +170,14 @@ func watchedPath(argv0 string, h *rollout.Handover) (string, error) {
 }
 
 // logHandler is plain under a journal, which has its own time, and tint
-// elsewhere, in colour on a terminal.
-func logHandler(w *world, level slog.Leveler) slog.Handler {
+// elsewhere, in colour on a terminal. to is the standard error, or what bounds
+// it.
+func logHandler(w *world, to io.Writer, level slog.Leveler) slog.Handler {
 	file, ok := w.stderr.(*os.File)
 	if ok && service.InJournal(w.getenv("JOURNAL_STREAM"), file) {
 		return service.NewJournalHandler(file, level)
 	}
-	return tint.NewTextHandler(w.stderr, &tint.Options{
+	return tint.NewTextHandler(to, &tint.Options{
 		Level: level, TimeFormat: "2006-01-02 15:04:05.000", NoColor: !isTerminal(w.stderr) || w.getenv("NO_COLOR") != "",
 	})
 }

@@ -61,7 +61,7 @@ its env configures are shown as ***.`,
 			if err != nil {
 				return err
 			}
-			return tail(cmd.Context(), cmd.OutOrStdout(), filepath.Join(dir, "logs", "daemon.log"), lines, follow)
+			return tail(cmd.Context(), cmd.OutOrStdout(), filepath.Join(dir, daemonLog), lines, follow)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as the log grows")
@@ -117,10 +117,15 @@ func tail(ctx context.Context, w io.Writer, path string, lines int, follow bool)
 		case <-time.After(logPoll):
 		}
 		if now, err := os.Stat(path); err == nil && !os.SameFile(now, info) || err == nil && now.Size() < at {
-			// Another file took its place, or it was cut: begin again.
+			// Another file took its place, or it was cut: begin again, behind
+			// the last of what was put aside.
 			next, err := os.Open(path)
 			if err != nil {
 				continue
+			}
+			if _, err := io.Copy(w, io.NewSectionReader(f, at, 1<<40)); err != nil {
+				next.Close()
+				return err
 			}
 			f.Close()
 			f, info, at = next, now, 0

@@ -27,7 +27,7 @@ func runRemote(w *world) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	log := slog.New(logHandler(w, new(slog.LevelVar)))
+	log := slog.New(logHandler(w, w.stderr, new(slog.LevelVar)))
 	err = remote.Serve(ctx, in, w.stdout, log, remote.Options{Name: target.Name, URL: target.URL, Headers: target.Headers, Version: version})
 	if err != nil && ctx.Err() == nil {
 		fmt.Fprintf(w.stderr, "holdline: remote: %v\n", err)
