@@ -40,8 +40,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
 }
 
-// Parse reads the bytes of a file; name stands for it in errors. Empty input
-// is an empty file. All mistakes are reported, as joined [*Error] values.
+// Parse reads the bytes of a file; name stands for it in errors. Empty input,
+// or only comments, is an empty file. All mistakes are reported, as joined [*Error] values.
 func Parse(name string, data []byte) (Config, error) {
 	d := &decoder{file: name, data: data, at: map[string]int{}}
 	c := Default()
@@ -51,7 +51,7 @@ func Parse(name string, data []byte) (Config, error) {
 	case !utf8.Valid(data):
 		d.fail(invalidAt(data), "is not valid UTF-8")
 		return Config{}, d.err()
-	case strings.TrimSpace(string(data)) == "":
+	case saysNothing(data):
 		return c, nil
 	}
 	if at := tooDeep(data, maxDepth); at >= 0 {

@@ -410,3 +410,26 @@ func nonNil(m map[string]Server) map[string]Server {
 	}
 	return m
 }
+
+// TestOnlyComments: a file all of which is commented out says nothing, and keeps
+// its comments when something is added.
+func TestOnlyComments(t *testing.T) {
+	for _, text := range []string{"// nothing", "// nothing\n", "  // a\n\n/* \"b\": { */ // c\n", "/**/", "// {\"no\": such key}\n// x"} {
+		c, err := Parse("c", []byte(text))
+		if err != nil || !c.Equal(Default()) {
+			t.Errorf("Parse(%q) = %v, %v, want the defaults", text, c, err)
+		}
+		got := edited(t, text, adds(t, "a", `{"command": "x"}`))
+		if _, err := Parse("c", []byte(got)); err != nil || !strings.HasPrefix(got, strings.TrimSuffix(text, "\n")+"\n{") || !strings.Contains(got, `"command": "x"`) {
+			t.Errorf("%q with a server is %q, %v", text, got, err)
+		}
+		if got = edited(t, got, removes(t, "a")); !strings.HasPrefix(got, text) {
+			t.Errorf("%q without it again is %q", text, got)
+		}
+	}
+	for _, text := range []string{"/* open", "/", "// a\n1", "/*/"} {
+		if c, err := Parse("c", []byte(text)); err == nil {
+			t.Errorf("Parse(%q) = %v, want an error", text, c)
+		}
+	}
+}

@@ -33,8 +33,8 @@ var (
 // where an object is wanted.
 var ErrNoObject = errors.New("wants an object")
 
-// ParseText reads a file's bytes. Nothing at all, or only space, is an empty
-// object. The error of what is no JSON is an [*Error] with its place, in which
+// ParseText reads a file's bytes. Nothing at all, or only space and comments, is
+// an empty object. The error of what is no JSON is an [*Error] with its place, in which
 // name stands for the file.
 func ParseText(name string, data []byte) (*Text, error) {
 	x := &Text{bom: bytes.HasPrefix(data, byteOrderMark)}

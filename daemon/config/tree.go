@@ -30,9 +30,34 @@ type object struct {
 // emptyFile is what nothing becomes before it is changed.
 const emptyFile = "{}\n"
 
+// saysNothing tells whether data is nothing but space and comments: a file all of
+// which was commented out is an empty one.
+func saysNothing(data []byte) bool {
+	for {
+		data = bytes.TrimSpace(data)
+		switch {
+		case len(data) == 0:
+			return true
+		case bytes.HasPrefix(data, []byte("//")):
+			_, data, _ = bytes.Cut(data, lineFeed)
+		case bytes.HasPrefix(data, []byte("/*")):
+			_, rest, ended := bytes.Cut(data[2:], []byte("*/"))
+			if !ended {
+				return false
+			}
+			data = rest
+		default:
+			return false
+		}
+	}
+}
+
 func parseTree(data []byte) (*tree, error) {
-	if len(bytes.TrimSpace(data)) == 0 {
+	switch {
+	case len(bytes.TrimSpace(data)) == 0:
 		data = []byte(emptyFile)
+	case saysNothing(data):
+		data = slices.Concat(bytes.TrimSuffix(data, lineFeed), lineFeed, []byte(emptyFile))
 	}
 	root, err := hujson.Parse(data)
 	if err != nil {
