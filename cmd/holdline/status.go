@@ -21,15 +21,15 @@ func newStatusCommand(w *world) *cobra.Command {
 		Long: `Show the daemon, its sessions, servers, workers and consults at a glance.
 
 With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
-socket, started_by, rollout, refusal, config), sessions (id, identity, client, era,
-project, cwd, pid, state, in_flight, calls, since_ms), workers (id, kind, name,
-pid, child_pid, generation, state, attached), servers (name, scope, state,
-active, lazy, ref_count, processes, restart_count, consecutive_failures, circuit,
-ejected, in_flight, queued, cache_entries, tools, changed_tools, noise_lines,
-last_fault, last_fault_unix_ms), consults (running, queued, kept, today: a list of
-identity, cost_usd, consults, max_usd, max_consults; window: kind, status, used,
-reset_unix_ms, text), cache (of servers' answers: hits, misses, entries, bytes)
-and runtime (goroutines, heap_bytes, fds).`,
+socket, started_by, rollout, refusal, config, degraded), sessions (id, identity,
+client, era, project, cwd, pid, state, in_flight, calls, since_ms, proxy: its
+version), workers (id, kind, name, pid, child_pid, generation, state, attached),
+servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
+consecutive_failures, circuit, ejected, in_flight, queued, cache_entries, tools,
+changed_tools, noise_lines, notes, last_fault, last_fault_unix_ms), consults (running,
+queued, kept, today: a list of identity, cost_usd, consults, max_usd, max_consults;
+window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
+misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes, fds).`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {

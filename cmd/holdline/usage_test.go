@@ -2,10 +2,14 @@ package main
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"holdline/protocol"
+	"holdline/protocol/control"
 )
 
 // TestUsage: what makes no sense is refused with exit code 2, a word that names
@@ -58,4 +62,28 @@ func TestEndOf(t *testing.T) {
 			t.Errorf("the last %d lines are %q, want %q", lines, got, want)
 		}
 	}
+}
+
+// TestStatusKeys: the help of status names every key that status --json may
+// print.
+func TestStatusKeys(t *testing.T) {
+	help := newStatusCommand(nil).Long
+	words := strings.FieldsFunc(help, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) })
+	var look func(of reflect.Type)
+	look = func(of reflect.Type) {
+		for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
+			of = of.Elem()
+		}
+		if of.Kind() != reflect.Struct || of.PkgPath() != reflect.TypeFor[control.StatusAnswer]().PkgPath() {
+			return
+		}
+		for i := range of.NumField() {
+			key, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			if !slices.Contains(words, key) {
+				t.Errorf("%s of %s is not in the help:\n%s", key, of.Name(), help)
+			}
+			look(of.Field(i).Type)
+		}
+	}
+	look(reflect.TypeFor[control.StatusAnswer]())
 }
