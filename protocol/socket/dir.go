@@ -52,8 +52,8 @@ func (d *Dir) check() error {
 		return fmt.Errorf("socket directory %s belongs to user %d, not to %d: have it removed, or name another socket with %s",
 			d.path, uid, os.Geteuid(), Env)
 	case perm != 0o700:
-		return fmt.Errorf("socket directory %s has mode %#o, want 0700: remove it, or name a socket in a directory of its own with %s",
-			d.path, perm, Env)
+		return fmt.Errorf("socket directory %s has mode %#o, want 0700: name a socket in a directory of its own with %s, or if this is one: chmod 700 %s",
+			d.path, perm, Env, d.path)
 	}
 	return nil
 }

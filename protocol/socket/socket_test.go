@@ -241,6 +241,8 @@ func TestOpenDirRefuses(t *testing.T) {
 		}
 	}
 	check("open", "0755", func(p string) error { return os.Mkdir(p, 0o755) })
+	// It may be anything that a user has named: no word of removing it.
+	check("mine", "or if this is one: chmod 700 ", func(p string) error { return os.Mkdir(p, 0o755) })
 	check("file", "real directory", func(p string) error { return os.WriteFile(p, nil, 0o600) })
 	check("link", "real directory", func(p string) error { return os.Symlink(t.TempDir(), p) })
 	if os.Geteuid() == 0 {
