@@ -99,9 +99,11 @@ func (l *life) handOver(ctx context.Context, s rollout.Stamp, found rollout.Foun
 		err = l.gate.Shut()
 	}
 	if err == nil {
+		l.telemetry.Through(true)
 		l.flush(ctx)
 		faultpoint.At("rollout.flushed")
 		err = l.exec(s)
+		l.telemetry.Through(false)
 	}
 	l.Log.ErrorContext(ctx, "hand-over failed, going on as before", "to", found.Version, "err", err)
 	if err := l.gate.Open(); err != nil {

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -147,12 +149,35 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	if len(begun) != effects || len(servers) != 1 {
 		t.Errorf("%d calls had an effect, of %d, in the processes %v", len(begun), effects, servers)
 	}
+	p.logged("health_snapshot", total-effects)
 	for token, n := range begun {
 		if n != 1 {
 			t.Errorf("%s had its effect %d times", token, n)
 		}
 	}
 	t.Logf("%d calls of %d agents over 20 upgrades; the slowest took %v", total, agents, slices.Max(slowest))
+}
+
+// logged wants at least so many calls of a tool in the call log, once what was
+// counted is written.
+func (p *place) logged(tool string, calls int) {
+	p.t.Helper()
+	p.must("stop")
+	files, err := filepath.Glob(filepath.Join(p.stateRoot(), "telemetry.jsonl*"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	n := 0
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		n += bytes.Count(b, fmt.Appendf(nil, `"tool_name":%q`, tool))
+	}
+	if n < calls {
+		p.t.Errorf("the call log has %d calls of %s, of %d", n, tool, calls)
+	}
 }
 
 func attached(s control.StatusAnswer) int {

@@ -79,6 +79,7 @@ type callLog struct {
 	mu     sync.Mutex // guards the fields that follow
 	paths  bool
 	closed bool
+	atOnce bool     // no record waits for others
 	file   *os.File // nil until the first record, and after a failure
 	torn   bool     // the file's last line is not whole
 	wait   []byte   // records that are not written yet
@@ -115,6 +116,14 @@ func (l *callLog) showPaths(show bool) {
 	if !show {
 		l.hot = hotPaths{events: l.hot.events, byPath: map[string]*pathLine{}}
 	}
+}
+
+// through writes what waits, and as long as it is on each record at once.
+func (l *callLog) through(on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.atOnce = on
+	l.flushLocked()
 }
 
 // bound takes other bounds; zero ones as [Options] does.
@@ -206,7 +215,7 @@ func (l *callLog) write(record any) {
 	}
 	l.wait, l.waits = append(append(l.wait, b...), '\n'), l.waits+1
 	switch {
-	case l.o.LogDelay == 0 || len(l.wait) > maxPending:
+	case l.o.LogDelay == 0 || l.atOnce || len(l.wait) > maxPending:
 		l.flushLocked()
 	case l.timer == nil:
 		l.timer = time.AfterFunc(l.o.LogDelay, l.flush)

@@ -287,6 +287,10 @@ func (r *Recorder) Cache(hit bool) {
 	}
 }
 
+// Through has all lines of the call log written, and from now on each at once, as
+// before the process is replaced; with false they wait for others again.
+func (r *Recorder) Through(on bool) { r.log.through(on) }
+
 // Bound says how many bytes the call log has from now on before it is rotated,
 // and how many rotated ones are kept, as in [Options].
 func (r *Recorder) Bound(maxBytes int64, keep int) { r.log.bound(maxBytes, keep) }
