@@ -122,6 +122,18 @@ func (o *outbox) offer(line []byte) {
 	}
 }
 
+// ask queues a request if there is room for its bytes, however many lines wait:
+// nobody makes it again as long as the connection holds, and a server waits for
+// the answer.
+func (o *outbox) ask(line []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed && o.roomLocked(len(line)) {
+		o.count++
+		o.addLocked(line)
+	}
+}
+
 // control queues a control line if there is room.
 func (o *outbox) control(v any) {
 	line := protocol.Append(nil, v)
@@ -217,8 +229,10 @@ func (o *outbox) hoards() bool {
 }
 
 func (o *outbox) fitsLocked(n int) bool {
-	return len(o.lines) < maxQueueLines && (o.bytes == 0 || o.bytes+n <= maxQueueBytes)
+	return len(o.lines) < maxQueueLines && o.roomLocked(n)
 }
+
+func (o *outbox) roomLocked(n int) bool { return o.bytes == 0 || o.bytes+n <= maxQueueBytes }
 
 func (o *outbox) addLocked(line []byte) {
 	o.lines = append(o.lines, line)

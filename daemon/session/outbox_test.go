@@ -46,6 +46,25 @@ func TestStall(t *testing.T) {
 	})
 }
 
+// TestAskOfFullQueue: a server's request is not lost among the notifications that
+// a slow client has not taken yet; it is if the queue has no room for its bytes.
+func TestAskOfFullQueue(t *testing.T) {
+	o := newOutbox(false, nil)
+	for range 2 * maxQueueLines {
+		o.offer([]byte("note\n"))
+	}
+	o.ask([]byte("question\n"))
+	lines, _ := o.take()
+	if n := len(lines); n != maxQueueLines+1 || string(lines[n-1]) != "question\n" || o.count != int64(n) {
+		t.Errorf("%d lines are queued, the last is %q", n, lines[n-1])
+	}
+	o.offer(make([]byte, maxQueueBytes-o.bytes))
+	o.ask([]byte("question\n"))
+	if lines, _ := o.take(); len(lines) != 1 {
+		t.Errorf("%d lines are queued beyond the bytes that may be", len(lines))
+	}
+}
+
 // TestOutboxBounds puts more than fits: putting waits, offering drops, and
 // everything put arrives in order.
 func TestOutboxBounds(t *testing.T) {

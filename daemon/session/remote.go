@@ -394,7 +394,8 @@ func (s *session) Capabilities() json.RawMessage {
 	return s.capabilities
 }
 
-// Ask queues a request of a server for the client.
+// Ask queues a request of a server for the client, or a notification if there is
+// room.
 func (s *session) Ask(line []byte) bool {
 	s.mu.Lock()
 	l := s.cur
@@ -402,7 +403,12 @@ func (s *session) Ask(line []byte) bool {
 	if l == nil {
 		return false
 	}
-	l.out.offer(append(append(make([]byte, 0, len(line)+1), line...), '\n'))
+	whole := append(append(make([]byte, 0, len(line)+1), line...), '\n')
+	if jsonrpc.Field(line, "id") == nil {
+		l.out.offer(whole)
+	} else {
+		l.out.ask(whole)
+	}
 	return true
 }
 
