@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"holdline/daemon/config"
 	"holdline/daemon/consult"
 	dcontrol "holdline/daemon/control"
 	"holdline/daemon/tool"
@@ -37,7 +38,7 @@ func (l *life) controls() map[string]dcontrol.Handler {
 			if err != nil {
 				return nil, refusedFile(err)
 			}
-			return control.ReloadAnswer{Path: l.Config, Changed: changed}, nil
+			return control.ReloadAnswer{Path: l.Config, Changed: changed, Absent: config.Absent(l.Config)}, nil
 		},
 		control.Upgrade:       l.upgrade,
 		control.ServerStart:   l.oneServer(l.servers.Start),

@@ -428,6 +428,9 @@ func (l *life) reload(ctx context.Context) (changed bool, err error) {
 		l.sessions.Limit(after.Limits.InFlight)
 		l.listener.Limit(after.Limits.Connections)
 	}
+	if changed && config.Absent(l.Config) {
+		l.Log.WarnContext(ctx, "the configuration is not there any more, all is as it is by default", "path", l.Config)
+	}
 	l.Log.InfoContext(ctx, "configuration read", "path", l.Config, "changed", changed)
 	return changed, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/daemon"
+	"holdline/daemon/config"
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/protocol/socket"
@@ -41,7 +42,12 @@ connects starts it. It ends on SIGTERM or SIGINT and reads its configuration
 again on SIGHUP. If a daemon serves the socket already, the command says so and
 succeeds.`,
 		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDaemon(cmd, w, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.idleExit < 0 {
+				return fmt.Errorf("%w: --idle-exit %v is negative, 0 is never", errUsage, o.idleExit)
+			}
+			return runDaemon(cmd, w, o)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
@@ -115,10 +121,15 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 		o.startedBy = notifier.Managed()
 	}
 	level := new(slog.LevelVar)
+	log := slog.New(logHandler(w, logOf(filepath.Join(state, daemonLog), w.stderr, w.stdout), level))
+	if named := o.config != "" || w.getenv("HOLDLINE_CONFIG") != ""; named && config.Absent(cfg) {
+		// No error: `holdline servers add` may be about to make it.
+		log.WarnContext(cmd.Context(), "the configuration that was named is not there, all is as it is by default", "path", cfg)
+	}
 	// The command's own context ends with a signal, too; the daemon has its
 	// own order of stopping.
 	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
-		Log: slog.New(logHandler(w, logOf(filepath.Join(state, daemonLog), w.stderr, w.stdout), level)), Level: level, Stderr: w.stderr,
+		Log: log, Level: level, Stderr: w.stderr,
 		Version: version, PID: pid(), Exe: exe, Image: image, Argv: os.Args, Handover: handover,
 		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy, Wanted: wanted,
 		StateDir: state, Config: cfg, ClaudeBin: w.getenv("HOLDLINE_CLAUDE_BIN"), CodexBin: w.getenv("HOLDLINE_CODEX_BIN"), Home: w.getenv("HOME"),

@@ -338,6 +338,9 @@ func reload(cmd *cobra.Command, w *world) error {
 		if answer.Changed {
 			what = "reloaded"
 		}
+		if answer.Absent {
+			what += ": it is not there, all defaults"
+		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", answer.Path, what)
 		return err
 	})

@@ -27,6 +27,7 @@ func TestUsage(t *testing.T) {
 		{"servers add --nonsense", "--nonsense", ""}, // with a hint of its own
 		{"status --nonsense", "--nonsense", " status"},
 		{"logs -n -5", "-5", " logs"},
+		{"daemon --idle-exit -5s", "-5s", " daemon"},
 		{"consult prefix -", `"-"`, " consult"},
 		{"consult --max-turns 0 x", "max_turns", " consult"},
 		{"consult --effort huge x", "effort", " consult"},

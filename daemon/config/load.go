@@ -43,6 +43,13 @@ func Load(path string) (Config, error) {
 	return Parse(path, b)
 }
 
+// Absent tells whether there is no file at path, which [Load] takes for an empty
+// one.
+func Absent(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // safe checks what was opened, not what the path may name by now.
 func safe(path string, info fs.FileInfo, uid int) error {
 	if !info.Mode().IsRegular() {

@@ -59,6 +59,7 @@ type StopAnswer struct {
 type ReloadAnswer struct {
 	Path    string `json:"path"`
 	Changed bool   `json:"changed"`
+	Absent  bool   `json:"absent,omitempty"` // there is no file: all is as it is by default
 }
 
 // UpgradeAnswer of [Upgrade], if the binary is the one that runs. One that is
