@@ -78,12 +78,12 @@ func TestStatusKeys(t *testing.T) {
 		if of.Kind() != reflect.Struct || of.PkgPath() != reflect.TypeFor[control.StatusAnswer]().PkgPath() {
 			return
 		}
-		for i := range of.NumField() {
-			key, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		for f := range of.Fields() {
+			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if !slices.Contains(words, key) {
 				t.Errorf("%s of %s is not in the help:\n%s", key, of.Name(), help)
 			}
-			look(of.Field(i).Type)
+			look(f.Type)
 		}
 	}
 	look(reflect.TypeFor[control.StatusAnswer]())
