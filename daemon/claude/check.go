@@ -62,18 +62,11 @@ func (c *Claude) look(ctx context.Context, path string) (engine.Info, error) {
 	}
 	info.Version = version.String()
 
-	var help, status []byte
-	var helpErr, statusErr error
-	var statusCode int
-	var noShell error
+	var help []byte
+	var helpErr, noShell error
 	var probes sync.WaitGroup
 	probes.Go(func() { noShell = c.opt.Bubblewrap(ctx, c.env) })
 	probes.Go(func() { help, _, helpErr = c.program.Probe(ctx, path, "--help") })
-	if credentialed(c.env) {
-		info.LoggedIn, info.Account = true, "by the environment"
-	} else {
-		probes.Go(func() { status, statusCode, statusErr = c.program.Probe(ctx, path, "auth", "status") })
-	}
 	probes.Wait()
 	if helpErr != nil {
 		return info, helpErr
@@ -91,18 +84,25 @@ func (c *Claude) look(ctx context.Context, path string) (engine.Info, error) {
 	}
 	c.restricts.Store(has[optRestricted])
 	info.Levels = []engine.Level{c.read(&info), c.shell(&info, noShell)}
-	if info.LoggedIn {
-		return info, nil
-	}
-	if statusErr != nil {
-		return info, statusErr
-	}
-	return c.login(info, status, statusCode)
+	return c.account(ctx, path, info)
 }
 
-// login reads the answer of "auth status". A version that does not know the
+// account asks the program how it is logged in, with the settings of a run: a
+// login that those would not have is none. A version that does not know the
 // question is believed to be logged in: the run itself will tell.
-func (c *Claude) login(info engine.Info, out []byte, code int) (engine.Info, error) {
+func (c *Claude) account(ctx context.Context, path string, info engine.Info) (engine.Info, error) {
+	own := c.login()
+	asked := c.program
+	asked.Env = c.environment(own.env)
+	if credentialed(asked.Env) {
+		info.LoggedIn, info.Account = true, "by the environment"
+		return info, nil
+	}
+	args := append(isolation(&info), "--settings", settings(own, nil), "auth", "status")
+	out, code, err := asked.Probe(ctx, path, args...)
+	if err != nil {
+		return info, err
+	}
 	var st struct {
 		LoggedIn *bool  `json:"loggedIn"`
 		Method   string `json:"authMethod"`

@@ -66,6 +66,71 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestOwnLogin: a login by the user's own settings, which no run looks at, is
+// handed over to the check and to the runs, and nothing else of them is. A
+// command that may hold a key is on no command line.
+func TestOwnLogin(t *testing.T) {
+	home := t.TempDir()
+	put := func(settings string) {
+		t.Helper()
+		dir := filepath.Join(home, ".claude")
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "settings.json"), []byte(settings), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		settings string
+		in       bool
+		env      []string // in the environment of the run
+		arg      string   // in its settings
+	}{
+		"none":   {settings: `{"permissions":{"allow":["Bash(*)"]}}`},
+		"broken": {settings: `{"env":{"ANTHROPIC_API_KEY":"k"}`},
+		"odd":    {settings: `{"env":{"ANTHROPIC_API_KEY":["k"]},"apiKeyHelper":7}`},
+		"env": {
+			settings: `{"env":{"ANTHROPIC_API_KEY":"key-1","HTTPS_PROXY":"http://p","PATH":"/evil","HOME":"/evil","LD_PRELOAD":"x",
+				"CLAUDE_CONFIG_DIR":"/evil","NODE_OPTIONS":"x","ANTHROPIC_BASE_URL":"http://b"},"hooks":{"Stop":[]},"permissions":{"allow":["Bash(*)"]}}`,
+			in: true, env: []string{"ANTHROPIC_API_KEY=key-1", "HTTPS_PROXY=http://p", "ANTHROPIC_BASE_URL=http://b", "HOME=" + home},
+		},
+		"helper": {
+			settings: `{"apiKeyHelper":"echo key-2","awsCredentialExport":" "}`, in: true,
+			env: []string{"CONSULT_API_KEY_HELPER=echo key-2"}, arg: `{"apiKeyHelper":"cd / \u0026\u0026 eval \"$CONSULT_API_KEY_HELPER\"","disableAllHooks":true}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			put(tt.settings)
+			c := on(t, "logged-out", 0, nil, "HOME="+home)
+			info, err := c.Check(t.Context())
+			if got := err == nil && info.LoggedIn; got != tt.in {
+				t.Fatalf("logged in %t, err %v, want %t", got, err, tt.in)
+			}
+			if info.Path == "" { // a failed check tells less
+				info.Path = "/bin/claude"
+			}
+			for _, level := range []string{"read", "shell"} {
+				cmd := c.Command(engine.Request{Level: level, Cwd: "/p", TempDir: "/t"}, info)
+				for _, want := range tt.env {
+					if !slices.Contains(cmd.Env, want) {
+						t.Errorf("no %s in %q", want, cmd.Env)
+					}
+				}
+				for _, kv := range cmd.Env {
+					if strings.Contains(kv, "evil") || strings.HasPrefix(kv, "LD_PRELOAD=") || strings.HasPrefix(kv, "NODE_OPTIONS=") {
+						t.Errorf("%s passes", kv)
+					}
+				}
+				line := strings.Join(cmd.Argv, " ")
+				if strings.Contains(line, "key-") || strings.Contains(line, "hooks") || strings.Contains(line, "permissions") {
+					t.Errorf("command line %s", line)
+				}
+				if level == "read" && tt.arg != "" && !slices.Contains(cmd.Argv, tt.arg) {
+					t.Errorf("no %s in %s", tt.arg, line)
+				}
+			}
+		})
+	}
+}
+
 // TestCheckTimeout: a program that never answers costs the bound, not more.
 func TestCheckTimeout(t *testing.T) {
 	exe, err := os.Executable()
@@ -129,7 +194,7 @@ func TestCheckCached(t *testing.T) {
 		t.Helper()
 		body := "#!/bin/sh\necho \"$1\" >>" + count + "\ncase $1 in --version) echo '" + version + " (Claude Code)';; " +
 			"--help) echo '--input-format --output-format --strict-mcp-config --tools <x> --permission-mode --settings --setting-sources';; " +
-			"auth) echo '{\"loggedIn\":true,\"authMethod\":\"claude.ai\"}';; esac\n"
+			"esac\ncase \"$*\" in *'auth status') echo '{\"loggedIn\":true,\"authMethod\":\"claude.ai\"}';; esac\n"
 		if err := os.WriteFile(script, []byte(body), 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package claude
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -50,7 +51,7 @@ type Options struct {
 // concurrent use.
 type Claude struct {
 	opt     Options
-	env     []string // of every run and check
+	env     []string // of every run and check, but for the login of the user's settings
 	program program.Program
 	looks   *program.Looks[engine.Info]
 	// restricts tells whether the program last checked has --restricted.
@@ -78,7 +79,7 @@ func New(opt Options) *Claude {
 		opt.Bubblewrap = sandbox.Bubblewrap
 	}
 	c := &Claude{opt: opt, looks: program.NewLooks[engine.Info]()}
-	c.env = c.environment()
+	c.env = c.environment(nil)
 	c.program = program.Program{
 		Name: "Claude Code", Bin: opt.Bin, Env: c.env, Operation: operation, Timeout: opt.Timeout,
 		Cure: "install Claude Code (npm install -g @anthropic-ai/claude-code), " +
@@ -87,8 +88,9 @@ func New(opt Options) *Claude {
 	return c
 }
 
-// environment is that of every run, with set over it.
-func (c *Claude) environment(set ...string) []string {
+// environment is that of every run: own, of the user's settings, goes over the
+// daemon's, as it does in the program, and set over that.
+func (c *Claude) environment(own []string, set ...string) []string {
 	retries := "CLAUDE_CODE_MAX_RETRIES=" + strconv.Itoa(max(c.opt.MaxRetries, 0))
-	return Environment(c.opt.Env, c.opt.Extra, append(set, retries))
+	return Environment(c.opt.Env, c.opt.Extra, slices.Concat(own, set, []string{retries}))
 }

@@ -13,7 +13,8 @@ func (c *Claude) Fits(engine.Request) error { return nil }
 
 // Command is the command line of a run. At level read nothing offered to the
 // model writes or executes; at level shell its commands run in a sandbox. No
-// settings file, hook or server of the user or of the project is looked at.
+// settings file, hook or server of the user or of the project is looked at, but
+// for how the user's own settings log in.
 // The prompt is not in it: it is the first line on standard input, see
 // [Run.Prompt].
 func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
@@ -28,11 +29,8 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 		"--input-format", "stream-json", "--output-format", "stream-json", "--verbose",
 		"--strict-mcp-config",
 	}
-	if has(optRestricted) {
-		argv = append(argv, optRestricted)
-	} else {
-		argv = append(argv, "--setting-sources", "")
-	}
+	argv = append(argv, isolation(&info)...)
+	own := c.login()
 	for _, opt := range []string{optPartial, optNoSlash, optNoChrome} {
 		if has(opt) {
 			argv = append(argv, opt)
@@ -46,7 +44,7 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	if req.Web {
 		tools = append(tools, web...)
 	}
-	argv = append(argv, "--tools", strings.Join(tools, ","), "--permission-mode", "dontAsk", "--settings", c.settingsOf(&req))
+	argv = append(argv, "--tools", strings.Join(tools, ","), "--permission-mode", "dontAsk", "--settings", c.settingsOf(&req, own))
 	if req.Web {
 		argv = append(argv, "--allowedTools", strings.Join(web, ","))
 	}
@@ -80,9 +78,17 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 		cmd.Makes = c.owned(&req)
 	}
 	cmd.Argv = argv
-	cmd.Env = c.env
+	cmd.Env = c.environment(own.env)
 	if req.TempDir != "" {
-		cmd.Env = c.environment("CLAUDE_CODE_TMPDIR="+req.TempDir, "TMPDIR="+req.TempDir, "NPM_CONFIG_CACHE="+req.TempDir)
+		cmd.Env = c.environment(own.env, "CLAUDE_CODE_TMPDIR="+req.TempDir, "TMPDIR="+req.TempDir, "NPM_CONFIG_CACHE="+req.TempDir)
 	}
 	return cmd
+}
+
+// isolation is what keeps every settings file from the program.
+func isolation(info *engine.Info) []string {
+	if slices.Contains(info.Features, optRestricted) {
+		return []string{optRestricted}
+	}
+	return []string{"--setting-sources", ""}
 }

@@ -4,8 +4,9 @@
 // JSON lines ([Run]).
 //
 // It starts the program only for the short questions of a check, which it
-// waits for; the runs themselves are started by others. It reads no file and
-// no environment of its own: both are given to it.
+// waits for; the runs themselves are started by others. It reads no
+// environment of its own, that is given to it, and no file but the user's own
+// settings, for how the program logs in: a run looks at no settings itself.
 //
 // What a run's ending means is decided by fields of the stream (subtype,
 // terminal_reason, api_error_status, stop_reason, the error of a synthetic

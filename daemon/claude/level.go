@@ -115,14 +115,6 @@ func (c *Claude) unwritable(req *engine.Request) []string {
 	return deny
 }
 
-// runSettings are the settings of a run: no hook runs, whatever file names
-// it, and at level shell commands run in a sandbox or not at all, which keeps
-// the directories looked at as they are.
-type runSettings struct {
-	DisableAllHooks bool          `json:"disableAllHooks"`
-	Sandbox         *shellSandbox `json:"sandbox,omitempty"`
-}
-
 type shellSandbox struct {
 	Enabled           bool       `json:"enabled"`
 	FailIfUnavailable bool       `json:"failIfUnavailable"`
@@ -135,17 +127,30 @@ type shellFiles struct {
 	DenyWrite []string `json:"denyWrite"`
 }
 
-// settingsOf is the value of --settings for a run. What the sandbox would let
+// settingsOf is the value of --settings for a run: no hook runs, whatever file
+// names it, and at level shell commands run in a sandbox or not at all, which
+// keeps the directories looked at as they are. What the sandbox would let
 // commands write by itself, beside the temporary directory, is denied, too.
-func (c *Claude) settingsOf(req *engine.Request) string {
-	s := runSettings{DisableAllHooks: true}
-	if req.Level == engine.LevelShell {
-		s.Sandbox = &shellSandbox{
-			Enabled: true, FailIfUnavailable: true, AutoAllow: true,
-			Filesystem: shellFiles{DenyWrite: c.unwritable(req)},
-		}
+func (c *Claude) settingsOf(req *engine.Request, own login) string {
+	if req.Level != engine.LevelShell {
+		return settings(own, nil)
 	}
-	b, err := json.Marshal(s)
+	return settings(own, &shellSandbox{
+		Enabled: true, FailIfUnavailable: true, AutoAllow: true,
+		Filesystem: shellFiles{DenyWrite: c.unwritable(req)},
+	})
+}
+
+// settings is the value of --settings with a login and a sandbox; nil is none.
+func settings(own login, box *shellSandbox) string {
+	all := map[string]any{"disableAllHooks": true}
+	for name, command := range own.commands {
+		all[name] = command
+	}
+	if box != nil {
+		all["sandbox"] = box
+	}
+	b, err := json.Marshal(all)
 	if err != nil {
 		return `{"disableAllHooks":true}` // it has only strings and words
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ func TestE2EClaude(t *testing.T) {
 			t.Run("worktree", func(t *testing.T) { worktree(t, bin) })
 			t.Run("refreshed login", func(t *testing.T) { refreshed(t, bin) })
 			t.Run("logged out", func(t *testing.T) { loggedOut(t, bin) })
+			t.Run("own login", func(t *testing.T) { ownLogin(t, bin) })
 		})
 	}
 }
@@ -337,5 +339,35 @@ func loggedOut(t *testing.T, bin string) {
 	}
 	if n := len(api.Requests()); n != 0 {
 		t.Error(fmt.Errorf("%d requests to the model", n))
+	}
+}
+
+// ownLogin: a login by the user's own settings, which a run does not look at,
+// does for a consult what it does for the user.
+func ownLogin(t *testing.T, bin string) {
+	t.Helper()
+	for name, settings := range map[string]string{
+		"env":    `{"env":{"ANTHROPIC_API_KEY":"stand-in"}}`,
+		"helper": `{"apiKeyHelper":"test $PWD = / && echo stand-in"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := realHouse(t, bin, func(o *claude.Options) {
+				o.Env = slices.DeleteFunc(o.Env, func(kv string) bool { return strings.HasPrefix(kv, "ANTHROPIC_API_KEY=") })
+			})
+			dir := filepath.Join(h.opt.Home, ".claude")
+			if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "settings.json"), []byte(settings), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			for i, level := range []string{"read", "shell"} {
+				if info, err := h.Check(t.Context(), Claude); err != nil || info.Level(level).Lacks != "" {
+					t.Logf("no level %s here: %v, %s", level, err, info.Level(level).Lacks)
+					continue
+				}
+				res, err := h.run(t.Context(), int64(i+1), map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say("by my own key")), "level": level})
+				if err != nil || res.Fault != nil || !strings.Contains(res.Text, "by my own key") {
+					t.Errorf("%s: %v %s %q", level, err, dump(res.Fault), res.Text)
+				}
+			}
+		})
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"strings"
 )
 
-// core are the names that go from the daemon's environment to every program:
-// those of any session, proxies and certificates.
-var core = []string{
-	"HOME", "LOGNAME", "USER", "PATH", "SHELL", "LANG", "TERM", "TMPDIR", "TZ",
+// core are the names that go from the daemon's environment to every program
+// beside those of [Network]: those of any session.
+var core = []string{"HOME", "LOGNAME", "USER", "PATH", "SHELL", "LANG", "TERM", "TMPDIR", "TZ"}
+
+// network are the names of proxies and certificates.
+var network = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
 }
@@ -53,7 +55,7 @@ func Environment(base []string, pass func(name string) bool, set, extra []string
 	}
 	for _, kv := range base {
 		name, _, _ := strings.Cut(kv, "=")
-		if slices.Contains(core, name) || HasAnyPrefix(name, corePrefixes) || pass(name) {
+		if slices.Contains(core, name) || Network(name) || HasAnyPrefix(name, corePrefixes) || pass(name) {
 			put(kv)
 		}
 	}
@@ -66,6 +68,10 @@ func Environment(base []string, pass func(name string) bool, set, extra []string
 	}
 	return env
 }
+
+// Network tells whether a variable says how the network is reached: a proxy, or
+// certificates.
+func Network(name string) bool { return slices.Contains(network, name) }
 
 func forbidden(name string) bool {
 	return slices.Contains(never, name) || HasAnyPrefix(name, neverPrefixes)

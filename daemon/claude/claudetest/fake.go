@@ -68,8 +68,8 @@ func FakeMain(args []string, stdin io.Reader, stdout, stderr io.Writer, env []st
 			f.printf("  %s <x>   an option\n", opt)
 		}
 		return 0
-	case len(args) == 2 && args[0] == "auth" && args[1] == "status" && kind != "no-auth":
-		in := kind != "logged-out"
+	case len(args) >= 2 && slices.Equal(args[len(args)-2:], []string{"auth", "status"}) && kind != "no-auth":
+		in := kind != "logged-out" || strings.Contains(strings.Join(args, " "), `"apiKeyHelper":`)
 		f.emit(map[string]any{"loggedIn": in, "authMethod": "claude.ai", "apiProvider": "firstParty"})
 		if in {
 			return 0

@@ -1,0 +1,81 @@
+package claude
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"holdline/daemon/program"
+)
+
+// fileSettings is the user's own settings file, in the configuration
+// directory.
+const fileSettings = "settings.json"
+
+// maxSettings bounds what is read of it, in bytes.
+const maxSettings = 1 << 20
+
+// helpers are the settings that name a command by which the program logs in,
+// and the variable in which a run is told the command: it may hold a key, which
+// has no business on a command line that everybody can see.
+var helpers = []struct{ setting, variable string }{
+	{"apiKeyHelper", "CONSULT_API_KEY_HELPER"},
+	{"awsAuthRefresh", "CONSULT_AWS_AUTH_REFRESH"},
+	{"awsCredentialExport", "CONSULT_AWS_CREDENTIAL_EXPORT"},
+	{"gcpAuthRefresh", "CONSULT_GCP_AUTH_REFRESH"},
+}
+
+// login is what the user's own settings say of how the program logs in. Runs
+// look at no settings file, and are given this instead.
+type login struct {
+	env      []string          // variables, the commands of the helpers among them
+	commands map[string]string // settings of a run: how each helper is called
+}
+
+// login reads the user's own settings file. One that is not there, or cannot
+// be read, says nothing; so the program has it, too.
+func (c *Claude) login() login {
+	var l login
+	var settings map[string]json.RawMessage
+	if json.Unmarshal(readSettings(c.configDir()), &settings) != nil {
+		return l
+	}
+	var env map[string]any
+	if json.Unmarshal(settings["env"], &env) == nil {
+		for name, value := range env {
+			if s, ok := value.(string); ok && (mayPass(name) || program.Network(name)) && name != "CLAUDE_CONFIG_DIR" {
+				l.env = append(l.env, name+"="+s)
+			}
+		}
+	}
+	l.commands = map[string]string{}
+	for _, h := range helpers {
+		if command := word(settings[h.setting]); strings.TrimSpace(command) != "" {
+			l.env = append(l.env, h.variable+"="+command)
+			// Not in the directory that is looked at: a relative path would name
+			// a program of that.
+			l.commands[h.setting] = `cd / && eval "$` + h.variable + `"`
+		}
+	}
+	return l
+}
+
+// readSettings is the settings file below dir; nil if there is none.
+func readSettings(dir string) []byte {
+	if dir == "" {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(dir, fileSettings), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSettings))
+	if err != nil {
+		return nil
+	}
+	return b
+}
