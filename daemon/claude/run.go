@@ -84,10 +84,15 @@ func (r *Run) Interrupt() []byte {
 	})
 }
 
-// BestAnswer is the line that asks, after an interrupt, for what there is.
+// BestAnswer is the line that asks, after an interrupt, for what there is. An
+// answer of the form that a schema asks for is given by a tool of the program.
 func (r *Run) BestAnswer() []byte {
-	return say("The time for this task is up. Do not call any tool. " +
-		"Answer now, as well as you can, from what you have seen so far, and say what you could not check.")
+	tools := "Do not call any tool."
+	if len(r.req.Schema) > 0 {
+		tools = "Call no tool but StructuredOutput, by which you answer."
+	}
+	return say("The time for this task is up. " + tools +
+		" Answer now, as well as you can, from what you have seen so far, and say what you could not check.")
 }
 
 // clean makes a prompt that JSON and the API take: bytes that are no UTF-8

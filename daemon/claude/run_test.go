@@ -402,6 +402,13 @@ func TestPrompt(t *testing.T) {
 			t.Errorf("line %q", line)
 		}
 	}
+	// A structured answer is the call of a tool: that is not forbidden.
+	for schema, want := range map[string]bool{"": false, `{"type":"object"}`: true} {
+		line := newRun(engine.Request{Schema: json.RawMessage(schema)}).BestAnswer()
+		if got := bytes.Contains(line, []byte("no tool but StructuredOutput")); got != want || bytes.Contains(line, []byte("any tool")) == want {
+			t.Errorf("schema %q: %s", schema, line)
+		}
+	}
 }
 
 // TestBounds: a model that never stops talking does not fill the memory.

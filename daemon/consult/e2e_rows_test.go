@@ -92,6 +92,10 @@ func rows(t *testing.T, bin string) {
 			name: "schema ignored", steps: []claudetest.Step{claudetest.Say("in words")}, args: map[string]any{"schema": schema},
 			code: fault.DownstreamFailure, reason: fault.BadOutput, text: "What there is of an answer:\nstand-in answer", // to a reminder
 		},
+		{
+			name: "schema at the deadline", steps: []claudetest.Step{{Text: new(strings.Repeat("so far ", 100)), Chunk: 7, ChunkDelay: 0.1}},
+			args: map[string]any{"schema": map[string]any{"type": "object"}, "timeout_s": 3}, text: "{}\n\n[consult ",
+		},
 		{name: "a directory that is not there", args: map[string]any{"cwd": "nowhere"}, code: fault.InvalidInput},
 		{
 			name: "another directory", args: map[string]any{"add_dirs": []string{"sub"}, "cwd": "."},
