@@ -2,6 +2,7 @@ package consult
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/daemon/engine"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -575,6 +577,49 @@ func TestPages(t *testing.T) {
 		}
 	}
 	w.finish()
+}
+
+// TestFits: whatever there is to say beside an answer, render=json has no more
+// than clients take, and all of the answer can be had page by page.
+func TestFits(t *testing.T) {
+	quotes := strings.Repeat(`"<&> `, 20_000)
+	long := strings.Repeat("/a/path", 500)
+	files := make([]GivenFile, 64)
+	for i := range files {
+		files[i].Path = long
+	}
+	for name, a := range map[string]*Answer{
+		"long":  {Text: quotes},
+		"short": {Text: "short", Structured: json.RawMessage(`{"a":1}`)},
+		"structured": {
+			Text: `{"a":"` + strings.Repeat("x", 30_000) + `"}`, Structured: json.RawMessage(`{"a":"` + strings.Repeat("x", 30_000) + `"}`),
+		},
+		"context": {Text: quotes, Context: &Context{
+			Files: files, AddDirs: []string{long, long}, Diff: &GivenDiff{Text: quotes[:maxShown], Untracked: []string{long}},
+		}},
+		"much besides": {Text: quotes, Notes: []string{long, long}, Cwd: long, Denials: make([]engine.Denial, 100)},
+	} {
+		for _, d := range []tool.Detail{tool.Concise, tool.Full} {
+			var got strings.Builder
+			for offset, pages := 0, 0; ; pages++ {
+				v := a.fitting(offset, d)
+				b, err := json.Marshal(v)
+				if err != nil || units(v) > tool.MaxText || pages > 100 {
+					t.Fatalf("%s %s: %d characters, %v, page %d", name, d, units(v), err, pages)
+				}
+				if name == "short" && !strings.Contains(string(b), `"structured":{"a":1}`) {
+					t.Errorf("%s", b)
+				}
+				got.WriteString(v.Answer)
+				if offset = v.NextOffset; offset == 0 {
+					break
+				}
+			}
+			if got.String() != a.Text {
+				t.Errorf("%s %s: %d bytes of %d", name, d, got.Len(), len(a.Text))
+			}
+		}
+	}
 }
 
 // TestKeep: answers outlive the manager, within bounds.

@@ -27,6 +27,7 @@ type Context struct {
 	Files   []GivenFile `json:"files,omitempty"`
 	AddDirs []string    `json:"add_dirs,omitempty"`
 	Diff    *GivenDiff  `json:"diff,omitempty"`
+	More    int         `json:"more,omitempty"` // files and directories that were left out here
 }
 
 // GivenFile is a file of a [Context].
@@ -68,6 +69,21 @@ func (c *Context) words() []string {
 		list = append(list, text+")")
 	}
 	return list
+}
+
+// brief is the context without what may be long.
+func (c *Context) brief() *Context {
+	if c == nil {
+		return nil
+	}
+	short := &Context{Files: c.Files[:min(len(c.Files), 1)], AddDirs: c.AddDirs[:min(len(c.AddDirs), 1)]}
+	short.More = len(c.Files) + len(c.AddDirs) - len(short.Files) - len(short.AddDirs)
+	if c.Diff != nil {
+		diff := *c.Diff
+		diff.Text, diff.Untracked = "", nil
+		short.Diff = &diff
+	}
+	return short
 }
 
 // gather puts the files and the diff that a call names behind the prompt of

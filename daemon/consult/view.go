@@ -1,6 +1,7 @@
 package consult
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -147,6 +148,50 @@ func (a *Answer) value(offset, limit int, d tool.Detail) (value, string) {
 	return v, part
 }
 
+// leastPage is how much of an answer a result carries at least, counted as
+// [pageUnits] is, however much else there is to say.
+const leastPage = 4_000
+
+// fitting is a page of the answer as render=json shows it, within what clients
+// take of one result: what else there is to say is counted, and left out as far
+// as it must be. An answer that is structured stands in the pages, too.
+func (a *Answer) fitting(offset int, d tool.Detail) value {
+	v, _ := a.value(offset, pageUnits, d)
+	over := func() int { return units(v) - tool.MaxText }
+	if over() > 0 {
+		v.Structured = nil
+	}
+	if n := over(); n > 0 && v.extra != nil {
+		v.Context = v.Context.brief()
+	}
+	limit := 0
+	for _, r := range v.Answer {
+		limit += cost(r)
+	}
+	for n := over(); n > 0 && limit > leastPage; n = over() {
+		limit = max(limit-n, leastPage)
+		v.Answer, v.NextOffset, _ = page(a.Text, offset, limit)
+	}
+	return v
+}
+
+// units is how many characters v has as JSON, counted as clients do.
+func units(v any) int {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // as the result is written
+	if enc.Encode(v) != nil {
+		return 0
+	}
+	n := 0
+	for _, r := range b.String() {
+		if n++; r > 0xffff {
+			n++
+		}
+	}
+	return n
+}
+
 // footer is the line below an answer.
 func (a *Answer) footer(d tool.Detail) string {
 	parts := []string{"consult " + a.ID}
@@ -237,6 +282,7 @@ func (m *Manager) ended(a *Answer, offset int, d tool.Detail) tool.Result {
 // settled is the end of a job, whatever it was, as a result that is no fault.
 func (m *Manager) settled(a *Answer, offset int, d tool.Detail) tool.Result {
 	v, part := a.value(offset, pageUnits, d)
+	shown := a.fitting(offset, d)
 	var text strings.Builder
 	switch a.State {
 	case Cancelled:
@@ -258,25 +304,28 @@ func (m *Manager) settled(a *Answer, offset int, d tool.Detail) tool.Result {
 	}
 	text.WriteString(v.more())
 	text.WriteString("\n\n" + a.footer(d))
-	return tool.Result{Text: text.String(), Value: v}
+	return tool.Result{Text: text.String(), Value: shown}
 }
 
 // pending is the result of a call whose wait has ended before its job.
 func (m *Manager) pending(j *job, d tool.Detail) tool.Result {
 	a := m.sofar(j)
-	v, part := a.value(0, pageUnits, d)
+	_, part := a.value(0, pageUnits, d)
 	text := fmt.Sprintf("No answer yet: %s. The consult goes on in the background.\nGet it with: consult_result {\"consult_id\":%q}\n"+
 		"End it with: consult_control {\"consult_id\":%q,\"action\":\"cancel\"}\n", a.Why, a.ID, a.ID)
 	if part != "" {
 		text += "\nWhat was said so far:\n" + part + "\n"
 	}
-	return tool.Result{Text: text + "\n" + a.footer(d), Value: v}
+	return tool.Result{Text: text + "\n" + a.footer(d), Value: a.fitting(0, d)}
 }
 
 // listing is the result of consult_result without an id.
 func (m *Manager) listing(identity string, d tool.Detail) tool.Result {
 	all := m.List(identity)
 	list := all[:min(len(all), listed)]
+	for len(list) > 0 && units(map[string]any{"consults": list, "total": len(all)}) > tool.MaxText {
+		list = list[:len(list)-1]
+	}
 	var text strings.Builder
 	if len(list) == 0 {
 		text.WriteString("No consult is running or kept.")
