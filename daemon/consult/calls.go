@@ -129,7 +129,7 @@ func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.
 	// A call that was begun at an earlier daemon has waited since then.
 	ended, err := m.await(ctx, j, max(wait-time.Since(j.created), 0), reporter(c))
 	if err == nil && !ended {
-		err = j.handOut()
+		j.handOut()
 	}
 	j.leave(err != nil && !errors.Is(err, tool.ErrStopping)) // then its client may come back
 	switch {

@@ -145,6 +145,57 @@ func TestBackground(t *testing.T) {
 	})
 }
 
+// TestHandOutUnwritten: a consult that goes on in the background is named to
+// its caller, whether that can be written down or not; that is made up for.
+func TestHandOutUnwritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(p *fakeProcess) {
+			<-p.in
+			p.say("start")
+			<-p.term
+			p.killed()
+		})
+		id := ID("hash-a", 1)
+		file := filepath.Join(w.opt.Dir, id, fileJob)
+		attended := func() bool {
+			t.Helper()
+			rec, err := readRecord(filepath.Dir(file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rec.Attended
+		}
+		var was []byte
+		time.AfterFunc(50*time.Second, func() { // nothing can take the place of a directory
+			var err error
+			if was, err = os.ReadFile(file); err == nil {
+				err = errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "full"), 0o700))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+		if err != nil || !strings.Contains(res.Text, `consult_result {"consult_id":"`+id+`"}`) || !strings.Contains(res.Text, "cannot be written down") {
+			t.Errorf("%v, %q", err, res.Text)
+		}
+		if r, _, _ := w.Counts(); r != 1 {
+			t.Errorf("%d run", r)
+		}
+		if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, was, 0o600)); err != nil || !attended() {
+			t.Fatalf("%v, attended %t", err, attended())
+		}
+		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": id, "wait_s": 1})
+		if err != nil || strings.Contains(res.Text, "cannot be written down") || attended() {
+			t.Errorf("%v, %q, attended %t", err, res.Text, attended())
+		}
+		if _, err := w.Cancel(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+		w.finish()
+	})
+}
+
 // hangs is a program that says something and then nothing until it is
 // interrupted; then it does what the script says for "interrupt" and "best".
 func hangs(script map[string]string) func(*fakeProcess) {

@@ -75,6 +75,7 @@ type job struct {
 	attending int       // calls that wait and whose end ends the job, while it is attended
 	watching  int       // those who wait for it by its id
 	stopWhy   string    // set before stop is closed
+	unnoted   bool      // job.json says still that it is attended
 	note      string    // what it does, for people
 	text      string    // what the model has said so far
 	session   string    // the program's own
@@ -106,16 +107,30 @@ func (j *job) end(why string) {
 }
 
 // handOut makes the job a background one: its id is known to somebody who can
-// come back. It is on disk before anybody is told.
-func (j *job) handOut() error {
+// come back. That is on disk before anybody is told; where it cannot be written
+// [job.noted] tries again.
+func (j *job) handOut() {
 	j.mu.Lock()
-	attended := j.rec.Attended
+	defer j.mu.Unlock()
+	j.unnoted = j.unnoted || j.rec.Attended
 	j.rec.Attended = false
+}
+
+// noted makes sure that it is on disk that the job is a background one.
+func (j *job) noted() error {
+	j.mu.Lock()
+	unnoted := j.unnoted
 	j.mu.Unlock()
-	if !attended {
+	if !unnoted {
 		return nil
 	}
-	return j.write()
+	if err := j.write(); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.unnoted = false
+	return nil
 }
 
 // watch counts those who wait for the job by its id.
