@@ -85,10 +85,25 @@ func (c *Claude) owned(req *engine.Request) []string {
 	var dirs []string
 	for _, dir := range []string{c.configDir(), req.TempDir} {
 		if dir != "" {
-			dirs = append(dirs, dir)
+			dirs = append(dirs, resolved(dir))
 		}
 	}
 	return dirs
+}
+
+// resolved is path without symbolic links, as far as it exists: bubblewrap
+// follows none, and people keep such directories elsewhere.
+func resolved(path string) string {
+	rest := ""
+	for dir := path; ; dir = filepath.Dir(dir) {
+		if p, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Join(p, rest)
+		}
+		if dir == filepath.Dir(dir) {
+			return path
+		}
+		rest = filepath.Join(filepath.Base(dir), rest)
+	}
 }
 
 // wrapped is the command line in a sandbox in which all is read-only but the
@@ -107,10 +122,10 @@ func (c *Claude) wrapped(req *engine.Request, argv []string) []string {
 func (c *Claude) unwritable(req *engine.Request) []string {
 	deny := append([]string{req.Cwd, "/tmp/claude"}, req.AddDirs...)
 	if dir := c.configDir(); dir != "" {
-		deny = append(deny, filepath.Join(dir, "debug"))
+		deny = append(deny, filepath.Join(resolved(dir), "debug"))
 	}
 	if home := program.Get(c.env, "HOME"); home != "" {
-		deny = append(deny, filepath.Join(home, ".claude", "debug"), filepath.Join(home, ".npm", "_logs"))
+		deny = append(deny, resolved(filepath.Join(home, ".claude", "debug")), resolved(filepath.Join(home, ".npm", "_logs")))
 	}
 	return deny
 }

@@ -89,6 +89,45 @@ func TestLevels(t *testing.T) {
 	}
 }
 
+// TestLinkedDirectory: who keeps the configuration directory elsewhere, by a
+// symbolic link of it or of a directory above it, has what a run may write to
+// where it is: bubblewrap mounts nothing on a link.
+func TestLinkedDirectory(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(names ...string) string { return filepath.Join(append([]string{root}, names...)...) }
+	if err := errors.Join(
+		os.MkdirAll(at("dotfiles", "claude"), 0o700), os.MkdirAll(at("home"), 0o700), os.MkdirAll(at("state"), 0o700),
+		os.Symlink(at("dotfiles", "claude"), at("home", ".claude")), os.Symlink(at("state"), at("home", "state")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	c := on(t, "ok", 7, nil, "HOME="+at("home"))
+	info, err := c.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{at("dotfiles", "claude"), at("state", "job", "tmp")} // which is not there yet
+	for _, level := range []string{"read", "shell"} {
+		cmd := c.Command(engine.Request{Level: level, Cwd: "/p", TempDir: at("home", "state", "job", "tmp")}, info)
+		got := cmd.Makes
+		if level == "read" {
+			got = cmd.Writable.Dirs
+		} else if line := strings.Join(cmd.Argv, " "); strings.Contains(line, "--bind "+at("home")) || !strings.Contains(line, "--bind "+want[0]+" "+want[0]) ||
+			!strings.Contains(line, filepath.Join(want[0], "debug")) {
+			t.Errorf("command line %s", line)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", level, got, want)
+		}
+		if !slices.Contains(cmd.Env, "TMPDIR="+at("home", "state", "job", "tmp")) {
+			t.Errorf("environment %q", cmd.Env)
+		}
+	}
+}
+
 // TestShellCommand: at level shell commands run in the program's sandbox or
 // not at all, and the directory that is looked at stays as it is. Landlock
 // would forbid the mounts of the sandbox.

@@ -155,8 +155,11 @@ type credentials struct {
 // to refresh with is good once.
 func refreshed(t *testing.T, bin string) {
 	t.Helper()
-	for _, level := range []string{"read", "shell"} {
-		t.Run(level, func(t *testing.T) {
+	for _, tt := range []struct{ level, linked string }{
+		{"read", ""}, {"shell", ""}, {"read", ".claude"}, {"shell", ".claude"}, {"read", ".claude/.credentials.json"}, {"shell", ".claude/.credentials.json"},
+	} {
+		level := tt.level
+		t.Run(level+tt.linked, func(t *testing.T) {
 			api, err := claudetest.StartAPI()
 			if err != nil {
 				t.Fatal(err)
@@ -204,6 +207,18 @@ func refreshed(t *testing.T, bin string) {
 			path := filepath.Join(h.opt.Home, ".claude", ".credentials.json")
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				t.Fatal(err)
+			}
+			if tt.linked != "" { // as people do who keep such files elsewhere
+				elsewhere, link := t.TempDir(), filepath.Join(h.opt.Home, tt.linked)
+				_ = os.Remove(link)
+				if err := os.Symlink(filepath.Join(elsewhere, "kept"), link); err != nil {
+					t.Fatal(err)
+				}
+				if tt.linked == ".claude" {
+					if err := os.Mkdir(filepath.Join(elsewhere, "kept"), 0o700); err != nil {
+						t.Fatal(err)
+					}
+				}
 			}
 			put := func(expires time.Time) {
 				t.Helper()
