@@ -35,6 +35,8 @@ func (p *program[E]) Check(ctx context.Context) (engine.Info, error) {
 
 func (p *program[E]) Fits(req engine.Request) error { return (*p.now.Load()).Fits(req) }
 
+func (p *program[E]) Without(names []string) []string { return (*p.now.Load()).Without(names) }
+
 func (p *program[E]) Command(req engine.Request, info engine.Info) engine.Command {
 	return (*p.now.Load()).Command(req, info)
 }
@@ -165,7 +167,7 @@ func (l *life) checkConsult(ctx context.Context, params json.RawMessage) (any, e
 		return nil, err
 	}
 	name := cmp.Or(p.Engine, l.config.Load().Consult.Engine)
-	info, err := l.consults.Check(ctx, name)
+	info, err := l.consults.Check(ctx, name, p.Logins)
 	return checkAnswer(l.config.Load(), name, info, err), nil
 }
 
@@ -191,7 +193,7 @@ func (l *life) runConsult(ctx context.Context, params json.RawMessage, progress 
 	if err := decode(params, &p); err != nil {
 		return nil, err
 	}
-	caller := tool.Caller{Identity: p.Identity, Project: p.Project, Cwd: p.Cwd, Root: session.ProjectRoot(p.Cwd), Client: "holdline consult"}
+	caller := tool.Caller{Identity: p.Identity, Project: p.Project, Cwd: p.Cwd, Root: session.ProjectRoot(p.Cwd), Client: "holdline consult", Logins: p.Logins}
 	if p.Key != "" {
 		caller.Session = session.Hash("command " + p.Key)
 	}

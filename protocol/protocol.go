@@ -80,6 +80,26 @@ type Greeting struct {
 	Server   string  `json:"server,omitempty"` // narrows the session to one hosted server
 	PID      int     `json:"pid,omitempty"`
 	Version  string  `json:"version,omitempty"` // of the program, for people
+	// Logins are the names of [LoginVariables] that the client has.
+	Logins []string `json:"logins,omitempty"`
+}
+
+// LoginVariables are the names of those variables of an environment by which a
+// consult program logs in, or finds its login; never a value. A daemon that has
+// none of them can say which ones its client has.
+func LoginVariables(environ []string) []string {
+	var names []string
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		switch name {
+		case "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR",
+			"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY", "CODEX_API_KEY", "CODEX_HOME":
+			if value != "" {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // Welcome is the daemon's first line: either Error is set or the rest.

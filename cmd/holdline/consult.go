@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
@@ -93,7 +94,7 @@ func runConsult(cmd *cobra.Command, w *world, o consultOptions, args []string) e
 	if err != nil {
 		return err
 	}
-	params := control.ConsultParams{Identity: "cli", Cwd: cwd, Arguments: raw, Key: rand.Text()}
+	params := control.ConsultParams{Identity: "cli", Cwd: cwd, Arguments: raw, Key: rand.Text(), Logins: protocol.LoginVariables(os.Environ())}
 	answer, err := askConsult(cmd, w, c, params)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func (p *place) fakeCodex(path string) {
 case "$*" in
 --version) echo "codex-cli 0.169.0";;
 "exec --help") echo "--json --sandbox --skip-git-repo-check --ignore-user-config --ignore-rules --output-schema";;
-"login status") exit 0;;
+"login status") [ ! -e "$0.logged-out" ]; exit;;
 exec*)
 	[ -z "$LEDGER" ] || echo begun >>"$LEDGER"
 	echo '{"type":"thread.started","thread_id":"01a1fcee-a00d-7441-887f-2a8efa0d4458"}'
@@ -68,6 +68,38 @@ func TestConsultCommandEngine(t *testing.T) {
 	if got := p.status().Daemon.PID; got != pid {
 		t.Errorf("daemon %d, then %d", pid, got)
 	}
+}
+
+// TestConsultNotLoggedIn: the fault of a program that is not logged in for the
+// daemon names the variables that the one who asks has and the daemon has not,
+// and never their values; of each engine its own.
+func TestConsultNotLoggedIn(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	bin := filepath.Join(p.dir, "codex-elsewhere")
+	p.fakeCodex(bin)
+	p.env = append(p.env, "HOLDLINE_CODEX_BIN="+bin)
+	if err := os.WriteFile(bin+".logged-out", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.daemon()
+	if _, errs, code := p.run("", "consult", "--engine", "codex", "one two"); code != 1 || strings.Contains(errs, "your own environment") {
+		t.Errorf("exit %d, %q", code, errs)
+	}
+	p.env = append(p.env, "CODEX_API_KEY=secret", "CODEX_HOME=", "ANTHROPIC_API_KEY=secret")
+	const want = "your own environment has CODEX_API_KEY, and the daemon's has not"
+	check := func(who, text string) {
+		t.Helper()
+		if !strings.Contains(text, want) || strings.Contains(text, "secret") || strings.Contains(text, "ANTHROPIC_API_KEY") {
+			t.Errorf("%s: %q", who, text)
+		}
+	}
+	_, errs, _ := p.run("", "consult", "--engine", "codex", "one two")
+	check("command", errs)
+	out, _, _ := p.run("", "doctor")
+	check("doctor", out)
+	a := p.agent().shake()
+	check("agent", a.wait(a.call("consult", map[string]any{"prompt": "x", "engine": "codex"})).raw)
 }
 
 // TestConsultCodexOutlives: the daemon dies under a consult of Codex, which

@@ -247,7 +247,7 @@ func greet(o mcpStdioOptions) (protocol.Greeting, error) {
 	}
 	return protocol.Greeting{
 		Session: session, Identity: o.identity, Token: o.token, Project: project,
-		Cwd: cwd, Server: o.server, PID: pid(), Version: version,
+		Cwd: cwd, Server: o.server, PID: pid(), Version: version, Logins: protocol.LoginVariables(os.Environ()),
 	}, nil
 }
 

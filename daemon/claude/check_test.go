@@ -66,6 +66,16 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestWithout: of the variables that somebody else has, those that would log
+// the program in, and that it has not.
+func TestWithout(t *testing.T) {
+	c := claude.New(claude.Options{Env: []string{"CLAUDE_CONFIG_DIR=/c"}, Extra: []string{"ANTHROPIC_AUTH_TOKEN=x"}})
+	got := c.Without([]string{"ANTHROPIC_API_KEY", "CODEX_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_USE_BEDROCK"})
+	if want := []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestOwnLogin: a login by the user's own settings, which no run looks at, is
 // handed over to the check and to the runs, and nothing else of them is. A
 // command that may hold a key is on no command line.

@@ -37,6 +37,12 @@ func mayPass(name string) bool {
 	return program.HasAnyPrefix(name, passedPrefixes)
 }
 
+// Without are those of the variables by which a program may log in that are for
+// this one and that it is not given.
+func (c *Claude) Without(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !mayPass(name) || program.Get(c.env, name) != "" })
+}
+
 // credentialed tells whether the environment alone logs the program in.
 func credentialed(env []string) bool {
 	for _, kv := range env {

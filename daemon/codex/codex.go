@@ -103,6 +103,14 @@ func (c *Codex) environment(set ...string) []string {
 	return program.Environment(c.opt.Env, pass, set, c.opt.Extra)
 }
 
+// Without are those of the variables by which a program may log in that are for
+// this one and that it is not given.
+func (c *Codex) Without(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return !slices.Contains(passed, name) || program.Get(c.env, name) != ""
+	})
+}
+
 // leastVersion is the oldest program that has what a run needs.
 var leastVersion = program.Version{0, 100, 0}
 

@@ -344,7 +344,7 @@ func phases(t *testing.T, bin string) {
 // need skips a test by name where a level cannot be enforced.
 func (h *house) need(level string) {
 	h.t.Helper()
-	info, err := h.Check(h.t.Context(), Claude)
+	info, err := h.Check(h.t.Context(), Claude, nil)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -359,7 +359,7 @@ func ownLogin(t *testing.T, bin string) {
 				t.Fatal(err)
 			}
 			for i, level := range []string{"read", "shell"} {
-				if info, err := h.Check(t.Context(), Claude); err != nil || info.Level(level).Lacks != "" {
+				if info, err := h.Check(t.Context(), Claude, nil); err != nil || info.Level(level).Lacks != "" {
 					t.Logf("no level %s here: %v, %s", level, err, info.Level(level).Lacks)
 					continue
 				}

@@ -52,10 +52,10 @@ func TestEngines(t *testing.T) {
 		if v, c := ask(map[string]any{}); c != "" || v.Engine != Codex || w.codex.last().Model != "gpt-9" {
 			t.Errorf("by the configuration: %s %+v", c, v)
 		}
-		if info, err := w.Check(t.Context(), ""); err != nil || info.Version == "" {
+		if info, err := w.Check(t.Context(), "", nil); err != nil || info.Version == "" {
 			t.Errorf("check: %+v %v", info, err)
 		}
-		if _, err := w.Check(t.Context(), "gpt"); err == nil {
+		if _, err := w.Check(t.Context(), "gpt", nil); err == nil {
 			t.Error("a check of nothing")
 		}
 		w.finish()

@@ -31,6 +31,8 @@ type fakeEngine struct {
 	asked []engine.Request // of command lines; guarded by mu
 }
 
+func (e *fakeEngine) Without(names []string) []string { return names }
+
 func (e *fakeEngine) Fits(req engine.Request) error {
 	if e.unfit == nil {
 		return nil

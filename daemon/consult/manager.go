@@ -135,7 +135,7 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	}
 	info, err := eng.Check(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, without(err, eng, c.Logins)
 	}
 	if err := permit(&req, &info); err != nil {
 		return nil, nil, err
@@ -336,13 +336,14 @@ func (m *Manager) engine(name string) (Engine, error) {
 }
 
 // Check tells whether a consult of an engine could run now; "" is the one that
-// answers if a call names none.
-func (m *Manager) Check(ctx context.Context, name string) (engine.Info, error) {
+// answers if a call names none. logins are as in [tool.Caller].
+func (m *Manager) Check(ctx context.Context, name string, logins []string) (engine.Info, error) {
 	eng, err := m.engine(cmp.Or(name, m.settings.Load().Engine))
 	if err != nil {
 		return engine.Info{}, err
 	}
-	return eng.Check(ctx)
+	info, err := eng.Check(ctx)
+	return info, without(err, eng, logins)
 }
 
 // Detach takes no more jobs and leaves those there are to the next daemon:

@@ -15,6 +15,9 @@ type Engine interface {
 	// Check tells whether the program can be used. It may take seconds; its
 	// error is a [*fault.Record].
 	Check(ctx context.Context) (engine.Info, error)
+	// Without are those of the variables by which a program may log in, by name,
+	// that are for this one and that it is not given.
+	Without(names []string) []string
 	// Fits tells what of a request the program cannot do, whichever version is
 	// installed: nil, or a fault, invalid_input.
 	Fits(req engine.Request) error

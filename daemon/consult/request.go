@@ -98,6 +98,22 @@ func (m *Manager) resolve(set *Settings, c tool.Caller, a *arguments, eng Engine
 	return preset(set, req, a, eng), timeout, nil
 }
 
+// without says of a program that is not logged in for the daemon by which
+// variables, of those that the caller has, it might be.
+func without(err error, eng Engine, has []string) error {
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok || f.Reason() != fault.NotLoggedIn {
+		return err
+	}
+	names := eng.Without(has)
+	if len(names) == 0 {
+		return err
+	}
+	its := *f // it is remembered for others
+	its.Fault.Detail += "; your own environment has " + strings.Join(names, ", ") + ", and the daemon's has not"
+	return &its
+}
+
 // permit refuses a level that cannot be enforced here: none is ever run
 // weaker.
 func permit(req *engine.Request, info *engine.Info) error {

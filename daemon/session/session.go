@@ -111,6 +111,7 @@ func newSession(srv *Server, l *link) *session {
 		Cwd:      g.Cwd,
 		Root:     ProjectRoot(g.Cwd),
 		Only:     g.Server,
+		Logins:   g.Logins,
 	}
 	one.named = g.Identity != ""
 	if l.anonymous {

@@ -56,6 +56,8 @@ type Caller struct {
 	Only     string // the one hosted server that it is for, whose own names it uses; "" if it is for all, Own if for none
 	PID      int    // of the process that the client talks through; 0 if unknown
 	Start    uint64 // start time of that process; 0 if unknown
+
+	Logins []string // names of variables by which a consult program logs in that its environment has, as far as it says
 }
 
 // Own is what a session that is for holdline's own tools alone says in place

@@ -86,6 +86,8 @@ type ConsultParams struct {
 	// or of the next one, has the same consult, which runs once; "" is a new
 	// one each time.
 	Key string `json:"key,omitempty"`
+	// Logins are the names of [protocol.LoginVariables] that the command line has.
+	Logins []string `json:"logins,omitempty"`
 }
 
 // ConsultID names a consult.
@@ -102,7 +104,8 @@ type ConsultAnswer struct {
 
 // CheckParams of [ConsultCheck].
 type CheckParams struct {
-	Engine string `json:"engine,omitempty"` // "" is the one that answers if a call names none
+	Engine string   `json:"engine,omitempty"` // "" is the one that answers if a call names none
+	Logins []string `json:"logins,omitempty"` // as in [ConsultParams]
 }
 
 // CheckAnswer of [ConsultCheck].

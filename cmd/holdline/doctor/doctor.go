@@ -196,7 +196,7 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 		})
 	}
 	return append(found, consults(func(engine string) (check control.CheckAnswer, err error) {
-		err = c.Call(ctx, control.ConsultCheck, control.CheckParams{Engine: engine}, &check, nil)
+		err = c.Call(ctx, control.ConsultCheck, control.CheckParams{Engine: engine, Logins: protocol.LoginVariables(o.Environ)}, &check, nil)
 		return check, err
 	}, "the daemon")...)
 }
