@@ -25,6 +25,7 @@ type fakeEngine struct {
 	check error
 	mute  bool // it cannot be interrupted
 	once  bool // it reads its prompt to the end of its input
+	shell bool // it can enforce level shell
 	unfit func(engine.Request) error
 
 	mu    sync.Mutex
@@ -48,8 +49,12 @@ func (e *fakeEngine) last() engine.Request {
 }
 
 func (e *fakeEngine) Check(context.Context) (engine.Info, error) {
+	lacks := "no such thing here"
+	if e.shell {
+		lacks = ""
+	}
 	return engine.Info{Path: "/bin/fake", Version: "1.2.3", Levels: []engine.Level{
-		{Name: engine.LevelRead, EnforcedBy: engine.ByTools}, {Name: engine.LevelShell, Lacks: "no such thing here"},
+		{Name: engine.LevelRead, EnforcedBy: engine.ByTools}, {Name: engine.LevelShell, Lacks: lacks},
 	}}, e.check
 }
 

@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/claude/claudetest"
 	"holdline/daemon/sandbox"
 	"holdline/daemon/sandbox/writetest"
+	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -126,6 +127,58 @@ type spoiling struct{ Starter }
 func (s spoiling) Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error) {
 	spec.Confine.Dirs = append(spec.Confine.Dirs, filepath.Join(dir, "nowhere"))
 	return s.Starter.Start(ctx, dir, spec, env)
+}
+
+// TestShortTemp: at level shell the program's sandbox makes its sockets in the
+// temporary directory of the run, whose path must be short; where the state
+// directory has a long one it is another directory, which goes, too.
+func TestShortTemp(t *testing.T) {
+	short, err := os.MkdirTemp("", "hl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(short) })
+	for name, tt := range map[string]struct {
+		level, sockets string
+		code           fault.Code
+		elsewhere      bool
+	}{
+		"shell":     {"shell", filepath.Join(short, "w"), "", true},
+		"read":      {"read", filepath.Join(short, "w"), "", false},
+		"both long": {"shell", filepath.Join(short, strings.Repeat("w", maxTemp)), fault.Denied, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var temp string
+			var w *world
+			w = newWorld(t, func(p *fakeProcess) {
+				<-p.in
+				temp = w.engine.last().TempDir
+				if info, err := os.Stat(temp); err != nil || info.Mode().Perm() != 0o700 {
+					t.Errorf("%s: %v", temp, err)
+				}
+				p.say("answer well")
+				<-p.closed
+				p.exit(0)
+			}, func(o *Options) {
+				o.Dir, o.SocketDir = filepath.Join(o.Dir, strings.Repeat("d", maxTemp)), tt.sockets
+				if err := os.Mkdir(o.Dir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			})
+			w.engine.shell = true
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "level": tt.level})
+			if got := code(res, err); got != tt.code {
+				t.Fatalf("%s, %v", got, err)
+			}
+			w.finish()
+			if got := strings.HasPrefix(temp, tt.sockets); got != tt.elsewhere || tt.elsewhere && len(temp) > maxTemp {
+				t.Errorf("temporary directory %s", temp)
+			}
+			if left, err := filepath.Glob(filepath.Join(tt.sockets, "*")); err != nil || len(left) != 0 {
+				t.Errorf("left: %q, %v", left, err)
+			}
+		})
+	}
 }
 
 // TestLevelRefused: a level that this machine cannot enforce is refused at
