@@ -23,7 +23,7 @@ func (p *place) fakeCodex(path string) {
 case "$*" in
 --version) echo "codex-cli 0.169.0";;
 "exec --help") echo "--json --sandbox --skip-git-repo-check --ignore-user-config --ignore-rules --output-schema";;
-"login status") [ ! -e "$0.logged-out" ]; exit;;
+*"login status") [ ! -e "$0.logged-out" ]; exit;;
 exec*)
 	[ -z "$LEDGER" ] || echo begun >>"$LEDGER"
 	echo '{"type":"thread.started","thread_id":"01a1fcee-a00d-7441-887f-2a8efa0d4458"}'

@@ -43,6 +43,8 @@ func TestCheck(t *testing.T) {
 		{kind: "no-auth"},
 		{kind: "logged-out", env: []string{"ANTHROPIC_API_KEY=k"}},
 		{kind: "logged-out", code: fault.Unauthenticated, reason: fault.NotLoggedIn},
+		{kind: "logged-out", env: []string{"CLAUDE_CODE_USE_BEDROCK=1"}},
+		{kind: "logged-out", env: []string{"CLAUDE_CODE_USE_BEDROCK=0"}, code: fault.Unauthenticated, reason: fault.NotLoggedIn},
 		{kind: "old", code: fault.SpawnFailure, reason: fault.Version},
 		{kind: "garbage", code: fault.SpawnFailure, reason: fault.Version},
 	} {

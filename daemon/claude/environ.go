@@ -43,6 +43,9 @@ func (c *Claude) Without(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !mayPass(name) || program.Get(c.env, name) != "" })
 }
 
+// yes are the words by which the program takes a variable for switched on.
+var yes = []string{"1", "true", "yes", "on"}
+
 // credentialed tells whether the environment alone logs the program in.
 func credentialed(env []string) bool {
 	for _, kv := range env {
@@ -54,7 +57,7 @@ func credentialed(env []string) bool {
 		case "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN":
 			return true
 		}
-		if strings.HasPrefix(name, "CLAUDE_CODE_USE_") {
+		if strings.HasPrefix(name, "CLAUDE_CODE_USE_") && slices.Contains(yes, strings.ToLower(strings.TrimSpace(value))) {
 			return true
 		}
 	}

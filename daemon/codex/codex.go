@@ -159,7 +159,7 @@ func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
 	var probes sync.WaitGroup
 	probes.Go(func() { help, _, helpErr = c.program.Probe(ctx, path, "exec", "--help") })
 	if info.Account = c.account(); info.Account == "" {
-		probes.Go(func() { _, loginCode, loginErr = c.program.Probe(ctx, path, "login", "status") })
+		probes.Go(func() { _, loginCode, loginErr = c.program.Probe(ctx, path, c.loginStatus()...) })
 	}
 	probes.Wait()
 	if helpErr != nil {
@@ -177,13 +177,25 @@ func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
 	case loginCode != 0:
 		return info, fault.New(fault.Unauthenticated, fault.Engine, operation,
 			"Codex is not logged in for the daemon: run codex login once, or give the daemon CODEX_API_KEY "+
-				"(consult.env or consult.env_file of the configuration)").
+				"(consult.env or consult.env_file of the configuration); of its own configuration file a consult reads nothing: "+
+				"for a login in the keyring add cli_auth_credentials_store=\"keyring\" to consult.codex_config").
 			WithReason(fault.NotLoggedIn)
 	case info.Account == "":
 		info.Account = "by codex login"
 	}
 	info.LoggedIn = true
 	return info, nil
+}
+
+// loginStatus is the question whether the program is logged in, for a run: the
+// program's own configuration file, which a run does not read, is overruled in
+// what it says of that.
+func (c *Codex) loginStatus() []string {
+	var args []string
+	for _, setting := range append([]string{`cli_auth_credentials_store="file"`, `model_provider="openai"`}, c.opt.Config...) {
+		args = append(args, "-c", setting)
+	}
+	return append(args, "login", "status")
 }
 
 // account is what logs the program in without a login of its own, for people;

@@ -25,7 +25,7 @@ func installed(t *testing.T, version, options, login string) string {
 	script := "#!/bin/sh\ncase \"$*\" in\n" +
 		"--version) echo '" + version + "';;\n" +
 		"'exec --help') echo '" + options + "';;\n" +
-		"'login status') echo asked >>" + path + ".asked; exit " + login + ";;\n" +
+		"*'login status') echo \"$*\" >>" + path + ".asked; exit " + login + ";;\n" +
 		"*) exit 9;;\nesac\n"
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
@@ -70,6 +70,22 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestLoginOfRuns: a login that only the program's own configuration file leads
+// to is none, since no run reads that, and a file that leads away from one does
+// no harm.
+func TestLoginOfRuns(t *testing.T) {
+	path := installed(t, now, all, "0")
+	opt := codex.Options{Bin: path, Env: []string{"PATH=" + os.Getenv("PATH")}, Config: []string{`cli_auth_credentials_store="keyring"`}, Timeout: time.Minute}
+	if _, err := codex.New(opt).Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := os.ReadFile(path + ".asked")
+	want := `-c cli_auth_credentials_store="file" -c model_provider="openai" -c cli_auth_credentials_store="keyring" login status`
+	if got := strings.TrimSpace(string(asked)); err != nil || got != want {
+		t.Errorf("asked %q, %v", got, err)
+	}
+}
+
 // TestCheckAgain: what was found holds, a program that comes later is found,
 // and one that changes is looked at anew.
 func TestCheckAgain(t *testing.T) {
@@ -89,7 +105,7 @@ func TestCheckAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if asked, err := os.ReadFile(path + ".asked"); err != nil || string(asked) != "asked\n" {
+	if asked, err := os.ReadFile(path + ".asked"); err != nil || strings.Count(string(asked), "login status\n") != 1 {
 		t.Errorf("asked %q, %v", asked, err)
 	}
 	if err := os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
@@ -98,7 +114,7 @@ func TestCheckAgain(t *testing.T) {
 	if _, err := c.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if asked, err := os.ReadFile(path + ".asked"); err != nil || strings.Count(string(asked), "asked") != 2 {
+	if asked, err := os.ReadFile(path + ".asked"); err != nil || strings.Count(string(asked), "login status\n") != 2 {
 		t.Errorf("asked %q, %v", asked, err)
 	}
 }
