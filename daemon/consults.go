@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"holdline/daemon/claude"
@@ -26,10 +29,14 @@ import (
 
 // program is a consult program as the configuration names it now.
 type program[E consult.Engine] struct {
-	now atomic.Pointer[E]
+	now   atomic.Pointer[E]
+	ready func(context.Context) error // tells whether it has what the configuration gives it
 }
 
 func (p *program[E]) Check(ctx context.Context) (engine.Info, error) {
+	if err := p.ready(ctx); err != nil {
+		return engine.Info{}, err
+	}
 	return (*p.now.Load()).Check(ctx)
 }
 
@@ -47,6 +54,7 @@ func (p *program[E]) use(e E) { p.now.Store(&e) }
 
 // buildConsults makes the consult part.
 func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
+	l.claude.ready, l.codex.ready = l.programsReady, l.programsReady
 	l.usePrograms(ctx, cfg)
 	l.audit = telemetry.NewRecords(telemetry.Options{
 		Log:  l.Log.With("component", "audit"),
@@ -87,10 +95,52 @@ func (l *life) configureConsults(ctx context.Context, cfg *config.Config) {
 	l.consults.Configure(settings(cfg))
 }
 
-func (l *life) usePrograms(ctx context.Context, cfg *config.Config) {
-	byClaude, byCodex, err := programs(cfg, l.environ())
+// consultEnv is the file of variables for consults, as it was last read.
+type consultEnv struct {
+	mu    sync.Mutex // held while programs are made
+	state string     // of the file, to see a change; guarded by mu
+	err   error      // it cannot be used; guarded by mu
+}
+
+// envState tells states of a file of variables apart; "" is no file.
+func envState(path string) string {
+	if path == "" {
+		return ""
+	}
+	info, err := os.Stat(path)
 	if err != nil {
-		l.Log.ErrorContext(ctx, "consults run without the variables of env_file", "err", err)
+		return path + ": " + err.Error()
+	}
+	return fmt.Sprintf("%s: %d bytes, %d, %s", path, info.Size(), info.ModTime().UnixNano(), info.Mode())
+}
+
+// programsReady follows a changed file of variables. A consult without them
+// would not be logged in, or by another account: while the file cannot be used
+// there is none.
+func (l *life) programsReady(ctx context.Context) error {
+	l.consulted.mu.Lock()
+	defer l.consulted.mu.Unlock()
+	cfg := l.config.Load()
+	if envState(cfg.Consult.EnvFile) != l.consulted.state {
+		l.useProgramsLocked(ctx, cfg)
+	}
+	if err := l.consulted.err; err != nil {
+		return fault.New(fault.SpawnFailure, fault.Host, "tools/call:consult", "consult.env_file of the configuration cannot be used: %v", err)
+	}
+	return nil
+}
+
+func (l *life) usePrograms(ctx context.Context, cfg *config.Config) {
+	l.consulted.mu.Lock()
+	defer l.consulted.mu.Unlock()
+	l.useProgramsLocked(ctx, cfg)
+}
+
+func (l *life) useProgramsLocked(ctx context.Context, cfg *config.Config) {
+	l.consulted.state = envState(cfg.Consult.EnvFile)
+	byClaude, byCodex, err := programs(cfg, l.environ())
+	if l.consulted.err = err; err != nil {
+		l.Log.ErrorContext(ctx, "no consult can run: env_file cannot be used", "err", err)
 	}
 	l.claude.use(byClaude)
 	l.codex.use(byCodex)

@@ -97,6 +97,7 @@ type life struct {
 	workers   *supervisor.Supervisor
 	claude    program[*claude.Claude]
 	codex     program[*codex.Codex]
+	consulted consultEnv
 	audit     *telemetry.Records
 	consults  *consult.Manager
 	servers   *hosted.Manager

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -100,6 +101,41 @@ func TestConsultNotLoggedIn(t *testing.T) {
 	check("doctor", out)
 	a := p.agent().shake()
 	check("agent", a.wait(a.call("consult", map[string]any{"prompt": "x", "engine": "codex"})).raw)
+}
+
+// TestConsultEnvFile: while the file of variables cannot be used no consult
+// runs, which would not be logged in, or by another account; the fault says so,
+// and a file that was mended or changed holds for the next one.
+func TestConsultEnvFile(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	file := filepath.Join(p.dir, "consult.env")
+	config := filepath.Join(p.dir, "config.json")
+	if err := os.WriteFile(config, []byte(`{"consult":{"env_file":"`+file+`"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.env = append(p.env, "HOLDLINE_CONFIG="+config)
+	p.daemon()
+	ask := func(want string) {
+		t.Helper()
+		out, errs, _ := p.run("", "consult", claudetest.Prompt("x", claudetest.Step{Do: "env"}))
+		if !strings.Contains(out+errs, want) {
+			t.Errorf("no %q in %q %q", want, out, errs)
+		}
+	}
+	put := func(text string, mode os.FileMode) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(file, []byte(text), mode), os.Chmod(file, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask("consult.env_file of the configuration cannot be used: open " + file)
+	put("MINE=first\n", 0o644)
+	ask("others can read it")
+	put("MINE=first\n", 0o600)
+	ask("MINE=first")
+	put("MINE=the next\n", 0o600)
+	ask("MINE=the next")
 }
 
 // TestConsultCodexOutlives: the daemon dies under a consult of Codex, which
