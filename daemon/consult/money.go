@@ -1,7 +1,9 @@
 package consult
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +21,7 @@ const maxLedger = 4096
 type spent struct {
 	USD      float64 `json:"usd"`
 	Consults int     `json:"consults"`
+	Day      string  `json:"day,omitempty"` // of a session: when it was last booked
 }
 
 // ledger is what consults have cost whose answers are not kept any more; those
@@ -45,22 +48,27 @@ func readLedger(path string) ledger {
 
 // add books an answer that is about to be removed.
 func (l *ledger) add(k *kept, now time.Time) {
+	today := day(now)
 	book := func(m *map[string]spent, key string) {
 		if *m == nil {
 			*m = map[string]spent{}
 		}
 		s, known := (*m)[key]
-		if key == "" || !known && len(*m) >= maxLedger {
+		if key == "" {
 			return
 		}
-		s.Consults++
+		if !known && len(*m) >= maxLedger { // the one that was quiet for longest goes
+			delete(*m, slices.MinFunc(slices.Collect(maps.Keys(*m)), func(a, b string) int {
+				return cmp.Or(strings.Compare((*m)[a].Day, (*m)[b].Day), strings.Compare(a, b))
+			}))
+		}
+		s.Consults, s.Day = s.Consults+1, today
 		if k.info.CostUSD != nil {
 			s.USD += *k.info.CostUSD
 		}
 		(*m)[key] = s
 	}
 	book(&l.Sessions, k.session)
-	today := day(now)
 	if l.Day != today {
 		l.Day, l.Identities = today, nil
 	}
