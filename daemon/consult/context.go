@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -100,7 +101,7 @@ func (m *Manager) gather(ctx context.Context, set *Settings, c tool.Caller, a *a
 	}
 	room := maxFiles
 	for _, name := range a.Files {
-		file, data, err := m.file(set, c, req.Cwd, name, min(room, maxFile))
+		file, data, err := m.file(set, c, req, name, min(room, maxFile))
 		if err != nil {
 			return nil, err
 		}
@@ -142,9 +143,9 @@ func quote(text *strings.Builder, kind, name, left string, data []byte) {
 }
 
 // file reads a file that a call names, where a consult may look.
-func (m *Manager) file(set *Settings, c tool.Caller, cwd, name string, room int) (GivenFile, []byte, error) {
+func (m *Manager) file(set *Settings, c tool.Caller, req *engine.Request, name string, room int) (GivenFile, []byte, error) {
 	var none GivenFile
-	path, info, err := existing("files", cwd, name)
+	path, info, err := existing("files", req.Cwd, name)
 	switch {
 	case err != nil:
 		return none, nil, err
@@ -175,7 +176,10 @@ func (m *Manager) file(set *Settings, c tool.Caller, cwd, name string, room int)
 	case bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0:
 		file.Left, data = "it is no text", nil
 	case int64(len(data)) < info.Size():
-		file.Left = fmt.Sprintf("%d of its %d bytes: read the rest", info.Size()-int64(len(data)), info.Size())
+		file.Left = fmt.Sprintf("%d of its %d bytes", info.Size()-int64(len(data)), info.Size())
+		if slices.ContainsFunc(append([]string{req.Cwd}, req.AddDirs...), func(dir string) bool { return within(dir, path) }) {
+			file.Left += ": read the rest"
+		}
 	}
 	file.Given = len(data)
 	return file, data, nil

@@ -64,7 +64,7 @@ func TestFiles(t *testing.T) {
 	if err != nil || res.Fault != nil {
 		t.Fatal(err, res.Fault)
 	}
-	for _, want := range []string{"look\n\n", "package a // 4711", `left-out="37856 of its 300000 bytes`, `left-out="it is no text"`, filepath.Join(w.project, "sub")} {
+	for _, want := range []string{"look\n\n", "package a // 4711", `left-out="37856 of its 300000 bytes: read the rest"`, `left-out="it is no text"`, filepath.Join(w.project, "sub")} {
 		if !strings.Contains(prompt, want) {
 			t.Errorf("no %q in the prompt", want)
 		}
@@ -78,7 +78,11 @@ func TestFiles(t *testing.T) {
 	if v, _ := res.Value.(value); v.extra == nil || v.Context == nil || len(v.Context.Files) != 3 || !strings.Contains(res.Text, "a.go (18 of 18 bytes)") {
 		t.Errorf("context %+v in %q", res.Value, res.Text)
 	}
-	n := int64(1)
+	// What the program may not look at is not what it is told to read.
+	n := int64(2)
+	if prompt, _, err := w.asked(t.Context(), n, map[string]any{"files": []string{"../long"}, "cwd": "sub"}); err != nil || !strings.Contains(prompt, `left-out="37856 of its 300000 bytes">`) {
+		t.Errorf("beside the directory: %v, %q", err, prompt[:min(len(prompt), 300)])
+	}
 	for name, tt := range map[string]struct {
 		args map[string]any
 		code fault.Code
@@ -158,6 +162,24 @@ func TestDiff(t *testing.T) {
 	put(t, file("sub/one"), strings.Repeat("a long line of a long file\n", 40_000))
 	if prompt, c := diff("uncommitted", nil); c != "" || len(prompt) > maxDiff+10_000 || !strings.Contains(prompt, "left-out") {
 		t.Errorf("a long one: %s, %d bytes", c, len(prompt))
+	}
+	w.finish()
+}
+
+// TestDiffOtherHash: a repository with another hash than the usual one has
+// another empty tree.
+func TestDiffOtherHash(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	w := newWorld(t, answers(0))
+	gitIn(t, w.project, "init", "-q", "--object-format=sha256")
+	put(t, filepath.Join(w.project, "one"), "first\n")
+	gitIn(t, w.project, "add", ".")
+	for i, of := range []string{"staged", "uncommitted"} {
+		if prompt, res, err := w.asked(t.Context(), int64(i+1), map[string]any{"diff": of}); err != nil || res.Fault != nil || !strings.Contains(prompt, "+first") {
+			t.Errorf("%s: %v %s %q", of, err, dump(res.Fault), prompt)
+		}
 	}
 	w.finish()
 }

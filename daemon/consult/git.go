@@ -23,10 +23,9 @@ const gitTimeout = 20 * time.Second
 
 // Limits of what git says.
 const (
-	maxUntracked = 200                                        // names of new files
-	maxGitNames  = 1 << 20                                    // bytes of a list of names
-	maxGitErrors = 4 << 10                                    // bytes of standard error
-	emptyTree    = "4b825dc642cb6eb9a060e54bf8d69288fbee4904" // what a repository without a commit is compared with
+	maxUntracked = 200     // names of new files
+	maxGitNames  = 1 << 20 // bytes of a list of names
+	maxGitErrors = 4 << 10 // bytes of standard error
 )
 
 // Diffs that have a name. Anything else names a base: a commit, with which what
@@ -147,11 +146,13 @@ func (m *Manager) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte,
 		if of == diffStaged {
 			args = append(args, "--cached")
 		}
-		if given.Base != "" {
-			args = append(args, given.Base)
-		} else {
-			args = append(args, emptyTree)
+		base := given.Base
+		if base == "" {
+			if base, err = g.emptyTree(ctx); err != nil {
+				return nil, nil, err
+			}
 		}
+		args = append(args, base)
 	default:
 		if given.Base, err = g.commit(ctx, of); err != nil {
 			return nil, nil, invalid("diff: wants uncommitted, staged, or a commit to compare with, and %q is none in %s", of, cwd)
@@ -183,6 +184,13 @@ func (m *Manager) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte,
 // commit is the id of the commit that a name stands for.
 func (g *git) commit(ctx context.Context, name string) (string, error) {
 	out, _, err := g.run(ctx, maxGitErrors, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
+	return strings.TrimSpace(string(out)), err
+}
+
+// emptyTree is what a repository without a commit is compared with. Its id
+// depends on the hash that the repository uses.
+func (g *git) emptyTree(ctx context.Context) (string, error) {
+	out, _, err := g.run(ctx, maxGitErrors, "hash-object", "-t", "tree", "--stdin")
 	return strings.TrimSpace(string(out)), err
 }
 
