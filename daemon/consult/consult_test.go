@@ -196,6 +196,52 @@ func TestHandOutUnwritten(t *testing.T) {
 	})
 }
 
+// TestCancelledAtStart: a consult that is cancelled while its program starts
+// never asks the program anything.
+func TestCancelledAtStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w *world
+		var told []string
+		w = newWorld(t, func(p *fakeProcess) {
+			for {
+				select {
+				case line := <-p.in:
+					told = append(told, line)
+				case <-p.term:
+					p.killed()
+					return
+				}
+			}
+		}, func(o *Options) {
+			o.Starter = late{o.Starter, func(id string) {
+				if j, _, err := w.find("", id); err == nil {
+					j.end("enough")
+				}
+			}}
+		})
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+		if err != nil || !strings.Contains(res.Text, "was cancelled (enough)") {
+			t.Errorf("%v, %s, %q", err, dump(res.Fault), res.Text)
+		}
+		w.finish()
+		if len(told) != 0 {
+			t.Errorf("it was told %q", told)
+		}
+	})
+}
+
+// late does something behind the start of each program.
+type late struct {
+	Starter
+	do func(id string)
+}
+
+func (l late) Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error) {
+	p, err := l.Starter.Start(ctx, dir, spec, env)
+	l.do(spec.ID)
+	return p, err
+}
+
 // hangs is a program that says something and then nothing until it is
 // interrupted; then it does what the script says for "interrupt" and "best".
 func hangs(script map[string]string) func(*fakeProcess) {

@@ -43,6 +43,7 @@ type driver struct {
 	cap  float64 // what the run may cost; 0 for no limit
 
 	prompted bool // the program has its prompt
+	begun    bool // it has that, or will
 	asked    bool // the program may have been told something; the writer's until it has ended
 	gone     bool // the job is left to the next daemon
 	phase    phase
@@ -197,6 +198,9 @@ func (d *driver) start(ctx context.Context) error {
 		}
 	}
 	d.cmd, d.run = eng.Command(req, info), eng.NewRun(req)
+	if err := d.j.held(&d.cmd, info.Version); err != nil {
+		return err
+	}
 	if err := makeDirs(&d.cmd); err != nil {
 		return err
 	}
@@ -251,7 +255,9 @@ func (d *driver) follow(ctx context.Context) {
 	d.active = time.Now()
 	stall := time.NewTimer(d.m.opt.Ladder.Stall)
 	defer stall.Stop()
-	if !d.prompted {
+	d.begun = d.prompted
+	if !d.begun && !d.j.ending() { // who has cancelled meanwhile does not pay for it
+		d.begun = true
 		d.send(promptRecord, d.run.Prompt())
 		d.j.tell("started")
 	}
@@ -441,7 +447,7 @@ func (d *driver) cancel(ctx context.Context) {
 	switch d.phase {
 	case working, interrupting, best:
 		d.why = engine.Cancelled
-		if interrupt == nil {
+		if interrupt == nil || !d.begun {
 			d.terminate(ctx, ladder.CancelGrace)
 			return
 		}

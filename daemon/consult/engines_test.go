@@ -216,6 +216,33 @@ func TestSchema(t *testing.T) {
 	}
 }
 
+// TestHeldNow: a consult whose program was replaced while it waited is held, and
+// said to be held, by what there was when it began; also on disk, for a daemon
+// that takes it up.
+func TestHeldNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Minute), func(o *Options) { o.Settings.MaxConcurrent = 1 })
+		for n := range int64(2) {
+			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1}, map[string]any{"prompt": "x", "wait_s": 0}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.engine.mu.Lock()
+		w.engine.newer = true
+		w.engine.mu.Unlock()
+		time.Sleep(90 * time.Second) // the second one runs
+		id := ID("hash-a", 2)
+		if rec, err := readRecord(filepath.Join(w.dir, id)); err != nil || rec.EngineVersion != "1.2.4" || rec.EnforcedBy != engine.ByLandlock || rec.Attended {
+			t.Errorf("%v, %+v", err, rec)
+		}
+		a, err := w.Wait(t.Context(), id, nil)
+		if err != nil || a.EngineVersion != "1.2.4" || a.EnforcedBy != engine.ByLandlock {
+			t.Errorf("%v, %+v", err, a)
+		}
+		w.finish()
+	})
+}
+
 // TestWindow: how much of a subscription is used is in the answer, and known
 // also to the next daemon, until it begins anew.
 func TestWindow(t *testing.T) {

@@ -30,6 +30,7 @@ type fakeEngine struct {
 
 	mu    sync.Mutex
 	asked []engine.Request // of command lines; guarded by mu
+	newer bool             // it is of another version, held by another mechanism; guarded by mu
 }
 
 func (e *fakeEngine) Without(names []string) []string { return names }
@@ -53,7 +54,12 @@ func (e *fakeEngine) Check(context.Context) (engine.Info, error) {
 	if e.shell {
 		lacks = ""
 	}
-	return engine.Info{Path: "/bin/fake", Version: "1.2.3", Levels: []engine.Level{
+	version := "1.2.3"
+	if e.mu.Lock(); e.newer {
+		version = "1.2.4"
+	}
+	e.mu.Unlock()
+	return engine.Info{Path: "/bin/fake", Version: version, Levels: []engine.Level{
 		{Name: engine.LevelRead, EnforcedBy: engine.ByTools}, {Name: engine.LevelShell, Lacks: lacks},
 	}}, e.check
 }
@@ -62,7 +68,11 @@ func (e *fakeEngine) Command(req engine.Request, info engine.Info) engine.Comman
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.asked = append(e.asked, req)
-	return engine.Command{Argv: []string{info.Path}, Env: []string{"A=b"}, Level: "read", EnforcedBy: "tools"}
+	by := engine.ByTools
+	if e.newer {
+		by = engine.ByLandlock
+	}
+	return engine.Command{Argv: []string{info.Path}, Env: []string{"A=b"}, Level: "read", EnforcedBy: by}
 }
 
 func (e *fakeEngine) NewRun(req engine.Request) engine.Run {

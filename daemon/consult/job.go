@@ -57,7 +57,7 @@ type record struct {
 
 // job is a consult that is queued or running.
 type job struct {
-	rec      record // read-only but for Attended, which mu guards
+	rec      record // read-only but for Attended and what it is held to, which mu guards
 	dir      string
 	timeout  time.Duration
 	created  time.Time
@@ -104,6 +104,21 @@ func (j *job) end(why string) {
 		j.stopWhy = why
 		close(j.stop)
 	}
+}
+
+// held notes what the run is held to, and by which version of its program, if
+// that has changed since it was asked for: a daemon that takes it up knows no
+// better.
+func (j *job) held(cmd *engine.Command, version string) error {
+	j.mu.Lock()
+	rec := &j.rec
+	same := rec.Level == cmd.Level && rec.EnforcedBy == cmd.EnforcedBy && slices.Equal(rec.Notes, cmd.Notes) && rec.EngineVersion == version
+	rec.Level, rec.EnforcedBy, rec.Notes, rec.EngineVersion = cmd.Level, cmd.EnforcedBy, cmd.Notes, version
+	j.mu.Unlock()
+	if same {
+		return nil
+	}
+	return j.write()
 }
 
 // handOut makes the job a background one: its id is known to somebody who can
