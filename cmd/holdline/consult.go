@@ -279,7 +279,26 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer, asJSON bool)
 		}
 		return &hinted{fmt.Errorf("consult: %w", f), consultHint(f)}
 	}
+	if note := unwhole(answer); note != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "holdline: "+note)
+	}
 	return nil
+}
+
+// unwhole says of an answer that it is not, or not yet, the whole one; "" if it
+// is.
+func unwhole(answer control.ConsultAnswer) string {
+	var is struct {
+		State   string `json:"state"`
+		Partial bool   `json:"partial"`
+	}
+	if json.Unmarshal(answer.Value, &is) != nil || !is.Partial {
+		return ""
+	}
+	if is.State == "done" {
+		return "time was up: this is the best answer so far"
+	}
+	return "the consult is " + is.State + ": this is what was said so far"
 }
 
 func consultHint(f *fault.Record) string {

@@ -103,6 +103,32 @@ func TestConsultNotLoggedIn(t *testing.T) {
 	check("agent", a.wait(a.call("consult", map[string]any{"prompt": "x", "engine": "codex"})).raw)
 }
 
+// TestConsultCommandPartial: an answer that is not whole says so, and not on
+// standard output, which has the answer alone.
+func TestConsultCommandPartial(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	const note = "holdline: time was up: this is the best answer so far\n"
+	prompt := claudetest.Prompt("x", claudetest.Step{Do: "hang"})
+	if out, errs, code := p.run("", "consult", "--timeout", "1s", prompt); code != 0 || !strings.HasPrefix(out, "fake answer: ") || strings.Contains(out, note) || errs != note {
+		t.Errorf("exit %d, %q %q", code, out, errs)
+	}
+	out, _, _ := p.run("", "consults", "list", "--json")
+	var list []control.Consult
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 {
+		t.Fatalf("%v in %s", err, out)
+	}
+	for _, how := range []string{"show", "wait"} {
+		if _, errs, code := p.run("", "consults", how, list[0].ID); code != 0 || errs != note {
+			t.Errorf("%s: exit %d, %q", how, code, errs)
+		}
+	}
+	if out, errs, code := p.run("", "consult", "whole"); code != 0 || errs != "" {
+		t.Errorf("whole: exit %d, %q %q", code, out, errs)
+	}
+}
+
 // TestConsultEnvFile: while the file of variables cannot be used no consult
 // runs, which would not be logged in, or by another account; the fault says so,
 // and a file that was mended or changed holds for the next one.
