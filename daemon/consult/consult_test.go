@@ -753,6 +753,44 @@ func TestKeep(t *testing.T) {
 	})
 }
 
+// TestKeepAge: what is too old goes by itself, and with an age of 0 nothing is
+// kept that its client holds, or does not come for.
+func TestKeepAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepAge = 24 * time.Hour })
+		ask := func(n int64) {
+			t.Helper()
+			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n}, map[string]any{"prompt": "x"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept := func(when string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if _, _, k := w.Counts(); k != want {
+				t.Errorf("%s: %d are kept, want %d", when, k, want)
+			}
+		}
+		ask(1)
+		w.Confirmed("hash-a", 1)
+		time.Sleep(23 * time.Hour)
+		kept("in time", 1)
+		time.Sleep(2*time.Hour + time.Second)
+		kept("too old", 0)
+		set := *w.settings.Load()
+		set.KeepAge, set.Wait = 0, 0
+		w.Configure(set)
+		if res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 2}, map[string]any{"prompt": "x"}); err != nil || !strings.Contains(res.Text, "No answer yet") {
+			t.Errorf("with a wait of 0: %v, %q", err, res.Text)
+		}
+		time.Sleep(2 * time.Second)
+		kept("its client may still come", 1)
+		w.Confirmed("hash-a", 2)
+		kept("its client has it", 0)
+		w.finish()
+	})
+}
+
 // TestOwed: an answer that its client may still ask for again is kept, whatever
 // the bounds say, and no longer than that.
 func TestOwed(t *testing.T) {

@@ -88,13 +88,13 @@ func (m *Manager) Configure(s Settings) {
 	if s.Level == "" {
 		s.Level = def.Level
 	}
-	if s.Wait <= 0 {
+	if s.Wait < 0 {
 		s.Wait = def.Wait
 	}
 	if s.KeepCount <= 0 {
 		s.KeepCount = def.KeepCount
 	}
-	if s.KeepAge <= 0 {
+	if s.KeepAge < 0 {
 		s.KeepAge = def.KeepAge
 	}
 	m.settings.Store(&s)

@@ -84,9 +84,9 @@ type Settings struct {
 	Roots         []string      // directories allowed besides the caller's project; absolute
 	MaxConcurrent int           // jobs that run at once
 	Timeout       time.Duration // a job's deadline if the call names none
-	Wait          time.Duration // how long a call waits if it does not say
+	Wait          time.Duration // how long a call waits if it does not say; 0 only starts it
 	KeepCount     int           // answers kept
-	KeepAge       time.Duration
+	KeepAge       time.Duration // for how long; 0 is until their clients have them
 	Budgets       map[string]Budget // by identity
 }
 

@@ -77,24 +77,33 @@ func (m *Manager) Closed(session string) {
 	m.pruneOver()
 }
 
-// pruneOver is prune, if more is kept than may be.
+// pruneOver is prune, if more is kept than may be, or nothing for long.
 func (m *Manager) pruneOver() {
+	set := m.settings.Load()
 	m.mu.Lock()
-	over := len(m.kept) > m.settings.Load().KeepCount
+	over := len(m.kept) > set.KeepCount || set.KeepAge == 0
 	m.mu.Unlock()
 	if over {
 		m.prune()
 	}
 }
 
+// agePause is how often it is seen what has become too old to be kept.
+const agePause = time.Hour
+
 // expire removes what was kept only for clients of an earlier daemon, once
-// they do not come any more.
+// they do not come any more, and what becomes too old while nothing else
+// happens.
 func (m *Manager) expire() {
 	t := time.NewTimer(m.opt.Return)
 	defer t.Stop()
-	select {
-	case <-t.C:
-		m.prune()
-	case <-m.closing:
+	for {
+		select {
+		case <-t.C:
+			m.prune()
+			t.Reset(min(agePause, max(m.settings.Load().KeepAge, m.opt.Return)))
+		case <-m.closing:
+			return
+		}
 	}
 }
