@@ -46,6 +46,7 @@ var layers = map[string]int{
 	"protocol/mcp":             1,
 	"protocol/process":         1,
 	"contrib":                  0,
+	"daemon/command":           0,
 	"daemon/words":             0,
 	"protocol":                 0,
 	"protocol/fault":           0,

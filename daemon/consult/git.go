@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"holdline/daemon/command"
 	"holdline/daemon/program"
 	"holdline/protocol/fault"
 )
@@ -89,8 +89,7 @@ func (m *Manager) newGit(ctx context.Context, cwd string) (*git, error) {
 // run runs git and returns the first limit bytes of what it prints. A failure
 // is a fault, invalid_input, with git's own words.
 func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, cut bool, err error) {
-	cmd := exec.CommandContext(ctx, g.path, append([]string{"--no-pager"}, args...)...)
-	cmd.Dir = g.cwd
+	cmd := command.Command{Path: g.path, Args: append([]string{"--no-pager"}, args...), Dir: g.cwd, Stdout: limit, Stderr: maxGitErrors}
 	cmd.Env = []string{
 		"PATH=" + program.Get(g.program.Env, "PATH"), "HOME=/nonexistent", "LC_ALL=C",
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0",
@@ -100,27 +99,19 @@ func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, c
 		n := strconv.Itoa(i / 2)
 		cmd.Env = append(cmd.Env, "GIT_CONFIG_KEY_"+n+"="+g.config[i], "GIT_CONFIG_VALUE_"+n+"="+g.config[i+1])
 	}
-	stdout, stderr := &program.Capped{Limit: limit}, &program.Capped{Limit: maxGitErrors}
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 500 * time.Millisecond
-	err = cmd.Run()
-	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	}
+	printed, err := cmd.Run(ctx)
 	switch exit, failed := errors.AsType[*exec.ExitError](err); {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errGitSlow):
 		return nil, false, fault.New(fault.Timeout, fault.Host, operation, "diff: git %s took more than %s", args[0], gitTimeout)
 	case ctx.Err() != nil:
 		return nil, false, context.Cause(ctx)
 	case failed:
-		said := strings.TrimSpace(strings.ToValidUTF8(stderr.String(), "\uFFFD"))
+		said := strings.TrimSpace(strings.ToValidUTF8(string(printed.Stderr), "\uFFFD"))
 		return nil, false, invalid("diff: git %s in %s: exit code %d: %s", args[0], g.cwd, exit.ExitCode(), said)
-	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
+	case err != nil:
 		return nil, false, fault.New(fault.SpawnFailure, fault.Host, operation, "diff: cannot run git: %v", err)
 	}
-	return stdout.Bytes(), stdout.Over, nil
+	return printed.Stdout, printed.Cut, nil
 }
 
 // errGitSlow is the cause of the end of git's time.

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
+	"holdline/daemon/command"
 	"holdline/protocol/fault"
 )
 
@@ -21,19 +20,8 @@ const maxProbe = 256 << 10
 // standard input, in a process group that does not outlive the answer. An exit
 // code other than 0 is no error.
 func (p *Program) Probe(ctx context.Context, path string, args ...string) (stdout []byte, code int, err error) {
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = p.Env
-	cmd.Dir = "/"
-	out, errOut := &Capped{Limit: maxProbe}, &Capped{Limit: 4 << 10}
-	cmd.Stdout, cmd.Stderr = out, errOut
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	// A child left behind may hold the pipe: it is not waited for.
-	cmd.WaitDelay = 500 * time.Millisecond
-	err = cmd.Run()
-	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	}
+	cmd := command.Command{Path: path, Args: args, Env: p.Env, Dir: "/", Stdout: maxProbe, Stderr: 4 << 10}
+	out, err := cmd.Run(ctx)
 	failed := func(format string, args ...any) *fault.Record {
 		return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, format, args...)
 	}
@@ -43,16 +31,16 @@ func (p *Program) Probe(ctx context.Context, path string, args ...string) (stdou
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		if exit.Exited() {
-			return out.Bytes(), exit.ExitCode(), nil
+			return out.Stdout, exit.ExitCode(), nil
 		}
 		signal := "killed"
 		if ws, ok := exit.Sys().(syscall.WaitStatus); ok {
 			signal = ws.Signal().String()
 		}
 		return nil, 0, failed("%s %s was ended by a signal (%s)", p.Bin, name, signal).
-			WithCause(fault.Cause{Reason: fault.Killed, Signal: &signal, StderrTail: tail(errOut.String())})
+			WithCause(fault.Cause{Reason: fault.Killed, Signal: &signal, StderrTail: tail(string(out.Stderr))})
 	}
-	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+	if err != nil {
 		cause := fault.Cause{Reason: fault.NotInstalled}
 		if errno, ok := errors.AsType[syscall.Errno](err); ok {
 			text := errno.Error()
@@ -60,28 +48,8 @@ func (p *Program) Probe(ctx context.Context, path string, args ...string) (stdou
 		}
 		return nil, 0, failed("cannot start %s: %v", path, err).WithCause(cause)
 	}
-	return out.Bytes(), 0, nil
+	return out.Stdout, 0, nil
 }
-
-// Capped keeps the first bytes that are written to it and swallows the rest.
-type Capped struct {
-	Limit int
-	Over  bool // something was swallowed
-	buf   bytes.Buffer
-}
-
-// Write never fails.
-func (w *Capped) Write(p []byte) (int, error) {
-	room := max(w.Limit-w.buf.Len(), 0)
-	w.Over = w.Over || len(p) > room
-	w.buf.Write(p[:min(room, len(p))])
-	return len(p), nil
-}
-
-// Bytes is what was kept.
-func (w *Capped) Bytes() []byte { return w.buf.Bytes() }
-
-func (w *Capped) String() string { return w.buf.String() }
 
 // tail is the last lines of a text.
 func tail(s string) []string {

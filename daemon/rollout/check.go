@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,15 +9,15 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 	"unicode"
+
+	"holdline/daemon/command"
 )
 
 // Limits of what a new file may do when it is tried.
 const (
 	checkTimeout = 10 * time.Second // for each command
-	checkGrace   = time.Second      // for its output to end once it has
 	maxOutput    = 64 << 10         // bytes
 	maxVersion   = 128              // bytes of a version's name
 	maxWords     = 300              // bytes of its last words in a reason
@@ -114,31 +113,19 @@ func (f Found) lacks(needs Versions) error {
 func (c *Checker) run(ctx context.Context, path string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("it did not end within %v", checkTimeout))
 	defer cancel()
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	over := func() { end(fmt.Errorf("it printed more than %d bytes", maxOutput)) }
-	out, words := bounded{over: over}, bounded{over: over}
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Args[0] = "holdline"
-	cmd.Env = append([]string{}, c.Env...)
-	cmd.Dir = "/"
-	cmd.Stdout, cmd.Stderr = &out, &words
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = checkGrace
-	err := cmd.Run()
-	if errors.Is(err, exec.ErrWaitDelay) { // it left something behind that holds its output open
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	cmd := command.Command{
+		Path: path, Args: args, Name: "holdline", Env: c.Env, Dir: "/", Stdout: maxOutput, Stderr: maxOutput, Strict: true,
 	}
-	if err == nil && ctx.Err() == nil {
-		return out.buf.Bytes(), nil
+	out, err := cmd.Run(ctx)
+	if err == nil && out.Held {
+		err = errors.New("it left something behind")
 	}
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
+	if err == nil {
+		return out.Stdout, nil
 	}
 	what := fmt.Sprintf("%s %s", path, strings.Join(args, " "))
-	if _, ended := errors.AsType[*exec.ExitError](err); ended && words.buf.Len() > 0 {
-		return nil, fmt.Errorf("%s: %w: %s", what, err, words.line())
+	if _, ended := errors.AsType[*exec.ExitError](err); ended && len(out.Stderr) > 0 {
+		return nil, fmt.Errorf("%s: %w: %s", what, err, line(out.Stderr))
 	}
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		err = pathErr.Err
@@ -146,23 +133,9 @@ func (c *Checker) run(ctx context.Context, path string, args ...string) ([]byte,
 	return nil, fmt.Errorf("%s: %w", what, err)
 }
 
-// bounded keeps what is written up to [maxOutput] and calls over beyond it.
-type bounded struct {
-	buf  bytes.Buffer // not embedded: its ReadFrom would go round the limit
-	over func()
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.buf.Len()+len(p) > maxOutput {
-		b.over()
-		return len(p), nil
-	}
-	return b.buf.Write(p)
-}
-
 // line is the beginning of what was written, as one line.
-func (b *bounded) line() string {
-	s := strings.Join(strings.FieldsFunc(b.buf.String(), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+func line(written []byte) string {
+	s := strings.Join(strings.FieldsFunc(string(written), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	if len(s) > maxWords {
 		s = strings.ToValidUTF8(s[:maxWords], "") + "…"
 	}

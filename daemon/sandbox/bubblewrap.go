@@ -1,17 +1,16 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
+
+	"holdline/daemon/command"
 )
 
 // trialTimeout bounds the trial of bubblewrap.
@@ -49,17 +48,13 @@ func Bubblewrap(ctx context.Context, env []string) error {
 // trial runs nothing in sandboxes of the kind that is needed, and returns
 // what bubblewrap had to say.
 func trial(ctx context.Context, bwrap string, env []string) (words string, err error) {
-	cmd := exec.CommandContext(ctx, bwrap, "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc", "--die-with-parent", "--",
+	cmd := command.Command{Path: bwrap, Env: env, Dir: "/", Stderr: 4 << 10, Args: []string{
+		"--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc", "--die-with-parent", "--",
 		bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--unshare-net", "--unshare-pid", "--proc", "/proc",
-		"--new-session", "--die-with-parent", "--", "true")
-	cmd.Env, cmd.Dir = env, "/"
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 500 * time.Millisecond
-	err = cmd.Run()
-	line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+		"--new-session", "--die-with-parent", "--", "true",
+	}}
+	out, err := cmd.Run(ctx)
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out.Stderr)), "\n")
 	if line != "" {
 		line = ": " + line[:min(len(line), 200)]
 	}
