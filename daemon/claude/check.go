@@ -3,8 +3,6 @@ package claude
 import (
 	"context"
 	"encoding/json"
-	"slices"
-	"strings"
 	"sync"
 
 	"holdline/daemon/engine"
@@ -12,16 +10,16 @@ import (
 	"holdline/protocol/fault"
 )
 
-// leastVersion is the oldest program that has what a run needs.
-var leastVersion = program.Version{2, 1, 0}
-
-// needed are the options without which no run is safe; wanted are those that
-// make it better where they exist. Both are looked up in the program's own
-// help, since what a version number implies is a guess.
+// needs are what no run is safe without; wanted are options that make it
+// better where they exist. Both are looked up in the program's own help, since
+// what a version number implies is a guess.
 var (
-	needed = []string{
-		"--input-format", "--output-format", "--strict-mcp-config", "--tools", "--permission-mode", "--settings",
-		"--setting-sources",
+	needs = program.Needs{
+		Least: program.Version{2, 1, 0}, Help: []string{"--help"}, Update: "claude update",
+		Options: []string{
+			"--input-format", "--output-format", "--strict-mcp-config", "--tools", "--permission-mode", "--settings",
+			"--setting-sources",
+		},
 	}
 	wanted = []string{optRestricted, optPartial, optNoChrome, optNoSlash, optEffort}
 )
@@ -47,36 +45,15 @@ func (c *Claude) Check(ctx context.Context) (engine.Info, error) {
 // look asks the program itself.
 func (c *Claude) look(ctx context.Context, path string) (engine.Info, error) {
 	info := engine.Info{Path: path}
-	out, code, err := c.program.Probe(ctx, path, "--version")
+	var noShell error
+	var trial sync.WaitGroup
+	trial.Go(func() { noShell = c.opt.Bubblewrap(ctx, c.env) })
+	version, has, err := c.program.Ask(ctx, path, needs)
+	trial.Wait()
 	if err != nil {
 		return info, err
 	}
-	word, _, _ := strings.Cut(strings.TrimSpace(string(out)), " ") // "2.1.329 (Claude Code)"
-	version, ok := program.ParseVersion(word)
-	switch {
-	case !ok:
-		return info, c.program.Unfit("%s --version (exit code %d) does not say a version: it is not Claude Code, or broken", path, code)
-	case slices.Compare(version[:], leastVersion[:]) < 0:
-		return info, c.program.Unfit("Claude Code %s at %s is too old: %s or newer is needed; update it with: claude update",
-			version, path, leastVersion)
-	}
 	info.Version = version.String()
-
-	var help []byte
-	var helpErr, noShell error
-	var probes sync.WaitGroup
-	probes.Go(func() { noShell = c.opt.Bubblewrap(ctx, c.env) })
-	probes.Go(func() { help, _, helpErr = c.program.Probe(ctx, path, "--help") })
-	probes.Wait()
-	if helpErr != nil {
-		return info, helpErr
-	}
-	has := program.Options(help)
-	for _, opt := range needed {
-		if !has[opt] {
-			return info, c.program.Unfit("Claude Code %s at %s has no option %s: update it with: claude update", info.Version, path, opt)
-		}
-	}
 	for _, opt := range wanted {
 		if has[opt] {
 			info.Features = append(info.Features, opt)

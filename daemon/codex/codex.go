@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -111,18 +110,17 @@ func (c *Codex) Without(names []string) []string {
 	})
 }
 
-// leastVersion is the oldest program that has what a run needs.
-var leastVersion = program.Version{0, 100, 0}
-
 // Options of the program.
 const (
 	optSandbox = "--sandbox"
 	optSchema  = "--output-schema"
 )
 
-// needed are the options without which no run is safe, looked up in the
-// program's own help.
-var needed = []string{"--json", optSandbox, "--skip-git-repo-check", "--ignore-user-config", "--ignore-rules", optSchema}
+// needs are what no run is safe without, looked up in the program's own help.
+var needs = program.Needs{
+	Least: program.Version{0, 100, 0}, Help: []string{"exec", "--help"}, Update: "npm install -g @openai/codex",
+	Options: []string{"--json", optSandbox, "--skip-git-repo-check", "--ignore-user-config", "--ignore-rules", optSchema},
+}
 
 // Check tells whether the program can be used: found, of a version that can
 // be driven, and logged in. What it found holds for a while, failures for a
@@ -135,41 +133,15 @@ func (c *Codex) Check(ctx context.Context) (engine.Info, error) {
 // look asks the program itself.
 func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
 	info := engine.Info{Path: path, Levels: levels()}
-	out, code, err := c.program.Probe(ctx, path, "--version")
+	version, _, err := c.program.Ask(ctx, path, needs)
 	if err != nil {
 		return info, err
 	}
-	words := strings.Fields(string(out)) // "codex-cli 0.169.0"
-	if len(words) == 0 {
-		words = []string{""}
-	}
-	version, ok := program.ParseVersion(words[len(words)-1])
-	switch {
-	case !ok:
-		return info, c.program.Unfit("%s --version (exit code %d) does not say a version: it is not Codex, or broken", path, code)
-	case slices.Compare(version[:], leastVersion[:]) < 0:
-		return info, c.program.Unfit("Codex %s at %s is too old: %s or newer is needed; update it with: npm install -g @openai/codex",
-			version, path, leastVersion)
-	}
 	info.Version = version.String()
-
-	var help []byte
-	var helpErr, loginErr error
+	var loginErr error
 	var loginCode int
-	var probes sync.WaitGroup
-	probes.Go(func() { help, _, helpErr = c.program.Probe(ctx, path, "exec", "--help") })
 	if info.Account = c.account(); info.Account == "" {
-		probes.Go(func() { _, loginCode, loginErr = c.program.Probe(ctx, path, c.loginStatus()...) })
-	}
-	probes.Wait()
-	if helpErr != nil {
-		return info, helpErr
-	}
-	has := program.Options(help)
-	for _, opt := range needed {
-		if !has[opt] {
-			return info, c.program.Unfit("Codex %s at %s has no option %s: update it with: npm install -g @openai/codex", info.Version, path, opt)
-		}
+		_, loginCode, loginErr = c.program.Probe(ctx, path, c.loginStatus()...)
 	}
 	switch {
 	case loginErr != nil:

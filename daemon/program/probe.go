@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"holdline/daemon/command"
@@ -60,6 +62,50 @@ func tail(s string) []string {
 	return lines[max(len(lines)-5, 0):]
 }
 
+// Needs are what a program must be and have to be used.
+type Needs struct {
+	Least   Version
+	Help    []string // the question whose answer lists the options
+	Options []string
+	Update  string // command that gets another version
+}
+
+// Ask asks the program at path for its version and its options, and whether it
+// has what is needed; else the error is a fault, which says how to get it.
+func (p *Program) Ask(ctx context.Context, path string, needs Needs) (v Version, has map[string]bool, err error) {
+	var said, help []byte
+	var code int
+	var helpErr error
+	var probes sync.WaitGroup
+	probes.Go(func() { said, code, err = p.Probe(ctx, path, "--version") })
+	probes.Go(func() { help, _, helpErr = p.Probe(ctx, path, needs.Help...) })
+	probes.Wait()
+	if err != nil {
+		return v, nil, err
+	}
+	known := false
+	for word := range strings.FieldsSeq(string(said)) { // "2.1.329 (Claude Code)", "codex-cli 0.169.0"
+		if v, known = ParseVersion(word); known {
+			break
+		}
+	}
+	switch {
+	case !known:
+		return v, nil, p.unfit("%s --version (exit code %d) does not say a version: it is not %s, or broken", path, code, p.Name)
+	case slices.Compare(v[:], needs.Least[:]) < 0:
+		return v, nil, p.unfit("%s %s at %s is too old: %s or newer is needed; update it with: %s", p.Name, v, path, needs.Least, needs.Update)
+	case helpErr != nil:
+		return v, nil, helpErr
+	}
+	has = options(help)
+	for _, opt := range needs.Options {
+		if !has[opt] {
+			return v, nil, p.unfit("%s %s at %s has no option %s: update it with: %s", p.Name, v, path, opt, needs.Update)
+		}
+	}
+	return v, has, nil
+}
+
 // Version is three numbers, most significant first.
 type Version [3]int
 
@@ -83,10 +129,10 @@ func ParseVersion(word string) (v Version, ok bool) {
 
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// Options are the long options that a help text lists: words that begin with
+// options are the long options that a help text lists: words that begin with
 // two dashes, cut at the first byte that no option has. What a version number
 // implies is a guess; this is not.
-func Options(help []byte) map[string]bool {
+func options(help []byte) map[string]bool {
 	out := map[string]bool{}
 	for word := range strings.FieldsSeq(string(help)) {
 		if !strings.HasPrefix(word, "--") {

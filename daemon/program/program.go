@@ -82,8 +82,8 @@ func (p *Program) missing(format string, args ...any) error {
 		WithReason(fault.NotInstalled)
 }
 
-// Unfit is the fault of a version that cannot be used.
-func (p *Program) Unfit(format string, args ...any) error {
+// unfit is the fault of a version that cannot be used.
+func (p *Program) unfit(format string, args ...any) error {
 	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, format, args...).WithReason(fault.Version)
 }
 
