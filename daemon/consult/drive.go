@@ -210,31 +210,6 @@ func (d *driver) start(ctx context.Context) error {
 	return err
 }
 
-// maxTemp is how long the path of a temporary directory may be in which a
-// program's sandbox makes its sockets, as claude-http-0123456789abcdef.sock: a
-// socket's path has 107 bytes at most.
-const maxTemp = 107 - 34
-
-// shortTemp is the temporary directory of a run: temp, or one beside the
-// worker's socket where that is too long for the level.
-func (m *Manager) shortTemp(temp, id, level string) (string, error) {
-	if level != engine.LevelShell || len(temp) <= maxTemp {
-		return temp, nil
-	}
-	short := filepath.Join(m.opt.SocketDir, id, dirTemp)
-	if len(short) > maxTemp {
-		return "", fault.New(fault.Denied, fault.Host, operation,
-			"level %s cannot be enforced on this machine: the paths of the state directory (%s) and of the socket's (%s) are too long for the sandbox's own sockets",
-			level, m.opt.Dir, m.opt.SocketDir)
-	}
-	for _, dir := range []string{m.opt.SocketDir, filepath.Dir(short), short} {
-		if err := statedir.MakeDir(dir); err != nil {
-			return "", err
-		}
-	}
-	return short, nil
-}
-
 // startTimeout bounds the start of a worker.
 const startTimeout = 30 * time.Second
 

@@ -81,12 +81,12 @@ type Settings struct {
 	MaxUSD        float64 // what a run may cost if the call does not say; 0 is no limit
 	Level         string  // of a run if the call names none
 	Web           bool
-	Roots         []string      // directories allowed besides the caller's project; absolute
-	MaxConcurrent int           // jobs that run at once
-	Timeout       time.Duration // a job's deadline if the call names none
-	Wait          time.Duration // how long a call waits if it does not say; 0 only starts it
-	KeepCount     int           // answers kept
-	KeepAge       time.Duration // for how long; 0 is until their clients have them
+	Roots         []string          // directories allowed besides the caller's project; absolute
+	MaxConcurrent int               // jobs that run at once
+	Timeout       time.Duration     // a job's deadline if the call names none
+	Wait          time.Duration     // how long a call waits if it does not say; 0 only starts it
+	KeepCount     int               // answers kept
+	KeepAge       time.Duration     // for how long; 0 is until their clients have them
 	Budgets       map[string]Budget // by identity
 }
 

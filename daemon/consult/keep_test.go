@@ -1,0 +1,168 @@
+package consult
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/daemon/tool"
+	"holdline/protocol"
+)
+
+// TestKeep: answers outlive the manager, within bounds.
+func TestKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepCount = 3 })
+		for n := range int64(5) {
+			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1}, map[string]any{"prompt": fmt.Sprint(n + 1)}); err != nil {
+				t.Fatal(err)
+			}
+			w.Confirmed("hash-a", n+1)
+		}
+		w.finish()
+		next, err := New(w.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Manager = next
+		list := w.List("a")
+		if len(list) != 3 || list[0].ID != ID("hash-a", 5) {
+			t.Errorf("list %+v", list)
+		}
+		// A replayed request finds its answer and starts nothing.
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 4}, map[string]any{"prompt": "4"})
+		if err != nil || !strings.HasPrefix(res.Text, "4\n") || len(w.starter.procs) != 5 {
+			t.Errorf("%v %q", err, res.Text)
+		}
+		time.Sleep(31 * 24 * time.Hour)
+		w.prune()
+		if entries, err := os.ReadDir(w.dir); err != nil || len(entries) != 0 {
+			t.Errorf("%v %v", entries, err)
+		}
+		w.finish()
+	})
+}
+
+// TestKeepAge: what is too old goes by itself, and with an age of 0 nothing is
+// kept that its client holds, or does not come for.
+func TestKeepAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepAge = 24 * time.Hour })
+		ask := func(n int64) {
+			t.Helper()
+			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n}, map[string]any{"prompt": "x"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept := func(when string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if _, _, k := w.Counts(); k != want {
+				t.Errorf("%s: %d are kept, want %d", when, k, want)
+			}
+		}
+		ask(1)
+		w.Confirmed("hash-a", 1)
+		time.Sleep(23 * time.Hour)
+		kept("in time", 1)
+		time.Sleep(2*time.Hour + time.Second)
+		kept("too old", 0)
+		set := *w.settings.Load()
+		set.KeepAge, set.Wait = 0, 0
+		w.Configure(set)
+		if res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 2}, map[string]any{"prompt": "x"}); err != nil || !strings.Contains(res.Text, "No answer yet") {
+			t.Errorf("with a wait of 0: %v, %q", err, res.Text)
+		}
+		time.Sleep(2 * time.Second)
+		kept("its client may still come", 1)
+		w.Confirmed("hash-a", 2)
+		kept("its client has it", 0)
+		w.finish()
+	})
+}
+
+// TestOwed: an answer that its client may still ask for again is kept, whatever
+// the bounds say, and no longer than that.
+func TestOwed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepCount = 1 })
+		ask := func(identity string, n int64) string {
+			t.Helper()
+			time.Sleep(time.Millisecond) // so that each ends later than the one before
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller(identity), N: n}, map[string]any{"prompt": identity})
+			if err != nil || res.Fault != nil {
+				t.Fatalf("%s %d: %v %v", identity, n, err, res.Fault)
+			}
+			return res.Text
+		}
+		others := func(from int64) {
+			t.Helper()
+			for n := range int64(2) {
+				ask("b", from+n)
+				w.Confirmed("hash-b", from+n)
+			}
+		}
+		restart := func() {
+			t.Helper()
+			w.finish()
+			next, err := New(w.opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Manager = next
+		}
+		first := ask("a", 1)
+		others(1)
+		if again := ask("a", 1); again != first {
+			t.Errorf("asked again: %q, first %q", again, first)
+		}
+		restart()
+		others(3)
+		if !w.Recorded("hash-a", 1) {
+			t.Fatal("it is gone before its client could come back")
+		}
+		w.Resumed("hash-a", map[int64]struct{}{1: {}})
+		time.Sleep(2 * protocol.StartWindow)
+		others(5)
+		if again := ask("a", 1); again != first {
+			t.Errorf("asked again by a client that is back: %q, first %q", again, first)
+		}
+		if n := len(w.starter.procs); n != 7 {
+			t.Errorf("%d programs ran for 7 consults", n)
+		}
+		w.Confirmed("hash-a", 1)
+		others(7)
+		if w.Recorded("hash-a", 1) {
+			t.Error("it is kept though its client holds it")
+		}
+		for i, let := range []func(){
+			func() { w.Closed("hash-a") },
+			func() { w.Resumed("hash-a", map[int64]struct{}{99: {}}) },
+		} {
+			n := int64(10 + i)
+			ask("a", n)
+			let()
+			others(9 + 2*n)
+			if w.Recorded("hash-a", n) {
+				t.Errorf("%d is kept though nobody comes for it", n)
+			}
+		}
+		// Clients of an earlier daemon that do not come back are not waited for.
+		ask("a", 20)
+		others(100)
+		restart()
+		time.Sleep(protocol.StartWindow - time.Second)
+		if !w.Recorded("hash-a", 20) {
+			t.Error("it is gone before its client could come back")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if w.Recorded("hash-a", 20) {
+			t.Error("it is kept though its client did not come back")
+		}
+		w.finish()
+	})
+}
