@@ -23,7 +23,7 @@ func sh(script string) *command.Command {
 }
 
 func TestRun(t *testing.T) {
-	strict, named := sh("yes"), sh("echo $0")
+	strict, named := sh("yes 012345678"), sh("echo $0")
 	strict.Strict = true
 	named.Args, named.Name = []string{"-c", "echo $0"}, "other"
 	for name, tt := range map[string]struct {
@@ -38,8 +38,8 @@ func TestRun(t *testing.T) {
 		"fails":       {c: sh("echo out; exit 3"), out: "out\n", code: 3},
 		"is killed":   {c: sh("kill -9 $$"), code: -1},
 		"environment": {c: sh("echo $MINE$HOME; pwd"), out: "1\n/\n"},
-		"much":        {c: sh("yes | head -c 1000"), out: "y\ny\ny\ny\ny\n", cut: true},
-		"too much":    {c: strict, out: "y\ny\ny\ny\ny\n", cut: true, err: command.ErrOutput},
+		"much":        {c: sh("yes 012345678 | head -c 1000"), out: "012345678\n", cut: true},
+		"too much":    {c: strict, out: "012345678\n", cut: true, err: command.ErrOutput},
 		"name":        {c: named, out: "other\n"},
 		"not there":   {c: &command.Command{Path: "/nowhere"}, cannot: true},
 	} {
