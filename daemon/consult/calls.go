@@ -148,6 +148,10 @@ func (m *Manager) find(identity, id string) (*job, *Answer, error) {
 		"consult_id: %q is not known here; without consult_id, consult_result lists those that are", id)
 	m.mu.Lock()
 	j, k := m.live[id], m.kept[id]
+	var unwritten *Answer
+	if k != nil {
+		unwritten = k.answer
+	}
 	m.mu.Unlock()
 	switch {
 	case j != nil:
@@ -159,7 +163,7 @@ func (m *Manager) find(identity, id string) (*job, *Answer, error) {
 		if identity != "" && k.info.Identity != identity {
 			return nil, nil, unknown
 		}
-		a, err := m.read(id, k)
+		a, err := m.read(id, unwritten)
 		return nil, a, err
 	}
 	return nil, nil, unknown

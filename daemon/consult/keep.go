@@ -28,7 +28,7 @@ type kept struct {
 	session string // hash of the session that asked; "" if that was not noted
 	window  *engine.Window
 	ended   int64   // unix ms
-	answer  *Answer // only if it could not be written
+	answer  *Answer // only if it could not be written; guarded by the manager's mutex
 	owed    *owed   // nil once its client holds it, or cannot come for it
 }
 
@@ -257,18 +257,47 @@ func (m *Manager) keep(j *job, res result) *Answer {
 		a.Text, a.Cut = strings.ToValidUTF8(a.Text[:maxAnswer], ""), true
 	}
 	a.SessionUSD, a.TodayUSD = m.spentWith(j, out.CostUSD)
-	b, err := json.Marshal(a)
-	if err == nil {
-		err = statedir.WriteFile(filepath.Join(j.dir, fileAnswer), append(b, '\n'))
-	}
-	if err != nil {
+	if err := a.write(j.dir); err != nil {
 		m.opt.Log.Error("answer cannot be written", "consult", rec.ID, "err", err)
 	}
 	return a
 }
 
+// write puts answer.json in place.
+func (a *Answer) write(dir string) error {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	return statedir.WriteFile(filepath.Join(dir, fileAnswer), append(b, '\n'))
+}
+
+// writeAgain writes the answers that could not be written when they came, once
+// they can: they are in memory alone, and would be lost with the daemon.
+func (m *Manager) writeAgain() {
+	m.mu.Lock()
+	var unwritten []*Answer
+	for _, k := range m.kept {
+		if k.answer != nil {
+			unwritten = append(unwritten, k.answer)
+		}
+	}
+	m.mu.Unlock()
+	for _, a := range unwritten {
+		if a.write(filepath.Join(m.opt.Dir, a.ID)) != nil {
+			return // that was said when it came
+		}
+		m.mu.Lock()
+		if k := m.kept[a.ID]; k != nil {
+			k.answer = nil
+		}
+		m.mu.Unlock()
+	}
+}
+
 // prune removes what is past the bounds of what is kept, unless it is owed: a
-// client that came back for it would have its consult run again.
+// client that came back for it would have its consult run again. What goes
+// makes room for what could not be written.
 func (m *Manager) prune() {
 	set := m.settings.Load()
 	now := time.Now()
@@ -294,6 +323,7 @@ func (m *Manager) prune() {
 			m.opt.Log.Warn("old consult cannot be removed", "consult", id, "err", err)
 		}
 	}
+	m.writeAgain()
 }
 
 // remove removes the directory of a job that nobody asks for any more. Without
@@ -306,10 +336,10 @@ func remove(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// read is the answer of a kept job.
-func (m *Manager) read(id string, k *kept) (*Answer, error) {
-	if k.answer != nil {
-		return k.answer, nil
+// read is the answer of a kept job; unwritten is that of its entry.
+func (m *Manager) read(id string, unwritten *Answer) (*Answer, error) {
+	if unwritten != nil {
+		return unwritten, nil
 	}
 	a, err := readAnswer(filepath.Join(m.opt.Dir, id))
 	if err != nil {

@@ -1,8 +1,10 @@
 package consult
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -165,4 +167,41 @@ func TestOwed(t *testing.T) {
 		}
 		w.finish()
 	})
+}
+
+// TestAnswerUnwritten: an answer that cannot be written is had all the same, and
+// written as soon as it can be: else it would be lost with the daemon.
+func TestAnswerUnwritten(t *testing.T) {
+	w := newWorld(t, func(p *fakeProcess) {
+		<-p.in
+		if strings.HasSuffix(p.dir, ID("hash-a", 1)) {
+			if err := os.Rename(p.dir, p.dir+".away"); err != nil {
+				t.Error(err)
+			}
+		}
+		p.say("answer well")
+		<-p.closed
+		p.exit(0)
+	})
+	ask := func(n int64) {
+		t.Helper()
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n}, map[string]any{"prompt": "x"})
+		if err != nil || !strings.HasPrefix(res.Text, "well\n") {
+			t.Errorf("%v, %q", err, res.Text)
+		}
+	}
+	ask(1)
+	id := ID("hash-a", 1)
+	dir := filepath.Join(w.dir, id)
+	if a, err := w.Show(id); err != nil || a.Text != "well" {
+		t.Errorf("in memory: %v, %+v", err, a)
+	}
+	if err := errors.Join(os.RemoveAll(filepath.Join(dir+".away", dirTemp)), os.Rename(dir+".away", dir)); err != nil {
+		t.Fatal(err)
+	}
+	ask(2)
+	w.finish()
+	if a, err := readAnswer(dir); err != nil || a.Text != "well" {
+		t.Errorf("on disk: %v, %+v", err, a)
+	}
 }

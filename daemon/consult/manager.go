@@ -191,7 +191,7 @@ func (m *Manager) known(id string, attended bool) (*job, *Answer, error) {
 		return j, nil, nil
 	}
 	if k := m.kept[id]; k != nil {
-		a, err := m.read(id, k)
+		a, err := m.read(id, k.answer)
 		return nil, a, err
 	}
 	return nil, nil, nil
