@@ -67,6 +67,8 @@ func (e *engine) finding(c control.CheckAnswer, seenBy string) Finding {
 		f.Mend = e.login + "; with an API key, " + e.byKey
 	case fault.Version:
 		f.Mend = fmt.Sprintf("npm install -g %s@latest", e.npm)
+	case "": // consult.env_file, not the program's doing; what is wrong with it is said
+		f.Mend = "mend it; each consult looks at the file again"
 	default:
 		f.Mend = fmt.Sprintf("run %s --version yourself", e.name)
 	}
