@@ -161,10 +161,10 @@ func TestHandOutUnwritten(t *testing.T) {
 			}
 			return rec.Attended
 		}
-		var was []byte
+		was := make(chan []byte, 1)
 		time.AfterFunc(50*time.Second, func() { // nothing can take the place of a directory
-			var err error
-			if was, err = os.ReadFile(file); err == nil {
+			b, err := os.ReadFile(file)
+			if was <- b; err == nil {
 				err = errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "full"), 0o700))
 			}
 			if err != nil {
@@ -178,7 +178,7 @@ func TestHandOutUnwritten(t *testing.T) {
 		if r, _, _ := w.Counts(); r != 1 {
 			t.Errorf("%d run", r)
 		}
-		if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, was, 0o600)); err != nil || !attended() {
+		if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, <-was, 0o600)); err != nil || !attended() {
 			t.Fatalf("%v, attended %t", err, attended())
 		}
 		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": id, "wait_s": 1})
