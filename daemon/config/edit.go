@@ -193,7 +193,11 @@ func target(path string) (string, error) {
 	if err == nil {
 		return file, nil
 	}
-	if _, lerr := os.Lstat(path); lerr == nil {
+	info, lerr := os.Lstat(path)
+	if lerr == nil && info.Mode()&fs.ModeSymlink == 0 {
+		return path, nil // it was made a moment ago
+	}
+	if lerr == nil {
 		return "", fmt.Errorf("%s is a link that leads nowhere: %w", path, err)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
