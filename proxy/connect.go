@@ -334,12 +334,12 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 		g.Next, g.Pending, l.replays, g.EOF = p.store.recall()
 	}
 	faultpoint.At("proxy.dialled")
-	if _, err := conn.Write(protocol.Append(nil, g)); err != nil {
-		return nil, fmt.Errorf("greet the daemon: %w", err)
-	}
+	_, werr := conn.Write(protocol.Append(nil, g))
 	faultpoint.At("proxy.greeted")
-	line, err := l.lines.Next()
+	line, err := l.lines.Next() // also of a daemon that refused, and hung up, before it was greeted
 	switch {
+	case err != nil && werr != nil:
+		return nil, fmt.Errorf("greet the daemon: %w", werr)
 	case errors.Is(err, io.EOF):
 		return nil, errors.New("the daemon hung up before its welcome")
 	case err != nil:

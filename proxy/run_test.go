@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -231,6 +234,33 @@ func TestRefused(t *testing.T) {
 			}
 			d.wantEnd()
 		})
+	}
+}
+
+// TestRefusedUngreeted: a daemon that has no room for a connection says so and
+// hangs up, whether or not it was greeted by then.
+func TestRefusedUngreeted(t *testing.T) {
+	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	conn, err := net.Dial("unix", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	daemon, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(daemon, `{"holdline":1,"error":{"code":"too_many_connections","message":"no room"}}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	daemon.Close()
+	_, err = (&proxy{}).greet(conn, nil)
+	if r, ok := errors.AsType[*protocol.Refusal](err); !ok || r.Message != "no room" {
+		t.Errorf("greet = %v, want what the daemon said", err)
 	}
 }
 

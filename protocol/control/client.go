@@ -43,13 +43,13 @@ func NewClient(ctx context.Context, conn net.Conn, version string, pid int) (*Cl
 		return nil, err
 	}
 	greeting := protocol.Greeting{Holdline: protocol.Version, Role: protocol.RoleControl, Version: version, PID: pid}
-	if _, err := conn.Write(protocol.Append(nil, greeting)); err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("greeting the daemon: %w", err)
-	}
-	line, err := c.lines.Next()
+	_, werr := conn.Write(protocol.Append(nil, greeting))
+	line, err := c.lines.Next() // also of a daemon that refused, and hung up, before it was greeted
 	if err != nil {
 		conn.Close()
+		if werr != nil {
+			return nil, fmt.Errorf("greeting the daemon: %w", werr)
+		}
 		return nil, fmt.Errorf("waiting for the daemon's welcome: %w", err)
 	}
 	welcome, err := protocol.ParseWelcome(line)
