@@ -151,10 +151,7 @@ func Parse(line []byte) (Message, error) {
 	}
 	switch {
 	case method != nil:
-		if method[0] != '"' {
-			return m, fmt.Errorf("%w: method is not a string", ErrInvalid)
-		}
-		if m.Method, err = keyOf(method); err != nil {
+		if m.Method, err = keyOf(method); method[0] != '"' || err != nil {
 			return m, fmt.Errorf("%w: method is not a string", ErrInvalid)
 		}
 		if m.Result != nil || m.Error != nil {

@@ -73,7 +73,7 @@ func appendID(dst []byte, id ID) []byte {
 }
 
 func appendString(dst []byte, s string) []byte {
-	if isPlain(s) {
+	if Plain(s) {
 		return append(append(append(dst, '"'), s...), '"')
 	}
 	b, err := json.Marshal(s)
@@ -83,10 +83,11 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, b...)
 }
 
-// isPlain tells whether a string is spelled as it is, within quotes.
-func isPlain(s string) bool {
-	for _, c := range []byte(s) {
-		if c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+// Plain tells whether a string is spelled as it is, within quotes: both when it
+// is written, by package json, too, and when it is read.
+func Plain[T string | []byte](s T) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			return false
 		}
 	}

@@ -211,25 +211,12 @@ func String(raw json.RawMessage) (string, bool) {
 	if len(raw) == 0 || raw[0] != '"' {
 		return "", false
 	}
-	if isPlain(raw) {
-		return string(raw[1 : len(raw)-1]), true
+	if n := len(raw); n >= 2 && raw[n-1] == '"' && jsonrpc.Plain([]byte(raw[1:n-1])) {
+		return string(raw[1 : n-1]), true
 	}
 	var s string
 	if json.Unmarshal(raw, &s) != nil {
 		return "", false
 	}
 	return s, true
-}
-
-// isPlain tells whether a string is spelled as it is read.
-func isPlain(raw []byte) bool {
-	if len(raw) < 2 || raw[len(raw)-1] != '"' {
-		return false
-	}
-	for _, c := range raw[1 : len(raw)-1] {
-		if c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
 }
