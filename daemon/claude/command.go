@@ -78,10 +78,11 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 		cmd.Makes = c.owned(&req)
 	}
 	cmd.Argv = argv
-	cmd.Env = c.environment(own.env)
-	if req.TempDir != "" {
-		cmd.Env = c.environment(own.env, "CLAUDE_CODE_TMPDIR="+req.TempDir, "TMPDIR="+req.TempDir, "NPM_CONFIG_CACHE="+req.TempDir)
+	var temp []string
+	if dir := req.TempDir; dir != "" {
+		temp = []string{"CLAUDE_CODE_TMPDIR=" + dir, "TMPDIR=" + dir, "NPM_CONFIG_CACHE=" + dir}
 	}
+	cmd.Env = c.environment(own.env, temp...)
 	return cmd
 }
 

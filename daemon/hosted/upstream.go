@@ -397,9 +397,7 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged:
 		u.m.mu.Lock()
 		defer u.m.mu.Unlock()
-		switch {
-		case !u.serving || u.m.closed:
-		default:
+		if u.serving && !u.m.closed {
 			u.relistLocked()
 		}
 	default:

@@ -223,12 +223,9 @@ func (c *conn) handle(f *process.Frame) bool {
 	}
 	switch f.Method {
 	case process.MethodWrite:
-		p, err := process.ParseWrite(f.Params)
-		if err != nil {
-			c.fail(f.ID, process.Errorf(process.CodeInvalid, "%s: %v", f.Method, err))
-			return true
+		if p, err := process.ParseWrite(f.Params); c.parsed(f, err) {
+			w.takeLocked(c, f, p.WriteID)
 		}
-		w.takeLocked(c, f, p.WriteID)
 	case process.MethodCloseStdin:
 		w.closeStdinLocked()
 		c.reply(f.ID, struct{}{})
@@ -261,13 +258,18 @@ func (c *conn) handle(f *process.Frame) bool {
 }
 
 func (c *conn) parse(f *process.Frame, v any) bool {
-	if len(f.Params) > 0 {
-		if err := json.Unmarshal(f.Params, v); err != nil {
-			c.fail(f.ID, process.Errorf(process.CodeInvalid, "%s: %v", f.Method, err))
-			return false
-		}
+	if len(f.Params) == 0 {
+		return true
 	}
-	return true
+	return c.parsed(f, json.Unmarshal(f.Params, v))
+}
+
+// parsed refuses a request whose params could not be read for err.
+func (c *conn) parsed(f *process.Frame, err error) bool {
+	if err != nil {
+		c.fail(f.ID, process.Errorf(process.CodeInvalid, "%s: %v", f.Method, err))
+	}
+	return err == nil
 }
 
 func (c *conn) initializeLocked(id int64, p process.InitializeParams) {

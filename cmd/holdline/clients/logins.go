@@ -91,7 +91,7 @@ var codexLogins = &loginFile{
 		}
 		_ = json.Unmarshal(data, &doc)
 		for _, s := range doc {
-			if s.Access != "" || s.Refresh != "" {
+			if (token{s.Access, s.Refresh}).there() {
 				out = append(out, login{s.Name, s.URL})
 			}
 		}
