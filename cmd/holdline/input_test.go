@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/protocol/control"
 	"holdline/protocol/process"
 )
 
@@ -332,4 +333,54 @@ func TestServerAsksLegacy(t *testing.T) {
 		t.Errorf("a server that several share: %s", x.raw)
 	}
 	a.rest()
+}
+
+// TestServerAsksLegacyUnsent: the daemon dies when it has noted the round in
+// which a modern server gets its legacy client's answer, and has not sent it.
+// The client is not asked again, whether the next daemon has the worker at once
+// or only later.
+func TestServerAsksLegacyUnsent(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprint("late=", late), func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).faults()
+			p.configure(map[string]any{"sdk": map[string]any{
+				"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"}, "holdline": hosting{"scope": "session"},
+			}})
+			a := p.agent("--identity", "a")
+			a.ask("initialize", map[string]any{
+				"protocolVersion": "2025-11-25", "capabilities": map[string]any{"elicitation": map[string]any{}}, "clientInfo": map[string]string{"name": "test", "version": "1"},
+			})
+			a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			id := a.call("sdk__inquire", map[string]any{"word": "w"})
+			x := a.until(func(x *answer) bool { return x.ID != nil })
+			if x.Method != "elicitation/create" {
+				t.Fatalf("%s", x.raw)
+			}
+			// The first round's answer lies in a file, where the next daemon finds it before it has the worker.
+			waitFor(t, "the server's answer in a file", func() bool {
+				files, err := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/a/*"))
+				return err == nil && len(files) > 0
+			})
+			p.dieAs("write.recorded", death{})
+			if late {
+				p.dieAs("attach.fenced", death{held: true})
+			}
+			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"word":"yes"}}}`, x.ID))
+			if late {
+				waitFor(t, "the next daemon", func() bool { return p.died("attach.fenced") })
+				p.until("the client to be back", func(s control.StatusAnswer) bool { return len(s.Sessions) == 1 && s.Sessions[0].InFlight == 1 })
+				p.letGo("attach.fenced")
+			}
+			x = a.until(func(x *answer) bool { return x.Method == "elicitation/create" || x.ID != nil && x.Method == "" })
+			if n, ok := x.ID.(float64); !ok || int(n) != id || string(x.Result.StructuredContent) != `{"word":"w accept yes"}` {
+				t.Errorf("%s", x.raw)
+			}
+			if !p.died("write.recorded") {
+				t.Error("the daemon lived on")
+			}
+			a.rest()
+		})
+	}
 }

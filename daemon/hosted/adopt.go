@@ -127,7 +127,7 @@ func (m *Manager) restore(e *earlier) {
 		s.latest = cmp.Or(s.latest, inst.own)
 	}
 	u := newUpstream(inst, e.dir, e.spec.Owner)
-	u.torn, u.restored, u.generation = true, true, e.spec.Generation
+	u.torn, u.restored, u.generation, u.unsure = true, true, e.spec.Generation, make(chan struct{})
 	u.told = map[string]struct{}{}
 	m.processes[u] = struct{}{}
 	for _, r := range e.records {
@@ -306,6 +306,8 @@ func (m *Manager) adopt(u *upstream) bool {
 			c.forgetVoidLocked()
 		}
 	}
+	close(u.unsure)
+	u.unsure = nil
 	for _, r := range u.responds {
 		switch {
 		case r.Write > last:

@@ -48,8 +48,13 @@ func (m *Manager) call(ctx context.Context, s *server, o *offer, rc *tool.Remote
 		if err != nil || rc.Modern || !asksFor(res.Result) {
 			return res, err
 		}
-		if m.made(rc, round+1) {
-			continue // with an earlier daemon
+		made, err := m.made(ctx, rc, round+1)
+		if err != nil {
+			return tool.RemoteResult{}, asFault(err, o)
+		}
+		if made { // by an earlier daemon
+			seen = append(seen, m.heard(rc, round)...)
+			continue
 		}
 		if round >= maxRounds {
 			return res, fault.New(fault.DownstreamFailure, fault.Server, callOperation(o), "server %s has asked %d times and not answered", s.spec.Name, round+1)
@@ -98,13 +103,65 @@ func (m *Manager) roundsLocked(session string, n int64) []*call {
 	}
 }
 
-// made tells whether a round of a request was taken to a server already.
-func (m *Manager) made(rc *tool.RemoteCall, round int) bool {
+// made tells whether a round of a request was taken to a server already. It
+// waits until that is known.
+func (m *Manager) made(ctx context.Context, rc *tool.RemoteCall, round int) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for {
+		c := m.calls[callKey{rc.Caller.Session, rc.N, round}]
+		unsure := c.unsureLocked()
+		if unsure == nil {
+			return c.madeLocked(), nil
+		}
+		m.mu.Unlock()
+		select {
+		case <-unsure:
+		case <-ctx.Done():
+		}
+		m.mu.Lock()
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// unsureLocked is nil if it is known whether the call was made, else closed when
+// it is.
+func (c *call) unsureLocked() chan struct{} {
+	if c == nil || c.state != open || c.up == nil {
+		return nil
+	}
+	return c.up.unsure
+}
+
+// madeLocked tells whether the call was made, if that is known.
+func (c *call) madeLocked() bool { return c != nil && c.state != fresh && c.state != void }
+
+// heard forgets the answers to what a round has asked, which the server has: it
+// returns in which lines they came.
+func (m *Manager) heard(rc *tool.RemoteCall, round int) []int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.calls[callKey{rc.Caller.Session, rc.N, round}]
-	return c != nil && c.state != fresh && c.state != void
+	if c == nil || c.up == nil {
+		return nil
+	}
+	var lines []int64
+	maps.DeleteFunc(m.replies[rc.Caller.Session], func(id string, r reply) bool {
+		of := strings.HasPrefix(id, questionID(c, ""))
+		if of {
+			lines = append(lines, r.n)
+		}
+		return of
+	})
+	return lines
 }
+
+// questionID is the id of what a call's answer asks for under a key: it is made
+// of the place, so that a client that was asked by an earlier daemon is not
+// asked twice.
+func questionID(c *call, key string) string { return fmt.Sprintf("%s:%d/%s", c.up.id, c.write, key) }
 
 // asksFor tells whether a result asks for something before there is a proper
 // one.
@@ -191,9 +248,7 @@ func (m *Manager) inquiries(ctx context.Context, s *server, o *offer, rc *tool.R
 	return answers, lines, nil, nil
 }
 
-// question asks the client one thing, unless the daemon knows the answer. The id
-// is made of the place of what is asked, so that a client that was asked by an
-// earlier daemon is not asked twice.
+// question asks the client one thing, unless the daemon knows the answer.
 func (m *Manager) question(rc *tool.RemoteCall, round int, key string, request []byte, asked map[string]*question) (own json.RawMessage, err error) {
 	method, _ := mcp.String(jsonrpc.Field(request, "method"))
 	m.mu.Lock()
@@ -210,7 +265,7 @@ func (m *Manager) question(rc *tool.RemoteCall, round int, key string, request [
 		return nil, fault.New(fault.DownstreamFailure, fault.Server, mcp.ToolsCall,
 			"server %s asks for %s, which is for servers of scope \"session\", each of which has one client", u.name(), method)
 	}
-	id := fmt.Sprintf("%s:%d/%s", u.id, c.write, key)
+	id := questionID(c, key)
 	quoted, err := json.Marshal(id)
 	if err != nil { // strings encode
 		return nil, err
@@ -274,7 +329,11 @@ func (m *Manager) repliedLocked(session string, n int64, id string, msg jsonrpc.
 func (m *Manager) answeredLocked(u *upstream, place string) bool {
 	write, _, _ := strings.Cut(place, "/")
 	c := u.calls[number([]byte(write))]
-	return c == nil || m.calls[callKey{c.key.session, c.key.n, c.key.round + 1}] != nil
+	if c == nil {
+		return true
+	}
+	next := m.calls[callKey{c.key.session, c.key.n, c.key.round + 1}]
+	return next.madeLocked() && next.unsureLocked() == nil
 }
 
 // askAgainLocked repeats the questions of a session that is back: its proxy

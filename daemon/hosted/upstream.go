@@ -51,6 +51,7 @@ type upstream struct {
 	deadCh     chan struct{} // closed when dead
 	goneCh     chan struct{} // closed when nobody reads its events any more
 	caughtCh   chan struct{} // closed when it has caught up
+	unsure     chan struct{} // closed when it is known which writes of an earlier daemon were made, and nil then
 	calls      map[int64]*call
 	internal   map[int64]inquiry // the daemon's own requests
 	wish       wishes
