@@ -352,12 +352,15 @@ func endsTorn(path string) bool {
 	return err == nil && last[0] != '\n'
 }
 
-// rotate renames the file to .1, .1 to .2 and so on; the oldest goes.
+// rotate renames the file to .1, .1 to .2 and so on; the oldest goes, and so do
+// those that were kept when more of them were to be.
 func (l *callLog) rotate() error {
+	numbered := func(n int) string { return fmt.Sprintf("%s.%d", l.o.Path, n) }
+	for n := l.o.Keep + 1; os.Remove(numbered(n)) == nil; n++ {
+	}
 	if l.o.Keep == 0 {
 		return os.Remove(l.o.Path)
 	}
-	numbered := func(n int) string { return fmt.Sprintf("%s.%d", l.o.Path, n) }
 	for n := l.o.Keep - 1; n >= 1; n-- {
 		if err := os.Rename(numbered(n), numbered(n+1)); err != nil && !os.IsNotExist(err) {
 			return err

@@ -220,6 +220,9 @@ func TestRotation(t *testing.T) {
 	if got := readLines(t, path); len(got) != 1 {
 		t.Errorf("%d lines, want 1", len(got))
 	}
+	if files, err := filepath.Glob(path + ".*"); err != nil || len(files) != 0 {
+		t.Errorf("of those that were kept when more were to be there are still %v, %v", files, err)
+	}
 }
 
 func TestBound(t *testing.T) {
