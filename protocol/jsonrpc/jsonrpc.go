@@ -24,9 +24,6 @@ var ErrParse = errors.New("not valid JSON")
 // ErrInvalid is returned by [Parse] for JSON that is no JSON-RPC 2.0 message.
 var ErrInvalid = errors.New("not a JSON-RPC 2.0 message")
 
-// maxDepth is how deep values may nest, for [json.Valid].
-const maxDepth = 10_000
-
 // deepError is an [ErrParse] of a line that may well be JSON.
 type deepError struct{}
 
@@ -35,24 +32,6 @@ func (deepError) Error() string {
 }
 
 func (deepError) Unwrap() error { return ErrParse }
-
-// tooDeep tells whether brackets nest too deep in what may be JSON.
-func tooDeep(line []byte) bool {
-	depth := 0
-	for i := 0; i < len(line); i++ {
-		switch line[i] {
-		case '"':
-			i = skipString(line, i) - 1
-		case '{', '[':
-			if depth++; depth > maxDepth {
-				return true
-			}
-		case '}', ']':
-			depth--
-		}
-	}
-	return false
-}
 
 // Kind tells the three sorts of messages apart.
 type Kind int
@@ -99,10 +78,10 @@ func Parse(line []byte) (Message, error) {
 	if !utf8.Valid(line) {
 		return m, fmt.Errorf("%w: invalid UTF-8", ErrParse)
 	}
-	if !json.Valid(line) {
-		if tooDeep(line) {
-			return m, deepError{}
-		}
+	switch valid, deep := check(line); {
+	case deep:
+		return m, deepError{}
+	case !valid:
 		return m, ErrParse
 	}
 	trimmed := bytes.TrimLeft(line, " \t\r\n")
@@ -379,14 +358,21 @@ func skipValue(b []byte, i int) int {
 	return i
 }
 
+// skipString is the index behind the string that begins at i.
 func skipString(b []byte, i int) int {
-	for i++; i < len(b); i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
+	begin := i + 1
+	for i = begin; ; i++ {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return len(b)
+		}
+		i += n
+		escapes := 0 // an odd number of them ends with one of the quote
+		for i-escapes > begin && b[i-escapes-1] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
 			return i + 1
 		}
 	}
-	return len(b)
 }

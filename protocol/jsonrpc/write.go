@@ -31,7 +31,7 @@ func AppendError(dst []byte, id ID, code int, message string, data json.RawMessa
 	dst = append(dst, `,"error":{"code":`...)
 	dst = strconv.AppendInt(dst, int64(code), 10)
 	dst = append(dst, `,"message":`...)
-	dst = appendString(dst, message)
+	dst = AppendString(dst, message)
 	if data != nil {
 		dst = append(dst, `,"data":`...)
 		dst = append(dst, data...)
@@ -57,7 +57,7 @@ func AppendRequest(dst []byte, id ID, method string, params json.RawMessage) []b
 		dst = append(dst, id...)
 	}
 	dst = append(dst, `,"method":`...)
-	dst = appendString(dst, method)
+	dst = AppendString(dst, method)
 	if params != nil {
 		dst = append(dst, `,"params":`...)
 		dst = append(dst, params...)
@@ -72,7 +72,8 @@ func appendID(dst []byte, id ID) []byte {
 	return append(dst, id...)
 }
 
-func appendString(dst []byte, s string) []byte {
+// AppendString appends s as a JSON string, as package json spells it.
+func AppendString(dst []byte, s string) []byte {
 	if Plain(s) {
 		return append(append(append(dst, '"'), s...), '"')
 	}

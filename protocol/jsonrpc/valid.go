@@ -1,0 +1,199 @@
+package jsonrpc
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// maxDepth is how deep values may nest, as for [json.Valid].
+const maxDepth = 10_000
+
+// Valid tells whether b is one JSON value (RFC 8259) that nests no deeper than
+// is read: what [json.Valid] tells, in a fraction of the time, since each line
+// is looked at by proxy and daemon. Like that it does not ask for UTF-8.
+func Valid(b []byte) bool {
+	valid, _ := check(b)
+	return valid
+}
+
+// check is [Valid]; deep is why b is not valid: up to there it may be.
+func check(b []byte) (valid, deep bool) {
+	var room [64]byte
+	open := room[:0] // the brackets that are not closed
+	i := skipSpace(b, 0)
+value:
+	for {
+		if i >= len(b) {
+			return false, false
+		}
+		switch c := b[i]; {
+		case c == '{' || c == '[':
+			if len(open) == maxDepth {
+				return false, true
+			}
+			i = skipSpace(b, i+1)
+			if i < len(b) && b[i] == c+2 { // nothing in it
+				i++
+				break
+			}
+			open = append(open, c)
+			if c == '[' {
+				continue value
+			}
+			if i = endKey(b, i); i < 0 {
+				return false, false
+			}
+			continue value
+		case c == '"':
+			i = endString(b, i)
+		case c == '-' || c >= '0' && c <= '9':
+			i = endNumber(b, i)
+		case c == 't':
+			i = endWord(b, i, "true")
+		case c == 'f':
+			i = endWord(b, i, "false")
+		case c == 'n':
+			i = endWord(b, i, "null")
+		default:
+			return false, false
+		}
+		if i < 0 {
+			return false, false
+		}
+		for { // behind a value
+			i = skipSpace(b, i)
+			if len(open) == 0 {
+				return i == len(b), false
+			}
+			if i == len(b) {
+				return false, false
+			}
+			in := open[len(open)-1]
+			if b[i] == in+2 { // the bracket's other half, in ASCII
+				open = open[:len(open)-1]
+				i++
+				continue
+			}
+			if b[i] != ',' {
+				return false, false
+			}
+			i = skipSpace(b, i+1)
+			if in == '{' {
+				if i = endKey(b, i); i < 0 {
+					return false, false
+				}
+			}
+			continue value
+		}
+	}
+}
+
+// endKey is where the value begins whose key begins at i; -1 if that is none.
+func endKey(b []byte, i int) int {
+	if i >= len(b) || b[i] != '"' {
+		return -1
+	}
+	if i = endString(b, i); i < 0 {
+		return -1
+	}
+	if i = skipSpace(b, i); i >= len(b) || b[i] != ':' {
+		return -1
+	}
+	return skipSpace(b, i+1)
+}
+
+// endString is the index behind the string that begins at i; -1 if it is none.
+func endString(b []byte, i int) int {
+	const each, high = 0x0101010101010101, 0x8080808080808080
+	for i++; i < len(b); {
+		// Eight bytes at once, as long as all stand for themselves.
+		for i+8 <= len(b) {
+			x := binary.LittleEndian.Uint64(b[i:])
+			quote, slash := x^(each*'"'), x^(each*'\\')
+			if ((quote-each)&^quote|(slash-each)&^slash|(x-each*' ')&^x)&high != 0 {
+				break
+			}
+			i += 8
+		}
+		for n := min(len(b), i+8); i < n; i++ {
+			switch c := b[i]; {
+			case c == '"':
+				return i + 1
+			case c < ' ':
+				return -1
+			case c == '\\':
+				if i = endEscape(b, i); i < 0 {
+					return -1
+				}
+			}
+		}
+	}
+	return -1
+}
+
+// endEscape is the index of the last byte of the escape that begins at i; -1 if
+// it is none.
+func endEscape(b []byte, i int) int {
+	if i+1 >= len(b) {
+		return -1
+	}
+	switch b[i+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 1
+	case 'u':
+		if i+5 >= len(b) {
+			return -1
+		}
+		for _, c := range b[i+2 : i+6] {
+			digit := c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+			if !digit {
+				return -1
+			}
+		}
+		return i + 5
+	}
+	return -1
+}
+
+// endNumber is the index behind the number that begins at i; -1 if it is none.
+func endNumber(b []byte, i int) int {
+	if b[i] == '-' {
+		i++
+	}
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else if i = endDigits(b, i); i < 0 {
+		return -1
+	}
+	if i < len(b) && b[i] == '.' {
+		if i = endDigits(b, i+1); i < 0 {
+			return -1
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		return endDigits(b, i)
+	}
+	return i
+}
+
+// endDigits is the index behind the digits at i; -1 if there is none.
+func endDigits(b []byte, i int) int {
+	begin := i
+	for i < len(b) && b[i] >= '0' && b[i] <= '9' {
+		i++
+	}
+	if i == begin {
+		return -1
+	}
+	return i
+}
+
+func endWord(b []byte, i int, word string) int {
+	if !bytes.HasPrefix(b[i:], []byte(word)) {
+		return -1
+	}
+	return i + len(word)
+}

@@ -1,0 +1,52 @@
+package jsonrpc
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// ordinary are values of every kind, and what is nearly one.
+var ordinary = []string{
+	``, ` `, `0`, `-0`, `00`, `-`, `1.`, `.5`, `1.5e`, `1e+`, `1E-9`, `1e5 `, `+1`, `0x1`, `true`, `tru`, `truex`, `false`, `null`, `nul`,
+	`""`, `"`, `"a`, `"\`, `"\"`, `"\""`, `"\x"`, `"\u12"`, `"\u12g4"`, `"\u12aF"`, "\"\x1f\"", "\"\x7f\"", "\"a\nb\"", `"ümläut"`, "\"\xff\"",
+	`"12345678"`, `"1234567\"`, `"1234567\\"`, `"123456789012345\u00e4"`, "\"12345678\x00\"", `"\\\\\\\\\\\\\\\\"`,
+	`[]`, `[ ]`, `[1]`, `[1,]`, `[,1]`, `[1 2]`, `[1`, `]`, `[1]]`, `[}`, `{]`, `[[],[[]],{}]`,
+	`{}`, `{ }`, `{"a":1}`, `{"a":1,}`, `{,"a":1}`, `{"a"}`, `{"a":}`, `{a:1}`, `{"a":1 "b":2}`, `{"a":{"b":[{}]}}`, `{"a":1]`, `{"a" : 1 , "b" : [ true , false ] }`,
+	"\t{\r\n}\n", "{}\x00", `{"a":"}"}`, `{1:2}`, `|`, `[|`, `}`, `[1}`, "\u00a0{}",
+}
+
+func TestValid(t *testing.T) {
+	for _, s := range ordinary {
+		if got, want := Valid([]byte(s)), json.Valid([]byte(s)); got != want {
+			t.Errorf("Valid(%q) = %v", s, got)
+		}
+	}
+	for depth := maxDepth - 1; depth <= maxDepth+1; depth++ {
+		for _, brackets := range []string{"[]", `{"a": }`} {
+			open, end, _ := strings.Cut(brackets, brackets[len(brackets)-1:])
+			s := strings.Repeat(open, depth-1) + "[]" + strings.Repeat(brackets[len(brackets)-1:], depth-1) + end
+			if got, want := Valid([]byte(s)), json.Valid([]byte(s)); got != want {
+				t.Errorf("%d of %s: Valid = %v", depth, brackets, got)
+			}
+		}
+	}
+}
+
+// FuzzValid compares with what is known to be right.
+func FuzzValid(f *testing.F) {
+	for _, s := range ordinary {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if got, want := Valid(b), json.Valid(b); got != want {
+			t.Errorf("Valid(%q) = %v", b, got)
+		}
+		if !Valid(b) {
+			return
+		}
+		if i := skipSpace(b, 0); b[i] == '"' && skipString(b, i) != endString(b, i) {
+			t.Errorf("a string ends at %d or at %d", skipString(b, i), endString(b, i))
+		}
+	})
+}
