@@ -12,6 +12,7 @@ import (
 	"holdline/protocol"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/rawio"
 )
 
 // Back-off of dials, and of starts that failed.
@@ -34,6 +35,7 @@ var errUnusable = errors.New("the daemon cannot be used")
 // link is a connection that a daemon has welcomed.
 type link struct {
 	conn    net.Conn
+	out     io.Writer // to conn
 	lines   *jsonrpc.Lines
 	welcome protocol.Welcome
 	replays []replay
@@ -327,7 +329,8 @@ func (p *proxy) try(ctx context.Context, last *link) (*link, error) {
 func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	g := p.o.Greeting
 	g.Holdline, g.Role = protocol.Version, protocol.RoleMCP
-	l := &link{conn: conn, lines: jsonrpc.NewLines(conn, nil, protocol.MaxGreeting)}
+	stream := rawio.New(conn)
+	l := &link{conn: conn, out: stream, lines: jsonrpc.NewLines(stream, nil, protocol.MaxGreeting)}
 	l.lines.DropTail = true // of a daemon that died while it wrote
 	if last != nil {
 		g.Resume, g.Store = true, last.welcome.Store

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"holdline/protocol/rawio"
 )
 
 // chunk is what a pipe or socket that polls as writable takes without making
@@ -21,7 +23,8 @@ const chunk = 4096
 // before it reads or writes, and leaves the descriptor blocking: that flag
 // belongs to the open file, which others (a shell, say) may share.
 type Stdio struct {
-	file *os.File // for the runtime's poller; nil if it cannot wait for f
+	file *os.File      // for the runtime's poller; nil if it cannot wait for f
+	via  *rawio.Stream // to it
 	undo func()
 
 	f    *os.File // kept so that it is not closed by the collector
@@ -44,6 +47,7 @@ func NewStdio(f *os.File) (*Stdio, error) {
 		return nil, fmt.Errorf("descriptor of %s: %w", f.Name(), err)
 	}
 	if s.file, s.undo = pollable(f, s.fd); s.file != nil {
+		s.via = rawio.New(s.file)
 		return s, nil
 	}
 	if err := unix.Pipe(s.wake[:]); err != nil {
@@ -57,7 +61,7 @@ func NewStdio(f *os.File) (*Stdio, error) {
 // Read reads once. After Close it returns io.EOF.
 func (s *Stdio) Read(b []byte) (int, error) {
 	if s.file != nil {
-		n, err := s.file.Read(b)
+		n, err := s.via.Read(b)
 		if errors.Is(err, os.ErrClosed) {
 			err = io.EOF
 		}
@@ -81,7 +85,7 @@ func (s *Stdio) Read(b []byte) (int, error) {
 // Write writes all of b. After Close it returns os.ErrClosed.
 func (s *Stdio) Write(b []byte) (int, error) {
 	if s.file != nil {
-		return s.file.Write(b)
+		return s.via.Write(b)
 	}
 	done := 0
 	for done < len(b) {

@@ -164,7 +164,7 @@ func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
 		return err != nil
 	}
 	for _, r := range l.replays {
-		if broken(writeReplay(l.conn, r)) {
+		if broken(writeReplay(l.out, r)) {
 			return
 		}
 		faultpoint.At("proxy.replayed")
@@ -178,7 +178,7 @@ func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
 		select {
 		case <-leave:
 			bye := protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeClient}
-			if _, err := l.conn.Write(protocol.Append(nil, bye)); err == nil {
+			if _, err := l.out.Write(protocol.Append(nil, bye)); err == nil {
 				if half, ok := l.conn.(interface{ CloseWrite() error }); ok {
 					_ = half.CloseWrite()
 				}
@@ -193,7 +193,7 @@ func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
 		}
 		k, waiting := g.due()
 		if k > 0 {
-			if broken(writeGot(l.conn, k)) {
+			if broken(writeGot(l.out, k)) {
 				return
 			}
 			faultpoint.At("proxy.got")
@@ -208,7 +208,7 @@ func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
 			if e.call {
 				l.watch.begin(p)
 			}
-			_, err := l.conn.Write(e.line)
+			_, err := l.out.Write(e.line)
 			faultpoint.At("proxy.forwarded")
 			p.store.flushed(e)
 			poke(p.space)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/rawio"
 )
 
 // Bounds of the time between two looks at a connection that has a call.
@@ -37,7 +38,7 @@ func (p *proxy) since(m moment, asleep bool) time.Duration {
 // sinceBoot reads the clock that [moment] has beside Go's.
 func sinceBoot() time.Duration {
 	var ts unix.Timespec
-	if unix.ClockGettime(bootClock, &ts) != nil {
+	if rawio.Gettime(bootClock, &ts) != nil {
 		return 0 // then Go's clock counts alone
 	}
 	return time.Duration(ts.Nano())

@@ -52,6 +52,7 @@ var layers = map[string]int{
 	"protocol/fault":           0,
 	"protocol/faultpoint":      -1, // below all, which all pass through points
 	"protocol/jsonrpc":         0,
+	"protocol/rawio":           0,
 	"protocol/socket":          0,
 	"daemon/sandbox":           1,
 	"cmd/holdline/trial":       5,

@@ -18,6 +18,7 @@ import (
 
 	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
 )
 
@@ -166,7 +167,7 @@ func (s *Server) greet(ctx context.Context, c *Conn) error {
 	if err := c.SetReadDeadline(time.Now().Add(s.Greeting)); err != nil {
 		return err
 	}
-	c.Lines = jsonrpc.NewLines(c.UnixConn, nil, protocol.MaxGreeting)
+	c.Lines = jsonrpc.NewLines(rawio.New(c.UnixConn), nil, protocol.MaxGreeting)
 	line, err := c.Lines.Next()
 	switch {
 	case errors.Is(err, jsonrpc.ErrTooLong):

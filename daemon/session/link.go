@@ -18,6 +18,7 @@ import (
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
+	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
 )
 
@@ -135,7 +136,7 @@ func (l *link) finish() {
 // errSuperseded leave the session to the next one. The writer goes on.
 func (s *session) attached(ctx context.Context, l *link, calls *crew) error {
 	l.writer.Go(func() {
-		if err := l.out.write(l.conn); err != nil {
+		if err := l.out.write(rawio.NewConn(l.conn)); err != nil {
 			s.detach(l) // nobody waits for room any more
 			l.fail(err)
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+
+	"holdline/protocol/rawio"
 )
 
 // ErrLocked is returned by [TryLock] when another process holds the lock.
@@ -17,9 +19,10 @@ var ErrLocked = errors.New("locked by another process")
 // end of the process, whatever that end is, and is not inherited by programs
 // that the process starts.
 type Lock struct {
-	f    *os.File
-	mine os.FileInfo
-	gone atomic.Bool // it was given up
+	f      *os.File
+	mine   os.FileInfo
+	memory bool        // it lies in memory
+	gone   atomic.Bool // it was given up
 }
 
 // TryLock opens path, makes it if need be, and takes the lock on it without
@@ -56,7 +59,7 @@ func FromFile(f *os.File) (*Lock, error) {
 			if err != nil {
 				return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 			}
-			return &Lock{f: f, mine: mine}, nil
+			return &Lock{f: f, mine: mine, memory: rawio.InMemory(f)}, nil
 		case errors.Is(err, syscall.EINTR):
 		case errors.Is(err, syscall.EWOULDBLOCK):
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), ErrLocked)
@@ -105,6 +108,9 @@ func (l *Lock) Clear() error {
 
 // Still tells whether path names the file that is locked.
 func (l *Lock) Still(path string) bool {
+	if l.memory {
+		return rawio.Still(path, l.mine) && !l.gone.Load()
+	}
 	there, err := os.Lstat(path)
 	return err == nil && os.SameFile(l.mine, there) && !l.gone.Load()
 }

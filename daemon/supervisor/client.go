@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/protocol/process"
+	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
 )
 
@@ -22,8 +23,9 @@ const sendTimeout = 30 * time.Second
 
 // client is one connection to a worker.
 type client struct {
-	nc *net.UnixConn
-	r  *bufio.Reader
+	nc  *net.UnixConn
+	out *rawio.Stream // to nc
+	r   *bufio.Reader
 
 	sending sync.Mutex // one frame at a time
 
@@ -54,7 +56,8 @@ func dial(ctx context.Context, path string, version int, program string) (*clien
 		_ = nc.Close()
 		return nil, hello, err
 	}
-	c := &client{nc: unix, r: bufio.NewReaderSize(unix, 4<<10), waiting: make(map[int64]chan process.Frame), acks: make(map[int64]int64)}
+	stream := rawio.New(unix)
+	c := &client{nc: unix, out: stream, r: bufio.NewReaderSize(stream, 4<<10), waiting: make(map[int64]chan process.Frame), acks: make(map[int64]int64)}
 	err = c.ask(ctx, process.MethodInitialize, process.InitializeParams{Version: version, Program: program}, &hello)
 	if err == nil && hello.Version != version {
 		err = process.Errorf(process.CodeVersion, "the worker answers with version %d of its protocol, %d was asked for", hello.Version, version)
@@ -103,7 +106,7 @@ func (c *client) send(f *process.Frame) error {
 	if err := c.nc.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
-	if err := process.WriteFrame(c.nc, f); err != nil {
+	if err := process.WriteFrame(c.out, f); err != nil {
 		c.close() // a frame that is cut must be the last one
 		return err
 	}

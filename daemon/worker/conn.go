@@ -11,6 +11,7 @@ import (
 
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
+	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
 )
 
@@ -31,8 +32,9 @@ const (
 // its answers and events are sent by push. All fields below w are guarded by
 // w.mu.
 type conn struct {
-	nc *net.UnixConn
-	w  *worker
+	nc     *net.UnixConn
+	stream *rawio.Stream // over nc
+	w      *worker
 
 	answers  []process.Frame
 	due      bool        // the answers are to be sent now
@@ -67,7 +69,7 @@ func (w *worker) accept(ln *net.UnixListener) {
 			_ = nc.Close()
 			continue
 		}
-		c := &conn{nc: nc, w: w}
+		c := &conn{nc: nc, stream: rawio.New(nc), w: w}
 		w.mu.Lock()
 		if len(w.conns) >= maxConns || w.left {
 			w.mu.Unlock()
@@ -89,7 +91,7 @@ func (c *conn) serve() {
 		c.dropLocked()
 		delete(c.w.conns, c)
 	}()
-	r := bufio.NewReaderSize(c.nc, 4<<10)
+	r := bufio.NewReaderSize(c.stream, 4<<10)
 	for {
 		f, err := process.ReadFrame(r)
 		if err != nil {
@@ -353,7 +355,7 @@ func (c *conn) push() {
 			frames = append(frames, c.eventLocked())
 		}
 		w.mu.Unlock()
-		if err := process.WriteFrames(c.nc, frames...); err != nil {
+		if err := process.WriteFrames(c.stream, frames...); err != nil {
 			w.mu.Lock()
 			c.dropLocked()
 			w.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
+	"holdline/protocol/rawio"
 )
 
 // maxQueued bounds the bytes that were taken and not yet written to the child.
@@ -13,9 +14,10 @@ const maxQueued = process.MaxPayload
 // input is the way to the child's stdin. Taken writes are made in order by one
 // goroutine; nothing else waits for a child that does not read.
 type input struct {
-	file    *os.File // nil once closed
-	queue   [][]byte // taken, not yet written
-	making  bool     // the one behind written is being written: the child may have it
+	file    *os.File      // nil once closed
+	to      *rawio.Stream // the file, to write to
+	queue   [][]byte      // taken, not yet written
+	making  bool          // the one behind written is being written: the child may have it
 	bytes   int
 	taken   int64 // L: last write id taken
 	written int64 // last write id that is wholly in the pipe
@@ -118,14 +120,14 @@ func (w *worker) feed() {
 // may end meanwhile, and stdin be shut.
 func (w *worker) makeLocked() error {
 	in := &w.in
-	data, file := in.queue[0], in.file
+	data, to := in.queue[0], in.to
 	in.queue[0] = nil
 	if in.queue = in.queue[1:]; len(in.queue) == 0 {
 		in.queue = nil
 	}
 	in.making = true
 	w.mu.Unlock()
-	_, err := file.Write(data) // returns when the file is closed, too
+	_, err := to.Write(data) // returns when the file is closed, too
 	w.mu.Lock()
 	in.making = false
 	if in.file != nil {

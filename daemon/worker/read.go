@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/rawio"
 )
 
 // Sizes of the buffers for what the child writes.
@@ -17,19 +18,20 @@ const (
 func (w *worker) readStdout() {
 	f := w.outFile
 	defer w.readerDone(f)
+	in := rawio.New(f)
 	buf := make([]byte, stdoutBuffer)
 	for {
 		gather, ok := w.room()
 		if !ok {
 			return
 		}
-		n, err := f.Read(buf)
+		n, err := in.Read(buf)
 		// The limit is reached and a line is read to its end: it must not
 		// become thousands of small pieces.
 		for from := 0; gather && err == nil && n < len(buf) && bytes.IndexByte(buf[from:n], '\n') < 0; {
 			var more int
 			from = n
-			more, err = f.Read(buf[n:])
+			more, err = in.Read(buf[n:])
 			n += more
 		}
 		if n > 0 {

@@ -119,6 +119,12 @@ func WriteFrames(w io.Writer, frames ...Frame) error {
 	if len(buf) > 0 {
 		bufs = append(bufs, buf)
 	}
+	if g, ok := w.(interface {
+		Gather(*net.Buffers) (int64, error)
+	}); ok {
+		_, err := g.Gather(&bufs)
+		return err
+	}
 	_, err := bufs.WriteTo(w)
 	return err
 }

@@ -1,0 +1,106 @@
+// Package rawio makes the system calls that each line takes without telling the
+// Go runtime of them: those on sockets, pipes and files in memory.
+//
+// The runtime wants to know of each system call, since it may take long: it
+// then has another thread go on meanwhile. If all was idle before, it wakes its
+// monitor thread for that (runtime/proc.go, entersyscall and sysmon), which
+// looks around for a while on whatever processor is free. A process of the line
+// is idle before each line, so that each hop would cost two threads. A call on
+// a descriptor that never waits need not be watched: the runtime's poller does
+// the waiting.
+package rawio
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"syscall"
+)
+
+// Stream is a socket or a pipe. One goroutine at a time may read, and one at a
+// time write. It has no descriptor of its own: whoever made plain closes it and
+// sets its deadlines.
+type Stream struct {
+	plain io.ReadWriter
+	raw   syscall.RawConn // nil if all is left to plain
+	in    transfer
+	out   transfer
+}
+
+// transfer is a Read or a Write under way.
+type transfer struct {
+	step func(fd uintptr) bool // once: false if there is nothing to be had now
+	buf  []byte
+	n    int
+	err  error
+}
+
+// New is a stream over plain: one of Go's sockets, or one of its files. Where
+// the kernel could make it wait, or the system is not known here, each Read and
+// Write is plain's own.
+func New(plain io.ReadWriter) *Stream {
+	s := &Stream{plain: plain}
+	if c, ok := plain.(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			s.init(raw)
+		}
+	}
+	return s
+}
+
+// Read is what [io.Reader] says.
+func (s *Stream) Read(p []byte) (int, error) {
+	if s.raw == nil || len(p) == 0 {
+		return s.plain.Read(p)
+	}
+	t := &s.in
+	t.buf, t.n, t.err = p, 0, nil
+	runtime.Gosched() // who was woken by what was read before goes first: this may only come to wait
+	waited := s.raw.Read(t.step)
+	n, err := t.n, t.err
+	t.buf = nil
+	switch {
+	case err != nil:
+		return 0, err
+	case n > 0:
+		return n, nil
+	case waited != nil: // closed, or too late: plain has the words for it
+		return s.plain.Read(p)
+	}
+	return 0, io.EOF
+}
+
+// Write is what [io.Writer] says.
+func (s *Stream) Write(p []byte) (int, error) {
+	if s.raw == nil || len(p) == 0 {
+		return s.plain.Write(p)
+	}
+	t := &s.out
+	t.buf, t.n, t.err = p, 0, nil
+	waited := s.raw.Write(t.step)
+	n, err := t.n, t.err
+	t.buf = nil
+	if err == nil && waited != nil {
+		more, err := s.plain.Write(p[n:])
+		return n + more, err
+	}
+	return n, err
+}
+
+// Conn is a connection that is read and written as a [Stream] over it.
+type Conn struct {
+	net.Conn
+	stream *Stream
+}
+
+// NewConn makes a [Conn] of conn, which it does not own.
+func NewConn(conn net.Conn) *Conn { return &Conn{conn, New(conn)} }
+
+// Read is [Stream.Read].
+func (c *Conn) Read(p []byte) (int, error) { return c.stream.Read(p) }
+
+// Write is [Stream.Write].
+func (c *Conn) Write(p []byte) (int, error) { return c.stream.Write(p) }
+
+// Gather writes all of bufs, as one where that can be.
+func (s *Stream) Gather(bufs *net.Buffers) (int64, error) { return bufs.WriteTo(s.plain) }

@@ -1,0 +1,158 @@
+//go:build amd64 || arm64
+
+package rawio
+
+import (
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxTransfer bounds what one system call is given, in bytes: nobody else runs
+// on this processor meanwhile.
+const maxTransfer = 256 << 10
+
+// init has the stream make its own system calls, if none of them can wait: for
+// a socket each says so (recv(2), MSG_DONTWAIT), a pipe has to be non-blocking.
+func (s *Stream) init(raw syscall.RawConn) {
+	socket, fit := false, false
+	err := raw.Control(func(fd uintptr) {
+		var st unix.Stat_t
+		flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+		if err != nil || unix.Fstat(int(fd), &st) != nil {
+			return
+		}
+		socket = st.Mode&unix.S_IFMT == unix.S_IFSOCK
+		fit = flags&unix.O_NONBLOCK != 0 && (socket || st.Mode&unix.S_IFMT == unix.S_IFIFO)
+	})
+	if err != nil || !fit {
+		return
+	}
+	s.raw = raw
+	s.in.step, s.out.step = s.in.read, s.out.write
+	if socket {
+		s.in.step, s.out.step = s.in.receive, s.out.send
+	}
+}
+
+func (t *transfer) read(fd uintptr) bool {
+	for {
+		p := t.rest()
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
+		if errno != unix.EINTR {
+			return t.took("read", int(n), errno)
+		}
+	}
+}
+
+func (t *transfer) receive(fd uintptr) bool {
+	for {
+		p := t.rest()
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
+		if errno != unix.EINTR {
+			return t.took("recvfrom", int(n), errno)
+		}
+	}
+}
+
+func (t *transfer) write(fd uintptr) bool {
+	for t.n < len(t.buf) {
+		p := t.rest()
+		n, _, errno := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
+		if errno != 0 && errno != unix.EINTR {
+			return t.took("write", int(n), errno)
+		}
+		t.n += made(n, errno)
+	}
+	return true
+}
+
+func (t *transfer) send(fd uintptr) bool {
+	for t.n < len(t.buf) {
+		p := t.rest()
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		if errno != 0 && errno != unix.EINTR {
+			return t.took("sendto", int(n), errno)
+		}
+		t.n += made(n, errno)
+	}
+	return true
+}
+
+// rest is what the next system call is given.
+func (t *transfer) rest() []byte { return t.buf[t.n:min(len(t.buf), t.n+maxTransfer)] }
+
+// made is how much was written by a system call.
+func made(n uintptr, errno syscall.Errno) int {
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}
+
+// took notes what became of a system call, and tells whether it is over.
+func (t *transfer) took(call string, n int, errno syscall.Errno) bool {
+	switch errno {
+	case 0:
+		t.n += n
+	case unix.EAGAIN:
+		return false
+	default:
+		t.err = os.NewSyscallError(call, errno)
+	}
+	return true
+}
+
+// InMemory tells whether a file lies in memory: to write it waits for no disk.
+func InMemory(f *os.File) bool {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var st unix.Statfs_t
+	err = raw.Control(func(fd uintptr) { err = unix.Fstatfs(int(fd), &st) })
+	return err == nil && st.Type == unix.TMPFS_MAGIC
+}
+
+// init has the file write by itself.
+func (f *File) init() {
+	raw, err := f.SyscallConn()
+	if err == nil {
+		f.raw, f.step = raw, f.write
+	}
+}
+
+func (f *File) write(fd uintptr) {
+	t := &f.out
+	for t.n < len(t.buf) {
+		p := t.rest()
+		n, _, errno := unix.RawSyscall6(unix.SYS_PWRITE64, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), uintptr(f.off+int64(t.n)), 0, 0)
+		if errno != 0 && errno != unix.EINTR {
+			t.took("pwrite", int(n), errno)
+			return
+		}
+		t.n += made(n, errno)
+	}
+}
+
+func still(path string, info os.FileInfo) (same, known bool) {
+	mine, ok := info.Sys().(*syscall.Stat_t)
+	name, err := unix.BytePtrFromString(path)
+	if !ok || err != nil {
+		return false, false
+	}
+	var st unix.Statx_t
+	at := unix.AT_FDCWD
+	_, _, errno := unix.RawSyscall6(unix.SYS_STATX, uintptr(at), uintptr(unsafe.Pointer(name)), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO, uintptr(unsafe.Pointer(&st)), 0)
+	return st.Ino == mine.Ino && unix.Mkdev(st.Dev_major, st.Dev_minor) == mine.Dev, errno == 0
+}
+
+// Gettime is clock_gettime(2).
+func Gettime(clock int32, ts *unix.Timespec) error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(clock), uintptr(unsafe.Pointer(ts)), 0); errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package rawio
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// end is one end of a pipe or of a connection.
+type end interface {
+	io.ReadWriteCloser
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
+
+// each has a test done with a pipe and with a socket: what is written to one
+// end is read at the other.
+func each(t *testing.T, test func(t *testing.T, to, from end, closed error)) {
+	t.Helper()
+	t.Run("pipe", func(t *testing.T) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, w, r, os.ErrClosed)
+	})
+	t.Run("socket", func(t *testing.T) {
+		ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		to, err := net.Dial("unix", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, to, from, net.ErrClosed)
+	})
+}
+
+// TestCarries writes more than either holds at once, and reads all of it and
+// the end.
+func TestCarries(t *testing.T) {
+	each(t, func(t *testing.T, to, from end, _ error) {
+		t.Helper()
+		want := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
+		done := make(chan error, 1)
+		go func() {
+			n, err := New(to).Write(want)
+			if err == nil && n != len(want) {
+				err = io.ErrShortWrite
+			}
+			done <- errors.Join(err, to.Close())
+		}()
+		got, err := io.ReadAll(New(from))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("read %d bytes of %d, %v", len(got), len(want), err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestGathers writes several pieces through the way for large ones.
+func TestGathers(t *testing.T) {
+	each(t, func(t *testing.T, to, from end, _ error) {
+		t.Helper()
+		n, err := New(to).Gather(&net.Buffers{[]byte("ab"), []byte("cd")})
+		if n != 4 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+		got := make([]byte, 4)
+		if _, err := io.ReadFull(New(from), got); err != nil || string(got) != "abcd" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+}
+
+// TestDeadlines ends waits when they are over, and tells what was done until
+// then.
+func TestDeadlines(t *testing.T) {
+	each(t, func(t *testing.T, to, from end, _ error) {
+		t.Helper()
+		in, out := New(from), New(to)
+		if err := from.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := in.Read(make([]byte, 8)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Read = %d, %v", n, err)
+		}
+		if err := to.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := out.Write(make([]byte, 8<<20))
+		if n == 0 || n == 8<<20 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Write = %d, %v", n, err)
+		}
+		if err := from.SetReadDeadline(time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.CopyN(io.Discard, in, int64(n)); err != nil {
+			t.Errorf("%d bytes of %d can be read, %v", got, n, err)
+		}
+	})
+}
+
+// TestClose ends a wait, and all that comes later.
+func TestClose(t *testing.T) {
+	each(t, func(t *testing.T, to, from end, closed error) {
+		t.Helper()
+		in, out := New(from), New(to)
+		done := make(chan error)
+		go func() {
+			_, err := in.Read(make([]byte, 8))
+			done <- err
+		}()
+		if err := from.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, closed) {
+			t.Errorf("Read that waits: %v, want %v", err, closed)
+		}
+		if _, err := in.Read(make([]byte, 8)); !errors.Is(err, closed) {
+			t.Errorf("Read: %v, want %v", err, closed)
+		}
+		if _, err := out.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("Write to nobody: %v", err)
+		}
+		if err := to.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Write([]byte("x")); !errors.Is(err, closed) {
+			t.Errorf("Write: %v, want %v", err, closed)
+		}
+	})
+}
+
+// TestWouldWait leaves to Go what the kernel could make wait: a pipe that is
+// not non-blocking, and a file.
+func TestWouldWait(t *testing.T) {
+	var fds [2]int
+	if err := syscall.Pipe(fds[:]); err != nil {
+		t.Fatal(err)
+	}
+	r, w := os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
+	defer r.Close()
+	defer w.Close()
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, f := range []*os.File{r, w, file} {
+		if New(f).raw != nil {
+			t.Errorf("%s is read and written without the runtime", f.Name())
+		}
+	}
+	done := make(chan string)
+	go func() {
+		b := make([]byte, 8)
+		n, _ := New(r).Read(b)
+		done <- string(b[:n])
+	}()
+	if _, err := New(w).Write([]byte("late")); err != nil {
+		t.Error(err)
+	}
+	if got := <-done; got != "late" {
+		t.Errorf("read %q", got)
+	}
+}
+
+// TestSteady allocates nothing.
+func TestSteady(t *testing.T) {
+	each(t, func(t *testing.T, to, from end, _ error) {
+		t.Helper()
+		in, out := New(from), New(to)
+		b := make([]byte, 64)
+		if n := testing.AllocsPerRun(100, func() {
+			_, errOut := out.Write(b)
+			_, errIn := in.Read(b)
+			if errOut != nil || errIn != nil {
+				t.Fatal(errOut, errIn)
+			}
+		}); n > 0 {
+			t.Errorf("%v allocations", n)
+		}
+	})
+}
