@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"holdline/protocol/rawio"
 )
 
 // rewritten is behind the name of a file that is to take the place of another.
@@ -89,7 +91,7 @@ func (j *Journal) rewrite(next int64, forgotten map[int64]struct{}) error {
 		return fmt.Errorf("rewrite call records: %w", err)
 	}
 	_ = j.f.Close()
-	j.f, j.size = f, int64(len(kept))
+	j.f, j.size = rawio.NewFile(f), int64(len(kept))
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.low, j.high = low, high

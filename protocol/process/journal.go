@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"sync"
+
+	"holdline/protocol/rawio"
 )
 
 // Kinds of a [Record].
@@ -122,7 +124,7 @@ func OpenJournal(path string) (*Journal, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("open call records: %w", err)
 	}
-	j := &Journal{f: f, path: path, size: int64(whole), from: CompactJournal, due: CompactJournal}
+	j := &Journal{f: rawio.NewFile(f), path: path, size: int64(whole), from: CompactJournal, due: CompactJournal}
 	for _, r := range records {
 		j.noteLocked(r.Write)
 	}
@@ -171,9 +173,12 @@ func (j *Journal) Append(r Record) error {
 		return j.bad
 	}
 	r.Done = j.takeFresh()
-	b, err := json.Marshal(r)
-	if err != nil { // a raw field that is not JSON
-		return fmt.Errorf("%w: %w", ErrJournal, err)
+	b, simple := appendRecord(make([]byte, 0, 384), &r)
+	var err error
+	if !simple {
+		if b, err = json.Marshal(r); err != nil { // a raw field that is not JSON
+			return fmt.Errorf("%w: %w", ErrJournal, err)
+		}
 	}
 	b = append(b, '\n')
 	err = j.tidy(r.Write, int64(len(b)))

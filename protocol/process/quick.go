@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+
+	"holdline/protocol/jsonrpc"
 )
 
 // Each call of a hosted server takes a handful of frames through daemon and
@@ -48,7 +50,7 @@ func plain(raw json.RawMessage) bool {
 			return false
 		}
 	}
-	return len(raw) == 0 || json.Valid(raw)
+	return len(raw) == 0 || jsonrpc.Valid(raw)
 }
 
 func isWord(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '/' }
@@ -122,7 +124,7 @@ func cutNumber(b []byte) (n int64, rest []byte, ok bool) {
 // cutFlat cuts off an object that has no other within.
 func cutFlat(b []byte) (object json.RawMessage, rest []byte, ok bool) {
 	end := bytes.IndexByte(b, '}') + 1
-	if end == 0 || b[0] != '{' || !json.Valid(b[:end]) {
+	if end == 0 || b[0] != '{' || !jsonrpc.Valid(b[:end]) {
 		return nil, b, false
 	}
 	return b[:end:end], b[end:], true
@@ -175,3 +177,51 @@ func ParseOutput(params json.RawMessage) (p OutputParams, ok bool) {
 
 // Accepted is [Encode] of the result of a write that was made.
 var Accepted = Encode(WriteResult{Status: WriteAccepted})
+
+// appendRecord appends a record as it stands in [FileCalls], if all that it says
+// is simple.
+func appendRecord(b []byte, r *Record) ([]byte, bool) {
+	simple := plain(r.ID) && plain(r.Progress)
+	number := func(name string, n int64, always bool) {
+		if n != 0 || always {
+			b = strconv.AppendInt(append(b, name...), n, 10)
+		}
+	}
+	text := func(name, s string, always bool) {
+		if s != "" || always {
+			simple = simple && jsonrpc.Plain(s)
+			b = append(append(append(b, name...), s...), '"')
+		}
+	}
+	raw := func(name string, v json.RawMessage) {
+		if len(v) > 0 {
+			b = append(append(b, name...), v...)
+		}
+	}
+	number(`{"n":`, r.N, true)
+	text(`,"session":"`, r.Session, true)
+	raw(`,"id":`, r.ID)
+	text(`,"kind":"`, r.Kind, true)
+	text(`,"name":"`, r.Name, false)
+	number(`,"write":`, r.Write, true)
+	text(`,"contract":"`, r.Contract, false)
+	number(`,"generation":`, r.Generation, true)
+	raw(`,"progress":`, r.Progress)
+	number(`,"deadline":`, r.DeadlineUnixMS, false)
+	text(`,"identity":"`, r.Identity, false)
+	number(`,"at":`, r.UnixMS, true)
+	number(`,"round":`, int64(r.Round), false)
+	number(`,"call":`, r.Call, false)
+	for i, n := range r.Done {
+		if i == 0 {
+			b = append(b, `,"done":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, n, 10)
+	}
+	if len(r.Done) > 0 {
+		b = append(b, ']')
+	}
+	return append(b, '}'), simple
+}

@@ -107,3 +107,56 @@ func FuzzHeader(f *testing.F) {
 		sameFrame(t, &Frame{ID: id, Result: raw})
 	})
 }
+
+// sameRecord compares what is written for a record with what package json does.
+func sameRecord(t *testing.T, r *Record) (simple bool) {
+	t.Helper()
+	got, simple := appendRecord(nil, r)
+	if want, err := json.Marshal(r); simple && (err != nil || !bytes.Equal(got, want)) {
+		t.Errorf("%+v is written as %s, package json writes %s, %v", r, got, want, err)
+	}
+	return simple
+}
+
+// TestSimpleRecords: each member of a record is written as package json does it,
+// and what is not simple is left to that.
+func TestSimpleRecords(t *testing.T) {
+	full := Record{
+		N: 1, Session: "s", ID: json.RawMessage(`"a"`), Kind: RecordCall, Name: "n", Write: 2, Contract: "c", Generation: 3,
+		Progress: json.RawMessage(`4`), DeadlineUnixMS: 5, Identity: "i", UnixMS: 6, Round: 7, Call: 8, Done: []int64{9, -10},
+	}
+	for _, r := range []Record{{}, full, {ID: json.RawMessage{}, Done: []int64{}}} {
+		if !sameRecord(t, &r) {
+			t.Errorf("%+v is not simple", r)
+		}
+	}
+	v := reflect.ValueOf(&full).Elem()
+	for i := range v.NumField() {
+		one := Record{}
+		reflect.ValueOf(&one).Elem().Field(i).Set(v.Field(i))
+		sameRecord(t, &one)
+		odd := full
+		switch field := reflect.ValueOf(&odd).Elem().Field(i); field.Kind() {
+		case reflect.String:
+			field.SetString("<\"ä")
+		case reflect.Slice:
+			if field.Type() != reflect.TypeFor[json.RawMessage]() {
+				continue
+			}
+			field.SetBytes([]byte(` 1`))
+		default:
+			continue
+		}
+		if sameRecord(t, &odd) {
+			t.Errorf("%+v is simple", odd)
+		}
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add(int64(1), "session", []byte(`"id"`), 2, int64(3))
+	f.Add(int64(0), "a<b", []byte(`1 `), -1, int64(0))
+	f.Fuzz(func(t *testing.T, n int64, text string, raw []byte, round int, done int64) {
+		sameRecord(t, &Record{N: n, Session: text, ID: raw, Kind: text, Name: text, Identity: text, Progress: raw, Round: round, Done: []int64{done}})
+	})
+}
