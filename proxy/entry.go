@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 )
 
 // kind sorts the client's lines by what is to be remembered of them.
@@ -64,7 +65,7 @@ func newEntry(line []byte) *entry {
 	case err != nil: // the refusal bears the id
 		e.kind, e.op = kindRequest, "jsonrpc.message"
 	case m.Kind == jsonrpc.Request:
-		e.kind, e.op, e.call = requestKind(m.Method), operation(m), m.Method == toolsCall
+		e.kind, e.op, e.call = requestKind(m.Method), operation(m), m.Method == mcp.ToolsCall
 		if e.kind == kindSubscribe || e.kind == kindUnsubscribe {
 			e.uri = string(jsonrpc.Field(m.Params, "uri"))
 		}
@@ -102,15 +103,12 @@ func requestKind(method string) kind {
 	return kindRequest
 }
 
-const toolsCall = "tools/call"
-
 // operation names a request in a fault record, within limits.
 func operation(m jsonrpc.Message) string {
 	const most = 160
 	op := m.Method
-	if op == toolsCall {
-		var name string
-		if json.Unmarshal(jsonrpc.Field(m.Params, "name"), &name) == nil && name != "" {
+	if op == mcp.ToolsCall {
+		if name, _ := mcp.String(jsonrpc.Field(m.Params, "name")); name != "" {
 			op += ":" + name
 		}
 	}

@@ -69,6 +69,9 @@ var ways = []string{"direct", "chain", "holdline"}
 // echoes is a place in which the echo server can be reached by every way.
 func echoes(b *testing.B) *place {
 	b.Helper()
+	if memory := "/dev/shm"; exists(memory) { // where a user's XDG_RUNTIME_DIR is, too
+		b.Setenv("TMPDIR", memory)
+	}
 	p := newPlace(b)
 	echo := filepath.Join(programs, "echoserver")
 	p.configure(map[string]any{"e": map[string]any{"command": echo, "holdline": hosting{"scope": "shared"}}}).daemon()

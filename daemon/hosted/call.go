@@ -229,8 +229,7 @@ func (m *Manager) follow(ctx context.Context, s *server, o *offer, rc *tool.Remo
 // pursue does with a call what is to be done, until there is an answer.
 func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
 	_, longest := m.left(s, c)
-	limit := time.NewTimer(longest)
-	defer limit.Stop()
+	last := time.Now().Add(longest)
 	for attempt := 0; ; {
 		m.mu.Lock()
 		f := c.factsLocked(true)
@@ -264,7 +263,7 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.Remo
 			if asked, err := m.suspend(rc, c); asked != nil || err != nil {
 				return tool.RemoteResult{Result: asked}, err
 			}
-			if err := m.await(ctx, s, o, c, limit); err != nil {
+			if err := m.await(ctx, s, o, c, last); err != nil {
 				return tool.RemoteResult{}, err
 			}
 		case Forget, Cancel:
@@ -384,13 +383,13 @@ func (c *call) forgetVoidLocked() {
 }
 
 // await waits until the call is not open any more. Its time begins anew with
-// each progress, up to limit.
-func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, limit *time.Timer) error {
+// each progress, and ends at last.
+func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, last time.Time) error {
 	m.mu.Lock()
 	done, spec := c.done, s.now()
 	m.mu.Unlock()
 	timeout, _ := m.left(s, c)
-	t := time.NewTimer(timeout)
+	t := time.NewTimer(min(timeout, time.Until(last)))
 	defer t.Stop()
 	for {
 		select {
@@ -399,12 +398,13 @@ func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, limit
 		case <-c.asked:
 			return nil
 		case <-c.life:
-			t.Reset(spec.Timeout)
+			t.Reset(min(spec.Timeout, time.Until(last)))
 		case <-ctx.Done():
 			return asFault(context.Cause(ctx), o)
 		case <-t.C:
-			return m.timedOut(c, o, "no answer and no progress within %v: the call was cancelled", spec.Timeout)
-		case <-limit.C:
+			if time.Now().Before(last) {
+				return m.timedOut(c, o, "no answer and no progress within %v: the call was cancelled", spec.Timeout)
+			}
 			return m.timedOut(c, o, "no answer within %v: the call was cancelled", spec.MaxTimeout)
 		}
 	}

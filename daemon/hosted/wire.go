@@ -29,10 +29,7 @@ type envelope struct {
 // asked for, and the token if the client wants
 // progress.
 func (e envelope) params(c *tool.RemoteCall, o *offer, token json.RawMessage) (json.RawMessage, error) {
-	quoted, err := json.Marshal(o.name)
-	if err != nil {
-		return nil, fmt.Errorf("name of a tool: %w", err)
-	}
+	quoted := jsonrpc.AppendString(nil, o.name)
 	dressed := e.era != modern || c.Modern
 	own := string(e.meta)
 	if e.logs && c.Level != "" {
