@@ -14,10 +14,9 @@ const maxQueued = process.MaxPayload
 // input is the way to the child's stdin. Taken writes are made in order by one
 // goroutine; nothing else waits for a child that does not read.
 type input struct {
-	file    *os.File      // nil once closed
-	to      *rawio.Stream // the file, to write to
-	queue   [][]byte      // taken, not yet written
-	making  bool          // the one behind written is being written: the child may have it
+	file    *os.File // nil once closed
+	queue   [][]byte // taken, not yet written
+	making  bool     // the one behind written is being written: the child may have it
 	bytes   int
 	taken   int64 // L: last write id taken
 	written int64 // last write id that is wholly in the pipe
@@ -100,6 +99,10 @@ func (w *worker) feed() {
 	in := &w.in
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var to *rawio.Stream
+	if in.file != nil {
+		to = rawio.New(in.file)
+	}
 	for {
 		for len(in.queue) == 0 && !in.closing && in.file != nil {
 			w.cond.Wait()
@@ -108,7 +111,7 @@ func (w *worker) feed() {
 			w.shutStdinLocked()
 			return
 		}
-		if err := w.makeLocked(); err != nil || in.file == nil {
+		if err := w.makeLocked(to); err != nil || in.file == nil {
 			w.shutStdinLocked()
 			return
 		}
@@ -116,11 +119,11 @@ func (w *worker) feed() {
 	}
 }
 
-// makeLocked makes the first write of the queue, without the lock. The child
+// makeLocked makes the first write of the queue, to stdin, without the lock. The child
 // may end meanwhile, and stdin be shut.
-func (w *worker) makeLocked() error {
+func (w *worker) makeLocked(to *rawio.Stream) error {
 	in := &w.in
-	data, to := in.queue[0], in.to
+	data := in.queue[0]
 	in.queue[0] = nil
 	if in.queue = in.queue[1:]; len(in.queue) == 0 {
 		in.queue = nil

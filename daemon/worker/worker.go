@@ -15,7 +15,6 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
-	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
 )
 
@@ -147,7 +146,6 @@ func (w *worker) run() error {
 		return fmt.Errorf("make pipes: %w", err)
 	}
 	log := newRotated(filepath.Join(w.dir, process.FileStderr))
-	w.in.to = rawio.New(p.stdin)
 	w.in.file, w.outFile, w.errFile, w.readersLeft = p.stdin, p.stdout, p.stderr, 2
 	w.wg.Go(func() { w.parent(p) })
 	w.wg.Go(w.readStdout)
