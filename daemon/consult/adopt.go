@@ -280,6 +280,12 @@ func (d *driver) standing(told []process.Record, last int64) {
 			d.j.end("it was being cancelled when the daemon ended")
 		}
 	}
+	if why := d.j.rec.Ending; why != engine.Itself {
+		d.phase, d.why = leaving, why
+		if why == engine.Cancelled {
+			d.j.end("it was being cancelled when the daemon ended")
+		}
+	}
 	if d.phase == best && d.turns == 0 {
 		d.skip = 1 // the end of the turn that was interrupted is told again
 	}
@@ -304,7 +310,9 @@ func (d *driver) left() time.Duration {
 		return ladder.Best
 	case cancelling:
 		return ladder.Cancel
-	case working, leaving, ending:
+	case leaving:
+		return ladder.Leave
+	case working, ending:
 	}
 	return max(time.Until(d.j.deadline), catchUp)
 }

@@ -231,7 +231,7 @@ func (d *driver) follow(ctx context.Context) {
 	stall := time.NewTimer(d.m.opt.Ladder.Stall)
 	defer stall.Stop()
 	d.begun = d.prompted
-	if !d.begun && !d.j.ending() { // who has cancelled meanwhile does not pay for it
+	if !d.begun && !d.j.ending() && d.phase == working { // who has cancelled meanwhile does not pay for it
 		d.begun = true
 		d.send(promptRecord, d.run.Prompt())
 		d.j.tell("started")
@@ -423,7 +423,7 @@ func (d *driver) cancel(ctx context.Context) {
 	case working, interrupting, best:
 		d.why = engine.Cancelled
 		if interrupt == nil || !d.begun {
-			d.terminate(ctx, ladder.CancelGrace)
+			d.endUnasked(ctx, ladder.CancelGrace)
 			return
 		}
 		d.phase = cancelling
@@ -458,7 +458,7 @@ func (d *driver) interrupt(ctx context.Context, why engine.Why, note string) {
 	d.why = why
 	interrupt := d.run.Interrupt()
 	if interrupt == nil {
-		d.terminate(ctx, ladder.Grace)
+		d.endUnasked(ctx, ladder.Grace)
 		return
 	}
 	d.phase = interrupting
@@ -478,6 +478,15 @@ func (d *driver) stalled(ctx context.Context) time.Duration {
 		d.interrupt(ctx, engine.Stalled, "no progress for "+stall.String())
 	}
 	return stall
+}
+
+// endUnasked ends a program that was not asked to end its turn first: why it
+// ends is written down before.
+func (d *driver) endUnasked(ctx context.Context, grace time.Duration) {
+	if err := d.j.endsBy(d.why); err != nil {
+		d.m.opt.Log.ErrorContext(ctx, "consult cannot be written down", "consult", d.j.rec.ID, "err", err)
+	}
+	d.terminate(ctx, grace)
 }
 
 // terminate ends the program and its tree. It does not wait.

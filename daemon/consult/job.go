@@ -53,6 +53,7 @@ type record struct {
 	ClientStart   uint64         `json:"client_start_time,omitempty"` // with ClientPID and BootID: the process that the client talks through
 	WaitMS        int64          `json:"wait_ms,omitempty"`           // how long the call waits; 0 if it does not
 	Context       *Context       `json:"context,omitempty"`           // what was put behind the prompt
+	Ending        engine.Why     `json:"ending,omitzero"`             // why the program is told to end, if no record of a write says so
 }
 
 // job is a consult that is queued or running.
@@ -64,6 +65,8 @@ type job struct {
 	adopted  bool      // its worker was started by an earlier daemon
 	deadline time.Time // if adopted: of the run
 	owed     *owed     // nil once its client does not come for it again; guarded by the manager's mutex
+
+	writing sync.Mutex // orders the writes of job.json; taken before mu
 
 	slot chan struct{} // closed when it may run
 	stop chan struct{} // closed when it is to end
@@ -87,6 +90,8 @@ type job struct {
 
 // write puts job.json in place.
 func (j *job) write() error {
+	j.writing.Lock()
+	defer j.writing.Unlock()
 	j.mu.Lock()
 	b, err := json.Marshal(j.rec)
 	j.mu.Unlock()
@@ -118,6 +123,15 @@ func (j *job) held(cmd *engine.Command, version string) error {
 	if same {
 		return nil
 	}
+	return j.write()
+}
+
+// endsBy notes why the program is about to be told to end: a daemon that takes
+// it up finds it ended, and else would not know why.
+func (j *job) endsBy(why engine.Why) error {
+	j.mu.Lock()
+	j.rec.Ending = why
+	j.mu.Unlock()
 	return j.write()
 }
 

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"holdline/protocol/fault"
@@ -186,6 +187,27 @@ const (
 	Overflow             // it printed more than is kept
 	Stalled              // it made no progress for too long
 )
+
+// whys are the words for them in files.
+var whys = []string{"itself", "cancelled", "deadline", "overflow", "stalled"}
+
+// MarshalText is the word for w.
+func (w Why) MarshalText() ([]byte, error) {
+	if int(w) >= len(whys) {
+		return nil, fmt.Errorf("no ending has the number %d", w)
+	}
+	return []byte(whys[w]), nil
+}
+
+// UnmarshalText reads what [Why.MarshalText] writes.
+func (w *Why) UnmarshalText(text []byte) error {
+	n := slices.Index(whys, string(text))
+	if n < 0 {
+		return fmt.Errorf("%q is no ending", text)
+	}
+	*w = Why(n)
+	return nil
+}
 
 // Late tells whether the run was to give its best answer in time.
 func (w Why) Late() bool { return w == Deadline || w == Stalled }
