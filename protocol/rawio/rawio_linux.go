@@ -3,6 +3,7 @@
 package rawio
 
 import (
+	"io"
 	"os"
 	"syscall"
 	"unsafe"
@@ -61,10 +62,9 @@ func (t *transfer) write(fd uintptr) bool {
 	for t.n < len(t.buf) {
 		p := t.rest()
 		n, _, errno := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
-		if errno != 0 && errno != unix.EINTR {
-			return t.took("write", int(n), errno)
+		if !t.wrote("write", int(n), errno) {
+			return errno != unix.EAGAIN
 		}
-		t.n += made(n, errno)
 	}
 	return true
 }
@@ -73,10 +73,9 @@ func (t *transfer) send(fd uintptr) bool {
 	for t.n < len(t.buf) {
 		p := t.rest()
 		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
-		if errno != 0 && errno != unix.EINTR {
-			return t.took("sendto", int(n), errno)
+		if !t.wrote("sendto", int(n), errno) {
+			return errno != unix.EAGAIN
 		}
-		t.n += made(n, errno)
 	}
 	return true
 }
@@ -84,15 +83,27 @@ func (t *transfer) send(fd uintptr) bool {
 // rest is what the next system call is given.
 func (t *transfer) rest() []byte { return t.buf[t.n:min(len(t.buf), t.n+maxTransfer)] }
 
-// made is how much was written by a system call.
-func made(n uintptr, errno syscall.Errno) int {
-	if errno != 0 {
-		return 0
+// wrote notes what became of a system call that writes, and tells whether the
+// next one is to be made at once.
+func (t *transfer) wrote(call string, n int, errno syscall.Errno) bool {
+	switch {
+	case errno == unix.EINTR:
+		return true
+	case errno == unix.EAGAIN:
+		return false
+	case errno != 0:
+		t.err = os.NewSyscallError(call, errno)
+		return false
+	case n == 0: // which nothing does that can be written to
+		t.err = io.ErrUnexpectedEOF
+		return false
 	}
-	return int(n)
+	t.n += n
+	return true
 }
 
-// took notes what became of a system call, and tells whether it is over.
+// took notes what became of a system call that reads, and tells whether it is
+// over.
 func (t *transfer) took(call string, n int, errno syscall.Errno) bool {
 	switch errno {
 	case 0:
@@ -111,9 +122,12 @@ func InMemory(f *os.File) bool {
 	if err != nil {
 		return false
 	}
-	var st unix.Statfs_t
-	err = raw.Control(func(fd uintptr) { err = unix.Fstatfs(int(fd), &st) })
-	return err == nil && st.Type == unix.TMPFS_MAGIC
+	memory := false
+	err = raw.Control(func(fd uintptr) {
+		var st unix.Statfs_t
+		memory = unix.Fstatfs(int(fd), &st) == nil && st.Type == unix.TMPFS_MAGIC
+	})
+	return memory && err == nil
 }
 
 // init has the file write by itself.
@@ -129,11 +143,9 @@ func (f *File) write(fd uintptr) {
 	for t.n < len(t.buf) {
 		p := t.rest()
 		n, _, errno := unix.RawSyscall6(unix.SYS_PWRITE64, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), uintptr(f.off+int64(t.n)), 0, 0)
-		if errno != 0 && errno != unix.EINTR {
-			t.took("pwrite", int(n), errno)
+		if !t.wrote("pwrite", int(n), errno) {
 			return
 		}
-		t.n += made(n, errno)
 	}
 }
 
