@@ -926,7 +926,7 @@ func TestServersCallInterrupted(t *testing.T) {
 // and of the server.
 func TestServerLogsFollowed(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t).login()
+	p := newPlace(t).login().faults()
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
 	a := p.agent().shake()
 	pid := p.pid(0)
@@ -943,7 +943,12 @@ func TestServerLogsFollowed(t *testing.T) {
 		waitFor(t, token+" in the log", func() bool { return strings.Count(out.String(), token) == 1 })
 	}
 	say("first")
+	const starting = "start.locked"
+	p.dieAs(starting, death{held: true})
 	kill9(t, pid)
+	waitFor(t, "the next daemon", func() bool { return p.died(starting) })
+	time.Sleep(2 * logPoll) // for the command to see that there is none
+	p.letGo(starting)
 	p.pid(pid)
 	say("second")
 	a.wait(a.call("tools__die", map[string]any{}))

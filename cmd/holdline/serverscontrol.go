@@ -388,7 +388,7 @@ func (s *serversCommand) logsCommand() *cobra.Command {
 // if follow, over the lives of the daemon.
 func serverLogs(cmd *cobra.Command, w *world, name string, lines int, follow bool) error {
 	p := &logPrinter{out: cmd.OutOrStdout(), lines: lines, after: map[string]int64{}}
-	return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+	look := func(ctx context.Context, c *control.Client) error {
 		for {
 			var answer control.ServerLogsAnswer
 			err := c.Call(ctx, control.ServerLogs, control.ServerLogsParams{Name: name, After: p.after, Follow: follow}, &answer, nil)
@@ -410,7 +410,18 @@ func serverLogs(cmd *cobra.Command, w *world, name string, lines int, follow boo
 			case <-time.After(logPoll):
 			}
 		}
-	})
+	}
+	if !follow {
+		return withDaemon(cmd, w, look)
+	}
+	c, err := connect(cmd, w)
+	if err != nil {
+		return err
+	}
+	if err = lasting(cmd, w, c, look); cmd.Context().Err() != nil { // while there was no daemon
+		return nil
+	}
+	return err
 }
 
 // lastWords is what there is of a server without a process.
