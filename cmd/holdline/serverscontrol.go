@@ -418,7 +418,7 @@ func serverLogs(cmd *cobra.Command, w *world, name string, lines int, follow boo
 	if err != nil {
 		return err
 	}
-	if err = lasting(cmd, w, c, look); cmd.Context().Err() != nil { // while there was no daemon
+	if err = lasting(cmd, w, c, look); errors.Is(err, errAbsent) { // so a followed log ends, too
 		return nil
 	}
 	return err
