@@ -132,6 +132,35 @@ func (p *place) said(t *testing.T, id string) (said, acked int64) {
 	return r.NextSeq - 1, r.Acked
 }
 
+// TestServerEndedUnwanted: a server ended while there was no daemon, and a client
+// that is back does not wait any more for a call that it had answered: the next
+// process is started all the same.
+func TestServerEndedUnwanted(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("shared").faults()
+	p.daemon()
+	a := p.agent("--no-autostart").shake()
+	pid := p.untilReady("tools")
+	// The answer is confirmed, and acked, but not yet on record as done with.
+	const forgot, closed, dead = "hosted.forgot", "worker.closed", "hosted.dead"
+	p.dieAs(forgot, death{})
+	p.dieAs(closed, death{held: true})
+	a.wait(a.effect("before", 0))
+	waitFor(t, "the daemon's end", func() bool { return p.died(forgot) })
+	kill9(t, pid)
+	waitFor(t, "all that the worker has to say", func() bool { return p.died(closed) })
+	p.letGo(closed)
+	p.dieAs(dead, death{held: true})
+	p.daemon()
+	p.until("the client to be back", func(s control.StatusAnswer) bool { return len(s.Sessions) == 1 && s.Sessions[0].State == "attached" })
+	waitFor(t, "the daemon to see the server's end", func() bool { return p.died(dead) })
+	p.letGo(dead)
+	if x := a.wait(a.effect("after", 0)); x.Error != nil || x.Result.IsError {
+		t.Errorf("a call after the server's end: %s", x.raw)
+	}
+	a.rest()
+}
+
 // TestServerEndedInAbsence: a server that ended while there was no daemon is
 // not told anything by the next one, which starts another.
 func TestServerEndedInAbsence(t *testing.T) {

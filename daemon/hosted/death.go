@@ -46,7 +46,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 		u.log.Warn("server is gone", "err", death)
 	}
 	u.m.refuseAsksOfLocked(u)
-	u.dropEarlyLocked()
+	u.caughtLocked()
 	inst.recoverLocked()
 	inst.missedLocked()
 }

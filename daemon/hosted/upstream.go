@@ -248,6 +248,12 @@ func (u *upstream) caught() {
 	}
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
+	u.caughtLocked()
+}
+
+// caughtLocked notes that everything was read that was said before the attach,
+// as it was also when the process has ended.
+func (u *upstream) caughtLocked() {
 	if u.caughtUp {
 		return
 	}
