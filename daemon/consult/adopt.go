@@ -277,14 +277,13 @@ func (d *driver) standing(told []process.Record, last int64) {
 			d.phase = best
 		case cancelRecord:
 			d.phase, d.why = cancelling, engine.Cancelled
-			d.j.end("it was being cancelled when the daemon ended")
 		}
 	}
 	if why := d.j.rec.Ending; why != engine.Itself {
 		d.phase, d.why = leaving, why
-		if why == engine.Cancelled {
-			d.j.end("it was being cancelled when the daemon ended")
-		}
+	}
+	if d.why == engine.Cancelled {
+		d.j.end("it was being cancelled when the daemon ended")
 	}
 	if d.phase == best && d.turns == 0 {
 		d.skip = 1 // the end of the turn that was interrupted is told again

@@ -108,11 +108,7 @@ func (l *Lock) Clear() error {
 
 // Still tells whether path names the file that is locked.
 func (l *Lock) Still(path string) bool {
-	if l.memory {
-		return rawio.Still(path, l.mine) && !l.gone.Load()
-	}
-	there, err := os.Lstat(path)
-	return err == nil && os.SameFile(l.mine, there) && !l.gone.Load()
+	return rawio.Still(path, l.mine, l.memory) && !l.gone.Load()
 }
 
 // Unlock gives the lock up.

@@ -42,10 +42,12 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // Still tells whether path names the file that info is of, and is no symbolic
-// link. It waits for no disk if the path leads through files in memory alone.
-func Still(path string, info os.FileInfo) bool {
-	if same, known := still(path, info); known {
-		return same
+// link. The runtime is not told if the file lies in memory.
+func Still(path string, info os.FileInfo, memory bool) bool {
+	if memory {
+		if same, known := still(path, info); known {
+			return same
+		}
 	}
 	there, err := os.Lstat(path)
 	return err == nil && os.SameFile(info, there)

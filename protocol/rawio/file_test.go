@@ -85,8 +85,10 @@ func TestStill(t *testing.T) {
 			if err := do(); err != nil {
 				t.Fatal(err)
 			}
-			if got := Still(path, info); got != want {
-				t.Errorf("%s: Still = %v", what, got)
+			for _, memory := range []bool{false, true} {
+				if got := Still(path, info, memory); got != want {
+					t.Errorf("%s: Still = %v (%v)", what, got, memory)
+				}
 			}
 		}
 		step("untouched", true, func() error { return nil })
@@ -97,7 +99,7 @@ func TestStill(t *testing.T) {
 		step("another", false, func() error {
 			return errors.Join(os.WriteFile(other, nil, 0o600), os.Rename(other, path))
 		})
-		if Still(path+"\x00", info) {
+		if Still(path+"\x00", info, true) {
 			t.Error("a name that no file has")
 		}
 	})
