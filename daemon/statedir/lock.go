@@ -43,7 +43,7 @@ func TryLock(path string) (*Lock, error) {
 			return l, nil
 		}
 		// Whoever held it has removed the file before we got the lock.
-		_ = f.Close()
+		_ = l.Unlock()
 	}
 	return nil, fmt.Errorf("lock %s: %w", path, ErrLocked)
 }
@@ -111,10 +111,34 @@ func (l *Lock) Still(path string) bool {
 	return rawio.Still(path, l.mine, l.memory) && !l.gone.Load()
 }
 
-// Unlock gives the lock up.
+// Unlock gives the lock up, at once: a program that is being started right now
+// has a copy of the descriptor until its exec, and to close ours alone would
+// leave the lock held that long (flock(2)).
 func (l *Lock) Unlock() error {
 	l.gone.Store(true)
-	return l.f.Close()
+	return errors.Join(flock(l.f, syscall.LOCK_UN), l.f.Close())
+}
+
+// Held tells whether somebody holds the lock on the file at path, which must be
+// there. Any number may ask at once: none takes another one for a holder.
+func Held(path string) (bool, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return false, fmt.Errorf("look at lock: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	for {
+		err := flock(f, syscall.LOCK_SH|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return false, flock(f, syscall.LOCK_UN)
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return true, nil
+		default:
+			return false, fmt.Errorf("look at lock %s: %w", path, err)
+		}
+	}
 }
 
 // Holder reads who says to hold the lock at path. Whether it still does, only

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -175,6 +177,57 @@ func TestLockBetweenProcesses(t *testing.T) {
 	if err := l.Unlock(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A program that is being started has a copy of every descriptor until its
+// exec: the lock is free although one is still there.
+func TestUnlockAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	l, err := TryLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := syscall.Dup(int(l.File().Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(child) }()
+	if held, err := Held(path); !held || err != nil {
+		t.Errorf("Held = %v, %v, with the lock held", held, err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := Held(path); held || err != nil {
+		t.Errorf("Held = %v, %v, with the lock given up", held, err)
+	}
+	again, err := TryLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = again.Unlock()
+}
+
+// Whoever only looks is no holder to another who looks.
+func TestHeldManyLook(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	if _, err := Held(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Held without a file: %v", err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 200 {
+				if held, err := Held(path); held || err != nil {
+					t.Errorf("Held = %v, %v", held, err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestHolderNobody(t *testing.T) {

@@ -16,18 +16,11 @@ import (
 // Alive tells whether the worker of dir lives: whether its lock is held,
 // whatever any pid says. It leaves nothing in dir: somebody may be removing it.
 func Alive(dir string) (bool, error) {
-	if _, err := os.Lstat(filepath.Join(dir, process.FileLock)); errors.Is(err, os.ErrNotExist) {
-		_, err := os.Lstat(dir)
-		return false, err
+	alive, err := statedir.Held(filepath.Join(dir, process.FileLock))
+	if errors.Is(err, os.ErrNotExist) {
+		_, err = os.Lstat(dir)
 	}
-	lock, err := lockDir(dir)
-	if errors.Is(err, statedir.ErrLocked) {
-		return true, nil
-	}
-	if lock != nil {
-		_ = lock.Unlock()
-	}
-	return false, err
+	return alive, err
 }
 
 // lockDir takes the lock of a worker's directory. A directory that is not
