@@ -86,8 +86,9 @@ func (w *Worker) connect(ctx context.Context) (*client, error) {
 		}
 		if err == nil {
 			var c *client
-			if c, err = w.attach(limit); err == nil {
-				return c, nil
+			c, err = w.attach(limit)
+			if err == nil || errors.Is(err, ErrClosed) { // let go of
+				return c, err
 			}
 			e, ok := errors.AsType[*process.Error](err)
 			if ok && e.Code == process.CodeVersion {

@@ -205,15 +205,15 @@ func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, e
 		}
 	}
 	faultpoint.At("launch.dirs")
+	var err error
+	if spec.Generation, err = s.nextGeneration(); err != nil {
+		return nil, err
+	}
+	faultpoint.At("launch.counted")
 	w, err := s.add(dir, spec)
 	if err != nil {
 		return nil, err
 	}
-	if w.spec.Generation, err = s.nextGeneration(); err != nil {
-		s.remove(w)
-		return nil, err
-	}
-	faultpoint.At("launch.counted")
 	if err := statedir.WriteFile(filepath.Join(dir, process.FileSpec), process.Encode(w.spec)); err != nil {
 		s.remove(w)
 		return nil, err
@@ -253,7 +253,9 @@ func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*W
 	if err != nil {
 		return nil, s.attachFault(&spec, err)
 	}
+	w.mu.Lock()
 	w.given = foreign
+	w.mu.Unlock()
 	if err := w.begin(ctx, afterSeq); err != nil {
 		s.remove(w)
 		return nil, s.attachFault(&spec, err)

@@ -198,6 +198,77 @@ func carriers(t *testing.T, id string) []process.Proc {
 	return all[tag(id)]
 }
 
+// Who asks for the workers sees one that is just being started, too, and whole.
+func TestWorkersWhileStarting(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	s := h.daemon()
+	over, looked := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(looked)
+		for {
+			for _, st := range s.Workers() {
+				if st.Generation == 0 {
+					t.Errorf("a worker without a generation: %+v", st)
+				}
+			}
+			select {
+			case <-over:
+				return
+			default:
+			}
+		}
+	}()
+	for n := range 3 {
+		h.start(s, shell(fmt.Sprintf("seen%d", n), stubborn))
+	}
+	close(over)
+	<-looked
+}
+
+// A supervisor that is closed while it starts a worker leaves none that nobody
+// knows of; one that is closed while it attaches to a worker lets that one live.
+func TestCloseWhileBeginning(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	s := h.daemon()
+	spec := shell("amid", stubborn)
+	t.Cleanup(func() { h.wipe("amid") })
+	begin := func(s *supervisor.Supervisor, act func() error) error {
+		t.Helper()
+		begun := make(chan error, 1)
+		go func() { begun <- act() }()
+		until(t, "it to have begun", func() bool { return len(s.Workers()) == 1 })
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return <-begun
+	}
+	err := begin(s, func() error {
+		_, err := s.Start(t.Context(), h.path("amid"), spec, env)
+		return err
+	})
+	if left := carriers(t, "amid"); err != nil && len(left) > 0 {
+		t.Errorf("Start: %v, and left %v", err, left)
+	}
+	s = h.daemon()
+	w := h.start(s, shell("lives", stubborn))
+	follow(t, w, true, lines(1))
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for range 5 {
+		s := h.daemon()
+		err := begin(s, func() error {
+			_, err := s.Attach(t.Context(), h.path("lives"), 0)
+			return err
+		})
+		if alive, aerr := supervisor.Alive(h.path("lives")); !alive || aerr != nil {
+			t.Fatalf("Alive = %v, %v, after an Attach that got %v", alive, aerr, err)
+		}
+	}
+}
+
 func TestLife(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)

@@ -174,11 +174,13 @@ func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
 	if err != nil {
 		return err
 	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w.mu.Lock()
 	w.journal = journal
 	w.next = journal.Last() + 1 // replaced by what the worker says, if it lives
 	w.last = afterSeq
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
+	w.mu.Unlock()
 	c, err := w.connect(ctx)
 	w.voidUnmade()
 	s := w.sup
