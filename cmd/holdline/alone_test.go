@@ -41,7 +41,7 @@ func TestCheckpointNotAcked(t *testing.T) {
 	for times := 1; times <= 3; times++ { // at the first, nothing was ever acked
 		t.Run(fmt.Sprint(times), func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t).windows(100).faults()
+			p := newPlace(t).windows(40).faults()
 			p.dieAt("consult.checkpoint", times)
 			d := p.daemon()
 			a := p.agent("--no-autostart").shake()

@@ -162,9 +162,9 @@ func TestConsultCommandStopped(t *testing.T) {
 func TestConsultCommandAbandoned(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
-		p := newPlace(t).windows(60).login() // the command is expected for 1.5 s
+		p := newPlace(t).windows(20).login() // the command is expected for 4.4 s
 		d := p.daemon()
-		ask := p.asking(t, "consult", p.slow(4)["prompt"].(string))
+		ask := p.asking(t, "consult", p.slow(8)["prompt"].(string))
 		p.untilSteps(1)
 		kill9(t, d.Process.Pid)
 		_ = ask.cmd.Process.Kill()

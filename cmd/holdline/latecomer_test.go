@@ -214,7 +214,8 @@ func TestWipedBeforeCall(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"tool", "consult"} {
 		t.Run(what, func(t *testing.T) {
-			p := newPlace(t).windows(30).serve("shared") // what is left of the old daemon ends by itself
+			t.Parallel()
+			p := newPlace(t).windows(15).serve("shared") // what is left of the old daemon ends by itself
 			d := p.daemon()
 			a := p.agent("--no-autostart").shake()
 			if x := a.wait(a.effect("before", 0)); x.Result.IsError {

@@ -115,7 +115,7 @@ func (a *agent) wantLost() {
 // would be to make it again. A session without a call goes on.
 func TestProxyStoodStill(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t).serve("project").windows(60) // 1 s, 1.5 s and 2 s
+	p := newPlace(t).serve("project").windows(20) // 3 s, 4.4 s and 6 s
 	d := p.daemon()
 	a, idle := p.agent("--no-autostart").shake(), p.agent("--no-autostart").shake()
 	a.wait(a.effect("warm", 0))

@@ -395,7 +395,7 @@ func TestServerSubscriptionsRefused(t *testing.T) {
 // come back to the next daemon is ended, and no other subscription.
 func TestServerSubscriptionsForsaken(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t).windows(60).serve("shared", "-resources", "told").login()
+	p := newPlace(t).windows(15).serve("shared", "-resources", "told").login()
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
 	pid := p.pid(0)
 	a.subscribe("subscribe", "mem://a")
