@@ -139,7 +139,7 @@ func TestE2EClaude(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bin := realClaude(t, tt.version)
-			p := clientPlace(t)
+			p := newPlace(t)
 			api := p.standIn(t)
 			p.daemon()
 			inner := claudetest.Say("an opinion")

@@ -130,7 +130,7 @@ func TestE2ECodex(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := clientPlace(t)
+			p := newPlace(t)
 			p.daemon()
 			c, api := p.codexClient(t, tt.model, append(tt.steps, codextest.Step{Echo: true})...)
 			if s := p.calling(t); s.Era != "legacy" || !strings.HasPrefix(s.Client, "codex") || s.Cwd != p.project {

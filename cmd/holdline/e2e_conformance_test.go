@@ -161,7 +161,7 @@ func TestE2EConformance(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := clientPlace(t)
+			p := newPlace(t)
 			p.configure(map[string]any{"fixture": map[string]any{
 				"command": test.server[0], "args": test.server[1:], "holdline": hosting{"scope": test.scope},
 			}}).daemon()

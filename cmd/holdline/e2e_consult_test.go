@@ -18,7 +18,7 @@ func codexBehind(t *testing.T, steps ...codextest.Step) (*place, *codextest.API)
 	t.Helper()
 	bin := realCodex(t)
 	api := codexStandIn(t, steps...)
-	p := clientPlace(t)
+	p := newPlace(t)
 	p.consultCodex(t, bin, api.Config())
 	p.daemon()
 	return p, api
@@ -162,7 +162,7 @@ func TestE2EConsultOutlives(t *testing.T) {
 			t.Errorf("%d requests of %s, want 1", n, words)
 		}
 	}
-	p := clientPlace(t)
+	p := newPlace(t)
 	api := p.standIn(t)
 	p.env = append(p.env, "HOLDLINE_CLAUDE_BIN="+bin)
 	p.login()

@@ -123,7 +123,7 @@ func (p *place) read(t *testing.T, name string) string {
 // into its file, and finds its own words and its servers there after the undo.
 func TestE2EImportClaude(t *testing.T) {
 	bin := realClaude(t, claudetest.Versions()[0])
-	p := clientPlace(t)
+	p := newPlace(t)
 	p.standIn(t)
 	text, own := p.claudeServers(t, "tools")
 	p.importHome(t, map[string]string{".claude.json": text})
@@ -145,7 +145,7 @@ func TestE2EImportClaude(t *testing.T) {
 // byte.
 func TestE2EImportByClaude(t *testing.T) {
 	bin := realClaude(t, claudetest.Versions()[0])
-	p := clientPlace(t)
+	p := newPlace(t)
 	p.putHome(t, map[string]string{
 		".claude.json": `{"mcpServers": {"a": {"command": "true"}, "kept": {"command": "true", "alwaysLoad": true, "mine": 1}},
 		"projects": {"/p": {"mcpServers": {"b": {"command": "true"}}}}}`,
@@ -167,7 +167,7 @@ func TestE2EImportByClaude(t *testing.T) {
 // TestE2EImportCodex: the real Codex lists and calls what import wrote.
 func TestE2EImportCodex(t *testing.T) {
 	bin := realCodex(t)
-	p := clientPlace(t)
+	p := newPlace(t)
 	text := p.codexServers(t, "tools")
 	p.importHome(t, map[string]string{".codex/config.toml": text})
 	p.daemon()
@@ -181,7 +181,7 @@ func TestE2EImportCodex(t *testing.T) {
 // TestE2EImportGemini: the real Gemini CLI knows the servers that import wrote.
 func TestE2EImportGemini(t *testing.T) {
 	root := npmInstall(t, "gemini-"+geminiVersion, "@google/gemini-cli@"+geminiVersion)
-	p := clientPlace(t)
+	p := newPlace(t)
 	p.importHome(t, map[string]string{".gemini/settings.json": mustJSON(t, map[string]any{"mcpServers": map[string]any{"tools": map[string]any{"command": filepath.Join(programs, "toolserver")}}})})
 	p.daemon()
 	c := p.client(t, append(slices.Clone(p.env), "GEMINI_CLI_TRUST_WORKSPACE=true"), newNode(t), filepath.Join(root, "node_modules/@google/gemini-cli/bundle/gemini.js"), "mcp", "list")
@@ -197,7 +197,7 @@ func TestE2EImportGemini(t *testing.T) {
 func TestE2EImportOpencode(t *testing.T) {
 	name := "opencode-linux-" + npmArch()
 	root := npmInstall(t, "opencode-"+opencodeVersion, name+"@"+opencodeVersion)
-	p := clientPlace(t)
+	p := newPlace(t)
 	p.importHome(t, map[string]string{".config/opencode/opencode.json": mustJSON(t, map[string]any{"mcp": map[string]any{"tools": map[string]any{"type": "local", "command": []string{filepath.Join(programs, "toolserver")}}}})})
 	p.daemon()
 	c := p.client(t, p.env, filepath.Join(root, "node_modules", name, "bin/opencode"), "mcp", "list")

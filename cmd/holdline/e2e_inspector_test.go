@@ -15,7 +15,7 @@ func TestE2EInspector(t *testing.T) {
 	inspector := realInspector(t)
 	for _, era := range []string{"legacy", "modern", "auto"} {
 		t.Run(era, func(t *testing.T) {
-			p := clientPlace(t)
+			p := newPlace(t)
 			p.daemon()
 			begin := func(args ...string) *client {
 				t.Helper()

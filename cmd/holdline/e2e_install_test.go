@@ -17,7 +17,7 @@ import (
 // were, what they wrote themselves since is there, and nothing of holdline's is.
 func TestE2EInstallAndBack(t *testing.T) {
 	claude, codex := realClaude(t, claudetest.Versions()[0]), realCodex(t)
-	p := clientPlace(t)
+	p := newPlace(t)
 	p.standIn(t)
 	p.login()
 	text, own := p.claudeServers(t, "tools")

@@ -50,7 +50,7 @@ func TestE2EInterrupt(t *testing.T) {
 		{"a process of the consult's own", func(t *testing.T) (*place, *client, func() bool) {
 			t.Helper()
 			bin := realClaude(t, consultVersion)
-			p := clientPlace(t)
+			p := newPlace(t)
 			p.standIn(t)
 			p.daemon()
 			prompt := claudetest.Prompt("think", claudetest.Step{Do: "grandchild"}, claudetest.Step{Do: "hang"})

@@ -18,7 +18,7 @@ const consultVersion = "2.1.329"
 func nested(t *testing.T) (*place, *claudetest.API) {
 	t.Helper()
 	bin := realClaude(t, consultVersion)
-	p := clientPlace(t)
+	p := newPlace(t)
 	api := p.standIn(t)
 	p.env = append(p.env, "HOLDLINE_CLAUDE_BIN="+bin)
 	if err := os.WriteFile(filepath.Join(p.project, "main.go"), []byte("package main // the marker is 4711\n"), 0o600); err != nil {

@@ -496,7 +496,7 @@ func (got *heard) introduced(t *testing.T, want *heard) {
 // hostReferences is a place with the reference servers, and a daemon.
 func hostReferences(t *testing.T) *place {
 	t.Helper()
-	p := clientPlace(t)
+	p := newPlace(t)
 	servers := map[string]any{}
 	for _, r := range references(p) {
 		servers[r.name] = r.entry(t)

@@ -157,16 +157,6 @@ func npmInstall(t *testing.T, name string, specs ...string) string {
 	return root
 }
 
-// clientPlace is a place for real clients.
-func clientPlace(t *testing.T) *place {
-	t.Helper()
-	p := newPlace(t)
-	// The race detector lets a program wait for a second at its end, and
-	// clients have no such patience.
-	p.env = append(p.env, "GORACE=atexit_sleep_ms=0")
-	return p
-}
-
 // standIn starts the stand-in for Anthropic's API and points the place at it:
 // its daemon, when that is started later, and its clients.
 func (p *place) standIn(t *testing.T) *claudetest.API {

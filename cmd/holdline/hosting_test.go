@@ -248,7 +248,7 @@ func TestServersReloadLists(t *testing.T) {
 		t.Errorf("a tool that is denied now: %s", x.raw)
 	}
 	// Convergent now: it runs again when its process dies.
-	id := a.call("tools__effect", map[string]any{"token": "c", "ms": 300})
+	id := a.call("tools__effect", map[string]any{"token": "c", "ms": 2000})
 	p.untilEffect("begin c")
 	kill9(t, p.status().Workers[0].PID)
 	if x := a.wait(id); x.text() != "c" || p.effectsOf("begin c") != 2 {

@@ -144,7 +144,7 @@ func newPlace(tb testing.TB) *place {
 	p.env = []string{
 		"HOME=" + filepath.Join(dir, "home"), "XDG_RUNTIME_DIR=" + filepath.Join(dir, "run"),
 		"PATH=" + programs + ":" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=stand-in", "LANG=C.UTF-8",
-		"GORACE=atexit_sleep_ms=0", // under -race each program would take a second to end
+		races(dir),
 	}
 	if v := os.Getenv("GOCOVERDIR"); v != "" {
 		p.env = append(p.env, "GOCOVERDIR="+v)
@@ -159,10 +159,24 @@ func newPlace(tb testing.TB) *place {
 	return p
 }
 
+// races is the variable that makes programs under the race detector tell of data
+// races in files of dir, for [place.nothingLeft]: nobody reads what a daemon
+// writes. And without it each of them would take a second to end.
+func races(dir string) string {
+	return "GORACE=atexit_sleep_ms=0 log_path=" + filepath.Join(dir, "race")
+}
+
 // nothingLeft stops the place's daemon and fails the test if a process of the
-// place is left.
+// place is left, or one of them has told of a data race.
 func (p *place) nothingLeft() {
 	p.t.Helper()
+	defer func() {
+		reports, _ := filepath.Glob(filepath.Join(p.dir, "race.*"))
+		for _, path := range reports {
+			b, err := os.ReadFile(path)
+			p.t.Errorf("%s: %v\n%s", filepath.Base(path), err, b)
+		}
+	}()
 	_ = p.command("stop", "--all").Run()
 	deadline := time.Now().Add(10 * time.Second)
 	for {

@@ -22,7 +22,7 @@ import (
 func (p *place) login() *place {
 	p.t.Helper()
 	var profile strings.Builder
-	fmt.Fprintf(&profile, "export PATH=%s:$PATH ANTHROPIC_API_KEY=stand-in GORACE=atexit_sleep_ms=0\n", programs)
+	fmt.Fprintf(&profile, "export PATH=%s:$PATH ANTHROPIC_API_KEY=stand-in '%s'\n", programs, races(p.dir))
 	for _, v := range p.env {
 		if strings.HasPrefix(v, "HOLDLINE_TEST_") {
 			profile.WriteString("export " + v + "\n")

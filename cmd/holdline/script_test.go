@@ -46,7 +46,7 @@ func TestScript(t *testing.T) {
 					return err
 				}
 			}
-			p.env = []string{"HOME=" + filepath.Join(dir, "home"), "XDG_RUNTIME_DIR=" + filepath.Join(dir, "run"), "PATH=" + programs + ":" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=stand-in", "GORACE=atexit_sleep_ms=0"}
+			p.env = []string{"HOME=" + filepath.Join(dir, "home"), "XDG_RUNTIME_DIR=" + filepath.Join(dir, "run"), "PATH=" + programs + ":" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=stand-in", races(dir)}
 			env.Vars = append(env.Vars, p.env...)
 			env.Defer(func() {
 				p.nothingLeft()

@@ -166,7 +166,7 @@ func TestServerWorkerKilled(t *testing.T) {
 	a := p.agent().shake()
 	a.wait(a.effect("warm", 0))
 	effect := a.effect("e", 60_000)
-	look := a.call("tools__look", map[string]any{"token": "l", "ms": 300})
+	look := a.call("tools__look", map[string]any{"token": "l", "ms": 2000})
 	p.untilEffect("begin e")
 	p.untilEffect("look l")
 	w := p.status().Workers[0]
