@@ -51,35 +51,35 @@ func TryLock(path string) (*Lock, error) {
 // FromFile takes the lock on an open file, which the lock owns afterwards. On
 // a file that came with the lock on it (inherited at an upgrade) it succeeds.
 func FromFile(f *os.File) (*Lock, error) {
-	for {
-		err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case err == nil:
-			mine, err := f.Stat()
-			if err != nil {
-				return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
-			}
-			return &Lock{f: f, mine: mine, memory: rawio.InMemory(f)}, nil
-		case errors.Is(err, syscall.EINTR):
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			return nil, fmt.Errorf("lock %s: %w", f.Name(), ErrLocked)
-		default:
-			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
-		}
+	if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, err
 	}
+	mine, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return &Lock{f: f, mine: mine, memory: rawio.InMemory(f)}, nil
 }
 
-// flock goes through SyscallConn, since Fd would make the file blocking.
+// flock does what how says (flock(2)). The error wraps [ErrLocked] if that would
+// have to wait.
 func flock(f *os.File, how int) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
+	conn, err := f.SyscallConn() // Fd would make the file blocking
 	var ferr error
-	if err := conn.Control(func(fd uintptr) { ferr = syscall.Flock(int(fd), how) }); err != nil {
-		return err
+	if err == nil {
+		err = conn.Control(func(fd uintptr) {
+			for ferr = syscall.EINTR; errors.Is(ferr, syscall.EINTR); {
+				ferr = syscall.Flock(int(fd), how)
+			}
+		})
 	}
-	return ferr
+	if errors.Is(ferr, syscall.EWOULDBLOCK) {
+		ferr = ErrLocked
+	}
+	if err = errors.Join(err, ferr); err != nil {
+		return fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return nil
 }
 
 // Write makes the lock's file say who holds it: "pid starttime\n", and in
@@ -127,22 +127,15 @@ func Held(path string) (bool, error) {
 		return false, fmt.Errorf("look at lock: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	for {
-		err := flock(f, syscall.LOCK_SH|syscall.LOCK_NB)
-		switch {
-		case err == nil:
-			return false, flock(f, syscall.LOCK_UN)
-		case errors.Is(err, syscall.EINTR):
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			return true, nil
-		default:
-			return false, fmt.Errorf("look at lock %s: %w", path, err)
-		}
+	err = flock(f, syscall.LOCK_SH|syscall.LOCK_NB)
+	if errors.Is(err, ErrLocked) {
+		return true, nil
 	}
+	return false, errors.Join(err, flock(f, syscall.LOCK_UN))
 }
 
 // Holder reads who says to hold the lock at path. Whether it still does, only
-// [TryLock] knows.
+// [TryLock] and [Held] know.
 func Holder(path string) (pid int, start uint64, err error) {
 	pid, start, _, err = HolderOf(path)
 	return pid, start, err
