@@ -84,6 +84,9 @@ func (w *Worker) connect(ctx context.Context) (*client, error) {
 		if err == nil && !alive || errors.Is(err, os.ErrNotExist) {
 			return nil, w.bury(ctx)
 		}
+		if w.isOverdue() {
+			return nil, w.giveUp(ctx, errOverdue)
+		}
 		if err == nil {
 			var c *client
 			c, err = w.attach(limit)
@@ -105,6 +108,12 @@ func (w *Worker) connect(ctx context.Context) (*client, error) {
 			return nil, w.giveUp(ctx, errors.Join(err, perr))
 		}
 	}
+}
+
+func (w *Worker) isOverdue() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.overdue
 }
 
 // giveUp kills a worker that lives and cannot be spoken to.

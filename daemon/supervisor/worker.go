@@ -72,6 +72,7 @@ type Worker struct {
 	leaving  bool  // Close was called
 	dead     bool  // the worker is dead, and with it what was written
 	given    error // why it was killed by this daemon
+	overdue  bool  // it has not ended its child in time, and is killed with it
 	queue    []Event
 	queued   int   // bytes in queue
 	last     int64 // highest number received
@@ -280,16 +281,26 @@ func (w *Worker) Signal(ctx context.Context, name string) error {
 	return w.once(ctx, process.MethodSignal, process.SignalParams{Signal: name}, nil)
 }
 
+// terminateMargin is how much longer than its two grace periods a worker may
+// take to end its child.
+const terminateMargin = 10 * time.Second
+
+// errOverdue is why a worker is killed that does not end its child.
+var errOverdue = errors.New("it did not end its program in time")
+
 // Terminate ends the child and all that came from it: it closes stdin, sends
 // SIGTERM after grace and SIGKILL after grace again. It returns when all are
 // gone, with the child's exit. Nothing that the child does, and no event that
-// nobody receives, keeps it from working. A second call can only hurry.
+// nobody receives, keeps it from working. A worker that hangs is killed itself
+// after [terminateMargin]. A second call can only hurry.
 func (w *Worker) Terminate(ctx context.Context, grace time.Duration) (process.Exit, error) {
 	w.mu.Lock()
 	if !w.ended {
 		w.state = Stopping
 	}
 	w.mu.Unlock()
+	late := time.AfterFunc(2*grace+terminateMargin, w.killOverdue)
+	defer late.Stop()
 	var exit process.Exit
 	err := w.call(ctx, process.MethodTerminate, process.TerminateParams{GraceMS: grace.Milliseconds()}, &exit)
 	if errors.Is(err, errGone) {
@@ -300,6 +311,17 @@ func (w *Worker) Terminate(ctx context.Context, grace time.Duration) (process.Ex
 		}
 	}
 	return exit, err
+}
+
+// killOverdue breaks the connection to a worker that has not ended its child in
+// time. Instead of connecting again the daemon then kills the worker.
+func (w *Worker) killOverdue() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.overdue = true
+	if w.c != nil {
+		w.c.close()
+	}
 }
 
 // errGone is returned by call when the worker is over or was let go.

@@ -364,9 +364,12 @@ func (c *conn) push() {
 	}
 }
 
+// pendingLocked reports whether an event may be sent now. Once the child was
+// reaped the gate is lifted: little more can come, and a daemon that cannot
+// acknowledge what was said before must still be told of the end.
 func (c *conn) pendingLocked() bool {
 	w := c.w
-	return w.attached == c && c.sent < w.out.next-1 && c.out.open() && w.out.after(c.sent) < len(w.out.entries)
+	return w.attached == c && c.sent < w.out.next-1 && (c.out.open() || w.ended) && w.out.after(c.sent) < len(w.out.entries)
 }
 
 // eventLocked is the next event for the attached connection.

@@ -114,7 +114,7 @@ type Versions struct {
 // Defaults of a [Spec].
 const (
 	DefaultRetain   = 8 << 20
-	DefaultLine     = 64 << 20
+	DefaultLine     = 65 << 20 // more than a message may have, so that a daemon sees which line is too long
 	DefaultStderr   = 256 << 10
 	DefaultSpoolMax = 256 << 20
 )

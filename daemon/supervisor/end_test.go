@@ -1,0 +1,78 @@
+package supervisor_test
+
+import (
+	"testing"
+	"time"
+
+	"holdline/daemon/supervisor"
+	"holdline/daemon/worker/workertest"
+)
+
+// TestEndIsToldWithoutAcks: a daemon that can acknowledge nothing of what a
+// child wrote, since nobody answers what it asks, is told of its end all the
+// same.
+func TestEndIsToldWithoutAcks(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	w := h.start(h.daemon(), shell("flood", `yes "a request that nobody answers"`))
+	ended := make(chan error, 1)
+	timeout := time.After(2 * patience)
+	size, idle := 0, time.NewTimer(patience)
+	const full = 8 << 20 // bytes: the worker sends no more before an acknowledgement
+	for terminated := false; ; {
+		if size >= full && !terminated {
+			terminated = true
+			go func() {
+				_, err := w.Terminate(t.Context(), 10*time.Millisecond)
+				ended <- err
+			}()
+		}
+		idle.Reset(patience)
+		select {
+		case e, ok := <-w.Events():
+			if !ok {
+				t.Fatal("the events end without a last one")
+			}
+			size += len(e.Data)
+			if e.Kind == supervisor.Lost {
+				t.Fatalf("the worker was lost: %v", e.Fault)
+			}
+			if e.Kind != supervisor.Closed {
+				continue
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("Terminate: %v", err)
+			}
+			w.Ack(e.Seq)
+			wait(t, "the worker to leave", w.Done())
+			return
+		case <-idle.C:
+			t.Fatalf("after %d bytes nothing is told of the end", size)
+		case <-timeout:
+			t.Fatalf("no end of events after %d bytes", size)
+		}
+	}
+}
+
+// TestTerminateFrozenWorker: a worker that hangs cannot keep its child alive.
+func TestTerminateFrozenWorker(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	w := h.start(h.daemon(), shell("frozen", stubborn))
+	follow(t, w, true, lines(1))
+	workertest.Freeze(t, w.Status().PID)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := w.Terminate(t.Context(), 10*time.Millisecond); err != nil {
+			t.Errorf("Terminate: %v", err)
+		}
+	}()
+	if got := follow(t, w, false, nil); got.last.Kind != supervisor.Lost {
+		t.Errorf("ended with %+v, want lost", got.last)
+	}
+	wait(t, "Terminate", done)
+	if left := carriers(t, "frozen"); len(left) > 0 {
+		t.Errorf("these are left: %v", left)
+	}
+}
