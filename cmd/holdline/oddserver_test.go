@@ -40,6 +40,7 @@ type oddServer struct {
 //	-hush METHOD  that method is not answered the first time
 //	-once FILE    -mute, -dies and -last hold for the first process alone: it makes the file
 //	-list LIST    what it answers to resources/list
+//	-tools FILE   what it answers to tools/list is in that file
 //	-late D       it reads nothing for that long
 //	-modern FILE  while there is such a file it knows no initialize, and answers
 //	              server/discover
@@ -49,7 +50,7 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	f.StringVar(&s.name, "name", "odd", "")
 	f.StringVar(&s.ledger, "ledger", "", "")
 	silent, leaves, pages := f.Bool("silent", false, ""), f.Bool("leaves", false, ""), f.Bool("pages", false, "")
-	mute, list := f.String("mute", "", ""), f.String("list", "", "")
+	mute, list, tools := f.String("mute", "", ""), f.String("list", "", ""), f.String("tools", "", "")
 	dies, once := f.String("dies", "", ""), f.String("once", "", "")
 	last, hush := f.String("last", "", ""), f.String("hush", "", "")
 	late, modern := f.Duration("late", 0, ""), f.String("modern", "", "")
@@ -85,6 +86,12 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 			*hush = ""
 		case m.Method == "resources/list" && *list != "":
 			s.answer(&m, *list)
+		case m.Method == "tools/list" && *tools != "":
+			result, err := os.ReadFile(*tools)
+			if err != nil {
+				return 1
+			}
+			s.answer(&m, string(result))
 		case m.Method == "server/discover" && isModern:
 			s.answer(&m, `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"oddserver","version":"2"},"ttlMs":0,"cacheScope":"private"}`)
 		case m.Method == "initialize" && isModern:

@@ -229,9 +229,12 @@ func (u *upstream) listAll(ctx context.Context) (raw lists, cut []string, err er
 		if err != nil {
 			return raw, nil, err
 		}
+		var notes []string
+		raw[k], notes = fit(k, raw[k])
 		if more != "" {
 			cut = append(cut, more)
 		}
+		cut = append(cut, notes...)
 	}
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()

@@ -100,6 +100,9 @@ func (s *server) offering(raw lists, about json.RawMessage, cut []string) *offer
 			of.offers[k] = append(of.offers[k], o)
 			of.byName[k][o.remote.Name] = o
 			of.byOwn[k][o.name] = o
+			if o.alone != "" && of.byOwn[k][o.alone] == nil {
+				of.byOwn[k][o.alone] = o
+			}
 		}
 		slices.SortFunc(of.offers[k], func(a, b *offer) int { return cmp.Compare(a.remote.Name, b.remote.Name) })
 	}

@@ -33,8 +33,21 @@ const (
 // asked for theirs; those that take longer appear by a change of the list.
 const firstList = 10 * time.Second
 
-// maxName is the most characters of a tool's name.
-const maxName = 128
+// maxName is the most characters of a name that sessions see. Claude Code shows
+// a tool as mcp__ENTRY__NAME, ENTRY being what its configuration calls holdline,
+// and APIs of models refuse the whole request for one name over 64 characters.
+const maxName = 64 - len("mcp__holdline__")
+
+// maxAlone is the same for a session of one server, whose names stay as they are
+// so that a client's own rules go on to name them. Over 128 characters no API
+// takes one, so that no rule can name it.
+func maxAlone(server string) int {
+	return max(128-len("mcp__"+server+"__"), 2*hashLength)
+}
+
+// hashLength is the characters of a hash at the end of a name that was changed,
+// with the hyphen before it.
+const hashLength = 9
 
 // kind is a sort of thing that servers list.
 type kind int
@@ -95,8 +108,9 @@ type offer struct {
 	remote  tool.Remote
 	method  string // of the request that uses it
 	name    string // the server's own
+	alone   string // as a session of this server alone sees it: its own, unless that is too long
 	listing json.RawMessage
-	plain   json.RawMessage // the same, as it came
+	plain   json.RawMessage // the same under the name alone
 }
 
 // memory is the file in the catalog directory: what a server offered last, so
@@ -183,21 +197,32 @@ func (s *server) offer(k kind, listing json.RawMessage) (*offer, error) {
 	}
 	if how.hidden {
 		o.remote.Name = exposed(s.spec.Name, own)
+		o.alone = shorten(own, maxAlone(s.spec.Name))
 	}
 	o.remote.Handle = func(ctx context.Context, c tool.RemoteCall) (tool.RemoteResult, error) {
 		return s.m.handle(ctx, s, o, &c)
 	}
-	quoted, err := json.Marshal(o.remote.Name)
-	if err != nil || !how.hidden {
-		return o, err
+	if !how.hidden {
+		return o, nil
 	}
-	o.listing, err = jsonrpc.Rewrite(listing, func(key string, value []byte) []byte {
-		if key == how.key {
-			return quoted
+	var err error
+	if o.listing, err = renamed(listing, o.remote.Name); err == nil && o.alone != own {
+		o.plain, err = renamed(listing, o.alone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// renamed returns a listing with another name.
+func renamed(listing json.RawMessage, name string) (json.RawMessage, error) {
+	return jsonrpc.Rewrite(listing, func(key string, value []byte) []byte {
+		if key == "name" {
+			return jsonrpc.AppendString(nil, name)
 		}
 		return value
 	})
-	return o, err
 }
 
 // contract is the replay contract of a tool: the operator's word, else what
@@ -233,8 +258,29 @@ func exposed(server, own string) string {
 	if !changed {
 		return string(name)
 	}
-	sum := sha256.Sum256([]byte(server + "__" + own))
-	return string(name[:min(len(name), maxName-9)]) + "-" + hex.EncodeToString(sum[:4])
+	return hashed(string(name), server+"__"+own, maxName)
+}
+
+// shorten returns a name that is no longer than most: itself, or its beginning
+// and a hash of it.
+func shorten(name string, most int) string {
+	if len(name) <= most {
+		return name
+	}
+	return hashed(strings.ToValidUTF8(name[:most-hashLength], ""), name, most)
+}
+
+// hashed returns the beginning of a name with a hash of whole behind it, most
+// bytes in all.
+func hashed(name, whole string, most int) string {
+	sum := sha256.Sum256([]byte(whole))
+	return name[:min(len(name), most-hashLength)] + "-" + hex.EncodeToString(sum[:4])
+}
+
+// mayExpose reports whether a tool of the server may be exposed under a name.
+func (s *server) mayExpose(name string) bool {
+	prefix := s.spec.Name + "__"
+	return strings.HasPrefix(name, prefix[:min(len(prefix), maxName-hashLength)])
 }
 
 // visible tells whether a session sees the server.
@@ -428,7 +474,7 @@ func (m *Manager) known(c *tool.Caller, k kind, name string) (found *offer, unli
 		if o := of.named(k, c, name); o != nil && (found == nil || server < found.s.spec.Name) {
 			found = o
 		}
-		if of == nil && (c.Only != "" || strings.HasPrefix(name, server+"__")) {
+		if of == nil && (c.Only != "" || s.mayExpose(name)) {
 			unlisted = append(unlisted, s)
 		}
 	}
@@ -476,17 +522,18 @@ func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 	if a.Info == nil { // a modern server may say it beside the result
 		a.Info = jsonrpc.Field(jsonrpc.Field(about, "_meta"), mcp.MetaServer)
 	}
-	if a.Info == nil {
+	if a.Info == nil || jsonrpc.DeeperThan(a.Info, maxListingDepth) || len(a.Info) > maxListing {
 		a.Info = fmt.Appendf(nil, `{"name":%q,"version":""}`, c.Only)
 	}
 	a.Capabilities = passed(a.Capabilities)
-	a.Instructions, _ = mcp.String(jsonrpc.Field(about, "instructions"))
+	instructions, _ := clipText(jsonrpc.Field(about, "instructions"), maxDescription)
+	a.Instructions, _ = mcp.String(instructions)
 	return a, nil
 }
 
 // passed is what holdline passes on of a server's capabilities.
 func passed(capabilities json.RawMessage) json.RawMessage {
-	if len(capabilities) == 0 || capabilities[0] != '{' {
+	if len(capabilities) == 0 || capabilities[0] != '{' || len(capabilities) > maxListing || jsonrpc.DeeperThan(capabilities, maxListingDepth) {
 		return json.RawMessage(`{"tools":{"listChanged":true}}`)
 	}
 	out, err := jsonrpc.Rewrite(capabilities, func(key string, value []byte) []byte {

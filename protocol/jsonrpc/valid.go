@@ -88,6 +88,25 @@ value:
 	}
 }
 
+// DeeperThan reports whether a value nests deeper than most levels. It must be
+// valid JSON; a number or a string has no level.
+func DeeperThan(value []byte, most int) bool {
+	depth := 0
+	for i := 0; i < len(value); i++ {
+		switch value[i] {
+		case '"':
+			i = skipString(value, i) - 1
+		case '{', '[':
+			if depth++; depth > most {
+				return true
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return false
+}
+
 // endKey is where the value begins whose key begins at i; -1 if that is none.
 func endKey(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {

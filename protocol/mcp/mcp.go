@@ -74,6 +74,10 @@ const (
 	MetaLevel        = "io.modelcontextprotocol/logLevel"
 )
 
+// MaxURI is the most bytes of a URI, and of a server's own name for what it
+// lists: both stand in each record of a call.
+const MaxURI = 8 << 10
+
 // CodeVersion is the modern error for a version that the server lacks.
 const CodeVersion = -32022
 

@@ -1,0 +1,144 @@
+package hosted
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// nested is a JSON object of so many levels.
+func nested(levels int) string {
+	return strings.Repeat(`{"a":`, levels-1) + `{}` + strings.Repeat("}", levels-1)
+}
+
+// TestFitListing: a listing for which a client could refuse the whole list is
+// left out or mended, and all others stay as they came.
+func TestFitListing(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		kind    kind
+		listing string
+		want    string // "" if it is left out
+		note    string
+	}{
+		{"as it should be", tools, `{"name":"t", "inputSchema": {"type":"object"},"x":1.0}`, `{"name":"t","inputSchema":{"type":"object"},"x":1.0}`, ""},
+		{"as deep as allowed", tools, `{"name":"t","inputSchema":{"type":"object","a":` + nested(62) + `}}`, `{"name":"t","inputSchema":{"type":"object","a":` + nested(62) + `}}`, ""},
+		{"too deep", tools, `{"name":"t","inputSchema":{"type":"object","a":` + nested(63) + `}}`, "", `"t" is left out: it nests deeper than 64 levels`},
+		{"9,000 levels", tools, `{"name":"t","inputSchema":` + nested(9000) + `}`, "", "deeper than 64"},
+		{"a deep resource", resources, `{"uri":"u","name":"n","_meta":` + nested(64) + `}`, "", "deeper than 64"},
+		{"brackets in a string", tools, `{"name":"t","description":"` + strings.Repeat("{[\\\"", 99) + `","inputSchema":{"type":"object"}}`, `{"name":"t","description":"` + strings.Repeat("{[\\\"", 99) + `","inputSchema":{"type":"object"}}`, ""},
+		{"no schema", tools, `{"name":"t"}`, `{"inputSchema":{"type":"object"},"name":"t"}`, ""},
+		{"null for what is absent", tools, `{"name":"t","description":null,"inputSchema":null}`, `{"inputSchema":{"type":"object"},"name":"t"}`, ""},
+		{"a schema without a type", tools, `{"name":"t","inputSchema":{"properties":{}}}`, `{"name":"t","inputSchema":{"type":"object","properties":{}}}`, ""},
+		{"a schema of another type", tools, `{"name":"t","inputSchema":{"type":"string"}}`, "", "not of type object"},
+		{"a property that is no schema", tools, `{"name":"t","inputSchema":{"type":"object","properties":{"p":true}}}`, "", "p is no schema"},
+		{"a description that is no text", tools, `{"name":"t","description":7,"inputSchema":{"type":"object"}}`, "", "description is of the wrong type"},
+		{"a name twice", tools, `{"name":"t","name":"u","inputSchema":{"type":"object"}}`, "", "duplicate key"},
+		{"no name", tools, `{"inputSchema":{"type":"object"}}`, "", "it has no name"},
+		{"no object", prompts, `7`, "", "not an object"},
+		{"arguments that are no list", prompts, `{"name":"p","arguments":{}}`, "", "arguments is of the wrong type"},
+		{"a resource without a name", resources, `{"uri":"mem://a"}`, `{"name":"mem://a","uri":"mem://a"}`, ""},
+		{"a long URI", resources, `{"uri":"` + strings.Repeat("u", mcp.MaxURI+1) + `","name":"n"}`, "", "its uri is longer than 8 KiB"},
+		{"a long URI template", templates, `{"uriTemplate":"` + strings.Repeat("u", mcp.MaxURI+1) + `","name":"n"}`, "", "its uriTemplate is longer than 8 KiB"},
+		{"too long", tools, `{"name":"t","inputSchema":{"type":"object","title":"` + strings.Repeat("x", maxListing) + `"}}`, "", "longer than 1 MiB"},
+	} {
+		kept, notes := fit(c.kind, []json.RawMessage{json.RawMessage(c.listing)})
+		if got := join(kept); got != c.want {
+			t.Errorf("%s: kept %.200s, want %.200s", c.name, got, c.want)
+		}
+		if got := strings.Join(notes, "\n"); (got == "") != (c.note == "") || !strings.Contains(got, c.note) {
+			t.Errorf("%s: the notes are %q, want %q", c.name, got, c.note)
+		}
+		if again, notes := fit(c.kind, kept); join(again) != c.want || notes != nil {
+			t.Errorf("%s: what was fitted is changed once more: %.200s, %q", c.name, join(again), notes)
+		}
+	}
+}
+
+func join(list []json.RawMessage) string {
+	var all []string
+	for _, one := range list {
+		all = append(all, string(one))
+	}
+	return strings.Join(all, "\n")
+}
+
+// TestFitDescription: a description is clipped at 64 KiB, between two
+// characters, and that is said.
+func TestFitDescription(t *testing.T) {
+	for _, text := range []string{strings.Repeat("é", 32<<10), strings.Repeat("é", 32<<10) + "x", "x" + strings.Repeat("é", 5<<20)} {
+		kept, notes := fit(tools, []json.RawMessage{json.RawMessage(`{"name":"t","inputSchema":{"type":"object"},"description":"` + text + `"}`)})
+		got, _ := mcp.String(jsonrpc.Field(kept[0], "description"))
+		if long := len(text) > 64<<10; long != (len(notes) > 0) || !long && got != text || len(got) > 64<<10+len("…") ||
+			long && (!strings.HasSuffix(got, "…") || !strings.HasPrefix(text, strings.TrimSuffix(got, "…"))) {
+			t.Errorf("of %d bytes %d are kept, which end with %q; the notes are %q", len(text), len(got), got[len(got)-9:], notes)
+		}
+	}
+}
+
+// TestFitNotesAreBounded: a server with thousands of bad tools has a few notes.
+func TestFitNotesAreBounded(t *testing.T) {
+	var all []json.RawMessage
+	for i := range 5000 {
+		all = append(all, fmt.Appendf(nil, `{"name":"%d%s","inputSchema":7}`, i, strings.Repeat("x", 5000)))
+	}
+	kept, notes := fit(tools, all)
+	if words := strings.Join(notes, "\n"); len(kept) > 0 || len(words) > 8<<10 || !strings.Contains(words, "and 4995 more") {
+		t.Errorf("%d are kept, with notes of %d bytes: %.300s", len(kept), len(words), words)
+	}
+}
+
+// TestExposedNames: no name is too long as Claude Code shows it, two tools never
+// share one, and the server is found by it before it was ever asked.
+func TestExposedNames(t *testing.T) {
+	seen := map[string]string{}
+	for _, of := range []string{"s", "github", strings.Repeat("s", 38), strings.Repeat("s", 45), strings.Repeat("s", 128)} {
+		s := &server{spec: &Spec{Name: of}}
+		for _, own := range []string{"t", "delete/file", strings.Repeat("t", 43), strings.Repeat("t", 44), strings.Repeat("t", 128), strings.Repeat("t", 128) + "é"} {
+			name := exposed(of, own)
+			if shown := "mcp__holdline__" + name; len(shown) > 64 {
+				t.Errorf("%s of %s is shown as %s, %d characters", own, of, shown, len(shown))
+			}
+			if len(of+"__"+own) <= 49 && own != "delete/file" && name != of+"__"+own {
+				t.Errorf("%s of %s is changed to %s though it is short", own, of, name)
+			}
+			if other := seen[name]; other != "" {
+				t.Errorf("%s and %s of %s are both %s", other, own, of, name)
+			}
+			seen[name] = of + " " + own
+			if !s.mayExpose(name) {
+				t.Errorf("server %s is not asked for %s", of, name)
+			}
+			alone := shorten(own, maxAlone(of))
+			if shown := "mcp__" + of + "__" + alone; len(of) < 100 && (len(shown) > 128 || len(shown) < 128 && alone != own) {
+				t.Errorf("%s of %s alone is shown as %s, %d characters", own, of, shown, len(shown))
+			}
+		}
+	}
+}
+
+// TestShortenedNamesAreCallable: a tool is found by its shortened name, and is
+// then the server's own.
+func TestShortenedNamesAreCallable(t *testing.T) {
+	long := strings.Repeat("t", 128)
+	s := twoProjects(t, listed(long, "short"), listed())
+	for _, only := range []string{"", "s"} {
+		c := &tool.Caller{Project: "p", Only: only}
+		list, _ := s.m.listed(*c, tools)
+		if len(list) != 2 {
+			t.Fatalf("%d tools are listed", len(list))
+		}
+		for _, l := range list {
+			name, _ := mcp.String(jsonrpc.Field(l.Raw, "name"))
+			o := s.offersLocked(c).named(tools, c, name)
+			if o == nil || len(name) > 125 || o.name != long && o.name != "short" {
+				t.Errorf("the tool listed as %s for a session of %q is %+v", name, only, o)
+			}
+		}
+	}
+}
