@@ -32,6 +32,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/daemon/telemetry"
 	"holdline/protocol"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
 	"holdline/protocol/socket"
@@ -56,8 +57,8 @@ type Options struct {
 	Socket    string // where to listen, unless Handed
 	Handed    *net.UnixListener
 	Notifier  service.Notifier
-	StartedBy string    // "systemd", "launchd", "proxy" or "shell"
-	Wanted    time.Time // when it was decided to start it
+	StartedBy string        // "systemd", "launchd", "proxy" or "shell"
+	Wanted    time.Duration // reading of the boot clock when it was decided to start it
 	StateDir  string
 	Config    string // path of the configuration file
 	ClaudeBin string // overrides the configuration's; "" does not
@@ -299,7 +300,7 @@ func (l *life) stopping(ctx context.Context, why error) {
 	l.Log.InfoContext(ctx, "stopping", "why", why)
 	faultpoint.At("stop.begun")
 	if errors.Is(why, errAsked) {
-		if err := statedir.WriteFile(l.place.file(socket.StoppedFile), nil); err != nil {
+		if err := statedir.WriteFile(l.place.file(socket.StoppedFile), bootclock.Mark()); err != nil {
 			l.Log.WarnContext(ctx, "proxies may start a daemon again", "err", err)
 		}
 		faultpoint.At("stop.marked")

@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/control"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -138,7 +139,7 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 	if p.store, err = p.storeID(); err != nil {
 		return err
 	}
-	if info, err := os.Stat(p.file(socket.StoppedFile)); err == nil && o.StartedBy == byProxy && info.ModTime().After(o.Wanted) {
+	if o.StartedBy == byProxy && p.stoppedSince(o.Wanted) {
 		return fmt.Errorf("%w: it was stopped while this one was starting", ErrRunning)
 	}
 	if err := os.Remove(p.file(socket.StoppedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -151,6 +152,18 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 	}
 	faultpoint.At("start.listening")
 	return err
+}
+
+// stoppedSince reports whether the user has stopped the daemon since the boot
+// clock showed at. A mark that cannot be read, such as the empty one that a user
+// may make by hand, was there before.
+func (p *place) stoppedSince(at time.Duration) bool {
+	mark, err := os.ReadFile(p.file(socket.StoppedFile))
+	if err != nil {
+		return false
+	}
+	before, ok := bootclock.Before(mark, at)
+	return ok && !before
 }
 
 func (p *place) file(name string) string { return filepath.Join(p.dir.Path(), name) }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/protocol"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -143,7 +144,7 @@ func Run(ctx context.Context, o Options) int {
 		o.Memory = memory
 	}
 	if o.sinceBoot == nil {
-		o.sinceBoot = sinceBoot
+		o.sinceBoot = bootclock.Now
 	}
 	p := &proxy{
 		o:     o,

@@ -5,10 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/rawio"
 )
 
 // Bounds of the time between two looks at a connection that has a call.
@@ -33,15 +30,6 @@ func (p *proxy) since(m moment, asleep bool) time.Duration {
 		d = max(d, p.o.sinceBoot()-m.boot)
 	}
 	return d
-}
-
-// sinceBoot reads the clock that [moment] has beside Go's.
-func sinceBoot() time.Duration {
-	var ts unix.Timespec
-	if rawio.Gettime(bootClock, &ts) != nil {
-		return 0 // then Go's clock counts alone
-	}
-	return time.Duration(ts.Nano())
 }
 
 // watch knows when the daemon certainly held a connection, while a tool call

@@ -15,11 +15,11 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"holdline/contrib"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/socket"
 	"holdline/proxy"
 )
@@ -80,7 +80,7 @@ func (a *autostart) start(ctx context.Context) (<-chan error, error) {
 	}
 	// What the user says from now on is said of this start, too: a login shell
 	// may take its time.
-	wanted := "--wanted=" + strconv.FormatInt(time.Now().UnixNano(), 10)
+	wanted := "--wanted=" + bootclock.Now().String()
 	exe, err := a.exe()
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/socket"
 )
 
@@ -29,7 +30,7 @@ type daemonOptions struct {
 	config    string
 	idleExit  time.Duration
 	startedBy string
-	wanted    int64 // unix time in nanoseconds; 0 for now
+	wanted    time.Duration // reading of the boot clock; 0 for now
 }
 
 func newDaemonCommand(w *world) *cobra.Command {
@@ -53,7 +54,7 @@ succeeds.`,
 	f.StringVar(&o.config, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
 	f.DurationVar(&o.idleExit, "idle-exit", 0, "end after so long without an agent or a consult (default never)")
 	f.StringVar(&o.startedBy, "started-by", "shell", "who starts it, for status")
-	f.Int64Var(&o.wanted, "wanted", 0, "when it was to be started, in nanoseconds of unix time")
+	f.DurationVar(&o.wanted, "wanted", 0, "what the boot clock showed when it was to be started")
 	for _, hidden := range []string{"started-by", "wanted"} {
 		if err := f.MarkHidden(hidden); err != nil {
 			panic(err) // the flag is defined above
@@ -100,9 +101,8 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 	if err != nil {
 		return err
 	}
-	wanted := time.Now()
-	if o.wanted != 0 {
-		wanted = time.Unix(0, o.wanted)
+	if o.wanted == 0 {
+		o.wanted = bootclock.Now()
 	}
 	image, err := rollout.Image()
 	if err != nil {
@@ -131,7 +131,7 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
 		Log: log, Level: level, Stderr: w.stderr,
 		Version: version, PID: pid(), Exe: exe, Image: image, Argv: os.Args, Handover: handover,
-		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy, Wanted: wanted,
+		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy, Wanted: o.wanted,
 		StateDir: state, Config: cfg, ClaudeBin: w.getenv("HOLDLINE_CLAUDE_BIN"), CodexBin: w.getenv("HOLDLINE_CODEX_BIN"), Home: w.getenv("HOME"),
 		Environ: w.environ(), IdleExit: o.idleExit, Signals: signals,
 	})

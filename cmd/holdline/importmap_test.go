@@ -50,6 +50,7 @@ var layers = map[string]int{
 	"daemon/words":             0,
 	"protocol":                 0,
 	"protocol/fault":           0,
+	"protocol/bootclock":       -1, // below all, which read the time
 	"protocol/faultpoint":      -1, // below all, which all pass through points
 	"protocol/jsonrpc":         0,
 	"protocol/rawio":           0,

@@ -13,8 +13,8 @@ import (
 
 	"holdline/daemon/claude/claudetest"
 	"holdline/daemon/worker/workertest"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/control"
-	"holdline/protocol/process"
 )
 
 // login gives the place's user a login shell that finds the programs: a daemon
@@ -315,7 +315,7 @@ func TestReboot(t *testing.T) {
 	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err == nil {
-			err = os.WriteFile(path, bytes.ReplaceAll(b, []byte(process.BootID()), []byte("00000000-0000-0000-0000-000000000000")), 0o600)
+			err = os.WriteFile(path, bytes.ReplaceAll(b, []byte(bootclock.ID()), []byte("00000000-0000-0000-0000-000000000000")), 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/control"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
@@ -159,7 +160,7 @@ func stopHung(cmd *cobra.Command, w *world, dir string) error {
 		return fmt.Errorf("the daemon does not answer, and its process is not known: %w", err)
 	}
 	// Proxies see its end at once, and are not to start another.
-	if err := statedir.WriteFile(filepath.Join(dir, socket.StoppedFile), nil); err != nil {
+	if err := statedir.WriteFile(filepath.Join(dir, socket.StoppedFile), bootclock.Mark()); err != nil {
 		return fmt.Errorf("proxies would start a daemon again: %w", err)
 	}
 	if lock, err := statedir.TryLock(path); err == nil { // it has ended meanwhile
@@ -211,7 +212,7 @@ func endAll(cmd *cobra.Command, w *world, run string) (int, error) {
 		defer func() { _ = lock.Unlock() }()
 		// Proxies that look for a daemon, and daemons that wait for the lock,
 		// take the user's word, too.
-		if err := statedir.WriteFile(filepath.Join(run, socket.StoppedFile), nil); err != nil {
+		if err := statedir.WriteFile(filepath.Join(run, socket.StoppedFile), bootclock.Mark()); err != nil {
 			return 0, fmt.Errorf("proxies may start a daemon again: %w", err)
 		}
 	case !errors.Is(err, os.ErrNotExist):

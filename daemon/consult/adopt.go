@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/engine"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -31,7 +32,7 @@ const catchUp = 2 * time.Second
 // a worker (started), or waits for one.
 func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 	j := &job{
-		rec: rec, dir: dir, timeout: time.Duration(rec.TimeoutMS) * time.Millisecond, created: time.UnixMilli(rec.CreatedUnixMS),
+		rec: rec, dir: dir, timeout: time.Duration(rec.TimeoutMS) * time.Millisecond, created: rec.created(),
 		state: Queued, note: "queued", slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		owed: m.owes(&rec),
 	}
@@ -41,7 +42,10 @@ func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 			return nil, err
 		}
 		j.adopted, j.state, j.note = true, Running, "taken up again"
-		j.deadline = time.UnixMilli(spec.Orphan.HardDeadlineUnixMS).Add(-m.opt.Ladder.whole())
+		j.deadline = time.Now() // of an earlier boot nothing can still run
+		if rec.thisBoot() {
+			j.deadline = bootclock.TimeMS(spec.Orphan.HardDeadlineBootMS).Add(-m.opt.Ladder.whole())
+		}
 		j.began = j.deadline.Add(-j.timeout)
 	}
 	return j, nil

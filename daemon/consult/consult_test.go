@@ -14,6 +14,7 @@ import (
 
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -46,7 +47,7 @@ func TestAnswer(t *testing.T) {
 		if p.records[0].N != 7 || p.records[0].Session != "hash-a" || p.records[0].Kind != "prompt" || p.records[0].Contract != "never_replay" {
 			t.Errorf("record %+v", p.records[0])
 		}
-		if p.spec.Orphan.Do != "closeStdin" || p.spec.Orphan.HardDeadlineUnixMS <= time.Now().UnixMilli() || p.spec.Owner.N != 7 {
+		if p.spec.Orphan.Do != "closeStdin" || p.spec.Orphan.HardDeadlineBootMS <= bootclock.AtMS(time.Now()) || p.spec.Owner.N != 7 {
 			t.Errorf("spec %+v", p.spec)
 		}
 		// The same line again is the same job, whatever it says now.

@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/engine"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -289,7 +290,7 @@ func (d *driver) write(ctx context.Context, errs chan<- error) {
 			}
 			rec := process.Record{
 				N: d.j.rec.N, Session: d.j.rec.Session, Kind: process.RecordPrompt, Name: w.kind, Contract: contractWord,
-				Identity: d.j.rec.Identity, DeadlineUnixMS: d.j.created.Add(d.j.timeout).UnixMilli(),
+				Identity: d.j.rec.Identity, DeadlineBootMS: bootclock.AtMS(d.j.created.Add(d.j.timeout)),
 			}
 			_, err := d.proc.Write(ctx, rec, w.data)
 			d.asked = d.asked || !supervisor.NotDispatched(err)

@@ -12,6 +12,7 @@ import (
 
 	"holdline/daemon/engine"
 	"holdline/daemon/statedir"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -42,6 +43,7 @@ type record struct {
 	Contract      string         `json:"contract"`
 	Engine        string         `json:"engine"`
 	CreatedUnixMS int64          `json:"created_unix_ms"`
+	CreatedBootMS int64          `json:"created_boot_ms,omitempty"` // reading of the boot clock, of boot BootID
 	TimeoutMS     int64          `json:"timeout_ms"`
 	Request       engine.Request `json:"request"`
 	EngineVersion string         `json:"engine_version"`
@@ -186,13 +188,25 @@ func (j *job) forsake(why string) {
 	}
 }
 
+// thisBoot reports whether the job was asked for since the machine was booted.
+func (rec *record) thisBoot() bool { return rec.BootID != "" && rec.BootID == bootclock.ID() }
+
+// created returns when the job was asked for. A clock that was set since then
+// does not count, unless the machine has been booted since, too.
+func (rec *record) created() time.Time {
+	if rec.thisBoot() && rec.CreatedBootMS > 0 {
+		return bootclock.TimeMS(rec.CreatedBootMS)
+	}
+	return time.UnixMilli(rec.CreatedUnixMS)
+}
+
 // deserted tells whether the process through which the client would come back
 // for the job is gone. One that cannot be seen counts as being there.
 func (rec *record) deserted() bool {
 	if rec.BootID == "" || rec.ClientPID == 0 || rec.ClientStart == 0 {
 		return false
 	}
-	if now := process.BootID(); now != rec.BootID {
+	if now := bootclock.ID(); now != rec.BootID {
 		return now != ""
 	}
 	p, err := process.Lookup(rec.ClientPID)
@@ -393,7 +407,7 @@ func (j *job) spec(cmd engine.Command, socketDir string, hard time.Time) process
 		Versions:          process.Versions{Worker: process.Newest(), Record: process.RecordVersion},
 	}
 	s.Orphan.Do = process.OrphanCloseStdin
-	s.Orphan.HardDeadlineUnixMS = hard.UnixMilli()
+	s.Orphan.HardDeadlineBootMS = bootclock.AtMS(hard)
 	s.SetDefaults()
 	return s
 }

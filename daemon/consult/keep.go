@@ -179,7 +179,7 @@ func (m *Manager) takeUp(dir string) (*job, *kept, error) {
 	} else if !errors.Is(err, os.ErrNotExist) && !f.Answer {
 		return nil, nil, err
 	}
-	f.Boot = rec.BootID != "" && rec.BootID == process.BootID()
+	f.Boot = rec.thisBoot()
 	switch verdict := supervisor.Decide(f); verdict {
 	case supervisor.Keep, supervisor.Dismiss:
 		return nil, keptOf(a, m.owes(&rec)), nil
@@ -211,7 +211,7 @@ func (m *Manager) bury(rec record, dir string, f *fault.Record) (*job, *kept, er
 		return nil, nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
-	j := &job{rec: rec, dir: dir, created: time.UnixMilli(rec.CreatedUnixMS), done: make(chan struct{})}
+	j := &job{rec: rec, dir: dir, created: rec.created(), done: make(chan struct{})}
 	a := m.keep(j, result{out: engine.Outcome{Fault: f}})
 	if !unaudited(dir) { // else that is done when it is found to be kept
 		m.audit(&rec, a, nil)

@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
 	"holdline/protocol"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -154,9 +155,9 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 		slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		rec: record{
 			Version: formatVersion, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project, Client: c.Client,
-			Attended: how.attended, Contract: contractWord, Engine: name, CreatedUnixMS: now.UnixMilli(),
+			Attended: how.attended, Contract: contractWord, Engine: name, CreatedUnixMS: now.UnixMilli(), CreatedBootMS: bootclock.AtMS(now),
 			TimeoutMS: timeout.Milliseconds(), WaitMS: a.wait(set).Milliseconds(), Request: req, EngineVersion: info.Version, Level: cmd.Level,
-			EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: process.BootID(),
+			EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: bootclock.ID(),
 			ClientPID: c.PID, ClientStart: c.Start, Context: given,
 		},
 		owed: &owed{session: session, n: n},

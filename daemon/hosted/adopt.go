@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
@@ -95,7 +96,7 @@ func (m *Manager) look(dir string) (*earlier, error) {
 	// Confirmed or not, the clients that are back will tell.
 	f.Unconfirmed = slices.ContainsFunc(records, func(r process.Record) bool { return r.Kind == process.RecordCall })
 	if st, err := process.ReadState(dir); err == nil {
-		f.Boot = st.BootID != "" && st.BootID == process.BootID()
+		f.Boot = st.BootID != "" && st.BootID == bootclock.ID()
 	}
 	switch supervisor.Decide(f) {
 	case supervisor.Remove:
@@ -227,8 +228,8 @@ func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
 		key := callKey{r.Session, r.N, r.Round}
 		c := newCall(key, r.Name, tool.Contract(r.Contract))
 		c.up, c.write = u, r.Write
-		if r.DeadlineUnixMS > 0 {
-			c.deadline = time.UnixMilli(r.DeadlineUnixMS)
+		if r.DeadlineBootMS > 0 {
+			c.deadline = bootclock.TimeMS(r.DeadlineBootMS)
 		}
 		c.setLocked(open)
 		if before := m.calls[key]; before != nil {

@@ -11,6 +11,7 @@ import (
 
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -286,7 +287,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 	}
 	rec := process.Record{
 		N: rc.N, Round: c.key.round, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: process.RecordCall, Name: o.name,
-		Contract: string(o.remote.Contract), Identity: rc.Caller.Identity, DeadlineUnixMS: time.Now().Add(s.now().Timeout).UnixMilli(),
+		Contract: string(o.remote.Contract), Identity: rc.Caller.Identity, DeadlineBootMS: bootclock.AtMS(time.Now().Add(s.now().Timeout)),
 	}
 	u.tuned(ctx)
 	died, timeout := false, s.now().Timeout

@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/worker/workertest"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/process"
 )
 
@@ -358,7 +359,7 @@ func TestHardDeadline(t *testing.T) {
 	h := newHome(t)
 	first := h.daemon()
 	spec := consult("hard", `echo up; exec sleep 1000`, time.Second)
-	spec.Orphan.HardDeadlineUnixMS = time.Now().Add(time.Second).UnixMilli()
+	spec.Orphan.HardDeadlineBootMS = bootclock.AtMS(time.Now().Add(time.Second))
 	w := h.start(first, spec)
 	if err := first.Close(t.Context()); err != nil {
 		t.Fatal(err)

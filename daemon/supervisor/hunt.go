@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/process"
 )
 
@@ -265,7 +266,7 @@ func (s *Supervisor) bury(ctx context.Context, dir, id string) error {
 // still that child's: by pid, start time and boot.
 func (s *Supervisor) killGroup(ctx context.Context, dir string) error {
 	st, err := process.ReadState(dir)
-	if err != nil || st.ChildPID < 2 || st.ChildStart == 0 || st.BootID == "" || st.BootID != process.BootID() {
+	if err != nil || st.ChildPID < 2 || st.ChildStart == 0 || st.BootID == "" || st.BootID != bootclock.ID() {
 		return nil //nolint:nilerr // without a whole state no child was ever let run
 	}
 	leader := process.Proc{PID: st.ChildPID, Start: st.ChildStart}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
@@ -109,7 +110,7 @@ type ladder struct {
 
 func newWorker(dir string, spec process.Spec, env []string, stderr io.Writer) *worker {
 	w := &worker{
-		dir: dir, spec: spec, env: env, stderr: stderr, boot: process.BootID(),
+		dir: dir, spec: spec, env: env, stderr: stderr, boot: bootclock.ID(),
 		wake: make(chan struct{}, 1), leaving: make(chan struct{}), forked: make(chan struct{}),
 		out: newOutput(spec.Limits), conns: make(map[*conn]struct{}), detachedAt: time.Now(),
 		moved: freeBytes, movedAt: time.Now(), // the start itself
@@ -216,7 +217,7 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 // stepLocked does what is due, and says when to look again at the latest and
 // whether all is over.
 func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
-	next = time.Minute // wall clocks are set, machines sleep
+	next = time.Minute // the machine may sleep, which no timer counts
 	due := func(at time.Time) bool {
 		if d := at.Sub(now); d > 0 {
 			next = min(next, d)
@@ -227,13 +228,9 @@ func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	if w.attached == nil && !w.alone && due(w.detachedAt.Add(time.Duration(w.spec.Orphan.AfterMS)*time.Millisecond)) {
 		w.goAloneLocked()
 	}
-	if hard := w.spec.Orphan.HardDeadlineUnixMS; w.alone && hard > 0 && !w.ladder.on {
-		// Compared as wall clock times, which the monotonic ones are not.
-		if d := time.Duration(hard-now.UnixMilli()) * time.Millisecond; d > 0 {
-			next = min(next, d)
-		} else {
-			w.terminateLocked(aloneGrace)
-		}
+	hard := w.spec.Orphan.HardDeadlineBootMS
+	if w.alone && hard > 0 && !w.ladder.on && due(bootclock.TimeMS(hard)) {
+		w.terminateLocked(aloneGrace)
 	}
 	l := &w.ladder
 	if l.on && !w.ended {

@@ -101,7 +101,7 @@ type Orphan struct {
 	AfterMS            int64  `json:"after_ms"`
 	Do                 string `json:"do"`
 	SpoolMax           int64  `json:"spool_max"`             // bytes of [FileSpool]
-	HardDeadlineUnixMS int64  `json:"hard_deadline_unix_ms"` // the tree is ended then; 0 for never
+	HardDeadlineBootMS int64  `json:"hard_deadline_boot_ms"` // reading of the boot clock at which the tree is ended; 0 for never
 }
 
 // Versions says what wrote a directory.

@@ -42,8 +42,8 @@ type Record struct {
 	Write          int64           `json:"write"` // also the upstream id and progress token
 	Contract       string          `json:"contract,omitempty"`
 	Generation     int64           `json:"generation"`
-	Progress       json.RawMessage `json:"progress,omitempty"` // the client's token
-	DeadlineUnixMS int64           `json:"deadline,omitempty"`
+	Progress       json.RawMessage `json:"progress,omitempty"`         // the client's token
+	DeadlineBootMS int64           `json:"deadline_boot_ms,omitempty"` // reading of the boot clock
 	Identity       string          `json:"identity,omitempty"`
 	UnixMS         int64           `json:"at"` // when it was written
 	// Round is how often line N was taken to the child before because that

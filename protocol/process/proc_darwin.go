@@ -13,15 +13,6 @@ import (
 // parent lives.
 const Exact = false
 
-// BootID tells boots apart. It is "" if that cannot be known.
-func BootID() string {
-	id, err := unix.Sysctl("kern.bootsessionuuid")
-	if err != nil {
-		return ""
-	}
-	return id
-}
-
 // zombie is SZOMB of sys/proc.h.
 const zombie = 5
 

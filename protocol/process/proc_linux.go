@@ -18,15 +18,6 @@ import (
 // whose it was.
 const Exact = true
 
-// BootID tells boots apart. It is "" if that cannot be known.
-func BootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-}
-
 // Lookup finds the process that now has pid. A zombie is gone.
 func Lookup(pid int) (Proc, error) {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))

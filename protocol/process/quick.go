@@ -207,7 +207,7 @@ func appendRecord(b []byte, r *Record) ([]byte, bool) {
 	text(`,"contract":"`, r.Contract, false)
 	number(`,"generation":`, r.Generation, true)
 	raw(`,"progress":`, r.Progress)
-	number(`,"deadline":`, r.DeadlineUnixMS, false)
+	number(`,"deadline_boot_ms":`, r.DeadlineBootMS, false)
 	text(`,"identity":"`, r.Identity, false)
 	number(`,"at":`, r.UnixMS, true)
 	number(`,"round":`, int64(r.Round), false)

@@ -123,7 +123,7 @@ func sameRecord(t *testing.T, r *Record) (simple bool) {
 func TestSimpleRecords(t *testing.T) {
 	full := Record{
 		N: 1, Session: "s", ID: json.RawMessage(`"a"`), Kind: RecordCall, Name: "n", Write: 2, Contract: "c", Generation: 3,
-		Progress: json.RawMessage(`4`), DeadlineUnixMS: 5, Identity: "i", UnixMS: 6, Round: 7, Call: 8, Done: []int64{9, -10},
+		Progress: json.RawMessage(`4`), DeadlineBootMS: 5, Identity: "i", UnixMS: 6, Round: 7, Call: 8, Done: []int64{9, -10},
 	}
 	for _, r := range []Record{{}, full, {ID: json.RawMessage{}, Done: []int64{}}} {
 		if !sameRecord(t, &r) {

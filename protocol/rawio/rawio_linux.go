@@ -160,11 +160,3 @@ func still(path string, info os.FileInfo) (same, known bool) {
 	_, _, errno := unix.RawSyscall6(unix.SYS_STATX, uintptr(at), uintptr(unsafe.Pointer(name)), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO, uintptr(unsafe.Pointer(&st)), 0)
 	return st.Ino == mine.Ino && unix.Mkdev(st.Dev_major, st.Dev_minor) == mine.Dev, errno == 0
 }
-
-// Gettime is clock_gettime(2).
-func Gettime(clock int32, ts *unix.Timespec) error {
-	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(clock), uintptr(unsafe.Pointer(ts)), 0); errno != 0 {
-		return errno
-	}
-	return nil
-}

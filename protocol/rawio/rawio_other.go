@@ -5,8 +5,6 @@ package rawio
 import (
 	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // init leaves all to plain.
@@ -18,6 +16,3 @@ func InMemory(*os.File) bool { return false }
 func (f *File) init() {}
 
 func still(string, os.FileInfo) (same, known bool) { return false, false }
-
-// Gettime is clock_gettime(2).
-func Gettime(clock int32, ts *unix.Timespec) error { return unix.ClockGettime(clock, ts) }

@@ -1,0 +1,43 @@
+// Package bootclock reads the machine's boot clock: the time since it was
+// booted, sleep included. Nobody can set that clock, so times that outlive a
+// process and decide something are written down as its readings. A reading
+// means something only together with the boot that it belongs to; see [ID].
+//
+// The package starts no goroutine and keeps no state.
+package bootclock
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+)
+
+// Time returns the local time at which the boot clock showed, or will show,
+// the reading at. It has Go's monotonic reading, so that a clock that is set
+// later does not move it.
+func Time(at time.Duration) time.Time { return time.Now().Add(at - Now()) }
+
+// At returns the reading of the boot clock at t, which must have a monotonic
+// reading.
+func At(t time.Time) time.Duration { return Now() + time.Until(t) }
+
+// AtMS is [At] in whole milliseconds, as it stands in files.
+func AtMS(t time.Time) int64 { return At(t).Milliseconds() }
+
+// TimeMS is [Time] of a reading in milliseconds.
+func TimeMS(at int64) time.Time { return Time(time.Duration(at) * time.Millisecond) }
+
+// Mark returns the present moment as a file's content; see [Before].
+func Mark() []byte { return fmt.Appendf(nil, "%s %d\n", ID(), Now()) }
+
+// Before reports whether the moment that mark holds is before the reading at of
+// the present boot. A moment of another boot is. If mark is damaged or does not
+// say its boot, ok is false.
+func Before(mark []byte, at time.Duration) (before, ok bool) {
+	boot, rest, _ := bytes.Cut(mark, []byte(" "))
+	var marked time.Duration
+	if _, err := fmt.Sscanf(string(rest), "%d\n", &marked); err != nil || len(boot) == 0 {
+		return false, false
+	}
+	return string(boot) != ID() || marked < at, true
+}
