@@ -16,6 +16,7 @@ package protocol
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -270,9 +271,12 @@ func repeated(object []byte) string {
 }
 
 // ParseWelcome reads a daemon's first line. A refusal is returned as the
-// error, a [*Refusal].
+// error, a [*Refusal]. So is a bye, the word of a daemon that stops.
 func ParseWelcome(line []byte) (Welcome, error) {
 	var w Welcome
+	if c, err := ParseControl(line); err == nil && c.Holdline != 0 && c.Bye != "" {
+		return w, &Refusal{RefusedStopping, cmp.Or(c.Message, "the daemon has ended the session: "+c.Bye)}
+	}
 	if err := json.Unmarshal(line, &w); err != nil {
 		return w, fmt.Errorf("welcome: %w", err)
 	}

@@ -69,6 +69,10 @@ func TestWelcome(t *testing.T) {
 	if r, ok := errors.AsType[*Refusal](err); !ok || r.Code != RefusedIdentity {
 		t.Errorf("refusal = %v", err)
 	}
+	_, err = ParseWelcome(Append(nil, Control{Holdline: 1, Bye: ByeStopped, Message: "holdline was stopped"}))
+	if r, ok := errors.AsType[*Refusal](err); !ok || r.Code != RefusedStopping || r.Message != "holdline was stopped" {
+		t.Errorf("a bye in place of the welcome = %v, want the refusal %s", err, RefusedStopping)
+	}
 	for _, line := range []string{``, `{}`, `HTTP/1.1 400`, `{"jsonrpc":"2.0"}`, `{"holdline":2}`} {
 		if _, err := ParseWelcome([]byte(line)); err == nil {
 			t.Errorf("ParseWelcome(%q) gives no error", line)

@@ -74,6 +74,7 @@ type host struct {
 	pid     atomic.Int64 // of the clients, if not 0
 	store   atomic.Value // string
 	resumed chan map[int64]struct{}
+	greets  atomic.Pointer[func()] // called when the daemon makes a welcome; nil calls nothing
 }
 
 // start runs a host with three tools: echo, hold and steps, and room for eight
@@ -161,6 +162,9 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 		},
 		Reserved: func(identity string) bool { return identity == "codex" },
 		Welcome: func() protocol.Welcome {
+			if f := h.greets.Load(); f != nil {
+				(*f)()
+			}
 			return protocol.Welcome{Store: h.store.Load().(string), Daemon: protocol.DaemonInfo{PID: 1}}
 		},
 		MaxInFlight: inFlight, MaxKept: 4 << 10, Begun: begun,

@@ -144,6 +144,17 @@ func (o *outbox) control(v any) {
 	}
 }
 
+// farewell queues a bye behind all that is queued, whatever room there is: a
+// client that misses it waits for a daemon that does not come.
+func (o *outbox) farewell(bye *protocol.Control) {
+	line := protocol.Append(nil, bye)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed {
+		o.addLocked(line)
+	}
+}
+
 // got says that the client holds the first k lines whole.
 func (o *outbox) got(k int64) {
 	o.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -143,4 +144,17 @@ func TestOutboxUnwanted(t *testing.T) {
 			t.Errorf("queued: %q", lines)
 		}
 	})
+}
+
+// TestFarewellInFullQueue: a bye finds room where nothing else does.
+func TestFarewellInFullQueue(t *testing.T) {
+	o := newOutbox(true, nil)
+	for range maxQueueLines + 1 {
+		o.offer([]byte("more\n"))
+	}
+	o.farewell(&protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeStopped})
+	lines, _ := o.take()
+	if n := len(lines); n != maxQueueLines+1 || !protocol.IsControl(lines[n-1]) {
+		t.Errorf("%d lines are queued, the last is %s; want %d and a bye", n, lines[n-1], maxQueueLines+1)
+	}
 }

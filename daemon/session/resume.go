@@ -135,6 +135,24 @@ func (s *session) detached(ctx context.Context, why error) *link {
 	}
 }
 
+// welcome queues the daemon's first line, which must be first in l's queue: call
+// it before l is the session's connection, or before others know the session.
+func (s *session) welcome(l *link, w protocol.Welcome) {
+	if s.anonymous {
+		return
+	}
+	w.Holdline, w.Session, w.Resumed = protocol.Version, l.greeting.Session, s.known != nil
+	l.out.control(w)
+}
+
+// sayFarewellLocked tells the client that the daemon stops, if it does, behind
+// all that is queued. The caller must hold s.mu.
+func (s *session) sayFarewellLocked() {
+	if bye := s.srv.farewell.Load(); bye != nil && s.cur != nil && !s.anonymous {
+		s.cur.out.farewell(bye)
+	}
+}
+
 // take makes l the session's connection. What the client does not wait for any
 // more is confirmed, or was cancelled; answers that it does wait for are given
 // again. It tells whether the session has to end.
@@ -144,13 +162,13 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	for _, n := range g.Pending {
 		pending[n] = struct{}{}
 	}
-	w := s.srv.o.Welcome()
+	w, fresh := s.srv.o.Welcome(), s.known == nil
+	if !fresh { // else [Server.open] has done it
+		s.welcome(l, w)
+	}
 	if !s.anonymous {
-		w.Holdline, w.Session, w.Resumed = protocol.Version, g.Session, s.known != nil
-		l.out.control(w)
 		s.n = max(g.Next-1, 0)
 	}
-	fresh := s.known == nil
 	s.mu.Lock()
 	s.cur, s.peer, s.version = l, l.peer, clip(g.Version)
 	if g.Resume {
@@ -190,6 +208,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	}
 	slices.SortFunc(again, func(a, b sent) int { return cmp.Compare(a.n, b.n) })
 	l.out.again(again)
+	s.sayFarewellLocked()
 	s.mu.Unlock()
 	faultpoint.At("session.taken")
 	for _, call := range dropped {

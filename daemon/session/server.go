@@ -166,6 +166,8 @@ type Server struct {
 	sessions map[*session]struct{} // guarded by mu
 	ended    map[string]struct{}   // hashes of sessions that have ended, while others may come back from an earlier daemon; guarded by mu
 	over     bool                  // none may any more; guarded by mu
+
+	farewell atomic.Pointer[protocol.Control] // what every client is told from then on; nil until the daemon stops; set under mu
 }
 
 // maxEnded bounds the sessions that are known to have ended. A daemon that had
@@ -235,17 +237,33 @@ func (s *Server) Sessions() []Status {
 }
 
 // Farewell says bye to every client; the connections end by themselves or
-// with the context of [Server.ServeConn].
+// with the context of [Server.ServeConn]. From then on the server opens no
+// session: a client that resumes one is welcomed and told the same, any other
+// is refused with [protocol.RefusedStopping] and finds the next daemon.
 func (s *Server) Farewell(reason, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.farewell.Store(&protocol.Control{Holdline: protocol.Version, Bye: reason, Message: message})
 	for one := range s.sessions {
 		one.mu.Lock()
-		if l := one.cur; l != nil && !one.anonymous {
-			l.out.control(protocol.Control{Holdline: protocol.Version, Bye: reason, Message: message})
-		}
+		one.sayFarewellLocked()
 		one.mu.Unlock()
 	}
+}
+
+// dismiss tells a client why it is not served by a daemon that stops. One that
+// resumes must not look for another daemon, so it is told like those that were
+// connected.
+func (s *Server) dismiss(c *listener.Conn) {
+	bye := s.farewell.Load()
+	if !c.Greeting.Resume {
+		listener.Refuse(c.UnixConn, &protocol.Refusal{Code: protocol.RefusedStopping, Message: bye.Message})
+		return
+	}
+	w := s.o.Welcome()
+	w.Holdline, w.Session = protocol.Version, c.Greeting.Session
+	_ = c.SetWriteDeadline(time.Now().Add(lastWrites))
+	_, _ = c.Write(protocol.Append(protocol.Append(nil, w), bye)) // a client that is gone needs no word
 }
 
 // Hash is the form in which a session's uuid, its secret, may be recorded.
@@ -272,6 +290,9 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 		case refusal != nil:
 			listener.Refuse(c.UnixConn, refusal)
 			return
+		case one == nil:
+			s.dismiss(c)
+			return
 		case fresh:
 			one.serve(ctx, l)
 			s.close(one)
@@ -281,6 +302,9 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 			return
 		}
 		// It has ended meanwhile: the client begins another.
+	}
+	if s.farewell.Load() != nil {
+		s.dismiss(c)
 	}
 }
 
@@ -304,9 +328,11 @@ func (s *Server) confirmed(session string, n int64) {
 	}
 }
 
-// open finds the session that a connection claims, or registers a new one.
+// open finds the session that a connection claims, or registers a new one;
+// after [Server.Farewell] it returns none instead. A new session is welcomed
+// before anything else can be queued for it.
 func (s *Server) open(l *link) (one *session, fresh bool, refusal *protocol.Refusal) {
-	made := newSession(s, l)
+	made, w := newSession(s, l), s.o.Welcome()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for other := range s.sessions {
@@ -320,9 +346,13 @@ func (s *Server) open(l *link) (one *session, fresh bool, refusal *protocol.Refu
 		}
 		return other, false, nil
 	}
+	if s.farewell.Load() != nil {
+		return nil, false, nil
+	}
 	s.next++
 	made.number = s.next
 	made.caller.Number = s.next
+	made.welcome(l, w)
 	s.sessions[made] = struct{}{}
 	return made, true, nil
 }
