@@ -28,7 +28,7 @@ func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 		Log: l.Log, Workers: l.workers, Watch: l.telemetry,
 		WorkersDir: filepath.Join(l.place.dir.Path(), workersDir), CatalogDir: l.dirs.Catalog, StateDir: filepath.Join(l.dirs.Root, "servers"),
 		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
-		Servers: l.serverSpecs(ctx, cfg),
+		Servers: l.serverSpecs(ctx, cfg), Gone: l.goneSpec(),
 		Budget:  func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },
 		Reaches: rules{&l.config}.Reaches,
 	})
@@ -57,6 +57,15 @@ func (l *life) serverSpecs(ctx context.Context, cfg *config.Config) []hosted.Spe
 		}
 	}
 	return specs
+}
+
+// goneSpec is the spec of a server that the configuration does not name: the
+// default limits, and nothing that could be started.
+func (l *life) goneSpec() hosted.Spec {
+	s, _ := config.Config{}.Server("")
+	spec := l.serverSpec(s)
+	spec.Process, spec.Visible, spec.Contract, spec.May = nil, nil, nil, nil
+	return spec
 }
 
 func (l *life) serverSpec(s config.Settings) hosted.Spec {

@@ -123,7 +123,7 @@ func (m *Manager) restore(e *earlier) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	inst := m.ownerLocked(&e.spec, e.alive)
-	if s := inst.srv; s != nil && e.lists != nil && e.lists.Key == s.spec.Key {
+	if s := inst.srv; e.lists != nil && e.lists.Key == s.spec.Key {
 		inst.own = s.offering(e.lists.lists(), e.lists.About, e.lists.Cut)
 		s.latest = cmp.Or(s.latest, inst.own)
 	}
@@ -175,9 +175,10 @@ func (m *Manager) taken(inst *instance) {
 	}
 }
 
-// ownerLocked is the instance that a process of an earlier daemon belongs to:
-// one that is configured still, or one of its own, which is ended. A dead one
-// stands in nobody's way.
+// ownerLocked returns the instance that a process of an earlier daemon belongs
+// to. If its server is configured as it was, that is the instance that goes on.
+// Otherwise, and for a dead or second process, it is an instance of its own that
+// only ends the calls it has.
 func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 	o := &spec.Owner
 	key := instanceKey{server: spec.Name, key: o.Key, scope: Scope(o.Scope)}
@@ -188,18 +189,29 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 		key.of = o.Session
 	case Shared:
 	}
-	if inst := m.instances[key]; inst != nil {
-		return &instance{m: m, key: key, root: o.Root, name: workerID(key.server), retired: true} // there are two: the other one stays
+	s := m.servers[spec.Name]
+	configured := s != nil && s.spec.Key == key.key && s.spec.Scope == key.scope
+	if configured && alive && m.instances[key] == nil {
+		inst := s.newInstanceLocked(key)
+		inst.root, inst.adopted = o.Root, true
+		return inst
 	}
-	if s := m.servers[spec.Name]; s != nil && s.spec.Key == o.Key && s.spec.Scope == key.scope {
-		if alive {
-			inst := s.newInstanceLocked(key)
-			inst.root, inst.adopted = o.Root, true
-			return inst
-		}
-		return &instance{m: m, srv: s, key: key, root: o.Root, name: workerID(key.server), guards: newGuards(s.now()), retired: true}
+	if !configured {
+		s = m.goneServerLocked(key)
 	}
-	return &instance{m: m, key: key, root: o.Root, name: workerID(key.server), retired: true}
+	return &instance{m: m, srv: s, key: key, root: o.Root, name: workerID(key.server), guards: newGuards(s.now()), retired: true}
+}
+
+// goneServerLocked returns a server for a process that belongs to none of the
+// configured ones: its entry was edited or removed. The entry that goes by the
+// name now sets the limits of the calls that the process still has.
+func (m *Manager) goneServerLocked(key instanceKey) *server {
+	spec := m.o.Gone
+	if s := m.servers[key.server]; s != nil {
+		spec = *s.now()
+	}
+	spec.Name, spec.Key, spec.Scope, spec.May = key.server, key.key, key.scope, nil
+	return m.newServer(&spec)
 }
 
 // recordLocked takes one record of an earlier daemon. Of two with one number
@@ -335,7 +347,7 @@ func (m *Manager) adopt(u *upstream) bool {
 	u.goLocked()
 	inst := u.inst
 	switch {
-	case u.ending, inst.srv != nil && inst.srv.stopped:
+	case u.ending, inst.srv.stopped:
 		u.ending = false // it could not be ended so far
 		u.endLocked()
 	case err != nil, inst.retired, inst.up != nil || inst.starting != nil:

@@ -281,6 +281,11 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		return fault.New(fault.ResourceExhausted, fault.Host, callOperation(o),
 			"the daemon ended, and the request was too large to be kept for the next one: ask again")
 	}
+	if rc.Refuse != nil {
+		if err := rc.Refuse(ctx); err != nil {
+			return asFault(err, o)
+		}
+	}
 	u, err := s.ready(ctx, rc.Caller)
 	if err != nil {
 		return asFault(err, o)

@@ -38,7 +38,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 		inst.up = nil
 	}
 	if !u.ending {
-		if inst.srv != nil && served { // a start that fails is counted as such
+		if served && !inst.retired { // a start that fails is counted as such
 			inst.failedLocked(death)
 			inst.recovering = true
 		}
@@ -51,12 +51,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	inst.missedLocked()
 }
 
-func (u *upstream) name() string {
-	if u.inst.srv != nil {
-		return u.inst.srv.spec.Name
-	}
-	return u.inst.key.server
-}
+func (u *upstream) name() string { return u.inst.key.server }
 
 // outlive keeps the directory until nobody may ask for a call in it any more.
 func (u *upstream) outlive(w *supervisor.Worker) {

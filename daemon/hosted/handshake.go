@@ -207,10 +207,7 @@ func (u *upstream) envelope() envelope {
 // than is listed.
 func (u *upstream) listAll(ctx context.Context) (raw lists, cut []string, err error) {
 	u.m.mu.Lock()
-	has, before := jsonrpc.Field(u.result, "capabilities"), lists{}
-	if s := u.inst.srv; s != nil {
-		before = s.offersOfLocked(u.inst.key).lists()
-	}
+	has, before := jsonrpc.Field(u.result, "capabilities"), u.inst.srv.offersOfLocked(u.inst.key).lists()
 	u.m.mu.Unlock()
 	silent := false
 	for k := range kinds {

@@ -263,7 +263,7 @@ func (m *Manager) letGoLocked(c *call) {
 	u := c.up
 	switch {
 	case c.suspended:
-	case c.state == open && u != nil && u.restored && u.caughtUp && !u.dead && u.inst.srv != nil && u.owner.Session == c.key.session &&
+	case c.state == open && u != nil && u.restored && u.caughtUp && !u.dead && u.owner.Session == c.key.session &&
 		m.clients[c.key.session] != nil && m.eraLocked(c.key.session) != legacy && u.perhapsLocked():
 		m.parkLocked(c, u.unshownLocked())
 		c.guessed = true

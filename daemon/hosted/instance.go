@@ -37,7 +37,7 @@ type instanceKey struct {
 // manager's mutex.
 type instance struct {
 	m    *Manager
-	srv  *server // nil if the configuration has it no more
+	srv  *server // never nil: a process of a server that is configured no more has one of its own
 	key  instanceKey
 	root string // of the project, for one in project scope
 	name string // by which its processes, one after the other, are watched
@@ -183,7 +183,7 @@ func (inst *instance) ejectedLocked() *fault.Record {
 	name := inst.key.server
 	f := inst.guards.restarts.Fault(name, "")
 	f.Operation = operation(name)
-	if inst.srv != nil && inst.srv.fault != nil {
+	if inst.srv.fault != nil {
 		f.Fault.Detail += "; the last time: " + inst.srv.fault.Fault.Detail
 		f.Cause = inst.srv.fault.Cause
 	}
@@ -195,7 +195,7 @@ func (inst *instance) refusalLocked() error {
 	switch {
 	case inst.m.closed:
 		return tool.ErrStopping
-	case inst.retired || inst.srv == nil:
+	case inst.retired:
 		return unused(inst.key.server)
 	case inst.srv.stopped:
 		return inst.srv.stoppedFault()

@@ -402,7 +402,7 @@ func (inst *instance) sharedByLocked(session string, c tool.Client) bool {
 	case Project:
 		return who.Project == inst.key.of
 	case Shared:
-		return inst.srv != nil && inst.srv.visible(&who)
+		return inst.srv.visible(&who)
 	}
 	return false
 }
@@ -410,7 +410,7 @@ func (inst *instance) sharedByLocked(session string, c tool.Client) bool {
 // usedByLocked tells whether a session shares an instance and sees its server.
 func (inst *instance) usedByLocked(session string, c tool.Client) bool {
 	who := c.Caller()
-	return inst.srv != nil && inst.srv.visible(&who) && inst.sharedByLocked(session, c)
+	return inst.srv.visible(&who) && inst.sharedByLocked(session, c)
 }
 
 // idleLocked ends, after a while, the processes that no session shares any

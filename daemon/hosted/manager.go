@@ -84,6 +84,9 @@ type Options struct {
 	StateDir   string // how servers stand is remembered here
 	Info       mcp.Implementation
 	Servers    []Spec
+	// Gone is a spec with the limits of a server that is configured no more; a
+	// process of it that an earlier daemon has started still has calls.
+	Gone Spec
 	// Budget is how many calls a session of an identity may issue; 0 is no
 	// limit. It may be nil.
 	Budget func(identity string) int
@@ -235,20 +238,26 @@ func (m *Manager) Recorded(session string, n int64) bool {
 	return m.calls[callKey{session, n, 0}] != nil
 }
 
-// Again is the tool that line n of a session has called; nil if that is not
-// known, or its server does not offer it any more.
+// Again returns the tool that line n of a session has called, whether or not its
+// server still offers it, or is configured at all; nil if no such call is on
+// record.
 func (m *Manager) Again(session string, n int64) *tool.Remote {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.calls[callKey{session, n, 0}]
-	if c == nil || c.up == nil || c.up.inst.srv == nil {
+	if c == nil || c.up == nil {
 		return nil
 	}
 	inst := c.up.inst
 	if o := cmp.Or(inst.own, inst.srv.offersOfLocked(inst.key)).either(c.tool); o != nil {
 		return &o.remote
 	}
-	return nil
+	o := &offer{s: inst.srv, name: c.tool, method: mcp.ToolsCall}
+	o.remote = tool.Remote{Name: exposed(inst.key.server, c.tool), Server: inst.key.server, Contract: c.contract}
+	o.remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
+		return m.handle(ctx, o.s, o, &rc)
+	}
+	return &o.remote
 }
 
 // expect gives up the sessions of an earlier daemon that do not come back.

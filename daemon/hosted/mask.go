@@ -38,7 +38,7 @@ func masked(f *fault.Record, secrets []string) *fault.Record {
 
 // secrets are what must not be shown of a process of an earlier daemon.
 func (inst *instance) secrets() []string {
-	if inst.srv == nil {
+	if inst.srv.spec.Process == nil { // it is configured no more
 		return nil
 	}
 	p, err := inst.srv.spec.Process(inst.root)

@@ -148,9 +148,6 @@ func (s *server) bequeathedLocked(key instanceKey) *offering {
 // sessions whose lists are others by that.
 func (u *upstream) take(raw lists, cut []string) {
 	s, inst := u.inst.srv, u.inst
-	if s == nil {
-		return
-	}
 	m, list := u.m, likenesses(raw[tools])
 	m.mu.Lock()
 	about := u.result

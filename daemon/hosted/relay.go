@@ -60,7 +60,7 @@ func (u *upstream) asked(msg jsonrpc.Message, id string) {
 func (u *upstream) overreaches(method string) {
 	u.m.mu.Lock()
 	s := u.inst.srv
-	known := s == nil || s.beyond != ""
+	known := s.beyond != ""
 	if !known {
 		s.beyond = clip([]byte(method))
 	}

@@ -97,12 +97,8 @@ type mark struct {
 
 func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 	id := filepath.Base(dir)
-	name := id
-	if inst.srv != nil {
-		name = inst.srv.spec.Name
-	}
 	return &upstream{
-		m: inst.m, inst: inst, dir: dir, id: id, owner: owner, log: inst.m.log.With("worker", id, "server", name),
+		m: inst.m, inst: inst, dir: dir, id: id, owner: owner, log: inst.m.log.With("worker", id, "server", inst.key.server),
 		deadCh: make(chan struct{}), goneCh: make(chan struct{}), caughtCh: make(chan struct{}), calls: map[int64]*call{}, internal: map[int64]inquiry{}, wish: newWishes(),
 		errands: newErrands(), poke: make(chan struct{}, 1),
 	}

@@ -245,7 +245,7 @@ func (s *session) pursue(ctx context.Context, r *request, find func(context.Cont
 	*tool.Remote, tool.RemoteResult, error,
 ) {
 	who := s.who()
-	t, err := find(ctx)
+	t, refuse, err := s.answerer(ctx, r, find)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -259,12 +259,35 @@ func (s *session) pursue(ctx context.Context, r *request, find func(context.Cont
 		return nil, tool.RemoteResult{}, tool.ErrStopping
 	}
 	s.calls.Add(1)
-	c := tool.RemoteCall{Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern, Replay: r.replay, Level: s.levelOf(r)}
+	c := tool.RemoteCall{
+		Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern, Replay: r.replay, Level: s.levelOf(r), Refuse: refuse,
+	}
 	if progress != nil {
 		c.Progress = progress.pass
 	}
 	res, err := t.Handle(ctx, c)
 	return t, res, err
+}
+
+// answerer returns the tool that answers a request. A replayed call that is on
+// record belongs to the process that has it, whatever the configuration says by
+// now: find may wait for another process, or say that there is no such tool. It
+// decides only whether the call may be made if it was not; that is what refuse
+// does.
+func (s *session) answerer(ctx context.Context, r *request, find func(context.Context) (*tool.Remote, error)) (
+	t *tool.Remote, refuse func(context.Context) error, err error,
+) {
+	if r.replay && r.msg.Method == mcp.ToolsCall && s.srv.o.Hosted != nil {
+		t = s.srv.o.Hosted.Again(s.hash, r.n)
+	}
+	if t == nil {
+		t, err = find(ctx)
+		return t, nil, err
+	}
+	return t, func(ctx context.Context) error {
+		_, err := find(ctx)
+		return err
+	}, nil
 }
 
 // pass gives the client what a server answered, as it came.

@@ -31,6 +31,10 @@ type RemoteCall struct {
 	// but for the token; nil if the client did not ask. It never blocks, and
 	// after the call has returned it does nothing.
 	Progress func(params json.RawMessage)
+	// Refuse returns why the server must not be told the call now, if it was
+	// not told before; nil lets every call through. An earlier daemon may have
+	// told it when the configuration was another one.
+	Refuse func(ctx context.Context) error
 }
 
 // RemoteResult is what a server answered: one of the two.
