@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"holdline/daemon/command"
 )
 
 // What a server inherits of the daemon's environment.
@@ -59,7 +61,9 @@ func inherits(mode, name string) bool {
 
 // Environment is that of a server's process, sorted, each name once: what mode
 // lets pass of base, the daemon's own environment, and over it set. What no
-// server gets is left out of both.
+// server gets is left out of both, and so are directories of PATH that are not
+// absolute: a server runs in its project, whose files must not become programs
+// that get the server's secrets.
 func Environment(mode string, base []string, set map[string]string) []string {
 	out := map[string]string{}
 	for _, kv := range base {
@@ -71,6 +75,11 @@ func Environment(mode string, base []string, set map[string]string) []string {
 		if !banned(name) {
 			out[name] = value
 		}
+	}
+	if path := command.SafePath(out["PATH"]); path != "" {
+		out["PATH"] = path
+	} else {
+		delete(out, "PATH") // an empty one means the working directory
 	}
 	env := make([]string, 0, len(out))
 	for _, name := range slices.Sorted(maps.Keys(out)) {

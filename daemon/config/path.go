@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"holdline/daemon/command"
 )
 
 // PathFile is the file in the state directory that holds the PATH which
@@ -48,7 +50,7 @@ func WithPath(environ []string, captured string) []string {
 	if captured == "" {
 		return environ
 	}
-	dirs := filepath.SplitList(captured)
+	dirs := command.SearchDirs(captured)
 	out := make([]string, 0, len(environ)+1)
 	for _, kv := range environ {
 		own, ok := strings.CutPrefix(kv, "PATH=")
@@ -56,7 +58,7 @@ func WithPath(environ []string, captured string) []string {
 			out = append(out, kv)
 			continue
 		}
-		for _, dir := range filepath.SplitList(own) {
+		for _, dir := range command.SearchDirs(own) {
 			if !slices.Contains(dirs, dir) {
 				dirs = append(dirs, dir)
 			}
@@ -82,33 +84,21 @@ func WithCaptured(environ []string, file string) ([]string, error) {
 // start of a server does. The error names where was looked.
 func LookPath(name string, environ []string) (string, error) {
 	if strings.Contains(name, "/") {
-		return name, executable(name)
+		return command.LookPath(name, "")
 	}
-	var dirs []string
+	path := ""
 	for _, kv := range environ {
 		if list, ok := strings.CutPrefix(kv, "PATH="); ok {
-			dirs = filepath.SplitList(list)
+			path = list
 		}
 	}
-	for _, dir := range dirs {
-		if path := filepath.Join(dir, name); executable(path) == nil {
-			return path, nil
-		}
+	found, err := command.LookPath(name, path)
+	if err == nil {
+		return found, nil
 	}
+	dirs := command.SearchDirs(path)
 	if len(dirs) == 0 {
-		return "", fmt.Errorf("%s is a name, and the PATH is empty", name)
+		return "", fmt.Errorf("%s is a name, and the PATH has no absolute directory", name)
 	}
 	return "", fmt.Errorf("%s is in none of %s", name, strings.Join(dirs, ", "))
-}
-
-// executable is nil if path can be run as a program.
-func executable(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case info.IsDir() || info.Mode()&0o111 == 0:
-		return fmt.Errorf("%s is no program", path)
-	}
-	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"holdline/daemon/command"
 )
 
 // core are the names that go from the daemon's environment to every program
@@ -44,7 +46,8 @@ var git = []string{
 // from base (the daemon's own) what is of any session and what pass takes,
 // over it a git that is tamed, over that set, and over all extra (what the
 // configuration names). What must never be inherited is left out of all of
-// them.
+// them, and so are directories of PATH that are not absolute: the program runs
+// in a project, whose files must not become programs that it starts.
 func Environment(base []string, pass func(name string) bool, set, extra []string) []string {
 	out := map[string]string{}
 	put := func(kv string) {
@@ -61,6 +64,11 @@ func Environment(base []string, pass func(name string) bool, set, extra []string
 	}
 	for _, kv := range slices.Concat(git, set, extra) {
 		put(kv)
+	}
+	if path := command.SafePath(out["PATH"]); path != "" {
+		out["PATH"] = path
+	} else {
+		delete(out, "PATH") // an empty one means the working directory
 	}
 	env := make([]string, 0, len(out))
 	for _, name := range slices.Sorted(maps.Keys(out)) {

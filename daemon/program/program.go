@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/command"
 	"holdline/protocol/fault"
 )
 
@@ -46,10 +47,7 @@ func (p *Program) Find() (string, os.FileInfo, error) {
 		return path, info, nil
 	}
 	var refused error
-	for _, dir := range filepath.SplitList(Get(p.Env, "PATH")) {
-		if !filepath.IsAbs(dir) {
-			continue // a program found by the directory one happens to be in is nobody's choice
-		}
+	for _, dir := range command.SearchDirs(Get(p.Env, "PATH")) {
 		path := filepath.Join(dir, p.Bin)
 		info, err := executable(path)
 		if err == nil {

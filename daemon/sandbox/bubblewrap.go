@@ -68,10 +68,7 @@ func onPath(name string, env []string) string {
 		if !ok {
 			continue
 		}
-		for _, dir := range filepath.SplitList(list) {
-			if !filepath.IsAbs(dir) {
-				continue
-			}
+		for _, dir := range command.SearchDirs(list) {
 			path := filepath.Join(dir, name)
 			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 				return path

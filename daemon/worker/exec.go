@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 
+	"holdline/daemon/command"
 	"holdline/daemon/sandbox"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -75,30 +75,18 @@ func become(r *process.ExecRequest, environ []string) (op string, err error) {
 	return "exec", syscall.Exec(path, r.Argv, environ)
 }
 
-// find is the program that name means with the child's own PATH.
+// find returns the program that name means with the child's own PATH.
 func find(name string, environ []string) (string, error) {
 	if strings.Contains(name, "/") {
-		return name, nil
+		return name, nil // if it cannot be executed, exec says why
 	}
-	var err error = syscall.ENOENT
+	path := ""
 	for _, v := range environ {
-		list, ok := strings.CutPrefix(v, "PATH=")
-		if !ok {
-			continue
-		}
-		for _, dir := range filepath.SplitList(list) {
-			path := filepath.Join(dir, name)
-			info, serr := os.Stat(path)
-			switch {
-			case serr != nil || info.IsDir():
-			case info.Mode()&0o111 == 0:
-				err = syscall.EACCES
-			default:
-				return path, nil
-			}
+		if list, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = list
 		}
 	}
-	return "", err
+	return command.LookPath(name, path)
 }
 
 // The request is framed by its length, since the pipe stays open: its end is
