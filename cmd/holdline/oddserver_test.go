@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -40,7 +41,8 @@ type oddServer struct {
 //	-hush METHOD  that method is not answered the first time
 //	-once FILE    -mute, -dies and -last hold for the first process alone: it makes the file
 //	-list LIST    what it answers to resources/list
-//	-tools FILE   what it answers to tools/list is in that file
+//	-lists DIR    what it answers to tools/list is in the file tools-list there, if
+//	              there is one; and so with all methods
 //	-late D       it reads nothing for that long
 //	-modern FILE  while there is such a file it knows no initialize, and answers
 //	              server/discover
@@ -50,7 +52,7 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	f.StringVar(&s.name, "name", "odd", "")
 	f.StringVar(&s.ledger, "ledger", "", "")
 	silent, leaves, pages := f.Bool("silent", false, ""), f.Bool("leaves", false, ""), f.Bool("pages", false, "")
-	mute, list, tools := f.String("mute", "", ""), f.String("list", "", ""), f.String("tools", "", "")
+	mute, list, lists := f.String("mute", "", ""), f.String("list", "", ""), f.String("lists", "", "")
 	dies, once := f.String("dies", "", ""), f.String("once", "", "")
 	last, hush := f.String("last", "", ""), f.String("hush", "", "")
 	late, modern := f.Duration("late", 0, ""), f.String("modern", "", "")
@@ -86,12 +88,8 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 			*hush = ""
 		case m.Method == "resources/list" && *list != "":
 			s.answer(&m, *list)
-		case m.Method == "tools/list" && *tools != "":
-			result, err := os.ReadFile(*tools)
-			if err != nil {
-				return 1
-			}
-			s.answer(&m, string(result))
+		case prepared(*lists, m.Method) != "":
+			s.answer(&m, prepared(*lists, m.Method))
 		case m.Method == "server/discover" && isModern:
 			s.answer(&m, `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"oddserver","version":"2"},"ttlMs":0,"cacheScope":"private"}`)
 		case m.Method == "initialize" && isModern:
@@ -111,6 +109,15 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 	}
+}
+
+// prepared is the answer to a method that is in a directory; "" if none is.
+func prepared(dir, method string) string {
+	b, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(method, "/", "-")))
+	if dir == "" || err != nil {
+		return ""
+	}
+	return string(b)
 }
 
 // oddMessage is a line of the client.

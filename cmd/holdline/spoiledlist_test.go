@@ -14,16 +14,16 @@ func TestServerSpoilsNoList(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	long := strings.Repeat("say_", 40)[:120]
-	listed := filepath.Join(p.dir, "tools.json")
+	listed := t.TempDir()
 	deep := strings.Repeat(`{"properties":{"a":`, 4500) + `{}` + strings.Repeat("}}", 4500)
-	err := os.WriteFile(listed, []byte(`{"tools":[{"name":"deep","inputSchema":`+deep+`},{"name":"odd","description":7,"inputSchema":{}},`+
+	err := os.WriteFile(filepath.Join(listed, "tools-list"), []byte(`{"tools":[{"name":"deep","inputSchema":`+deep+`},{"name":"odd","description":7,"inputSchema":{}},`+
 		`{"name":"say","description":"`+strings.Repeat("words ", 2<<20)+`","inputSchema":{"type":"object"}},`+
 		`{"name":"`+long+`","inputSchema":{"type":"object"}}]}`), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.configure(map[string]any{
-		"bad":  p.oddEntry(hosting{"scope": "shared"}, "-tools", listed),
+		"bad":  p.oddEntry(hosting{"scope": "shared"}, "-lists", listed),
 		"good": p.oddEntry(hosting{"scope": "shared"}),
 	}).daemon()
 	a, alone := p.agent().shake(), p.agent("--server", "bad").shake()

@@ -14,6 +14,7 @@ import (
 
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
 )
 
 // Anonymous is the identity of a client that sent no greeting. It sees the
@@ -111,38 +112,40 @@ func (c *Catalog) Searches(who tool.Caller) bool {
 	return who.Only == "" && c.rules.Searches(who.Identity)
 }
 
-// List is what a session sees: holdline's own tools, then the others, each by
-// name.
-func (c *Catalog) List(ctx context.Context, who tool.Caller) []json.RawMessage {
-	list := make([]json.RawMessage, 0, len(c.tools))
+// Entry is one entry of a list.
+type Entry struct {
+	Key string // by which the list is sorted; no two have the same
+	Raw json.RawMessage
+}
+
+// List is what a session sees of what method lists, and the member of the
+// result that it stands in; false if method lists nothing. It may wait for a
+// while. Of tools holdline's own come first, then the others, each by name.
+func (c *Catalog) List(ctx context.Context, who tool.Caller, method string) (member string, list []Entry, ok bool) {
+	if method != mcp.ToolsList {
+		if !c.others(who) {
+			return "", nil, false
+		}
+		member, all, ok := c.more.Items(ctx, who, method)
+		for _, l := range all {
+			list = append(list, Entry{l.Name, l.Raw})
+		}
+		return member, list, ok
+	}
 	for _, p := range c.tools {
 		if who.SeesOwn() && c.allowed(who.Identity, p) {
-			list = append(list, p.Listing())
+			list = append(list, Entry{"0" + p.Tool.Name, p.Listing()})
 		}
 	}
 	if !c.others(who) || c.Searches(who) {
-		return list
+		return "tools", list, true
 	}
 	for _, l := range c.more.List(ctx, who) {
 		if (c.byName[l.Name] == nil || who.Only != "") && c.rules.May(who.Identity, l.Name) {
-			list = append(list, l.Raw)
+			list = append(list, Entry{"1" + l.Name, l.Raw})
 		}
 	}
-	return list
-}
-
-// Items is what a session sees of what method lists besides tools; false if
-// method lists nothing. It may wait for a while.
-func (c *Catalog) Items(ctx context.Context, who tool.Caller, method string) (member string, list []json.RawMessage, ok bool) {
-	if !c.others(who) {
-		return "", nil, false
-	}
-	member, all, ok := c.more.Items(ctx, who, method)
-	list = make([]json.RawMessage, 0, len(all))
-	for _, l := range all {
-		list = append(list, l.Raw)
-	}
-	return member, list, ok
+	return "tools", list, true
 }
 
 // Route finds who answers a request that is no call of a tool: nil is nobody;

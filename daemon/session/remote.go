@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"time"
 
+	"holdline/daemon/catalog"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -50,9 +51,9 @@ func (s *session) aside(ctx context.Context, r *request, calls *crew, find func(
 	})
 }
 
-// Methods that hosted servers answer, besides calls of tools.
+// Methods that list, and those that hosted servers answer besides calls of tools.
 var (
-	listMethods   = []string{mcp.PromptsList, mcp.ResourcesList, mcp.TemplatesList}
+	listMethods   = []string{mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList, mcp.TemplatesList}
 	routedMethods = []string{mcp.PromptsGet, mcp.ResourcesRead, mcp.Complete}
 )
 
@@ -119,28 +120,6 @@ func (s *session) offered(modern bool) json.RawMessage {
 		caps += `,"logging":{}`
 	}
 	return json.RawMessage(caps + "}")
-}
-
-// items answers a list of what hosted servers offer besides tools.
-func (s *session) items(ctx context.Context, r *request, calls *crew) {
-	if cursor := r.params.Cursor; cursor != nil && string(cursor) != `""` && string(cursor) != "null" {
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.cursor is not one that this server gave"))
-		return
-	}
-	s.lists(r.msg.Method)
-	s.aside(ctx, r, calls, func(ctx context.Context) any {
-		member, list, ok := s.srv.o.Catalog.Items(ctx, s.who(), r.msg.Method)
-		if !ok {
-			return fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", r.msg.Method)
-		}
-		s.lists(r.msg.Method)
-		result := map[string]any{member: list}
-		if r.modern {
-			c := cacheable()
-			result["ttlMs"], result["cacheScope"] = *c.TTL, c.Scope
-		}
-		return result
-	})
 }
 
 // route passes on a request for a prompt, a resource or a completion.
@@ -467,7 +446,7 @@ func (s *session) Log(level string, params json.RawMessage, asked bool) {
 
 // gave notes the list of tools that the client gets, if a change of what hosted
 // servers offer is no change of it.
-func (s *session) gave(tools []json.RawMessage) {
+func (s *session) gave(tools []catalog.Entry) {
 	var sum []byte
 	if s.srv.o.Catalog.Searches(s.who()) {
 		sum = digest(tools)
@@ -484,16 +463,17 @@ func (s *session) same() bool {
 	if !s.srv.o.Catalog.Searches(who) {
 		return false
 	}
-	now := digest(s.srv.o.Catalog.List(context.Background(), who)) // has nothing to wait for
+	_, list, _ := s.srv.o.Catalog.List(context.Background(), who, mcp.ToolsList) // has nothing to wait for
+	now := digest(list)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return bytes.Equal(s.given, now)
 }
 
-func digest(tools []json.RawMessage) []byte {
+func digest(tools []catalog.Entry) []byte {
 	h := sha256.New()
 	for _, t := range tools {
-		_, _ = h.Write(t) // a hash takes every write
+		_, _ = h.Write(t.Raw) // a hash takes every write
 		_, _ = h.Write([]byte("\n"))
 	}
 	return h.Sum(nil)

@@ -130,10 +130,8 @@ func (s *session) request(ctx context.Context, r *request, calls *crew) {
 	switch method := r.msg.Method; {
 	case method == mcp.ToolsCall:
 		s.call(ctx, r, calls)
-	case method == mcp.ToolsList:
-		s.list(ctx, r, calls)
 	case slices.Contains(listMethods, method):
-		s.items(ctx, r, calls)
+		s.list(ctx, r, calls)
 	case slices.Contains(routedMethods, method):
 		s.route(ctx, r, calls)
 	case method == mcp.Listen && r.modern:
@@ -279,29 +277,41 @@ func cacheable() cached {
 	return cached{TTL: &ttl, Scope: "private"}
 }
 
+// list answers a request for one page of a list. Only a list that has nothing to
+// wait for is made at once.
 func (s *session) list(ctx context.Context, r *request, calls *crew) {
-	if cursor := r.params.Cursor; cursor != nil && string(cursor) != `""` && string(cursor) != "null" {
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.cursor is not one that this server gave"))
+	method := r.msg.Method
+	after, err := parseCursor(method, r.params.Cursor)
+	if err != nil {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "%v", err))
 		return
 	}
-	s.lists(mcp.ToolsList)
+	s.lists(method)
 	list := func(ctx context.Context) any {
-		result := struct {
-			Tools []json.RawMessage `json:"tools"`
-			cached
-		}{Tools: s.srv.o.Catalog.List(ctx, s.who())}
-		s.lists(mcp.ToolsList)
-		s.gave(result.Tools)
+		member, all, ok := s.srv.o.Catalog.List(ctx, s.who(), method)
+		if !ok {
+			return fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", method)
+		}
+		s.lists(method)
+		if method == mcp.ToolsList {
+			s.gave(all)
+		}
+		part, last := page(all, after)
+		result := map[string]any{member: part}
+		if last != "" {
+			result["nextCursor"] = newCursor(method, last)
+		}
 		if r.modern {
-			result.cached = cacheable()
+			c := cacheable()
+			result["ttlMs"], result["cacheScope"] = *c.TTL, c.Scope
 		}
 		return result
 	}
-	if s.srv.o.Catalog.Waits(s.who()) {
-		s.aside(ctx, r, calls, list)
+	if method == mcp.ToolsList && !s.srv.o.Catalog.Waits(s.who()) {
+		s.answerJSON(ctx, r, list(ctx))
 		return
 	}
-	s.answerJSON(ctx, r, list(ctx))
+	s.aside(ctx, r, calls, list)
 }
 
 func (s *session) setLevel(ctx context.Context, r *request) {

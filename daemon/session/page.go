@@ -1,0 +1,62 @@
+package session
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"holdline/daemon/catalog"
+	"holdline/protocol/mcp"
+)
+
+// maxPage bounds the entries on one page of a list, in bytes; a single entry may
+// be longer. It is far more than a model can use, since some clients never ask
+// for a second page.
+const maxPage = 1 << 20
+
+// page returns the entries of a list behind the key after, as many as one page
+// takes, and the key of the last of them if there are more; else "". The list is
+// sorted by key.
+func page(list []catalog.Entry, after string) (part []json.RawMessage, last string) {
+	part = []json.RawMessage{}
+	i, found := slices.BinarySearchFunc(list, after, func(e catalog.Entry, key string) int { return cmp.Compare(e.Key, key) })
+	if found {
+		i++
+	}
+	for size := 0; i < len(list); i++ {
+		if size += len(list[i].Raw); size > maxPage && len(part) > 0 {
+			return part, list[i-1].Key
+		}
+		part = append(part, list[i].Raw)
+	}
+	return part, ""
+}
+
+// errCursor is the error of a cursor that no daemon has given.
+var errCursor = errors.New("params.cursor is not one that this server gave")
+
+// A cursor is the key of the last entry before it, with the list's method, in
+// base64. So it means the same to every daemon and every process of a server,
+// and still does when the list has changed meanwhile.
+
+func newCursor(method, key string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(method + "\n" + key))
+}
+
+// parseCursor returns the key that a request's cursor holds; "" if the request
+// has none, which asks for the first page.
+func parseCursor(method string, raw json.RawMessage) (key string, err error) {
+	if raw == nil || string(raw) == "null" || string(raw) == `""` {
+		return "", nil
+	}
+	text, _ := mcp.String(raw)
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	key, ok := strings.CutPrefix(string(b), method+"\n")
+	if err != nil || !ok || key == "" {
+		return "", errCursor
+	}
+	return key, nil
+}
