@@ -164,7 +164,10 @@ func (l *life) callServer(ctx context.Context, params json.RawMessage, progress 
 		f = fault.From(err, fault.Host, mcp.ToolsCall+":"+p.Tool)
 	}
 	told := recorder{l.telemetry}
-	told.Request(mcp.ToolsCall+":"+p.Server+"__"+own, err == nil, time.Since(begin), res.Replays, f)
+	if err != nil {
+		own = "(unknown)" // there may be no such tool
+	}
+	told.Request(mcp.ToolsCall, p.Server, own, time.Since(begin), res.Replays, f)
 	told.ToolCall(session.ToolCall{
 		Caller: caller, RequestID: "1", Tool: p.Server + "__" + own, Server: p.Server, Cache: res.Cache, Arguments: p.Arguments,
 		Took: time.Since(begin), Replays: res.Replays, Fault: f,

@@ -17,8 +17,8 @@ import (
 // recorder lets sessions tell telemetry what happened.
 type recorder struct{ r *telemetry.Recorder }
 
-func (t recorder) Request(key string, known bool, took time.Duration, replays int, f *fault.Record) {
-	t.r.Request(key, known, took, replays, f)
+func (t recorder) Request(method, server, toolName string, took time.Duration, replays int, f *fault.Record) {
+	t.r.Request(telemetry.Operation{Method: method, Server: server, Tool: toolName}, took, replays, f)
 }
 
 func (t recorder) ToolCall(c session.ToolCall) {

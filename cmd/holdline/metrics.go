@@ -96,29 +96,28 @@ func daemonMetrics(m *metrics, counts *telemetry.Snapshot, s *control.StatusAnsw
 func requestMetrics(m *metrics, methods []telemetry.Method) {
 	m.family("requests", counter, "", "Requests by method, tool and outcome.")
 	for _, x := range methods {
-		of := operation(x.Method)
+		of := operation(x)
 		m.sample(float64(x.SuccessCount), append(of, "outcome", "success")...)
 		m.sample(float64(x.ResponseErrorCount), append(of, "outcome", "response_error")...)
 		m.sample(float64(x.TransportFaultCount), append(of, "outcome", "transport_fault")...)
 	}
 	m.family("request_retries", counter, "", "Requests that were run again after a crash.")
 	for _, x := range methods {
-		m.sample(float64(x.RetryCount), operation(x.Method)...)
+		m.sample(float64(x.RetryCount), operation(x)...)
 	}
 	m.family("request_duration_seconds", summary, "seconds", "Latencies of requests.")
 	for _, x := range methods {
-		m.quantiles(x.P50, x.P95, x.P99, x.RequestCount, operation(x.Method)...)
+		m.quantiles(x.P50, x.P95, x.P99, x.RequestCount, operation(x)...)
 	}
 }
 
-// operation are the labels of a telemetry key.
-func operation(key string) labels {
-	method, tool, _ := strings.Cut(key, ":")
-	server, _, hosted := strings.Cut(tool, "__")
-	if !hosted {
-		server = ""
+// operation are the labels of one method and tool.
+func operation(x telemetry.Method) labels {
+	method, tool, _ := strings.Cut(x.Method, ":")
+	if x.Tool == "" {
+		tool = ""
 	}
-	return slices.Clip(labels{"method", method, "tool", tool, "server", server})
+	return slices.Clip(labels{"method", method, "tool", tool, "server", x.Server})
 }
 
 // callerMetrics are the tool calls of identities or of sessions.

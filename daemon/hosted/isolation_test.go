@@ -80,14 +80,14 @@ func (w *world) trace(format string, args ...any) {
 // nobody is told what happens.
 type nobody struct{}
 
-func (nobody) Request(string, bool, time.Duration, int, *fault.Record) {}
-func (nobody) ToolCall(session.ToolCall)                               {}
-func (nobody) SessionEnded(string)                                     {}
-func (nobody) WorkerStarting(string, int64)                            {}
-func (nobody) WorkerReady(string)                                      {}
-func (nobody) WorkerLost(string, bool)                                 {}
-func (nobody) WorkerEnded(string)                                      {}
-func (nobody) Cache(bool)                                              {}
+func (nobody) Request(string, string, string, time.Duration, int, *fault.Record) {}
+func (nobody) ToolCall(session.ToolCall)                                         {}
+func (nobody) SessionEnded(string)                                               {}
+func (nobody) WorkerStarting(string, int64)                                      {}
+func (nobody) WorkerReady(string)                                                {}
+func (nobody) WorkerLost(string, bool)                                           {}
+func (nobody) WorkerEnded(string)                                                {}
+func (nobody) Cache(bool)                                                        {}
 
 // newWorld makes the sessions and servers. They end with the test.
 func newWorld(t *testing.T, seed uint64, broken bool) *world {

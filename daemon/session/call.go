@@ -47,7 +47,7 @@ func (s *session) call(ctx context.Context, r *request, calls *crew) {
 	args := r.params.Arguments
 	if args != nil && string(args) != "null" && args[0] != '{' {
 		f := fault.New(fault.InvalidInput, fault.Protocol, operation(name), "params.arguments must be an object")
-		s.countCall(r, name, true, f, 0)
+		s.countCall(r, name, f, 0)
 		s.logCall(r, name, nil, f, 0)
 		s.refuse(ctx, r.n, r.msg.ID, f)
 		return
@@ -99,7 +99,7 @@ func (s *session) run(ctx context.Context, r *request, t *tool.Prepared, in inpu
 		if cause := context.Cause(callCtx); !s.leave(callCtx, r) {
 			// Cancelled, or the client is gone: nobody waits for an answer.
 			f := fault.New(fault.Cancelled, fault.Host, operation(name), "%v", cause)
-			s.countCall(r, name, true, f, res.Replays)
+			s.countCall(r, name, f, res.Replays)
 			s.logCall(r, name, in.args, f, res.Replays)
 			s.forget(r)
 			return
@@ -186,15 +186,19 @@ func (s *session) finish(ctx context.Context, r *request, t *tool.Prepared, in i
 		f.Operation = operation(name)
 	}
 	result := t.Encode(res, nil, in.render, in.detail)
-	s.countCall(r, name, true, f, res.Replays)
+	s.countCall(r, name, f, res.Replays)
 	s.logCall(r, name, in.args, f, res.Replays)
 	s.deliver(ctx, r, jsonrpc.AppendResult(make([]byte, 0, len(result)+128), r.msg.ID, s.dress(r, result)), true)
 }
 
 func operation(name string) string { return mcp.ToolsCall + ":" + name }
 
-func (s *session) countCall(r *request, name string, known bool, f *fault.Record, replays int) {
-	s.srv.o.Telemetry.Request(operation(name), known, time.Since(r.begin), replays, f)
+// noSuchTool stands for all names of tools that clients made up.
+const noSuchTool = "(unknown)"
+
+// countCall counts a call of the daemon's own tool.
+func (s *session) countCall(r *request, name string, f *fault.Record, replays int) {
+	s.srv.o.Telemetry.Request(mcp.ToolsCall, "", name, time.Since(r.begin), replays, f)
 }
 
 func (s *session) logCall(r *request, name string, args json.RawMessage, f *fault.Record, replays int) {

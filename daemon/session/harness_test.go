@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,14 +38,14 @@ type told struct {
 	calls    []session.ToolCall
 }
 
-func (t *told) Request(key string, known bool, _ time.Duration, _ int, f *fault.Record) {
+func (t *told) Request(method, server, toolName string, _ time.Duration, _ int, f *fault.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	code := "ok"
 	if f != nil {
 		code = string(f.Fault.Code)
 	}
-	t.requests = append(t.requests, fmt.Sprintf("%s %t %s", key, known, code))
+	t.requests = append(t.requests, fmt.Sprintf("%s %s %s %s", cmp.Or(method, "-"), cmp.Or(server, "-"), cmp.Or(toolName, "-"), code))
 }
 
 func (t *told) ToolCall(c session.ToolCall) {

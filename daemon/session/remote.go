@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"time"
 
 	"holdline/daemon/catalog"
@@ -202,7 +203,7 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *crew
 			s.forget(r)
 			f = fault.New(fault.Cancelled, fault.Host, key, "%v", context.Cause(callCtx))
 		}
-		s.srv.o.Telemetry.Request(key, t != nil || r.inner, time.Since(r.begin), res.Replays, f)
+		s.countRemote(r, t, key, res.Replays, f)
 		if wanted {
 			// What the configuration denies is told as a tool's failure is: for a model to read.
 			denied := f != nil && f.Fault.Code == fault.Denied
@@ -334,6 +335,25 @@ func modernError(failure json.RawMessage) json.RawMessage {
 		return failure
 	}
 	return rewritten
+}
+
+// countRemote counts a request that a hosted server answers; t is nil if none
+// was found that does. The key is the operation of what was asked for.
+func (s *session) countRemote(r *request, t *tool.Remote, key string, replays int, f *fault.Record) {
+	var server, name string
+	switch {
+	case t != nil:
+		// The session of one server sees the tool by its own name, others behind the server's.
+		server, name = t.Server, strings.TrimPrefix(t.Name, t.Server+"__")
+	case r.inner:
+		name = strings.TrimPrefix(key, operation(""))
+	default:
+		name = noSuchTool
+	}
+	if r.msg.Method != mcp.ToolsCall {
+		name = ""
+	}
+	s.srv.o.Telemetry.Request(r.msg.Method, server, name, time.Since(r.begin), replays, f)
 }
 
 // logRemote logs the call of a tool that is not holdline's own, and may not be

@@ -39,8 +39,13 @@ type request struct {
 	flight   *inFlight // nil unless its answer takes a while
 }
 
-// operation is the key under which a request is counted.
-func (r *request) operation() string { return r.msg.Method }
+// operation is what a fault of the request says was asked for.
+func (r *request) operation() string { return clip(r.msg.Method) }
+
+// servedMethods are all that a session answers, in either era.
+var servedMethods = slices.Concat([]string{
+	mcp.Initialize, mcp.Ping, mcp.Discover, mcp.ToolsCall, mcp.ToolsList, mcp.Listen, mcp.Subscribe, mcp.Unsubscribe, mcp.SetLevel,
+}, listMethods, routedMethods)
 
 // line handles one line of the client, in order. Only tool calls go on in a
 // goroutine of their own.
@@ -399,6 +404,9 @@ func errorLine(id jsonrpc.ID, f *fault.Record) []byte {
 }
 
 func (s *session) count(r *request, f *fault.Record) {
-	known := f == nil || f.Fault.Code != fault.UnknownMethod
-	s.srv.o.Telemetry.Request(r.operation(), known, time.Since(r.begin), 0, f)
+	method := r.msg.Method
+	if !slices.Contains(servedMethods, method) {
+		method = ""
+	}
+	s.srv.o.Telemetry.Request(method, "", "", time.Since(r.begin), 0, f)
 }

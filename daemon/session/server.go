@@ -43,7 +43,9 @@ type Telemetry interface {
 	// Request counts a request of any method; a nil fault is a success. The
 	// key is "tools/call:<name>" for calls, else the method; known says
 	// whether the name exists.
-	Request(key string, known bool, took time.Duration, replays int, f *fault.Record)
+	// Request counts one request. Method is "" if there is no such method;
+	// toolName is "" if the request is no tool call.
+	Request(method, server, toolName string, took time.Duration, replays int, f *fault.Record)
 	// ToolCall logs one call of a tool, refused ones too.
 	ToolCall(ToolCall)
 	// SessionEnded says that the session of that hash is over.

@@ -21,6 +21,7 @@ type counts struct {
 	sum       time.Duration
 	lastError fault.Code // of the last request; "" if it was a success
 	latency   *histogram // made by the first request
+	at        time.Time  // of the last request
 }
 
 func (c *counts) add(took time.Duration, replays int, f *fault.Record) {
@@ -38,7 +39,7 @@ func (c *counts) add(took time.Duration, replays int, f *fault.Record) {
 		c.errors++
 		c.lastError = f.Fault.Code
 	}
-	c.last = took
+	c.last, c.at = took, time.Now()
 	c.longest = max(c.longest, took)
 	if c.sum < math.MaxInt64-took {
 		c.sum += took
@@ -47,6 +48,28 @@ func (c *counts) add(took time.Duration, replays int, f *fault.Record) {
 		c.latency = &histogram{}
 	}
 	c.latency.add(took)
+}
+
+// merge adds what b has counted. The last request is that of the later one.
+func (c *counts) merge(b *counts) {
+	c.requests += b.requests
+	c.successes += b.successes
+	c.errors += b.errors
+	c.transport += b.transport
+	c.retries += b.retries
+	c.longest = max(c.longest, b.longest)
+	if c.sum < math.MaxInt64-b.sum {
+		c.sum += b.sum
+	}
+	if b.at.After(c.at) {
+		c.last, c.lastError, c.at = b.last, b.lastError, b.at
+	}
+	if c.latency == nil {
+		c.latency = &histogram{}
+	}
+	if b.latency != nil {
+		c.latency.merge(b.latency)
+	}
 }
 
 // average is 0 without requests.
@@ -86,6 +109,14 @@ func (h *histogram) add(d time.Duration) {
 	}
 	h.bucket[i]++
 	h.n++
+}
+
+func (h *histogram) merge(b *histogram) {
+	for i, n := range b.bucket {
+		n = min(n, math.MaxUint32-h.bucket[i])
+		h.bucket[i] += n
+		h.n += uint64(n)
+	}
 }
 
 func bucketOf(v uint64) int {

@@ -53,7 +53,9 @@ type Totals struct {
 
 // Method is [Totals] of one operation, and its latencies in milliseconds.
 type Method struct {
-	Method              string  `json:"method"`
+	Method              string  `json:"method"`           // see [Operation.String]
+	Server              string  `json:"server,omitempty"` // hosted server
+	Tool                string  `json:"tool,omitempty"`   // the server's own name
 	RequestCount        int64   `json:"request_count"`
 	SuccessCount        int64   `json:"success_count"`
 	ResponseErrorCount  int64   `json:"response_error_count"`
@@ -131,8 +133,8 @@ func (r *Recorder) Snapshot() Snapshot {
 		Sessions:     make([]SessionCounts, 0, len(r.sessions)),
 		Identities:   make([]SessionCounts, 0, len(r.identities)),
 	}
-	for name, c := range r.operations {
-		s.Telemetry.Methods = append(s.Telemetry.Methods, method(name, c))
+	for op, c := range r.operations {
+		s.Telemetry.Methods = append(s.Telemetry.Methods, method(op, c))
 	}
 	slices.SortFunc(s.Telemetry.Methods, func(a, b Method) int {
 		return cmp.Or(
@@ -154,9 +156,9 @@ func (r *Recorder) Snapshot() Snapshot {
 	return s
 }
 
-func method(name string, c *counts) Method {
+func method(op Operation, c *counts) Method {
 	m := Method{
-		Method: name, RequestCount: c.requests, SuccessCount: c.successes,
+		Method: op.String(), Server: op.Server, Tool: op.Tool, RequestCount: c.requests, SuccessCount: c.successes,
 		ResponseErrorCount: c.errors, TransportFaultCount: c.transport, RetryCount: c.retries,
 		LastLatencyMS: c.last.Milliseconds(), MaxLatencyMS: c.longest.Milliseconds(), AvgLatencyMS: c.average().Milliseconds(),
 		P50: ms(c.percentile(.5)), P95: ms(c.percentile(.95)), P99: ms(c.percentile(.99)),

@@ -20,20 +20,44 @@ import (
 
 // Bounds of what a recorder keeps.
 const (
-	maxOperations = 256
+	maxOperations = 1024
 	maxSessions   = 1024
 	maxIdentities = 256
 	maxWorkers    = 4096
 )
 
-// Keys that stand for many.
+// Names that stand for many.
 const (
-	toolPrefix    = "tools/call:"
-	unknownMethod = "(unknown)"
-	unknownTool   = toolPrefix + "(unknown)"
-	otherMethod   = "(other)" // known, but beyond the bound
-	otherTool     = toolPrefix + "(other)"
+	unknown = "(unknown)" // methods that do not exist
+	other   = "(other)"   // what was used least recently, beyond the bound
 )
+
+// toolsCall is the method of a tool call.
+const toolsCall = "tools/call"
+
+// An Operation is what requests are counted by. All its names are of things
+// that exist: a name that a client made up is never one of them.
+type Operation struct {
+	Method string // "" if there is no such method
+	Server string // hosted server that served it; "" for the daemon itself
+	Tool   string // as the server names it; "" if it is no tool call
+}
+
+// String returns "tools/call:SERVER__TOOL", "tools/call:TOOL" for a tool of the
+// daemon, or the method, followed by ":SERVER" if a hosted server served it.
+func (o Operation) String() string {
+	if o.Method == "" {
+		return unknown
+	}
+	name := o.Server + "__" + o.Tool
+	if o.Server == "" || o.Tool == "" {
+		name = o.Server + o.Tool
+	}
+	if name == "" {
+		return o.Method
+	}
+	return o.Method + ":" + name
+}
 
 // State is how well the daemon, or a part of it, is.
 type State string
@@ -111,7 +135,7 @@ type Recorder struct {
 	consecutive int64
 	lastFault   *fault.Record
 	totals      counts
-	operations  map[string]*counts
+	operations  map[Operation]*counts
 	sessions    map[string]*session
 	identities  map[string]*counts
 	hits        int64
@@ -143,7 +167,7 @@ func New(o Options) *Recorder {
 		log:     newCallLog(o),
 		rollout: Stable, rollouts: o.Rollouts, generation: o.Generation,
 		workers:    map[string]*worker{},
-		operations: map[string]*counts{},
+		operations: map[Operation]*counts{},
 		sessions:   map[string]*session{},
 		identities: map[string]*counts{},
 	}
@@ -154,10 +178,9 @@ var _ io.Closer = (*Recorder)(nil)
 // Close closes the call log. What is told afterwards is counted, not logged.
 func (r *Recorder) Close() error { return r.log.close() }
 
-// Request counts one request. The key is "tools/call:<name>" for a call, else
-// the method; known says whether that name exists, and all that do not share
-// one counter. A nil fault is a success. Replays is how often it was run again.
-func (r *Recorder) Request(key string, known bool, took time.Duration, replays int, f *fault.Record) {
+// Request counts one request. A nil fault is a success. Replays is how often it
+// was run again.
+func (r *Recorder) Request(op Operation, took time.Duration, replays int, f *fault.Record) {
 	if f != nil {
 		copied := *f
 		f = &copied
@@ -165,10 +188,10 @@ func (r *Recorder) Request(key string, known bool, took time.Duration, replays i
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.totals.add(took, replays, f)
-	r.operation(key, known).add(took, replays, f)
+	counter(r.operations, op, maxOperations, Operation{Method: other}).add(took, replays, f)
 	switch {
 	case f == nil:
-		if isWork(key) {
+		if isWork(op) {
 			r.faulty, r.consecutive, r.lastFault = false, 0, nil
 		}
 	case f.IsOwn(): // the client's doing or wish, nobody's failure
@@ -181,40 +204,41 @@ func (r *Recorder) Request(key string, known bool, took time.Duration, replays i
 	}
 }
 
-// isWork tells whether a success proves that things work. Pings, lists and
-// handshakes prove nothing, and whoever looks at the health must not mend it
-// by looking.
-func isWork(key string) bool {
-	switch key {
-	case toolPrefix + "health_snapshot", toolPrefix + "telemetry_snapshot":
-		return false
+// isWork reports whether a success proves that things work. Pings, lists and
+// handshakes prove nothing, and looking at the health must not change it.
+func isWork(op Operation) bool {
+	switch op.Method {
 	case "resources/read", "prompts/get":
 		return true
+	case toolsCall:
+		return op.Server != "" || op.Tool != "health_snapshot" && op.Tool != "telemetry_snapshot"
 	}
-	return strings.HasPrefix(key, toolPrefix)
+	return false
 }
 
-// operation is the counter of a key; mu is held.
-func (r *Recorder) operation(key string, known bool) *counts {
-	isTool := strings.HasPrefix(key, toolPrefix)
-	if !known {
-		key = unknownMethod
-		if isTool {
-			key = unknownTool
+// counter returns the counts of key in all, and makes them if there are none.
+// If all has as many as most, those that were added to least recently are
+// merged into the counts of rest first, which come on top of that many.
+func counter[K comparable](all map[K]*counts, key K, most int, rest K) *counts {
+	if c := all[key]; c != nil {
+		return c
+	}
+	if len(all) >= most {
+		var oldest K
+		var c *counts
+		for k, one := range all {
+			if k != rest && (c == nil || one.at.Before(c.at)) {
+				oldest, c = k, one
+			}
 		}
-	}
-	c := r.operations[key]
-	if c == nil && len(r.operations) >= maxOperations {
-		key = otherMethod // the few collective keys may exceed the bound
-		if isTool {
-			key = otherTool
+		delete(all, oldest)
+		if all[rest] == nil {
+			all[rest] = &counts{}
 		}
-		c = r.operations[key]
+		all[rest].merge(c)
 	}
-	if c == nil {
-		c = &counts{}
-		r.operations[strings.Clone(key)] = c
-	}
+	c := &counts{}
+	all[key] = c
 	return c
 }
 
@@ -229,16 +253,7 @@ func (r *Recorder) count(c *Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	identity := bounded(c.Identity, maxField)
-	id := r.identities[identity]
-	if id == nil && len(r.identities) >= maxIdentities {
-		identity = otherMethod
-		id = r.identities[identity]
-	}
-	if id == nil {
-		id = &counts{}
-		r.identities[strings.Clone(identity)] = id
-	}
-	id.add(c.Took, c.Replays, c.Fault)
+	counter(r.identities, identity, maxIdentities, other).add(c.Took, c.Replays, c.Fault)
 
 	if c.Session == "" {
 		return
@@ -250,7 +265,7 @@ func (r *Recorder) count(c *Call) {
 			r.dropOldest()
 		}
 		s = &session{}
-		r.sessions[strings.Clone(key)] = s
+		r.sessions[key] = s
 	}
 	s.number, s.identity, s.client = c.Number, identity, bounded(c.Client, maxField)
 	s.last = time.Now()
@@ -407,10 +422,11 @@ func StableLaunchPath(executable string) bool {
 // maxField bounds the names that are kept, in bytes.
 const maxField = 128
 
-// bounded is s cut to at most limit bytes of valid UTF-8.
+// bounded returns a copy of s, cut to at most limit bytes of valid UTF-8. It
+// shares no memory with s, which may be part of a long line.
 func bounded(s string, limit int) string {
 	if len(s) > limit {
 		s = s[:limit]
 	}
-	return strings.ToValidUTF8(s, "")
+	return strings.Clone(strings.ToValidUTF8(s, ""))
 }

@@ -16,10 +16,15 @@ func failure(code fault.Code) *fault.Record {
 	return fault.New(code, fault.Worker, "tools/call:consult", "it broke\nbadly")
 }
 
-const (
-	consult = "tools/call:consult"
-	msec    = time.Millisecond
-)
+const msec = time.Millisecond
+
+var consult = tool("consult")
+
+// tool returns the operation of a call of a tool of the daemon.
+func tool(name string) Operation { return Operation{Method: toolsCall, Tool: name} }
+
+// methodOf returns the operation of a request that is no tool call.
+func methodOf(name string) Operation { return Operation{Method: name} }
 
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
@@ -92,7 +97,7 @@ func TestStates(t *testing.T) {
 
 	r.WorkerReady("adopted")
 	expect(Ready, true, true, 1)
-	r.Request(consult, true, msec, 0, failure(fault.TransportFailure))
+	r.Request(consult, msec, 0, failure(fault.TransportFailure))
 	expect(Recovering, false, true, 1)
 	r.WorkerLost("adopted", true)
 	r.WorkerReady("adopted")
@@ -127,7 +132,7 @@ func TestLastFault(t *testing.T) {
 		return fmt.Sprintf("%s %d", h.LastFault.Fault.Code, h.ConsecutiveFailures)
 	}
 	for i, step := range []struct {
-		key  string
+		key  Operation
 		f    *fault.Record
 		want string
 	}{
@@ -135,31 +140,31 @@ func TestLastFault(t *testing.T) {
 		{consult, failure(fault.ProcessFailure), "process_failure 1"},
 		{consult, failure(fault.DownstreamFailure), "downstream_failure 2"},
 		// None of these proves that anything works.
-		{"ping", nil, "downstream_failure 2"},
-		{"tools/list", nil, "downstream_failure 2"},
-		{"initialize", nil, "downstream_failure 2"},
-		{"notifications/initialized", nil, "downstream_failure 2"},
-		{"server/discover", nil, "downstream_failure 2"},
-		{"logging/setLevel", nil, "downstream_failure 2"},
-		{"tools/call:health_snapshot", nil, "downstream_failure 2"},
-		{"tools/call:telemetry_snapshot", nil, "downstream_failure 2"},
+		{methodOf("ping"), nil, "downstream_failure 2"},
+		{methodOf("tools/list"), nil, "downstream_failure 2"},
+		{methodOf("initialize"), nil, "downstream_failure 2"},
+		{methodOf("notifications/initialized"), nil, "downstream_failure 2"},
+		{methodOf("server/discover"), nil, "downstream_failure 2"},
+		{methodOf("logging/setLevel"), nil, "downstream_failure 2"},
+		{tool("health_snapshot"), nil, "downstream_failure 2"},
+		{tool("telemetry_snapshot"), nil, "downstream_failure 2"},
 		// Nor do these say that anything fails.
 		{consult, failure(fault.Cancelled), "downstream_failure 2"},
 		{consult, failure(fault.InvalidInput), "downstream_failure 2"},
-		{"tools/call:nothing", failure(fault.UnknownTool), "downstream_failure 2"},
+		{tool("nothing"), failure(fault.UnknownTool), "downstream_failure 2"},
 		{consult, failure(fault.Denied), "downstream_failure 2"},
 		{consult, failure(fault.BudgetExceeded).WithLimit("calls", 3, 3), "downstream_failure 2"},
 		{consult, failure(fault.ResourceExhausted).WithLimit("calls in flight", 64, 64), "downstream_failure 2"},
 		{consult, failure(fault.ResourceExhausted), "resource_exhausted 3"},
 		{consult, nil, "none 0"},
 	} {
-		r.Request(step.key, true, msec, 0, step.f)
+		r.Request(step.key, msec, 0, step.f)
 		if got := last(); got != step.want {
 			t.Errorf("step %d, %s: %s, want %s", i, step.key, got, step.want)
 		}
 	}
 	f := failure(fault.Timeout)
-	r.Request(consult, true, msec, 0, f)
+	r.Request(consult, msec, 0, f)
 	f.Fault.Detail = "changed by its owner"
 	h := r.Health(Parts{})
 	if h.LastFault.Fault.Detail != "it broke\nbadly" {
@@ -184,7 +189,7 @@ func TestReadyAgreesWithState(t *testing.T) {
 			if own {
 				f = f.WithLimit("calls in flight", 1, 1)
 			}
-			r.Request(consult, true, msec, 0, f)
+			r.Request(consult, msec, 0, f)
 			h := r.Health(Parts{})
 			if h.Ready == (h.State == Recovering) || h.Ready == f.IsTransport() {
 				t.Errorf("after %s (own limit: %v): ready %v, state %s, counted as transport fault: %v", code, own, h.Ready, h.State, f.IsTransport())
@@ -208,9 +213,9 @@ func TestFaultsAreSplit(t *testing.T) {
 		if f.IsTransport() {
 			transport++
 		}
-		r.Request(consult, true, msec, 0, f)
+		r.Request(consult, msec, 0, f)
 	}
-	r.Request(consult, true, msec, 2, nil)
+	r.Request(consult, msec, 2, nil)
 	got := r.Snapshot().Telemetry.Totals
 	n := len(fault.Codes())
 	if got.RequestCount != int64(n+1) || got.TransportFaultCount != int64(transport) ||
@@ -223,14 +228,14 @@ func TestSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{Rollouts: 2})
 		for range 3 {
-			r.Request("ping", true, 0, 0, nil)
+			r.Request(Operation{Method: "ping"}, 0, 0, nil)
 		}
-		r.Request(consult, true, 40*msec, 1, nil)
-		r.Request(consult, true, 20*msec, 0, failure(fault.Timeout))
-		r.Request("b", true, msec, 0, failure(fault.InternalFailure))
-		r.Request("b", true, msec, 0, nil)
-		r.Request("a", true, msec, 0, nil)
-		r.Request("a", true, msec, 0, nil)
+		r.Request(consult, 40*msec, 1, nil)
+		r.Request(consult, 20*msec, 0, failure(fault.Timeout))
+		r.Request(Operation{Method: "b"}, msec, 0, failure(fault.InternalFailure))
+		r.Request(Operation{Method: "b"}, msec, 0, nil)
+		r.Request(Operation{Method: "a"}, msec, 0, nil)
+		r.Request(Operation{Method: "a"}, msec, 0, nil)
 		r.Cache(true)
 		r.Cache(false)
 		r.ToolCall(Call{Session: "h1", Number: 1, Identity: "codex", Client: "codex 1", Took: msec})
@@ -241,12 +246,12 @@ func TestSnapshot(t *testing.T) {
 		for _, m := range s.Telemetry.Methods {
 			order = append(order, m.Method)
 		}
-		if got, want := strings.Join(order, " "), "ping "+consult+" b a"; got != want {
+		if got, want := strings.Join(order, " "), "ping "+consult.String()+" b a"; got != want {
 			t.Errorf("order = %s, want %s", got, want)
 		}
 		wantText := "requests=9 success=7 response_error=1 transport_fault=1 retry=1\nworker_restarts=0 host_rollouts=2\nhot methods:\n" +
 			"ping requests=3 response_error=0 transport_fault=0 retry=0\n" +
-			consult + " requests=2 response_error=0 transport_fault=1 retry=1\n" +
+			consult.String() + " requests=2 response_error=0 transport_fault=1 retry=1\n" +
 			"b requests=2 response_error=1 transport_fault=0 retry=0\n" +
 			"a requests=2 response_error=0 transport_fault=0 retry=0"
 		if got := s.Text(false); got != wantText {
@@ -260,7 +265,7 @@ func TestSnapshot(t *testing.T) {
 		full := asJSON(t, s)
 		for _, want := range []string{
 			`{"telemetry":{"uptime_ms":1000,"state":"recovering","generation":0,"consecutive_failures":0,"restart_count":0,"totals":{"request_count":9,"success_count":7,"response_error_count":1,"transport_fault_count":1,"retry_count":1,`,
-			`{"method":"tools/call:consult","request_count":2,"success_count":1,"response_error_count":0,"transport_fault_count":1,"retry_count":1,"last_latency_ms":20,"max_latency_ms":40,"avg_latency_ms":30,"p50_ms":20.479,"p95_ms":40,"p99_ms":40,"last_error":"timeout"}`,
+			`{"method":"tools/call:consult","tool":"consult","request_count":2,"success_count":1,"response_error_count":0,"transport_fault_count":1,"retry_count":1,"last_latency_ms":20,"max_latency_ms":40,"avg_latency_ms":30,"p50_ms":20.479,"p95_ms":40,"p99_ms":40,"last_error":"timeout"}`,
 			`"last_error":null`,
 			`"host_rollouts":2,"cache":{"hits":1,"misses":1},"sessions":[{"session":1,"identity":"codex","client":"codex 1","calls":1,`,
 			`"identities":[{"identity":"codex","calls":1,`,
@@ -298,14 +303,13 @@ func TestNamesAreBounded(t *testing.T) {
 	r := New(Options{})
 	for i := range 10_000 {
 		name := fmt.Sprintf("made-up-%d", i)
-		r.Request("tools/call:"+name, false, 0, 0, failure(fault.UnknownTool))
-		r.Request(name, false, 0, 0, failure(fault.UnknownMethod))
-		r.Request("tools/call:hosted__"+name, true, 0, 0, nil)
+		r.Request(Operation{}, 0, 0, failure(fault.UnknownMethod))
+		r.Request(Operation{Method: toolsCall, Server: "hosted", Tool: name}, msec, 0, nil)
 		r.ToolCall(Call{Session: name, Identity: name + strings.Repeat("x", 1000), Tool: name})
 		r.WorkerStarting(name, int64(i))
 		r.WorkerLost(name+"-other", true)
 	}
-	if n := len(r.operations); n > maxOperations+4 {
+	if n := len(r.operations); n > maxOperations+1 {
 		t.Errorf("%d operations are kept", n)
 	}
 	if n := len(r.sessions); n > maxSessions {
@@ -317,13 +321,21 @@ func TestNamesAreBounded(t *testing.T) {
 	if n := len(r.workers); n > maxWorkers {
 		t.Errorf("%d workers are kept", n)
 	}
-	for _, key := range []string{"tools/call:(unknown)", "(unknown)"} {
-		if c := r.operations[key]; c == nil || c.requests != 10_000 {
-			t.Errorf("%s = %+v", key, c)
-		}
+	if c := r.operations[Operation{}]; c == nil || c.requests != 10_000 {
+		t.Errorf("requests of unknown methods = %+v, want 10000", c)
 	}
-	if c := r.operations["tools/call:(other)"]; c == nil || c.requests < 9_000 {
-		t.Errorf("the overflow is not counted: %+v", c)
+	var requests int64
+	for _, c := range r.operations {
+		requests += c.requests
+	}
+	if requests != 20_000 {
+		t.Errorf("%d requests are counted by operation, want 20000: none is lost", requests)
+	}
+	if last := (Operation{Method: toolsCall, Server: "hosted", Tool: "made-up-9999"}); r.operations[last] == nil {
+		t.Errorf("what was called last is not counted by its name")
+	}
+	if c := r.operations[Operation{Method: other}]; c == nil || c.latency.n != uint64(c.requests) || c.longest != msec {
+		t.Errorf("what was called long ago = %+v, want its latencies in one histogram", c)
 	}
 	if text := r.Snapshot().Text(true); len(text) > 20_000 {
 		t.Errorf("the full text has %d characters", len(text))
@@ -337,7 +349,7 @@ func TestConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			for i := range 200 {
 				id := fmt.Sprint(g)
-				r.Request(consult, true, msec, 0, nil)
+				r.Request(consult, msec, 0, nil)
 				r.ToolCall(Call{Session: id, Identity: id, RequestID: "1", Tool: "consult", Arguments: json.RawMessage(`{"path":"/x"}`)})
 				r.WorkerStarting(id, int64(i))
 				r.WorkerReady(id)
@@ -414,7 +426,7 @@ func BenchmarkRequest(b *testing.B) {
 	r := New(Options{})
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Request(consult, true, msec, 0, nil)
+		r.Request(consult, msec, 0, nil)
 	}
 }
 
@@ -424,7 +436,7 @@ func TestRolloutRejected(t *testing.T) {
 	r := New(Options{Executable: "/usr/bin/holdline"})
 	r.SetServing(true)
 	r.RolloutRejected(fault.New(fault.RolloutFailure, fault.Rollout, "upgrade", "garbage"))
-	r.Request(consult, true, msec, 0, nil)
+	r.Request(consult, msec, 0, nil)
 	h := r.Health(Parts{})
 	if h.Rollout != Rejected || !h.Ready || h.Refusal == nil || h.LastFault == nil || h.LastFault.Fault.Code != fault.RolloutFailure {
 		t.Errorf("health = %+v", h)
@@ -432,11 +444,11 @@ func TestRolloutRejected(t *testing.T) {
 	if got, want := h.Text(false), "ready gen=0 last_fault=rollout_failure worker=alive rollout=rejected"; got != want {
 		t.Errorf("Text = %q, want %q", got, want)
 	}
-	r.Request(consult, true, msec, 0, failure(fault.Timeout))
+	r.Request(consult, msec, 0, failure(fault.Timeout))
 	if h := r.Health(Parts{}); h.LastFault.Fault.Code != fault.Timeout || h.ConsecutiveFailures != 1 {
 		t.Errorf("after another fault health = %+v", h)
 	}
-	r.Request(consult, true, msec, 0, nil)
+	r.Request(consult, msec, 0, nil)
 	r.SetRollout(Stable)
 	if h := r.Health(Parts{}); h.LastFault != nil || h.Refusal != nil {
 		t.Errorf("after a good rollout health = %+v", h)
@@ -445,5 +457,20 @@ func TestRolloutRejected(t *testing.T) {
 	r.SetRollout(Pending)
 	if h := r.Health(Parts{}); h.LastFault != nil {
 		t.Errorf("with another file there health = %+v", h)
+	}
+}
+
+func TestOperationString(t *testing.T) {
+	for want, op := range map[string]Operation{
+		"(unknown)":              {},
+		"ping":                   {Method: "ping"},
+		"tools/call":             {Method: toolsCall},
+		"tools/call:consult":     {Method: toolsCall, Tool: "consult"},
+		"tools/call:files__read": {Method: toolsCall, Server: "files", Tool: "read"},
+		"resources/read:files":   {Method: "resources/read", Server: "files"},
+	} {
+		if got := op.String(); got != want {
+			t.Errorf("%#v.String() = %q, want %q", op, got, want)
+		}
 	}
 }
