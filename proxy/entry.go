@@ -41,6 +41,7 @@ type entry struct {
 	sent     bool // handed to a connection, perhaps not whole
 	pending  bool // the client waits for the answer
 	standing bool // replayed for its effect although answered
+	ended    bool // a subscribe: a later unsubscribe has succeeded
 	unseen   bool // a response that the daemon has not confirmed
 	was      json.RawMessage
 	next     *entry // pending under the same id, younger

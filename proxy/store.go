@@ -34,10 +34,10 @@ type store struct {
 	due     int               // answers that the client waits for, and those being copied
 	badDue  int               // of those, answers with id null
 	eof     bool
-	initial *entry // latest initialize, initialized, setLevel
-	ready   *entry
-	level   *entry
-	subs    map[string]*entry
+	initial *entry              // the initialize that has succeeded
+	ready   *entry              // latest initialized
+	level   *entry              // latest setLevel that has succeeded
+	subs    map[string]*entry   // by URI: the same of subscribe
 	relayed map[string]struct{} // ids of server requests already copied
 	order   []string            // of relayed, the oldest first
 }
@@ -76,9 +76,7 @@ func (s *store) add(line []byte) {
 			s.badDue++
 		}
 	case kindInitialized:
-	}
-	if s.resume {
-		s.stand(e)
+		s.ready = s.stand(s.ready, e)
 	}
 	if e.pending || e.standing || e.unseen {
 		s.kept[e.n] = e
@@ -102,28 +100,43 @@ func (s *store) await(e *entry) {
 	first.next = e
 }
 
-// stand makes e the one of its kind to be repeated, and drops the one before.
-func (s *store) stand(e *entry) {
-	var old *entry
+// succeeded notes what the answer to e has put in force, which a resume has to
+// repeat. Until then, what stood before stands.
+func (s *store) succeeded(e *entry, answer []byte) {
 	switch e.kind {
 	case kindInitialize:
-		old, s.initial = s.initial, e
-	case kindInitialized:
-		old, s.ready = s.ready, e
+		if s.initial = s.stand(s.initial, e); e.standing {
+			e.was = bytes.Clone(answer)
+		}
 	case kindLevel:
-		old, s.level = s.level, e
+		s.level = s.stand(s.level, e)
 	case kindSubscribe:
-		old = s.subs[e.uri]
-		s.subs[e.uri] = e
+		if !e.ended {
+			s.subs[e.uri] = s.stand(s.subs[e.uri], e)
+		}
 	case kindUnsubscribe:
-		s.unstand(s.subs[e.uri])
-		delete(s.subs, e.uri)
-		return
+		for _, other := range s.kept { // one that is not answered yet must not stand later
+			if other.kind == kindSubscribe && other.uri == e.uri && other.n < e.n {
+				other.ended = true
+			}
+		}
+		if old := s.subs[e.uri]; old != nil && old.n < e.n {
+			s.unstand(old)
+			delete(s.subs, e.uri)
+		}
 	default:
-		return
+	}
+}
+
+// stand returns the later one of two lines of a kind, which is to be repeated,
+// and drops the other. Nothing is repeated without a resume.
+func (s *store) stand(old, e *entry) *entry {
+	if !s.resume || old != nil && old.n > e.n {
+		return old
 	}
 	e.standing = true
 	s.unstand(old)
+	return e
 }
 
 func (s *store) unstand(e *entry) {
@@ -224,11 +237,8 @@ func (s *store) answer(id jsonrpc.ID, failed bool, line []byte) bool {
 	if e == nil {
 		return false
 	}
-	switch {
-	case failed:
-		e.standing = false
-	case e.standing && e.kind == kindInitialize:
-		e.was = bytes.Clone(line)
+	if !failed && s.resume {
+		s.succeeded(e, line)
 	}
 	s.settled(e)
 	s.due++

@@ -119,7 +119,9 @@ func (s *session) request(ctx context.Context, r *request, calls *crew) {
 			return
 		}
 	}
-	s.settle(r)
+	if r.msg.Method != mcp.Initialize { // which says nothing of the client until it succeeds
+		s.settle(r)
+	}
 	if !r.modern && !s.ready && r.msg.Method != mcp.Initialize && r.msg.Method != mcp.Ping {
 		want := "initialize"
 		if s.asked {
@@ -205,7 +207,7 @@ func (s *session) note(r *request) {
 	if level, ok := mcp.String(r.params.Meta.Level); ok && r.modern {
 		s.wanted = mcp.Verbose(s.wanted, level)
 	}
-	if caps := r.params.Capabilities; !r.modern && caps != nil {
+	if caps := r.params.Capabilities; r.msg.Method == mcp.Initialize && !r.modern && caps != nil {
 		s.capabilities = bytes.Clone(caps)
 	} else if r.modern && s.capabilities == nil {
 		s.capabilities = bytes.Clone(r.params.Meta.Capabilities)
@@ -251,6 +253,7 @@ func (s *session) initialize(ctx context.Context, r *request) {
 		return
 	}
 	s.asked = true
+	s.settle(r)
 	about := s.about(ctx, false)
 	s.answerJSON(ctx, r, struct {
 		Version      string          `json:"protocolVersion"`
