@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"holdline/daemon/hosted"
+	"holdline/daemon/policy"
 	"holdline/daemon/session"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
@@ -33,11 +34,35 @@ func (t recorder) SessionEnded(hash string) { t.r.SessionEnded(hash) }
 
 // health is the tool health_snapshot.
 func (l *life) health(d tool.Detail) (string, any) {
-	h := l.telemetry.Health(telemetry.Parts{Sessions: len(l.sessions.Sessions()), Servers: len(l.servers.Status())})
+	servers := l.servers.Status()
+	h := l.telemetry.Health(telemetry.Parts{Sessions: len(l.sessions.Sessions()), Servers: len(servers), Unwell: unwell(servers)})
 	if d == tool.Full {
 		return h.Text(true), h.Full()
 	}
 	return h.Text(false), h.Concise()
+}
+
+// unwell are the servers that cannot be used now, or may not be, and why.
+func unwell(servers []hosted.Status) []telemetry.Unwell {
+	var all []telemetry.Unwell
+	for i := range servers {
+		s := &servers[i]
+		one := telemetry.Unwell{Name: s.Name, State: s.State}
+		switch {
+		case s.Suspect:
+			one.State, one.Detail = "silent", "a call had no answer; it is asked for a sign of life, and started again if it gives none"
+		case s.State == "recovering", s.State == "failed", s.State == "ejected":
+		case s.Circuit != policy.Closed:
+			one.State = "circuit_" + string(s.Circuit)
+		default:
+			continue
+		}
+		if one.Detail == "" && s.Fault != nil {
+			one.Detail = s.Fault.Fault.Detail
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 // snapshot is the tool telemetry_snapshot.

@@ -47,6 +47,9 @@ type oddServer struct {
 //	-modern FILE  while there is such a file it knows no initialize, and answers
 //	              server/discover
 func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
+	if len(args) > 0 && args[0] == "stray" {
+		return strayServerMain(args[1:])
+	}
 	f := flag.NewFlagSet("oddserver", flag.ContinueOnError)
 	s := &oddServer{out: stdout}
 	f.StringVar(&s.name, "name", "odd", "")

@@ -51,6 +51,7 @@ type call struct {
 	up           *upstream
 	write        int64
 	naive        spelled
+	begun        time.Time // when it was dispatched; zero if an earlier daemon has done so
 	deadline     time.Time // of one that an earlier daemon dispatched
 	replays      int       // how often it was made again after a loss
 	waited       bool      // a request of its client waits for it
@@ -215,10 +216,14 @@ func (m *Manager) follow(ctx context.Context, s *server, o *offer, rc *tool.Remo
 	case errors.Is(err, tool.ErrStopping), m.closed && ctx.Err() != nil:
 		return res, tool.ErrStopping // the next daemon goes on
 	case ctx.Err() != nil, c.state == fresh, c.state == void:
+		if c.state == open && !c.suspended && !c.begun.IsZero() && time.Since(c.begun) >= longWait {
+			c.up.suspectLocked() // most clients give up long before the call's own time is over
+		}
 		m.dropLocked(c) // nobody waits for it, or it was never made
 	case c.state == open:
 		// It has run out of time. The record stays until the client has been
 		// told so, or it would be made once more.
+		c.up.suspectLocked()
 		c.up.cancel(c, false)
 		c.fault = fault.From(err, fault.Server, callOperation(o))
 		c.setLocked(answered)
@@ -318,7 +323,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		} else if c.up != nil {
 			c.forgetVoidLocked()
 		}
-		c.up, c.write, c.naive = u, id, naively(rc)
+		c.up, c.write, c.naive, c.begun = u, id, naively(rc), time.Now()
 		u.calls[id] = c
 		c.setLocked(open)
 		return append(jsonrpc.AppendRequest(nil, wireID(id, rc), o.method, params), '\n'), nil
@@ -329,6 +334,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		return nil // made, or on its way: what became of it will be told
 	}
 	if late {
+		u.suspectNow()
 		return m.unread(c, o, timeout, supervisor.NotDispatched(err))
 	}
 	m.mu.Lock()
@@ -337,13 +343,15 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		c.setLocked(fresh)
 	}
 	m.mu.Unlock()
-	if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code != fault.TransportFailure && !died {
+	f, _ := errors.AsType[*fault.Record](err)
+	ends := f != nil && f.Fault.Code == fault.ProcessFailure // its stdin is closed
+	if f != nil && f.Fault.Code != fault.TransportFailure && !ends && !died {
 		return f
 	}
 	if ctx.Err() != nil {
 		return asFault(context.Cause(ctx), o)
 	}
-	return u.lost(ctx, o)
+	return u.lost(ctx, o, ends)
 }
 
 // unread is the end of a call that the server has not read in the call's time;
@@ -362,13 +370,17 @@ func (m *Manager) unread(c *call, o *offer, timeout time.Duration, unsent bool) 
 	return m.timedOut(c, o, "the server has not read the call within %v: the call was cancelled", timeout)
 }
 
+// goneTimeout is how long a call waits for the end of a process that does not
+// take writes.
+const goneTimeout = time.Minute
+
 // lost waits until it is known that a process is gone which does not take
-// writes. One that takes them again is not gone.
-func (u *upstream) lost(ctx context.Context, o *offer) error {
-	if w := u.worker(); w.Status().Attached {
+// writes. One that takes them again is not gone, unless it ends.
+func (u *upstream) lost(ctx context.Context, o *offer, ends bool) error {
+	if w := u.worker(); w.Status().Attached && !ends {
 		return nil
 	}
-	t := time.NewTimer(startTimeout)
+	t := time.NewTimer(goneTimeout)
 	defer t.Stop()
 	select {
 	case <-u.deadCh:

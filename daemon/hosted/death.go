@@ -21,7 +21,10 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	death = masked(death, u.secrets)
-	served := u.serving
+	if u.hung != nil {
+		u.hung.Cause, death = death.Cause, u.hung
+	}
+	served, ended := u.serving || u.hung != nil, u.ending && u.hung == nil
 	u.dead, u.serving, u.death = true, false, death
 	if !u.ending && !u.leaving {
 		u.felled = ev.Exit.Felled() || ev.Kind == supervisor.Lost && ev.Exit == process.Exit{}
@@ -37,7 +40,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	if inst.up == u {
 		inst.up = nil
 	}
-	if !u.ending {
+	if !ended {
 		if served && !inst.retired { // a start that fails is counted as such
 			inst.failedLocked(death)
 			inst.recovering = true

@@ -158,6 +158,8 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 		case tried && inst.err != nil && !errors.Is(inst.err, errEnded): // though it may be tried again already
 			return nil, inst.err
 		case inst.starting != nil:
+		case inst.up != nil && inst.up.ending: // its successor starts once it is gone
+			wait = inst.up.deadCh
 		case !tried || inst.err != nil:
 			inst.startLocked()
 		default:

@@ -475,6 +475,7 @@ type Status struct {
 	Failures     int // in a row
 	Circuit      policy.State
 	Ejected      bool
+	Suspect      bool // it has left a call without an answer, and is asked for a sign of life
 	CacheEntries int
 	Tools        int // -1 if it was never listed
 	Changed      int // of these, that are not what they were when they were first seen
@@ -581,6 +582,7 @@ func (s *server) statusLocked(now time.Time) Status {
 			st.Active = true
 			st.Processes++
 			st.Noise += u.noise
+			st.Suspect = st.Suspect || u.suspect
 		}
 	}
 	if st.Ejected {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"holdline/daemon/statedir"
@@ -42,11 +43,13 @@ type upstream struct {
 	result     json.RawMessage // of the handshake
 	logs       bool            // by that it can send log messages
 	serving    bool
-	ending     bool // it is being ended
-	dead       bool // the worker is gone with its tree
-	left       bool // the server has ended of itself
-	felled     bool // it, or its worker, was killed, and not by us
-	caughtUp   bool // all that was said before this daemon attached was read
+	ending     bool          // it is being ended
+	dead       bool          // the worker is gone with its tree
+	left       bool          // the server has ended of itself
+	felled     bool          // it, or its worker, was killed, and not by us
+	caughtUp   bool          // all that was said before this daemon attached was read
+	suspect    bool          // a call had no answer, and it is asked for a sign of life
+	hung       *fault.Record // that it gave none, for which it is ended; nil if it did
 	death      *fault.Record
 	deadCh     chan struct{} // closed when dead
 	goneCh     chan struct{} // closed when nobody reads its events any more
@@ -75,6 +78,7 @@ type upstream struct {
 
 	errands errands
 	poke    chan struct{} // holds a token while something may be settled
+	heard   atomic.Int64  // messages that were read of it
 
 	// The reader's alone.
 	rest  []byte // of a line that is not whole
@@ -317,6 +321,7 @@ func (u *upstream) line(ev *supervisor.Event, line []byte) {
 		}
 		return
 	}
+	u.heard.Add(1)
 	switch msg.Kind {
 	case jsonrpc.Response:
 		faultpoint.At("hosted.answered")

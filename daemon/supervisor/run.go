@@ -436,6 +436,9 @@ func whyNot(spec *process.Spec, exit process.Exit) string {
 func (w *Worker) ExitFault(operation string, exit process.Exit) *fault.Record {
 	code, detail := fault.ProcessFailure, fmt.Sprintf("%s ended: %s", w.spec.Name, exit)
 	cause := fault.Cause{ExitCode: exit.Code, StderrTail: w.StderrTail()}
+	if exit.Closed != "" {
+		detail = fmt.Sprintf("%s closed its %s and went on running, so Holdline ended it", w.spec.Name, exit.Closed)
+	}
 	if exit.Signal != "" {
 		cause.Signal = &exit.Signal
 	}

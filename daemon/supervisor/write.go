@@ -84,6 +84,10 @@ type notDispatchedError struct{ *fault.Record }
 
 func (e notDispatchedError) Unwrap() error { return e.Record }
 
+// errStdinClosed says that the child has closed its stdin, or that it is closed
+// since the child is being ended: either way it ends soon.
+var errStdinClosed = errors.New("it does not take input any more")
+
 // NotDispatched tells whether the err of a write means that the child was
 // certainly told nothing.
 func NotDispatched(err error) bool {
@@ -227,7 +231,11 @@ func (w *Worker) written(f *process.Frame) error {
 	w.backlog = 0 // writes are made in order
 	w.mu.Unlock()
 	faultpoint.At("write.made")
-	if r.Status != process.WriteAccepted {
+	switch r.Status {
+	case process.WriteAccepted:
+	case process.WriteStdinClosed:
+		return w.writeFault(fault.ProcessFailure, errStdinClosed)
+	default:
 		r := fault.New(fault.ProcessFailure, fault.Worker, "write:"+w.spec.Name, "%s does not take input any more", w.spec.Name)
 		r.Fault.Generation = w.spec.Generation
 		return r

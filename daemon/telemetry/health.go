@@ -12,12 +12,20 @@ import (
 type Parts struct {
 	Sessions int // connected or kept for their clients
 	Servers  int // hosted
+	Unwell   []Unwell
+}
+
+// Unwell is a hosted server that cannot be used now, or may not be.
+type Unwell struct {
+	Name   string `json:"name"`
+	State  string `json:"state"`
+	Detail string `json:"detail,omitempty"` // what is wrong with it, for people
 }
 
 // Health is how well the daemon is at one moment. Its zero value is cold.
 type Health struct {
 	State               State
-	Ready               bool // handshakes can be served, and no part is being recovered
+	Ready               bool // handshakes and Holdline's own tools can be served: a hosted server that fails is named in Parts
 	Generation          int64
 	Uptime              time.Duration
 	ConsecutiveFailures int64
@@ -40,6 +48,8 @@ type HealthConcise struct {
 	WorkerAlive      bool  `json:"worker_alive"`
 	RolloutPending   bool  `json:"rollout_pending"`
 	LaunchPathStable bool  `json:"launch_path_stable"`
+
+	Unwell []Unwell `json:"unwell,omitempty"`
 }
 
 // HealthFull is a [Health] in full detail.
@@ -51,6 +61,7 @@ type HealthFull struct {
 	Sessions         int        `json:"sessions"`
 	Workers          int        `json:"workers"`
 	Servers          int        `json:"servers"`
+	Unwell           []Unwell   `json:"unwell,omitempty"`
 	TelemetryLog     LogHealth  `json:"telemetry_log"`
 }
 
@@ -87,7 +98,7 @@ func (r *Recorder) Health(p Parts) Health {
 		}
 	}
 	h.State = r.state()
-	h.Ready = r.serving && h.State != Recovering
+	h.Ready = r.serving && !r.faulty && r.rollout != Reloading
 	return h
 }
 
@@ -124,6 +135,7 @@ func (h Health) Concise() HealthConcise {
 	return HealthConcise{
 		Ready: h.Ready, WorkerGeneration: h.Generation, WorkerAlive: h.WorkerAlive,
 		RolloutPending: h.Rollout == Pending || h.Rollout == Reloading, LaunchPathStable: h.LaunchPathStable,
+		Unwell: h.Parts.Unwell,
 	}
 }
 
@@ -136,7 +148,7 @@ func (h Health) Full() HealthFull {
 			Rollout: h.Rollout, LastFault: h.LastFault,
 		},
 		WorkerAlive: h.WorkerAlive, LaunchPathStable: h.LaunchPathStable, Daemon: h.Daemon,
-		Sessions: h.Parts.Sessions, Workers: h.Workers, Servers: h.Parts.Servers, TelemetryLog: h.Log,
+		Sessions: h.Parts.Sessions, Workers: h.Workers, Servers: h.Parts.Servers, Unwell: h.Parts.Unwell, TelemetryLog: h.Log,
 	}
 }
 
@@ -162,6 +174,13 @@ func (h Health) Text(full bool) string {
 	if !h.LaunchPathStable {
 		b.WriteString(" launch_path=unstable")
 	}
+	for i, one := range h.Parts.Unwell {
+		sep := ","
+		if i == 0 {
+			sep = " unwell="
+		}
+		fmt.Fprintf(&b, "%s%s:%s", sep, oneLine(one.Name, maxField), one.State)
+	}
 	if !full {
 		return b.String()
 	}
@@ -169,6 +188,9 @@ func (h Health) Text(full bool) string {
 		h.State, h.Uptime.Round(time.Second), h.ConsecutiveFailures, h.RestartCount, h.Rollout)
 	fmt.Fprintf(&b, "\ndaemon pid=%d version=%s epoch=%d", h.Daemon.PID, h.Daemon.Version, h.Daemon.Epoch)
 	fmt.Fprintf(&b, "\nsessions=%d workers=%d servers=%d", h.Parts.Sessions, h.Workers, h.Parts.Servers)
+	for _, one := range h.Parts.Unwell {
+		fmt.Fprintf(&b, "\nserver %s: %s: %s", oneLine(one.Name, maxField), one.State, oneLine(one.Detail, 240))
+	}
 	if f := h.LastFault; f != nil {
 		fmt.Fprintf(&b, "\nlast fault: %s in %s: %s", f.Fault.Code, oneLine(f.Operation, maxField), oneLine(f.Fault.Detail, 240))
 	}

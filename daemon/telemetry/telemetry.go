@@ -198,7 +198,7 @@ func (r *Recorder) Request(op Operation, took time.Duration, replays int, f *fau
 	default:
 		r.consecutive++
 		r.lastFault = f
-		if f.IsTransport() {
+		if f.IsTransport() && f.Stage != fault.Server { // the health names a hosted server that fails
 			r.faulty = true
 		}
 	}

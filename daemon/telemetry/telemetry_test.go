@@ -86,10 +86,10 @@ func TestStates(t *testing.T) {
 	r.WorkerEnded("b")
 	expect(Ready, true, true, 0)
 
-	r.WorkerLost("a", true)
-	expect(Recovering, false, false, 0)
+	r.WorkerLost("a", true) // one server's: the daemon serves all others
+	expect(Recovering, true, false, 0)
 	r.WorkerStarting("a", 13) // on its way, not back
-	expect(Recovering, false, false, 1)
+	expect(Recovering, true, false, 1)
 	r.WorkerReady("a")
 	expect(Ready, true, true, 1)
 	r.WorkerLost("a", false) // nothing is missing: nobody starts it again

@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"errors"
 	"os"
+	"syscall"
 
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -22,6 +24,7 @@ type input struct {
 	written int64 // last write id that is wholly in the pipe
 	closing bool  // close once the queue is empty
 	lost    int64 // writes from this one on were not made; 0 if none
+	torn    int64 // the one of these of which the child may have got a part; 0 if none
 	waiting []waiter
 }
 
@@ -72,6 +75,8 @@ func (w *worker) settleLocked() {
 		switch {
 		case q.w <= in.written:
 			q.c.made(q.id)
+		case q.w == in.torn:
+			q.c.reply(q.id, process.WriteResult{Status: process.WriteTorn})
 		case in.lost > 0 && q.w >= in.lost:
 			q.c.reply(q.id, process.WriteResult{Status: process.WriteStdinClosed})
 		default:
@@ -112,6 +117,9 @@ func (w *worker) feed() {
 			return
 		}
 		if err := w.makeLocked(to); err != nil || in.file == nil {
+			if errors.Is(err, syscall.EPIPE) {
+				w.closedByChildLocked(process.Stdin)
+			}
 			w.shutStdinLocked()
 			return
 		}
@@ -130,13 +138,16 @@ func (w *worker) makeLocked(to *rawio.Stream) error {
 	}
 	in.making = true
 	w.mu.Unlock()
-	_, err := to.Write(data) // returns when the file is closed, too
+	n, err := to.Write(data) // returns when the file is closed, too
 	w.mu.Lock()
 	in.making = false
 	if in.file != nil {
 		in.bytes -= len(data)
 	}
 	if err != nil {
+		if n > 0 {
+			in.torn = in.written + 1
+		}
 		return err
 	}
 	in.written++

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/process"
 	"holdline/protocol/rawio"
 )
 
@@ -17,7 +18,7 @@ const (
 // readStdout reads until the end of stdout, as far as the limits let it.
 func (w *worker) readStdout() {
 	f := w.outFile
-	defer w.readerDone(f)
+	defer w.stdoutEnded(f)
 	in := rawio.New(f)
 	buf := make([]byte, stdoutBuffer)
 	for {
@@ -89,6 +90,15 @@ func (w *worker) readStderr(log *rotated) {
 			return
 		}
 	}
+}
+
+// stdoutEnded is [worker.readerDone] of stdout, which the child may have closed
+// although it lives.
+func (w *worker) stdoutEnded(f *os.File) {
+	w.mu.Lock()
+	w.closedByChildLocked(process.Stdout)
+	w.mu.Unlock()
+	w.readerDone(f)
 }
 
 func (w *worker) readerDone(f *os.File) {

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// linger is how long what the child left behind may go on after its exit.
+	// linger is how long what the child left behind may go on after its exit,
+	// and a server after it has closed its stdin or stdout.
 	linger = time.Second
 	// drainTime bounds the reading after everything was killed: a pipe may be
 	// held by a process that is none of ours.
@@ -83,6 +84,10 @@ type worker struct {
 	exit     process.Exit
 	endedAt  time.Time
 	treeGone bool // no child of any kind is left
+
+	deserted bool      // it is ended for that
+	closed   string    // process.Stdin or Stdout, the first that a living server has closed; "" if neither
+	closedAt time.Time // when
 
 	outFile, errFile *os.File
 	readersLeft      int
@@ -233,6 +238,12 @@ func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 		w.terminateLocked(aloneGrace)
 	}
 	l := &w.ladder
+	if w.closed != "" && !w.ended && !l.on && due(w.closedAt.Add(linger)) {
+		// Nobody can use it any more, and it may never notice.
+		w.deserted = true
+		w.logf("the server has closed its %s and lives: it is ended", w.closed)
+		w.terminateLocked(linger)
+	}
 	if l.on && !w.ended {
 		if due(l.termAt) && !l.termed {
 			l.termed = true
@@ -318,12 +329,26 @@ func (w *worker) phaseLocked() string {
 	return process.PhaseStarting
 }
 
+// closedByChildLocked notes that the child has closed its end of stdin or
+// stdout. A server that ends closes both, and has [linger] to do so; one that
+// lives on can be asked nothing, or answer nothing, and is ended.
+func (w *worker) closedByChildLocked(stream string) {
+	if w.spec.Kind != process.KindServer || w.closed != "" || w.ended || w.ladder.on {
+		return
+	}
+	w.closed, w.closedAt = stream, time.Now()
+	w.poke()
+}
+
 // childEnded records the exit.
 func (w *worker) childEnded(exit process.Exit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended, w.reaped, w.exit, w.endedAt = true, true, exit, time.Now()
 	w.exit.UnixMS = w.endedAt.UnixMilli()
+	if w.deserted {
+		w.exit.Closed = w.closed
+	}
 	w.exitedSeq = w.out.push(entry{kind: exited})
 	faultpoint.At("worker.exited")
 	w.shutStdinLocked()

@@ -27,7 +27,8 @@ const (
 	RecordListen      = "listen"
 	RecordList        = "list"
 	RecordPrompt      = "prompt"
-	RecordNote        = "note" // of a client, which wants no answer
+	RecordProbe       = "probe" // whether the child gives a sign of life
+	RecordNote        = "note"  // of a client, which wants no answer
 )
 
 // Record is one line of [FileCalls]: a write to the child, noted before its

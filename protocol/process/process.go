@@ -42,8 +42,9 @@ const (
 	EventClosed = "process/closed"
 )
 
-// Streams of an output event.
+// Streams of a child.
 const (
+	Stdin  = "stdin"
 	Stdout = "stdout"
 	Stderr = "stderr"
 )
@@ -51,7 +52,8 @@ const (
 // Statuses of a write that was taken.
 const (
 	WriteAccepted    = "accepted"    // written to the child's pipe
-	WriteStdinClosed = "stdinClosed" // not, or not wholly: stdin is closed
+	WriteStdinClosed = "stdinClosed" // not: stdin is closed
+	WriteTorn        = "torn"        // not wholly: stdin was closed meanwhile
 )
 
 // Codes of an [Error].
@@ -191,6 +193,7 @@ type Exit struct {
 	Signal     string `json:"signal,omitempty"`     // "SIGKILL"
 	SpawnErrno string `json:"spawnErrno,omitempty"` // it never ran: "ENOENT"
 	SpawnOp    string `json:"spawnOp,omitempty"`    // with SpawnErrno: "chdir", "exec", "fork", [OpConfine]
+	Closed     string `json:"closed,omitempty"`     // Stdin or Stdout, which the child had closed, for which its worker ended it
 	UnixMS     int64  `json:"unixMs,omitempty"`     // when; older workers do not say
 }
 
@@ -210,6 +213,9 @@ func (e Exit) String() string {
 // Felled tells whether the child was ended by a signal that others send, and
 // not by one that comes of its own fault.
 func (e Exit) Felled() bool {
+	if e.Closed != "" {
+		return false
+	}
 	switch e.Signal {
 	case "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT":
 		return true

@@ -1,0 +1,106 @@
+package hosted
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+	"holdline/protocol/process"
+)
+
+// A server may hang: it is stopped, or deadlocked, and will never answer
+// anything again. It may as well be busy with one call, and read nothing
+// meanwhile. Only time tells the two apart. So a call that had no answer only
+// makes the process suspect; then it is asked for a sign of life, and is ended
+// if it says nothing at all for longer than it may take for a call.
+
+// maxProbes is how often in a row a suspect process is asked for a sign of life
+// before it is ended.
+const maxProbes = 3
+
+// probeMargin is what each probe waits beyond its share of a call's time, so
+// that a process that is busy with one call can still answer that in time.
+const probeMargin = time.Second
+
+// longWait is how long a call that its client cancels must have been under way
+// to make its process suspect. No client has a shorter limit of its own.
+const longWait = 30 * time.Second
+
+// suspectLocked begins to probe a process that has left a call without an
+// answer, unless that is under way.
+func (u *upstream) suspectLocked() {
+	if !u.serving || u.suspect || u.m.closed {
+		return
+	}
+	u.suspect = true
+	u.m.wg.Go(u.probe)
+}
+
+func (u *upstream) suspectNow() {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	u.suspectLocked()
+}
+
+// probe asks a suspect process for signs of life, and ends it if it gives none.
+func (u *upstream) probe() {
+	begun := time.Now()
+	alive := false
+	for n := 0; n < maxProbes && !alive; n++ {
+		alive = u.livesAfter(u.inst.srv.now().Timeout/maxProbes + probeMargin)
+	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	u.suspect = false
+	if alive || !u.serving || u.m.closed {
+		return
+	}
+	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.name(),
+		"server %s hung, so Holdline ended it: a call had no answer, and it gave no sign of life in the %v after that, though it was asked for one %d times",
+		u.name(), time.Since(begun).Round(time.Second), maxProbes)
+	f.Fault.Generation = u.generation
+	u.hung = f
+	u.endLocked()
+}
+
+// livesAfter asks the process for a sign of life, and reports whether there was
+// one within that time: any message of its, an error included. A process whose
+// own request waits for a client's answer may rightly wait for it, too.
+func (u *upstream) livesAfter(wait time.Duration) bool {
+	before := u.heard.Load()
+	ctx, cancel := context.WithTimeout(u.m.life, wait)
+	defer cancel()
+	// A modern server knows no ping, and must know this.
+	method, params := mcp.Discover, json.RawMessage(nil)
+	e := u.envelope()
+	if e.era == legacy {
+		method = mcp.Ping
+	} else {
+		params = jsonrpc.Prepend([]byte("{}"), `"_meta":{`+string(e.meta)+`}`)
+	}
+	_, err := u.request(ctx, process.RecordProbe, method, params)
+	if _, refused := errors.AsType[*rpcError](err); err != nil && !refused {
+		select { // it could not even be asked: that proves nothing yet
+		case <-ctx.Done():
+		case <-u.deadCh:
+		}
+	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	return u.heard.Load() != before || u.awaitsClientLocked() || !u.serving || u.m.closed
+}
+
+// awaitsClientLocked reports whether a request of the process waits for the
+// answer of a client.
+func (u *upstream) awaitsClientLocked() bool {
+	for _, a := range u.m.asks {
+		if a.up == u && a.line != nil && !a.sent {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,56 @@
+package supervisor_test
+
+import (
+	"strings"
+	"testing"
+
+	"holdline/daemon/supervisor"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// TestServerClosesPipeAndLives: a server that has closed its stdin or stdout and
+// lives is ended by its worker, and said to have been for that. What it did not
+// read is known not to have been told to it.
+func TestServerClosesPipeAndLives(t *testing.T) {
+	t.Parallel()
+	for _, stream := range []string{process.Stdin, process.Stdout} {
+		t.Run(stream, func(t *testing.T) {
+			t.Parallel()
+			h := newHome(t)
+			s := h.daemon()
+			shut := map[string]string{process.Stdin: "exec <&-", process.Stdout: "exec >&-"}[stream]
+			// It heeds neither the end of its input nor SIGTERM.
+			w := h.start(s, shell("closes-"+stream, "trap '' TERM; "+shut+"; echo closed >&2; while :; do sleep 600; done"))
+			follow(t, w, false, func(s *seen) bool { return strings.Contains(s.stderr.String(), "closed") })
+			if stream == process.Stdin {
+				if _, err := w.Write(t.Context(), process.Record{}, []byte("{}\n")); !supervisor.NotDispatched(err) {
+					t.Errorf("a write to a closed stdin = %v, want one that was certainly not made", err)
+				}
+			}
+			got := follow(t, w, false, func(s *seen) bool { return s.last.Kind == supervisor.Closed })
+			if got.last.Kind != supervisor.Closed || got.last.Exit.Closed != stream || got.last.Exit.Felled() {
+				t.Fatalf("the last event is %+v, want a server ended for closing its %s", got.last, stream)
+			}
+			f := w.ExitFault("run:x", got.last.Exit)
+			if f.Fault.Code != fault.ProcessFailure || !strings.Contains(f.Fault.Detail, "closed its "+stream) {
+				t.Errorf("the fault is %s: %s", f.Fault.Code, f.Fault.Detail)
+			}
+		})
+	}
+}
+
+// TestConsultClosesStdout: only a server has to keep its stdout open for as long
+// as it lives.
+func TestConsultClosesStdout(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	s := h.daemon()
+	spec := shell("closesconsult", "exec >&-; sleep 3; exit 5")
+	spec.Kind, spec.Orphan.Do = process.KindConsult, process.OrphanCloseStdin
+	w := h.start(s, spec)
+	got := follow(t, w, false, func(s *seen) bool { return s.last.Kind == supervisor.Closed })
+	if e := got.last.Exit; e.Code == nil || *e.Code != 5 || e.Closed != "" {
+		t.Errorf("it ended with %+v, want its own exit code", e)
+	}
+}
