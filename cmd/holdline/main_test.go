@@ -56,6 +56,8 @@ func TestMain(m *testing.M) {
 		leave(toolServerMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case "oddserver":
 		leave(oddServerMain(os.Args[1:], os.Stdin, os.Stdout))
+	case "wildserver":
+		leave(wildServerMain(os.Args[1:], os.Stdin, os.Stdout))
 	case "sdkserver":
 		leave(sdkServerMain(os.Args[1:]))
 	case "undiscovered":
@@ -77,7 +79,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		// Benchmarks name the program that was built for use.
-		for name, from := range map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self), "claude": self, "toolserver": self, "sdkserver": self, "oddserver": self, "undiscovered": self, "floor": self, "echoserver": self} {
+		for name, from := range map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self), "claude": self, "toolserver": self, "sdkserver": self, "oddserver": self, "wildserver": self, "undiscovered": self, "floor": self, "echoserver": self} {
 			// A link, not a symbolic one: a program finds itself by its path.
 			if err := os.Link(from, filepath.Join(programs, name)); err != nil {
 				if err := copyFile(from, filepath.Join(programs, name)); err != nil {

@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,6 +112,9 @@ func (c *call) factsLocked(pending bool) Facts {
 // lineLocked is the answer as it is kept in a file.
 func (c *call) lineLocked() []byte {
 	id := jsonrpc.IntID(c.write)
+	if c.fault != nil {
+		return c.fault.JSON()
+	}
 	if c.failure != nil {
 		return jsonrpc.AppendFailure(nil, id, c.failure)
 	}
@@ -253,6 +257,11 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.Remo
 			if f := s.proxied(res.Error); f != nil {
 				f.Operation = callOperation(o)
 				return tool.RemoteResult{}, f
+			}
+			if f, ok := errors.AsType[*fault.Record](err); ok {
+				own := *f
+				own.Operation = callOperation(o)
+				return res, &own
 			}
 			return res, err
 		case Unknown:
@@ -473,6 +482,13 @@ func (m *Manager) take(c *call) (tool.RemoteResult, error) {
 	line, err := os.ReadFile(u.answerFile(write))
 	if err != nil {
 		return res, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+name, "the kept answer cannot be read: %v", err)
+	}
+	if bytes.HasPrefix(line, []byte(`{"fault":`)) { // ours, not the server's
+		f := &fault.Record{}
+		if err := json.Unmarshal(line, f); err != nil {
+			return res, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+name, "the kept fault cannot be read: %v", err)
+		}
+		return res, f
 	}
 	msg, err := jsonrpc.Parse(line)
 	if err != nil {

@@ -35,6 +35,10 @@ func (u *upstream) request(ctx context.Context, kind, method string, params json
 	}
 	select {
 	case msg := <-ch:
+		if msg.Error != nil && msg.Kind != jsonrpc.Response { // it answered with something else
+			words, _ := mcp.String(jsonrpc.Field(msg.Error, "message"))
+			return nil, fmt.Errorf("%s: %s", method, words)
+		}
 		if msg.Error != nil {
 			return nil, &rpcError{method: method, raw: msg.Error}
 		}

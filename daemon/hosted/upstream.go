@@ -81,14 +81,15 @@ type upstream struct {
 	heard   atomic.Int64  // messages that were read of it
 
 	// The reader's alone.
-	rest  []byte // of a line that is not whole
-	begin int64  // number of the output in which rest, or the next line, begins
-	nth   int    // how many lines have ended in the present output
-	last  int64  // highest number received
-	torn  bool   // the next line may be the end of one
-	skip  bool   // the line is too long, and left out
-	marks []mark // lines that are not settled, in order
-	until int64  // output below it was said before this daemon attached
+	rest     []byte    // of a line that is not whole
+	begin    int64     // number of the output in which rest, or the next line, begins
+	nth      int       // how many lines have ended in the present output
+	last     int64     // highest number received
+	torn     bool      // the next line may be the end of one
+	long     *longLine // the line under way, if it is left out
+	longDone *longLine // that was left out last, while its file is still there
+	marks    []mark    // lines that are not settled, in order
+	until    int64     // output below it was said before this daemon attached
 }
 
 // mark is a line that must not be acked yet.
@@ -204,6 +205,7 @@ func (u *upstream) run() {
 	defer timer.Stop()
 	w := u.worker()
 	u.last, u.until = w.Old()
+	u.resumeLong(w)
 	u.caught()
 	for {
 		select {
@@ -234,6 +236,7 @@ func (u *upstream) event(ev *supervisor.Event) bool {
 	case supervisor.Exited:
 		u.log.Info("server ended", "exit", ev.Exit.String())
 	case supervisor.Closed, supervisor.Lost:
+		u.lastLine(ev)
 		return true
 	}
 	u.caught()
@@ -274,7 +277,7 @@ func (u *upstream) output(ev *supervisor.Event) {
 	if ev.Dropped > 0 {
 		u.torn, u.rest = true, nil
 	}
-	if len(u.rest) == 0 && !u.skip {
+	if len(u.rest) == 0 && u.long == nil {
 		u.begin = ev.Seq
 	}
 	u.nth = 0
@@ -284,11 +287,16 @@ func (u *upstream) output(ev *supervisor.Event) {
 			break
 		}
 		line := data[:i]
-		if len(u.rest) > 0 {
-			u.rest = append(u.rest, line...)
-			line = u.rest
+		if u.long != nil {
+			u.long.add(line, ev.Seq)
+			u.endLong()
+		} else {
+			if len(u.rest) > 0 {
+				u.rest = append(u.rest, line...)
+				line = u.rest
+			}
+			u.line(ev, bytes.TrimSuffix(line, []byte("\r")))
 		}
-		u.line(ev, bytes.TrimSuffix(line, []byte("\r")))
 		u.rest = nil
 		data = data[i+1:]
 		u.begin = ev.Seq
@@ -297,8 +305,26 @@ func (u *upstream) output(ev *supervisor.Event) {
 	if len(data) == 0 {
 		return
 	}
-	if u.rest = append(u.rest, data...); len(u.rest) > jsonrpc.MaxFrame {
-		u.rest, u.skip = nil, true
+	if u.long != nil {
+		u.long.add(data, ev.Seq)
+		return
+	}
+	if u.rest = append(u.rest, data...); isTooLong(u.rest) {
+		u.skipLine(ev.Seq)
+	}
+}
+
+// lastLine handles what follows the last newline of a server that has ended: some
+// end their last message with the end of their output. What is no message was
+// cut off by the end.
+func (u *upstream) lastLine(ev *supervisor.Event) {
+	line := u.rest
+	if u.rest = nil; u.long != nil {
+		u.endLong()
+		return
+	}
+	if _, err := jsonrpc.Parse(line); err == nil {
+		u.line(ev, line)
 	}
 }
 
@@ -306,11 +332,6 @@ func (u *upstream) output(ev *supervisor.Event) {
 func (u *upstream) line(ev *supervisor.Event, line []byte) {
 	torn := u.torn
 	u.torn = false
-	if u.skip {
-		u.skip = false
-		u.noisy("longer than a message may be")
-		return
-	}
 	if len(bytes.TrimSpace(line)) == 0 {
 		return
 	}
@@ -318,6 +339,9 @@ func (u *upstream) line(ev *supervisor.Event, line []byte) {
 	if err != nil {
 		if !torn {
 			u.noisy(err.Error())
+			if id := brokenAnswerOf(line, err); id != nil {
+				u.failAnswer(id, u.unreadable(line, err))
+			}
 		}
 		return
 	}
@@ -355,11 +379,7 @@ func (u *upstream) answered(msg jsonrpc.Message) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	if own, ok := u.internal[write]; ok {
-		delete(u.internal, write)
-		if !own.stays {
-			u.forget = append(u.forget, write)
-		}
-		own.take(clone(msg))
+		u.takeOwnLocked(write, own, clone(msg))
 		return
 	}
 	c := u.answeredLocked(msg.ID)
@@ -368,12 +388,17 @@ func (u *upstream) answered(msg jsonrpc.Message) {
 	}
 	msg = clone(msg)
 	c.result, c.failure = msg.Result, msg.Error
-	c.setLocked(answered)
-	if c.unwanted {
-		u.m.dropLocked(c)
-		return
+	u.settledLocked(c)
+}
+
+// takeOwnLocked hands the answer to a request of the daemon's own to whoever
+// waits for it.
+func (u *upstream) takeOwnLocked(write int64, own inquiry, msg jsonrpc.Message) {
+	delete(u.internal, write)
+	if !own.stays {
+		u.forget = append(u.forget, write)
 	}
-	u.marks = append(u.marks, mark{seq: u.begin, c: c, at: time.Now()})
+	own.take(msg)
 }
 
 func clone(m jsonrpc.Message) jsonrpc.Message {
@@ -453,15 +478,18 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 			next = min(next, time.Second)
 		}
 	}
+	ack, again := u.ackable()
+	if again > 0 {
+		next = min(next, again)
+	}
 	u.m.mu.Lock()
 	if u.leaving && len(u.calls) == 0 {
 		u.endLocked()
 	}
 	forget, files := u.forget, u.files
 	u.forget, u.files = nil, nil
-	ack := u.last
-	if len(u.rest) > 0 || u.skip {
-		ack = u.begin - 1
+	if len(u.rest) > 0 {
+		ack = min(ack, u.begin-1)
 	}
 	for _, k := range u.marks {
 		if !faultpoint.Broken("ack.confirmed") {

@@ -17,8 +17,9 @@ const (
 	FileSpec      = "spec.json"  // [Spec]
 	FileState     = "state.json" // [State]
 	FileCalls     = "calls.jsonl"
-	FileServer    = "server.json" // [Server]
-	FileLists     = "lists.json"  // what a hosted server lists, for daemons alone
+	FileServer    = "server.json"   // [Server]
+	FileLists     = "lists.json"    // what a hosted server lists, for daemons alone
+	FileLongLine  = "longline.json" // of a hosted server: that the line under way is left out, for daemons alone
 	FileSocket    = "sock"
 	FileSpool     = "stdout"     // output while no daemon was there
 	FileStderr    = "stderr.log" // what the child wrote to stderr, bounded
