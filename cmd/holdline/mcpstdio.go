@@ -135,15 +135,7 @@ func runMCPStdio(args []string, w *world) int {
 			uc, ok := conn.(*net.UnixConn)
 			return ok && socket.HungUp(uc)
 		},
-		Down: func(err error) proxy.Down {
-			switch {
-			case errors.Is(err, socket.ErrNoDaemon):
-				return proxy.DownNobody
-			case errors.Is(err, socket.ErrOtherUser), errors.Is(err, os.ErrPermission):
-				return proxy.DownRefused
-			}
-			return proxy.DownBusy
-		},
+		Down: func(err error) proxy.Down { return sortDial(err, at != "" && at != paths.Start()) },
 	}
 	a := newAutostart(paths, env, stderr)
 	defer a.close()
@@ -154,6 +146,19 @@ func runMCPStdio(args []string, w *world) int {
 		po.Absent = a.absent
 	}
 	return proxy.Run(ctx, po)
+}
+
+// sortDial sorts an error of [socket.Paths.Dial]. If the daemon was found
+// elsewhere before than where this proxy would start one, the next one listens
+// there, too, and a refusal at the other path does not matter.
+func sortDial(err error, elsewhere bool) proxy.Down {
+	switch {
+	case errors.Is(err, socket.ErrNoDaemon):
+		return proxy.DownNobody
+	case !elsewhere && (errors.Is(err, socket.ErrOtherUser) || errors.Is(err, os.ErrPermission)):
+		return proxy.DownRefused
+	}
+	return proxy.DownBusy
 }
 
 // mcpStdioFlags are the flags, which set o and the time to drain; what variables

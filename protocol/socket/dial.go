@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -27,21 +28,21 @@ type Peer struct {
 
 // Dial connects to the first candidate at which a daemon of this user
 // listens, and says which that was. The error wraps [ErrNoDaemon] if there is
-// none, os.ErrPermission or [ErrOtherUser] if there is one that must not or
-// cannot be used, and anything else may pass: a full backlog, for example.
+// none, and anything else may pass: a full backlog, for example. It wraps
+// os.ErrPermission or [ErrOtherUser] if what is at [Paths.Start] must not or
+// cannot be used, since no daemon can listen there. At any other candidate that
+// counts as nobody: other users can make what they like in a shared directory.
 func (p Paths) Dial(ctx context.Context) (*net.UnixConn, string, error) {
 	var tried []string
 	var hard error
 	for _, c := range p.Candidates() {
-		conn, err := dial(ctx, c.Path)
+		conn, err := p.dial(ctx, c.Path)
 		switch {
 		case err == nil:
 			return conn, c.Path, nil
-		case errors.Is(err, ErrOtherUser), errors.Is(err, os.ErrPermission):
-			if hard == nil {
-				hard = fmt.Errorf("%w (from %s)", err, c.Origin)
-			}
-		case nobody(err):
+		case c.Path == p.Start() && refused(err):
+			hard = fmt.Errorf("%w (from %s)", err, c.Origin)
+		case nobody(err), refused(err):
 			tried = append(tried, c.Path)
 		default:
 			return nil, c.Path, err
@@ -53,9 +54,21 @@ func (p Paths) Dial(ctx context.Context) (*net.UnixConn, string, error) {
 	return nil, "", fmt.Errorf("%w listens at %s", ErrNoDaemon, strings.Join(tried, ", "))
 }
 
+// refused reports whether err says that what is at a path is not for this user.
+func refused(err error) bool {
+	return errors.Is(err, ErrOtherUser) || errors.Is(err, os.ErrPermission)
+}
+
 // dial connects and makes sure, before a byte is sent, that it is to a
-// process of this user: in a shared directory anybody may listen.
-func dial(ctx context.Context, path string) (*net.UnixConn, error) {
+// process of this user: in a shared directory anybody may listen. It does not
+// even connect in a directory that belongs to another user, unless the path was
+// named: a backlog that is kept full there would look like a busy daemon.
+func (p Paths) dial(ctx context.Context, path string) (*net.UnixConn, error) {
+	if dir := filepath.Dir(path); !p.Explicit() {
+		if info, err := os.Lstat(dir); err == nil && owner(info) != p.uid && owner(info) > 0 {
+			return nil, fmt.Errorf("%w: directory %s is of uid %d", ErrOtherUser, dir, owner(info))
+		}
+	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
