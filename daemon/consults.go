@@ -243,6 +243,9 @@ func (l *life) runConsult(ctx context.Context, params json.RawMessage, progress 
 	if err := decode(params, &p); err != nil {
 		return nil, err
 	}
+	if err := (rules{&l.config}).Check(p.Identity, "", "consult"); err != nil {
+		return nil, err
+	}
 	caller := tool.Caller{Identity: p.Identity, Project: p.Project, Cwd: p.Cwd, Root: session.ProjectRoot(p.Cwd), Client: "holdline consult", Logins: p.Logins}
 	if p.Key != "" {
 		caller.Session = session.Hash("command " + p.Key)

@@ -12,7 +12,6 @@ import (
 	"holdline/daemon/config"
 	dcontrol "holdline/daemon/control"
 	"holdline/daemon/hosted"
-	"holdline/daemon/policy"
 	"holdline/daemon/session"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
@@ -152,9 +151,6 @@ func (l *life) callServer(ctx context.Context, params json.RawMessage, progress 
 		return nil, err
 	}
 	own := strings.TrimPrefix(p.Tool, p.Server+"__")
-	if err := policy.NewRules(l.config.Load()).Check(commandLine, p.Server, own); err != nil {
-		return nil, err
-	}
 	caller := callerAt(p.Whereabouts)
 	defer l.servers.Closed(caller.Session)
 	begin := time.Now()
@@ -179,7 +175,14 @@ func (l *life) callServer(ctx context.Context, params json.RawMessage, progress 
 }
 
 func (l *life) callTool(ctx context.Context, caller tool.Caller, p *control.ServerCallParams, progress func(control.Progress)) (tool.RemoteResult, error) {
+	may := rules{&l.config}
+	if err := may.CheckShown(caller.Identity, p.Server, p.Tool); err != nil {
+		return tool.RemoteResult{}, err
+	}
 	t, err := l.servers.Tool(ctx, caller, p.Server, p.Tool)
+	if err == nil {
+		err = may.Check(caller.Identity, t.Server, t.Names...)
+	}
 	if err != nil {
 		return tool.RemoteResult{}, err
 	}

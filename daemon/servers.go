@@ -29,8 +29,8 @@ func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 		WorkersDir: filepath.Join(l.place.dir.Path(), workersDir), CatalogDir: l.dirs.Catalog, StateDir: filepath.Join(l.dirs.Root, "servers"),
 		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
 		Servers: l.serverSpecs(ctx, cfg), Gone: l.goneSpec(),
-		Budget:  func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },
-		Reaches: rules{&l.config}.Reaches,
+		Budget: func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },
+		Rules:  rules{&l.config},
 	})
 	return l.servers.Load(ctx)
 }
@@ -64,7 +64,7 @@ func (l *life) serverSpecs(ctx context.Context, cfg *config.Config) []hosted.Spe
 func (l *life) goneSpec() hosted.Spec {
 	s, _ := config.Config{}.Server("")
 	spec := l.serverSpec(s)
-	spec.Process, spec.Visible, spec.Contract, spec.May = nil, nil, nil, nil
+	spec.Process, spec.Visible, spec.Contract, spec.Offers = nil, nil, nil, nil
 	return spec
 }
 
@@ -79,8 +79,8 @@ func (l *life) serverSpec(s config.Settings) hosted.Spec {
 			c, _ := s.Contract(own)
 			return tool.Contract(c)
 		},
-		May: func(own string) bool {
-			ok, _ := policy.NewRules(l.config.Load()).May("", s.Name, own)
+		Offers: func(names ...string) bool {
+			ok, _ := policy.NewRules(l.config.Load()).Offers(s.Name, names...)
 			return ok
 		},
 	}

@@ -3,13 +3,16 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"holdline/daemon/catalog"
 	"holdline/daemon/config"
+	"holdline/daemon/hosted"
 	"holdline/daemon/policy"
+	"holdline/daemon/statedir"
+	"holdline/daemon/tool"
 	"holdline/protocol/control"
 )
 
@@ -17,7 +20,9 @@ import (
 type explanation struct {
 	Identity string          `json:"identity"`
 	Tool     string          `json:"tool"`
-	Server   string          `json:"server,omitempty"` // "" for holdline's own tools
+	Server   string          `json:"server,omitempty"`   // "" for holdline's own tools
+	Names    []string        `json:"names,omitempty"`    // of a server's tool, by which the identity's rules are asked
+	Unlisted bool            `json:"unlisted,omitempty"` // the server is known to list no such tool
 	Allowed  bool            `json:"allowed"`
 	Why      string          `json:"why"`
 	Contract string          `json:"contract"` // "" is the tool's own annotations
@@ -34,9 +39,11 @@ func newConfigExplain(w *world, file *string) *cobra.Command {
 		Long: `Say by which rule an identity may or may not use a tool, whether its calls may run
 again and are cached, and, if a daemon runs, whether the tool's server is well.
 
-TOOL is a name as agents see it: consult, or SERVER__TOOL of a hosted server.
+TOOL is consult or another tool of holdline's own, or SERVER__TOOL of a hosted server,
+as agents see it or by the server's own name. Rules hold by either name.
 
-With --json: identity, tool, server, allowed, why, contract (empty: what the
+With --json: identity, tool, server, names (of a server's tool, by which rules are
+asked), unlisted (the server listed no such tool last), allowed, why, contract (empty: what the
 tool's own annotations say), budget (calls a session, 0 for no limit), expose
 (all: the identity is shown all tools of hosted servers; search: it has find_tools
 and call_tool instead), state (of the server, as in status).`,
@@ -50,7 +57,7 @@ and call_tool instead), state (of the server, as in status).`,
 			if err != nil {
 				return err
 			}
-			e, server := explain(&cfg, args[0], args[1])
+			e, server := explain(&cfg, listedTools(w), args[0], args[1])
 			e.State = liveServer(cmd, w, e.Server)
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), e)
@@ -63,37 +70,66 @@ and call_tool instead), state (of the server, as in status).`,
 	return cmd
 }
 
-// explain asks the rules. Of the servers whose name and two underscores a
-// tool's begins with, the longest is the tool's.
-func explain(cfg *config.Config, identity, tool string) (explanation, *config.Settings) {
-	e := explanation{Identity: identity, Tool: tool, Budget: cfg.Identities[identity].Budget.Calls, Expose: config.ExposeAll}
+// explain asks the rules. listed returns the tools that a server has listed
+// last, by its own names; none if that is not known.
+func explain(cfg *config.Config, listed func(server string) []string, identity, name string) (explanation, *config.Settings) {
+	e := explanation{Identity: identity, Tool: name, Budget: cfg.Identities[identity].Budget.Calls, Expose: config.ExposeAll}
 	if cfg.Searches(identity) {
 		e.Expose = config.ExposeSearch
 	}
-	own := tool
-	for name := range cfg.Servers {
-		if rest, ok := strings.CutPrefix(tool, name+"__"); ok && len(name) > len(e.Server) {
-			e.Server, own = name, rest
+	rules := policy.NewRules(cfg)
+	if _, exists := tool.OwnDispatch(name); exists {
+		e.Allowed, e.Why = rules.May(identity, "", name)
+		return e, nil
+	}
+	server, own, hosted := tool.SplitShown(name)
+	known := listed(server)
+	for of := range cfg.Servers { // the name may have been altered, even the server's part of it
+		if tool.MayBeAltered(name) && tool.MayBeOf(of, name) {
+			tools := listed(of)
+			if i := slices.IndexFunc(tools, func(own string) bool { return tool.Shown(of, own) == name }); i >= 0 {
+				server, own, hosted, known = of, tools[i], true, tools
+			}
 		}
 	}
-	if server, _, hosted := strings.Cut(tool, "__"); e.Server == "" && hosted {
+	s, configured := cfg.Server(server)
+	switch {
+	case !hosted:
+		e.Why = "holdline has no tool " + name + ", and those of servers are called SERVER__TOOL"
+		return e, nil
+	case !configured:
 		e.Why = "no server " + server + " is configured: holdline servers list shows those that are"
 		return e, nil
 	}
-	if e.Server == "" {
-		e.Allowed, e.Why = policy.NewRules(cfg).May(identity, "", tool)
-		return e, nil
+	e.Server, e.Unlisted = server, len(known) > 0 && !slices.Contains(known, own)
+	for _, other := range []string{name, server + "__" + own, tool.Shown(server, own)} {
+		if !slices.Contains(e.Names, other) {
+			e.Names = append(e.Names, other)
+		}
 	}
-	s, _ := cfg.Server(e.Server)
 	e.Contract, _ = s.Contract(own)
-	e.Allowed, e.Why = policy.NewRules(cfg).May(identity, e.Server, own)
+	e.Allowed, e.Why = rules.May(identity, server, own)
 	switch {
 	case !s.Enabled:
-		e.Allowed, e.Why = false, "mcpServers."+e.Server+" is disabled: holdline servers enable "+e.Server
-	case identity == catalog.Anonymous:
-		e.Allowed, e.Why = false, "a client that sends no greeting uses holdline's own tools only"
+		e.Allowed, e.Why = false, "mcpServers."+server+" is disabled: holdline servers enable "+server
+	case s.Transport == config.SSE:
+		e.Allowed, e.Why = false, "mcpServers."+server+" has the transport sse, which is not spoken"
+	case e.Allowed && !rules.Reaches(identity, server):
+		e.Allowed, e.Why = false, "the lists of identities."+identity+" hide the whole server"
 	}
 	return e, &s
+}
+
+// listedTools returns the tools that servers have listed last, by their own
+// names, as a daemon has kept them.
+func listedTools(w *world) func(server string) []string {
+	return func(server string) []string {
+		dir, err := stateDir(w.getenv)
+		if err != nil {
+			return nil
+		}
+		return hosted.RememberedTools(statedir.In(dir).Catalog, server)
+	}
 }
 
 // liveServer is how a server is now; nil if no daemon runs or it is not
@@ -134,8 +170,14 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 	}
 	t := newTable(out, "IDENTITY", e.Identity)
 	t.row("tool", e.Tool)
+	if len(e.Names) > 1 {
+		t.row("also called", strings.Join(e.Names[1:], ", "))
+	}
 	t.row("verdict", verdict)
 	t.row("why", e.Why)
+	if e.Unlisted {
+		t.row("but", "the server listed no such tool when it was last asked: holdline servers tools "+e.Server)
+	}
 	if e.Budget > 0 {
 		t.row("budget", fmt.Sprintf("%d calls in each session", e.Budget))
 	}

@@ -10,18 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 )
 
-// Anonymous is the identity of a client that sent no greeting. It sees the
-// tools that run in the daemon and no others.
-const Anonymous = "anonymous"
-
-// Provider has tools that come and go.
+// Provider has tools that come and go. What it lists, and what it names in its
+// errors, is what the session's identity may use. What it finds may be more than
+// that.
 type Provider interface {
 	// Waits tells whether List has to wait for something.
 	Waits() bool
@@ -38,24 +35,20 @@ type Provider interface {
 	// About is what the one server says of itself that a session is for. It
 	// may wait for a while. An error is a fault.
 	About(ctx context.Context, c tool.Caller) (tool.About, error)
-	// Find is the tool of that name, if there is one; its own Name is that by
-	// which rules know it.
+	// Find is the tool of that name, if there is one.
 	Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool)
 	// Inner is a tool by its server and a name of its. It may wait for a while.
 	// An error is a fault that names what there is like it.
-	Inner(ctx context.Context, c tool.Caller, server, name string, rules tool.Rules) (*tool.Remote, error)
+	Inner(ctx context.Context, c tool.Caller, server, name string) (*tool.Remote, error)
 }
 
 // Rules are what the configuration says of who may use what.
 type Rules interface {
-	// May tells whether an identity may see and call a tool.
-	May(identity, name string) bool
-	// Check is nil, or the fault denied that says which rule keeps an identity
-	// from a tool: one of a hosted server by the server's own name for it, or,
-	// without a server, any by the name that sessions see.
-	Check(identity, server, name string) error
-	// Reaches tells whether an identity may use any tool of a hosted server.
-	Reaches(identity, server string) bool
+	tool.Rules
+	// CheckShown is Check for a tool of which nothing is known yet but a name: the
+	// one that sessions see, or, with a server, perhaps that server's own. It
+	// returns nil if that leaves open which rules hold.
+	CheckShown(identity, server, shown string) error
 	// Searches tells whether an identity finds the tools of hosted servers by
 	// words: they are not listed.
 	Searches(identity string) bool
@@ -64,10 +57,11 @@ type Rules interface {
 // everything allows all, and lists it.
 type everything struct{}
 
-func (everything) May(string, string) bool            { return true }
-func (everything) Check(string, string, string) error { return nil }
-func (everything) Reaches(string, string) bool        { return true }
-func (everything) Searches(string) bool               { return false }
+func (everything) May(string, string, ...string) bool      { return true }
+func (everything) Check(string, string, ...string) error   { return nil }
+func (everything) CheckShown(string, string, string) error { return nil }
+func (everything) Reaches(string, string) bool             { return true }
+func (everything) Searches(string) bool                    { return false }
 
 // Catalog is the set of tools.
 type Catalog struct {
@@ -141,7 +135,7 @@ func (c *Catalog) List(ctx context.Context, who tool.Caller, method string) (mem
 		return "tools", list, true
 	}
 	for _, l := range c.more.List(ctx, who) {
-		if (c.byName[l.Name] == nil || who.Only != "") && c.rules.May(who.Identity, l.Name) {
+		if c.byName[l.Name] == nil || who.Only != "" {
 			list = append(list, Entry{"1" + l.Name, l.Raw})
 		}
 	}
@@ -149,12 +143,21 @@ func (c *Catalog) List(ctx context.Context, who tool.Caller, method string) (mem
 }
 
 // Route finds who answers a request that is no call of a tool: nil is nobody;
-// false if such requests are not known. It may wait for a while.
-func (c *Catalog) Route(ctx context.Context, who tool.Caller, method string, params json.RawMessage) (*tool.Remote, bool) {
+// false if such requests are not known. It may wait for a while. An error is the
+// fault denied.
+func (c *Catalog) Route(ctx context.Context, who tool.Caller, method string, params json.RawMessage) (*tool.Remote, bool, error) {
 	if !c.others(who) {
-		return nil, false
+		return nil, false, nil
 	}
-	return c.more.Route(ctx, who, method, params)
+	to, known := c.more.Route(ctx, who, method, params)
+	if to == nil {
+		return nil, known, nil
+	}
+	err := c.rules.Check(who.Identity, to.Server, to.Names...)
+	if f, ok := errors.AsType[*fault.Record](err); ok {
+		f.Operation = method
+	}
+	return to, known, err
 }
 
 // Has tells what a session sees besides tools, or may.
@@ -175,7 +178,7 @@ func (c *Catalog) About(ctx context.Context, who tool.Caller) (tool.About, error
 
 // others tells whether a session sees more than holdline's own tools.
 func (c *Catalog) others(who tool.Caller) bool {
-	return c.more != nil && who.Identity != Anonymous && who.Only != tool.Own
+	return c.more != nil && who.Identity != tool.Anonymous && who.Only != tool.Own
 }
 
 // Own is holdline's own tool of that name; nil if it has none that identity may
@@ -188,44 +191,43 @@ func (c *Catalog) Own(identity, name string) *tool.Prepared {
 }
 
 // Find is another's tool of that name, or a fault: denied if the configuration
-// keeps the session from it, else unknown_tool. What is denied is asked of
-// nobody. It may wait for a while.
+// keeps the session from it, else unknown_tool. What is certainly denied is asked
+// of nobody. It may wait for a while.
 func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool.Remote, error) {
 	unknown := func() error { return fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name) }
-	server := who.Only
-	if who.SeesOwn() {
-		server = ""
-	}
-	if server == "" && (name == tool.FindTools || name == tool.CallTool) && !c.Searches(who) {
+	if who.SeesOwn() && (name == tool.FindTools || name == tool.CallTool) && !c.Searches(who) {
 		return nil, unknown() // they are for others
 	}
-	if err := c.refused(who, server, name); err != nil {
+	if err := c.refused(who, name); err != nil {
 		return nil, err
 	}
 	if (c.byName[name] == nil || who.Only != "") && c.others(who) {
-		if r, ok := c.more.Find(ctx, who, name); ok && c.rules.May(who.Identity, r.Name) {
-			return r, nil
+		if r, ok := c.more.Find(ctx, who, name); ok {
+			return r, c.rules.Check(who.Identity, r.Server, r.Names...)
 		}
 	}
-	if err := c.rules.Check(who.Identity, server, name); err != nil {
-		return nil, err
+	if server, own, hosted := tool.SplitShown(name); hosted && tool.MayBeAltered(name) {
+		if who.Only != "" {
+			server, own = who.Only, name
+		}
+		if err := c.rules.Check(who.Identity, server, own); err != nil { // it is no altered name that anybody knows
+			return nil, err
+		}
 	}
 	return nil, unknown()
 }
 
-// refused is the fault of a tool that the session's identity may not use,
-// whether or not there is such a tool; nil if it may. What a server's own lists
-// say is not asked here: they go by that server's name of the tool, which is
-// not always what stands behind its prefix.
-func (c *Catalog) refused(who tool.Caller, server, name string) error {
-	exposed := name
-	if server != "" {
-		exposed = server + "__" + strings.TrimPrefix(name, server+"__")
+// refused is the fault of a tool that the session's identity certainly may not
+// use, whether or not there is such a tool, by the name that the session uses;
+// else nil.
+func (c *Catalog) refused(who tool.Caller, name string) error {
+	switch {
+	case who.SeesOwn():
+		return c.rules.CheckShown(who.Identity, "", name)
+	case tool.MayBeAltered(name):
+		return nil // the lists are asked by its own name once that is known
 	}
-	if c.rules.May(who.Identity, exposed) {
-		return nil
-	}
-	return c.rules.Check(who.Identity, "", exposed)
+	return c.rules.Check(who.Identity, who.Only, name)
 }
 
 // Inner is the tool of a hosted server that a call of another tool is for. An
@@ -235,19 +237,14 @@ func (c *Catalog) Inner(ctx context.Context, who tool.Caller, in tool.Inner) (*t
 	if !c.others(who) {
 		return nil, fault.New(fault.Denied, fault.Host, "tools/call", "%s may not use hosted servers", who.Identity)
 	}
-	if err := c.refused(who, in.Server, in.Tool); err != nil {
+	if err := c.rules.CheckShown(who.Identity, in.Server, in.Tool); err != nil {
 		return nil, err
 	}
-	r, err := c.more.Inner(ctx, who, in.Server, in.Tool, tool.Rules{
-		Reaches: func(server string) bool { return c.rules.Reaches(who.Identity, server) },
-		May:     func(name string) bool { return c.rules.May(who.Identity, name) },
-	})
-	if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code == fault.UnknownTool {
-		if denied := c.rules.Check(who.Identity, in.Server, strings.TrimPrefix(in.Tool, in.Server+"__")); denied != nil {
-			return nil, denied
-		}
+	r, err := c.more.Inner(ctx, who, in.Server, in.Tool)
+	if err != nil {
+		return nil, err
 	}
-	return r, err
+	return r, c.rules.Check(who.Identity, r.Server, r.Names...)
 }
 
 // Indirect is holdline's own tool of that name whose calls are calls of hosted
@@ -261,5 +258,5 @@ func (c *Catalog) Indirect(name string) *tool.Prepared {
 }
 
 func (c *Catalog) allowed(identity string, p *tool.Prepared) bool {
-	return (identity != Anonymous || p.Tool.Dispatch == tool.OnHost) && c.rules.May(identity, p.Tool.Name)
+	return (identity != tool.Anonymous || p.Tool.Dispatch == tool.OnHost) && c.rules.May(identity, "", p.Tool.Name)
 }

@@ -32,8 +32,8 @@ type Config struct {
 // Identity is what a client may be and do under a name.
 type Identity struct {
 	Token Secret   `json:"token"` // "" if anybody may claim the name
-	Allow []string `json:"allow"` // globs of tool names; nil allows all
-	Deny  []string `json:"deny"`  // globs of tool names, stronger than Allow
+	Allow []string `json:"allow"` // globs of names; nil allows all
+	Deny  []string `json:"deny"`  // globs of names, stronger than Allow
 
 	Budget Budget `json:"budget"`
 	Expose string `json:"expose"` // how tools of hosted servers are shown: ExposeAll or ExposeSearch; "" is ExposeAll

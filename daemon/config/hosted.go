@@ -57,7 +57,7 @@ type Settings struct {
 	KeepAlive        time.Duration // after the last session has left; default 0
 	Card             string        // path or URL, "" if there is none
 	Contracts        Contracts     // by tool glob, see [Settings.Contract]
-	Allow, Deny      []string      // globs of tool names; nil allows all
+	Allow, Deny      []string      // globs of names; nil allows all
 	Projects         []string      // where it is visible; nil is everywhere
 	Timeout          time.Duration // of a call, begun again by progress; default 300 s
 	MaxTimeout       time.Duration // of a call, all in all; default 1 h, and never below Timeout

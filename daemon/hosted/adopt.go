@@ -210,7 +210,7 @@ func (m *Manager) goneServerLocked(key instanceKey) *server {
 	if s := m.servers[key.server]; s != nil {
 		spec = *s.now()
 	}
-	spec.Name, spec.Key, spec.Scope, spec.May = key.server, key.key, key.scope, nil
+	spec.Name, spec.Key, spec.Scope, spec.Offers = key.server, key.key, key.scope, nil
 	return m.newServer(&spec)
 }
 

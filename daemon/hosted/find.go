@@ -14,15 +14,15 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Discover is what each server offers that a caller sees and reaches, by name,
-// and what is wrong with it. Servers that were never listed are asked at the
+// Discover is what each server that a caller sees offers it, by name, as far as
+// it may use that, and what is wrong with the server. Servers that were never listed are asked at the
 // same time, for a limited time in all; of those that are started by their
 // first call alone only with start.
-func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool, reaches func(server string) bool) []Offers {
+func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool) []Offers {
 	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.ToolsList,
 		"it has not said within %v what it offers: it may still be starting, try again", firstList))
 	defer cancel()
-	asked := slices.DeleteFunc(m.visible(&c), func(s *server) bool { return !reaches(s.spec.Name) })
+	asked := m.visible(&c)
 	all := make([]Offers, len(asked))
 	var asking sync.WaitGroup
 	for i, s := range asked {
@@ -32,6 +32,7 @@ func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool, reach
 		}
 		asking.Go(func() {
 			all[i] = s.offered(ctx, c)
+			all[i].Tools = slices.DeleteFunc(all[i].Tools, func(t Offered) bool { return !t.offer.isFor(&c) })
 			if all[i].Fault == nil {
 				all[i].Fault = s.trouble(&c)
 			}
@@ -83,12 +84,12 @@ func (s *server) trouble(c *tool.Caller) *fault.Record {
 // Inner is the tool of a server by its own name or by that which sessions see.
 // A server that was never listed is asked first; if it does not come up, the
 // tool's calls fail with the reason. An error is a fault unknown_tool, which
-// names what is like it of that which the rules let pass.
-func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string, rules tool.Rules) (*tool.Remote, error) {
+// names what is like it of that which the caller may use.
+func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string) (*tool.Remote, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.ToolsCall+":"+own,
 		"its server has not said within %v what it offers: it may still be starting, try again", firstList))
 	defer cancel()
-	all := slices.DeleteFunc(m.visible(&c), func(s *server) bool { return !rules.Reaches(s.spec.Name) })
+	all := m.visible(&c)
 	i := slices.IndexFunc(all, func(s *server) bool { return s.spec.Name == name })
 	if i < 0 {
 		var names []string
@@ -99,22 +100,20 @@ func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string, ru
 	}
 	s := all[i]
 	o, listed := s.own(&c, own)
-	if exposed := exposed(name, strings.TrimPrefix(own, name+"__")); !listed && rules.May(exposed) {
-		if err := s.listFor(ctx, c, exposed); err != nil {
-			return &tool.Remote{
-				Name: exposed, Server: name, Contract: tool.NeverReplay,
-				Handle: func(context.Context, tool.RemoteCall) (tool.RemoteResult, error) { return tool.RemoteResult{}, err },
-			}, nil
+	if !listed {
+		shown := tool.Shown(name, strings.TrimPrefix(own, name+"__"))
+		if err := s.listFor(ctx, c, shown); err != nil {
+			return &s.unknown(tools, shown, err).remote, nil
 		}
 		o, _ = s.own(&c, own)
 	}
-	if o != nil && rules.May(o.remote.Name) {
+	if o != nil {
 		return &o.remote, nil
 	}
 	var names []string
 	m.mu.Lock()
 	for _, o := range s.offersLocked(&c).all(tools) {
-		if rules.May(o.remote.Name) {
+		if o.isFor(&c) {
 			names = append(names, o.name)
 		}
 	}

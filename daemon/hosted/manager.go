@@ -48,8 +48,9 @@ type Spec struct {
 	// Contract is the operator's word on a tool; "" leaves it to the tool's
 	// own annotations. nil says nothing of any.
 	Contract func(tool string) tool.Contract
-	// May tells whether a tool is offered at all; nil offers all.
-	May func(tool string) bool
+	// Offers reports whether something of the server, by its names for it, is
+	// offered to anybody at all; nil offers all. See [tool.Rules].
+	Offers func(names ...string) bool
 	// Remote says that a process of ours stands for a server elsewhere: an error
 	// of its with a fault record is the process's own word.
 	Remote     bool
@@ -90,9 +91,9 @@ type Options struct {
 	// Budget is how many calls a session of an identity may issue; 0 is no
 	// limit. It may be nil.
 	Budget func(identity string) int
-	// Reaches tells whether an identity may use any tool of a server: if not,
-	// the server does not exist for it. nil lets all use all.
-	Reaches func(identity, server string) bool
+	// Rules say what of a server an identity may use. A server of which it may use
+	// nothing does not exist for it. nil lets all use all.
+	Rules tool.Rules
 	// MaxSpooled bounds the answers in files that wait for one session, in
 	// bytes; one with more is ended. 0 is 64 MiB.
 	MaxSpooled int64
@@ -253,7 +254,7 @@ func (m *Manager) Again(session string, n int64) *tool.Remote {
 		return &o.remote
 	}
 	o := &offer{s: inst.srv, name: c.tool, method: mcp.ToolsCall}
-	o.remote = tool.Remote{Name: exposed(inst.key.server, c.tool), Server: inst.key.server, Contract: c.contract}
+	o.remote = tool.Remote{Name: tool.Shown(inst.key.server, c.tool), Server: inst.key.server, Contract: c.contract}
 	o.remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
 		return m.handle(ctx, o.s, o, &rc)
 	}

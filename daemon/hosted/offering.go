@@ -15,6 +15,8 @@ import (
 	"holdline/daemon/policy"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
 
@@ -247,8 +249,8 @@ func sameOffer(a, b *offer) bool {
 	return a.remote.Contract == b.remote.Contract && sameJSON(a.listing, b.listing)
 }
 
-// remakeLocked makes all offerings anew, by what is configured now. It tells
-// whether some offer other tools than before.
+// remakeLocked makes all offerings anew, by what is configured now. It reports
+// whether some differ from what they were.
 func (s *server) remakeLocked() bool {
 	changed, made := false, map[*offering]*offering{}
 	remake := func(of *offering) *offering {
@@ -256,7 +258,7 @@ func (s *server) remakeLocked() bool {
 			return made[of]
 		}
 		made[of] = s.offering(of.raw, of.about, of.cut)
-		changed = changed || slices.Contains(differing(of, made[of]), tools)
+		changed = changed || len(differing(of, made[of])) > 0
 		return made[of]
 	}
 	s.latest = remake(s.latest)
@@ -304,6 +306,23 @@ func readMemory(path string) (mem memory, err error) {
 		err = json.Unmarshal(b, &mem)
 	}
 	return mem, err
+}
+
+// RememberedTools returns the tools that a server has listed last, by the
+// server's own names, as they are kept in the catalog directory; none if that is
+// not known. It needs no [Manager].
+func RememberedTools(catalogDir, server string) []string {
+	mem, err := readMemory(filepath.Join(catalogDir, server+".json"))
+	if err != nil || mem.Version != memoryVersion {
+		return nil
+	}
+	var names []string
+	for _, listing := range mem.Tools {
+		if name, ok := mcp.String(jsonrpc.Field(listing, "name")); ok {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // write writes the file. What was listed is spelled as it came, but for white

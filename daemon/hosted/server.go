@@ -3,11 +3,8 @@ package hosted
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,22 +29,6 @@ const (
 // firstList is how long a list of tools waits for servers that nobody has ever
 // asked for theirs; those that take longer appear by a change of the list.
 const firstList = 10 * time.Second
-
-// maxName is the most characters of a name that sessions see. Claude Code shows
-// a tool as mcp__ENTRY__NAME, ENTRY being what its configuration calls holdline,
-// and APIs of models refuse the whole request for one name over 64 characters.
-const maxName = 64 - len("mcp__holdline__")
-
-// maxAlone is the same for a session of one server, whose names stay as they are
-// so that a client's own rules go on to name them. Over 128 characters no API
-// takes one, so that no rule can name it.
-func maxAlone(server string) int {
-	return max(128-len("mcp__"+server+"__"), 2*hashLength)
-}
-
-// hashLength is the characters of a hash at the end of a name that was changed,
-// with the hyphen before it.
-const hashLength = 9
 
 // kind is a sort of thing that servers list.
 type kind int
@@ -187,17 +168,17 @@ func (s *server) offer(k kind, listing json.RawMessage) (*offer, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s is no string", how.key)
 	}
-	if may := s.now().May; k == tools && may != nil && !may(own) {
+	if !s.offers(own) {
 		return nil, nil //nolint:nilnil // it does not exist
 	}
 	o := &offer{s: s, name: own, method: how.get, listing: listing, plain: listing}
-	o.remote = tool.Remote{Name: own, Server: s.spec.Name, Contract: tool.Convergent}
+	o.remote = tool.Remote{Name: own, Server: s.spec.Name, Names: []string{own}, Contract: tool.Convergent}
 	if k == tools {
 		o.remote.Contract = s.contract(own, listing)
 	}
 	if how.hidden {
-		o.remote.Name = exposed(s.spec.Name, own)
-		o.alone = shorten(own, maxAlone(s.spec.Name))
+		o.remote.Name = tool.Shown(s.spec.Name, own)
+		o.alone = tool.ShownAlone(s.spec.Name, own)
 	}
 	o.remote.Handle = func(ctx context.Context, c tool.RemoteCall) (tool.RemoteResult, error) {
 		return s.m.handle(ctx, s, o, &c)
@@ -242,47 +223,6 @@ func (s *server) contract(name string, listing json.RawMessage) tool.Contract {
 	return tool.NeverReplay
 }
 
-// exposed is the name under which sessions see a server's tool: characters
-// that clients refuse are replaced, and a name that was changed or is too long
-// ends with a hash of what it was.
-func exposed(server, own string) string {
-	name := []byte(server + "__" + own)
-	changed := len(name) > maxName
-	for i, c := range name {
-		switch {
-		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '_', c == '.', c == '-':
-		default:
-			name[i], changed = '_', true
-		}
-	}
-	if !changed {
-		return string(name)
-	}
-	return hashed(string(name), server+"__"+own, maxName)
-}
-
-// shorten returns a name that is no longer than most: itself, or its beginning
-// and a hash of it.
-func shorten(name string, most int) string {
-	if len(name) <= most {
-		return name
-	}
-	return hashed(strings.ToValidUTF8(name[:most-hashLength], ""), name, most)
-}
-
-// hashed returns the beginning of a name with a hash of whole behind it, most
-// bytes in all.
-func hashed(name, whole string, most int) string {
-	sum := sha256.Sum256([]byte(whole))
-	return name[:min(len(name), most-hashLength)] + "-" + hex.EncodeToString(sum[:4])
-}
-
-// mayExpose reports whether a tool of the server may be exposed under a name.
-func (s *server) mayExpose(name string) bool {
-	prefix := s.spec.Name + "__"
-	return strings.HasPrefix(name, prefix[:min(len(prefix), maxName-hashLength)])
-}
-
 // visible tells whether a session sees the server.
 func (s *server) visible(c *tool.Caller) bool {
 	return (c.Only == "" || c.Only == s.spec.Name) && s.now().seenBy(c) && s.reached(c)
@@ -291,7 +231,18 @@ func (s *server) visible(c *tool.Caller) bool {
 // reached tells whether the identity of a session may use anything of the
 // server.
 func (s *server) reached(c *tool.Caller) bool {
-	return s.m.o.Reaches == nil || s.m.o.Reaches(c.Identity, s.spec.Name)
+	return s.m.o.Rules == nil || s.m.o.Rules.Reaches(c.Identity, s.spec.Name)
+}
+
+// offers reports whether the server's own rules let something pass.
+func (s *server) offers(names ...string) bool {
+	offers := s.now().Offers
+	return offers == nil || offers(names...)
+}
+
+// isFor reports whether the identity of a session may use the offer.
+func (o *offer) isFor(c *tool.Caller) bool {
+	return o.s.m.o.Rules == nil || o.s.m.o.Rules.May(c.Identity, o.remote.Server, o.remote.Names...)
 }
 
 func (spec *Spec) seenBy(c *tool.Caller) bool {
@@ -342,27 +293,34 @@ func (m *Manager) listing(ctx context.Context, c tool.Caller, k kind) (list []to
 
 // listed is [Manager.listing] as far as it is known.
 func (m *Manager) listed(c tool.Caller, k kind) ([]tool.Listing, map[string]*offer) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	list, seen := []tool.Listing{}, map[string]*offer{}
-	for _, s := range m.inOrderLocked() {
-		if !s.visible(&c) {
+	for _, o := range m.offered(&c, k) {
+		if seen[o.remote.Name] != nil || !o.isFor(&c) {
 			continue
 		}
-		for _, o := range s.offersLocked(&c).all(k) {
-			if seen[o.remote.Name] != nil {
-				continue
-			}
-			seen[o.remote.Name] = o
-			raw := o.listing
-			if c.Only != "" {
-				raw = o.plain
-			}
-			list = append(list, tool.Listing{Name: o.remote.Name, Raw: raw})
+		seen[o.remote.Name] = o
+		raw := o.listing
+		if c.Only != "" {
+			raw = o.plain
 		}
+		list = append(list, tool.Listing{Name: o.remote.Name, Raw: raw})
 	}
 	slices.SortFunc(list, func(a, b tool.Listing) int { return cmp.Compare(a.Name, b.Name) })
 	return list, seen
+}
+
+// offered is what the servers that a caller sees offer of a kind, by server, as
+// far as it is known and whether or not the caller may use it.
+func (m *Manager) offered(c *tool.Caller, k kind) []*offer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*offer
+	for _, s := range m.inOrderLocked() {
+		if s.visible(c) {
+			all = append(all, s.offersLocked(c).all(k)...)
+		}
+	}
+	return all
 }
 
 // inOrderLocked is the servers by name.
@@ -474,7 +432,7 @@ func (m *Manager) known(c *tool.Caller, k kind, name string) (found *offer, unli
 		if o := of.named(k, c, name); o != nil && (found == nil || server < found.s.spec.Name) {
 			found = o
 		}
-		if of == nil && (c.Only != "" || s.mayExpose(name)) {
+		if of == nil && (c.Only != "" || tool.MayBeOf(s.spec.Name, name)) {
 			unlisted = append(unlisted, s)
 		}
 	}
@@ -486,7 +444,7 @@ func (m *Manager) known(c *tool.Caller, k kind, name string) (found *offer, unli
 // it offers is not known, for that error, with which the use of it ends.
 func (s *server) unknown(k kind, name string, err error) *offer {
 	return &offer{s: s, name: name, method: k.sort().get, remote: tool.Remote{
-		Name: name, Server: s.spec.Name, Contract: tool.NeverReplay,
+		Name: name, Server: s.spec.Name, Names: []string{strings.TrimPrefix(name, s.spec.Name+"__")}, Contract: tool.NeverReplay,
 		Handle: func(context.Context, tool.RemoteCall) (tool.RemoteResult, error) { return tool.RemoteResult{}, err },
 	}}
 }
@@ -588,62 +546,10 @@ func (m *Manager) Route(ctx context.Context, c tool.Caller, method string, param
 	return &o.remote, true
 }
 
-// resource is the listed resource of that URI, or the template that it is
-// most likely made of: of those whose words before the first variable it
-// begins with, the one with the most. A session for one server may ask that
-// server for any. A resource that is known waits for no other server.
-func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *offer {
-	if _, all := m.listed(c, resources); all[uri] != nil {
-		return all[uri]
-	}
-	_, all, unasked := m.listing(ctx, c, resources)
-	if o := all[uri]; o != nil {
-		return o
-	}
-	list, all := m.listed(c, templates)
-	var best *offer
-	most := -1
-	for _, l := range list {
-		fixed, _, _ := strings.Cut(l.Name, "{")
-		if (strings.HasPrefix(uri, fixed) || uri == l.Name) && len(fixed) > most {
-			best, most = all[l.Name], len(fixed)
-		}
-	}
-	if best == nil {
-		best = m.unlisted(c)
-	}
-	if best == nil && len(unasked) > 0 {
-		s := slices.MinFunc(slices.Collect(maps.Keys(unasked)), func(a, b *server) int { return cmp.Compare(a.spec.Name, b.spec.Name) })
-		return s.unknown(resources, uri, asFault(unasked[s], &offer{s: s, method: mcp.ResourcesRead}))
-	}
-	if best == nil {
-		return nil
-	}
-	own := *best // what is asked for is not the template itself
-	own.name, own.remote.Name = uri, uri
-	own.remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
-		return m.handle(ctx, own.s, &own, &rc)
-	}
-	return &own
-}
-
-// unlisted is the offer of what is in no list, for a session for one server: it
-// may have resources all the same, and what it has not it refuses in its own
-// words.
-func (m *Manager) unlisted(c tool.Caller) *offer {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.servers[c.Only]
-	if s == nil || !s.visible(&c) || !can(s.offersLocked(&c).says(), "resources") {
-		return nil
-	}
-	return &offer{s: s, method: mcp.ResourcesRead, remote: tool.Remote{Server: s.spec.Name, Contract: tool.Convergent}}
-}
-
 // completion is the offer of a completion for another offer.
 func (s *server) completion(of *offer) *offer {
 	o := &offer{s: s, name: of.name, method: mcp.Complete}
-	o.remote = tool.Remote{Name: of.remote.Name, Server: s.spec.Name, Contract: tool.Convergent}
+	o.remote = tool.Remote{Name: of.remote.Name, Server: s.spec.Name, Names: of.remote.Names, Contract: tool.Convergent}
 	o.remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
 		return s.m.handle(ctx, s, o, &rc)
 	}

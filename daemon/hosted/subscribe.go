@@ -34,7 +34,8 @@ type want struct{ holder, uri string }
 // wanted is where a subscription belongs.
 type wanted struct {
 	server string
-	held   bool // it was in force: what has changed since must be told
+	names  []string // by which rules know it
+	held   bool     // it was in force: what has changed since must be told
 }
 
 // subState is where a subscription with a process stands.
@@ -68,12 +69,12 @@ func subscribable(about json.RawMessage) bool {
 // the server is not there now. A failure is the server's refusal, an error of
 // JSON-RPC; an error is a fault, or [tool.ErrStopping].
 func (m *Manager) Subscribe(ctx context.Context, c tool.Caller, holder, uri string, again bool) (failure json.RawMessage, err error) {
-	s, err := m.subscribedServer(ctx, &c, uri)
+	s, names, err := m.subscribedServer(ctx, &c, uri)
 	if err != nil {
 		return nil, err
 	}
 	key := want{holder, uri}
-	w, fresh, err := m.want(&c, key, s.spec.Name)
+	w, fresh, err := m.want(&c, key, &wanted{server: s.spec.Name, names: names})
 	if err != nil {
 		return nil, err
 	}
@@ -94,27 +95,33 @@ func (m *Manager) Subscribe(ctx context.Context, c tool.Caller, holder, uri stri
 	return failure, asFault(err, &offer{method: mcp.Subscribe})
 }
 
-// subscribedServer is the server whose resource it is, if that tells changes.
-func (m *Manager) subscribedServer(ctx context.Context, c *tool.Caller, uri string) (*server, error) {
-	var s *server
+// subscribedServer returns the server whose resource it is, if that tells changes,
+// and the names by which rules know the resource.
+func (m *Manager) subscribedServer(ctx context.Context, c *tool.Caller, uri string) (s *server, names []string, err error) {
 	if o := m.resource(ctx, *c, uri); o != nil {
-		s = o.s
-	} else if c.Only != "" { // it may have more than it lists
-		s, _ = m.server(c.Only)
+		s, names = o.s, o.remote.Names
+		if m.o.Rules != nil {
+			err = m.o.Rules.Check(c.Identity, s.spec.Name, names...)
+		}
+	} else if c.Only != "" { // its server may tell that it does not tell changes
+		s, err = m.server(c.Only)
 	}
-	if s == nil {
-		return nil, fault.New(fault.InvalidInput, fault.Host, mcp.Subscribe, "no hosted server offers the resource %s", clip([]byte(uri)))
+	if err != nil {
+		return nil, nil, err
+	}
+	if s == nil || !s.visible(c) {
+		return nil, nil, fault.New(fault.InvalidInput, fault.Host, mcp.Subscribe, "no hosted server offers the resource %s", clip([]byte(uri)))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !subscribable(s.offersLocked(c).says()) {
-		return nil, fault.New(fault.UnknownMethod, fault.Host, mcp.Subscribe, "server %s does not tell changes of its resources", s.spec.Name)
+		return nil, nil, fault.New(fault.UnknownMethod, fault.Host, mcp.Subscribe, "server %s does not tell changes of its resources", s.spec.Name)
 	}
-	return s, nil
+	return s, names, nil
 }
 
 // want notes what a session wants, and tells whether it did not before.
-func (m *Manager) want(c *tool.Caller, key want, server string) (w *wanted, fresh bool, err error) {
+func (m *Manager) want(c *tool.Caller, key want, is *wanted) (w *wanted, fresh bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := m.wants[c.Session]
@@ -130,7 +137,7 @@ func (m *Manager) want(c *tool.Caller, key want, server string) (w *wanted, fres
 		all = map[want]*wanted{}
 		m.wants[c.Session] = all
 	}
-	all[key] = &wanted{server: server}
+	all[key] = is
 	return all[key], true, nil
 }
 
@@ -220,8 +227,9 @@ func (u *upstream) eachWantLocked(f func(c tool.Client, key want, w *wanted)) {
 		if c == nil || len(all) == 0 || !u.inst.usedByLocked(session, c) {
 			continue
 		}
+		identity := c.Caller().Identity
 		for key, w := range all {
-			if w.server == u.inst.key.server {
+			if w.server == u.inst.key.server && (u.m.o.Rules == nil || u.m.o.Rules.May(identity, w.server, w.names...)) {
 				f(c, key, w)
 			}
 		}

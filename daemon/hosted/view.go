@@ -33,6 +33,8 @@ type Offered struct {
 	Contract tool.Contract
 	Listing  json.RawMessage // as the server lists it
 	Pinned   *Pinned         // as it was first seen, or accepted
+
+	offer *offer
 }
 
 // Offers is what one server offers, or, without a name, what each does that the
@@ -86,7 +88,7 @@ func (s *server) offered(ctx context.Context, c tool.Caller) Offers {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	for _, o := range s.offersLocked(&c).all(tools) {
-		out.Tools = append(out.Tools, Offered{o.name, o.remote.Name, o.remote.Contract, o.plain, s.pinnedLocked(o.name)})
+		out.Tools = append(out.Tools, Offered{o.name, o.remote.Name, o.remote.Contract, o.plain, s.pinnedLocked(o.name), o})
 	}
 	return out
 }

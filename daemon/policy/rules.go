@@ -2,6 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"net/url"
+	"path"
+	"slices"
 	"strings"
 
 	"holdline/daemon/config"
@@ -9,11 +12,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// anonymous is who sends no greeting.
-const anonymous = "anonymous"
-
-// Rules are the lists of a configuration that say who may see and call which
-// tool. They are a view: making them costs nothing.
+// Rules are the lists of a configuration that say who may see and use what.
+// They are a view: making them costs nothing.
 type Rules struct {
 	cfg *config.Config
 }
@@ -21,49 +21,109 @@ type Rules struct {
 // NewRules are the rules of cfg, which must not be nil and is never changed.
 func NewRules(cfg *config.Config) Rules { return Rules{cfg} }
 
-// May tells whether an identity may see and call a tool of a hosted server,
-// or, with server "", one of holdline's own; and why, in words that name the
-// rule and its key in the file.
+// May reports whether an identity may see and use something of a hosted server
+// (a tool, a prompt, a resource, a template of resources), or, with server "",
+// one of holdline's own tools. The reason names the rule and its key in the file.
 //
-// Two pairs of lists are asked, the server's by the tool's own name, the
-// identity's by "<server>__<tool>" (own tools by their name); both must let it
-// pass. In each pair a glob of deny is stronger than one of allow, and a list
-// allow, even an empty one, refuses what it does not name. An identity that
-// the file does not name may use everything, but anonymous needs a list allow
-// for the tools of hosted servers.
+// A name is the server's own; that of a resource is its URI. A resource that is
+// made of a template has the template's name, too, behind its own.
+//
+// Two pairs of lists are asked, and both must let it pass: the server's, by the
+// own name, and the identity's, by SERVER__NAME (own tools by their name). Both
+// are asked by the name that sessions see as well, which may differ: see
+// [tool.Shown]. In each pair a glob of deny that matches any name is stronger
+// than one of allow, and a list allow, even an empty one, refuses what it does
+// not name. An identity that the file does not name may use everything.
+//
+// Anonymous may use no hosted server, and none of the own tools that run in a
+// worker.
 //
 // The own tools that find tools of hosted servers and call them are for those
 // identities whose hosted tools are not listed; a list allow need not name
 // them, since what they find and call is asked for by itself.
-func (r Rules) May(identity, server, name string) (ok bool, reason string) {
-	own := name
-	reason = "no rule names it"
-	id := r.cfg.Identities[identity]
-	switch {
-	case server != "":
-		name = server + "__" + own
-		h := r.cfg.Servers[server].Holdline
-		if ok, reason = pass("mcpServers."+server+".holdline", h.Allow, h.Deny, own, reason); !ok {
-			return false, reason
-		}
-	case name == tool.FindTools || name == tool.CallTool:
-		expose := "identities." + identity + ".expose"
-		if !r.cfg.Searches(identity) {
-			return false, fmt.Sprintf("%s is not %q", expose, config.ExposeSearch)
-		}
-		return pass("identities."+identity, nil, id.Deny, name, fmt.Sprintf("%s is %q", expose, config.ExposeSearch))
+func (r Rules) May(identity, server string, names ...string) (ok bool, reason string) {
+	if server == "" {
+		return r.mayOwn(identity, names[0])
 	}
-	if identity == anonymous && server != "" && id.Allow == nil {
+	if ok, reason = r.Offers(server, names...); !ok {
+		return false, reason
+	}
+	if identity == tool.Anonymous {
 		return false, "anonymous, who sends no greeting, uses holdline's own tools only"
 	}
-	return pass("identities."+identity, id.Allow, id.Deny, name, reason)
+	id := r.cfg.Identities[identity]
+	return pass("identities."+identity, id.Allow, id.Deny, reason, func() asked { return askedOf(server, server+"__", names) })
 }
 
-// Reaches tells whether an identity may use any tool of a server, as far as
-// that can be told without their names: if not, it need not know of the server.
+// Offers reports whether the server's own lists let something pass, whoever
+// wants it.
+func (r Rules) Offers(server string, names ...string) (ok bool, reason string) {
+	h := r.cfg.Servers[server].Holdline
+	return pass("mcpServers."+server+".holdline", h.Allow, h.Deny, silent, func() asked { return askedOf(server, "", names) })
+}
+
+func (r Rules) mayOwn(identity, name string) (ok bool, reason string) {
+	id, key := r.cfg.Identities[identity], "identities."+identity
+	byName := only(name)
+	if name == tool.FindTools || name == tool.CallTool {
+		if !r.cfg.Searches(identity) {
+			return false, fmt.Sprintf("%s.expose is not %q", key, config.ExposeSearch)
+		}
+		return pass(key, nil, id.Deny, fmt.Sprintf("%s.expose is %q", key, config.ExposeSearch), byName)
+	}
+	if where, _ := tool.OwnDispatch(name); identity == tool.Anonymous && where == tool.OnWorker {
+		return false, "anonymous, who sends no greeting, uses no tool that starts a program"
+	}
+	return pass(key, id.Allow, id.Deny, silent, byName)
+}
+
+// asked are the names by which a pair of lists is asked.
+type asked struct{ allow, deny []string }
+
+// askedOf are those by which lists are asked for something of a server: prefix
+// and its names, and what sessions see. They see a URI as it is, so a glob of
+// deny that has no prefix holds for it, too.
+//
+// Different URIs may mean one resource. The lists deny are asked by what is left
+// without escapes and dots as well, and the lists allow by that alone if dots
+// lead out of a directory.
+func askedOf(server, prefix string, names []string) (a asked) {
+	for _, name := range names {
+		a.allow = append(a.allow, prefix+name, tool.Shown(server, name), prefix+tool.ShownAlone(server, name))
+		if clean, _ := cleanURI(name); clean != "" {
+			a.deny = append(a.deny, name, clean, prefix+clean)
+		}
+	}
+	a.deny = append(a.deny, a.allow...)
+	if clean, climbs := cleanURI(names[0]); climbs {
+		a.allow = []string{prefix + clean}
+	}
+	return a
+}
+
+// cleanURI returns a URI without percent escapes and without . and .. in its
+// path, and reports whether there were any. It returns "" for a name that is no
+// URI.
+func cleanURI(name string) (clean string, climbs bool) {
+	scheme, rest, ok := strings.Cut(name, ":")
+	if !ok {
+		return "", false
+	}
+	if plain, err := url.PathUnescape(rest); err == nil {
+		rest = plain
+	}
+	root := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
+	if slices.Contains(strings.Split(rest, "/"), "..") {
+		return scheme + ":" + root + strings.TrimPrefix(path.Clean("/"+rest), "/"), true
+	}
+	return scheme + ":" + rest, false
+}
+
+// Reaches reports whether an identity may use anything of a server, as far as
+// that can be told without the names: if not, it need not know of the server.
 func (r Rules) Reaches(identity, server string) bool {
 	id := r.cfg.Identities[identity]
-	if identity == anonymous && id.Allow == nil {
+	if identity == tool.Anonymous {
 		return false
 	}
 	prefix := server + "__"
@@ -87,38 +147,74 @@ func (r Rules) Reaches(identity, server string) bool {
 	return false
 }
 
-// pass asks one pair of lists, which stand under key. Silent is the reason if
-// they say nothing.
-func pass(key string, allow, deny []string, name, silent string) (bool, string) {
-	if i := matching(deny, name); i >= 0 {
+// silent is the reason if no list says anything.
+const silent = "no rule names it"
+
+// pass asks one pair of lists, which stand under key, by the names that of
+// returns. It returns nothing as the reason if the lists do not say anything.
+func pass(key string, allow, deny []string, nothing string, of func() asked) (bool, string) {
+	if allow == nil && len(deny) == 0 { // as for most, of which there may be thousands
+		return true, nothing
+	}
+	by := of()
+	if i := matching(deny, by.deny); i >= 0 {
 		return false, fmt.Sprintf("%s.deny[%d] %q names it", key, i, deny[i])
 	}
 	if allow == nil {
-		return true, silent
+		return true, nothing
 	}
-	if i := matching(allow, name); i >= 0 {
+	if i := matching(allow, by.allow); i >= 0 {
 		return true, fmt.Sprintf("%s.allow[%d] %q names it", key, i, allow[i])
 	}
 	return false, fmt.Sprintf("%s.allow does not name it", key)
 }
 
-// matching is the index of the first glob that names name, or -1.
-func matching(globs []string, name string) int {
-	for i, glob := range globs {
-		if config.Match(glob, name) {
-			return i
-		}
-	}
-	return -1
+// only are the names of something that has no others.
+func only(names ...string) func() asked { return func() asked { return asked{names, names} } }
+
+// matching is the index of the first glob that matches one of the names, or -1.
+func matching(globs, names []string) int {
+	return slices.IndexFunc(globs, func(glob string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return config.Match(glob, name) })
+	})
 }
 
 // Check is [Rules.May] as an error: nil, or a fault of code denied.
-func (r Rules) Check(identity, server, tool string) error {
-	ok, reason := r.May(identity, server, tool)
+func (r Rules) Check(identity, server string, names ...string) error {
+	ok, reason := r.May(identity, server, names...)
+	return denied(ok, reason, identity, server, names[0])
+}
+
+// CheckShown is [Rules.Check] for a tool of which nothing is known yet but a name:
+// the one that sessions see, or, with a server, perhaps that server's own. If the
+// name may have been altered, only the lists deny are asked: the lists allow may
+// name the server's own name.
+func (r Rules) CheckShown(identity, server, shown string) error {
+	of, name, hosted := tool.SplitShown(shown)
+	_, configured := r.cfg.Servers[of]
+	switch {
+	case server != "" && (!hosted || of != server):
+		return r.Check(identity, server, shown)
+	case identity == tool.Anonymous || !tool.MayBeAltered(shown):
+	default:
+		h, id := r.cfg.Servers[of].Holdline, r.cfg.Identities[identity]
+		ok, reason := pass("mcpServers."+of+".holdline", nil, h.Deny, silent, only(name, shown))
+		if ok {
+			ok, reason = pass("identities."+identity, nil, id.Deny, silent, only(shown))
+		}
+		return denied(ok, reason, identity, of, name)
+	}
+	if !hosted || !configured {
+		return r.Check(identity, "", shown)
+	}
+	return r.Check(identity, of, name)
+}
+
+func denied(ok bool, reason, identity, server, name string) error {
 	if ok {
 		return nil
 	}
-	return fault.New(fault.Denied, fault.Host, operation(tool), "%s may not use %s: %s", who(identity), named(server, tool), reason)
+	return fault.New(fault.Denied, fault.Host, operation(name), "%s may not use %s: %s", who(identity), named(server, name), reason)
 }
 
 // operation is how telemetry and faults name the call of a tool.

@@ -68,7 +68,8 @@ func TestRules(t *testing.T) {
 		{"looker", "", "call_tool", false, `identities.looker.deny[0] "call_tool" names it`},
 		{"looker", "", "find_tools", true, `identities.looker.expose is "search"`},
 		{"anonymous", "", "call_tool", false, `identities.anonymous.expose is not "search"`},
-		{"anonymous", "", "consult", true, "no rule names it"},
+		{"anonymous", "", "consult", false, "anonymous, who sends no greeting, uses no tool that starts a program"},
+		{"anonymous", "", "consult_result", true, "no rule names it"},
 		{"anonymous", "open", "x", false, "anonymous, who sends no greeting"},
 	} {
 		got, reason := NewRules(&cfg).May(x.identity, x.server, x.tool)
@@ -78,8 +79,8 @@ func TestRules(t *testing.T) {
 	}
 
 	cfg.Identities["anonymous"] = config.Identity{Allow: []string{"open__*"}}
-	if ok, reason := NewRules(&cfg).May("anonymous", "open", "x"); !ok {
-		t.Errorf("anonymous with a list: %s", reason)
+	if ok, reason := NewRules(&cfg).May("anonymous", "open", "x"); ok {
+		t.Errorf("anonymous with a list may use a hosted tool: %s", reason)
 	}
 	if err := NewRules(&cfg).Check("any", "open", "x"); err != nil {
 		t.Errorf("Check = %v", err)

@@ -126,8 +126,10 @@ func (s *session) offered(modern bool) json.RawMessage {
 // route passes on a request for a prompt, a resource or a completion.
 func (s *session) route(ctx context.Context, r *request, calls *crew) {
 	s.begin(ctx, r, r.msg.Method, calls, func(ctx context.Context) (*tool.Remote, error) {
-		to, ok := s.srv.o.Catalog.Route(ctx, s.who(), r.msg.Method, r.msg.Params)
+		to, ok, err := s.srv.o.Catalog.Route(ctx, s.who(), r.msg.Method, r.msg.Params)
 		switch {
+		case err != nil:
+			return nil, err
 		case !ok:
 			return nil, fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", r.msg.Method)
 		case to == nil:

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdline/daemon/catalog"
 	"holdline/daemon/tool"
 )
 
@@ -115,7 +114,7 @@ func newSession(srv *Server, l *link) *session {
 	}
 	one.named = g.Identity != ""
 	if l.anonymous {
-		one.caller.Identity, one.named = catalog.Anonymous, true
+		one.caller.Identity, one.named = tool.Anonymous, true
 	}
 	return one
 }

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"holdline/daemon/catalog"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -85,7 +84,7 @@ func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew) {
 func (s *session) uri(r *request) (string, *fault.Record) {
 	uri, ok := mcp.String(r.params.URI)
 	switch {
-	case s.srv.o.Hosted == nil, s.who().Identity == catalog.Anonymous:
+	case s.srv.o.Hosted == nil, s.who().Identity == tool.Anonymous:
 		return "", fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", r.msg.Method)
 	case !ok || uri == "":
 		return "", fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.uri must be a string")
@@ -170,7 +169,7 @@ func (s *session) listen(ctx context.Context, r *request, calls *crew) {
 		s.fail(ctx, r, f)
 		return
 	}
-	if len(uris) == 0 || s.srv.o.Hosted == nil || s.who().Identity == catalog.Anonymous {
+	if len(uris) == 0 || s.srv.o.Hosted == nil || s.who().Identity == tool.Anonymous {
 		s.acknowledge(ctx, r, one, &l)
 		return
 	}

@@ -29,16 +29,21 @@ type Dirs struct {
 	Catalog   string
 }
 
-// Open makes what is missing of the state directory at root, every part of it
-// closed to others, and says where things lie.
-func Open(root string) (Dirs, error) {
-	d := Dirs{
+// In returns where things lie in the state directory at root.
+func In(root string) Dirs {
+	return Dirs{
 		Root:      root,
 		Telemetry: filepath.Join(root, "telemetry.jsonl"),
 		Logs:      filepath.Join(root, "logs"),
 		Consults:  filepath.Join(root, "consults"),
 		Catalog:   filepath.Join(root, "catalog"),
 	}
+}
+
+// Open makes what is missing of the state directory at root, every part of it
+// closed to others, and says where things lie.
+func Open(root string) (Dirs, error) {
+	d := In(root)
 	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
 		return Dirs{}, fmt.Errorf("make state directory: %w", err)
 	}

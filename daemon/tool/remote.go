@@ -12,6 +12,7 @@ import (
 type Remote struct {
 	Name     string // as sessions see it
 	Server   string
+	Names    []string // by which [Rules] know it
 	Contract Contract
 	// Handle runs a call. Its context ends when the client cancels or is gone,
 	// or with [ErrStopping]. An error is a [*fault.Record] or ErrStopping.
@@ -47,12 +48,6 @@ type RemoteResult struct {
 
 // EncodeFault is the result object of a tools/call that failed.
 func EncodeFault(f *fault.Record) json.RawMessage { return encodeFault(f, "") }
-
-// Rules are what one caller may use of hosted servers.
-type Rules struct {
-	Reaches func(server string) bool // any tool of it
-	May     func(name string) bool   // a tool, by the name that sessions see
-}
 
 // About is what a hosted server says of itself.
 type About struct {

@@ -1,0 +1,93 @@
+package hosted
+
+import (
+	"encoding/json"
+	"log/slog"
+	"testing"
+
+	"holdline/daemon/config"
+	"holdline/daemon/policy"
+	"holdline/daemon/tool"
+	"holdline/protocol/mcp"
+)
+
+// configured are the rules of a configuration.
+type configured struct{ policy.Rules }
+
+func (r configured) May(identity, server string, names ...string) bool {
+	ok, _ := r.Rules.May(identity, server, names...)
+	return ok
+}
+
+// TestRulesOfPrompts: prompts and their completions, and what is made of
+// templates, obey the lists of the server and of the identity, by the server's
+// own names and by those that sessions see.
+func TestRulesOfPrompts(t *testing.T) {
+	cfg := &config.Config{
+		Identities: map[string]config.Identity{
+			"own":   {Deny: []string{"s__ask/me"}},
+			"shown": {Deny: []string{tool.Shown("s", "ask/me")}},
+			"allow": {Allow: []string{"s__ask/me"}},
+		},
+		Servers: map[string]config.Server{"s": {Holdline: config.Hosting{Deny: []string{"hidden", "mem://secret/{n}"}}}},
+	}
+	rules := configured{policy.NewRules(cfg)}
+	m := New(Options{
+		Log: slog.New(slog.DiscardHandler), CatalogDir: t.TempDir(), Rules: rules,
+		Servers: []Spec{{Name: "s", Scope: Shared, Key: "k", MaxConcurrent: 1, Offers: func(names ...string) bool {
+			ok, _ := rules.Offers("s", names...)
+			return ok
+		}}},
+	})
+	s := m.servers["s"]
+	s.latest = s.offering(lists{
+		prompts:   {json.RawMessage(`{"name":"ask/me"}`), json.RawMessage(`{"name":"hidden"}`), json.RawMessage(`{"name":"plain"}`)},
+		templates: {json.RawMessage(`{"uriTemplate":"mem://{all}"}`), json.RawMessage(`{"uriTemplate":"mem://secret/{n}"}`)},
+	}, json.RawMessage(`{"capabilities":{"resources":{}}}`), nil)
+
+	for _, x := range []struct {
+		identity, name string
+		may            bool
+	}{
+		{"any", "ask/me", true},
+		{"any", "plain", true},
+		{"any", "hidden", false},
+		{"own", "ask/me", false},
+		{"own", "plain", true},
+		{"shown", "ask/me", false},
+		{"allow", "ask/me", true},
+		{"allow", "plain", false},
+		{"any", "mem://open", true},
+		{"any", "mem://secret/1", false},
+		{"allow", "mem://open", false},
+	} {
+		for _, only := range []string{"", "s"} {
+			c := tool.Caller{Session: "x", Identity: x.identity, Only: only}
+			name, routes := x.name, map[string]string{}
+			if s.latest.byOwn[prompts][x.name] != nil || x.name == "hidden" {
+				if only == "" {
+					name = tool.Shown("s", x.name)
+				}
+				routes[mcp.PromptsGet] = `{"name":"` + name + `"}`
+				routes[mcp.Complete] = `{"ref":{"type":"ref/prompt","name":"` + name + `"}}`
+			} else {
+				routes[mcp.ResourcesRead] = `{"uri":"` + name + `"}`
+				routes[mcp.Complete] = `{"ref":{"type":"ref/resource","uri":"` + name + `"}}`
+			}
+			for method, params := range routes {
+				to, _ := m.Route(t.Context(), c, method, json.RawMessage(params))
+				if may := to != nil && rules.May(x.identity, to.Server, to.Names...); may != x.may {
+					t.Errorf("%s of %s for %s, only %q: may %v, want %v: %+v", method, name, x.identity, only, may, x.may, to)
+				}
+			}
+			_, all, _ := m.Items(t.Context(), c, mcp.PromptsList)
+			listed := false
+			for _, l := range all {
+				listed = listed || l.Name == tool.Shown("s", x.name)
+			}
+			if listed != (x.may && routes[mcp.PromptsGet] != "") {
+				t.Errorf("%s for %s, only %q: listed %v", x.name, x.identity, only, listed)
+			}
+		}
+	}
+}
