@@ -57,7 +57,7 @@ import (
 // and what it is told of resources: "subscribe" or "unsubscribe" and the URI;
 // that its client's roots have changed: "roots changed"; its client's progress:
 // "progress" and the token; and an answer that it does not wait for: "late" and
-// the id.
+// the id; and the cancellation of a call that does not run: "stray" and the id.
 // A call that is cancelled notes "cancelled" and is not answered. Calls run at
 // the same time.
 type toolServer struct {
@@ -211,9 +211,11 @@ func (s *toolServer) line(line []byte) {
 		s.mu.Lock()
 		cancel := s.running[string(m.Params.RequestID)]
 		s.mu.Unlock()
-		if cancel != nil {
-			cancel()
+		if cancel == nil {
+			s.note("stray", string(m.Params.RequestID))
+			return
 		}
+		cancel()
 	case m.Method == "notifications/roots/list_changed":
 		s.note("roots", "changed")
 	case m.Method == "notifications/progress":

@@ -441,10 +441,41 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 // settle acks what need not be kept by the worker any more, and tells when to
 // look again.
 func (u *upstream) settle(w *supervisor.Worker) time.Duration {
-	now := time.Now()
-	next := time.Hour
-	var spool []*call
+	spool, next := u.settleMarks(time.Now())
+	for _, c := range spool {
+		size, err := u.spool(c)
+		u.spooled(c, size, err)
+		if err != nil { // the server is held up, and nothing is lost
+			u.log.Warn("answer cannot be written down", "err", err)
+			next = min(next, time.Second)
+		} else {
+			next = 0
+		}
+	}
+	safe, again := u.ackable()
+	if again > 0 {
+		next = min(next, again)
+	}
+	ack, forget, files := u.dispensable(safe)
+	// The records go first: a daemon that found neither an answer nor that its
+	// call is done would cancel it.
+	if err := w.Forget(forget...); err != nil {
+		u.log.Debug("what is done is not on record yet", "err", err)
+	}
+	if len(forget) > 0 {
+		faultpoint.At("hosted.forgot")
+	}
+	w.Ack(ack)
+	u.unspool(files)
+	return next
+}
+
+// settleMarks forgets the lines that need not be kept any more. It returns the
+// calls whose answers are to be spooled, and when to look again.
+func (u *upstream) settleMarks(now time.Time) (spool []*call, next time.Duration) {
 	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	next = time.Hour
 	kept := u.marks[:0]
 	for _, k := range u.marks {
 		if k.settledLocked() {
@@ -462,33 +493,33 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 	}
 	clear(u.marks[len(kept):])
 	u.marks = kept
-	u.m.mu.Unlock()
-	for _, c := range spool {
-		size, err := u.spool(c)
-		u.m.mu.Lock()
-		if c.spooling = false; err == nil {
-			c.spooled, c.result, c.failure = true, nil, nil
-			if next = 0; c.state != over {
-				u.m.countLocked(c, size)
-			}
-		}
-		u.m.mu.Unlock()
-		if err != nil { // the server is held up, and nothing is lost
-			u.log.Warn("answer cannot be written down", "err", err)
-			next = min(next, time.Second)
-		}
-	}
-	ack, again := u.ackable()
-	if again > 0 {
-		next = min(next, again)
-	}
+	return spool, next
+}
+
+// spooled notes whether an answer lies in its file now.
+func (u *upstream) spooled(c *call, size int64, err error) {
 	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if c.spooling = false; err != nil {
+		return
+	}
+	c.spooled, c.result, c.failure = true, nil, nil
+	if c.state != over {
+		u.m.countLocked(c, size)
+	}
+}
+
+// dispensable returns what nobody needs any more: output up to safe, as far as
+// no call needs it, records, and spooled answers.
+func (u *upstream) dispensable(safe int64) (ack int64, forget, files []int64) {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
 	if u.leaving && len(u.calls) == 0 {
 		u.endLocked()
 	}
-	forget, files := u.forget, u.files
+	forget, files = u.forget, u.files
 	u.forget, u.files = nil, nil
-	if len(u.rest) > 0 {
+	if ack = safe; len(u.rest) > 0 {
 		ack = min(ack, u.begin-1)
 	}
 	for _, k := range u.marks {
@@ -496,14 +527,7 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 			ack = min(ack, k.seq-1)
 		}
 	}
-	u.m.mu.Unlock()
-	w.Ack(ack)
-	w.Forget(forget...)
-	if len(forget) > 0 {
-		faultpoint.At("hosted.forgot")
-	}
-	u.unspool(files)
-	return next
+	return ack, forget, files
 }
 
 // settledLocked tells whether the worker need not keep the line any more.

@@ -2,12 +2,18 @@ package supervisor
 
 import "holdline/protocol/process"
 
-// Forget says that the records of these writes are not needed any more: they
-// go at the next compaction of calls.jsonl. It is called once nobody can ask
-// for what became of a write, waits for nothing, and is only for ids that
-// [Worker.Write] returned without [NotDispatched], or that an earlier daemon
-// gave out.
-func (w *Worker) Forget(writes ...int64) { w.journal.Forget(writes...) }
+// Forget puts on record that the records of these writes are not needed any
+// more; they go at the next compaction of calls.jsonl. Call it once nobody can
+// ask for what became of a write, and before the output is acknowledged in which
+// the answer stands: a daemon that finds neither the answer nor this takes the
+// call for one that still runs. It is only for ids that [Worker.Write] returned
+// without [NotDispatched], or that an earlier daemon gave out.
+//
+// On an error the next record says so.
+func (w *Worker) Forget(writes ...int64) error {
+	w.journal.Forget(writes...)
+	return w.journal.Settle()
+}
 
 // voidUnmade goes by what a dead worker that left in order has written down:
 // which write was its last. The records above it are void.

@@ -14,9 +14,9 @@ import (
 const rewritten = ".new"
 
 // Forget says that the records of these writes are not needed any more: the
-// next record says so, and they go at the next rewriting. It may be called from any goroutine. Ids of writes
-// that no record stands for are passed over, so what is kept in memory is
-// bounded by the file.
+// next record, or [Journal.Settle], puts that down, and they go at the next
+// rewriting. Ids of writes that no record stands for are passed over, so what is
+// kept in memory is bounded by the file.
 func (j *Journal) Forget(writes ...int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -27,8 +27,8 @@ func (j *Journal) Forget(writes ...int64) {
 		if j.forgotten == nil {
 			j.forgotten = make(map[int64]struct{})
 		}
-		j.forgotten[id] = struct{}{}
-		if len(j.fresh) < maxDone { // the others are in the file until the next rewriting
+		if _, known := j.forgotten[id]; !known {
+			j.forgotten[id] = struct{}{}
 			j.fresh = append(j.fresh, id)
 		}
 	}
@@ -55,7 +55,7 @@ func (j *Journal) tidy(id, n int64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for again := range forgotten {
-		if again >= j.low && again <= j.high && (err != nil || again == j.high) {
+		if again >= j.low && again <= j.high && err != nil {
 			if j.forgotten == nil {
 				j.forgotten = make(map[int64]struct{})
 			}
@@ -66,8 +66,7 @@ func (j *Journal) tidy(id, n int64) error {
 }
 
 // rewrite puts a file in the place of the journal's that holds the records of
-// the writes below next that are not forgotten, and of the highest one
-// whatever it is: by it the next id is known once the worker is dead.
+// the writes below next that are not forgotten.
 func (j *Journal) rewrite(next int64, forgotten map[int64]struct{}) error {
 	old := make([]byte, j.size)
 	if _, err := io.ReadFull(io.NewSectionReader(j.f, 0, j.size), old); err != nil {
@@ -116,8 +115,7 @@ func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, 
 		if err := json.Unmarshal(text, &r); err != nil {
 			return nil, 0, 0, fmt.Errorf("call record %d: %w", len(lines)+1, err)
 		}
-		if r.Write < next {
-			high = max(high, r.Write)
+		if r.Write > 0 && r.Write < next {
 			last[r.Write] = len(lines)
 		}
 		lines = append(lines, line{r.Write, text, r.Done})
@@ -127,7 +125,6 @@ func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, 
 	for i := len(lines) - 1; i >= 0; i-- {
 		if _, ok := said[lines[i].id]; ok {
 			gone[i] = struct{}{}
-			continue
 		}
 		for _, id := range lines[i].done {
 			said[id] = struct{}{}
@@ -138,12 +135,13 @@ func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, 
 		if _, ok := gone[i]; ok {
 			drop = true
 		}
-		if at, ok := last[l.id]; !ok || at != i || drop && l.id != high {
+		if at, ok := last[l.id]; !ok || at != i || drop {
 			continue
 		}
 		if len(kept) == 0 || l.id < low {
 			low = l.id
 		}
+		high = max(high, l.id)
 		kept = append(kept, l.text...)
 	}
 	return kept, low, high, nil

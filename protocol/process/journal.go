@@ -29,6 +29,7 @@ const (
 	RecordPrompt      = "prompt"
 	RecordProbe       = "probe" // whether the child gives a sign of life
 	RecordNote        = "note"  // of a client, which wants no answer
+	RecordDone        = "done"  // no write: it only carries Done
 )
 
 // Record is one line of [FileCalls]: a write to the child, noted before its
@@ -72,9 +73,11 @@ const (
 // be made.
 var ErrJournal = errors.New("call record not written")
 
-// Journal appends to [FileCalls]. It is for one goroutine at a time, but for
-// [Journal.Forget].
+// Journal appends to [FileCalls]. [Journal.Append] is for one goroutine at a
+// time; the other methods may be called from any.
 type Journal struct {
+	file sync.Mutex // held while the file is written; guards what precedes mu
+
 	f    file
 	path string
 	size int64
@@ -85,7 +88,7 @@ type Journal struct {
 	mu        sync.Mutex // guards what follows
 	low, high int64      // lowest and highest write id in the file; 0 and 0 if it is empty
 	forgotten map[int64]struct{}
-	fresh     []int64 // the newest of them, for the next record to say
+	fresh     []int64 // those of them that no line of the file says are done
 }
 
 // file is what a journal needs of *os.File.
@@ -155,9 +158,8 @@ func ParseRecords(b []byte) ([]Record, error) {
 	for i := len(records) - 1; i >= 0; i-- {
 		if _, ok := gone[records[i].Write]; ok {
 			records[i].Write = 0
-			continue
 		}
-		for _, id := range records[i].Done {
+		for _, id := range records[i].Done { // it holds although the record itself is done
 			gone[id] = struct{}{}
 		}
 		records[i].Done = nil
@@ -170,18 +172,24 @@ func ParseRecords(b []byte) ([]Record, error) {
 // [ErrJournal]. A write id that stands in the file already voids its record and
 // all above it: those writes were not made.
 func (j *Journal) Append(r Record) error {
+	j.file.Lock()
+	defer j.file.Unlock()
 	if j.bad != nil {
 		return j.bad
 	}
 	r.Done = j.takeFresh()
-	b, simple := appendRecord(make([]byte, 0, 384), &r)
-	var err error
-	if !simple {
-		if b, err = json.Marshal(r); err != nil { // a raw field that is not JSON
-			return fmt.Errorf("%w: %w", ErrJournal, err)
-		}
+	err := j.append(&r)
+	if err != nil {
+		j.putBack(r.Done)
 	}
-	b = append(b, '\n')
+	return err
+}
+
+func (j *Journal) append(r *Record) error {
+	b, err := r.line()
+	if err != nil {
+		return err
+	}
 	err = j.tidy(r.Write, int64(len(b)))
 	if j.size+int64(len(b)) > MaxJournal {
 		if err == nil {
@@ -189,12 +197,32 @@ func (j *Journal) Append(r Record) error {
 		}
 		return fmt.Errorf("%w: the file is full: %w", ErrJournal, err)
 	}
+	if err := j.write(b); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.noteLocked(r.Write)
+	return nil
+}
+
+// line is the record as it stands in the file.
+func (r *Record) line() ([]byte, error) {
+	b, simple := appendRecord(make([]byte, 0, 384), r)
+	if !simple {
+		var err error
+		if b, err = json.Marshal(r); err != nil { // a raw field that is not JSON
+			return nil, fmt.Errorf("%w: %w", ErrJournal, err)
+		}
+	}
+	return append(b, '\n'), nil
+}
+
+// write appends a line. If that fails the file is as it was.
+func (j *Journal) write(b []byte) error {
 	n, err := j.f.WriteAt(b, j.size)
 	if err == nil && n == len(b) {
 		j.size += int64(n)
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.noteLocked(r.Write)
 		return nil
 	}
 	if err == nil {
@@ -208,13 +236,51 @@ func (j *Journal) Append(r Record) error {
 	return err
 }
 
-// takeFresh is what was forgotten since the last record.
+// Settle puts on record which writes were forgotten, without waiting for the
+// next record to say so. On an error the next record, or the next Settle, does.
+func (j *Journal) Settle() error {
+	j.file.Lock()
+	defer j.file.Unlock()
+	for {
+		r := Record{Kind: RecordDone, Done: j.takeFresh()}
+		if len(r.Done) == 0 {
+			return nil
+		}
+		b, err := r.line()
+		if err == nil {
+			err = j.bad
+		}
+		if err == nil && j.size+int64(len(b)) > MaxJournal {
+			err = fmt.Errorf("%w: the file is full", ErrJournal)
+		}
+		if err == nil {
+			err = j.write(b)
+		}
+		if err != nil {
+			j.putBack(r.Done)
+			return err
+		}
+	}
+}
+
+// takeFresh returns what no line of the file says is done, as much of it as one
+// record holds.
 func (j *Journal) takeFresh() []int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	fresh := j.fresh
-	j.fresh = nil
+	n := min(len(j.fresh), maxDone)
+	fresh := j.fresh[:n:n]
+	if j.fresh = j.fresh[n:]; len(j.fresh) == 0 {
+		j.fresh = nil
+	}
 	return fresh
+}
+
+// putBack undoes takeFresh.
+func (j *Journal) putBack(fresh []int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fresh = append(j.fresh, fresh...)
 }
 
 // errNeeded is why a rewriting does not help.
@@ -222,12 +288,19 @@ var errNeeded = errors.New("all of its records are needed")
 
 // noteLocked takes note that a record of write id stands in the file.
 func (j *Journal) noteLocked(id int64) {
+	// What was forgotten under that number was a record that is void now.
+	delete(j.forgotten, id)
+	j.fresh = slices.DeleteFunc(j.fresh, func(old int64) bool { return old == id })
 	if j.high == 0 || id < j.low {
 		j.low = id
 	}
 	j.high = max(j.high, id)
-	delete(j.forgotten, id) // it was said of a record that is void now
 }
 
 // Close closes the file.
-func (j *Journal) Close() error { return j.f.Close() }
+func (j *Journal) Close() error {
+	j.file.Lock()
+	defer j.file.Unlock()
+	j.bad = fmt.Errorf("%w: %w", ErrJournal, os.ErrClosed)
+	return j.f.Close()
+}
