@@ -213,6 +213,7 @@ func (l *life) build(ctx context.Context) error {
 		Reserved:     func(identity string) bool { return l.config.Load().Reserved(identity) },
 		Welcome:      l.welcome,
 		MaxInFlight:  cfg.Limits.InFlight,
+		Client:       session.ClientOf,
 		Recorded:     l.consults.Recorded,
 		Again:        l.consults.Again,
 		Resumed:      l.consults.Resumed,

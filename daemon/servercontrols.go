@@ -91,7 +91,7 @@ func (l *life) serverTools(ctx context.Context, params json.RawMessage, _ func(c
 		}
 	}
 	caller := callerAt(p.Whereabouts)
-	defer l.servers.Closed(caller.Session)
+	defer l.servers.Closed(caller.Session, "")
 	all, err := l.servers.Offers(ctx, caller, p.Name)
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (l *life) acceptTools(ctx context.Context, params json.RawMessage, _ func(c
 		return nil, err
 	}
 	caller := callerAt(p.Whereabouts)
-	defer l.servers.Closed(caller.Session)
+	defer l.servers.Closed(caller.Session, "")
 	accepted, err := l.servers.Accept(ctx, caller, p.Name)
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (l *life) callServer(ctx context.Context, params json.RawMessage, progress 
 	}
 	own := strings.TrimPrefix(p.Tool, p.Server+"__")
 	caller := callerAt(p.Whereabouts)
-	defer l.servers.Closed(caller.Session)
+	defer l.servers.Closed(caller.Session, "")
 	begin := time.Now()
 	res, err := l.callTool(ctx, caller, &p, progress)
 	var f *fault.Record

@@ -594,7 +594,8 @@ func TestServerFair(t *testing.T) {
 	b.rest()
 }
 
-// TestServerBudget: a session of an identity may issue so many calls.
+// TestServerBudget: an agent may issue so many calls under an identity, in all
+// its sessions.
 func TestServerBudget(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -610,11 +611,21 @@ func TestServerBudget(t *testing.T) {
 		t.Errorf("beyond the budget: %s", x.raw)
 	}
 	b := p.agent("--identity", "few").shake()
-	if x := b.wait(b.effect("4", 0)); x.text() != "4" {
-		t.Errorf("another session: %s", x.raw)
+	if x := b.wait(b.effect("4", 0)); x.code() != "budget_exceeded" {
+		t.Errorf("another session of the same client process: %s", x.raw)
 	}
-	a.rest()
-	b.rest()
+	c := p.agentElsewhere("--identity", "few").shake()
+	if x := c.wait(c.effect("5", 0)); x.text() != "5" {
+		t.Errorf("another client process: %s", x.raw)
+	}
+	for _, one := range []*agent{a, b, c} {
+		one.rest()
+	}
+	d := p.agent("--identity", "few").shake()
+	if x := d.wait(d.effect("6", 0)); x.text() != "6" {
+		t.Errorf("the client's next session, after its last one has ended: %s", x.raw)
+	}
+	d.rest()
 }
 
 // loggedCall is a line of the call log.

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,10 +23,14 @@ func newStatusCommand(w *world) *cobra.Command {
 		Short: "Show the daemon, its sessions, servers, workers and consults at a glance",
 		Long: `Show the daemon, its sessions, servers, workers and consults at a glance.
 
+Sessions of one client process are one row: most clients have one for each server
+that they use. "holdline sessions" lists them one by one.
+
 With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
 socket, started_by, rollout, refusal, config, degraded), sessions (id, identity,
 client, era, project, cwd, pid, state, in_flight, calls, since_ms, proxy: its
-version), workers (id, kind, name, pid, child_pid, generation, state, attached),
+version, client_pid: the process that started the proxy, server: the one that it
+is for), workers (id, kind, name, pid, child_pid, generation, state, attached),
 servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
 consecutive_failures, circuit, ejected, in_flight, queued, cache_entries, tools,
 changed_tools, noise_lines, notes, last_fault, last_fault_unix_ms), consults (running,
@@ -116,7 +123,7 @@ func printStatus(w io.Writer, s control.StatusAnswer) {
 		fmt.Fprintln(w, "\nno agent is connected")
 	} else {
 		fmt.Fprintln(w)
-		printSessions(w, s.Sessions)
+		printAgents(w, s.Sessions)
 	}
 	if len(s.Servers) > 0 {
 		fmt.Fprintln(w)
@@ -151,6 +158,50 @@ func printMoney(w io.Writer, c control.Consults) {
 	if c.Window != nil && c.Window.Text != "" {
 		fmt.Fprintf(w, "         %s\n", strings.Map(printable, c.Window.Text))
 	}
+}
+
+// printAgents prints one row for the sessions of each client process: most
+// clients have one for each server that they use.
+func printAgents(w io.Writer, sessions []control.Session) {
+	type agent struct{ pid, alone int }
+	var order []agent
+	members := map[agent][]control.Session{}
+	for i, s := range sessions {
+		key := agent{pid: s.ClientPID}
+		if s.ClientPID == 0 {
+			key.alone = i + 1
+		}
+		if members[key] == nil {
+			order = append(order, key)
+		}
+		members[key] = append(members[key], s)
+	}
+	t := newTable(w, "AGENT", "CLIENT", "PID", "SESSIONS", "SERVERS", "IN FLIGHT", "CALLS", "AGE", "CWD")
+	for _, key := range order {
+		var identities, programs, servers []string
+		attached, inFlight, calls, since := 0, 0, int64(0), int64(0)
+		for _, s := range members[key] {
+			identities, programs = append(identities, cmp.Or(s.Identity, "-")), append(programs, cmp.Or(s.Client, "-"))
+			servers = append(servers, cmp.Or(s.Server, "all"))
+			inFlight, calls, since = inFlight+s.InFlight, calls+s.Calls, max(since, s.SinceMS)
+			if s.State == "attached" {
+				attached++
+			}
+		}
+		count := strconv.Itoa(len(members[key]))
+		if attached < len(members[key]) {
+			count = fmt.Sprintf("%d (%d lost)", len(members[key]), len(members[key])-attached)
+		}
+		first := members[key][0]
+		t.row(each(identities), each(programs), cmp.Or(key.pid, first.PID), count, each(servers), inFlight, calls, age(since), first.Cwd)
+	}
+	t.flush()
+}
+
+// each joins the different ones of words, sorted.
+func each(words []string) string {
+	slices.Sort(words)
+	return strings.Join(slices.Compact(words), ", ")
 }
 
 func printSessions(w io.Writer, sessions []control.Session) {

@@ -57,7 +57,7 @@ type Budget struct {
 // Limits bound what clients can make the daemon hold.
 type Limits struct {
 	Connections int `json:"connections"` // at once
-	InFlight    int `json:"in_flight"`   // calls at once in one session
+	InFlight    int `json:"in_flight"`   // calls at once of one client process
 }
 
 // The programs that answer consults.

@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,7 +21,7 @@ const (
 	maxWaitingEach = 256 // of one session
 )
 
-// maxBudgets is how many sessions' calls are counted at once.
+// maxBudgets is how many budgets are counted at once.
 const maxBudgets = 4096
 
 // guards keep calls from an instance that is not well, and from crowding it.
@@ -61,7 +62,7 @@ func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.Remo
 	}
 	who := &rc.Caller
 	if m.o.Budget != nil && !rc.Replay {
-		if err := m.budget.Charge(who.Session, who.Identity, o.remote.Name, m.o.Budget(who.Identity)); err != nil {
+		if err := m.budget.Charge(cmp.Or(who.Agent, who.Session), who.Identity, o.remote.Name, m.o.Budget(who.Identity)); err != nil {
 			return tool.RemoteResult{}, err
 		}
 	}

@@ -204,14 +204,16 @@ func (m *Manager) Confirmed(session string, n int64) {
 	}
 }
 
-// Closed is told that a session is over: nobody waits for anything of it.
-func (m *Manager) Closed(session string) {
+// Closed is called when a session is over: no answer of it is wanted any more.
+// If it was the last one of its client, agent names that client, else it is "".
+func (m *Manager) Closed(session, agent string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.clients, session)
 	delete(m.wants, session)
 	delete(m.replies, session)
 	m.budget.End(session)
+	m.budget.End(agent)
 	m.forsakeLocked(session)
 	m.idleLocked()
 	m.attendLocked()

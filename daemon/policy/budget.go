@@ -6,55 +6,64 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Budget counts the calls that sessions issue. It is safe for concurrent use.
+// Budget counts the calls that agents issue, under each identity. An agent is
+// one client process with all its sessions. It is safe for concurrent use.
 //
 // A call is charged once, when it is issued: answers from the cache are
 // charged, replays and retries of a call are not.
 type Budget struct {
 	most  int
 	mu    sync.Mutex
-	spent map[string]int // by session; guarded by mu
+	spent map[purse]int // guarded by mu
 }
 
-// NewBudget counts for at most so many sessions at once.
-func NewBudget(sessions int) *Budget {
-	return &Budget{most: sessions, spent: map[string]int{}}
+// A purse is what one budget is spent by.
+type purse struct{ agent, identity string }
+
+// NewBudget counts for at most so many agents and identities at once.
+func NewBudget(most int) *Budget {
+	return &Budget{most: most, spent: map[purse]int{}}
 }
 
-// Charge takes one call from the budget of a session, whose identity may issue
-// limit calls in each; 0 is no limit and counts nothing. The error is a fault:
+// Charge takes one call from the budget of an agent, whose identity may issue
+// limit calls; 0 is no limit and counts nothing. The error is a fault:
 // budget_exceeded, with limit and spent, or resource_exhausted if too many
-// sessions are counted already. A call that is refused is not charged.
-func (b *Budget) Charge(session, identity, tool string, limit int) error {
+// agents are counted already. A call that is refused is not charged.
+func (b *Budget) Charge(agent, identity, tool string, limit int) error {
 	if limit <= 0 {
 		return nil
 	}
+	key := purse{agent, identity}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	spent, known := b.spent[session]
+	spent, known := b.spent[key]
 	if spent >= limit {
 		return fault.New(fault.BudgetExceeded, fault.Host, operation(tool),
-			"%s has issued %d of the %d calls that a session of it may issue; a new session begins anew, identities.%s.budget.calls sets the limit",
+			"%s has issued %d of its %d calls. The count begins anew when the agent is restarted; identities.%s.budget.calls sets the limit",
 			who(identity), spent, limit, identity).
 			WithLimit("calls", limit, spent)
 	}
 	if !known && len(b.spent) >= b.most {
-		return fault.New(fault.ResourceExhausted, fault.Host, operation(tool), "the calls of %d sessions are being counted, and no more can be; end one", b.most)
+		return fault.New(fault.ResourceExhausted, fault.Host, operation(tool), "the calls of %d agents are being counted, and no more can be; end one", b.most)
 	}
-	b.spent[session] = spent + 1
+	b.spent[key] = spent + 1
 	return nil
 }
 
-// Spent is how many calls of a session were charged.
-func (b *Budget) Spent(session string) int {
+// Spent returns how many calls of an agent were charged under an identity.
+func (b *Budget) Spent(agent, identity string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.spent[session]
+	return b.spent[purse{agent, identity}]
 }
 
-// End forgets a session.
-func (b *Budget) End(session string) {
+// End forgets what an agent has spent.
+func (b *Budget) End(agent string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.spent, session)
+	for key := range b.spent {
+		if key.agent == agent {
+			delete(b.spent, key)
+		}
+	}
 }

@@ -20,7 +20,7 @@ func TestBudget(t *testing.T) {
 	if r.Limit == nil || *r.Limit != (fault.Limit{Name: "calls", Value: 3, Spent: 3}) || r.Retryable {
 		t.Errorf("fault %s", r.JSON())
 	}
-	if n := b.Spent("s1"); n != 3 {
+	if n := b.Spent("s1", "codex"); n != 3 {
 		t.Errorf("a refused call was charged: %d spent", n)
 	}
 	if err := charge("s1", 4); err != nil {
@@ -33,9 +33,12 @@ func TestBudget(t *testing.T) {
 	if err := charge("s3", 0); err != nil {
 		t.Errorf("no limit: %v", err)
 	}
+	if err := b.Charge("s1", "cursor", "files__read", 1); err == nil {
+		t.Error("a second identity of an agent was counted beyond the bound")
+	}
 	b.End("s1")
-	if err := charge("s3", 3); err != nil || b.Spent("s1") != 0 {
-		t.Errorf("after the end of a session: %v, %d spent", err, b.Spent("s1"))
+	if err := charge("s3", 3); err != nil || b.Spent("s1", "codex") != 0 {
+		t.Errorf("after the end of a session: %v, %d spent", err, b.Spent("s1", "codex"))
 	}
 }
 

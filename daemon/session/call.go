@@ -122,10 +122,11 @@ func (s *session) ended() {
 func (s *session) enter(r *request, call *inFlight) *fault.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if most := int(s.srv.inFlight.Load()); len(s.inFlight) >= most {
+	if most := s.srv.inFlight.Load(); s.agent.calls.Add(1) > most {
+		s.agent.calls.Add(-1)
 		return fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
-			"%d calls of this session are in flight, its limit: wait for one of them", most).
-			WithLimit("calls in flight", most, len(s.inFlight))
+			"%d calls of this agent are in flight, its limit: wait for one of them", most).
+			WithLimit("calls in flight", int(most), int(most))
 	}
 	s.inFlight[r.msg.ID.Key()] = call
 	r.flight = call
@@ -141,11 +142,11 @@ func (s *session) leave(callCtx context.Context, r *request) bool {
 		// A cancellation has removed the entry already, and the id may be in
 		// use again; else the session is ending.
 		if !errors.Is(context.Cause(callCtx), errCancelled) {
-			delete(s.inFlight, r.msg.ID.Key())
+			s.removeLocked(r.msg.ID.Key())
 		}
 		return false
 	}
-	delete(s.inFlight, r.msg.ID.Key())
+	s.removeLocked(r.msg.ID.Key())
 	s.leaving[r.msg.ID.Key()] = r.flight
 	return true
 }

@@ -88,7 +88,7 @@ func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
 		s.mu.Lock()
 		key := jsonrpc.ID(p.RequestID).Key()
 		call := s.inFlight[key]
-		delete(s.inFlight, key)
+		s.removeLocked(key)
 		if call == nil {
 			call = s.leaving[key]
 		}

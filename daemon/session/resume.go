@@ -196,7 +196,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 			s.known[call.n] = struct{}{}
 			continue
 		}
-		delete(s.inFlight, key)
+		s.removeLocked(key)
 		dropped = append(dropped, call)
 	}
 	over = s.full

@@ -95,8 +95,9 @@ type Hosted interface {
 	Subscribe(ctx context.Context, c tool.Caller, holder, uri string, again bool) (failure json.RawMessage, err error)
 	// Unsubscribe ends that; all of the holder's if the URI is "".
 	Unsubscribe(session, holder, uri string)
-	// Closed is told that the session is over.
-	Closed(session string)
+	// Closed is called when the session is over. If it was the last one of its
+	// client, agent is the client's key, else "".
+	Closed(session, agent string)
 }
 
 // Options are a server's settings.
@@ -114,7 +115,11 @@ type Options struct {
 	Reserved func(identity string) bool
 	// Welcome is the daemon's part of a welcome line.
 	Welcome     func() protocol.Welcome
-	MaxInFlight int // calls at once in a session; see [Server.Limit]
+	MaxInFlight int // calls at once of a client, in all its sessions; see [Server.Limit]
+	// Client returns the process that started a proxy, and the key that its
+	// sessions share; "" if they share none. If it is nil, each session is a
+	// client by itself.
+	Client func(proxy int) (pid int, key string)
 	// MaxKept bounds the answers that wait for a client without a connection,
 	// in bytes; a session with more ends. 0 takes what the queue of a
 	// connection may hold.
@@ -161,11 +166,12 @@ const (
 type Server struct {
 	o          Options
 	serverInfo json.RawMessage
-	inFlight   atomic.Int64 // calls that a session may have at once
+	inFlight   atomic.Int64 // calls that a client may have at once, in all its sessions
 
 	mu       sync.Mutex
 	next     int64
 	sessions map[*session]struct{} // guarded by mu
+	agents   map[string]*agent     // with sessions, by key; guarded by mu
 	ended    map[string]struct{}   // hashes of sessions that have ended, while others may come back from an earlier daemon; guarded by mu
 	over     bool                  // none may any more; guarded by mu
 
@@ -197,13 +203,13 @@ func New(o Options) *Server {
 	if o.Alive == nil {
 		o.Alive = func(pid int, start uint64) bool { return peer{pid, start}.alive() }
 	}
-	s := &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}, ended: map[string]struct{}{}}
+	s := &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}, agents: map[string]*agent{}, ended: map[string]struct{}{}}
 	s.Limit(o.MaxInFlight)
 	return s
 }
 
-// Limit bounds the calls that each session may have at once from now on; those
-// in flight go on.
+// Limit bounds the calls that each client may have at once from now on, in all
+// its sessions; those in flight go on.
 func (s *Server) Limit(inFlight int) { s.inFlight.Store(int64(inFlight)) }
 
 // Status describes one session, for people.
@@ -220,6 +226,9 @@ type Status struct {
 	Calls    int64  `json:"calls"`
 	SinceMS  int64  `json:"since_ms"` // age
 	Proxy    string `json:"proxy"`    // version of the proxy
+
+	ClientPID int    `json:"client_pid"` // process that started the proxy; 0 if it is not known
+	Server    string `json:"server"`     // the one that the session is for; "" if it is for all
 }
 
 // Sessions lists the sessions, oldest first.
@@ -356,17 +365,19 @@ func (s *Server) open(l *link) (one *session, fresh bool, refusal *protocol.Refu
 	made.caller.Number = s.next
 	made.welcome(l, w)
 	s.sessions[made] = struct{}{}
+	s.joinLocked(made)
 	return made, true, nil
 }
 
 func (s *Server) close(one *session) {
 	s.mu.Lock()
 	delete(s.sessions, one)
+	over := s.partLocked(one)
 	s.endedLocked(one.hash)
 	s.mu.Unlock()
 	close(one.over)
 	if s.o.Hosted != nil && !one.left {
-		s.o.Hosted.Closed(one.hash)
+		s.o.Hosted.Closed(one.hash, over)
 	}
 	if s.o.Closed != nil && !one.left {
 		s.o.Closed(one.hash)

@@ -44,6 +44,8 @@ type session struct {
 	number    int64
 	since     time.Time
 	log       *slog.Logger
+	client    int    // pid of the client, 0 if it is not known
+	agent     *agent // what the client's sessions share; set before it is served
 	calls     atomic.Int64
 	running   atomic.Int64  // calls whose goroutines have not ended
 	quiet     chan struct{} // holds a token when running may have become 0
@@ -112,6 +114,12 @@ func newSession(srv *Server, l *link) *session {
 		Only:     g.Server,
 		Logins:   g.Logins,
 	}
+	one.caller.Agent = one.hash
+	if s := srv.o.Client; s != nil && !l.anonymous {
+		if pid, key := s(l.peer.pid); key != "" {
+			one.client, one.caller.Agent = pid, key
+		}
+	}
 	one.named = g.Identity != ""
 	if l.anonymous {
 		one.caller.Identity, one.named = tool.Anonymous, true
@@ -154,7 +162,7 @@ func (s *session) status() Status {
 	}
 	return Status{
 		ID: strconv.FormatInt(s.number, 10), Identity: s.caller.Identity, Client: s.caller.Client, Era: s.era,
-		Project: s.caller.Project, Cwd: s.caller.Cwd, PID: s.peer.pid, State: state,
+		Project: s.caller.Project, Cwd: s.caller.Cwd, PID: s.peer.pid, ClientPID: s.client, Server: s.caller.Only, State: state,
 		InFlight: calls, Calls: s.calls.Load(), SinceMS: time.Since(s.since).Milliseconds(), Proxy: s.version,
 	}
 }

@@ -297,6 +297,9 @@ type Session struct {
 	Calls    int64  `json:"calls"`
 	SinceMS  int64  `json:"since_ms"` // age
 	Proxy    string `json:"proxy"`    // version of the proxy
+
+	ClientPID int    `json:"client_pid"` // process that started the proxy; 0 if it is not known
+	Server    string `json:"server"`     // the one that the session is for; "" if it is for all
 }
 
 // Worker describes one worker process.

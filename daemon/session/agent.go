@@ -1,0 +1,67 @@
+package session
+
+import (
+	"strconv"
+	"sync/atomic"
+
+	"holdline/protocol/process"
+)
+
+// An agent is a client process. Most have one session for each server that
+// they use, all of them children of the one process: what a client may use at
+// once, and in all, is counted for them together.
+type agent struct {
+	key      string
+	sessions int          // guarded by the server's mu
+	calls    atomic.Int64 // in flight, of all its sessions
+}
+
+// ClientOf returns the process that started the proxy with that pid, and the
+// key by which its sessions belong together. It returns 0 and "" if that
+// process is gone, or is not one that stands for one client.
+func ClientOf(proxy int) (pid int, key string) {
+	p, err := process.Lookup(proxy)
+	if err != nil || p.PPID <= 1 { // started by init: its client has gone
+		return 0, ""
+	}
+	client, err := process.Lookup(p.PPID)
+	if err != nil {
+		return 0, ""
+	}
+	return client.PID, strconv.Itoa(client.PID) + "." + strconv.FormatUint(client.Start, 10)
+}
+
+// joinLocked makes one a session of its client. The caller must hold s.mu.
+func (s *Server) joinLocked(one *session) {
+	key := one.caller.Agent
+	a := s.agents[key]
+	if a == nil {
+		a = &agent{key: key}
+		s.agents[key] = a
+	}
+	a.sessions++
+	one.agent = a
+}
+
+// partLocked takes a session that has ended from its client. It returns the
+// client's key if that was its last one, else "". The caller must hold s.mu.
+func (s *Server) partLocked(one *session) string {
+	one.mu.Lock()
+	one.agent.calls.Add(-int64(len(one.inFlight)))
+	clear(one.inFlight)
+	one.mu.Unlock()
+	if one.agent.sessions--; one.agent.sessions > 0 {
+		return ""
+	}
+	delete(s.agents, one.agent.key)
+	return one.agent.key
+}
+
+// removeLocked takes a request out of those in flight. The caller must hold
+// s.mu.
+func (s *session) removeLocked(key string) {
+	if _, ok := s.inFlight[key]; ok {
+		delete(s.inFlight, key)
+		s.agent.calls.Add(-1)
+	}
+}
