@@ -145,9 +145,9 @@ const (
 	RefusedIdentity = "identity_refused"
 	RefusedVersion  = "version"
 	RefusedGreeting = "bad_greeting"
-	RefusedBusy     = "session_busy" // tried again by the proxy until its timeout
-	RefusedLimit    = "too_many_connections"
-	RefusedStopping = "stopping" // tried again, too
+	RefusedBusy     = "session_busy"         // tried again by the proxy until its timeout
+	RefusedLimit    = "too_many_connections" // tried again by a proxy that resumes
+	RefusedStopping = "stopping"             // tried again, too
 )
 
 func (r *Refusal) Error() string { return r.Message }

@@ -111,7 +111,7 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 		if l, err = p.try(ctx, last); err == nil {
 			return l, nil
 		}
-		retry, nobody := p.sort(err)
+		retry, nobody := p.sort(err, last != nil)
 		if nobody && s.start == nil {
 			s.askWhy(ctx)
 		}
@@ -280,13 +280,21 @@ func (s *search) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// sort says whether an error of try may pass, and whether nobody listens.
-func (p *proxy) sort(err error) (retry, nobody bool) {
+// sort says whether an error of try may pass, and whether nobody listens. That
+// the daemon has no place for another connection is worth waiting for to a
+// session that resumes.
+func (p *proxy) sort(err error, resumes bool) (retry, nobody bool) {
 	if errors.Is(err, errUnusable) {
 		return false, false
 	}
 	if refusal, ok := errors.AsType[*protocol.Refusal](err); ok {
-		return refusal.Code == protocol.RefusedBusy || refusal.Code == protocol.RefusedStopping, false
+		switch refusal.Code {
+		case protocol.RefusedBusy, protocol.RefusedStopping:
+			return true, false
+		case protocol.RefusedLimit:
+			return resumes, false
+		}
+		return false, false
 	}
 	dial, ok := errors.AsType[*dialError](err)
 	return true, ok && dial.down == DownNobody

@@ -286,6 +286,27 @@ func TestRetries(t *testing.T) {
 		d.wantEnd()
 		r.wantEnd(ExitDone)
 	})
+	// Too many connections are for the user to look at, but not in a resume.
+	const full = `{"holdline":1,"error":{"code":"too_many_connections","message":"no room"}}`
+	inBubble(t, func(r *rig) { r.o.Resume = true }, func(r *rig) {
+		r.connect().conn.Close()
+		for range 3 {
+			d, _ := r.accept()
+			d.send(full)
+			d.wantEnd()
+		}
+		d := r.connect()
+		r.in.Close()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+	inBubble(t, nil, func(r *rig) {
+		d, _ := r.accept()
+		d.send(full)
+		d.wantEnd()
+		r.wantEnd(ExitFailed)
+	})
 	inBubble(t, nil, func(r *rig) {
 		go func() {
 			for d := range r.accepts {

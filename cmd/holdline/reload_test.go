@@ -57,9 +57,10 @@ func TestReloadLimits(t *testing.T) {
 		}
 	}
 	b := p.agent().shake()
-	if _, errs, code := p.run("", "status"); code != 1 || !strings.Contains(errs, "already serves 2 connections") {
-		t.Errorf("a third connection: exit %d, %s", code, errs)
+	if _, errs, code := p.run(piped, "mcp-stdio"); code != 1 || !strings.Contains(errs, "already serves 2 connections") {
+		t.Errorf("a third session: exit %d, %s", code, errs)
 	}
+	p.must("status") // commands have places of their own
 	b.rest()
 	a.rest(running...)
 }

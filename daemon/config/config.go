@@ -56,7 +56,7 @@ type Budget struct {
 
 // Limits bound what clients can make the daemon hold.
 type Limits struct {
-	Connections int `json:"connections"` // at once
+	Connections int `json:"connections"` // of sessions at once, and as many of commands
 	InFlight    int `json:"in_flight"`   // calls at once of one client process
 }
 

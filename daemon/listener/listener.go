@@ -42,7 +42,7 @@ type Handler func(ctx context.Context, c *Conn)
 type Options struct {
 	Log      *slog.Logger
 	UID      int                // the only user who may connect
-	MaxConns int                // connections at once; more are refused; see [Server.Limit]
+	MaxConns int                // connections of a role at once; see [Server.Limit]
 	Handlers map[string]Handler // by role; role "mcp" also takes connections without greeting
 	// Greeting bounds the wait for the first line; 0 takes
 	// [protocol.GreetingTimeout].
@@ -60,9 +60,15 @@ type Listener interface {
 // Server accepts connections.
 type Server struct {
 	Options
-	most atomic.Int64 // connections at once
-	open atomic.Int64
+	most     atomic.Int64 // connections of a role at once
+	open     atomic.Int64 // connections, those without a greeting included
+	sessions atomic.Int64 // connections of role "mcp", and those without greeting
+	commands atomic.Int64 // connections of all other roles
 }
+
+// maxStrangers bounds the connections whose greeting has not been read yet, when
+// all others are at their limits.
+const maxStrangers = 64
 
 // New makes a server.
 func New(o Options) *Server {
@@ -78,7 +84,9 @@ func New(o Options) *Server {
 }
 
 // Limit bounds the connections that may be open at once from now on; none is
-// closed for it.
+// closed for it. Sessions and commands are counted apart, so that a command
+// never takes the last place of a session. A session that resumes had its place
+// before, and may exceed the limit as often again.
 func (s *Server) Limit(conns int) { s.most.Store(int64(conns)) }
 
 // Back-off of accept errors, such as a lack of descriptors.
@@ -123,13 +131,11 @@ func (s *Server) Serve(ctx context.Context, ln Listener) error {
 
 func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
-	open, most := s.open.Add(1), s.most.Load()
-	defer s.open.Add(-1)
-	if open > most {
-		s.Log.WarnContext(ctx, "connection refused: too many", "limit", most)
-		Refuse(conn, &protocol.Refusal{Code: protocol.RefusedLimit, Message: fmt.Sprintf("the daemon already serves %d connections, its limit", most)})
+	most := s.most.Load()
+	if !s.enter(ctx, conn, &s.open, 3*most+maxStrangers, most) {
 		return
 	}
+	defer s.open.Add(-1)
 	peer, err := s.PeerOf(conn)
 	if err != nil {
 		s.Log.WarnContext(ctx, "connection refused: peer unknown", "err", err)
@@ -157,7 +163,31 @@ func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 		Refuse(conn, &protocol.Refusal{Code: protocol.RefusedGreeting, Message: fmt.Sprintf("role %q is not served here", role)})
 		return
 	}
+	places, limit := &s.commands, most
+	if role == protocol.RoleMCP {
+		places = &s.sessions
+		if c.Greeting.Resume {
+			limit = 2 * most
+		}
+	}
+	if !s.enter(ctx, conn, places, limit, most) {
+		return
+	}
+	defer places.Add(-1)
 	handler(ctx, c)
+}
+
+// enter takes one of limit places for a connection, and reports whether there
+// was one. If not, it refuses the connection. most is what the configuration
+// allows, for the message.
+func (s *Server) enter(ctx context.Context, conn *net.UnixConn, places *atomic.Int64, limit, most int64) bool {
+	if places.Add(1) <= limit {
+		return true
+	}
+	places.Add(-1)
+	s.Log.WarnContext(ctx, "connection refused: too many", "limit", most)
+	Refuse(conn, &protocol.Refusal{Code: protocol.RefusedLimit, Message: fmt.Sprintf("the daemon already serves %d connections, its limit", most)})
+	return false
 }
 
 // greet reads the first line.

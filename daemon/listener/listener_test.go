@@ -149,18 +149,59 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
+// TestTooMany: sessions and commands have places of their own, and a session
+// that resumes has one when new ones have none.
 func TestTooMany(t *testing.T) {
 	path := serve(t, listener.Options{})
-	stay := strings.Replace(greeting, `"role"`, `"identity":"stay","role"`, 1) + "\n"
-	for range 4 {
+	greet := func(members string) net.Conn {
+		t.Helper()
 		c := dial(t, path)
-		_, _ = io.WriteString(c, stay)
-		if _, err := c.Read(make([]byte, 16)); err != nil {
-			t.Fatal(err)
+		_, _ = io.WriteString(c, `{"holdline":1,"identity":"stay","session":"01234567-89ab-cdef-0123-456789abcdef",`+members+"}\n")
+		return c
+	}
+	served := func(what, members string) {
+		t.Helper()
+		b := make([]byte, 16)
+		if n, err := greet(members).Read(b); err != nil || strings.Contains(string(b[:n]), "holdline") {
+			t.Errorf("%s: got %q, %v, want it to be served", what, b[:n], err)
 		}
 	}
-	if got := all(t, dial(t, path)); !strings.Contains(got, protocol.RefusedLimit) {
-		t.Errorf("the fifth connection got %q", got)
+	refused := func(what, members string) {
+		t.Helper()
+		if got := all(t, greet(members)); !strings.Contains(got, protocol.RefusedLimit) || !strings.Contains(got, "serves 4 connections") {
+			t.Errorf("%s: got %q, want a refusal", what, got)
+		}
+	}
+	const session, resumed, command = `"role":"mcp"`, `"role":"mcp","resume":true`, `"role":"control"`
+	for range 4 {
+		served("a session", session)
+	}
+	refused("the fifth session", session)
+	for range 4 {
+		served("a command", command)
+	}
+	refused("the fifth command", command)
+	for range 4 {
+		served("a session that resumes", resumed)
+	}
+	refused("a resume beyond twice the limit", resumed)
+}
+
+// TestTooManyStrangers: connections that say nothing are bounded, too.
+func TestTooManyStrangers(t *testing.T) {
+	path := serve(t, listener.Options{Greeting: waitLimit})
+	const places = 3*4 + 64
+	words := make(chan string, places+1)
+	for range places + 1 {
+		c := dial(t, path)
+		go func() { // ends with its connection
+			b := make([]byte, 256)
+			n, _ := c.Read(b)
+			words <- string(b[:n])
+		}()
+	}
+	if got := <-words; !strings.Contains(got, protocol.RefusedLimit) {
+		t.Errorf("one of %d silent connections got %q, want a refusal", places+1, got)
 	}
 }
 
