@@ -199,7 +199,7 @@ func TestServerAskCrashes(t *testing.T) {
 func TestServerAsksModernNot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session", "timeout": "1s"})}).daemon()
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session", "timeout": "1s", "max_timeout": "4s"})}).daemon()
 	m := p.agent("--identity", "m")
 	if x := m.wait(m.askMe(map[string]any{"token": "s", "method": "sampling/createMessage"}, nil)); !strings.Contains(x.text(), "does not offer sampling/createMessage") {
 		t.Errorf("of what the client does not offer: %s", x.raw)

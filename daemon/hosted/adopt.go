@@ -130,6 +130,7 @@ func (m *Manager) restore(e *earlier) {
 	u := newUpstream(inst, e.dir, e.spec.Owner)
 	u.torn, u.restored, u.generation, u.unsure = true, true, e.spec.Generation, make(chan struct{})
 	u.told = map[string]struct{}{}
+	u.kept = u.readAsks()
 	m.processes[u] = struct{}{}
 	for _, r := range e.records {
 		u.recordLocked(r, &e.spec)

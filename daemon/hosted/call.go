@@ -429,12 +429,24 @@ func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, last 
 		case <-ctx.Done():
 			return asFault(context.Cause(ctx), o)
 		case <-t.C:
+			if time.Now().Before(last) && m.asksPerson(c) {
+				t.Reset(time.Until(last)) // the answer restarts it
+				continue
+			}
 			if time.Now().Before(last) {
 				return m.timedOut(c, o, "no answer and no progress within %v: the call was cancelled", spec.Timeout)
 			}
 			return m.timedOut(c, o, "no answer within %v: the call was cancelled", spec.MaxTimeout)
 		}
 	}
+}
+
+// asksPerson reports whether a person is being asked something by the process that
+// has the call: until then its clock stands still.
+func (m *Manager) asksPerson(c *call) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return c.up != nil && c.up.asksPersonLocked()
 }
 
 // left is how long a call may still take without progress, and in all. One that

@@ -13,7 +13,8 @@
 // what becomes of it.
 //
 // An answer is kept by its worker (it is acked only afterwards), or else in a
-// file of the worker's directory, until the client's proxy has confirmed it.
+// file of the worker's directory, until the client's proxy has confirmed it. A
+// request of the server is kept in the same way until the server has its answer.
 // The directory of a dead worker stays until every call in it was confirmed.
 //
 // What a process lists belongs to its instance: sessions see, and call, what the

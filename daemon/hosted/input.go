@@ -226,7 +226,7 @@ func (m *Manager) parkLocked(c *call, asks []*ask) {
 	if m.closed {
 		return // the next daemon sees to it
 	}
-	wait := c.up.inst.srv.now().Timeout
+	wait := c.up.inst.srv.now().MaxTimeout // the client's user is asked meanwhile
 	m.wg.Go(func() {
 		if pause(m.life, wait, back) != nil {
 			return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -24,35 +25,37 @@ type ask struct {
 	line []byte     // for the client; nil if the daemon answers itself
 
 	method string
-	params json.RawMessage
+	params json.RawMessage // as the server spelled them
 	token  json.RawMessage // for progress, the server's own; nil if it wants none
 	shown  *call           // whose client was told of it, by the answer to a request; nil if none was
 	by     *call           // whose client has answered it so
 
-	done bool // the server has its answer, or will never read one
-	sent bool // an answer is on its way
+	done    bool // the server has its answer, or will never read one
+	sent    bool // an answer is on its way
+	written bool // it stands in a file
 }
 
-// asked answers a request of the server, or relays it.
-func (u *upstream) asked(msg jsonrpc.Message, id string) {
+// asked answers a request of the server, or relays it. One that is kept stands in
+// a file, and not in the output that the worker has to keep.
+func (u *upstream) asked(msg jsonrpc.Message, id string, kept bool) {
 	raw := jsonrpc.ID(append([]byte(nil), msg.ID...))
 	switch msg.Method {
 	case mcp.Ping:
-		u.reply(raw, id, jsonrpc.AppendResult(nil, raw, json.RawMessage(`{}`)))
+		u.reply(msg, raw, id, kept, jsonrpc.AppendResult(nil, raw, json.RawMessage(`{}`)))
 		return
 	case mcp.RootsList:
 		if u.inst.key.scope == Project && u.inst.root != "" {
-			u.reply(raw, id, jsonrpc.AppendResult(nil, raw, u.roots()))
+			u.reply(msg, raw, id, kept, jsonrpc.AppendResult(nil, raw, u.roots()))
 			return
 		}
 	}
 	if u.owner.Session == "" {
-		u.reply(raw, id, jsonrpc.AppendError(nil, raw, jsonrpc.CodeUnknownMethod,
+		u.reply(msg, raw, id, kept, jsonrpc.AppendError(nil, raw, jsonrpc.CodeUnknownMethod,
 			msg.Method+" is for servers of scope \"session\", each of which has one client", nil))
 		u.overreaches(msg.Method)
 		return
 	}
-	u.relay(msg, raw, id)
+	u.relay(msg, raw, id, kept)
 }
 
 // overreaches notes that the server asks for what its scope does not offer:
@@ -98,21 +101,21 @@ func (u *upstream) roots() json.RawMessage {
 
 // reply answers a request of the server that nobody else need see. It stands
 // in the server's output until the worker has taken the answer.
-func (u *upstream) reply(raw jsonrpc.ID, id string, line []byte) {
+func (u *upstream) reply(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool, line []byte) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	if a := u.askLocked(raw, id); a != nil {
+	if a := u.askLocked(msg, raw, id, kept); a != nil {
 		u.m.respondLocked(a, 0, line)
 	}
 }
 
 // askLocked notes a request of the server. It is nil if the request is known
 // already, or one too many, which is refused.
-func (u *upstream) askLocked(raw jsonrpc.ID, id string) *ask {
+func (u *upstream) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool) *ask {
 	if _, ok := u.told[id]; ok || u.m.asks[id] != nil {
 		return nil // it has its answer already
 	}
-	if u.open >= maxAsks {
+	if u.open >= maxAsks || u.askBytes+len(msg.Params) > maxAskBytes {
 		line := jsonrpc.AppendError(nil, raw, jsonrpc.CodeInternal, "too many requests wait for an answer", nil)
 		u.errandLocked(errand{
 			rec:     process.Record{Kind: process.RecordRespond, ID: json.RawMessage(raw)},
@@ -120,16 +123,19 @@ func (u *upstream) askLocked(raw jsonrpc.ID, id string) *ask {
 		})
 		return nil
 	}
-	a := &ask{id: id, up: u, raw: raw}
+	a := &ask{id: id, up: u, raw: raw, method: msg.Method, params: bytes.Clone(msg.Params), written: kept}
 	u.open++
+	u.askBytes += len(a.params)
 	u.m.asks[id] = a
-	u.marks = append(u.marks, mark{seq: u.begin, ask: a})
+	if !kept {
+		u.marks = append(u.marks, mark{seq: u.begin, ask: a, at: time.Now()})
+	}
 	return a
 }
 
 // relay takes a request to the session's client. The id is made of the place
 // in the server's output, so that one that is read again is known.
-func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string) {
+func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool) {
 	quoted, err := json.Marshal(id)
 	if err != nil { // strings encode
 		return
@@ -138,11 +144,11 @@ func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string) {
 	line := jsonrpc.AppendRequest(nil, quoted, msg.Method, params)
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	a := u.askLocked(raw, id)
+	a := u.askLocked(msg, raw, id, kept)
 	if a == nil {
 		return
 	}
-	a.line, a.method, a.params, a.token = line, msg.Method, bytes.Clone(msg.Params), token
+	a.line, a.token = line, token
 	if e, ok := u.early[id]; ok {
 		delete(u.early, id)
 		a.by = e.by
@@ -224,6 +230,7 @@ func (u *upstream) dropEarlyLocked() {
 // client once the worker has taken it.
 func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
 	a.sent = true
+	a.restartClocksLocked()
 	session := a.up.owner.Session
 	rec := process.Record{N: n, Session: session, Kind: process.RecordRespond, ID: json.RawMessage(a.raw), Name: a.id}
 	if a.by != nil {
@@ -252,7 +259,14 @@ func (m *Manager) closeAskLocked(a *ask) {
 		return
 	}
 	a.done = true
+	if !a.sent {
+		a.restartClocksLocked()
+	}
+	if a.written {
+		a.up.askFiles = append(a.up.askFiles, a.id)
+	}
 	a.up.open--
+	a.up.askBytes -= len(a.params)
 	delete(m.asks, a.id)
 	a.up.nudge()
 }

@@ -204,7 +204,10 @@ func (m *Manager) inquiries(ctx context.Context, s *server, o *offer, rc *tool.R
 ) {
 	asked := map[string]*question{}
 	defer func() { m.unask(asked) }()
+	person := false // is asked
 	err = jsonrpc.Fields(requests, func(key string, request []byte) error {
+		method, _ := mcp.String(jsonrpc.Field(request, "method"))
+		person = person || asksPerson(method)
 		name, err := json.Marshal(key)
 		if err != nil { // strings encode
 			return err
@@ -222,6 +225,9 @@ func (m *Manager) inquiries(ctx context.Context, s *server, o *offer, rc *tool.R
 		return nil, nil, nil, asFault(err, o)
 	}
 	timeout := s.now().Timeout
+	if person {
+		timeout = s.now().MaxTimeout
+	}
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()
 	for _, key := range slices.Sorted(maps.Keys(asked)) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -62,6 +61,9 @@ type upstream struct {
 	responds   []process.Record    // of such answers, and of what stands, before it is known which were made
 	ran        []int64             // writes of answers to its requests, in order
 	open       int                 // its requests that wait for a client
+	askBytes   int                 // of these
+	askFiles   []string            // those whose files are not needed any more, by relayed id
+	kept       []keptAsk           // those that an earlier daemon has written down, until they are taken up
 	early      map[string]early    // answers of its client to requests that are not read again yet
 	restored   bool                // an earlier daemon has started it
 	leaving    bool                // it is ended once its calls are
@@ -206,6 +208,7 @@ func (u *upstream) run() {
 	w := u.worker()
 	u.last, u.until = w.Old()
 	u.resumeLong(w)
+	u.askKept(w)
 	u.caught()
 	for {
 		select {
@@ -358,7 +361,7 @@ func (u *upstream) line(ev *supervisor.Event, line []byte) {
 			u.notified(msg)
 		}
 	case jsonrpc.Request:
-		u.asked(msg, fmt.Sprintf("%s:%d.%d", u.id, ev.Seq, u.nth))
+		u.asked(msg, u.askID(ev.Seq, int64(u.nth)), false)
 	}
 }
 
@@ -441,12 +444,20 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 // settle acks what need not be kept by the worker any more, and tells when to
 // look again.
 func (u *upstream) settle(w *supervisor.Worker) time.Duration {
-	spool, next := u.settleMarks(time.Now())
+	spool, asks, next := u.settleMarks(time.Now())
 	for _, c := range spool {
 		size, err := u.spool(c)
 		u.spooled(c, size, err)
 		if err != nil { // the server is held up, and nothing is lost
 			u.log.Warn("answer cannot be written down", "err", err)
+			next = min(next, time.Second)
+		} else {
+			next = 0
+		}
+	}
+	for _, a := range asks {
+		if err := u.writeAsk(a); err != nil { // as above
+			u.log.Warn("a request of the server cannot be written down", "err", err)
 			next = min(next, time.Second)
 		} else {
 			next = 0
@@ -467,12 +478,14 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 	}
 	w.Ack(ack)
 	u.unspool(files)
+	u.removeAsks()
 	return next
 }
 
 // settleMarks forgets the lines that need not be kept any more. It returns the
-// calls whose answers are to be spooled, and when to look again.
-func (u *upstream) settleMarks(now time.Time) (spool []*call, next time.Duration) {
+// calls whose answers are to be spooled, the requests that are to be written
+// down, and when to look again.
+func (u *upstream) settleMarks(now time.Time) (spool []*call, asks []*ask, next time.Duration) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	next = time.Hour
@@ -481,19 +494,21 @@ func (u *upstream) settleMarks(now time.Time) (spool []*call, next time.Duration
 		if k.settledLocked() {
 			continue
 		}
-		if k.c != nil && !k.c.spooling {
-			if left := spoolAfter - now.Sub(k.at); left <= 0 {
-				k.c.spooling = true
-				spool = append(spool, k.c)
-			} else {
-				next = min(next, left)
-			}
+		left := spoolAfter - now.Sub(k.at)
+		switch {
+		case left > 0:
+			next = min(next, left)
+		case k.ask != nil:
+			asks = append(asks, k.ask)
+		case !k.c.spooling:
+			k.c.spooling = true
+			spool = append(spool, k.c)
 		}
 		kept = append(kept, k)
 	}
 	clear(u.marks[len(kept):])
 	u.marks = kept
-	return spool, next
+	return spool, asks, next
 }
 
 // spooled notes whether an answer lies in its file now.
@@ -533,7 +548,7 @@ func (u *upstream) dispensable(safe int64) (ack int64, forget, files []int64) {
 // settledLocked tells whether the worker need not keep the line any more.
 func (k *mark) settledLocked() bool {
 	if k.ask != nil {
-		return k.ask.done
+		return k.ask.done || k.ask.written
 	}
 	return k.c.state == over || k.c.spooled
 }

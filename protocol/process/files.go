@@ -25,6 +25,7 @@ const (
 	FileStderr    = "stderr.log" // what the child wrote to stderr, bounded
 	FileWorkerLog = "worker.log" // last words of the worker itself
 	DirAnswers    = "a"          // spooled answers, named by write id
+	DirAsks       = "q"          // open requests of a server, named by their place in its output
 )
 
 // Kinds of a worker.
