@@ -533,6 +533,7 @@ func TestE2EReferenceServersAlone(t *testing.T) {
 	for _, r := range references(p) {
 		t.Run(r.name, func(t *testing.T) {
 			want := r.directly(t, p, true)
+			p.must("servers", "start", r.name) // the handshake waits for no server that is coming up
 			c := &asker{agent: p.agent("--server", r.name), able: true}
 			got := r.ask(t, p, c)
 			got.like(t, &want, false)

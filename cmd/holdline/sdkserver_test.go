@@ -203,6 +203,7 @@ func TestServerAlone(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("project")
 	p.daemon()
+	p.must("servers", "start", "tools") // the handshake waits for no server that is coming up
 	a := p.agent("--server", "tools")
 	hello := map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}}
 	if x := a.ask("initialize", hello); !strings.Contains(x.raw, `"serverInfo":{"name":"toolserver"`) {

@@ -28,7 +28,7 @@ call and logs are about the daemon's processes.
 With --json, a list of objects: name, enabled, transport (stdio, http, sse),
 scope, command, args, cwd, url, env and headers (names only), env_file, lazy,
 keep_alive_ms, card, contract, allow, deny, projects, timeout_ms,
-max_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
+max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
 circuit_threshold, circuit_reset_ms, inherit_env, unset (variables that the
 server needs and that are not set), live (how a running daemon has it: an object
 as under "servers" in status --json).`,
@@ -81,6 +81,7 @@ type server struct {
 	Projects       []string          `json:"projects,omitempty"`
 	TimeoutMS      int64             `json:"timeout_ms"`
 	MaxTimeoutMS   int64             `json:"max_timeout_ms"`
+	StartTimeoutMS int64             `json:"start_timeout_ms"`
 	MaxConcurrent  int               `json:"max_concurrent"`
 	MaxRestarts    int               `json:"max_restarts"`
 	RestartWindow  int64             `json:"restart_window_ms"`
@@ -97,7 +98,7 @@ func serverOf(s config.Settings, unset []string) server {
 		Command: s.Command, Args: s.Args, Cwd: s.Cwd, URL: s.URL, Env: names(s.Env), Headers: names(s.Headers), EnvFile: s.EnvFile,
 		Lazy: s.Lazy, KeepAliveMS: s.KeepAlive.Milliseconds(), Card: s.Card, Contract: s.Contracts,
 		Allow: s.Allow, Deny: s.Deny, Projects: s.Projects,
-		TimeoutMS: s.Timeout.Milliseconds(), MaxTimeoutMS: s.MaxTimeout.Milliseconds(), MaxConcurrent: s.MaxConcurrent,
+		TimeoutMS: s.Timeout.Milliseconds(), MaxTimeoutMS: s.MaxTimeout.Milliseconds(), StartTimeoutMS: s.StartTimeout.Milliseconds(), MaxConcurrent: s.MaxConcurrent,
 		MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow.Milliseconds(),
 		CircuitLimit: s.CircuitThreshold, CircuitResetMS: s.CircuitReset.Milliseconds(),
 		InheritEnv: s.InheritEnv, Unset: unset,
@@ -243,6 +244,7 @@ func (s *serversCommand) get(cmd *cobra.Command, args []string) error {
 	t.row("allow", strings.Join(settings.Allow, " "))
 	t.row("deny", strings.Join(settings.Deny, " "))
 	t.row("timeout", fmt.Sprintf("%v, at most %v with progress", settings.Timeout, settings.MaxTimeout))
+	t.row("start_timeout", fmt.Sprintf("%v without a word on stderr", settings.StartTimeout))
 	t.row("max_concurrent", settings.MaxConcurrent)
 	t.row("restarts", fmt.Sprintf("%d in %v", settings.MaxRestarts, settings.RestartWindow))
 	t.row("circuit", fmt.Sprintf("opens after %d failures for %v", settings.CircuitThreshold, settings.CircuitReset))

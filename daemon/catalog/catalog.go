@@ -33,7 +33,7 @@ type Provider interface {
 	// Has tells what a session sees besides tools, or may.
 	Has(c tool.Caller) tool.Has
 	// About is what the one server says of itself that a session is for. It
-	// may wait for a while. An error is a fault.
+	// waits for no server that is coming up. An error is a fault.
 	About(ctx context.Context, c tool.Caller) (tool.About, error)
 	// Find is the tool of that name, if there is one.
 	Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool)

@@ -305,6 +305,7 @@ func (d *decoder) hosting(at string, h Hosting) {
 	within(d, at+".keep_alive", h.KeepAlive, 0, week)
 	given(d, at+".timeout", h.Timeout, time.Second, week)
 	given(d, at+".max_timeout", h.MaxTimeout, time.Second, week)
+	given(d, at+".start_timeout", h.StartTimeout, time.Second, week)
 	given(d, at+".restart_window", h.RestartWindow, time.Second, week)
 	given(d, at+".circuit_reset", h.CircuitReset, time.Millisecond, week)
 	if h.MaxTimeout != 0 && h.MaxTimeout < cmp.Or(h.Timeout, defaultTimeout) {

@@ -136,6 +136,7 @@ type Hosting struct {
 	Projects         []string      `json:"projects"` // directories; nil is everywhere
 	Timeout          time.Duration `json:"timeout"`
 	MaxTimeout       time.Duration `json:"max_timeout"`
+	StartTimeout     time.Duration `json:"start_timeout"`
 	MaxConcurrent    int           `json:"max_concurrent"`
 	MaxRestarts      *int          `json:"max_restarts"`
 	RestartWindow    time.Duration `json:"restart_window"`

@@ -61,6 +61,7 @@ type Settings struct {
 	Projects         []string      // where it is visible; nil is everywhere
 	Timeout          time.Duration // of a call, begun again by progress; default 300 s
 	MaxTimeout       time.Duration // of a call, all in all; default 1 h, and never below Timeout
+	StartTimeout     time.Duration // of a process that comes up, begun again by each line on stderr; default 120 s
 	MaxConcurrent    int           // calls at once in one process; default 32
 	MaxRestarts      int           // in RestartWindow; default 5
 	RestartWindow    time.Duration // default 5 min
@@ -89,8 +90,8 @@ func (c Config) Server(name string) (Settings, bool) {
 		Scope:   cmp.Or(h.Scope, ScopeProject), Lazy: lazy, KeepAlive: h.KeepAlive, Card: h.Card,
 		Contracts: h.Contract, Allow: h.Allow, Deny: h.Deny, Projects: h.Projects,
 		Timeout: timeout, MaxTimeout: max(cmp.Or(h.MaxTimeout, time.Hour), timeout),
-		MaxConcurrent: cmp.Or(h.MaxConcurrent, 32),
-		MaxRestarts:   restarts, RestartWindow: cmp.Or(h.RestartWindow, 5*time.Minute),
+		StartTimeout: cmp.Or(h.StartTimeout, 2*time.Minute), MaxConcurrent: cmp.Or(h.MaxConcurrent, 32),
+		MaxRestarts: restarts, RestartWindow: cmp.Or(h.RestartWindow, 5*time.Minute),
 		CircuitThreshold: cmp.Or(h.CircuitThreshold, 5), CircuitReset: cmp.Or(h.CircuitReset, 30*time.Second),
 		InheritEnv: cmp.Or(h.InheritEnv, InheritCore),
 	}, ok

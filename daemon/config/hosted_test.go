@@ -26,7 +26,7 @@ func TestServerDefaults(t *testing.T) {
 	want := Settings{
 		Name: "a", Enabled: true, Transport: "stdio",
 		Command: "npx", Args: []string{"-y"}, Env: map[string]Secret{"K": "v"}, Cwd: "/x",
-		Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, MaxConcurrent: 32,
+		Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, StartTimeout: 2 * time.Minute, MaxConcurrent: 32,
 		MaxRestarts: 5, RestartWindow: 5 * time.Minute, CircuitThreshold: 5, CircuitReset: 30 * time.Second, InheritEnv: "core",
 	}
 	if !ok || !got.Equal(want) {
@@ -41,7 +41,7 @@ func TestServerSettings(t *testing.T) {
 	c := parsed(t, `"a": {"type": "streamable-http", "url": "https://x/mcp", "headers": {"K": "v"}, "env_file": "/e",
 		"autoApprove": ["x"], "alwaysAllow": [], "timeout": 60, "description": {"any": "thing"},
 		"holdline": {"scope": "session", "lazy": true, "keep_alive": "10m", "card": "https://x/card", "contract": "convergent",
-		"allow": ["a*"], "deny": ["b"], "projects": ["/p"], "timeout": "2h", "max_concurrent": 7, "max_restarts": 0,
+		"allow": ["a*"], "deny": ["b"], "projects": ["/p"], "timeout": "2h", "start_timeout": "5m", "max_concurrent": 7, "max_restarts": 0,
 		"restart_window": "1m", "circuit_threshold": 2, "circuit_reset": "1s", "inherit_env": "none"}}`)
 	got, _ := c.Server("a")
 	want := Settings{
@@ -49,7 +49,7 @@ func TestServerSettings(t *testing.T) {
 		Scope: "session", Lazy: true, KeepAlive: 10 * time.Minute, Card: "https://x/card", Contracts: Contracts{"*": "convergent"},
 		Allow: []string{"a*"}, Deny: []string{"b"}, Projects: []string{"/p"},
 		Timeout: 2 * time.Hour, MaxTimeout: 2 * time.Hour, // never less
-		MaxConcurrent: 7, MaxRestarts: 0, RestartWindow: time.Minute, CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none",
+		StartTimeout: 5 * time.Minute, MaxConcurrent: 7, MaxRestarts: 0, RestartWindow: time.Minute, CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none",
 	}
 	if !got.Equal(want) {
 		t.Errorf("Server:\n got %#v\nwant %#v", got, want)

@@ -276,6 +276,9 @@ func answersIn(dir string) []int64 {
 	return writes
 }
 
+// adoptTimeout is how long an attempt to take up a worker may last.
+const adoptTimeout = time.Minute
+
 // adoptRetry is the pause between attempts to take up a worker that lives and
 // can be neither reached nor killed.
 const adoptRetry = time.Second
@@ -285,7 +288,7 @@ const adoptRetry = time.Second
 func (m *Manager) adopt(u *upstream) bool {
 	var w *supervisor.Worker
 	for {
-		ctx, cancel := context.WithTimeout(m.life, startTimeout)
+		ctx, cancel := context.WithTimeout(m.life, adoptTimeout)
 		var err error
 		w, err = m.o.Workers.Attach(ctx, u.dir, 0)
 		cancel()

@@ -300,7 +300,11 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 			return asFault(err, o)
 		}
 	}
-	u, err := s.ready(ctx, rc.Caller)
+	patience := max(s.now().Timeout, s.now().StartTimeout)
+	starting, cancel := context.WithTimeoutCause(ctx, patience,
+		m.timedOut(nil, o, "server %s has not come up within %v: the call was not made", s.spec.Name, patience))
+	defer cancel()
+	u, err := s.ready(starting, rc.Caller)
 	if err != nil {
 		return asFault(err, o)
 	}

@@ -19,11 +19,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// Times of a start.
-const (
-	startTimeout = 60 * time.Second // from the start of a process to its list of tools
-	probeTimeout = time.Second      // for the answer to server/discover
-)
+// probeTimeout is how long a server has to answer server/discover.
+const probeTimeout = time.Second
 
 // instanceKey names an instance.
 type instanceKey struct {
@@ -269,10 +266,11 @@ func (inst *instance) failedLocked(f *fault.Record) {
 // when it is asked which era it is of, it is started once more; so it is if it
 // is killed before it serves, which says nothing of the installation.
 func (inst *instance) start() error {
-	ctx, cancel := context.WithTimeout(inst.m.life, startTimeout)
+	begun := time.Now()
+	ctx, clock, cancel := newStartClock(inst.m.life, inst.srv.now().StartTimeout)
 	defer cancel()
 	for spare := true; ; {
-		u, err := inst.spawn(ctx)
+		u, err := inst.spawn(ctx, clock)
 		if spare && supervisor.Vanished(err) {
 			spare = false
 			continue
@@ -284,15 +282,22 @@ func (inst *instance) start() error {
 		if err = u.handshake(ctx); err == nil {
 			err = inst.m.serve(u)
 		}
+		u.clock.Store(nil)
 		if err == nil {
 			return nil
 		}
 		left, felled := u.hasEnded()
-		ended := u.isEnding()
+		ended, slow := u.isEnding(), errors.Is(context.Cause(ctx), errSlow) && !left && !felled
+		took := time.Since(begun)
 		u.finish()
 		switch {
 		case ended:
 			return errEnded
+		case slow && inst.m.life.Err() == nil:
+			inst.m.mu.Lock()
+			inst.recovering = true // it may come up the next time: what it downloads is there then
+			inst.m.mu.Unlock()
+			return u.slowFault(took)
 		case felled && spare:
 			spare = false
 		case left && probing && !u.probes():
@@ -303,7 +308,7 @@ func (inst *instance) start() error {
 }
 
 // spawn starts a worker with the server in it.
-func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
+func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, error) {
 	m, spec := inst.m, inst.srv.spec
 	m.mu.Lock()
 	err := inst.refusalLocked()
@@ -336,6 +341,7 @@ func (inst *instance) spawn(ctx context.Context) (*upstream, error) {
 	faultpoint.At("hosted.spawned")
 	m.o.Watch.WorkerStarting(inst.name, w.Generation())
 	u := newUpstream(inst, dir, ws.Owner)
+	u.clock.Store(clock)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed && !m.ending {

@@ -190,7 +190,7 @@ func (w *world) spec(exe, name string, scope hosted.Scope) hosted.Spec {
 		Process: func(string) (config.Process, error) {
 			return config.Process{Command: exe, Args: []string{"upstream", filepath.Join(w.dir, "u"), name}, Dir: w.dir, Env: []string{"GORACE=atexit_sleep_ms=0"}}, nil
 		},
-		Timeout: time.Hour, MaxTimeout: time.Hour, Lazy: true, KeepAlive: time.Hour, MaxConcurrent: 1000,
+		Timeout: time.Hour, MaxTimeout: time.Hour, StartTimeout: time.Minute, Lazy: true, KeepAlive: time.Hour, MaxConcurrent: 1000,
 		MaxRestarts: 5, RestartWindow: time.Minute, CircuitThreshold: 5, CircuitReset: time.Minute,
 	}
 }

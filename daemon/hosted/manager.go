@@ -56,6 +56,9 @@ type Spec struct {
 	Remote     bool
 	Timeout    time.Duration // of a call, anew at each progress
 	MaxTimeout time.Duration // of a call, whatever its progress
+	// StartTimeout is how long a process may take from its start to its lists,
+	// anew whenever it writes to stderr: it may be downloading what it runs.
+	StartTimeout time.Duration
 
 	Lazy             bool          // a process is started by the first call, not by the first session
 	KeepAlive        time.Duration // of a process whose last session has left

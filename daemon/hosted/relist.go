@@ -12,6 +12,9 @@ const (
 	maxRelistWait   = 10 * time.Second
 )
 
+// relistTimeout is how long a process that serves may take for all its lists.
+const relistTimeout = time.Minute
+
 // relistLocked has the process asked for its lists again.
 func (u *upstream) relistLocked() {
 	if u.relisting {
@@ -64,7 +67,7 @@ func (u *upstream) relistChanged() {
 
 // relist asks for the lists again.
 func (u *upstream) relist() {
-	ctx, cancel := context.WithTimeout(u.m.life, startTimeout)
+	ctx, cancel := context.WithTimeout(u.m.life, relistTimeout)
 	defer cancel()
 	raw, cut, err := u.listAll(ctx)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -27,8 +28,9 @@ const (
 )
 
 // firstList is how long a list of tools waits for servers that nobody has ever
-// asked for theirs; those that take longer appear by a change of the list.
-const firstList = 10 * time.Second
+// asked for theirs; those that take longer appear by a change of the list. It is
+// less than the 10 s after which clients give up a server that is slow to begin.
+const firstList = 8 * time.Second
 
 // kind is a sort of thing that servers list.
 type kind int
@@ -449,11 +451,18 @@ func (s *server) unknown(k kind, name string, err error) *offer {
 	}}
 }
 
+// aboutWait is how long a handshake waits for a server that was never up: some
+// clients wait for the handshake no longer than a second.
+const aboutWait = 50 * time.Millisecond
+
+// errStarting is the cause of the end of that wait.
+var errStarting = errors.New("the server is still starting")
+
 // About is what the one server says of itself that a session is for. One that
-// was never up is started.
+// was never up is started. As long as it is coming up it may offer everything;
+// an error says why it is not, or did not the last time.
 func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.Initialize,
-		"it has not come up within %v and may still be starting", firstList))
+	ctx, cancel := context.WithTimeoutCause(ctx, aboutWait, errStarting)
 	defer cancel()
 	s, err := m.server(c.Only)
 	if err != nil {
@@ -469,12 +478,22 @@ func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 	about := s.offersLocked(&c).says()
 	m.mu.Unlock()
 	if about == nil {
-		if _, err := s.ready(ctx, c); err != nil {
-			return tool.About{}, err
-		}
+		_, err := s.ready(ctx, c)
 		m.mu.Lock()
 		about = s.offersLocked(&c).says()
+		if inst := s.instanceLocked(&c); errors.Is(err, errStarting) && inst.failedToStartLocked() {
+			err = inst.err
+		}
 		m.mu.Unlock()
+		if errors.Is(err, errStarting) {
+			return tool.About{
+				Capabilities: json.RawMessage(everything), Info: fmt.Appendf(nil, `{"name":%q,"version":""}`, c.Only),
+				Instructions: "The MCP server " + c.Only + " was still starting when this session began. Its tools appear when it is up.",
+			}, nil
+		}
+		if err != nil {
+			return tool.About{}, err
+		}
 	}
 	a := tool.About{Capabilities: jsonrpc.Field(about, "capabilities"), Info: jsonrpc.Field(about, "serverInfo")}
 	if a.Info == nil { // a modern server may say it beside the result
@@ -488,6 +507,11 @@ func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 	a.Instructions, _ = mcp.String(instructions)
 	return a, nil
 }
+
+// everything are the capabilities of a server of which it is not known yet what
+// it offers.
+const everything = `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},` +
+	`"completions":{},"logging":{}}`
 
 // passed is what holdline passes on of a server's capabilities.
 func passed(capabilities json.RawMessage) json.RawMessage {

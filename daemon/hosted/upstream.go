@@ -79,8 +79,9 @@ type upstream struct {
 	relistWait time.Duration // before it is once more
 
 	errands errands
-	poke    chan struct{} // holds a token while something may be settled
-	heard   atomic.Int64  // messages that were read of it
+	poke    chan struct{}              // holds a token while something may be settled
+	heard   atomic.Int64               // messages that were read of it
+	clock   atomic.Pointer[startClock] // of its start; nil once that is over
 
 	// The reader's alone.
 	rest     []byte    // of a line that is not whole
@@ -235,6 +236,8 @@ func (u *upstream) event(ev *supervisor.Event) bool {
 	case supervisor.Output:
 		if ev.Stream == process.Stdout {
 			u.output(ev)
+		} else if c := u.clock.Load(); c != nil {
+			c.progress()
 		}
 	case supervisor.Exited:
 		u.log.Info("server ended", "exit", ev.Exit.String())

@@ -79,14 +79,22 @@ func (s *session) about(ctx context.Context, modern bool) tool.About {
 		return about
 	}
 	own.Capabilities = json.RawMessage(`{"tools":{"listChanged":true}}`)
-	own.Instructions = "The MCP server " + who.Only + " cannot be used now: " + fault.From(err, fault.Server, mcp.Initialize).Fault.Detail
-	s.log.WarnContext(ctx, "session for a server that cannot be used", "server", who.Only, "err", err)
+	own.Instructions = s.unusable(ctx, who.Only, err)
+	return own
+}
+
+// unusable says why the one server cannot be used that the session is for, to
+// the log and to whoever reads what the proxy writes to stderr: few clients show
+// people the instructions, and few people read the log.
+func (s *session) unusable(ctx context.Context, server string, err error) string {
+	words := "The MCP server " + server + " cannot be used now: " + fault.From(err, fault.Server, mcp.Initialize).Fault.Detail
+	s.log.WarnContext(ctx, "session for a server that cannot be used", "server", server, "err", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cur != nil { // few clients show people the instructions
-		s.cur.out.control(protocol.Control{Holdline: protocol.Version, Message: own.Instructions})
+	if s.cur != nil {
+		s.cur.out.control(protocol.Control{Holdline: protocol.Version, Message: words})
 	}
-	return own
+	return words
 }
 
 // serverInfo is who the client talks to: holdline, or the one server.

@@ -303,6 +303,11 @@ func (s *session) list(ctx context.Context, r *request, calls *crew) {
 		s.lists(method)
 		if method == mcp.ToolsList {
 			s.gave(all)
+			if who := s.who(); len(all) == 0 && !who.SeesOwn() { // it may have failed to start since the handshake
+				if _, err := s.srv.o.Catalog.About(ctx, who); err != nil {
+					s.unusable(ctx, who.Only, err)
+				}
+			}
 		}
 		part, last := page(all, after)
 		result := map[string]any{member: part}
