@@ -29,7 +29,7 @@ func newLogsCommand(w *world) *cobra.Command {
 		Long: `Show the end of the daemon's log: the journal's where systemd runs it, the file in
 ~/Library/Logs where launchd does, else the file that a daemon started on demand
 writes. With NAME, what the processes of that MCP server wrote to stderr; values that
-its env configures are shown as ***.`,
+its env and headers configure, and secrets in its args and url, are shown as ***.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if lines < 0 {

@@ -26,7 +26,8 @@ keep, and have a running daemon read it again. start, stop, restart, reload, too
 call and logs are about the daemon's processes.
 
 With --json, a list of objects: name, enabled, transport (stdio, http, sse),
-scope, command, args, cwd, url, env and headers (names only), env_file, lazy,
+scope, command, args and url (without secrets), cwd, env and headers (names
+only), env_file, lazy,
 keep_alive_ms, card, contract, allow, deny, projects, timeout_ms,
 max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
 circuit_threshold, circuit_reset_ms, inherit_env, unset (variables that the
@@ -95,7 +96,7 @@ type server struct {
 func serverOf(s config.Settings, unset []string) server {
 	return server{
 		Name: s.Name, Enabled: s.Enabled, Transport: s.Transport, Scope: s.Scope,
-		Command: s.Command, Args: s.Args, Cwd: s.Cwd, URL: s.URL, Env: names(s.Env), Headers: names(s.Headers), EnvFile: s.EnvFile,
+		Command: s.Command, Args: config.HideArgs(s.Args), Cwd: s.Cwd, URL: config.HideURL(s.URL), Env: names(s.Env), Headers: names(s.Headers), EnvFile: s.EnvFile,
 		Lazy: s.Lazy, KeepAliveMS: s.KeepAlive.Milliseconds(), Card: s.Card, Contract: s.Contracts,
 		Allow: s.Allow, Deny: s.Deny, Projects: s.Projects,
 		TimeoutMS: s.Timeout.Milliseconds(), MaxTimeoutMS: s.MaxTimeout.Milliseconds(), StartTimeoutMS: s.StartTimeout.Milliseconds(), MaxConcurrent: s.MaxConcurrent,
@@ -193,12 +194,12 @@ func state(s config.Settings) string {
 	return "disabled"
 }
 
-// runs is what a server is, in the words of the file.
+// runs is what a server is, in the words of the file, without secrets.
 func runs(s config.Settings) string {
 	if s.Transport != config.Stdio {
-		return s.URL
+		return config.HideURL(s.URL)
 	}
-	return strings.Join(append([]string{s.Command}, s.Args...), " ")
+	return strings.Join(append([]string{s.Command}, config.HideArgs(s.Args)...), " ")
 }
 
 func (s *serversCommand) get(cmd *cobra.Command, args []string) error {

@@ -174,7 +174,7 @@ type Process struct {
 // Process expands the settings of a server of transport Stdio. The error
 // names the key, and the first variable that is missing as an [*UnsetError].
 func (s Settings) Process(a Around) (Process, error) {
-	e := expander{lookup: a.lookup()}
+	e := newExpander(a)
 	p := Process{Command: e.one("command", s.Command), Dir: e.one("cwd", s.Cwd)}
 	for i, arg := range s.Args {
 		p.Args = append(p.Args, e.one(fmt.Sprintf("args[%d]", i), arg))
@@ -190,7 +190,7 @@ func (s Settings) Process(a Around) (Process, error) {
 		p.Dir = filepath.Join(cmp.Or(a.Root, a.Home), p.Dir)
 	}
 	p.Env = Environment(s.InheritEnv, a.Environ, env)
-	p.Secrets = secrets(slices.Collect(maps.Values(env)))
+	p.Secrets = secrets(slices.Concat(slices.Collect(maps.Values(env)), e.used, hiddenOf(p.Args)))
 	return p, nil
 }
 
@@ -217,7 +217,7 @@ type Address struct {
 // error names the key, and the first variable that is missing as an
 // [*UnsetError].
 func (s Settings) Address(a Around) (Address, error) {
-	e := expander{lookup: a.lookup()}
+	e := newExpander(a)
 	out := Address{URL: e.one("url", s.URL), Headers: e.all("headers", s.Headers)}
 	if e.err != nil {
 		return Address{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
@@ -234,14 +234,34 @@ func (s Settings) Address(a Around) (Address, error) {
 		// The token of "Bearer token" is one by itself, too.
 		out.Secrets = append(append(out.Secrets, value), strings.Fields(value)...)
 	}
-	out.Secrets = secrets(out.Secrets)
+	out.Secrets = secrets(slices.Concat(out.Secrets, e.used, hiddenOf([]string{out.URL})))
 	return out, nil
+}
+
+// hiddenOf are the secrets that [HideArgs] hides.
+func hiddenOf(args []string) []string {
+	var h hider
+	h.args(args)
+	return h.found
 }
 
 // expander expands strings and keeps the first error.
 type expander struct {
 	lookup func(string) (string, bool)
+	used   []string // values of variables whose names say that they are secret
 	err    error
+}
+
+func newExpander(a Around) *expander {
+	e, lookup := &expander{}, a.lookup()
+	e.lookup = func(name string) (string, bool) {
+		value, ok := lookup(name)
+		if ok && namesSecret(name) {
+			e.used = append(e.used, value)
+		}
+		return value, ok
+	}
+	return e
 }
 
 func (e *expander) one(key, s string) string {
@@ -268,8 +288,14 @@ func (e *expander) all(key string, in map[string]Secret) map[string]string {
 const leastSecret = 8
 
 // secrets are those of values that must not be shown, longest first, so that
-// one which is part of another does not spoil it.
+// one which is part of another does not spoil it. Each line of a value is one,
+// since what a process says is read line by line.
 func secrets(values []string) []string {
+	for _, value := range values {
+		if strings.Contains(value, "\n") {
+			values = append(values, strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' })...)
+		}
+	}
 	values = slices.DeleteFunc(values, func(v string) bool { return len(v) < leastSecret })
 	slices.SortFunc(values, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
 	return slices.Compact(values)

@@ -303,14 +303,17 @@ func (m *Manager) adopt(u *upstream) bool {
 	}
 	server, err := readServer(u.dir)
 	faultpoint.At("hosted.adopted")
-	secrets := u.inst.secrets()
+	secrets, known := w.Secrets()
+	if !known {
+		secrets, known = u.inst.secrets()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		w.Close()
 		return false
 	}
-	u.w, u.generation, u.secrets = w, w.Generation(), secrets
+	u.w, u.generation, u.secrets, u.withheld = w, w.Generation(), secrets, !known
 	m.o.Watch.WorkerStarting(u.inst.name, w.Generation())
 	m.o.Watch.WorkerReady(u.inst.name)
 	last := w.LastWrite()

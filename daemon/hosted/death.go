@@ -20,7 +20,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	faultpoint.At("hosted.dead")
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	death = masked(death, u.secrets)
+	death = u.maskedLocked(death)
 	if u.hung != nil {
 		u.hung.Cause, death = death.Cause, u.hung
 	}

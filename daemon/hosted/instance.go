@@ -333,7 +333,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, 
 	case Shared:
 	}
 	dir := filepath.Join(m.o.WorkersDir, id)
-	w, err := m.o.Workers.Start(ctx, dir, ws, p.Env)
+	w, err := m.o.Workers.Start(ctx, dir, ws, p.Env, p.Secrets...)
 	if err != nil {
 		_ = m.o.Workers.Reap(dir)
 		return nil, err

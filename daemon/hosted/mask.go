@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"slices"
 	"strings"
 
 	"holdline/protocol/fault"
@@ -17,33 +18,71 @@ func mask(s string, secrets []string) string {
 	return s
 }
 
-// masked is a fault without the secrets that the server's environment was
-// given: its last words are in it.
-func masked(f *fault.Record, secrets []string) *fault.Record {
-	if f == nil || len(secrets) == 0 {
+// unknownSecrets stands for what a process said of which it is not known what in it
+// is secret: it was started by an earlier entry of the configuration, and its
+// worker was killed.
+const unknownSecrets = "(not shown: the server's entry has changed since, so what is secret in it is not known)"
+
+// leastPart is the length, in bytes, from which on a part of a secret is hidden at
+// an end of a line that may have been cut.
+const leastPart = 4
+
+// maskCut is mask for a line whose beginning and end may be missing.
+func maskCut(line string, secrets []string) string {
+	line = mask(line, secrets)
+	for _, secret := range secrets {
+		for n := min(len(secret)-1, len(line)); n >= leastPart; n-- {
+			if strings.HasSuffix(line, secret[:n]) {
+				line = line[:len(line)-n] + hidden
+				break
+			}
+		}
+		for n := min(len(secret)-1, len(line)); n >= leastPart; n-- {
+			if strings.HasPrefix(line, secret[len(secret)-n:]) {
+				line = hidden + line[n:]
+				break
+			}
+		}
+	}
+	return line
+}
+
+// maskedLocked is a fault without the secrets that the process was given: its last
+// words are in it.
+func (u *upstream) maskedLocked(f *fault.Record) *fault.Record {
+	if f == nil || len(u.secrets) == 0 && !u.withheld {
 		return f
 	}
 	out := *f
-	out.Fault.Detail = mask(f.Fault.Detail, secrets)
+	out.Fault.Detail = mask(f.Fault.Detail, u.secrets)
 	if f.Cause != nil {
 		cause := *f.Cause
 		cause.StderrTail = nil
 		for _, line := range f.Cause.StderrTail {
-			cause.StderrTail = append(cause.StderrTail, mask(line, secrets))
+			if u.withheld {
+				line = unknownSecrets
+			}
+			cause.StderrTail = append(cause.StderrTail, maskCut(line, u.secrets))
+		}
+		if u.withheld {
+			cause.StderrTail = slices.Compact(cause.StderrTail)
 		}
 		out.Cause = &cause
 	}
 	return &out
 }
 
-// secrets are what must not be shown of a process of an earlier daemon.
-func (inst *instance) secrets() []string {
-	if inst.srv.spec.Process == nil { // it is configured no more
-		return nil
+// secrets are what must not be shown of a process of an earlier daemon, by the
+// entry that is configured now. It reports whether that is the process's own entry
+// and can tell.
+func (inst *instance) secrets() (secrets []string, ok bool) {
+	s := inst.srv
+	s.m.mu.Lock()
+	configured := s.m.servers[s.spec.Name] == s
+	s.m.mu.Unlock()
+	if !configured || s.spec.Process == nil {
+		return nil, false
 	}
-	p, err := inst.srv.spec.Process(inst.root)
-	if err != nil { // a variable is gone: it stood there when the process began
-		return nil
-	}
-	return p.Secrets
+	p, err := s.spec.Process(inst.root)
+	return p.Secrets, err == nil // if not, a variable is gone that stood there when the process began
 }

@@ -68,7 +68,8 @@ type upstream struct {
 	restored   bool                // an earlier daemon has started it
 	leaving    bool                // it is ended once its calls are
 	generation int64
-	secrets    []string      // that its environment was given
+	secrets    []string      // that must not be shown of what it says
+	withheld   bool          // they are not known, so nothing is shown
 	forget     []int64       // records that are not needed any more
 	files      []int64       // spooled answers that are not needed any more
 	noise      int64         // lines that were no messages

@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -162,12 +163,13 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]Log,
 // readLog reads what the process wrote to stderr.
 func (u *upstream) readLog(from int64, known, follow bool) (Log, error) {
 	u.m.mu.Lock()
-	secrets, w := u.secrets, u.w
+	secrets, w, withheld := u.secrets, u.w, u.withheld
 	u.m.mu.Unlock()
-	l := Log{Worker: u.id, Root: u.inst.root}
-	if w != nil {
-		l.PID = w.Status().ChildPID
+	l := Log{Worker: u.id, Root: u.inst.root, Next: from}
+	if w == nil || withheld { // what is secret in it is not known: its worker has yet to tell, or is gone
+		return l, nil
 	}
+	l.PID = w.Status().ChildPID
 	f, err := os.Open(filepath.Join(u.dir, process.FileStderr))
 	if errors.Is(err, os.ErrNotExist) { // it has written nothing
 		return l, nil
@@ -179,21 +181,69 @@ func (u *upstream) readLog(from int64, known, follow bool) (Log, error) {
 	if err != nil {
 		return l, err
 	}
-	most := int64(maxPart)
-	if size := info.Size(); !known {
+	size := info.Size()
+	most := max(int64(maxPart), 2*int64(longest(secrets)))
+	if !known {
 		from, most = max(0, size-maxLog), maxLog
 	} else if size < from { // another file took its place
 		from = 0
 	}
-	b := make([]byte, most)
-	n, err := f.ReadAt(b, from)
+	// What lies around the part is read, too: a secret may begin before it or end
+	// behind it.
+	around := int64(max(longest(secrets)-1, 0))
+	begin := max(0, from-around)
+	b := make([]byte, from-begin+most+around)
+	n, err := f.ReadAt(b, begin)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return l, err
 	}
-	text := string(b[:n])
-	if follow && int64(n) < most {
-		text = text[:strings.LastIndexByte(text, '\n')+1]
+	b = b[:n]
+	first := int(min(from-begin, int64(n)))
+	last := first + int(min(most, int64(n-first)))
+	switch end := bytes.LastIndexByte(b[first:last], '\n') + 1; {
+	case follow && (end > 0 || n == last): // whole lines
+		last = first + end
+	case follow && begin+int64(n) >= size: // what may be the beginning of a secret waits for the rest
+		last = max(first, min(last, n-int(around)))
 	}
-	l.Text, l.Next = mask(strings.ToValidUTF8(text, "\uFFFD"), secrets), from+int64(len(text))
+	text, last := maskPart(b, first, last, secrets)
+	l.Text, l.Next = strings.ToValidUTF8(text, "\uFFFD"), begin+int64(last)
 	return l, nil
+}
+
+// longest is the length of the longest secret, which is the first.
+func longest(secrets []string) int {
+	if len(secrets) == 0 {
+		return 0
+	}
+	return len(secrets[0])
+}
+
+// maskPart returns b[first:last] without secrets: also without the parts of those
+// that begin before it or end behind it. It returns where the next part begins.
+func maskPart(b []byte, first, last int, secrets []string) (string, int) {
+	var out strings.Builder
+	for at := 0; at < last; {
+		n := 0
+		for _, secret := range secrets {
+			if bytes.HasPrefix(b[at:], []byte(secret)) {
+				n = len(secret)
+				break
+			}
+		}
+		switch {
+		case n > 0:
+			if at+n > first {
+				out.WriteString(hidden)
+			}
+			at += n
+			last = max(last, at)
+		case at >= first:
+			out.WriteByte(b[at])
+			at++
+		default:
+			at++
+		}
+	}
+	return out.String(), last
 }

@@ -42,7 +42,7 @@ func Vanished(err error) bool {
 }
 
 // launch runs the worker of dir and returns when it listens.
-func (s *Supervisor) launch(ctx context.Context, dir string, env []string) error {
+func (s *Supervisor) launch(ctx context.Context, dir string, env process.Environment) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("worker did not report in time"))
 	defer cancel()
 	envR, envW, err := os.Pipe()
@@ -83,7 +83,7 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env []string) error
 	defer writing.Wait()
 	defer func() { _ = readyR.Close() }()
 	writing.Go(func() {
-		_, _ = envW.Write(process.Encode(process.Environment{Env: env})) // a worker that is gone reports nothing
+		_, _ = envW.Write(process.Encode(env)) // a worker that is gone reports nothing
 		_ = envW.Close()
 	})
 	if err := cmd.Wait(); err != nil {

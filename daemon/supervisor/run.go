@@ -172,7 +172,7 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 	if w.pid == 0 { // the first attach
 		w.old, w.begun, w.backlog = a.NextSeq, a.Acked, int(a.Queued)
 	}
-	w.c, w.pid, w.child = c, hello.PID, hello.ChildPID
+	w.c, w.pid, w.child, w.secrets = c, hello.PID, hello.ChildPID, a.Secrets
 	w.last = max(w.last, a.Acked)
 	w.next = a.LastWrite + 1
 	for wr := range w.inFlight {

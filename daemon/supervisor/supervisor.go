@@ -127,15 +127,16 @@ func (s *Supervisor) Versions() []int {
 func (s *Supervisor) Dir(id string) string { return filepath.Join(s.o.RuntimeDir, "w", id) }
 
 // Start makes dir a worker's directory, with what lies in it already, and
-// starts the worker. env is the child's whole environment; it is written to no
+// starts the worker. env is the child's whole environment, secrets is what must not
+// be shown of what the child says, see [Worker.Secrets]; neither is written to a
 // file. The caller fills in ID, Kind, Name, Argv, Cwd, Owner, Orphan and
 // whatever limits shall not be the defaults; the rest of spec is set here.
 //
 // An error is a [*fault.Record], see also [Vanished]; then no process is left,
 // nor a spec.json that one could begin with. A program that cannot be executed is no error of Start: the worker's
 // events say so, by an [Exited] with a SpawnErrno.
-func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, env []string) (*Worker, error) {
-	w, err := s.start(ctx, dir, spec, env)
+func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, env []string, secrets ...string) (*Worker, error) {
+	w, err := s.start(ctx, dir, spec, process.Environment{Env: env, Secrets: secrets})
 	if err != nil {
 		f := s.startFault(&spec, err)
 		if errors.Is(err, errVanished) {
@@ -149,7 +150,7 @@ func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, e
 // run starts the process of w and connects to it. On an error none is left. A
 // worker that an earlier daemon was about to start may come to the directory
 // only now: nobody has told its child anything, so it is ended for ours.
-func (s *Supervisor) run(ctx context.Context, w *Worker, env []string) error {
+func (s *Supervisor) run(ctx context.Context, w *Worker, env process.Environment) error {
 	for again := false; ; again = true {
 		err := s.launch(ctx, w.dir, env)
 		faultpoint.At("launch.listening")
@@ -188,7 +189,7 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 	return r
 }
 
-func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, env []string) (*Worker, error) {
+func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, env process.Environment) (*Worker, error) {
 	spec.Version = process.Newest()
 	spec.Versions = process.Versions{Worker: spec.Version, Record: process.RecordVersion, Program: s.o.Program}
 	spec.Socket = filepath.Join(s.Dir(spec.ID), process.FileSocket)

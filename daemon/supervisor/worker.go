@@ -84,6 +84,7 @@ type Worker struct {
 	exitTold bool  // by an event
 	closed   int64 // number of the closed event, 0 until it was received
 	tail     []byte
+	secrets  []string // that the worker has told; guarded by mu
 
 	next        int64 // write id
 	inFlight    map[*write]struct{}
@@ -155,6 +156,15 @@ func (w *Worker) Status() Status {
 // [Lost], or by [Worker.Close]. What is received must be acked, or the child
 // is held up at some time; who does not receive holds up only this child.
 func (w *Worker) Events() <-chan Event { return w.events }
+
+// Secrets returns what must not be shown of what the child says, as it was given
+// to [Supervisor.Start]. It reports whether the worker has told that: one that was
+// dead before it was spoken to has not.
+func (w *Worker) Secrets() (secrets []string, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.secrets, w.pid != 0
+}
 
 // StderrTail is the last lines that the child wrote to stderr.
 func (w *Worker) StderrTail() []string {

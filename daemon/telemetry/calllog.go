@@ -177,7 +177,11 @@ func callLineOf(c *Call, now int64, paths bool) *callLine {
 	if f := c.Fault; f != nil {
 		code, kind := f.JSONRPCCode, f.Fault.Code
 		line.Outcome, line.Code, line.Kind = "error", &code, &kind
-		line.Message = optional(f.Fault.Detail, maxMessage)
+		detail := f.Fault.Detail
+		if !paths {
+			detail = withoutPaths(detail, PathHint(c.Arguments), c.Root)
+		}
+		line.Message = optional(detail, maxMessage)
 	}
 	return line
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"holdline/protocol/jsonrpc"
@@ -110,4 +111,27 @@ func toPath(s string) string {
 		return u.Path
 	}
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// hiddenPath stands for a path in an error message.
+const hiddenPath = "<path>"
+
+// pathLike is what looks like a path: in quotes whatever has a slash in it, else
+// words with slashes. It is taken for one too many rather than one too few.
+var pathLike = regexp.MustCompile(`"[^"\n]*[/\\][^"\n]*"|'[^'\n]*[/\\][^'\n]*'|[^\s"'(<\[=]*[/\\][^\s"')>\],;]*`)
+
+// withoutPaths returns an error message without the paths that are known to be in
+// it and without what looks like one.
+func withoutPaths(message string, known ...string) string {
+	for _, path := range known { // it may have spaces, or no slash
+		if len(path) > 1 {
+			message = strings.ReplaceAll(message, path, "/path")
+		}
+	}
+	return pathLike.ReplaceAllStringFunc(message, func(path string) string {
+		if rest := strings.TrimRight(path, ":."); rest != "" && path[0] != '"' && path[0] != '\'' {
+			return hiddenPath + path[len(rest):] // what follows is the sentence's
+		}
+		return hiddenPath
+	})
 }

@@ -313,7 +313,7 @@ func (c *conn) attachLocked(id int64, p process.AttachParams) {
 	w.out.seen = max(w.out.seen, c.sent)
 	c.reply(id, process.AttachResult{
 		LastWrite: w.in.taken, Queued: int64(w.in.bytes), Acked: w.out.acked, NextSeq: w.out.next,
-		StdinClosed: w.in.closing,
+		StdinClosed: w.in.closing, Secrets: w.secrets,
 	})
 	w.cond.Broadcast()
 	w.poke()

@@ -44,14 +44,15 @@ const (
 
 // worker is the process's state.
 type worker struct {
-	dir    string
-	spec   process.Spec
-	env    []string
-	stderr io.Writer
-	self   process.Proc
-	boot   string
-	lock   *statedir.Lock
-	ln     *socket.Listener
+	dir     string
+	spec    process.Spec
+	env     []string
+	secrets []string // that must not be shown of what the child says
+	stderr  io.Writer
+	self    process.Proc
+	boot    string
+	lock    *statedir.Lock
+	ln      *socket.Listener
 
 	wg      sync.WaitGroup // all goroutines but the readers of [conn]
 	readers sync.WaitGroup

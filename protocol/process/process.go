@@ -114,6 +114,8 @@ type AttachResult struct {
 	Acked       int64 `json:"acked"`
 	NextSeq     int64 `json:"nextSeq"` // events below it happened before the attach
 	StdinClosed bool  `json:"stdinClosed,omitempty"`
+
+	Secrets []string `json:"secrets,omitempty"` // of [Environment]
 }
 
 // ReadParams ask for retained output without attaching.
@@ -227,6 +229,9 @@ func (e Exit) Felled() bool {
 // to no file.
 type Environment struct {
 	Env []string `json:"env"`
+	// Secrets must not be shown of what the child says. The worker tells them to
+	// each daemon that attaches.
+	Secrets []string `json:"secrets,omitempty"`
 }
 
 // Report is the one line that a started worker sends to its daemon: it
