@@ -105,6 +105,7 @@ func runMCPStdio(args []string, w *world) int {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	defer exitWhenStuck(ctx, in, out)()
 	// A closed stdout is to be an error of the write, not the process's death;
 	// notifying, unlike ignoring, is not inherited by a daemon started here.
 	pipe := make(chan os.Signal, 1)
@@ -146,6 +147,34 @@ func runMCPStdio(args []string, w *world) int {
 		po.Absent = a.absent
 	}
 	return proxy.Run(ctx, po)
+}
+
+// stuckAfter is how long a proxy that was told to end may take: ten times what
+// it needs.
+const stuckAfter = time.Second
+
+// exitWhenStuck ends this process if it runs on for [stuckAfter] once ctx is
+// done, until the function that it returns is called. A write to a terminal
+// that does not read, or is stopped, blocks in the kernel, whether to stdout or
+// to stderr, and nothing but the end of the process ends it.
+func exitWhenStuck(ctx context.Context, in, out io.Closer) (ended func()) {
+	done := make(chan struct{})
+	unregister := context.AfterFunc(ctx, func() {
+		limit := time.NewTimer(stuckAfter)
+		defer limit.Stop()
+		select {
+		case <-done:
+			return
+		case <-limit.C:
+		}
+		_ = in.Close() // who shares the stream finds its flags as they were
+		_ = out.Close()
+		os.Exit(exitOK)
+	})
+	return func() {
+		unregister()
+		close(done)
+	}
 }
 
 // sortDial sorts an error of [socket.Paths.Dial]. If the daemon was found
