@@ -113,6 +113,10 @@ func (s *session) request(ctx context.Context, r *request, calls *crew) {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params: %v", err))
 		return
 	}
+	if err := r.checkNames(); err != nil {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "%v", err))
+		return
+	}
 	r.modern = r.params.Meta.Version != nil || r.msg.Method == mcp.Discover
 	if r.modern {
 		if !s.checkModern(ctx, r) {
@@ -158,6 +162,32 @@ func (s *session) request(ctx context.Context, r *request, calls *crew) {
 	default:
 		s.fail(ctx, r, fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", method))
 	}
+}
+
+// checkNames is an error if a request names something by more bytes than what
+// servers list may have, or bears a longer token than an id may be: names and
+// URIs stand in records that all sessions share.
+func (r *request) checkNames() error {
+	names := [...]struct {
+		what string
+		raw  json.RawMessage
+	}{{"name", r.params.Name}, {"uri", r.params.URI}, {"ref.name", nil}, {"ref.uri", nil}}
+	if r.msg.Method == mcp.Complete {
+		ref := jsonrpc.Field(r.msg.Params, "ref")
+		names[2].raw, names[3].raw = jsonrpc.Field(ref, "name"), jsonrpc.Field(ref, "uri")
+	}
+	for _, one := range names {
+		if len(one.raw) <= mcp.MaxURI {
+			continue
+		}
+		if name, ok := mcp.String(one.raw); ok && len(name) > mcp.MaxURI {
+			return fmt.Errorf("params.%s has %d bytes, the most is %d", one.what, len(name), mcp.MaxURI)
+		}
+	}
+	if n := len(r.params.Meta.Progress); n > jsonrpc.MaxID {
+		return fmt.Errorf("params._meta.progressToken has %d bytes, the most is %d", n, jsonrpc.MaxID)
+	}
+	return nil
 }
 
 // checkModern checks what every modern request must carry.

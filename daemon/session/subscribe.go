@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -141,6 +142,11 @@ func (s *session) listen(ctx context.Context, r *request, calls *crew) {
 	var uris []string
 	if raw := jsonrpc.Field(r.params.Notifications, "resourceSubscriptions"); raw != nil && json.Unmarshal(raw, &uris) != nil {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.notifications.resourceSubscriptions must be a list of strings"))
+		return
+	}
+	if slices.ContainsFunc(uris, func(uri string) bool { return len(uri) > mcp.MaxURI }) {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(),
+			"params.notifications.resourceSubscriptions has a URI of more than %d bytes", mcp.MaxURI))
 		return
 	}
 	if len(uris) > maxSubscriptions {

@@ -56,6 +56,10 @@ type Message struct {
 // ID is a request id as it was spelled on the wire.
 type ID []byte
 
+// MaxID is the most bytes of an id as it is spelled. It stands in the record of
+// each call, and the records of all sessions share one file of bounded size.
+const MaxID = 1 << 10
+
 // Key is a form of the id that is equal for equal ids: strings are unescaped
 // and prefixed, numbers keep their spelling.
 func (id ID) Key() string {
@@ -120,6 +124,9 @@ func Parse(line []byte) (Message, error) {
 			m.ID = id
 		case bad == nil && (method != nil || string(id) != "null"):
 			bad = fmt.Errorf("%w: id is neither a string nor a number", ErrInvalid)
+		}
+		if bad == nil && len(id) > MaxID {
+			bad = fmt.Errorf("%w: id has %d bytes, the most is %d", ErrInvalid, len(id), MaxID)
 		}
 	}
 	if bad != nil {
