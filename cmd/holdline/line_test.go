@@ -252,7 +252,8 @@ func TestHundredProxies(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		n = 20
 	}
-	p := newPlace(t)
+	// They are children of one process, and so share one limit of calls in flight.
+	p := newPlace(t).configure(map[string]any{}, "limits", map[string]any{"in_flight": 4096})
 	p.daemon()
 	p.status()
 	base := p.status().Runtime

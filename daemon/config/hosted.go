@@ -10,6 +10,7 @@ import (
 	"maps"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -180,6 +181,7 @@ func (s Settings) Process(a Around) (Process, error) {
 		p.Args = append(p.Args, e.one(fmt.Sprintf("args[%d]", i), arg))
 	}
 	env := e.all("env", s.Env)
+	maps.DeleteFunc(env, func(name, value string) bool { return value == "" && optional.MatchString(string(s.Env[name])) })
 	if e.err != nil {
 		return Process{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
 	}
@@ -193,6 +195,10 @@ func (s Settings) Process(a Around) (Process, error) {
 	p.Secrets = secrets(slices.Concat(slices.Collect(maps.Values(env)), e.used, hiddenOf(p.Args)))
 	return p, nil
 }
+
+// optional matches a value that is one variable, which need not be set: then
+// the process has no such variable either.
+var optional = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*:-\}$`)
 
 // Key stands for the process: two with the same key can be one. Environment
 // and credentials are part of it.

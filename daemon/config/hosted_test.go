@@ -123,7 +123,8 @@ func TestVisibleIn(t *testing.T) {
 
 func TestProcess(t *testing.T) {
 	s, _ := parsed(t, `"a": {"command": "${BIN:-/opt/x}", "args": ["--root", "${ROOT}", "$${kept}"], "cwd": "${SUB}",
-		"env": {"TOKEN": "${TOKEN}", "URL": "https://${TOKEN}@x", "SHORT": "1234567", "SAME": "from-env-file"},
+		"env": {"TOKEN": "${TOKEN}", "URL": "https://${TOKEN}@x", "SHORT": "1234567", "SAME": "from-env-file",
+			"MAYBE": "${MAYBE:-}", "EMPTY": "", "OTHERS": "${OTHER:-}"},
 		"holdline": {"inherit_env": "core"}}`).Server("a")
 	around := Around{
 		Environ:   []string{"PATH=/bin", "TOKEN=from-environ", "ROOT=/srv", "OTHER=x"},
@@ -134,7 +135,7 @@ func TestProcess(t *testing.T) {
 	got, err := s.Process(around)
 	want := Process{
 		Command: "/opt/x", Args: []string{"--root", "/srv", "${kept}"}, Dir: "/project/sub",
-		Env:     []string{"PATH=/bin", "SAME=from-env-file", "SHORT=1234567", "TOKEN=from-env-file", "URL=https://from-env-file@x"},
+		Env:     []string{"EMPTY=", "OTHERS=x", "PATH=/bin", "SAME=from-env-file", "SHORT=1234567", "TOKEN=from-env-file", "URL=https://from-env-file@x"},
 		Secrets: []string{"https://from-env-file@x", "from-env-file"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {

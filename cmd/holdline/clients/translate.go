@@ -142,10 +142,14 @@ func (t *translation) transport() {
 	}
 	if t.s.Type == "" && t.keys["command"] == nil {
 		if address := t.first("httpUrl", "url", "serverUrl"); lastElement(address) == "sse" {
-			t.s.Type = config.SSE
+			t.fail(stay(speaksSSE))
 		}
 	}
 }
+
+// speaksSSE is why a server of the HTTP transport of 2024-11-05 stays. Without a
+// type an address that ends in "sse" is taken for one.
+const speaksSSE = "it speaks the old transport sse, which holdline does not"
 
 func (t *translation) typed(name string) {
 	switch name {
@@ -155,7 +159,7 @@ func (t *translation) typed(name string) {
 			t.s.Type = config.HTTP
 		}
 	case "sse":
-		t.s.Type = config.SSE
+		t.fail(stay(speaksSSE))
 	default:
 		t.fail(stay("holdline does not know its type"))
 	}
@@ -261,7 +265,7 @@ func (t *translation) passed() {
 			return
 		}
 		if _, set := t.s.Env[name]; !set {
-			t.s.Env[name] = "${" + name + "}"
+			t.s.Env[name] = "${" + name + ":-}" // the client passes on what is set, and starts it without
 		}
 	}
 }
