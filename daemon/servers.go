@@ -32,7 +32,13 @@ func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 		Budget: func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },
 		Rules:  rules{&l.config},
 	})
-	return l.servers.Load(ctx)
+	if err := l.servers.Load(ctx); err != nil {
+		return err
+	}
+	if l.servers.Unread() {
+		return l.place.renewStore()
+	}
+	return nil
 }
 
 // configureServers has the servers be those of another configuration.

@@ -262,8 +262,15 @@ func (p *place) storeID() (string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("reading the store's id: %w", err)
 	}
-	id := rand.Text()
-	return id, statedir.WriteFile(p.file(storeFile), []byte(id))
+	err = p.renewStore()
+	return p.store, err
+}
+
+// renewStore gives the directory another id, since records in it are lost: clients
+// that come back are told honestly that nobody knows what became of their calls.
+func (p *place) renewStore() error {
+	p.store = rand.Text()
+	return statedir.WriteFile(p.file(storeFile), []byte(p.store))
 }
 
 // still tells whether the socket and the lock are the files that everybody

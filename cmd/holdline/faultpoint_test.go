@@ -74,7 +74,7 @@ func dieIn(dir string) func(name string) {
 			return
 		}
 		var d death
-		_, _ = fmt.Sscanf(string(b), "%d %q %q %t", &d.times, &d.after, &d.who, &d.held)
+		_, _ = fmt.Sscanf(string(b), "%d %q %q %t %t", &d.times, &d.after, &d.who, &d.held, &d.panics)
 		if d.who != "" && (len(os.Args) < 2 || os.Args[1] != d.who) {
 			return
 		}
@@ -93,6 +93,9 @@ func dieIn(dir string) func(name string) {
 				time.Sleep(2 * time.Millisecond)
 			}
 			return
+		}
+		if d.panics {
+			panic("on purpose, at " + name)
 		}
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		time.Sleep(time.Hour) // no step further
@@ -115,6 +118,8 @@ type death struct {
 	after string // another point; "" for none
 	who   string // the command, as in "holdline worker"; "" for any
 	held  bool   // it does not die, and goes no further until it is let go
+
+	panics bool // it does not die, and panics there
 }
 
 // dieAt lets the first process die that comes to a point for the given time in
@@ -128,7 +133,7 @@ func (p *place) dieAt(name string, times int) {
 func (p *place) dieAs(name string, d death) {
 	p.t.Helper()
 	tmp := filepath.Join(p.dir, "times")
-	err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %q %q %t", d.times, d.after, d.who, d.held), 0o600)
+	err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %q %q %t %t", d.times, d.after, d.who, d.held, d.panics), 0o600)
 	if err == nil {
 		err = os.Rename(tmp, filepath.Join(p.dir, faultDir, name))
 	}

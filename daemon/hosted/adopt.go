@@ -42,20 +42,64 @@ func (m *Manager) Load(ctx context.Context) error {
 	}
 	var found []*earlier
 	for _, dir := range dirs {
-		e, err := m.look(dir)
-		if err != nil {
-			m.log.ErrorContext(ctx, "what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
-		} else if e != nil {
+		var e *earlier
+		m.load(dir, func() (err error) {
+			e, err = m.look(dir)
+			return err
+		})
+		if e != nil {
 			found = append(found, e)
 		}
 	}
 	slices.SortFunc(found, (*earlier).before)
 	for _, e := range found {
-		m.restore(e)
+		m.load(e.dir, func() error {
+			m.restore(e)
+			return nil
+		})
 	}
 	m.wg.Go(m.expect)
 	return nil
 }
+
+// load reads what an earlier daemon has left in a directory. If it cannot be read,
+// or reading it panics, the directory is left alone, and nobody knows any more
+// which calls were made: see [Manager.Unread].
+func (m *Manager) load(dir string, read func() error) {
+	defer func() {
+		if r := recover(); r != nil {
+			m.unreadable = true
+			m.panicked(filepath.Base(dir), "read the records of a process", r)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.disownLocked(dir)
+		}
+	}()
+	if err := read(); err != nil {
+		m.unreadable = m.unreadable || !errors.Is(err, os.ErrNotExist) // the worker may just have left
+		m.log.Error("what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
+	}
+}
+
+// disownLocked forgets a process that was restored by half.
+func (m *Manager) disownLocked(dir string) {
+	for u := range m.processes {
+		if u.dir != dir {
+			continue
+		}
+		delete(m.processes, u)
+		for _, c := range u.calls {
+			delete(m.calls, c.key)
+		}
+		if m.instances[u.inst.key] == u.inst {
+			delete(m.instances, u.inst.key)
+		}
+	}
+}
+
+// Unread reports whether [Manager.Load] has left out records that it could not
+// read: a call that is not on record may have been made all the same.
+func (m *Manager) Unread() bool { return m.unreadable }
 
 // earlier is the directory of a worker that an earlier daemon has started.
 type earlier struct {
@@ -100,7 +144,10 @@ func (m *Manager) look(dir string) (*earlier, error) {
 	}
 	switch supervisor.Decide(f) {
 	case supervisor.Remove:
-		return nil, m.o.Workers.Reap(dir)
+		if err := m.o.Workers.Reap(dir); err != nil {
+			m.log.Warn("directory of a dead worker cannot be removed", "dir", dir, "err", err)
+		}
+		return nil, nil //nolint:nilnil // nobody needs it
 	case supervisor.Adopt, supervisor.End: // one without its handshake is ended once it is attached
 		spec, err := process.ReadSpec(dir)
 		if err != nil {
@@ -301,6 +348,22 @@ func (m *Manager) adopt(u *upstream) bool {
 			return false
 		}
 	}
+	taken := false
+	if u.contain("took up a process", func() { taken = m.takeUp(u, w) }) {
+		return taken
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if u.w == nil && !m.closed { // it was condemned before anybody could end it
+		u.w, u.generation, u.ending = w, w.Generation(), false
+		u.goLocked()
+		u.endLocked()
+	}
+	return u.running
+}
+
+// takeUp goes on with a process whose worker is attached.
+func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	server, err := readServer(u.dir)
 	faultpoint.At("hosted.adopted")
 	secrets, known := w.Secrets()
@@ -382,8 +445,7 @@ func (m *Manager) adopt(u *upstream) bool {
 			u.serving, inst.starting, inst.begun = false, make(chan struct{}), time.Now()
 			m.wg.Go(u.listFirst)
 		case inst.own == nil, len(listsTold(server.Result)) > 0: // it may have said meanwhile that they have changed
-			u.relisting = true
-			m.wg.Go(u.relistChanged)
+			u.relistLocked()
 		}
 	}
 	u.log.Info("server of an earlier daemon taken up", "calls", len(u.calls), "serving", u.serving)
@@ -406,8 +468,10 @@ func (u *upstream) endedLocked(r process.Record) {
 // listFirst asks a server that was taken up what it offers, and lets calls to
 // it then.
 func (u *upstream) listFirst() {
-	u.relist()
-	_ = u.m.serve(u) // it may have died since
+	u.contain("listed what a process offers", func() {
+		u.relist()
+		_ = u.m.serve(u) // it may have died since
+	})
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	close(u.inst.starting)

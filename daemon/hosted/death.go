@@ -25,21 +25,12 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 		u.hung.Cause, death = death.Cause, u.hung
 	}
 	served, ended := u.serving || u.hung != nil, u.ending && u.hung == nil
-	u.dead, u.serving, u.death = true, false, death
 	if !u.ending && !u.leaving {
 		u.felled = ev.Exit.Felled() || ev.Kind == supervisor.Lost && ev.Exit == process.Exit{}
 		u.left = ev.Kind == supervisor.Closed && !u.felled
 	}
-	for _, c := range u.calls {
-		if c.state == open {
-			c.setLocked(lost)
-		}
-	}
-	close(u.deadCh)
+	u.fallLocked(death)
 	inst := u.inst
-	if inst.up == u {
-		inst.up = nil
-	}
 	if !ended {
 		if served && !inst.retired { // a start that fails is counted as such
 			inst.failedLocked(death)

@@ -51,7 +51,8 @@ func (e *answerError) Error() string { return "the server answered with an error
 
 // handle is a call of a tool: budget, cache, breaker, a place in the queue,
 // the server. A call that was dispatched already goes straight to its answer.
-func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (res tool.RemoteResult, err error) {
+	defer m.containCall(rc, o, &res, &err)
 	if worker, write, ok := retryOf(rc); ok && write == 0 {
 		return tool.RemoteResult{Error: json.RawMessage(strangeState)}, nil
 	} else if ok {
@@ -69,7 +70,6 @@ func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.Remo
 	if o.remote.Contract != tool.Convergent || o.method != mcp.ToolsCall || isRetry(rc.Params) {
 		return m.protected(ctx, s, o, rc)
 	}
-	var res tool.RemoteResult
 	q := policy.Query{
 		Identity: who.Identity, Server: s.spec.Name, Tool: o.name, Process: s.instanceKey(who).of, Arguments: jsonrpc.Field(rc.Params, "arguments"),
 	}
@@ -105,7 +105,14 @@ func (m *Manager) protected(ctx context.Context, s *server, o *offer, rc *tool.R
 		return tool.RemoteResult{}, asFault(err, o)
 	}
 	defer leave()
+	ended := false
+	defer func() {
+		if !ended { // it has panicked
+			turn.Cancel()
+		}
+	}()
 	res, err := m.call(ctx, s, o, rc)
+	ended = true
 	tell(ctx, turn, err)
 	return res, err
 }

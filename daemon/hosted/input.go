@@ -233,10 +233,12 @@ func (m *Manager) parkLocked(c *call, asks []*ask) {
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if u := c.up; c.suspended && c.back == back {
-			m.dropLocked(c)
-			u.interruptLocked()
-		}
+		m.containLocked(c.up, "gave up a suspended call", func() {
+			if u := c.up; c.suspended && c.back == back {
+				m.dropLocked(c)
+				u.interruptLocked()
+			}
+		})
 	})
 }
 

@@ -210,7 +210,7 @@ func (inst *instance) startLocked() {
 	m.wg.Go(func() {
 		err := pause(m.life, wait, hurry)
 		if err == nil {
-			err = inst.start()
+			err = inst.startContained()
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -260,6 +260,26 @@ func (inst *instance) failedLocked(f *fault.Record) {
 		inst.m.wg.Go(s.persist)
 		inst.m.log.Error("server ejected: it ended or failed to start too often", "server", inst.key.server)
 	}
+}
+
+// startContained is start; a panic of it is the error.
+func (inst *instance) startContained() (err error) {
+	m := inst.m
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		f := m.panicked(inst.key.server, "started a process", r)
+		err = f
+		m.lockOrPanic(r)
+		defer m.mu.Unlock()
+		if inst.up != nil {
+			inst.up.condemnLocked(f)
+			err = errEnded // its end will count against it
+		}
+	}()
+	return inst.start()
 }
 
 // start makes a process and goes through its handshake. If the server leaves

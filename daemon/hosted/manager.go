@@ -124,6 +124,8 @@ type Manager struct {
 	budget *policy.Budget
 	cache  *policy.Cache
 
+	unreadable bool // records of earlier daemons could not be read; set by Load
+
 	configuring sync.Mutex // held while the list of servers is changed
 	filing      sync.Mutex // held while it is written down how a server stands, or what it offers
 
@@ -193,7 +195,7 @@ func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 			continue
 		}
 		if _, ok := pending[key.n]; !ok {
-			m.letGoLocked(c)
+			m.containLocked(c.up, "settled a call", func() { m.letGoLocked(c) })
 		}
 	}
 }
@@ -203,7 +205,7 @@ func (m *Manager) Confirmed(session string, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.roundsLocked(session, n) {
-		m.letGoLocked(c)
+		m.containLocked(c.up, "settled a call", func() { m.letGoLocked(c) })
 	}
 }
 
@@ -226,7 +228,7 @@ func (m *Manager) Closed(session, agent string) {
 func (m *Manager) forsakeLocked(session string) {
 	for key, c := range m.calls {
 		if key.session == session {
-			m.dropLocked(c)
+			m.containLocked(c.up, "gave up a call", func() { m.dropLocked(c) })
 		}
 	}
 	m.refuseAsksLocked(session)

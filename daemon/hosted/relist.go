@@ -22,7 +22,7 @@ func (u *upstream) relistLocked() {
 		return
 	}
 	u.relisting = true
-	u.m.wg.Go(u.relistChanged)
+	u.m.wg.Go(func() { u.contain("listed what a process offers", u.relistChanged) })
 }
 
 // relistIn is how long to wait before the lists are asked for again: not at

@@ -48,7 +48,8 @@ type upstream struct {
 	felled     bool          // it, or its worker, was killed, and not by us
 	caughtUp   bool          // all that was said before this daemon attached was read
 	suspect    bool          // a call had no answer, and it is asked for a sign of life
-	hung       *fault.Record // that it gave none, for which it is ended; nil if it did
+	hung       *fault.Record // why holdline ends it: it gave none, or holdline itself failed; nil if neither is so
+	running    bool          // its goroutines run, or have
 	death      *fault.Record
 	deadCh     chan struct{} // closed when dead
 	goneCh     chan struct{} // closed when nobody reads its events any more
@@ -115,9 +116,10 @@ func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 
 // goLocked starts the goroutines of a process whose worker is there.
 func (u *upstream) goLocked() {
+	u.running = true
 	u.m.wg.Go(u.run)
-	u.m.wg.Go(u.runErrands)
-	u.m.wg.Go(u.tend)
+	u.m.wg.Go(func() { u.contain("told something to a process", u.runErrands) })
+	u.m.wg.Go(func() { u.contain("told the wishes of sessions to a process", u.tend) })
 }
 
 func (u *upstream) worker() *supervisor.Worker {
@@ -209,30 +211,45 @@ func (u *upstream) run() {
 	defer timer.Stop()
 	w := u.worker()
 	u.last, u.until = w.Old()
-	u.resumeLong(w)
-	u.askKept(w)
-	u.caught()
+	deaf := !u.contain("took up the output of a process", func() {
+		u.resumeLong(w)
+		u.askKept(w)
+		u.caught()
+	})
 	for {
 		select {
 		case ev, ok := <-w.Events():
 			if !ok {
 				return
 			}
-			if u.event(&ev) {
-				u.die(w, &ev)
-				u.outlive(w)
+			u.last = max(u.last, ev.Seq)
+			deaf = deaf || !u.contain("read the output of a process", func() { u.event(&ev) })
+			if ev.Kind == supervisor.Closed || ev.Kind == supervisor.Lost {
+				u.contain("noted the end of a process", func() { u.die(w, &ev) })
+				u.ensureDead()
+				u.contain("kept what a process has left", func() { u.outlive(w) })
 				return
 			}
 		case <-u.poke:
 		case <-timer.C:
 		}
-		timer.Reset(u.settle(w))
+		next := time.Hour
+		u.contain("acknowledged the output of a process", func() { next = u.settle(w) })
+		timer.Reset(next)
 	}
 }
 
-// event takes one event and tells whether it was the last.
-func (u *upstream) event(ev *supervisor.Event) bool {
-	u.last = max(u.last, ev.Seq)
+// ensureDead notes the end of the process if that could not be done in full.
+func (u *upstream) ensureDead() {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if !u.dead {
+		u.fallLocked(u.hung)
+	}
+}
+
+// event handles one event.
+func (u *upstream) event(ev *supervisor.Event) {
 	switch ev.Kind {
 	case supervisor.Output:
 		if ev.Stream == process.Stdout {
@@ -244,10 +261,9 @@ func (u *upstream) event(ev *supervisor.Event) bool {
 		u.log.Info("server ended", "exit", ev.Exit.String())
 	case supervisor.Closed, supervisor.Lost:
 		u.lastLine(ev)
-		return true
+		return
 	}
 	u.caught()
-	return false
 }
 
 // caught notes when everything was read that was said before the attach: what

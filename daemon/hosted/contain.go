@@ -1,0 +1,134 @@
+package hosted
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+)
+
+// What one process says, or has left on disk, is handled in goroutines of its own
+// and in those of the sessions that use it. A panic there ends the service of
+// that process and nothing else: the daemon serves everybody.
+
+// lockWait bounds how long a panic waits for the manager's mutex.
+const lockWait = 5 * time.Second
+
+// contain calls f, which handles what the process said or left behind; doing says
+// in words what f does. If f panics the process is condemned, and contain reports
+// false. The caller must not hold the manager's mutex.
+func (u *upstream) contain(doing string, f func()) (ok bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			u.condemn(u.m.panicked(u.name(), doing, r), r)
+		}
+	}()
+	f()
+	return true
+}
+
+// containLocked is contain for a caller that holds the manager's mutex. u may be
+// nil if no process is concerned.
+func (m *Manager) containLocked(u *upstream, doing string, f func()) {
+	defer func() {
+		if r := recover(); r != nil && u != nil {
+			u.condemnLocked(m.panicked(u.name(), doing, r))
+		} else if r != nil {
+			m.panicked("", doing, r)
+		}
+	}()
+	f()
+}
+
+// containCall is the deferred part of a call: a panic of it condemns the process
+// that has the call, and is the call's fault.
+func (m *Manager) containCall(rc *tool.RemoteCall, o *offer, res *tool.RemoteResult, err *error) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	f := m.panicked(o.s.spec.Name, "made a call", r)
+	f.Operation = callOperation(o)
+	*res, *err = tool.RemoteResult{}, f
+	m.lockOrPanic(r)
+	defer m.mu.Unlock()
+	for _, c := range m.roundsLocked(rc.Caller.Session, rc.N) {
+		c.waited, c.progress = false, nil
+		if c.up != nil {
+			c.up.condemnLocked(f)
+		}
+	}
+}
+
+// panicked logs a panic with its stack, and returns the fault that stands for it.
+// Call it in the deferred function that recovered: the stack is the panic's.
+func (m *Manager) panicked(server, doing string, reason any) *fault.Record {
+	stack := string(debug.Stack())
+	m.background(func() { // the caller may hold the mutex
+		m.log.Error("internal failure, contained to one process of a server", "server", server, "while_it", doing, "panic", fmt.Sprint(reason), "stack", stack)
+	})
+	return fault.New(fault.InternalFailure, fault.Host, "run:"+server,
+		"holdline itself failed when it %s of server %s: %v. It ends that process of the server; everything else goes on. The stack is in the log: holdline logs",
+		doing, server, reason)
+}
+
+// background runs f in a goroutine of the manager, or at once if the manager is
+// closed.
+func (m *Manager) background(f func()) {
+	if m.life.Err() != nil {
+		f()
+		return
+	}
+	m.wg.Go(f)
+}
+
+// lockOrPanic takes the mutex for a goroutine that has recovered from a panic. If
+// the mutex is not free for long, that goroutine itself left it locked: then the
+// panic goes on, and the next daemon serves.
+func (m *Manager) lockOrPanic(reason any) {
+	for limit := time.Now().Add(lockWait); !m.mu.TryLock(); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			panic(reason)
+		}
+	}
+}
+
+// condemn ends a process of which holdline itself cannot go on, for the fault f.
+func (u *upstream) condemn(f *fault.Record, reason any) {
+	u.m.lockOrPanic(reason)
+	defer u.m.mu.Unlock()
+	u.condemnLocked(f)
+}
+
+func (u *upstream) condemnLocked(f *fault.Record) {
+	if u.hung != nil || u.dead {
+		return
+	}
+	u.hung = f
+	u.inst.srv.fault, u.inst.srv.faultAt = f, time.Now()
+	if u.unsure != nil {
+		close(u.unsure)
+		u.unsure = nil
+	}
+	if u.w != nil && !u.running && !u.m.closed {
+		u.goLocked() // somebody has to see its end
+	}
+	u.endLocked()
+}
+
+// fallLocked notes that nothing is left of the process: whoever waits for it is
+// told.
+func (u *upstream) fallLocked(death *fault.Record) {
+	u.dead, u.serving, u.death = true, false, death
+	for _, c := range u.calls {
+		if c.state == open {
+			c.setLocked(lost)
+		}
+	}
+	close(u.deadCh)
+	if u.inst.up == u {
+		u.inst.up = nil
+	}
+}
