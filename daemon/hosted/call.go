@@ -472,13 +472,17 @@ func (m *Manager) left(s *server, c *call) (timeout, longest time.Duration) {
 	return timeout, longest
 }
 
-// timedOut is the fault of a call that has run out of time.
+// timedOut is the fault of a call that has run out of time: c, if it was
+// dispatched, else nil.
 func (m *Manager) timedOut(c *call, o *offer, format string, args ...any) *fault.Record {
 	f := fault.New(fault.Timeout, fault.Server, callOperation(o), format, args...)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c != nil && c.up != nil {
 		f.Fault.Generation = c.up.generation
+	}
+	if c != nil && c.contract != tool.Convergent {
+		return f.WithMayHaveActed()
 	}
 	return f
 }

@@ -110,6 +110,9 @@ func FaultText(f *fault.Record, more string) string {
 	return b.String()
 }
 
+// checkFirst is what to do about a call that may have had its effect.
+const checkFirst = "It may or may not have taken effect: check before calling again."
+
 // advice says what to do about a fault. It follows from the record's fields
 // and never from its text.
 func advice(f *fault.Record) string {
@@ -117,6 +120,9 @@ func advice(f *fault.Record) string {
 	if f.RetryAfterMS != nil {
 		wait := time.Duration(*f.RetryAfterMS) * time.Millisecond
 		when = "in " + max(wait.Round(time.Second), time.Second).String()
+	}
+	if f.MayHaveActed {
+		return checkFirst
 	}
 	switch f.Fault.Code {
 	case fault.InvalidInput, fault.ParseError, fault.InvalidRequest:
@@ -129,7 +135,7 @@ func advice(f *fault.Record) string {
 	case fault.NotInitialized:
 		return "Finish the handshake first."
 	case fault.OutcomeUnknown:
-		return "It may or may not have taken effect: check before calling again."
+		return checkFirst
 	case fault.TransportFailure, fault.ProcessFailure, fault.ResourceExhausted,
 		fault.RolloutFailure, fault.CircuitOpen:
 		return "Call again " + when + "."

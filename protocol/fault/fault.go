@@ -193,6 +193,9 @@ type Record struct { //nolint:errname // it is a record first, in the wire's wor
 	RetryAfterMS *int64 `json:"retry_after_ms,omitempty"`
 	Limit        *Limit `json:"limit,omitempty"`
 	Cause        *Cause `json:"cause,omitempty"`
+	// MayHaveActed says that the call that failed was dispatched, must not be
+	// made again by itself, and may have had its effect.
+	MayHaveActed bool `json:"may_have_acted,omitempty"`
 }
 
 // Limit is the limit of its caller that a call ran into, and how much of it was
@@ -249,6 +252,14 @@ func (r *Record) WithReason(reason Reason) *Record {
 // WithCause sets the cause and returns r.
 func (r *Record) WithCause(c Cause) *Record {
 	r.Cause = &c
+	return r
+}
+
+// WithMayHaveActed sets MayHaveActed, says so in the detail as well, and returns
+// r.
+func (r *Record) WithMayHaveActed() *Record {
+	r.MayHaveActed = true
+	r.Fault.Detail += "; whether it had its effect is not known"
 	return r
 }
 
