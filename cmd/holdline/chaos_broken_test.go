@@ -187,7 +187,7 @@ const shortChaos = 6 * time.Second
 // in it. Where no rule is broken that is to be nothing.
 func (v *variant) round(t *testing.T, seed uint64, broken ...string) []violation {
 	t.Helper()
-	r := newChaos(t, seed, broken...)
+	r := newChaos(t, seed, false, broken...)
 	r.menu, r.steps, r.limit = v.menu, v.steps, 10*time.Second
 	r.warm(t)
 	r.load(shortChaos)

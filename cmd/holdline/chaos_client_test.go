@@ -72,6 +72,8 @@ var (
 		{opRelay, 6},
 	}
 	effectSteps = []weight{{opEffect, 1}}
+	// hostileSteps are those of sessions that call servers that misbehave.
+	hostileSteps = []weight{{opHostile, 12}, {opLook, 3}, {stepCancel, 1}}
 )
 
 // planLife draws a session. It takes as much from the stream for each.
@@ -110,11 +112,13 @@ const maxDue = 12
 // taken by one goroutine; another one, which ends with the proxy's output,
 // reads.
 type chaosClient struct {
-	run    *chaosRun
-	plan   lifePlan
-	a      *agent
-	read   sync.WaitGroup
-	change chan struct{} // holds a token when something came
+	run     *chaosRun
+	plan    lifePlan
+	a       *agent
+	steps   []weight
+	hostile bool // it calls servers that misbehave
+	read    sync.WaitGroup
+	change  chan struct{} // holds a token when something came
 
 	mu     sync.Mutex
 	log    *sessionLog
@@ -151,7 +155,11 @@ func (r *chaosRun) connect(slot, life int, plan lifePlan) (*chaosClient, error) 
 	}
 	c := &chaosClient{
 		run: r, plan: plan, a: a, change: make(chan struct{}, 1), due: map[string]*dueCall{}, calls: map[int]*dueCall{},
+		steps: r.steps, hostile: slot >= chaosSessions,
 		log: &sessionLog{Name: fmt.Sprintf("%d.%d", slot, life), Identity: plan.Identity, Era: map[bool]string{true: "modern", false: "legacy"}[plan.Modern]},
+	}
+	if c.hostile {
+		c.steps = hostileSteps
 	}
 	r.add(c)
 	c.read.Go(c.receive)
@@ -230,7 +238,11 @@ func (c *chaosClient) request(op, token, method string, params map[string]any, p
 		panic(err)
 	}
 	c.due[call.id], c.calls[call.n] = call, call
-	c.log.Events = append(c.log.Events, event{At: call.at, Kind: evSent, ID: call.id, Op: op, Token: token})
+	sent := event{At: call.at, Kind: evSent, ID: call.id, Op: op, Token: token}
+	if op == opEffect || op == opLook {
+		sent.Takes = time.Duration(p.MS * float64(time.Millisecond))
+	}
+	c.log.Events = append(c.log.Events, sent)
 	c.mu.Unlock()
 	c.write(string(b))
 }
@@ -272,6 +284,14 @@ func (c *chaosClient) step(p stepPlan) {
 			op, server = opAsk, chaosServer
 		}
 		c.tool(op, token, server+"__ask", map[string]any{"token": token}, p)
+	case opHostile:
+		token, server := c.run.token(c), hostileShared
+		if p.Reuse {
+			server = hostileOwn
+		}
+		how := hostileNames[int(p.Pick*float64(len(hostileNames)))]
+		c.run.count("it " + how)
+		c.tool(op, token, server+"__misbehave", map[string]any{"token": token, "method": how}, p)
 	case opBig:
 		token := fmt.Sprintf("%s-%d", c.run.token(c), p.Size)
 		c.tool(op, token, chaosServer+"__big", map[string]any{"token": token, "bytes": p.Size}, p)
@@ -484,7 +504,10 @@ func shortened(s string) string { return s[:min(len(s), 300)] }
 func (c *chaosClient) live() {
 	steps := rand.New(rand.NewPCG(c.run.seed, c.plan.Caller))
 	for range c.plan.Steps {
-		p := planStep(steps, c.run.steps)
+		p := planStep(steps, c.steps)
+		if c.hostile {
+			p.Gap *= hostileGap
+		}
 		if !c.until(func() bool { return len(c.due) < maxDue }) || !c.run.rest(p.Gap) {
 			break
 		}

@@ -274,6 +274,9 @@ func (r *chaosRun) victims() []victim {
 			if err != nil {
 				continue
 			}
+			if spec.Name == hostileShared || spec.Name == hostileOwn {
+				continue // they end by themselves, and a seed kills the same with and without them
+			}
 			if spec.Kind == process.KindServer {
 				v.kill.Server = spec.Name
 			} else if v.kill.Token = consultToken(dir); v.kill.Token == "" {
@@ -381,9 +384,13 @@ func (r *chaosRun) install() error {
 
 // configuration is that of a place in which chaos runs.
 func (r *chaosRun) configuration() ([]byte, error) {
+	servers := map[string]any{chaosServer: r.server("shared"), ownServer: r.server("session")}
+	if r.hostile {
+		servers[hostileShared], servers[hostileOwn] = r.hostileServer("shared"), r.hostileServer("session")
+	}
 	return json.Marshal(map[string]any{
 		"consult":    map[string]any{"claude_bin": filepath.Join(programs, "claude"), "max_concurrent": 6, "keep": map[string]any{"count": keptInChaos}},
-		"mcpServers": map[string]any{chaosServer: r.server("shared"), ownServer: r.server("session")},
+		"mcpServers": servers,
 	})
 }
 
@@ -391,5 +398,14 @@ func (r *chaosRun) server(scope string) map[string]any {
 	return map[string]any{
 		"command": filepath.Join(programs, "toolserver"), "args": []string{"-ledger", r.p.ledger()},
 		"holdline": map[string]any{"scope": scope, "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000},
+	}
+}
+
+func (r *chaosRun) hostileServer(scope string) map[string]any {
+	return map[string]any{
+		"command": filepath.Join(programs, "hostileserver"),
+		"holdline": map[string]any{
+			"scope": scope, "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000, "timeout": hostileTimeout.String(),
+		},
 	}
 }

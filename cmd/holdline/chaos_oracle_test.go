@@ -63,7 +63,8 @@ const (
 	opLook      = "look"
 	opBig       = "big"
 	opAsk       = "ask"
-	opRelay     = "relay" // an ask that the client itself answers
+	opRelay     = "relay"   // an ask that the client itself answers
+	opHostile   = "hostile" // a call of a server that misbehaves
 )
 
 // event is one thing that a client did or saw.
@@ -74,7 +75,8 @@ type event struct {
 
 	// Of what was sent.
 	Op    string
-	Token string // names the effect; that of the consult for a result or control
+	Token string        // names the effect; that of the consult for a result or control
+	Takes time.Duration // the time that the tool itself takes
 
 	// Of an answer.
 	Code    string // of the fault; "" is a good one
@@ -320,6 +322,9 @@ func (j *judgement) answer(s *sessionLog, a *dueRequest, e *event, stopped bool)
 		j.violated(ruleRight, s, a.Token, "%s %s was answered by neither a result nor a fault: %s", a.Op, a.ID, e.Text)
 		return
 	}
+	if e.Code != "" && a.Op == opHostile {
+		return // whatever its server did to it
+	}
 	if e.Code != "" {
 		j.fault(s, a, e, stopped)
 		return
@@ -345,6 +350,10 @@ func (j *judgement) answer(s *sessionLog, a *dueRequest, e *event, stopped bool)
 			j.violated(ruleRight, s, a.Token, "the consult's result is %q", e.Text)
 		case e.State == "cancelled" && !stopped:
 			j.violated(ruleUnknown, s, a.Token, "the consult was cancelled, and not by its client: %s", e.Text)
+		}
+	case opHostile:
+		if !strings.Contains(e.Text, a.Token) {
+			j.violated(ruleRight, s, a.Token, "%s %s was answered by %q", a.Op, a.ID, e.Text)
 		}
 	case opLook, opAsk, opRelay:
 		if !strings.Contains(e.Text, a.Token) || a.Op == opRelay && !strings.Contains(e.Text, `"roots":[]`) {
@@ -510,6 +519,10 @@ func TestOracle(t *testing.T) {
 		{name: "a result that is forgotten", end: sessionLeft, events: []event{sent(1*s, "1", opResult, "t"), bad(2*s, "1", "invalid_input")}, want: []string{ruleUnknown}},
 		{name: "a result, cancelled by nobody", end: sessionLeft, events: []event{sent(1*s, "1", opResult, "t"), state(2*s, "1", "cancelled")}, want: []string{ruleUnknown}},
 		{name: "a result, cancelled", end: sessionLeft, events: []event{sent(1*s, "1", opControl, "t"), state(2*s, "1", "cancelled"), sent(3*s, "1", opResult, "t"), state(4*s, "1", "cancelled")}},
+
+		{name: "a hostile server's fault", end: sessionLeft, events: []event{sent(1*s, "1", opHostile, "t"), bad(2*s, "1", "bad_output")}},
+		{name: "a hostile server's call without an answer", end: sessionLeft, events: []event{sent(1*s, "1", opHostile, "t")}, want: []string{ruleAnswered}},
+		{name: "a hostile server's answer to another", end: sessionLeft, events: []event{sent(1*s, "1", opHostile, "t"), good(2*s, "1", "u")}, want: []string{ruleRight}},
 
 		{name: "progress", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), progress(2*s, "1", 1), progress(3*s, "1", 2), good(4*s, "1", "")}},
 		{name: "progress that goes back", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), progress(2*s, "1", 2), progress(3*s, "1", 1), good(4*s, "1", "")}, want: []string{ruleProgress}},

@@ -33,19 +33,26 @@ const (
 	ownServer     = "own"   // and of one of which each session has its own
 	keptInChaos   = 300     // answers of consults
 	keptBytes     = 1 << 10 // that the daemon may hold of each
-	shorter       = 4       // so many times are the windows of recovery
+
+	hostileShared   = "wild"  // name of a hosted server that misbehaves, and that all share
+	hostileOwn      = "feral" // and of one of which each session has its own
+	hostileSessions = 2       // sessions beside the others that call them
+	hostileTimeout  = 5 * time.Second
+	hostileGap      = 10 // so many times longer those sessions rest between two steps
+	shorter         = 4  // so many times are the windows of recovery
 )
 
 // chaosRun is one place with its sessions and its killer. What happens in it
 // is drawn from the seed, for each actor from a stream of its own; when it
 // happens is not.
 type chaosRun struct {
-	p     *place
-	seed  uint64
-	begin time.Time
-	menu  menu
-	steps []weight
-	limit time.Duration // for an answer
+	p       *place
+	seed    uint64
+	hostile bool // there are servers that misbehave, and sessions that call them
+	begin   time.Time
+	menu    menu
+	steps   []weight
+	limit   time.Duration // for an answer
 
 	stop   chan struct{} // closed when nothing new is to be begun
 	binary int           // which of the two is installed; the killer's
@@ -119,10 +126,13 @@ func (r *chaosRun) remove(c *chaosClient) {
 }
 
 // newChaos makes the place: binaries, configuration, login shell, and rules
-// that are to be broken.
-func newChaos(t *testing.T, seed uint64, broken ...string) *chaosRun {
+// that are to be broken. If hostile is true it has servers that misbehave, too.
+func newChaos(t *testing.T, seed uint64, hostile bool, broken ...string) *chaosRun {
 	t.Helper()
-	r := &chaosRun{p: newPlace(t).login().windows(shorter).faults(), seed: seed, menu: usual, steps: everyStep, limit: answerLimit, stop: make(chan struct{}), counts: map[string]int{}, begin: time.Now()}
+	r := &chaosRun{
+		p: newPlace(t).login().windows(shorter).faults(), seed: seed, hostile: hostile, menu: usual, steps: everyStep,
+		limit: answerLimit, stop: make(chan struct{}), counts: map[string]int{}, begin: time.Now(),
+	}
 	for _, rule := range broken {
 		r.p.breaks(rule)
 	}
@@ -158,7 +168,11 @@ func appendTo(path, text string) error {
 func (r *chaosRun) load(d time.Duration) {
 	var sessions, killing sync.WaitGroup
 	killing.Go(r.killer)
-	for slot := range chaosSessions {
+	slots := chaosSessions
+	if r.hostile {
+		slots += hostileSessions
+	}
+	for slot := range slots {
 		sessions.Go(func() { r.slot(slot) })
 	}
 	time.AfterFunc(d, func() { close(r.stop) })
@@ -397,6 +411,34 @@ func (r *chaosRun) report(t *testing.T, h *history) {
 		all = append(all, fmt.Sprintf("%s %d", what, counts[what]))
 	}
 	t.Log(strings.Join(all, ", "))
+	p50, p99, n := h.innocentLatency()
+	t.Logf("%d calls of the well-behaved server: p50 %v, p99 %v", n, p50.Round(time.Millisecond), p99.Round(time.Millisecond))
+}
+
+// innocentLatency returns the median and the 99th percentile of what calls of
+// the well-behaved shared server took beyond the time that the tool itself
+// takes, and how many of them were answered well.
+func (h *history) innocentLatency() (p50, p99 time.Duration, n int) {
+	var all []time.Duration
+	for _, s := range h.Sessions {
+		due := map[string]event{}
+		for _, e := range s.Events {
+			switch {
+			case e.Kind == evSent && (e.Op == opEffect || e.Op == opLook):
+				due[e.ID] = e
+			case e.Kind == evSent:
+				delete(due, e.ID)
+			case e.Kind == evAnswer && e.Code == "" && due[e.ID].ID != "":
+				all = append(all, e.At-due[e.ID].At-due[e.ID].Takes)
+				delete(due, e.ID)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return 0, 0, 0
+	}
+	slices.Sort(all)
+	return all[len(all)/2], all[len(all)*99/100], len(all)
 }
 
 // story is what the history holds of a violation.
@@ -467,7 +509,7 @@ func chaosLimits(t *testing.T) (time.Duration, uint64) {
 func TestChaos(t *testing.T) {
 	d, seed := chaosLimits(t)
 	t.Logf("replay with: make chaos CHAOS=%v SEED=%d", d, seed)
-	r := newChaos(t, seed)
+	r := newChaos(t, seed, true)
 	base := r.warm(t)
 	r.load(d)
 	h := r.history()
@@ -485,6 +527,30 @@ func TestChaos(t *testing.T) {
 		if d >= 30*time.Second && r.counts[act] == 0 {
 			t.Errorf("%s: never", act)
 		}
+	}
+}
+
+// TestChaosNeighbours runs chaos twice with the same seed, with servers that
+// misbehave and without. Calls of the well-behaved server may take at most
+// twice as long with such neighbours, by the 99th percentile.
+func TestChaosNeighbours(t *testing.T) {
+	d, seed := chaosLimits(t)
+	if d < 5*time.Minute {
+		t.Skip("HOLDLINE_CHAOS=5m or more: less says nothing about a 99th percentile")
+	}
+	var p99 [2]time.Duration
+	for i, hostile := range []bool{false, true} {
+		r := newChaos(t, seed, hostile)
+		r.warm(t)
+		r.load(d)
+		r.quiet(t)
+		h := r.history()
+		r.report(t, h)
+		h.show(t, judge(h))
+		_, p99[i], _ = h.innocentLatency()
+	}
+	if p99[1] > 2*p99[0] {
+		t.Errorf("p99 with servers that misbehave is %v, and %v without: more than twice", p99[1], p99[0])
 	}
 }
 

@@ -58,6 +58,8 @@ func TestMain(m *testing.M) {
 		leave(oddServerMain(os.Args[1:], os.Stdin, os.Stdout))
 	case "wildserver":
 		leave(wildServerMain(os.Args[1:], os.Stdin, os.Stdout))
+	case "hostileserver":
+		leave(hostileServerMain())
 	case "sdkserver":
 		leave(sdkServerMain(os.Args[1:]))
 	case "undiscovered":
@@ -79,7 +81,11 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		// Benchmarks name the program that was built for use.
-		for name, from := range map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self), "claude": self, "toolserver": self, "sdkserver": self, "oddserver": self, "wildserver": self, "undiscovered": self, "floor": self, "echoserver": self} {
+		binaries := map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self)}
+		for _, name := range []string{"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered", "floor", "echoserver"} {
+			binaries[name] = self
+		}
+		for name, from := range binaries {
 			// A link, not a symbolic one: a program finds itself by its path.
 			if err := os.Link(from, filepath.Join(programs, name)); err != nil {
 				if err := copyFile(from, filepath.Join(programs, name)); err != nil {
