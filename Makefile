@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build install dist reproduce demo test race chaos notices check fuzz bench e2e e2e-systemd cover clean
+.PHONY: help build install dist reproduce demo test race chaos notices neighbours check fuzz bench e2e e2e-systemd cover clean
 
 OUT     ?= bin/holdline
 VERSION ?= $(shell v=$$(git describe --tags --dirty 2>/dev/null) && echo $${v\#v} || echo 0.1.0-dev)
@@ -56,6 +56,9 @@ chaos: ## kill everything at random under load and ask the oracle (CHAOS=10m, SE
 
 notices: ## break each rule of recovery in turn: the oracle has to notice (three minutes)
 	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 1h -run '^TestChaosNotices$$' ./cmd/holdline
+
+neighbours: ## chaos without and with servers that misbehave: how much slower are the others' calls (CHAOS=5m or more)
+	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaosNeighbours$$' ./cmd/holdline
 
 check: ## format, vet for both systems, lint, dead code, modernisers, layers, go.mod
 	@files=$$($(GOFUMPT) -l cmd contrib daemon protocol proxy); test -z "$$files" || { printf 'not formatted by gofumpt:\n%s\n' "$$files"; exit 1; }
