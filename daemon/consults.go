@@ -54,7 +54,12 @@ func (p *program[E]) use(e E) { p.now.Store(&e) }
 
 // buildConsults makes the consult part.
 func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
-	l.claude.ready, l.codex.ready = l.programsReady, l.programsReady
+	l.claude.ready = func(ctx context.Context) error {
+		return l.programsReady(ctx, func(cfg *config.Config) string { return cfg.Consult.ClaudeBin })
+	}
+	l.codex.ready = func(ctx context.Context) error {
+		return l.programsReady(ctx, func(cfg *config.Config) string { return cfg.Consult.CodexBin })
+	}
 	l.usePrograms(ctx, cfg)
 	l.audit = telemetry.NewRecords(telemetry.Options{
 		Log:  l.Log.With("component", "audit"),
@@ -65,7 +70,7 @@ func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
 		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults, Ledger: filepath.Join(l.dirs.Root, ledgerFile),
 		SocketDir: filepath.Join(l.place.dir.Path(), workersDir), Home: l.Home,
 		Engines: map[string]consult.Engine{consult.Claude: &l.claude, consult.Codex: &l.codex},
-		Path:    pathOf(l.environ()), Audit: func(a consult.Audit) { l.audit.Write(a) },
+		Path:    func() string { return pathOf(l.environ()) }, Audit: func(a consult.Audit) { l.audit.Write(a) },
 		Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),
 	})
 	return err
@@ -95,11 +100,12 @@ func (l *life) configureConsults(ctx context.Context, cfg *config.Config) {
 	l.consults.Configure(settings(cfg))
 }
 
-// consultEnv is the file of variables for consults, as it was last read.
+// consultEnv is what the programs of consults were made of.
 type consultEnv struct {
-	mu    sync.Mutex // held while programs are made
-	state string     // of the file, to see a change; guarded by mu
-	err   error      // it cannot be used; guarded by mu
+	mu      sync.Mutex // held while programs are made
+	state   string     // of the file of variables, to see a change; guarded by mu
+	environ []string   // guarded by mu
+	err     error      // the file cannot be used; guarded by mu
 }
 
 // envState tells states of a file of variables apart; "" is no file.
@@ -114,14 +120,18 @@ func envState(path string) string {
 	return fmt.Sprintf("%s: %d bytes, %d, %s", path, info.Size(), info.ModTime().UnixNano(), info.Mode())
 }
 
-// programsReady follows a changed file of variables. A consult without them
-// would not be logged in, or by another account: while the file cannot be used
-// there is none.
-func (l *life) programsReady(ctx context.Context) error {
+// programsReady waits until it is known where the program of a consult is, within
+// bounds, and follows a changed environment or file of variables. A consult
+// without these variables would not be logged in, or by another account: while
+// the file cannot be used there is none.
+func (l *life) programsReady(ctx context.Context, bin func(*config.Config) string) error {
+	if err := l.env.Await(ctx, bin(withBins(l.config.Load(), l.environ()))); err != nil {
+		return err
+	}
 	l.consulted.mu.Lock()
 	defer l.consulted.mu.Unlock()
 	cfg := l.config.Load()
-	if envState(cfg.Consult.EnvFile) != l.consulted.state {
+	if envState(cfg.Consult.EnvFile) != l.consulted.state || !slices.Equal(l.environ(), l.consulted.environ) {
 		l.useProgramsLocked(ctx, cfg)
 	}
 	if err := l.consulted.err; err != nil {
@@ -137,8 +147,8 @@ func (l *life) usePrograms(ctx context.Context, cfg *config.Config) {
 }
 
 func (l *life) useProgramsLocked(ctx context.Context, cfg *config.Config) {
-	l.consulted.state = envState(cfg.Consult.EnvFile)
-	byClaude, byCodex, err := programs(cfg, l.environ())
+	l.consulted.state, l.consulted.environ = envState(cfg.Consult.EnvFile), l.environ()
+	byClaude, byCodex, err := programs(cfg, l.consulted.environ)
 	if l.consulted.err = err; err != nil {
 		l.Log.ErrorContext(ctx, "no consult can run: env_file cannot be used", "err", err)
 	}
@@ -158,8 +168,23 @@ func programs(cfg *config.Config, environ []string) (*claude.Claude, *codex.Code
 	for name, value := range cfg.Consult.Env {
 		extra = append(extra, name+"="+value.Reveal())
 	}
+	cfg = withBins(cfg, environ)
 	return claude.New(claude.Options{Bin: cfg.Consult.ClaudeBin, Env: environ, Extra: extra}),
 		codex.New(codex.Options{Bin: cfg.Consult.CodexBin, Env: environ, Extra: extra, Config: cfg.Consult.CodexConfig}), err
+}
+
+// withBins returns a configuration that names the programs which the environment
+// names instead.
+func withBins(cfg *config.Config, environ []string) *config.Config {
+	out := *cfg
+	value := config.Lookup(environ)
+	if bin, _ := value("HOLDLINE_CLAUDE_BIN"); bin != "" {
+		out.Consult.ClaudeBin = bin
+	}
+	if bin, _ := value("HOLDLINE_CODEX_BIN"); bin != "" {
+		out.Consult.CodexBin = bin
+	}
+	return &out
 }
 
 // CheckConsult tells whether the consult program of an engine can be used, as a

@@ -38,7 +38,7 @@ func (l *life) controls() map[string]dcontrol.Handler {
 			if err != nil {
 				return nil, refusedFile(err)
 			}
-			return control.ReloadAnswer{Path: l.Config, Changed: changed, Absent: config.Absent(l.Config)}, nil
+			return control.ReloadAnswer{Path: *l.file.Load(), Changed: changed, Absent: config.Absent(*l.file.Load())}, nil
 		},
 		control.Upgrade:       l.upgrade,
 		control.ServerStart:   l.oneServer(l.servers.Start),

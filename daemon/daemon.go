@@ -31,6 +31,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/telemetry"
+	"holdline/daemon/userenv"
 	"holdline/protocol"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
@@ -61,11 +62,12 @@ type Options struct {
 	Wanted    time.Duration // reading of the boot clock when it was decided to start it
 	StateDir  string
 	Config    string // path of the configuration file
-	ClaudeBin string // overrides the configuration's; "" does not
-	CodexBin  string // the same
-	Home      string
-	Environ   []string      // the daemon's own environment, filtered before a child sees it
-	IdleExit  time.Duration // ends the daemon after so long without a session or a consult; 0 never
+	// FindConfig returns that path for another environment.
+	FindConfig func(getenv func(string) string) (string, error)
+	Home       string
+	Environ    []string       // the daemon's own environment, filtered before a child sees it
+	Shell      *userenv.Shell // asked for the user's environment; nil if Environ is that already
+	IdleExit   time.Duration  // ends the daemon after so long without a session or a consult; 0 never
 	// Signals delivers SIGTERM, SIGINT and SIGHUP.
 	Signals <-chan os.Signal
 }
@@ -94,6 +96,8 @@ type life struct {
 	place     *place
 	dirs      statedir.Dirs
 	config    atomic.Pointer[config.Config]
+	file      atomic.Pointer[string] // path of the configuration file
+	env       *userenv.Environ
 	telemetry *telemetry.Recorder
 	workers   *supervisor.Supervisor
 	claude    program[*claude.Claude]
@@ -121,6 +125,7 @@ type life struct {
 // state directory.
 func Run(ctx context.Context, o Options) (err error) {
 	l := &life{Options: o, begin: time.Now(), asked: make(chan error, 1)}
+	l.file.Store(&o.Config)
 	cfg, err := config.Load(o.Config)
 	if err != nil {
 		return err
@@ -129,6 +134,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	if l.dirs, err = statedir.Open(o.StateDir); err != nil {
 		return err
 	}
+	l.env = userenv.New(userenv.Options{
+		Log: l.Log.With("component", "environment"), StateDir: l.dirs.Root, Own: l.Environ, Shell: l.Shell,
+		OwnFirst: l.Notifier.Managed() != service.Nobody, Changed: l.environChanged,
+	})
 	if l.place, err = occupy(ctx, o); err != nil {
 		return err
 	}
@@ -165,12 +174,6 @@ func Run(ctx context.Context, o Options) (err error) {
 // apply puts a configuration into force.
 func (l *life) apply(cfg config.Config) {
 	cfg = cfg.WithHome(l.Home)
-	if l.ClaudeBin != "" {
-		cfg.Consult.ClaudeBin = l.ClaudeBin
-	}
-	if l.CodexBin != "" {
-		cfg.Consult.CodexBin = l.CodexBin
-	}
 	l.Level.Set(cfg.Log.Level)
 	l.config.Store(&cfg)
 }
@@ -264,6 +267,7 @@ func (l *life) serve(ctx context.Context) error {
 	add(ctx, &g, l.Log, "listener", func(ctx context.Context) error { return l.listener.Serve(ctx, l.gate) })
 	add(ctx, &g, l.Log, "control", l.control)
 	add(ctx, &g, l.Log, "signals", l.signals)
+	add(ctx, &g, l.Log, "environment", l.env.Run)
 	add(ctx, &g, l.Log, "watch", l.watch)
 	add(ctx, &g, l.Log, "consults", l.runConsults)
 	add(ctx, &g, l.Log, "servers", l.runServers)
@@ -413,7 +417,8 @@ func (l *life) sweep() {
 func (l *life) reload(ctx context.Context) (changed bool, err error) {
 	l.reloading.Lock()
 	defer l.reloading.Unlock()
-	cfg, err := config.Load(l.Config)
+	path := *l.file.Load()
+	cfg, err := config.Load(path)
 	if err != nil {
 		return false, err
 	}
@@ -431,9 +436,9 @@ func (l *life) reload(ctx context.Context) (changed bool, err error) {
 		l.sessions.Limit(after.Limits.InFlight)
 		l.listener.Limit(after.Limits.Connections)
 	}
-	if changed && config.Absent(l.Config) {
-		l.Log.WarnContext(ctx, "the configuration is not there any more, all is as it is by default", "path", l.Config)
+	if changed && config.Absent(path) {
+		l.Log.WarnContext(ctx, "the configuration is not there any more, all is as it is by default", "path", path)
 	}
-	l.Log.InfoContext(ctx, "configuration read", "path", l.Config, "changed", changed)
+	l.Log.InfoContext(ctx, "configuration read", "path", path, "changed", changed)
 	return changed, nil
 }

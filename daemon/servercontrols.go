@@ -55,7 +55,7 @@ func (l *life) hosts(name string) error {
 	switch {
 	case !ok:
 		return fault.New(fault.InvalidInput, fault.Host, "server:"+name,
-			"server %q is not configured in %s: holdline servers list shows those that are", name, l.Config)
+			"server %q is not configured in %s: holdline servers list shows those that are", name, *l.file.Load())
 	case !s.Enabled:
 		return fault.New(fault.InvalidInput, fault.Host, "server:"+name, "server %s is disabled: holdline servers enable %s", name, name)
 	case s.Transport == config.SSE:

@@ -29,8 +29,9 @@ func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 		WorkersDir: filepath.Join(l.place.dir.Path(), workersDir), CatalogDir: l.dirs.Catalog, StateDir: filepath.Join(l.dirs.Root, "servers"),
 		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
 		Servers: l.serverSpecs(ctx, cfg), Gone: l.goneSpec(),
-		Budget: func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },
-		Rules:  rules{&l.config},
+		Prepared: l.env.Known,
+		Budget:   func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },
+		Rules:    rules{&l.config},
 	})
 	if err := l.servers.Load(ctx); err != nil {
 		return err
@@ -81,6 +82,7 @@ func (l *life) serverSpec(s config.Settings) hosted.Spec {
 		Lazy:         s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent, MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,
 		CircuitThreshold: s.CircuitThreshold, CircuitReset: s.CircuitReset,
 		Process: func(root string) (config.Process, error) { return l.serverProcess(&s, root) },
+		Ready:   func(ctx context.Context, root string) error { return l.serverReady(ctx, &s, root) },
 		Visible: s.VisibleIn,
 		Contract: func(own string) tool.Contract {
 			c, _ := s.Contract(own)
@@ -97,7 +99,7 @@ func (l *life) serverSpec(s config.Settings) hosted.Spec {
 func (l *life) serverProcess(s *config.Settings, root string) (config.Process, error) {
 	a := config.Around{Environ: l.environ(), Home: l.Home, Root: root}
 	var err error
-	if a.Variables, err = config.ReadEnvFile(config.VariablesFile(l.Config)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if a.Variables, err = config.ReadEnvFile(config.VariablesFile(*l.file.Load())); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return config.Process{}, err
 	}
 	if s.EnvFile != "" {

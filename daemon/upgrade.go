@@ -82,10 +82,10 @@ func (l *life) rollouts() int64 {
 // configuration. A daemon that cannot would not come up, while this one goes
 // on with what was read when it was well.
 func (l *life) wouldStart() [][]string {
-	if _, err := os.Stat(l.Config); err != nil {
+	if _, err := os.Stat(*l.file.Load()); err != nil {
 		return nil
 	}
-	return [][]string{{"config", "check", "--config", l.Config}}
+	return [][]string{{"config", "check", "--config", *l.file.Load()}}
 }
 
 // handOver makes the program at the path that is watched the image of this

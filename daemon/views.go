@@ -80,7 +80,7 @@ func (l *life) status() control.StatusAnswer {
 	s := control.StatusAnswer{
 		Daemon: control.Daemon{
 			PID: l.PID, Version: l.Version, Epoch: l.place.epoch, UptimeMS: time.Since(l.begin).Milliseconds(),
-			Socket: l.place.path, StartedBy: l.StartedBy, Rollout: string(health.Rollout), Config: l.Config,
+			Socket: l.place.path, StartedBy: l.StartedBy, Rollout: string(health.Rollout), Config: *l.file.Load(),
 		},
 		Sessions: []control.Session{},
 		Workers:  []control.Worker{},

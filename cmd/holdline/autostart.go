@@ -17,8 +17,11 @@ import (
 	"syscall"
 
 	"holdline/contrib"
+	"holdline/daemon/command"
+	"holdline/daemon/config"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
+	"holdline/daemon/userenv"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/socket"
 	"holdline/proxy"
@@ -47,8 +50,6 @@ type autostart struct {
 
 	done chan struct{} // closed: nobody waits for the daemon any more
 	wg   sync.WaitGroup
-
-	login []string // environment of the login shell, once captured
 }
 
 func newAutostart(paths socket.Paths, env func(string) string, stderr io.Writer) *autostart {
@@ -70,10 +71,11 @@ func (a *autostart) close() {
 
 // start runs the daemon in a session of its own: nothing that happens to the
 // agent's terminal or process group reaches it. Its standard streams are the
-// log file, its environment is the user's login shell's, since the agent's
-// would be that of whichever agent came first. From the channel comes how the
-// process ended, if it does: nil if it left the line to another daemon. Where
-// systemd is to start the daemon it starts none: see managed.
+// log file. Its environment is a plain one, see [daemonEnv]: the agent's would be
+// that of whichever agent came first, and the daemon asks the user's login shell
+// itself, so that nobody waits for a profile here. From the channel comes how
+// the process ended, if it does: nil if it left the line to another daemon.
+// Where systemd is to start the daemon it starts none: see managed.
 func (a *autostart) start(ctx context.Context) (<-chan error, error) {
 	if a.managed() {
 		return a.leaveTo(ctx)
@@ -95,11 +97,6 @@ func (a *autostart) start(ctx context.Context) (<-chan error, error) {
 		return nil, err
 	}
 	defer null.Close()
-	if a.login == nil {
-		if a.login, err = loginEnv(ctx, a.env); err != nil {
-			fmt.Fprintf(log, "holdline: %v: the daemon starts with a minimal environment\n", err)
-		}
-	}
 	closeOnExec()
 
 	// Asked for before the start, so that an end at once is not missed.
@@ -107,7 +104,7 @@ func (a *autostart) start(ctx context.Context) (<-chan error, error) {
 	signal.Notify(children, syscall.SIGCHLD)
 	p, err := os.StartProcess(exe, slices.Concat([]string{exe}, a.args, []string{wanted}), &os.ProcAttr{
 		Dir:   "/",
-		Env:   overlay(a.login, a.env),
+		Env:   daemonEnv(a.env),
 		Files: []*os.File{null, log, log},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
@@ -289,30 +286,29 @@ func closeOnExec() {
 	}
 }
 
-// overlay is the login environment with what decides where a proxy and its
-// daemon meet taken from the proxy.
-func overlay(login []string, env func(string) string) []string {
-	names := []string{
-		"HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", socket.Env, "HOLDLINE_CONFIG",
-	}
+// inherited are the variables that a daemon gets from the proxy that starts it,
+// besides those of the user's session: where both meet, and which programs
+// consults run. It is a list of names and never a pattern: HOLDLINE_WORKER would
+// make the daemon look like a child of a worker, and HOLDLINE_TOKEN is a secret
+// of one agent.
+var inherited = []string{
+	"XDG_STATE_HOME", socket.Env, "HOLDLINE_CONFIG", "HOLDLINE_CLAUDE_BIN", "HOLDLINE_CODEX_BIN",
+}
+
+// daemonEnv returns the environment of a daemon that a process with environment
+// env starts: that of the user's session, what is inherited, and this process's
+// PATH. The daemon searches that PATH last, and only its directories that other
+// users cannot write.
+func daemonEnv(env func(string) string) []string {
+	list := userenv.UserShell(env).Env
+	names := inherited
 	if runtime.GOOS == "darwin" {
-		names = append(names, "TMPDIR") // where the socket lies there
+		names = append(slices.Clone(names), "TMPDIR") // where the socket lies there
 	}
 	for _, name := range names {
 		if value := env(name); value != "" {
-			login = setVariable(login, name, value)
+			list = append(list, name+"="+value)
 		}
 	}
-	return login
-}
-
-// setVariable is list, or a copy, with name set.
-func setVariable(list []string, name, value string) []string {
-	out := make([]string, 0, len(list)+1)
-	for _, kv := range list {
-		if !strings.HasPrefix(kv, name+"=") {
-			out = append(out, kv)
-		}
-	}
-	return append(out, name+"="+value)
+	return config.WithPath(list, command.SafePath(env("PATH")))
 }

@@ -1,19 +1,18 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"holdline/daemon/userenv"
 	"holdline/protocol/socket"
 )
 
@@ -67,23 +66,23 @@ func leaked(fds []os.DirEntry) bool {
 	return false
 }
 
-// newTestAutostart starts the test binary as a daemon, through a login shell
-// of the test's own.
-func newTestAutostart(t *testing.T, mode, profile string) (*autostart, map[string]string) {
+// newTestAutostart starts the test binary as a daemon.
+func newTestAutostart(t *testing.T, mode string) (*autostart, map[string]string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	shell := filepath.Join(dir, "shell")
-	script := "#!/bin/sh\n" + profile + "\nexport " + testPart + "=daemon TEST_DAEMON=" + mode + "\nshift\neval \"$1\"\n"
-	if err := os.WriteFile(shell, []byte(script), 0o755); err != nil {
+	exe := filepath.Join(dir, "daemon")
+	if err := copyText(exe, "#!/bin/sh\nexport "+testPart+"=daemon TEST_DAEMON="+mode+"\nexec "+os.Args[0]+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	vars := map[string]string{
 		"HOME": dir, "XDG_RUNTIME_DIR": dir, "XDG_STATE_HOME": filepath.Join(dir, "state"),
-		"SHELL": shell, "CLAUDECODE": "1", "HOLDLINE_TOKEN": "secret", "LANG": "C.UTF-8",
+		"SHELL": "/bin/false", "CLAUDECODE": "1", "LANG": "C.UTF-8", "PATH": "/agent/bin:.::relative:/usr/bin",
+		"HOLDLINE_TOKEN": "secret", "HOLDLINE_WORKER": "secret", "HOLDLINE_IDENTITY": "secret", "ANTHROPIC_API_KEY": "secret",
+		"HOLDLINE_CONFIG": "/c.json", "HOLDLINE_CLAUDE_BIN": "/claude", "HOLDLINE_CODEX_BIN": "/codex",
 	}
 	env := func(k string) string { return vars[k] }
 	paths, err := socket.Resolve("", env)
@@ -91,8 +90,8 @@ func newTestAutostart(t *testing.T, mode, profile string) (*autostart, map[strin
 		t.Fatal(err)
 	}
 	a := newAutostart(paths, env, io.Discard)
-	a.exe = func() (string, error) { return os.Args[0], nil }
-	a.args = []string{"--"}
+	a.exe = func() (string, error) { return exe, nil }
+	a.args = nil
 	t.Cleanup(a.close)
 	return a, vars
 }
@@ -117,7 +116,7 @@ func dialUntil(t *testing.T, paths socket.Paths, exited <-chan error) io.Closer 
 }
 
 func TestAutostart(t *testing.T) {
-	a, vars := newTestAutostart(t, "", "echo welcome; export FROM_PROFILE=yes XDG_STATE_HOME=/wrong")
+	a, vars := newTestAutostart(t, "")
 	// A descriptor that the agent left open to this process.
 	marker, err := os.Create(filepath.Join(vars["HOME"], "leak-marker"))
 	if err != nil {
@@ -145,14 +144,16 @@ func TestAutostart(t *testing.T) {
 	}
 	text := string(b)
 	for _, want := range []string{
-		"cwd=/ leader=true stdin=0 leaked=false", `"FROM_PROFILE=yes"`, `"LANG=C.UTF-8"`,
+		"cwd=/ leader=true stdin=0 leaked=false", `"LANG=C.UTF-8"`, `"SHELL=/bin/false"`,
+		`"HOLDLINE_CONFIG=/c.json"`, `"HOLDLINE_CLAUDE_BIN=/claude"`, `"HOLDLINE_CODEX_BIN=/codex"`,
+		`"PATH=/agent/bin:/usr/bin:` + strings.Replace(userenv.BasePath, "/usr/bin:", "", 1) + `"`,
 		`"XDG_RUNTIME_DIR=` + vars["HOME"] + `"`, `"XDG_STATE_HOME=` + vars["XDG_STATE_HOME"] + `"`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the daemon's log lacks %s: %s", want, text)
 		}
 	}
-	for _, not := range []string{"CLAUDECODE", "secret", "welcome", "SHLVL", "/wrong"} {
+	for _, not := range []string{"CLAUDECODE", "secret"} {
 		if strings.Contains(text, not) {
 			t.Errorf("the daemon's environment has %s: %s", not, text)
 		}
@@ -165,7 +166,7 @@ func TestAutostart(t *testing.T) {
 }
 
 func TestAutostartEnds(t *testing.T) {
-	a, vars := newTestAutostart(t, "fail", "")
+	a, vars := newTestAutostart(t, "fail")
 	log := filepath.Join(vars["XDG_STATE_HOME"], "holdline", "logs", "daemon.log")
 	if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
 		t.Fatal(err)
@@ -194,7 +195,7 @@ func TestAutostartEnds(t *testing.T) {
 		t.Errorf("log of %v bytes, %v, want it cut", info.Size(), err)
 	}
 
-	y, _ := newTestAutostart(t, "yield", "")
+	y, _ := newTestAutostart(t, "yield")
 	if exited, err = y.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -204,57 +205,6 @@ func TestAutostartEnds(t *testing.T) {
 	a.exe = func() (string, error) { return "/nonexistent/holdline", nil }
 	if _, err := a.start(t.Context()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("start of a program that is not there: %v", err)
-	}
-}
-
-func TestLoginEnv(t *testing.T) {
-	env := func(vars map[string]string) func(string) string { return func(k string) string { return vars[k] } }
-	dir := t.TempDir()
-	shell := func(name, script string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	got, err := loginEnv(t.Context(), env(map[string]string{
-		"HOME": "/h", "SHELL": shell("noisy", "echo A=B; export MULTI='x\ny' PATH=/opt/bin:$PATH; cat >/dev/null; sleep 600 & shift; eval \"$1\"\n"),
-		"SSH_AUTH_SOCK": "/ssh", "ANTHROPIC_API_KEY": "k",
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"HOME=/h", "MULTI=x\ny", "SSH_AUTH_SOCK=/ssh", "PATH=/opt/bin:" + basePath} {
-		if !slices.Contains(got, want) {
-			t.Errorf("environment %q lacks %q", got, want)
-		}
-	}
-	if slices.ContainsFunc(got, func(kv string) bool {
-		return strings.HasPrefix(kv, "A=") || strings.HasPrefix(kv, "ANTHROPIC") || strings.HasPrefix(kv, "SHLVL")
-	}) {
-		t.Errorf("environment %q has too much", got)
-	}
-	for name, script := range map[string]string{"silent": "exit 0\n", "refuses": "exit 1\n", "floods": "yes | head -c 3000000\nexit 0\n"} {
-		got, err := loginEnv(t.Context(), env(map[string]string{"HOME": "/h", "SHELL": shell(name, script)}))
-		if err == nil || !slices.Contains(got, "PATH="+basePath) || !slices.Contains(got, "HOME=/h") {
-			t.Errorf("%s: %q, %v, want an error and a minimal environment", name, got, err)
-		}
-	}
-	// One that hangs is ended with its children; a cancelled start sooner.
-	ctx, cancel := context.WithCancel(t.Context())
-	marker := filepath.Join(dir, "running")
-	hang := shell("hangs", "touch "+marker+"; sleep 600; echo\n")
-	go func() {
-		for {
-			if _, err := os.Stat(marker); err == nil {
-				cancel()
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}()
-	if _, err := loginEnv(ctx, env(map[string]string{"SHELL": hang})); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
 	}
 }
 

@@ -136,7 +136,6 @@ func newChaos(t *testing.T, seed uint64, hostile bool, broken ...string) *chaosR
 	for _, rule := range broken {
 		r.p.breaks(rule)
 	}
-	profile := filepath.Join(r.p.dir, "home/.profile")
 	config := filepath.Join(r.p.dir, "home/.config/holdline/config.json")
 	b, err := r.configuration()
 	if err == nil {
@@ -145,22 +144,13 @@ func newChaos(t *testing.T, seed uint64, hostile bool, broken ...string) *chaosR
 			os.MkdirAll(filepath.Dir(config), 0o700), os.WriteFile(config, b, 0o600),
 			os.MkdirAll(filepath.Dir(r.p.bin()), 0o700),
 			copyFile(filepath.Join(programs, "holdline"), r.p.bin()+".0"), copyFile(filepath.Join(programs, "holdline"), r.p.bin()+".1"),
-			r.install(), appendTo(profile, fmt.Sprintf("export HOLDLINE_TEST_WINDOWS=%d\n", shorter)),
+			r.install(),
 		)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
-}
-
-func appendTo(path, text string) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
 }
 
 // load lets sessions and killer go at each other for a time, and returns when

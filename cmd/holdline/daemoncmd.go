@@ -21,6 +21,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
+	"holdline/daemon/userenv"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/socket"
 )
@@ -104,6 +105,7 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 	if o.wanted == 0 {
 		o.wanted = bootclock.Now()
 	}
+	findConfig := func(env func(string) string) (string, error) { return configPath(o.config, env) }
 	image, err := rollout.Image()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
@@ -120,6 +122,11 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 	if notifier.Managed() != service.Nobody {
 		o.startedBy = notifier.Managed()
 	}
+	var shell *userenv.Shell
+	if o.startedBy != "shell" { // that one's environment is the user's already
+		user := userenv.UserShell(w.getenv)
+		shell = &user
+	}
 	level := new(slog.LevelVar)
 	log := slog.New(logHandler(w, logOf(filepath.Join(state, daemonLog), w.stderr, w.stdout), level))
 	if named := o.config != "" || w.getenv("HOLDLINE_CONFIG") != ""; named && config.Absent(cfg) {
@@ -132,8 +139,8 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 		Log: log, Level: level, Stderr: w.stderr,
 		Version: version, PID: pid(), Exe: exe, Image: image, Argv: os.Args, Handover: handover,
 		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy, Wanted: o.wanted,
-		StateDir: state, Config: cfg, ClaudeBin: w.getenv("HOLDLINE_CLAUDE_BIN"), CodexBin: w.getenv("HOLDLINE_CODEX_BIN"), Home: w.getenv("HOME"),
-		Environ: w.environ(), IdleExit: o.idleExit, Signals: signals,
+		StateDir: state, Config: cfg, FindConfig: findConfig, Home: w.getenv("HOME"),
+		Environ: w.environ(), Shell: shell, IdleExit: o.idleExit, Signals: signals,
 	})
 	if errors.Is(err, daemon.ErrRunning) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", err)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,13 @@ import (
 // does not know calls tools one by one; the default one ("") writes scripts.
 func (p *place) codexClient(t *testing.T, model string, steps ...codextest.Step) (*client, *codextest.API) {
 	t.Helper()
+	return p.codexClientOf(t, model, true, steps...) // a server that is not required is not waited for
+}
+
+// codexClientOf is codexClient, where the user's configuration need not require
+// holdline.
+func (p *place) codexClientOf(t *testing.T, model string, required bool, steps ...codextest.Step) (*client, *codextest.API) {
+	t.Helper()
 	bin := realCodex(t)
 	api := codexStandIn(t, steps...)
 	command, err := json.Marshal(filepath.Join(programs, "holdline")) // a TOML string, too
@@ -31,8 +39,9 @@ func (p *place) codexClient(t *testing.T, model string, steps ...codextest.Step)
 	}
 	for _, setting := range append(api.Config(),
 		"mcp_servers.holdline.command="+string(command), `mcp_servers.holdline.args=["mcp-stdio"]`,
-		// A server that is not required is not waited for.
-		"mcp_servers.holdline.required=true") {
+		fmt.Sprintf("mcp_servers.holdline.required=%v", required),
+		// A daemon that the proxy starts must not be found by other places.
+		fmt.Sprintf("mcp_servers.holdline.env={XDG_RUNTIME_DIR=%q}", filepath.Join(p.dir, "run"))) {
 		argv = append(argv, "-c", setting)
 	}
 	home := filepath.Join(p.dir, "home", ".codex")

@@ -36,6 +36,7 @@ var layers = map[string]int{
 	"daemon/policy":            2,
 	"daemon/remote":            2,
 	"daemon/supervisor":        2,
+	"daemon/userenv":           2,
 	"daemon/config":            1,
 	"daemon/engine":            1,
 	"daemon/program":           1,

@@ -18,11 +18,16 @@ import (
 
 	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/install"
+	"holdline/daemon/command"
+	"holdline/daemon/userenv"
 	"holdline/protocol/socket"
 )
 
 // installTimeout bounds one program that install runs.
 const installTimeout = 60 * time.Second
+
+// maxToolOutput bounds what such a program prints, in bytes.
+const maxToolOutput = 1 << 20
 
 // installOptions are the flags of `holdline install`.
 type installOptions struct {
@@ -103,7 +108,7 @@ func runInstall(cmd *cobra.Command, w *world, o installOptions) error {
 		}
 		rest = install.Wish{}
 	}
-	rest.Path, err = loginPath(cmd.Context(), w.getenv)
+	rest.Path, err = userenv.UserShell(w.getenv).LoginPath(cmd.Context())
 	if err != nil {
 		err = fmt.Errorf("the PATH of your login shell is not captured: %w", err)
 		if o.path {
@@ -270,12 +275,16 @@ func deciding(getenv func(string) string) map[string]string {
 func runProgram(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	out, errs := &limitedBuffer{left: maxLoginEnv}, &limitedBuffer{left: maxLoginEnv}
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, errs, time.Second
-	err := cmd.Run()
-	if words := bytes.TrimSpace(errs.b.Bytes()); err != nil && len(words) > 0 {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", err
+	}
+	cmd := command.Command{
+		Path: path, Args: args, Name: name, Env: os.Environ(), Strict: true, Stdout: maxToolOutput, Stderr: maxToolOutput,
+	}
+	out, err := cmd.Run(ctx)
+	if words := bytes.TrimSpace(out.Stderr); err != nil && len(words) > 0 {
 		err = fmt.Errorf("%w: %s", err, bytes.ReplaceAll(words, []byte("\n"), []byte("; ")))
 	}
-	return out.b.String(), err
+	return string(out.Stdout), err
 }

@@ -29,6 +29,7 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
+	takeTestVariables()
 	if by, err := strconv.Atoi(os.Getenv("HOLDLINE_TEST_WINDOWS")); err == nil {
 		protocol.DivideWindows(by)
 	}
@@ -133,7 +134,9 @@ type place struct {
 // windows makes the place one in which the windows of recovery are so many
 // times shorter: those of the daemons and proxies that it starts from now on.
 func (p *place) windows(by int) *place {
-	p.env = append(p.env, fmt.Sprintf("HOLDLINE_TEST_WINDOWS=%d", by))
+	windows := fmt.Sprintf("HOLDLINE_TEST_WINDOWS=%d", by)
+	p.env = append(p.env, windows)
+	p.testVariable(windows)
 	return p
 }
 
@@ -154,6 +157,7 @@ func newPlace(tb testing.TB) *place {
 		"PATH=" + programs + ":" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=stand-in", "LANG=C.UTF-8",
 		races(dir),
 	}
+	p.testVariable(races(dir))
 	if v := os.Getenv("GOCOVERDIR"); v != "" {
 		p.env = append(p.env, "GOCOVERDIR="+v)
 	}

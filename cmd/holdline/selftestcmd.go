@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +31,7 @@ func runSelftest(cmd *cobra.Command, w *world, asJSON bool) (err error) {
 		show = func(control.Progress) {}
 	}
 	r, err := trial.Run(cmd.Context(), trial.Options{
-		Exe: exe, Version: version, Bin: consultConfig(w).Consult.ClaudeBin, Environ: w.environ(), Dir: dir, Log: slog.New(slog.DiscardHandler),
+		Exe: exe, Version: version, Bin: cmp.Or(w.getenv("HOLDLINE_CLAUDE_BIN"), consultConfig(w).Consult.ClaudeBin), Environ: w.environ(), Dir: dir, Log: slog.New(slog.DiscardHandler),
 		Progress: func(what string) { show(control.Progress{Message: "trying to write: " + what}) },
 	})
 	done()

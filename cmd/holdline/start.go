@@ -16,6 +16,7 @@ import (
 	"holdline/daemon"
 	"holdline/daemon/config"
 	"holdline/daemon/service"
+	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
 	"holdline/proxy"
@@ -69,10 +70,10 @@ func connectOrStart(cmd *cobra.Command, w *world) (*control.Client, error) {
 
 // doctorOptions are what the checks of this user's holdline need.
 func doctorOptions(w *world, paths socket.Paths) doctor.Options {
-	name, _, _ := account(os.Getuid())
+	name, _, _ := userenv.Account(os.Getuid())
 	o := doctor.Options{
 		Version: version, PID: pid(), Paths: paths, Home: w.getenv("HOME"), Environ: w.environ(),
-		LoginPath: func(ctx context.Context) (string, error) { return loginPath(ctx, w.getenv) },
+		LoginPath: userenv.UserShell(w.getenv).LoginPath,
 		Units:     service.FindUnits(w.getenv),
 		Linger:    filepath.Join("/var/lib/systemd/linger", cmp.Or(name, w.getenv("USER"))),
 	}
@@ -117,8 +118,5 @@ func consultConfig(w *world) config.Config {
 			cfg = loaded
 		}
 	}
-	cfg = cfg.WithHome(w.getenv("HOME"))
-	cfg.Consult.ClaudeBin = cmp.Or(w.getenv("HOLDLINE_CLAUDE_BIN"), cfg.Consult.ClaudeBin)
-	cfg.Consult.CodexBin = cmp.Or(w.getenv("HOLDLINE_CODEX_BIN"), cfg.Consult.CodexBin)
-	return cfg
+	return cfg.WithHome(w.getenv("HOME"))
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -32,6 +33,9 @@ type Command struct {
 	Stdout int  // bytes that are kept of what it prints
 	Stderr int  // the same of standard error
 	Strict bool // one that prints more is ended, with [ErrOutput]; else the rest is swallowed
+	// Session gives the program a session of its own, without the terminal of
+	// this process. On Linux it then also dies with this process.
+	Session bool
 }
 
 // Output is what a program printed, as far as it is kept.
@@ -59,7 +63,13 @@ func (c *Command) Run(ctx context.Context) (Output, error) {
 	}
 	cmd.Env = append([]string{}, c.Env...) // nil would be this process's own
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, stdout, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !c.Session, Setsid: c.Session}
+	if c.Session {
+		// The signal comes when the thread ends that started the program.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		dieWithParent(cmd.SysProcAttr)
+	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = grace
 	err := cmd.Run()

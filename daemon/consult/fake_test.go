@@ -336,7 +336,7 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 	}
 	opt := Options{
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, Ledger: filepath.Join(dir, "spent.json"), SocketDir: filepath.Join(dir, "w"),
-		Engines: map[string]Engine{Claude: w.engine, Codex: w.codex}, Path: os.Getenv("PATH"), Starter: w.starter, Settings: DefaultSettings(), Home: filepath.Join(dir, "home"),
+		Engines: map[string]Engine{Claude: w.engine, Codex: w.codex}, Path: func() string { return os.Getenv("PATH") }, Starter: w.starter, Settings: DefaultSettings(), Home: filepath.Join(dir, "home"),
 	}
 	for _, f := range edit {
 		f(&opt)

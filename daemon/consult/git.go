@@ -55,7 +55,7 @@ var fixedConfig = []string{
 // newGit finds git, and which programs the repository would have run on files.
 func (m *Manager) newGit(ctx context.Context, cwd string) (*git, error) {
 	g := &git{cwd: cwd, config: slices.Clone(fixedConfig), program: program.Program{
-		Name: "git", Bin: "git", Env: []string{"PATH=" + m.opt.Path}, Operation: operation, Timeout: gitTimeout,
+		Name: "git", Bin: "git", Env: []string{"PATH=" + m.opt.Path()}, Operation: operation, Timeout: gitTimeout,
 		Cure: "install git, or leave diff out",
 	}}
 	var err error

@@ -113,7 +113,7 @@ type Options struct {
 	SocketDir string            // each worker's socket is <SocketDir>/<id>/sock
 	Home      string            // of the user; "" if unknown
 	Engines   map[string]Engine // by name
-	Path      string            // PATH of the user, on which git is looked for
+	Path      func() string     // PATH of the user, on which git is looked for
 	Starter   Starter
 	Settings  Settings
 	Ladder    Ladder // zero takes the defaults

@@ -286,6 +286,9 @@ func (inst *instance) startContained() (err error) {
 // when it is asked which era it is of, it is started once more; so it is if it
 // is killed before it serves, which says nothing of the installation.
 func (inst *instance) start() error {
+	if err := inst.ready(); err != nil {
+		return err
+	}
 	begun := time.Now()
 	ctx, clock, cancel := newStartClock(inst.m.life, inst.srv.now().StartTimeout)
 	defer cancel()
@@ -327,6 +330,29 @@ func (inst *instance) start() error {
 	}
 }
 
+// ready waits until what a process needs is known. That is no part of the time
+// that the process has to come up.
+func (inst *instance) ready() error {
+	m, spec := inst.m, inst.srv.spec
+	if spec.Ready == nil {
+		return nil
+	}
+	err := spec.Ready(m.life, inst.root)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed { // the wait has ended for that
+		return tool.ErrStopping
+	}
+	if err == nil {
+		return nil
+	}
+	return cmp.Or(inst.refusalLocked(), error(cannotStart(spec.Name, err)))
+}
+
+func cannotStart(name string, err error) *fault.Record {
+	return fault.New(fault.SpawnFailure, fault.Server, operation(name), "server %s cannot be started: %v", name, err)
+}
+
 // spawn starts a worker with the server in it.
 func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, error) {
 	m, spec := inst.m, inst.srv.spec
@@ -338,7 +364,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, 
 	}
 	p, err := spec.Process(inst.root)
 	if err != nil {
-		return nil, fault.New(fault.SpawnFailure, fault.Server, operation(spec.Name), "server %s cannot be started: %v", spec.Name, err)
+		return nil, cannotStart(spec.Name, err)
 	}
 	id := workerID(spec.Name)
 	ws := process.Spec{

@@ -56,6 +56,7 @@ func TestPatience(t *testing.T) {
 		{"ended by us", time.Minute, instance{err: errEnded}, firstList},
 	} {
 		tc.inst.begun = now.Add(-tc.begun)
+		tc.inst.m = &Manager{}
 		if got := tc.inst.patienceLocked(now); got != tc.want {
 			t.Errorf("%s: it is waited for %v, want %v", tc.name, got, tc.want)
 		}

@@ -42,6 +42,9 @@ type Spec struct {
 	// Process is how a process is started for a project of that root, which is
 	// "" if there is none. The error names what is missing.
 	Process func(root string) (config.Process, error)
+	// Ready waits, within bounds, until what Process needs is known. The error
+	// says why no process can be started. nil does not wait.
+	Ready func(ctx context.Context, root string) error
 	// Visible tells whether sessions of a project of that root see the server;
 	// nil shows it to all.
 	Visible func(root string) bool
@@ -88,6 +91,8 @@ type Options struct {
 	StateDir   string // how servers stand is remembered here
 	Info       mcp.Implementation
 	Servers    []Spec
+	// Prepared reports whether Ready of a spec would hardly wait. nil is always.
+	Prepared func() bool
 	// Gone is a spec with the limits of a server that is configured no more; a
 	// process of it that an earlier daemon has started still has calls.
 	Gone Spec

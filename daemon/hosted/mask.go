@@ -86,3 +86,25 @@ func (inst *instance) secrets() (secrets []string, ok bool) {
 	p, err := s.spec.Process(inst.root)
 	return p.Secrets, err == nil // if not, a variable is gone that stood there when the process began
 }
+
+// Remask looks up again what must not be shown of processes of earlier daemons:
+// variables are known now that were not when they were adopted.
+func (m *Manager) Remask() {
+	m.mu.Lock()
+	var withheld []*upstream
+	for u := range m.processes {
+		if u.withheld {
+			withheld = append(withheld, u)
+		}
+	}
+	m.mu.Unlock()
+	for _, u := range withheld {
+		secrets, known := u.inst.secrets()
+		if !known {
+			continue
+		}
+		m.mu.Lock()
+		u.secrets, u.withheld = secrets, false
+		m.mu.Unlock()
+	}
+}

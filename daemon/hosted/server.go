@@ -339,11 +339,19 @@ func (m *Manager) inOrderLocked() []*server {
 // mended, but probably is not.
 const nextList = time.Second
 
+// unreadyList is the same for a server whose environment is not known yet: some
+// clients go on without a server that has not listed its tools within a second,
+// and so would lose those of all others.
+const unreadyList = 500 * time.Millisecond
+
 // patienceLocked is how long a list waits for an instance that was never listed:
 // all of them together no longer than the first.
 func (inst *instance) patienceLocked(now time.Time) time.Duration {
 	wait := firstList
-	if inst.failedToStartLocked() {
+	switch {
+	case inst.m.o.Prepared != nil && !inst.m.o.Prepared():
+		wait = unreadyList
+	case inst.failedToStartLocked():
 		wait = nextList
 	}
 	if inst.starting != nil {

@@ -1,0 +1,6 @@
+package command
+
+import "syscall"
+
+// dieWithParent has the kernel kill the program when this process ends.
+func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

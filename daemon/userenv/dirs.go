@@ -1,0 +1,79 @@
+package userenv
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"holdline/daemon/command"
+	"holdline/daemon/config"
+)
+
+// pathOf returns the PATH of an environment.
+func pathOf(env []string) string {
+	path, _ := config.Lookup(env)("PATH")
+	return path
+}
+
+// splitPath returns the directories of a PATH in which programs may be looked for.
+// One with a line break cannot be kept in a file.
+func splitPath(path string) []string {
+	return slices.DeleteFunc(command.SearchDirs(path), func(dir string) bool { return strings.Contains(dir, "\n") })
+}
+
+// beyond returns the directories that known lacks.
+func beyond(dirs, known []string) []string {
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return slices.Contains(known, dir) })
+}
+
+// safeDirs returns the directories to which other users can add nothing.
+func safeDirs(dirs []string) []string {
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !safeDir(dir) })
+}
+
+// safeDir reports whether dir is there and no user but root and this one can
+// write it.
+func safeDir(dir string) bool {
+	info, err := os.Stat(dir)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && ours(info.Mode(), int(st.Uid), int(st.Gid))
+}
+
+// ours reports whether only root and this user can change what is in a
+// directory.
+func ours(mode os.FileMode, uid, gid int) bool {
+	me := os.Geteuid()
+	if uid != 0 && uid != me || mode&0o002 != 0 {
+		return false
+	}
+	// A group with the number of its user is that user's own on Linux, and
+	// group 0 is root's.
+	own := gid == 0 || gid == me && gid == os.Getegid()
+	return mode&0o020 == 0 || own
+}
+
+// Calling returns the PATH to capture from a shell of the user's: its safe
+// directories, and behind them those that only the login shell has. It is the
+// login shell's as it is if the calling shell has no more than that.
+func Calling(calling, login string) string {
+	more, all := safeDirs(splitPath(calling)), splitPath(login)
+	if len(beyond(more, all)) > 0 {
+		all = append(more, beyond(all, more)...)
+	}
+	return strings.Join(all, string(filepath.ListSeparator))
+}
+
+// InDirs returns the path of the program name in the first directory that has
+// it; "" if none has.
+func InDirs(name string, dirs []string) string {
+	path, err := command.LookPath(name, strings.Join(dirs, string(filepath.ListSeparator)))
+	if err != nil {
+		return ""
+	}
+	return path
+}

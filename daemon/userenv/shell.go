@@ -1,0 +1,171 @@
+package userenv
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"holdline/daemon/command"
+)
+
+// Limits of a shell that is asked for its environment.
+const (
+	LoginTimeout       = 8 * time.Second // many profiles start version managers
+	InteractiveTimeout = 3 * time.Second
+	maxOutput          = 1 << 20 // bytes
+)
+
+// BasePath is where programs are found before any shell says otherwise.
+const BasePath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+// Asking is the variable by which a profile can tell that it is read only for
+// the environment that it makes.
+const Asking = "HOLDLINE_RESOLVING_ENVIRONMENT"
+
+// session are the variables that belong to the user's session and not to one
+// program in it. A shell is started with them.
+var session = []string{
+	"LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS",
+	"DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME",
+}
+
+// Shell is the user's login shell, with the environment that it is started with.
+type Shell struct {
+	Path string
+	Env  []string
+}
+
+// UserShell is the shell of this user. Its environment is a clean one, with the
+// little of this process's that belongs to the user's session and not to the
+// program that started this process.
+func UserShell(getenv func(string) string) Shell {
+	name, home, shell := Account(os.Getuid())
+	if s := getenv("SHELL"); filepath.IsAbs(s) {
+		shell = s
+	}
+	if h := getenv("HOME"); h != "" {
+		home = h
+	}
+	if name == "" {
+		name = getenv("USER")
+	}
+	if shell == "" {
+		shell = "/bin/sh"
+	}
+	env := []string{"PATH=" + BasePath, "SHELL=" + shell, "TERM=dumb"}
+	for _, kv := range [][2]string{{"HOME", home}, {"USER", name}, {"LOGNAME", name}} {
+		if kv[1] != "" {
+			env = append(env, kv[0]+"="+kv[1])
+		}
+	}
+	for _, name := range session {
+		if value := getenv(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return Shell{Path: shell, Env: env}
+}
+
+// Login returns the environment that the shell gives to programs when it is
+// started as a login shell.
+func (s Shell) Login(ctx context.Context) ([]string, error) {
+	return s.ask(ctx, LoginTimeout, false)
+}
+
+// Interactive returns the environment that the shell gives to programs when it
+// is started as an interactive login shell: many users set their PATH in a file
+// that only such a shell reads.
+func (s Shell) Interactive(ctx context.Context) ([]string, error) {
+	return s.ask(ctx, InteractiveTimeout, true)
+}
+
+// LoginPath returns the PATH that the login shell gives to programs.
+func (s Shell) LoginPath(ctx context.Context) (string, error) {
+	env, err := s.Login(ctx)
+	if err != nil {
+		return "", err
+	}
+	path := pathOf(env)
+	if path == "" || strings.Contains(path, "\n") {
+		return "", fmt.Errorf("login shell %s: its PATH cannot be kept in one line", s.Path)
+	}
+	return path, nil
+}
+
+func (s Shell) ask(ctx context.Context, limit time.Duration, interactive bool) ([]string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
+	defer cancel()
+	// A profile may print whatever it likes: the environment stands between two
+	// lines that it cannot know.
+	marker := rand.Text()
+	script := fmt.Sprintf("/usr/bin/env echo %s; /usr/bin/env -0; /usr/bin/env echo %s", marker, marker)
+	cmd := command.Command{
+		Path: s.Path, Env: append([]string{Asking + "=1"}, s.Env...), Dir: "/", Session: true, Strict: true,
+		Stdout: maxOutput, Stderr: maxOutput,
+	}
+	if strings.HasSuffix(filepath.Base(s.Path), "csh") {
+		cmd.Name = "-" + filepath.Base(s.Path) // csh and tcsh do not take -l beside -c
+	} else {
+		cmd.Args = append(cmd.Args, "-l")
+	}
+	if interactive {
+		cmd.Args = append(cmd.Args, "-i")
+	}
+	cmd.Args = append(cmd.Args, "-c", script)
+	out, err := cmd.Run(ctx)
+	env := parse(out.Stdout, marker)
+	switch {
+	case pathOf(env) != "": // a shell may fail once it has answered
+		return env, nil
+	case err != nil:
+		return nil, fmt.Errorf("login shell %s: %w", s.Path, err)
+	}
+	return nil, fmt.Errorf("login shell %s: %w", s.Path, errSilent)
+}
+
+var errSilent = errors.New("printed no environment")
+
+// own are variables that a shell sets for itself.
+var own = []string{"", "_", "SHLVL", "PWD", "OLDPWD", "TERM", Asking}
+
+// parse reads what `env -0` has printed between two lines that are marker.
+func parse(out []byte, marker string) []string {
+	line := []byte(marker + "\n")
+	_, out, _ = bytes.Cut(out, line)
+	out, _, complete := bytes.Cut(out, line)
+	if !complete {
+		return nil
+	}
+	var list []string
+	for kv := range bytes.SplitSeq(out, []byte{0}) {
+		name, _, ok := strings.Cut(string(kv), "=")
+		if ok && !slices.Contains(own, name) {
+			list = append(list, string(kv))
+		}
+	}
+	return list
+}
+
+// Account is what the system's list of users says of uid. It returns empty
+// strings if that says nothing: users of macOS and of directories are not in it.
+func Account(uid int) (name, home, shell string) {
+	b, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		return "", "", ""
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		f := strings.Split(line, ":")
+		if len(f) == 7 && f[2] == strconv.Itoa(uid) {
+			return f[0], f[5], f[6]
+		}
+	}
+	return "", "", ""
+}

@@ -1,0 +1,339 @@
+package userenv
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"holdline/daemon/config"
+	"holdline/daemon/statedir"
+)
+
+// Sources of directories, in words for people.
+const (
+	Captured    = "PATH captured by holdline install"
+	Login       = "login shell"
+	Kept        = "login shell of the last time"
+	Interactive = "interactive login shell"
+	Starter     = "what started the daemon"
+)
+
+// keptFile holds PATH and locale of the last answer of the login shell, in the
+// state directory.
+const keptFile = "environ"
+
+// Path is the part of the search path that comes from one source.
+type Path struct {
+	Source string
+	Dirs   []string // absolute; none that an earlier source has, too
+}
+
+// Options are what an [Environ] is made of.
+type Options struct {
+	Log      *slog.Logger
+	StateDir string
+	Own      []string // the environment of this process
+	// Shell is asked for its environment; nil if this process was started from
+	// a shell of the user's and has that environment already.
+	Shell *Shell
+	// OwnFirst is set if somebody wrote Own for this daemon, as the unit of a
+	// service manager does. Else it is what any session has, and what the
+	// profile says of a variable counts more.
+	OwnFirst bool
+	// Changed is called from the goroutine of [Environ.Run] when the
+	// environment has become another one; nil if nobody wants to know.
+	Changed func(context.Context)
+}
+
+// Environ is the environment of the user's programs, as far as it is known.
+// Make it with [New]. All methods are safe for concurrent use.
+type Environ struct {
+	o       Options
+	again   chan struct{} // holds a token if the shell is to be asked again
+	login   chan struct{} // closed once the login shell has answered, or failed
+	settled chan struct{} // closed once the interactive shell has, too
+	ended   chan struct{} // closed when Run returns: nobody will answer any more
+
+	mu          sync.Mutex // guards what follows; no I/O under it
+	kept        []string   // PATH and locale of the last time
+	loginEnv    []string   // of the login shell; nil until it has answered
+	interactive []string   // directories of the interactive shell
+	starter     []string   // directories of Own's PATH that are safe
+	failure     error      // why the login shell did not answer
+}
+
+// New returns an environment that knows what was kept. It asks nobody before
+// [Environ.Run].
+func New(o Options) *Environ {
+	e := &Environ{o: o, again: make(chan struct{}, 1), login: make(chan struct{}), settled: make(chan struct{}), ended: make(chan struct{})}
+	if o.Shell != nil {
+		e.kept = readKept(filepath.Join(o.StateDir, keptFile))
+	}
+	return e
+}
+
+// Run asks the user's shell, and asks again after each [Environ.Refresh], until
+// ctx is done. It returns the cause of ctx. It may be called once.
+func (e *Environ) Run(ctx context.Context) error {
+	defer close(e.ended)
+	// Not in New: a directory of a file system that hangs must not keep the
+	// daemon from listening.
+	starter := safeDirs(splitPath(pathOf(e.o.Own)))
+	e.mu.Lock()
+	e.starter = starter
+	e.mu.Unlock()
+	for first := true; ; first = false {
+		if e.o.Shell != nil {
+			e.ask(ctx, first)
+		} else if first {
+			close(e.login)
+			close(e.settled)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-e.again:
+		}
+	}
+}
+
+// Refresh has the shell asked again, in the background. What it answered before
+// holds until then.
+func (e *Environ) Refresh() {
+	select {
+	case e.again <- struct{}{}:
+	default:
+	}
+}
+
+func (e *Environ) ask(ctx context.Context, first bool) {
+	env, err := e.o.Shell.Login(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		e.o.Log.WarnContext(ctx, "the login shell does not say its environment, programs get what is known without it", "err", err)
+	}
+	e.mu.Lock()
+	e.failure = err
+	changed := err == nil && !slices.Equal(e.loginEnv, env)
+	if err == nil {
+		e.loginEnv = env
+	}
+	e.mu.Unlock()
+	if first {
+		close(e.login)
+	}
+	e.tell(ctx, changed)
+	// Its PATH alone is of interest. A shell that fails when it is interactive
+	// has said what it could as a login shell.
+	env, err = e.o.Shell.Interactive(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		e.o.Log.InfoContext(ctx, "the interactive login shell does not say its PATH", "err", err)
+	}
+	e.mu.Lock()
+	dirs := splitPath(pathOf(env))
+	changed = err == nil && !slices.Equal(e.interactive, dirs)
+	if err == nil {
+		e.interactive = dirs
+	}
+	e.mu.Unlock()
+	if first {
+		close(e.settled)
+	}
+	e.tell(ctx, changed)
+	e.keep(ctx)
+}
+
+func (e *Environ) tell(ctx context.Context, changed bool) {
+	if changed && e.o.Changed != nil {
+		e.o.Changed(ctx)
+	}
+}
+
+// keep writes PATH and locale down for the next daemon.
+func (e *Environ) keep(ctx context.Context) {
+	e.mu.Lock()
+	var text strings.Builder
+	known := e.loginEnv != nil
+	dirs := splitPath(pathOf(e.loginEnv))
+	dirs = append(dirs, beyond(e.interactive, dirs)...)
+	for _, kv := range e.loginEnv {
+		if name, _, _ := strings.Cut(kv, "="); isLocale(name) && !strings.Contains(kv, "\n") {
+			text.WriteString(kv + "\n")
+		}
+	}
+	e.mu.Unlock()
+	if !known {
+		return
+	}
+	text.WriteString("PATH=" + strings.Join(dirs, string(filepath.ListSeparator)) + "\n")
+	if err := statedir.WriteFile(filepath.Join(e.o.StateDir, keptFile), []byte(text.String())); err != nil {
+		e.o.Log.WarnContext(ctx, "the next daemon begins without the PATH of the login shell", "err", err)
+	}
+}
+
+// readKept reads what keep wrote. A file that cannot be read is none: it only
+// stands in for an answer that is about to come.
+func readKept(path string) []string {
+	lines, err := config.ReadEnvFile(path)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(lines, func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return name != "PATH" && !isLocale(name)
+	})
+}
+
+func isLocale(name string) bool { return name == "LANG" || strings.HasPrefix(name, "LC_") }
+
+// Await waits until what can be known of the environment of a program is known:
+// what the login shell says, and if command is a name that is not found by then,
+// the PATH of the interactive shell. It waits no longer than the shells have
+// time. It returns the cause of ctx if that is done before.
+func (e *Environ) Await(ctx context.Context, command string) error {
+	limit := time.NewTimer(LoginTimeout + InteractiveTimeout)
+	defer limit.Stop()
+	for _, known := range []chan struct{}{e.login, e.settled} {
+		select {
+		case <-known:
+		case <-e.ended:
+			return nil
+		case <-limit.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if command == "" || strings.Contains(command, "/") || e.found(command) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Known reports whether the login shell has answered, or failed.
+func (e *Environ) Known() bool {
+	select {
+	case <-e.login:
+		return true
+	default:
+		return false
+	}
+}
+
+// found reports whether a directory that comes before the interactive shell's
+// has the program.
+func (e *Environ) found(name string) bool {
+	for _, p := range e.Paths() {
+		if p.Source != Interactive && p.Source != Starter && InDirs(name, p.Dirs) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Find returns where the program name is, and the source of the directory that
+// has it; empty strings if none has.
+func (e *Environ) Find(name string) (path, source string) {
+	for _, p := range e.Paths() {
+		if path := InDirs(name, p.Dirs); path != "" {
+			return path, p.Source
+		}
+	}
+	return "", ""
+}
+
+// Failure is why the login shell did not say its environment; nil if it did, or
+// has not been asked.
+func (e *Environ) Failure() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.failure
+}
+
+// List returns the environment as it is known now, with the PATH of
+// [Environ.Paths].
+func (e *Environ) List() []string {
+	e.mu.Lock()
+	login := e.loginEnv
+	if login == nil {
+		login = e.kept
+	}
+	e.mu.Unlock()
+	out := map[string]string{}
+	put := func(list []string, wins bool) {
+		for _, kv := range list {
+			name, value, _ := strings.Cut(kv, "=")
+			if _, there := out[name]; !there || wins {
+				out[name] = value
+			}
+		}
+	}
+	put(e.o.Own, true)
+	for _, kv := range login {
+		name, _, _ := strings.Cut(kv, "=")
+		put([]string{kv}, !e.o.OwnFirst && !decidesPlace(name))
+	}
+	var dirs []string
+	for _, p := range e.Paths() {
+		dirs = append(dirs, p.Dirs...)
+	}
+	out["PATH"] = strings.Join(dirs, string(filepath.ListSeparator))
+	list := make([]string, 0, len(out))
+	for name, value := range out {
+		list = append(list, name+"="+value)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// decidesPlace reports whether a variable decides where daemon and proxies meet,
+// or which programs they use: the process that started the daemon counts more
+// than the profile.
+func decidesPlace(name string) bool {
+	switch name {
+	case "HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME":
+		return true
+	case "TMPDIR":
+		return runtime.GOOS == "darwin"
+	}
+	return strings.HasPrefix(name, "HOLDLINE_")
+}
+
+// Paths returns the directories in which programs are looked for, by source, in
+// the order of the search. The captured PATH is read anew each time: a refreshed
+// one holds for the next start of a server.
+func (e *Environ) Paths() []Path {
+	captured, err := config.ReadPath(config.PathFile(e.o.StateDir))
+	if err != nil && !os.IsNotExist(err) {
+		e.o.Log.Warn("the captured PATH is not used", "err", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := []Path{{Captured, splitPath(captured)}}
+	if e.loginEnv != nil {
+		all = append(all, Path{Login, splitPath(pathOf(e.loginEnv))})
+	} else {
+		all = append(all, Path{Kept, splitPath(pathOf(e.kept))})
+	}
+	all = append(all, Path{Interactive, e.interactive}, Path{Starter, e.starter})
+	var seen []string
+	var out []Path
+	for _, p := range all {
+		if p.Dirs = beyond(p.Dirs, seen); len(p.Dirs) > 0 {
+			seen = append(seen, p.Dirs...)
+			out = append(out, p)
+		}
+	}
+	return out
+}

@@ -1,0 +1,268 @@
+package userenv
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"holdline/daemon/config"
+)
+
+// fakeShell writes a shell that runs script, $1 to $4 being its arguments, before
+// it answers.
+func fakeShell(t *testing.T, script string) *Shell {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "shell")
+	text := "#!/bin/sh\ncase \" $* \" in *' -i '*) kind=interactive; shift;; *) kind=login;; esac\n" + script + "\neval \"$3\"\n"
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return &Shell{Path: path, Env: []string{"PATH=" + BasePath}}
+}
+
+// start runs an environment until the test ends.
+func start(t *testing.T, o Options) *Environ {
+	t.Helper()
+	o.Log = slog.New(slog.DiscardHandler)
+	e := New(o)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { _ = e.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return e
+}
+
+// program makes a directory that has a program of that name.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, name), nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestOrder: of equal programs the one of the earliest source is found, and what is
+// found says where.
+func TestOrder(t *testing.T) {
+	dirs := map[string]string{}
+	for _, source := range []string{Captured, Login, Interactive, Starter} {
+		dirs[source] = program(t, "tool")
+	}
+	for _, has := range [][]string{{Captured, Login, Interactive, Starter}, {Login, Interactive, Starter}, {Interactive, Starter}, {Starter}, {}} {
+		state := t.TempDir()
+		path := func(source string) string {
+			if slices.Contains(has, source) {
+				return dirs[source]
+			}
+			return "/nothing"
+		}
+		if slices.Contains(has, Captured) {
+			if err := os.WriteFile(config.PathFile(state), []byte(dirs[Captured]+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		shell := fakeShell(t, fmt.Sprintf(`if [ $kind = login ]; then PATH=%s:$PATH; else PATH=%s:$PATH; fi`, path(Login), path(Interactive)))
+		e := start(t, Options{StateDir: state, Shell: shell, Own: []string{"PATH=" + path(Starter)}})
+		if err := e.Await(t.Context(), "tool"); err != nil {
+			t.Fatal(err)
+		}
+		want, source := "", ""
+		if len(has) > 0 {
+			want, source = filepath.Join(dirs[has[0]], "tool"), has[0]
+		}
+		if got, where := e.Find("tool"); got != want || where != source {
+			t.Errorf("with %q found %q by %q, want %q by %q", has, got, where, want, source)
+		}
+		if got := InDirs("tool", splitPath(value(e.List(), "PATH"))); got != want {
+			t.Errorf("with %q the environment finds %q, want %q", has, got, want)
+		}
+	}
+}
+
+// TestKept: the next environment begins with PATH and locale of the last answer,
+// and nothing else of it ever lies in a file.
+func TestKept(t *testing.T) {
+	state := t.TempDir()
+	shell := fakeShell(t, `export LANG=de_DE.UTF-8 LC_TIME=C TOKEN=exported-secret; [ $kind = login ] && PATH=/login:$PATH || PATH=/interactive:$PATH`)
+	e := start(t, Options{StateDir: state, Shell: shell, Own: []string{"LANG=C", "HOME=/h"}})
+	if err := e.Await(t.Context(), "surely-not-there"); err != nil {
+		t.Fatal(err)
+	}
+	if got := value(e.List(), "TOKEN"); got != "exported-secret" {
+		t.Errorf("TOKEN=%s", got)
+	}
+	e.keep(t.Context())
+	if err := filepath.Walk(state, func(path string, info os.FileInfo, err error) error {
+		if err != nil || info.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if strings.Contains(string(b), "secret") || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s (%v): %s", path, info.Mode(), b)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// A shell that hangs: what was kept holds at once.
+	next := New(Options{StateDir: state, Shell: &Shell{Path: "/bin/false"}, Own: []string{"LANG=C", "HOME=/h"}, Log: slog.New(slog.DiscardHandler)})
+	env := next.List()
+	if value(env, "LANG") != "de_DE.UTF-8" || value(env, "LC_TIME") != "C" || value(env, "HOME") != "/h" || value(env, "TOKEN") != "" {
+		t.Errorf("kept: %q", env)
+	}
+	if path := value(env, "PATH"); !strings.HasPrefix(path, "/login:") || !strings.HasSuffix(path, ":/interactive") {
+		t.Errorf("kept: PATH=%s", path)
+	}
+}
+
+// TestUnkept: a file that somebody else could have written, or that makes no
+// sense, is not used, and of other variables in it none is.
+func TestUnkept(t *testing.T) {
+	for text, mode := range map[string]os.FileMode{"PATH=/evil\n": 0o622, "PATH /evil\n": 0o600, "LD_PRELOAD=/evil\nTOKEN=/evil\n": 0o600} {
+		state := t.TempDir()
+		path := filepath.Join(state, keptFile)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		e := New(Options{StateDir: state, Shell: &Shell{Path: "/bin/false"}, Log: slog.New(slog.DiscardHandler)})
+		if env := e.List(); strings.Contains(strings.Join(env, " "), "evil") {
+			t.Errorf("of %q with mode %v: %q", text, mode, env)
+		}
+	}
+}
+
+// TestMerge: what decides where daemon and proxies meet is that of the process
+// that started the daemon; of the rest the profile's word counts, but under a
+// service manager.
+func TestMerge(t *testing.T) {
+	shell := fakeShell(t, "export HOME=/wrong XDG_STATE_HOME=/wrong HOLDLINE_CONFIG=/wrong LANG=profile HOLDLINE_CLAUDE_BIN=/profile")
+	for managed, lang := range map[bool]string{false: "profile", true: "own"} {
+		e := start(t, Options{
+			StateDir: t.TempDir(), Shell: shell, OwnFirst: managed,
+			Own: []string{"HOME=/h", "XDG_STATE_HOME=/s", "HOLDLINE_CONFIG=/c", "LANG=own"},
+		})
+		if err := e.Await(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		env := e.List()
+		for name, want := range map[string]string{
+			"HOME": "/h", "XDG_STATE_HOME": "/s", "HOLDLINE_CONFIG": "/c", "LANG": lang, "HOLDLINE_CLAUDE_BIN": "/profile",
+		} {
+			if got := value(env, name); got != want {
+				t.Errorf("managed %v: %s=%s, want %s", managed, name, got, want)
+			}
+		}
+	}
+}
+
+// TestStarterDirs: of the PATH of the process that started the daemon, nothing is
+// searched that is relative, or where another user could put a program.
+func TestStarterDirs(t *testing.T) {
+	root := t.TempDir()
+	mkdir := func(name string, mode os.FileMode) string {
+		dir := filepath.Join(root, name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	good := mkdir("good", 0o755)
+	world := mkdir("world", 0o777)
+	sticky := mkdir("sticky", 0o777|os.ModeSticky)
+	link, badLink := filepath.Join(root, "link"), filepath.Join(root, "badlink")
+	if err := os.Symlink(good, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(world, badLink); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(root)
+	path := strings.Join([]string{"", ".", "good", world, sticky, badLink, filepath.Join(root, "absent"), good, link}, ":")
+	want := []string{good, link}
+	e := start(t, Options{StateDir: t.TempDir(), Own: []string{"PATH=" + path}})
+	if err := e.Await(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.Paths(); len(got) != 1 || got[0].Source != Starter || !slices.Equal(got[0].Dirs, want) {
+		t.Errorf("searched %q, want %q", got, want)
+	}
+	for _, c := range []struct {
+		mode     os.FileMode
+		uid, gid int
+		ok       bool
+	}{
+		{0o755, 0, 0, true},
+		{0o775, 0, 0, true},
+		{0o755, os.Geteuid() + 1, 0, false},
+		{0o775, os.Geteuid(), os.Getegid() + 1, false},
+		{0o775, os.Geteuid(), os.Getegid(), os.Geteuid() == os.Getegid()},
+		{0o777 | os.ModeSticky, 0, 0, false},
+	} {
+		if got := ours(c.mode, c.uid, c.gid); got != c.ok {
+			t.Errorf("ours(%v, %d, %d) = %v", c.mode, c.uid, c.gid, got)
+		}
+	}
+}
+
+// TestRefresh: a shell that is asked again replaces what it said; one that fails
+// then changes nothing.
+func TestRefresh(t *testing.T) {
+	dir := t.TempDir()
+	profile := filepath.Join(dir, "profile")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(profile+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(profile+".new", profile); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("PATH=/one:$PATH")
+	changed := make(chan struct{}, 16)
+	e := start(t, Options{
+		StateDir: t.TempDir(), Shell: fakeShell(t, ". "+profile),
+		Changed: func(context.Context) { changed <- struct{}{} },
+	})
+	for _, want := range []string{"/one", "/two"} {
+		for !strings.HasPrefix(value(e.List(), "PATH"), want+":") {
+			<-changed
+		}
+		write("PATH=/two:$PATH")
+		e.Refresh()
+	}
+	write("exit 1")
+	e.Refresh()
+	for e.Failure() == nil {
+		e.Refresh()
+	}
+	if got := value(e.List(), "PATH"); !strings.HasPrefix(got, "/two:") {
+		t.Errorf("after a failure PATH=%s", got)
+	}
+}
+
+func TestCalling(t *testing.T) {
+	more := t.TempDir()
+	for _, c := range []struct{ calling, login, want string }{
+		{"/usr/bin:/bin", "/usr/bin:/bin:/x", "/usr/bin:/bin:/x"},
+		{more + ":/usr/bin", "/usr/bin:/bin", more + ":/usr/bin:/bin"},
+		{more + ":.:relative:/surely/not/there:/usr/bin", "/usr/bin:/bin", more + ":/usr/bin:/bin"},
+		{"", "/usr/bin", "/usr/bin"},
+	} {
+		if got := Calling(c.calling, c.login); got != c.want {
+			t.Errorf("Calling(%q, %q) = %q, want %q", c.calling, c.login, got, c.want)
+		}
+	}
+}
