@@ -33,7 +33,6 @@ import (
 	"holdline/daemon/telemetry"
 	"holdline/daemon/userenv"
 	"holdline/protocol"
-	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
 	"holdline/protocol/socket"
@@ -305,7 +304,7 @@ func (l *life) stopping(ctx context.Context, why error) {
 	l.Log.InfoContext(ctx, "stopping", "why", why)
 	faultpoint.At("stop.begun")
 	if errors.Is(why, errAsked) {
-		if err := statedir.WriteFile(l.place.file(socket.StoppedFile), bootclock.Mark()); err != nil {
+		if err := MarkStopped(l.place.dir.Path()); err != nil {
 			l.Log.WarnContext(ctx, "proxies may start a daemon again", "err", err)
 		}
 		faultpoint.At("stop.marked")

@@ -17,9 +17,11 @@ import (
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/control"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -125,18 +127,18 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 	}
 	statedir.Sweep(p.dir.Path(), true)
 	_ = os.Remove(p.file(probeFile))
-	if err := p.lock.Write(o.PID, process.Self().Start); err != nil {
+	if err := p.inRoom(ctx, o, func() error { return p.lock.Write(o.PID, process.Self().Start) }); err != nil {
 		return err
 	}
 	if err := p.takeState(ctx, o); err != nil {
 		return err
 	}
 	faultpoint.At("start.sole")
-	if p.epoch, err = p.nextEpoch(ctx, o.Log); err != nil {
+	if err := p.inRoom(ctx, o, func() error { return p.nextEpoch(ctx, o.Log) }); err != nil {
 		return err
 	}
 	faultpoint.At("start.counted")
-	if p.store, err = p.storeID(); err != nil {
+	if err := p.inRoom(ctx, o, func() error { return p.storeID(ctx, o.Log) }); err != nil {
 		return err
 	}
 	if o.StartedBy == byProxy && p.stoppedSince(o.Wanted) {
@@ -148,9 +150,40 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 	if ln != nil {
 		p.ln, err = socket.Adopt(ln, !p.handed)
 	} else {
-		p.ln, err = socket.Listen(p.path)
+		err = p.inRoom(ctx, o, func() (err error) {
+			p.ln, err = socket.Listen(p.path)
+			return err
+		})
 	}
 	faultpoint.At("start.listening")
+	return err
+}
+
+// inRoom calls write, which writes to the runtime directory. If that is full,
+// it removes what an earlier daemon would have removed by now, and calls write
+// again. Only a daemon may remove that, so a start must not fail for it.
+func (p *place) inRoom(ctx context.Context, o Options, write func() error) error {
+	err := write()
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return err
+	}
+	n := supervisor.New(supervisor.Options{RuntimeDir: p.dir.Path(), StateDir: o.StateDir, Log: o.Log}).ReapSettled()
+	o.Log.WarnContext(ctx, "the runtime directory is full: removed what dead workers left", "path", p.dir.Path(), "workers", n)
+	if err = write(); err != nil {
+		return fmt.Errorf("the runtime directory is full: free some room in the file system of %s: %w", p.dir.Path(), err)
+	}
+	return nil
+}
+
+// MarkStopped writes the mark that the user has stopped the daemon into its
+// runtime directory. If that is full the mark says nothing more, and a start
+// that was under way goes on.
+func MarkStopped(dir string) error {
+	path := filepath.Join(dir, socket.StoppedFile)
+	err := statedir.WriteFile(path, bootclock.Mark())
+	if errors.Is(err, syscall.ENOSPC) {
+		err = statedir.WriteFile(path, nil)
+	}
 	return err
 }
 
@@ -158,7 +191,7 @@ func (p *place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 // clock showed at. A mark that cannot be read, such as the empty one that a user
 // may make by hand, was there before.
 func (p *place) stoppedSince(at time.Duration) bool {
-	mark, err := os.ReadFile(p.file(socket.StoppedFile))
+	mark, err := ownfile.Read(p.file(socket.StoppedFile), ownfile.MaxNumber)
 	if err != nil {
 		return false
 	}
@@ -235,35 +268,41 @@ const maxEpoch = 1 << 52
 // nextEpoch counts this life of a daemon on the directory. Workers refuse one
 // that is lower than they have seen: if the count is lost it goes on from the
 // clock's seconds, of which there are more than there can have been lives.
-func (p *place) nextEpoch(ctx context.Context, log *slog.Logger) (int64, error) {
+func (p *place) nextEpoch(ctx context.Context, log *slog.Logger) error {
 	var last int64
-	b, err := os.ReadFile(p.file(epochFile))
+	path := p.file(epochFile)
+	b, err := ownfile.Read(path, ownfile.MaxNumber)
+	if err == nil {
+		last, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	}
+	_, damaged := errors.AsType[*strconv.NumError](err)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
+	case damaged, errors.Is(err, ownfile.ErrRefused), last < 0, last >= maxEpoch:
+		last = time.Now().Unix()
+		log.WarnContext(ctx, "the number of the daemon's life cannot be read, counting on from the clock", "path", path, "epoch", last+1, "err", err)
 	case err != nil:
-		return 0, fmt.Errorf("reading the number of the daemon's life: %w", err)
-	default:
-		last, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-		if err != nil || last < 0 || last >= maxEpoch {
-			last = time.Now().Unix()
-			log.WarnContext(ctx, "the number of the daemon's life cannot be read, counting on from the clock", "path", p.file(epochFile), "epoch", last+1)
-		}
+		return fmt.Errorf("reading the number of the daemon's life: %w", err)
 	}
-	last++
-	return last, statedir.WriteFile(p.file(epochFile), strconv.AppendInt(nil, last, 10))
+	p.epoch = last + 1
+	return statedir.Overwrite(path, fmt.Appendf(nil, "%016d\n", p.epoch))
 }
 
-// storeID is the directory's own random id: records in it are known by that.
-func (p *place) storeID() (string, error) {
-	b, err := os.ReadFile(p.file(storeFile))
+// storeID reads the directory's own random id, by which records in it are known,
+// or makes it.
+func (p *place) storeID(ctx context.Context, log *slog.Logger) error {
+	b, err := ownfile.Read(p.file(storeFile), ownfile.MaxNumber)
 	if err == nil && len(b) > 0 {
-		return string(b), nil
+		p.store = string(b)
+		return nil
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("reading the store's id: %w", err)
+	switch {
+	case errors.Is(err, ownfile.ErrRefused):
+		log.WarnContext(ctx, "the store's id cannot be read: what ran before is answered as of unknown outcome", "err", err)
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("reading the store's id: %w", err)
 	}
-	err = p.renewStore()
-	return p.store, err
+	return p.renewStore()
 }
 
 // renewStore gives the directory another id, since records in it are lost: clients

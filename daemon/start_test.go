@@ -39,12 +39,13 @@ func TestEpoch(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.NewTextHandler(t.Output(), nil))
-		first, err := p.nextEpoch(t.Context(), log)
+		err = p.nextEpoch(t.Context(), log)
+		first := p.epoch
 		if err != nil || first < tt.want || first > tt.want+time.Now().Unix()-now+1 {
 			t.Errorf("%q: epoch %d, %v, want %d", tt.file, first, err, tt.want)
 		}
-		if next, err := p.nextEpoch(t.Context(), log); err != nil || next != first+1 {
-			t.Errorf("%q: then epoch %d, %v, want %d", tt.file, next, err, first+1)
+		if err := p.nextEpoch(t.Context(), log); err != nil || p.epoch != first+1 {
+			t.Errorf("%q: then epoch %d, %v, want %d", tt.file, p.epoch, err, first+1)
 		}
 		_ = p.dir.Close()
 	}

@@ -23,6 +23,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/userenv"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/socket"
 	"holdline/proxy"
 )
@@ -184,7 +185,7 @@ func (a *autostart) verdict(status syscall.WaitStatus, path string, begin int64)
 
 // lastLines is the end of what a file holds from begin on, as whole lines.
 func lastLines(path string, begin int64) string {
-	f, err := os.Open(path)
+	f, err := ownfile.Open(path)
 	if err != nil {
 		return ""
 	}
@@ -218,15 +219,11 @@ func (a *autostart) openLog() (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	f, err := os.OpenFile(filepath.Join(dirs.Logs, "daemon.log"),
-		os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	f, err := ownfile.OpenFile(filepath.Join(dirs.Logs, "daemon.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE)
 	if err != nil {
 		return nil, 0, fmt.Errorf("open the daemon's log: %w", err)
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a file", f.Name())
-	}
 	if err == nil && info.Size() > maxDaemonLog {
 		err = f.Truncate(0)
 		if err == nil {

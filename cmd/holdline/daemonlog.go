@@ -6,7 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
+
+	"holdline/protocol/ownfile"
 
 	"golang.org/x/sys/unix"
 )
@@ -74,14 +75,11 @@ func (l *boundedLog) rotate() error {
 			return err
 		}
 	}
-	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	f, err := ownfile.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", l.path)
-	}
 	for _, stream := range l.streams {
 		if err := unix.Dup2(int(f.Fd()), int(stream.Fd())); err != nil {
 			return fmt.Errorf("take %s: %w", filepath.Base(l.path), err)

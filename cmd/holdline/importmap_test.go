@@ -53,6 +53,7 @@ var layers = map[string]int{
 	"protocol/fault":           0,
 	"protocol/bootclock":       -1, // below all, which read the time
 	"protocol/faultpoint":      -1, // below all, which all pass through points
+	"protocol/ownfile":         -1, // below all, which open files
 	"protocol/jsonrpc":         0,
 	"protocol/rawio":           0,
 	"protocol/socket":          0,

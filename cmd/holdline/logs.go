@@ -15,6 +15,7 @@ import (
 	"holdline/contrib"
 	"holdline/daemon/service"
 	"holdline/protocol/control"
+	"holdline/protocol/ownfile"
 )
 
 // logPoll is how often a followed log is looked at.
@@ -89,7 +90,7 @@ const maxTail = 1 << 20
 
 // tail prints the last lines of a file, and goes on if follow.
 func tail(ctx context.Context, w io.Writer, path string, lines int, follow bool) error {
-	f, err := os.Open(path)
+	f, err := ownfile.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return &hinted{fmt.Errorf("there is no log at %s", path), "no daemon was started on demand yet"}
 	} else if err != nil {
@@ -119,7 +120,7 @@ func tail(ctx context.Context, w io.Writer, path string, lines int, follow bool)
 		if now, err := os.Stat(path); err == nil && !os.SameFile(now, info) || err == nil && now.Size() < at {
 			// Another file took its place, or it was cut: begin again, behind
 			// the last of what was put aside.
-			next, err := os.Open(path)
+			next, err := ownfile.Open(path)
 			if err != nil {
 				continue
 			}

@@ -19,7 +19,6 @@ import (
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
-	"holdline/protocol/bootclock"
 	"holdline/protocol/control"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
@@ -160,7 +159,7 @@ func stopHung(cmd *cobra.Command, w *world, dir string) error {
 		return fmt.Errorf("the daemon does not answer, and its process is not known: %w", err)
 	}
 	// Proxies see its end at once, and are not to start another.
-	if err := statedir.WriteFile(filepath.Join(dir, socket.StoppedFile), bootclock.Mark()); err != nil {
+	if err := daemon.MarkStopped(dir); err != nil {
 		return fmt.Errorf("proxies would start a daemon again: %w", err)
 	}
 	if lock, err := statedir.TryLock(path); err == nil { // it has ended meanwhile
@@ -212,7 +211,7 @@ func endAll(cmd *cobra.Command, w *world, run string) (int, error) {
 		defer func() { _ = lock.Unlock() }()
 		// Proxies that look for a daemon, and daemons that wait for the lock,
 		// take the user's word, too.
-		if err := statedir.WriteFile(filepath.Join(run, socket.StoppedFile), bootclock.Mark()); err != nil {
+		if err := daemon.MarkStopped(run); err != nil {
 			return 0, fmt.Errorf("proxies may start a daemon again: %w", err)
 		}
 	case !errors.Is(err, os.ErrNotExist):

@@ -17,6 +17,7 @@ import (
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -171,7 +172,7 @@ func (d *driver) checkpoint(seq int64) error {
 // restore goes on from the checkpoint, if there is one, and says which event
 // that was.
 func (d *driver) restore() (seq int64, err error) {
-	b, err := os.ReadFile(filepath.Join(d.j.dir, fileRun))
+	b, err := ownfile.Read(filepath.Join(d.j.dir, fileRun), ownfile.MaxDocument)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
@@ -237,7 +238,7 @@ func (d *driver) attachOnce(ctx context.Context) error {
 		return err
 	}
 	var told []process.Record
-	if b, err := os.ReadFile(filepath.Join(d.j.dir, process.FileCalls)); err == nil {
+	if b, err := ownfile.Read(filepath.Join(d.j.dir, process.FileCalls), process.MaxJournal); err == nil {
 		if told, err = process.ParseRecords(b); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -373,7 +374,7 @@ func (j *job) info(now time.Time) Info {
 // readRecord reads the job.json of a job's directory.
 func readRecord(dir string) (record, error) {
 	var rec record
-	b, err := os.ReadFile(filepath.Join(dir, fileJob))
+	b, err := ownfile.Read(filepath.Join(dir, fileJob), ownfile.MaxDocument)
 	if err != nil {
 		return rec, err
 	}
@@ -385,7 +386,7 @@ func readRecord(dir string) (record, error) {
 
 // readAnswer reads the answer.json of a job's directory.
 func readAnswer(dir string) (*Answer, error) {
-	b, err := os.ReadFile(filepath.Join(dir, fileAnswer))
+	b, err := ownfile.Read(filepath.Join(dir, fileAnswer), ownfile.MaxDocument)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"holdline/daemon/engine"
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
+	"holdline/protocol/ownfile"
 )
 
 // maxLedger is how many identities, and how many sessions, a ledger has.
@@ -40,7 +40,7 @@ func day(t time.Time) string { return t.Local().Format(time.DateOnly) }
 // cannot be read, is empty.
 func readLedger(path string) ledger {
 	var l ledger
-	if b, err := os.ReadFile(path); err != nil || json.Unmarshal(b, &l) != nil {
+	if b, err := ownfile.Read(path, ownfile.MaxDocument); err != nil || json.Unmarshal(b, &l) != nil {
 		return ledger{}
 	}
 	return l

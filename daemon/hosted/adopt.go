@@ -18,6 +18,7 @@ import (
 	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -78,6 +79,9 @@ func (m *Manager) load(dir string, read func() error) {
 	if err := read(); err != nil {
 		m.unreadable = m.unreadable || !errors.Is(err, os.ErrNotExist) // the worker may just have left
 		m.log.Error("what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
+		if errors.Is(err, ownfile.ErrRefused) { // of a dead worker; one that lives removes it itself
+			_ = m.o.Workers.Reap(dir)
+		}
 	}
 }
 
@@ -125,22 +129,9 @@ func (e *earlier) before(other *earlier) int {
 // look does with the directory of an earlier daemon's server what is due at
 // once. What it returns is to be restored; it is nil for nothing.
 func (m *Manager) look(dir string) (*earlier, error) {
-	f, err := supervisor.Look(dir, process.KindServer)
+	f, records, err := supervisor.LookServer(dir)
 	if err != nil {
 		return nil, err
-	}
-	b, err := os.ReadFile(filepath.Join(dir, process.FileCalls))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	records, err := process.ParseRecords(b)
-	if err != nil {
-		return nil, err
-	}
-	// Confirmed or not, the clients that are back will tell.
-	f.Unconfirmed = slices.ContainsFunc(records, func(r process.Record) bool { return r.Kind == process.RecordCall })
-	if st, err := process.ReadState(dir); err == nil {
-		f.Boot = st.BootID != "" && st.BootID == bootclock.ID()
 	}
 	switch supervisor.Decide(f) {
 	case supervisor.Remove:
@@ -480,7 +471,7 @@ func (u *upstream) listFirst() {
 
 func readServer(dir string) (process.Server, error) {
 	var s process.Server
-	b, err := os.ReadFile(filepath.Join(dir, process.FileServer))
+	b, err := ownfile.Read(filepath.Join(dir, process.FileServer), ownfile.MaxDocument)
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}

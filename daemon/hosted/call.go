@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -499,7 +499,7 @@ func (m *Manager) take(c *call) (tool.RemoteResult, error) {
 	if res.Result != nil || res.Error != nil {
 		return res, nil
 	}
-	line, err := os.ReadFile(u.answerFile(write))
+	line, err := ownfile.Read(u.answerFile(write), ownfile.MaxDocument)
 	if err != nil {
 		return res, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+name, "the kept answer cannot be read: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/ownfile"
 )
 
 // standing is the file in the state directory that outlives every process of a
@@ -36,7 +37,7 @@ func (s *server) standingFile() string { return filepath.Join(s.m.o.StateDir, s.
 // recall reads how the server stood. It is called before anybody else knows of
 // the server.
 func (s *server) recall() error {
-	b, err := os.ReadFile(s.standingFile())
+	b, err := ownfile.Read(s.standingFile(), ownfile.MaxDocument)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

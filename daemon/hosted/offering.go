@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -298,7 +298,7 @@ func readLists(dir string) (*memory, error) {
 
 // readMemory reads a file of what was listed; one that is not there is empty.
 func readMemory(path string) (mem memory, err error) {
-	b, err := os.ReadFile(path)
+	b, err := ownfile.Read(path, ownfile.MaxDocument)
 	if errors.Is(err, fs.ErrNotExist) {
 		return memory{}, nil
 	}

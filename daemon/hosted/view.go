@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -170,7 +171,7 @@ func (u *upstream) readLog(from int64, known, follow bool) (Log, error) {
 		return l, nil
 	}
 	l.PID = w.Status().ChildPID
-	f, err := os.Open(filepath.Join(u.dir, process.FileStderr))
+	f, err := ownfile.Open(filepath.Join(u.dir, process.FileStderr))
 	if errors.Is(err, os.ErrNotExist) { // it has written nothing
 		return l, nil
 	} else if err != nil {

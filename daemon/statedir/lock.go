@@ -1,14 +1,17 @@
 package statedir
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 
+	"holdline/protocol/ownfile"
 	"holdline/protocol/rawio"
 )
 
@@ -30,7 +33,7 @@ type Lock struct {
 // once it is held.
 func TryLock(path string) (*Lock, error) {
 	for range 10 {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600) // the os package adds O_CLOEXEC
+		f, err := ownfile.OpenFile(path, os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return nil, fmt.Errorf("lock: %w", err)
 		}
@@ -83,28 +86,40 @@ func flock(f *os.File, how int) error {
 }
 
 // Write makes the lock's file say who holds it: "pid starttime\n", and in
-// further lines what else others may want to know.
+// further lines what else others may want to know. It does not need room on a
+// full file system if the file has held as much before.
 func (l *Lock) Write(pid int, start uint64, more ...string) error {
 	b := fmt.Appendf(nil, "%d %d\n", pid, start)
 	for _, line := range more {
 		b = append(append(b, line...), '\n')
 	}
-	if err := l.f.Truncate(0); err != nil {
-		return fmt.Errorf("write lock: %w", err)
+	return l.put(b)
+}
+
+// Clear makes the lock's file name nobody.
+func (l *Lock) Clear() error { return l.put(nil) }
+
+// put writes b over all that the file holds, in one write: a reader never sees
+// parts of both, and what the file once took of a full file system it keeps.
+func (l *Lock) put(b []byte) error {
+	info, err := l.f.Stat()
+	if err == nil && info.Size() < maxLockFile {
+		b = append(b, bytes.Repeat([]byte("\n"), max(0, int(info.Size())-len(b)))...)
 	}
-	if _, err := l.f.WriteAt(b, 0); err != nil {
+	if err == nil {
+		_, err = l.f.WriteAt(b, 0)
+	}
+	if err == nil {
+		err = l.f.Truncate(int64(len(b)))
+	}
+	if err != nil {
 		return fmt.Errorf("write lock: %w", err)
 	}
 	return nil
 }
 
-// Clear makes the lock's file name nobody.
-func (l *Lock) Clear() error {
-	if err := l.f.Truncate(0); err != nil {
-		return fmt.Errorf("clear lock: %w", err)
-	}
-	return nil
-}
+// maxLockFile is more than a lock's file holds, in bytes.
+const maxLockFile = ownfile.MaxNumber
 
 // Still tells whether path names the file that is locked.
 func (l *Lock) Still(path string) bool {
@@ -122,7 +137,7 @@ func (l *Lock) Unlock() error {
 // Held tells whether somebody holds the lock on the file at path, which must be
 // there. Any number may ask at once: none takes another one for a holder.
 func Held(path string) (bool, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	f, err := ownfile.Open(path)
 	if err != nil {
 		return false, fmt.Errorf("look at lock: %w", err)
 	}
@@ -144,18 +159,23 @@ func Holder(path string) (pid int, start uint64, err error) {
 // HolderOf is [Holder] with what else the holder says: the second line, "" if
 // there is none.
 func HolderOf(path string) (pid int, start uint64, says string, err error) {
-	b, err := os.ReadFile(path)
+	var b []byte
+	f, err := ownfile.Open(path)
+	if err == nil {
+		b, err = io.ReadAll(io.LimitReader(f, maxLockFile)) // what follows is nobody's word
+		_ = f.Close()
+	}
 	if err != nil {
 		return 0, 0, "", fmt.Errorf("read lock: %w", err)
 	}
 	first, rest, _ := strings.Cut(string(b), "\n")
 	says, _, _ = strings.Cut(rest, "\n")
-	f := strings.Fields(first)
-	if len(f) != 2 {
+	said := strings.Fields(first)
+	if len(said) != 2 {
 		return 0, 0, "", fmt.Errorf("read lock %s: it names nobody", path)
 	}
-	if pid, err = strconv.Atoi(f[0]); err == nil {
-		start, err = strconv.ParseUint(f[1], 10, 64)
+	if pid, err = strconv.Atoi(said[0]); err == nil {
+		start, err = strconv.ParseUint(said[1], 10, 64)
 	}
 	if err != nil || pid < 1 {
 		return 0, 0, "", fmt.Errorf("read lock %s: it names nobody", path)

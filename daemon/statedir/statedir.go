@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/ownfile"
 )
 
 // ErrForeign is wrapped by errors about a directory that is not safe to use:
@@ -76,6 +77,27 @@ func MakeDir(path string) error {
 	}
 	if info.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("%w: %s can be written by others (mode %#o)", ErrForeign, path, info.Mode().Perm())
+	}
+	return nil
+}
+
+// Overwrite puts data, which always has the same length, into path. It writes in
+// place, which succeeds on a full file system, too. If nothing that it can
+// write lies there it makes the file as [WriteFile] does.
+func Overwrite(path string, data []byte) error {
+	f, err := ownfile.OpenFile(path, os.O_WRONLY)
+	if err != nil {
+		return WriteFile(path, data)
+	}
+	_, err = f.WriteAt(data, 0)
+	if err == nil {
+		err = f.Truncate(int64(len(data))) // it may hold something else
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("overwrite file: %w", err)
 	}
 	return nil
 }

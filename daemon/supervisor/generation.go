@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
+
+	"holdline/protocol/ownfile"
 )
 
 // Generation is how many workers were started since the state directory was
@@ -24,16 +26,24 @@ func (s *Supervisor) Generation() int64 {
 
 func (s *Supervisor) generationFile() string { return filepath.Join(s.o.StateDir, "generation") }
 
-// readGeneration reads the counter, which is 0 before the first start. The
-// caller holds generation.
+// readGeneration reads the counter, which is 0 before the first start. One that
+// is damaged, or no file, goes on from the clock. The caller holds generation.
 func (s *Supervisor) readGeneration() (int64, error) {
-	b, err := os.ReadFile(s.generationFile())
+	b, err := ownfile.Read(s.generationFile(), ownfile.MaxNumber)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
-	} else if err != nil {
-		return 0, fmt.Errorf("generation counter: %w", err)
 	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	var n int64
+	if err == nil {
+		n, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	}
+	if _, damaged := errors.AsType[*strconv.NumError](err); damaged || errors.Is(err, ownfile.ErrRefused) {
+		// No generation may come again: the clock has shown more seconds than
+		// there were workers. The next count replaces what is there.
+		n = time.Now().Unix()
+		s.o.Log.Warn("the generation counter cannot be read, counting on from the clock", "err", err, "generation", n)
+		return n, nil
+	}
 	if err != nil {
 		return 0, fmt.Errorf("generation counter: %w", err)
 	}

@@ -59,6 +59,28 @@ func (s *Supervisor) Reap(dir string) error {
 	return nil
 }
 
+// ReapSettled removes the directories of those dead servers' workers of whose
+// calls nobody can ask any more, and returns how many they were. A daemon does
+// that before anything else if it finds no room.
+func (s *Supervisor) ReapSettled() int {
+	dirs, err := s.ServerDirs()
+	if err != nil {
+		s.log.Warn("looking for what can be removed", "err", err)
+	}
+	n := 0
+	for _, dir := range dirs {
+		if f, _, err := LookServer(dir); err != nil || Decide(f) != Remove {
+			continue
+		}
+		if err := s.Reap(dir); err != nil {
+			s.log.Warn("a dead worker's directory stays", "dir", dir, "err", err)
+			continue
+		}
+		n++
+	}
+	return n
+}
+
 // looks is how often the lock of a dead worker is tried again: who looks whether
 // it lives holds it for an instant.
 const looks = 10

@@ -12,6 +12,7 @@ import (
 
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -365,7 +366,7 @@ func (w *Worker) fromFiles(st *process.State) error {
 
 // fromSpool queues what stands in the spool behind what was received already.
 func (w *Worker) fromSpool(s *process.Spool, acked int64) error {
-	f, err := os.Open(filepath.Join(w.dir, process.FileSpool))
+	f, err := ownfile.Open(filepath.Join(w.dir, process.FileSpool))
 	if errors.Is(err, os.ErrNotExist) && s.Bytes == 0 {
 		err = nil
 	} else if err == nil {

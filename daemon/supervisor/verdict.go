@@ -5,7 +5,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"holdline/protocol/bootclock"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -51,8 +54,11 @@ func Look(dir, kind string) (Facts, error) {
 	if f.Alive, err = Alive(dir); err != nil {
 		return f, err
 	}
-	if _, err := process.ReadSpec(dir); err == nil {
+	switch _, err := process.ReadSpec(dir); {
+	case err == nil:
 		f.Spec = true
+	case errors.Is(err, ownfile.ErrRefused): // there may have been one
+		return f, err
 	}
 	for name, there := range map[string]*bool{process.FileState: &f.State, process.FileServer: &f.Server} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
@@ -62,6 +68,32 @@ func Look(dir, kind string) (Facts, error) {
 		}
 	}
 	return f, nil
+}
+
+// LookServer is [Look] for the directory of a server's worker, with what its
+// state and its records tell. It returns the records, too.
+func LookServer(dir string) (Facts, []process.Record, error) {
+	f, err := Look(dir, process.KindServer)
+	if err != nil {
+		return f, nil, err
+	}
+	b, err := ownfile.Read(filepath.Join(dir, process.FileCalls), process.MaxJournal)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return f, nil, err
+	}
+	records, err := process.ParseRecords(b)
+	if err != nil {
+		return f, nil, err
+	}
+	// Confirmed or not, the clients that are back will tell.
+	f.Unconfirmed = slices.ContainsFunc(records, func(r process.Record) bool { return r.Kind == process.RecordCall })
+	switch st, err := process.ReadState(dir); {
+	case err == nil:
+		f.Boot = st.BootID != "" && st.BootID == bootclock.ID()
+	case !errors.Is(err, os.ErrNotExist): // which boot it was decides what is said of its calls
+		return f, nil, err
+	}
+	return f, records, nil
 }
 
 // Decide is the whole decision of what to keep and what to reap. It depends on

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"holdline/protocol/fault"
+	"holdline/protocol/ownfile"
 )
 
 // Call is one call of a tool, refused ones too.
@@ -311,7 +311,7 @@ func (l *callLog) open(n int64) error {
 	if err := os.MkdirAll(filepath.Dir(l.o.Path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(l.o.Path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	f, err := ownfile.OpenFile(l.o.Path, os.O_WRONLY|os.O_APPEND|os.O_CREATE)
 	if err != nil {
 		return err
 	}
@@ -324,14 +324,11 @@ func (l *callLog) open(n int64) error {
 	return nil
 }
 
-// private makes sure that f is a regular file that nobody else can read.
+// private makes sure that nobody else can read f.
 func private(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", f.Name())
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return f.Chmod(0o600)
@@ -342,7 +339,7 @@ func private(f *os.File) error {
 // endsTorn tells whether a file has a last line without an end, left by a
 // machine that stopped in the middle of a write.
 func endsTorn(path string) bool {
-	f, err := os.Open(path)
+	f, err := ownfile.Open(path)
 	if err != nil {
 		return false
 	}

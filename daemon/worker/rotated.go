@@ -1,6 +1,10 @@
 package worker
 
-import "os"
+import (
+	"os"
+
+	"holdline/protocol/ownfile"
+)
 
 // logMax is the size at which a log is moved aside, in bytes.
 const logMax = 1 << 20
@@ -22,7 +26,7 @@ func (r *rotated) write(b []byte) {
 		_ = os.Rename(r.path, r.path+".1")
 	}
 	if r.f == nil {
-		f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		f, err := ownfile.OpenFile(r.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
 		if err != nil {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -24,7 +25,7 @@ type spool struct {
 // which then stands in the place of an older one.
 func (w *worker) startSpoolLocked() error {
 	tmp := filepath.Join(w.dir, process.FileSpool+".new")
-	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := ownfile.Create(tmp)
 	if err != nil {
 		return fmt.Errorf("make spool: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"holdline/daemon/statedir"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -59,7 +60,7 @@ func detach(dir string) error {
 		return err
 	}
 	defer func() { _ = null.Close() }()
-	log, err := os.OpenFile(filepath.Join(dir, process.FileWorkerLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	log, err := ownfile.OpenFile(filepath.Join(dir, process.FileWorkerLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"holdline/protocol/ownfile"
 	"holdline/protocol/rawio"
 )
 
@@ -76,7 +77,7 @@ func (j *Journal) rewrite(next int64, forgotten map[int64]struct{}) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(j.path+rewritten, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := ownfile.Create(j.path + rewritten)
 	if err != nil {
 		return fmt.Errorf("rewrite call records: %w", err)
 	}

@@ -190,13 +190,13 @@ func TestJournalCannotRewrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Forget(1)
-	if err := os.Mkdir(path+rewritten, 0o700); err != nil { // in the way
+	if err := os.MkdirAll(filepath.Join(path+rewritten, "full"), 0o700); err != nil { // in the way
 		t.Fatal(err)
 	}
 	if err := j.Append(note(3, 3, 1)); err != nil {
 		t.Fatalf("Append = %v, want it made", err)
 	}
-	if err := os.Remove(path + rewritten); err != nil {
+	if err := os.RemoveAll(path + rewritten); err != nil {
 		t.Fatal(err)
 	}
 	if _, records := journal(t, path); !slices.Equal(ids(records), []int64{2, 3}) {

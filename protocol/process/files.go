@@ -3,12 +3,12 @@ package process
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"holdline/protocol"
+	"holdline/protocol/ownfile"
 )
 
 // Files of a worker's directory.
@@ -260,7 +260,7 @@ func ReadState(dir string) (State, error) {
 }
 
 func readJSON(path string, v any) error {
-	b, err := os.ReadFile(path)
+	b, err := ownfile.Read(path, ownfile.MaxDocument)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"holdline/protocol/ownfile"
 	"holdline/protocol/rawio"
 )
 
@@ -102,7 +103,7 @@ type file interface {
 // OpenJournal opens or makes the file at path, cuts off a torn last line (its
 // write was never made) and removes what a crash left of a rewriting.
 func OpenJournal(path string) (*Journal, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := ownfile.OpenFile(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}

@@ -142,7 +142,7 @@ func (p Paths) Candidates() []Candidate {
 		add(Candidate{p.runtime, "XDG_RUNTIME_DIR"})
 	}
 	for _, file := range p.pointers {
-		if path, err := readPointer(file, p.uid); err == nil {
+		if path, err := readPointer(file); err == nil {
 			add(Candidate{path, "pointer " + file})
 		}
 	}

@@ -3,13 +3,12 @@ package socket
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/ownfile"
 )
 
 // maxPointer is the most bytes that a pointer file may have.
@@ -54,7 +53,7 @@ func (p Paths) point(path string, wanted func(file string) bool) error {
 func (p Paths) RemovePointer(path string) error {
 	var errs []error
 	for _, file := range p.pointers {
-		if now, err := readPointer(file, p.uid); err != nil || now != path {
+		if now, err := readPointer(file); err != nil || now != path {
 			continue
 		}
 		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -88,20 +87,8 @@ func writePointer(file, path string) error {
 
 // readPointer reads a pointer file. It is trusted only as far as the dialled
 // peer turns out to be ours; a file that others could have written is none.
-func readPointer(file string, uid int) (string, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	if !info.Mode().IsRegular() || owner(info) != uid || info.Mode().Perm()&0o022 != 0 {
-		return "", fmt.Errorf("%s is not a file that only this user can write", file)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxPointer))
+func readPointer(file string) (string, error) {
+	b, err := ownfile.Read(file, maxPointer)
 	if err != nil {
 		return "", err
 	}

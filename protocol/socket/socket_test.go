@@ -309,7 +309,7 @@ func TestPointer(t *testing.T) {
 	if err := private.WritePointer(private.Start()); err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := readPointer(files[0], os.Geteuid()); got != path {
+	if got, _ := readPointer(files[0]); got != path {
 		t.Errorf("after a private daemon the pointer is %q, want %q", got, path)
 	}
 	if err := p.RemovePointer("/other"); err != nil {
@@ -326,7 +326,7 @@ func TestPointer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"/other", path} {
-		if got, err := readPointer(files[i], os.Geteuid()); got != want {
+		if got, err := readPointer(files[i]); got != want {
 			t.Errorf("after KeepPointer %s is %q, %v, want %q", files[i], got, err, want)
 		}
 	}

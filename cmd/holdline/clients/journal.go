@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/ownfile"
 )
 
 // journalVersion is that of the form of journals.
@@ -133,7 +134,7 @@ func readJournals(state string) ([]*journal, error) {
 			continue
 		}
 		j := &journal{dir: filepath.Join(journals(state), d.Name())}
-		text, err := os.ReadFile(filepath.Join(j.dir, "journal.json"))
+		text, err := ownfile.Read(filepath.Join(j.dir, "journal.json"), ownfile.MaxDocument)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("reading the journals: %w", err)
 		}

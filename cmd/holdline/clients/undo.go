@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"holdline/daemon/config"
+	"holdline/protocol/ownfile"
 )
 
 // Undo takes back what imports did, the last one first. A file that nobody has
@@ -160,7 +161,7 @@ func (u *undoing) whole(ctx context.Context) error {
 		u.e.Keys = nil
 		return nil
 	}
-	was, err := os.ReadFile(filepath.Join(u.j.dir, u.e.Backup))
+	was, err := ownfile.Read(filepath.Join(u.j.dir, u.e.Backup), ownfile.MaxDocument)
 	if err != nil {
 		return err
 	}
@@ -268,7 +269,7 @@ func (u *undoing) tidy(doc document) {
 	if !ok {
 		return
 	}
-	data, _ := os.ReadFile(filepath.Join(u.j.dir, u.e.Backup))
+	data, _ := ownfile.Read(filepath.Join(u.j.dir, u.e.Backup), ownfile.MaxDocument)
 	if u.e.Backup == "" {
 		data = nil
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/ownfile"
 )
 
 // manifestVersion is that of the manifest's form.
@@ -52,7 +53,7 @@ func ManifestFile(stateDir string) string { return filepath.Join(stateDir, "inst
 // installed it is empty.
 func ReadManifest(stateDir string) (Manifest, error) {
 	path := ManifestFile(stateDir)
-	b, err := os.ReadFile(path)
+	b, err := ownfile.Read(path, ownfile.MaxDocument)
 	if errors.Is(err, os.ErrNotExist) {
 		return Manifest{Version: manifestVersion}, nil
 	}

@@ -1,0 +1,116 @@
+// Package ownfile opens the files in which the program keeps its own state.
+// Whatever another program has put in the place of such a file is refused
+// rather than waited for, followed or read without end: a named pipe would hang
+// the reader, a symbolic link would lead a write elsewhere, and a huge file
+// would take all memory.
+//
+// It is not for files that the user writes, such as the configuration, which
+// may be links.
+package ownfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// ErrRefused is wrapped by the errors about something that lies in the place of
+// a file and is not a regular file which this user alone can write, or is too
+// large. It never wraps [os.ErrNotExist].
+var ErrRefused = errors.New("not a file that can be used")
+
+// Bounds of what [Read] accepts, in bytes.
+const (
+	MaxNumber   = 4 << 10   // of a file with a number or a name
+	MaxDocument = 128 << 20 // of a JSON document; the longest line of a server fits
+)
+
+// Open opens the file at path for reading.
+func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY) }
+
+// OpenFile opens the file at path with the flags of [os.OpenFile]. If flag has
+// [os.O_CREATE] a file that is not there is made with mode 0600. Flag must not
+// have [os.O_TRUNC], which would act before the file is looked at.
+func OpenFile(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	switch {
+	case errors.Is(err, syscall.ELOOP):
+		return nil, refuse(path, "a symbolic link")
+	case errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.EOPNOTSUPP): // a pipe that nobody reads, or a socket
+		return nil, refuse(path, "a pipe or a socket")
+	case errors.Is(err, syscall.EISDIR):
+		return nil, refuse(path, "a directory")
+	case err != nil:
+		return nil, err
+	}
+	if err := check(f); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Create makes a new file at path, open for reading and writing. What a killed
+// process has left there is removed first.
+func Create(path string) (*os.File, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// Read reads the file at path, which may hold limit bytes.
+func Read(path string, limit int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var b []byte
+	size := info.Size()
+	if size <= limit { // else not a byte of it is read
+		b, err = io.ReadAll(io.LimitReader(f, limit+1)) // it may be growing
+		size = int64(len(b))
+	}
+	if err == nil && size > limit {
+		err = refuse(path, fmt.Sprintf("a file of more than %d bytes", limit))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// check refuses what is open as f if it is not a regular file of this user that
+// others cannot write.
+func check(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch mode := info.Mode(); {
+	case mode.Type() == fs.ModeNamedPipe:
+		return refuse(f.Name(), "a named pipe")
+	case mode.IsDir():
+		return refuse(f.Name(), "a directory")
+	case !mode.IsRegular():
+		return refuse(f.Name(), "a device")
+	case ok && int(st.Uid) != os.Geteuid():
+		return refuse(f.Name(), fmt.Sprintf("a file of user %d", st.Uid))
+	case mode.Perm()&0o022 != 0:
+		return refuse(f.Name(), "a file that other users can write")
+	}
+	return nil
+}
+
+func refuse(path, what string) error {
+	return fmt.Errorf("%s is %s, which Holdline has not put there: move it away: %w", path, what, ErrRefused)
+}
