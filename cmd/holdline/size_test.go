@@ -74,11 +74,27 @@ func BenchmarkSize(b *testing.B) {
 	}
 }
 
-// BenchmarkSizeShared tells how much memory ten clients and five servers take,
-// in KiB of PSS of all their processes: each client with servers of its own, and
-// all through one daemon.
+// BenchmarkSizeShared measures how much memory ten clients and five servers
+// take, in KiB of PSS of all their processes: each client with servers of its
+// own, and all through one daemon, by one entry in each client for everything
+// ("aggregate") or by one for each server and one for holdline's own tools, as
+// an import writes them.
 func BenchmarkSizeShared(b *testing.B) {
-	const clients, servers = 10, 5
+	const servers = 5
+	each := [][]string{{"--server", "holdline"}}
+	for i := range servers {
+		each = append(each, []string{"--server", fmt.Sprintf("s%d", i)})
+	}
+	for name, entries := range map[string][][]string{"aggregate": {{}}, "entries=6": each} {
+		b.Run(name, func(b *testing.B) { benchmarkShared(b, servers, entries) })
+	}
+}
+
+// benchmarkShared measures one layout: each client has one proxy for each of
+// the entries, which are their arguments.
+func benchmarkShared(b *testing.B, servers int, proxies [][]string) {
+	b.Helper()
+	const clients = 10
 	p := newPlace(b)
 	own := func() (total float64) {
 		var all []*agent
@@ -103,7 +119,9 @@ func BenchmarkSizeShared(b *testing.B) {
 	b.ReportMetric(own(), "KiB/own")
 	d := p.configure(entries).daemon()
 	for range clients {
-		p.agent().shake().ask("tools/list", map[string]any{})
+		for _, args := range proxies {
+			p.agent(args...).shake().ask("tools/list", map[string]any{})
+		}
 	}
 	s := p.until("the servers", func(s control.StatusAnswer) bool {
 		for name := range entries {
