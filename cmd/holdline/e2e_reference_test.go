@@ -311,16 +311,23 @@ func (c *asker) lists() map[string]string {
 		for _, e := range entries {
 			var keys map[string]any
 			decode(c.t, string(e), &keys)
-			name := keys[list.key].(string)
+			name, entry := keys[list.key].(string), withoutContract(string(e))
 			if list.key != "name" || c.prefix == "" {
-				all[list.member+" "+name] = string(e)
+				all[list.member+" "+name] = entry
 			} else if own, ok := strings.CutPrefix(name, c.prefix); ok {
-				all[list.member+" "+own] = strings.Replace(string(e), fmt.Sprintf(`"name":%q`, name), fmt.Sprintf(`"name":%q`, own), 1)
+				all[list.member+" "+own] = strings.Replace(entry, fmt.Sprintf(`"name":%q`, name), fmt.Sprintf(`"name":%q`, own), 1)
 			}
 		}
 	}
 	return all
 }
+
+// contractNotes are what holdline adds to the listing of a tool, alone or
+// within its annotations.
+var contractNotes = regexp.MustCompile(`"annotations":\{"holdline":\{"replayContract":"[a-z_]+"\}\},|"holdline":\{"replayContract":"[a-z_]+"\},?`)
+
+// withoutContract is a listing as the server has spelled it.
+func withoutContract(listing string) string { return contractNotes.ReplaceAllString(listing, "") }
 
 // answers makes the steps and returns what came of each, and the progress that
 // was told.

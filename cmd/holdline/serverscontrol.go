@@ -130,9 +130,10 @@ server may list different tools, and each agent sees those of the process that i
 uses. Shown here is what this project's process lists; of a server with a process
 for each session, or with none here, what a process of it listed last.
 
-The contract says whether a call may run again after a crash: convergent (it may),
-never_replay (it may not), probe_required (it may not yet). It comes from the
-configuration, or else from the tool's own readOnlyHint and idempotentHint.
+The contract says whether a call may run again after a crash: convergent (it may)
+or never_replay (it may not). It comes from the configuration, or else from what the
+tool says of itself: _meta["io.libmcp/effect"], readOnlyHint or idempotentHint. Agents
+see it in tools/list as annotations.holdline.replayContract.
 
 A tool is pinned as it is when it is first seen: name, description, schemas and
 annotations. One that is another later is marked as changed, since a server could
@@ -143,8 +144,8 @@ With --changes, what has changed, when, and from what to what; with --accept, th
 tools of server NAME are pinned as they are now.
 
 With --json, a list of objects: server, tools (name, exposed (the name that agents
-see), contract, listing (the tool as the server lists it), changed, pinned (hash,
-description (its beginning), since_unix_ms, change (hash, parts, description,
+see), contract, listing (the tool as it is listed for agents that use this server
+alone), changed, pinned (hash, description (its beginning), since_unix_ms, change (hash, parts, description,
 at_unix_ms, undone_unix_ms if it was undone since))), fault (why they are not
 known). With --accept, an object: server, tools (names of those accepted).`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),

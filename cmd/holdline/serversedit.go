@@ -65,7 +65,7 @@ shared (one for all), session (one for each agent).`,
 	f.StringArrayVarP(&o.headers, "header", "H", nil, `"Name: value" for a remote server (again for more)`)
 	f.StringVar(&o.cwd, "cwd", "", "where it runs (default: the project's root; shared: your home)")
 	f.StringVar(&o.envFile, "env-file", "", "file with NAME=VALUE lines for ${NAME} (mode 0600)")
-	f.StringVar(&o.contract, "contract", "", "convergent, probe_required or never_replay, for all its tools")
+	f.StringVar(&o.contract, "contract", "", "convergent or never_replay, for all its tools")
 	f.StringArrayVar(&o.allow, "allow", nil, "glob of tools that may be used (again for more)")
 	f.StringArrayVar(&o.deny, "deny", nil, "glob of tools that may not be used (again for more)")
 	f.StringArrayVar(&o.projects, "project", nil, "directory in whose projects it is seen (again for more; default everywhere)")

@@ -288,8 +288,8 @@ func (d *decoder) hosting(at string, h Hosting) {
 		if _, err := path.Match(glob, ""); err != nil || glob == "" {
 			d.wrong(inner, "is no glob of tool names")
 		}
-		if !slices.Contains([]string{"convergent", "probe_required", "never_replay"}, h.Contract[glob]) {
-			d.wrong(inner, "wants one of convergent, probe_required, never_replay")
+		if !slices.Contains([]string{"convergent", "never_replay"}, h.Contract[glob]) {
+			d.wrong(inner, "wants one of convergent, never_replay")
 		}
 	}
 	d.globs(at+".allow", h.Allow)

@@ -142,7 +142,7 @@ func TestParseRefuses(t *testing.T) {
 		{`{"mcpServers": {"a": {}}}`, "c:1:22: mcpServers.a: wants a command or a url"},
 		{`{"mcpServers": {"a b": {"command": "x"}}}`, "c:1:17: mcpServers.a b: the name wants 1 to 128 of A-Z a-z 0-9 _ . -"},
 		{`{"mcpServers": {"a": {"command": "x", "holdline": {"scope": "all"}}}}`, "c:1:61: mcpServers.a.holdline.scope: wants one of project, shared, session"},
-		{`{"mcpServers": {"a": {"command": "x", "holdline": {"contract": "often"}}}}`, "c:1:64: mcpServers.a.holdline.contract.*: wants one of convergent, probe_required, never_replay"},
+		{`{"mcpServers": {"a": {"command": "x", "holdline": {"contract": "often"}}}}`, "c:1:64: mcpServers.a.holdline.contract.*: wants one of convergent, never_replay"},
 		{`{"mcpServers": {"a": {"url": "file:///x"}}}`, "c:1:30: mcpServers.a.url: wants a http or https address"},
 		{`{"mcpServers": {"a__b": {"command": "x"}}}`, "c:1:17: mcpServers.a__b: the name must not have two underscores in a row, nor one at its end"},
 		{`{"mcpServers": {"a_": {"command": "x"}}}`, "c:1:17: mcpServers.a_: the name must not have two underscores in a row, nor one at its end"},

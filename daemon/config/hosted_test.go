@@ -82,11 +82,11 @@ func TestServerEnabledAndTransport(t *testing.T) {
 }
 
 func TestContract(t *testing.T) {
-	s := Settings{Contracts: Contracts{"*": "never_replay", "get_*": "convergent", "get_one*": "probe_required", "get_once": "never_replay", "*_all": "probe_required"}}
+	s := Settings{Contracts: Contracts{"*": "never_replay", "get_*": "convergent", "get_one*": "never_replay", "get_once": "convergent", "*_all": "never_replay"}}
 	for tool, want := range map[string]string{
-		"put": "never_replay", "get_x": "convergent", "get_one": "probe_required", "get_once": "never_replay",
-		"put_all": "probe_required",
-		"get_all": "probe_required", // as many characters: the first in the alphabet
+		"put": "never_replay", "get_x": "convergent", "get_one": "never_replay", "get_once": "convergent",
+		"put_all": "never_replay",
+		"get_all": "never_replay", // as many characters: the first in the alphabet
 	} {
 		if got, ok := s.Contract(tool); got != want || !ok {
 			t.Errorf("Contract(%s) = %q, %v; want %s", tool, got, ok, want)

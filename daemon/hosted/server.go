@@ -188,9 +188,13 @@ func (s *server) offer(k kind, listing json.RawMessage) (*offer, error) {
 	if !how.hidden {
 		return o, nil
 	}
+	contract := o.remote.Contract
+	if k != tools {
+		contract = ""
+	}
 	var err error
-	if o.listing, err = renamed(listing, o.remote.Name); err == nil && o.alone != own {
-		o.plain, err = renamed(listing, o.alone)
+	if o.listing, err = shown(listing, o.remote.Name, contract); err == nil && (k == tools || o.alone != own) {
+		o.plain, err = shown(listing, o.alone, contract)
 	}
 	if err != nil {
 		return nil, err
@@ -198,23 +202,64 @@ func (s *server) offer(k kind, listing json.RawMessage) (*offer, error) {
 	return o, nil
 }
 
-// renamed returns a listing with another name.
-func renamed(listing json.RawMessage, name string) (json.RawMessage, error) {
-	return jsonrpc.Rewrite(listing, func(key string, value []byte) []byte {
-		if key == "name" {
+// shown returns a listing as clients see it: with another name and, of a tool,
+// with its contract, which stands where Holdline's own tools have theirs.
+func shown(listing json.RawMessage, name string, contract tool.Contract) (json.RawMessage, error) {
+	note := fmt.Sprintf(`"holdline":{"replayContract":%q}`, contract)
+	annotated := contract == ""
+	out, err := jsonrpc.Rewrite(listing, func(key string, value []byte) []byte {
+		switch {
+		case key == "name":
 			return jsonrpc.AppendString(nil, name)
+		case key == "annotations" && contract != "":
+			annotated = true
+			return annotate(value, note)
 		}
 		return value
 	})
+	if err == nil && !annotated {
+		out = jsonrpc.Prepend(out, `"annotations":{`+note+`}`)
+	}
+	return out, err
 }
 
+// annotate returns the annotations of a tool with a note of Holdline's in them;
+// what is no object is left as it is.
+func annotate(annotations []byte, note string) []byte {
+	if len(annotations) == 0 || annotations[0] != '{' {
+		return annotations
+	}
+	out, err := jsonrpc.Rewrite(annotations, func(key string, value []byte) []byte {
+		if key == "holdline" { // the server is a Holdline, too, or pretends to be
+			return nil
+		}
+		return value
+	})
+	if err != nil {
+		return annotations
+	}
+	return jsonrpc.Prepend(out, note)
+}
+
+// metaEffect is the key in the _meta of a tool's listing under which a server
+// made with libmcp says whether a call may run again.
+const metaEffect = "io.libmcp/effect"
+
 // contract is the replay contract of a tool: the operator's word, else what
-// its annotations say.
+// its listing says.
 func (s *server) contract(name string, listing json.RawMessage) tool.Contract {
 	if operator := s.now().Contract; operator != nil {
 		if c := operator(name); c != "" {
 			return c
 		}
+	}
+	if effect := jsonrpc.Field(jsonrpc.Field(listing, "_meta"), metaEffect); effect != nil {
+		// A call that the server would tell from its repetition, or of which it
+		// could be asked, is made once all the same: only some calls have the key.
+		if kind, _ := mcp.String(jsonrpc.Field(jsonrpc.Field(effect, "recovery"), "kind")); kind == "replay_safe" {
+			return tool.Convergent
+		}
+		return tool.NeverReplay
 	}
 	hints := jsonrpc.Field(listing, "annotations")
 	for _, hint := range []string{"readOnlyHint", "idempotentHint"} {

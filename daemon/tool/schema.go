@@ -140,7 +140,7 @@ func (t *Tool) check() error {
 		return fmt.Errorf("description has more than %d characters", MaxDescription)
 	case t.Dispatch != OnHost && t.Dispatch != OnWorker:
 		return fmt.Errorf("dispatch %q is unknown", t.Dispatch)
-	case t.Contract != Convergent && t.Contract != ProbeRequired && t.Contract != NeverReplay:
+	case t.Contract != Convergent && t.Contract != NeverReplay:
 		return fmt.Errorf("contract %q is unknown", t.Contract)
 	case (t.Handle == nil) == (t.Inner == nil):
 		return errors.New("one handler is wanted")

@@ -18,11 +18,10 @@ import (
 // Contract says whether a call may run again after a loss.
 type Contract string
 
-// The contracts. ProbeRequired counts as NeverReplay until a probe exists.
+// The contracts.
 const (
-	Convergent    Contract = "convergent"
-	ProbeRequired Contract = "probe_required"
-	NeverReplay   Contract = "never_replay"
+	Convergent  Contract = "convergent"
+	NeverReplay Contract = "never_replay"
 )
 
 // Dispatch says where a tool runs.
