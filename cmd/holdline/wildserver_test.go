@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -21,8 +20,8 @@ import (
 //	end {text}           answers with the text, without a newline, and ends
 //	long {bytes, late}   answers with so many bytes; late puts the id behind them
 //	half {bytes, late}   the same, but it stops before the end of the line until the file -gate is there
-//	flood {count}        sends so many requests at once, and answers when all have their answers
 //	drown {count}        sends so many requests and reads nothing more
+//	endless {}           writes a line that never ends
 //
 // With -listing LINE it answers tools/list as raw answers a call.
 //
@@ -31,11 +30,8 @@ import (
 type wildServer struct {
 	ledger, gate, listing string
 
-	in       *bufio.Reader
-	out      *bufio.Writer
-	mu       sync.Mutex // guards out and answers
-	answers  int        // to requests of its own
-	answered chan struct{}
+	in  *bufio.Reader
+	out *bufio.Writer
 }
 
 // wildMessage is a line of the client.
@@ -56,7 +52,7 @@ type wildMessage struct {
 // wildServerMain plays the server until the end of its input.
 func wildServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	f := flag.NewFlagSet("wildserver", flag.ContinueOnError)
-	s := &wildServer{in: bufio.NewReader(stdin), out: bufio.NewWriterSize(stdout, 1<<16), answered: make(chan struct{}, 1)}
+	s := &wildServer{in: bufio.NewReader(stdin), out: bufio.NewWriterSize(stdout, 1<<16)}
 	f.StringVar(&s.ledger, "ledger", "", "")
 	f.StringVar(&s.gate, "gate", "", "")
 	f.StringVar(&s.listing, "listing", "", "")
@@ -73,14 +69,7 @@ func wildServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 			return 1
 		}
 		switch m.Method {
-		case "":
-			s.mu.Lock()
-			s.answers++
-			s.mu.Unlock()
-			select {
-			case s.answered <- struct{}{}:
-			default:
-			}
+		case "": // an answer
 		case "initialize":
 			s.answer(m.ID, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"wildserver","version":"1"}}`)
 		case "tools/list":
@@ -89,7 +78,7 @@ func wildServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 				continue
 			}
 			var tools []string
-			for _, name := range []string{"echo", "raw", "end", "long", "half", "flood", "drown"} {
+			for _, name := range []string{"echo", "raw", "end", "long", "half", "drown", "endless"} {
 				tools = append(tools, fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, name))
 			}
 			s.answer(m.ID, `{"tools":[`+strings.Join(tools, ",")+`]}`)
@@ -108,8 +97,6 @@ func wildServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 }
 
 func (s *wildServer) write(text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	_, _ = s.out.WriteString(text)
 	_ = s.out.Flush()
 }
@@ -148,13 +135,11 @@ func (s *wildServer) call(m *wildMessage) (ends bool) {
 			head, tail = `{"result":{"content":[{"type":"text","text":"`, fmt.Sprintf(`"}]},"jsonrpc":"2.0","id":%s}`, m.ID)
 		}
 		piece := bytes.Repeat([]byte("z"), 1<<16)
-		s.mu.Lock()
 		_, _ = s.out.WriteString(head)
 		for left := a.Bytes; left > 0; left -= len(piece) {
 			_, _ = s.out.Write(piece[:min(left, len(piece))])
 		}
 		_ = s.out.Flush()
-		s.mu.Unlock()
 		if m.Params.Name == "half" {
 			s.note("half")
 			for {
@@ -165,25 +150,18 @@ func (s *wildServer) call(m *wildMessage) (ends bool) {
 			}
 		}
 		s.write(tail + "\n")
-	case "flood", "drown":
+	case "drown":
 		for n := range a.Count {
 			s.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":"w%d","method":"ping"}`+"\n", n))
 		}
-		if m.Params.Name == "drown" {
-			s.note("drowned")
-			select {}
+		s.note("drowned")
+		select {}
+	case "endless":
+		s.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"res`, m.ID))
+		piece := strings.Repeat("z", 1<<16)
+		for {
+			s.write(piece)
 		}
-		go func() {
-			for range s.answered {
-				s.mu.Lock()
-				all := s.answers >= a.Count
-				s.mu.Unlock()
-				if all {
-					s.answer(m.ID, textResult("flooded"))
-					return
-				}
-			}
-		}()
 	}
 	return false
 }

@@ -91,6 +91,9 @@ const quoteBytes = 200
 func (u *upstream) unreadable(line []byte, err error) func(server, operation string) *fault.Record {
 	begin := strings.ToValidUTF8(string(line[:min(len(line), 8*quoteBytes)]), "\uFFFD")
 	begin = mask(begin, u.secrets) // before it is cut, which could leave half a secret
+	if u.withheld {
+		begin = unknownSecrets
+	}
 	return func(server, operation string) *fault.Record {
 		return fault.New(fault.DownstreamFailure, fault.Server, operation,
 			"server %s answered with a line that cannot be read: %v; it begins: %s",

@@ -23,6 +23,7 @@ type errand struct {
 type errands struct {
 	queue []errand      // guarded by the manager's mutex
 	due   chan struct{} // holds a token while some may wait
+	full  bool          // some were left out already
 }
 
 func newErrands() errands { return errands{due: make(chan struct{}, 1)} }
@@ -37,7 +38,10 @@ func (u *upstream) errandLocked(e errand) {
 	case e.rec.Kind != process.RecordRespond && waiting >= maxErrands-maxAsks:
 		return
 	case waiting >= maxErrands:
-		u.log.Warn("the server does not read: an answer to its request is left out")
+		if !q.full { // said once: a flood of requests is one thing
+			u.log.Warn("the server does not read: answers to its requests are left out")
+		}
+		q.full = true
 		return
 	}
 	q.queue = append(q.queue, e)

@@ -29,6 +29,9 @@ const (
 	// maxStray is how long a line may be that does not begin as a message
 	// does, in bytes.
 	maxStray = 64 << 10
+	// maxLongLine is the length in bytes from which on a line is taken to be
+	// endless: nothing else can come from its server.
+	maxLongLine = 256 << 20
 )
 
 // longLine is a line that is left out. It belongs to the reader.
@@ -36,6 +39,7 @@ type longLine struct {
 	Head []byte `json:"head"` // its first bytes, at most lineEnds
 	From int64  `json:"from"` // number of the output in which it begins
 
+	size     int64  // bytes so far, as far as this daemon has read them
 	tail     []byte // its latest bytes, at most lineEnds
 	recorded bool   // the file says so
 	safe     int64  // output up to this number can be acknowledged
@@ -69,8 +73,27 @@ func (u *upstream) skipLine(seq int64) {
 func (l *longLine) add(data []byte, seq int64) {
 	l.tail = append(l.tail, data[max(len(data)-lineEnds, 0):]...)
 	l.tail = bytes.Clone(l.tail[max(len(l.tail)-lineEnds, 0):])
+	l.size += int64(len(data))
 	if l.since += len(data); l.since >= lineEnds {
 		l.safe, l.next, l.since = l.next, seq, 0
+	}
+}
+
+// addLong notes more of the line that is left out, from the output seq. The server
+// of one that is endless is ended.
+func (u *upstream) addLong(data []byte, seq int64) {
+	l := u.long
+	if l.add(data, seq); l.size < maxLongLine {
+		return
+	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if u.serving && u.hung == nil {
+		f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.name(),
+			"Holdline ended server %s: it wrote %d MiB to stdout without a newline, so no answer could come from it any more",
+			u.name(), int64(maxLongLine)>>20)
+		f.Fault.Generation = u.generation
+		u.condemnLocked(f)
 	}
 }
 

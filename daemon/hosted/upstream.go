@@ -311,7 +311,7 @@ func (u *upstream) output(ev *supervisor.Event) {
 		}
 		line := data[:i]
 		if u.long != nil {
-			u.long.add(line, ev.Seq)
+			u.addLong(line, ev.Seq)
 			u.endLong()
 		} else {
 			if len(u.rest) > 0 {
@@ -329,7 +329,7 @@ func (u *upstream) output(ev *supervisor.Event) {
 		return
 	}
 	if u.long != nil {
-		u.long.add(data, ev.Seq)
+		u.addLong(data, ev.Seq)
 		return
 	}
 	if u.rest = append(u.rest, data...); isTooLong(u.rest) {
