@@ -377,12 +377,14 @@ func (l *life) watch(ctx context.Context) error {
 	defer tick.Stop()
 	busy := time.Now()
 	lost := false // a pointer, that cannot be written
+	memory := newHeap()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
+		memory.look()
 		if !l.still() {
 			continue
 		}

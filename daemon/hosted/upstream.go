@@ -402,14 +402,14 @@ func (u *upstream) answered(msg jsonrpc.Message) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	if own, ok := u.internal[write]; ok {
-		u.takeOwnLocked(write, own, clone(msg))
+		u.takeOwnLocked(write, own, u.owned(msg))
 		return
 	}
 	c := u.answeredLocked(msg.ID)
 	if c == nil || c.state == answered {
 		return // it was cancelled, or is known
 	}
-	msg = clone(msg)
+	msg = u.owned(msg)
 	c.result, c.failure = msg.Result, msg.Error
 	u.settledLocked(c)
 }
@@ -423,6 +423,18 @@ func (u *upstream) takeOwnLocked(write int64, own inquiry, msg jsonrpc.Message) 
 	}
 	own.take(msg)
 }
+
+// owned is msg, of the line under way, in memory of its own. A large line has that
+// already, and a copy would double it.
+func (u *upstream) owned(msg jsonrpc.Message) jsonrpc.Message {
+	if len(u.rest) > ownLine {
+		return msg
+	}
+	return clone(msg)
+}
+
+// ownLine is the length from which on a line that came in pieces is not copied.
+const ownLine = 1 << 20
 
 func clone(m jsonrpc.Message) jsonrpc.Message {
 	m.Result, m.Error = bytes.Clone(m.Result), bytes.Clone(m.Error)

@@ -217,7 +217,7 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *crew
 		if wanted {
 			// What the configuration denies is told as a tool's failure is: for a model to read.
 			denied := f != nil && f.Fault.Code == fault.Denied
-			s.pass(ctx, r, t != nil || r.inner || denied, res, f)
+			s.pass(ctx, r, t != nil || r.inner || denied, &res, f)
 		}
 		if r.msg.Method == mcp.ToolsCall {
 			runtime.Gosched() // the answer goes first
@@ -280,8 +280,9 @@ func (s *session) answerer(ctx context.Context, r *request, find func(context.Co
 	}, nil
 }
 
-// pass gives the client what a server answered, as it came.
-func (s *session) pass(ctx context.Context, r *request, known bool, res tool.RemoteResult, f *fault.Record) {
+// pass gives the client what a server answered, as it came. The answer is taken
+// out of res: it may be large, and the queue for the client full.
+func (s *session) pass(ctx context.Context, r *request, known bool, res *tool.RemoteResult, f *fault.Record) {
 	var line []byte
 	switch {
 	case f != nil && !known:
@@ -301,6 +302,7 @@ func (s *session) pass(ctx context.Context, r *request, known bool, res tool.Rem
 		}
 		line = jsonrpc.AppendResult(make([]byte, 0, len(res.Result)+128), r.msg.ID, res.Result)
 	}
+	res.Result, res.Error = nil, nil
 	s.deliver(ctx, r, line, true)
 }
 

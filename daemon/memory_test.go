@@ -1,0 +1,36 @@
+package daemon
+
+import "testing"
+
+// TestHeapGivesBack: what a burst has needed is given back when nothing happens
+// any more, once, and not while much happens.
+func TestHeapGivesBack(t *testing.T) {
+	h := newHeap()
+	given, release := 0, h.release
+	h.release = func() { given++; release() }
+	h.look()
+	h.look()
+	before := given
+	burst := make([]byte, 64<<20)
+	for i := 0; i < len(burst); i += 4096 {
+		burst[i] = 1
+	}
+	h.look()
+	if given != before {
+		t.Error("memory is given back while much happens")
+	}
+	_, full := h.read()
+	if burst[0] != 1 {
+		t.Fatal("the burst is gone too early")
+	}
+	burst = nil
+	h.look()
+	if _, now := h.read(); given != before+1 || now+32<<20 > full {
+		t.Errorf("given back %d times, %d MiB are held of %d", given-before, now>>20, full>>20)
+	}
+	h.look()
+	h.look()
+	if given != before+1 {
+		t.Errorf("given back %d times although nothing has happened since", given-before)
+	}
+}
