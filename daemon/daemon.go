@@ -46,6 +46,7 @@ type Options struct {
 	Log     *slog.Logger
 	Level   *slog.LevelVar // follows the configuration
 	Stderr  io.Writer      // for last words only
+	Ready   func()         // called once the daemon serves
 	Version string
 	PID     int
 	Exe     string   // the path that this program was started by, links kept; it is watched
@@ -276,6 +277,7 @@ func (l *life) serve(ctx context.Context) error {
 
 	faultpoint.At("start.serving")
 	l.telemetry.SetServing(true)
+	l.Ready()
 	if err := l.Notifier.Ready("serving at " + l.place.path); err != nil {
 		l.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}

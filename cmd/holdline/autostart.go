@@ -35,7 +35,8 @@ const daemonLog = "logs/daemon.log"
 // Limits of that file as a proxy keeps it, in bytes.
 const (
 	maxDaemonLog = 8 << 20 // then it is put aside by the daemon, or begun anew by a start that finds it longer
-	logTail      = 2 << 10 // shown of it when the daemon does not start
+	logTail      = 2 << 10 // shown of a daemon's words when it does not start
+	maxWords     = 64 << 10
 )
 
 // autostart starts the daemon for a proxy, and reaps it if it ends before the
@@ -71,8 +72,9 @@ func (a *autostart) close() {
 }
 
 // start runs the daemon in a session of its own: nothing that happens to the
-// agent's terminal or process group reaches it. Its standard streams are the
-// log file. Its environment is a plain one, see [daemonEnv]: the agent's would be
+// agent's terminal or process group reaches it. Its stdout is the log file, to
+// which other daemons write, too; its stderr is a file of its own until it
+// serves. Its environment is a plain one, see [daemonEnv]: the agent's would be
 // that of whichever agent came first, and the daemon asks the user's login shell
 // itself, so that nobody waits for a profile here. From the channel comes how
 // the process ended, if it does: nil if it left the line to another daemon.
@@ -88,7 +90,7 @@ func (a *autostart) start(ctx context.Context) (<-chan error, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, begin, err := a.openLog()
+	log, err := a.openLog()
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +100,10 @@ func (a *autostart) start(ctx context.Context) (<-chan error, error) {
 		return nil, err
 	}
 	defer null.Close()
+	words, stderr := newWords(filepath.Dir(log.Name())), log
+	if words != nil {
+		stderr = words
+	}
 	closeOnExec()
 
 	// Asked for before the start, so that an end at once is not missed.
@@ -106,11 +112,12 @@ func (a *autostart) start(ctx context.Context) (<-chan error, error) {
 	p, err := os.StartProcess(exe, slices.Concat([]string{exe}, a.args, []string{wanted}), &os.ProcAttr{
 		Dir:   "/",
 		Env:   daemonEnv(a.env),
-		Files: []*os.File{null, log, log},
+		Files: []*os.File{null, log, stderr},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		signal.Stop(children)
+		words.Close()
 		return nil, err
 	}
 	pid := p.Pid
@@ -118,7 +125,8 @@ func (a *autostart) start(ctx context.Context) (<-chan error, error) {
 	exited := make(chan error, 1)
 	a.wg.Go(func() {
 		defer signal.Stop(children)
-		a.reap(pid, children, func(status syscall.WaitStatus) { exited <- a.verdict(status, log.Name(), begin) })
+		defer words.Close()
+		a.reap(pid, children, func(status syscall.WaitStatus) { exited <- a.verdict(status, log.Name(), words) })
 	})
 	return exited, nil
 }
@@ -171,36 +179,48 @@ func (a *autostart) reap(pid int, children <-chan os.Signal, tell func(syscall.W
 	}
 }
 
-// verdict is nil for a process that ended well, else an error with the last
-// lines that it logged.
-func (a *autostart) verdict(status syscall.WaitStatus, path string, begin int64) error {
+// newWords makes a file for what a daemon says on stderr before it serves. It
+// has no name, so that nothing of it is left. Without room for it there is none.
+func newWords(dir string) *os.File {
+	f, err := os.CreateTemp(dir, "start-*")
+	if err != nil {
+		return nil
+	}
+	_ = os.Remove(f.Name())
+	return f
+}
+
+// verdict is nil for a process that ended well, else an error with the last of
+// its words, which may be nil. The log at path gets them, too.
+func (a *autostart) verdict(status syscall.WaitStatus, path string, words *os.File) error {
 	if status.Exited() && status.ExitStatus() == 0 {
 		return nil
 	}
-	if status.Signaled() { // nothing that it said could be why
-		return fmt.Errorf("%w by signal %d (%v)\n%s(log: %s)", proxy.ErrKilled, int(status.Signal()), status.Signal(), lastLines(path, begin), path)
+	if words != nil {
+		if log, err := a.openLog(); err == nil {
+			_, _ = io.Copy(log, io.NewSectionReader(words, 0, maxWords))
+			log.Close()
+		}
 	}
-	return fmt.Errorf("exit status %d\n%s(log: %s)", status.ExitStatus(), lastLines(path, begin), path)
+	if status.Signaled() { // nothing that it said could be why
+		return fmt.Errorf("%w by signal %d (%v)\n%s(log: %s)", proxy.ErrKilled, int(status.Signal()), status.Signal(), lastLines(words), path)
+	}
+	return fmt.Errorf("exit status %d\n%s(log: %s)", status.ExitStatus(), lastLines(words), path)
 }
 
-// lastLines is the end of what a file holds from begin on, as whole lines.
-func lastLines(path string, begin int64) string {
-	f, err := ownfile.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
+// lastLines is the end of what a file holds, as whole lines.
+func lastLines(f *os.File) string {
 	info, err := f.Stat()
-	if err != nil {
+	if err != nil { // there is no file
 		return ""
 	}
-	from := max(begin, info.Size()-logTail)
+	from := max(0, info.Size()-logTail)
 	b, err := io.ReadAll(io.NewSectionReader(f, from, logTail))
 	if err != nil {
 		return ""
 	}
 	text := string(b)
-	if from > begin {
+	if from > 0 {
 		_, text, _ = strings.Cut(text, "\n")
 	}
 	if text != "" && !strings.HasSuffix(text, "\n") {
@@ -209,32 +229,29 @@ func lastLines(path string, begin int64) string {
 	return text
 }
 
-// openLog opens the daemon's log file for appending and says how long it is.
-func (a *autostart) openLog() (*os.File, int64, error) {
+// openLog opens the daemon's log file for appending.
+func (a *autostart) openLog() (*os.File, error) {
 	dir, err := stateDir(a.env)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	dirs, err := statedir.Open(dir)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	f, err := ownfile.OpenFile(filepath.Join(dirs.Logs, "daemon.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE)
 	if err != nil {
-		return nil, 0, fmt.Errorf("open the daemon's log: %w", err)
+		return nil, fmt.Errorf("open the daemon's log: %w", err)
 	}
 	info, err := f.Stat()
 	if err == nil && info.Size() > maxDaemonLog {
 		err = f.Truncate(0)
-		if err == nil {
-			info, err = f.Stat()
-		}
 	}
 	if err != nil {
 		f.Close()
-		return nil, 0, fmt.Errorf("open the daemon's log: %w", err)
+		return nil, fmt.Errorf("open the daemon's log: %w", err)
 	}
-	return f, info.Size(), nil
+	return f, nil
 }
 
 // program is the path of this program as it was called, links kept: package

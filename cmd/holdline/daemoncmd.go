@@ -128,15 +128,26 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 		shell = &user
 	}
 	level := new(slog.LevelVar)
-	log := slog.New(logHandler(w, logOf(filepath.Join(state, daemonLog), w.stderr, w.stdout), level))
+	to := logOf(filepath.Join(state, daemonLog), w.stderr, w.stdout)
+	log := slog.New(logHandler(w, to, level))
 	if named := o.config != "" || w.getenv("HOLDLINE_CONFIG") != ""; named && config.Absent(cfg) {
 		// No error: `holdline servers add` may be about to make it.
 		log.WarnContext(cmd.Context(), "the configuration that was named is not there, all is as it is by default", "path", cfg)
 	}
+	ready := func() {
+		bounded, ok := to.(*boundedLog)
+		stderr, file := w.stderr.(*os.File)
+		if o.startedBy != "proxy" || !ok || !file {
+			return
+		}
+		if err := bounded.adopt(stderr); err != nil { // until now it was the proxy's, to be told why a start fails
+			log.WarnContext(cmd.Context(), "a crash of the runtime will not be in the log", "err", err)
+		}
+	}
 	// The command's own context ends with a signal, too; the daemon has its
 	// own order of stopping.
 	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
-		Log: log, Level: level, Stderr: w.stderr,
+		Log: log, Level: level, Stderr: w.stderr, Ready: ready,
 		Version: version, PID: pid(), Exe: exe, Image: image, Argv: os.Args, Handover: handover,
 		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy, Wanted: o.wanted,
 		StateDir: state, Config: cfg, FindConfig: findConfig, Home: w.getenv("HOME"),

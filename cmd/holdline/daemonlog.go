@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"holdline/protocol/ownfile"
@@ -25,8 +26,8 @@ type boundedLog struct {
 	size int64 // bytes since it was last looked at; guarded by mu
 }
 
-// logOf is where the daemon's log goes: stderr, within bounds if that is the file
-// at path, as stdout may be, too.
+// logOf is where the daemon's log goes: stderr; or the file at path, within
+// bounds, if stderr or stdout is that.
 func logOf(path string, stderr, stdout io.Writer) io.Writer {
 	named, err := os.Lstat(path)
 	if err != nil || !named.Mode().IsRegular() {
@@ -40,14 +41,26 @@ func logOf(path string, stderr, stdout io.Writer) io.Writer {
 		}
 		if info, err := f.Stat(); err == nil && os.SameFile(info, named) {
 			l.streams = append(l.streams, f)
-		} else if w == stderr {
-			return stderr
 		}
 	}
 	if len(l.streams) == 0 {
 		return stderr
 	}
 	return l
+}
+
+// adopt makes another of the process's standard streams the log file, too.
+func (l *boundedLog) adopt(stream *os.File) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.Contains(l.streams, stream) {
+		return nil
+	}
+	if err := unix.Dup2(int(l.streams[0].Fd()), int(stream.Fd())); err != nil {
+		return fmt.Errorf("stderr to the log: %w", err)
+	}
+	l.streams = append(l.streams, stream)
+	return nil
 }
 
 // Write writes a line, or some.
