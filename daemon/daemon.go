@@ -92,26 +92,28 @@ var (
 // life is one running daemon.
 type life struct {
 	Options
-	begin     time.Time
-	place     *place
-	dirs      statedir.Dirs
-	config    atomic.Pointer[config.Config]
-	file      atomic.Pointer[string] // path of the configuration file
-	env       *userenv.Environ
-	telemetry *telemetry.Recorder
-	workers   *supervisor.Supervisor
-	claude    program[*claude.Claude]
-	codex     program[*codex.Codex]
-	consulted consultEnv
-	audit     *telemetry.Records
-	consults  *consult.Manager
-	servers   *hosted.Manager
-	sessions  *session.Server
-	listener  *listener.Server
-	rollout   *rollout.Watcher
-	gate      *rollout.Gate // before the socket, once it is served
-	asked     chan error    // why to stop
-	endAll    atomic.Bool   // workers and consults are to end, too
+	begin  time.Time
+	place  *place
+	dirs   statedir.Dirs
+	config atomic.Pointer[config.Config]
+	file   atomic.Pointer[string] // path of the configuration file
+	// configRead follows each reading of that file.
+	configRead atomic.Pointer[configRead]
+	env        *userenv.Environ
+	telemetry  *telemetry.Recorder
+	workers    *supervisor.Supervisor
+	claude     program[*claude.Claude]
+	codex      program[*codex.Codex]
+	consulted  consultEnv
+	audit      *telemetry.Records
+	consults   *consult.Manager
+	servers    *hosted.Manager
+	sessions   *session.Server
+	listener   *listener.Server
+	rollout    *rollout.Watcher
+	gate       *rollout.Gate // before the socket, once it is served
+	asked      chan error    // why to stop
+	endAll     atomic.Bool   // workers and consults are to end, too
 
 	reloading sync.Mutex // held while the configuration is read again
 
@@ -126,6 +128,7 @@ type life struct {
 func Run(ctx context.Context, o Options) (err error) {
 	l := &life{Options: o, begin: time.Now(), asked: make(chan error, 1)}
 	l.file.Store(&o.Config)
+	l.configRead.Store(&configRead{stamp: configStamp(o.Config)}) // before it is read: a later edit is seen
 	cfg, err := config.Load(o.Config)
 	if err != nil {
 		return err
@@ -268,6 +271,7 @@ func (l *life) serve(ctx context.Context) error {
 	add(ctx, &g, l.Log, "control", l.control)
 	add(ctx, &g, l.Log, "signals", l.signals)
 	add(ctx, &g, l.Log, "environment", l.env.Run)
+	add(ctx, &g, l.Log, "configuration", l.watchConfig)
 	add(ctx, &g, l.Log, "watch", l.watch)
 	add(ctx, &g, l.Log, "consults", l.runConsults)
 	add(ctx, &g, l.Log, "servers", l.runServers)
@@ -421,7 +425,9 @@ func (l *life) reload(ctx context.Context) (changed bool, err error) {
 	l.reloading.Lock()
 	defer l.reloading.Unlock()
 	path := *l.file.Load()
+	stamp := configStamp(path) // before it is read: a later edit is seen
 	cfg, err := config.Load(path)
+	l.configRead.Store(&configRead{stamp, err})
 	if err != nil {
 		return false, err
 	}

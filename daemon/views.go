@@ -89,6 +89,7 @@ func (l *life) status() control.StatusAnswer {
 		Cache:    control.Cache(l.servers.Cache()),
 		Runtime:  runtimeNow(),
 	}
+	s.Daemon.ConfigRefused = l.configRefusal()
 	if log := health.Log; log.LastError != "" {
 		s.Daemon.Degraded = "the call log cannot be written: " + log.LastError
 	}

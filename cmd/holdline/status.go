@@ -107,6 +107,9 @@ func printStatus(w io.Writer, s control.StatusAnswer) {
 	d := s.Daemon
 	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n", d.Version, d.PID, age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
 	fmt.Fprintf(w, "socket   %s\n", d.Socket)
+	if d.ConfigRefused != "" {
+		fmt.Fprintf(w, "config   refused, the one before stays in force: %s\n", d.ConfigRefused)
+	}
 	if d.Refusal != "" {
 		fmt.Fprintf(w, "rollout  rejected: %s\n", d.Refusal)
 	}

@@ -280,7 +280,10 @@ type Daemon struct {
 	Rollout   string `json:"rollout"`           // stable, pending, reloading or rejected
 	Refusal   string `json:"refusal,omitempty"` // why it is rejected, for people
 	Config    string `json:"config"`
-	Degraded  string `json:"degraded,omitempty"` // what does not work, for people
+	// ConfigRefused is why that file is not in force, for people; the one before it is.
+	ConfigRefused string `json:"config_refused,omitempty"`
+
+	Degraded string `json:"degraded,omitempty"` // what does not work, for people
 }
 
 // Session describes one connected agent.

@@ -96,7 +96,7 @@ func configuration(o Options) Finding {
 	if o.ConfigErr != nil {
 		f.State, f.What = Problem, o.ConfigErr.Error()
 		f.Why = "the daemon does not start with it, and a running one keeps its old configuration"
-		f.Mend = "correct the file, then: holdline reload"
+		f.Mend = "correct the file; a running daemon reads it by itself"
 	} else if _, err := os.Stat(o.Config); errors.Is(err, os.ErrNotExist) {
 		f.What += " (not there: all defaults)"
 	}
@@ -188,6 +188,13 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 	found = append(found, servers(status.Servers, o.missing)...)
 	if status.Daemon.Degraded != "" {
 		found = append(found, Finding{Check: "daemon health", State: Problem, What: status.Daemon.Degraded, Why: "the daemon works with less than it should", Mend: "holdline logs"})
+	}
+	if status.Daemon.ConfigRefused != "" {
+		found = append(found, Finding{
+			Check: "configuration in force", State: Problem, What: status.Daemon.Config + " is refused: " + status.Daemon.ConfigRefused,
+			Why:  "the daemon goes on with the configuration before it, and a new daemon would not start",
+			Mend: "correct the file; the daemon reads it by itself",
+		})
 	}
 	if status.Daemon.Refusal != "" {
 		found = append(found, Finding{
