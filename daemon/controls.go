@@ -40,6 +40,7 @@ func (l *life) controls() map[string]dcontrol.Handler {
 			}
 			return control.ReloadAnswer{Path: *l.file.Load(), Changed: changed, Absent: config.Absent(*l.file.Load())}, nil
 		},
+		control.Environment:   l.showEnvironment,
 		control.Upgrade:       l.upgrade,
 		control.ServerStart:   l.oneServer(l.servers.Start),
 		control.ServerRestart: l.oneServer(l.servers.Restart),

@@ -2,12 +2,15 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
 )
 
 // environ returns the environment that children inherit from, as far as it is
@@ -70,4 +73,45 @@ func (l *life) searched(path string) string {
 		return "no directory: its PATH is empty"
 	}
 	return strings.Join(parts, "; ")
+}
+
+// maxAsked bounds the names of one question for the environment.
+const maxAsked = 256
+
+// showEnvironment says where programs are looked for, and which of the programs
+// and variables that are asked for there are.
+func (l *life) showEnvironment(ctx context.Context, params json.RawMessage, _ func(control.Progress)) (any, error) {
+	var p control.EnvironmentParams
+	if err := decode(params, &p); err != nil {
+		return nil, err
+	}
+	if len(p.Programs)+len(p.Variables) > maxAsked {
+		return nil, fault.New(fault.InvalidInput, fault.Host, control.Environment, "more than %d names", maxAsked)
+	}
+	if err := l.env.Await(ctx, ""); err != nil {
+		return nil, err
+	}
+	answer := control.EnvironmentAnswer{Paths: []control.SearchPath{}, Programs: []control.FoundProgram{}, Unset: []string{}}
+	for _, name := range p.Programs {
+		if err := l.env.Await(ctx, name); err != nil {
+			return nil, err
+		}
+		if path, source := l.env.Find(name); path != "" {
+			answer.Programs = append(answer.Programs, control.FoundProgram{Name: name, Path: path, Source: source})
+		}
+	}
+	variables, _ := config.ReadEnvFile(config.VariablesFile(*l.file.Load())) // the start of a server says what is wrong with it
+	value := config.Lookup(variables, l.environ())
+	for _, name := range p.Variables {
+		if _, set := value(name); !set {
+			answer.Unset = append(answer.Unset, name)
+		}
+	}
+	for _, path := range l.env.Paths() {
+		answer.Paths = append(answer.Paths, control.SearchPath(path))
+	}
+	if err := l.env.Failure(); err != nil {
+		answer.Failure = err.Error()
+	}
+	return answer, nil
 }

@@ -40,8 +40,8 @@ func newInstallCommand(w *world) *cobra.Command {
 		Use:   "install",
 		Short: "Put holdline onto this machine: its binary, its units, the PATH for hosted servers",
 		Long: `Put holdline onto this machine, for this user. Without a flag it captures the PATH of
-your login shell, with which hosted servers find their programs, and the first
-agent that connects starts the daemon. With --systemd (or --launchd on macOS) the
+your login shell, or of this one if that has more, with which hosted servers and
+consults find their programs, and the first agent that connects starts the daemon. With --systemd (or --launchd on macOS) the
 service manager starts it. With --bin this program is copied to ~/.local/bin, and
 the units name it there.
 
@@ -61,7 +61,7 @@ After a change of your profile: holdline install --path.`,
 	f.BoolVar(&o.copy, "copy", false, "with --bin: as a copy (the default)")
 	f.BoolVar(&o.link, "link", false, "with --bin: as a link to where it is")
 	f.BoolVar(&o.force, "force", false, "replace also what something else has put there")
-	f.BoolVar(&o.path, "path", false, "only capture the PATH of the login shell anew")
+	f.BoolVar(&o.path, "path", false, "only capture the PATH anew, that of this shell if it has more than the login shell's")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, and do nothing")
 	return cmd
 }
@@ -115,6 +115,9 @@ func runInstall(cmd *cobra.Command, w *world, o installOptions) error {
 			return &hinted{err, "mend the shell's profile, or write PATH into the env of a server"}
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", err)
+	}
+	if err == nil {
+		rest.Path = userenv.Calling(w.getenv("PATH"), rest.Path)
 	}
 	if err := in.Install(cmd.Context(), rest); err != nil {
 		return withHint(err)

@@ -265,9 +265,16 @@ func contracts(m config.Contracts) string {
 // unset names the variables that a server lacks, as far as this command can
 // tell: the daemon's environment is that of a login shell.
 func (s *serversCommand) unset(settings config.Settings) []string {
-	around := config.Around{Environ: s.w.environ(), Home: "/", Root: "/"}
-	around.Variables = s.variables(s.variablesPath())
-	around.EnvFile = s.variables(settings.EnvFile)
+	return s.lacks(settings, s.w.environ(), s.variables(s.variablesPath()), s.variables(settings.EnvFile))
+}
+
+// needs names the variables without which a server does not start.
+func (s *serversCommand) needs(settings config.Settings) []string {
+	return s.lacks(settings, nil, nil, nil)
+}
+
+func (s *serversCommand) lacks(settings config.Settings, environ, variables, own []string) []string {
+	around := config.Around{Environ: slices.Clone(environ), Variables: variables, EnvFile: own, Home: "/", Root: "/"}
 	var out []string
 	for {
 		err := settings.Missing(around)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -346,14 +347,15 @@ func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 	warn := func(format string, args ...any) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: "+format+"\n", args...)
 	}
-	if unset := s.unset(settings); len(unset) > 0 {
+	sees := s.daemonSees(cmd, settings)
+	if unset := s.unsetFor(settings, sees); len(unset) > 0 {
 		warn("%s is not set: the server starts only once it is, in %s", strings.Join(unset, " and "), s.places(settings))
 	}
 	if settings.Transport == config.SSE {
 		warn("sse is the transport of old servers; most of them speak http, too")
 	}
 	if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "${") {
-		if err := s.findable(settings.Command); err != nil {
+		if err := s.findable(settings.Command, sees); err != nil {
 			warn("%v", err)
 		}
 	}
@@ -374,10 +376,54 @@ func literal(s config.Settings) bool {
 	return false
 }
 
-// findable looks for a command where this shell would.
-func (s *serversCommand) findable(command string) error {
+// daemonSees returns what the daemon knows of the program and the variables of a
+// server; nil if none runs.
+func (s *serversCommand) daemonSees(cmd *cobra.Command, settings config.Settings) *control.EnvironmentAnswer {
+	var answer *control.EnvironmentAnswer
+	_ = withDaemon(cmd, s.w, func(ctx context.Context, c *control.Client) error { // without one this shell is asked
+		params := control.EnvironmentParams{Variables: s.needs(settings)}
+		if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "/") {
+			params.Programs = []string{settings.Command}
+		}
+		var a control.EnvironmentAnswer
+		err := c.Call(ctx, control.Environment, params, &a, nil)
+		if err == nil {
+			answer = &a
+		}
+		return err
+	})
+	return answer
+}
+
+// unsetFor names the variables that a server lacks: those that the daemon does
+// not have, if one runs, or else those that this shell does not have.
+func (s *serversCommand) unsetFor(settings config.Settings, sees *control.EnvironmentAnswer) []string {
+	if sees == nil {
+		return s.unset(settings)
+	}
+	ofServer := config.Lookup(s.variables(settings.EnvFile))
+	return slices.DeleteFunc(slices.Clone(sees.Unset), func(name string) bool { _, set := ofServer(name); return set })
+}
+
+// findable returns an error if the daemon would not find a command: the one that
+// runs or, if none does, one that looked where this shell does.
+func (s *serversCommand) findable(command string, sees *control.EnvironmentAnswer) error {
 	if strings.Contains(command, "/") {
 		return executable(command)
+	}
+	if sees != nil {
+		if len(sees.Programs) > 0 {
+			return nil
+		}
+		var where []string
+		for _, p := range sees.Paths {
+			where = append(where, strings.Join(p.Dirs, ", ")+" ("+p.Source+")")
+		}
+		help := ""
+		if here, err := config.LookPath(command, s.w.environ()); err == nil {
+			help = "; this shell has it at " + here + ": holdline install --path"
+		}
+		return fmt.Errorf("%s is nowhere that the daemon looks: %s%s", command, strings.Join(where, "; "), help)
 	}
 	for _, dir := range filepath.SplitList(s.w.getenv("PATH")) {
 		if filepath.IsAbs(dir) && executable(filepath.Join(dir, command)) == nil {

@@ -60,7 +60,7 @@ func (p *Program) Find() (string, os.FileInfo, error) {
 	if refused != nil {
 		return "", nil, p.missing("%v", refused)
 	}
-	return "", nil, p.missing("no %s on the daemon's PATH", p.Bin)
+	return "", nil, p.missing("%s is in none of %s", p.Bin, strings.Join(command.SearchDirs(Get(p.Env, "PATH")), ", "))
 }
 
 // executable is the stat of a file that can be run.

@@ -20,6 +20,7 @@ const (
 	Stop          = "stop"           // [StopParams] → [StopAnswer], then the daemon ends
 	Reload        = "reload"         // → [ReloadAnswer]
 	Upgrade       = "upgrade"        // → [UpgradeAnswer], or a [Progress] and the end of the connection: handed over
+	Environment   = "environment"    // [EnvironmentParams] → [EnvironmentAnswer]: what programs are started with
 	ConsultRun    = "consult/run"    // [ConsultParams] → [ConsultAnswer]; ends with the connection
 	ConsultList   = "consult/list"   // → [ConsultListAnswer]
 	ConsultShow   = "consult/show"   // [ConsultID] → [ConsultAnswer]
@@ -100,6 +101,34 @@ type ConsultAnswer struct {
 	Text  string          `json:"text"`  // the answer alone; may be partial
 	Value json.RawMessage `json:"value"` // what the tool gives with render=json, detail=full
 	Fault *fault.Record   `json:"fault,omitempty"`
+}
+
+// EnvironmentParams of [Environment]: names that are looked up, and nothing that
+// changes where the daemon looks.
+type EnvironmentParams struct {
+	Programs  []string `json:"programs,omitempty"`
+	Variables []string `json:"variables,omitempty"`
+}
+
+// EnvironmentAnswer of [Environment].
+type EnvironmentAnswer struct {
+	Paths    []SearchPath   `json:"paths"`             // in the order of the search
+	Programs []FoundProgram `json:"programs"`          // of the programs that were asked for, those that are found
+	Unset    []string       `json:"unset"`             // of the variables, those that are not set
+	Failure  string         `json:"failure,omitempty"` // why the login shell did not say its environment
+}
+
+// SearchPath is where programs are looked for, by its source.
+type SearchPath struct {
+	Source string   `json:"source"` // for people
+	Dirs   []string `json:"dirs"`
+}
+
+// FoundProgram is where a program is.
+type FoundProgram struct {
+	Name   string `json:"name"`
+	Path   string `json:"path"`
+	Source string `json:"source"` // of the directory, for people
 }
 
 // CheckParams of [ConsultCheck].

@@ -66,7 +66,8 @@ type Options struct {
 	// Clients are the MCP clients that are found here.
 	Clients func() ([]Client, error)
 
-	missing []string // servers whose program was found to be nowhere
+	missing []string                   // servers whose program was found to be nowhere
+	sees    *control.EnvironmentAnswer // what the daemon that runs knows; nil if none does
 }
 
 // timeout bounds all questions to the daemon.
@@ -85,7 +86,7 @@ func Run(ctx context.Context, o Options) []Finding {
 	conn, path, err := o.Paths.Dial(ctx)
 	if err != nil {
 		found = append(found, directory(o.Paths.Start()), absent(o, err))
-		return append(found, consults(func(engine string) (control.CheckAnswer, error) { return o.Check(ctx, engine), nil }, "this shell")...)
+		return append(found, o.consults(func(engine string) (control.CheckAnswer, error) { return o.Check(ctx, engine), nil }, "this shell")...)
 	}
 	found = append(found, directory(path))
 	return append(found, daemon(ctx, o, conn, path)...)
@@ -202,7 +203,7 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 			Why: "version " + c.Daemon.Version + " goes on", Mend: "install it again, then: holdline upgrade",
 		})
 	}
-	return append(found, consults(func(engine string) (check control.CheckAnswer, err error) {
+	return append(found, o.consults(func(engine string) (check control.CheckAnswer, err error) {
 		err = c.Call(ctx, control.ConsultCheck, control.CheckParams{Engine: engine, Logins: protocol.LoginVariables(o.Environ)}, &check, nil)
 		return check, err
 	}, "the daemon")...)

@@ -28,7 +28,7 @@ var engines = []engine{
 
 // consults says how the consult programs are and what the levels are held by,
 // as ask tells it of each engine.
-func consults(ask func(engine string) (control.CheckAnswer, error), seenBy string) []Finding {
+func (o *Options) consults(ask func(engine string) (control.CheckAnswer, error), seenBy string) []Finding {
 	var found []Finding
 	for _, e := range engines {
 		check, err := ask(e.name)
@@ -38,7 +38,7 @@ func consults(ask func(engine string) (control.CheckAnswer, error), seenBy strin
 				Check: e.name, State: Problem, What: err.Error(), Why: "whether consults with it can run is not known", Mend: "holdline logs",
 			})
 		case check.Engine == e.name || e.name == engines[0].name: // a daemon of before knows the first alone, and does not name it
-			found = append(found, e.finding(check, seenBy))
+			found = append(found, e.finding(check, seenBy, o.here(e.name)))
 		}
 		if e.name == engines[0].name && err == nil { // the other has a sandbox of its own
 			found = append(found, levels(check)...)
@@ -48,8 +48,8 @@ func consults(ask func(engine string) (control.CheckAnswer, error), seenBy strin
 }
 
 // finding judges one program. That one cannot be used is nothing to worry about
-// if the other is to answer.
-func (e *engine) finding(c control.CheckAnswer, seenBy string) Finding {
+// if the other is to answer. here is where this shell finds its program.
+func (e *engine) finding(c control.CheckAnswer, seenBy, here string) Finding {
 	f := Finding{Check: e.name, State: OK, What: fmt.Sprintf("%s, version %s, %s", c.Path, c.Version, c.Account)}
 	if c.Fault == nil {
 		return f
@@ -62,6 +62,11 @@ func (e *engine) finding(c control.CheckAnswer, seenBy string) Finding {
 	switch c.Fault.Reason() {
 	case fault.NotInstalled:
 		f.What = e.name + " is not installed, or not where the PATH and the configuration say"
+		if here != "" && seenBy != "this shell" {
+			f.What = c.Fault.Fault.Detail
+			f.Mend = "this shell finds it at " + here + ": holdline install --path"
+			break
+		}
 		f.Mend = fmt.Sprintf("npm install -g %s, or name the program: %s, or %s in the configuration", e.npm, e.variable, e.key)
 	case fault.NotLoggedIn:
 		f.Mend = e.login + "; with an API key, " + e.byKey

@@ -20,7 +20,7 @@ func TestConsults(t *testing.T) {
 		fault.Killed:       {"claude --version", "codex --version"},
 	} {
 		for i, e := range engines {
-			found := consults(func(name string) (control.CheckAnswer, error) {
+			found := (&Options{}).consults(func(name string) (control.CheckAnswer, error) {
 				a := control.CheckAnswer{Engine: name, Default: name == e.name, Path: "/bin/" + name, Version: "1", Account: "by somebody"}
 				a.Fault = fault.New(fault.SpawnFailure, fault.Engine, "o", "what is wrong").WithReason(reason)
 				return a, nil
@@ -38,13 +38,13 @@ func TestConsults(t *testing.T) {
 		}
 	}
 	// A daemon of before knows one, and says neither its name nor that it answers.
-	found := consults(func(string) (control.CheckAnswer, error) {
+	found := (&Options{}).consults(func(string) (control.CheckAnswer, error) {
 		return control.CheckAnswer{Path: "/bin/claude", Version: "1", Account: "by somebody"}, nil
 	}, "the daemon")
 	if len(found) != 2 || found[0] != (Finding{Check: "claude", State: OK, What: "/bin/claude, version 1, by somebody"}) || found[1].Check != "landlock" {
 		t.Errorf("a daemon of before: %+v", found)
 	}
-	found = consults(func(string) (control.CheckAnswer, error) {
+	found = (&Options{}).consults(func(string) (control.CheckAnswer, error) {
 		return control.CheckAnswer{}, errors.New("it does not answer")
 	}, "the daemon")
 	if len(found) != 2 || found[0].State != Problem || found[1].Check != "codex" || found[1].What != "it does not answer" {

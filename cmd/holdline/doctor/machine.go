@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,19 +43,24 @@ func machine(ctx context.Context, o *Options) []Finding {
 	return append(found, o.orphans(ctx, run)...)
 }
 
-// manager is who manages the daemon that answers, "" if nobody does.
-func (o *Options) manager(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// ask asks the daemon for the environment in which it starts programs, and
+// returns who manages it; "" if nobody does, or none runs.
+func (o *Options) ask(ctx context.Context) string {
+	dialling, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	conn, _, err := o.Paths.Dial(ctx)
+	conn, _, err := o.Paths.Dial(dialling)
 	if err != nil {
 		return ""
 	}
-	c, err := control.NewClient(ctx, conn, o.Version, o.PID)
+	c, err := control.NewClient(dialling, conn, o.Version, o.PID)
 	if err != nil {
 		return ""
 	}
 	defer c.Close()
+	var answer control.EnvironmentAnswer
+	if err := c.Call(ctx, control.Environment, nil, &answer, nil); err == nil { // a daemon of before does not know that
+		o.sees = &answer
+	}
 	if c.Daemon.Managed == "no" {
 		return ""
 	}
@@ -67,7 +73,8 @@ func (o *Options) path(ctx context.Context) (Finding, string) {
 	file := config.PathFile(o.StateDir)
 	captured, err := config.ReadPath(file)
 	login, unknown := o.LoginPath(ctx)
-	manager := o.manager(ctx)
+	manager := o.ask(ctx)
+	seen := o.searched()
 	switch {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		f.State, f.What = Problem, err.Error()
@@ -79,7 +86,14 @@ func (o *Options) path(ctx context.Context) (Finding, string) {
 			f.State, f.Why = Note, "the PATH of your login shell has more now: "+strings.Join(missing, ", ")
 			f.Mend = "holdline install --path"
 		}
-		return f, captured
+		return f, cmp.Or(seen, captured)
+	case o.sees != nil && o.sees.Failure == "":
+		f.What = seen
+		return f, seen
+	case o.sees != nil:
+		f.State, f.What = Note, o.sees.Failure
+		f.Why, f.Mend = "the daemon knows no more than: "+seen, "mend the shell's profile, then: holdline install --path"
+		return f, seen
 	case manager != "":
 		f.State, f.What = Note, "was never captured"
 		f.Why, f.Mend = manager+" starts the daemon without the PATH of your login shell", "holdline install --path"
@@ -90,6 +104,39 @@ func (o *Options) path(ctx context.Context) (Finding, string) {
 		f.What = "that of the login shell, at the daemon's start: " + login
 	}
 	return f, login
+}
+
+// searched is the PATH on which the daemon looks for programs; "" if none runs.
+func (o *Options) searched() string {
+	if o.sees == nil {
+		return ""
+	}
+	var dirs []string
+	for _, p := range o.sees.Paths {
+		dirs = append(dirs, p.Dirs...)
+	}
+	return strings.Join(dirs, string(filepath.ListSeparator))
+}
+
+// source says where a program that the daemon found comes from.
+func (o *Options) source(path string) string {
+	if o.sees != nil {
+		for _, p := range o.sees.Paths {
+			if slices.Contains(p.Dirs, filepath.Dir(path)) {
+				return " (" + p.Source + ")"
+			}
+		}
+	}
+	return ""
+}
+
+// here is where this shell finds a program; "" if it does not.
+func (o *Options) here(name string) string {
+	path, err := config.LookPath(name, o.Environ)
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 // beyond are the directories of list a that list b lacks.
@@ -137,13 +184,17 @@ func (o *Options) program(s config.Settings, around config.Around, path string) 
 	if !slices.Contains(slices.Collect(maps.Keys(s.Env)), "PATH") {
 		p.Env = []string{"PATH=" + path}
 	}
-	if _, err := config.LookPath(p.Command, p.Env); err != nil {
-		o.missing = append(o.missing, s.Name)
-		f.What = "its command is missing: " + err.Error()
-		f.Mend = "install it, or write its whole path into the configuration; if your shell finds it: holdline install --path; if you do not want it: holdline servers disable " + s.Name
-		return []Finding{f}
+	at, err := config.LookPath(p.Command, p.Env)
+	if err == nil {
+		return []Finding{{Check: "program of server " + s.Name, State: OK, What: at + o.source(at)}}
 	}
-	return nil
+	o.missing = append(o.missing, s.Name)
+	f.What = "its command is missing: " + err.Error()
+	f.Mend = "install it, or write its whole path into the configuration; where another shell finds it: holdline install --path; if you do not want it: holdline servers disable " + s.Name
+	if here := o.here(p.Command); here != "" {
+		f.Mend = "this shell finds it at " + here + ": holdline install --path"
+	}
+	return []Finding{f}
 }
 
 // disk looks at the room that is left where dir lies, or will lie.

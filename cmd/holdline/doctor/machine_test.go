@@ -155,7 +155,7 @@ func TestMissingCommands(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"server gone problem", "server mine problem", "server own problem", "server unset note"}; !slices.Equal(about, want) {
+	if want := []string{"server gone problem", "program of server good ok", "server mine problem", "server own problem", "server unset note"}; !slices.Equal(about, want) {
 		t.Errorf("found %q, want %q", about, want)
 	}
 }
