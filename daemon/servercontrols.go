@@ -101,7 +101,7 @@ func (l *life) serverTools(ctx context.Context, params json.RawMessage, _ func(c
 		offers := control.ServerOffers{Server: one.Server, Tools: []control.ServerTool{}, Fault: one.Fault}
 		for _, t := range one.Tools {
 			offers.Tools = append(offers.Tools, control.ServerTool{
-				Name: t.Name, Exposed: t.Exposed, Contract: string(t.Contract), Listing: t.Listing, Pinned: pinView(t.Pinned), Changed: t.Pinned.Changed(),
+				Name: t.Name, Exposed: t.Exposed, Contract: string(t.Contract), Listing: t.Listing, Pinned: pinView(t.Pinned), Changed: t.Pinned.Changed(), Blocked: t.Blocked,
 			})
 		}
 		answer.Servers = append(answer.Servers, offers)

@@ -78,8 +78,8 @@ func (l *life) goneSpec() hosted.Spec {
 func (l *life) serverSpec(s config.Settings) hosted.Spec {
 	return hosted.Spec{
 		Name: s.Name, Scope: hosted.Scope(s.Scope), Key: serverKey(&s), Remote: s.Transport == config.HTTP, Timeout: s.Timeout, MaxTimeout: s.MaxTimeout,
-		StartTimeout: s.StartTimeout,
-		Lazy:         s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent, MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,
+		StartTimeout: s.StartTimeout, BlockChanged: s.Pin == config.PinBlock,
+		Lazy: s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent, MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,
 		CircuitThreshold: s.CircuitThreshold, CircuitReset: s.CircuitReset,
 		Process: func(root string) (config.Process, error) { return l.serverProcess(&s, root) },
 		Ready:   func(ctx context.Context, root string) error { return l.serverReady(ctx, &s, root) },

@@ -116,7 +116,7 @@ func serverView(s *hosted.Status) control.Server {
 		CacheCount: s.CacheEntries, NoiseLines: s.Noise, Notes: s.Notes, LastFault: s.Fault,
 	}
 	if s.Tools >= 0 {
-		v.Tools, v.Changed = &s.Tools, s.Changed
+		v.Tools, v.Changed, v.Blocked = &s.Tools, s.Changed, s.Blocks && s.Changed > 0
 	}
 	if s.Fault != nil {
 		v.LastFaultMS = s.FaultAt.UnixMilli()

@@ -28,7 +28,7 @@ call and logs are about the daemon's processes.
 With --json, a list of objects: name, enabled, transport (stdio, http, sse),
 scope, command, args and url (without secrets), cwd, env and headers (names
 only), env_file, lazy,
-keep_alive_ms, card, contract, allow, deny, projects, timeout_ms,
+keep_alive_ms, card, contract, allow, deny, projects, pin, timeout_ms,
 max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
 circuit_threshold, circuit_reset_ms, inherit_env, unset (variables that the
 server needs and that are not set), live (how a running daemon has it: an object
@@ -80,6 +80,7 @@ type server struct {
 	Allow          []string          `json:"allow,omitempty"`
 	Deny           []string          `json:"deny,omitempty"`
 	Projects       []string          `json:"projects,omitempty"`
+	Pin            string            `json:"pin"`
 	TimeoutMS      int64             `json:"timeout_ms"`
 	MaxTimeoutMS   int64             `json:"max_timeout_ms"`
 	StartTimeoutMS int64             `json:"start_timeout_ms"`
@@ -98,7 +99,7 @@ func serverOf(s config.Settings, unset []string) server {
 		Name: s.Name, Enabled: s.Enabled, Transport: s.Transport, Scope: s.Scope,
 		Command: s.Command, Args: config.HideArgs(s.Args), Cwd: s.Cwd, URL: config.HideURL(s.URL), Env: names(s.Env), Headers: names(s.Headers), EnvFile: s.EnvFile,
 		Lazy: s.Lazy, KeepAliveMS: s.KeepAlive.Milliseconds(), Card: s.Card, Contract: s.Contracts,
-		Allow: s.Allow, Deny: s.Deny, Projects: s.Projects,
+		Allow: s.Allow, Deny: s.Deny, Projects: s.Projects, Pin: s.Pin,
 		TimeoutMS: s.Timeout.Milliseconds(), MaxTimeoutMS: s.MaxTimeout.Milliseconds(), StartTimeoutMS: s.StartTimeout.Milliseconds(), MaxConcurrent: s.MaxConcurrent,
 		MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow.Milliseconds(),
 		CircuitLimit: s.CircuitThreshold, CircuitResetMS: s.CircuitReset.Milliseconds(),
@@ -244,6 +245,7 @@ func (s *serversCommand) get(cmd *cobra.Command, args []string) error {
 	t.row("contract", contracts(settings.Contracts))
 	t.row("allow", strings.Join(settings.Allow, " "))
 	t.row("deny", strings.Join(settings.Deny, " "))
+	t.row("pin", settings.Pin)
 	t.row("timeout", fmt.Sprintf("%v, at most %v with progress", settings.Timeout, settings.MaxTimeout))
 	t.row("start_timeout", fmt.Sprintf("%v without a word on stderr", settings.StartTimeout))
 	t.row("max_concurrent", settings.MaxConcurrent)

@@ -137,15 +137,16 @@ see it in tools/list as annotations.holdline.replayContract.
 
 A tool is pinned as it is when it is first seen: name, description, schemas and
 annotations. One that is another later is marked as changed, since a server could
-have an agent trust a harmless tool and make something else of it. Nothing is kept
-from agents for that. A server with another command, other arguments or another
-environment in the configuration is another server, whose tools are pinned anew.
-With --changes, what has changed, when, and from what to what; with --accept, the
-tools of server NAME are pinned as they are now.
+have an agent trust a harmless tool and make something else of it. An edit of the
+server's entry changes no pin. With "pin": "block" in its holdline object agents do
+not see such a tool and cannot call it until it is accepted; else nothing is kept
+from them. With --changes, what has changed, when, and from what to what; with
+--accept, the tools of server NAME are pinned as they are now.
 
 With --json, a list of objects: server, tools (name, exposed (the name that agents
 see), contract, listing (the tool as it is listed for agents that use this server
-alone), changed, pinned (hash, description (its beginning), since_unix_ms, change (hash, parts, description,
+alone), changed, blocked, pinned (hash, description (its beginning), since_unix_ms,
+change (hash, parts, description,
 at_unix_ms, undone_unix_ms if it was undone since))), fault (why they are not
 known). With --accept, an object: server, tools (names of those accepted).`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
@@ -215,7 +216,10 @@ func printTools(w io.Writer, servers []control.ServerOffers) {
 	for _, one := range servers {
 		for _, tool := range one.Tools {
 			name := tool.Name
-			if tool.Changed {
+			switch {
+			case tool.Blocked:
+				name += " (changed, blocked)"
+			case tool.Changed:
 				name += " (changed)"
 			}
 			t.row(one.Server, name, tool.Contract, firstWords(tool.Listing))

@@ -96,7 +96,12 @@ func troubles(s *control.Server) []string {
 		out = append(out, "is tried again by a later call; to try now: holdline servers restart "+s.Name)
 	}
 	if s.Changed > 0 {
-		out = append(out, fmt.Sprintf("%d of its tools are not what they were when they were first seen: holdline servers tools %s --changes", s.Changed, s.Name))
+		blocked := ""
+		if s.Blocked {
+			blocked = ", and are blocked"
+		}
+		out = append(out, fmt.Sprintf("%d of its tools are not what they were when they were first seen%s: holdline servers tools %s --changes",
+			s.Changed, blocked, s.Name))
 	}
 	if s.NoiseLines > 0 {
 		out = append(out, fmt.Sprintf("wrote %d lines to stdout that are no messages of MCP; they were skipped", s.NoiseLines))

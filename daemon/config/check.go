@@ -282,6 +282,7 @@ func CheckURL(address string) error {
 
 func (d *decoder) hosting(at string, h Hosting) {
 	d.oneOf(at+".scope", h.Scope, ScopeProject, ScopeShared, ScopeSession)
+	d.oneOf(at+".pin", h.Pin, PinWarn, PinBlock)
 	d.oneOf(at+".inherit_env", h.InheritEnv, InheritAll, InheritCore, InheritNone)
 	for _, glob := range sorted(h.Contract) {
 		inner := at + ".contract." + glob

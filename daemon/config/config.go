@@ -134,6 +134,7 @@ type Hosting struct {
 	Allow            []string      `json:"allow"`    // globs of the server's tool names
 	Deny             []string      `json:"deny"`
 	Projects         []string      `json:"projects"` // directories; nil is everywhere
+	Pin              string        `json:"pin"`      // what becomes of a tool that has changed: PinWarn or PinBlock; "" is PinWarn
 	Timeout          time.Duration `json:"timeout"`
 	MaxTimeout       time.Duration `json:"max_timeout"`
 	StartTimeout     time.Duration `json:"start_timeout"`

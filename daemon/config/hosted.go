@@ -30,6 +30,12 @@ const (
 	ScopeSession = "session" // nobody: each session has its own
 )
 
+// What becomes of a tool that is not what it was when it was first seen.
+const (
+	PinWarn  = "warn"  // people are told
+	PinBlock = "block" // it cannot be used until it is accepted, too
+)
+
 // defaultTimeout is also the least that makes sense for max_timeout when the
 // file says nothing of timeout.
 const defaultTimeout = 300 * time.Second
@@ -60,6 +66,7 @@ type Settings struct {
 	Contracts        Contracts     // by tool glob, see [Settings.Contract]
 	Allow, Deny      []string      // globs of names; nil allows all
 	Projects         []string      // where it is visible; nil is everywhere
+	Pin              string        // PinWarn or PinBlock
 	Timeout          time.Duration // of a call, begun again by progress; default 300 s
 	MaxTimeout       time.Duration // of a call, all in all; default 1 h, and never below Timeout
 	StartTimeout     time.Duration // of a process that comes up, begun again by each line on stderr; default 120 s
@@ -91,7 +98,7 @@ func (c Config) Server(name string) (Settings, bool) {
 		Scope:   cmp.Or(h.Scope, ScopeProject), Lazy: lazy, KeepAlive: h.KeepAlive, Card: h.Card,
 		Contracts: h.Contract, Allow: h.Allow, Deny: h.Deny, Projects: h.Projects,
 		Timeout: timeout, MaxTimeout: max(cmp.Or(h.MaxTimeout, time.Hour), timeout),
-		StartTimeout: cmp.Or(h.StartTimeout, 2*time.Minute), MaxConcurrent: cmp.Or(h.MaxConcurrent, 32),
+		StartTimeout: cmp.Or(h.StartTimeout, 2*time.Minute), Pin: cmp.Or(h.Pin, PinWarn), MaxConcurrent: cmp.Or(h.MaxConcurrent, 32),
 		MaxRestarts: restarts, RestartWindow: cmp.Or(h.RestartWindow, 5*time.Minute),
 		CircuitThreshold: cmp.Or(h.CircuitThreshold, 5), CircuitReset: cmp.Or(h.CircuitReset, 30*time.Second),
 		InheritEnv: cmp.Or(h.InheritEnv, InheritCore),

@@ -27,7 +27,7 @@ func TestServerDefaults(t *testing.T) {
 		Name: "a", Enabled: true, Transport: "stdio",
 		Command: "npx", Args: []string{"-y"}, Env: map[string]Secret{"K": "v"}, Cwd: "/x",
 		Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, StartTimeout: 2 * time.Minute, MaxConcurrent: 32,
-		MaxRestarts: 5, RestartWindow: 5 * time.Minute, CircuitThreshold: 5, CircuitReset: 30 * time.Second, InheritEnv: "core",
+		MaxRestarts: 5, RestartWindow: 5 * time.Minute, CircuitThreshold: 5, CircuitReset: 30 * time.Second, InheritEnv: "core", Pin: PinWarn,
 	}
 	if !ok || !got.Equal(want) {
 		t.Errorf("Server:\n got %#v\nwant %#v", got, want)
@@ -49,7 +49,7 @@ func TestServerSettings(t *testing.T) {
 		Scope: "session", Lazy: true, KeepAlive: 10 * time.Minute, Card: "https://x/card", Contracts: Contracts{"*": "convergent"},
 		Allow: []string{"a*"}, Deny: []string{"b"}, Projects: []string{"/p"},
 		Timeout: 2 * time.Hour, MaxTimeout: 2 * time.Hour, // never less
-		StartTimeout: 5 * time.Minute, MaxConcurrent: 7, MaxRestarts: 0, RestartWindow: time.Minute, CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none",
+		StartTimeout: 5 * time.Minute, MaxConcurrent: 7, MaxRestarts: 0, RestartWindow: time.Minute, CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none", Pin: PinWarn,
 	}
 	if !got.Equal(want) {
 		t.Errorf("Server:\n got %#v\nwant %#v", got, want)

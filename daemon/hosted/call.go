@@ -305,6 +305,9 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		m.timedOut(nil, o, "server %s has not come up within %v: the call was not made", s.spec.Name, patience))
 	defer cancel()
 	u, err := s.ready(starting, rc.Caller)
+	if err == nil {
+		err = s.blockedNow(&rc.Caller, o) // it may have been listed anew by a process that was just started
+	}
 	if err != nil {
 		return asFault(err, o)
 	}

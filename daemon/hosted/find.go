@@ -36,10 +36,28 @@ func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool) []Off
 			if all[i].Fault == nil {
 				all[i].Fault = s.trouble(&c)
 			}
+			all[i].leaveOutBlocked()
 		})
 	}
 	asking.Wait()
 	return all
+}
+
+// leaveOutBlocked leaves out the tools that are blocked, which is the server's
+// fault if it has no other.
+func (of *Offers) leaveOutBlocked() {
+	var blocked []string
+	of.Tools = slices.DeleteFunc(of.Tools, func(t Offered) bool {
+		if t.Blocked {
+			blocked = append(blocked, t.Name)
+		}
+		return t.Blocked
+	})
+	if n := len(blocked); n > 0 && of.Fault == nil {
+		of.Fault = fault.New(fault.Denied, fault.Host, operation(of.Server),
+			"%d of its tools have changed since they were first seen, and are blocked until the user accepts them (holdline servers tools %s --changes): %s",
+			n, of.Server, strings.Join(blocked[:min(n, maxNear)], ", "))
+	}
 }
 
 // rests is why a server is not asked what it offers; nil if it is, or if that

@@ -62,6 +62,9 @@ func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.Remo
 		return m.call(ctx, s, o, rc)
 	}
 	who := &rc.Caller
+	if err := s.blockedNow(who, o); err != nil {
+		return tool.RemoteResult{}, err
+	}
 	if m.o.Budget != nil && !rc.Replay {
 		if err := m.budget.Charge(cmp.Or(who.Agent, who.Session), who.Identity, o.remote.Name, m.o.Budget(who.Identity)); err != nil {
 			return tool.RemoteResult{}, err

@@ -324,6 +324,11 @@ func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 		if err := s.remember(); err != nil {
 			m.log.Warn("what a server offered is forgotten", "server", name, "err", err)
 		}
+		if old != nil {
+			m.mu.Lock()
+			s.pins = maps.Clone(old.pins) // also those that could not be written down
+			m.mu.Unlock()
+		}
 		fresh[name] = s
 	}
 	return fresh
@@ -338,7 +343,7 @@ func (s *server) adjustLocked(spec *Spec) bool {
 			inst.guards.follow(was, spec)
 		}
 	}
-	changed := s.remakeLocked()
+	changed := s.remakeLocked() || was.BlockChanged != spec.BlockChanged
 	for _, c := range s.m.clients {
 		who := c.Caller()
 		changed = changed || was.seenBy(&who) != spec.seenBy(&who)
@@ -478,10 +483,11 @@ type Status struct {
 	Ejected      bool
 	Suspect      bool // it has left a call without an answer, and is asked for a sign of life
 	CacheEntries int
-	Tools        int // -1 if it was never listed
-	Changed      int // of these, that are not what they were when they were first seen
-	InFlight     int // calls with its processes
-	Queued       int // calls that wait for their turn
+	Tools        int  // -1 if it was never listed
+	Blocks       bool // changed tools cannot be used
+	Changed      int  // of these, that are not what they were when they were first seen
+	InFlight     int  // calls with its processes
+	Queued       int  // calls that wait for their turn
 	Noise        int64
 	Notes        []string      // what sessions do not get of what it offers, and why, for people
 	Fault        *fault.Record // of the last process that ended or did not start, until it is started by hand
@@ -545,7 +551,7 @@ func (s *server) statusLocked(now time.Time) Status {
 		CacheEntries: s.m.cache.Entries(s.spec.Name), Fault: s.fault, FaultAt: s.faultAt, Ejected: len(s.ejected) > 0,
 	}
 	if s.latest != nil {
-		st.Tools, st.Changed = len(s.latest.all(tools)), s.changesLocked()
+		st.Tools, st.Changed, st.Blocks = len(s.latest.all(tools)), s.changesLocked(), s.now().BlockChanged
 	}
 	worst := func(state string) {
 		order := []string{"idle", "ready", "starting", "recovering", "failed", "ejected"}

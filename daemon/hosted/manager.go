@@ -54,6 +54,9 @@ type Spec struct {
 	// Offers reports whether something of the server, by its names for it, is
 	// offered to anybody at all; nil offers all. See [tool.Rules].
 	Offers func(names ...string) bool
+	// BlockChanged says that a tool which is not what it was when it was first
+	// seen is not listed, nor called, until it is accepted.
+	BlockChanged bool
 	// Remote says that a process of ours stands for a server elsewhere: an error
 	// of its with a fault record is the process's own word.
 	Remote     bool

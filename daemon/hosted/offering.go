@@ -62,6 +62,14 @@ func (o *offering) either(name string) *offer {
 	return cmp.Or(o.byOwn[tools][name], o.byName[tools][name])
 }
 
+// own is the tool of that name of the server's own; nil if there is none.
+func (o *offering) own(name string) *offer {
+	if o == nil {
+		return nil
+	}
+	return o.byOwn[tools][name]
+}
+
 // lists are the lists as they came; none of an offering that is not known.
 func (o *offering) lists() lists {
 	if o == nil {

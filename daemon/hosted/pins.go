@@ -12,14 +12,15 @@ import (
 
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
 // pin is a tool as it was when it was first seen, or accepted. Pins are kept
-// with what the server offers, and like that for as long as the server's key
-// is the same. A tool that is not listed any more keeps its pin, lest it comes
-// back as another.
+// with what the server offers, for as long as the configuration has a server of
+// that name, whatever its entry says. A tool that is not listed any more keeps
+// its pin, lest it comes back as another.
 type pin struct {
 	Tool        string             `json:"tool"` // the server's own name
 	Hash        string             `json:"hash"` // SHA-256, hexadecimal
@@ -158,6 +159,42 @@ func (s *server) pinnedLocked(own string) *Pinned {
 	return &Pinned{Hash: p.Hash, Description: p.Description, SinceMS: p.SinceMS, Change: p.Change}
 }
 
+// blockedLocked returns the fault of a tool that cannot be used, since it is not
+// what was pinned and the configuration wants that; nil for all else.
+func (s *server) blockedLocked(o *offer) *fault.Record {
+	if !s.now().BlockChanged || o.hash == "" {
+		return nil
+	}
+	p := s.pins[o.name]
+	if p == nil || p.Hash == o.hash {
+		return nil
+	}
+	what := "its listing"
+	if p.Change != nil && p.Change.Hash == o.hash {
+		what = strings.Join(p.Change.Parts, ", ")
+	}
+	return fault.New(fault.Denied, fault.Host, callOperation(o),
+		"tool %s of server %s has changed since it was first seen (%s), and is blocked until the user accepts it: "+
+			"holdline servers tools %s --changes shows how, --accept in its place takes it", o.name, s.spec.Name, what, s.spec.Name)
+}
+
+// blockedNow is [server.blockedLocked] for a tool as the caller is offered it now:
+// its server may have listed it anew since the offer was made.
+func (s *server) blockedNow(c *tool.Caller, o *offer) error {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if o.method != mcp.ToolsCall {
+		return nil
+	}
+	if now := s.offersLocked(c).own(o.name); now != nil {
+		o = now
+	}
+	if f := s.blockedLocked(o); f != nil {
+		return f
+	}
+	return nil
+}
+
 // changesLocked counts the tools that were listed last and are not what was
 // pinned.
 func (s *server) changesLocked() int {
@@ -233,7 +270,12 @@ func (m *Manager) Accept(ctx context.Context, c tool.Caller, name string) ([]str
 			accepted = append(accepted, p.tool)
 		}
 	}
+	blocks := s.now().BlockChanged
 	m.mu.Unlock()
 	slices.Sort(accepted)
-	return accepted, s.store()
+	err = s.store()
+	if blocks && len(accepted) > 0 {
+		m.Changed()
+	}
+	return accepted, err
 }

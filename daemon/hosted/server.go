@@ -92,6 +92,7 @@ type offer struct {
 	method  string // of the request that uses it
 	name    string // the server's own
 	alone   string // as a session of this server alone sees it: its own, unless that is too long
+	hash    string // of a tool, as it is pinned
 	listing json.RawMessage
 	plain   json.RawMessage // the same under the name alone
 }
@@ -125,17 +126,22 @@ func (s *server) now() *Spec { return s.limits.Load() }
 
 func (s *server) file() string { return filepath.Join(s.m.o.CatalogDir, s.spec.Name+".json") }
 
-// remember reads what the server offered last, if that was the same server. It
-// is called before anybody else knows of the server.
+// remember reads what the server offered last, if its entry was the same, and
+// its pins in any case: an edit of the entry is how most servers change. It is
+// called before anybody else knows of the server.
 func (s *server) remember() error {
 	mem, err := readMemory(s.file())
-	if err != nil || mem.Version != memoryVersion || mem.Key != s.spec.Key {
+	if err != nil || mem.Version != memoryVersion {
 		return err
 	}
-	s.era, s.pins = mem.Era, map[string]*pin{}
+	s.pins = map[string]*pin{}
 	for _, p := range mem.Pins {
 		s.pins[p.Tool] = &p
 	}
+	if mem.Key != s.spec.Key {
+		return nil
+	}
+	s.era = mem.Era
 	s.pinLocked(likenesses(mem.Tools), time.Now()) // an older daemon has listed them, and pinned nothing
 	s.latest = s.offering(mem.lists(), mem.About, mem.Cut)
 	return nil
@@ -153,6 +159,10 @@ func (s *server) store() error {
 	s.m.filing.Lock()
 	defer s.m.filing.Unlock()
 	s.m.mu.Lock()
+	if s.m.servers[s.spec.Name] != s { // its successor writes to that file
+		s.m.mu.Unlock()
+		return nil
+	}
 	mem := memory{Version: memoryVersion, Key: s.spec.Key, Era: s.era, Pins: s.pinsLocked()}
 	if s.latest != nil {
 		mem.setLists(s.latest.raw)
@@ -176,6 +186,7 @@ func (s *server) offer(k kind, listing json.RawMessage) (*offer, error) {
 	o := &offer{s: s, name: own, method: how.get, listing: listing, plain: listing}
 	o.remote = tool.Remote{Name: own, Server: s.spec.Name, Names: []string{own}, Contract: tool.Convergent}
 	if k == tools {
+		o.hash = likenesses([]json.RawMessage{listing})[0].hash
 		o.remote.Contract = s.contract(own, listing)
 	}
 	if how.hidden {
@@ -357,14 +368,20 @@ func (m *Manager) listed(c tool.Caller, k kind) ([]tool.Listing, map[string]*off
 }
 
 // offered is what the servers that a caller sees offer of a kind, by server, as
-// far as it is known and whether or not the caller may use it.
+// far as it is known, but for what is blocked, and whether or not the caller may
+// use it.
 func (m *Manager) offered(c *tool.Caller, k kind) []*offer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []*offer
 	for _, s := range m.inOrderLocked() {
-		if s.visible(c) {
-			all = append(all, s.offersLocked(c).all(k)...)
+		if !s.visible(c) {
+			continue
+		}
+		for _, o := range s.offersLocked(c).all(k) {
+			if s.blockedLocked(o) == nil {
+				all = append(all, o)
+			}
 		}
 	}
 	return all

@@ -35,6 +35,7 @@ type Offered struct {
 	Contract tool.Contract
 	Listing  json.RawMessage // as the server lists it
 	Pinned   *Pinned         // as it was first seen, or accepted
+	Blocked  bool            // it cannot be used, since it has changed
 
 	offer *offer
 }
@@ -90,7 +91,7 @@ func (s *server) offered(ctx context.Context, c tool.Caller) Offers {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	for _, o := range s.offersLocked(&c).all(tools) {
-		out.Tools = append(out.Tools, Offered{o.name, o.remote.Name, o.remote.Contract, o.plain, s.pinnedLocked(o.name), o})
+		out.Tools = append(out.Tools, Offered{o.name, o.remote.Name, o.remote.Contract, o.plain, s.pinnedLocked(o.name), s.blockedLocked(o) != nil, o})
 	}
 	return out
 }

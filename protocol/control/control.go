@@ -215,7 +215,8 @@ type ServerTool struct {
 	Contract string          `json:"contract"` // of replay
 	Listing  json.RawMessage `json:"listing"`  // as the server lists it
 	Pinned   *ServerPin      `json:"pinned,omitempty"`
-	Changed  bool            `json:"changed"` // it is not what was pinned
+	Changed  bool            `json:"changed"`           // it is not what was pinned
+	Blocked  bool            `json:"blocked,omitempty"` // and cannot be used until it is accepted
 }
 
 // ServerPin is a tool as it was when it was first seen, or accepted.
@@ -362,11 +363,12 @@ type Server struct {
 	InFlight    int           `json:"in_flight"` // calls
 	Queued      int           `json:"queued"`    // calls that wait for their turn
 	CacheCount  int           `json:"cache_entries"`
-	Tools       *int          `json:"tools"`           // null if it was never listed
-	Changed     int           `json:"changed_tools"`   // of these, that are not what they were when they were first seen
-	NoiseLines  int64         `json:"noise_lines"`     // on stdout that were no messages
-	Notes       []string      `json:"notes,omitempty"` // what sessions do not get of what it offers, and why; for people
-	LastFault   *fault.Record `json:"last_fault"`      // of a process that ended or did not start; null again once started by hand
+	Tools       *int          `json:"tools"`                     // null if it was never listed
+	Blocked     bool          `json:"changed_blocked,omitempty"` // changed tools cannot be used until they are accepted
+	Changed     int           `json:"changed_tools"`             // of these, that are not what they were when they were first seen
+	NoiseLines  int64         `json:"noise_lines"`               // on stdout that were no messages
+	Notes       []string      `json:"notes,omitempty"`           // what sessions do not get of what it offers, and why; for people
+	LastFault   *fault.Record `json:"last_fault"`                // of a process that ended or did not start; null again once started by hand
 	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
 }
 

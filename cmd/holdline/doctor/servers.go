@@ -55,7 +55,11 @@ func server(s *control.Server, gone bool) []Finding {
 		say(Note, note, "agents do not get all that it offers", "what it takes is said beside it; its settings are in: holdline servers get "+s.Name)
 	}
 	if s.Changed > 0 {
-		say(Note, fmt.Sprintf("%d of its tools are not what they were when they were first seen", s.Changed), "a server can make another thing of a tool that is trusted",
+		what := fmt.Sprintf("%d of its tools are not what they were when they were first seen", s.Changed)
+		if s.Blocked {
+			what += "; agents cannot use them until they are accepted"
+		}
+		say(Note, what, "a server can make another thing of a tool that is trusted",
 			"holdline servers tools "+s.Name+" --changes; if that is right, with --accept")
 	}
 	if s.NoiseLines > 0 {
