@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/policy"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
+	"holdline/protocol"
 	"holdline/protocol/control"
 )
 
@@ -39,6 +40,7 @@ func newConfigExplain(w *world, file *string) *cobra.Command {
 		Long: `Say by which rule an identity may or may not use a tool, whether its calls may run
 again and are cached, and, if a daemon runs, whether the tool's server is well.
 
+IDENTITY is the name of a client, such as codex, or what --identity of mcp-stdio says.
 TOOL is consult or another tool of holdline's own, or SERVER__TOOL of a hosted server,
 as agents see it or by the server's own name. Rules hold by either name.
 
@@ -57,7 +59,7 @@ and call_tool instead), state (of the server, as in status).`,
 			if err != nil {
 				return err
 			}
-			e, server := explain(&cfg, listedTools(w), args[0], args[1])
+			e, server := explain(&cfg, listedTools(w), protocol.ClientName(args[0]), args[1])
 			e.State = liveServer(cmd, w, e.Server)
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), e)

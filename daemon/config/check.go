@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"holdline/protocol"
 )
 
 // Longest names and tokens, in bytes.
@@ -69,6 +71,9 @@ func (d *decoder) name(path, name string, ok func(rune) bool, want string) {
 
 func (d *decoder) identity(name string, id Identity) {
 	at := "identities." + name
+	if known := protocol.ClientName(name); known != name {
+		d.fail(d.where(at+"\x00"), "%s: this client is called %q here, so nobody would be meant", clip(at), known)
+	}
 	d.name(at, name, func(r rune) bool { return r >= ' ' && r != 0x7f }, "characters, none of them a control character")
 	if id.Token != "" && name == "anonymous" {
 		d.wrong(at+".token", "anonymous is who sends no greeting, and so no token")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -257,6 +258,7 @@ func (s *session) note(r *request) {
 	if s.named {
 		return
 	}
+	client.Name = protocol.ClientName(client.Name)
 	if s.srv.o.Reserved(client.Name) || client.Name == s.caller.Identity {
 		client.Name = "unverified:" + client.Name
 	}

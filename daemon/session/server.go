@@ -285,6 +285,7 @@ func Hash(uuid string) string {
 
 // ServeConn serves one client until it is done, ctx ends, or it is dropped.
 func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
+	c.Greeting.Identity = protocol.ClientName(c.Greeting.Identity)
 	g := c.Greeting
 	if !c.Anonymous {
 		if err := s.o.Authorise(g.Identity, g.Token); err != nil {
