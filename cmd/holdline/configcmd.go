@@ -34,7 +34,11 @@ func newConfigCommand(w *world) *cobra.Command {
 	}, &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration file and name the first mistake by line and column",
-		Args:  usageArgs(cobra.MaximumNArgs(1)),
+		Long: `Check a configuration file: mistakes are named by line and column, and the exit code
+is 1. What is no mistake but most likely has no effect is named on stderr, with exit
+code 0: an identity as which no client is known to have connected, and a rule that
+names nothing that servers have listed.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := configPath(file, w.getenv)
 			if len(args) == 1 {
@@ -50,8 +54,12 @@ func newConfigCommand(w *world) *cobra.Command {
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: not there, all defaults\n", path)
 				return err
 			}
-			if _, err := config.Load(path); err != nil {
+			cfg, err := config.Load(path)
+			if err != nil {
 				return err
+			}
+			for _, warning := range newAdviser(cmd, w, &cfg).warnings() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %s\n", warning)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", path)
 			return err

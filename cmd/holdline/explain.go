@@ -130,7 +130,8 @@ func listedTools(w *world) func(server string) []string {
 		if err != nil {
 			return nil
 		}
-		return hosted.RememberedTools(statedir.In(dir).Catalog, server)
+		tools, _, _ := hosted.Remembered(statedir.In(dir).Catalog, server)
+		return tools
 	}
 }
 

@@ -316,21 +316,27 @@ func readMemory(path string) (mem memory, err error) {
 	return mem, err
 }
 
-// RememberedTools returns the tools that a server has listed last, by the
-// server's own names, as they are kept in the catalog directory; none if that is
-// not known. It needs no [Manager].
-func RememberedTools(catalogDir, server string) []string {
+// Remembered returns what a server has listed last, by its own names, as it is
+// kept in the catalog directory: its tools, and its prompts, resources and
+// templates. It reports whether that is known. It needs no [Manager].
+func Remembered(catalogDir, server string) (toolNames, others []string, known bool) {
 	mem, err := readMemory(filepath.Join(catalogDir, server+".json"))
 	if err != nil || mem.Version != memoryVersion {
-		return nil
+		return nil, nil, false
 	}
-	var names []string
-	for _, listing := range mem.Tools {
-		if name, ok := mcp.String(jsonrpc.Field(listing, "name")); ok {
-			names = append(names, name)
+	for k, list := range mem.lists() {
+		for _, listing := range list {
+			name, ok := mcp.String(jsonrpc.Field(listing, kind(k).sort().key))
+			switch {
+			case !ok:
+			case kind(k) == tools:
+				toolNames = append(toolNames, name)
+			default:
+				others = append(others, name)
+			}
 		}
 	}
-	return names
+	return toolNames, others, true
 }
 
 // write writes the file. What was listed is spelled as it came, but for white

@@ -3,6 +3,8 @@ package tool
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -23,6 +25,9 @@ func OwnDispatch(name string) (d Dispatch, ok bool) {
 	d, ok = own[name]
 	return d, ok
 }
+
+// OwnNames returns the names of holdline's own tools, sorted.
+func OwnNames() []string { return slices.Sorted(maps.Keys(own)) }
 
 // maxShown is the most characters of a name that sessions see. Claude Code shows
 // a tool as mcp__ENTRY__NAME, ENTRY being what its configuration calls holdline,
