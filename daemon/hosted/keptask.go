@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -89,7 +90,7 @@ func (u *upstream) readAsks() []keptAsk {
 		if _, err := fmt.Sscanf(e.Name(), "%d.%d", &k.seq, &k.nth); err != nil {
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		b, err := ownfile.Read(filepath.Join(dir, e.Name()), ownfile.MaxDocument)
 		if err == nil {
 			k.msg, err = jsonrpc.Parse(b)
 		}

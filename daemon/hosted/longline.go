@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -116,7 +117,7 @@ func (u *upstream) endLong() {
 func (u *upstream) ackable() (seq int64, again time.Duration) {
 	// The call that the line answers has its fault in a file by now.
 	if l := u.longDone; l != nil && (len(u.marks) == 0 || u.marks[0].seq > l.From) {
-		if err := os.Remove(u.longFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.RemoveAll(u.longFile()); err != nil {
 			u.log.Warn("the record of a line that was left out cannot be removed", "err", err)
 			return l.safe, time.Second
 		}
@@ -143,7 +144,7 @@ func (u *upstream) longFile() string { return filepath.Join(u.dir, process.FileL
 // resumeLong goes on leaving out a line whose beginning an earlier daemon has
 // acknowledged.
 func (u *upstream) resumeLong(w *supervisor.Worker) {
-	b, err := os.ReadFile(u.longFile())
+	b, err := ownfile.Read(u.longFile(), ownfile.MaxDocument)
 	if errors.Is(err, os.ErrNotExist) {
 		return
 	}

@@ -1,0 +1,47 @@
+package hosted
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"holdline/protocol/process"
+)
+
+// TestReadAsksStrange: what is no request's file in the directory of requests is
+// passed over, and a pipe there does not hold up the daemon. Requests are read in
+// the order of their places.
+func TestReadAsksStrange(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "w1")
+	q := filepath.Join(dir, process.DirAsks)
+	if err := os.MkdirAll(q, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"10.0": `{"jsonrpc":"2.0","id":3,"method":"ping"}`, "9.2": `{"jsonrpc":"2.0","id":2,"method":"ping"}`, "9.1": `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
+		"11.0": `{"jsonrpc":`, "words": `{"jsonrpc":"2.0","id":4,"method":"ping"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(q, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(q, "12.0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u := &upstream{dir: dir, id: "w1", log: slog.New(slog.DiscardHandler)}
+	var got string
+	for _, k := range u.readAsks() {
+		got += string(k.msg.ID) + " "
+	}
+	if got != "1 2 3 " {
+		t.Errorf("the requests %q are read, want 1, 2 and 3", got)
+	}
+	if err := os.Mkdir(u.longFile(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if u.resumeLong(nil); u.long != nil {
+		t.Error("a line is left out of which nothing is known")
+	}
+}
