@@ -1,9 +1,13 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"holdline/protocol/control"
 )
@@ -76,23 +80,64 @@ func TestServerHangs(t *testing.T) {
 }
 
 // TestServerBusy: a server that does one thing at a time, and answers neither
-// calls nor pings meanwhile, does not hang.
+// calls nor pings meanwhile, does not hang: neither if it answers a call late,
+// nor, for longer, if it computes.
 func TestServerBusy(t *testing.T) {
 	t.Parallel()
+	for tool, work := range map[string]struct {
+		timeout string
+		ms      int
+	}{"busy": {"3s", 5000}, "spin": {"1s", 9000}} {
+		t.Run(tool, func(t *testing.T) {
+			t.Parallel()
+			if tool == "spin" && runtime.GOOS != "linux" {
+				t.Skip("the time that others compute is not known here")
+			}
+			p := newPlace(t)
+			p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": work.timeout})}).daemon()
+			a := p.agent().shake()
+			before := p.untilReady("stray")
+			if x := a.wait(a.call("stray__"+tool, map[string]any{"token": "a", "ms": work.ms})); x.code() != "timeout" {
+				t.Errorf("the call that takes longer than it may: %s", x.raw)
+			}
+			p.until("the server is heard again", func(control.StatusAnswer) bool {
+				return !strings.Contains(a.wait(a.call("health_snapshot", nil)).text(), "unwell=stray:silent")
+			})
+			if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" {
+				t.Errorf("the next call: %s", x.raw)
+			}
+			if s := p.server("stray"); s.Restarts != 0 || s.LastFault != nil || child(p.status(), "stray") != before {
+				t.Errorf("the server: %+v", s)
+			}
+			a.rest()
+		})
+	}
+}
+
+// TestServerHangsForImpatientClient: a client that gives a call up before its
+// time is over makes a server suspect as well.
+func TestServerHangsForImpatientClient(t *testing.T) {
+	if os.Getenv("HOLDLINE_LONG") == "" {
+		t.Skip("HOLDLINE_LONG=1 is not set: it takes more than a minute")
+	}
+	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "3s"})}).daemon()
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "40s"})}).daemon()
 	a := p.agent().shake()
 	before := p.untilReady("stray")
-	if x := a.wait(a.call("stray__busy", map[string]any{"token": "a", "ms": 5000})); x.code() != "timeout" {
-		t.Errorf("the call that takes longer than it may: %s", x.raw)
+	id := a.call("stray__stop", map[string]any{"token": "a"})
+	p.untilEffect("stop a")
+	time.Sleep(31 * time.Second) // the client's own limit
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+	for end := time.Now().Add(3 * time.Minute); child(p.status(), "stray") == before; time.Sleep(time.Second) {
+		if time.Now().After(end) {
+			t.Fatal("the server was not ended")
+		}
 	}
-	if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" {
-		t.Errorf("the next call: %s", x.raw)
-	}
-	if s := p.server("stray"); s.Restarts != 0 || s.LastFault != nil || child(p.status(), "stray") != before {
+	if _, s := p.untilAnother("stray", before); !strings.Contains(s.LastFault.Fault.Detail, "hung, so Holdline ended it") {
 		t.Errorf("the server: %+v", s)
 	}
-	a.rest()
+	a.rest(id)
 }
 
 // TestHealthNamesServer: the health says which server is unwell, and not that

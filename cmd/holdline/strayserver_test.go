@@ -24,6 +24,7 @@ func (p *place) strayEntry(h hosting, args ...string) map[string]any {
 //
 //	say {token}    notes "say" and the token, and answers with the token
 //	busy {token, ms} notes "busy" and the token, and reads nothing for so long before it answers
+//	spin {token, ms} the same, and it computes meanwhile
 //	stop {token}   notes "stop" and the token, and stops the process, as by SIGSTOP
 //	shut {token}   notes "shut" and the token, answers with the token, and closes "stdin" or "stdout", which is the
 //	               token; for stdout it gives no answer
@@ -75,13 +76,16 @@ func strayServerMain(args []string) int {
 		case m.Method == "initialize":
 			s.answer(&m.oddMessage, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"stray","version":"1"}}`)
 		case m.Method == "tools/list":
-			s.answer(&m.oddMessage, `{"tools":[{"name":"say","inputSchema":{"type":"object"}},{"name":"busy","inputSchema":{"type":"object"}},`+
+			s.answer(&m.oddMessage, `{"tools":[{"name":"say","inputSchema":{"type":"object"}},{"name":"busy","inputSchema":{"type":"object"}},{"name":"spin","inputSchema":{"type":"object"}},`+
 				`{"name":"stop","inputSchema":{"type":"object"}},{"name":"shut","inputSchema":{"type":"object"}}]}`)
 		case m.Method == "tools/call":
 			s.note(m.Params.Name + " " + a.Token)
 			switch {
 			case m.Params.Name == "busy":
 				time.Sleep(time.Duration(a.MS) * time.Millisecond)
+			case m.Params.Name == "spin":
+				for end := time.Now().Add(time.Duration(a.MS) * time.Millisecond); time.Now().Before(end); {
+				}
 			case m.Params.Name == "stop":
 				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 			case m.Params.Name == "shut" && a.Token == "stdout":

@@ -16,7 +16,8 @@ import (
 // anything again. It may as well be busy with one call, and read nothing
 // meanwhile. Only time tells the two apart. So a call that had no answer only
 // makes the process suspect; then it is asked for a sign of life, and is ended
-// if it says nothing at all for longer than it may take for a call.
+// if it says nothing at all for longer than it may take for a call. One that
+// computes meanwhile has until its longest call would be over.
 
 // maxProbes is how often in a row a suspect process is asked for a sign of life
 // before it is ended.
@@ -25,6 +26,11 @@ const maxProbes = 3
 // probeMargin is what each probe waits beyond its share of a call's time, so
 // that a process that is busy with one call can still answer that in time.
 const probeMargin = time.Second
+
+// busyShare is the share of a probe's time, as its inverse, for which a process
+// that computes runs on a processor at least, however many others do. One that
+// only waits needs far less.
+const busyShare = 50
 
 // longWait is how long a call that its client cancels must have been under way
 // to make its process suspect. No client has a shorter limit of its own.
@@ -48,10 +54,17 @@ func (u *upstream) suspectNow() {
 
 // probe asks a suspect process for signs of life, and ends it if it gives none.
 func (u *upstream) probe() {
-	begun := time.Now()
+	begun, w := time.Now(), u.worker()
 	alive := false
-	for n := 0; n < maxProbes && !alive; n++ {
-		alive = u.livesAfter(u.inst.srv.now().Timeout/maxProbes + probeMargin)
+	for n := 0; n < maxProbes && !alive; {
+		spec := u.inst.srv.now()
+		wait := spec.Timeout/maxProbes + probeMargin
+		used := process.CPUTime(w.Status().PID)
+		alive = u.livesAfter(wait)
+		busy := process.CPUTime(w.Status().PID)-used >= wait/busyShare
+		if !busy || time.Since(begun) >= spec.MaxTimeout {
+			n++
+		}
 	}
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -60,8 +73,8 @@ func (u *upstream) probe() {
 		return
 	}
 	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.name(),
-		"server %s hung, so Holdline ended it: a call had no answer, and it gave no sign of life in the %v after that, though it was asked for one %d times",
-		u.name(), time.Since(begun).Round(time.Second), maxProbes)
+		"server %s hung, so Holdline ended it: a call had no answer, and it gave no sign of life in the %v after that, though it was asked for one again and again",
+		u.name(), time.Since(begun).Round(time.Second))
 	f.Fault.Generation = u.generation
 	u.hung = f
 	u.endLocked()

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -171,4 +172,27 @@ func killed(err error) error {
 		return ErrGone
 	}
 	return err
+}
+
+// CPUTime is how long the processes that come from root have run on a processor,
+// as far as they live; that of the children they have reaped counts, too.
+func CPUTime(root int) time.Duration {
+	all, err := Descendants(root)
+	if err != nil {
+		return 0
+	}
+	const ticks = 100 // a second, for whatever the kernel shows to programs
+	sum := 0
+	for _, p := range all {
+		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID), "stat"))
+		if err != nil {
+			continue
+		}
+		f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+		for i := 11; i < 15 && i < len(f); i++ { // utime, stime, cutime, cstime
+			n, _ := strconv.Atoi(string(f[i]))
+			sum += n
+		}
+	}
+	return time.Duration(sum) * time.Second / ticks
 }
