@@ -169,7 +169,7 @@ type Control struct {
 	Replay   *int64          `json:"replay,omitempty"` // proxy: the next line is client line Replay again
 	Answered *bool           `json:"answered,omitempty"`
 	Bytes    *bool           `json:"bytes,omitempty"` // false: the line was too large to keep, none follows
-	ID       json.RawMessage `json:"id,omitempty"`    // with Bytes: of the request in it
+	ID       json.RawMessage `json:"id,omitempty"`    // with Bytes: of the request that waits, or of the response, in it
 	Was      json.RawMessage `json:"was,omitempty"`   // behind a replayed initialize: the answer that the client got
 	Bye      string          `json:"bye,omitempty"`
 	Message  string          `json:"message,omitempty"` // with Bye or alone, for people

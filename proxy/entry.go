@@ -71,7 +71,7 @@ func newEntry(line []byte) *entry {
 			e.uri = string(jsonrpc.Field(m.Params, "uri"))
 		}
 	case m.Kind == jsonrpc.Response:
-		e.kind = kindResponse
+		e.kind, e.id = kindResponse, bytes.Clone(m.ID)
 		return e
 	case m.Method == "notifications/initialized":
 		e.kind = kindInitialized

@@ -341,7 +341,7 @@ type replay struct {
 	n        int64
 	answered bool
 	line     []byte     // nil: too large to keep
-	id       jsonrpc.ID // then, of the request in it
+	id       jsonrpc.ID // then, of the request that waits, or of the response
 	was      json.RawMessage
 }
 
@@ -365,7 +365,11 @@ func (s *store) recall() (next int64, pending []int64, lines []replay, eof bool)
 		if e.n >= next {
 			continue
 		}
-		lines = append(lines, replay{n: e.n, answered: !e.pending, line: e.line, id: e.id, was: e.was})
+		r := replay{n: e.n, answered: !e.pending, line: e.line, was: e.was}
+		if e.pending || e.kind == kindResponse {
+			r.id = e.id
+		}
+		lines = append(lines, r)
 		if e.pending {
 			pending = append(pending, e.n)
 		}

@@ -36,13 +36,18 @@ func peerOf(pid int) peer {
 	return p
 }
 
-// alive tells whether the process is still there. One that cannot be seen
-// counts as being there.
+// alive reports whether the process is still there. One that cannot be seen
+// counts as being there; one that had ended before its connection was accepted
+// does not.
 func (p peer) alive() bool {
-	if p.start == 0 {
+	if p.pid <= 0 {
 		return true
 	}
 	now, err := process.Lookup(p.pid)
+	if p.start == 0 {
+		_, blind := process.Lookup(os.Getpid())
+		return blind != nil || !errors.Is(err, process.ErrGone)
+	}
 	return err == nil && now.Start == p.start
 }
 

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"slices"
@@ -267,11 +268,15 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 	}
 }
 
-// tooLarge is a request that the client still waits for and has no line of
-// any more. If it was begun it is answered like one that is replayed.
+// tooLarge is a request that the client still waits for, or its answer to a
+// server's request, that its proxy has no line of any more. If it was begun it is answered like one that is replayed.
 func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew) {
 	n := *c.Replay
-	if _, ok := s.known[n]; ok || len(c.ID) == 0 || c.Answered != nil && *c.Answered {
+	if _, ok := s.known[n]; ok || len(c.ID) == 0 {
+		return
+	}
+	if c.Answered != nil && *c.Answered { // it was the client's answer to a server, which must not wait for ever
+		s.respond(n, jsonrpc.Message{Kind: jsonrpc.Response, ID: jsonrpc.ID(c.ID), Error: lostAnswer})
 		return
 	}
 	if s.again(ctx, c, calls) || s.remoteAgain(ctx, c, calls) {
@@ -288,6 +293,9 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 	}
 	s.refuse(ctx, n, jsonrpc.ID(c.ID), f)
 }
+
+// lostAnswer is what a server gets in place of an answer that no longer exists.
+var lostAnswer = json.RawMessage(`{"code":-32603,"message":"the daemon ended, and the client's answer was too large to be kept for the next one"}`)
 
 // again takes up the call that a line without bytes had begun; it is false if
 // none is known that can be. What the line said of the answer's form is lost.

@@ -300,8 +300,8 @@ func Field(obj []byte, key string) json.RawMessage {
 }
 
 // Elements calls f for each element of the JSON array arr, in order, as it is
-// spelled. arr must be valid JSON; anything but an array is an error. f's
-// error ends it.
+// spelled. arr must be valid JSON; anything but an array is an error, and so is
+// what cannot be the next element of one. f's error ends it.
 func Elements(arr []byte, f func(value []byte) error) error {
 	i := skipSpace(arr, 0)
 	if i >= len(arr) || arr[i] != '[' {
@@ -313,6 +313,9 @@ func Elements(arr []byte, f func(value []byte) error) error {
 			i = skipSpace(arr, i+1)
 		}
 		end := skipValue(arr, i)
+		if end <= i || end > len(arr) {
+			return errors.New("not a valid array")
+		}
 		if err := f(arr[i:end:end]); err != nil {
 			return err
 		}

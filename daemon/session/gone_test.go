@@ -1,0 +1,53 @@
+package session
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"holdline/protocol"
+	"holdline/protocol/jsonrpc"
+)
+
+// TestPeerGoneBeforeAccept: a client that ended before its connection was
+// accepted is not taken for one that may come back.
+func TestPeerGoneBeforeAccept(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "true")
+	if err := cmd.Run(); err != nil {
+		t.Skip(err)
+	}
+	if peerOf(cmd.Process.Pid).alive() {
+		t.Error("a process that has ended is alive")
+	}
+	if !peerOf(0).alive() {
+		t.Error("a process that cannot be seen is not alive")
+	}
+}
+
+// replies notes what a server would get.
+type replies struct {
+	Hosted
+	got []string
+}
+
+func (r *replies) Respond(_ string, _ int64, msg jsonrpc.Message) bool {
+	r.got = append(r.got, string(msg.ID)+" "+string(msg.Error))
+	return true
+}
+
+// TestResumeLostResponse: the server that waits for an answer of the client
+// which was too large to be kept for a resume gets an error in its place.
+func TestResumeLostResponse(t *testing.T) {
+	n, yes, no := int64(7), true, false
+	hosted := &replies{}
+	s := &session{srv: &Server{o: Options{Hosted: hosted}}, known: map[int64]struct{}{}}
+	s.tooLarge(context.Background(), &protocol.Control{Replay: &n, Answered: &yes, Bytes: &no, ID: []byte(`"w:1"`)}, nil)
+	if len(hosted.got) != 1 || !strings.HasPrefix(hosted.got[0], `"w:1" {"code":-32603,`) {
+		t.Errorf("the server got %q, want an error for w:1", hosted.got)
+	}
+	s.tooLarge(context.Background(), &protocol.Control{Replay: &n, Answered: &yes, Bytes: &no}, nil)
+	if len(hosted.got) != 1 {
+		t.Errorf("a request that was answered gave the server %q", hosted.got)
+	}
+}
