@@ -12,13 +12,21 @@ import (
 	"context"
 	"io"
 	"os"
+	"syscall"
 )
 
 func main() {
+	keepOwnerBits()
 	os.Exit(run(context.Background(), world{
 		args: os.Args[1:], getenv: os.Getenv, environ: os.Environ,
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 	}))
+}
+
+// keepOwnerBits takes the owner's bits out of this process's umask, and so its
+// children's: a directory of ours that we may not enter is of use to nobody.
+func keepOwnerBits() {
+	syscall.Umask(syscall.Umask(0o077) &^ 0o700)
 }
 
 // world is what a command may see of the process it runs in.

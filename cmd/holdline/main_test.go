@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 		installFaults(os.Args[1:])
 		installBroken(os.Args[1:])
 		if raceEnabled {
+			keepOwnerBits()
 			leave(run(context.Background(), world{
 				args: os.Args[1:], getenv: os.Getenv, environ: os.Environ,
 				stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
