@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,7 +99,7 @@ func TestResumeRepeatsWhatStands(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(r *rig) { r.o.Resume = true }, func(r *rig) {
-				lines := append(before[:len(before):len(before)], tc.lines...)
+				lines := append(slices.Clip(before), tc.lines...)
 				d := r.connect()
 				r.send(before[1:]...)
 				d.want(before[1:]...)
