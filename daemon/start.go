@@ -203,14 +203,17 @@ func (p *place) file(name string) string { return filepath.Join(p.dir.Path(), na
 
 // takeLock waits for the lock as long as its holder neither answers nor ends.
 // A daemon that was handed its socket never yields: the service manager has
-// taken the path away from the holder already, so the holder is told to go.
+// taken the path away from the holder already, so the holder is told to go. Nor
+// does one of launchd's.
 func (p *place) takeLock(ctx context.Context, log *slog.Logger, n service.Notifier, pid int, version string) error {
+	// launchd does not start a daemon again that has yielded to another one.
+	takesOver := p.handed || n.Managed() == service.Launchd
 	wait := raceWait
-	if p.handed {
+	if takesOver {
 		wait = handoverWait
 	}
 	limit := time.Now().Add(wait)
-	for told := false; ; {
+	for told := 0; ; { // the process that was
 		lock, err := statedir.TryLock(p.file(socket.LockFile))
 		if err == nil {
 			p.lock = lock
@@ -221,14 +224,14 @@ func (p *place) takeLock(ctx context.Context, log *slog.Logger, n service.Notifi
 		}
 		holder, start, err := statedir.Holder(p.file(socket.LockFile))
 		switch {
-		case p.handed && !told && err == nil:
-			told = true
+		case takesOver && told != holder && err == nil:
+			told = holder
 			log.InfoContext(ctx, "asking the daemon that holds the lock to leave", "pid", holder)
 			_ = n.ExtendTimeout(2 * wait)
 			if now, err := process.Lookup(holder); err == nil && now.Start == start {
 				_ = process.Signal(now, syscall.SIGTERM)
 			}
-		case !p.handed:
+		case !takesOver:
 			if who, err := answers(ctx, p.path, version, pid); err == nil {
 				return fmt.Errorf("%w: pid %d", ErrRunning, who)
 			}

@@ -48,7 +48,8 @@ type autostart struct {
 	exe    func() (string, error)
 	args   []string // of the program
 
-	units service.Units // that may be to start it instead
+	units service.Units       // that may be to start it instead
+	agent service.LaunchAgent // the same
 
 	done chan struct{} // closed: nobody waits for the daemon any more
 	wg   sync.WaitGroup
@@ -60,7 +61,7 @@ func newAutostart(paths socket.Paths, env func(string) string, stderr io.Writer)
 		args = append(args, "--socket", paths.Start())
 	}
 	return &autostart{
-		paths: paths, env: env, stderr: stderr, args: args, units: service.FindUnits(env), done: make(chan struct{}),
+		paths: paths, env: env, stderr: stderr, args: args, units: service.FindUnits(env), agent: service.FindLaunchAgent(env), done: make(chan struct{}),
 		exe: func() (string, error) { return program(os.Args[0]) },
 	}
 }
@@ -78,10 +79,16 @@ func (a *autostart) close() {
 // that of whichever agent came first, and the daemon asks the user's login shell
 // itself, so that nobody waits for a profile here. From the channel comes how
 // the process ended, if it does: nil if it left the line to another daemon.
-// Where systemd is to start the daemon it starts none: see managed.
+// Where systemd is to start the daemon it starts none: see managed. Where launchd
+// is, that starts it.
 func (a *autostart) start(ctx context.Context) (<-chan error, error) {
 	if a.managed() {
 		return a.leaveTo(ctx)
+	}
+	if !a.paths.Explicit() && a.agent.Start(ctx) {
+		exited := make(chan error, 1)
+		exited <- nil // launchd's listens at any moment
+		return exited, nil
 	}
 	// What the user says from now on is said of this start, too: a login shell
 	// may take its time.

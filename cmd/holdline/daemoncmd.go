@@ -118,7 +118,7 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 	if err != nil {
 		return err
 	}
-	notifier := service.NewNotifier(w.getenv("NOTIFY_SOCKET"))
+	notifier := service.NewNotifier(w.getenv, os.Getppid())
 	if notifier.Managed() != service.Nobody {
 		o.startedBy = notifier.Managed()
 	}

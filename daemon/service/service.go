@@ -12,6 +12,8 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
+
+	"holdline/contrib"
 )
 
 // Who manages a daemon, as the welcome says it.
@@ -81,15 +83,29 @@ func choose(files []*os.File) (*os.File, error) {
 
 // Notifier tells the service manager how the daemon fares. The zero value
 // tells nobody.
-type Notifier struct{ socket string }
+type Notifier struct {
+	socket  string // of systemd
+	launchd bool   // which wants to be told nothing
+}
 
-// NewNotifier uses the socket that NOTIFY_SOCKET names, "" for none.
-func NewNotifier(socket string) Notifier { return Notifier{socket} }
+// NewNotifier works out from the environment and the parent process who manages
+// this one. systemd names a socket in NOTIFY_SOCKET. launchd names the job in
+// XPC_SERVICE_NAME, and is process 1; whatever the daemon starts may inherit the
+// variable, but does not have that parent from its first moment on.
+func NewNotifier(env func(string) string, parent int) Notifier {
+	return Notifier{
+		socket:  env("NOTIFY_SOCKET"),
+		launchd: env("XPC_SERVICE_NAME") == contrib.LaunchLabel && parent == 1,
+	}
+}
 
 // Managed says who manages this daemon.
 func (n Notifier) Managed() string {
-	if n.socket != "" {
+	switch {
+	case n.socket != "":
 		return Systemd
+	case n.launchd:
+		return Launchd
 	}
 	return Nobody
 }

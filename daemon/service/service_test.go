@@ -80,7 +80,7 @@ func TestProve(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error)
 	go func() {
-		n := NewNotifier(os.Getenv("NOTIFY_SOCKET"))
+		n := NewNotifier(os.Getenv, 1)
 		done <- n.Prove(ctx, slog.New(slog.NewTextHandler(&log, nil)), 80*time.Millisecond, func(ctx context.Context) (string, error) {
 			switch asked.Add(1) {
 			case 1, 2:
@@ -124,14 +124,14 @@ func TestWatchdog(t *testing.T) {
 	} {
 		t.Setenv("WATCHDOG_USEC", c.usec)
 		t.Setenv("WATCHDOG_PID", c.pid)
-		got, err := NewNotifier("/nowhere").Watchdog()
+		got, err := notifier("/nowhere").Watchdog()
 		if got != c.want || (err != nil) != c.bad {
 			t.Errorf("Watchdog with %q of %q = %v, %v", c.usec, c.pid, got, err)
 		}
 	}
 	t.Setenv("WATCHDOG_USEC", "1000000")
 	t.Setenv("WATCHDOG_PID", "")
-	if got, err := NewNotifier("").Watchdog(); got != 0 || err != nil {
+	if got, err := notifier("").Watchdog(); got != 0 || err != nil {
 		t.Errorf("without a manager: %v, %v", got, err)
 	}
 }
@@ -149,5 +149,31 @@ func TestJournalHandler(t *testing.T) {
 	want := "<7>msg=a component=test\n<6>msg=b component=test n=1\n<4>msg=c component=test g.n=1\n<3>msg=d component=test text=\"two\\nlines\"\n"
 	if got := out.String(); got != want {
 		t.Errorf("the journal reads\n%swant\n%s", got, want)
+	}
+}
+
+// notifier is that of a daemon with this NOTIFY_SOCKET.
+func notifier(socket string) Notifier {
+	return NewNotifier(func(name string) string { return map[string]string{"NOTIFY_SOCKET": socket}[name] }, 1)
+}
+
+// TestManaged: a daemon is launchd's if that names its job and is its parent.
+func TestManaged(t *testing.T) {
+	for _, c := range []struct {
+		socket, job string
+		parent      int
+		want        string
+	}{
+		{"", "", 1, Nobody},
+		{"/run/notify", "", 17, Systemd},
+		{"", "holdline.daemon", 1, Launchd},
+		{"", "holdline.daemon", 17, Nobody}, // started by something that launchd's daemon started
+		{"", "0", 1, Nobody},                // of a terminal
+		{"", "com.example.app", 1, Nobody},
+	} {
+		env := map[string]string{"NOTIFY_SOCKET": c.socket, "XPC_SERVICE_NAME": c.job}
+		if got := NewNotifier(func(name string) string { return env[name] }, c.parent).Managed(); got != c.want {
+			t.Errorf("socket %q, job %q, parent %d: managed by %q, want %q", c.socket, c.job, c.parent, got, c.want)
+		}
 	}
 }
