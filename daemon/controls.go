@@ -34,6 +34,7 @@ func (l *life) controls() map[string]dcontrol.Handler {
 			return control.StopAnswer{PID: l.PID, Lock: l.place.file(socket.LockFile)}, nil
 		},
 		control.Reload: func(ctx context.Context, _ json.RawMessage, _ progress) (any, error) {
+			l.env.Refresh() // the profile may be another one, too
 			changed, err := l.reload(ctx)
 			if err != nil {
 				return nil, refusedFile(err)

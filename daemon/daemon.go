@@ -350,6 +350,7 @@ func (l *life) signals(ctx context.Context) error {
 				l.ask(fmt.Errorf("%w: %v", errSignal, sig))
 				continue
 			}
+			l.env.Refresh()
 			if _, err := l.reload(ctx); err != nil {
 				l.Log.ErrorContext(ctx, "configuration refused, the old one stays in force", "err", err)
 			}

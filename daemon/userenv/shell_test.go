@@ -87,6 +87,7 @@ func value(env []string, name string) string {
 // TestRealShells: each shell says what its profile exports, whatever that prints,
 // and what only an interactive one adds to the PATH.
 func TestRealShells(t *testing.T) {
+	t.Parallel()
 	for _, r := range realShells {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
@@ -119,6 +120,7 @@ func TestRealShells(t *testing.T) {
 // TestRealShellsFail: a profile that hangs, ends the shell, or puts another program
 // in its place yields an error within bounds, and leaves no process.
 func TestRealShellsFail(t *testing.T) {
+	t.Parallel()
 	for _, r := range realShells {
 		for what, profile := range map[string]string{
 			"ends": "exit 0", "fails": "exit 3", "is another program": "exec true", "is another shell": "exec dash", "floods": "yes",
