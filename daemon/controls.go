@@ -30,8 +30,13 @@ func (l *life) controls() map[string]dcontrol.Handler {
 			if p.All {
 				l.endAll.Store(true)
 			}
+			now := l.status()
+			answer := control.StopAnswer{PID: l.PID, Lock: l.place.file(socket.LockFile), Sessions: now.Sessions}
+			if !p.All {
+				answer.Workers = now.Workers
+			}
 			l.ask(errAsked)
-			return control.StopAnswer{PID: l.PID, Lock: l.place.file(socket.LockFile)}, nil
+			return answer, nil
 		},
 		control.Reload: func(ctx context.Context, _ json.RawMessage, _ progress) (any, error) {
 			l.env.Refresh() // the profile may be another one, too

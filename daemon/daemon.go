@@ -278,6 +278,7 @@ func (l *life) serve(ctx context.Context) error {
 	add(ctx, &g, l.Log, "rollout", l.rollout.Run)
 	add(ctx, &g, l.Log, "reaper", l.reap)
 	add(ctx, &g, l.Log, "pings", l.ping)
+	add(ctx, &g, l.Log, "starts", l.forgetStarts)
 
 	faultpoint.At("start.serving")
 	l.telemetry.SetServing(true)

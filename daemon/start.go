@@ -336,6 +336,7 @@ func (p *place) leave() {
 		_ = p.state.Unlock()
 	}
 	if p.lock != nil {
+		_ = p.lock.Clear() // whose name is in it was killed
 		_ = p.lock.Unlock()
 	}
 	if p.dir != nil {

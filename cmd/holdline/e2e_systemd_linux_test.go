@@ -37,6 +37,7 @@ func TestSystemd(t *testing.T) {
 		{"watchdog", watched},
 		{"upgrade", upgradedUnderSystemd},
 		{"start limit", startLimit},
+		{"burst of kills", burstOfKills},
 		{"takeover", takenOver},
 		{"logout", loggedOut},
 		{"install", installedUnderSystemd},
@@ -541,6 +542,25 @@ func upgradedUnderSystemd(m *managed) {
 	kill9(t, pid)
 	m.untilMain(pid)
 	m.agent().shake().rest()
+}
+
+// burstOfKills: a daemon that is killed again and again, and serves in between,
+// is started each time.
+func burstOfKills(m *managed) {
+	m.enable()
+	a := m.agent().shake()
+	for n := range 10 { // the limit is eight in a minute
+		pid := m.main()
+		m.t.Logf("daemon %d: %d", n, pid)
+		kill9(m.t, pid)
+		if x := a.ask("ping", map[string]any{}); x.Error != nil {
+			m.t.Fatalf("after %d kills: %s", n+1, x.raw)
+		}
+		time.Sleep(4 * time.Second) // it serves well meanwhile
+	}
+	if state := m.show(contrib.SystemdSocket, "ActiveState"); state != "active" {
+		m.t.Errorf("the socket is %s", state)
+	}
 }
 
 // startLimit: a daemon that cannot start is given up by systemd, and proxies say

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -141,13 +143,50 @@ func tellToStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	if err := waitGone(ctx, c.Daemon.PID, answer.Lock); err != nil {
 		return &hinted{fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err), doctor.WayOut(answer.PID)}
 	}
-	if _, err = fmt.Fprintf(cmd.OutOrStdout(), "daemon %d stopped\n", answer.PID); err != nil {
+	if _, err = fmt.Fprint(cmd.OutOrStdout(), stopWords(&answer)); err != nil {
 		return err
 	}
 	if c.Daemon.Managed == service.Systemd {
 		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "systemd starts it again when an agent connects; to prevent that: systemctl --user stop holdline.socket")
 	}
 	return err
+}
+
+// maxNamed bounds how many sessions and workers are named.
+const maxNamed = 20
+
+// stopWords say what a stop has done: whom it has disconnected, and what runs on
+// now that the daemon has ended.
+func stopWords(a *control.StopAnswer) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "daemon %d stopped\n", a.PID)
+	list := func(names []string) string {
+		more := ""
+		if n := len(names) - maxNamed; n > 0 {
+			names, more = names[:maxNamed], fmt.Sprintf(" and %d more", n)
+		}
+		return strings.Join(names, ", ") + more
+	}
+	var sessions, workers []string
+	for _, s := range a.Sessions {
+		if s.State == "attached" {
+			sessions = append(sessions, fmt.Sprintf("%s (pid %d)", cmp.Or(s.Identity, s.Client, "a client"), cmp.Or(s.ClientPID, s.PID)))
+		}
+	}
+	for _, w := range a.Workers {
+		if _, err := process.Lookup(w.PID); err != nil { // its last session has left, and it has ended
+			continue
+		}
+		workers = append(workers, fmt.Sprintf("%s %s (pid %d)", w.Kind, w.Name, cmp.Or(w.ChildPID, w.PID)))
+	}
+	if len(sessions) > 0 {
+		fmt.Fprintf(&b, "disconnected: %s\n", list(sessions))
+	}
+	if len(workers) > 0 {
+		fmt.Fprintf(&b, "these run on for the next daemon, servers for two minutes and consults to the end of their turn: %s\n", list(workers))
+		b.WriteString("to end them, too: holdline stop --all\n")
+	}
+	return b.String()
 }
 
 // stopHung kills the daemon of a runtime directory, which does not answer, and

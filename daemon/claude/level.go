@@ -31,7 +31,8 @@ func (c *Claude) read(info *engine.Info) engine.Level {
 		return level
 	}
 	level.EnforcedBy = engine.ByLandlock
-	level.Notes = append(level.Notes, fmt.Sprintf("Landlock ABI %d: the kernel lets the program write its own configuration directory and a private temporary one, nothing else", abi))
+	level.Notes = append(level.Notes, fmt.Sprintf("Landlock ABI %d: the kernel lets the program make, write and remove files in its own configuration directory and a private temporary one only; "+
+		"it keeps no mode, owner, time or extended attribute of your other files from being changed", abi))
 	if gaps := sandbox.Gaps(abi); gaps != "" {
 		level.Notes = append(level.Notes, gaps)
 	}

@@ -98,12 +98,22 @@ func (m *Manager) told(id, dir string) {
 func (m *Manager) clear(id, dir string) {
 	_ = os.Remove(filepath.Join(dir, fileRun))
 	_ = os.RemoveAll(filepath.Join(dir, dirTemp))
-	tidy(dir)
+	m.settle(dir)
 	if alive, err := supervisor.Alive(dir); err != nil || !alive {
 		_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, id))
 		return
 	}
 	m.jobs.Go(func() { m.dismiss(id, dir) })
+}
+
+// settle removes from the directory of a job that has its answer what its worker
+// has left and nobody reads again: the output that the answer was made of. A
+// worker that lives removes that itself, or [Manager.dismiss] does.
+func (m *Manager) settle(dir string) {
+	tidy(dir)
+	if alive, err := supervisor.Alive(dir); err == nil && !alive {
+		_ = os.Remove(filepath.Join(dir, process.FileSpool))
+	}
 }
 
 // tidy removes from a job's directory the files that somebody died over. A

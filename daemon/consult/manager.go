@@ -257,7 +257,7 @@ func (m *Manager) serve(ctx context.Context, j *job) {
 	faultpoint.At("consult.told")
 	done()
 	faultpoint.At("consult.released")
-	tidy(j.dir)
+	m.settle(j.dir)
 	_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, j.rec.ID))
 }
 

@@ -399,16 +399,20 @@ func (inst *instance) usersLocked() int {
 	return n
 }
 
-// sharedByLocked tells whether a session shares an instance.
+// sharedByLocked reports whether a session shares an instance. One that may not
+// use the server shares none.
 func (inst *instance) sharedByLocked(session string, c tool.Client) bool {
 	who := c.Caller()
+	if !inst.srv.visible(&who) {
+		return false
+	}
 	switch inst.key.scope {
 	case Session:
 		return session == inst.key.of
 	case Project:
 		return who.Project == inst.key.of
 	case Shared:
-		return inst.srv.visible(&who)
+		return true
 	}
 	return false
 }

@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 	err := sandbox.Confine(args[:1], args[1:2])
 	found := map[string][]string{}
 	for _, dir := range args[2:] {
+		found["attributes of "+dir] = writetest.AttemptAttributes(dir)
 		found[dir] = writetest.Attempt(dir, args[0])
 	}
 	if b, werr := os.ReadFile(args[1]); werr == nil && len(b) > 0 {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -105,11 +106,8 @@ func (s UnitState) Failed() bool { return s.Active == "failed" }
 func (u Units) Ask(ctx context.Context) (socket, service UnitState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "systemctl", "--user", "show", "--property=Id,LoadState,ActiveState,Result,NeedDaemonReload,NRestarts",
-		contrib.SystemdSocket, contrib.SystemdService)
-	cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/local/bin", "XDG_RUNTIME_DIR=" + u.runtime, "LC_ALL=C"}
-	cmd.WaitDelay = askTimeout
-	out, err := cmd.Output()
+	out, err := u.systemctl(ctx, "show", "--property=Id,LoadState,ActiveState,Result,NeedDaemonReload,NRestarts",
+		contrib.SystemdSocket, contrib.SystemdService).Output()
 	if err != nil {
 		return socket, service, fmt.Errorf("systemctl --user show: %w", err)
 	}
@@ -125,6 +123,26 @@ func (u Units) Ask(ctx context.Context) (socket, service UnitState, err error) {
 		return socket, service, errors.New("systemctl --user show: it does not tell of all units that it was asked for")
 	}
 	return socket, service, nil
+}
+
+// ForgetStarts has systemd forget how often it has started the service: a daemon
+// that is killed often, and serves in between, is not to be given up like one
+// that cannot start.
+func (u Units) ForgetStarts(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if out, err := u.systemctl(ctx, "reset-failed", contrib.SystemdService).CombinedOutput(); err != nil {
+		return fmt.Errorf("systemctl --user reset-failed: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// systemctl is a command to the user's systemd.
+func (u Units) systemctl(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "systemctl", append([]string{"--user"}, args...)...)
+	cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/local/bin", "XDG_RUNTIME_DIR=" + u.runtime, "LC_ALL=C"}
+	cmd.WaitDelay = askTimeout
+	return cmd
 }
 
 // parseState reads what systemctl shows of one unit.

@@ -54,6 +54,9 @@ type StopParams struct {
 type StopAnswer struct {
 	PID  int    `json:"pid"`
 	Lock string `json:"lock"` // the file whose lock the daemon holds to its end
+
+	Sessions []Session `json:"sessions,omitempty"` // that are connected, and will be told
+	Workers  []Worker  `json:"workers,omitempty"`  // that may run on without a daemon
 }
 
 // ReloadAnswer of [Reload].

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"holdline/daemon/config"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
@@ -110,14 +112,31 @@ func state(o Options) Finding {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		f.What += " (not there yet)"
+		if at := nearest(o.StateDir); unix.Access(at, unix.W_OK|unix.X_OK) != nil {
+			f.State, f.What = Problem, fmt.Sprintf("%s is not there, and cannot be made in %s", o.StateDir, at)
+			f.Why, f.Mend = "no daemon starts without it", "make "+at+" a directory that you can write to, or set XDG_STATE_HOME to one"
+		}
 	case err != nil:
 		f.State, f.What = Problem, err.Error()
 		f.Why, f.Mend = "no daemon starts without it", "make it a directory that you own"
 	case !info.IsDir() || info.Mode().Perm()&0o077 != 0:
 		f.State, f.What = Problem, fmt.Sprintf("%s has mode %v", o.StateDir, info.Mode())
 		f.Why, f.Mend = "it holds consults and logs that others must not read", "chmod 700 "+o.StateDir
+	case unix.Access(o.StateDir, unix.W_OK|unix.X_OK) != nil:
+		f.State, f.What = Problem, o.StateDir+" cannot be written to"
+		f.Why, f.Mend = "the daemon keeps all that it knows there", "make it a directory that you can write to, or set XDG_STATE_HOME to one"
 	}
 	return f
+}
+
+// nearest is what is there of a path: the path, or the nearest directory above.
+func nearest(path string) string {
+	for {
+		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
 }
 
 // directory looks at the socket's directory as the daemon will.

@@ -200,13 +200,7 @@ func (o *Options) program(s config.Settings, around config.Around, path string) 
 // disk looks at the room that is left where dir lies, or will lie.
 func disk(check, dir string, least uint64) Finding {
 	f := Finding{Check: check, State: OK}
-	at := dir
-	for {
-		if _, err := os.Stat(at); err == nil || at == filepath.Dir(at) {
-			break
-		}
-		at = filepath.Dir(at)
-	}
+	at := nearest(dir)
 	var st unix.Statfs_t
 	if err := unix.Statfs(at, &st); err != nil {
 		f.State, f.What, f.Why, f.Mend = Problem, fmt.Sprintf("%s: %v", at, err), "it cannot be said whether there is room", "look at the file system"

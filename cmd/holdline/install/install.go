@@ -89,6 +89,11 @@ func (o *Options) BinPath() string { return filepath.Join(o.BinDir, "holdline") 
 // Install brings the machine to what w says and tells each step on Out. All
 // that can be checked is checked first; done a second time it changes nothing.
 func (o *Options) Install(ctx context.Context, w Wish) error {
+	release, err := o.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	old, err := ReadManifest(o.StateDir)
 	if err != nil {
 		return err

@@ -14,6 +14,11 @@ import (
 // configuration, state and runtime directories go, too. What is left, since
 // somebody changed it, stays in the manifest.
 func (o *Options) Uninstall(ctx context.Context, purge bool) error {
+	release, err := o.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	m, err := ReadManifest(o.StateDir)
 	if err != nil {
 		return err

@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Names of what [Prepare] puts into a directory.
@@ -70,6 +73,22 @@ func Attempt(dir, own string) (could []string) {
 		{"remove a file", func() error { return os.Remove(in(kept)) }},
 	}
 	for _, w := range append(peculiar(in, mine), ways...) {
+		if w.try() == nil {
+			could = append(could, w.name)
+		}
+	}
+	return could
+}
+
+// AttemptAttributes tries to change what is known of a file in dir besides its
+// content, and names what it could. [Prepare] has prepared dir.
+func AttemptAttributes(dir string) (could []string) {
+	path := filepath.Join(dir, kept)
+	for _, w := range []way{
+		{"mode", func() error { return os.Chmod(path, 0o640) }},
+		{"times", func() error { return os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)) }},
+		{"extended attribute", func() error { return unix.Setxattr(path, "user.holdline", []byte("x"), 0) }},
+	} {
 		if w.try() == nil {
 			could = append(could, w.name)
 		}

@@ -1,0 +1,43 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestAlone: an installation waits until another one has ended, and does not
+// wait for ever.
+func TestAlone(t *testing.T) {
+	o := &Options{Home: t.TempDir()}
+	release, err := o.alone(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*alonePause)
+	defer cancel()
+	if _, err := o.alone(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second one: %v, want it to wait", err)
+	}
+	second := make(chan error, 1)
+	began := make(chan struct{})
+	go func() {
+		close(began)
+		release, err := o.alone(t.Context())
+		if err == nil {
+			release()
+		}
+		second <- err
+	}()
+	<-began
+	release()
+	select {
+	case err := <-second:
+		if err != nil {
+			t.Errorf("after the first has ended: %v", err)
+		}
+	case <-time.After(aloneWait):
+		t.Error("it waits although nobody installs")
+	}
+}

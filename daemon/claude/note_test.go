@@ -1,0 +1,23 @@
+package claude
+
+import (
+	"strings"
+	"testing"
+
+	"holdline/daemon/engine"
+)
+
+// TestReadNoteSaysWhatStaysOpen: what Landlock cannot refuse is said where the
+// level is shown.
+func TestReadNoteSaysWhatStaysOpen(t *testing.T) {
+	c := New(Options{Env: []string{"HOME=/home/u"}, Landlock: func() int { return 5 }})
+	note := strings.Join(c.read(&engine.Info{}).Notes, "\n")
+	for _, want := range []string{"mode", "owner", "time", "extended attribute"} {
+		if !strings.Contains(note, want) {
+			t.Errorf("the note does not speak of the %s:\n%s", want, note)
+		}
+	}
+	if strings.Contains(note, "nothing else") {
+		t.Errorf("the note promises too much:\n%s", note)
+	}
+}
