@@ -68,7 +68,7 @@ func TestClockSetDuringCall(t *testing.T) {
 			p := newPlace(t)
 			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
 			d := p.daemon()
-			a := p.agent().shake()
+			a := p.agent("--no-autostart").shake()
 			p.untilReady("tools")
 			call, consult := a.effect("x", 5000), a.call("consult", p.slow(5))
 			p.untilEffect("begin x")
@@ -93,7 +93,7 @@ func TestClockSetTimeout(t *testing.T) {
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "timeout": "3s"})})
 	d := p.daemon()
-	a := p.agent().shake()
+	a := p.agent("--no-autostart").shake()
 	p.untilReady("tools")
 	// A call with a progress token would have its time anew.
 	args := map[string]any{"token": "x", "ms": 10 * waitLimit.Milliseconds()}
