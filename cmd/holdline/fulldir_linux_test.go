@@ -66,7 +66,7 @@ func TestFullRuntimeDir(t *testing.T) {
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
 
 	d := p.daemon()
-	a := p.agent().shake()
+	a := p.agent("--no-autostart").shake()
 	p.untilReady("tools")
 	kill9(t, d.Process.Pid)
 	fill(t, run)
@@ -80,7 +80,7 @@ func TestFullRuntimeDir(t *testing.T) {
 	_ = d.Wait()
 	fill(t, run)
 	d = p.daemon()
-	p.agent().shake().rest()
+	p.agent("--no-autostart").shake().rest()
 
 	// Without the room that these files have had there is what a dead worker has
 	// left, and only a daemon may remove that.
@@ -111,5 +111,5 @@ func TestFullRuntimeDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.daemon()
-	p.agent().shake().rest()
+	p.agent("--no-autostart").shake().rest()
 }
