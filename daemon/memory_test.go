@@ -1,6 +1,9 @@
 package daemon
 
-import "testing"
+import (
+	"runtime"
+	"testing"
+)
 
 // TestHeapGivesBack: what a burst has needed is given back when nothing happens
 // any more, once, and not while much happens.
@@ -20,10 +23,7 @@ func TestHeapGivesBack(t *testing.T) {
 		t.Error("memory is given back while much happens")
 	}
 	_, full := h.read()
-	if burst[0] != 1 {
-		t.Fatal("the burst is gone too early")
-	}
-	burst = nil
+	runtime.KeepAlive(burst) // and no longer
 	h.look()
 	if _, now := h.read(); given != before+1 || now+32<<20 > full {
 		t.Errorf("given back %d times, %d MiB are held of %d", given-before, now>>20, full>>20)

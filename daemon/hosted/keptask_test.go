@@ -41,7 +41,7 @@ func TestReadAsksStrange(t *testing.T) {
 	if err := os.Mkdir(u.longFile(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if u.resumeLong(nil); u.long != nil {
+	if u.resumeLong(); u.long != nil {
 		t.Error("a line is left out of which nothing is known")
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
-	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/ownfile"
@@ -143,7 +142,7 @@ func (u *upstream) longFile() string { return filepath.Join(u.dir, process.FileL
 
 // resumeLong goes on leaving out a line whose beginning an earlier daemon has
 // acknowledged.
-func (u *upstream) resumeLong(w *supervisor.Worker) {
+func (u *upstream) resumeLong() {
 	b, err := ownfile.Read(u.longFile(), ownfile.MaxDocument)
 	if errors.Is(err, os.ErrNotExist) {
 		return

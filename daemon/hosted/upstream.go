@@ -212,7 +212,7 @@ func (u *upstream) run() {
 	w := u.worker()
 	u.last, u.until = w.Old()
 	deaf := !u.contain("took up the output of a process", func() {
-		u.resumeLong(w)
+		u.resumeLong()
 		u.askKept(w)
 		u.caught()
 	})
