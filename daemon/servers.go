@@ -97,9 +97,24 @@ func (l *life) serverSpec(s config.Settings) hosted.Spec {
 
 // serverProcess resolves what the start of a server needs.
 func (l *life) serverProcess(s *config.Settings, root string) (config.Process, error) {
-	a := config.Around{Environ: l.environ(), Home: l.Home, Root: root}
+	from := Launch{Config: *l.file.Load(), Home: l.Home, Image: l.Image, Environ: l.environ()}
+	return from.Process(s, root)
+}
+
+// Launch is what decides, besides its settings, how a server is started.
+type Launch struct {
+	Config  string   // path of the configuration, beside which the file of variables is
+	Home    string   // the user's home directory
+	Image   string   // path of this program, which stands for servers by address
+	Environ []string // the environment that servers inherit from
+}
+
+// Process resolves what the start of a server needs. Root is the directory of
+// its project, or "".
+func (l *Launch) Process(s *config.Settings, root string) (config.Process, error) {
+	a := config.Around{Environ: l.Environ, Home: l.Home, Root: root}
 	var err error
-	if a.Variables, err = config.ReadEnvFile(config.VariablesFile(*l.file.Load())); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if a.Variables, err = config.ReadEnvFile(config.VariablesFile(l.Config)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return config.Process{}, err
 	}
 	if s.EnvFile != "" {
@@ -116,7 +131,7 @@ func (l *life) serverProcess(s *config.Settings, root string) (config.Process, e
 // remoteProcess is the process that stands for a server by address: this
 // program, which speaks with it. So what holds for processes holds for it, and
 // calls to it outlive the daemon, too.
-func (l *life) remoteProcess(s *config.Settings, a config.Around) (config.Process, error) {
+func (l *Launch) remoteProcess(s *config.Settings, a config.Around) (config.Process, error) {
 	address, err := s.Address(a)
 	if err != nil {
 		return config.Process{}, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,6 +22,7 @@ import (
 type importOptions struct {
 	from                                    []string
 	write, aggregate, project, undo, asJSON bool
+	noCheck                                 bool
 	scope, file                             string
 }
 
@@ -36,7 +38,9 @@ entry in the client's file, under the same name, starts
 
     holdline mcp-stdio --server NAME
 
-so that the names of its tools and all rules for them stay as they are. Each client
+so that the names of its tools and all rules for them stay as they are. A server
+moves only if it works: each is started once, as the daemon would start it, for a
+minute at most, and ended when it has answered; --no-check leaves that out. Each client
 gets an entry for holdline's own tools (consult and others), too. With --aggregate
 there is one entry for all instead, and tools are called SERVER__TOOL.
 
@@ -62,6 +66,7 @@ consult, changes, diff), servers (names that holdline's file gets), config; and 
 	f := cmd.Flags()
 	f.StringSliceVar(&o.from, "from", nil, "clients, with commas: "+strings.Join(clients.Names(), " ")+" (default all that are found)")
 	f.BoolVar(&o.write, "write", false, "do it")
+	f.BoolVar(&o.noCheck, "no-check", false, "do not start the servers first, to see whether they work")
 	f.BoolVar(&o.aggregate, "aggregate", false, "one entry for all servers instead of one for each")
 	f.BoolVar(&o.project, "project", false, "files of the current project, and in git work trees, too")
 	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session, for servers that are moved (default project)")
@@ -88,7 +93,17 @@ func runImport(cmd *cobra.Command, w *world, o *importOptions) error {
 	if o.undo {
 		return undoImport(cmd, w, o, look)
 	}
-	plan, err := clients.Look(look)
+	if !o.noCheck {
+		l, err := newLauncher(cmd.Context(), w, look.Config)
+		if err != nil {
+			return err
+		}
+		look.Try = l.try
+		look.Trying = func(n int) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "starting %d servers, to see whether they work with what the daemon has…\n", n)
+		}
+	}
+	plan, err := clients.Look(cmd.Context(), look)
 	if err != nil {
 		return err
 	}
@@ -263,7 +278,7 @@ func doctorClients(w *world) ([]doctor.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := clients.Look(look)
+	plan, err := clients.Look(context.Background(), look) // nothing is tried: it does not wait
 	if err != nil {
 		return nil, err
 	}

@@ -66,6 +66,7 @@ const maxToken = 4 << 10
 // mcpStdioOptions are the flags of `holdline mcp-stdio`, variables applied.
 type mcpStdioOptions struct {
 	identity, project, server string
+	direct                    string
 	socket, tokenFile, token  string
 	drain, reconnect          time.Duration
 	noAutostart               bool
@@ -89,6 +90,9 @@ func runMCPStdio(args []string, w *world) int {
 	}
 	if err != nil {
 		return report(stderr, err)
+	}
+	if o.direct != "" {
+		return report(stderr, runDirect(w, &o))
 	}
 	greeting, err := greet(o)
 	if err != nil {
@@ -198,6 +202,7 @@ func mcpStdioFlags(o *mcpStdioOptions, env func(string) string) (f *flag.FlagSet
 	f.StringVar(&o.identity, "identity", env("HOLDLINE_IDENTITY"), "who the agent is, for permissions and reports\n(default $HOLDLINE_IDENTITY, else the client's name)")
 	f.StringVar(&o.project, "project", env("HOLDLINE_PROJECT"), "key of the project to share servers with\n(default $HOLDLINE_PROJECT, else derived from the nearest\ndirectory with .git)")
 	f.StringVar(&o.server, "server", "", "offer this hosted server alone, under its own tool names;\n\"holdline\" offers holdline's own tools alone")
+	f.StringVar(&o.direct, "direct", "", "run this hosted server itself, without the daemon: nothing is\nshared, and nothing outlives a crash")
 	f.StringVar(&o.socket, "socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
 	f.StringVar(&o.tokenFile, "token-file", "", "file with the identity's token, mode 0600\n(default the token in $HOLDLINE_TOKEN)")
 	drain = f.String("drain", "5s", "how long to wait for answers once stdin is closed;\n\"inf\" for as long as they take")

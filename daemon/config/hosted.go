@@ -325,3 +325,15 @@ func (s Settings) Missing(a Around) error {
 	}
 	return err
 }
+
+// Hidden stands for a secret.
+const Hidden = "***"
+
+// Mask returns s with [Hidden] in place of each of the secrets, the longest of
+// which come first.
+func Mask(s string, secrets []string) string {
+	for _, secret := range secrets {
+		s = strings.ReplaceAll(s, secret, Hidden)
+	}
+	return s
+}

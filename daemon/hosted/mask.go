@@ -4,19 +4,15 @@ import (
 	"slices"
 	"strings"
 
+	"holdline/daemon/config"
 	"holdline/protocol/fault"
 )
 
 // hidden stands for a secret.
-const hidden = "***"
+const hidden = config.Hidden
 
 // mask hides secrets, the longest of which come first.
-func mask(s string, secrets []string) string {
-	for _, secret := range secrets {
-		s = strings.ReplaceAll(s, secret, hidden)
-	}
-	return s
-}
+func mask(s string, secrets []string) string { return config.Mask(s, secrets) }
 
 // unknownSecrets stands for what a process said of which it is not known what in it
 // is secret: it was started by an earlier entry of the configuration, and its

@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,8 @@ import (
 	"strings"
 
 	"holdline/contrib"
+
+	"holdline/daemon/config"
 )
 
 // Options say where to look and what is wanted.
@@ -30,6 +33,11 @@ type Options struct {
 	Project   bool     // files of the project of Cwd, and in git work trees, too
 	Aggregate bool     // one entry for all servers instead of one for each
 	Scope     string   // of servers that are moved and say nothing of it; "" is the default
+
+	// Try starts a server as the daemon would, and returns why it does not work.
+	// Some are tried at the same time. Nil tries none: then all move that can.
+	Try    func(ctx context.Context, s *config.Settings, root string) error
+	Trying func(servers int) // called before servers are tried; nil for nothing
 }
 
 // dialect is how a client spells variables in the strings of a server.

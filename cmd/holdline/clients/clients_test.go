@@ -103,7 +103,7 @@ func sameTree(tb testing.TB, got, want map[string]string) {
 
 func look(tb testing.TB, o Options) *Plan {
 	tb.Helper()
-	p, err := Look(o)
+	p, err := Look(context.Background(), o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -590,7 +590,7 @@ func TestInsideWorkTree(t *testing.T) {
 func TestUnknownClient(t *testing.T) {
 	o := options(t.TempDir())
 	o.From = []string{"emacs"}
-	if _, err := Look(o); err == nil || !strings.Contains(err.Error(), "codex") {
+	if _, err := Look(t.Context(), o); err == nil || !strings.Contains(err.Error(), "codex") {
 		t.Errorf("Look = %v", err)
 	}
 }
@@ -638,7 +638,7 @@ func FuzzRoundTrip(f *testing.F) {
 		write(t, filepath.Join(home, ".cursor/mcp.json"), text)
 		write(t, filepath.Join(home, ".codex/config.toml"), toml)
 		before := tree(t, home)
-		p, err := Look(o)
+		p, err := Look(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package clients
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
+
+	"golang.org/x/sync/errgroup"
 
 	"holdline/daemon/config"
 )
@@ -38,7 +42,18 @@ type Plan struct {
 	tree   string   // git work tree that it lies in, or ""
 	adds   []adding // to holdline's file
 	taken  []*candidate
+	moving map[string]trial  // by what holdline's file would say of it
+	fails  map[string]string // why such a server does not work, by the same
 }
+
+// trial is a server that is to be started, to see that it works.
+type trial struct {
+	settings config.Settings
+	root     string // of its project; "" is that of the current directory
+}
+
+// tryAtOnce bounds the servers that are started at the same time.
+const tryAtOnce = 4
 
 // File is one configuration file of a client.
 type File struct {
@@ -105,9 +120,42 @@ type adding struct {
 	text []byte
 }
 
-// Look reads all configurations and says what is to become of them.
-func Look(o Options) (*Plan, error) {
-	p := &Plan{o: &o, Config: o.Config, Files: []*File{}, Servers: []string{}}
+// Look reads all configurations and says what is to become of them. With
+// [Options.Try] a server that does not start is one that stays.
+func Look(ctx context.Context, o Options) (*Plan, error) {
+	p, err := survey(o, nil)
+	if err != nil || o.Try == nil || len(p.moving) == 0 {
+		return p, err
+	}
+	if o.Trying != nil {
+		o.Trying(len(p.moving))
+	}
+	var mu sync.Mutex
+	fails := map[string]string{}
+	var g errgroup.Group
+	g.SetLimit(tryAtOnce)
+	for key, one := range p.moving {
+		g.Go(func() error {
+			if err := o.Try(ctx, &one.settings, one.root); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				fails[key] = err.Error()
+			}
+			return context.Cause(ctx)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if len(fails) == 0 {
+		return p, nil
+	}
+	return survey(o, fails)
+}
+
+// survey is [Look] for servers of which it is known which of them fail.
+func survey(o Options, fails map[string]string) (*Plan, error) {
+	p := &Plan{o: &o, Config: o.Config, Files: []*File{}, Servers: []string{}, moving: map[string]trial{}, fails: fails}
 	if err := p.readConfig(); err != nil {
 		return nil, err
 	}
@@ -292,14 +340,35 @@ func (p *Plan) servers(f *File, doc document) {
 		if err == nil && p.tree != "" && !p.o.Project {
 			err = stay("holdline's own file lies in the git work tree %s: --project has it moved there", p.tree)
 		}
+		if why, fails := p.fails[string(encode(made))]; fails && err == nil {
+			err = stay("it does not work with what the daemon has: %s", why)
+		}
 		if err != nil {
 			s.Verdict, s.Why = Stays, err.Error()
 			continue
 		}
 		s.Verdict, s.Notes = Moves, notes
+		if err := p.toTry(&made); err != nil {
+			s.Verdict, s.Why, s.Notes = Stays, err.Error(), nil
+			continue
+		}
 		p.name(f, s, made)
 		p.step(f, s)
 	}
+}
+
+// toTry notes a server that is to move.
+func (p *Plan) toTry(made *server) error {
+	settings, err := made.settings()
+	if err != nil {
+		return err
+	}
+	one := trial{settings: settings}
+	if len(made.Hosting.Projects) > 0 {
+		one.root = made.Hosting.Projects[0]
+	}
+	p.moving[string(encode(*made))] = one
+	return nil
 }
 
 // limiting are keys by which a client uses some tools of a server alone, which
