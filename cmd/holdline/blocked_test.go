@@ -66,7 +66,7 @@ func TestChangedToolBlocked(t *testing.T) {
 	}
 
 	kill9(t, pid)
-	pid = p.pid(pid)
+	p.pid(pid)
 	blocked("after the daemon died")
 
 	// By default people are told, and no more.
