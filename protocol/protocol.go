@@ -170,6 +170,7 @@ type Control struct {
 	Answered *bool           `json:"answered,omitempty"`
 	Bytes    *bool           `json:"bytes,omitempty"` // false: the line was too large to keep, none follows
 	ID       json.RawMessage `json:"id,omitempty"`    // with Bytes: of the request that waits, or of the response, in it
+	Call     bool            `json:"call,omitempty"`  // with Bytes: that request calls a tool
 	Was      json.RawMessage `json:"was,omitempty"`   // behind a replayed initialize: the answer that the client got
 	Bye      string          `json:"bye,omitempty"`
 	Message  string          `json:"message,omitempty"` // with Bye or alone, for people

@@ -37,6 +37,7 @@ type entry struct {
 	uri string     // of a subscription, or key of the request that a cancel names
 
 	call     bool // of a tool: it may have an effect
+	modern   bool // the request is of the modern era
 	bad      bool // not a message, to be answered with id null
 	sent     bool // handed to a connection, perhaps not whole
 	pending  bool // the client waits for the answer
@@ -66,7 +67,9 @@ func newEntry(line []byte) *entry {
 	case err != nil: // the refusal bears the id
 		e.kind, e.op = kindRequest, "jsonrpc.message"
 	case m.Kind == jsonrpc.Request:
-		e.kind, e.op, e.call = requestKind(m.Method), operation(m), m.Method == mcp.ToolsCall
+		e.kind, e.call = requestKind(m.Method), m.Method == mcp.ToolsCall
+		params, _ := mcp.ParseParams(m.Params) // the daemon refuses what cannot be read
+		e.op, e.modern = operation(m.Method, params.Name), params.Meta.Version != nil
 		if e.kind == kindSubscribe || e.kind == kindUnsubscribe {
 			e.uri = string(jsonrpc.Field(m.Params, "uri"))
 		}
@@ -105,11 +108,11 @@ func requestKind(method string) kind {
 }
 
 // operation names a request in a fault record, within limits.
-func operation(m jsonrpc.Message) string {
+func operation(method string, name json.RawMessage) string {
 	const most = 160
-	op := m.Method
+	op := method
 	if op == mcp.ToolsCall {
-		if name, _ := mcp.String(jsonrpc.Field(m.Params, "name")); name != "" {
+		if name, _ := mcp.String(name); name != "" {
 			op += ":" + name
 		}
 	}

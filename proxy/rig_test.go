@@ -164,9 +164,20 @@ func (r *rig) wantFault(id, code string) {
 			Message string
 			Data    struct{ Fault struct{ Code string } }
 		}
+		Result *struct { // of a call of a tool
+			IsError           bool
+			Content           []struct{ Text string }
+			StructuredContent struct{ Fault struct{ Code string } }
+		}
 	}
 	if err := json.Unmarshal([]byte(got), &v); err != nil {
 		r.t.Fatalf("client got %s: %v", got, err)
+	}
+	if v.Result != nil {
+		if string(v.ID) != id || !v.Result.IsError || v.Result.StructuredContent.Fault.Code != code || len(v.Result.Content) != 1 || v.Result.Content[0].Text == "" {
+			r.t.Fatalf("client got %s, want fault %s for id %s", got, code, id)
+		}
+		return
 	}
 	if string(v.ID) != id || v.Error.Data.Fault.Code != code || v.Error.Code != -32603 && v.Error.Code != -32700 || v.Error.Message == "" {
 		r.t.Fatalf("client got %s, want fault %s for id %s", got, code, id)

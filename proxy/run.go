@@ -15,7 +15,7 @@ import (
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 )
 
 // Exit codes of [Run].
@@ -333,7 +333,14 @@ func (p *proxy) settle(why string) {
 }
 
 func (p *proxy) fault(e *entry, f *fault.Record) {
-	p.out.line(append(jsonrpc.AppendError(nil, e.id, f.JSONRPCCode, f.Error(), f.JSON()), '\n'))
+	method, modern := "", ""
+	if e.call {
+		method = mcp.ToolsCall
+	}
+	if e.modern {
+		modern = `"resultType":"complete"`
+	}
+	p.out.line(append(mcp.AppendFault(nil, e.id, method, modern, f), '\n'))
 }
 
 // say tells people something, with a way out on its own line.

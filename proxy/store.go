@@ -342,6 +342,7 @@ type replay struct {
 	answered bool
 	line     []byte     // nil: too large to keep
 	id       jsonrpc.ID // then, of the request that waits, or of the response
+	call     bool       // and whether that calls a tool
 	was      json.RawMessage
 }
 
@@ -367,7 +368,7 @@ func (s *store) recall() (next int64, pending []int64, lines []replay, eof bool)
 		}
 		r := replay{n: e.n, answered: !e.pending, line: e.line, was: e.was}
 		if e.pending || e.kind == kindResponse {
-			r.id = e.id
+			r.id, r.call = e.id, e.call
 		}
 		lines = append(lines, r)
 		if e.pending {

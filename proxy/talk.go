@@ -14,6 +14,7 @@ import (
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 )
 
 // When a got is due: after so long, so many lines or so many bytes.
@@ -59,7 +60,7 @@ func (p *proxy) readClient(ctx context.Context) {
 
 // refuse answers a line that the daemon is not to see.
 func (p *proxy) refuse(id jsonrpc.ID, f *fault.Record) {
-	p.out.line(append(jsonrpc.AppendError(nil, id, f.JSONRPCCode, f.Error(), f.JSON()), '\n'))
+	p.out.line(append(mcp.AppendFault(nil, id, "", "", f), '\n'))
 }
 
 // talk carries lines over one connection, and closes it.
@@ -247,7 +248,7 @@ func writeGot(w io.Writer, k int64) error {
 func writeReplay(w io.Writer, r replay) error {
 	c := protocol.Control{Holdline: protocol.Version, Replay: &r.n, Answered: &r.answered, Was: r.was}
 	if r.line == nil {
-		c.Bytes, c.ID = new(bool), json.RawMessage(r.id)
+		c.Bytes, c.ID, c.Call = new(bool), json.RawMessage(r.id), r.call
 	}
 	if _, err := w.Write(protocol.Append(nil, c)); err != nil || r.line == nil {
 		return err

@@ -43,6 +43,7 @@ type oddServer struct {
 //	-list LIST    what it answers to resources/list
 //	-lists DIR    what it answers to tools/list is in the file tools-list there, if
 //	              there is one; and so with all methods
+//	-refuse WORDS initialize is refused so, and with -leaves that ends the process
 //	-late D       it reads nothing for that long
 //	-modern FILE  while there is such a file it knows no initialize, and answers
 //	              server/discover
@@ -59,6 +60,7 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	dies, once := f.String("dies", "", ""), f.String("once", "", "")
 	last, hush := f.String("last", "", ""), f.String("hush", "", "")
 	late, modern := f.Duration("late", 0, ""), f.String("modern", "", "")
+	refuse := f.String("refuse", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
@@ -85,6 +87,7 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 		s.note(m.Method)
 		switch {
 		case m.Method == *dies:
+			fmt.Fprintln(os.Stderr, "Traceback of odd\nOddError: out of paper")
 			return 9
 		case m.ID == nil, m.Method == *mute:
 		case m.Method == *hush:
@@ -95,10 +98,15 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 			s.answer(&m, prepared(*lists, m.Method))
 		case m.Method == "server/discover" && isModern:
 			s.answer(&m, `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"oddserver","version":"2"},"ttlMs":0,"cacheScope":"private"}`)
+		case m.Method == "initialize" && *refuse != "":
+			fmt.Fprintf(stdout, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":%q}}`+"\n", m.ID, *refuse)
+			if *leaves {
+				return 0
+			}
 		case m.Method == "initialize" && isModern:
 			fmt.Fprintf(stdout, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"what?"}}`+"\n", m.ID)
 		case m.Method == "server/discover" && *silent:
-		case m.Method == "server/discover" && *leaves:
+		case m.Method == "server/discover" && *leaves && *refuse == "":
 			return 9
 		case m.Method == "tools/list" && *pages:
 			page++

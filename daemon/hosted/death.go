@@ -8,6 +8,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
 
@@ -88,21 +89,27 @@ func (u *upstream) outlive(w *supervisor.Worker) {
 // startFault is why a process was of no use.
 func (u *upstream) startFault(err error) error {
 	u.m.mu.Lock()
-	death := u.death
+	death, alone := u.death, u.left || u.felled
 	u.m.mu.Unlock()
 	if errors.Is(err, tool.ErrStopping) || u.m.life.Err() != nil {
 		return tool.ErrStopping
 	}
-	if refusal, ok := errors.AsType[*rpcError](err); ok {
+	refusal, refused := errors.AsType[*rpcError](err)
+	if refused {
 		if f := u.inst.srv.proxied(refusal.raw); f != nil {
 			f.Operation, f.Fault.Generation = operation(u.name()), u.generation
 			return f
 		}
 	}
-	r := fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %v", u.name(), err)
+	why := err.Error()
+	// A process that has refused the handshake, or that was ended for what it
+	// answered, says by its exit code nothing of the reason. Any server may refuse
+	// the question which era it is of.
+	if death != nil && (errors.Is(err, errDied) || alone && (!refused || refusal.method == mcp.Discover)) {
+		why = death.Fault.Detail + lastWords(death.Cause)
+	}
+	r := fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %s", u.name(), why)
 	if death != nil {
-		r = fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %s%s",
-			u.name(), death.Fault.Detail, lastWords(death.Cause))
 		r.Fault.Generation, r.Cause = death.Fault.Generation, death.Cause
 	}
 	return r

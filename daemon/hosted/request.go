@@ -35,19 +35,30 @@ func (u *upstream) request(ctx context.Context, kind, method string, params json
 	}
 	select {
 	case msg := <-ch:
-		if msg.Error != nil && msg.Kind != jsonrpc.Response { // it answered with something else
-			words, _ := mcp.String(jsonrpc.Field(msg.Error, "message"))
-			return nil, fmt.Errorf("%s: %s", method, words)
-		}
-		if msg.Error != nil {
-			return nil, &rpcError{method: method, raw: msg.Error}
-		}
-		return msg.Result, nil
+		return resultOf(method, msg)
 	case <-u.deadCh:
+		select {
+		case msg := <-ch: // it ended after it had answered, as one does that refuses its client
+			return resultOf(method, msg)
+		default:
+		}
 		return nil, errDied
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// resultOf returns the result in the answer to a request of the daemon's own, or
+// why it has none.
+func resultOf(method string, msg jsonrpc.Message) (json.RawMessage, error) {
+	if msg.Error != nil && msg.Kind != jsonrpc.Response { // it answered with something else
+		words, _ := mcp.String(jsonrpc.Field(msg.Error, "message"))
+		return nil, fmt.Errorf("%s: %s", method, words)
+	}
+	if msg.Error != nil {
+		return nil, &rpcError{method: method, raw: msg.Error}
+	}
+	return msg.Result, nil
 }
 
 // fallTimeout is how long after a write that failed the end of the process may

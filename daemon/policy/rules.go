@@ -214,11 +214,19 @@ func denied(ok bool, reason, identity, server, name string) error {
 	if ok {
 		return nil
 	}
-	return fault.New(fault.Denied, fault.Host, operation(name), "%s may not use %s: %s", who(identity), named(server, name), reason)
+	return fault.New(fault.Denied, fault.Host, operation(exposed(server, name)), "%s may not use %s: %s", who(identity), named(server, name), reason)
 }
 
 // operation is how telemetry and faults name the call of a tool.
 func operation(tool string) string { return "tools/call:" + tool }
+
+// exposed returns the name of a tool with the server that has it, if any, before it.
+func exposed(server, tool string) string {
+	if server == "" {
+		return tool
+	}
+	return server + "__" + strings.TrimPrefix(tool, server+"__")
+}
 
 func named(server, tool string) string {
 	if server == "" {

@@ -86,7 +86,7 @@ func TestRules(t *testing.T) {
 		t.Errorf("Check = %v", err)
 	}
 	r := isFault(t, NewRules(&cfg).Check("but", "git", "push"), fault.Denied)
-	if want := `but may not use push of git: identities.but.deny[1] "git__push*" names it`; r.Error() != want || r.Operation != "tools/call:push" {
+	if want := `but may not use push of git: identities.but.deny[1] "git__push*" names it`; r.Error() != want || r.Operation != "tools/call:git__push" {
 		t.Errorf("Check = %q, %q\nwant %q", r, r.Operation, want)
 	}
 }

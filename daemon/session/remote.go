@@ -188,6 +188,7 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *crew
 	progress := s.progressOf(r)
 	if f := s.enter(r, &inFlight{n: r.n, cancel: cancel, progress: progress}); f != nil {
 		cancel(f)
+		f.Operation = key
 		s.fail(ctx, r, f)
 		return
 	}
@@ -215,9 +216,7 @@ func (s *session) begin(ctx context.Context, r *request, key string, calls *crew
 		}
 		s.countRemote(r, t, key, res.Replays, f)
 		if wanted {
-			// What the configuration denies is told as a tool's failure is: for a model to read.
-			denied := f != nil && f.Fault.Code == fault.Denied
-			s.pass(ctx, r, t != nil || r.inner || denied, &res, f)
+			s.pass(ctx, r, t != nil || r.inner, &res, f)
 		}
 		if r.msg.Method == mcp.ToolsCall {
 			runtime.Gosched() // the answer goes first
@@ -285,12 +284,10 @@ func (s *session) answerer(ctx context.Context, r *request, find func(context.Co
 func (s *session) pass(ctx context.Context, r *request, known bool, res *tool.RemoteResult, f *fault.Record) {
 	var line []byte
 	switch {
-	case f != nil && !known:
-		line = errorLine(r.msg.ID, f)
-	case f != nil && r.msg.Method != mcp.ToolsCall:
-		line = jsonrpc.AppendError(nil, r.msg.ID, f.JSONRPCCode, f.Fault.Detail, f.JSON())
-	case f != nil:
+	case f != nil && known && r.msg.Method == mcp.ToolsCall: // whatever a known tool says is for a model to read
 		line = jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, tool.EncodeFault(f)))
+	case f != nil:
+		line = s.faultLine(r, f)
 	case res.Error != nil:
 		if r.modern {
 			res.Error = modernError(res.Error)

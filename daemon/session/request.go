@@ -413,21 +413,25 @@ func (s *session) dress(r *request, result json.RawMessage) json.RawMessage {
 	if !r.modern {
 		return result
 	}
-	info := s.serverInfo()
-	dressed := fmt.Appendf(make([]byte, 0, len(result)+len(info)+96), `{"resultType":"complete","_meta":{%q:%s}`, mcp.MetaServer, info)
-	if len(result) > 2 { // not "{}"
-		dressed = append(dressed, ',')
-	}
-	return append(dressed, result[1:]...)
+	return jsonrpc.Prepend(result, s.dressing(r))
 }
 
-// fail answers a request with a JSON-RPC error.
+// dressing returns the members that a modern result must carry; "" for a legacy
+// request.
+func (s *session) dressing(r *request) string {
+	if !r.modern {
+		return ""
+	}
+	return fmt.Sprintf(`"resultType":"complete","_meta":{%q:%s}`, mcp.MetaServer, s.serverInfo())
+}
+
+// fail answers a request with a fault.
 func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
 	s.count(r, f)
 	if r.msg.Method == mcp.ToolsCall {
 		s.logCall(r, "", nil, f, 0)
 	}
-	s.deliver(ctx, r, errorLine(r.msg.ID, f), false)
+	s.deliver(ctx, r, s.faultLine(r, f), false)
 }
 
 // refuse answers line n with an error; a nil id is that of a line that could
@@ -436,11 +440,12 @@ func (s *session) refuse(ctx context.Context, n int64, id jsonrpc.ID, f *fault.R
 	if id == nil {
 		n = 0 // nobody asks for it again
 	}
-	s.put(ctx, n, errorLine(id, f))
+	s.put(ctx, n, mcp.AppendFault(nil, id, "", "", f))
 }
 
-func errorLine(id jsonrpc.ID, f *fault.Record) []byte {
-	return jsonrpc.AppendError(nil, id, f.JSONRPCCode, f.Fault.Detail, f.JSON())
+// faultLine returns the answer to a request that ended with a fault.
+func (s *session) faultLine(r *request, f *fault.Record) []byte {
+	return mcp.AppendFault(nil, r.msg.ID, r.msg.Method, s.dressing(r), f)
 }
 
 func (s *session) count(r *request, f *fault.Record) {

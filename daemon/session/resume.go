@@ -291,7 +291,11 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 	case n < s.lost:
 		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall, "%s, and the request was too large to be kept", lostWords)
 	}
-	s.refuse(ctx, n, jsonrpc.ID(c.ID), f)
+	r := s.wordless(c)
+	if !c.Call {
+		r.msg.Method = ""
+	}
+	s.put(ctx, n, s.faultLine(r, f))
 }
 
 // lostAnswer is what a server gets in place of an answer that no longer exists.

@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
-	"time"
 	"unicode/utf8"
 
 	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
 )
 
 // MaxText is the most characters of text in one result, counted as UTF-16
@@ -72,91 +71,13 @@ func (p *Prepared) encode(res Result, r Render, d Detail) (json.RawMessage, erro
 }
 
 func encodeFault(f *fault.Record, more string) json.RawMessage {
-	b, err := finish(callResult{Content: text(FaultText(f, more)), Structured: f.JSON(), IsError: true})
-	if err != nil { // a record and strings always encode
-		return json.RawMessage(`{"content":[],"isError":true}`)
-	}
-	return b
+	return mcp.ToolFailure(f, Cut(mcp.FaultText(f, more), MaxText))
 }
 
 func finish(res callResult) (json.RawMessage, error) { return marshal(res) }
 
 func text(s string) []textContent {
 	return []textContent{{Type: "text", Text: Cut(s, MaxText)}}
-}
-
-// FaultText is a failed call for a model to read: the detail, the code and
-// what to do next, then more if that is not empty. Clients show only this
-// text of a failed call.
-func FaultText(f *fault.Record, more string) string {
-	var b strings.Builder
-	detail := f.Fault.Detail
-	if detail == "" {
-		detail = "the call failed"
-	}
-	b.WriteString(Cut(detail, MaxText/2))
-	b.WriteString("\n[")
-	b.WriteString(string(f.Fault.Code))
-	if reason := f.Reason(); reason != "" {
-		b.WriteString(", ")
-		b.WriteString(string(reason))
-	}
-	b.WriteString("] ")
-	b.WriteString(advice(f))
-	if more != "" {
-		b.WriteString("\n\n")
-		b.WriteString(more)
-	}
-	return b.String()
-}
-
-// checkFirst is what to do about a call that may have had its effect.
-const checkFirst = "It may or may not have taken effect: check before calling again."
-
-// advice says what to do about a fault. It follows from the record's fields
-// and never from its text.
-func advice(f *fault.Record) string {
-	when := "in a moment"
-	if f.RetryAfterMS != nil {
-		wait := time.Duration(*f.RetryAfterMS) * time.Millisecond
-		when = "in " + max(wait.Round(time.Second), time.Second).String()
-	}
-	if f.MayHaveActed {
-		return checkFirst
-	}
-	switch f.Fault.Code {
-	case fault.InvalidInput, fault.ParseError, fault.InvalidRequest:
-		return "Correct the arguments and call again."
-	case fault.UnknownTool, fault.UnknownMethod:
-		if f.Operation == operation(CallTool) {
-			return "Take server and tool from " + FindTools + "."
-		}
-		return "Take a name from tools/list."
-	case fault.NotInitialized:
-		return "Finish the handshake first."
-	case fault.OutcomeUnknown:
-		return checkFirst
-	case fault.TransportFailure, fault.ProcessFailure, fault.ResourceExhausted,
-		fault.RolloutFailure, fault.CircuitOpen:
-		return "Call again " + when + "."
-	case fault.Timeout:
-		return "Allow more time, or ask for less."
-	case fault.Denied, fault.BudgetExceeded, fault.IdentityRefused:
-		return "Do not repeat the call; the configuration decides this."
-	case fault.Unauthenticated:
-		return "Somebody has to log in first; repeating the call does not help."
-	case fault.SpawnFailure:
-		return "Somebody has to mend the installation first; repeating the call does not help."
-	case fault.Ejected:
-		return "It stays off until somebody starts it again."
-	case fault.DownstreamFailure:
-		if f.RetryAfterMS != nil {
-			return "Call again " + when + "."
-		}
-		return "Repeating the same call is unlikely to help."
-	case fault.Cancelled, fault.InternalFailure:
-	}
-	return "If it happens again, `holdline doctor` and `holdline logs` say more."
 }
 
 // Cut returns s if it has at most limit characters, else its beginning and a

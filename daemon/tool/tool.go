@@ -13,6 +13,7 @@ import (
 	"errors"
 
 	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
 )
 
 // Contract says whether a call may run again after a loss.
@@ -39,8 +40,8 @@ var ErrStopping = errors.New("the daemon is stopping")
 
 // Names of the own tools that the configuration offers or not, by identity.
 const (
-	FindTools = "find_tools" // finds tools of hosted servers by words
-	CallTool  = "call_tool"  // calls one of them
+	FindTools = mcp.FindTools // finds tools of hosted servers by words
+	CallTool  = mcp.CallTool  // calls one of them
 )
 
 // Caller is the session that asks.

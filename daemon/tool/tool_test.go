@@ -251,22 +251,6 @@ func TestEncodeFault(t *testing.T) {
 			t.Errorf("%s: %+v", name, res)
 		}
 	}
-	retry := fault.New(fault.ResourceExhausted, fault.Host, "x", "full")
-	ms := int64(2400)
-	retry.RetryAfterMS = &ms
-	if got := FaultText(retry, ""); got != "full\n[resource_exhausted] Call again in 2s." {
-		t.Errorf("FaultText = %q", got)
-	}
-}
-
-// Every code has advice, so that no model is left with a bare error.
-func TestFaultTextOfEveryCode(t *testing.T) {
-	for _, code := range fault.Codes() {
-		got := FaultText(fault.New(code, fault.Host, "x", "d"), "")
-		if !strings.HasPrefix(got, "d\n["+string(code)+"] ") || !strings.HasSuffix(got, ".") {
-			t.Errorf("FaultText(%s) = %q", code, got)
-		}
-	}
 }
 
 func TestEncodeCutsText(t *testing.T) {

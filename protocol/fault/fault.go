@@ -206,6 +206,31 @@ type Limit struct {
 	Spent int64  `json:"spent"`
 }
 
+// Limits of [Record.LastWords].
+const (
+	maxLastLines = 5
+	maxLastLine  = 512 // bytes
+)
+
+// LastWords returns the end of what the process behind the fault wrote to
+// stderr, a few lines at most. It returns nothing if the detail says it already.
+func (r *Record) LastWords() []string {
+	if r.Cause == nil {
+		return nil
+	}
+	var lines []string
+	for _, line := range r.Cause.StderrTail {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, clip(line, maxLastLine))
+		}
+	}
+	lines = lines[max(0, len(lines)-maxLastLines):]
+	if len(lines) == 1 && strings.Contains(r.Fault.Detail, lines[0]) {
+		return nil
+	}
+	return lines
+}
+
 // Limits of what a record repeats of words that somebody else chose, in bytes:
 // a line of the greatest size must not come back several times as large.
 const (

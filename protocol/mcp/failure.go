@@ -1,0 +1,128 @@
+package mcp
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+)
+
+// Names of holdline's own tools for the tools of hosted servers.
+const (
+	FindTools = "find_tools" // finds them by words
+	CallTool  = "call_tool"  // calls one of them
+)
+
+// AppendFault appends the answer to a request that ended with a fault, without a
+// newline. It is the one place that decides the answer's shape: a failed call of
+// a tool is a result with isError, which models get to read; everything else is
+// a JSON-RPC error, and so is a call that breaks the protocol. The members of
+// modern, spelled as JSON, stand before those of a result.
+func AppendFault(dst []byte, id jsonrpc.ID, method, modern string, f *fault.Record) []byte {
+	if method != ToolsCall || f.Fault.Class == fault.ClassProtocol {
+		return jsonrpc.AppendError(dst, id, f.JSONRPCCode, faultMessage(f), f.JSON())
+	}
+	result := ToolFailure(f, FaultText(f, ""))
+	if modern != "" {
+		result = jsonrpc.Prepend(result, modern)
+	}
+	return jsonrpc.AppendResult(dst, id, result)
+}
+
+// ToolFailure returns the result object of a call that failed, with a text for
+// models: [FaultText] if there is nothing to add.
+func ToolFailure(f *fault.Record, text string) json.RawMessage {
+	b := append([]byte(`{"content":[{"type":"text","text":`), jsonrpc.AppendString(nil, text)...)
+	b = append(b, `}],"structuredContent":`...)
+	return append(append(b, f.JSON()...), `,"isError":true}`...)
+}
+
+// faultMessage returns the message of a JSON-RPC error: clients show no more of
+// it.
+func faultMessage(f *fault.Record) string {
+	words := f.LastWords()
+	if words == nil {
+		return f.Fault.Detail
+	}
+	return f.Fault.Detail + "; the last that it wrote to stderr: " + strings.Join(words, " / ")
+}
+
+// FaultText returns a failed call for a model to read: the detail, the code, what
+// to do next and the last words of the process behind the fault, then more if
+// that is not empty. Clients show only this text of a failed call.
+func FaultText(f *fault.Record, more string) string {
+	var b strings.Builder
+	detail := f.Fault.Detail
+	if detail == "" {
+		detail = "the call failed"
+	}
+	b.WriteString(detail)
+	b.WriteString("\n[")
+	b.WriteString(string(f.Fault.Code))
+	if reason := f.Reason(); reason != "" {
+		b.WriteString(", ")
+		b.WriteString(string(reason))
+	}
+	b.WriteString("] ")
+	b.WriteString(advice(f))
+	if words := f.LastWords(); words != nil {
+		b.WriteString("\n\nThe last that it wrote to stderr:\n")
+		b.WriteString(strings.Join(words, "\n"))
+	}
+	if more != "" {
+		b.WriteString("\n\n")
+		b.WriteString(more)
+	}
+	return b.String()
+}
+
+// checkFirst is what to do about a call that may have had its effect.
+const checkFirst = "It may or may not have taken effect: check before calling again."
+
+// advice says what to do about a fault. It follows from the record's fields
+// and never from its text.
+func advice(f *fault.Record) string {
+	when := "in a moment"
+	if f.RetryAfterMS != nil {
+		wait := time.Duration(*f.RetryAfterMS) * time.Millisecond
+		when = "in " + max(wait.Round(time.Second), time.Second).String()
+	}
+	if f.MayHaveActed {
+		return checkFirst
+	}
+	switch f.Fault.Code {
+	case fault.InvalidInput, fault.ParseError, fault.InvalidRequest:
+		return "Correct the arguments and call again."
+	case fault.UnknownTool, fault.UnknownMethod:
+		if f.Operation == ToolsCall+":"+CallTool {
+			return "Take server and tool from " + FindTools + "."
+		}
+		return "Take a name from tools/list."
+	case fault.NotInitialized:
+		return "Finish the handshake first."
+	case fault.OutcomeUnknown:
+		return checkFirst
+	case fault.TransportFailure, fault.ProcessFailure, fault.ResourceExhausted,
+		fault.RolloutFailure, fault.CircuitOpen:
+		return "Call again " + when + "."
+	case fault.Timeout:
+		return "Allow more time, or ask for less."
+	case fault.Denied, fault.BudgetExceeded, fault.IdentityRefused:
+		return "Do not repeat the call; the configuration decides this."
+	case fault.Unauthenticated:
+		return "Somebody has to log in first; repeating the call does not help."
+	case fault.SpawnFailure:
+		return "Somebody has to mend the installation first; repeating the call does not help."
+	case fault.Ejected:
+		return "It stays off until somebody starts it again."
+	case fault.DownstreamFailure:
+		if f.RetryAfterMS != nil {
+			return "Call again " + when + "."
+		}
+		return "Repeating the same call is unlikely to help."
+	case fault.Cancelled, fault.InternalFailure:
+	}
+	return "If it happens again, `holdline doctor` and `holdline logs` say more."
+}
