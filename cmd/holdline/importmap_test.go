@@ -44,17 +44,17 @@ var layers = map[string]int{
 	"daemon/telemetry":         1,
 	"daemon/tool":              1,
 	"protocol/control":         1,
-	"protocol/mcp":             1,
+	"protocol/mcp":             0,
 	"protocol/process":         1,
 	"contrib":                  0,
 	"daemon/command":           0,
 	"daemon/words":             0,
 	"protocol":                 0,
-	"protocol/fault":           0,
+	"protocol/fault":           -1,
 	"protocol/bootclock":       -1, // below all, which read the time
 	"protocol/faultpoint":      -1, // below all, which all pass through points
 	"protocol/ownfile":         -1, // below all, which open files
-	"protocol/jsonrpc":         0,
+	"protocol/jsonrpc":         -1,
 	"protocol/rawio":           0,
 	"protocol/socket":          0,
 	"daemon/sandbox":           1,
