@@ -159,6 +159,9 @@ func begins(in io.Reader, within time.Duration) bool {
 // that somebody has put there. Other things, such as a socket that a program
 // was given, may never end.
 func isPiped(v any) bool {
+	if t, ok := v.(*told); ok {
+		v = t.w
+	}
 	f, ok := v.(*os.File)
 	if !ok {
 		return false
@@ -269,7 +272,7 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer, asJSON bool)
 			return err
 		}
 	} else if answer.Text != "" {
-		if _, err := io.WriteString(cmd.OutOrStdout(), shown(cmd.OutOrStdout(), strings.TrimRight(answer.Text, "\n"))+"\n"); err != nil {
+		if _, err := io.WriteString(cmd.OutOrStdout(), strings.TrimRight(answer.Text, "\n")+"\n"); err != nil {
 			return err
 		}
 	}
@@ -329,9 +332,10 @@ func progressLine(w io.Writer) (show func(control.Progress), done func()) {
 			if r := []rune(text); len(r) > 100 {
 				text = string(r[:99]) + "…"
 			}
-			fmt.Fprintf(w, "\r\x1b[K%s", text)
+			steer(w, "\r\x1b[K")
+			fmt.Fprint(w, text)
 		}, func() {
-			fmt.Fprint(w, "\r\x1b[K")
+			steer(w, "\r\x1b[K")
 		}
 }
 

@@ -255,8 +255,8 @@ func installer(cmd *cobra.Command, w *world) (*install.Options, error) {
 		StateDir: state, ConfigDir: config, RuntimeDir: run, Variables: deciding(w.getenv),
 		Run: runProgram, Out: cmd.OutOrStdout(),
 		Stop: func(context.Context) error {
+			defer cmd.SetErr(cmd.ErrOrStderr())
 			cmd.SetErr(io.Discard) // who would start it again is asked not to, next
-			defer cmd.SetErr(w.stderr)
 			return stop(cmd, w, true)
 		},
 	}, nil

@@ -75,7 +75,7 @@ type mcpStdioOptions struct {
 // runMCPStdio is the proxy, dispatched before the command tree is built: many
 // of them run, so it links and does little. It returns the exit code.
 func runMCPStdio(args []string, w *world) int {
-	env, stderr := w.getenv, w.stderr
+	env, stderr := w.getenv, &told{w: w.stderr}
 	// A proxy's live heap is tiny: collect early rather than grow to the
 	// runtime's 4 MiB. Each processor has caches of its own; it can use one.
 	debug.SetGCPercent(20)

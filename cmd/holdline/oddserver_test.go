@@ -44,6 +44,7 @@ type oddServer struct {
 //	-lists DIR    what it answers to tools/list is in the file tools-list there, if
 //	              there is one; and so with all methods
 //	-refuse WORDS initialize is refused so, and with -leaves that ends the process
+//	-says WORDS   what it writes to stderr first
 //	-late D       it reads nothing for that long
 //	-modern FILE  while there is such a file it knows no initialize, and answers
 //	              server/discover
@@ -60,10 +61,11 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	dies, once := f.String("dies", "", ""), f.String("once", "", "")
 	last, hush := f.String("last", "", ""), f.String("hush", "", "")
 	late, modern := f.Duration("late", 0, ""), f.String("modern", "", "")
-	refuse := f.String("refuse", "", "")
+	refuse, says := f.String("refuse", "", ""), f.String("says", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
+	fmt.Fprint(os.Stderr, *says)
 	time.Sleep(*late)
 	_, err := os.Stat(*modern)
 	isModern := err == nil

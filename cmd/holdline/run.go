@@ -73,14 +73,14 @@ func runTree(ctx context.Context, w *world, args []string) int {
 	root := newRoot(w)
 	root.SetArgs(args)
 	root.SetIn(w.stdin)
-	out := &told{w: w.stdout}
+	out, errs := &told{w: w.stdout}, &told{w: w.stderr}
 	root.SetOut(out)
-	root.SetErr(w.stderr)
+	root.SetErr(errs)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil && out.err != nil {
 		err = fmt.Errorf("writing the answer: %w", out.err)
 	}
-	return report(w.stderr, helped(cmd, err))
+	return report(errs, helped(cmd, err))
 }
 
 // helped adds to a usage error without a hint where the command's help is.
@@ -89,22 +89,6 @@ func helped(cmd *cobra.Command, err error) error {
 		return err
 	}
 	return &hinted{err, "see " + cmd.CommandPath() + " --help"}
-}
-
-// told remembers the first error of writing to w: tables are printed without
-// looking at each line's.
-type told struct {
-	w   io.Writer
-	err error
-}
-
-func (t *told) Write(p []byte) (int, error) {
-	if t.err != nil {
-		return 0, t.err
-	}
-	n, err := t.w.Write(p)
-	t.err = err
-	return n, err
 }
 
 // report prints err and its hint, and turns it into an exit code.

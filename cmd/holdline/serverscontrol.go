@@ -336,7 +336,7 @@ func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer, asJSON bool
 	if asJSON {
 		err = printJSON(cmd.OutOrStdout(), answer.Result)
 	} else if text := resultText(answer.Result); text != "" {
-		_, err = io.WriteString(cmd.OutOrStdout(), shown(cmd.OutOrStdout(), strings.TrimRight(text, "\n"))+"\n")
+		_, err = io.WriteString(cmd.OutOrStdout(), strings.TrimRight(text, "\n")+"\n")
 	}
 	if err == nil && string(jsonrpc.Field(answer.Result, "isError")) == "true" {
 		return &silent{exitFailure}

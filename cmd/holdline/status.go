@@ -51,7 +51,7 @@ misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes
 						}
 					} else {
 						if watch {
-							fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
+							steer(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
 						}
 						printStatus(cmd.OutOrStdout(), s)
 					}
@@ -227,43 +227,16 @@ func newTable(w io.Writer, head ...string) *table {
 func (t *table) row(cells ...any) {
 	texts := make([]string, len(cells))
 	for i, c := range cells {
-		texts[i] = strings.Map(printable, fmt.Sprint(c))
-		if texts[i] == "" {
-			texts[i] = "-"
+		most := maxCell
+		if i == len(cells)-1 {
+			most = maxLastCell
 		}
+		texts[i] = cell(fmt.Sprint(c), most)
 	}
 	fmt.Fprintln(t.w, strings.Join(texts, "\t"))
 }
 
 func (t *table) flush() { _ = t.w.Flush() }
-
-// printable keeps what a client called itself from moving the cursor.
-func printable(r rune) rune {
-	if r < ' ' || r >= 0x7f && r < 0xa0 { // the upper ones are control characters, too
-		return '?'
-	}
-	return r
-}
-
-// shown is the text of an answer as it is written to out: on a terminal no word
-// of it moves the cursor or sets the title.
-func shown(out io.Writer, text string) string {
-	if t, ok := out.(*told); ok {
-		out = t.w
-	}
-	if !isTerminal(out) {
-		return text
-	}
-	return strings.Map(legible, text)
-}
-
-// legible is printable for a text of several lines.
-func legible(r rune) rune {
-	if r == '\n' || r == '\t' {
-		return r
-	}
-	return printable(r)
-}
 
 // age is a duration in milliseconds, for people.
 func age(ms int64) string {
