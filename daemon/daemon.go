@@ -58,6 +58,7 @@ type Options struct {
 	Socket    string // where to listen, unless Handed
 	Handed    *net.UnixListener
 	Notifier  service.Notifier
+	Units     service.Units
 	StartedBy string        // "systemd", "launchd", "proxy" or "shell"
 	Wanted    time.Duration // reading of the boot clock when it was decided to start it
 	StateDir  string

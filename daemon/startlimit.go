@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"holdline/daemon/service"
@@ -23,7 +22,7 @@ func (l *life) forgetStarts(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-t.C:
 		}
-		if err := service.FindUnits(os.Getenv).ForgetStarts(ctx); err != nil {
+		if err := l.Units.ForgetStarts(ctx); err != nil {
 			l.Log.DebugContext(ctx, "systemd counts the starts of this daemon on", "err", err)
 		}
 	}

@@ -149,7 +149,7 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
 		Log: log, Level: level, Stderr: w.stderr, Ready: ready,
 		Version: version, PID: pid(), Exe: exe, Image: image, Argv: os.Args, Handover: handover,
-		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, StartedBy: o.startedBy, Wanted: o.wanted,
+		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, Units: service.FindUnits(w.getenv), StartedBy: o.startedBy, Wanted: o.wanted,
 		StateDir: state, Config: cfg, FindConfig: findConfig, Home: w.getenv("HOME"),
 		Environ: w.environ(), Shell: shell, IdleExit: o.idleExit, Signals: signals,
 	})

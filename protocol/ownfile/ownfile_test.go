@@ -15,6 +15,7 @@ import (
 // TestRefuses: whatever lies in the place of a file is refused at once, for
 // reading, writing and making it.
 func TestRefuses(t *testing.T) {
+	t.Parallel()
 	const limit = 64
 	for _, c := range []struct {
 		what     string
