@@ -71,19 +71,18 @@ func (l *life) serverSpecs(ctx context.Context, cfg *config.Config) []hosted.Spe
 func (l *life) goneSpec() hosted.Spec {
 	s, _ := config.Config{}.Server("")
 	spec := l.serverSpec(s)
-	spec.Process, spec.Visible, spec.Contract, spec.Offers = nil, nil, nil, nil
+	spec.Process, spec.Ready, spec.Visible, spec.Contract, spec.Offers = nil, nil, nil, nil, nil
 	return spec
 }
 
 func (l *life) serverSpec(s config.Settings) hosted.Spec {
-	return hosted.Spec{
+	spec := hosted.Spec{
 		Name: s.Name, Scope: hosted.Scope(s.Scope), Key: serverKey(&s), Remote: s.Transport == config.HTTP, Timeout: s.Timeout, MaxTimeout: s.MaxTimeout,
 		StartTimeout: s.StartTimeout, BlockChanged: s.Pin == config.PinBlock,
 		Lazy: s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent, MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,
 		CircuitThreshold: s.CircuitThreshold, CircuitReset: s.CircuitReset,
 		Process: func(root string) (config.Process, error) { return l.serverProcess(&s, root) },
 		Ready:   func(ctx context.Context, root string) error { return l.serverReady(ctx, &s, root) },
-		Visible: s.VisibleIn,
 		Contract: func(own string) tool.Contract {
 			c, _ := s.Contract(own)
 			return tool.Contract(c)
@@ -93,6 +92,10 @@ func (l *life) serverSpec(s config.Settings) hosted.Spec {
 			return ok
 		},
 	}
+	if s.Projects != nil {
+		spec.Visible = s.VisibleIn
+	}
+	return spec
 }
 
 // serverProcess resolves what the start of a server needs.

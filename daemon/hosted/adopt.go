@@ -158,6 +158,7 @@ func (m *Manager) look(dir string) (*earlier, error) {
 // takes up the worker meanwhile.
 func (m *Manager) restore(e *earlier) {
 	statedir.Sweep(filepath.Join(e.dir, process.DirAnswers), true)
+	answers := answersIn(e.dir)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	inst := m.ownerLocked(&e.spec, e.alive)
@@ -173,13 +174,11 @@ func (m *Manager) restore(e *earlier) {
 	for _, r := range e.records {
 		u.recordLocked(r, &e.spec)
 	}
-	for _, name := range answersIn(e.dir) {
-		if c := u.calls[name]; c != nil {
+	for write, size := range answers {
+		if c := u.calls[write]; c != nil {
 			c.setLocked(answered)
 			c.spooled = true
-			if info, err := os.Stat(u.answerFile(name)); err == nil {
-				m.countLocked(c, info.Size())
-			}
+			m.countLocked(c, size)
 		}
 	}
 	if !inst.retired {
@@ -299,19 +298,25 @@ func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
 	}
 }
 
-// answersIn lists the answers that lie in files.
-func answersIn(dir string) []int64 {
+// answersIn returns the answers that lie in files, by write, with their sizes in
+// bytes.
+func answersIn(dir string) map[int64]int64 {
 	entries, err := os.ReadDir(filepath.Join(dir, process.DirAnswers))
 	if err != nil {
 		return nil
 	}
-	var writes []int64
+	sizes := map[int64]int64{}
 	for _, e := range entries {
-		if n, err := strconv.ParseInt(e.Name(), 10, 64); err == nil {
-			writes = append(writes, n)
+		n, err := strconv.ParseInt(e.Name(), 10, 64)
+		if err != nil {
+			continue
+		}
+		sizes[n] = 0
+		if info, err := e.Info(); err == nil {
+			sizes[n] = info.Size()
 		}
 	}
-	return writes
+	return sizes
 }
 
 // adoptTimeout is how long an attempt to take up a worker may last.

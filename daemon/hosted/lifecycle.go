@@ -346,7 +346,7 @@ func (s *server) adjustLocked(spec *Spec) bool {
 	changed := s.remakeLocked() || was.BlockChanged != spec.BlockChanged
 	for _, c := range s.m.clients {
 		who := c.Caller()
-		changed = changed || was.seenBy(&who) != spec.seenBy(&who)
+		s.seenByLocked(&who) // it is looked for again, and who sees another list is told
 	}
 	return changed
 }

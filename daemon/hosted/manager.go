@@ -228,6 +228,7 @@ func (m *Manager) Closed(session, agent string) {
 	m.budget.End(session)
 	m.budget.End(agent)
 	m.forsakeLocked(session)
+	m.forgetSightsLocked()
 	m.idleLocked()
 	m.attendLocked()
 }

@@ -89,6 +89,7 @@ func (s *server) namesOf(c *tool.Caller, uri string) []string {
 // may have resources all the same, and what it has not it refuses in its own
 // words.
 func (m *Manager) unlisted(c tool.Caller) *offer {
+	m.awaitSights(m.life, &c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.servers[c.Only]

@@ -80,9 +80,10 @@ type server struct {
 	ejected []string      // scopes that an earlier daemon has ejected
 	fault   *fault.Record // of the last process that ended or did not start
 	faultAt time.Time
-	beyond  string          // method that a process has asked its client for, which its scope does not offer; "" if none has
-	latest  *offering       // of the process that listed last, whoever used it; nil until one has
-	pins    map[string]*pin // tools as they were first seen, by the server's own name, with any process
+	beyond  string            // method that a process has asked its client for, which its scope does not offer; "" if none has
+	sights  map[string]*sight // by a project's root: whether its sessions see the server
+	latest  *offering         // of the process that listed last, whoever used it; nil until one has
+	pins    map[string]*pin   // tools as they were first seen, by the server's own name, with any process
 }
 
 // offer is one tool, prompt, resource or template of a server.
@@ -281,9 +282,10 @@ func (s *server) contract(name string, listing json.RawMessage) tool.Contract {
 	return tool.NeverReplay
 }
 
-// visible tells whether a session sees the server.
+// visible tells whether a session sees the server, as far as that is known. The
+// caller must hold the manager's mutex.
 func (s *server) visible(c *tool.Caller) bool {
-	return (c.Only == "" || c.Only == s.spec.Name) && s.now().seenBy(c) && s.reached(c)
+	return (c.Only == "" || c.Only == s.spec.Name) && s.reached(c) && s.seenByLocked(c)
 }
 
 // reached tells whether the identity of a session may use anything of the
@@ -301,10 +303,6 @@ func (s *server) offers(names ...string) bool {
 // isFor reports whether the identity of a session may use the offer.
 func (o *offer) isFor(c *tool.Caller) bool {
 	return o.s.m.o.Rules == nil || o.s.m.o.Rules.May(c.Identity, o.remote.Server, o.remote.Names...)
-}
-
-func (spec *Spec) seenBy(c *tool.Caller) bool {
-	return spec.Visible == nil || spec.Visible(cmp.Or(c.Root, c.Cwd))
 }
 
 // Waits tells whether [Manager.List] has to ask a server first.
@@ -371,6 +369,7 @@ func (m *Manager) listed(c tool.Caller, k kind) ([]tool.Listing, map[string]*off
 // far as it is known, but for what is blocked, and whether or not the caller may
 // use it.
 func (m *Manager) offered(c *tool.Caller, k kind) []*offer {
+	m.awaitSights(m.life, c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []*offer
@@ -428,6 +427,7 @@ func (m *Manager) askAll(ctx context.Context, c tool.Caller) map[*server]error {
 	var mu sync.Mutex // guards failed
 	failed := map[*server]error{}
 	var asking sync.WaitGroup
+	m.awaitSights(ctx, &c)
 	m.mu.Lock()
 	for _, s := range m.servers {
 		if !s.visible(&c) || s.offersLocked(&c) != nil {
@@ -494,6 +494,7 @@ func (m *Manager) find(ctx context.Context, c tool.Caller, k kind, name string) 
 // offers it, as far as is known; nil if none does. unlisted are the servers, by
 // name, whose name it bears and of which that is not known.
 func (m *Manager) known(c *tool.Caller, k kind, name string) (found *offer, unlisted []*server) {
+	m.awaitSights(m.life, c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for server, s := range m.servers {
@@ -541,7 +542,7 @@ func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 	switch {
 	case !s.reached(&c):
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "identity %q may use no tool of server %s", c.Identity, c.Only)
-	case !s.visible(&c):
+	case !m.sees(ctx, s, &c):
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "server %s is not for this project", c.Only)
 	}
 	m.mu.Lock()
@@ -653,6 +654,7 @@ func (s *server) completion(of *offer) *offer {
 // Has tells what the servers that a session sees offer besides tools. One that
 // was never listed may offer all.
 func (m *Manager) Has(c tool.Caller) tool.Has {
+	m.awaitSights(m.life, &c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var has tool.Has

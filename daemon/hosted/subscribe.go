@@ -109,7 +109,7 @@ func (m *Manager) subscribedServer(ctx context.Context, c *tool.Caller, uri stri
 	if err != nil {
 		return nil, nil, err
 	}
-	if s == nil || !s.visible(c) {
+	if s == nil || !m.sees(ctx, s, c) {
 		return nil, nil, fault.New(fault.InvalidInput, fault.Host, mcp.Subscribe, "no hosted server offers the resource %s", clip([]byte(uri)))
 	}
 	m.mu.Lock()

@@ -64,6 +64,7 @@ func (m *Manager) Offers(ctx context.Context, c tool.Caller, name string) ([]Off
 
 // visible are the servers that a caller sees, by name.
 func (m *Manager) visible(c *tool.Caller) []*server {
+	m.awaitSights(m.life, c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []*server

@@ -1,0 +1,107 @@
+package hosted
+
+import (
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/daemon/tool"
+)
+
+// sightManager has two servers that have listed a tool: one for everybody, and one
+// for the projects that look says, which also counts how often it was called.
+func sightManager(t *testing.T, look func(root string) bool) (m *Manager, asked *int) {
+	t.Helper()
+	asked = new(int)
+	m = New(Options{Log: slog.New(slog.DiscardHandler), CatalogDir: t.TempDir(), StateDir: t.TempDir(), Servers: []Spec{
+		{Name: "all", Scope: Shared, Lazy: true, MaxConcurrent: 1},
+		{Name: "some", Scope: Shared, Lazy: true, MaxConcurrent: 1, Visible: func(root string) bool {
+			*asked++
+			return look(root)
+		}},
+	}})
+	for _, s := range m.servers {
+		s.latest = s.offering(lists{tools: {json.RawMessage(`{"name":"t"}`)}}, json.RawMessage(`{}`), nil)
+	}
+	return m, asked
+}
+
+// A stat that hangs for one server's projects keeps nobody from anything but that
+// server, and its tools appear when it returns.
+func TestLookThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		m, asked := sightManager(t, func(string) bool {
+			<-hang
+			return true
+		})
+		c := tool.Caller{Session: "s", Project: "p", Root: "/p"}
+		names := func() (all []string, took time.Duration) {
+			begin := time.Now()
+			for _, l := range m.List(t.Context(), c) {
+				all = append(all, l.Name)
+			}
+			return all, time.Since(begin)
+		}
+		if all, took := names(); len(all) != 1 || all[0] != "all__t" || took > 2*sightWait {
+			t.Errorf("the list is %v after %v", all, took)
+		}
+		begin := time.Now()
+		if r, ok := m.Find(t.Context(), c, "all__t"); !ok || r.Server != "all" {
+			t.Error("the tool of the other server is not found")
+		}
+		if all, _ := names(); len(all) != 1 {
+			t.Errorf("the list is %v", all)
+		}
+		m.Status()
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("later requests wait, %v in all", took)
+		}
+		close(hang)
+		synctest.Wait()
+		if all, took := names(); len(all) != 2 || took > 0 {
+			t.Errorf("the list is %v after %v, when it is known who sees the server", all, took)
+		}
+		if *asked != 1 {
+			t.Errorf("the file system was asked %d times", *asked)
+		}
+	})
+}
+
+// What is known of a project is looked for again after a while, and at once when
+// the configuration changes; it goes when the project has no session any more.
+func TestSightsAreRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		visible := true
+		m, asked := sightManager(t, func(string) bool { return visible })
+		c := tool.Caller{Session: "s", Project: "p", Root: "/p"}
+		count := func() int { return len(m.List(t.Context(), c)) }
+		if n := count(); n != 2 || *asked != 1 {
+			t.Fatalf("%d tools, asked %d times", n, *asked)
+		}
+		count()
+		if *asked != 1 {
+			t.Errorf("asked %d times within an instant", *asked)
+		}
+		visible = false
+		time.Sleep(sightAge + time.Second)
+		count() // it goes by what it knows, and looks again
+		synctest.Wait()
+		if n := count(); n != 1 || *asked != 2 {
+			t.Errorf("%d tools, asked %d times, after a while", n, *asked)
+		}
+		m.Configure([]Spec{
+			{Name: "all", Scope: Shared, Lazy: true, MaxConcurrent: 1},
+			{Name: "some", Scope: Shared, Lazy: true, MaxConcurrent: 1, Visible: func(string) bool { return true }},
+		})
+		if n := count(); n != 2 {
+			t.Errorf("%d tools with another configuration", n)
+		}
+		m.Closed("s", "")
+		if n := len(m.servers["some"].sights); n != 0 {
+			t.Errorf("%d projects are remembered without a session", n)
+		}
+	})
+}
