@@ -491,6 +491,9 @@ func (m *Manager) serve(u *upstream) error {
 		return errDied
 	}
 	u.serving, u.inst.recovering = true, false
+	if isOurs(u.inst.srv.fault) { // it has passed
+		u.inst.srv.fault = nil
+	}
 	u.attendLocked()
 	if u.unheard {
 		u.relistLocked()

@@ -101,6 +101,15 @@ func (u *upstream) startFault(err error) error {
 			return f
 		}
 	}
+	if f := fault.Exhausted(operation(u.name()), err); f != nil {
+		return f
+	}
+	if f, ok := errors.AsType[*fault.Record](err); ok && isOurs(f) {
+		return f
+	}
+	if isOurs(death) {
+		return death
+	}
 	why := err.Error()
 	// A process that has refused the handshake, or that was ended for what it
 	// answered, says by its exit code nothing of the reason. Any server may refuse

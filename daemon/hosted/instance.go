@@ -247,17 +247,30 @@ func (inst *instance) recoverLocked() {
 	}
 }
 
+// exhaustedPause is the pause between starts that fail because this machine has
+// no room for them.
+const exhaustedPause = time.Second
+
+// isOurs reports whether a fault says that holdline itself has no disk space,
+// files, processes or memory left: no server is to blame for that.
+func isOurs(f *fault.Record) bool {
+	return f != nil && f.Fault.Code == fault.ResourceExhausted && f.Stage == fault.Host
+}
+
 // failedLocked counts a process that ended by itself, or did not start: the
 // next one has to wait, or there is none.
 func (inst *instance) failedLocked(f *fault.Record) {
 	now := time.Now()
+	inst.srv.fault, inst.srv.faultAt = f, now
+	if isOurs(f) { // it passes by itself
+		inst.notUntil, inst.recovering = now.Add(exhaustedPause), true
+		return
+	}
 	before := inst.guards.restarts.Ejected()
 	wait, ok := inst.guards.restarts.Failed(now)
 	inst.notUntil = now.Add(wait)
-	s := inst.srv
-	s.fault, s.faultAt = f, now
 	if !ok && !before {
-		inst.m.wg.Go(s.persist)
+		inst.m.wg.Go(inst.srv.persist)
 		inst.m.log.Error("server ejected: it ended or failed to start too often", "server", inst.key.server)
 	}
 }
@@ -350,6 +363,9 @@ func (inst *instance) ready() error {
 }
 
 func cannotStart(name string, err error) *fault.Record {
+	if f := fault.Exhausted(operation(name), err); f != nil {
+		return f
+	}
 	return fault.New(fault.SpawnFailure, fault.Server, operation(name), "server %s cannot be started: %v", name, err)
 }
 

@@ -87,26 +87,37 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env process.Environ
 		_ = envW.Close()
 	})
 	if err := cmd.Wait(); err != nil {
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() < 0 && ctx.Err() == nil {
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if ok && exit.ExitCode() < 0 && ctx.Err() == nil {
 			return fmt.Errorf("%w: %w", errVanished, err)
+		}
+		if r, rerr := readReport(readyR); ok && rerr == nil && r.Error != nil {
+			return r.Error
 		}
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(words.Bytes()))
 	}
-	line, err := bufio.NewReader(io.LimitReader(readyR, maxReport)).ReadBytes('\n')
-	if err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return errVanished
-	}
-	var r process.Report
-	if err := json.Unmarshal(line, &r); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	if r.Error != nil {
+	r, err := readReport(readyR)
+	switch {
+	case errors.Is(err, errVanished) && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	case r.Error != nil:
 		return r.Error
 	}
 	return nil
+}
+
+// readReport reads what a new worker says of its start.
+func readReport(from io.Reader) (r process.Report, err error) {
+	line, err := bufio.NewReader(io.LimitReader(from, maxReport)).ReadBytes('\n')
+	if err != nil {
+		return r, errVanished
+	}
+	if err := json.Unmarshal(line, &r); err != nil {
+		return r, fmt.Errorf("report: %w", err)
+	}
+	return r, nil
 }
 
 // limited takes the first bytes of what is written and drops the rest.

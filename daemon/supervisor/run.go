@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -19,6 +20,9 @@ import (
 // errDead is returned by connect if the worker's lock is free, and everything
 // of its tree was killed.
 var errDead = errors.New("the worker is dead")
+
+// errSilent is why a worker that lives is given up.
+var errSilent = errors.New("the worker does not answer")
 
 // spoolChunk is the size of an event made from a spool, in bytes.
 const spoolChunk = 64 << 10
@@ -78,8 +82,8 @@ func (w *Worker) run(ctx context.Context, c *client) {
 // connect attaches, for as long as the worker lives and the time allows; a
 // worker that lives and does not answer in time is killed.
 func (w *Worker) connect(ctx context.Context) (*client, error) {
-	limit, cancel := context.WithTimeoutCause(ctx, answerTimeout, errors.New("the worker does not answer"))
-	defer cancel()
+	limit, cancel := context.WithTimeoutCause(ctx, answerTimeout, errSilent)
+	defer func() { cancel() }()
 	for {
 		alive, err := Alive(w.dir)
 		if err == nil && !alive || errors.Is(err, os.ErrNotExist) {
@@ -104,7 +108,14 @@ func (w *Worker) connect(ctx context.Context) (*client, error) {
 		}
 		if perr := pause(limit); perr != nil {
 			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
+				return nil, errors.Join(context.Cause(ctx), err)
+			}
+			// A full queue of connections, EAGAIN, is the worker's own doing.
+			if fault.Exhausted("", err) != nil && !errors.Is(err, syscall.EAGAIN) {
+				w.sup.log.WarnContext(ctx, "worker cannot be reached for now", "worker", w.spec.ID, "err", err)
+				cancel()
+				limit, cancel = context.WithTimeoutCause(ctx, answerTimeout, errSilent)
+				continue
 			}
 			return nil, w.giveUp(ctx, errors.Join(err, perr))
 		}
@@ -448,6 +459,9 @@ func (w *Worker) ExitFault(operation string, exit process.Exit) *fault.Record {
 		cause.Errno = &exit.SpawnErrno
 	}
 	r := fault.New(code, fault.Worker, operation, "%s", detail)
+	if own := fault.Exhausted(operation, fault.ErrnoNamed(exit.SpawnErrno)); own != nil {
+		r = own
+	}
 	r.Fault.Generation = w.spec.Generation
 	return r.WithCause(cause)
 }

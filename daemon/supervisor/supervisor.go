@@ -181,7 +181,14 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 	if r, ok := errors.AsType[*fault.Record](err); ok {
 		return r
 	}
-	r := fault.New(fault.SpawnFailure, fault.Worker, "start:"+spec.Name, "worker for %s: %v", spec.Name, err)
+	operation := "start:" + spec.Name
+	if r := fault.Exhausted(operation, err); r != nil {
+		return r
+	}
+	if e, ok := errors.AsType[*process.Error](err); ok && e.Code == process.CodeExhausted {
+		return fault.New(fault.ResourceExhausted, fault.Host, operation, "%s", e.Message) // the worker has found out
+	}
+	r := fault.New(fault.SpawnFailure, fault.Worker, operation, "worker for %s: %v", spec.Name, err)
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		name := errnoName(errno)
 		r.Cause = &fault.Cause{Errno: &name}

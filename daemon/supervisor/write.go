@@ -97,6 +97,9 @@ func NotDispatched(err error) bool {
 
 func (w *Worker) writeFault(code fault.Code, err error) error {
 	r := fault.New(code, fault.Worker, "write:"+w.spec.Name, "%s was not told: %v", w.spec.Name, err)
+	if own := fault.Exhausted("write:"+w.spec.Name, err); own != nil {
+		r = own
+	}
 	r.Fault.Generation = w.spec.Generation
 	return notDispatchedError{r}
 }

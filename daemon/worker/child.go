@@ -97,7 +97,7 @@ func (w *worker) parent(p *pipes) {
 		switch {
 		case exit.SpawnErrno != "":
 		case err != nil:
-			exit = process.Exit{SpawnErrno: "EIO", SpawnOp: "record"}
+			exit = process.Exit{SpawnErrno: errnoOf(err, "EIO"), SpawnOp: "record"}
 		default:
 			exit = exitOf(ws)
 		}
@@ -169,6 +169,15 @@ func (w *worker) spawned(status *os.File) process.Exit {
 		return process.Exit{SpawnErrno: "EIO", SpawnOp: "exec"}
 	}
 	return process.Exit{}
+}
+
+// errnoOf is the name of the system's error in err, or of another one if there is
+// none.
+func errnoOf(err error, other string) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errnoName(errno)
+	}
+	return other
 }
 
 func errnoName(errno syscall.Errno) string {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
@@ -41,7 +42,11 @@ var ErrUsage = errors.New("usage: worker [--run] DIR")
 func Main(args []string, stderr io.Writer) error {
 	switch {
 	case len(args) == 1 && args[0] != "--run":
-		return detach(args[0])
+		err := detach(args[0])
+		if err != nil {
+			report(os.NewFile(fdReady, "ready"), failure(err))
+		}
+		return err
 	case len(args) == 2 && args[0] == "--run":
 		return run(args[1], stderr)
 	}
@@ -105,16 +110,24 @@ func run(dir string, stderr io.Writer) error {
 	ready := os.NewFile(fdReady, "ready")
 	w, err := prepare(dir, os.NewFile(fdEnv, "env"), stderr)
 	if err != nil {
-		code := process.CodeInvalid
-		if errors.Is(err, statedir.ErrLocked) {
-			code = process.CodeLocked
-		}
-		report(ready, process.Report{Error: process.Errorf(code, "%v", err)})
+		report(ready, failure(err))
 		return err
 	}
 	faultpoint.At("worker.starting")
 	report(ready, process.Report{Ready: true, PID: os.Getpid()})
 	return w.run()
+}
+
+// failure is the report of a worker that did not start.
+func failure(err error) process.Report {
+	if f := fault.Exhausted("", err); f != nil {
+		return process.Report{Error: process.Errorf(process.CodeExhausted, "%s", f.Fault.Detail)}
+	}
+	code := process.CodeInvalid
+	if errors.Is(err, statedir.ErrLocked) {
+		code = process.CodeLocked
+	}
+	return process.Report{Error: process.Errorf(code, "%v", err)}
 }
 
 // report tells the daemon. If that is gone, the next one will find the socket.
