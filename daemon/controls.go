@@ -44,7 +44,7 @@ func (l *life) controls() map[string]dcontrol.Handler {
 			if err != nil {
 				return nil, refusedFile(err)
 			}
-			return control.ReloadAnswer{Path: *l.file.Load(), Changed: changed, Absent: config.Absent(*l.file.Load())}, nil
+			return control.ReloadAnswer{Path: *l.file.Load(), Changed: changed, Absent: config.Absent(*l.file.Load()), Kept: l.keptServers(ctx)}, nil
 		},
 		control.Environment:   l.showEnvironment,
 		control.Upgrade:       l.upgrade,

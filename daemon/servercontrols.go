@@ -76,6 +76,15 @@ func (l *life) reloadServer(ctx context.Context, params json.RawMessage, progres
 	if _, err := l.reload(ctx); err != nil {
 		return nil, refusedFile(err)
 	}
+	if failed, _ := l.servers.Replaced(ctx); len(failed) > 0 {
+		var p control.ServerParams
+		if err := decode(params, &p); err != nil {
+			return nil, err
+		}
+		if err := failed[p.Name]; err != nil {
+			return nil, err
+		}
+	}
 	return l.oneServer(l.servers.Restart)(ctx, params, progress)
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"time"
 
 	"holdline/daemon/config"
 	"holdline/daemon/hosted"
@@ -48,6 +49,22 @@ func (l *life) configureServers(ctx context.Context, before, after *config.Confi
 	if !reflect.DeepEqual(before.Identities, after.Identities) {
 		l.servers.Changed()
 	}
+}
+
+// replaceWait bounds how long a command waits until edited servers are replaced.
+const replaceWait = 10 * time.Second
+
+// keptServers returns, by name, why servers go on as they were although their
+// entries were edited. A server that takes long to come up is not waited for.
+func (l *life) keptServers(ctx context.Context) map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, replaceWait)
+	defer cancel()
+	failed, _ := l.servers.Replaced(ctx)
+	kept := map[string]string{}
+	for name, err := range failed {
+		kept[name] = err.Error()
+	}
+	return kept
 }
 
 // serverSpecs are the servers that the configuration names.

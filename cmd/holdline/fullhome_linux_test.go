@@ -38,7 +38,7 @@ func TestHomeFull(t *testing.T) {
 		p.until("its end", func(s control.StatusAnswer) bool { return child(s, "tools") == 0 })
 	}
 	filler := filepath.Join(state, "filler")
-	if err := fill(filler); err != nil {
+	if err := fillDisk(filler); err != nil {
 		t.Fatal(err)
 	}
 	kill()
@@ -64,8 +64,8 @@ func TestHomeFull(t *testing.T) {
 	a.rest()
 }
 
-// fill writes a file until its file system is full.
-func fill(path string) error {
+// fillDisk writes a file until its file system is full.
+func fillDisk(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err

@@ -139,7 +139,7 @@ func (s *serversCommand) reload(cmd *cobra.Command, path string) error {
 		if !sameFile(answer.Path, path) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "holdline: the running daemon reads another file: %s\n", answer.Path)
 		}
-		return nil
+		return kept(&answer)
 	})
 	if errors.Is(err, errNoDaemon) {
 		return nil

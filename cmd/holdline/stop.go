@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -358,7 +360,9 @@ func newReloadCommand(w *world) *cobra.Command {
 		Use:   "reload",
 		Short: "Read the configuration again",
 		Long: `Read the configuration again. Servers that are configured otherwise than before are
-replaced once their calls in flight have ended; the others go on. A file with an
+replaced once a process has come up by what their entries say now, and their calls
+in flight have ended. One whose new entry does not start goes on as it was, and that
+is said. The others go on. A file with an
 error is refused with its line and column, and the configuration in force stays as
 it is.`,
 		Args: usageArgs(cobra.NoArgs),
@@ -380,9 +384,20 @@ func reload(cmd *cobra.Command, w *world) error {
 		if answer.Absent {
 			what += ": it is not there, all defaults"
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", answer.Path, what)
-		return err
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", answer.Path, what); err != nil {
+			return err
+		}
+		return kept(&answer)
 	})
+}
+
+// kept is the error of a reload after which servers go on as they were.
+func kept(answer *control.ReloadAnswer) error {
+	var all []error
+	for _, name := range slices.Sorted(maps.Keys(answer.Kept)) {
+		all = append(all, fmt.Errorf("%s: %s", name, answer.Kept[name]))
+	}
+	return errors.Join(all...)
 }
 
 func newTelemetryCommand(w *world) *cobra.Command {

@@ -47,6 +47,7 @@ type instance struct {
 	err        error         // of the last start
 	notUntil   time.Time     // no start before
 	retired    bool          // it is not to be started again
+	trial      bool          // its server takes another's place once it is up
 	guards     guards
 	recovering bool          // its process has ended of itself, and no other has served since
 	deserted   bool          // nobody shared it any more while its process was not there yet

@@ -263,9 +263,10 @@ func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
 }
 
 // Configure takes another list of servers. A server that is configured as
-// before goes on; one that is not any more, or otherwise, lets its calls end
-// and is ended then; its successor begins with nothing held against it, but
-// stays stopped if it was. Sessions whose list of tools may be another one now
+// before goes on; one that is not any more lets its calls end and is ended then.
+// So does one that is configured otherwise, once its successor has come up, see
+// [Manager.Replaced]; that begins with nothing held against it, but stays stopped
+// if it was. Sessions whose list of tools may be another one now
 // are told.
 func (m *Manager) Configure(specs []Spec) {
 	m.configuring.Lock()
@@ -275,27 +276,31 @@ func (m *Manager) Configure(specs []Spec) {
 		wanted[specs[i].Name] = &specs[i]
 	}
 	fresh := m.newcomers(wanted)
-	changed := len(fresh) > 0
+	changed := false
 	var written []*server
+	var replaced []string
 	m.mu.Lock()
 	for name, s := range m.servers {
 		if fresh[name] == nil && wanted[name] != nil {
+			s.succession = nil // the entry is again what it was
 			changed = s.adjustLocked(wanted[name]) || changed
+		} else if next := fresh[name]; next != nil {
+			changed = m.replaceLocked(s, next) || changed
+			delete(fresh, name)
+			replaced = append(replaced, name)
 		} else {
 			changed = true
-			if n := fresh[name]; n != nil {
-				n.stopped = s.stopped
-			}
 			m.retireLocked(s)
 		}
 		written = append(written, s)
 	}
+	changed = changed || len(fresh) > 0
 	maps.Copy(m.servers, fresh)
 	for _, c := range m.clients {
 		m.eagerLocked(c.Caller())
 	}
 	m.mu.Unlock()
-	for name := range fresh {
+	for _, name := range slices.AppendSeq(replaced, maps.Keys(fresh)) {
 		m.cache.Forget(name)
 	}
 	for _, s := range written {
@@ -403,7 +408,7 @@ func (inst *instance) usersLocked() int {
 // use the server shares none.
 func (inst *instance) sharedByLocked(session string, c tool.Client) bool {
 	who := c.Caller()
-	if !inst.srv.visible(&who) {
+	if !inst.srv.visible(&who) && !inst.srv.unseenLocked(&who) {
 		return false
 	}
 	switch inst.key.scope {

@@ -164,7 +164,7 @@ func (u *upstream) take(raw lists, cut []string) {
 	m.mu.Unlock()
 	u.keepLists(raw, about, cut) // before anybody uses them: the next daemon finds there what was called
 	m.mu.Lock()
-	if m.servers[s.spec.Name] != s || inst.up != nil && inst.up != u { // it was configured otherwise meanwhile, or has a successor
+	if m.servers[s.spec.Name] != s && !inst.trial || inst.up != nil && inst.up != u { // it was configured otherwise meanwhile, or has a successor
 		m.mu.Unlock()
 		return
 	}
@@ -173,6 +173,9 @@ func (u *upstream) take(raw lists, cut []string) {
 	inst.own, s.latest = now, now
 	altered, pinned := s.pinLocked(list, time.Now())
 	told := s.concernedLocked(inst, differing(before, now), differing(latest, now))
+	if inst.trial { // who takes its place is told then
+		told = nil
+	}
 	m.mu.Unlock()
 	s.warn(altered)
 	if latest != now || pinned {

@@ -75,15 +75,16 @@ type server struct {
 
 	limits atomic.Pointer[Spec] // what is configured now
 
-	era     string        // "" until it is known
-	stopped bool          // by a user
-	ejected []string      // scopes that an earlier daemon has ejected
-	fault   *fault.Record // of the last process that ended or did not start
-	faultAt time.Time
-	beyond  string            // method that a process has asked its client for, which its scope does not offer; "" if none has
-	sights  map[string]*sight // by a project's root: whether its sessions see the server
-	latest  *offering         // of the process that listed last, whoever used it; nil until one has
-	pins    map[string]*pin   // tools as they were first seen, by the server's own name, with any process
+	era        string        // "" until it is known
+	stopped    bool          // by a user
+	succession *succession   // by the server that its entry describes now; nil if it is the same, or none has been begun
+	ejected    []string      // scopes that an earlier daemon has ejected
+	fault      *fault.Record // of the last process that ended or did not start
+	faultAt    time.Time
+	beyond     string            // method that a process has asked its client for, which its scope does not offer; "" if none has
+	sights     map[string]*sight // by a project's root: whether its sessions see the server
+	latest     *offering         // of the process that listed last, whoever used it; nil until one has
+	pins       map[string]*pin   // tools as they were first seen, by the server's own name, with any process
 }
 
 // offer is one tool, prompt, resource or template of a server.

@@ -82,8 +82,24 @@ func (w *Worker) run(ctx context.Context, c *client) {
 // connect attaches, for as long as the worker lives and the time allows; a
 // worker that lives and does not answer in time is killed.
 func (w *Worker) connect(ctx context.Context) (*client, error) {
+	for {
+		c, err := w.connectOnce(ctx)
+		if !errors.Is(err, errSilent) || ctx.Err() != nil {
+			return c, err
+		}
+		// A full queue of connections, EAGAIN, is the worker's own doing.
+		if fault.Exhausted("", err) == nil || errors.Is(err, syscall.EAGAIN) {
+			return nil, w.giveUp(ctx, err)
+		}
+		w.sup.log.WarnContext(ctx, "worker cannot be reached for now", "worker", w.spec.ID, "err", err)
+	}
+}
+
+// connectOnce is connect for as long as a worker may take to answer. An error that
+// is errSilent says that it has not, and what went wrong instead.
+func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, answerTimeout, errSilent)
-	defer func() { cancel() }()
+	defer cancel()
 	for {
 		alive, err := Alive(w.dir)
 		if err == nil && !alive || errors.Is(err, os.ErrNotExist) {
@@ -110,14 +126,7 @@ func (w *Worker) connect(ctx context.Context) (*client, error) {
 			if ctx.Err() != nil {
 				return nil, errors.Join(context.Cause(ctx), err)
 			}
-			// A full queue of connections, EAGAIN, is the worker's own doing.
-			if fault.Exhausted("", err) != nil && !errors.Is(err, syscall.EAGAIN) {
-				w.sup.log.WarnContext(ctx, "worker cannot be reached for now", "worker", w.spec.ID, "err", err)
-				cancel()
-				limit, cancel = context.WithTimeoutCause(ctx, answerTimeout, errSilent)
-				continue
-			}
-			return nil, w.giveUp(ctx, errors.Join(err, perr))
+			return nil, errors.Join(err, errSilent)
 		}
 	}
 }

@@ -64,6 +64,8 @@ type ReloadAnswer struct {
 	Path    string `json:"path"`
 	Changed bool   `json:"changed"`
 	Absent  bool   `json:"absent,omitempty"` // there is no file: all is as it is by default
+	// Kept says, by server, why it goes on as it was although its entry is another.
+	Kept map[string]string `json:"kept,omitempty"`
 }
 
 // UpgradeAnswer of [Upgrade], if the binary is the one that runs. One that is

@@ -1,0 +1,131 @@
+package hosted
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+)
+
+// A server whose entry was edited, and that serves, goes on until a process of its
+// successor has come up: an edit that does not work takes nothing from anybody.
+
+// succession is a server that is to take another's place. Guarded by the manager's
+// mutex.
+type succession struct {
+	next *server
+	done chan struct{} // closed when it has, or will not
+	err  error         // why it will not; read once done is closed
+}
+
+// servesLocked returns an instance of the server that serves and that a session
+// uses, and that session; nil if there is none.
+func (s *server) servesLocked() (*instance, tool.Client) {
+	for key, inst := range s.m.instances {
+		if key.server != s.spec.Name || inst.up == nil || !inst.up.serving {
+			continue
+		}
+		for session, c := range s.m.clients {
+			if inst.usedByLocked(session, c) {
+				return inst, c
+			}
+		}
+	}
+	return nil, nil
+}
+
+// replaceLocked puts a server in the place of another one of its name: once a
+// process of it has come up, if the other one serves, else at once. It reports
+// whether that is done.
+func (m *Manager) replaceLocked(old, next *server) bool {
+	next.stopped = old.stopped
+	inst, c := old.servesLocked()
+	if inst == nil || old.stopped || m.closed {
+		m.retireLocked(old)
+		m.servers[next.spec.Name] = next
+		return true
+	}
+	who := c.Caller()
+	trial := &instance{m: m, srv: next, key: next.instanceKey(&who), name: workerID(next.spec.Name), guards: newGuards(next.now()), trial: true}
+	if next.spec.Scope != Shared {
+		trial.root = cmp.Or(who.Root, who.Cwd)
+	}
+	x := &succession{next: next, done: make(chan struct{})}
+	old.succession = x
+	m.wg.Go(func() {
+		defer close(x.done)
+		x.err = m.succeed(old, trial, trial.startContained())
+	})
+	return false
+}
+
+// succeed puts the server of a trial in the place of another one, unless err says
+// why the trial has failed, or the configuration has changed again meanwhile. It
+// returns why it did not.
+func (m *Manager) succeed(old *server, trial *instance, err error) error {
+	next := trial.srv
+	m.mu.Lock()
+	wanted := m.servers[next.spec.Name] == old && old.succession != nil && old.succession.next == next
+	if f, ok := errors.AsType[*fault.Record](err); wanted && ok {
+		f.Fault.Detail = "its entry was edited, and what that says now does not start, so the server goes on as it was: " + f.Fault.Detail
+		old.fault, old.faultAt = f, time.Now()
+	}
+	if err != nil || !wanted || m.closed {
+		trial.retired = true
+		if u := trial.up; u != nil {
+			u.endLocked()
+		}
+		m.mu.Unlock()
+		if err == nil && !wanted {
+			return nil // by now the configuration wants another one
+		}
+		return err
+	}
+	trial.trial = false
+	next.stopped = old.stopped
+	m.retireLocked(old)
+	m.servers[next.spec.Name] = next
+	m.instances[trial.key] = trial
+	if next.stopped {
+		trial.retireLocked()
+	}
+	for _, c := range m.clients {
+		m.eagerLocked(c.Caller())
+	}
+	m.attendLocked()
+	m.mu.Unlock()
+	m.log.Info("server replaced by what its entry says now", "server", next.spec.Name)
+	m.cache.Forget(next.spec.Name)
+	next.persist()
+	m.Changed()
+	return nil
+}
+
+// Replaced waits until the servers whose entries were edited are replaced, and
+// returns for each that is not, by name, why it goes on as it was. The error is
+// that of ctx, if it ends before that is known.
+func (m *Manager) Replaced(ctx context.Context) (map[string]error, error) {
+	m.mu.Lock()
+	pending := map[string]*succession{}
+	for name, s := range m.servers {
+		if s.succession != nil {
+			pending[name] = s.succession
+		}
+	}
+	m.mu.Unlock()
+	failed := map[string]error{}
+	for name, x := range pending {
+		select {
+		case <-x.done:
+		case <-ctx.Done():
+			return failed, context.Cause(ctx)
+		}
+		if x.err != nil {
+			failed[name] = x.err
+		}
+	}
+	return failed, nil
+}
