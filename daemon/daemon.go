@@ -103,6 +103,7 @@ type life struct {
 	env        *userenv.Environ
 	telemetry  *telemetry.Recorder
 	workers    *supervisor.Supervisor
+	crashes    *crashLoop
 	claude     program[*claude.Claude]
 	codex      program[*codex.Codex]
 	consulted  consultEnv
@@ -195,6 +196,9 @@ func (l *life) build(ctx context.Context) error {
 		Executable: l.Exe, Generation: l.workers.Generation(), Rollouts: l.rollouts(),
 		Path: l.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep, Paths: cfg.Telemetry.Paths, LogDelay: logDelay,
 	})
+	if err := l.beginCrashLoop(ctx); err != nil {
+		return err
+	}
 	// What a dead worker left running is ended before anything else is said.
 	if err := l.workers.HuntAll(ctx); err != nil {
 		l.Log.WarnContext(ctx, "hunting what earlier workers left", "err", err)
@@ -414,6 +418,7 @@ func (l *life) watch(ctx context.Context) error {
 // sweep removes what a daemon that ends needs no more. A directory that holds
 // anything else stays.
 func (l *life) sweep() {
+	l.crashes.end()
 	if !l.place.lock.Still(l.place.file(socket.LockFile)) { // the socket is closed, and so gone, by now
 		return
 	}

@@ -29,7 +29,7 @@ func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 		Log: l.Log, Workers: l.workers, Watch: l.telemetry,
 		WorkersDir: filepath.Join(l.place.dir.Path(), workersDir), CatalogDir: l.dirs.Catalog, StateDir: filepath.Join(l.dirs.Root, "servers"),
 		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
-		Servers: l.serverSpecs(ctx, cfg), Gone: l.goneSpec(),
+		Servers: l.serverSpecs(ctx, cfg), Gone: l.goneSpec(), Touch: l.crashes.touch, Careful: l.crashes.crashes > 0,
 		Prepared: l.env.Known,
 		Budget:   func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },
 		Rules:    rules{&l.config},

@@ -74,7 +74,7 @@ func dieIn(dir string) func(name string) {
 			return
 		}
 		var d death
-		_, _ = fmt.Sscanf(string(b), "%d %q %q %t %t", &d.times, &d.after, &d.who, &d.held, &d.panics)
+		_, _ = fmt.Sscanf(string(b), "%d %q %q %t %t %t", &d.times, &d.after, &d.who, &d.held, &d.panics, &d.crashes)
 		if d.who != "" && (len(os.Args) < 2 || os.Args[1] != d.who) {
 			return
 		}
@@ -93,6 +93,10 @@ func dieIn(dir string) func(name string) {
 				time.Sleep(2 * time.Millisecond)
 			}
 			return
+		}
+		if d.crashes {
+			go panic("on purpose, beside " + name)
+			time.Sleep(time.Hour)
 		}
 		if d.panics {
 			panic("on purpose, at " + name)
@@ -119,7 +123,8 @@ type death struct {
 	who   string // the command, as in "holdline worker"; "" for any
 	held  bool   // it does not die, and goes no further until it is let go
 
-	panics bool // it does not die, and panics there
+	panics  bool // it does not die, and panics there
+	crashes bool // a goroutine of its own panics
 }
 
 // dieAt lets the first process die that comes to a point for the given time in
@@ -133,7 +138,7 @@ func (p *place) dieAt(name string, times int) {
 func (p *place) dieAs(name string, d death) {
 	p.t.Helper()
 	tmp := filepath.Join(p.dir, "times")
-	err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %q %q %t %t", d.times, d.after, d.who, d.held, d.panics), 0o600)
+	err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %q %q %t %t %t", d.times, d.after, d.who, d.held, d.panics, d.crashes), 0o600)
 	if err == nil {
 		err = os.Rename(tmp, filepath.Join(p.dir, faultDir, name))
 	}

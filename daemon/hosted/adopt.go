@@ -76,12 +76,20 @@ func (m *Manager) load(dir string, read func() error) {
 			m.disownLocked(dir)
 		}
 	}()
+	m.touch(dir)
 	if err := read(); err != nil {
 		m.unreadable = m.unreadable || !errors.Is(err, os.ErrNotExist) // the worker may just have left
 		m.log.Error("what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
 		if errors.Is(err, ownfile.ErrRefused) { // of a dead worker; one that lives removes it itself
 			_ = m.o.Workers.Reap(dir)
 		}
+	}
+}
+
+// touch says that what a worker has left, or says, is read now.
+func (m *Manager) touch(dir string) {
+	if m.o.Touch != nil {
+		m.o.Touch(dir)
 	}
 }
 
@@ -186,6 +194,10 @@ func (m *Manager) restore(e *earlier) {
 	}
 	m.wg.Go(func() {
 		defer m.taken(inst)
+		if m.o.Careful {
+			m.careful.Lock()
+			defer m.careful.Unlock()
+		}
 		if m.adopt(u) {
 			u.catchUp()
 		}
@@ -329,6 +341,7 @@ const adoptRetry = time.Second
 // adopt takes up the worker of a process, or finds it dead. It tells whether
 // its events are read now.
 func (m *Manager) adopt(u *upstream) bool {
+	m.touch(u.dir)
 	var w *supervisor.Worker
 	for {
 		ctx, cancel := context.WithTimeout(m.life, adoptTimeout)

@@ -96,6 +96,11 @@ type Options struct {
 	Servers    []Spec
 	// Prepared reports whether Ready of a spec would hardly wait. nil is always.
 	Prepared func() bool
+	// Touch is told the directory of a worker before what an earlier daemon has left
+	// in it, or what its child says, is read. It may be nil.
+	Touch func(dir string)
+	// Careful has workers of an earlier daemon taken up one after the other.
+	Careful bool
 	// Gone is a spec with the limits of a server that is configured no more; a
 	// process of it that an earlier daemon has started still has calls.
 	Gone Spec
@@ -134,6 +139,7 @@ type Manager struct {
 
 	unreadable bool // records of earlier daemons could not be read; set by Load
 
+	careful     sync.Mutex // held while a worker is taken up, if that is to be done one after the other
 	configuring sync.Mutex // held while the list of servers is changed
 	filing      sync.Mutex // held while it is written down how a server stands, or what it offers
 

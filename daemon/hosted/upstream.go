@@ -223,6 +223,9 @@ func (u *upstream) run() {
 				return
 			}
 			u.last = max(u.last, ev.Seq)
+			if u.restored {
+				u.m.touch(u.dir)
+			}
 			deaf = deaf || !u.contain("read the output of a process", func() { u.event(&ev) })
 			if ev.Kind == supervisor.Closed || ev.Kind == supervisor.Lost {
 				u.contain("noted the end of a process", func() { u.die(w, &ev) })

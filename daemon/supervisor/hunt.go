@@ -276,6 +276,22 @@ func (s *Supervisor) destroy(ctx context.Context, dir string, spec *process.Spec
 	}
 }
 
+// SetAside ends the worker of a server's directory, whatever state it is in, and
+// moves the directory to another place, where no daemon looks. Nothing is read of
+// what its child has said.
+func (s *Supervisor) SetAside(ctx context.Context, dir, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
+	defer cancel()
+	err := s.destroy(ctx, dir, &process.Spec{ID: filepath.Base(dir)}, false)
+	if err == nil {
+		err = os.Rename(dir, to)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // bury kills what a dead worker left. Its lock is held.
 func (s *Supervisor) bury(ctx context.Context, dir, id string) error {
 	if err := s.killGroup(ctx, dir); err != nil {

@@ -91,6 +91,7 @@ func Run(ctx context.Context, o Options) []Finding {
 		return append(found, o.consults(func(engine string) (control.CheckAnswer, error) { return o.Check(ctx, engine), nil }, "this shell")...)
 	}
 	found = append(found, directory(path))
+	found = append(found, aside(filepath.Dir(path))...)
 	return append(found, daemon(ctx, o, conn, path)...)
 }
 

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"holdline/daemon/service"
@@ -48,4 +49,23 @@ func another(d protocol.DaemonInfo, path string, pid int, at string) Finding {
 		Why:  "agents of the one share nothing with those of the other",
 		Mend: fmt.Sprintf("holdline stop --socket %s", at),
 	}
+}
+
+// aside names the workers that a daemon has put aside since it crashed over them
+// again and again. run is the runtime directory.
+func aside(run string) []Finding {
+	entries, err := os.ReadDir(filepath.Join(run, "aside"))
+	if err != nil {
+		return nil // there is none
+	}
+	var found []Finding
+	for _, e := range entries {
+		dir := filepath.Join(run, "aside", e.Name())
+		found = append(found, Finding{
+			Check: "worker put aside", State: Problem, What: dir,
+			Why:  "daemons crashed again and again when they took it up; it was ended, and what became of its calls is not known",
+			Mend: "report it with that directory and the stacks in: holdline logs. Then: rm -r " + dir,
+		})
+	}
+	return found
 }
