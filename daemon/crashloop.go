@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/ownfile"
 )
 
 // A panic over one worker's records or messages is contained where they are read.
@@ -47,48 +48,61 @@ type crashLoop struct {
 }
 
 // beginCrashLoop looks at how the daemon before this one ended, and puts a worker
-// aside if it is time. It is called before anything is read of any worker.
-func (l *life) beginCrashLoop(ctx context.Context) error {
+// aside if it is time. It is called before anything is read of any worker. What
+// fails of it is logged, and the daemon goes on: it is to serve in a runtime
+// directory without a free byte, too.
+func (l *life) beginCrashLoop(ctx context.Context) {
 	c := &crashLoop{path: l.place.file(noticeFile)}
 	l.crashes = c
-	var before notice
-	if b, err := os.ReadFile(c.path); err == nil {
-		_ = json.Unmarshal(b, &before) // none, if it was half written
-	}
-	f, err := os.OpenFile(l.place.file(crashFile), os.O_RDWR|os.O_CREATE, 0o600)
+	before, err := l.countCrashes(ctx, c.path)
 	if err != nil {
-		return fmt.Errorf("file for crashes: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxCrashText))
-	if err != nil {
-		return fmt.Errorf("file for crashes: %w", err)
-	}
-	_, noted := os.Stat(c.path)
-	if len(text) > 0 {
-		l.Log.ErrorContext(ctx, "the daemon before this one crashed", "stacks", string(text))
-		if noted == nil {
-			before.Crashes++
-		}
+		l.Log.WarnContext(ctx, "crashes of daemons cannot be counted", "err", err)
 	}
 	if before.Crashes >= maxCrashes && before.Worker != "" {
 		if err := l.putAside(ctx, before.Worker); err != nil {
-			return err
+			l.Log.ErrorContext(ctx, "the worker over which daemons crash cannot be put aside", "worker", before.Worker, "err", err)
+		} else {
+			before = notice{}
 		}
-		before = notice{}
 	}
 	c.crashes = before.Crashes
 	if err := c.write(""); err != nil {
-		return err
-	}
-	if err := f.Truncate(0); err != nil {
-		return fmt.Errorf("file for crashes: %w", err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("file for crashes: %w", err)
+		l.Log.WarnContext(ctx, "a crash of this daemon within its first minute will not be counted", "err", err)
 	}
 	time.AfterFunc(crashTime, c.end)
-	return debug.SetCrashOutput(f, debug.CrashOptions{})
+}
+
+// countCrashes returns what the daemon before this one has noted, with its own
+// crash counted if it had one, and has the Go runtime write down a crash of this
+// daemon.
+func (l *life) countCrashes(ctx context.Context, path string) (before notice, err error) {
+	noted := false
+	if b, err := ownfile.Read(path, ownfile.MaxNumber); err == nil {
+		noted = true
+		_ = json.Unmarshal(b, &before) // none, if it was half written
+	}
+	f, err := ownfile.OpenFile(l.place.file(crashFile), os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return before, fmt.Errorf("file for crashes: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxCrashText))
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return before, fmt.Errorf("file for crashes: %w", err)
+	}
+	if len(text) > 0 {
+		l.Log.ErrorContext(ctx, "the daemon before this one crashed", "stacks", string(text))
+		if noted {
+			before.Crashes++
+		}
+	}
+	return before, debug.SetCrashOutput(f, debug.CrashOptions{})
 }
 
 // putAside ends a worker and moves its directory to where no daemon reads it. What
@@ -100,10 +114,12 @@ func (l *life) putAside(ctx context.Context, id string) error {
 	}
 	l.Log.ErrorContext(ctx, "the daemon has crashed again and again over one worker, which is put aside", "worker", id, "crashes", maxCrashes,
 		"kept_in", filepath.Join(aside, id))
-	if err := l.workers.SetAside(ctx, filepath.Join(l.place.file(workersDir), id), filepath.Join(aside, id)); err != nil {
+	// The new id comes first: with the old one the worker's calls, of which
+	// nothing is on record then, would be made once more.
+	if err := l.place.renewStore(); err != nil {
 		return err
 	}
-	return l.place.renewStore()
+	return l.workers.SetAside(ctx, filepath.Join(l.place.file(workersDir), id), filepath.Join(aside, id))
 }
 
 func (c *crashLoop) write(worker string) error {

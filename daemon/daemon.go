@@ -196,9 +196,7 @@ func (l *life) build(ctx context.Context) error {
 		Executable: l.Exe, Generation: l.workers.Generation(), Rollouts: l.rollouts(),
 		Path: l.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep, Paths: cfg.Telemetry.Paths, LogDelay: logDelay,
 	})
-	if err := l.beginCrashLoop(ctx); err != nil {
-		return err
-	}
+	l.beginCrashLoop(ctx)
 	// What a dead worker left running is ended before anything else is said.
 	if err := l.workers.HuntAll(ctx); err != nil {
 		l.Log.WarnContext(ctx, "hunting what earlier workers left", "err", err)

@@ -312,7 +312,7 @@ func (p *place) storeID(ctx context.Context, log *slog.Logger) error {
 // that come back are told honestly that nobody knows what became of their calls.
 func (p *place) renewStore() error {
 	p.store = rand.Text()
-	return statedir.WriteFile(p.file(storeFile), []byte(p.store))
+	return statedir.Overwrite(p.file(storeFile), []byte(p.store))
 }
 
 // still tells whether the socket and the lock are the files that everybody
