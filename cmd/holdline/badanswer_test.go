@@ -40,6 +40,12 @@ func TestServerBadAnswer(t *testing.T) {
 		"cut off":            `{"jsonrpc":"2.0","id":$ID,"result":{"content":[`,
 		"without a version":  `{"id":$ID,"result":{"content":[]}}`,
 		"an error, cut off":  `{"jsonrpc":"2.0","id":$ID,"error":{"code":-3`,
+		"a result of 7":      `{"jsonrpc":"2.0","id":$ID,"result":7}`,
+		"a null result":      `{"jsonrpc":"2.0","id":$ID,"result":null}`,
+		"an error of 7":      `{"jsonrpc":"2.0","id":$ID,"error":7}`,
+		"an error by name":   `{"jsonrpc":"2.0","id":$ID,"error":{"code":"EIO","message":"x"}}`,
+		"an error unsaid":    `{"jsonrpc":"2.0","id":$ID,"error":{"code":-32603}}`,
+		"a string for an id": `{"jsonrpc":"2.0","id":"$ID","result":7}`,
 		"an odd byte behind": `{"jsonrpc":"2.0","id":$ID,"result":{"content":[]}}$FF`,
 	} {
 		begun := time.Now()

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -117,9 +119,37 @@ func (u *upstream) failAnswer(id jsonrpc.ID, describe func(server, operation str
 	if c == nil || c.state != open {
 		return
 	}
+	u.failLocked(c, describe)
+}
+
+// failLocked ends a call with the fault of its answer.
+func (u *upstream) failLocked(c *call, describe func(server, operation string) *fault.Record) {
 	c.fault = describe(u.name(), mcp.ToolsCall+":"+c.tool)
 	c.fault.Fault.Detail += ". The call was made"
 	u.settledLocked(c)
+}
+
+// misshapen returns why clients would take a response for no message, although it
+// is one of JSON-RPC: their call would then wait until they give up. A result of
+// MCP is always an object.
+func misshapen(msg *jsonrpc.Message) error {
+	if msg.Error == nil {
+		if msg.Result[0] != '{' {
+			return errors.New("its result is not an object")
+		}
+		return nil
+	}
+	if msg.Error[0] != '{' {
+		return errors.New("its error is not an object")
+	}
+	code, err := strconv.ParseFloat(string(jsonrpc.Field(msg.Error, "code")), 64)
+	if err != nil || code != math.Trunc(code) {
+		return errors.New("its error has no code that is a whole number")
+	}
+	if _, ok := mcp.String(jsonrpc.Field(msg.Error, "message")); !ok {
+		return errors.New("its error has no message that is a string")
+	}
+	return nil
 }
 
 // settledLocked notes that a call has its answer, in the line that begins at

@@ -375,7 +375,7 @@ func (u *upstream) line(ev *supervisor.Event, line []byte) {
 	switch msg.Kind {
 	case jsonrpc.Response:
 		faultpoint.At("hosted.answered")
-		u.answered(msg)
+		u.answered(msg, line)
 	case jsonrpc.Notification:
 		switch {
 		case msg.Method == mcp.CancelledNote:
@@ -399,8 +399,8 @@ func (u *upstream) noisy(why string) {
 	}
 }
 
-// answered takes the server's answer to where it belongs.
-func (u *upstream) answered(msg jsonrpc.Message) {
+// answered takes the server's answer, which is that line, to where it belongs.
+func (u *upstream) answered(msg jsonrpc.Message, line []byte) {
 	write := number(msg.ID)
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -411,6 +411,10 @@ func (u *upstream) answered(msg jsonrpc.Message) {
 	c := u.answeredLocked(msg.ID)
 	if c == nil || c.state == answered {
 		return // it was cancelled, or is known
+	}
+	if err := misshapen(&msg); err != nil {
+		u.failLocked(c, u.unreadable(line, err))
+		return
 	}
 	msg = u.owned(msg)
 	c.result, c.failure = msg.Result, msg.Error

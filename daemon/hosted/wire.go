@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -95,8 +96,9 @@ func reference(ref, quoted []byte) ([]byte, error) {
 
 // number is the write that an id or a token spells; 0 if it spells none. Some
 // servers read every number as a floating one, and say 7.0 where they were told
-// 7.
+// 7; others keep ids as strings, and say "7".
 func number(raw []byte) int64 {
+	raw = bytes.Trim(raw, `"`)
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil && len(raw) > 0 && (raw[0] >= '0' && raw[0] <= '9') {
 		if f, err := strconv.ParseFloat(string(raw), 64); err == nil && f == math.Trunc(f) && f < 1<<53 {
