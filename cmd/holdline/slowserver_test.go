@@ -54,7 +54,7 @@ func TestHandshakeDoesNotWait(t *testing.T) {
 	if s := p.server("stray"); s.State != "starting" {
 		t.Errorf("after the handshake the server is %s", s.State)
 	}
-	for _, want := range []string{`"name":"stray"`, `"tools":{"listChanged":true}`, "still starting"} {
+	for _, want := range []string{`"serverInfo":{"name":"stray","version":"unknown"}`, `"tools":{"listChanged":true}`, "still starting"} {
 		if !strings.Contains(x.raw, want) {
 			t.Errorf("initialize = %s, without %s", x.raw, want)
 		}

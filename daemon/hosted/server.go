@@ -559,7 +559,7 @@ func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 		m.mu.Unlock()
 		if errors.Is(err, errStarting) {
 			return tool.About{
-				Capabilities: json.RawMessage(everything), Info: fmt.Appendf(nil, `{"name":%q,"version":""}`, c.Only),
+				Capabilities: json.RawMessage(everything), Info: unknownVersion(c.Only),
 				Instructions: "The MCP server " + c.Only + " was still starting when this session began. Its tools appear when it is up.",
 			}, nil
 		}
@@ -572,12 +572,18 @@ func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 		a.Info = jsonrpc.Field(jsonrpc.Field(about, "_meta"), mcp.MetaServer)
 	}
 	if a.Info == nil || jsonrpc.DeeperThan(a.Info, maxListingDepth) || len(a.Info) > maxListing {
-		a.Info = fmt.Appendf(nil, `{"name":%q,"version":""}`, c.Only)
+		a.Info = unknownVersion(c.Only)
 	}
 	a.Capabilities = passed(a.Capabilities)
 	instructions, _ := clipText(jsonrpc.Field(about, "instructions"), maxDescription)
 	a.Instructions, _ = mcp.String(instructions)
 	return a, nil
+}
+
+// unknownVersion returns the serverInfo of a server that has not said what it
+// is. Clients want a version that is not empty.
+func unknownVersion(server string) json.RawMessage {
+	return fmt.Appendf(nil, `{"name":%q,"version":"unknown"}`, server)
 }
 
 // everything are the capabilities of a server of which it is not known yet what
