@@ -140,7 +140,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	l.env = userenv.New(userenv.Options{
-		Log: l.Log.With("component", "environment"), StateDir: l.dirs.Root, Own: l.Environ, Shell: l.Shell,
+		Log: l.Log.With("component", "environment"), StateDir: l.dirs.Root, Keep: true, Own: l.Environ, Shell: l.Shell,
 		OwnFirst: l.Notifier.Managed() != service.Nobody, Changed: l.environChanged,
 	})
 	if l.place, err = occupy(ctx, o); err != nil {

@@ -38,6 +38,7 @@ type Path struct {
 type Options struct {
 	Log      *slog.Logger
 	StateDir string
+	Keep     bool     // write PATH and locale of the shell's answer to StateDir, for the next daemon
 	Own      []string // the environment of this process
 	// Shell is asked for its environment; nil if this process was started from
 	// a shell of the user's and has that environment already.
@@ -151,7 +152,9 @@ func (e *Environ) ask(ctx context.Context, first bool) {
 		close(e.settled)
 	}
 	e.tell(ctx, changed)
-	e.keep(ctx)
+	if e.o.Keep {
+		e.keep(ctx)
+	}
 }
 
 func (e *Environ) tell(ctx context.Context, changed bool) {
