@@ -98,12 +98,16 @@ func worn(t *testing.T, workers bool) (*place, *agent) {
 	a.effect("x", int(time.Hour.Milliseconds()))
 	p.untilEffect("begin x")
 	p.run("", "install", "--path")
+	var workerPIDs []int
 	if workers {
 		for _, w := range p.status().Workers {
-			defer kill9(t, w.PID)
+			workerPIDs = append(workerPIDs, w.PID)
 		}
 	}
 	kill9(t, d.Process.Pid)
+	for _, pid := range workerPIDs {
+		kill9(t, pid)
+	}
 	return p, a
 }
 

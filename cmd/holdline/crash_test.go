@@ -410,7 +410,7 @@ func TestCrashesOfStop(t *testing.T) {
 // round.
 func TestEveryFaultPoint(t *testing.T) {
 	walked := map[string]bool{}
-	for _, c := range slices.Concat(daemonCrashes, workerCrashes, proxyCrashes, stopCrashes, aloneCrashes, serverCrashes, askCrashes) {
+	for _, c := range slices.Concat(daemonCrashes, workerCrashes, proxyCrashes, stopCrashes, aloneCrashes, serverCrashes, askCrashes, questionCrashes) {
 		walked[c.point] = true
 	}
 	points := faultPoints(t)

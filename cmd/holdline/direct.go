@@ -162,12 +162,12 @@ func (l *launcher) try(ctx context.Context, s *config.Settings, project string) 
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	_ = stdin.Close()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	ended := cmd.Wait()
+	_ = cmd.Wait() // how it ended is in its state
 	switch {
 	case late:
 		return fmt.Errorf("it did not answer within %v%s", tryTimeout, words.last(p.Secrets))
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("it ended before it answered (%v)%s", ended, words.last(p.Secrets))
+		return fmt.Errorf("it ended before it answered (%s)%s", cmd.ProcessState, words.last(p.Secrets))
 	case err != nil:
 		return fmt.Errorf("%w%s", err, words.last(p.Secrets))
 	}

@@ -18,7 +18,7 @@ func TestDirect_ServesWithoutDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := "#!/bin/sh\npwd > \"$WHERE\"\nexec " + filepath.Join(programs, "toolserver") + " \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(bin, "my-server"), []byte(script), 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(bin, "my-server"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	where := filepath.Join(p.dir, "where")
@@ -57,11 +57,11 @@ func TestDirect_ServesWithoutDaemon(t *testing.T) {
 // realPath returns path without symbolic links.
 func realPath(t *testing.T, path string) string {
 	t.Helper()
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return real
+	return resolved
 }
 
 // A server moves only if it works with what the daemon has; the plan says why

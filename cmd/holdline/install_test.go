@@ -203,7 +203,7 @@ func TestPurgeAfterUndo(t *testing.T) {
 	}
 	write(`{"mcpServers": {"a": {"command": "true"}}}`)
 	p.must("install", "--bin")
-	p.must("import", "--write")
+	p.must("import", "--write", "--no-check")
 	const mine = `{"mcpServers": {"a": {"command": "mine"}}}`
 	write(mine)
 	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure || !strings.Contains(errs, "hint: holdline import --undo") {

@@ -306,7 +306,7 @@ func TestRefusals(t *testing.T) {
 	}
 	p.daemon()
 	out, errs, code := p.run(piped, "mcp-stdio", "--identity", "codex")
-	if code != exitFailure || strings.Contains(out, `"result"`) || !strings.Contains(errs, "codex") || !strings.Contains(errs, "token") || strings.Contains(errs, "tk-secret-1") {
+	if code != exitFailure || strings.Contains(out, `"isError":false`) || strings.Count(out, `"identity_refused"`) != 3 || !strings.Contains(errs, "codex") || !strings.Contains(errs, "token") || strings.Contains(errs, "tk-secret-1") {
 		t.Errorf("without token: exit %d\n%s%s", code, out, errs)
 	}
 	good := p.env

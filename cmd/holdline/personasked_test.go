@@ -163,12 +163,16 @@ func TestClockStopsWhileUserIsAsked(t *testing.T) {
 	})
 }
 
+// questionCrashes are deaths of the daemon around a question that is in a file.
+var questionCrashes = []crash{{point: "hosted.askwritten"}, {point: "hosted.errand"}}
+
 // TestServerQuestionKept: the daemon dies when a server's question to the user was
 // just written down, or when the server was just told the answer and the file is
 // still there. The user is asked once, and the server answered once.
 func TestServerQuestionKept(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"hosted.askwritten", "hosted.errand"} {
+	for _, c := range questionCrashes {
+		point := c.point
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t).serve("session").login().faults()

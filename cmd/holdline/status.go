@@ -27,13 +27,13 @@ Sessions of one client process are one row: most clients have one for each serve
 that they use. "holdline sessions" lists them one by one.
 
 With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
-socket, started_by, rollout, refusal, config, degraded), sessions (id, identity,
-client, era, project, cwd, pid, state, in_flight, calls, since_ms, proxy: its
+socket, started_by, rollout, refusal, config, config_refused, degraded), sessions
+(id, identity, client, era, project, cwd, pid, state, in_flight, calls, since_ms, proxy: its
 version, client_pid: the process that started the proxy, server: the one that it
 is for), workers (id, kind, name, pid, child_pid, generation, state, attached),
 servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
 consecutive_failures, circuit, ejected, in_flight, queued, cache_entries, tools,
-changed_tools, noise_lines, notes, last_fault, last_fault_unix_ms), consults (running,
+changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms), consults (running,
 queued, kept, today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
 misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes, fds).`,

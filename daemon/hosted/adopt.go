@@ -70,7 +70,7 @@ func (m *Manager) load(dir string, read func() error) {
 	defer func() {
 		if r := recover(); r != nil {
 			m.unreadable = true
-			m.panicked(filepath.Base(dir), "read the records of a process", r)
+			_ = m.panicked(filepath.Base(dir), "read the records of a process", r) // it is logged
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.disownLocked(dir)

@@ -36,7 +36,7 @@ func (m *Manager) containLocked(u *upstream, doing string, f func()) {
 		if r := recover(); r != nil && u != nil {
 			u.condemnLocked(m.panicked(u.name(), doing, r))
 		} else if r != nil {
-			m.panicked("", doing, r)
+			_ = m.panicked("", doing, r) // it is logged
 		}
 	}()
 	f()
@@ -45,7 +45,7 @@ func (m *Manager) containLocked(u *upstream, doing string, f func()) {
 // containCall is the deferred part of a call: a panic of it condemns the process
 // that has the call, and is the call's fault.
 func (m *Manager) containCall(rc *tool.RemoteCall, o *offer, res *tool.RemoteResult, err *error) {
-	r := recover()
+	r := recover() //nolint:revive // it is deferred itself: see the comment above
 	if r == nil {
 		return
 	}
@@ -88,7 +88,9 @@ func (m *Manager) background(f func()) {
 // the mutex is not free for long, that goroutine itself left it locked: then the
 // panic goes on, and the next daemon serves.
 func (m *Manager) lockOrPanic(reason any) {
-	for limit := time.Now().Add(lockWait); !m.mu.TryLock(); time.Sleep(time.Millisecond) {
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for limit := time.Now().Add(lockWait); !m.mu.TryLock(); <-again.C {
 		if time.Now().After(limit) {
 			panic(reason)
 		}

@@ -43,16 +43,16 @@ func TestOwnExhaustion(t *testing.T) {
 				for range 20 {
 					_, err := m.servers["s"].ready(t.Context(), c)
 					f, ok := errors.AsType[*fault.Record](err)
-					if ours := errno != syscall.EACCES; !ok || ours && f.Fault.Code != fault.ResourceExhausted {
+					if ours := !errors.Is(errno, syscall.EACCES); !ok || ours && f.Fault.Code != fault.ResourceExhausted {
 						t.Fatalf("ready = %v", err)
 					}
-					if blames(err) != (errno == syscall.EACCES) && f.Fault.Code != fault.Ejected {
+					if blames(err) != errors.Is(errno, syscall.EACCES) && f.Fault.Code != fault.Ejected {
 						t.Errorf("the circuit counts %v: %v", err, blames(err))
 					}
 					time.Sleep(10 * time.Second)
 				}
 				st := m.Status()[0]
-				if errno == syscall.EACCES {
+				if errors.Is(errno, syscall.EACCES) {
 					if !st.Ejected || tried > 10 {
 						t.Errorf("tried %d times, %+v; want it ejected", tried, st)
 					}

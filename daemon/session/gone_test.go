@@ -1,7 +1,6 @@
 package session
 
 import (
-	"context"
 	"os/exec"
 	"strings"
 	"testing"
@@ -42,11 +41,11 @@ func TestResumeLostResponse(t *testing.T) {
 	n, yes, no := int64(7), true, false
 	hosted := &replies{}
 	s := &session{srv: &Server{o: Options{Hosted: hosted}}, known: map[int64]struct{}{}}
-	s.tooLarge(context.Background(), &protocol.Control{Replay: &n, Answered: &yes, Bytes: &no, ID: []byte(`"w:1"`)}, nil)
+	s.tooLarge(t.Context(), &protocol.Control{Replay: &n, Answered: &yes, Bytes: &no, ID: []byte(`"w:1"`)}, nil)
 	if len(hosted.got) != 1 || !strings.HasPrefix(hosted.got[0], `"w:1" {"code":-32603,`) {
 		t.Errorf("the server got %q, want an error for w:1", hosted.got)
 	}
-	s.tooLarge(context.Background(), &protocol.Control{Replay: &n, Answered: &yes, Bytes: &no}, nil)
+	s.tooLarge(t.Context(), &protocol.Control{Replay: &n, Answered: &yes, Bytes: &no}, nil)
 	if len(hosted.got) != 1 {
 		t.Errorf("a request that was answered gave the server %q", hosted.got)
 	}

@@ -103,7 +103,7 @@ func sameTree(tb testing.TB, got, want map[string]string) {
 
 func look(tb testing.TB, o Options) *Plan {
 	tb.Helper()
-	p, err := Look(context.Background(), o)
+	p, err := Look(tb.Context(), o)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -348,7 +348,7 @@ func (p *Plan) servers(f *File, doc document) {
 			continue
 		}
 		s.Verdict, s.Notes = Moves, notes
-		if err := p.toTry(&made); err != nil {
+		if err := p.toTry(s.Name, &made); err != nil {
 			s.Verdict, s.Why, s.Notes = Stays, err.Error(), nil
 			continue
 		}
@@ -358,11 +358,12 @@ func (p *Plan) servers(f *File, doc document) {
 }
 
 // toTry notes a server that is to move.
-func (p *Plan) toTry(made *server) error {
+func (p *Plan) toTry(name string, made *server) error {
 	settings, err := made.settings()
 	if err != nil {
 		return err
 	}
+	settings.Name = name // for people
 	one := trial{settings: settings}
 	if len(made.Hosting.Projects) > 0 {
 		one.root = made.Hosting.Projects[0]
