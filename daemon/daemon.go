@@ -147,7 +147,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer l.place.leave()
-	statedir.Sweep(l.dirs.Root, true)
+	for _, dir := range []string{l.dirs.Root, l.dirs.Catalog, l.dirs.Servers} {
+		statedir.Sweep(dir, true)
+	}
 	if err := l.build(ctx); err != nil {
 		return err
 	}

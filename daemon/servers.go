@@ -27,7 +27,7 @@ import (
 func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 	l.servers = hosted.New(hosted.Options{
 		Log: l.Log, Workers: l.workers, Watch: l.telemetry,
-		WorkersDir: filepath.Join(l.place.dir.Path(), workersDir), CatalogDir: l.dirs.Catalog, StateDir: filepath.Join(l.dirs.Root, "servers"),
+		WorkersDir: filepath.Join(l.place.dir.Path(), workersDir), CatalogDir: l.dirs.Catalog, StateDir: l.dirs.Servers,
 		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
 		Servers: l.serverSpecs(ctx, cfg), Gone: l.goneSpec(), Touch: l.crashes.touch, Careful: l.crashes.crashes > 0,
 		Prepared: l.env.Known,

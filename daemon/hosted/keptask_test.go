@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -31,12 +32,12 @@ func TestReadAsksStrange(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := &upstream{dir: dir, id: "w1", log: slog.New(slog.DiscardHandler)}
-	var got string
+	var got strings.Builder
 	for _, k := range u.readAsks() {
-		got += string(k.msg.ID) + " "
+		got.WriteString(string(k.msg.ID) + " ")
 	}
-	if got != "1 2 3 " {
-		t.Errorf("the requests %q are read, want 1, 2 and 3", got)
+	if got.String() != "1 2 3 " {
+		t.Errorf("the requests %q are read, want 1, 2 and 3", got.String())
 	}
 	if err := os.Mkdir(u.longFile(), 0o700); err != nil {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ type Dirs struct {
 	Logs      string
 	Consults  string // one directory for each consult
 	Catalog   string
+	Servers   string // what is held against hosted servers
 }
 
 // In returns where things lie in the state directory at root.
@@ -38,6 +39,7 @@ func In(root string) Dirs {
 		Logs:      filepath.Join(root, "logs"),
 		Consults:  filepath.Join(root, "consults"),
 		Catalog:   filepath.Join(root, "catalog"),
+		Servers:   filepath.Join(root, "servers"),
 	}
 }
 
