@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	spelling "holdline/daemon/words"
 	"holdline/protocol"
 	"holdline/protocol/control"
+	"holdline/protocol/ownfile"
 )
 
 // adviser finds what in a configuration is no mistake, but most likely has no
@@ -76,7 +76,7 @@ func (a *adviser) askDaemon(cmd *cobra.Command, w *world) {
 func (a *adviser) readCallLog(path string) {
 	older, _ := filepath.Glob(path + ".*") // the pattern is good
 	for _, path := range append(older, path) {
-		f, err := os.Open(path)
+		f, err := ownfile.Open(path)
 		if err != nil {
 			continue // what is not there has no names
 		}
