@@ -154,7 +154,7 @@ func tellToStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	return err
 }
 
-// maxNamed bounds how many sessions and workers are named.
+// maxNamed bounds how many agents and workers are named.
 const maxNamed = 20
 
 // stopWords say what a stop has done: whom it has disconnected, and what runs on
@@ -169,10 +169,20 @@ func stopWords(a *control.StopAnswer) string {
 		}
 		return strings.Join(names, ", ") + more
 	}
-	var sessions, workers []string
+	var agents, workers []string
+	of := map[string]int{} // sessions of each agent, which has one for each of its entries
 	for _, s := range a.Sessions {
-		if s.State == "attached" {
-			sessions = append(sessions, fmt.Sprintf("%s (pid %d)", cmp.Or(s.Identity, s.Client, "a client"), cmp.Or(s.ClientPID, s.PID)))
+		if s.State != "attached" {
+			continue
+		}
+		agent := fmt.Sprintf("%s (pid %d)", cmp.Or(s.Identity, s.Client, "a client"), cmp.Or(s.ClientPID, s.PID))
+		if of[agent]++; of[agent] == 1 {
+			agents = append(agents, agent)
+		}
+	}
+	for i, agent := range agents {
+		if n := of[agent]; n > 1 {
+			agents[i] = fmt.Sprintf("%s with %d sessions", agent, n)
 		}
 	}
 	for _, w := range a.Workers {
@@ -181,11 +191,12 @@ func stopWords(a *control.StopAnswer) string {
 		}
 		workers = append(workers, fmt.Sprintf("%s %s (pid %d)", w.Kind, w.Name, cmp.Or(w.ChildPID, w.PID)))
 	}
-	if len(sessions) > 0 {
-		fmt.Fprintf(&b, "disconnected: %s\n", list(sessions))
+	if len(agents) > 0 {
+		fmt.Fprintf(&b, "disconnected: %s\n", list(agents))
 	}
 	if len(workers) > 0 {
-		fmt.Fprintf(&b, "these run on for the next daemon, servers for two minutes and consults to the end of their turn: %s\n", list(workers))
+		fmt.Fprintf(&b, "run on for the next daemon: %s\n", list(workers))
+		b.WriteString("servers end after two minutes without a daemon, consults with their turn\n")
 		b.WriteString("to end them, too: holdline stop --all\n")
 	}
 	return b.String()
@@ -255,8 +266,10 @@ func endAll(cmd *cobra.Command, w *world, run string) (int, error) {
 		if err := daemon.MarkStopped(run); err != nil {
 			return 0, fmt.Errorf("proxies may start a daemon again: %w", err)
 		}
-	case !errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, statedir.ErrLocked):
 		return 0, fmt.Errorf("a daemon is starting or stopping: %w", err)
+	case !errors.Is(err, os.ErrNotExist):
+		return 0, err
 	}
 	alone, err := aloneIn(cmd.Context(), state)
 	if err != nil {

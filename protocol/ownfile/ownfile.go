@@ -112,5 +112,5 @@ func check(f *os.File) error {
 }
 
 func refuse(path, what string) error {
-	return fmt.Errorf("%s is %s, which Holdline has not put there: move it away: %w", path, what, ErrRefused)
+	return fmt.Errorf("%s is %s, %w: Holdline has not put it there; move it away", path, what, ErrRefused)
 }

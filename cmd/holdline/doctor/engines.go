@@ -61,9 +61,7 @@ func (e *engine) finding(c control.CheckAnswer, seenBy, here string) Finding {
 	}
 	switch c.Fault.Reason() {
 	case fault.NotInstalled:
-		f.What = e.name + " is not installed, or not where the PATH and the configuration say"
 		if here != "" && seenBy != "this shell" {
-			f.What = c.Fault.Fault.Detail
 			f.Mend = "this shell finds it at " + here + ": holdline install --path"
 			break
 		}

@@ -31,7 +31,8 @@ func TestConsults(t *testing.T) {
 					t.Fatalf("nothing of %s: %+v", other.name, found)
 				}
 				f := found[at]
-				if (f.State == Problem) != (i == j) || f.State == OK || !strings.Contains(f.Mend, mends[j]) || !strings.Contains(f.Why, "as seen by this shell") {
+				if (f.State == Problem) != (i == j) || f.State == OK || !strings.Contains(f.Mend, mends[j]) || !strings.Contains(f.Why, "as seen by this shell") ||
+					f.What != "what is wrong" {
 					t.Errorf("%s, of %s if %s is to answer: %+v", reason, other.name, e.name, f)
 				}
 			}

@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -229,7 +230,12 @@ func stale(dir, what string) Finding {
 	path := filepath.Join(dir, socket.LockFile)
 	f := Finding{Check: what + " lock", State: OK, What: path + ": nobody's"}
 	pid, start, err := statedir.Holder(path)
-	if err != nil {
+	switch {
+	case errors.Is(err, ownfile.ErrRefused):
+		f.State, f.What = Problem, err.Error()
+		f.Why, f.Mend = "no daemon can start", "mv "+path+" "+path+".foreign"
+		return f
+	case err != nil:
 		return f
 	}
 	if now, err := process.Lookup(pid); err == nil && now.Start == start {
