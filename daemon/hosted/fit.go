@@ -37,13 +37,13 @@ func fit(k kind, all []json.RawMessage) (kept []json.RawMessage, notes []string)
 		notes = append(notes, fmt.Sprintf("%s: %q %s", k.sort().list, clip([]byte(name)), what))
 	}
 	for _, listing := range all {
-		fitted, clipped, err := k.fitOne(listing)
+		fitted, less, err := k.fitOne(listing)
 		if err != nil {
 			note(listing, "is left out: "+err.Error())
 			continue
 		}
-		if clipped {
-			note(listing, fmt.Sprintf("has a description of more than %d KiB: it is clipped", maxDescription>>10))
+		if less != "" {
+			note(listing, less)
 		}
 		kept = append(kept, fitted)
 	}
@@ -53,11 +53,11 @@ func fit(k kind, all []json.RawMessage) (kept []json.RawMessage, notes []string)
 	return kept, notes
 }
 
-// fitOne returns one listing as clients can be shown it, and whether its
-// description is clipped. The error says why it has to be left out.
-func (k kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, clipped bool, err error) {
+// fitOne returns one listing as clients can be shown it, and says what is missing
+// in it then, if anything is. The error says why it has to be left out.
+func (k kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less string, err error) {
 	if jsonrpc.DeeperThan(listing, maxListingDepth) {
-		return nil, false, fmt.Errorf("it nests deeper than %d levels", maxListingDepth)
+		return nil, "", fmt.Errorf("it nests deeper than %d levels", maxListingDepth)
 	}
 	var bad error
 	fitted, err = jsonrpc.Rewrite(listing, func(key string, value []byte) []byte {
@@ -67,32 +67,42 @@ func (k kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, clipped b
 		case begins != 0 && value[0] != begins:
 			bad = fmt.Errorf("its %s is of the wrong type", key)
 		case key == "description" && len(value) > maxDescription:
-			value, clipped = clipText(value, maxDescription)
+			var clipped bool
+			if value, clipped = clipText(value, maxDescription); clipped {
+				less = fmt.Sprintf("has a description of more than %d KiB: it is clipped", maxDescription>>10)
+			}
+		case k == tools && key == "outputSchema" && !isOfObjects(value):
+			less = "has an outputSchema that is not of type object: that is not shown"
+			return nil
+		default:
+			fitted, err := fitWithin(key, value)
+			bad = errors.Join(bad, err)
+			return fitted
 		}
 		return value
 	})
 	if err = errors.Join(err, bad); err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	key := k.sort().key
 	switch name, _ := mcp.String(jsonrpc.Field(fitted, key)); {
 	case name == "":
-		return nil, false, fmt.Errorf("it has no %s", key)
+		return nil, "", fmt.Errorf("it has no %s", key)
 	case len(name) > mcp.MaxURI:
-		return nil, false, fmt.Errorf("its %s is longer than %d KiB", key, mcp.MaxURI>>10)
+		return nil, "", fmt.Errorf("its %s is longer than %d KiB", key, mcp.MaxURI>>10)
 	}
 	switch {
 	case k == tools:
 		if fitted, err = fitSchemas(fitted); err != nil {
-			return nil, false, err
+			return nil, "", err
 		}
 	case key != "name" && jsonrpc.Field(fitted, "name") == nil: // MCP requires one of resources, too
 		fitted = jsonrpc.Prepend(fitted, `"name":`+string(jsonrpc.Field(fitted, key)))
 	}
 	if len(fitted) > maxListing {
-		return nil, false, fmt.Errorf("it is longer than %d MiB", maxListing>>20)
+		return nil, "", fmt.Errorf("it is longer than %d MiB", maxListing>>20)
 	}
-	return fitted, clipped, nil
+	return fitted, less, nil
 }
 
 // listingBegins returns the first byte of the JSON values that a member of a
@@ -109,6 +119,62 @@ func listingBegins(key string) byte {
 	return 0
 }
 
+// within are the members of the objects within a listing, with the first bytes of
+// the values that each may have. All may be left out.
+var within = map[string]map[string]string{
+	"annotations": {
+		"title": `"`, "readOnlyHint": "tf", "destructiveHint": "tf", "idempotentHint": "tf", "openWorldHint": "tf",
+		"audience": "[", "priority": "0123456789", "lastModified": `"`,
+	},
+	"execution": {"taskSupport": `"`},
+	"icons":     {"src": `"`, "mimeType": `"`, "sizes": "[", "theme": `"`},
+	"arguments": {"name": `"`, "description": `"`, "required": "tf"},
+}
+
+// fitWithin returns the value of a member of a listing without the null members of
+// the objects in it. The error says which of the others clients could refuse.
+func fitWithin(key string, value []byte) ([]byte, error) {
+	types := within[key]
+	if types == nil {
+		return value, nil
+	}
+	fitObject := func(object []byte) (json.RawMessage, error) {
+		var bad error
+		fitted, err := jsonrpc.Rewrite(object, func(member string, value []byte) []byte {
+			switch begins := types[member]; {
+			case begins != "" && string(value) == "null":
+				return nil
+			case begins != "" && strings.IndexByte(begins, value[0]) < 0:
+				bad = fmt.Errorf("%s in its %s is of the wrong type", member, key)
+			}
+			return value
+		})
+		if err != nil {
+			return nil, fmt.Errorf("its %s: %w", key, err)
+		}
+		return fitted, bad
+	}
+	if value[0] != '[' {
+		return fitObject(value)
+	}
+	list := []byte{'['}
+	err := jsonrpc.Elements(value, func(object []byte) error {
+		fitted, err := fitObject(object)
+		if len(list) > 1 {
+			list = append(list, ',')
+		}
+		list = append(list, fitted...)
+		return err
+	})
+	return append(list, ']'), err
+}
+
+// isOfObjects reports whether a schema says that it is of type object.
+func isOfObjects(schema []byte) bool {
+	is, _ := mcp.String(jsonrpc.Field(schema, "type"))
+	return is == "object"
+}
+
 // fitSchemas returns the listing of a tool with an input schema of type object,
 // as MCP requires it. A schema without a type gets this one, since arguments are
 // always an object; one of another type is an error.
@@ -119,22 +185,12 @@ func fitSchemas(listing json.RawMessage) (json.RawMessage, error) {
 		return jsonrpc.Prepend(listing, `"inputSchema":{`+object+`}`), nil
 	}
 	for _, key := range []string{"inputSchema", "outputSchema"} {
-		properties := jsonrpc.Field(jsonrpc.Field(listing, key), "properties")
-		if properties == nil {
-			continue
-		}
-		err := jsonrpc.Fields(properties, func(name string, value []byte) error {
-			if value[0] != '{' {
-				return fmt.Errorf("%s is no schema", clip([]byte(name)))
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("properties of its %s: %w", key, err)
+		if err := fitSchema(jsonrpc.Field(listing, key)); err != nil {
+			return nil, fmt.Errorf("its %s: %w", key, err)
 		}
 	}
-	switch is, _ := mcp.String(jsonrpc.Field(schema, "type")); {
-	case is == "object":
+	switch {
+	case isOfObjects(schema):
 		return listing, nil
 	case jsonrpc.Field(schema, "type") != nil:
 		return nil, errors.New("its inputSchema is not of type object")
@@ -145,6 +201,33 @@ func fitSchemas(listing json.RawMessage) (json.RawMessage, error) {
 		}
 		return value
 	})
+}
+
+// fitSchema returns why clients could refuse a schema, which may be nil.
+func fitSchema(schema []byte) error {
+	if properties := jsonrpc.Field(schema, "properties"); properties != nil {
+		err := jsonrpc.Fields(properties, func(name string, value []byte) error {
+			if value[0] != '{' {
+				return fmt.Errorf("%s is no schema", clip([]byte(name)))
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("properties: %w", err)
+		}
+	}
+	if required := jsonrpc.Field(schema, "required"); required != nil {
+		err := jsonrpc.Elements(required, func(value []byte) error {
+			if value[0] != '"' {
+				return fmt.Errorf("%s is no name", clip(value))
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("required: %w", err)
+		}
+	}
+	return nil
 }
 
 // clipText returns the JSON string text with at most so many bytes of what it
