@@ -24,6 +24,7 @@ func TestReloadProvesServer(t *testing.T) {
 			for _, entry := range []map[string]any{
 				{"command": filepath.Join(p.dir, "absent"), "holdline": hosting{"scope": scope}},
 				p.toolsEntry(hosting{"scope": scope}, "-sick", p.effects()), // which is there
+				{"command": "/bin/sh", "args": []string{"-c", "sleep 600"}, "holdline": hosting{"scope": scope, "start_timeout": "1s"}},
 			} {
 				p.configure(map[string]any{"tools": entry})
 				out, errs, code := p.run("", "reload")
@@ -37,9 +38,14 @@ func TestReloadProvesServer(t *testing.T) {
 				if pid := child(s, "tools"); pid != before {
 					t.Errorf("process %d serves, want %d", pid, before)
 				}
-				if f := find(t, s, "tools").LastFault; f == nil || !strings.Contains(f.Fault.Detail, "goes on as it was") {
+				if f := find(t, s, "tools").LastFault; f == nil || !strings.Contains(f.Fault.Detail, "goes on as it was") || strings.Contains(f.Fault.Detail, "started again") {
 					t.Errorf("status says %+v", f)
 				}
+			}
+			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": scope})})
+			p.must("reload")
+			if f := find(t, p.status(), "tools").LastFault; f != nil {
+				t.Errorf("once the entry is again what it was status says %s", f.Fault.Detail)
 			}
 			id := a.effect("long", 1500)
 			p.untilEffect("begin long")

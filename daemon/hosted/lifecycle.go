@@ -282,7 +282,7 @@ func (m *Manager) Configure(specs []Spec) {
 	m.mu.Lock()
 	for name, s := range m.servers {
 		if fresh[name] == nil && wanted[name] != nil {
-			s.succession = nil // the entry is again what it was
+			s.keepLocked() // the entry is again what it was
 			changed = s.adjustLocked(wanted[name]) || changed
 		} else if next := fresh[name]; next != nil {
 			changed = m.replaceLocked(s, next) || changed

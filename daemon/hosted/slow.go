@@ -41,10 +41,13 @@ func (c *startClock) progress() { c.timer.Reset(min(c.patience, time.Until(c.las
 // slowFault is why a process was ended that had not come up in time.
 func (u *upstream) slowFault(took time.Duration) *fault.Record {
 	u.m.mu.Lock()
-	death := u.death
+	death, again := u.death, "It is started again by itself. "
+	if u.inst.trial {
+		again = ""
+	}
 	u.m.mu.Unlock()
-	f := fault.New(fault.Timeout, fault.Server, operation(u.name()), "server %s was ended by Holdline: it had not come up after %v. It is started again by itself. "+
-		"If it needs more time, set start_timeout in its \"holdline\" object", u.name(), took.Round(time.Second))
+	f := fault.New(fault.Timeout, fault.Server, operation(u.name()), "server %s was ended by Holdline: it had not come up after %v. %s"+
+		"If it needs more time, set start_timeout in its \"holdline\" object", u.name(), took.Round(time.Second), again)
 	f.Fault.Generation = u.generation
 	if death != nil {
 		f.Cause = death.Cause

@@ -16,9 +16,18 @@ import (
 // succession is a server that is to take another's place. Guarded by the manager's
 // mutex.
 type succession struct {
-	next *server
-	done chan struct{} // closed when it has, or will not
-	err  error         // why it will not; read once done is closed
+	next  *server
+	done  chan struct{} // closed when it has, or will not
+	err   error         // why it will not; read once done is closed
+	fault *fault.Record // the same, as it stands with the server that goes on
+}
+
+// keepLocked forgets the successor of a server, and why that did not start.
+func (s *server) keepLocked() {
+	if x := s.succession; x != nil && x.fault == s.fault {
+		s.fault = nil
+	}
+	s.succession = nil
 }
 
 // servesLocked returns an instance of the server that serves and that a session
@@ -71,7 +80,7 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	wanted := m.servers[next.spec.Name] == old && old.succession != nil && old.succession.next == next
 	if f, ok := errors.AsType[*fault.Record](err); wanted && ok {
 		f.Fault.Detail = "its entry was edited, and what that says now does not start, so the server goes on as it was: " + f.Fault.Detail
-		old.fault, old.faultAt = f, time.Now()
+		old.fault, old.faultAt, old.succession.fault = f, time.Now(), f
 	}
 	if err != nil || !wanted || m.closed {
 		trial.retired = true
