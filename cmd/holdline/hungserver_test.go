@@ -54,6 +54,28 @@ func TestServerClosesPipe(t *testing.T) {
 	}
 }
 
+// TestServerClosesStdinUnread: the call that lies in the pipe when a server closes
+// its stdin, and lives on, is told at once that its outcome is not known, and the
+// one behind it is answered by another process.
+func TestServerClosesStdinUnread(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared"})}).daemon()
+	a := p.agent().shake()
+	before := p.untilReady("stray")
+	if x := a.wait(a.call("stray__shut", map[string]any{"token": "late"})); x.text() != "late" {
+		t.Errorf("the call before the server closes its stdin: %s", x.raw)
+	}
+	if x := a.wait(a.call("stray__say", map[string]any{"token": "unread"})); x.code() != "outcome_unknown" || p.effectsOf("say unread") != 0 {
+		t.Errorf("the call that was not read: %s", x.raw)
+	}
+	if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" || p.effectsOf("say next") != 1 {
+		t.Errorf("the next call: %s; it was made %d times", x.raw, p.effectsOf("say next"))
+	}
+	p.untilAnother("stray", before)
+	a.rest()
+}
+
 // TestServerHangs: a server that is stopped is asked for a sign of life after a
 // call had no answer, and ended and started again if it gives none.
 func TestServerHangs(t *testing.T) {

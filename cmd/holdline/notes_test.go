@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -231,6 +232,12 @@ func TestServerDoesNotRead(t *testing.T) {
 	pid := p.untilReady("tools")
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
+	}
+	if runtime.GOOS == "linux" { // it may run on for a moment
+		waitFor(t, "the server to stand still", func() bool {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err == nil && strings.Contains(string(stat), ") T ")
+		})
 	}
 	// More than a pipe holds, and one behind it.
 	ids := []int{a.call("tools__effect", map[string]any{"token": strings.Repeat("x", 1<<20)}), a.call("tools__effect", map[string]any{"token": "y"})}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // strayEntry is a server that goes astray, as an entry of the configuration.
@@ -27,7 +29,7 @@ func (p *place) strayEntry(h hosting, args ...string) map[string]any {
 //	spin {token, ms} the same, and it computes meanwhile
 //	stop {token}   notes "stop" and the token, and stops the process, as by SIGSTOP
 //	shut {token}   notes "shut" and the token, answers with the token, and closes "stdin" or "stdout", which is the
-//	               token; for stdout it gives no answer
+//	               token; for stdout it gives no answer, and "late" closes stdin when one more call lies in it, unread
 //
 //	-ledger FILE   where each call is noted, with its process
 //	-slow D        it reads nothing for that long at first
@@ -92,8 +94,12 @@ func strayServerMain(args []string) int {
 				os.Stdout.Close()
 				time.Sleep(time.Hour)
 			}
+			if m.Params.Name == "shut" && a.Token == "stdin" {
+				os.Stdin.Close()
+			}
 			s.answer(&m.oddMessage, fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, a.Token))
 			if m.Params.Name == "shut" {
+				_, _ = unix.Poll([]unix.PollFd{{Fd: 0, Events: unix.POLLIN}}, -1)
 				os.Stdin.Close()
 				time.Sleep(time.Hour)
 			}

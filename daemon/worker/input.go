@@ -5,6 +5,8 @@ import (
 	"os"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
@@ -125,6 +127,29 @@ func (w *worker) feed() {
 		}
 		w.settleLocked()
 	}
+}
+
+// watchStdin notes when the child closes its end of stdin, f, also if nothing is
+// written any more: what lies in the pipe by then is never read. It returns when
+// either end is closed.
+func (w *worker) watchStdin(f *os.File) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	// The runtime's poller wakes a reader of the pipe's writing end when the
+	// other end is closed, and for nothing else.
+	err = conn.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd)}} //nolint:gosec // a descriptor
+		n, err := unix.Poll(p, 0)
+		return err == nil && n > 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0
+	})
+	if err != nil {
+		return // closed by this process
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closedByChildLocked(process.Stdin)
 }
 
 // makeLocked makes the first write of the queue, to stdin, without the lock. The child

@@ -158,6 +158,7 @@ func (w *worker) run() error {
 	w.wg.Go(w.readStdout)
 	w.wg.Go(func() { w.readStderr(log) })
 	w.wg.Go(w.feed)
+	w.wg.Go(func() { w.watchStdin(p.stdin) })
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
 		<-w.forked // who asks is told the child's pid, always
