@@ -23,15 +23,17 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/session"
+	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
 )
 
 // launcher starts servers as the daemon would, without the daemon: with the
 // same configuration, environment and directory.
 type launcher struct {
-	from daemon.Launch
-	env  *userenv.Environ
-	root string // of the project that this process runs in
+	from  daemon.Launch
+	env   *userenv.Environ
+	asked chan struct{} // closed when the user's shell is asked no more
+	root  string        // of the project that this process runs in
 }
 
 // newLauncher returns a launcher for the configuration at path. It asks the
@@ -53,9 +55,12 @@ func newLauncher(ctx context.Context, w *world, path string) (*launcher, error) 
 	l := &launcher{
 		from: daemon.Launch{Config: path, Home: w.getenv("HOME"), Image: image},
 		env:  userenv.New(userenv.Options{Log: slog.New(slog.DiscardHandler), StateDir: state, Own: daemonEnv(w.getenv), Shell: &shell}),
-		root: session.ProjectRoot(cwd),
+		root: session.ProjectRoot(cwd), asked: make(chan struct{}),
 	}
-	go func() { _ = l.env.Run(ctx) }() // ends with ctx
+	go func() {
+		defer close(l.asked)
+		_ = l.env.Run(ctx) // ends with ctx
+	}()
 	return l, nil
 }
 
@@ -118,6 +123,8 @@ func runDirect(w *world, o *mcpStdioOptions) error {
 	if err != nil {
 		return fmt.Errorf("server %s: %w", o.direct, err)
 	}
+	cancel() // the server must not have a shell of ours as a child
+	<-l.asked
 	if err := os.Chdir(p.Dir); err != nil {
 		return fmt.Errorf("server %s: %w", o.direct, err)
 	}
@@ -127,9 +134,10 @@ func runDirect(w *world, o *mcpStdioOptions) error {
 
 // Limits of the start of a server that is only tried.
 const (
-	tryTimeout = 60 * time.Second // npx and uvx may have to download it first
-	tryLine    = 1 << 20          // bytes of its answer that are read
-	tryStderr  = 16 << 10         // bytes of the end of what it prints
+	tryTimeout  = 60 * time.Second // npx and uvx may have to download it first
+	tryLine     = 1 << 20          // bytes of its answer that are read
+	tryStderr   = 16 << 10         // bytes of the end of what it prints
+	maxLastLine = 200              // bytes of its last line that are shown
 )
 
 // try starts a server, waits until it answers its first request, and ends it
@@ -224,5 +232,5 @@ func (t *lastBytes) last(secrets []string) string {
 	if line == "" {
 		return ""
 	}
-	return ": " + config.Mask(line[:min(len(line), 200)], secrets)
+	return ": " + tool.Cut(config.Mask(line, secrets), maxLastLine)
 }

@@ -195,7 +195,7 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 	}
 	switch e.Contract {
 	case "":
-		t.row("after a loss", "runs again if the tool says readOnlyHint or idempotentHint; else the outcome is said to be unknown")
+		t.row("after a loss", "runs again if the tool says that it may (io.libmcp/effect, readOnlyHint or idempotentHint); else the outcome is said to be unknown")
 	case "convergent":
 		t.row("after a loss", "runs again, as the configuration says")
 	default:

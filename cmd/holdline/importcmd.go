@@ -100,7 +100,7 @@ func runImport(cmd *cobra.Command, w *world, o *importOptions) error {
 		}
 		look.Try = l.try
 		look.Trying = func(n int) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "starting %d servers, to see whether they work with what the daemon has…\n", n)
+			fmt.Fprintf(cmd.ErrOrStderr(), "starting %d servers, to see whether they work with what the daemon has; a slow one takes up to a minute…\n", n)
 		}
 	}
 	plan, err := clients.Look(cmd.Context(), look)

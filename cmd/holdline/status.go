@@ -201,10 +201,19 @@ func printAgents(w io.Writer, sessions []control.Session) {
 	t.flush()
 }
 
-// each joins the different ones of words, sorted.
+// maxEach is how many of several names stand in a cell, so that a row of the
+// table of agents fits into a line.
+const maxEach = 2
+
+// each joins the different ones of words, sorted, and counts those for which
+// there is no room.
 func each(words []string) string {
 	slices.Sort(words)
-	return strings.Join(slices.Compact(words), ", ")
+	words = slices.Compact(words)
+	if n := len(words) - maxEach; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(words[:maxEach], ", "), n)
+	}
+	return strings.Join(words, ", ")
 }
 
 func printSessions(w io.Writer, sessions []control.Session) {
