@@ -77,11 +77,12 @@ func TestServerClosesStdinUnread(t *testing.T) {
 }
 
 // TestServerHangs: a server that is stopped is asked for a sign of life after a
-// call had no answer, and ended and started again if it gives none.
+// call had no answer, and ended and started again if it gives none. The circuit
+// that has opened over it does not keep calls from the new process.
 func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "1s"})}).daemon()
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "1s", "circuit_threshold": 1, "circuit_reset": "10m"})}).daemon()
 	a := p.agent().shake()
 	before := p.untilReady("stray")
 	if x := a.wait(a.call("stray__stop", map[string]any{"token": "a"})); x.code() != "timeout" {

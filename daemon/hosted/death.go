@@ -32,6 +32,9 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	}
 	u.fallLocked(death)
 	inst := u.inst
+	if u.hung != nil {
+		inst.guards.breaker.Reset() // what was wrong ended with the process
+	}
 	if !ended {
 		if served && !inst.retired { // a start that fails is counted as such
 			inst.failedLocked(death)

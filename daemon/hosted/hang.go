@@ -43,7 +43,7 @@ func (u *upstream) suspectLocked() {
 		return
 	}
 	u.suspect = true
-	u.m.wg.Go(u.probe)
+	u.m.wg.Go(func() { u.contain("asked a process for a sign of life", u.probe) })
 }
 
 func (u *upstream) suspectNow() {

@@ -506,10 +506,12 @@ func (u *upstream) restLocked(uri string, s *sub) {
 		_ = pause(u.m.life, subPause, u.deadCh) // the daemon stops, if it fails
 		u.m.mu.Lock()
 		defer u.m.mu.Unlock()
-		if u.wish.subs[uri] == s {
-			delete(u.wish.subs, uri)
-		}
-		u.attendedLocked()
-		u.attendLocked()
+		u.m.containLocked(u, "ended a subscription", func() {
+			if u.wish.subs[uri] == s {
+				delete(u.wish.subs, uri)
+			}
+			u.attendedLocked()
+			u.attendLocked()
+		})
 	})
 }
