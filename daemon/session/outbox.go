@@ -36,7 +36,7 @@ const maxUnsure = 2 * maxQueueBytes
 var (
 	errSlow    = errors.New("the client takes no more bytes")
 	errHoarder = errors.New("the client confirms none of its answers")
-	errFull    = errors.New("more answers waited for this client than are kept")
+	errFull    = errors.New("more than 64 MiB of answers waited for this client at once")
 )
 
 // sent is an answer that was queued for a client.

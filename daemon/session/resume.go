@@ -268,8 +268,9 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 	}
 }
 
-// tooLarge is a request that the client still waits for, or its answer to a
-// server's request, that its proxy has no line of any more. If it was begun it is answered like one that is replayed.
+// tooLarge handles a request that the client still waits for, or the client's
+// answer to a server's request, which was too large for its proxy to keep. A
+// request that was begun is answered like one that is replayed.
 func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew) {
 	n := *c.Replay
 	if _, ok := s.known[n]; ok || len(c.ID) == 0 {

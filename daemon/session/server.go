@@ -40,11 +40,8 @@ const hangupPoll = 100 * time.Millisecond
 
 // Telemetry is told what happened. Its methods must not block for long.
 type Telemetry interface {
-	// Request counts a request of any method; a nil fault is a success. The
-	// key is "tools/call:<name>" for calls, else the method; known says
-	// whether the name exists.
-	// Request counts one request. Method is "" if there is no such method;
-	// toolName is "" if the request is no tool call.
+	// Request counts one request; a nil fault is a success. Method is "" if there
+	// is no such method; toolName is "" if the request is no tool call.
 	Request(method, server, toolName string, took time.Duration, replays int, f *fault.Record)
 	// ToolCall logs one call of a tool, refused ones too.
 	ToolCall(ToolCall)
