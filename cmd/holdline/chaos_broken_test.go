@@ -61,6 +61,7 @@ func installBroken(args []string) {
 // collects makes this process collect its garbage at SIGUSR1, so that what its
 // heap holds can be measured, and write down at SIGUSR2 what that is.
 func collects(dir string) {
+	runtime.MemProfileRate = 8 << 10 // the whole heap is a few MiB
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGUSR1, syscall.SIGUSR2)
 	go func() { // for the process's life
