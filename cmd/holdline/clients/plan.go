@@ -171,11 +171,11 @@ func survey(o Options, fails map[string]string) (*Plan, error) {
 
 // readConfig reads holdline's own file, whose servers keep their names.
 func (p *Plan) readConfig() error {
-	data, err := os.ReadFile(p.Config)
+	data, err := readRegular(p.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		p.made = true
 	} else if err != nil {
-		return fmt.Errorf("reading holdline's configuration: %w", err)
+		return fmt.Errorf("reading holdline's configuration %s: %w", p.Config, err)
 	}
 	c, err := config.Parse(p.Config, data)
 	if err != nil {
@@ -199,22 +199,31 @@ const most = 64 << 20
 // readFile reads a client's file; a problem of the file, and not of the
 // program, is an error of type [stays].
 func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	data, err := readRegular(path)
 	if err != nil {
 		return nil, stay("%s", reason(err))
 	}
+	return data, nil
+}
+
+// readRegular reads a regular file of bounded size. It waits for no writer of a
+// pipe.
+func readRegular(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, stay("it is no regular file")
+		return nil, errors.New("it is no regular file")
+	} else if info.Size() > most {
+		return nil, fmt.Errorf("it has more than %d bytes", most)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, most+1))
-	switch {
-	case err != nil:
-		return nil, stay("%s", reason(err))
-	case len(data) > most:
-		return nil, stay("it has more than %d bytes", most)
+	if err == nil && len(data) > most {
+		err = fmt.Errorf("it has more than %d bytes", most)
 	}
-	return data, nil
+	return data, err
 }
 
 // reason is an error of the system without the path, which is told beside it.

@@ -1,0 +1,35 @@
+package clients
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestReadRegular: what lies in the place of a file and is a pipe, or is huge, is
+// refused at once and by a reason that can be shown.
+func TestReadRegular(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pipe, huge := filepath.Join(dir, "pipe"), filepath.Join(dir, "huge")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(huge, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(huge, 6<<30); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{pipe: "no regular file", huge: "more than"} {
+		p := &Plan{Config: path}
+		if err := p.readConfig(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("holdline's configuration: %v, want %q", err, want)
+		}
+		if _, err := readFile(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a client's file: %v, want %q", err, want)
+		}
+	}
+}
