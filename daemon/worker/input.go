@@ -140,7 +140,7 @@ func (w *worker) watchStdin(f *os.File) {
 	// The runtime's poller wakes a reader of the pipe's writing end when the
 	// other end is closed, and for nothing else.
 	err = conn.Read(func(fd uintptr) bool {
-		p := []unix.PollFd{{Fd: int32(fd)}} //nolint:gosec // a descriptor
+		p := []unix.PollFd{{Fd: int32(fd)}}
 		n, err := unix.Poll(p, 0)
 		return err == nil && n > 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0
 	})
