@@ -148,15 +148,14 @@ func (o *output) addStderr(data []byte) {
 	}
 	for i := 0; i < len(o.entries) && (o.errBytes > o.ring || o.errCount > maxStderrEntries); i++ {
 		if e := &o.entries[i]; e.kind == stderr && e.data != nil {
-			o.drop(i)
-			i-- // the entries have moved
+			i = o.drop(i)
 		}
 	}
 }
 
 // drop makes a marker of the stderr entry at i, merged with the markers beside
-// it so that markers are never many.
-func (o *output) drop(i int) {
+// it so that markers are never many. It returns where the marker is then.
+func (o *output) drop(i int) int {
 	e := &o.entries[i]
 	o.errBytes -= e.size
 	o.errCount--
@@ -169,6 +168,7 @@ func (o *output) drop(i int) {
 		o.merge(i)
 		i--
 	}
+	return i
 }
 
 // mergeable tells whether the entries at i-1 and i are both markers, and both
