@@ -37,9 +37,11 @@ const (
 	hostileShared   = "wild"  // name of a hosted server that misbehaves, and that all share
 	hostileOwn      = "feral" // and of one of which each session has its own
 	hostileSessions = 2       // sessions beside the others that call them
-	hostileTimeout  = 5 * time.Second
-	hostileGap      = 10 // so many times longer those sessions rest between two steps
-	shorter         = 4  // so many times are the windows of recovery
+	// The time of their calls begins anew with each daemon, since all clients ask
+	// for progress: it is shorter than most daemons live.
+	hostileTimeout = time.Second
+	hostileGap     = 10 // so many times longer those sessions rest between two steps
+	shorter        = 4  // so many times are the windows of recovery
 )
 
 // chaosRun is one place with its sessions and its killer. What happens in it
@@ -223,6 +225,12 @@ func (r *chaosRun) warm(t *testing.T) control.Runtime {
 		}
 		for _, op := range []string{opHealth, opList, opConsult, opBack, opEffect, opLook, opBig, opAsk, opRelay} {
 			c.step(stepPlan{Op: op, Size: 100})
+		}
+		for _, server := range []string{hostileShared, hostileOwn} {
+			if r.hostile {
+				token := r.token(c)
+				c.tool(opHostile, token, server+"__misbehave", map[string]any{"token": token, "method": "answers in latin-1"}, stepPlan{})
+			}
 		}
 		c.leave()
 		r.p.until("the consult in the background", func(s control.StatusAnswer) bool { return s.Consults.Running+s.Consults.Queued == 0 })
