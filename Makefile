@@ -12,6 +12,7 @@ LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 FUZZTIME ?= 60s
 CHAOS   ?= 60s
 SEED    ?=
+HOSTILE ?= 1
 PKG     ?= ./...
 RUN     ?=
 FLAGS   ?=
@@ -51,8 +52,8 @@ test: ## run the tests; the last lines name those that were skipped (RUN=name, P
 race: ## run the tests under the race detector, in any order
 	@go test -v -race -shuffle=on -count=1 $(ATONCE) $(if $(RUN),-run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
 
-chaos: ## kill everything at random under load and ask the oracle (CHAOS=10m, SEED=n replays)
-	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaos$$' ./cmd/holdline
+chaos: ## kill everything at random under load and ask the oracle (CHAOS=10m, SEED=n replays, HOSTILE=0: no servers that misbehave)
+	HOLDLINE_CHAOS=$(CHAOS) HOLDLINE_CHAOS_HOSTILE=$(HOSTILE) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaos$$' ./cmd/holdline
 
 notices: ## break each rule of recovery in turn: the oracle has to notice (three minutes)
 	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 1h -run '^TestChaosNotices$$' ./cmd/holdline

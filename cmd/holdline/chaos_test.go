@@ -507,7 +507,7 @@ func chaosLimits(t *testing.T) (time.Duration, uint64) {
 func TestChaos(t *testing.T) {
 	d, seed := chaosLimits(t)
 	t.Logf("replay with: make chaos CHAOS=%v SEED=%d", d, seed)
-	r := newChaos(t, seed, true)
+	r := newChaos(t, seed, os.Getenv("HOLDLINE_CHAOS_HOSTILE") != "0")
 	base := r.warm(t)
 	r.load(d)
 	h := r.history()
