@@ -12,7 +12,7 @@ func TestWithoutPaths(t *testing.T) {
 		{"open /home/me/secret plan.txt: no such file", "open <path> plan.txt: no such file"},
 		{"open /home/me/my plan.txt: no such file", "open <path>: no such file"}, // the call's own path
 		{`cannot read "/a b/c d": denied`, `cannot read <path>: denied`},
-		{"chdir ~/work/x, then ../y/z.go:12.", "chdir <path>, then <path>."},
+		{"chdir ~/src/x, then ../y/z.go:12.", "chdir <path>, then <path>."},
 		{"see file:///etc/passwd or C:\\Users\\me\\x", "see <path> or <path>"},
 		{"in /p/project is nothing", "in <path> is nothing"},
 		{"(cwd=/srv/x)", "(cwd=<path>)"},
