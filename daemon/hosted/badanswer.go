@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/config"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -92,7 +93,7 @@ const quoteBytes = 200
 // message, for the reason err.
 func (u *upstream) unreadable(line []byte, err error) func(server, operation string) *fault.Record {
 	begin := strings.ToValidUTF8(string(line[:min(len(line), 8*quoteBytes)]), "\uFFFD")
-	begin = mask(begin, u.secrets) // before it is cut, which could leave half a secret
+	begin = config.Mask(begin, u.secrets) // before it is cut, which could leave half a secret
 	if u.withheld {
 		begin = unknownSecrets
 	}

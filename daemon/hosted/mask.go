@@ -8,12 +8,6 @@ import (
 	"holdline/protocol/fault"
 )
 
-// hidden stands for a secret.
-const hidden = config.Hidden
-
-// mask hides secrets, the longest of which come first.
-func mask(s string, secrets []string) string { return config.Mask(s, secrets) }
-
 // unknownSecrets stands for what a process said of which it is not known what in it
 // is secret: it was started by an earlier entry of the configuration, and its
 // worker was killed.
@@ -23,19 +17,19 @@ const unknownSecrets = "(not shown: the server's entry has changed since, so wha
 // an end of a line that may have been cut.
 const leastPart = 4
 
-// maskCut is mask for a line whose beginning and end may be missing.
+// maskCut is [config.Mask] for a line whose beginning and end may be missing.
 func maskCut(line string, secrets []string) string {
-	line = mask(line, secrets)
+	line = config.Mask(line, secrets)
 	for _, secret := range secrets {
 		for n := min(len(secret)-1, len(line)); n >= leastPart; n-- {
 			if strings.HasSuffix(line, secret[:n]) {
-				line = line[:len(line)-n] + hidden
+				line = line[:len(line)-n] + config.Hidden
 				break
 			}
 		}
 		for n := min(len(secret)-1, len(line)); n >= leastPart; n-- {
 			if strings.HasPrefix(line, secret[len(secret)-n:]) {
-				line = hidden + line[n:]
+				line = config.Hidden + line[n:]
 				break
 			}
 		}
@@ -50,7 +44,7 @@ func (u *upstream) maskedLocked(f *fault.Record) *fault.Record {
 		return f
 	}
 	out := *f
-	out.Fault.Detail = mask(f.Fault.Detail, u.secrets)
+	out.Fault.Detail = config.Mask(f.Fault.Detail, u.secrets)
 	if f.Cause != nil {
 		cause := *f.Cause
 		cause.StderrTail = nil

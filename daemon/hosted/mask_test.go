@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"holdline/daemon/config"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
@@ -21,7 +22,7 @@ func TestLogsMaskedInParts(t *testing.T) {
 		path := filepath.Join(u.dir, process.FileStderr)
 		for _, end := range []string{"", "\n", strings.Repeat("x", 2*maxPart) + "\n", strings.Repeat("x", maxLog-10) + "\n"} {
 			whole := strings.Repeat("-", before) + secret + end
-			want := strings.Repeat("-", before) + hidden + end
+			want := strings.Repeat("-", before) + config.Hidden + end
 			// From its end; then as it is written, in pieces.
 			write := func(n int) {
 				t.Helper()
@@ -31,7 +32,7 @@ func TestLogsMaskedInParts(t *testing.T) {
 			}
 			write(len(whole))
 			l, err := u.readLog(0, false, false)
-			if err != nil || !strings.HasSuffix(want, strings.TrimPrefix(l.Text, hidden)) || strings.ContainsAny(l.Text, "0123456789") {
+			if err != nil || !strings.HasSuffix(want, strings.TrimPrefix(l.Text, config.Hidden)) || strings.ContainsAny(l.Text, "0123456789") {
 				t.Errorf("%d before, %d behind: at once %v, %.60q", before, len(end), err, strings.Trim(l.Text, "-x"))
 			}
 			got, next := "", int64(0)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"holdline/daemon/config"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
@@ -237,7 +238,7 @@ func maskPart(b []byte, first, last int, secrets []string) (string, int) {
 		switch {
 		case n > 0:
 			if at+n > first {
-				out.WriteString(hidden)
+				out.WriteString(config.Hidden)
 			}
 			at += n
 			last = max(last, at)
