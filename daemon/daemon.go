@@ -16,9 +16,9 @@ import (
 
 	"github.com/oklog/run"
 
+	"holdline/daemon/adapter/engine/claude"
+	"holdline/daemon/adapter/engine/codex"
 	"holdline/daemon/catalog"
-	"holdline/daemon/claude"
-	"holdline/daemon/codex"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
 	"holdline/daemon/control"

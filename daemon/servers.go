@@ -14,10 +14,10 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/adapter/remote"
 	"holdline/daemon/config"
 	"holdline/daemon/hosted"
 	"holdline/daemon/policy"
-	"holdline/daemon/remote"
 	"holdline/daemon/tool"
 	"holdline/protocol/mcp"
 )

@@ -25,7 +25,7 @@ import (
 	"syscall"
 	"time"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
 func main() {

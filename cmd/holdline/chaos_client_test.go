@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/mcp"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
 // claudeArgs is the command line of Claude Code in print mode, as an agent

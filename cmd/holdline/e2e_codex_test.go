@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"holdline/cmd/holdline/codextest"
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
 // codexClient runs Codex as an agent that has holdline as its MCP server, and

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"holdline/cmd/holdline/codextest"
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/control"
 )
 

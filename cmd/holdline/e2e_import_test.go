@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"holdline/cmd/holdline/codextest"
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
 // Versions of clients that are asked for their list of servers only.

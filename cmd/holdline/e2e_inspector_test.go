@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
 // TestE2EInspector has the MCP Inspector list and call tools, in both eras.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"holdline/cmd/holdline/codextest"
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
 // consultVersion is the Claude Code behind the consults of these tests.

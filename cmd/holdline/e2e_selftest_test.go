@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"holdline/cmd/holdline/trial"
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
 // TestE2ESelftest asks the real programs for every way to write that there is,

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/codextest"
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/control"
 )
 

@@ -10,56 +10,56 @@ import (
 // layers only, never of its own. What it needs from the side or from above it
 // declares as a small interface or func, which package daemon fills in.
 var layers = map[string]int{
-	"cmd/demo":                 6,
-	"cmd/dist":                 6,
-	"cmd/holdline":             6,
-	"cmd/holdline/clients":     5,
-	"cmd/holdline/codextest":   5, // for tests
-	"cmd/holdline/doctor":      5,
-	"cmd/holdline/install":     5,
-	"daemon":                   5,
-	"daemon/claude/claudetest": 5, // for tests and the demo
-	"daemon/worker/workertest": 5, // for tests
-	"daemon/control":           4,
-	"daemon/session":           4,
-	"daemon/catalog":           3,
-	"daemon/consult":           3,
-	"daemon/hosted":            3,
-	"daemon/hosttools":         3,
-	"daemon/listener":          3,
-	"daemon/rollout":           3,
-	"daemon/service":           3,
-	"daemon/worker":            3,
-	"proxy":                    3,
-	"daemon/claude":            2,
-	"daemon/codex":             2,
-	"daemon/policy":            2,
-	"daemon/remote":            2,
-	"daemon/supervisor":        2,
-	"daemon/userenv":           2,
-	"daemon/config":            1,
-	"daemon/engine":            1,
-	"daemon/program":           1,
-	"daemon/statedir":          1,
-	"daemon/telemetry":         1,
-	"daemon/tool":              1,
-	"protocol/control":         1,
-	"protocol/mcp":             0,
-	"protocol/process":         1,
-	"contrib":                  0,
-	"daemon/command":           0,
-	"daemon/words":             0,
-	"protocol":                 0,
-	"protocol/fault":           -1,
-	"protocol/bootclock":       -1, // below all, which read the time
-	"protocol/faultpoint":      -1, // below all, which all pass through points
-	"protocol/ownfile":         -1, // below all, which open files
-	"protocol/jsonrpc":         -1,
-	"protocol/rawio":           0,
-	"protocol/socket":          0,
-	"daemon/sandbox":           1,
-	"cmd/holdline/trial":       5,
-	"daemon/sandbox/writetest": 4, // for tests
+	"cmd/demo":               6,
+	"cmd/dist":               6,
+	"cmd/holdline":           6,
+	"cmd/holdline/clients":   5,
+	"cmd/holdline/codextest": 5, // for tests
+	"cmd/holdline/doctor":    5,
+	"cmd/holdline/install":   5,
+	"daemon":                 5,
+	"daemon/adapter/engine/claude/claudetest": 5, // for tests and the demo
+	"daemon/worker/workertest":                5, // for tests
+	"daemon/control":                          4,
+	"daemon/session":                          4,
+	"daemon/catalog":                          3,
+	"daemon/consult":                          3,
+	"daemon/hosted":                           3,
+	"daemon/hosttools":                        3,
+	"daemon/listener":                         3,
+	"daemon/rollout":                          3,
+	"daemon/service":                          3,
+	"daemon/worker":                           3,
+	"proxy":                                   3,
+	"daemon/adapter/engine/claude":            2,
+	"daemon/adapter/engine/codex":             2,
+	"daemon/policy":                           2,
+	"daemon/adapter/remote":                   2,
+	"daemon/supervisor":                       2,
+	"daemon/userenv":                          2,
+	"daemon/config":                           1,
+	"daemon/adapter/engine":                   1,
+	"daemon/program":                          1,
+	"daemon/statedir":                         1,
+	"daemon/telemetry":                        1,
+	"daemon/tool":                             1,
+	"protocol/control":                        1,
+	"protocol/mcp":                            0,
+	"protocol/process":                        1,
+	"contrib":                                 0,
+	"daemon/command":                          0,
+	"daemon/words":                            0,
+	"protocol":                                0,
+	"protocol/fault":                          -1,
+	"protocol/bootclock":                      -1, // below all, which read the time
+	"protocol/faultpoint":                     -1, // below all, which all pass through points
+	"protocol/ownfile":                        -1, // below all, which open files
+	"protocol/jsonrpc":                        -1,
+	"protocol/rawio":                          0,
+	"protocol/socket":                         0,
+	"daemon/sandbox":                          1,
+	"cmd/holdline/trial":                      5,
+	"daemon/sandbox/writetest":                4, // for tests
 }
 
 // TestImportMap holds every package to its layer, for both systems, since

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/worker/workertest"
 	"holdline/protocol/control"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/control"
 )
 

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol"
 	"holdline/protocol/control"
 )

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/statedir"
 	"holdline/protocol"
 	"holdline/protocol/control"

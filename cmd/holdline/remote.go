@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"holdline/daemon/remote"
+	"holdline/daemon/adapter/remote"
 )
 
 // runRemote is the hidden command that a worker runs for a server that is

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/control"
 )
 

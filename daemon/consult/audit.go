@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/protocol/process"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/tool"
 )
 

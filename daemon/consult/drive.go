@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"

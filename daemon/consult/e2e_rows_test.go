@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/claude"
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/fault"
 )
 

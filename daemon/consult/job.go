@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"holdline/daemon/claude"
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/sandbox"
 	"holdline/daemon/sandbox/writetest"
 	"holdline/daemon/tool"

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/worker"
 )
 

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
 	"holdline/protocol"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
 	"holdline/protocol/ownfile"

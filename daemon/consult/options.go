@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/process"
 )

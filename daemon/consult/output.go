@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 )
 
 // output takes a piece of standard output apart into lines.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/claude"
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )

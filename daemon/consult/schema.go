@@ -3,7 +3,7 @@ package consult
 import (
 	"encoding/json"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/tool"
 )
 

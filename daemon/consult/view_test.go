@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/tool"
 )
 

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"holdline/daemon/claude"
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/consult"
-	"holdline/daemon/engine"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/sandbox"
 	"holdline/daemon/worker/workertest"
 )

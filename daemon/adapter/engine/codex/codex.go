@@ -20,7 +20,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/program"
 	"holdline/protocol/fault"
 )

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/claude"
-	"holdline/daemon/claude/claudetest"
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/claude"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/fault"
 )
 

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"holdline/daemon/codex"
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/codex"
 	"holdline/protocol/fault"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/protocol/fault"
 )
 

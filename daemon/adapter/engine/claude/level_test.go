@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/claude"
-	"holdline/daemon/claude/claudetest"
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/claude"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
 // on is a Claude on a machine with this Landlock and this bubblewrap, where

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"sync"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/program"
 	"holdline/protocol/fault"
 )

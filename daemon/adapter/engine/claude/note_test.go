@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 )
 
 // TestReadNoteSaysWhatStaysOpen: what Landlock cannot refuse is said where the

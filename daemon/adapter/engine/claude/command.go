@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 )
 
 // Fits is nil: the program takes all that can be asked for.

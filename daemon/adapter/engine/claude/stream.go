@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 )
 
 // message is the union of the lines that matter; the rest of their fields is

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 )
 
 // checkpoint is a [Run] on disk.

@@ -12,8 +12,8 @@ import (
 	"time"
 	"weak"
 
-	"holdline/daemon/claude"
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/claude"
 	"holdline/protocol/fault"
 )
 

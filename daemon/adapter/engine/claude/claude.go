@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/program"
 	"holdline/daemon/sandbox"
 )

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"holdline/daemon/claude/claudetest"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
 // TestMain lets the test binary stand in for the program.

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/program"
 	"holdline/daemon/sandbox"
 )

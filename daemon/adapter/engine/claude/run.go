@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"holdline/daemon/engine"
+	"holdline/daemon/adapter/engine"
 )
 
 // synthetic is the model that the program names for messages of its own.
