@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -242,8 +241,6 @@ func clientOptions(w *world, o *importOptions) (clients.Options, error) {
 	if err != nil {
 		return clients.Options{}, err
 	}
-	// Without claude its file is edited here.
-	claude, _ := exec.LookPath("claude")
 	environ := w.environ()
 	// A file that cannot be read holds no variables; doctor says why.
 	if more, err := config.ReadEnvFile(filepath.Join(filepath.Dir(path), "env")); err == nil {
@@ -251,7 +248,7 @@ func clientOptions(w *world, o *importOptions) (clients.Options, error) {
 	}
 	return clients.Options{
 		Home: home, Cwd: cwd, Getenv: w.getenv, System: runtime.GOOS, Config: path, State: state, Command: command,
-		Claude: claude, Environ: environ, From: o.from, Project: o.project, Aggregate: o.aggregate, Scope: o.scope,
+		Environ: environ, From: o.from, Project: o.project, Aggregate: o.aggregate, Scope: o.scope,
 	}, nil
 }
 

@@ -26,8 +26,7 @@ type Options struct {
 	// Command starts holdline: an absolute path, since the programs that read
 	// the entries have a PATH of their own.
 	Command string
-	Claude  string   // the program of Claude Code; "" if there is none
-	Environ []string // for Claude, and to tell which variables are not set
+	Environ []string // of holdline: servers that need other variables get a note
 
 	From      []string // names of clients; nil is all that are found
 	Project   bool     // files of the project of Cwd, and in git work trees, too

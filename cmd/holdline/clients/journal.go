@@ -39,13 +39,8 @@ type edit struct {
 	Before string       `json:"before"` // SHA-256
 	After  string       `json:"after"`
 	Keys   []*keyChange `json:"keys"`
-	// Running is that the client's own command was at it, which removes an entry
-	// before it adds the other.
-	Running bool `json:"running,omitempty"`
 	// Mode is that which the file had if it is another since; 0 if it is not.
 	Mode fs.FileMode `json:"mode,omitempty"`
-	// Litter is what the client's own command left: files and directories.
-	Litter []string `json:"litter,omitempty"`
 }
 
 // keyChange is that of one entry: its text before and after, nil where it was

@@ -78,7 +78,6 @@ type File struct {
 	before []byte
 	after  []byte
 	steps  []step
-	done   []*keyChange // made by the client's own command
 }
 
 // Server is one entry of a file.

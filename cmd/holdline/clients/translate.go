@@ -32,17 +32,14 @@ type server struct {
 }
 
 type hosting struct {
-	Scope       string   `json:"scope,omitempty"`
-	Lazy        bool     `json:"lazy,omitempty"`
-	KeepAlive   string   `json:"keep_alive,omitempty"`
-	Projects    []string `json:"projects,omitempty"`
-	Timeout     string   `json:"timeout,omitempty"`
-	MaxRestarts *int     `json:"max_restarts,omitempty"`
+	Scope    string   `json:"scope,omitempty"`
+	Projects []string `json:"projects,omitempty"`
+	Timeout  string   `json:"timeout,omitempty"`
 }
 
 // IsZero tells whether nothing is said.
 func (h hosting) IsZero() bool {
-	return h.Scope == "" && !h.Lazy && h.KeepAlive == "" && h.Projects == nil && h.Timeout == "" && h.MaxRestarts == nil
+	return h.Scope == "" && h.Projects == nil && h.Timeout == ""
 }
 
 // stays is why a server is left where it is.
@@ -442,14 +439,12 @@ func (t *translation) variables() {
 	}
 }
 
-// longest is what holdline gives a server that says nothing of keep_alive's
-// end: as long as the daemon's configuration allows.
-const longest = "168h0m0s"
-
-// hosting reads what other tools say of sharing and restarting.
+// hosting says where the server is seen and how long its calls may take.
 func (t *translation) hosting() {
 	h := &t.s.Hosting
-	h.Scope = t.o.Scope
+	if t.o.Scope != config.ScopeProject { // which is the default
+		h.Scope = t.o.Scope
+	}
 	h.Timeout = t.patience()
 	if t.project != "" {
 		// A session is one of a whole work tree, and so is a server's directory.
@@ -457,77 +452,6 @@ func (t *translation) hosting() {
 		h.Projects = []string{root}
 		if root != t.project && t.s.Command != "" && t.s.Cwd == "" {
 			t.s.Cwd = t.project
-		}
-	}
-	if n, ok := whole(t.keys["maxRestarts"]); ok && n <= 1000 {
-		h.MaxRestarts = &n
-	} else if t.keys["restartOnExit"] == false {
-		h.MaxRestarts = new(int)
-	}
-	switch t.keys["mode"] {
-	case "shared":
-		h.Scope = config.ScopeShared
-	case "per-session":
-		h.Scope = config.ScopeSession
-	}
-	if t.keys["perSessionClient"] == true {
-		h.Scope = config.ScopeSession
-	}
-	h.Lazy = t.keys["lazy"] == true || t.keys["startOnDemand"] == true
-	h.KeepAlive = milliseconds(t.keys["idleTimeoutMs"])
-	t.lifecycle(h)
-	t.mux(h)
-	for _, key := range []string{"restartDelay", "restartBackoffMs"} {
-		if t.keys[key] != nil {
-			t.note("%s has nothing like it here: restarts pause from 100 ms to 5 s", key)
-		}
-	}
-	if h.Scope == config.ScopeProject {
-		h.Scope = ""
-	}
-}
-
-// lifecycle is mcporter's word on how long a server lives.
-func (t *translation) lifecycle(h *hosting) {
-	mode := t.keys["lifecycle"]
-	if m, ok := mode.(map[string]any); ok {
-		mode = m["mode"]
-		if d := milliseconds(m["idleTimeoutMs"]); d != "" {
-			defer func() { h.KeepAlive = d }()
-		}
-	}
-	switch mode {
-	case "keep-alive":
-		h.KeepAlive = longest
-	case "ephemeral":
-		h.Lazy = true
-	}
-}
-
-// mux is what a server's capabilities say to mcp-mux, if they stand here.
-func (t *translation) mux(h *hosting) {
-	m, _ := t.keys["x-mux"].(map[string]any)
-	if inner, ok := t.keys["capabilities"].(map[string]any); ok && m == nil {
-		m, _ = inner["x-mux"].(map[string]any)
-	}
-	switch m["sharing"] {
-	case "isolated":
-		h.Scope = config.ScopeSession
-	case "shared", "session-aware":
-		h.Scope = ""
-		if m["stateless"] == true {
-			h.Scope = config.ScopeShared
-		}
-	}
-	if m["sharing"] == "session-aware" {
-		t.note("x-mux session-aware: holdline sends it no session ids; use the scope session if it mixes agents up")
-	}
-	if m["persistent"] == true {
-		h.KeepAlive = longest
-	}
-	for _, key := range []string{"idleTimeout", "toolTimeout"} {
-		if m[key] != nil {
-			t.note("x-mux %s is not taken over: its unit is not known", key)
 		}
 	}
 }
@@ -564,14 +488,6 @@ func whole(v any) (int, bool) {
 		return 0, false
 	}
 	return int(n), true
-}
-
-func milliseconds(v any) string {
-	n, ok := whole(v)
-	if d := time.Duration(n) * time.Millisecond; ok && n > 0 && d <= 168*time.Hour {
-		return d.String()
-	}
-	return ""
 }
 
 // valid is what holdline's own rules say of the server.

@@ -107,10 +107,6 @@ func (u *undoing) run(ctx context.Context) error {
 		u.d.Files = append(u.d.Files, e.Path)
 	}
 	if err == nil {
-		for _, path := range slices.Backward(e.Litter) {
-			_ = os.Remove(path) // a directory that others use is not empty
-		}
-		e.Litter = nil
 		u.reopen()
 	}
 	return err
@@ -218,7 +214,7 @@ func (u *undoing) keys(ctx context.Context, used map[string]string) error {
 			left = append(left, k)
 			continue
 		}
-		if why := k.back(doc, u.e.Running); why != "" {
+		if why := k.back(doc); why != "" {
 			u.leave(k, why)
 			left = append(left, k)
 		}
@@ -241,12 +237,11 @@ func (u *undoing) keys(ctx context.Context, used map[string]string) error {
 	return nil
 }
 
-// back puts an entry back; why it is left if it does not. Halfway is that the
-// edit may have removed it.
-func (k *keyChange) back(doc document, halfway bool) (why string) {
+// back puts an entry back; why it is left if it does not.
+func (k *keyChange) back(doc document) (why string) {
 	_, there := doc.text(k.Path)
 	switch {
-	case k.New != nil && there && doc.same(k.Path, *k.New), k.New == nil && !there, halfway && !there:
+	case k.New != nil && there && doc.same(k.Path, *k.New), k.New == nil && !there:
 		if k.Old == nil {
 			doc.remove(k.Path)
 			return ""

@@ -145,13 +145,6 @@ func (f *File) changes() ([]*keyChange, error) {
 
 // write makes the edit of one file, again if the file changes meanwhile.
 func (p *Plan) write(ctx context.Context, j *journal, f *File, e *edit, d *Done) error {
-	if err := p.byClient(ctx, j, f, e); err != nil {
-		return err
-	}
-	if len(f.done) > 0 && !f.Changes {
-		d.Files = append(d.Files, f.Path)
-		return nil
-	}
 	for range tries {
 		before := f.before
 		if f.Make {
@@ -199,12 +192,7 @@ func (p *Plan) again(j *journal, f *File, e *edit, d *Done) error {
 	if err != nil {
 		return err
 	}
-	e.Keys = slices.Concat(f.done, keys)
-	if len(f.done) > 0 { // the copy is of before those
-		e.After = ""
-		return j.write()
-	}
-	e.Made, e.Before, e.After = false, sum(f.before), sum(f.after)
+	e.Keys, e.Made, e.Before, e.After = keys, false, sum(f.before), sum(f.after)
 	e.Backup = strconv.Itoa(1 + slices.Index(j.Edits, e))
 	if err := j.keep(e.Backup, f.before); err != nil {
 		return err
