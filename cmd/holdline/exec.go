@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"holdline/daemon/worker"
+	"holdline/daemon/spawn"
 )
 
 // runExec is the hidden command that becomes a worker's child. It is started
@@ -16,6 +16,6 @@ func runExec(args []string, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "holdline: exec takes no arguments and is started by a worker only")
 		return exitUsage
 	}
-	_ = worker.Exec(os.Environ()) // it returned: the worker was told why
+	_ = spawn.Exec(os.Environ()) // it returned: the worker was told why
 	return exitFailure
 }

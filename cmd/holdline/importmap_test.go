@@ -35,6 +35,7 @@ var layers = map[string]int{
 	"daemon/adapter/engine/codex":             2,
 	"daemon/policy":                           2,
 	"daemon/adapter/remote":                   2,
+	"daemon/spawn":                            2,
 	"daemon/supervisor":                       2,
 	"daemon/userenv":                          2,
 	"daemon/config":                           1,

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/spawn"
 	"holdline/daemon/worker"
 )
 
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 		}
 		exit(0)
 	case len(os.Args) > 1 && os.Args[1] == "exec":
-		if err := worker.Exec(os.Environ()); err != nil {
+		if err := spawn.Exec(os.Environ()); err != nil {
 			exit(1)
 		}
 		exit(0)

@@ -2,16 +2,11 @@ package worker
 
 import (
 	"errors"
-	"os"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// self is the program's path: there is no other way to name the image that
-// runs.
-func self() (string, error) { return os.Executable() }
 
 // yieldMemory does nothing: this system has no order of whom it kills.
 func yieldMemory() {}
@@ -24,12 +19,6 @@ func closeOnExec(fd int) bool {
 
 // adoptOrphans does nothing: this system has no subreapers.
 func adoptOrphans() error { return nil }
-
-// childAttr is a group of its own.
-func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
-// dieWithParent does nothing: this system has no parent-death signal.
-func dieWithParent(int) error { return nil }
 
 // waitAny waits for a child to end and reaps it, then calls reaped with mu
 // held. Between the two its pid could be reused; there is no wait here that

@@ -11,9 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// self is this very program, even if its file was replaced meanwhile.
-func self() (string, error) { return "/proc/self/exe", nil }
-
 // oomAbove is how much sooner than the daemon the kernel is to kill a worker and
 // what it runs when memory is short (proc_pid_oom_score_adj(5)).
 const oomAbove = 100
@@ -42,16 +39,6 @@ func closeOnExec(fd int) bool {
 // adoptOrphans makes this process the parent of what its descendants leave
 // behind.
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
-
-// childAttr: a group of its own, and no life without the worker even before
-// the exec step has come to say so itself.
-func childAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
-
-func dieWithParent(sig int) error {
-	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(sig), 0, 0, 0)
-}
 
 // waitAny waits for a child to end, reaps it with mu held and calls reaped
 // before it lets go of mu: until then the pid cannot be reused. It returns

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdline/daemon/spawn"
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -56,7 +57,7 @@ func Main(args []string, stderr io.Writer) error {
 // detach starts the worker in a session of its own with the same descriptors.
 func detach(dir string) error {
 	faultpoint.At("worker.begun")
-	exe, err := self()
+	exe, err := spawn.Self()
 	if err != nil {
 		return err
 	}

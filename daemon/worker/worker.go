@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdline/daemon/spawn"
 	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
@@ -147,18 +148,18 @@ func (w *worker) run() error {
 	if err := adoptOrphans(); err != nil {
 		w.logf("become subreaper: %v", err)
 	}
-	p, err := makePipes()
+	c, err := spawn.New()
 	if err != nil {
 		_ = w.ln.Close()
 		return fmt.Errorf("make pipes: %w", err)
 	}
 	log := newRotated(filepath.Join(w.dir, process.FileStderr))
-	w.in.file, w.outFile, w.errFile, w.readersLeft = p.stdin, p.stdout, p.stderr, 2
-	w.wg.Go(func() { w.parent(p) })
+	w.in.file, w.outFile, w.errFile, w.readersLeft = c.Stdin, c.Stdout, c.Stderr, 2
+	w.wg.Go(func() { w.parent(c) })
 	w.wg.Go(w.readStdout)
 	w.wg.Go(func() { w.readStderr(log) })
 	w.wg.Go(w.feed)
-	w.wg.Go(func() { w.watchStdin(p.stdin) })
+	w.wg.Go(func() { w.watchStdin(c.Stdin) })
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
 		<-w.forked // who asks is told the child's pid, always

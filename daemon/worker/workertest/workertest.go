@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/spawn"
 	"holdline/daemon/worker"
 )
 
@@ -51,7 +52,7 @@ func Dispatch(args, environ []string, stderr io.Writer) {
 	case "worker":
 		err = worker.Main(args[1:], stderr)
 	case "exec":
-		err = worker.Exec(environ)
+		err = spawn.Exec(environ)
 	default:
 		return
 	}

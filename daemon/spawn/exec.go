@@ -1,4 +1,4 @@
-package worker
+package spawn
 
 import (
 	"encoding/binary"
@@ -17,18 +17,22 @@ import (
 	"holdline/protocol/process"
 )
 
-// Descriptors that the exec step is given beside the child's own.
+// File descriptors of the exec step beside the program's first three.
 const (
-	fdGo     = 3 // to be read: length and [process.ExecRequest], once the child is on record
-	fdStatus = 4 // to be written: [process.ExecFailure]; closed by success
+	fdGo     = 3 // read end of the go-pipe: length and [process.ExecRequest]
+	fdStatus = 4 // write end of the failure pipe: [process.ExecFailure]; a successful exec closes it
 )
 
-// ErrExec is returned by [Exec] when the worker was told why the child could
-// not be started, or is gone; there is nobody left to tell.
+// maxRequest bounds an [process.ExecRequest], in bytes.
+const maxRequest = 4 << 20
+
+// ErrExec is returned by [Exec]. The parent knows the reason already, or has
+// ended; the command has nothing to report.
 var ErrExec = errors.New("not executed")
 
-// Exec is the command "exec": it waits until its worker has this process on
-// record, then becomes the program. It returns only if it could not.
+// Exec is the command "holdline exec". It waits for the request of
+// [Child.Release] and becomes the program. It returns only if that failed; the
+// reason is then in the failure pipe.
 func Exec(environ []string) error {
 	// The parent-death signal belongs to a thread, and the thread that calls
 	// exec is the one that stays.
@@ -38,7 +42,7 @@ func Exec(environ []string) error {
 	faultpoint.At("exec.begun")
 	var r process.ExecRequest
 	if err := readRequest(os.NewFile(fdGo, "go"), &r); err != nil {
-		return err // the worker is gone
+		return err // the parent has ended
 	}
 	faultpoint.At("exec.told")
 	op, err := become(&r, environ)
@@ -51,11 +55,13 @@ func Exec(environ []string) error {
 	return fmt.Errorf("%w: %s: %w", ErrExec, op, err)
 }
 
+// become applies the request to this process and executes the program. It
+// returns the step that failed.
 func become(r *process.ExecRequest, environ []string) (op string, err error) {
 	if err := dieWithParent(r.ParentDeathSignal); err != nil {
 		return "prctl", err
 	}
-	if os.Getppid() != r.Parent { // it died before the line above
+	if os.Getppid() != r.Parent { // it ended before the signal was set
 		return "parent", syscall.ESRCH
 	}
 	if r.Cwd != "" {
@@ -63,7 +69,7 @@ func become(r *process.ExecRequest, environ []string) (op string, err error) {
 			return "chdir", err
 		}
 	}
-	path, err := find(r.Argv[0], environ)
+	path, err := findProgram(r.Argv[0], environ)
 	if err != nil {
 		return "exec", err
 	}
@@ -75,8 +81,9 @@ func become(r *process.ExecRequest, environ []string) (op string, err error) {
 	return "exec", syscall.Exec(path, r.Argv, environ)
 }
 
-// find returns the program that name means with the child's own PATH.
-func find(name string, environ []string) (string, error) {
+// findProgram returns the path of the program called name. A name without a
+// slash is looked up on PATH of environ.
+func findProgram(name string, environ []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil // if it cannot be executed, exec says why
 	}
@@ -89,21 +96,22 @@ func find(name string, environ []string) (string, error) {
 	return command.LookPath(name, path)
 }
 
-// The request is framed by its length, since the pipe stays open: its end is
-// how a step that still waits learns that the worker is gone.
+// writeRequest writes a request behind its length: the pipe stays open, since
+// its end is how a waiting exec step notices that its parent has ended.
 func writeRequest(f io.Writer, r *process.ExecRequest) error {
 	b := process.Encode(r)
 	_, err := f.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
 	return err
 }
 
+// readRequest reads what [writeRequest] wrote.
 func readRequest(f io.Reader, r *process.ExecRequest) error {
 	var length [4]byte
 	if _, err := io.ReadFull(f, length[:]); err != nil {
 		return fmt.Errorf("%w: %w", ErrExec, err)
 	}
 	n := binary.BigEndian.Uint32(length[:])
-	if n > maxEnv {
+	if n > maxRequest {
 		return fmt.Errorf("%w: request of %d bytes", ErrExec, n)
 	}
 	b := make([]byte, n)

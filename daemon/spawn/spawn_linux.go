@@ -1,0 +1,22 @@
+package spawn
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Self returns a path of the running executable. It stays valid when the file
+// is replaced by a newer version.
+func Self() (string, error) { return "/proc/self/exe", nil }
+
+// childAttr puts the child into a process group of its own. The parent-death
+// signal holds until the exec step sets that of its request.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// dieWithParent sets the signal that this process gets when its parent ends.
+func dieWithParent(sig int) error {
+	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(sig), 0, 0, 0)
+}
