@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
 	dcontrol "holdline/daemon/control"
+	"holdline/daemon/place"
 	"holdline/daemon/session"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
@@ -68,7 +69,7 @@ func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
 	var err error
 	l.consults, err = consult.New(consult.Options{
 		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults, Ledger: filepath.Join(l.dirs.Root, ledgerFile),
-		SocketDir: filepath.Join(l.place.dir.Path(), workersDir), Home: l.Home,
+		SocketDir: l.place.File(place.WorkersDir), Home: l.Home,
 		Engines: map[string]consult.Engine{consult.Claude: &l.claude, consult.Codex: &l.codex},
 		Path:    func() string { return pathOf(l.environ()) }, Audit: func(a consult.Audit) { l.audit.Write(a) },
 		Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),

@@ -31,7 +31,7 @@ func (l *life) controls() map[string]dcontrol.Handler {
 				l.endAll.Store(true)
 			}
 			now := l.status()
-			answer := control.StopAnswer{PID: l.PID, Lock: l.place.file(socket.LockFile), Sessions: now.Sessions}
+			answer := control.StopAnswer{PID: l.PID, Lock: l.place.File(socket.LockFile), Sessions: now.Sessions}
 			if !p.All {
 				answer.Workers = now.Workers
 			}

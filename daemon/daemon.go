@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,6 +24,7 @@ import (
 	"holdline/daemon/hosted"
 	"holdline/daemon/hosttools"
 	"holdline/daemon/listener"
+	"holdline/daemon/place"
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/session"
@@ -94,7 +94,7 @@ var (
 type life struct {
 	Options
 	begin  time.Time
-	place  *place
+	place  *place.Place
 	dirs   statedir.Dirs
 	config atomic.Pointer[config.Config]
 	file   atomic.Pointer[string] // path of the configuration file
@@ -103,7 +103,7 @@ type life struct {
 	env        *userenv.Environ
 	telemetry  *telemetry.Recorder
 	workers    *supervisor.Supervisor
-	crashes    *crashLoop
+	crashes    *place.CrashLoop
 	claude     program[*claude.Claude]
 	codex      program[*codex.Codex]
 	consulted  consultEnv
@@ -124,8 +124,8 @@ type life struct {
 }
 
 // Run is the daemon: it starts, serves until it is told to stop, and stops in
-// order. Being stopped is no error; [ErrRunning] is returned if another daemon
-// serves the socket already, [InUseError] if one at another socket uses the
+// order. Being stopped is no error; [place.ErrRunning] is returned if another daemon
+// serves the socket already, [*place.InUseError] if one at another socket uses the
 // state directory.
 func Run(ctx context.Context, o Options) (err error) {
 	l := &life{Options: o, begin: time.Now(), asked: make(chan error, 1)}
@@ -143,10 +143,13 @@ func Run(ctx context.Context, o Options) (err error) {
 		Log: l.Log.With("component", "environment"), StateDir: l.dirs.Root, Keep: true, Own: l.Environ, Shell: l.Shell,
 		OwnFirst: l.Notifier.Managed() != service.Nobody, Changed: l.environChanged,
 	})
-	if l.place, err = occupy(ctx, o); err != nil {
+	if l.place, err = place.Take(ctx, place.Options{
+		Log: o.Log, Version: o.Version, PID: o.PID, Paths: o.Paths, Socket: o.Socket, Handed: o.Handed, Handover: o.Handover,
+		Notifier: o.Notifier, StartedBy: o.StartedBy, Wanted: o.Wanted, StateDir: o.StateDir, Reclaim: l.reclaim,
+	}); err != nil {
 		return err
 	}
-	defer l.place.leave()
+	defer l.place.Release()
 	for _, dir := range []string{l.dirs.Root, l.dirs.Catalog, l.dirs.Servers} {
 		statedir.Sweep(dir, true)
 	}
@@ -167,7 +170,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	faultpoint.At("stop.alone")
-	l.sweep()
+	l.crashes.End()
+	l.place.Clean(l.Paths)
 	faultpoint.At("stop.swept")
 	for _, wanted := range []error{errSignal, errAsked, errIdle} {
 		if errors.Is(err, wanted) {
@@ -190,15 +194,15 @@ func (l *life) build(ctx context.Context) error {
 	cfg := l.config.Load()
 	var err error
 	l.workers = supervisor.New(supervisor.Options{
-		Exe: l.Image, RuntimeDir: l.place.dir.Path(), StateDir: l.dirs.Root, Epoch: l.place.epoch, Program: l.Version, Log: l.Log,
+		Exe: l.Image, RuntimeDir: l.place.Dir(), StateDir: l.dirs.Root, Epoch: l.place.Generation(), Program: l.Version, Log: l.Log,
 	})
 	l.telemetry = telemetry.New(telemetry.Options{
 		Log:        l.Log.With("component", "telemetry"),
-		Daemon:     telemetry.Daemon{PID: l.PID, Version: l.Version, Epoch: l.place.epoch},
+		Daemon:     telemetry.Daemon{PID: l.PID, Version: l.Version, Epoch: l.place.Generation()},
 		Executable: l.Exe, Generation: l.workers.Generation(), Rollouts: l.rollouts(),
 		Path: l.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep, Paths: cfg.Telemetry.Paths, LogDelay: logDelay,
 	})
-	l.beginCrashLoop(ctx)
+	l.crashes = l.place.WatchCrashes(ctx, l.Log, l.workers.SetAside)
 	// What a dead worker left running is ended before anything else is said.
 	if err := l.workers.HuntAll(ctx); err != nil {
 		l.Log.WarnContext(ctx, "hunting what earlier workers left", "err", err)
@@ -250,10 +254,10 @@ const searching = " More tools, of the MCP servers that are shared on this machi
 
 func (l *life) welcome() protocol.Welcome {
 	return protocol.Welcome{
-		Store:          l.place.store,
+		Store:          l.place.Store(),
 		ResumeWindowMS: protocol.StartWindow.Milliseconds(),
 		Daemon: protocol.DaemonInfo{
-			Version: l.Version, PID: l.PID, Epoch: l.place.epoch, Managed: l.Notifier.Managed(),
+			Version: l.Version, PID: l.PID, Epoch: l.place.Generation(), Managed: l.Notifier.Managed(),
 		},
 	}
 }
@@ -267,10 +271,10 @@ func (l *life) serve(ctx context.Context) error {
 			protocol.RoleControl: control.New(control.Options{Log: l.Log.With("component", "control"), Welcome: l.welcome, Handlers: l.controls()}).ServeConn,
 		},
 	})
-	if err := l.Paths.WritePointer(l.place.path); err != nil {
+	if err := l.Paths.WritePointer(l.place.Socket()); err != nil {
 		l.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
 	}
-	l.gate = rollout.NewGate(l.place.ln)
+	l.gate = rollout.NewGate(l.place.Listener())
 	var g run.Group
 	add(ctx, &g, l.Log, "listener", func(ctx context.Context) error { return l.listener.Serve(ctx, l.gate) })
 	add(ctx, &g, l.Log, "control", l.control)
@@ -288,11 +292,11 @@ func (l *life) serve(ctx context.Context) error {
 	faultpoint.At("start.serving")
 	l.telemetry.SetServing(true)
 	l.Ready()
-	if err := l.Notifier.Ready("serving at " + l.place.path); err != nil {
+	if err := l.Notifier.Ready("serving at " + l.place.Socket()); err != nil {
 		l.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
-	l.Log.InfoContext(ctx, "daemon ready", "socket", l.place.path, "pid", l.PID, "version", l.Version,
-		"epoch", l.place.epoch, "started_by", l.StartedBy)
+	l.Log.InfoContext(ctx, "daemon ready", "socket", l.place.Socket(), "pid", l.PID, "version", l.Version,
+		"epoch", l.place.Generation(), "started_by", l.StartedBy)
 	return g.Run()
 }
 
@@ -316,7 +320,7 @@ func (l *life) stopping(ctx context.Context, why error) {
 	l.Log.InfoContext(ctx, "stopping", "why", why)
 	faultpoint.At("stop.begun")
 	if errors.Is(why, errAsked) {
-		if err := MarkStopped(l.place.dir.Path()); err != nil {
+		if err := place.MarkStopped(l.place.Dir()); err != nil {
 			l.Log.WarnContext(ctx, "proxies may start a daemon again", "err", err)
 		}
 		faultpoint.At("stop.marked")
@@ -366,10 +370,10 @@ func (l *life) signals(ctx context.Context) error {
 
 // still tells whether the daemon still is the one that is found; one that is not
 // stops.
-func (l *life) still() bool { return l.stopUnless(l.place.still()) }
+func (l *life) still() bool { return l.stopUnless(l.place.OwnsPaths()) }
 
 // alone tells whether no other daemon can be at work; if one can, this one stops.
-func (l *life) alone() bool { return l.stopUnless(l.place.alone()) }
+func (l *life) alone() bool { return l.stopUnless(l.place.OwnsLock()) }
 
 // stopUnless has the daemon stop unless it is still what it was.
 func (l *life) stopUnless(still bool) bool {
@@ -401,7 +405,7 @@ func (l *life) watch(ctx context.Context) error {
 		if !l.still() {
 			continue
 		}
-		err := l.Paths.KeepPointer(l.place.path)
+		err := l.Paths.KeepPointer(l.place.Socket())
 		if err != nil && !lost {
 			l.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
 		}
@@ -415,17 +419,9 @@ func (l *life) watch(ctx context.Context) error {
 	}
 }
 
-// sweep removes what a daemon that ends needs no more. A directory that holds
-// anything else stays.
-func (l *life) sweep() {
-	l.crashes.end()
-	if !l.place.lock.Still(l.place.file(socket.LockFile)) { // the socket is closed, and so gone, by now
-		return
-	}
-	if !l.place.handed { // that one is listened at by its manager, still
-		_ = l.Paths.RemovePointer(l.place.path)
-	}
-	_ = os.Remove(filepath.Join(l.place.dir.Path(), workersDir))
+// reclaim removes what dead workers left in a runtime directory that is full.
+func (l *life) reclaim(dir string) int {
+	return supervisor.New(supervisor.Options{RuntimeDir: dir, StateDir: l.StateDir, Log: l.Log}).ReapSettled()
 }
 
 // reload reads the configuration again.

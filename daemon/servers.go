@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/config"
 	"holdline/daemon/hosted"
+	"holdline/daemon/place"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
 	"holdline/protocol/mcp"
@@ -27,9 +27,9 @@ import (
 func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 	l.servers = hosted.New(hosted.Options{
 		Log: l.Log, Workers: l.workers, Watch: l.telemetry,
-		WorkersDir: filepath.Join(l.place.dir.Path(), workersDir), CatalogDir: l.dirs.Catalog, StateDir: l.dirs.Servers,
+		WorkersDir: l.place.File(place.WorkersDir), CatalogDir: l.dirs.Catalog, StateDir: l.dirs.Servers,
 		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
-		Servers: l.serverSpecs(ctx, cfg), Gone: l.goneSpec(), Touch: l.crashes.touch, Careful: l.crashes.crashes > 0,
+		Servers: l.serverSpecs(ctx, cfg), Gone: l.goneSpec(), Touch: l.crashes.Touch, Careful: l.crashes.Crashed(),
 		Prepared: l.env.Known,
 		Budget:   func(identity string) int { return l.config.Load().Identities[identity].Budget.Calls },
 		Rules:    rules{&l.config},
@@ -38,7 +38,7 @@ func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 		return err
 	}
 	if l.servers.Unread() {
-		return l.place.renewStore()
+		return l.place.RenewStore()
 	}
 	return nil
 }

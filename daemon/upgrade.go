@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"time"
 
 	"holdline/daemon/rollout"
-	"holdline/daemon/statedir"
 	"holdline/daemon/telemetry"
 	"holdline/protocol"
 	"holdline/protocol/control"
@@ -21,9 +19,6 @@ import (
 // flushTime bounds the wait for answers to reach their sockets before a
 // hand-over. What does not is asked for again, as after a crash.
 const flushTime = 50 * time.Millisecond
-
-// probeFile is written and removed to see whether that can be done.
-const probeFile = "probe"
 
 var (
 	errLeaving  = errors.New("the daemon is stopping")
@@ -94,7 +89,7 @@ func (l *life) handOver(ctx context.Context, s rollout.Stamp, found rollout.Foun
 	if err := l.Notifier.Reloading(); err != nil {
 		l.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
-	err := l.mayStart()
+	err := l.place.CheckRoom()
 	if err == nil {
 		err = l.gate.Shut()
 	}
@@ -109,21 +104,10 @@ func (l *life) handOver(ctx context.Context, s rollout.Stamp, found rollout.Foun
 	if err := l.gate.Open(); err != nil {
 		l.Log.ErrorContext(ctx, "accepting again", "err", err)
 	}
-	if err := l.Notifier.Ready("serving at " + l.place.path); err != nil {
+	if err := l.Notifier.Ready("serving at " + l.place.Socket()); err != nil {
 		l.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
 	return err
-}
-
-// mayStart tells whether a daemon's start would find room for its small files
-// in the runtime directory: without them it ends.
-func (l *life) mayStart() error {
-	probe := l.place.file(probeFile)
-	if err := statedir.WriteFile(probe, make([]byte, 4<<10)); err != nil {
-		return fmt.Errorf("a daemon could not start: %w", err)
-	}
-	faultpoint.At("rollout.probed")
-	return os.Remove(probe)
 }
 
 // flush waits until clients have been sent what is queued for them.
@@ -153,9 +137,9 @@ func (l *life) exec(s rollout.Stamp) error {
 	if now, err := rollout.Stat(l.Exe); err != nil || now != s {
 		return errReplaced
 	}
-	return rollout.Exec(l.Exe, l.Argv, l.Environ, l.place.ln, l.place.lock.File(), rollout.Handover{
-		PID: l.PID, Managed: l.place.handed, Path: l.Exe, Verified: s,
-		From: l.Version, Epoch: l.place.epoch, Rollouts: l.telemetry.Snapshot().HostRollouts,
+	return rollout.Exec(l.Exe, l.Argv, l.Environ, l.place.Listener(), l.place.LockFile(), rollout.Handover{
+		PID: l.PID, Managed: l.place.Managed(), Path: l.Exe, Verified: s,
+		From: l.Version, Epoch: l.place.Generation(), Rollouts: l.telemetry.Snapshot().HostRollouts,
 	})
 }
 

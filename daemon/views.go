@@ -79,8 +79,8 @@ func (l *life) status() control.StatusAnswer {
 	health := l.telemetry.Health(telemetry.Parts{})
 	s := control.StatusAnswer{
 		Daemon: control.Daemon{
-			PID: l.PID, Version: l.Version, Epoch: l.place.epoch, UptimeMS: time.Since(l.begin).Milliseconds(),
-			Socket: l.place.path, StartedBy: l.StartedBy, Rollout: string(health.Rollout), Config: *l.file.Load(),
+			PID: l.PID, Version: l.Version, Epoch: l.place.Generation(), UptimeMS: time.Since(l.begin).Milliseconds(),
+			Socket: l.place.Socket(), StartedBy: l.StartedBy, Rollout: string(health.Rollout), Config: *l.file.Load(),
 		},
 		Sessions: []control.Session{},
 		Workers:  []control.Worker{},

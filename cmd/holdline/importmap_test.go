@@ -2,6 +2,7 @@ package main
 
 import (
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -9,58 +10,76 @@ import (
 // layers is the map of the program: a package imports packages of lower
 // layers only, never of its own. What it needs from the side or from above it
 // declares as a small interface or func, which package daemon fills in.
-var layers = map[string]int{
-	"cmd/demo":               6,
-	"cmd/dist":               6,
-	"cmd/holdline":           6,
-	"cmd/holdline/clients":   5,
-	"cmd/holdline/codextest": 5, // for tests
-	"cmd/holdline/doctor":    5,
-	"cmd/holdline/install":   5,
-	"daemon":                 5,
-	"daemon/adapter/engine/claude/claudetest": 5, // for tests and the demo
-	"daemon/worker/workertest":                5, // for tests
-	"daemon/control":                          4,
-	"daemon/session":                          4,
-	"daemon/catalog":                          3,
-	"daemon/consult":                          3,
-	"daemon/hosted":                           3,
-	"daemon/hosttools":                        3,
-	"daemon/listener":                         3,
-	"daemon/rollout":                          3,
-	"daemon/service":                          3,
-	"daemon/worker":                           3,
-	"proxy":                                   3,
-	"daemon/adapter/engine/claude":            2,
-	"daemon/adapter/engine/codex":             2,
-	"daemon/policy":                           2,
-	"daemon/adapter/remote":                   2,
-	"daemon/spawn":                            2,
-	"daemon/supervisor":                       2,
-	"daemon/userenv":                          2,
-	"daemon/config":                           1,
-	"daemon/adapter/engine":                   1,
-	"daemon/program":                          1,
-	"daemon/statedir":                         1,
-	"daemon/telemetry":                        1,
-	"daemon/tool":                             1,
-	"protocol/control":                        1,
-	"protocol/mcp":                            0,
-	"protocol/process":                        1,
-	"contrib":                                 0,
-	"daemon/command":                          0,
-	"daemon/words":                            0,
-	"protocol":                                0,
-	"protocol/fault":                          -1,
-	"protocol/bootclock":                      -1, // below all, which read the time
-	"protocol/faultpoint":                     -1, // below all, which all pass through points
-	"protocol/ownfile":                        -1, // below all, which open files
-	"protocol/jsonrpc":                        -1,
-	"protocol/rawio":                          0,
-	"protocol/socket":                         0,
-	"daemon/sandbox":                          1,
-	"cmd/holdline/trial":                      5,
-	"daemon/sandbox/writetest":                4, // for tests
+//
+// A line of the map is the layer, the package, and perhaps a remark.
+var layers = readLayers(`
+6 cmd/demo
+6 cmd/dist
+6 cmd/holdline
+5 cmd/holdline/clients
+5 cmd/holdline/codextest (for tests)
+5 cmd/holdline/doctor
+5 cmd/holdline/install
+5 cmd/holdline/trial
+5 daemon
+5 daemon/adapter/engine/claude/claudetest (for tests and the demo)
+5 daemon/worker/workertest (for tests)
+4 daemon/control
+4 daemon/place
+4 daemon/sandbox/writetest (for tests)
+4 daemon/session
+3 daemon/catalog
+3 daemon/consult
+3 daemon/hosted
+3 daemon/hosttools
+3 daemon/listener
+3 daemon/rollout
+3 daemon/service
+3 daemon/worker
+3 proxy
+2 daemon/adapter/engine/claude
+2 daemon/adapter/engine/codex
+2 daemon/adapter/remote
+2 daemon/policy
+2 daemon/spawn
+2 daemon/supervisor
+2 daemon/userenv
+1 daemon/adapter/engine
+1 daemon/config
+1 daemon/program
+1 daemon/sandbox
+1 daemon/statedir
+1 daemon/telemetry
+1 daemon/tool
+1 protocol/control
+1 protocol/process
+0 contrib
+0 daemon/command
+0 daemon/words
+0 protocol
+0 protocol/mcp
+0 protocol/rawio
+0 protocol/socket
+-1 protocol/bootclock (below all, which read the time)
+-1 protocol/fault
+-1 protocol/faultpoint (below all, which all pass through points)
+-1 protocol/jsonrpc
+-1 protocol/ownfile (below all, which open files)
+`)
+
+// readLayers reads a map of layers by package. The text is no Go map so that two
+// branches that add a package each do not conflict over its columns.
+func readLayers(text string) map[string]int {
+	layers := map[string]int{}
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		fields := strings.Fields(line)
+		layer, err := strconv.Atoi(fields[0])
+		if err != nil {
+			panic(err) // the text is above
+		}
+		layers[fields[1]] = layer
+	}
+	return layers
 }
 
 // TestImportMap holds every package to its layer, for both systems, since

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"holdline/daemon"
+	dplace "holdline/daemon/place"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
 )
@@ -132,7 +132,7 @@ func TestUpgrade(t *testing.T) {
 	if now, err := os.Stat(before.Daemon.Socket); err != nil || !os.SameFile(socket, now) {
 		t.Errorf("the socket is another one: %v", err)
 	}
-	for _, lock := range []string{filepath.Join(filepath.Dir(before.Daemon.Socket), "daemon.lock"), daemon.StateLock(p.stateRoot())} {
+	for _, lock := range []string{filepath.Join(filepath.Dir(before.Daemon.Socket), "daemon.lock"), dplace.StateLock(p.stateRoot())} {
 		if l, err := statedir.TryLock(lock); !errors.Is(err, statedir.ErrLocked) {
 			_ = l.Unlock()
 			t.Errorf("TryLock = %v, want ErrLocked", err)

@@ -1,4 +1,4 @@
-package daemon
+package place
 
 import (
 	"log/slog"
@@ -10,9 +10,9 @@ import (
 	"holdline/protocol/socket"
 )
 
-// TestEpoch: lives are counted, and whatever a broken count was replaced by is
-// higher than any before.
-func TestEpoch(t *testing.T) {
+// TestGeneration: each daemon has a higher number than the one before it, also after
+// one that cannot be read.
+func TestGeneration(t *testing.T) {
 	now := time.Now().Unix()
 	for _, tt := range []struct {
 		file string
@@ -31,21 +31,21 @@ func TestEpoch(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { os.RemoveAll(dir) })
-		p := &place{}
+		p := &Place{}
 		if p.dir, err = socket.OpenDir(filepath.Join(dir, "r", "daemon.sock")); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(p.file(epochFile), []byte(tt.file), 0o600); err != nil {
+		if err := os.WriteFile(p.File(generationFile), []byte(tt.file), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.NewTextHandler(t.Output(), nil))
-		err = p.nextEpoch(t.Context(), log)
-		first := p.epoch
+		err = p.nextGeneration(t.Context(), log)
+		first := p.generation
 		if err != nil || first < tt.want || first > tt.want+time.Now().Unix()-now+1 {
-			t.Errorf("%q: epoch %d, %v, want %d", tt.file, first, err, tt.want)
+			t.Errorf("%q: generation %d, %v, want %d", tt.file, first, err, tt.want)
 		}
-		if err := p.nextEpoch(t.Context(), log); err != nil || p.epoch != first+1 {
-			t.Errorf("%q: then epoch %d, %v, want %d", tt.file, p.epoch, err, first+1)
+		if err := p.nextGeneration(t.Context(), log); err != nil || p.generation != first+1 {
+			t.Errorf("%q: then generation %d, %v, want %d", tt.file, p.generation, err, first+1)
 		}
 		_ = p.dir.Close()
 	}

@@ -1,4 +1,4 @@
-package daemon
+package place
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestTryState: a lock that nobody holds for the moment is not taken from a
-// process that is just replacing its program.
+// TestTryState: a lock that is free for a moment, because its holder replaces its
+// program, is not taken by another process.
 func TestTryState(t *testing.T) {
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {

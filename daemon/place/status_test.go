@@ -1,4 +1,4 @@
-package daemon
+package place
 
 import (
 	"context"
@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// TestAskItselfHangs: a daemon whose listener does not accept, or is gone, has
-// nothing to prove that it is well.
-func TestAskItselfHangs(t *testing.T) {
+// TestAskSelfHangs: a daemon whose listener is gone, or does not accept, gets no
+// status of itself.
+func TestAskSelfHangs(t *testing.T) {
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	l := &life{place: &place{path: filepath.Join(dir, "sock")}}
-	if status, err := l.askItself(t.Context()); err == nil {
+	p := &Place{socket: filepath.Join(dir, "sock")}
+	if status, err := p.AskSelf(t.Context(), "v", 1); err == nil {
 		t.Errorf("without a listener: %q", status)
 	}
-	ln, err := net.Listen("unix", l.place.path)
+	ln, err := net.Listen("unix", p.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if status, err := l.askItself(ctx); err == nil {
+	if status, err := p.AskSelf(ctx, "v", 1); err == nil {
 		t.Errorf("nobody accepts: %q", status)
 	}
 }
