@@ -11,7 +11,7 @@ import (
 
 	"holdline/daemon/config"
 	dcontrol "holdline/daemon/control"
-	"holdline/daemon/hosted"
+	"holdline/daemon/listing"
 	"holdline/daemon/session"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
@@ -119,7 +119,7 @@ func (l *life) serverTools(ctx context.Context, params json.RawMessage, _ func(c
 }
 
 // pinView is a tool's pin as the command line gets it.
-func pinView(p *hosted.Pinned) *control.ServerPin {
+func pinView(p *listing.Pin) *control.ServerPin {
 	if p == nil {
 		return nil
 	}

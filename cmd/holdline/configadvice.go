@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/daemon/config"
-	"holdline/daemon/hosted"
+	"holdline/daemon/listing"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
 	spelling "holdline/daemon/words"
@@ -43,7 +43,7 @@ func newAdviser(cmd *cobra.Command, w *world, cfg *config.Config) *adviser {
 	dirs := statedir.In(root)
 	a.readCallLog(dirs.Telemetry)
 	for server := range cfg.Servers {
-		tools, others, known := hosted.Remembered(dirs.Catalog, server)
+		tools, others, known := listing.Remembered(dirs.Catalog, server)
 		if !known {
 			continue
 		}

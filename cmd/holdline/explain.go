@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/daemon/config"
-	"holdline/daemon/hosted"
+	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
@@ -130,7 +130,7 @@ func listedTools(w *world) func(server string) []string {
 		if err != nil {
 			return nil
 		}
-		tools, _, _ := hosted.Remembered(statedir.In(dir).Catalog, server)
+		tools, _, _ := listing.Remembered(statedir.In(dir).Catalog, server)
 		return tools
 	}
 }

@@ -30,9 +30,10 @@ var layers = readLayers(`
 4 daemon/session
 3 daemon/catalog
 3 daemon/consult
-3 daemon/hosted
+4 daemon/hosted
 3 daemon/hosttools
 3 daemon/listener
+3 daemon/listing
 3 daemon/rollout
 3 daemon/service
 3 daemon/worker

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
@@ -118,7 +119,7 @@ type earlier struct {
 	dir     string
 	spec    process.Spec
 	records []process.Record
-	lists   *memory // what it has listed; nil if that is not known
+	lists   *listing.Memory // what it has listed; nil if that is not known
 	alive   bool
 }
 
@@ -152,7 +153,7 @@ func (m *Manager) look(dir string) (*earlier, error) {
 		if err != nil {
 			return nil, err
 		}
-		lists, err := readLists(dir)
+		lists, err := listing.ReadMemory(filepath.Join(dir, process.FileLists))
 		if err != nil {
 			m.log.Warn("what a process has listed is forgotten", "dir", dir, "err", err)
 		}
@@ -171,7 +172,7 @@ func (m *Manager) restore(e *earlier) {
 	defer m.mu.Unlock()
 	inst := m.ownerLocked(&e.spec, e.alive)
 	if s := inst.srv; e.lists != nil && e.lists.Key == s.spec.Key {
-		inst.own = s.offering(e.lists.lists(), e.lists.About, e.lists.Cut)
+		inst.own = s.source().Offering(e.lists.Lists(), e.lists.About, e.lists.Cut)
 		s.latest = cmp.Or(s.latest, inst.own)
 	}
 	u := newUpstream(inst, e.dir, e.spec.Owner)

@@ -100,7 +100,7 @@ func (u *upstream) unreadable(line []byte, err error) func(server, operation str
 	return func(server, operation string) *fault.Record {
 		return fault.New(fault.DownstreamFailure, fault.Server, operation,
 			"server %s answered with a line that cannot be read: %v; it begins: %s",
-			server, err, clip([]byte(begin[:min(len(begin), quoteBytes)]))).WithReason(fault.BadOutput)
+			server, err, fault.Quote([]byte(begin[:min(len(begin), quoteBytes)]))).WithReason(fault.BadOutput)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/bootclock"
@@ -199,9 +200,9 @@ func (u *upstream) cancel(c *call, forget bool) {
 }
 
 // follow waits for the answer to a call, for a request of its client.
-func (m *Manager) follow(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
+func (m *Manager) follow(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
 	m.mu.Lock()
-	c.progress, c.level, c.unwanted, c.contract, c.waited = rc.Progress, rc.Level, false, o.remote.Contract, true
+	c.progress, c.level, c.unwanted, c.contract, c.waited = rc.Progress, rc.Level, false, o.Remote.Contract, true
 	if c.capabilities = nil; rc.Modern {
 		c.capabilities = jsonrpc.Field(jsonrpc.Field(rc.Params, "_meta"), mcp.MetaCapabilities)
 	}
@@ -229,7 +230,7 @@ func (m *Manager) follow(ctx context.Context, s *server, o *offer, rc *tool.Remo
 		// told so, or it would be made once more.
 		c.up.suspectLocked()
 		c.up.cancel(c, false)
-		c.fault = fault.From(err, fault.Server, callOperation(o))
+		c.fault = fault.From(err, fault.Server, o.Operation())
 		c.setLocked(answered)
 	}
 	res.Replays = c.replays
@@ -237,7 +238,7 @@ func (m *Manager) follow(ctx context.Context, s *server, o *offer, rc *tool.Remo
 }
 
 // pursue does with a call what is to be done, until there is an answer.
-func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
+func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
 	_, longest := m.left(s, c)
 	last := time.Now().Add(longest)
 	for attempt := 0; ; {
@@ -249,26 +250,26 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.Remo
 		}
 		m.mu.Unlock()
 		if at == over { // it was made, and nobody wants to know
-			return tool.RemoteResult{}, fault.New(fault.Cancelled, fault.Host, callOperation(o), "%v", context.Cause(ctx))
+			return tool.RemoteResult{}, fault.New(fault.Cancelled, fault.Host, o.Operation(), "%v", context.Cause(ctx))
 		}
 		switch Decide(f) {
 		case Deliver:
 			res, err := m.take(c)
 			if f := s.proxied(res.Error); f != nil {
-				f.Operation = callOperation(o)
+				f.Operation = o.Operation()
 				return tool.RemoteResult{}, f
 			}
 			if f, ok := errors.AsType[*fault.Record](err); ok {
 				own := *f
-				own.Operation = callOperation(o)
+				own.Operation = o.Operation()
 				return res, &own
 			}
 			return res, err
 		case Unknown:
-			return tool.RemoteResult{}, unknownFault(o.remote.Name, death, f.Convergent || c.contract == tool.Convergent, c.replays)
+			return tool.RemoteResult{}, unknownFault(o.Remote.Name, death, f.Convergent || c.contract == tool.Convergent, c.replays)
 		case Dispatch:
 			if attempt++; attempt > maxAttempts {
-				return tool.RemoteResult{}, fault.New(fault.TransportFailure, fault.Server, callOperation(o),
+				return tool.RemoteResult{}, fault.New(fault.TransportFailure, fault.Server, o.Operation(),
 					"server %s ended %d times before it read the call: it was not made", s.spec.Name, maxAttempts)
 			}
 			if err := m.dispatch(ctx, s, o, rc, c, at == lost); err != nil {
@@ -290,9 +291,9 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *offer, rc *tool.Remo
 var errUnwanted = errors.New("nobody waits for the answer")
 
 // dispatch makes the call's write to a process that serves.
-func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, c *call, again bool) error {
+func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call, again bool) error {
 	if rc.Params == nil {
-		return fault.New(fault.ResourceExhausted, fault.Host, callOperation(o),
+		return fault.New(fault.ResourceExhausted, fault.Host, o.Operation(),
 			"the daemon ended, and the request was too large to be kept for the next one: ask again")
 	}
 	if rc.Refuse != nil {
@@ -306,14 +307,14 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 	defer cancel()
 	u, err := s.ready(starting, rc.Caller)
 	if err == nil {
-		err = s.blockedNow(&rc.Caller, o) // it may have been listed anew by a process that was just started
+		err = s.checkBlocked(&rc.Caller, o) // it may have been listed anew by a process that was just started
 	}
 	if err != nil {
 		return asFault(err, o)
 	}
 	rec := process.Record{
-		N: rc.N, Round: c.key.round, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: process.RecordCall, Name: o.name,
-		Contract: string(o.remote.Contract), Identity: rc.Caller.Identity, DeadlineBootMS: bootclock.AtMS(time.Now().Add(s.now().Timeout)),
+		N: rc.N, Round: c.key.round, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: process.RecordCall, Name: o.Own,
+		Contract: string(o.Remote.Contract), Identity: rc.Caller.Identity, DeadlineBootMS: bootclock.AtMS(time.Now().Add(s.now().Timeout)),
 	}
 	u.tuned(ctx)
 	died, timeout := false, s.now().Timeout
@@ -342,7 +343,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 		c.up, c.write, c.naive, c.begun = u, id, naively(rc), time.Now()
 		u.calls[id] = c
 		c.setLocked(open)
-		return append(jsonrpc.AppendRequest(nil, wireID(id, rc), o.method, params), '\n'), nil
+		return append(jsonrpc.AppendRequest(nil, wireID(id, rc), o.Method, params), '\n'), nil
 	})
 	faultpoint.At("hosted.dispatched")
 	late := err != nil && reading.Err() != nil && ctx.Err() == nil
@@ -373,7 +374,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *offer, rc *tool.Re
 // unread is the end of a call that the server has not read in the call's time;
 // nil if it has ended otherwise meanwhile. One that was not even sent was not
 // made.
-func (m *Manager) unread(c *call, o *offer, timeout time.Duration, unsent bool) error {
+func (m *Manager) unread(c *call, o *listing.Offer, timeout time.Duration, unsent bool) error {
 	m.mu.Lock()
 	at := c.state
 	m.mu.Unlock()
@@ -392,7 +393,7 @@ const goneTimeout = time.Minute
 
 // lost waits until it is known that a process is gone which does not take
 // writes. One that takes them again is not gone, unless it ends.
-func (u *upstream) lost(ctx context.Context, o *offer, ends bool) error {
+func (u *upstream) lost(ctx context.Context, o *listing.Offer, ends bool) error {
 	if w := u.worker(); w.Status().Attached && !ends {
 		return nil
 	}
@@ -418,7 +419,7 @@ func (c *call) forgetVoidLocked() {
 
 // await waits until the call is not open any more. Its time begins anew with
 // each progress, and ends at last.
-func (m *Manager) await(ctx context.Context, s *server, o *offer, c *call, last time.Time) error {
+func (m *Manager) await(ctx context.Context, s *server, o *listing.Offer, c *call, last time.Time) error {
 	m.mu.Lock()
 	done, spec := c.done, s.now()
 	m.mu.Unlock()
@@ -477,8 +478,8 @@ func (m *Manager) left(s *server, c *call) (timeout, longest time.Duration) {
 
 // timedOut is the fault of a call that has run out of time: c, if it was
 // dispatched, else nil.
-func (m *Manager) timedOut(c *call, o *offer, format string, args ...any) *fault.Record {
-	f := fault.New(fault.Timeout, fault.Server, callOperation(o), format, args...)
+func (m *Manager) timedOut(c *call, o *listing.Offer, format string, args ...any) *fault.Record {
+	f := fault.New(fault.Timeout, fault.Server, o.Operation(), format, args...)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c != nil && c.up != nil {
@@ -552,15 +553,8 @@ func unknownFault(name string, death *fault.Record, convergent bool, replays int
 	return f
 }
 
-func callOperation(o *offer) string {
-	if o.method != mcp.ToolsCall {
-		return o.method
-	}
-	return mcp.ToolsCall + ":" + o.remote.Name
-}
-
 // asFault is err as a call's end; a stopping daemon is none.
-func asFault(err error, o *offer) error {
+func asFault(err error, o *listing.Offer) error {
 	if err == nil {
 		return nil
 	}
@@ -570,5 +564,5 @@ func asFault(err error, o *offer) error {
 	if f, ok := errors.AsType[*fault.Record](err); ok {
 		return f
 	}
-	return fault.New(fault.Cancelled, fault.Host, callOperation(o), "%v", err)
+	return fault.New(fault.Cancelled, fault.Host, o.Operation(), "%v", err)
 }

@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
@@ -44,13 +45,13 @@ func (m *Manager) containLocked(u *upstream, doing string, f func()) {
 
 // containCall is the deferred part of a call: a panic of it condemns the process
 // that has the call, and is the call's fault.
-func (m *Manager) containCall(rc *tool.RemoteCall, o *offer, res *tool.RemoteResult, err *error) {
+func (m *Manager) containCall(rc *tool.RemoteCall, o *listing.Offer, res *tool.RemoteResult, err *error) {
 	r := recover() //nolint:revive // it is deferred itself: see the comment above
 	if r == nil {
 		return
 	}
-	f := m.panicked(o.s.spec.Name, "made a call", r)
-	f.Operation = callOperation(o)
+	f := m.panicked(o.Remote.Server, "made a call", r)
+	f.Operation = o.Operation()
 	*res, *err = tool.RemoteResult{}, f
 	m.lockOrPanic(r)
 	defer m.mu.Unlock()

@@ -133,5 +133,5 @@ func lastWords(c *fault.Cause) string {
 	if c == nil || len(c.StderrTail) == 0 {
 		return ""
 	}
-	return ": " + clip([]byte(c.StderrTail[len(c.StderrTail)-1]))
+	return ": " + fault.Quote([]byte(c.StderrTail[len(c.StderrTail)-1]))
 }

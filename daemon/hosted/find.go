@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/daemon/words"
 	"holdline/protocol/fault"
@@ -32,7 +33,7 @@ func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool) []Off
 		}
 		asking.Go(func() {
 			all[i] = s.offered(ctx, c)
-			all[i].Tools = slices.DeleteFunc(all[i].Tools, func(t Offered) bool { return !t.offer.isFor(&c) })
+			all[i].Tools = slices.DeleteFunc(all[i].Tools, func(t Offered) bool { return !m.mayUse(&c, t.offer) })
 			if all[i].Fault == nil {
 				all[i].Fault = s.trouble(&c)
 			}
@@ -117,22 +118,22 @@ func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string) (*
 		return nil, unknownInner("no server "+quote(name)+" is hosted here", near(name, names))
 	}
 	s := all[i]
-	o, listed := s.own(&c, own)
+	o, listed := s.ownTool(&c, own)
 	if !listed {
 		shown := tool.Shown(name, strings.TrimPrefix(own, name+"__"))
 		if err := s.listFor(ctx, c, shown); err != nil {
-			return &s.unknown(tools, shown, err).remote, nil
+			return &s.unknown(listing.Tools, shown, err).Remote, nil
 		}
-		o, _ = s.own(&c, own)
+		o, _ = s.ownTool(&c, own)
 	}
 	if o != nil {
-		return &o.remote, nil
+		return &o.Remote, nil
 	}
 	var names []string
 	m.mu.Lock()
-	for _, o := range s.offersLocked(&c).all(tools) {
-		if o.isFor(&c) {
-			names = append(names, o.name)
+	for _, o := range s.offersLocked(&c).All(listing.Tools) {
+		if m.mayUse(&c, o) {
+			names = append(names, o.Own)
 		}
 	}
 	m.mu.Unlock()
@@ -142,11 +143,11 @@ func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string) (*
 // own is the tool that a caller has of the server, by the server's own name or
 // else by that which sessions see; nil if there is none. It tells whether it is
 // known what there is.
-func (s *server) own(c *tool.Caller, name string) (o *offer, listed bool) {
+func (s *server) ownTool(c *tool.Caller, name string) (o *listing.Offer, listed bool) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	of := s.offersLocked(c)
-	return of.either(name), of != nil
+	return of.Tool(name), of != nil
 }
 
 // unknownInner says what there is none of, and what there is.

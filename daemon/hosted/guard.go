@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -47,11 +48,22 @@ func gateOf(spec *Spec) policy.GateOptions {
 // and no failure of the server's.
 type answerError struct{ raw json.RawMessage }
 
-func (e *answerError) Error() string { return "the server answered with an error: " + clip(e.raw) }
+func (e *answerError) Error() string {
+	return "the server answered with an error: " + fault.Quote(e.raw)
+}
+
+// handleOffer makes a call of an offer of a server that is configured now.
+func (m *Manager) handleOffer(ctx context.Context, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+	s, err := m.server(o.Remote.Server)
+	if err != nil {
+		return tool.RemoteResult{}, err
+	}
+	return m.handle(ctx, s, o, rc)
+}
 
 // handle is a call of a tool: budget, cache, breaker, a place in the queue,
 // the server. A call that was dispatched already goes straight to its answer.
-func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (res tool.RemoteResult, err error) {
+func (m *Manager) handle(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall) (res tool.RemoteResult, err error) {
 	defer m.containCall(rc, o, &res, &err)
 	if worker, write, ok := retryOf(rc); ok && write == 0 {
 		return tool.RemoteResult{Error: json.RawMessage(strangeState)}, nil
@@ -62,19 +74,19 @@ func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.Remo
 		return m.call(ctx, s, o, rc)
 	}
 	who := &rc.Caller
-	if err := s.blockedNow(who, o); err != nil {
+	if err := s.checkBlocked(who, o); err != nil {
 		return tool.RemoteResult{}, err
 	}
 	if m.o.Budget != nil && !rc.Replay {
-		if err := m.budget.Charge(cmp.Or(who.Agent, who.Session), who.Identity, o.remote.Name, m.o.Budget(who.Identity)); err != nil {
+		if err := m.budget.Charge(cmp.Or(who.Agent, who.Session), who.Identity, o.Remote.Name, m.o.Budget(who.Identity)); err != nil {
 			return tool.RemoteResult{}, err
 		}
 	}
-	if o.remote.Contract != tool.Convergent || o.method != mcp.ToolsCall || isRetry(rc.Params) {
+	if o.Remote.Contract != tool.Convergent || o.Method != mcp.ToolsCall || isRetry(rc.Params) {
 		return m.protected(ctx, s, o, rc)
 	}
 	q := policy.Query{
-		Identity: who.Identity, Server: s.spec.Name, Tool: o.name, Process: s.instanceKey(who).of, Arguments: jsonrpc.Field(rc.Params, "arguments"),
+		Identity: who.Identity, Server: s.spec.Name, Tool: o.Own, Process: s.instanceKey(who).of, Arguments: jsonrpc.Field(rc.Params, "arguments"),
 	}
 	result, source, err := m.cache.Do(ctx, q, func(ctx context.Context) (json.RawMessage, error) {
 		var err error
@@ -93,16 +105,16 @@ func (m *Manager) handle(ctx context.Context, s *server, o *offer, rc *tool.Remo
 }
 
 // protected makes a call that breaker and queue let through.
-func (m *Manager) protected(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+func (m *Manager) protected(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
 	g, err := s.guards(&rc.Caller)
 	if err != nil {
 		return tool.RemoteResult{}, err
 	}
-	turn, err := g.breaker.Allow(time.Now(), o.remote.Name)
+	turn, err := g.breaker.Allow(time.Now(), o.Remote.Name)
 	if err != nil {
 		return tool.RemoteResult{}, err
 	}
-	leave, err := g.gate.Enter(ctx, rc.Caller.Session, o.remote.Name)
+	leave, err := g.gate.Enter(ctx, rc.Caller.Session, o.Remote.Name)
 	if err != nil {
 		turn.Cancel()
 		return tool.RemoteResult{}, asFault(err, o)
@@ -157,7 +169,7 @@ func (s *server) listFor(ctx context.Context, c tool.Caller, name string) error 
 	_, err = s.ready(ctx, c)
 	tell(ctx, turn, err)
 	if err != nil {
-		return asFault(err, &offer{remote: tool.Remote{Name: name}})
+		return asFault(err, &listing.Offer{Remote: tool.Remote{Name: name}})
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -159,7 +160,7 @@ func (u *upstream) introduced(era string, result json.RawMessage) error {
 
 // introducedLocked notes what the handshake came to.
 func (u *upstream) introducedLocked(era string, result json.RawMessage) {
-	u.era, u.result, u.logs = era, result, can(result, "logging")
+	u.era, u.result, u.logs = era, result, listing.Has(result, "logging")
 }
 
 // offered is what the server is told that its client can do: a process of one
@@ -205,29 +206,29 @@ func (u *upstream) envelope() envelope {
 
 // listAll asks for all that the server offers, and tells where there is more
 // than is listed.
-func (u *upstream) listAll(ctx context.Context) (raw lists, cut []string, err error) {
+func (u *upstream) listAll(ctx context.Context) (raw listing.Lists, cut []string, err error) {
 	u.m.mu.Lock()
-	has, before := jsonrpc.Field(u.result, "capabilities"), u.inst.srv.offersOfLocked(u.inst.key).lists()
+	has, before := jsonrpc.Field(u.result, "capabilities"), u.inst.srv.offersOfLocked(u.inst.key).Lists()
 	u.m.mu.Unlock()
 	silent := false
-	for k := range kinds {
-		if jsonrpc.Field(has, k.sort().needs) == nil {
+	for k := range listing.Kinds {
+		if jsonrpc.Field(has, k.MCP().Capability) == nil {
 			continue
 		}
 		var more string
 		raw[k], more, err = u.listOne(ctx, k)
 		if errors.Is(err, errUnheard) {
 			silent, err = true, nil
-			raw[k], more = before[k], fmt.Sprintf("%s was not answered within %v: what it would list is left out", k.sort().list, listPatience)
+			raw[k], more = before[k], fmt.Sprintf("%s was not answered within %v: what it would list is left out", k.MCP().List, listPatience)
 			if raw[k] != nil {
-				more = fmt.Sprintf("%s was not answered within %v: what was listed before stands", k.sort().list, listPatience)
+				more = fmt.Sprintf("%s was not answered within %v: what was listed before stands", k.MCP().List, listPatience)
 			}
 		}
 		if err != nil {
 			return raw, nil, err
 		}
 		var notes []string
-		raw[k], notes = fit(k, raw[k])
+		raw[k], notes = listing.Fit(k, raw[k])
 		if more != "" {
 			cut = append(cut, more)
 		}
@@ -250,13 +251,13 @@ const listPatience = 5 * time.Second
 // listOne asks for the list of a kind. An error says that the server is of no
 // use, or [errUnheard]; one that only lacks the list has none of the kind. A
 // list that could not be asked for is never an empty one.
-func (u *upstream) listOne(ctx context.Context, k kind) (all []json.RawMessage, more string, err error) {
-	if k == tools {
-		return u.list(ctx, k.sort())
+func (u *upstream) listOne(ctx context.Context, k listing.Kind) (all []json.RawMessage, more string, err error) {
+	if k == listing.Tools {
+		return u.list(ctx, k.MCP())
 	}
 	patient, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
-	all, more, err = u.list(patient, k.sort())
+	all, more, err = u.list(patient, k.MCP())
 	_, refused := errors.AsType[*rpcError](err)
 	switch {
 	case err == nil:
@@ -272,16 +273,16 @@ func (u *upstream) listOne(ctx context.Context, k kind) (all []json.RawMessage, 
 	if _, unasked := errors.AsType[*fault.Record](err); unasked {
 		return nil, "", err
 	}
-	return nil, fmt.Sprintf("the answer to %s makes no sense: what it would list is left out", k.sort().list), nil
+	return nil, fmt.Sprintf("the answer to %s makes no sense: what it would list is left out", k.MCP().List), nil
 }
 
 // list asks for one list, page by page, and tells if there is more.
-func (u *upstream) list(ctx context.Context, how sort) (all []json.RawMessage, more string, err error) {
+func (u *upstream) list(ctx context.Context, how listing.Protocol) (all []json.RawMessage, more string, err error) {
 	e := u.envelope()
 	all = []json.RawMessage{}
 	var cursor json.RawMessage
 	size := 0
-	for range maxPages {
+	for range listing.MaxPages {
 		params := json.RawMessage("{}")
 		if e.era == modern {
 			params = jsonrpc.Prepend(params, `"_meta":{`+string(e.meta)+`}`)
@@ -289,33 +290,33 @@ func (u *upstream) list(ctx context.Context, how sort) (all []json.RawMessage, m
 		if cursor != nil {
 			params = jsonrpc.Prepend(params, `"cursor":`+string(cursor))
 		}
-		result, err := u.request(ctx, process.RecordList, how.list, params)
+		result, err := u.request(ctx, process.RecordList, how.List, params)
 		if err != nil {
 			return nil, "", err
 		}
 		var page []json.RawMessage
-		if listed := jsonrpc.Field(result, how.member); listed != nil {
+		if listed := jsonrpc.Field(result, how.Member); listed != nil {
 			err = json.Unmarshal(listed, &page)
 		}
 		if err != nil {
-			return nil, "", fmt.Errorf("%s: %w", how.list, err)
+			return nil, "", fmt.Errorf("%s: %w", how.List, err)
 		}
 		for i, one := range page {
-			if size += len(one); size > maxListBytes {
-				return append(all, page[:i]...), fmt.Sprintf("%s has more than %d MiB: what follows is left out", how.list, maxListBytes>>20), nil
+			if size += len(one); size > listing.MaxBytes {
+				return append(all, page[:i]...), fmt.Sprintf("%s has more than %d MiB: what follows is left out", how.List, listing.MaxBytes>>20), nil
 			}
 		}
 		all = append(all, page...)
 		next := jsonrpc.Field(result, "nextCursor")
 		switch {
-		case len(all) > maxTools, len(all) == maxTools && len(next) > 0:
-			return all[:maxTools], fmt.Sprintf("%s has more than %d entries: the others are left out", how.list, maxTools), nil
+		case len(all) > listing.MaxEntries, len(all) == listing.MaxEntries && len(next) > 0:
+			return all[:listing.MaxEntries], fmt.Sprintf("%s has more than %d entries: the others are left out", how.List, listing.MaxEntries), nil
 		case len(next) == 0, string(next) == "null", string(next) == `""`:
 			return all, "", nil
 		case string(next) == string(cursor):
-			return all, how.list + " gives a cursor twice: what would follow is left out", nil
+			return all, how.List + " gives a cursor twice: what would follow is left out", nil
 		}
 		cursor = next
 	}
-	return all, fmt.Sprintf("%s has more than %d pages: the others are left out", how.list, maxPages), nil
+	return all, fmt.Sprintf("%s has more than %d pages: the others are left out", how.List, listing.MaxPages), nil
 }

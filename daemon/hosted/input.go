@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -303,7 +304,7 @@ func (m *Manager) metLocked(session string) {
 
 // resume goes on with a suspended call: the server gets the answers to what it
 // has asked, and the call is waited for again. It is not made again.
-func (m *Manager) resume(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, worker string, write int64) (tool.RemoteResult, error) {
+func (m *Manager) resume(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, worker string, write int64) (tool.RemoteResult, error) {
 	c, err := m.resumed(o, rc, worker, write)
 	if err != nil {
 		return tool.RemoteResult{}, err
@@ -313,7 +314,7 @@ func (m *Manager) resume(ctx context.Context, s *server, o *offer, rc *tool.Remo
 }
 
 // resumed gives a suspended call to the request that goes on with it.
-func (m *Manager) resumed(o *offer, rc *tool.RemoteCall, worker string, write int64) (*call, error) {
+func (m *Manager) resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, write int64) (*call, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var c *call
@@ -323,11 +324,11 @@ func (m *Manager) resumed(o *offer, rc *tool.RemoteCall, worker string, write in
 		}
 	}
 	switch {
-	case c == nil, c.key.session != rc.Caller.Session, c.tool != o.name, c.state == over:
-		return nil, fault.New(fault.OutcomeUnknown, fault.Server, callOperation(o),
+	case c == nil, c.key.session != rc.Caller.Session, c.tool != o.Own, c.state == over:
+		return nil, fault.New(fault.OutcomeUnknown, fault.Server, o.Operation(),
 			"the call that these answers are for is not under way any more: whether it had its effect is not known")
 	case c.waited:
-		return nil, fault.New(fault.InvalidInput, fault.Server, callOperation(o), "params.requestState was used already, by a request under way")
+		return nil, fault.New(fault.InvalidInput, fault.Server, o.Operation(), "params.requestState was used already, by a request under way")
 	}
 	m.unparkLocked(c)
 	for _, a := range m.asks {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -39,15 +40,15 @@ type instance struct {
 	root string // of the project, for one in project scope
 	name string // by which its processes, one after the other, are watched
 
-	own        *offering     // what its process lists, or listed last; nil until one has
-	up         *upstream     // nil while none is up or coming up
-	begun      time.Time     // when the latest start was
-	starting   chan struct{} // closed when the start under way has ended; nil if there is none
-	taking     chan struct{} // closed when the process of an earlier daemon was taken up, or found dead; nil if there is none
-	err        error         // of the last start
-	notUntil   time.Time     // no start before
-	retired    bool          // it is not to be started again
-	trial      bool          // its server takes another's place once it is up
+	own        *listing.Offering // what its process lists, or listed last; nil until one has
+	up         *upstream         // nil while none is up or coming up
+	begun      time.Time         // when the latest start was
+	starting   chan struct{}     // closed when the start under way has ended; nil if there is none
+	taking     chan struct{}     // closed when the process of an earlier daemon was taken up, or found dead; nil if there is none
+	err        error             // of the last start
+	notUntil   time.Time         // no start before
+	retired    bool              // it is not to be started again
+	trial      bool              // its server takes another's place once it is up
 	guards     guards
 	recovering bool          // its process has ended of itself, and no other has served since
 	deserted   bool          // nobody shared it any more while its process was not there yet

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
@@ -31,6 +32,8 @@ type standing struct {
 	Fault   *fault.Record `json:"fault,omitempty"` // with Ejected: of the last process that ended or did not start
 	FaultMS int64         `json:"fault_unix_ms,omitempty"`
 }
+
+const standingVersion = 1
 
 func (s *server) standingFile() string { return filepath.Join(s.m.o.StateDir, s.spec.Name+".json") }
 
@@ -56,7 +59,7 @@ func (s *server) recall() error {
 
 // standingLocked is how the server stands.
 func (s *server) standingLocked() standing {
-	st := standing{Version: memoryVersion, Key: s.spec.Key, Stopped: s.stopped, Ejected: slices.Clone(s.ejected)}
+	st := standing{Version: standingVersion, Key: s.spec.Key, Stopped: s.stopped, Ejected: slices.Clone(s.ejected)}
 	for key, inst := range s.m.instances {
 		if key.server == s.spec.Name && key.scope != Session && inst.guards.restarts.Ejected() && !slices.Contains(st.Ejected, key.of) {
 			st.Ejected = append(st.Ejected, key.of)
@@ -331,7 +334,7 @@ func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 		}
 		if old != nil {
 			m.mu.Lock()
-			s.pins = maps.Clone(old.pins) // also those that could not be written down
+			s.pins = old.pins.Clone() // also those that could not be written down
 			m.mu.Unlock()
 		}
 		fresh[name] = s
@@ -361,9 +364,9 @@ func (m *Manager) Changed() {
 	m.mu.Lock()
 	all := slices.Collect(maps.Values(m.clients))
 	m.mu.Unlock()
-	for k := range kinds {
+	for k := range listing.Kinds {
 		for _, c := range all {
-			c.ListChanged(k.sort().changed)
+			c.ListChanged(k.MCP().Changed)
 		}
 	}
 }
@@ -512,7 +515,7 @@ func (m *Manager) Status() []Status {
 	owners := map[string]string{}
 	for _, s := range m.inOrderLocked() {
 		st := s.statusLocked(now)
-		st.Notes = slices.Concat(s.latest.shortened(), s.clashesLocked(owners), s.overreachLocked())
+		st.Notes = slices.Concat(s.latest.Cut(), s.clashesLocked(owners), s.overreachLocked())
 		list = append(list, st)
 	}
 	return list
@@ -529,16 +532,16 @@ const maxClashes = 5
 func (s *server) clashesLocked(owners map[string]string) []string {
 	var out []string
 	n := 0
-	for _, k := range []kind{resources, templates} {
-		for _, o := range s.latest.all(k) {
-			owner := owners[o.name]
+	for _, k := range []listing.Kind{listing.Resources, listing.Templates} {
+		for _, o := range s.latest.All(k) {
+			owner := owners[o.Own]
 			if owner == "" {
-				owners[o.name] = s.spec.Name
+				owners[o.Own] = s.spec.Name
 				continue
 			}
 			if n++; n <= maxClashes {
 				out = append(out, fmt.Sprintf("resource %s is that of server %s for sessions that see both; to have this one's: holdline mcp-stdio --server %s",
-					clip([]byte(o.name)), owner, s.spec.Name))
+					fault.Quote([]byte(o.Own)), owner, s.spec.Name))
 			}
 		}
 	}
@@ -560,7 +563,7 @@ func (s *server) statusLocked(now time.Time) Status {
 		CacheEntries: s.m.cache.Entries(s.spec.Name), Fault: s.fault, FaultAt: s.faultAt, Ejected: len(s.ejected) > 0,
 	}
 	if s.latest != nil {
-		st.Tools, st.Changed, st.Blocks = len(s.latest.all(tools)), s.changesLocked(), s.now().BlockChanged
+		st.Tools, st.Changed, st.Blocks = len(s.latest.All(listing.Tools)), s.countChangesLocked(), s.now().BlockChanged
 	}
 	worst := func(state string) {
 		order := []string{"idle", "ready", "starting", "recovering", "failed", "ejected"}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
@@ -272,15 +273,13 @@ func (m *Manager) Again(session string, n int64) *tool.Remote {
 		return nil
 	}
 	inst := c.up.inst
-	if o := cmp.Or(inst.own, inst.srv.offersOfLocked(inst.key)).either(c.tool); o != nil {
-		return &o.remote
+	if o := cmp.Or(inst.own, inst.srv.offersOfLocked(inst.key)).Tool(c.tool); o != nil {
+		return &o.Remote
 	}
-	o := &offer{s: inst.srv, name: c.tool, method: mcp.ToolsCall}
-	o.remote = tool.Remote{Name: tool.Shown(inst.key.server, c.tool), Server: inst.key.server, Contract: c.contract}
-	o.remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
-		return m.handle(ctx, o.s, o, &rc)
-	}
-	return &o.remote
+	o := &listing.Offer{Own: c.tool, Method: mcp.ToolsCall}
+	o.Remote = tool.Remote{Name: tool.Shown(inst.key.server, c.tool), Server: inst.key.server, Contract: c.contract}
+	o.Bind(inst.srv.source().Handle)
+	return &o.Remote
 }
 
 // expect gives up the sessions of an earlier daemon that do not come back.

@@ -1,138 +1,85 @@
 package hosted
 
 import (
-	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"path/filepath"
-	"slices"
 	"time"
 
-	"holdline/daemon/policy"
-	"holdline/daemon/statedir"
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
-	"holdline/protocol/jsonrpc"
+	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
-	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
-// lists are what a process lists, as it came.
-type lists [kinds][]json.RawMessage
-
-// offering is what one process of a server offers. It is never changed:
-// processes that offer the same share one.
-type offering struct {
-	raw    lists
-	about  json.RawMessage          // result of the handshake
-	cut    []string                 // which lists are longer than what is known of them, in words
-	offers [kinds][]*offer          // by exposed name
-	byName [kinds]map[string]*offer // by exposed name
-	byOwn  [kinds]map[string]*offer // by the server's own
+// source returns what makes offers of the server's listings, by the present
+// configuration.
+func (s *server) source() *listing.Source {
+	spec := s.now()
+	return &listing.Source{
+		Server: s.spec.Name, Offers: spec.Offers, Contract: spec.Contract,
+		Handle: func(ctx context.Context, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+			return s.m.handle(ctx, s, o, rc)
+		},
+		Warn: func(kind string, err error) {
+			s.m.log.Warn("left out, its listing is malformed", "server", s.spec.Name, "list", kind, "err", err)
+		},
+	}
 }
 
-// all are the offers of a kind; none of an offering that is not known.
-func (o *offering) all(k kind) []*offer {
-	if o == nil {
+// remember reads the server's pins, and what it offered last if its entry is the
+// same. Call it before other goroutines know the server.
+func (s *server) remember() error {
+	mem, err := listing.ReadMemory(s.file())
+	if err != nil || mem == nil {
+		return err
+	}
+	s.pins = listing.NewPins(mem.Pins)
+	if mem.Key != s.spec.Key {
 		return nil
 	}
-	return o.offers[k]
+	s.era = mem.Era
+	s.pins.Compare(listing.Likenesses(mem.Tools), time.Now()) // an older daemon has listed them, and pinned nothing
+	s.latest = s.source().Offering(mem.Lists(), mem.About, mem.Cut)
+	return nil
 }
 
-// named is what bears that name, as a session says it; nil if nothing does.
-func (o *offering) named(k kind, c *tool.Caller, name string) *offer {
-	switch {
-	case o == nil:
-		return nil
-	case c.Only != "":
-		return o.byOwn[k][name]
-	}
-	return o.byName[k][name]
-}
-
-// either is the tool of that name, its server's own or else that which sessions
-// see; nil if there is none.
-func (o *offering) either(name string) *offer {
-	if o == nil {
+// storeOffers writes what the server offers to its file in the catalog directory.
+// It logs a failure.
+func (s *server) storeOffers() error {
+	s.m.filing.Lock()
+	defer s.m.filing.Unlock()
+	s.m.mu.Lock()
+	if s.m.servers[s.spec.Name] != s { // its successor writes to that file
+		s.m.mu.Unlock()
 		return nil
 	}
-	return cmp.Or(o.byOwn[tools][name], o.byName[tools][name])
-}
-
-// own is the tool of that name of the server's own; nil if there is none.
-func (o *offering) own(name string) *offer {
-	if o == nil {
-		return nil
+	mem := listing.NewMemory(s.spec.Key, s.latest.Lists(), s.latest.About(), s.latest.Cut())
+	mem.Era, mem.Pins = s.era, s.pins.Stored()
+	s.m.mu.Unlock()
+	err := mem.Write(s.file())
+	if err != nil {
+		s.m.log.Warn("what a server offers cannot be remembered", "server", s.spec.Name, "err", err)
 	}
-	return o.byOwn[tools][name]
-}
-
-// lists are the lists as they came; none of an offering that is not known.
-func (o *offering) lists() lists {
-	if o == nil {
-		return lists{}
-	}
-	return o.raw
-}
-
-// says is what the process has said of itself; nil if that is not known.
-func (o *offering) says() json.RawMessage {
-	if o == nil {
-		return nil
-	}
-	return o.about
-}
-
-// shortened tells which lists were cut off, in words.
-func (o *offering) shortened() []string {
-	if o == nil {
-		return nil
-	}
-	return o.cut
-}
-
-// offering makes the offers of a process's lists.
-func (s *server) offering(raw lists, about json.RawMessage, cut []string) *offering {
-	of := &offering{raw: raw, about: about, cut: cut}
-	for k := range kinds {
-		of.byName[k], of.byOwn[k] = map[string]*offer{}, map[string]*offer{}
-		for _, listing := range raw[k] {
-			o, err := s.offer(k, listing)
-			if err != nil {
-				s.m.log.Warn("left out, its listing is malformed", "server", s.spec.Name, "list", k.sort().member, "err", err)
-			}
-			if o == nil || of.byName[k][o.remote.Name] != nil { // or it is listed twice
-				continue
-			}
-			of.offers[k] = append(of.offers[k], o)
-			of.byName[k][o.remote.Name] = o
-			of.byOwn[k][o.name] = o
-			if o.alone != "" && of.byOwn[k][o.alone] == nil {
-				of.byOwn[k][o.alone] = o
-			}
-		}
-		slices.SortFunc(of.offers[k], func(a, b *offer) int { return cmp.Compare(a.remote.Name, b.remote.Name) })
-	}
-	return of
+	return err
 }
 
 // offersLocked is what a caller is offered: what the process that it uses has
 // listed, or listed last, or else what is known of the server. It is nil if
 // nothing is.
-func (s *server) offersLocked(c *tool.Caller) *offering {
+func (s *server) offersLocked(c *tool.Caller) *listing.Offering {
 	return s.offersOfLocked(s.instanceKey(c))
 }
 
-func (s *server) offersOfLocked(key instanceKey) *offering {
+func (s *server) offersOfLocked(key instanceKey) *listing.Offering {
 	return cmp.Or(s.ownLocked(key), s.latest)
 }
 
 // ownLocked is what the processes of an instance have listed last; nil if none
 // has.
-func (s *server) ownLocked(key instanceKey) *offering {
+func (s *server) ownLocked(key instanceKey) *listing.Offering {
 	if inst := s.m.instances[key]; inst != nil && inst.own != nil {
 		return inst.own
 	}
@@ -141,7 +88,7 @@ func (s *server) ownLocked(key instanceKey) *offering {
 
 // bequeathedLocked is what the last process of an instance has listed that an
 // earlier daemon had, as long as something of it is left.
-func (s *server) bequeathedLocked(key instanceKey) *offering {
+func (s *server) bequeathedLocked(key instanceKey) *listing.Offering {
 	var last *upstream
 	for u := range s.m.processes {
 		if u.inst.key == key && u.inst.srv == s && u.inst.own != nil && (last == nil || u.generation > last.generation) {
@@ -156,9 +103,9 @@ func (s *server) bequeathedLocked(key instanceKey) *offering {
 
 // take takes what a process lists, and where that was cut off, and tells
 // sessions whose lists are others by that.
-func (u *upstream) take(raw lists, cut []string) {
+func (u *upstream) take(raw listing.Lists, cut []string) {
 	s, inst := u.inst.srv, u.inst
-	m, list := u.m, likenesses(raw[tools])
+	m, list := u.m, listing.Likenesses(raw[listing.Tools])
 	m.mu.Lock()
 	about := u.result
 	m.mu.Unlock()
@@ -169,62 +116,46 @@ func (u *upstream) take(raw lists, cut []string) {
 		return
 	}
 	before, latest, listed := s.offersOfLocked(inst.key), s.latest, inst.own
-	now := s.knownLocked(inst, raw, about, cut)
+	now := s.offeringLocked(inst, raw, about, cut)
 	inst.own, s.latest = now, now
-	altered, pinned := s.pinLocked(list, time.Now())
-	told := s.concernedLocked(inst, differing(before, now), differing(latest, now))
+	altered, pinned := s.pins.Compare(list, time.Now())
+	told := s.concernedLocked(inst, listing.Differing(before, now), listing.Differing(latest, now))
 	if inst.trial { // who takes its place is told then
 		told = nil
 	}
 	m.mu.Unlock()
-	s.warn(altered)
+	s.warnChanged(altered)
 	if latest != now || pinned {
-		s.keep()
+		_ = s.storeOffers() // it is logged
 	}
 	if listed != nil && listed != now {
 		m.cache.Forget(s.spec.Name)
 	}
 	for _, one := range told {
-		one.c.ListChanged(one.k.sort().changed)
+		one.c.ListChanged(one.k.MCP().Changed)
 	}
 }
 
-// knownLocked is the offering of lists: one that is there already, if it is
-// the same.
-func (s *server) knownLocked(inst *instance, raw lists, about json.RawMessage, cut []string) *offering {
-	for _, of := range []*offering{inst.own, s.latest} {
-		if of != nil && slices.Equal(of.cut, cut) && sameJSON(of.about, about) && sameLists(&of.raw, &raw) {
+// offeringLocked returns the offering of lists: an existing one, if it is the same.
+func (s *server) offeringLocked(inst *instance, raw listing.Lists, about json.RawMessage, cut []string) *listing.Offering {
+	for _, of := range []*listing.Offering{inst.own, s.latest} {
+		if of.Equal(&raw, about, cut) {
 			return of
 		}
 	}
-	return s.offering(raw, about, cut)
-}
-
-func sameLists(a, b *lists) bool {
-	for k := range kinds {
-		if !slices.EqualFunc(a[k], b[k], func(a, b json.RawMessage) bool { return sameJSON(a, b) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// sameJSON tells whether two values say the same: one may have been kept in a
-// file, without its white space.
-func sameJSON(a, b []byte) bool {
-	return bytes.Equal(a, b) || a != nil && b != nil && policy.Digest(a) == policy.Digest(b)
+	return s.source().Offering(raw, about, cut)
 }
 
 // news is a list of a session's that is not what it was.
 type news struct {
 	c tool.Client
-	k kind
+	k listing.Kind
 }
 
 // concernedLocked are the sessions that are told of other lists: those that
 // share the instance of that which differs for them, and those whose own has
 // never listed of what else differs.
-func (s *server) concernedLocked(inst *instance, shared, others []kind) []news {
+func (s *server) concernedLocked(inst *instance, shared, others []listing.Kind) []news {
 	var all []news
 	for _, c := range s.m.clients {
 		who := c.Caller()
@@ -245,31 +176,16 @@ func (s *server) concernedLocked(inst *instance, shared, others []kind) []news {
 	return all
 }
 
-// differing are the kinds of which two offerings differ.
-func differing(a, b *offering) []kind {
-	var all []kind
-	for k := range kinds {
-		if a != b && !slices.EqualFunc(a.all(k), b.all(k), sameOffer) {
-			all = append(all, k)
-		}
-	}
-	return all
-}
-
-func sameOffer(a, b *offer) bool {
-	return a.remote.Contract == b.remote.Contract && sameJSON(a.listing, b.listing)
-}
-
 // remakeLocked makes all offerings anew, by what is configured now. It reports
 // whether some differ from what they were.
 func (s *server) remakeLocked() bool {
-	changed, made := false, map[*offering]*offering{}
-	remake := func(of *offering) *offering {
+	source, changed, made := s.source(), false, map[*listing.Offering]*listing.Offering{}
+	remake := func(of *listing.Offering) *listing.Offering {
 		if of == nil || made[of] != nil {
 			return made[of]
 		}
-		made[of] = s.offering(of.raw, of.about, of.cut)
-		changed = changed || len(differing(of, made[of])) > 0
+		made[of] = of.Remake(source)
+		changed = changed || len(listing.Differing(of, made[of])) > 0
 		return made[of]
 	}
 	s.latest = remake(s.latest)
@@ -289,73 +205,91 @@ func (s *server) remakeLocked() bool {
 }
 
 // keepLists writes down what a process lists, for the next daemon.
-func (u *upstream) keepLists(raw lists, about json.RawMessage, cut []string) {
-	mem := memory{Version: memoryVersion, Key: u.inst.key.key, About: about, Cut: cut}
-	mem.setLists(raw)
-	if err := mem.write(filepath.Join(u.dir, process.FileLists)); err != nil {
+func (u *upstream) keepLists(raw listing.Lists, about json.RawMessage, cut []string) {
+	mem := listing.NewMemory(u.inst.key.key, raw, about, cut)
+	if err := mem.Write(filepath.Join(u.dir, process.FileLists)); err != nil {
 		u.log.Warn("what a server lists cannot be written down", "err", err)
 	}
 }
 
-// readLists reads what a process has listed, by its directory; nil if that is
-// not known.
-func readLists(dir string) (*memory, error) {
-	mem, err := readMemory(filepath.Join(dir, process.FileLists))
-	if err != nil || mem.Version != memoryVersion {
-		return nil, err
+// blockedLocked returns the fault of a tool that cannot be used because it
+// differs from its pin and the configuration blocks that; nil for all others.
+func (s *server) blockedLocked(o *listing.Offer) *fault.Record {
+	if !s.now().BlockChanged {
+		return nil
 	}
-	return &mem, nil
+	what, blocked := s.pins.Blocked(o)
+	if !blocked {
+		return nil
+	}
+	return fault.New(fault.Denied, fault.Host, o.Operation(),
+		"tool %s of server %s has changed since it was first seen (%s), and is blocked until the user accepts it: "+
+			"holdline servers tools %s --changes shows how, --accept in its place takes it", o.Own, s.spec.Name, what, s.spec.Name)
 }
 
-// readMemory reads a file of what was listed; one that is not there is empty.
-func readMemory(path string) (mem memory, err error) {
-	b, err := ownfile.Read(path, ownfile.MaxDocument)
-	if errors.Is(err, fs.ErrNotExist) {
-		return memory{}, nil
+// checkBlocked is [server.blockedLocked] for a tool as the caller is offered it
+// now: its server may have listed it again since the offer was made.
+func (s *server) checkBlocked(c *tool.Caller, o *listing.Offer) error {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if o.Method != mcp.ToolsCall {
+		return nil
 	}
-	if err == nil {
-		err = json.Unmarshal(b, &mem)
+	o = cmp.Or(s.offersLocked(c).Find(listing.Tools, o.Own, true), o)
+	if f := s.blockedLocked(o); f != nil {
+		return f
 	}
-	return mem, err
+	return nil
 }
 
-// Remembered returns what a server has listed last, by its own names, as it is
-// kept in the catalog directory: its tools, and its prompts, resources and
-// templates. It reports whether that is known. It needs no [Manager].
-func Remembered(catalogDir, server string) (toolNames, others []string, known bool) {
-	mem, err := readMemory(filepath.Join(catalogDir, server+".json"))
-	if err != nil || mem.Version != memoryVersion {
-		return nil, nil, false
-	}
-	for k, list := range mem.lists() {
-		for _, listing := range list {
-			name, ok := mcp.String(jsonrpc.Field(listing, kind(k).sort().key))
-			switch {
-			case !ok:
-			case kind(k) == tools:
-				toolNames = append(toolNames, name)
-			default:
-				others = append(others, name)
-			}
+// countChangesLocked counts the tools listed last that differ from their pins.
+func (s *server) countChangesLocked() int {
+	n := 0
+	for _, o := range s.latest.All(listing.Tools) {
+		if s.pins.Find(o.Own).Changed() {
+			n++
 		}
 	}
-	return toolNames, others, true
+	return n
 }
 
-// write writes the file. What was listed is spelled as it came, but for white
-// space.
-func (mem *memory) write(path string) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(mem); err != nil {
-		return fmt.Errorf("what a server offers: %w", err)
+// warnChanged logs that tools have changed.
+func (s *server) warnChanged(changed []string) {
+	if len(changed) == 0 {
+		return
 	}
-	return statedir.WriteFile(path, b.Bytes())
+	const most = 20
+	s.m.log.Warn("tools are not what they were when they were first seen",
+		"server", s.spec.Name, "tools", changed[:min(len(changed), most)], "count", len(changed))
 }
 
-func (mem *memory) lists() lists { return lists{mem.Tools, mem.Prompts, mem.Resources, mem.Templates} }
-
-func (mem *memory) setLists(raw lists) {
-	mem.Tools, mem.Prompts, mem.Resources, mem.Templates = raw[tools], raw[prompts], raw[resources], raw[templates]
+// Accept pins the tools of a server as the caller is offered them now, and
+// returns the names of those that were pinned otherwise. It asks a server first
+// that was never listed. Pins of tools that only other processes list stay.
+func (m *Manager) Accept(ctx context.Context, c tool.Caller, name string) ([]string, error) {
+	s, err := m.server(name)
+	if err != nil {
+		return nil, err
+	}
+	if out := s.offered(ctx, c); out.Fault != nil {
+		return nil, out.Fault
+	}
+	m.mu.Lock()
+	keep := map[string]bool{}
+	for _, inst := range m.instances {
+		if inst.srv != s {
+			continue
+		}
+		for _, o := range inst.own.All(listing.Tools) {
+			keep[o.Own] = true
+		}
+	}
+	accepted := s.pins.Accept(listing.Likenesses(s.offersLocked(&c).Lists()[listing.Tools]), keep, time.Now())
+	blocks := s.now().BlockChanged
+	m.mu.Unlock()
+	err = s.storeOffers()
+	if blocks && len(accepted) > 0 {
+		m.Changed()
+	}
+	return accepted, err
 }

@@ -3,24 +3,27 @@ package hosted
 import (
 	"encoding/json"
 	"log/slog"
-	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 )
 
 // listed is a list of tools of these names.
-func listed(names ...string) (raw lists) {
+func listed(names ...string) (raw listing.Lists) {
 	for _, name := range names {
-		raw[tools] = append(raw[tools], json.RawMessage(`{"name":"`+name+`","description":"`+name+`"}`))
+		raw[listing.Tools] = append(raw[listing.Tools], json.RawMessage(`{"name":"`+name+`","description":"`+name+`"}`))
 	}
 	return raw
 }
 
 // twoProjects is a server with an instance for each of the projects p and q,
 // which have listed the tools named.
-func twoProjects(t *testing.T, p, q lists) *server {
+func twoProjects(t *testing.T, p, q listing.Lists) *server {
 	t.Helper()
 	m := New(Options{
 		Log: slog.New(slog.DiscardHandler), CatalogDir: t.TempDir(),
@@ -29,38 +32,14 @@ func twoProjects(t *testing.T, p, q lists) *server {
 	s := m.servers["s"]
 	for _, one := range []struct {
 		project string
-		raw     lists
+		raw     listing.Lists
 	}{{"p", p}, {"q", q}} {
 		inst := s.instanceLocked(&tool.Caller{Project: one.project})
-		inst.own = s.knownLocked(inst, one.raw, nil, nil)
+		inst.own = s.offeringLocked(inst, one.raw, nil, nil)
 		s.latest = inst.own
-		s.pinLocked(likenesses(one.raw[tools]), time.UnixMilli(1))
+		s.pins.Compare(listing.Likenesses(one.raw[listing.Tools]), time.UnixMilli(1))
 	}
 	return s
-}
-
-// TestListsKept: lists that were kept in a file are not taken for others,
-// however they were spelled.
-func TestListsKept(t *testing.T) {
-	raw := lists{tools: {json.RawMessage("{\"name\" : \"a\",\n\"description\":\"x < y && y > z\u2028\"}")}, resources: {json.RawMessage(`{"uri":"\u003cmem://a\u003e"}`)}}
-	path := filepath.Join(t.TempDir(), "lists.json")
-	mem := memory{Version: memoryVersion, Key: "k"}
-	mem.setLists(raw)
-	if err := mem.write(path); err != nil {
-		t.Fatal(err)
-	}
-	got, err := readMemory(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept := got.lists()
-	if !sameLists(&kept, &raw) {
-		t.Errorf("%s was kept as %s", raw, kept)
-	}
-	other := listed("b")
-	if sameLists(&kept, &other) {
-		t.Errorf("%s is taken for %s", other, kept)
-	}
 }
 
 // TestOfferingShared: processes that list the same share what is made of that.
@@ -80,27 +59,48 @@ func TestOfferingShared(t *testing.T) {
 func TestAcceptForOne(t *testing.T) {
 	s := twoProjects(t, listed("a", "b"), listed("b", "c"))
 	other := listed("a", "b")
-	other[tools][0] = json.RawMessage(`{"name":"a","description":"another"}`)
-	s.pinLocked(likenesses(other[tools]), time.UnixMilli(2))
+	other[listing.Tools][0] = json.RawMessage(`{"name":"a","description":"another"}`)
+	s.pins.Compare(listing.Likenesses(other[listing.Tools]), time.UnixMilli(2))
 	inst := s.instanceLocked(&tool.Caller{Project: "p"})
-	inst.own = s.knownLocked(inst, other, nil, nil)
+	inst.own = s.offeringLocked(inst, other, nil, nil)
 	s.latest = inst.own
 	got, err := s.m.Accept(t.Context(), tool.Caller{Project: "q"}, "s")
 	if err != nil || len(got) != 0 {
 		t.Errorf("for q: %q, %v", got, err)
 	}
-	if !s.pinnedLocked("a").Changed() {
+	if !s.pins.Find("a").Changed() {
 		t.Error("the change that p is offered is not told any more")
 	}
 	if got, err = s.m.Accept(t.Context(), tool.Caller{Project: "p"}, "s"); err != nil || len(got) != 1 || got[0] != "a" {
 		t.Errorf("for p: %q, %v", got, err)
 	}
 	for _, name := range []string{"b", "c"} {
-		if p := s.pinnedLocked(name); p == nil || p.SinceMS != 1 || p.Changed() {
+		if p := s.pins.Find(name); p == nil || p.SinceMS != 1 || p.Changed() {
 			t.Errorf("%s is pinned as %+v", name, p)
 		}
 	}
-	if s.pinnedLocked("a").Changed() {
+	if s.pins.Find("a").Changed() {
 		t.Error("what was accepted is still a change")
+	}
+}
+
+// TestShortenedNamesAreCallable: a tool is found by its shortened name, and is
+// then the server's own.
+func TestShortenedNamesAreCallable(t *testing.T) {
+	long := strings.Repeat("t", 128)
+	s := twoProjects(t, listed(long, "short"), listed())
+	for _, only := range []string{"", "s"} {
+		c := &tool.Caller{Project: "p", Only: only}
+		list, _ := s.m.listed(*c, listing.Tools)
+		if len(list) != 2 {
+			t.Fatalf("%d tools are listed", len(list))
+		}
+		for _, l := range list {
+			name, _ := mcp.String(jsonrpc.Field(l.Raw, "name"))
+			o := s.offersLocked(c).Find(listing.Tools, name, only != "")
+			if o == nil || len(name) > 125 || o.Own != long && o.Own != "short" {
+				t.Errorf("the tool listed as %s for a session of %q is %+v", name, only, o)
+			}
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
@@ -65,11 +66,11 @@ func (u *upstream) overreaches(method string) {
 	s := u.inst.srv
 	known := s.beyond != ""
 	if !known {
-		s.beyond = clip([]byte(method))
+		s.beyond = fault.Quote([]byte(method))
 	}
 	u.m.mu.Unlock()
 	if !known {
-		u.log.Warn("server asks for what its scope does not offer", "method", clip([]byte(method)))
+		u.log.Warn("server asks for what its scope does not offer", "method", fault.Quote([]byte(method)))
 	}
 }
 

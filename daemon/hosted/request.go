@@ -1,7 +1,6 @@
 package hosted
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,13 +94,7 @@ type rpcError struct {
 func (e *rpcError) Error() string {
 	words, ok := mcp.String(jsonrpc.Field(e.raw, "message"))
 	if !ok || words == "" {
-		return fmt.Sprintf("%s is refused: %s", e.method, clip(e.raw))
+		return fmt.Sprintf("%s is refused: %s", e.method, fault.Quote(e.raw))
 	}
-	return fmt.Sprintf("%s is refused: %s (%s)", e.method, clip([]byte(words)), clip(jsonrpc.Field(e.raw, "code")))
-}
-
-// clip bounds what is repeated of a server's words.
-func clip(b []byte) string {
-	const most = 512
-	return string(bytes.ToValidUTF8(b[:min(len(b), most)], []byte("?")))
+	return fmt.Sprintf("%s is refused: %s (%s)", e.method, fault.Quote([]byte(words)), fault.Quote(jsonrpc.Field(e.raw, "code")))
 }

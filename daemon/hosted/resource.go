@@ -1,12 +1,13 @@
 package hosted
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -15,11 +16,11 @@ import (
 // resource is the listed resource of that URI, or what is made of the template
 // that it is most likely made of. A session for one server may ask that server
 // for any. A resource that is known waits for no other server.
-func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *offer {
-	if _, all := m.listed(c, resources); all[uri] != nil {
+func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *listing.Offer {
+	if _, all := m.listed(c, listing.Resources); all[uri] != nil {
 		return all[uri]
 	}
-	_, all, unasked := m.listing(ctx, c, resources)
+	_, all, unasked := m.listing(ctx, c, listing.Resources)
 	if o := all[uri]; o != nil {
 		return o
 	}
@@ -28,31 +29,30 @@ func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *offe
 		best = m.unlisted(c)
 	}
 	if best == nil && len(unasked) > 0 {
-		s := slices.MinFunc(slices.Collect(maps.Keys(unasked)), func(a, b *server) int { return cmp.Compare(a.spec.Name, b.spec.Name) })
-		return s.unknown(resources, uri, asFault(unasked[s], &offer{s: s, method: mcp.ResourcesRead}))
+		s := slices.MinFunc(slices.Collect(maps.Keys(unasked)), compareNames)
+		return s.unknown(listing.Resources, uri, asFault(unasked[s], &listing.Offer{Method: mcp.ResourcesRead}))
 	}
 	if best == nil {
 		return nil
 	}
 	own := *best // what is asked for is not the template itself
-	own.name, own.remote.Name, own.remote.Names = uri, uri, best.s.namesOf(&c, uri)
-	own.remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
-		return m.handle(ctx, own.s, &own, &rc)
-	}
+	own.Own, own.Remote.Name, own.Remote.Names = uri, uri, m.namesOf(&c, best.Remote.Server, uri)
+	own.Bind(m.handleOffer)
 	return &own
 }
 
 // template is the template that a URI is most likely made of: of those whose
 // words before the first variable it begins with, the one with the most. One of
 // a server of which the caller may use the resource goes before others.
-func (m *Manager) template(c *tool.Caller, uri string) (best *offer) {
+func (m *Manager) template(c *tool.Caller, uri string) (best *listing.Offer) {
 	allowed := false
-	for _, o := range m.offered(c, templates) {
-		if !madeOf(uri, o.name) {
+	for _, o := range m.offered(c, listing.Templates) {
+		if !madeOf(uri, o.Own) {
 			continue
 		}
-		may := m.o.Rules == nil || m.o.Rules.May(c.Identity, o.s.spec.Name, o.s.namesOf(c, uri)...)
-		if best == nil || may && !allowed || may == allowed && len(fixed(o.name)) > len(fixed(best.name)) {
+		server := o.Remote.Server
+		may := m.o.Rules == nil || m.o.Rules.May(c.Identity, server, m.namesOf(c, server, uri)...)
+		if best == nil || may && !allowed || may == allowed && len(fixed(o.Own)) > len(fixed(best.Own)) {
 			best, allowed = o, may
 		}
 	}
@@ -70,15 +70,18 @@ func madeOf(uri, template string) bool {
 	return strings.HasPrefix(uri, fixed(template)) || uri == template
 }
 
-// namesOf returns the names by which rules know a resource: its URI, and all
-// templates that the server lists of which it may be made, offered or not.
-func (s *server) namesOf(c *tool.Caller, uri string) []string {
-	s.m.mu.Lock()
-	raw := s.offersLocked(c).lists()[templates]
-	s.m.mu.Unlock()
+// namesOf returns the names by which rules know a resource of a server: its URI,
+// and all templates of the server that it may be made of, offered or not.
+func (m *Manager) namesOf(c *tool.Caller, server, uri string) []string {
+	m.mu.Lock()
+	var raw []json.RawMessage
+	if s := m.servers[server]; s != nil {
+		raw = s.offersLocked(c).Lists()[listing.Templates]
+	}
+	m.mu.Unlock()
 	names := []string{uri}
-	for _, listing := range raw {
-		if name, ok := mcp.String(jsonrpc.Field(listing, templates.sort().key)); ok && madeOf(uri, name) {
+	for _, one := range raw {
+		if name, ok := mcp.String(jsonrpc.Field(one, listing.Templates.MCP().Key)); ok && madeOf(uri, name) {
 			names = append(names, name)
 		}
 	}
@@ -88,13 +91,13 @@ func (s *server) namesOf(c *tool.Caller, uri string) []string {
 // unlisted is the offer of what is in no list, for a session for one server: it
 // may have resources all the same, and what it has not it refuses in its own
 // words.
-func (m *Manager) unlisted(c tool.Caller) *offer {
+func (m *Manager) unlisted(c tool.Caller) *listing.Offer {
 	m.awaitSights(m.life, &c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.servers[c.Only]
-	if s == nil || !s.visible(&c) || !can(s.offersLocked(&c).says(), "resources") {
+	if s == nil || !s.visible(&c) || !listing.Has(s.offersLocked(&c).About(), "resources") {
 		return nil
 	}
-	return &offer{s: s, method: mcp.ResourcesRead, remote: tool.Remote{Server: s.spec.Name, Contract: tool.Convergent}}
+	return &listing.Offer{Method: mcp.ResourcesRead, Remote: tool.Remote{Server: s.spec.Name, Contract: tool.Convergent}}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -40,7 +41,7 @@ type reply struct {
 
 // call takes a request to the server and waits for the answer, over as many
 // rounds, processes and lives of the daemon as it takes.
-func (m *Manager) call(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+func (m *Manager) call(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
 	var seen []int64 // lines of the client that the server has been told of, once it answers
 	defer func() { m.seen(rc.Caller.Session, seen) }()
 	for round := 0; ; round++ {
@@ -57,7 +58,7 @@ func (m *Manager) call(ctx context.Context, s *server, o *offer, rc *tool.Remote
 			continue
 		}
 		if round >= maxRounds {
-			return res, fault.New(fault.DownstreamFailure, fault.Server, callOperation(o), "server %s has asked %d times and not answered", s.spec.Name, round+1)
+			return res, fault.New(fault.DownstreamFailure, fault.Server, o.Operation(), "server %s has asked %d times and not answered", s.spec.Name, round+1)
 		}
 		next, lines, refusal, err := m.satisfy(ctx, s, o, rc, round, res.Result)
 		seen = append(seen, lines...)
@@ -69,12 +70,12 @@ func (m *Manager) call(ctx context.Context, s *server, o *offer, rc *tool.Remote
 }
 
 // round is one round of [Manager.call].
-func (m *Manager) round(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, round int) (tool.RemoteResult, error) {
+func (m *Manager) round(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int) (tool.RemoteResult, error) {
 	key := callKey{rc.Caller.Session, rc.N, round}
 	m.mu.Lock()
 	c := m.calls[key]
 	if c == nil {
-		c = newCall(key, o.name, o.remote.Contract)
+		c = newCall(key, o.Own, o.Remote.Contract)
 		m.calls[key] = c
 	}
 	m.mu.Unlock()
@@ -172,7 +173,7 @@ func asksFor(result json.RawMessage) bool {
 // satisfy asks the client what a result asks for. It makes the request of the
 // next round, and tells in which lines the client has answered. A refusal is
 // the client's, an error of JSON-RPC.
-func (m *Manager) satisfy(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, round int, result json.RawMessage) (
+func (m *Manager) satisfy(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int, result json.RawMessage) (
 	next *tool.RemoteCall, lines []int64, refusal json.RawMessage, err error,
 ) {
 	answers, lines, refusal, err := m.inquiries(ctx, s, o, rc, round, jsonrpc.Field(result, "inputRequests"))
@@ -199,7 +200,7 @@ func (m *Manager) satisfy(ctx context.Context, s *server, o *offer, rc *tool.Rem
 
 // inquiries asks the client everything at once, and waits for all answers: the
 // members of an object.
-func (m *Manager) inquiries(ctx context.Context, s *server, o *offer, rc *tool.RemoteCall, round int, requests json.RawMessage) (
+func (m *Manager) inquiries(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int, requests json.RawMessage) (
 	answers []string, lines []int64, refusal json.RawMessage, err error,
 ) {
 	asked := map[string]*question{}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"holdline/daemon/config"
+	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
 	"holdline/protocol/mcp"
@@ -40,9 +41,9 @@ func TestRulesOfPrompts(t *testing.T) {
 		}}},
 	})
 	s := m.servers["s"]
-	s.latest = s.offering(lists{
-		prompts:   {json.RawMessage(`{"name":"ask/me"}`), json.RawMessage(`{"name":"hidden"}`), json.RawMessage(`{"name":"plain"}`)},
-		templates: {json.RawMessage(`{"uriTemplate":"mem://{all}"}`), json.RawMessage(`{"uriTemplate":"mem://secret/{n}"}`)},
+	s.latest = s.source().Offering(listing.Lists{
+		listing.Prompts:   {json.RawMessage(`{"name":"ask/me"}`), json.RawMessage(`{"name":"hidden"}`), json.RawMessage(`{"name":"plain"}`)},
+		listing.Templates: {json.RawMessage(`{"uriTemplate":"mem://{all}"}`), json.RawMessage(`{"uriTemplate":"mem://secret/{n}"}`)},
 	}, json.RawMessage(`{"capabilities":{"resources":{}}}`), nil)
 
 	for _, x := range []struct {
@@ -64,7 +65,7 @@ func TestRulesOfPrompts(t *testing.T) {
 		for _, only := range []string{"", "s"} {
 			c := tool.Caller{Session: "x", Identity: x.identity, Only: only}
 			name, routes := x.name, map[string]string{}
-			if s.latest.byOwn[prompts][x.name] != nil || x.name == "hidden" {
+			if s.latest.Find(listing.Prompts, x.name, true) != nil || x.name == "hidden" {
 				if only == "" {
 					name = tool.Shown("s", x.name)
 				}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 )
 
@@ -98,9 +99,9 @@ func (s *server) look(e *sight, spec *Spec, root string) {
 			continue
 		}
 		m.eagerLocked(who)
-		for k := range kinds {
+		for k := range listing.Kinds {
 			if news {
-				c.ListChanged(k.sort().changed)
+				c.ListChanged(k.MCP().Changed)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 )
 
@@ -23,7 +24,7 @@ func sightManager(t *testing.T, look func(root string) bool) (m *Manager, asked 
 		}},
 	}})
 	for _, s := range m.servers {
-		s.latest = s.offering(lists{tools: {json.RawMessage(`{"name":"t"}`)}}, json.RawMessage(`{}`), nil)
+		s.latest = s.source().Offering(listing.Lists{listing.Tools: {json.RawMessage(`{"name":"t"}`)}}, json.RawMessage(`{}`), nil)
 	}
 	return m, asked
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -56,12 +57,6 @@ type sub struct {
 	failure   json.RawMessage // of one that is refused
 }
 
-// subscribable tells whether a server tells changes of resources.
-func subscribable(about json.RawMessage) bool {
-	capability := jsonrpc.Field(jsonrpc.Field(about, "capabilities"), "resources")
-	return string(jsonrpc.Field(capability, "subscribe")) == "true"
-}
-
 // Subscribe has a session told when the resource of that URI has changed, until
 // [Manager.Unsubscribe] or the session's end, over as many processes of its
 // server as it takes. It waits until the server has agreed. again says that the
@@ -92,15 +87,16 @@ func (m *Manager) Subscribe(ctx context.Context, c tool.Caller, holder, uri stri
 		delete(m.wants[c.Session], key)
 		m.attendLocked()
 	}
-	return failure, asFault(err, &offer{method: mcp.Subscribe})
+	return failure, asFault(err, &listing.Offer{Method: mcp.Subscribe})
 }
 
 // subscribedServer returns the server whose resource it is, if that tells changes,
 // and the names by which rules know the resource.
 func (m *Manager) subscribedServer(ctx context.Context, c *tool.Caller, uri string) (s *server, names []string, err error) {
 	if o := m.resource(ctx, *c, uri); o != nil {
-		s, names = o.s, o.remote.Names
-		if m.o.Rules != nil {
+		names = o.Remote.Names
+		s, err = m.server(o.Remote.Server)
+		if err == nil && m.o.Rules != nil {
 			err = m.o.Rules.Check(c.Identity, s.spec.Name, names...)
 		}
 	} else if c.Only != "" { // its server may tell that it does not tell changes
@@ -110,11 +106,11 @@ func (m *Manager) subscribedServer(ctx context.Context, c *tool.Caller, uri stri
 		return nil, nil, err
 	}
 	if s == nil || !m.sees(ctx, s, c) {
-		return nil, nil, fault.New(fault.InvalidInput, fault.Host, mcp.Subscribe, "no hosted server offers the resource %s", clip([]byte(uri)))
+		return nil, nil, fault.New(fault.InvalidInput, fault.Host, mcp.Subscribe, "no hosted server offers the resource %s", fault.Quote([]byte(uri)))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !subscribable(s.offersLocked(c).says()) {
+	if !listing.Subscribable(s.offersLocked(c).About()) {
 		return nil, nil, fault.New(fault.UnknownMethod, fault.Host, mcp.Subscribe, "server %s does not tell changes of its resources", s.spec.Name)
 	}
 	return s, names, nil
@@ -210,7 +206,7 @@ func (m *Manager) Unsubscribe(session, holder, uri string) {
 // wantedLocked are the URIs whose changes the process is to tell.
 func (u *upstream) wantedLocked() map[string]struct{} {
 	uris := map[string]struct{}{}
-	if subscribable(u.result) {
+	if listing.Subscribable(u.result) {
 		u.eachWantLocked(func(_ tool.Client, key want, _ *wanted) { uris[key.uri] = struct{}{} })
 	}
 	if u.era == modern && len(listsTold(u.result)) > 0 {
@@ -308,7 +304,7 @@ func (u *upstream) subscribedLocked(uri string, s *sub, msg jsonrpc.Message) {
 func (u *upstream) refusedLocked(s *sub, failure json.RawMessage) {
 	u.forget = append(u.forget, s.write)
 	s.state, s.write, s.failure = refused, 0, failure
-	u.log.Debug("server refuses a subscription", "err", clip(failure))
+	u.log.Debug("server refuses a subscription", "err", fault.Quote(failure))
 	u.attendedLocked()
 	u.attendLocked()
 }

@@ -109,7 +109,7 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	m.log.Info("server replaced by what its entry says now", "server", next.spec.Name)
 	m.cache.Forget(next.spec.Name)
 	next.persist()
-	next.keep() // only the server that has the name writes that file
+	_ = next.storeOffers() // only the server that has the name writes that file
 	m.Changed()
 	return nil
 }

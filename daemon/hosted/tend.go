@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
@@ -141,11 +142,6 @@ func (u *upstream) inquire(ctx context.Context, rec process.Record, method strin
 // back, and want what the process was told.
 func (u *upstream) unsettledLocked() bool { return u.restored && !u.m.expected }
 
-// can tells whether the server has a capability.
-func can(about json.RawMessage, capability string) bool {
-	return jsonrpc.Field(jsonrpc.Field(about, "capabilities"), capability) != nil
-}
-
 // wantedLevelLocked is the most verbose level that a session which shares the
 // process has asked for; "" if none has.
 func (u *upstream) wantedLevelLocked() string {
@@ -196,7 +192,7 @@ func (u *upstream) setLevel(level string) error {
 		u.wish.level, u.wish.levelWrite, u.wish.leveling = level, write, true
 	}, func(write int64, msg jsonrpc.Message) {
 		if msg.Error != nil {
-			u.log.Debug("server refuses a level", "level", level, "err", clip(msg.Error))
+			u.log.Debug("server refuses a level", "level", level, "err", fault.Quote(msg.Error))
 		}
 		if u.wish.levelWrite == write {
 			u.wish.leveling = false

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"holdline/daemon/config"
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
@@ -35,10 +36,10 @@ type Offered struct {
 	Exposed  string // as sessions see it
 	Contract tool.Contract
 	Listing  json.RawMessage // as the server lists it
-	Pinned   *Pinned         // as it was first seen, or accepted
+	Pinned   *listing.Pin    // as it was first seen, or accepted
 	Blocked  bool            // it cannot be used, since it has changed
 
-	offer *offer
+	offer *listing.Offer
 }
 
 // Offers is what one server offers, or, without a name, what each does that the
@@ -74,7 +75,7 @@ func (m *Manager) visible(c *tool.Caller) []*server {
 			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, func(a, b *server) int { return cmp.Compare(a.spec.Name, b.spec.Name) })
+	slices.SortFunc(all, compareNames)
 	return all
 }
 
@@ -92,8 +93,8 @@ func (s *server) offered(ctx context.Context, c tool.Caller) Offers {
 	}
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	for _, o := range s.offersLocked(&c).all(tools) {
-		out.Tools = append(out.Tools, Offered{o.name, o.remote.Name, o.remote.Contract, o.plain, s.pinnedLocked(o.name), s.blockedLocked(o) != nil, o})
+	for _, o := range s.offersLocked(&c).All(listing.Tools) {
+		out.Tools = append(out.Tools, Offered{o.Own, o.Remote.Name, o.Remote.Contract, o.Plain, s.pins.Find(o.Own), s.blockedLocked(o) != nil, o})
 	}
 	return out
 }
@@ -110,8 +111,8 @@ func (m *Manager) Tool(ctx context.Context, c tool.Caller, server, name string) 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if o := s.offersLocked(&c).either(name); o != nil {
-		return &o.remote, nil
+	if o := s.offersLocked(&c).Tool(name); o != nil {
+		return &o.Remote, nil
 	}
 	return nil, fault.New(fault.UnknownTool, fault.Server, mcp.ToolsCall+":"+name,
 		"server %s offers no tool %q: holdline servers tools %s shows those that it does", server, name, server)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -29,8 +30,8 @@ type envelope struct {
 // params makes the params of a request for the server: its own name for what is
 // asked for, and the token if the client wants
 // progress.
-func (e envelope) params(c *tool.RemoteCall, o *offer, token json.RawMessage) (json.RawMessage, error) {
-	quoted := jsonrpc.AppendString(nil, o.name)
+func (e envelope) params(c *tool.RemoteCall, o *listing.Offer, token json.RawMessage) (json.RawMessage, error) {
+	quoted := jsonrpc.AppendString(nil, o.Own)
 	dressed := e.era != modern || c.Modern
 	own := string(e.meta)
 	if e.logs && c.Level != "" {
@@ -40,11 +41,11 @@ func (e envelope) params(c *tool.RemoteCall, o *offer, token json.RawMessage) (j
 	params, err := jsonrpc.Rewrite(c.Params, func(key string, value []byte) []byte {
 		switch key {
 		case "name":
-			if o.method != mcp.ResourcesRead && o.method != mcp.Complete {
+			if o.Method != mcp.ResourcesRead && o.Method != mcp.Complete {
 				return quoted
 			}
 		case "ref":
-			if o.method == mcp.Complete {
+			if o.Method == mcp.Complete {
 				value, bad = reference(value, quoted)
 			}
 		case "inputResponses", "requestState":

@@ -9,6 +9,7 @@
 package fault
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -348,4 +349,13 @@ func From(err error, stage Stage, operation string) *Record {
 		return r
 	}
 	return New(InternalFailure, stage, operation, "%v", err)
+}
+
+// maxQuote is how much [Quote] keeps, in bytes.
+const maxQuote = 512
+
+// Quote returns the beginning of what another program said, as valid UTF-8, to
+// be repeated in a fault or in the log.
+func Quote(said []byte) string {
+	return string(bytes.ToValidUTF8(said[:min(len(said), maxQuote)], []byte("?")))
 }

@@ -1,4 +1,4 @@
-package hosted
+package listing
 
 import (
 	"encoding/json"
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func like(t *testing.T, listings ...string) []likeness {
+func like(t *testing.T, listings ...string) []Likeness {
 	t.Helper()
 	var list []json.RawMessage
 	for _, l := range listings {
@@ -18,7 +18,7 @@ func like(t *testing.T, listings ...string) []likeness {
 		}
 		list = append(list, json.RawMessage(l))
 	}
-	return likenesses(list)
+	return Likenesses(list)
 }
 
 // TestLikenesses: what is pinned is what the listing says, not how it is
@@ -45,13 +45,13 @@ func TestLikenesses(t *testing.T) {
 		{`{"name":"a","description":"d"`, `{"name":"a","outputSchema":{},"description":"e"`}: "description,outputSchema",
 	} {
 		now := like(t, strings.Replace(base, edit[0], edit[1], 1))[0]
-		if got := strings.Join(p.differs(&now, time.Now()).Parts, ","); got != want || now.hash == was.hash {
+		if got := strings.Join(p.compare(&now, time.Now()).Parts, ","); got != want || now.hash == was.hash {
 			t.Errorf("%s: %s differ, want %s", edit, got, want)
 		}
 	}
 	// One name is one tool, and what has none is none.
 	if all := like(t, base, strings.Replace(base, "d", "e", 1), `{"name":7}`, `{}`); len(all) != 1 || all[0] != was {
-		t.Errorf("likenesses %+v", all)
+		t.Errorf("Likenesses %+v", all)
 	}
 	if a, b := like(t, strings.Replace(base, `"a"`, `"b"`, 1))[0], was; a.hash == b.hash || a.parts != b.parts {
 		t.Error("the name does not count")
@@ -65,13 +65,13 @@ func TestLikenesses(t *testing.T) {
 // TestPin: a change is told of once, however often it comes and goes, and
 // another one again; pins have a limit.
 func TestPin(t *testing.T) {
-	s := &server{}
+	pins := Pins{}
 	now := time.UnixMilli(1000)
 	look := func(listings ...string) string {
 		t.Helper()
 		now = now.Add(time.Second)
-		changed, dirty := s.pinLocked(like(t, listings...), now)
-		return fmt.Sprintf("told %v, written %t, marked %t", changed, dirty, s.pinnedLocked("a").Changed())
+		changed, dirty := pins.Compare(like(t, listings...), now)
+		return fmt.Sprintf("told %v, written %t, marked %t", changed, dirty, pins.Find("a").Changed())
 	}
 	const one, two, three, other = `{"name":"a","description":"1"}`, `{"name":"a","description":"2"}`, `{"name":"a","description":"3"}`, `{"name":"b"}`
 	for i, step := range []struct {
@@ -93,15 +93,15 @@ func TestPin(t *testing.T) {
 			t.Errorf("step %d: %s, want %s", i, got, step.want)
 		}
 	}
-	if p := s.pinnedLocked("a"); p.SinceMS != 2000 || p.Description != "1" || p.Change.Description != "3" || p.Change.AtMS != 11_000 || !slices.Equal(p.Change.Parts, []string{"description"}) {
+	if p := pins.Find("a"); p.SinceMS != 2000 || p.Description != "1" || p.Change.Description != "3" || p.Change.AtMS != 11_000 || !slices.Equal(p.Change.Parts, []string{"description"}) {
 		t.Errorf("pinned %+v, %+v", p, p.Change)
 	}
 	var many []string
-	for i := range maxTools {
+	for i := range MaxEntries {
 		many = append(many, fmt.Sprintf(`{"name":"n%d"}`, i))
 	}
-	look(append(many[:maxTools-1:maxTools-1], three)...)
-	if _, kept := s.pins["b"]; kept || len(s.pins) != maxTools || !s.pinnedLocked("a").Changed() {
-		t.Errorf("%d pins, of what is gone %v", len(s.pins), kept)
+	look(append(many[:MaxEntries-1:MaxEntries-1], three)...)
+	if _, kept := pins.byTool["b"]; kept || len(pins.byTool) != MaxEntries || !pins.Find("a").Changed() {
+		t.Errorf("%d pins, of what is gone %v", len(pins.byTool), kept)
 	}
 }

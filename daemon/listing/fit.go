@@ -1,4 +1,4 @@
-package hosted
+package listing
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -14,27 +15,27 @@ import (
 // Limits of one listing. Clients parse a list as a whole: one entry that a
 // client cannot parse costs its agent the tools of all servers.
 const (
-	maxListingDepth = 64
-	maxListing      = 1 << 20  // bytes
-	maxDescription  = 64 << 10 // bytes
+	maxDepth       = 64
+	maxListing     = 1 << 20  // bytes
+	maxDescription = 64 << 10 // bytes
 )
 
-// maxFitNotes bounds the notes that [fit] makes of one list.
+// maxFitNotes bounds the notes that [Fit] makes of one list.
 const maxFitNotes = 5
 
-// fit returns the listings of a kind that clients can be shown. It leaves out
-// those for which a client could refuse the whole list, mends what has only one
-// meaning, and clips long descriptions. The notes say for people what is left
-// out or clipped, and why.
-func fit(k kind, all []json.RawMessage) (kept []json.RawMessage, notes []string) {
+// Fit returns the listings of a kind that clients can be shown. It drops those
+// for which a client could refuse the whole list, fixes errors that have only one
+// remedy, and clips long descriptions. The notes say for users what is dropped or
+// clipped, and why.
+func Fit(k Kind, all []json.RawMessage) (kept []json.RawMessage, notes []string) {
 	kept = all[:0:0]
 	changed := 0
 	note := func(listing json.RawMessage, what string) {
 		if changed++; changed > maxFitNotes {
 			return
 		}
-		name, _ := mcp.String(jsonrpc.Field(listing, k.sort().key))
-		notes = append(notes, fmt.Sprintf("%s: %q %s", k.sort().list, clip([]byte(name)), what))
+		name, _ := mcp.String(jsonrpc.Field(listing, k.MCP().Key))
+		notes = append(notes, fmt.Sprintf("%s: %q %s", k.MCP().List, fault.Quote([]byte(name)), what))
 	}
 	for _, listing := range all {
 		fitted, less, err := k.fitOne(listing)
@@ -48,16 +49,16 @@ func fit(k kind, all []json.RawMessage) (kept []json.RawMessage, notes []string)
 		kept = append(kept, fitted)
 	}
 	if changed > maxFitNotes {
-		notes = append(notes, fmt.Sprintf("%s: and %d more are left out or clipped", k.sort().list, changed-maxFitNotes))
+		notes = append(notes, fmt.Sprintf("%s: and %d more are left out or clipped", k.MCP().List, changed-maxFitNotes))
 	}
 	return kept, notes
 }
 
-// fitOne returns one listing as clients can be shown it, and says what is missing
-// in it then, if anything is. The error says why it has to be left out.
-func (k kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less string, err error) {
-	if jsonrpc.DeeperThan(listing, maxListingDepth) {
-		return nil, "", fmt.Errorf("it nests deeper than %d levels", maxListingDepth)
+// fitOne returns one listing as clients can be shown it. less says what was taken
+// out of it, or is "". The error says why the whole listing has to be dropped.
+func (k Kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less string, err error) {
+	if jsonrpc.DeeperThan(listing, maxDepth) {
+		return nil, "", fmt.Errorf("it nests deeper than %d levels", maxDepth)
 	}
 	var bad error
 	fitted, err = jsonrpc.Rewrite(listing, func(key string, value []byte) []byte {
@@ -71,7 +72,7 @@ func (k kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less stri
 			if value, clipped = clipText(value, maxDescription); clipped {
 				less = fmt.Sprintf("has a description of more than %d KiB: it is clipped", maxDescription>>10)
 			}
-		case k == tools && key == "outputSchema" && !isOfObjects(value):
+		case k == Tools && key == "outputSchema" && !isOfObjects(value):
 			less = "has an outputSchema that is not of type object: that is not shown"
 			return nil
 		default:
@@ -84,7 +85,7 @@ func (k kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less stri
 	if err = errors.Join(err, bad); err != nil {
 		return nil, "", err
 	}
-	key := k.sort().key
+	key := k.MCP().Key
 	switch name, _ := mcp.String(jsonrpc.Field(fitted, key)); {
 	case name == "":
 		return nil, "", fmt.Errorf("it has no %s", key)
@@ -92,7 +93,7 @@ func (k kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less stri
 		return nil, "", fmt.Errorf("its %s is longer than %d KiB", key, mcp.MaxURI>>10)
 	}
 	switch {
-	case k == tools:
+	case k == Tools:
 		if fitted, err = fitSchemas(fitted); err != nil {
 			return nil, "", err
 		}
@@ -208,7 +209,7 @@ func fitSchema(schema []byte) error {
 	if properties := jsonrpc.Field(schema, "properties"); properties != nil {
 		err := jsonrpc.Fields(properties, func(name string, value []byte) error {
 			if value[0] != '{' {
-				return fmt.Errorf("%s is no schema", clip([]byte(name)))
+				return fmt.Errorf("%s is no schema", fault.Quote([]byte(name)))
 			}
 			return nil
 		})
@@ -219,7 +220,7 @@ func fitSchema(schema []byte) error {
 	if required := jsonrpc.Field(schema, "required"); required != nil {
 		err := jsonrpc.Elements(required, func(value []byte) error {
 			if value[0] != '"' {
-				return fmt.Errorf("%s is no name", clip(value))
+				return fmt.Errorf("%s is no name", fault.Quote(value))
 			}
 			return nil
 		})

@@ -1,7 +1,6 @@
-package hosted
+package listing
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -13,13 +12,12 @@ import (
 // else as the server has spelled it.
 func TestContractShown(t *testing.T) {
 	t.Parallel()
-	m := New(Options{Log: slog.New(slog.DiscardHandler), StateDir: t.TempDir(), CatalogDir: t.TempDir()})
-	s := m.newServer(&Spec{Name: "s", Key: "k", Contract: func(own string) tool.Contract {
+	s := Source{Server: "s", Contract: func(own string) tool.Contract {
 		if own == "decided" {
 			return tool.NeverReplay
 		}
 		return ""
-	}})
+	}}
 	const convergent, never = `"holdline":{"replayContract":"convergent"}`, `"holdline":{"replayContract":"never_replay"}`
 	effect := func(kind string) string { return `"_meta":{"io.libmcp/effect":{"recovery":{"kind":"` + kind + `"}}}` }
 	for _, tc := range []struct{ name, rest, want string }{
@@ -37,18 +35,18 @@ func TestContractShown(t *testing.T) {
 			`{"name":"NAME","annotations":{` + never + `,"readOnlyHint":true},"_meta":{"io.libmcp/effect":7}}`,
 		},
 	} {
-		o, err := s.offer(tools, []byte(`{"name":"`+tc.name+`"`+tc.rest+`}`))
+		o, err := s.offer(Tools, []byte(`{"name":"`+tc.name+`"`+tc.rest+`}`))
 		if err != nil {
 			t.Fatalf("%s: %v", tc.name, err)
 		}
-		for listing, name := range map[string]string{string(o.listing): "s__" + tc.name, string(o.plain): tc.name} {
+		for listing, name := range map[string]string{string(o.Raw): "s__" + tc.name, string(o.Plain): tc.name} {
 			if want := strings.Replace(tc.want, "NAME", name, 1); listing != want {
 				t.Errorf("%s is shown as\n%s, want\n%s", tc.name, listing, want)
 			}
 		}
 	}
 	// Nothing but a tool has a contract.
-	if o, err := s.offer(prompts, []byte(`{"name":"p"}`)); err != nil || string(o.listing) != `{"name":"s__p"}` || string(o.plain) != `{"name":"p"}` {
-		t.Errorf("a prompt is shown as %s, %s, %v", o.listing, o.plain, err)
+	if o, err := s.offer(Prompts, []byte(`{"name":"p"}`)); err != nil || string(o.Raw) != `{"name":"s__p"}` || string(o.Plain) != `{"name":"p"}` {
+		t.Errorf("a prompt is shown as %s, %s, %v", o.Raw, o.Plain, err)
 	}
 }

@@ -1,0 +1,81 @@
+package listing
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Has reports whether a server has a capability, by the result of its handshake.
+func Has(about json.RawMessage, capability string) bool {
+	return jsonrpc.Field(jsonrpc.Field(about, "capabilities"), capability) != nil
+}
+
+// Subscribable reports whether a server notifies of changed resources, by the
+// result of its handshake.
+func Subscribable(about json.RawMessage) bool {
+	capability := jsonrpc.Field(jsonrpc.Field(about, "capabilities"), "resources")
+	return string(jsonrpc.Field(capability, "subscribe")) == "true"
+}
+
+// Describe returns what a session for one server is told of it, by the result of
+// the server's handshake.
+func Describe(server string, about json.RawMessage) tool.About {
+	a := tool.About{Capabilities: jsonrpc.Field(about, "capabilities"), Info: jsonrpc.Field(about, "serverInfo")}
+	if a.Info == nil { // a modern server may say it beside the result
+		a.Info = jsonrpc.Field(jsonrpc.Field(about, "_meta"), mcp.MetaServer)
+	}
+	if a.Info == nil || jsonrpc.DeeperThan(a.Info, maxDepth) || len(a.Info) > maxListing {
+		a.Info = unknownVersion(server)
+	}
+	a.Capabilities = forward(a.Capabilities)
+	instructions, _ := clipText(jsonrpc.Field(about, "instructions"), maxDescription)
+	a.Instructions, _ = mcp.String(instructions)
+	return a
+}
+
+// DescribeStarting returns what a session is told of a server that is not up
+// yet: it may offer everything.
+func DescribeStarting(server string) tool.About {
+	return tool.About{
+		Capabilities: json.RawMessage(`{"tools":{"listChanged":true},"prompts":{"listChanged":true},` +
+			`"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{}}`),
+		Info:         unknownVersion(server),
+		Instructions: "The MCP server " + server + " was still starting when this session began. Its tools appear when it is up.",
+	}
+}
+
+// unknownVersion returns the serverInfo of a server that has not said what it
+// is. Clients want a version that is not empty.
+func unknownVersion(server string) json.RawMessage {
+	return fmt.Appendf(nil, `{"name":%q,"version":"unknown"}`, server)
+}
+
+// forward returns those of a server's capabilities that Holdline passes on.
+func forward(capabilities json.RawMessage) json.RawMessage {
+	onlyTools := json.RawMessage(`{"tools":{"listChanged":true}}`)
+	if len(capabilities) == 0 || capabilities[0] != '{' || len(capabilities) > maxListing || jsonrpc.DeeperThan(capabilities, maxDepth) {
+		return onlyTools
+	}
+	out, err := jsonrpc.Rewrite(capabilities, func(key string, value []byte) []byte {
+		switch key {
+		case "tools", "prompts":
+			return []byte(`{"listChanged":true}`)
+		case "resources":
+			if string(jsonrpc.Field(value, "subscribe")) == "true" {
+				return []byte(`{"subscribe":true,"listChanged":true}`)
+			}
+			return []byte(`{"listChanged":true}`)
+		case "completions", "experimental", "logging":
+			return value
+		}
+		return nil
+	})
+	if err != nil {
+		return onlyTools
+	}
+	return out
+}

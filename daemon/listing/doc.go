@@ -1,0 +1,11 @@
+// Package listing holds what an MCP server lists: its tools, prompts, resources
+// and resource templates, as clients may see them.
+//
+// [Fit] repairs or drops listings that a client could refuse. A [Source] makes
+// an [Offering] of fitted lists: one [Offer] for each entry, under the name that
+// sessions see. [Pins] remember how each tool looked when it was first seen. A
+// [Memory] keeps lists and pins in a file.
+//
+// The package does no locking. An Offering never changes once it is made; the
+// caller guards Pins.
+package listing

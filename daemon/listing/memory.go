@@ -1,0 +1,96 @@
+package listing
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+	"holdline/protocol/ownfile"
+)
+
+// Memory is a file of lists. There are two sorts: one per configured server in
+// the catalog directory, so that a list starts no process, and one in the
+// directory of each worker, with what that process lists.
+type Memory struct {
+	Version   int               `json:"version"`
+	Key       string            `json:"key"` // of the configuration entry
+	Era       string            `json:"era,omitempty"`
+	Tools     []json.RawMessage `json:"tools"` // as the server spelled them, as all that follows
+	Prompts   []json.RawMessage `json:"prompts,omitempty"`
+	Resources []json.RawMessage `json:"resources,omitempty"`
+	Templates []json.RawMessage `json:"templates,omitempty"`
+	About     json.RawMessage   `json:"about,omitempty"` // result of the handshake
+	Pins      []Pin             `json:"pins,omitempty"`
+	Cut       []string          `json:"cut,omitempty"` // notes for users: which entries are left out
+}
+
+const memoryVersion = 1
+
+// NewMemory returns a memory of these lists, for the configuration entry key.
+func NewMemory(key string, lists Lists, about json.RawMessage, cut []string) Memory {
+	return Memory{
+		Version: memoryVersion, Key: key, About: about, Cut: cut,
+		Tools: lists[Tools], Prompts: lists[Prompts], Resources: lists[Resources], Templates: lists[Templates],
+	}
+}
+
+// ReadMemory reads the file at path. It returns nil if there is no file, or one
+// of another version.
+func ReadMemory(path string) (*Memory, error) {
+	b, err := ownfile.Read(path, ownfile.MaxDocument)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // nothing is remembered
+	}
+	mem := &Memory{}
+	if err == nil {
+		err = json.Unmarshal(b, mem)
+	}
+	if err != nil || mem.Version != memoryVersion {
+		return nil, err
+	}
+	return mem, nil
+}
+
+// Write replaces the file at path. Listings keep their spelling but for white
+// space.
+func (mem *Memory) Write(path string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(mem); err != nil {
+		return fmt.Errorf("encoding what a server lists: %w", err)
+	}
+	return statedir.WriteFile(path, b.Bytes())
+}
+
+// Lists returns the lists of the memory.
+func (mem *Memory) Lists() Lists { return Lists{mem.Tools, mem.Prompts, mem.Resources, mem.Templates} }
+
+// Remembered returns the names of what a server listed last, as its memory in
+// the catalog directory has them: its tools, and its prompts, resources and
+// templates. known is false if there is no memory.
+func Remembered(catalogDir, server string) (toolNames, others []string, known bool) {
+	mem, err := ReadMemory(filepath.Join(catalogDir, server+".json"))
+	if err != nil || mem == nil {
+		return nil, nil, false
+	}
+	for k, list := range mem.Lists() {
+		for _, listing := range list {
+			name, ok := mcp.String(jsonrpc.Field(listing, Kind(k).MCP().Key))
+			switch {
+			case !ok:
+			case Kind(k) == Tools:
+				toolNames = append(toolNames, name)
+			default:
+				others = append(others, name)
+			}
+		}
+	}
+	return toolNames, others, true
+}

@@ -1,0 +1,227 @@
+package listing
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"holdline/daemon/policy"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Pin is a tool as it was when it was first seen, or accepted by the user.
+type Pin struct {
+	Tool        string             `json:"tool"` // the server's own name
+	Hash        string             `json:"hash"` // SHA-256, hexadecimal
+	Parts       [len(parts)]string `json:"parts"`
+	Description string             `json:"description,omitempty"` // its beginning
+	SinceMS     int64              `json:"since_unix_ms"`
+	Change      *Change            `json:"change,omitempty"` // nil if it was never seen otherwise
+}
+
+// Change is how a tool was seen to differ from its pin.
+type Change struct {
+	Hash        string   `json:"hash"`
+	Parts       []string `json:"parts"` // members of the listing that differ
+	Description string   `json:"description,omitempty"`
+	AtMS        int64    `json:"at_unix_ms"`               // when the change was first seen
+	UndoneMS    int64    `json:"undone_unix_ms,omitempty"` // when the tool was seen as pinned again; 0 if it still differs
+}
+
+// Changed reports whether the tool differs from its pin now. The pin may be nil.
+func (p *Pin) Changed() bool { return p != nil && p.Change != nil && p.Change.UndoneMS == 0 }
+
+// parts are the members of a tool's listing that are pinned, besides its name:
+// what a model reads of the tool, and what clients decide by.
+var parts = [...]string{"description", "inputSchema", "outputSchema", "annotations"}
+
+// maxPinned is the most bytes of a description that are kept to be shown.
+const maxPinned = 512
+
+// Likeness is a listing of a tool, reduced to hashes.
+type Likeness struct {
+	tool        string
+	hash        string
+	parts       [len(parts)]string
+	description string
+}
+
+// Likenesses returns those of a list of tools, each name once.
+func Likenesses(list []json.RawMessage) []Likeness {
+	var all []Likeness
+	seen := map[string]bool{}
+	for _, listing := range list {
+		name, ok := mcp.String(jsonrpc.Field(listing, "name"))
+		if !ok || seen[name] {
+			continue
+		}
+		seen[name] = true
+		l := Likeness{tool: name}
+		whole := sha256.New()
+		whole.Write([]byte(name))
+		for i, part := range parts {
+			sum := policy.Digest(jsonrpc.Field(listing, part))
+			whole.Write(sum[:])
+			l.parts[i] = hex.EncodeToString(sum[:8])
+		}
+		l.hash = hex.EncodeToString(whole.Sum(nil))
+		text, _ := mcp.String(jsonrpc.Field(listing, "description"))
+		l.description = strings.ToValidUTF8(text[:min(len(text), maxPinned)], "")
+		all = append(all, l)
+	}
+	return all
+}
+
+// Pins are the pinned tools of one server. They are kept as long as the
+// configuration has a server of that name, whatever its entry says: an edit of
+// the entry is how most servers change. A tool that is not listed any more keeps
+// its pin, so that it cannot come back as another tool unnoticed. A stored Pin is
+// replaced, never changed. The zero value has none.
+type Pins struct {
+	byTool map[string]*Pin
+}
+
+// NewPins returns pins that were stored.
+func NewPins(stored []Pin) Pins {
+	p := Pins{byTool: map[string]*Pin{}}
+	for i := range stored {
+		p.byTool[stored[i].Tool] = &stored[i]
+	}
+	return p
+}
+
+// Clone returns a copy that changes independently.
+func (ps *Pins) Clone() Pins { return Pins{byTool: maps.Clone(ps.byTool)} }
+
+// Stored returns the pins sorted by name.
+func (ps *Pins) Stored() []Pin {
+	all := make([]Pin, 0, len(ps.byTool))
+	for _, name := range slices.Sorted(maps.Keys(ps.byTool)) {
+		all = append(all, *ps.byTool[name])
+	}
+	return all
+}
+
+// Find returns the pin of a tool by the server's own name; nil if it has none.
+func (ps *Pins) Find(own string) *Pin { return ps.byTool[own] }
+
+// Compare compares a list of tools with the pins, and pins tools that have none.
+// changed names tools that differ in a way not seen before; dirty reports
+// whether the pins have to be stored.
+func (ps *Pins) Compare(list []Likeness, now time.Time) (changed []string, dirty bool) {
+	if ps.byTool == nil {
+		ps.byTool = map[string]*Pin{}
+	}
+	for i := range list {
+		is := &list[i]
+		was := ps.byTool[is.tool]
+		if was == nil {
+			ps.byTool[is.tool] = newPin(is, now)
+			dirty = true
+			continue
+		}
+		change := was.observe(is, now)
+		if change == was.Change {
+			continue
+		}
+		if change.UndoneMS == 0 && (was.Change == nil || was.Change.Hash != is.hash) {
+			changed = append(changed, is.tool)
+		}
+		next := *was
+		next.Change = change
+		ps.byTool[is.tool] = &next
+		dirty = true
+	}
+	if len(ps.byTool) > MaxEntries {
+		listed := map[string]bool{}
+		for i := range list {
+			listed[list[i].tool] = true
+		}
+		maps.DeleteFunc(ps.byTool, func(name string, _ *Pin) bool { return !listed[name] })
+	}
+	return changed, dirty
+}
+
+func newPin(l *Likeness, now time.Time) *Pin {
+	return &Pin{Tool: l.tool, Hash: l.hash, Parts: l.parts, Description: l.description, SinceMS: now.UnixMilli()}
+}
+
+// observe returns the Change of a pin now that the tool looks like that. It
+// returns p.Change itself if nothing is new.
+func (p *Pin) observe(is *Likeness, now time.Time) *Change {
+	was := p.Change
+	switch {
+	case was != nil && p.Hash == is.hash && was.UndoneMS == 0:
+		return was.undone(now.UnixMilli())
+	case p.Hash == is.hash:
+		return was
+	case was == nil || was.Hash != is.hash:
+		return p.compare(is, now)
+	case was.UndoneMS != 0: // the known change is back
+		return was.undone(0)
+	}
+	return was
+}
+
+// compare returns how a tool differs from its pin.
+func (p *Pin) compare(is *Likeness, now time.Time) *Change {
+	c := &Change{Hash: is.hash, AtMS: now.UnixMilli(), Description: is.description}
+	for i, part := range parts {
+		if p.Parts[i] != is.parts[i] {
+			c.Parts = append(c.Parts, part)
+		}
+	}
+	return c
+}
+
+func (c *Change) undone(ms int64) *Change {
+	next := *c
+	next.UndoneMS = ms
+	return &next
+}
+
+// Blocked reports whether an offered tool differs from its pin, and names the
+// parts of its listing that do.
+func (ps *Pins) Blocked(o *Offer) (what string, blocked bool) {
+	p := ps.byTool[o.Own]
+	if o.Hash == "" || p == nil || p.Hash == o.Hash {
+		return "", false
+	}
+	if p.Change != nil && p.Change.Hash == o.Hash {
+		return strings.Join(p.Change.Parts, ", "), true
+	}
+	return "its listing", true
+}
+
+// Accept pins the tools of a list as they are now. Of the other pins it keeps
+// those for which keep is true. It returns the names of tools that were pinned
+// otherwise, sorted.
+func (ps *Pins) Accept(list []Likeness, keep map[string]bool, now time.Time) []string {
+	before := ps.byTool
+	ps.byTool = map[string]*Pin{}
+	for name, p := range before {
+		if keep[name] {
+			ps.byTool[name] = p
+		}
+	}
+	accepted := []string{}
+	for i := range list {
+		is := &list[i]
+		was := before[is.tool]
+		next := newPin(is, now)
+		switch {
+		case was != nil && was.Hash == is.hash:
+			next.Parts, next.Description, next.SinceMS = was.Parts, was.Description, was.SinceMS
+		case was != nil:
+			accepted = append(accepted, is.tool)
+		}
+		ps.byTool[is.tool] = next
+	}
+	slices.Sort(accepted)
+	return accepted
+}
