@@ -8,7 +8,7 @@ SHELL := bash
 OUT     ?= bin/holdline
 VERSION ?= $(shell v=$$(git describe --tags --dirty 2>/dev/null) && echo $${v\#v} || echo 0.1.0-dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
-LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+LDFLAGS  = -s -w -X holdline/cmd/holdline/cli.version=$(VERSION) -X holdline/cmd/holdline/cli.commit=$(COMMIT)
 FUZZTIME ?= 60s
 CHAOS   ?= 60s
 SEED    ?=
@@ -53,24 +53,24 @@ race: ## run the tests under the race detector, in any order
 	@go test -v -race -shuffle=on -count=1 $(ATONCE) $(if $(RUN),-run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
 
 chaos: ## kill everything at random under load and ask the oracle (CHAOS=10m, SEED=n replays, HOSTILE=0: no servers that misbehave)
-	HOLDLINE_CHAOS=$(CHAOS) HOLDLINE_CHAOS_HOSTILE=$(HOSTILE) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaos$$' ./cmd/holdline
+	HOLDLINE_CHAOS=$(CHAOS) HOLDLINE_CHAOS_HOSTILE=$(HOSTILE) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaos$$' ./cmd/e2e
 
 notices: ## break each rule of recovery in turn: the oracle has to notice (three minutes)
-	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 1h -run '^TestChaosNotices$$' ./cmd/holdline
+	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 1h -run '^TestChaosNotices$$' ./cmd/e2e
 
 neighbours: ## chaos without and with servers that misbehave: how much slower are the others' calls (CHAOS=5m or more)
-	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaosNeighbours$$' ./cmd/holdline
+	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaosNeighbours$$' ./cmd/e2e
 
 check: ## format, vet for both systems, lint, dead code, modernisers, layers, go.mod
 	@files=$$($(GOFUMPT) -l cmd contrib daemon protocol proxy); test -z "$$files" || { printf 'not formatted by gofumpt:\n%s\n' "$$files"; exit 1; }
 	GOOS=linux CGO_ENABLED=0 go vet ./...
 	GOOS=darwin CGO_ENABLED=0 go vet ./...
-	go vet -tags man ./cmd/holdline
+	go vet -tags man ./cmd/holdline/...
 	$(LINT) config verify
 	$(LINT) run ./...
 	@dead=$$($(DEADCODE) -test ./...); test -z "$$dead" || { printf '%s\n' "$$dead"; exit 1; }
 	@diff=$$(go fix -diff ./... 2>&1 || true); test -z "$$diff" || { printf '%s\n' "$$diff"; exit 1; }
-	go test -count=1 -run '^(TestImportMap|TestLayersOfParts)$$' ./cmd/holdline
+	go test -count=1 -run '^(TestImportMap|TestLayersOfParts)$$' ./cmd/e2e
 	go mod tidy -diff
 	go mod verify
 
@@ -90,7 +90,7 @@ e2e: ## real clients and the real Claude Code against a stand-in API (needs node
 
 e2e-systemd: ## a real systemd, booted for the tests alone, manages the daemon (needs root and systemd)
 	@contrib/systemd/lab --can || { echo "skipped: make e2e-systemd"; exit 0; }; \
-	mkdir -p bin && go test -c -o bin/e2e-systemd.test ./cmd/holdline && cd cmd/holdline && \
+	mkdir -p bin && go test -c -o bin/e2e-systemd.test ./cmd/e2e && cd cmd/e2e && \
 	../../contrib/systemd/lab ../../bin/e2e-systemd.test -test.v -test.timeout 5m -test.run '^TestSystemd$$'
 
 cover: ## coverage by package, and the total

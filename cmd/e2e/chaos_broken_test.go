@@ -1,0 +1,242 @@
+package e2e
+
+import (
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/protocol/faultpoint"
+)
+
+// Rules of recovery that a place can be made to break.
+const (
+	brokenFence  = "worker.fence"   // a worker takes writes of the attached connection alone
+	brokenRecord = "record.first"   // a write is on record before it is made
+	brokenAck    = "ack.confirmed"  // output is acked when nobody needs it any more
+	brokenKept   = "directory.kept" // what was said is kept until its client has it
+	brokenIDs    = "hosted.ids"     // a server sees ids that no two calls share; broken beside package hosted
+	brokenTokens = "hosted.tokens"  // and such progress tokens
+	brokenLate   = "proxy.late"     // a proxy that stood still under a call does not resume; older ones do
+)
+
+// Files of a place's [faultDir] besides those of points.
+const (
+	brokenPrefix = "broken." // and a rule, which the place's processes do not keep
+	collectFile  = "collect" // daemons collect their garbage at SIGUSR1, and write a heapFile at SIGUSR2
+	heapFile     = "heap"    // a profile of what a daemon's heap holds
+)
+
+// installBroken lets this process, one that was started as holdline with args,
+// break what its place's files say.
+func installBroken(args []string) {
+	dir, ok := faultsOf(args)
+	if !ok {
+		return
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	rules := map[string]bool{}
+	for _, f := range files {
+		if name, ok := strings.CutPrefix(f.Name(), brokenPrefix); ok {
+			rules[name] = true
+		}
+		if f.Name() == collectFile && len(args) > 0 && args[0] == "daemon" {
+			collects(dir)
+		}
+	}
+	if len(rules) > 0 {
+		faultpoint.Break(func(name string) bool { return rules[name] })
+	}
+}
+
+// collects makes this process collect its garbage at SIGUSR1, so that what its
+// heap holds can be measured, and write down at SIGUSR2 what that is.
+func collects(dir string) {
+	runtime.MemProfileRate = 8 << 10 // the whole heap is a few MiB
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGUSR1, syscall.SIGUSR2)
+	go func() { // for the process's life
+		for sig := range c {
+			// What is in a sync.Pool, as the buffer in which encoding/json made
+			// its largest text, goes with the second collection without a use.
+			runtime.GC()
+			runtime.GC()
+			if sig == syscall.SIGUSR2 {
+				writeHeap(dir)
+			}
+		}
+	}()
+}
+
+// writeHeap writes the [heapFile], which appears when it is whole.
+func writeHeap(dir string) {
+	path := filepath.Join(dir, heapFile)
+	f, err := os.Create(path + ".part")
+	if err != nil {
+		return
+	}
+	err = pprof.Lookup("heap").WriteTo(f, 0)
+	if cerr := f.Close(); err == nil && cerr == nil {
+		_ = os.Rename(f.Name(), path)
+	}
+}
+
+// breaks makes the place one whose processes break a rule.
+func (p *place) breaks(rule string) {
+	p.t.Helper()
+	p.faults()
+	if err := os.WriteFile(filepath.Join(p.dir, faultDir, brokenPrefix+rule), nil, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestBrokenInTestsOnly: nothing but a test binary breaks a rule, and each
+// rule that tests break stands in the code.
+func TestBrokenInTestsOnly(t *testing.T) {
+	asked := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		text := string(b)
+		if strings.Contains(text, "faultpoint."+"Break(") {
+			t.Errorf("%s breaks rules", path)
+		}
+		for _, rule := range strings.Split(text, `faultpoint.Broken("`)[1:] {
+			name, _, _ := strings.Cut(rule, `"`)
+			asked[name] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range []string{brokenFence, brokenRecord, brokenAck, brokenKept, brokenIDs, brokenTokens, brokenLate} {
+		if !asked[rule] {
+			t.Errorf("nothing asks whether rule %s is kept", rule)
+		}
+		delete(asked, rule)
+	}
+	for rule := range asked {
+		t.Errorf("no test breaks rule %s", rule)
+	}
+}
+
+// variant is a rule whose breaking chaos must notice.
+type variant struct {
+	name  string
+	rule  string
+	menu  menu
+	steps []weight
+	want  []string // one of these is found to be violated
+}
+
+// variants are all of them, with what brings it about.
+var variants = []variant{
+	{
+		"a worker takes writes of any connection", brokenFence,
+		menu{acts: []menuItem{{actFence, 1}}, gap: 300 * time.Millisecond},
+		effectSteps,
+		[]string{ruleRight, ruleAtMost, ruleExactly},
+	},
+	{
+		"writes are recorded when they were made", brokenRecord,
+		menu{acts: []menuItem{{actSent, 1}}, gap: 300 * time.Millisecond},
+		effectSteps,
+		[]string{ruleAtMost},
+	},
+	{
+		"answers of servers are acked when they are routed", brokenAck,
+		menu{acts: []menuItem{{actHeld, 1}}, gap: 300 * time.Millisecond},
+		effectSteps,
+		[]string{ruleAnswered},
+	},
+	{
+		"what consults say is acked when it is read", brokenAck,
+		menu{acts: []menuItem{{actDaemon, 1}}, gap: 500 * time.Millisecond},
+		everyStep,
+		[]string{ruleUnknown},
+	},
+	{
+		"directories of dead workers go at once", brokenKept,
+		menu{acts: []menuItem{{actReap, 1}}, gap: 300 * time.Millisecond},
+		effectSteps,
+		[]string{ruleAtMost},
+	},
+	{
+		"answers of consults are forgotten when they were told", brokenKept,
+		menu{acts: []menuItem{{actDaemon, 1}}, gap: 500 * time.Millisecond},
+		everyStep,
+		[]string{ruleAtMost, ruleUnknown},
+	},
+}
+
+// shortChaos is how long a round of a variant takes.
+const shortChaos = 6 * time.Second
+
+// round is a short chaos with a variant's schedule, and what the oracle finds
+// in it. Where no rule is broken that is to be nothing.
+func (v *variant) round(t *testing.T, seed uint64, broken ...string) []violation {
+	t.Helper()
+	r := newChaos(t, seed, false, broken...)
+	r.menu, r.steps, r.limit = v.menu, v.steps, 10*time.Second
+	r.warm(t)
+	r.load(shortChaos)
+	if len(broken) > 0 {
+		h := r.history()
+		r.report(t, h)
+		found := judge(h)
+		r.endAll() // what is broken need not end in order
+		return found
+	}
+	r.quiet(t)
+	h := r.history()
+	found := judge(h)
+	h.show(t, found)
+	if t.Failed() {
+		r.tell(t)
+	}
+	return found
+}
+
+// endAll kills whatever is left of the place.
+func (r *chaosRun) endAll() {
+	for left := r.processes(); len(left) > 0; left = r.processes() {
+		for pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		r.pause(10 * time.Millisecond)
+	}
+}
+
+// TestChaosNotices breaks one rule of recovery after the other: the oracle must
+// find that out, and nothing while the rule is kept.
+func TestChaosNotices(t *testing.T) {
+	_, seed := chaosLimits(t)
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			v.round(t, seed)
+			for begin := time.Now(); ; seed++ {
+				for _, f := range v.round(t, seed, v.rule) {
+					if slices.Contains(v.want, f.Rule) {
+						t.Logf("seed %d, after %v: %v", seed, time.Since(begin).Round(time.Second), f)
+						return
+					}
+				}
+				if time.Since(begin) > time.Minute {
+					t.Fatalf("the oracle found none of %q in %v, up to seed %d", v.want, time.Since(begin), seed)
+				}
+			}
+		})
+	}
+}

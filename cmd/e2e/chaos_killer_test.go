@@ -1,0 +1,412 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/process"
+)
+
+// What the killer does.
+const (
+	actDaemon  = "daemon"  // SIGKILL
+	actWorker  = "worker"  // SIGKILL of one of them
+	actChild   = "child"   // SIGKILL of what a worker runs
+	actProxy   = "proxy"   // SIGKILL of one of them
+	actStall   = "stall"   // a proxy stands still for a moment, and takes no answer
+	actPause   = "pause"   // the daemon stands still for a moment
+	actFreeze  = "freeze"  // a worker stands still, and the daemon is killed meanwhile
+	actReplace = "replace" // another file takes the place of the binary
+
+	// Directed schedules, for what chance brings about too seldom.
+	actSent = "sent" // the daemon dies behind a write
+	actHeld = "held" // the daemon is killed while an answer is not on its way to its client
+	actReap = "reap" // the same behind the death of a worker
+	// A worker has read a write of a daemon that is killed then, and goes on
+	// when the next one has attached and made no write yet.
+	actFence = "fence"
+)
+
+// menu says how often the killer does what, and how long it waits before.
+type menu struct {
+	acts []menuItem
+	gap  time.Duration // mean
+}
+
+type menuItem struct {
+	act string
+	n   int
+}
+
+// usual is the menu of `make chaos`.
+var usual = menu{gap: 600 * time.Millisecond, acts: []menuItem{
+	{actDaemon, 34}, {actWorker, 12}, {actChild, 10}, {actProxy, 14}, {actPause, 10}, {actFreeze, 10}, {actReplace, 10}, {actStall, 10},
+}}
+
+// killPlan is one act of the killer.
+type killPlan struct {
+	Act  string
+	Gap  time.Duration // before it
+	Pick float64       // the victim among those there are, in [0, 1)
+	Hold time.Duration // for which somebody stands still
+	Mid  float64       // the part of it after which the daemon is killed
+}
+
+// planKill draws an act, and takes as much from the stream for each.
+func (m *menu) planKill(r *rand.Rand) killPlan {
+	all := 0
+	for _, i := range m.acts {
+		all += i.n
+	}
+	at, act := r.IntN(all), ""
+	for _, i := range m.acts {
+		if at < i.n {
+			act = i.act
+			break
+		}
+		at -= i.n
+	}
+	return killPlan{
+		Act: act, Gap: time.Duration(r.ExpFloat64() * float64(m.gap)), Pick: r.Float64(),
+		Hold: 30*time.Millisecond + time.Duration(r.IntN(600))*time.Millisecond, Mid: r.Float64(),
+	}
+}
+
+// killer goes through its plan until the run is over.
+func (r *chaosRun) killer() {
+	plan := rand.New(rand.NewPCG(r.seed, 1<<32))
+	for {
+		k := r.menu.planKill(plan)
+		if !r.rest(min(k.Gap, 5*r.menu.gap)) {
+			return
+		}
+		r.act(k)
+	}
+}
+
+func (r *chaosRun) act(k killPlan) {
+	switch k.Act {
+	case actDaemon:
+		r.killDaemon()
+	case actWorker, actChild:
+		if v, ok := r.victim(k.Pick); ok {
+			r.killWorker(&v, k.Act)
+		}
+	case actProxy:
+		r.killProxy(k.Pick)
+	case actStall:
+		r.stall(k)
+	case actPause:
+		if d, err := r.daemon(); err == nil {
+			r.hold(d, k.Hold, nil)
+		}
+	case actFreeze:
+		if v, ok := r.victim(k.Pick); ok {
+			r.hold(v.worker, k.Hold, func() {
+				r.rest(time.Duration(k.Mid * float64(k.Hold)))
+				r.killDaemon()
+			})
+		}
+	case actReplace:
+		r.replace(k.Pick < 0.7)
+	case actSent:
+		r.p.dieAt("write.sent", 1)
+	case actHeld: // for less time than until the answer is spooled
+		r.held(40*time.Millisecond, func() {})
+	case actReap:
+		r.held(100*time.Millisecond, func() {
+			if v, ok := r.victim(k.Pick); ok {
+				r.killWorker(&v, actWorker)
+			}
+		})
+	case actFence:
+		r.fence()
+	}
+}
+
+// held kills the daemon when it has held an answer back for so long, the next
+// one behind what before does.
+func (r *chaosRun) held(d time.Duration, before func()) {
+	const point = "session.pursued"
+	defer r.disarm(point)
+	r.arm(point, "daemon")
+	before()
+	if r.reached(point) {
+		r.rest(d)
+		r.killDaemon()
+	}
+}
+
+func (r *chaosRun) fence() {
+	const read, attached = "worker.read", "attach.voided"
+	defer r.disarm(read)
+	defer r.disarm(attached)
+	r.arm(read, "worker")
+	if !r.reached(read) {
+		return
+	}
+	r.rest(150 * time.Millisecond) // more is written meanwhile
+	r.arm(attached, "daemon")
+	r.killDaemon()
+	if r.reached(attached) {
+		r.p.letGo(read)
+		r.rest(50 * time.Millisecond) // what it has read comes first
+	}
+}
+
+// reached waits until a process has come to the point that was armed.
+func (r *chaosRun) reached(point string) bool {
+	for limit := time.Now().Add(3 * time.Second); !r.p.died(point); {
+		if time.Now().After(limit) || !r.rest(2*time.Millisecond) {
+			return false
+		}
+	}
+	r.count("at " + point)
+	return true
+}
+
+// arm has the next process of a command that comes to a point be held there.
+func (r *chaosRun) arm(point, who string) {
+	at := filepath.Join(r.p.dir, faultDir, point)
+	_ = os.Remove(at + faultReached)
+	_ = os.Remove(at + faultLetGo)
+	r.p.dieAs(point, death{who: who, held: true})
+}
+
+// disarm lets who is held at a point go on, and nobody else be held there.
+func (r *chaosRun) disarm(point string) {
+	_ = os.Remove(filepath.Join(r.p.dir, faultDir, point))
+	r.p.letGo(point)
+}
+
+// hold stops a process for a time, which begins after meanwhile.
+func (r *chaosRun) hold(p process.Proc, d time.Duration, meanwhile func()) {
+	if process.Signal(p, syscall.SIGSTOP) != nil {
+		return
+	}
+	r.count("stopped")
+	if meanwhile != nil {
+		meanwhile()
+	}
+	r.rest(d)
+	_ = process.Signal(p, syscall.SIGCONT)
+}
+
+// daemon is the one that holds the lock.
+func (r *chaosRun) daemon() (process.Proc, error) {
+	pid, start, err := statedir.Holder(filepath.Join(r.p.dir, "run/holdline/daemon.lock"))
+	if err != nil {
+		return process.Proc{}, err
+	}
+	if pid == 0 || pid == os.Getpid() {
+		return process.Proc{}, errors.New("no daemon")
+	}
+	now, err := process.Lookup(pid)
+	if err != nil || now.Start != start {
+		return process.Proc{}, errors.New("the daemon is gone")
+	}
+	return now, nil
+}
+
+// mostBarren is how many daemons in a row may die before they have served
+// anybody: a proxy looks for one no longer than its window.
+const mostBarren = 2
+
+func (r *chaosRun) killDaemon() {
+	if now := r.served.Load(); now != r.seen {
+		r.seen, r.barren = now, 0
+	}
+	d, err := r.daemon()
+	if err == nil && r.barren < mostBarren {
+		r.barren++
+		r.kill(d, kill{What: "daemon"})
+	}
+}
+
+// kill kills a process and writes that down, as having happened before.
+func (r *chaosRun) kill(p process.Proc, k kill) {
+	k.At, k.PID = r.now(), p.PID
+	if process.Signal(p, syscall.SIGKILL) != nil {
+		return
+	}
+	r.count("killed " + k.What)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kills = append(r.kills, k)
+}
+
+// victim is a worker that lives, with its child.
+type victim struct {
+	worker, child process.Proc
+	kill          kill // what its end means
+}
+
+// tokenOf finds the token of a consult in its prompt.
+var tokenOf = regexp.MustCompile(`begin ([\w-]+)`)
+
+// victims are the workers that live.
+func (r *chaosRun) victims() []victim {
+	var all []victim
+	for _, pattern := range []string{"run/holdline/w/*/state.json", "home/.local/state/holdline/consults/*/state.json"} {
+		found, _ := filepath.Glob(filepath.Join(r.p.dir, pattern))
+		for _, f := range found {
+			dir := filepath.Dir(f)
+			st, err := process.ReadState(dir)
+			if err != nil || st.Phase == process.PhaseExited {
+				continue
+			}
+			now, err := process.Lookup(st.PID)
+			if err != nil || now.Start != st.Start {
+				continue
+			}
+			v := victim{worker: now, child: process.Proc{PID: st.ChildPID, Start: st.ChildStart}}
+			spec, err := process.ReadSpec(dir)
+			if err != nil {
+				continue
+			}
+			if spec.Name == hostileShared || spec.Name == hostileOwn {
+				continue // they end by themselves, and a seed kills the same with and without them
+			}
+			if spec.Kind == process.KindServer {
+				v.kill.Server = spec.Name
+			} else if v.kill.Token = consultToken(dir); v.kill.Token == "" {
+				continue
+			}
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// consultToken is the token of the consult whose directory that is.
+func consultToken(dir string) string {
+	b, err := os.ReadFile(filepath.Join(dir, "job.json"))
+	if err != nil {
+		return ""
+	}
+	if m := tokenOf.FindSubmatch(b); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+func (r *chaosRun) victim(pick float64) (victim, bool) {
+	all := r.victims()
+	if len(all) == 0 {
+		return victim{}, false
+	}
+	return all[int(pick*float64(len(all)))], true
+}
+
+func (r *chaosRun) killWorker(v *victim, what string) {
+	p := v.worker
+	if what == actChild {
+		if p = v.child; p.PID == 0 {
+			return
+		}
+	}
+	v.kill.What, v.kill.Child = what, v.child.PID
+	r.kill(p, v.kill)
+}
+
+// stall stops a proxy for a time.
+func (r *chaosRun) stall(k killPlan) {
+	c := r.client(k.Pick)
+	if c == nil {
+		return
+	}
+	if p, err := process.Lookup(c.a.cmd.Process.Pid); err == nil {
+		r.count("stalled")
+		r.hold(p, k.Hold, nil)
+	}
+}
+
+// client is one of the sessions that live; nil if there is none.
+func (r *chaosRun) client(pick float64) *chaosClient {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.live) == 0 {
+		return nil
+	}
+	return r.live[int(pick*float64(len(r.live)))]
+}
+
+// killProxy kills one; what its session waited for is void.
+func (r *chaosRun) killProxy(pick float64) {
+	c := r.client(pick)
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.killed = true
+	c.mu.Unlock()
+	_ = c.a.cmd.Process.Kill()
+	r.count("killed proxy")
+}
+
+// replace puts another file in the binary's place, and may tell the daemon so;
+// else it finds that out by itself.
+func (r *chaosRun) replace(tell bool) {
+	r.binary++
+	if err := r.install(); err != nil {
+		r.problem("replacing the binary: %v", err)
+		return
+	}
+	r.count("replaced binary")
+	if !tell {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, r.p.bin(), "upgrade")
+	cmd.Env, cmd.Dir, cmd.WaitDelay = r.p.env, r.p.project, time.Second
+	_ = cmd.Run() // there may be no daemon
+}
+
+// install links the binary whose turn it is to the name of the installed one.
+func (r *chaosRun) install() error {
+	next := r.p.bin() + ".new"
+	if err := os.Link(fmt.Sprintf("%s.%d", r.p.bin(), r.binary%2), next); err != nil {
+		return err
+	}
+	return os.Rename(next, r.p.bin())
+}
+
+// configuration is that of a place in which chaos runs.
+func (r *chaosRun) configuration() ([]byte, error) {
+	servers := map[string]any{chaosServer: r.server("shared"), ownServer: r.server("session")}
+	if r.hostile {
+		servers[hostileShared], servers[hostileOwn] = r.hostileServer("shared"), r.hostileServer("session")
+	}
+	return json.Marshal(map[string]any{
+		"consult":    map[string]any{"claude_bin": filepath.Join(programs, "claude"), "max_concurrent": 6, "keep": map[string]any{"count": keptInChaos}},
+		"mcpServers": servers,
+	})
+}
+
+func (r *chaosRun) server(scope string) map[string]any {
+	return map[string]any{
+		"command": filepath.Join(programs, "toolserver"), "args": []string{"-ledger", r.p.ledger()},
+		"holdline": map[string]any{"scope": scope, "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000},
+	}
+}
+
+func (r *chaosRun) hostileServer(scope string) map[string]any {
+	return map[string]any{
+		"command": filepath.Join(programs, "hostileserver"),
+		"holdline": map[string]any{
+			"scope": scope, "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000, "timeout": hostileTimeout.String(),
+			"lazy": true, // sessions that do not call it have none of their own
+		},
+	}
+}

@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/protocol/bootclock"
+)
+
+// wallMS is a number that can only be a wall clock time in milliseconds.
+var wallMS = regexp.MustCompile(`\b1[6-9]\d{11}\b`)
+
+// setClock makes the files under the place's state and runtime directories look
+// as if the machine's clock had been set since they were written: forward by
+// the duration, or back by a negative one. Every wall clock time in them, and
+// the times of the files, are shifted the other way.
+func (p *place) setClock(t *testing.T, forward time.Duration) {
+	t.Helper()
+	shift := func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if ext := filepath.Ext(path); ext == ".json" || ext == ".jsonl" {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			b = wallMS.ReplaceAllFunc(b, func(ms []byte) []byte {
+				n, _ := strconv.ParseInt(string(ms), 10, 64)
+				return strconv.AppendInt(nil, n-forward.Milliseconds(), 10)
+			})
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				return err
+			}
+		}
+		at := info.ModTime().Add(-forward)
+		return os.Chtimes(path, at, at)
+	}
+	for _, dir := range []string{p.stateRoot(), filepath.Join(p.dir, "run")} {
+		if err := filepath.WalkDir(dir, shift); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// jumps are changes of a clock that no deadline may notice.
+var jumps = map[string]time.Duration{"forward": 24 * time.Hour, "back": -24 * time.Hour}
+
+// TestClockSetDuringCall: a call and a consult that are adopted after the clock
+// was set have the time that is left of theirs, no less.
+func TestClockSetDuringCall(t *testing.T) {
+	t.Parallel()
+	for name, by := range jumps {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
+			d := p.daemon()
+			a := p.agent("--no-autostart").shake()
+			p.untilReady("tools")
+			call, consult := a.effect("x", 5000), a.call("consult", p.slow(5))
+			p.untilEffect("begin x")
+			p.untilSteps(1)
+			kill9(t, d.Process.Pid)
+			p.setClock(t, by)
+			p.daemon()
+			for id, x := range a.waitAll(call, consult) {
+				if x.Error != nil || x.Result.IsError || id == consult && !strings.HasPrefix(x.text(), "the one answer") {
+					t.Errorf("request %d, clock set %s: %s", id, name, x.raw)
+				}
+			}
+			a.rest()
+		})
+	}
+}
+
+// TestClockSetTimeout: the time that is left of an adopted call is not more,
+// either: the call ends although the clock was set back.
+func TestClockSetTimeout(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "timeout": "3s"})})
+	d := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	p.untilReady("tools")
+	// A call with a progress token would have its time anew.
+	args := map[string]any{"token": "x", "ms": 10 * waitLimit.Milliseconds()}
+	id := a.begin("tools/call", map[string]any{"name": "tools__effect", "arguments": args})
+	p.untilEffect("begin x")
+	kill9(t, d.Process.Pid)
+	p.setClock(t, -24*time.Hour)
+	p.daemon()
+	if x := a.wait(id); x.code() != "timeout" {
+		t.Errorf("got %s, want the code timeout", x.raw)
+	}
+	a.rest()
+}
+
+// TestClockSetAfterStop: a daemon that a proxy starts after "holdline stop" does
+// start, wherever the clock was set in between.
+func TestClockSetAfterStop(t *testing.T) {
+	t.Parallel()
+	for name, by := range jumps {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).login()
+			p.agent().shake().rest()
+			p.must("stop")
+			p.setClock(t, by)
+			p.agent().shake().rest()
+		})
+	}
+}
+
+// TestStoppedWhileStarting: a daemon that was asked for before its user said
+// stop does not start, which is what the mark is for; one that was asked for
+// afterwards does, and so does one that finds a mark of another boot.
+func TestStoppedWhileStarting(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	asked := bootclock.Now()
+	p.must("stop")
+	_, _, code := p.run("", "daemon", "--started-by", "proxy", "--wanted", asked.String())
+	if _, err := os.Stat(filepath.Join(p.dir, "run/holdline/stopped")); err != nil || code == 3 {
+		t.Errorf("exit code %d; the mark: %v", code, err)
+	}
+	if p.listens() {
+		t.Error("a daemon that was asked for before the stop runs")
+	}
+	mark := fmt.Appendf(nil, "an-earlier-boot %d\n", int64(math.MaxInt64))
+	if err := os.WriteFile(filepath.Join(p.dir, "run/holdline/stopped"), mark, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.daemon("--started-by", "proxy", "--wanted", asked.String())
+}
+
+// listens reports whether a daemon answers at the place.
+func (p *place) listens() bool {
+	_, _, code := p.run("", "status")
+	return code == 0
+}

@@ -1,0 +1,342 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/protocol/control"
+)
+
+// fakeCodex writes a program that is called like Codex, says what it does, and
+// answers with the words of its prompt.
+func (p *place) fakeCodex(path string) {
+	p.t.Helper()
+	script := `#!/bin/sh
+case "$*" in
+--version) echo "codex-cli 0.169.0";;
+"exec --help") echo "--json --sandbox --skip-git-repo-check --ignore-user-config --ignore-rules --output-schema";;
+*"login status") [ ! -e "$0.logged-out" ]; exit;;
+exec*)
+	[ -z "$LEDGER" ] || echo begun >>"$LEDGER"
+	echo '{"type":"thread.started","thread_id":"01a1fcee-a00d-7441-887f-2a8efa0d4458"}'
+	words=$(cat | wc -w)
+	sleep ${PAUSE:-0}
+	echo '{"type":"item.completed","item":{"type":"agent_message","text":"'$words' words"}}'
+	echo '{"type":"turn.completed","usage":{"input_tokens":100,"output_tokens":10}}';;
+esac
+`
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestConsultCommandEngine: the engine is a flag; a program that is missing is
+// one fault, and found once it is there, by the same daemon.
+func TestConsultCommandEngine(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	bin := filepath.Join(p.dir, "codex-elsewhere")
+	p.env = append(p.env, "HOLDLINE_CODEX_BIN="+bin)
+	p.daemon()
+	pid := p.status().Daemon.PID
+	if _, errs, code := p.run("", "consult", "--engine", "codex", "one two"); code != 1 || !strings.Contains(errs, "npm install -g @openai/codex") {
+		t.Errorf("missing: exit %d, %q", code, errs)
+	}
+	p.fakeCodex(bin)
+	if out, errs, code := p.run("", "consult", "--engine", "codex", "one two"); code != 0 || out != "2 words\n" {
+		t.Errorf("exit %d, %q %q", code, out, errs)
+	}
+	if _, errs, code := p.run("", "consult", "--engine", "codex", "--max-usd", "1", "one two"); code != 2 || !strings.Contains(errs, "max_usd") {
+		t.Errorf("money: exit %d, %q", code, errs)
+	}
+	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, bin) {
+		t.Errorf("doctor: %s", out)
+	}
+	out, _, _ := p.run("", "consults", "list", "--json")
+	var list []control.Consult
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].Engine != "codex" || list[0].CostUSD != nil {
+		t.Errorf("%v in %s", err, out)
+	}
+	if got := p.status().Daemon.PID; got != pid {
+		t.Errorf("daemon %d, then %d", pid, got)
+	}
+}
+
+// TestConsultNotLoggedIn: the fault of a program that is not logged in for the
+// daemon names the variables that the one who asks has and the daemon has not,
+// and never their values; of each engine its own.
+func TestConsultNotLoggedIn(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	bin := filepath.Join(p.dir, "codex-elsewhere")
+	p.fakeCodex(bin)
+	p.env = append(p.env, "HOLDLINE_CODEX_BIN="+bin)
+	if err := os.WriteFile(bin+".logged-out", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.daemon()
+	if _, errs, code := p.run("", "consult", "--engine", "codex", "one two"); code != 1 || strings.Contains(errs, "your own environment") {
+		t.Errorf("exit %d, %q", code, errs)
+	}
+	p.env = append(p.env, "CODEX_API_KEY=secret", "CODEX_HOME=", "ANTHROPIC_API_KEY=secret")
+	const want = "your own environment has CODEX_API_KEY, and the daemon's has not"
+	check := func(who, text string) {
+		t.Helper()
+		if !strings.Contains(text, want) || strings.Contains(text, "secret") || strings.Contains(text, "ANTHROPIC_API_KEY") {
+			t.Errorf("%s: %q", who, text)
+		}
+	}
+	_, errs, _ := p.run("", "consult", "--engine", "codex", "one two")
+	check("command", errs)
+	out, _, _ := p.run("", "doctor")
+	check("doctor", out)
+	a := p.agent().shake()
+	check("agent", a.wait(a.call("consult", map[string]any{"prompt": "x", "engine": "codex"})).raw)
+}
+
+// TestConsultCommandPartial: an answer that is not whole says so, and not on
+// standard output, which has the answer alone.
+func TestConsultCommandPartial(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	const note = "holdline: time was up: this is the best answer so far\n"
+	prompt := claudetest.Prompt("x", claudetest.Step{Do: "hang"})
+	if out, errs, code := p.run("", "consult", "--timeout", "1s", prompt); code != 0 || !strings.HasPrefix(out, "fake answer: ") || strings.Contains(out, note) || errs != note {
+		t.Errorf("exit %d, %q %q", code, out, errs)
+	}
+	out, _, _ := p.run("", "consults", "list", "--json")
+	var list []control.Consult
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 {
+		t.Fatalf("%v in %s", err, out)
+	}
+	for _, how := range []string{"show", "wait"} {
+		if _, errs, code := p.run("", "consults", how, list[0].ID); code != 0 || errs != note {
+			t.Errorf("%s: exit %d, %q", how, code, errs)
+		}
+	}
+	if out, errs, code := p.run("", "consult", "whole"); code != 0 || errs != "" {
+		t.Errorf("whole: exit %d, %q %q", code, out, errs)
+	}
+}
+
+// TestConsultEnvFile: while the file of variables cannot be used no consult
+// runs, which would not be logged in, or by another account; the fault says so,
+// and a file that was mended or changed holds for the next one.
+func TestConsultEnvFile(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	file := filepath.Join(p.dir, "consult.env")
+	config := filepath.Join(p.dir, "config.json")
+	if err := os.WriteFile(config, []byte(`{"consult":{"env_file":"`+file+`"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.env = append(p.env, "HOLDLINE_CONFIG="+config)
+	p.daemon()
+	ask := func(want string) {
+		t.Helper()
+		out, errs, _ := p.run("", "consult", claudetest.Prompt("x", claudetest.Step{Do: "env"}))
+		if !strings.Contains(out+errs, want) {
+			t.Errorf("no %q in %q %q", want, out, errs)
+		}
+	}
+	put := func(text string, mode os.FileMode) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(file, []byte(text), mode), os.Chmod(file, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask("consult.env_file of the configuration cannot be used: open " + file)
+	put("MINE=first\n", 0o644)
+	ask("others can read it")
+	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "others can read it") || !strings.Contains(out, "each consult looks at the file again") {
+		t.Errorf("doctor: %s", out)
+	}
+	put("MINE=first\n", 0o600)
+	ask("MINE=first")
+	put("MINE=the next\n", 0o600)
+	ask("MINE=the next")
+}
+
+// TestConsultCodexOutlives: the daemon dies under a consult of Codex, which
+// reads its prompt to the end of its input: there is one answer, of one run.
+func TestConsultCodexOutlives(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	bin := filepath.Join(p.dir, "codex")
+	p.fakeCodex(bin)
+	dir := filepath.Join(p.dir, "home/.config/holdline")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf(`{"consult": {"engine": "codex", "codex_bin": %q, "env": {"LEDGER": %q, "PAUSE": "1"}}}`, bin, p.ledger())
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.up()
+	pid := p.pid(0)
+	ask := p.asking(t, "consult", "three little words")
+	p.untilSteps(1)
+	kill9(t, pid)
+	ask.want(0, "3 words\n", "")
+	if n := p.steps(); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+// TestConsultCommandContext: what is piped in stands behind the prompt, and so
+// do files; a pipe that nobody writes to is not waited for.
+func TestConsultCommandContext(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	if err := os.WriteFile(filepath.Join(p.project, "sub", "notes"), []byte("the marker is 4711\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, code := p.run("+ a line of a diff\n", "consult", "review this"); code != 0 || out != "fake answer: review this\n\n<stdin>\n+ a line of a diff\n</stdin>\n" {
+		t.Errorf("piped in: exit %d, %q, %q", code, out, errs)
+	}
+	if out, errs, code := p.run("", "consult", "--file", "sub/notes", "review this"); code != 0 || !strings.Contains(out, "the marker is 4711\n</file>") {
+		t.Errorf("a file: exit %d, %q, %q", code, out, errs)
+	}
+	if _, errs, code := p.run("", "consult", "--file", "/etc/passwd", "x"); code != 1 || !strings.Contains(errs, "consult.roots") {
+		t.Errorf("a file of elsewhere: exit %d, %q", code, errs)
+	}
+	if _, errs, code := p.run("", "consult", "--schema", "nowhere.json", "x"); code != 2 || !strings.Contains(errs, "nowhere.json") {
+		t.Errorf("no schema: exit %d, %q", code, errs)
+	}
+}
+
+// TestConsultCommandInterrupted: an interrupt ends a consult politely, and what
+// it has said is printed and kept.
+func TestConsultCommandInterrupted(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	prompt := claudetest.Prompt("x", claudetest.Step{Text: new("So far so good."), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}}},
+		claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})
+	ask := p.asking(t, "consult", prompt)
+	p.untilSteps(1)
+	if err := ask.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	ask.want(1, "So far so good.\n", "interrupted: the consult is ended")
+	list, _, _ := p.run("", "consults", "list", "--json")
+	var kept []control.Consult
+	if err := json.Unmarshal([]byte(list), &kept); err != nil || len(kept) != 1 || kept[0].State != "cancelled" || kept[0].CostUSD == nil {
+		t.Errorf("%v, %s", err, list)
+	}
+	if out, _, _ := p.run("", "consults", "show", kept[0].ID); !strings.Contains(out, "So far so good.") {
+		t.Errorf("kept %q", out)
+	}
+}
+
+// TestConsultCommandImpatient: a second interrupt does not wait for a program
+// that heeds nothing: the command ends before the consult does.
+func TestConsultCommandImpatient(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	ask := p.asking(t, "consult", claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "deaf"}))
+	p.untilSteps(1)
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for ended := false; !ended; {
+		// Those behind the second may meet a command that is about to exit.
+		_ = ask.cmd.Process.Signal(syscall.SIGINT)
+		select {
+		case <-ask.ended:
+			ended = true
+		case <-again.C:
+		}
+	}
+	left := time.Now().UnixMilli()
+	p.until("no consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 0 })
+	out, _, _ := p.run("", "consults", "list", "--json")
+	var kept []control.Consult
+	if err := json.Unmarshal([]byte(out), &kept); err != nil || len(kept) != 1 || kept[0].State != "cancelled" {
+		t.Fatalf("%v, %s", err, out)
+	}
+	if ended := kept[0].CreatedMS + kept[0].TookMS; ended < left {
+		t.Errorf("the command ended at %d, the consult at %d", left, ended)
+	}
+}
+
+// TestConsultAudit: each consult is one line in the audit log, without its
+// prompt; status says what was spent; an answer can be removed.
+func TestConsultAudit(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.env = append(p.env, "HOLDLINE_TEST_WINDOWS=100")
+	p.daemon()
+	if out, errs, code := p.run("", "consult", "--max-usd", "2.5", "what is the secret of the sea?"); code != 0 {
+		t.Fatalf("exit %d, %q %q", code, out, errs)
+	}
+	b, err := os.ReadFile(filepath.Join(p.dir, "home/.local/state/holdline/logs/consults.jsonl"))
+	if err != nil || strings.Count(string(b), "\n") != 1 || strings.Contains(string(b), "secret of") {
+		t.Fatalf("%v, %s", err, b)
+	}
+	var line struct {
+		ID      string   `json:"consult_id"`
+		SHA     string   `json:"prompt_sha256"`
+		Argv    []string `json:"argv"`
+		State   string   `json:"state"`
+		Level   string   `json:"level"`
+		CostUSD *float64 `json:"cost_usd"`
+		Session string   `json:"session_id"`
+	}
+	if err := json.Unmarshal(b, &line); err != nil || len(line.SHA) != 64 || line.State != "done" || line.CostUSD == nil || line.Session == "" ||
+		!strings.Contains(strings.Join(line.Argv, " "), "--max-budget-usd 2.5") {
+		t.Errorf("%v in %s", err, b)
+	}
+	if out, _, _ := p.run("", "status"); !strings.Contains(out, "cli asked for 1 today, $") {
+		t.Errorf("status: %s", out)
+	}
+	waitFor(t, "the answer to be nobody's", func() bool {
+		_, _, code := p.run("", "consults", "rm", line.ID)
+		return code == 0
+	})
+	if out, _, _ := p.run("", "consults"); !strings.Contains(out, "no consult") {
+		t.Errorf("after it was removed: %s", out)
+	}
+	if _, errs, code := p.run("", "consults", "rm", line.ID); code == 0 || !strings.Contains(errs, "not known") {
+		t.Errorf("removed twice: exit %d, %q", code, errs)
+	}
+}
+
+// TestConsultDiff: a diff of the project is quoted.
+func TestConsultDiff(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	if err := os.RemoveAll(filepath.Join(p.project, ".git")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "git", "init", "-q", p.project)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(p.project, "new"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.CommandContext(t.Context(), "git", "-C", p.project, "add", ".")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	out, errs, code := p.run("", "consult", "--diff", "staged", "review")
+	if code != 0 || !strings.Contains(out, "+x\n") {
+		t.Errorf("exit %d, %q %q", code, out, errs)
+	}
+}

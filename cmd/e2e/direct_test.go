@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A client can have a configured server without the daemon, with the program,
+// variables and directory that the daemon would give it.
+func TestDirect_ServesWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	entry := p.toolsEntry(hosting{})
+	bin := filepath.Join(p.dir, "home/.local/bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\npwd > \"$WHERE\"\nexec " + filepath.Join(programs, "toolserver") + " \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "my-server"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	where := filepath.Join(p.dir, "where")
+	entry["command"], entry["env"] = "my-server", map[string]any{"WHERE": "${WHERE_TO}"}
+	profile := "export PATH=" + bin + ":$PATH WHERE_TO=" + where + "\n"
+	if err := os.WriteFile(filepath.Join(p.dir, "home/.profile"), []byte(profile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.configure(map[string]any{"tools": entry})
+
+	a := p.agent("--direct", "tools").shake()
+	if x := a.wait(a.call("effect", map[string]any{"token": "once"})); x.text() != "once" {
+		t.Errorf("effect: %s", x.raw)
+	}
+	a.leave()
+	if out, _, code := p.run("", "status"); code != exitNoDaemon {
+		t.Errorf("status ended with %d, want no daemon: %s", code, out)
+	}
+	if got, err := os.ReadFile(where); err != nil || strings.TrimSpace(string(got)) != realPath(t, p.project) {
+		t.Errorf("the server ran in %q, %v; want the project %s", got, err, p.project)
+	}
+
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--direct", "nope"}, `no server "nope" is configured; there is tools`},
+		{[]string{"--direct", "tools", "--server", "tools"}, "--direct and --server do not go together"},
+	} {
+		if _, errs, code := p.run("", append([]string{"mcp-stdio"}, c.args...)...); code != exitUsage || !strings.Contains(errs, c.want) {
+			t.Errorf("%q: exit %d, %s, want %s", c.args, code, errs, c.want)
+		}
+	}
+}
+
+// realPath returns path without symbolic links.
+func realPath(t *testing.T, path string) string {
+	t.Helper()
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resolved
+}
+
+// A server moves only if it works with what the daemon has; the plan says why
+// one does not, and shows none of its secrets.
+func TestImport_LeavesServersThatDoNotStart(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	own := p.toolsEntry(nil)
+	delete(own, "holdline")
+	text := mustJSON(t, map[string]any{"mcpServers": map[string]any{
+		"works":   own,
+		"missing": map[string]any{"command": "no-such-program-anywhere"},
+		"needs":   map[string]any{"command": own["command"], "args": []string{"${NO_SUCH_VARIABLE}"}},
+		"dies": map[string]any{
+			"command": "sh", "args": []string{"-c", `echo "the key $KEY is not accepted" >&2; exit 7`},
+			"env": map[string]any{"KEY": "a-long-secret-key"},
+		},
+		"refuses": map[string]any{
+			"command": "sh", "args": []string{"-c", `read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no licence"}}'; cat >/dev/null`},
+		},
+		"old": map[string]any{"type": "sse", "url": "http://127.0.0.1:1/sse"},
+	}})
+	path := filepath.Join(p.dir, "home/.claude.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := p.home(t)
+	plan := p.must("import")
+	for name, want := range map[string]string{
+		"works":   "moves",
+		"missing": "stays: it does not work with what the daemon has: no-such-program-anywhere was not found; looked in ",
+		"needs":   "stays: it does not work with what the daemon has: variable NO_SUCH_VARIABLE is not set; set it in ",
+		"dies":    "stays: it does not work with what the daemon has: it ended before it answered (exit status 7): the key *** is not accepted",
+		"refuses": "stays: it does not work with what the daemon has: it refused to begin: no licence",
+		"old":     "stays: it speaks the old transport sse, which holdline does not",
+	} {
+		found := false
+		for line := range strings.Lines(plan) {
+			fields := strings.Fields(line)
+			if len(fields) > 1 && fields[0] == name && strings.HasPrefix(strings.Join(fields[1:], " "), want) {
+				found = true
+			}
+		}
+		if !found {
+			t.Errorf("the plan does not say that %s %s:\n%s", name, want, plan)
+		}
+	}
+	if strings.Contains(plan, "a-long-secret-key") {
+		t.Errorf("the plan shows a secret:\n%s", plan)
+	}
+	p.must("import", "--write")
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kept := range []string{"no-such-program-anywhere", "${NO_SUCH_VARIABLE}", "exit 7", "no licence", "http://127.0.0.1:1/sse"} {
+		if !strings.Contains(string(after), kept) {
+			t.Errorf("the client's file has lost %s:\n%s", kept, after)
+		}
+	}
+	if !strings.Contains(string(after), `"works"`) || strings.Contains(string(after), `"toolserver"`) {
+		t.Errorf("the server that works did not move:\n%s", after)
+	}
+	// Now that there is a state directory, a plan changes nothing in it.
+	written := p.home(t)
+	p.must("import")
+	p.sameHome(t, written)
+	if out := p.must("import", "--no-check"); !strings.Contains(out, "missing") || strings.Contains(out, "does not work") {
+		t.Errorf("import --no-check: %s", out)
+	}
+	p.must("import", "--undo")
+	p.sameHome(t, before)
+	p.must("stop")
+}

@@ -1,0 +1,668 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/contrib"
+	"holdline/protocol/control"
+)
+
+// TestSystemd has a real systemd manage the daemon. It runs in one that was
+// booted for it alone: make e2e-systemd.
+func TestSystemd(t *testing.T) {
+	dir := os.Getenv("HOLDLINE_LAB")
+	if dir == "" {
+		t.Skip("runs beside a systemd of its own: make e2e-systemd")
+	}
+	for _, c := range []struct {
+		name string
+		run  func(*managed)
+	}{
+		{"verify", verified},
+		{"activation", activated},
+		{"killed", killedUnderSystemd},
+		{"restart", restarted},
+		{"stop", stoppedBySystemd},
+		{"stop by command", stoppedByCommand},
+		{"watchdog", watched},
+		{"upgrade", upgradedUnderSystemd},
+		{"start limit", startLimit},
+		{"burst of kills", burstOfKills},
+		{"takeover", takenOver},
+		{"logout", loggedOut},
+		{"install", installedUnderSystemd},
+		{"uninstall", uninstalledWithoutUnits},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(newManaged(t, dir)) })
+	}
+}
+
+// managed is a place whose user has a systemd, with the units installed.
+type managed struct {
+	*place
+	t     *testing.T
+	start string // what the units start
+}
+
+// newManaged makes a home anew. All of them are one: it is the manager's.
+func newManaged(t *testing.T, dir string) *managed {
+	t.Helper()
+	m := &managed{t: t, place: &place{t: t, dir: dir, project: filepath.Join(dir, "p")}, start: filepath.Join(programs, "holdline")}
+	m.env = []string{
+		"HOME=" + filepath.Join(dir, "home"), "XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR"),
+		"PATH=" + programs + ":" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=stand-in", "LANG=C.UTF-8",
+	}
+	m.wipe()
+	for _, d := range []string{"home", "p/.git"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.configure(map[string]any{"tools": m.toolsEntry(hosting{"scope": "shared"})})
+	m.units()
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := exec.Command("journalctl", "--user-unit", contrib.SystemdService, "-n", "200", "--no-pager").CombinedOutput()
+			t.Logf("the journal:\n%s", out)
+		}
+		_, _ = m.try("disable", "--now", contrib.SystemdSocket)
+		_, _ = m.try("stop", contrib.SystemdSocket, contrib.SystemdService)
+		_, _ = m.try("reset-failed")
+		_, _, _ = m.run("", "stop", "--all")
+		m.noneLeft(10 * time.Second)
+	})
+	return m
+}
+
+// wipe removes what a test before this one has left.
+func (m *managed) wipe() {
+	m.t.Helper()
+	for _, path := range []string{"home", "p", "ledger", "effects", "bin"} {
+		if err := os.RemoveAll(filepath.Join(m.dir, path)); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(filepath.Dir(m.socket())); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *managed) socket() string {
+	return filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "holdline/daemon.sock")
+}
+
+// windows makes the windows of recovery shorter, those of the managed daemon
+// included.
+func (m *managed) windows(by int) {
+	m.place.windows(by)
+	m.dropIn("windows", fmt.Sprintf("[Service]\nEnvironment=HOLDLINE_TEST_WINDOWS=%d\n", by))
+}
+
+// units installs them, with what the daemon needs to find the programs.
+func (m *managed) units() {
+	m.t.Helper()
+	units, err := contrib.SystemdUnits(m.start)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, unit := range units {
+		m.write(unit.Name, unit.Text)
+	}
+	var env strings.Builder
+	for _, v := range m.env {
+		fmt.Fprintf(&env, "Environment=%q\n", v)
+	}
+	m.dropIn("environment", "[Service]\n"+env.String())
+}
+
+func (m *managed) dropIn(name, text string) {
+	m.t.Helper()
+	m.write(filepath.Join(contrib.SystemdService+".d", name+".conf"), text)
+	m.systemctl("daemon-reload")
+}
+
+func (m *managed) write(name, text string) {
+	m.t.Helper()
+	path := filepath.Join(m.dir, "home/.config/systemd/user", name)
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = os.WriteFile(path, []byte(text), 0o600)
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// try runs systemctl for the user.
+func (m *managed) try(args ...string) (string, error) {
+	cmd := exec.Command("systemctl", append([]string{"--user"}, args...)...)
+	cmd.Env = m.env
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// systemctl is try that has to succeed.
+func (m *managed) systemctl(args ...string) string {
+	m.t.Helper()
+	out, err := m.try(args...)
+	if err != nil {
+		m.t.Fatalf("systemctl --user %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// show is one property of a unit.
+func (m *managed) show(unit, property string) string {
+	m.t.Helper()
+	return strings.TrimSpace(m.systemctl("show", "--value", "-p", property, unit))
+}
+
+// main is the pid of the daemon that systemd knows.
+func (m *managed) main() int {
+	m.t.Helper()
+	pid, err := strconv.Atoi(m.show(contrib.SystemdService, "MainPID"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return pid
+}
+
+// untilMain waits until the service is active with another process than before.
+func (m *managed) untilMain(before int) int {
+	m.t.Helper()
+	waitFor(m.t, "the service with another process", func() bool {
+		pid := m.main()
+		return pid != 0 && pid != before && m.show(contrib.SystemdService, "ActiveState") == "active"
+	})
+	return m.main()
+}
+
+// enable puts the socket into place.
+func (m *managed) enable() *managed {
+	m.t.Helper()
+	m.systemctl("enable", "--now", contrib.SystemdSocket)
+	return m
+}
+
+// ours are the processes of holdline's in this place, proxies excepted.
+func (m *managed) ours() map[int]string {
+	found := m.processes()
+	maps.DeleteFunc(found, func(_ int, cmd string) bool {
+		return strings.Contains(cmd, "mcp-stdio") || !strings.Contains(cmd, "holdline ") && !strings.Contains(cmd, programs)
+	})
+	return found
+}
+
+// noneLeft wants no process of holdline's to be there any more, in time.
+func (m *managed) noneLeft(within time.Duration) {
+	m.t.Helper()
+	for deadline := time.Now().Add(within); len(m.ours()) > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			m.t.Errorf("processes are left: %v", m.ours())
+			return
+		}
+	}
+}
+
+// daemons are the pids of those that run, managed or not.
+func (m *managed) daemons() []int {
+	var pids []int
+	for pid, cmd := range m.ours() {
+		if args := strings.Fields(cmd); len(args) > 1 && args[1] == "daemon" {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// working is an agent with a consult and a call of a hosted server under way.
+type working struct {
+	*agent
+	consult, call int
+	children      []int // the processes behind them
+}
+
+// atWork has an agent wait for a consult and a call that take seconds.
+func (m *managed) atWork(seconds float64, args ...string) *working {
+	m.t.Helper()
+	a := &working{agent: m.agent(args...).shake()}
+	a.call = a.effect("t1", int(seconds*1000))
+	a.consult = a.agent.call("consult", m.slow(seconds))
+	m.untilSteps(1)
+	m.untilEffect("begin t1")
+	for _, w := range m.status().Workers {
+		a.children = append(a.children, w.PID, w.ChildPID)
+	}
+	if len(a.children) != 4 {
+		m.t.Fatalf("workers and children: %v", a.children)
+	}
+	return a
+}
+
+// answered wants both answers, each once and of one run.
+func (m *managed) answered(a *working) {
+	m.t.Helper()
+	got := a.waitAll(a.consult, a.call)
+	if x := got[a.consult]; x.Error != nil || x.Result.IsError || !strings.Contains(x.text(), "the one answer") {
+		m.t.Errorf("the consult's answer: %s", x.raw)
+	}
+	if x := got[a.call]; x.Error != nil || x.Result.IsError || x.text() != "t1" {
+		m.t.Errorf("the call's answer: %s", x.raw)
+	}
+	a.rest(a.consult, a.call)
+	if n := m.effectsOf("begin t1"); n != 1 || m.effectsOf("end t1") != 1 || m.steps() != 2 {
+		m.t.Errorf("the server began the call %d times, the consult took %d steps: each runs once", n, m.steps())
+	}
+}
+
+// exits wants a proxy to end with that code.
+func (m *managed) exits(a *agent, code int) {
+	m.t.Helper()
+	waitFor(m.t, "the proxy's end", func() bool { return !alive(a.cmd.Process.Pid) })
+	_ = a.cmd.Wait()
+	if got := a.cmd.ProcessState.ExitCode(); got != code {
+		m.t.Errorf("the proxy exits %d, want %d: %s", got, code, a.errs)
+	}
+}
+
+// survived wants the processes behind the calls to be those from before.
+func (m *managed) survived(a *working) {
+	m.t.Helper()
+	for _, pid := range a.children {
+		if !alive(pid) {
+			m.t.Errorf("process %d, a worker or its child, is gone", pid)
+		}
+	}
+}
+
+// verified: systemd finds nothing wrong with the units.
+func verified(m *managed) {
+	args := []string{"--user", "verify"}
+	for _, name := range []string{contrib.SystemdSocket, contrib.SystemdService} {
+		args = append(args, filepath.Join(m.dir, "home/.config/systemd/user", name))
+	}
+	cmd := exec.Command("systemd-analyze", args...)
+	cmd.Env = m.env
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		m.t.Errorf("systemd-analyze --user verify: %v\n%s", err, out)
+	}
+	cmd = exec.Command("systemd-analyze", "--user", "--no-pager", "security", contrib.SystemdService)
+	cmd.Env = m.env
+	out, err := cmd.CombinedOutput()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	m.t.Logf("systemd-analyze --user security: %s (%v)", lines[len(lines)-1], err)
+}
+
+// activated: the first connection starts the daemon, and it says how it fares.
+func activated(m *managed) {
+	m.enable()
+	if pid := m.main(); pid != 0 {
+		m.t.Fatalf("daemon %d runs before anybody connected", pid)
+	}
+	before, err := os.Stat(m.socket())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if dir, err := os.Stat(filepath.Dir(m.socket())); err != nil || dir.Mode().Perm() != 0o700 || before.Mode().Perm() != 0o600 {
+		m.t.Errorf("the socket is %v in %v, %v", before.Mode(), dir.Mode(), err)
+	}
+	m.agent().shake().rest()
+	s := m.status()
+	if s.Daemon.PID != m.main() || s.Daemon.StartedBy != "systemd" {
+		m.t.Errorf("daemon %+v, and systemd's is %d", s.Daemon, m.main())
+	}
+	if text := m.show(contrib.SystemdService, "StatusText"); !strings.HasPrefix(text, "serving at "+m.socket()) {
+		m.t.Errorf("the status is %q", text)
+	}
+	log := m.must("logs")
+	line := lineWith(log, "daemon ready")
+	if !strings.Contains(line, "started_by=systemd") || strings.Contains(line, "level=") || strings.Contains(line, "<6>") {
+		m.t.Errorf("the journal's line is %q of\n%s", line, log)
+	}
+	out, _, _ := m.run("", "doctor")
+	for line := range strings.SplitSeq(out, "\n") {
+		if strings.HasPrefix(line, "problem  systemd") || strings.HasPrefix(line, "note     systemd") || strings.Contains(line, "two daemons") {
+			m.t.Errorf("doctor: %s", line)
+		}
+	}
+	// A stop in order leaves the socket where it is, and the next connection
+	// starts the next daemon.
+	m.systemctl("stop", contrib.SystemdService)
+	if after, err := os.Stat(m.socket()); err != nil || !os.SameFile(before, after) {
+		m.t.Errorf("the socket is another one, or gone: %v", err)
+	}
+	m.agent().shake().rest()
+}
+
+func lineWith(text, what string) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, what) {
+			return line
+		}
+	}
+	return ""
+}
+
+// killedUnderSystemd: SIGKILL of the daemon costs neither call, and no worker.
+func killedUnderSystemd(m *managed) {
+	m.enable()
+	a := m.atWork(2)
+	pid := m.main()
+	for _, child := range a.children {
+		if oomScore(m.t, child) <= oomScore(m.t, pid) {
+			m.t.Errorf("when memory is short daemon %d goes before process %d, a worker or its child", pid, child)
+		}
+	}
+	kill9(m.t, pid)
+	m.untilMain(pid)
+	m.survived(a)
+	m.answered(a)
+	if n := m.show(contrib.SystemdService, "NRestarts"); n != "1" {
+		m.t.Errorf("systemd restarted it %s times", n)
+	}
+}
+
+// oomScore is how readily the kernel kills a process when memory is short.
+func oomScore(t *testing.T, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// restarted: what systemctl does to a service loses nothing.
+func restarted(m *managed) {
+	m.enable()
+	a := m.atWork(3)
+	pid := m.main()
+	m.configure(map[string]any{"tools": m.toolsEntry(hosting{"scope": "shared"})}, "consult", map[string]any{"max_concurrent": 3})
+	m.systemctl("reload", contrib.SystemdService)
+	m.systemctl("daemon-reload")
+	if now := m.main(); now != pid {
+		m.t.Errorf("a reload made daemon %d of %d", now, pid)
+	}
+	if !strings.Contains(m.must("logs"), "configuration read") {
+		m.t.Error("a reload did not read the configuration")
+	}
+	m.systemctl("restart", contrib.SystemdService)
+	if now := m.untilMain(pid); now == pid {
+		m.t.Error("a restart did nothing")
+	}
+	m.survived(a)
+	m.systemctl("restart", contrib.SystemdSocket) // and with it the service
+	m.survived(a)
+	m.answered(a)
+	// A file with an error is refused, and all goes on.
+	if err := os.WriteFile(filepath.Join(m.dir, "home/.config/holdline/config.json"), []byte("{"), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	if out, err := m.try("reload", contrib.SystemdService); err == nil {
+		m.t.Errorf("the reload of a bad file succeeded: %s", out)
+	}
+	m.must("status")
+}
+
+// stoppedBySystemd: a plain stop starts no daemon besides systemd, its proxies
+// say what they wait for, and once the windows have passed nothing is left.
+func stoppedBySystemd(m *managed) {
+	m.windows(20)
+	m.enable()
+	a := m.agent().shake()
+	call := a.call("tools__hang", map[string]any{"token": "h"})
+	args := m.slow(0.5)
+	args["wait_s"] = 0
+	if x := a.wait(a.call("consult", args)); x.Result.IsError {
+		m.t.Fatalf("the consult: %s", x.raw)
+	}
+	m.untilSteps(1)
+	m.untilEffect("begin h")
+	m.systemctl("stop", contrib.SystemdSocket, contrib.SystemdService)
+	if state := m.show(contrib.SystemdService, "ActiveState"); state != "inactive" {
+		m.t.Errorf("the stopped service is %s", state)
+	}
+	waitFor(m.t, "the proxy to say what it waits for", func() bool {
+		return strings.Contains(a.errs.String(), "holdline.socket is stopped") &&
+			strings.Contains(a.errs.String(), "systemctl --user start holdline.socket")
+	})
+	// Who comes now is told the same, at once.
+	b := m.agent()
+	b.begin("initialize", map[string]any{})
+	if x := b.wait(1); x.Error == nil || !strings.Contains(x.Error.Message, "holdline.socket is stopped") {
+		m.t.Errorf("a new agent: %s", x.raw)
+	}
+	m.exits(b, exitNoDaemon)
+	if _, errs, code := m.run("", "consult", "x"); code == 0 || !strings.Contains(errs, "systemctl --user start holdline.socket") {
+		m.t.Errorf("consult: exit %d, %s", code, errs)
+	}
+	if x := a.wait(call); x.code() != "outcome_unknown" && !strings.Contains(x.raw, "outcome_unknown") {
+		m.t.Errorf("the call's answer: %s", x.raw)
+	}
+	m.exits(a, exitLost)
+	if pids := m.daemons(); len(pids) > 0 {
+		m.t.Errorf("daemons were started: %v", pids)
+	}
+	m.noneLeft(waitLimit)
+	if m.steps() != 2 {
+		m.t.Errorf("the consult in the background took %d steps, want 2", m.steps())
+	}
+	m.systemctl("start", contrib.SystemdSocket)
+	if list := m.must("consults"); !strings.Contains(list, " done ") {
+		m.t.Errorf("its answer was not kept: %s", list)
+	}
+}
+
+// stoppedByCommand: holdline stop ends the daemon, says how it comes back, and it
+// does.
+func stoppedByCommand(m *managed) {
+	m.enable()
+	a := m.agent().shake()
+	pid := m.main()
+	_, errs, code := m.run("", "stop", "--all")
+	if code != 0 || !strings.Contains(errs, "systemctl --user stop holdline.socket") {
+		m.t.Errorf("stop: exit %d, %s", code, errs)
+	}
+	m.exits(a, exitLost)
+	if state := m.show(contrib.SystemdService, "ActiveState"); state != "inactive" || alive(pid) {
+		m.t.Errorf("the service is %s, the daemon lives: %v", state, alive(pid))
+	}
+	// Once more starts none to stop it.
+	if out := m.must("stop"); out != "no daemon is running\n" || m.main() != 0 {
+		m.t.Errorf("a second stop says %q, and the daemon is %d", out, m.main())
+	}
+	m.agent().shake().rest()
+}
+
+// watched: a daemon that hangs is ended, which shows where it hung, and the next
+// one goes on.
+func watched(m *managed) {
+	m.dropIn("watchdog", "[Service]\nWatchdogSec=3\n")
+	m.enable()
+	a := m.atWork(9)
+	pid := m.main()
+	for range 3 { // periods in which it is well
+		time.Sleep(time.Second)
+		if now := m.main(); now != pid {
+			m.t.Fatalf("daemon %d has become %d though it is well", pid, now)
+		}
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		m.t.Fatal(err)
+	}
+	m.untilMain(pid)
+	m.survived(a)
+	m.answered(a)
+	log := m.must("logs", "-n", "2000")
+	if !strings.Contains(log, "Watchdog timeout") || !strings.Contains(log, "goroutine ") {
+		m.t.Errorf("the journal does not say what happened:\n%s", log)
+	}
+}
+
+// upgradedUnderSystemd: a newer program takes over in place; for systemd it is
+// the same service.
+func upgradedUnderSystemd(m *managed) {
+	t := m.t
+	m.installVersion(t, older)
+	m.start = m.bin()
+	m.units()
+	m.enable()
+	a := m.atWork(2)
+	pid := m.main()
+	m.installVersion(t, newer)
+	m.upgrade(fmt.Sprintf("handed over: %s → %s, pid unchanged", older, newer))
+	if now := m.main(); now != pid {
+		t.Errorf("MainPID was %d and is %d", pid, now)
+	}
+	waitFor(t, "the service to be active", func() bool { return m.show(contrib.SystemdService, "ActiveState") == "active" })
+	if n := m.show(contrib.SystemdService, "NRestarts"); n != "0" {
+		t.Errorf("systemd restarted it %s times", n)
+	}
+	m.survived(a)
+	m.answered(a)
+	m.agent().shake().rest()
+	if s := m.status().Daemon; s.PID != pid || s.Version != newer || s.StartedBy != "systemd" {
+		t.Errorf("daemon %+v", s)
+	}
+	// And it is managed as before.
+	kill9(t, pid)
+	m.untilMain(pid)
+	m.agent().shake().rest()
+}
+
+// burstOfKills: a daemon that is killed again and again, and serves in between,
+// is started each time.
+func burstOfKills(m *managed) {
+	m.enable()
+	a := m.agent().shake()
+	for n := range 10 { // the limit is eight in a minute
+		pid := m.main()
+		m.t.Logf("daemon %d: %d", n, pid)
+		kill9(m.t, pid)
+		if x := a.ask("ping", map[string]any{}); x.Error != nil {
+			m.t.Fatalf("after %d kills: %s", n+1, x.raw)
+		}
+		time.Sleep(4 * time.Second) // it serves well meanwhile
+	}
+	if state := m.show(contrib.SystemdSocket, "ActiveState"); state != "active" {
+		m.t.Errorf("the socket is %s", state)
+	}
+}
+
+// startLimit: a daemon that cannot start is given up by systemd, and proxies say
+// so and how to go on; those that wait go on once it is mended.
+func startLimit(m *managed) {
+	m.enable()
+	a := m.agent().shake()
+	pid := m.main()
+	path := filepath.Join(m.dir, "home/.config/holdline/config.json")
+	good, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, []byte("{ typo"), 0o600)
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	kill9(m.t, pid)
+	waitFor(m.t, "the socket to fail", func() bool { return m.show(contrib.SystemdSocket, "ActiveState") == "failed" })
+	const words = "failed too often in a row"
+	waitFor(m.t, "the proxy to say so", func() bool {
+		return strings.Contains(a.errs.String(), words) && strings.Contains(a.errs.String(), "reset-failed")
+	})
+	b := m.agent()
+	b.begin("initialize", map[string]any{})
+	if x := b.wait(1); x.Error == nil || !strings.Contains(x.Error.Message, words) {
+		m.t.Errorf("a new agent: %s", x.raw)
+	}
+	m.exits(b, exitNoDaemon)
+	out, _, code := m.run("", "doctor")
+	if line := lineWith(out, words); code != exitFailure || !strings.HasPrefix(line, "problem") || !strings.Contains(out, "reset-failed") {
+		m.t.Errorf("doctor: exit %d\n%s", code, out)
+	}
+	if log := m.must("logs"); !strings.Contains(log, "config.json:1:") {
+		m.t.Errorf("holdline logs does not show why:\n%s", log)
+	}
+	if pids := m.daemons(); len(pids) > 0 {
+		m.t.Errorf("daemons were started: %v", pids)
+	}
+	if err := os.WriteFile(path, good, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	m.systemctl("reset-failed", contrib.SystemdService, contrib.SystemdSocket)
+	m.systemctl("start", contrib.SystemdSocket)
+	if x := a.ask("ping", map[string]any{}); x.Error != nil {
+		m.t.Errorf("after it was mended: %s", x.raw)
+	}
+	a.rest()
+}
+
+// takenOver: the socket is enabled while a daemon that a proxy has started
+// serves two sessions. Afterwards there is one daemon, systemd's.
+func takenOver(m *managed) {
+	m.login()
+	a := m.atWork(8)
+	b := m.agent().shake()
+	old := m.status().Daemon
+	if old.StartedBy != "proxy" {
+		m.t.Fatalf("the daemon before: %+v", old)
+	}
+	m.enable()
+	waitFor(m.t, "the old daemon's end", func() bool { return !alive(old.PID) })
+	if x := b.ask("ping", map[string]any{}); x.Error != nil {
+		m.t.Errorf("the second session: %s", x.raw)
+	}
+	s := m.until("both sessions", func(s control.StatusAnswer) bool { return len(s.Sessions) == 2 })
+	if s.Daemon.PID != m.main() || s.Daemon.StartedBy != "systemd" {
+		m.t.Errorf("daemon %+v, and systemd's is %d", s.Daemon, m.main())
+	}
+	if pids := m.daemons(); !slices.Equal(pids, []int{m.main()}) {
+		m.t.Errorf("daemons %v", pids)
+	}
+	m.survived(a)
+	m.answered(a)
+	b.rest()
+}
+
+// loggedOut: without lingering the last logout ends everything; doctor has said
+// so before. The next login brings the socket back.
+func loggedOut(m *managed) {
+	m.enable()
+	a := m.atWork(60, "--drain", "0s")
+	out, _, _ := m.run("", "doctor")
+	if line := lineWith(out, "lingering"); !strings.HasPrefix(line, "note") || !strings.Contains(out, "loginctl enable-linger") {
+		m.t.Errorf("doctor:\n%s", out)
+	}
+	system := func(args ...string) {
+		m.t.Helper()
+		if out, err := exec.Command("systemctl", args...).CombinedOutput(); err != nil {
+			m.t.Fatalf("systemctl %v: %v\n%s", args, err, out)
+		}
+	}
+	system("stop", "user@0.service")
+	m.noneLeft(waitLimit)
+	system("start", "user@0.service")
+	waitFor(m.t, "the socket", func() bool { return m.show(contrib.SystemdSocket, "ActiveState") == "active" })
+	for id, x := range a.waitAll(a.consult, a.call) {
+		if !strings.Contains(x.raw, "outcome_unknown") {
+			m.t.Errorf("the answer to %d: %s", id, x.raw)
+		}
+	}
+	a.rest(a.consult, a.call)
+	if n := m.effectsOf("begin t1"); n != 1 || m.steps() != 1 {
+		m.t.Errorf("the call was begun %d times, the consult %d times", n, m.steps())
+	}
+}

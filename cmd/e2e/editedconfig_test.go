@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+)
+
+// TestConfigEdited: a configuration that was edited, in whatever way editors do
+// that, is in force soon. A bad one is refused and named by status, doctor and the
+// log, once, and the one before holds until it is mended.
+func TestConfigEdited(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("shared")
+	path := filepath.Join(p.dir, "home/.config/holdline/config.json")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	named := func(name string) string { return strings.ReplaceAll(string(good), `"tools"`, `"`+name+`"`) }
+	serves := func(name string) {
+		t.Helper()
+		s := p.until(name+" is configured", func(s control.StatusAnswer) bool {
+			return len(s.Servers) == 1 && s.Servers[0].Name == name && s.Daemon.ConfigRefused == ""
+		})
+		if s.Daemon.PID == 0 {
+			t.Errorf("status %+v", s)
+		}
+	}
+	p.daemon()
+	a := p.agent().shake()
+	p.untilReady("tools")
+
+	text := named("inplace") // in two steps
+	write(path, text[:len(text)/2])
+	time.Sleep(10 * time.Millisecond) // as an editor does; nothing hangs on how long it is
+	write(path, text)
+	serves("inplace")
+
+	write(path+".new", named("renamed"))
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	serves("renamed")
+
+	for what, bad := range map[string]func() error{
+		"torn":                  func() error { return os.WriteFile(path, good[:len(good)/2], 0o600) },
+		"of others":             func() error { write(path, named("others")); return os.Chmod(path, 0o622) },
+		"with a key of no kind": func() error { return os.WriteFile(path, []byte(`{"surely_no_key": 1}`), 0o600) },
+		"gone":                  func() error { return os.Remove(path) },
+	} {
+		if err := bad(); err != nil {
+			t.Fatal(err)
+		}
+		s := p.until("the refusal of a file "+what, func(s control.StatusAnswer) bool { return s.Daemon.ConfigRefused != "" })
+		if len(s.Servers) != 1 || s.Servers[0].Name != "renamed" {
+			t.Errorf("%s: servers %+v", what, s.Servers)
+		}
+		out := p.must("status")
+		if !strings.Contains(out, "config   refused") || !strings.Contains(out, s.Daemon.ConfigRefused) {
+			t.Errorf("%s: status says\n%s", what, out)
+		}
+		if out, _, code := p.run("", "doctor"); code == exitOK || !strings.Contains(out, "problem  configuration in force: "+path+" is refused") {
+			t.Errorf("%s: doctor, exit %d:\n%s", what, code, out)
+		}
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		write(path, named("renamed"))
+		serves("renamed")
+	}
+	log, err := os.ReadFile(filepath.Join(p.dir, "daemon.log"))
+	if n := strings.Count(string(log), "the old one stays in force"); err != nil || n < 4 || n > 6 { // a slow machine may see a file that is half written
+		t.Errorf("%d refusals in the log, want about 4, %v:\n%s", n, err, log)
+	}
+	if got := a.ask("tools/call", map[string]any{"name": "health_snapshot"}).text(); !strings.Contains(got, "ready") {
+		t.Errorf("the session: %s", got)
+	}
+}

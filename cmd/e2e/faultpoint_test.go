@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/protocol/faultpoint"
+)
+
+// faultDir is the directory of a place in which a file of a point's name lets
+// the first process of the place die that comes to the point as the file says.
+// Processes look there only if it was there when they
+// began. The environment would not do: workers get none of ours, and a daemon
+// that a proxy starts has that of the login shell.
+const faultDir = "faultpoints"
+
+// Suffixes of the file once its process has died, or is held, and of another
+// that lets go of the latter.
+const (
+	faultReached = ".reached"
+	faultLetGo   = ".go"
+)
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// installFaults makes this process, one that was started as holdline with
+// args, die where its place's files say so.
+func installFaults(args []string) {
+	if dir, ok := faultsOf(args); ok {
+		faultpoint.Install(dieIn(dir))
+	}
+}
+
+// faultsOf is the [faultDir] of the place of a process that was started as
+// holdline with args, if there is one.
+func faultsOf(args []string) (dir string, ok bool) {
+	home := os.Getenv("HOME")
+	for _, arg := range args {
+		if filepath.IsAbs(arg) && home == "" { // a worker has nothing but its directory
+			home = arg
+		}
+	}
+	for at := home; len(at) > 1; at = filepath.Dir(at) {
+		dir := filepath.Join(at, faultDir)
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir, true
+		}
+	}
+	return "", false
+}
+
+// dieIn is what happens at the points of processes of the place with that
+// directory. A file is renamed by who dies of it, so that this happens once
+// over the lives of all.
+func dieIn(dir string) func(name string) {
+	var mu sync.Mutex
+	passed := map[string]int{}
+	return func(name string) {
+		path := filepath.Join(dir, name)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return
+		}
+		var d death
+		_, _ = fmt.Sscanf(string(b), "%d %q %q %t %t %t", &d.times, &d.after, &d.who, &d.held, &d.panics, &d.crashes)
+		if d.who != "" && (len(os.Args) < 2 || os.Args[1] != d.who) {
+			return
+		}
+		if _, err := os.Stat(filepath.Join(dir, d.after+faultReached)); d.after != "" && err != nil {
+			return
+		}
+		mu.Lock()
+		passed[name]++
+		due := passed[name] >= d.times
+		mu.Unlock()
+		if !due || os.Rename(path, path+faultReached) != nil {
+			return
+		}
+		if d.held {
+			for !exists(path + faultLetGo) {
+				time.Sleep(2 * time.Millisecond)
+			}
+			return
+		}
+		if d.crashes {
+			go panic("on purpose, beside " + name)
+			time.Sleep(time.Hour)
+		}
+		if d.panics {
+			panic("on purpose, at " + name)
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		time.Sleep(time.Hour) // no step further
+	}
+}
+
+// faults makes the place one whose processes look for points. Those that run
+// already do not.
+func (p *place) faults() *place {
+	p.t.Helper()
+	if err := os.MkdirAll(filepath.Join(p.dir, faultDir), 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+	return p
+}
+
+// death says which process dies at a point: the first that comes there so often.
+type death struct {
+	times int    // 0 for once; counted from when somebody has died at after
+	after string // another point; "" for none
+	who   string // the command, as in "holdline worker"; "" for any
+	held  bool   // it does not die, and goes no further until it is let go
+
+	panics  bool // it does not die, and panics there
+	crashes bool // a goroutine of its own panics
+}
+
+// dieAt lets the first process die that comes to a point for the given time in
+// its life, from 1.
+func (p *place) dieAt(name string, times int) {
+	p.t.Helper()
+	p.dieAs(name, death{times: times})
+}
+
+// dieAs lets a process die that comes to a point.
+func (p *place) dieAs(name string, d death) {
+	p.t.Helper()
+	tmp := filepath.Join(p.dir, "times")
+	err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %q %q %t %t %t", d.times, d.after, d.who, d.held, d.panics, d.crashes), 0o600)
+	if err == nil {
+		err = os.Rename(tmp, filepath.Join(p.dir, faultDir, name))
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// died tells whether a process has died at a point.
+func (p *place) died(name string) bool {
+	p.t.Helper()
+	_, err := os.Stat(filepath.Join(p.dir, faultDir, name+faultReached))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// letGo lets the process go on that is held at a point.
+func (p *place) letGo(name string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, faultDir, name+faultLetGo), nil, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestFaultOnce: of all processes that come to a point one dies, and only in a
+// place that asks for it.
+func TestFaultOnce(t *testing.T) {
+	t.Parallel()
+	const point = "start.locked"
+	p := newPlace(t).faults()
+	p.dieAt(point, 1)
+	err := p.command("daemon").Run()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || !p.died(point) {
+		t.Fatalf("the daemon ended with %v, died at the point: %v", err, p.died(point))
+	}
+	p.daemon()
+	p.agent("--no-autostart").shake().rest()
+}
+
+// TestFaultsInTestsOnly: what lets a process die is in test binaries alone.
+func TestFaultsInTestsOnly(t *testing.T) {
+	sources(t, func(path string, text []byte) {
+		if bytes.Contains(text, []byte("faultpoint.Install")) {
+			t.Errorf("%s makes the program die on purpose", path)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+)
+
+// untilAnother waits until a server has another process than pid, which serves,
+// and returns it with how the server is then.
+func (p *place) untilAnother(name string, pid int) (int, control.Server) {
+	p.t.Helper()
+	s := p.until("another process serves", func(s control.StatusAnswer) bool {
+		n := child(s, name)
+		return n != 0 && n != pid && find(p.t, s, name).State == "ready"
+	})
+	return child(s, name), find(p.t, s, name)
+}
+
+// TestServerClosesPipe: a server that closes its stdin or stdout and lives on is
+// ended, and another process of it answers the next call, long before that
+// call's time is over.
+func TestServerClosesPipe(t *testing.T) {
+	t.Parallel()
+	for _, stream := range []string{"stdin", "stdout"} {
+		t.Run(stream, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared"})}).daemon()
+			a := p.agent().shake()
+			before := p.untilReady("stray")
+			x := a.wait(a.call("stray__shut", map[string]any{"token": stream}))
+			if stream == "stdin" && x.text() != "stdin" {
+				t.Errorf("the call before the server closes its stdin: %s", x.raw)
+			}
+			if stream == "stdout" && (x.code() != "outcome_unknown" || !strings.Contains(x.text(), "closed its stdout")) {
+				t.Errorf("the call that the server has, but cannot answer: %s", x.raw)
+			}
+			if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" || p.effectsOf("say next") != 1 {
+				t.Errorf("the next call: %s; it was made %d times", x.raw, p.effectsOf("say next"))
+			}
+			_, s := p.untilAnother("stray", before)
+			if s.LastFault == nil || !strings.Contains(s.LastFault.Fault.Detail, "closed its "+stream) || s.Restarts != 1 {
+				t.Errorf("the server: %+v", s)
+			}
+			a.rest()
+		})
+	}
+}
+
+// TestServerClosesStdinUnread: the call that lies in the pipe when a server closes
+// its stdin, and lives on, is told at once that its outcome is not known, and the
+// one behind it is answered by another process.
+func TestServerClosesStdinUnread(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared"})}).daemon()
+	a := p.agent().shake()
+	before := p.untilReady("stray")
+	if x := a.wait(a.call("stray__shut", map[string]any{"token": "late"})); x.text() != "late" {
+		t.Errorf("the call before the server closes its stdin: %s", x.raw)
+	}
+	if x := a.wait(a.call("stray__say", map[string]any{"token": "unread"})); x.code() != "outcome_unknown" || p.effectsOf("say unread") != 0 {
+		t.Errorf("the call that was not read: %s", x.raw)
+	}
+	if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" || p.effectsOf("say next") != 1 {
+		t.Errorf("the next call: %s; it was made %d times", x.raw, p.effectsOf("say next"))
+	}
+	p.untilAnother("stray", before)
+	a.rest()
+}
+
+// TestServerHangs: a server that is stopped is asked for a sign of life after a
+// call had no answer, and ended and started again if it gives none. The circuit
+// that has opened over it does not keep calls from the new process.
+func TestServerHangs(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "1s", "circuit_threshold": 1, "circuit_reset": "10m"})}).daemon()
+	a := p.agent().shake()
+	before := p.untilReady("stray")
+	if x := a.wait(a.call("stray__stop", map[string]any{"token": "a"})); x.code() != "timeout" {
+		t.Errorf("the call that stops the server: %s", x.raw)
+	}
+	// It alone is unwell: everything else can be used.
+	if x := a.wait(a.call("health_snapshot", nil)); !strings.HasPrefix(x.text(), "ready ") || !strings.Contains(x.text(), "unwell=stray:silent") {
+		t.Errorf("the health meanwhile: %s", x.raw)
+	}
+	_, s := p.untilAnother("stray", before)
+	if s.LastFault == nil || !strings.Contains(s.LastFault.Fault.Detail, "hung, so Holdline ended it") || s.Restarts != 1 {
+		t.Errorf("the server: %+v", s)
+	}
+	if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" || p.effectsOf("say next") != 1 {
+		t.Errorf("the next call: %s", x.raw)
+	}
+	a.rest()
+}
+
+// TestServerBusy: a server that does one thing at a time, and answers neither
+// calls nor pings meanwhile, does not hang: neither if it answers a call late,
+// nor, for longer, if it computes.
+func TestServerBusy(t *testing.T) {
+	t.Parallel()
+	for tool, work := range map[string]struct {
+		timeout string
+		ms      int
+	}{"busy": {"3s", 5000}, "spin": {"1s", 9000}} {
+		t.Run(tool, func(t *testing.T) {
+			t.Parallel()
+			if tool == "spin" && runtime.GOOS != "linux" {
+				t.Skip("the time that others compute is not known here")
+			}
+			p := newPlace(t)
+			p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": work.timeout})}).daemon()
+			a := p.agent().shake()
+			before := p.untilReady("stray")
+			if x := a.wait(a.call("stray__"+tool, map[string]any{"token": "a", "ms": work.ms})); x.code() != "timeout" {
+				t.Errorf("the call that takes longer than it may: %s", x.raw)
+			}
+			p.until("the server is heard again", func(control.StatusAnswer) bool {
+				return !strings.Contains(a.wait(a.call("health_snapshot", nil)).text(), "unwell=stray:silent")
+			})
+			if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" {
+				t.Errorf("the next call: %s", x.raw)
+			}
+			if s := p.server("stray"); s.Restarts != 0 || s.LastFault != nil || child(p.status(), "stray") != before {
+				t.Errorf("the server: %+v", s)
+			}
+			a.rest()
+		})
+	}
+}
+
+// TestServerHangsForImpatientClient: a client that gives a call up before its
+// time is over makes a server suspect as well.
+func TestServerHangsForImpatientClient(t *testing.T) {
+	if os.Getenv("HOLDLINE_LONG") == "" {
+		t.Skip("HOLDLINE_LONG=1 is not set: it takes more than a minute")
+	}
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "40s"})}).daemon()
+	a := p.agent().shake()
+	before := p.untilReady("stray")
+	id := a.call("stray__stop", map[string]any{"token": "a"})
+	p.untilEffect("stop a")
+	time.Sleep(31 * time.Second) // the client's own limit
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+	for end := time.Now().Add(3 * time.Minute); child(p.status(), "stray") == before; time.Sleep(time.Second) {
+		if time.Now().After(end) {
+			t.Fatal("the server was not ended")
+		}
+	}
+	if _, s := p.untilAnother("stray", before); !strings.Contains(s.LastFault.Fault.Detail, "hung, so Holdline ended it") {
+		t.Errorf("the server: %+v", s)
+	}
+	a.rest(id)
+}
+
+// TestHealthNamesServer: the health says which server is unwell, and not that
+// everything is.
+func TestHealthNamesServer(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{
+		"gone": map[string]any{"command": filepath.Join(p.dir, "nowhere"), "holdline": hosting{"scope": "shared", "max_restarts": 0}},
+		"well": p.strayEntry(hosting{"scope": "shared"}),
+	}).daemon()
+	a := p.agent().shake()
+	p.untilReady("well")
+	p.until("one server is ejected", func(s control.StatusAnswer) bool { return find(t, s, "gone").Ejected })
+	if x := a.wait(a.call("health_snapshot", nil)); !strings.HasPrefix(x.text(), "ready ") || !strings.HasSuffix(x.text(), "unwell=gone:ejected") {
+		t.Errorf("health: %s", x.raw)
+	}
+	x := a.wait(a.call("health_snapshot", map[string]any{"detail": "full"}))
+	if !strings.Contains(x.text(), "server gone: ejected: ") || !strings.Contains(x.text(), "ENOENT") || strings.Contains(x.text(), "server well") {
+		t.Errorf("health in full: %s", x.raw)
+	}
+	a.rest()
+}

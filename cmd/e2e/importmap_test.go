@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// layers is the map of the program: a package imports packages of lower
+// layers only, never of its own. What it needs from the side or from above it
+// declares as a small interface or func, which package daemon fills in.
+//
+// A line of the map is the layer, the package, and perhaps a remark.
+var layers = readLayers(`
+7 cmd/demo
+7 cmd/dist
+7 cmd/e2e (tests only)
+7 cmd/holdline
+6 cmd/holdline/cli
+5 cmd/holdline/clients
+5 cmd/holdline/codextest (for tests)
+5 cmd/holdline/doctor
+5 cmd/holdline/install
+5 cmd/holdline/metricstest (for tests)
+5 cmd/holdline/trial
+5 cmd/holdline/ttytest (for tests)
+5 daemon
+5 daemon/adapter/engine/claude/claudetest (for tests and the demo)
+5 daemon/worker/workertest (for tests)
+4 daemon/control
+4 daemon/place
+4 daemon/sandbox/writetest (for tests)
+4 daemon/session
+3 daemon/catalog
+3 daemon/consult
+4 daemon/hosted
+3 daemon/hosttools
+3 daemon/listener
+3 daemon/listing
+3 daemon/rollout
+3 daemon/service
+3 daemon/worker
+3 proxy
+2 daemon/adapter/engine/claude
+2 daemon/adapter/engine/codex
+2 daemon/adapter/remote
+2 daemon/policy
+2 daemon/spawn
+2 daemon/supervisor
+2 daemon/userenv
+1 daemon/adapter/engine
+1 daemon/config
+1 daemon/program
+1 daemon/sandbox
+1 daemon/statedir
+1 daemon/telemetry
+1 daemon/tool
+1 protocol/control
+1 protocol/process
+0 contrib
+0 daemon/command
+0 daemon/words
+0 protocol
+0 protocol/mcp
+0 protocol/rawio
+0 protocol/socket
+-1 protocol/bootclock (below all, which read the time)
+-1 protocol/fault
+-1 protocol/faultpoint (below all, which all pass through points)
+-1 protocol/jsonrpc
+-1 protocol/ownfile (below all, which open files)
+`)
+
+// readLayers reads a map of layers by package. The text is no Go map so that two
+// branches that add a package each do not conflict over its columns.
+func readLayers(text string) map[string]int {
+	layers := map[string]int{}
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		fields := strings.Fields(line)
+		layer, err := strconv.Atoi(fields[0])
+		if err != nil {
+			panic(err) // the text is above
+		}
+		layers[fields[1]] = layer
+	}
+	return layers
+}
+
+// TestImportMap holds every package to its layer, for both systems, since
+// files may differ. Imports of tests are free.
+func TestImportMap(t *testing.T) {
+	const module = "holdline/"
+	for _, system := range []string{"linux", "darwin"} {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-e",
+			"-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, module+"...")
+		cmd.Env = append(cmd.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		if len(out) == 0 {
+			t.Fatal("go list names no package")
+		}
+		for line := range strings.Lines(string(out)) {
+			fields := strings.Fields(line)
+			pkg := strings.TrimPrefix(fields[0], module)
+			layer, ok := layers[pkg]
+			if !ok {
+				t.Errorf("package %s is not on the map", pkg)
+				continue
+			}
+			for _, imp := range fields[1:] {
+				imp, ours := strings.CutPrefix(imp, module)
+				if !ours {
+					continue
+				}
+				if below, known := layers[imp]; known && below >= layer {
+					t.Errorf("%s (layer %d) imports %s (layer %d) on %s", pkg, layer, imp, below, system)
+				}
+			}
+		}
+	}
+}
+
+// TestLayersOfParts keeps test support out of the program.
+func TestLayersOfParts(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps", "holdline/cmd/holdline").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for dep := range strings.FieldsSeq(string(out)) {
+		if strings.HasSuffix(dep, "test") && strings.HasPrefix(dep, "holdline/") {
+			t.Errorf("the program links %s, which is for tests", dep)
+		}
+	}
+}

@@ -1,0 +1,386 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+	"holdline/protocol/process"
+)
+
+// input is what a modern client is asked by the answer to its request.
+type input struct {
+	key, method, token, state string
+}
+
+// askMe begins a call in the midst of which the server asks the modern client
+// something.
+func (a *agent) askMe(args, more map[string]any) int {
+	a.t.Helper()
+	params := modernly(map[string]any{"name": "tools__ask", "arguments": args}, "io.modelcontextprotocol/clientCapabilities",
+		map[string]any{"elicitation": map[string]any{}})
+	maps.Copy(params, more)
+	return a.begin("tools/call", params)
+}
+
+// elicit is the arguments of a call that asks so.
+func elicit(token string) map[string]any {
+	return map[string]any{"token": token, "method": "elicitation/create"}
+}
+
+// required is what the answer to a call asks for.
+func (a *agent) required(id int) input {
+	a.t.Helper()
+	x := a.wait(id)
+	var m struct {
+		Result struct {
+			ResultType    string
+			RequestState  string
+			InputRequests map[string]struct {
+				Method string
+				Params struct{ Token string }
+			}
+		}
+	}
+	decode(a.t, x.raw, &m)
+	if m.Result.ResultType != "input_required" || len(m.Result.InputRequests) != 1 || m.Result.RequestState == "" {
+		a.t.Fatalf("nothing is asked: %s", x.raw)
+	}
+	for key, r := range m.Result.InputRequests {
+		return input{key, r.Method, r.Params.Token, m.Result.RequestState}
+	}
+	return input{}
+}
+
+// with are the members of a request that answers what was asked.
+func (in input) with(result string) map[string]any {
+	return map[string]any{"requestState": in.state, "inputResponses": map[string]any{in.key: json.RawMessage(result)}}
+}
+
+// TestServerAsksModern: what a server asks in the midst of a call is the answer
+// to a modern client's request, and its next request goes on with the call,
+// which is made once, whoever dies meanwhile.
+func TestServerAsksModern(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("session").login()
+	m := p.agent("--identity", "m")
+	m.modernPing()
+	pid := p.pid(0)
+	for _, c := range []struct {
+		name           string
+		before, within bool // the daemon dies before the client answers, or afterwards
+	}{{"calm", false, false}, {"before", true, false}, {"within", false, true}, {"both", true, true}} {
+		args := elicit(c.name)
+		args["ms"] = 300
+		in := m.required(m.askMe(args, nil))
+		if in.method != "elicitation/create" || in.token != c.name {
+			t.Errorf("%s: asked %+v", c.name, in)
+		}
+		if c.before {
+			kill9(t, pid)
+			pid = p.pid(pid)
+		}
+		id := m.askMe(args, in.with(`{"action":"accept","content":{"x":1.0}}`))
+		if c.within {
+			p.untilEffect("told " + c.name)
+			kill9(t, pid)
+			pid = p.pid(pid)
+		}
+		if x := m.wait(id); x.text() != c.name+` {"action":"accept","content":{"x":1.0}}` {
+			t.Errorf("%s: %s", c.name, x.raw)
+		}
+		if asked, told := p.effectsOf("asked "+c.name), p.effectsOf("told "+c.name); asked != 1 || told != 1 {
+			t.Errorf("%s: begun %d times, told %d times", c.name, asked, told)
+		}
+		// The same answers again give the same result, while that is kept.
+		again := m.wait(m.askMe(args, in.with(`{"action":"accept"}`)))
+		if same := strings.Contains(again.text(), `{"x":1.0}`); !same && again.code() != "outcome_unknown" || p.effectsOf("asked "+c.name) != 1 {
+			t.Errorf("%s, answered again: %s", c.name, again.raw)
+		}
+	}
+	m.rest()
+}
+
+// TestServerAsksModernAmongOldRecords: of the calls that an earlier daemon has
+// recorded, those whose clients have their answers may not be known as such.
+// They are not taken for the one in which the server asks.
+func TestServerAsksModernAmongOldRecords(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("session").login()
+	d := p.daemon()
+	m := p.agent("--identity", "m", "--no-autostart")
+	m.modernPing()
+	for i := range 8 {
+		args := map[string]any{"token": fmt.Sprint(i), "ms": 0}
+		if x := m.wait(m.begin("tools/call", modernly(map[string]any{"name": "tools__effect", "arguments": args}))); x.Error != nil || x.Result.IsError {
+			t.Fatal(x.raw)
+		}
+	}
+	in := m.required(m.askMe(elicit("e"), nil))
+	kill9(t, d.Process.Pid)
+	files, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*", process.FileCalls))
+	if len(files) != 1 {
+		t.Fatalf("files of records: %v", files)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rec process.Record
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	decode(t, lines[len(lines)-1], &rec)
+	asked := rec.Write
+	for rec.Write = 1; rec.Write < asked; rec.Write++ {
+		rec.N, rec.Done = 100+rec.Write, nil
+		line, err := json.Marshal(rec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, string(line))
+	}
+	if err := os.WriteFile(files[0], []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.daemon()
+	if x := m.wait(m.askMe(elicit("e"), in.with(`{"action":"accept"}`))); x.text() != `e {"action":"accept"}` {
+		t.Errorf("the answer: %s", x.raw)
+	}
+	m.rest()
+}
+
+// The deaths of a daemon that concern a call in the midst of which the server
+// asks a modern client.
+var askCrashes = []crash{
+	{point: "hosted.dispatched"},
+	{point: "session.pursued"},
+	{point: "hosted.resumed"},
+	{point: "hosted.resumed", after: "hosted.dispatched"},
+	{point: "hosted.adopted", after: "hosted.resumed"},
+	{point: "session.pursued", times: 2},
+}
+
+// TestServerAskCrashes goes through them: the call is made once, the server is
+// told once, and the client has the result.
+func TestServerAskCrashes(t *testing.T) {
+	t.Parallel()
+	inTurn(t, askCrashes, func(t *testing.T, c crash, _ int) {
+		t.Helper()
+		p := newPlace(t).serve("session").login().faults()
+		if c.after != "" {
+			p.dieAs(c.after, death{})
+		}
+		p.dieAs(c.point, death{times: c.times, after: c.after})
+		m := p.agent("--identity", "m")
+		m.modernPing()
+		args := elicit("e")
+		in := m.required(m.askMe(args, nil))
+		x := m.wait(m.askMe(args, in.with(`{"action":"accept"}`)))
+		if x.text() != `e {"action":"accept"}` {
+			t.Errorf("the answer: %s", x.raw)
+		}
+		if asked, told := p.effectsOf("asked e"), p.effectsOf("told e"); asked != 1 || told != 1 {
+			t.Errorf("begun %d times, told %d times", asked, told)
+		}
+		if !p.died(c.point) {
+			t.Errorf("no daemon came to %s", c.point)
+		}
+		m.rest()
+	})
+}
+
+// TestServerAsksModernNot: what a modern client cannot be asked the server is
+// told, and what it does not answer in time is cancelled.
+func TestServerAsksModernNot(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session", "timeout": "1s", "max_timeout": "4s"})}).daemon()
+	m := p.agent("--identity", "m")
+	if x := m.wait(m.askMe(map[string]any{"token": "s", "method": "sampling/createMessage"}, nil)); !strings.Contains(x.text(), "does not offer sampling/createMessage") {
+		t.Errorf("of what the client does not offer: %s", x.raw)
+	}
+	in := m.required(m.askMe(elicit("never"), nil))
+	p.untilEffect("cancelled never")
+	if x := m.wait(m.askMe(elicit("never"), in.with(`{}`))); x.code() != "outcome_unknown" || p.effectsOf("asked never") != 1 {
+		t.Errorf("answered too late: %s", x.raw)
+	}
+	in = m.required(m.askMe(elicit("dies"), nil))
+	kill9(t, p.status().Workers[0].PID)
+	if x := m.wait(m.askMe(elicit("dies"), in.with(`{}`))); x.code() != "outcome_unknown" || p.effectsOf("asked dies") != 1 {
+		t.Errorf("of a server that is gone: %s", x.raw)
+	}
+	p.untilReady("tools")
+	other := p.agent("--identity", "other")
+	in = m.required(m.askMe(elicit("mine"), nil))
+	if x := other.wait(other.askMe(elicit("mine"), in.with(`{}`))); x.code() != "outcome_unknown" {
+		t.Errorf("answered by another: %s", x.raw)
+	}
+	bent := in
+	bent.state += "-bent"
+	if x := m.wait(m.askMe(elicit("mine"), bent.with(`{}`))); x.Error == nil || x.Error.Code != -32602 || p.effectsOf("asked mine") != 1 {
+		t.Errorf("with a state that was never given: %s", x.raw)
+	}
+	if x := m.wait(m.askMe(elicit("mine"), in.with(`{"action":"decline"}`))); x.text() != `mine {"action":"decline"}` {
+		t.Errorf("after that: %s", x.raw)
+	}
+	m.rest()
+	other.rest()
+}
+
+// TestServerAsksModernMany: of several calls that wait the oldest is asked, and
+// none is lost; a call that is answered with half of what was asked is asked for
+// the rest again.
+func TestServerAsksModernMany(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("session")
+	p.daemon()
+	m := p.agent("--identity", "m")
+	ids := map[int]string{}
+	for i := range 4 {
+		token := fmt.Sprint("t", i)
+		ids[m.askMe(elicit(token), nil)] = token
+	}
+	answered := map[string]bool{}
+	for deadline := time.Now().Add(waitLimit); len(answered) < 4; {
+		if time.Now().After(deadline) {
+			t.Fatalf("answered: %v", answered)
+		}
+		x := m.until(func(y *answer) bool { n, ok := y.ID.(float64); return ok && ids[int(n)] != "" })
+		n := int(x.ID.(float64))
+		token := ids[n]
+		delete(ids, n)
+		var r struct {
+			Result struct {
+				ResultType    string
+				RequestState  string
+				InputRequests map[string]json.RawMessage
+			}
+		}
+		decode(t, x.raw, &r)
+		if r.Result.ResultType != "input_required" {
+			if answered[token] = true; x.text() != token+` {"action":"accept"}` {
+				t.Errorf("%s: %s", token, x.raw)
+			}
+			continue
+		}
+		one := map[string]any{} // of all that was asked
+		for key := range r.Result.InputRequests {
+			one[key] = map[string]any{"action": "accept"}
+			break
+		}
+		ids[m.askMe(elicit(token), map[string]any{"requestState": r.Result.RequestState, "inputResponses": one})] = token
+	}
+	for i := range 4 {
+		if n := p.effectsOf(fmt.Sprint("asked t", i)); n != 1 {
+			t.Errorf("t%d was begun %d times", i, n)
+		}
+	}
+	m.rest()
+}
+
+// TestServerAsksLegacy: what a modern server wants to know before it answers a
+// legacy client is asked by a request, once, whoever dies meanwhile; the client
+// sees no more of it.
+func TestServerAsksLegacy(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	p.configure(map[string]any{"sdk": map[string]any{
+		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"}, "holdline": hosting{"scope": "session"},
+	}, "shared": map[string]any{
+		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"}, "holdline": hosting{"scope": "shared"},
+	}})
+	a := p.agent("--identity", "a")
+	a.ask("initialize", map[string]any{
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{"elicitation": map[string]any{}}, "clientInfo": map[string]string{"name": "test", "version": "1"},
+	})
+	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	pid := p.pid(0)
+	for _, c := range []struct {
+		name          string
+		before, after bool // the daemon dies before the client answers, or as soon as it has
+	}{{"calm", false, false}, {"before", true, false}, {"after", false, true}, {"both", true, true}} {
+		id := a.call("sdk__inquire", map[string]any{"word": c.name})
+		x := a.until(func(x *answer) bool { return x.ID != nil })
+		if x.Method != "elicitation/create" || !strings.Contains(x.raw, "a word for "+c.name) {
+			t.Fatalf("%s: %s", c.name, x.raw)
+		}
+		if c.before {
+			kill9(t, pid)
+			pid = p.pid(pid)
+		}
+		a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"word":"yes"}}}`, x.ID))
+		if c.after {
+			kill9(t, pid)
+			pid = p.pid(pid)
+		}
+		x = a.until(func(x *answer) bool { return x.Method == "elicitation/create" || x.ID != nil && x.Method == "" })
+		if n, ok := x.ID.(float64); !ok || int(n) != id || string(x.Result.StructuredContent) != `{"word":"`+c.name+` accept yes"}` {
+			t.Errorf("%s: %s", c.name, x.raw)
+		}
+	}
+	id := a.call("sdk__inquire", map[string]any{"word": "refused"})
+	x := a.until(func(x *answer) bool { return x.Method == "elicitation/create" })
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"error":{"code":-1,"message":"not now"}}`, x.ID))
+	if x := a.wait(id); x.Error == nil || x.Error.Message != "not now" {
+		t.Errorf("a client that refuses: %s", x.raw)
+	}
+	if x := a.wait(a.call("shared__inquire", map[string]any{"word": "w"})); x.code() != "downstream_failure" || !strings.Contains(x.text(), `scope \"session\"`) && !strings.Contains(x.text(), `scope "session"`) {
+		t.Errorf("a server that several share: %s", x.raw)
+	}
+	a.rest()
+}
+
+// TestServerAsksLegacyUnsent: the daemon dies when it has noted the round in
+// which a modern server gets its legacy client's answer, and has not sent it.
+// The client is not asked again, whether the next daemon has the worker at once
+// or only later.
+func TestServerAsksLegacyUnsent(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprint("late=", late), func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).faults()
+			p.configure(map[string]any{"sdk": map[string]any{
+				"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"}, "holdline": hosting{"scope": "session"},
+			}})
+			a := p.agent("--identity", "a")
+			a.ask("initialize", map[string]any{
+				"protocolVersion": "2025-11-25", "capabilities": map[string]any{"elicitation": map[string]any{}}, "clientInfo": map[string]string{"name": "test", "version": "1"},
+			})
+			a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			id := a.call("sdk__inquire", map[string]any{"word": "w"})
+			x := a.until(func(x *answer) bool { return x.ID != nil })
+			if x.Method != "elicitation/create" {
+				t.Fatalf("%s", x.raw)
+			}
+			// The first round's answer lies in a file, where the next daemon finds it before it has the worker.
+			waitFor(t, "the server's answer in a file", func() bool {
+				files, err := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/a/*"))
+				return err == nil && len(files) > 0
+			})
+			p.dieAs("write.recorded", death{})
+			if late {
+				p.dieAs("attach.fenced", death{held: true})
+			}
+			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"word":"yes"}}}`, x.ID))
+			if late {
+				waitFor(t, "the next daemon", func() bool { return p.died("attach.fenced") })
+				p.until("the client to be back", func(s control.StatusAnswer) bool { return len(s.Sessions) == 1 && s.Sessions[0].InFlight == 1 })
+				p.letGo("attach.fenced")
+			}
+			x = a.until(func(x *answer) bool { return x.Method == "elicitation/create" || x.ID != nil && x.Method == "" })
+			if n, ok := x.ID.(float64); !ok || int(n) != id || string(x.Result.StructuredContent) != `{"word":"w accept yes"}` {
+				t.Errorf("%s", x.raw)
+			}
+			if !p.died("write.recorded") {
+				t.Error("the daemon lived on")
+			}
+			a.rest()
+		})
+	}
+}

@@ -1,0 +1,263 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/worker/workertest"
+	"holdline/protocol/control"
+)
+
+// unread is an agent that reads nothing until read is called. stuck waits
+// until its proxy has written so much that it waits for that.
+func (p *place) unread(t *testing.T) (one *agent, stuck, read func()) {
+	t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(programs, "holdline"), "mcp-stdio", "--no-autostart")
+	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
+	a := &agent{t: t, cmd: cmd, lines: make(chan string, 4096), errs: new(words)}
+	cmd.Stderr = a.errs
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		a.stdin, err = cmd.StdinPipe()
+	}
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	const much = 32 << 10 // more than all but the long answer
+	in := bufio.NewReaderSize(out, much)
+	stuck = func() {
+		if _, err := in.Peek(much); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a, stuck, func() {
+		go func() { // ends with the proxy's stdout
+			defer close(a.lines)
+			lines := bufio.NewScanner(in)
+			lines.Buffer(nil, 80<<20)
+			for lines.Scan() {
+				a.lines <- lines.Text()
+			}
+		}()
+	}
+}
+
+// TestLateProxy: a proxy that notices only after the window that its daemon is
+// dead, be it that it was stopped or that its client does not read, is back when
+// nothing is on record any more. Its call is not made twice, though the proxy
+// is an older one, which does not give up by itself.
+func TestLateProxy(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"killed", "terminated", "upgraded", "unread"} {
+		t.Run(how, func(t *testing.T) {
+			p := newPlace(t).windows(60).serve("session")
+			p.breaks(brokenLate)
+			p.installTest(t, "first")
+			d := p.daemonAt(p.bin())
+			a, stuck, read := p.unread(t)
+			a.begin("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
+			a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			if how == "unread" {
+				a.call("tools__big", map[string]any{"token": "big", "bytes": 2 << 20})
+				stuck()
+			} else {
+				read()
+			}
+			id := a.effect("late", 60_000)
+			p.untilEffect("begin late")
+			child := child(p.status(), "tools")
+			if how != "unread" {
+				workertest.Freeze(t, a.cmd.Process.Pid)
+			}
+			switch how {
+			case "upgraded":
+				p.installTest(t, "second")
+				p.must("upgrade")
+			case "terminated":
+				_ = d.Process.Signal(syscall.SIGTERM)
+				waitFor(t, "the daemon's end", func() bool { return !alive(d.Process.Pid) })
+				p.daemonAt(p.bin())
+			default:
+				kill9(t, d.Process.Pid)
+				p.daemonAt(p.bin())
+			}
+			waitFor(t, "the session to be given up", func() bool { return !alive(child) })
+			if how == "unread" {
+				read()
+			} else {
+				_ = a.cmd.Process.Signal(syscall.SIGCONT)
+			}
+			if x := a.wait(id); !strings.Contains(x.raw, "outcome_unknown") {
+				t.Errorf("the call's answer: %s", x.raw)
+			}
+			if x := a.wait(a.effect("next", 0)); x.Error != nil || x.Result.IsError {
+				t.Errorf("the next call: %s", x.raw)
+			}
+			a.rest(id)
+			if n := p.effectsOf("begin late"); n != 1 {
+				t.Errorf("the call was made %d times", n)
+			}
+		})
+	}
+}
+
+// installTest installs the test binary, which differs by its tail.
+func (p *place) installTest(t *testing.T, tail string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(programs, "holdline"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.install(fmt.Append(b, tail), 0o700)
+}
+
+// TestLateProxyOfConsult is the same with a consult, whose answer is not kept
+// any more: another one has taken its place.
+func TestLateProxyOfConsult(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).windows(60).configure(map[string]any{}, "consult", map[string]any{"keep": map[string]any{"count": 1}})
+	p.breaks(brokenLate)
+	d := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	id := a.call("consult", p.hangs())
+	p.untilSteps(1)
+	workertest.Freeze(t, a.cmd.Process.Pid)
+	kill9(t, d.Process.Pid)
+	p.daemon()
+	p.ended()
+	b := p.agent("--no-autostart").shake()
+	waitFor(t, "the answer to go", func() bool {
+		if x := b.wait(b.call("consult", p.slow(0))); x.Result.IsError {
+			t.Fatal(x.raw)
+		}
+		return strings.Count(p.must("consults", "list"), "cancelled") == 0
+	})
+	b.rest()
+	steps := p.steps()
+	_ = a.cmd.Process.Signal(syscall.SIGCONT)
+	if x := a.wait(id); !strings.Contains(x.raw, "outcome_unknown") {
+		t.Errorf("the consult's answer: %s", x.raw)
+	}
+	a.rest(id)
+	if n := p.steps(); n != steps {
+		t.Errorf("the program took %d steps when its client was back", n-steps)
+	}
+}
+
+// TestFullSession: a client that asks for more than is kept for it, and reads
+// nothing, is ended: the files of its answers go, and each request gets one
+// answer in the end.
+func TestFullSession(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("shared")
+	p.daemon()
+	a, stuck, read := p.unread(t)
+	a.begin("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
+	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	const size, calls = 8 << 20, 12
+	first := a.next + 1
+	for range calls {
+		a.call("tools__big", map[string]any{"token": "big", "bytes": size})
+	}
+	stuck()
+	p.until("the session's end", func(s control.StatusAnswer) bool { return len(s.Sessions) == 0 })
+	files := func() []string {
+		names, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/a/*"))
+		return names
+	}
+	waitFor(t, "the answers' files to go", func() bool { return len(files()) == 0 })
+	read()
+	got := map[string]int{}
+	for line := range a.lines {
+		var x answer
+		if err := json.Unmarshal([]byte(line), &x); err != nil {
+			t.Fatalf("%v: %.100s", err, line)
+		}
+		if x.ID == nil || x.Method != "" {
+			continue
+		}
+		if len(line) < size && !strings.Contains(line, "outcome_unknown") && fmt.Sprint(x.ID) != "1" {
+			t.Errorf("got %.300s", line)
+		}
+		if got[fmt.Sprint(x.ID)]++; len(got) == calls+1 {
+			_ = a.stdin.Close()
+		}
+	}
+	for id := first; id < first+calls; id++ {
+		if n := got[fmt.Sprint(id)]; n != 1 {
+			t.Errorf("request %d has %d answers", id, n)
+		}
+	}
+	_ = a.cmd.Wait()
+}
+
+// TestWipedBeforeCall: a call that comes to a daemon whose directory is gone is
+// not made by it, and not by the next one, which cannot know that.
+func TestWipedBeforeCall(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"tool", "consult"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).windows(15).serve("shared") // what is left of the old daemon ends by itself
+			d := p.daemon()
+			a := p.agent("--no-autostart").shake()
+			if x := a.wait(a.effect("before", 0)); x.Result.IsError {
+				t.Fatal(x.raw)
+			}
+			if err := os.RemoveAll(filepath.Join(p.dir, "run/holdline")); err != nil {
+				t.Fatal(err)
+			}
+			var id int
+			if what == "tool" {
+				id = a.effect("wiped", 0)
+			} else {
+				id = a.call("consult", p.slow(0))
+			}
+			waitFor(t, "the daemon's end", func() bool { return !alive(d.Process.Pid) })
+			p.daemon()
+			if x := a.wait(id); !strings.Contains(x.raw, "outcome_unknown") {
+				t.Errorf("the answer: %s", x.raw)
+			}
+			a.rest(id)
+			if n := p.effectsOf("begin wiped"); n != 0 || p.steps() != 0 {
+				t.Errorf("the call was made %d times, the program took %d steps", n, p.steps())
+			}
+		})
+	}
+}
+
+// TestFaultsNameGeneration: a fault about a worker says of which generation
+// that was, also if the worker lives on.
+func TestFaultsNameGeneration(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "timeout": "1s"})}).daemon()
+	a := p.agent("--no-autostart").shake()
+	x := a.wait(a.call("tools__hang", map[string]any{"token": "hang"}))
+	if !strings.Contains(x.raw, `"generation":1,`) || !strings.Contains(x.raw, `"code":"timeout"`) {
+		t.Errorf("a call without an answer: %s", x.raw)
+	}
+	args := map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "exit", N: 3}), "render": "json"}
+	x = a.wait(a.call("consult", args))
+	if !strings.Contains(x.raw, `"generation":2,`) {
+		t.Errorf("a consult whose program has failed: %s", x.raw)
+	}
+	a.rest()
+}

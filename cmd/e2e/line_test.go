@@ -1,0 +1,548 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/protocol/control"
+)
+
+const piped = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sh","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/list"}
+{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"health_snapshot"}}
+`
+
+// TestPipedClient pipes requests in and closes stdin, as a script does; no
+// daemon runs before.
+func TestPipedClient(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	out, errs, code := p.run(piped, "mcp-stdio")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if code != 0 || len(lines) != 3 || !strings.Contains(lines[2], `"isError":false`) {
+		t.Fatalf("exit %d, %d lines\n%s%s", code, len(lines), out, errs)
+	}
+	if s := p.status(); s.Daemon.StartedBy != "proxy" || s.Daemon.Epoch != 1 {
+		t.Errorf("daemon = %+v", s.Daemon)
+	}
+}
+
+// TestCodexEnvironment starts a proxy with an empty environment but HOME: it
+// must find the daemon that runs under XDG_RUNTIME_DIR.
+func TestCodexEnvironment(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	cmd := p.command("mcp-stdio")
+	cmd.Env = []string{"HOME=" + filepath.Join(p.dir, "home")}
+	cmd.Stdin = strings.NewReader(piped)
+	out, err := cmd.Output()
+	if err != nil || strings.Count(string(out), "\n") != 3 {
+		t.Fatalf("proxy without environment: %v\n%s", err, out)
+	}
+	if calls := p.telemetry()["tools/call:health_snapshot"]; calls != 1 {
+		t.Errorf("the daemon saw %d calls, want the one", calls)
+	}
+}
+
+// telemetry counts requests by operation.
+func (p *place) telemetry() map[string]int64 {
+	p.t.Helper()
+	var v struct {
+		Telemetry struct {
+			Methods []struct {
+				Method string
+				Count  int64 `json:"request_count"`
+			}
+		}
+	}
+	out, errs, code := p.run("", "telemetry", "--json")
+	if code != 0 {
+		p.t.Fatalf("telemetry: %s", errs)
+	}
+	decode(p.t, out, &v)
+	counts := map[string]int64{}
+	for _, m := range v.Telemetry.Methods {
+		counts[m.Method] = m.Count
+	}
+	return counts
+}
+
+// TestStartRace starts many proxies at once where no daemon runs: one daemon
+// must come of it.
+func TestStartRace(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	var all sync.WaitGroup
+	for range 12 {
+		all.Go(func() {
+			if out, errs, code := p.run(piped, "mcp-stdio"); code != 0 || strings.Count(out, "\n") != 3 {
+				t.Errorf("exit %d: %s%s", code, out, errs)
+			}
+		})
+	}
+	all.Wait()
+	s := p.status()
+	if s.Daemon.Epoch != 1 {
+		t.Errorf("%d daemons have served", s.Daemon.Epoch)
+	}
+	if n := p.telemetry()["tools/call:health_snapshot"]; n != 12 {
+		t.Errorf("the daemon saw %d calls, want 12", n)
+	}
+}
+
+func TestSecondDaemonYields(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	before := p.status().Daemon.PID
+	out, errs, code := p.run("", "daemon")
+	if code != 0 || !strings.Contains(errs, fmt.Sprintf("runs already: pid %d", before)) {
+		t.Errorf("second daemon: exit %d\n%s%s", code, out, errs)
+	}
+	if after := p.status().Daemon.PID; after != before {
+		t.Errorf("the daemon changed from %d to %d", before, after)
+	}
+}
+
+func TestStaleSocketAndStop(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	first := p.daemon()
+	_ = first.Process.Kill() // leaves its socket behind
+	for alive(first.Process.Pid) {
+		time.Sleep(time.Millisecond)
+	}
+	p.daemon()
+	if s := p.status(); s.Daemon.Epoch != 2 {
+		t.Errorf("epoch %d, want 2", s.Daemon.Epoch)
+	}
+	out, errs, code := p.run("", "stop")
+	if code != 0 || !strings.Contains(out, "stopped") {
+		t.Errorf("stop: exit %d\n%s%s", code, out, errs)
+	}
+	if _, err := os.Stat(filepath.Join(p.dir, "run/holdline/daemon.sock")); err == nil {
+		t.Error("the socket is still there")
+	}
+	if _, _, code := p.run("", "status"); code != exitNoDaemon {
+		t.Errorf("status without a daemon: exit %d, want %d", code, exitNoDaemon)
+	}
+	if out, _, code := p.run("", "stop"); code != 0 {
+		t.Errorf("stop without a daemon: exit %d, %s", code, out)
+	}
+}
+
+// TestStopTellsProxies stops the daemon under a call: the agent gets a fault,
+// the proxy exits 4 and starts no daemon.
+func TestStopTellsProxies(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	a := p.agent().shake()
+	id := a.call("consult", map[string]any{"prompt": hang})
+	p.until("a running consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 1 })
+	if out, errs, code := p.run("", "stop"); code != 0 {
+		t.Fatalf("stop: exit %d\n%s%s", code, out, errs)
+	}
+	x := a.wait(id)
+	failed(t, "the call", x, "outcome_unknown")
+	err := a.cmd.Wait()
+	if code := a.cmd.ProcessState.ExitCode(); code != exitLost {
+		t.Errorf("the proxy ended with %v, want exit %d", err, exitLost)
+	}
+}
+
+// hang is a prompt that is never answered.
+var hang = claudetest.Prompt("wait", claudetest.Step{Do: "hang"})
+
+// TestTwoAgents runs a consult for each of two agents at the same time.
+func TestTwoAgents(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	a, b := p.agent("--identity", "alpha").shake(), p.agent("--identity", "beta").shake()
+	slow := func(answer string) map[string]any {
+		step := claudetest.Say(answer)
+		step.Delay = 2
+		return map[string]any{"prompt": claudetest.Prompt("?", step)}
+	}
+	ida, idb := a.call("consult", slow("for alpha")), b.call("consult", slow("for beta"))
+	s := p.until("two running consults", func(s control.StatusAnswer) bool {
+		return s.Consults.Running == 2 && len(s.Workers) == 2 && s.Workers[0].ChildPID > 0 && s.Workers[1].ChildPID > 0
+	})
+	if s.Sessions[0].Identity != "alpha" || s.Sessions[1].Identity != "beta" || s.Sessions[0].InFlight != 1 {
+		t.Errorf("sessions = %+v", s.Sessions)
+	}
+	begin := time.Now()
+	if x := p.agent().shake().ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError || x.text() == "" {
+		t.Errorf("health = %s", x.raw)
+	}
+	t.Logf("a new agent had its health snapshot after %v", time.Since(begin))
+	if x := a.wait(ida); x.Result.IsError || !strings.HasPrefix(x.text(), "for alpha") {
+		t.Errorf("alpha got %s", x.raw)
+	}
+	if x := b.wait(idb); x.Result.IsError || !strings.HasPrefix(x.text(), "for beta") {
+		t.Errorf("beta got %s", x.raw)
+	}
+	a.leave()
+	b.leave()
+	p.until("no worker", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 && s.Consults.Running == 0 })
+}
+
+// TestCancel cancels a consult whose program ignores everything and has a
+// child in a session of its own: all are gone within 3 s.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"cancel", "disconnect", "kill the proxy"} {
+		t.Run(how, func(t *testing.T) {
+			p := newPlace(t)
+			p.daemon()
+			a := p.agent().shake()
+			id := a.call("consult", map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild"}, claudetest.Step{Do: "deaf"})})
+			s := p.until("a running consult", func(s control.StatusAnswer) bool {
+				return len(s.Workers) == 1 && s.Workers[0].ChildPID > 0
+			})
+			tree := p.processes()
+			for pid := range tree { // those of the consult: not the daemon, not the proxy
+				if pid == s.Daemon.PID || pid == a.cmd.Process.Pid {
+					delete(tree, pid)
+				}
+			}
+			begin := time.Now()
+			switch how {
+			case "cancel":
+				a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+			case "disconnect":
+				a.send(`{"jsonrpc":"2.0","id":99,"method":"ping"}`)
+				_ = a.cmd.Process.Signal(os.Interrupt)
+			case "kill the proxy":
+				_ = a.cmd.Process.Kill()
+			}
+			for pid, what := range tree {
+				for alive(pid) {
+					if time.Since(begin) > waitLimit {
+						t.Fatalf("%s is still there", what)
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+			}
+			t.Logf("%d processes were gone after %v", len(tree), time.Since(begin))
+			if time.Since(begin) > 3*time.Second && !raceEnabled {
+				t.Errorf("it took %v, want at most 3 s", time.Since(begin))
+			}
+		})
+	}
+}
+
+// TestHundredProxies connects 100 agents at once, each with 22 requests under
+// the same ids as the others.
+func TestHundredProxies(t *testing.T) {
+	n := 100
+	if testing.Short() || raceEnabled {
+		n = 20
+	}
+	// They are children of one process, and so share one limit of calls in flight.
+	p := newPlace(t).configure(map[string]any{}, "limits", map[string]any{"in_flight": 4096})
+	p.daemon()
+	p.status()
+	base := p.status().Runtime
+	agents := make([]*agent, n)
+	for i := range agents {
+		agents[i] = p.agent()
+	}
+	var all sync.WaitGroup
+	for i, a := range agents {
+		all.Go(func() {
+			a.shake()
+			ids := []int{a.begin("tools/list", map[string]any{})}
+			for range 20 {
+				ids = append(ids, a.begin("tools/call", map[string]any{"name": "health_snapshot"}))
+			}
+			left := map[int]bool{}
+			for _, id := range ids {
+				left[id] = true
+			}
+			for range ids {
+				var x answer
+				decode(t, a.read(), &x)
+				id := int(x.ID.(float64))
+				if !left[id] || x.Error != nil || x.Result.IsError {
+					t.Errorf("agent %d: answer %+v", i, x)
+				}
+				delete(left, id)
+			}
+		})
+	}
+	all.Wait()
+	if got := len(p.status().Sessions); got != n {
+		t.Errorf("%d sessions, want %d", got, n)
+	}
+	for _, a := range agents {
+		_ = a.cmd.Process.Kill()
+	}
+	p.until("descriptors and goroutines as before", func(s control.StatusAnswer) bool {
+		return len(s.Sessions) == 0 && s.Runtime.FDs <= base.FDs+1 && s.Runtime.Goroutines <= base.Goroutines+3
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	if err := os.MkdirAll(filepath.Join(p.dir, "home/.config/holdline"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	conf := filepath.Join(p.dir, "home/.config/holdline/config.json")
+	if err := os.WriteFile(conf, []byte("{\n \"identities\": {\n  \"codex\": {\"token\": \"tk-secret-1\", \"deny\": [\"consult*\"]}, // ours\n },\n}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.daemon()
+	out, errs, code := p.run(piped, "mcp-stdio", "--identity", "codex")
+	if code != exitFailure || strings.Contains(out, `"isError":false`) || strings.Count(out, `"identity_refused"`) != 3 || !strings.Contains(errs, "codex") || !strings.Contains(errs, "token") || strings.Contains(errs, "tk-secret-1") {
+		t.Errorf("without token: exit %d\n%s%s", code, out, errs)
+	}
+	good := p.env
+	p.env = append(slices.Clip(good), "HOLDLINE_TOKEN=tk-secret-1")
+	out, errs, code = p.run(piped, "mcp-stdio", "--identity", "codex")
+	if code != 0 || strings.Count(out, "\n") != 3 {
+		t.Errorf("with token: exit %d\n%s%s", code, out, errs)
+	}
+	if strings.Contains(out, `"consult"`) || !strings.Contains(out, `"telemetry_snapshot"`) {
+		t.Errorf("a denied tool is listed: %s", out)
+	}
+	p.env = good
+
+	// A configuration with a mistake is refused with its place, and the old
+	// one stays in force.
+	if err := os.WriteFile(conf, []byte("{\n  \"identites\": {},\n}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"reload"}, {"config", "check"}} {
+		if _, errs, code := p.run("", args...); code != exitFailure || !strings.Contains(errs, ":2:3") || !strings.Contains(errs, "identites") {
+			t.Errorf("%v: exit %d, %s", args, code, errs)
+		}
+	}
+	if _, _, code := p.run(piped, "mcp-stdio", "--identity", "codex"); code != exitFailure {
+		t.Error("the old configuration is not in force any more")
+	}
+	if err := os.WriteFile(conf, []byte(`{}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, code := p.run("", "reload"); code != 0 || !strings.Contains(out, "reloaded") {
+		t.Errorf("reload: exit %d\n%s%s", code, out, errs)
+	}
+	if out, errs, code := p.run(piped, "mcp-stdio", "--identity", "codex"); code != 0 {
+		t.Errorf("after reload: exit %d\n%s%s", code, out, errs)
+	}
+}
+
+func TestNoDaemonNoAutostart(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	out, errs, code := p.run(piped, "mcp-stdio", "--no-autostart", "--reconnect-timeout", "200ms")
+	if code != exitNoDaemon || !strings.Contains(out, `"id":1,"error"`) || !strings.Contains(errs, "holdline: ") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+}
+
+func TestConsultCommand(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon() // one that a proxy starts has the login shell's PATH, without our programs
+	out, errs, code := p.run("", "consult", claudetest.Prompt("say", claudetest.Say("two words")))
+	if code != 0 || out != "two words\n" || errs != "" {
+		t.Errorf("exit %d, stdout %q, stderr %q", code, out, errs)
+	}
+	out, errs, code = p.run(claudetest.Prompt("- say", claudetest.Say("from stdin")), "consult", "-")
+	if code != 0 || out != "from stdin\n" {
+		t.Errorf("exit %d, stdout %q, stderr %q", code, out, errs)
+	}
+	out, _, code = p.run("", "consults")
+	if code != 0 || strings.Count(out, "done") != 2 {
+		t.Errorf("consults: exit %d\n%s", code, out)
+	}
+	cmd := p.command("consult", hang)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.until("a running consult", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 })
+	_ = cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err == nil {
+		t.Error("an interrupted consult succeeded")
+	}
+	p.until("no worker", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 })
+}
+
+func TestIdleExit(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	d := p.daemon("--idle-exit", "300ms")
+	deadline := time.Now().Add(waitLimit)
+	for alive(d.Process.Pid) {
+		if time.Now().After(deadline) {
+			t.Fatal("the idle daemon did not end")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestEndSignals ends proxies and the daemon by signal.
+func TestEndSignals(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	d := p.daemon()
+	for _, sig := range []os.Signal{os.Interrupt, sigTerm} {
+		a := p.agent().shake()
+		begin := time.Now()
+		_ = a.cmd.Process.Signal(sig)
+		for range a.lines {
+		}
+		if err := a.cmd.Wait(); err != nil {
+			t.Errorf("%v: the proxy ended with %v: %s", sig, err, a.errs)
+		}
+		t.Logf("%v ended the proxy after %v", sig, time.Since(begin))
+	}
+	a := p.agent().shake()
+	_ = d.Process.Signal(sigTerm)
+	for alive(d.Process.Pid) {
+		time.Sleep(time.Millisecond)
+	}
+	// Nobody manages that daemon, so the proxy starts the next one itself.
+	if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Error != nil || x.Result.IsError {
+		t.Errorf("after the daemon's end: %s", x.raw)
+	}
+	a.leave()
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	for _, args := range [][]string{
+		{"--help"},
+		{"daemon", "--help"},
+		{"mcp-stdio", "--help"},
+		{"status", "--help"},
+		{"sessions", "--help"},
+		{"consult", "--help"},
+		{"consults", "--help"},
+		{"telemetry", "--help"},
+		{"logs", "--help"},
+		{"reload", "--help"},
+		{"stop", "--help"},
+		{"config", "--help"},
+		{"servers", "--help"},
+		{"servers", "add", "--help"},
+		{"doctor", "--help"},
+		{"version", "--help"},
+		{"completion", "bash"},
+	} {
+		if out, errs, code := p.run("", args...); code != 0 || len(out)+len(errs) < 100 {
+			t.Errorf("%v: exit %d\n%s%s", args, code, out, errs)
+		}
+	}
+	for _, args := range [][]string{{"nonsense"}, {"status", "extra"}, {"status", "--nope"}, {"consults", "show"}, {"mcp-stdio", "--nope"}} {
+		if out, errs, code := p.run("", args...); code != exitUsage || !strings.HasPrefix(errs, "holdline: ") || out != "" {
+			t.Errorf("%v: exit %d, want %d\n%s%s", args, code, exitUsage, out, errs)
+		}
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	out, errs, code := p.run("", "doctor")
+	if code != 0 || !strings.Contains(out, "no daemon runs") || !strings.Contains(out, "claude") {
+		t.Errorf("without a daemon: exit %d\n%s%s", code, out, errs)
+	}
+	p.daemon()
+	out, errs, code = p.run("", "doctor", "--json")
+	if code != 0 || !strings.Contains(out, `"check": "versions"`) {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	if err := os.Chmod(filepath.Join(p.dir, "home/.local/state/holdline"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, code := p.run("", "doctor"); code != exitFailure || !strings.Contains(out, "chmod 700") {
+		t.Errorf("open state directory: exit %d\n%s", code, out)
+	}
+	_ = os.Chmod(filepath.Join(p.dir, "home/.local/state/holdline"), 0o700)
+}
+
+// TestDoctorEngines: without a daemon doctor looks at the consult programs as a
+// daemon does: both, where the configuration says, with what it has for them.
+func TestDoctorEngines(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.env = without(p.env, "ANTHROPIC_API_KEY")
+	keys := filepath.Join(p.dir, "keys")
+	if err := os.WriteFile(keys, []byte("ANTHROPIC_API_KEY=stand-in\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(p.dir, "home/my-codex")
+	p.fakeCodex(bin)
+	p.configure(map[string]any{}, "consult", map[string]any{"env_file": keys, "codex_bin": "~/my-codex"})
+	engines := func() (found []string) {
+		out, _, _ := p.run("", "doctor")
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line[min(9, len(line)):], "claude: ") || strings.HasPrefix(line[min(9, len(line)):], "codex: ") {
+				found = append(found, line)
+			}
+		}
+		return found
+	}
+	before := engines()
+	p.daemon()
+	if after := engines(); len(after) != 2 || !slices.Equal(before, after) {
+		t.Errorf("without a daemon:\n%q\nwith one:\n%q", before, after)
+	}
+	if len(before) != 2 || !strings.HasPrefix(before[0], "ok ") || before[1] != "ok       codex: "+bin+", version 0.169.0, by codex login\n" {
+		t.Errorf("without a daemon:\n%q", before)
+	}
+}
+
+func TestNotInstalled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	only := filepath.Join(p.dir, "only")
+	if err := os.Mkdir(only, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range p.env {
+		if strings.HasPrefix(v, "PATH=") {
+			p.env[i] = "PATH=" + only
+		}
+	}
+	p.daemon()
+	a := p.agent().shake()
+	x := a.wait(a.call("consult", map[string]any{"prompt": "hi"}))
+	if !x.Result.IsError || !strings.Contains(x.raw, `"not_installed"`) || !strings.Contains(x.text(), "npm install") {
+		t.Errorf("answer = %s", x.raw)
+	}
+	if out, _, code := p.run("", "doctor"); code != exitFailure || !strings.Contains(out, "npm install") {
+		t.Errorf("doctor: exit %d\n%s", code, out)
+	}
+}
+
+func TestVersionJSON(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), filepath.Join(programs, "holdline"), "version", "--json").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct {
+		Version                  string
+		MCP                      []string
+		Greeting, Worker, Record []int
+	}
+	decode(t, string(out), &v)
+	if v.Version == "" || len(v.MCP) != 5 || len(v.Greeting) == 0 || len(v.Worker) == 0 || len(v.Record) == 0 {
+		t.Errorf("versions = %+v", v)
+	}
+}

@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"holdline/protocol/control"
+)
+
+// TestAdoptedProcessMasked_EntryChanged: what a process says stays masked by the
+// secrets that it was started with, although the entry has others when the next
+// daemon takes the process up.
+func TestAdoptedProcessMasked_EntryChanged(t *testing.T) {
+	t.Parallel()
+	const secret = "a-secret-of-its-own"
+	for _, killed := range []string{"server", "worker"} {
+		p := newPlace(t).login()
+		entry := p.toolsEntry(hosting{"scope": "shared"})
+		entry["env"] = map[string]any{"API_TOKEN": secret}
+		p.configure(map[string]any{"tools": entry})
+		a := p.agent().shake()
+		pid := p.pid(0)
+		p.untilReady("tools")
+		a.wait(a.call("tools__words", map[string]any{"token": "seen " + secret}))
+		waitFor(t, "the words in the log", func() bool { return strings.Contains(p.must("logs", "tools"), "seen ***") })
+		call := a.call("tools__hang", map[string]any{"token": "h"})
+		p.untilEffect("begin h")
+		server, worker := child(p.status(), "tools"), 0
+		for _, w := range p.status().Workers {
+			if w.Name == "tools" {
+				worker = w.PID
+			}
+		}
+
+		p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
+		if killed == "worker" {
+			kill9(t, worker)
+		}
+		kill9(t, pid)
+		p.pid(pid)
+		if killed == "server" {
+			p.until("the old process is taken up", func(s control.StatusAnswer) bool {
+				for _, w := range s.Workers {
+					if w.PID == worker && w.State == "ready" {
+						return true
+					}
+				}
+				return false
+			})
+			waitFor(t, "the log of the process taken up", func() bool {
+				out := p.must("logs", "tools")
+				if strings.Contains(out, secret) {
+					t.Errorf("the log of the process taken up:\n%s", out)
+				}
+				return strings.Contains(out, "seen ***")
+			})
+			kill9(t, server)
+		}
+		x := a.wait(call)
+		if x.code() != "outcome_unknown" || strings.Contains(x.raw, secret) {
+			t.Errorf("%s killed: the call's answer: %s", killed, x.raw)
+		}
+		for _, args := range [][]string{{"status"}, {"servers"}, {"logs", "tools"}, {"status", "--json"}} {
+			if out, errs, _ := p.run("", args...); strings.Contains(out+errs, secret) {
+				t.Errorf("%s killed: holdline %v shows the secret:\n%s%s", killed, args, out, errs)
+			}
+		}
+		a.rest()
+	}
+}
+
+// TestServersHideSecrets: secrets that stand in arguments and addresses are shown
+// by no command.
+func TestServersHideSecrets(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	const secret = "s3cret-in-full"
+	entry := p.toolsEntry(hosting{"scope": "shared"}, "--api-key", secret)
+	p.configure(map[string]any{
+		"tools": entry, "far": map[string]any{"url": "https://me:" + secret + "@localhost:1/mcp?token=" + secret, "holdline": hosting{"lazy": true}},
+	}).daemon()
+	for _, args := range [][]string{
+		{"servers"},
+		{"servers", "--json"},
+		{"servers", "list"},
+		{"servers", "list", "--json"},
+		{"servers", "get", "tools"},
+		{"servers", "get", "tools", "--json"},
+		{"servers", "get", "far"},
+		{"servers", "get", "far", "--json"},
+		{"servers", "tools"},
+		{"status"},
+		{"status", "--json"},
+		{"doctor"},
+		{"config", "explain", "i", "far__x"},
+		{"logs", "tools"},
+	} {
+		out, errs, _ := p.run("", args...)
+		if strings.Contains(out+errs, secret) {
+			t.Errorf("holdline %v:\n%s%s", args, out, errs)
+		}
+		if args[0] == "servers" && len(args) > 1 && args[1] != "tools" && !strings.Contains(out, "***") {
+			t.Errorf("holdline %v hides nothing:\n%s", args, out)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// memoryOf is a value of a process's status, in MiB.
+func memoryOf(t *testing.T, pid int, key string) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == key+":" {
+			kib, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib >> 10
+		}
+	}
+	t.Fatalf("process %d has no %s", pid, key)
+	return 0
+}
+
+// TestMemoryGivenBack: what answers of the greatest size have needed, and lines
+// that were too long to be answers, the daemon gives back as soon as it is idle,
+// whether or not an agent is connected.
+func TestMemoryGivenBack(t *testing.T) {
+	t.Parallel()
+	if raceEnabled {
+		t.Skip("the race detector needs memory of its own")
+	}
+	const most = 100 // MiB; one answer is 62
+	p := newPlace(t)
+	a, b := p.wild(hosting{"max_restarts": 100})
+	p.untilReady("wild")
+	daemon := p.status().Daemon.PID
+	for range 5 {
+		const size = 65_000_000
+		if x := a.wait(a.call("wild__long", map[string]any{"bytes": size})); len(x.text()) != size {
+			t.Fatalf("a large answer has %d bytes: %.300s", len(x.text()), x.raw)
+		}
+	}
+	peak := memoryOf(t, daemon, "VmHWM")
+	waitFor(t, "memory to be given back", func() bool { return memoryOf(t, daemon, "VmRSS") < most })
+	b.wait(b.call("wild__endless", map[string]any{}))
+	a.rest()
+	b.rest()
+	waitFor(t, "memory to be given back without an agent", func() bool { return memoryOf(t, daemon, "VmRSS") < most })
+	t.Logf("at most %d MiB under answers, %d MiB in all, %d MiB at the end", peak, memoryOf(t, daemon, "VmHWM"), memoryOf(t, daemon, "VmRSS"))
+}

@@ -1,0 +1,55 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"holdline/protocol"
+)
+
+// TestOtherUser: another user of the machine who can reach the socket, although
+// nobody else should, is refused by what the kernel says of him.
+func TestOtherUser(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	p := newPlace(t)
+	p.daemon()
+	const nobody = 65534
+	sock := filepath.Join(p.dir, "run/holdline/daemon.sock")
+	say := func() string {
+		t.Helper()
+		cmd := p.program("floor", sock)
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.Stdin = strings.NewReader(`{"holdline":1,"role":"mcp","resume":false}` + "\n" + `{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
+		out, _ := cmd.CombinedOutput() // it fails when it cannot connect
+		return string(out)
+	}
+	// Its way there, but for the modes that holdline itself has set.
+	for _, dir := range []string{p.dir, filepath.Dir(programs), programs, filepath.Join(p.dir, "run")} {
+		if info, err := os.Stat(dir); err != nil {
+			t.Fatal(err)
+		} else if err := os.Chmod(dir, info.Mode().Perm()|0o011); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(programs, "floor"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := say(); got != "" {
+		t.Errorf("through the modes came %q", got)
+	}
+	for path, mode := range map[string]os.FileMode{filepath.Dir(sock): 0o711, sock: 0o666} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := say(); strings.Contains(got, `"result"`) || !strings.Contains(got, protocol.RefusedIdentity) {
+		t.Errorf("another user was told %q", got)
+	}
+}

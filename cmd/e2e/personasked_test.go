@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+)
+
+// question reads until a server asks the agent's user something, and returns the
+// id that the answer needs.
+func (a *agent) question(method string) string {
+	a.t.Helper()
+	x := a.until(func(x *answer) bool { return x.Method == method })
+	return fmt.Sprintf("%q", x.ID)
+}
+
+// accept answers what a server has asked the agent's user.
+func (a *agent) accept(id string) {
+	a.t.Helper()
+	a.send(`{"jsonrpc":"2.0","id":` + id + `,"result":{"action":"accept"}}`)
+}
+
+// TestServerSpeaksWhileUserIsAsked: a user may think for as long as they like.
+// Meanwhile what the server says to others is not held up, however much that is,
+// and the user is asked once, whoever dies.
+func TestServerSpeaksWhileUserIsAsked(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("session").login()
+	a := p.agent().shake()
+	id := a.call("tools__ask", elicit("slow"))
+	question := a.question("elicitation/create")
+	worker := p.until("the worker", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 }).Workers[0].ID
+	for range 4 { // 16 MiB: twice what a worker keeps
+		if x := a.wait(a.call("tools__big", map[string]any{"token": "b", "bytes": 4 << 20})); len(x.text()) < 4<<20 {
+			t.Fatalf("a large answer meanwhile: %.300s", x.raw)
+		}
+	}
+	for range 45 { // more pieces than a worker keeps
+		var ids []int
+		for range 100 {
+			ids = append(ids, a.call("tools__look", map[string]any{"token": "l"}))
+		}
+		a.waitAll(ids...)
+	}
+	waitFor(t, "the output to be acknowledged", func() bool { said, acked := p.said(t, worker); return said-acked < 100 })
+	pid := p.pid(0)
+	for range 2 {
+		kill9(t, pid)
+		pid = p.pid(pid)
+		a.wait(a.call("tools__look", map[string]any{"token": "again"}))
+	}
+	a.accept(question)
+	again := false
+	x := a.until(func(x *answer) bool {
+		again = again || x.Method == "elicitation/create"
+		n, ok := x.ID.(float64)
+		return ok && int(n) == id
+	})
+	if again || x.text() != `slow {"action":"accept"}` || p.effectsOf("asked slow") != 1 || p.effectsOf("told slow") != 1 {
+		t.Errorf("asked again: %v; %s", again, x.raw)
+	}
+	left := filepath.Join(p.dir, "run/holdline/w", worker, "q", "*")
+	waitFor(t, "the end of the request's file", func() bool { files, _ := filepath.Glob(left); return len(files) == 0 })
+	// What was answered is not asked again by the next daemon.
+	kill9(t, pid)
+	p.pid(pid)
+	a.wait(a.call("tools__look", map[string]any{"token": "last"}))
+	a.rest(id)
+}
+
+// TestClockStopsWhileUserIsAsked: a call does not run out of time while a person
+// is asked, whether for words or to allow sampling, and whoever dies meanwhile.
+// Behind the answer it has its time anew.
+func TestClockStopsWhileUserIsAsked(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Second
+	think := func() { time.Sleep(3 * timeout) }
+	limits := hosting{"scope": "session", "timeout": timeout.String()}
+	for _, method := range []string{"elicitation/create", "sampling/createMessage"} {
+		for _, dies := range []bool{false, true} {
+			t.Run(fmt.Sprint(filepath.Dir(method), " dies=", dies), func(t *testing.T) {
+				t.Parallel()
+				p := newPlace(t).login()
+				p.configure(map[string]any{"tools": p.toolsEntry(limits)})
+				a := p.agent().shake()
+				id := a.call("tools__ask", map[string]any{"token": "w", "method": method})
+				question := a.question(method)
+				think()
+				if dies {
+					pid := p.pid(0)
+					kill9(t, pid)
+					p.pid(pid)
+					think()
+				}
+				a.accept(question)
+				if x := a.wait(id); x.text() != `w {"action":"accept"}` || p.effectsOf("told w") != 1 {
+					t.Errorf("the call: %s", x.raw)
+				}
+				// It is the person alone who may take that long.
+				if x := a.wait(a.call("tools__hang", map[string]any{"token": "h"})); x.code() != "timeout" {
+					t.Errorf("a call that hangs: %s", x.raw)
+				}
+				a.rest()
+			})
+		}
+	}
+	t.Run("not roots", func(t *testing.T) { // which a program answers
+		t.Parallel()
+		p := newPlace(t)
+		p.configure(map[string]any{"tools": p.toolsEntry(limits)}).daemon()
+		a := p.agent().shake()
+		if x := a.wait(a.call("tools__ask", map[string]any{"token": "r", "method": "roots/list"})); x.code() != "timeout" {
+			t.Errorf("a client that does not answer: %s", x.raw)
+		}
+		a.rest()
+	})
+	t.Run("limit", func(t *testing.T) {
+		t.Parallel()
+		p := newPlace(t)
+		p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session", "timeout": "1s", "max_timeout": "2s"})}).daemon()
+		a := p.agent().shake()
+		if x := a.wait(a.call("tools__ask", elicit("never"))); x.code() != "timeout" || !strings.Contains(x.text(), "2s") {
+			t.Errorf("a user who never answers: %s", x.raw)
+		}
+		a.rest()
+	})
+	t.Run("modern client", func(t *testing.T) {
+		t.Parallel()
+		p := newPlace(t)
+		p.configure(map[string]any{"tools": p.toolsEntry(limits)}).daemon()
+		m := p.agent("--identity", "m")
+		m.modernPing()
+		in := m.required(m.askMe(elicit("w"), nil))
+		think()
+		if x := m.wait(m.askMe(elicit("w"), in.with(`{"action":"accept"}`))); x.text() != `w {"action":"accept"}` {
+			t.Errorf("the call: %s", x.raw)
+		}
+		m.rest()
+	})
+	t.Run("modern server", func(t *testing.T) {
+		t.Parallel()
+		p := newPlace(t)
+		p.configure(map[string]any{"sdk": map[string]any{
+			"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"}, "holdline": limits,
+		}}).daemon()
+		a := p.agent()
+		a.ask("initialize", map[string]any{
+			"protocolVersion": "2025-11-25", "capabilities": map[string]any{"elicitation": map[string]any{}}, "clientInfo": map[string]string{"name": "test", "version": "1"},
+		})
+		a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		id := a.call("sdk__inquire", map[string]any{"word": "w"})
+		question := a.question("elicitation/create")
+		think()
+		a.send(`{"jsonrpc":"2.0","id":` + question + `,"result":{"action":"accept","content":{"word":"yes"}}}`)
+		if x := a.wait(id); string(x.Result.StructuredContent) != `{"word":"w accept yes"}` {
+			t.Errorf("the call: %s", x.raw)
+		}
+		a.rest()
+	})
+}
+
+// questionCrashes are deaths of the daemon around a question that is in a file.
+var questionCrashes = []crash{{point: "hosted.askwritten"}, {point: "hosted.errand"}}
+
+// TestServerQuestionKept: the daemon dies when a server's question to the user was
+// just written down, or when the server was just told the answer and the file is
+// still there. The user is asked once, and the server answered once.
+func TestServerQuestionKept(t *testing.T) {
+	t.Parallel()
+	for _, c := range questionCrashes {
+		point := c.point
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).serve("session").login().faults()
+			a := p.agent().shake()
+			a.wait(a.call("tools__look", map[string]any{"token": "first"}))
+			if point == "hosted.askwritten" {
+				p.dieAt(point, 1)
+			}
+			id := a.call("tools__ask", elicit("w"))
+			question := a.question("elicitation/create")
+			waitFor(t, "the file of the question", func() bool {
+				files, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/q/[0-9]*"))
+				return len(files) == 1
+			})
+			if point == "hosted.errand" {
+				p.dieAt(point, 1)
+			} else {
+				waitFor(t, "the daemon's death", func() bool { return p.died(point) })
+			}
+			a.accept(question)
+			x := a.until(func(x *answer) bool {
+				if x.Method == "elicitation/create" {
+					t.Errorf("asked again: %s", x.raw)
+				}
+				n, ok := x.ID.(float64)
+				return ok && int(n) == id
+			})
+			if x.text() != `w {"action":"accept"}` || p.effectsOf("told w") != 1 || p.effectsOf("late") != 0 {
+				t.Errorf("the call: %s", x.raw)
+			}
+			waitFor(t, "the daemon's death", func() bool { return p.died(point) })
+			if x := a.wait(a.call("tools__look", map[string]any{"token": "last"})); x.text() != "last" {
+				t.Errorf("after that: %s", x.raw)
+			}
+			a.rest(id)
+		})
+	}
+}

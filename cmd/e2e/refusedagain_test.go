@@ -1,0 +1,27 @@
+package e2e
+
+import "testing"
+
+// TestRefusedRequestsThenDaemonKilled: a second initialize and a setLevel that
+// are refused change nothing, neither now nor with the next daemon: the session
+// goes on, and its log messages come.
+func TestRefusedRequestsThenDaemonKilled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("shared", "-logs").login()
+	a := p.agent().shake()
+	pid := p.pid(0)
+	a.level("warning")
+	again := map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}}
+	if x := a.ask("initialize", again); x.Error == nil {
+		t.Errorf("a second initialize: %s", x.raw)
+	}
+	if x := a.ask("logging/setLevel", map[string]any{"level": "loud"}); x.Error == nil {
+		t.Errorf("a level that is none: %s", x.raw)
+	}
+	same(t, "before the kill", a.log("error", "x1"), "error x1")
+	kill9(t, pid)
+	p.pid(pid)
+	same(t, "with the next daemon", a.log("error", "x2"), "error x2")
+	same(t, "with the next daemon", a.log("info", "x3"))
+	a.rest()
+}

@@ -1,0 +1,199 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"holdline/daemon/tool"
+)
+
+// odd is the server's own name of a tool whose name is altered for sessions.
+const odd = "delete/file"
+
+// oddPlace has the server tools, which lists the tool odd in place of effect and
+// has resources, and the server off, which is disabled, with these identities.
+func oddPlace(t *testing.T, denied string, identities map[string]any) *place {
+	t.Helper()
+	p := newPlace(t)
+	listing := filepath.Join(p.dir, "listing")
+	if err := os.WriteFile(listing, fmt.Appendf(nil, `{"name":%q}`, odd), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	off := p.toolsEntry(hosting{"scope": "shared"})
+	off["disabled"] = true
+	p.configure(map[string]any{
+		"tools": p.toolsEntry(hosting{"scope": "shared", "deny": []string{denied}}, "-listing", listing, "-resources", "told"), "off": off,
+	}, "identities", identities).daemon()
+	p.must("servers", "tools", "tools")
+	waitFor(t, "what the server lists is kept", func() bool {
+		_, err := os.Stat(filepath.Join(p.dir, "home/.local/state/holdline/catalog/tools.json"))
+		return err == nil
+	})
+	return p
+}
+
+// TestRulesAgree: for every identity and tool, config explain, the list of tools,
+// a call of the tool and one by call_tool say the same.
+func TestRulesAgree(t *testing.T) {
+	t.Parallel()
+	shown := tool.Shown("tools", odd)
+	rule := func(kind string, globs ...string) map[string]any {
+		return map[string]any{kind: append([]string{}, globs...)}
+	}
+	identities := map[string]any{
+		"own name":   rule("deny", "tools__"+odd),
+		"shown name": rule("deny", shown),
+		"glob":       rule("deny", "tools__delete/*", "consult"),
+		"only own":   rule("allow", "tools__"+odd, "health_snapshot"),
+		"only shown": rule("allow", shown, "consult*"),
+		"others":     rule("allow", "tools__look"),
+		"none":       rule("allow"),
+		"no server":  rule("deny", "tools__*"),
+		"anonymous":  rule("allow", "*"),
+		"searches":   map[string]any{"expose": "search", "deny": []string{"tools__" + odd, "call_tool"}},
+		"finds":      map[string]any{"expose": "search", "allow": []string{shown}},
+	}
+	p := oddPlace(t, "big", identities)
+	names := []string{
+		"consult", "consult_result", "consult_control", "health_snapshot", "telemetry_snapshot", "find_tools", "call_tool", "nothing",
+		shown, "tools__look", "tools__big", "off__look", "nobody__look",
+	}
+	for _, identity := range append(slices.Sorted(maps.Keys(identities)), "unheard of") {
+		a := p.agent("--identity", identity).shake()
+		var listed []string
+		for _, one := range a.ask("tools/list", map[string]any{}).Result.Tools {
+			listed = append(listed, one.Name)
+		}
+		for _, name := range listed {
+			if _, own := tool.OwnDispatch(name); !own && !strings.HasPrefix(name, "tools__") {
+				t.Errorf("%s is listed: explain does not know it", name)
+			}
+		}
+		for _, name := range names {
+			var e explained
+			decode(t, p.must("config", "explain", "--json", identity, name), &e)
+			x := a.wait(a.call(name, map[string]any{}))
+			if may := x.code() != "denied" && x.Error == nil; may != e.Allowed {
+				t.Errorf("%s of %s: explain says %v, %s\na call: %s", name, identity, e.Allowed, e.Why, x.raw)
+			}
+			hosted := strings.Contains(name, "__")
+			if is := slices.Contains(listed, name); is != e.Allowed && (!hosted || e.Expose == "all") {
+				t.Errorf("%s of %s: explain says %v, %s\nit is listed: %v", name, identity, e.Allowed, e.Why, is)
+			}
+			if name != shown {
+				continue
+			}
+			var own explained
+			decode(t, p.must("config", "explain", "--json", identity, "tools__"+odd), &own)
+			if own.Allowed != e.Allowed || own.Why != e.Why {
+				t.Errorf("%s by its own name: %v, %s\nby the shown one: %v, %s", identity, own.Allowed, own.Why, e.Allowed, e.Why)
+			}
+			if e.Expose != "search" || identity == "searches" {
+				continue
+			}
+			for _, by := range []string{odd, shown} {
+				if x := a.wait(a.inner("tools", by, nil)); (x.code() != "denied" && x.Error == nil) != e.Allowed {
+					t.Errorf("call_tool of %s by %s: %s\nexplain says %v, %s", identity, by, x.raw, e.Allowed, e.Why)
+				}
+			}
+		}
+		a.rest()
+	}
+}
+
+// TestRulesOfOneServer: a session for one server, which uses the server's own
+// names, and the command line are held to the same rules.
+func TestRulesOfOneServer(t *testing.T) {
+	t.Parallel()
+	shown := tool.Shown("tools", odd)
+	for _, by := range []string{"tools__" + odd, shown} {
+		denies := map[string]any{"deny": []string{by}}
+		p := oddPlace(t, "big", map[string]any{"i": denies, "cli": denies})
+		a := p.agent("--identity", "i", "--server", "tools").shake()
+		if x := a.ask("tools/list", map[string]any{}); strings.Contains(x.raw, odd) || !strings.Contains(x.raw, `"look"`) {
+			t.Errorf("denied by %s, and listed: %s", by, x.raw)
+		}
+		if x := a.wait(a.call(odd, map[string]any{"token": "denied"})); x.code() != "denied" {
+			t.Errorf("denied by %s, and called: %s", by, x.raw)
+		}
+		for _, name := range []string{odd, shown} {
+			if out, errs, code := p.run("", "servers", "call", "tools", name, `{"token":"denied"}`); code == 0 || !strings.Contains(errs, "identities.cli.deny[0]") {
+				t.Errorf("denied by %s, and called as %s on the command line: %d %s%s", by, name, code, out, errs)
+			}
+		}
+		if n := p.effectsOf("look denied"); n != 0 {
+			t.Errorf("denied by %s: it was called %d times", by, n)
+		}
+		a.rest()
+	}
+	// The server's own list, by the name that sessions see.
+	p := oddPlace(t, shown, map[string]any{})
+	a := p.agent("--server", "tools").shake()
+	if x := a.wait(a.call(odd, map[string]any{"token": "denied"})); x.code() != "denied" || p.effectsOf("look denied") != 0 {
+		t.Errorf("a call: %s", x.raw)
+	}
+	a.rest()
+}
+
+// TestRulesOfResources: resources and templates obey allow and deny, also one
+// that is asked for in other words, and a subscription ends when its resource is
+// denied.
+func TestRulesOfResources(t *testing.T) {
+	t.Parallel()
+	p := oddPlace(t, "mem://b", map[string]any{
+		"deny":  map[string]any{"deny": []string{"tools__mem://a", "mem://many/9*"}},
+		"allow": map[string]any{"allow": []string{"tools__mem://many/*", "tools__touch"}},
+		"none":  map[string]any{"deny": []string{"tools__mem://many/{n}"}},
+	})
+	for _, x := range []struct {
+		identity, uri string
+		listed, may   bool
+	}{
+		{"any", "mem://a", true, true},
+		{"any", "mem://b", false, false}, // the server's own list
+		{"any", "mem://many/1", false, true},
+		{"deny", "mem://a", false, false},
+		{"deny", "mem://%61", false, false},
+		{"deny", "mem://fixed", true, true},
+		{"deny", "mem://many/1", false, true},
+		{"deny", "mem://many/91", false, false},
+		{"deny", "mem://many/1/../91", false, false},
+		{"allow", "mem://a", false, false},
+		{"allow", "mem://many/1", false, true},
+		{"allow", "mem://many/../a", false, false},
+		{"none", "mem://many/1", false, false},
+	} {
+		for _, only := range []string{"", "tools"} {
+			a := p.agent("--identity", x.identity, "--server", only).shake()
+			list := a.ask("resources/list", map[string]any{})
+			if listed := strings.Contains(list.raw, fmt.Sprintf("%q", x.uri)); listed != x.listed {
+				t.Errorf("%s of %s, --server %q: listed %v: %s", x.uri, x.identity, only, listed, list.raw)
+			}
+			// The server does not know the method: what comes from there says so.
+			for method, params := range map[string]any{
+				"resources/read":      map[string]any{"uri": x.uri},
+				"completion/complete": map[string]any{"ref": map[string]any{"type": "ref/resource", "uri": x.uri}, "argument": map[string]any{"name": "n", "value": ""}},
+			} {
+				answer := a.ask(method, params)
+				if asked := strings.Contains(answer.raw, "unknown method "+method); asked != x.may {
+					t.Errorf("%s of %s by %s, --server %q: the server is asked: %v: %s", method, x.uri, x.identity, only, asked, answer.raw)
+				}
+			}
+			if got := a.ask("resources/subscribe", map[string]any{"uri": x.uri}); x.uri != "mem://fixed" && (got.Error == nil) != x.may {
+				t.Errorf("%s of %s, --server %q: subscribed: %s", x.uri, x.identity, only, got.raw)
+			}
+			a.rest()
+		}
+	}
+}
+
+// explained is what `holdline config explain --json` says.
+type explained struct {
+	Allowed     bool
+	Why, Expose string
+}

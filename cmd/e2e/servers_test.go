@@ -1,0 +1,403 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/daemon/worker/workertest"
+	"holdline/protocol/control"
+)
+
+// serve writes a configuration with the tool server under the name tools, of
+// a scope.
+func (p *place) serve(scope string, args ...string) *place {
+	p.t.Helper()
+	dir := filepath.Join(p.dir, "home/.config/holdline")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+	cfg, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"tools": map[string]any{
+		"command": filepath.Join(programs, "toolserver"), "args": append([]string{"-ledger", p.effects()}, args...),
+		"holdline": map[string]any{"scope": scope},
+	}}})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "config.json"), cfg, 0o600)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return p
+}
+
+// effects is the tool server's ledger.
+func (p *place) effects() string { return filepath.Join(p.dir, "effects") }
+
+// effectsOf counts the lines of the ledger that begin so.
+func (p *place) effectsOf(prefix string) int {
+	b, err := os.ReadFile(p.effects())
+	if err != nil && !os.IsNotExist(err) {
+		p.t.Fatal(err)
+	}
+	return strings.Count("\n"+string(b), "\n"+prefix+" ")
+}
+
+// untilEffect waits for a line of the ledger that begins so.
+func (p *place) untilEffect(prefix string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(waitLimit); p.effectsOf(prefix) == 0; time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b, _ := os.ReadFile(p.effects())
+			p.t.Fatalf("no effect %q:\n%s", prefix, b)
+		}
+	}
+}
+
+// effect begins a call that waits for ms and has its effect once.
+func (a *agent) effect(token string, ms int) int {
+	return a.call("tools__effect", map[string]any{"token": token, "ms": ms})
+}
+
+// waitAll reads until each of ids is answered.
+func (a *agent) waitAll(ids ...int) map[int]answer {
+	a.t.Helper()
+	got := map[int]answer{}
+	for len(got) < len(ids) {
+		x := a.until(func(x *answer) bool { return x.Method == "" })
+		n, ok := x.ID.(float64)
+		if _, twice := got[int(n)]; !ok || twice || !slices.Contains(ids, int(n)) {
+			a.t.Fatalf("unexpected: %s", x.raw)
+		}
+		got[int(n)] = x
+	}
+	return got
+}
+
+// until reads until a message that is wanted.
+func (a *agent) until(wanted func(*answer) bool) answer {
+	a.t.Helper()
+	for {
+		var x answer
+		line := a.read()
+		if err := json.Unmarshal([]byte(line), &x); err != nil {
+			a.t.Fatalf("the proxy printed %q: %v", line, err)
+		}
+		if x.raw = line; wanted(&x) {
+			return x
+		}
+	}
+}
+
+// TestServerShared: two agents of one project use one process of a server.
+func TestServerShared(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("project")
+	p.daemon()
+	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
+	if x := a.ask("tools/list", map[string]any{}); !strings.Contains(x.raw, `"tools__effect"`) || !strings.Contains(x.raw, `"consult"`) {
+		t.Fatalf("tools/list: %s", x.raw)
+	}
+	one, other := a.effect("a1", 20), b.effect("b1", 10)
+	if x := a.wait(one); x.Result.IsError || !strings.Contains(x.text(), "a1") {
+		t.Errorf("effect: %s", x.raw)
+	}
+	if x := b.wait(other); x.Result.IsError || !strings.Contains(x.text(), "b1") {
+		t.Errorf("effect: %s", x.raw)
+	}
+	s := p.status()
+	if len(s.Workers) != 1 || s.Workers[0].Name != "tools" || s.Workers[0].Kind != "server" {
+		t.Errorf("workers: %+v", s.Workers)
+	}
+	for _, token := range []string{"a1", "b1"} {
+		if begun, ended := p.effectsOf("begin "+token), p.effectsOf("end "+token); begun != 1 || ended != 1 {
+			t.Errorf("%s: begun %d times, ended %d times", token, begun, ended)
+		}
+	}
+	a.rest(one)
+	b.rest(other)
+}
+
+// TestServerCallOutlivesDaemon kills the daemon while calls run: each has its
+// one effect, and its one answer.
+func TestServerCallOutlivesDaemon(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("project").login()
+	a := p.agent().shake()
+	pid := p.pid(0)
+	a.wait(a.effect("warm", 0))
+	worker := p.status().Workers[0]
+	var ids []int
+	for i := range 10 {
+		ids = append(ids, a.effect(fmt.Sprintf("e%d", i), 300+20*i))
+	}
+	p.untilEffect("begin e9")
+	for range 3 {
+		kill9(t, pid)
+		pid = p.pid(pid)
+	}
+	answers := a.waitAll(ids...)
+	for i, id := range ids {
+		token := fmt.Sprintf("e%d", i)
+		if x := answers[id]; x.Result.IsError || x.Error != nil || !strings.Contains(x.text(), token) {
+			t.Errorf("%s: %s", token, x.raw)
+		}
+		if begun, ended := p.effectsOf("begin "+token), p.effectsOf("end "+token); begun != 1 || ended != 1 {
+			t.Errorf("%s: begun %d times, ended %d times", token, begun, ended)
+		}
+	}
+	if s := p.status(); len(s.Workers) != 1 || s.Workers[0].ChildPID != worker.ChildPID {
+		t.Errorf("workers %+v, before %+v", s.Workers, worker)
+	}
+	a.rest(ids...)
+}
+
+// TestServerWorkerKilled: what may run again does, what may not is said to be
+// unknown, and the server is back.
+func TestServerWorkerKilled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("project")
+	p.daemon()
+	a := p.agent().shake()
+	a.wait(a.effect("warm", 0))
+	effect := a.effect("e", 60_000)
+	look := a.call("tools__look", map[string]any{"token": "l", "ms": 2000})
+	p.untilEffect("begin e")
+	p.untilEffect("look l")
+	w := p.status().Workers[0]
+	kill9(t, w.PID)
+	answers := a.waitAll(effect, look)
+	if x := answers[effect]; !x.Result.IsError || !strings.Contains(x.raw, `"outcome_unknown"`) || !strings.Contains(x.raw, fmt.Sprintf(`"generation":%d`, w.Generation)) {
+		t.Errorf("effect: %s", x.raw)
+	}
+	ledger, err := os.ReadFile(p.effects())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := strings.Count(string(ledger), fmt.Sprintf("look l %d\n", w.ChildPID))
+	after := p.effectsOf("look l") - before
+	if x := answers[look]; x.Result.IsError || !strings.Contains(x.text(), "l") || before != 1 || after != 1 {
+		t.Errorf("look, %d times in the process that died, and %d times in another: %s", before, after, x.raw)
+	}
+	if alive(w.ChildPID) {
+		t.Error("the server lives on")
+	}
+	if p.effectsOf("begin e") != 1 {
+		t.Errorf("the effect was begun %d times", p.effectsOf("begin e"))
+	}
+	again := a.effect("after", 0)
+	if x := a.wait(again); x.Result.IsError {
+		t.Errorf("after the loss: %s", x.raw)
+	}
+	p.until("the dead worker's directory is gone", func(s control.StatusAnswer) bool {
+		_, err := os.Stat(filepath.Join(p.dir, "run/holdline/w", w.ID))
+		return os.IsNotExist(err)
+	})
+	a.rest(effect, look, again)
+}
+
+// TestServerDies: a server that exits in a call is in the fault with its code
+// and last words, and the next call is served.
+func TestServerDies(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("shared")
+	p.daemon()
+	a := p.agent().shake()
+	x := a.wait(a.call("tools__die", map[string]any{"code": 7}))
+	if !x.Result.IsError || !strings.Contains(x.raw, `"exit_code":7`) || !strings.Contains(x.raw, `"stderr_tail":["`) {
+		t.Errorf("die: %s", x.raw)
+	}
+	if x := a.wait(a.effect("next", 0)); x.Result.IsError {
+		t.Errorf("the next call: %s", x.raw)
+	}
+	if out := p.must("telemetry"); !strings.Contains(out, "worker_restarts=1") {
+		t.Errorf("telemetry: %s", out)
+	}
+	if x := a.wait(a.call("health_snapshot", map[string]any{})); !strings.HasPrefix(x.text(), "ready ") {
+		t.Errorf("health: %s", x.text())
+	}
+}
+
+// TestServerCancel: a cancelled call is cancelled at the server, whoever lives.
+func TestServerCancel(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("project").login()
+	a := p.agent().shake()
+	pid := p.pid(0)
+	cancel := func(id int) {
+		a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+	}
+	one := a.effect("c1", 60_000)
+	p.untilEffect("begin c1")
+	cancel(one)
+	p.untilEffect("cancelled c1")
+	two := a.effect("c2", 60_000)
+	p.untilEffect("begin c2")
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	cancel(two)
+	kill9(t, pid)
+	p.untilEffect("cancelled c2")
+	if x := a.wait(a.effect("c3", 0)); x.Result.IsError {
+		t.Errorf("after the cancellations: %s", x.raw)
+	}
+	a.rest()
+}
+
+// TestServerCancelRecorded: a call is cancelled at the server also if the daemon
+// dies when the cancellation is on record and was not sent.
+func TestServerCancelRecorded(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("project").login().faults()
+	p.dieAt("write.recorded", 6) // behind the handshake, the list and the call
+	a := p.agent().shake()
+	pid := p.pid(0)
+	id := a.effect("c", 60_000)
+	p.untilEffect("begin c")
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+	p.untilEffect("cancelled c")
+	if p.pid(0) == pid {
+		t.Error("the daemon did not die")
+	}
+	a.rest(id)
+}
+
+// TestServerOfShortSession: the server of a session that ends while the server
+// starts ends, too.
+func TestServerOfShortSession(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("session")
+	p.daemon()
+	for range 5 {
+		p.agent().shake().rest()
+	}
+	p.until("no server is left", func(s control.StatusAnswer) bool {
+		dirs, err := os.ReadDir(filepath.Join(p.dir, "run/holdline/w"))
+		return len(s.Workers) == 0 && (len(dirs) == 0 || os.IsNotExist(err))
+	})
+}
+
+// TestTornAnswer kills the daemon in the middle of a long answer: the half that
+// came is nobody's answer.
+func TestTornAnswer(t *testing.T) {
+	t.Parallel()
+	const point, size = "hosted.answered", 4_000_000 // more than a socket takes
+	p := newPlace(t).serve("project").login().faults()
+	a := p.agent().shake()
+	a.wait(a.effect("warm", 0))
+	pid := p.pid(0)
+	p.dieAs(point, death{held: true})
+	id := a.call("tools__big", map[string]any{"token": "b", "bytes": size})
+	waitFor(t, "the answer", func() bool { return p.died(point) })
+	workertest.Freeze(t, a.cmd.Process.Pid)
+	p.letGo(point)
+	// The proxy reads nothing: what it finds later is what fitted in.
+	waitFor(t, "half of the answer", func() bool { return p.blockedInWrite(pid) })
+	kill9(t, pid)
+	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if x := a.wait(id); x.Error != nil || x.Result.IsError || len(x.text()) != size+2 {
+		t.Errorf("an answer of %d bytes, error %v", len(x.text()), x.Error)
+	}
+	a.rest(id)
+}
+
+// blockedInWrite tells whether a daemon waits for room in a socket: what it has
+// written is neither read nor grows.
+func (p *place) blockedInWrite(pid int) bool {
+	written := func() string {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return string(b)
+	}
+	before := written()
+	time.Sleep(50 * time.Millisecond)
+	return written() == before
+}
+
+// TestStopAllDuringStart: what comes up while others take their time to end is
+// ended, too.
+func TestStopAllDuringStart(t *testing.T) {
+	t.Parallel()
+	const point = "launch.started"
+	p := newPlace(t).serve("session", "-deaf").faults()
+	p.daemon()
+	a := p.agent().shake()
+	a.wait(a.effect("e", 0))
+	p.dieAs(point, death{held: true})
+	p.agent().shake() // which has the server started
+	waitFor(t, "the start", func() bool { return p.died(point) })
+	stop := p.command("stop", "--all")
+	if err := stop.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the daemon to stop", func() bool {
+		b, _ := os.ReadFile(filepath.Join(p.dir, "daemon.log"))
+		return strings.Contains(string(b), "part=listener")
+	})
+	p.letGo(point)
+	if err := stop.Wait(); err != nil {
+		t.Errorf("stop --all: %v", err)
+	}
+	waitFor(t, "the end of all", func() bool { return len(p.processes()) == 0 })
+}
+
+// TestServerListedAnew: a server of an earlier daemon that never said what it
+// offers is asked before anybody is told.
+func TestServerListedAnew(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("project").login().faults()
+	p.dieAt("write.recorded", 3) // behind the server's introduction
+	p.dieAs("write.sent", death{after: "write.recorded", held: true})
+	a := p.agent().shake()
+	list := a.begin("tools/list", map[string]any{})
+	waitFor(t, "the question", func() bool { return p.died("write.sent") })
+	time.AfterFunc(300*time.Millisecond, func() { p.letGo("write.sent") }) // an answer before that is wrong
+	if x := a.wait(list); !strings.Contains(x.raw, `"tools__effect"`) {
+		t.Errorf("tools/list: %s", x.raw)
+	}
+	if x := a.wait(a.effect("e", 0)); x.Error != nil || x.Result.IsError {
+		t.Errorf("effect: %s", x.raw)
+	}
+	a.rest()
+}
+
+// TestServerSessionScope: each session has a process of its own, and what the
+// server asks goes to that session's client, over the daemon's death, too.
+func TestServerSessionScope(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("session").login()
+	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
+	pid := p.pid(0)
+	b.wait(b.effect("b", 0))
+	id := a.call("tools__ask", map[string]any{"token": "q", "method": "elicitation/create"})
+	p.untilEffect("asked q")
+	if s := p.status(); len(s.Workers) != 2 {
+		t.Errorf("workers: %+v", s.Workers)
+	}
+	asked := a.until(func(x *answer) bool { return x.Method == "elicitation/create" })
+	kill9(t, pid)
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"x":1.0}}}`, asked.ID))
+	if x := a.wait(id); x.Result.IsError || !strings.Contains(x.raw, `accept`) || p.effectsOf("asked q") != 1 {
+		t.Errorf("asked %d times: %s", p.effectsOf("asked q"), x.raw)
+	}
+	before := p.status().Workers
+	a.leave()
+	p.until("the session's server ends with it, and its directory goes", func(s control.StatusAnswer) bool {
+		dirs, err := os.ReadDir(filepath.Join(p.dir, "run/holdline/w"))
+		return err == nil && len(s.Workers) == 1 && len(dirs) == 1
+	})
+	if len(before) != 2 {
+		t.Errorf("workers before: %+v", before)
+	}
+	b.rest()
+}

@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"holdline/protocol/control"
+)
+
+// pss is a process's proportional share of memory, in KiB (proc(5)).
+func pss(tb testing.TB, pid int) float64 {
+	tb.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		tb.Skip("no smaps_rollup here")
+	}
+	defer f.Close()
+	var kib float64
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), "Pss:"); ok {
+			if _, err := fmt.Sscan(rest, &kib); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+	return kib
+}
+
+// BenchmarkSize tells how much memory the parts take, in KiB of PSS: the
+// daemon, the proxies on average, and the workers of as many consults as run
+// at once, on average.
+func BenchmarkSize(b *testing.B) {
+	for _, n := range []int{10, 100} {
+		b.Run(fmt.Sprintf("sessions=%d", n), func(b *testing.B) {
+			p := newPlace(b)
+			d := p.daemon()
+			agents := make([]*agent, n)
+			for i := range agents {
+				agents[i] = p.agent().shake()
+				agents[i].ask("tools/list", map[string]any{})
+				for range 20 {
+					agents[i].ask("tools/call", map[string]any{"name": "health_snapshot"})
+				}
+			}
+			b.ReportMetric(pss(b, d.Process.Pid), "KiB/daemon")
+			var proxies float64
+			for _, a := range agents {
+				proxies += pss(b, a.cmd.Process.Pid)
+			}
+			b.ReportMetric(proxies/float64(n), "KiB/proxy")
+			for _, a := range agents[:4] {
+				a.call("consult", map[string]any{"prompt": hang})
+			}
+			s := p.until("four workers", func(s control.StatusAnswer) bool {
+				ready := 0
+				for _, w := range s.Workers {
+					if w.ChildPID > 0 {
+						ready++
+					}
+				}
+				return ready == 4
+			})
+			var workers float64
+			for _, w := range s.Workers {
+				workers += pss(b, w.PID)
+			}
+			b.ReportMetric(workers/4, "KiB/worker")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkSizeShared measures how much memory ten clients and five servers
+// take, in KiB of PSS of all their processes: each client with servers of its
+// own, and all through one daemon, by one entry in each client for everything
+// ("aggregate") or by one for each server and one for holdline's own tools, as
+// an import writes them.
+func BenchmarkSizeShared(b *testing.B) {
+	const servers = 5
+	each := [][]string{{"--server", "holdline"}}
+	for i := range servers {
+		each = append(each, []string{"--server", fmt.Sprintf("s%d", i)})
+	}
+	for name, entries := range map[string][][]string{"aggregate": {{}}, "entries=6": each} {
+		b.Run(name, func(b *testing.B) { benchmarkShared(b, servers, entries) })
+	}
+}
+
+// benchmarkShared measures one layout: each client has one proxy for each of
+// the entries, which are their arguments.
+func benchmarkShared(b *testing.B, servers int, proxies [][]string) {
+	b.Helper()
+	const clients = 10
+	p := newPlace(b)
+	own := func() (total float64) {
+		var all []*agent
+		for range clients * servers {
+			a := p.agentOf(p.program("sdkserver")).shake()
+			a.ask("tools/list", map[string]any{})
+			all = append(all, a)
+		}
+		for _, a := range all {
+			total += pss(b, a.cmd.Process.Pid)
+		}
+		for _, a := range all {
+			_ = a.cmd.Process.Kill()
+			_ = a.cmd.Wait()
+		}
+		return total
+	}
+	entries := map[string]any{}
+	for i := range servers {
+		entries[fmt.Sprintf("s%d", i)] = map[string]any{"command": filepath.Join(programs, "sdkserver")}
+	}
+	b.ReportMetric(own(), "KiB/own")
+	d := p.configure(entries).daemon()
+	for range clients {
+		for _, args := range proxies {
+			p.agent(args...).shake().ask("tools/list", map[string]any{})
+		}
+	}
+	s := p.until("the servers", func(s control.StatusAnswer) bool {
+		for name := range entries {
+			if child(s, name) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if len(s.Workers) != servers {
+		b.Fatalf("%d workers for %d servers", len(s.Workers), servers)
+	}
+	var total, line float64
+	for pid := range p.processes() {
+		total += pss(b, pid)
+	}
+	line = pss(b, d.Process.Pid)
+	for _, w := range s.Workers {
+		line += pss(b, w.PID)
+	}
+	for _, one := range s.Sessions {
+		line += pss(b, one.PID)
+	}
+	b.ReportMetric(total, "KiB/shared")
+	b.ReportMetric(line, "KiB/holdline")
+	b.ReportMetric(0, "ns/op")
+}

@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+)
+
+// reached waits until a process is at a point, or has died of it.
+func (p *place) reached(name string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(waitLimit); !p.died(name); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("no process came to %s", name)
+		}
+	}
+}
+
+// TestStopThenNewProxy: an agent that starts its server again while the daemon
+// stops has another daemon, and does not hang on the old one.
+func TestStopThenNewProxy(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).faults()
+	p.daemon()
+	before := p.status().Daemon.PID
+	p.dieAs("stop.told", death{held: true})
+	p.dieAs("proxy.welcomed", death{who: "mcp-stdio", held: true})
+	stop := p.command("stop")
+	if err := stop.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.reached("stop.told")
+	a := p.agent()
+	p.reached("proxy.welcomed") // by a line of the daemon that stops
+	p.letGo("proxy.welcomed")
+	p.letGo("stop.told")
+	if err := stop.Wait(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	a.shake()
+	if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError || x.Error != nil {
+		t.Errorf("health = %s", x.raw)
+	}
+	p.until("another daemon", func(s control.StatusAnswer) bool { return s.Daemon.PID != before })
+	a.leave()
+}
+
+// TestStopThenResume: a proxy whose connection broke and that comes back while
+// the daemon stops is told so, and does not wait for a daemon.
+func TestStopThenResume(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).faults()
+	daemon := p.daemon()
+	a := p.agent().shake()
+	p.dieAs("proxy.lost", death{who: "mcp-stdio", held: true})
+	kill9(t, daemon.Process.Pid)
+	p.reached("proxy.lost")
+	p.dieAs("stop.told", death{held: true})
+	p.daemon()
+	stop := p.command("stop")
+	if err := stop.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.reached("stop.told")
+	p.letGo("proxy.lost")
+	ended := make(chan struct{})
+	go func() { _ = a.cmd.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(waitLimit):
+		t.Errorf("the proxy still waits; it said %s", a.errs)
+	}
+	if code := a.cmd.ProcessState.ExitCode(); code != exitLost {
+		t.Errorf("exit %d, want %d: %s", code, exitLost, a.errs)
+	}
+	p.letGo("stop.told")
+	if err := stop.Wait(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}

@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"holdline/protocol/control"
+)
+
+// TestStopSaysWhatItDid: "holdline stop" names the sessions that it has
+// disconnected and what runs on; with --all nothing does. After it no lock is
+// said to be left by a daemon that was killed.
+func TestStopSaysWhatItDid(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{
+		"tools": p.toolsEntry(hosting{"scope": "shared", "keep_alive": "10m"}), "brief": p.toolsEntry(hosting{"scope": "shared"}),
+	}).daemon()
+	p.agent("--identity", "an-agent", "--no-autostart").shake()
+	pid, brief := p.untilReady("tools"), p.untilReady("brief")
+	out := p.must("stop")
+	for _, want := range []string{"stopped\n", "disconnected: an-agent (pid ", fmt.Sprintf("server tools (pid %d)", pid), "holdline stop --all"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("stop does not say %q:\n%s", want, out)
+		}
+	}
+	if alive(brief) == !strings.Contains(out, "server brief") {
+		t.Errorf("the server without sessions runs: %v:\n%s", alive(brief), out)
+	}
+	if !alive(pid) {
+		t.Error("the server that is said to run on has ended")
+	}
+	if out, _, _ := p.run("", "doctor"); strings.Contains(out, "which was killed") {
+		t.Errorf("doctor after a clean stop:\n%s", out)
+	}
+	p.daemon()
+	if out := p.must("stop", "--all"); strings.Contains(out, "run on") || strings.Contains(out, "disconnected") {
+		t.Errorf("stop --all without a session says:\n%s", out)
+	}
+}
+
+// TestSessionsThatCanUse: a server's sessions are those that can use it, in each
+// scope.
+func TestSessionsThatCanUse(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []string{"shared", "project", "session"} {
+		t.Run(scope, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			entry := p.toolsEntry(hosting{"scope": scope})
+			p.configure(map[string]any{"tools": entry, "other": entry},
+				"identities", map[string]any{"denied": map[string]any{"deny": []string{"tools__*"}}}).daemon()
+			a := p.agent("--server", "tools").shake()
+			p.agent("--server", "other").shake()
+			p.agent("--server", "holdline").shake()
+			p.agent("--identity", "denied").shake()
+			a.wait(a.call("noise", map[string]any{"token": "n"}))
+			p.until("the server is counted", func(s control.StatusAnswer) bool { return find(t, s, "tools").RefCount > 0 })
+			if n := p.server("tools").RefCount; n != 1 {
+				t.Errorf("%d sessions are counted, want 1", n)
+			}
+		})
+	}
+}
+
+// TestNoSpoolOfSettledConsult: once a consult has its answer, the output of which
+// that was made is on disk no more.
+func TestNoSpoolOfSettledConsult(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).windows(40)
+	d := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	args := p.slow(0.1)
+	args["wait_s"] = 0
+	a.wait(a.call("consult", args))
+	p.untilSteps(1)
+	kill9(t, d.Process.Pid)
+	dirs, err := filepath.Glob(filepath.Join(p.stateRoot(), "consults/*"))
+	if err != nil || len(dirs) != 1 {
+		t.Fatalf("consults: %q, %v", dirs, err)
+	}
+	if st := p.untilLeft(dirs[0]); st.Spool == nil {
+		t.Fatalf("the worker has left no spool: %+v", st)
+	}
+	p.daemon()
+	if out := p.ended(); !strings.Contains(out, "done") {
+		t.Errorf("consults: %s", out)
+	}
+	p.until("the spool is gone", func(control.StatusAnswer) bool {
+		left, err := filepath.Glob(filepath.Join(dirs[0], "stdout*"))
+		return err == nil && len(left) == 0
+	})
+}

@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// strayEntry is a server that goes astray, as an entry of the configuration.
+func (p *place) strayEntry(h hosting, args ...string) map[string]any {
+	return map[string]any{
+		"command": filepath.Join(programs, "oddserver"), "args": append([]string{"stray", "-ledger", p.effects()}, args...), "holdline": h,
+	}
+}
+
+// strayServerMain plays a server that does one thing at a time and does not end
+// when it should: neither the end of its input nor SIGTERM ends it. It offers
+//
+//	say {token}    notes "say" and the token, and answers with the token
+//	busy {token, ms} notes "busy" and the token, and reads nothing for so long before it answers
+//	spin {token, ms} the same, and it computes meanwhile
+//	stop {token}   notes "stop" and the token, and stops the process, as by SIGSTOP
+//	shut {token}   notes "shut" and the token, answers with the token, and closes "stdin" or "stdout", which is the
+//	               token; for stdout it gives no answer, and "late" closes stdin when one more call lies in it, unread
+//
+//	-ledger FILE   where each call is noted, with its process
+//	-slow D        it reads nothing for that long at first
+//	-talk          and writes to stderr meanwhile
+//	-once FILE     -slow holds for the first process alone: it makes the file
+func strayServerMain(args []string) int {
+	signal.Ignore(syscall.SIGTERM)
+	f := flag.NewFlagSet("strayserver", flag.ContinueOnError)
+	s := &oddServer{out: os.Stdout}
+	f.StringVar(&s.ledger, "ledger", "", "")
+	slow, talk, once := f.Duration("slow", 0, ""), f.Bool("talk", false, ""), f.String("once", "", "")
+	if err := f.Parse(args); err != nil {
+		return 2
+	}
+	if *once != "" {
+		if f, err := os.OpenFile(*once, os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			*slow = 0
+		} else {
+			f.Close()
+		}
+	}
+	for end := time.Now().Add(*slow); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if *talk {
+			fmt.Fprintln(os.Stderr, "strayserver: downloading")
+		}
+	}
+	lines := bufio.NewReaderSize(os.Stdin, 1<<16)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			time.Sleep(time.Hour)
+		}
+		var m struct {
+			oddMessage
+			Params struct {
+				Name      string   `json:"name"`
+				Arguments toolArgs `json:"arguments"`
+			} `json:"params"`
+		}
+		if err := json.Unmarshal(line, &m); err != nil {
+			return 1
+		}
+		a := &m.Params.Arguments
+		switch {
+		case m.ID == nil:
+		case m.Method == "initialize":
+			s.answer(&m.oddMessage, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"stray","version":"1"}}`)
+		case m.Method == "tools/list":
+			s.answer(&m.oddMessage, `{"tools":[{"name":"say","inputSchema":{"type":"object"}},{"name":"busy","inputSchema":{"type":"object"}},{"name":"spin","inputSchema":{"type":"object"}},`+
+				`{"name":"stop","inputSchema":{"type":"object"}},{"name":"shut","inputSchema":{"type":"object"}}]}`)
+		case m.Method == "tools/call":
+			s.note(m.Params.Name + " " + a.Token)
+			switch {
+			case m.Params.Name == "busy":
+				time.Sleep(time.Duration(a.MS) * time.Millisecond)
+			case m.Params.Name == "spin":
+				for end := time.Now().Add(time.Duration(a.MS) * time.Millisecond); time.Now().Before(end); {
+				}
+			case m.Params.Name == "stop":
+				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			case m.Params.Name == "shut" && a.Token == "stdout":
+				os.Stdout.Close()
+				time.Sleep(time.Hour)
+			}
+			if m.Params.Name == "shut" && a.Token == "stdin" {
+				os.Stdin.Close()
+			}
+			s.answer(&m.oddMessage, fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, a.Token))
+			if m.Params.Name == "shut" {
+				_, _ = unix.Poll([]unix.PollFd{{Fd: 0, Events: unix.POLLIN}}, -1)
+				os.Stdin.Close()
+				time.Sleep(time.Hour)
+			}
+		default:
+			s.tell(&m.oddMessage)
+		}
+	}
+}

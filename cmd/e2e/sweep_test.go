@@ -1,0 +1,34 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A daemon that was killed while it replaced a file leaves the new one under a
+// temporary name. The next daemon removes it, wherever it is.
+func TestStrayFiles_GoWithTheNextDaemon(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
+	const noProcess = "4194305" // above every pid
+	var stray []string
+	for _, dir := range []string{"run/holdline", "home/.local/state/holdline", "home/.local/state/holdline/catalog", "home/.local/state/holdline/servers"} {
+		if err := os.MkdirAll(filepath.Join(p.dir, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(p.dir, dir, ".tools.json."+noProcess+"-7")
+		if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		stray = append(stray, path)
+	}
+	p.daemon()
+	p.status()
+	for _, path := range stray {
+		if _, err := os.Lstat(path); err == nil {
+			t.Errorf("%s is still there", path)
+		}
+	}
+}

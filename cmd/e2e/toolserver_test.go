@@ -1,0 +1,676 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// toolServer is an MCP server of the legacy era whose tools do what a test
+// wants of a server. Its effects are lines in a ledger, a file that every
+// process of the server appends to, one write a line: a verb, the call's
+// token, the process.
+//
+//	effect {token, ms}     "begin", so many milliseconds, "end"; answers with the token
+//	look {token, ms}       "look"; the same for a tool that only reads
+//	big {token, bytes}     an answer of the token and so many bytes
+//	ask {token, method, ms} "asked", a request to the client, "told", so many milliseconds; answers with what came
+//	                       with progress: true it wants to be told the client's progress, by the token 1
+//	withdraw {token, method} a request to the client that is withdrawn at once; the token
+//	die {code}             last words on stderr, and the end of the process; code 7 by default
+//	hang {token}           "begin", and nothing more
+//	noise {token}          a line that is no JSON before the answer
+//	fresh {token, ttl}     "fresh"; an answer that may be kept for ttl milliseconds
+//	fail {token}           "fail"; an answer that says the tool has failed
+//	refuse {token}         "refuse"; a JSON-RPC error for bad arguments
+//	words {token}          the token on stderr
+//	log {token, level}     a log message of the token, of that level; below "info" only if it was told such a level
+//	mirror {…}             the request's params in the answer, as they were spelled
+//	touch {token}          the resource of that URI has changed: whoever has subscribed is told
+//
+// With -own there are, with the effect of effect:
+//
+//	sample {token, ms}     listed if the client can sample
+//	turn {token, ms}       "begin", so many milliseconds, "turn"; a tool of that name is
+//	                       listed as well from now on, and the client is told so
+//
+// It notes the levels of log messages that it is told: "level" and the level,
+// and what it is told of resources: "subscribe" or "unsubscribe" and the URI;
+// that its client's roots have changed: "roots changed"; its client's progress:
+// "progress" and the token; and an answer that it does not wait for: "late" and
+// the id; and the cancellation of a call that does not run: "stray" and the id.
+// A call that is cancelled notes "cancelled" and is not answered. Calls run at
+// the same time.
+type toolServer struct {
+	ledger string
+	out    io.Writer
+	errOut io.Writer
+	other  string // path of the members of a listing
+	logs   bool
+
+	resources string
+	level     string // that it was told; guarded by mu
+	own       bool
+	calls     sync.WaitGroup
+
+	mu      sync.Mutex // guards out, too
+	running map[string]context.CancelFunc
+	asked   map[string]chan json.RawMessage
+	asks    int
+
+	subscribed map[string]bool
+	grown      []string // tools that only this process lists
+}
+
+// toolServerMain plays the server until the end of its input.
+//
+//	-ledger FILE  where effects are noted
+//	-deaf         neither the end of input nor SIGTERM ends the process
+//	-grandchild   a process in a session of its own, which heeds no signal that
+//	              can be ignored, is started first
+//	-logs         it says that it can send log messages
+//	-resources W  it has the resources mem://a, mem://b, mem://fixed and
+//	              mem://many/{n}; if W is "told" it tells changes of all but
+//	              mem://fixed
+//	-own          it lists what other processes of it do not: the resources
+//	              mem://pid/PID and mem://in/NAME, of its directory, and tools
+//	-noise        a line that is no JSON comes before anything else
+//	-listing FILE members that the tool effect is listed with instead of its own,
+//	              an object, while there is such a file; by a name with a slash it
+//	              does what look does
+//	-sick FILE    the process ends at once, with code 3, while there is such a file
+func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	f := flag.NewFlagSet("toolserver", flag.ContinueOnError)
+	s := &toolServer{out: stdout, errOut: stderr, running: map[string]context.CancelFunc{}, asked: map[string]chan json.RawMessage{}, subscribed: map[string]bool{}}
+	f.StringVar(&s.ledger, "ledger", "", "")
+	deaf, noise, grandchild := f.Bool("deaf", false, ""), f.Bool("noise", false, ""), f.Bool("grandchild", false, "")
+	sick := f.String("sick", "", "")
+	f.StringVar(&s.other, "listing", "", "")
+	f.BoolVar(&s.logs, "logs", false, "")
+	f.StringVar(&s.resources, "resources", "", "")
+	f.BoolVar(&s.own, "own", false, "")
+	if err := f.Parse(args); err != nil {
+		return 2
+	}
+	if _, err := os.Stat(*sick); err == nil {
+		_, _ = fmt.Fprintln(stderr, "toolserver: I am sick")
+		return 3
+	}
+	if *deaf {
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	}
+	if *grandchild {
+		cmd := exec.Command("sh", "-c", "trap '' TERM INT HUP; exec sleep 600")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			fmt.Fprintln(stderr, err)
+			return 1
+		}
+	}
+	if *noise {
+		s.print([]byte("toolserver: this is no JSON"))
+	}
+	lines := bufio.NewReaderSize(stdin, 1<<16)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			s.line(line)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if *deaf {
+		time.Sleep(time.Hour)
+	}
+	s.mu.Lock()
+	for _, cancel := range s.running {
+		cancel()
+	}
+	s.mu.Unlock()
+	s.calls.Wait()
+	return 0
+}
+
+// toolMessage is a line of the client.
+type toolMessage struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		Version string `json:"protocolVersion"`
+		Client  struct {
+			Sampling json.RawMessage `json:"sampling"`
+		} `json:"capabilities"`
+		Name      string          `json:"name"`
+		Arguments toolArgs        `json:"arguments"`
+		RequestID json.RawMessage `json:"requestId"`
+		Progress  json.RawMessage `json:"progressToken"`
+		Level     string          `json:"level"`
+		URI       string          `json:"uri"`
+		Meta      struct {
+			Progress json.RawMessage `json:"progressToken"`
+		} `json:"_meta"`
+	} `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Error  json.RawMessage `json:"error"`
+}
+
+// toolArgs are the arguments of all tools.
+type toolArgs struct {
+	Token  string  `json:"token"`
+	MS     float64 `json:"ms"`
+	Bytes  int     `json:"bytes"`
+	Method string  `json:"method"`
+	Code   int     `json:"code"`
+	TTL    int     `json:"ttl"`
+	Level  string  `json:"level"`
+
+	Progress bool `json:"progress"`
+}
+
+func (s *toolServer) line(line []byte) {
+	var m toolMessage
+	if err := json.Unmarshal(line, &m); err != nil {
+		s.send(map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": -32700, "message": err.Error()}})
+		return
+	}
+	switch {
+	case m.Method == "":
+		s.mu.Lock()
+		c := s.asked[string(m.ID)]
+		delete(s.asked, string(m.ID))
+		s.mu.Unlock()
+		if c == nil {
+			s.note("late", string(m.ID))
+			return
+		}
+		if m.Error != nil {
+			m.Result = m.Error
+		}
+		c <- m.Result
+	case m.Method == "notifications/cancelled":
+		s.mu.Lock()
+		cancel := s.running[string(m.Params.RequestID)]
+		s.mu.Unlock()
+		if cancel == nil {
+			s.note("stray", string(m.Params.RequestID))
+			return
+		}
+		cancel()
+	case m.Method == "notifications/roots/list_changed":
+		s.note("roots", "changed")
+	case m.Method == "notifications/progress":
+		s.note("progress", string(m.Params.Progress))
+	case m.ID == nil: // initialized, and whatever else
+	case m.Method == "initialize":
+		capabilities := map[string]any{"tools": map[string]any{}}
+		if s.logs {
+			capabilities["logging"] = map[string]any{}
+		}
+		if s.resources != "" {
+			capabilities["resources"] = map[string]any{"subscribe": s.resources == "told"}
+		}
+		if s.own {
+			capabilities["tools"] = map[string]any{"listChanged": true}
+			capabilities["resources"] = map[string]any{}
+		}
+		if s.own && m.Params.Client.Sampling != nil {
+			s.grow("sample")
+		}
+		s.answer(m.ID, map[string]any{
+			"protocolVersion": cmp.Or(m.Params.Version, "2025-11-25"), "capabilities": capabilities,
+			"serverInfo": map[string]any{"name": "toolserver", "version": "1"},
+		})
+	case m.Method == "resources/list" && s.own:
+		list := []any{}
+		for _, uri := range ownResources() {
+			list = append(list, map[string]any{"uri": uri, "name": uri})
+		}
+		s.answer(m.ID, map[string]any{"resources": list})
+	case m.Method == "resources/templates/list" && s.own:
+		s.answer(m.ID, map[string]any{"resourceTemplates": []any{}})
+	case m.Method == "resources/read" && s.own:
+		s.answer(m.ID, map[string]any{"contents": []any{map[string]any{"uri": m.Params.URI, "text": fmt.Sprint("of ", os.Getpid())}}})
+	case m.Method == "resources/list":
+		list := []any{}
+		for _, uri := range []string{"mem://a", "mem://b", "mem://fixed"} {
+			list = append(list, map[string]any{"uri": uri, "name": uri})
+		}
+		s.answer(m.ID, map[string]any{"resources": list})
+	case m.Method == "resources/templates/list":
+		s.answer(m.ID, map[string]any{"resourceTemplates": []any{map[string]any{"uriTemplate": "mem://many/{n}", "name": "many"}}})
+	case m.Method == "resources/subscribe" && m.Params.URI == "mem://fixed":
+		s.refuse(m.ID, -32602, "it never changes")
+	case m.Method == "resources/subscribe", m.Method == "resources/unsubscribe":
+		s.note(strings.TrimPrefix(m.Method, "resources/"), m.Params.URI)
+		s.mu.Lock()
+		s.subscribed[m.Params.URI] = m.Method == "resources/subscribe"
+		s.mu.Unlock()
+		s.answer(m.ID, map[string]any{})
+	case m.Method == "logging/setLevel":
+		s.note("level", m.Params.Level)
+		s.mu.Lock()
+		s.level = m.Params.Level
+		s.mu.Unlock()
+		s.answer(m.ID, map[string]any{})
+	case m.Method == "ping":
+		s.answer(m.ID, map[string]any{})
+	case m.Method == "tools/list":
+		list := toolServerTools(s.ownTools()...)
+		if b, err := os.ReadFile(s.other); err == nil {
+			effect := list[0].(map[string]any)
+			if err := json.Unmarshal(b, &effect); err != nil {
+				panic(err)
+			}
+		}
+		s.answer(m.ID, map[string]any{"tools": list})
+	case m.Method == "tools/call" && m.Params.Name == "mirror":
+		s.print(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"odd": 1.0, "content":[],"structuredContent":%s,"x":null}}`, m.ID, jsonrpc.Field(line, "params")))
+	case m.Method == "tools/call":
+		s.call(&m)
+	default:
+		s.refuse(m.ID, -32601, "unknown method "+m.Method)
+	}
+}
+
+// toolServerTools are the tools as they are listed.
+func toolServerTools(more ...string) []any {
+	properties := map[string]any{}
+	for name, kind := range map[string]string{"token": "string", "ms": "number", "bytes": "integer", "method": "string", "code": "integer", "ttl": "integer", "level": "string"} {
+		properties[name] = map[string]any{"type": kind}
+	}
+	list := []any{}
+	for _, name := range append([]string{"effect", "look", "big", "ask", "withdraw", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log", "mirror", "touch"}, more...) {
+		tool := map[string]any{"name": name, "description": "does " + name, "inputSchema": map[string]any{"type": "object", "properties": properties}}
+		if name == "look" || name == "big" || name == "fresh" {
+			tool["annotations"] = map[string]any{"readOnlyHint": true}
+		}
+		list = append(list, tool)
+	}
+	return list
+}
+
+// ownResources are those of this process alone, and of those in its directory.
+func ownResources() []string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	return []string{fmt.Sprintf("mem://pid/%d", os.Getpid()), "mem://in/" + filepath.Base(dir)}
+}
+
+// ownTools are those of this process alone, with that which makes them.
+func (s *toolServer) ownTools() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.own {
+		return nil
+	}
+	return append([]string{"turn"}, s.grown...)
+}
+
+func (s *toolServer) grow(tool string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grown = append(s.grown, tool)
+}
+
+// call begins a call, which runs in a goroutine of its own.
+func (s *toolServer) call(m *toolMessage) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.mu.Lock()
+	s.running[string(m.ID)] = cancel
+	s.mu.Unlock()
+	s.calls.Go(func() {
+		text, err := s.tool(ctx, m)
+		s.mu.Lock()
+		delete(s.running, string(m.ID))
+		s.mu.Unlock()
+		cancelled := ctx.Err() != nil
+		cancel()
+		switch {
+		case cancelled:
+			s.note("cancelled", m.Params.Arguments.Token)
+		case err != nil:
+			s.refuse(m.ID, -32602, err.Error())
+		default:
+			result := map[string]any{"content": []any{map[string]any{"type": "text", "text": text}}, "isError": m.Params.Name == "fail"}
+			if m.Params.Name == "fresh" {
+				result["ttlMs"] = m.Params.Arguments.TTL
+			}
+			s.answer(m.ID, result)
+		}
+	})
+}
+
+// tool does what a tool does, until that is done or the call is cancelled.
+func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
+	a := &m.Params.Arguments
+	name := m.Params.Name
+	if name != "turn" && slices.Contains(s.ownTools(), name) {
+		name = "effect"
+	}
+	if strings.Contains(name, "/") {
+		name = "look" // a test has it listed by that name
+	}
+	switch name {
+	case "turn":
+		s.note("begin", a.Token)
+		toolPause(ctx, a.MS)
+		s.grow(a.Token)
+		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+		s.note("turn", a.Token)
+		return a.Token, nil
+	case "effect":
+		s.note("begin", a.Token)
+		s.progress(m, 1)
+		if !toolPause(ctx, a.MS) {
+			return "", nil
+		}
+		s.note("end", a.Token)
+		s.progress(m, 2)
+		return a.Token, nil
+	case "look":
+		s.note("look", a.Token)
+		toolPause(ctx, a.MS)
+		return a.Token, nil
+	case "big":
+		return a.Token + " " + strings.Repeat("x", a.Bytes), nil
+	case "ask":
+		s.note("asked", a.Token)
+		params := map[string]any{"token": a.Token}
+		if a.Progress {
+			params["_meta"] = map[string]any{"progressToken": 1}
+		}
+		got, ok := s.ask(ctx, cmp.Or(a.Method, "roots/list"), params)
+		if !ok {
+			return "", nil
+		}
+		s.note("told", a.Token)
+		toolPause(ctx, a.MS)
+		return a.Token + " " + string(got), nil
+	case "withdraw":
+		id := `"withdrawn"`
+		s.send(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "method": a.Method, "params": map[string]any{"token": a.Token}})
+		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": map[string]any{
+			"requestId": json.RawMessage(id), "reason": a.Token,
+		}})
+		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": map[string]any{"elicitationId": a.Token}})
+		return a.Token, nil
+	case "die":
+		_, _ = fmt.Fprintln(s.errOut, "toolserver: these are my last words")
+		os.Exit(cmp.Or(a.Code, 7))
+	case "hang":
+		s.note("begin", a.Token)
+		<-ctx.Done()
+		return "", nil
+	case "fresh", "fail":
+		s.note(m.Params.Name, a.Token)
+		return a.Token, nil
+	case "refuse":
+		s.note(m.Params.Name, a.Token)
+		return "", errors.New("the arguments are bad")
+	case "words":
+		_, _ = fmt.Fprintf(s.errOut, "toolserver: %s\n", a.Token)
+		return a.Token, nil
+	case "touch":
+		s.mu.Lock()
+		told := s.subscribed[a.Token]
+		s.mu.Unlock()
+		if told {
+			s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": map[string]any{"uri": a.Token}})
+		}
+		return a.Token, nil
+	case "log":
+		s.mu.Lock()
+		level := cmp.Or(s.level, "info")
+		s.mu.Unlock()
+		if !mcp.Covers(level, a.Level) {
+			return a.Token, nil
+		}
+		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/message", "params": map[string]any{
+			"level": a.Level, "logger": "tools", "data": a.Token,
+		}})
+		return a.Token, nil
+	case "noise":
+		s.print([]byte("toolserver: this is no JSON either"))
+		return a.Token, nil
+	}
+	return "", errors.New("unknown tool " + m.Params.Name)
+}
+
+// toolPause tells whether the time has passed without a cancellation.
+func toolPause(ctx context.Context, ms float64) bool {
+	t := time.NewTimer(time.Duration(ms * float64(time.Millisecond)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// ask sends the client a request and waits for the answer.
+func (s *toolServer) ask(ctx context.Context, method string, params map[string]any) (json.RawMessage, bool) {
+	c := make(chan json.RawMessage, 1)
+	s.mu.Lock()
+	s.asks++
+	id := fmt.Sprintf(`"ask-%d"`, s.asks)
+	s.asked[id] = c
+	s.mu.Unlock()
+	s.send(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "method": method, "params": params})
+	select {
+	case got := <-c:
+		return got, true
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
+func (s *toolServer) progress(m *toolMessage, n int) {
+	if m.Params.Meta.Progress == nil {
+		return
+	}
+	s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/progress", "params": map[string]any{
+		"progressToken": m.Params.Meta.Progress, "progress": n, "total": 2,
+	}})
+}
+
+// note appends a line to the ledger.
+func (s *toolServer) note(verb, token string) {
+	if s.ledger == "" {
+		return
+	}
+	f, err := os.OpenFile(s.ledger, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintf(f, "%s %s %d\n", verb, token, os.Getpid())
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(s.errOut, "toolserver: ledger:", err)
+	}
+}
+
+func (s *toolServer) answer(id json.RawMessage, result any) {
+	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
+}
+
+func (s *toolServer) refuse(id json.RawMessage, code int, message string) {
+	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message}})
+}
+
+func (s *toolServer) send(v map[string]any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	s.print(b)
+}
+
+func (s *toolServer) print(line []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.out.Write(append(line, '\n'))
+}
+
+// serverRig is a tool server in a process, and its client.
+type serverRig struct {
+	*agent
+	ledger string
+}
+
+func newServerRig(t *testing.T, args ...string) *serverRig {
+	t.Helper()
+	p := &place{t: t}
+	r := &serverRig{ledger: filepath.Join(t.TempDir(), "ledger")}
+	cmd := exec.Command(filepath.Join(programs, "toolserver"), append([]string{"-ledger", r.ledger}, args...)...)
+	cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
+	r.agent = p.agentOf(cmd)
+	return r
+}
+
+// notes is the ledger, without the process that wrote it.
+func (r *serverRig) notes() string {
+	b, _ := os.ReadFile(r.ledger)
+	return string(bytes.ReplaceAll(b, fmt.Appendf(nil, " %d\n", r.cmd.Process.Pid), []byte(";")))
+}
+
+func (r *serverRig) tool(name string, args map[string]any) answer {
+	r.t.Helper()
+	return r.wait(r.call(name, args))
+}
+
+// TestToolServer talks to the server of the tests directly.
+func TestToolServer(t *testing.T) {
+	r := newServerRig(t)
+	r.shake()
+	if x := r.ask("ping", map[string]any{}); x.Error != nil {
+		t.Errorf("ping = %s", x.raw)
+	}
+	if x := r.ask("tools/list", map[string]any{}); len(x.Result.Tools) != len(toolServerTools()) || !strings.Contains(x.raw, `"readOnlyHint":true`) {
+		t.Errorf("tools/list = %s", x.raw)
+	}
+	if x := r.tool("effect", map[string]any{"token": "a", "ms": 1}); x.text() != "a" || r.notes() != "begin a;end a;" {
+		t.Errorf("effect = %s, ledger %q", x.raw, r.notes())
+	}
+	if x := r.tool("look", map[string]any{"token": "b"}); x.text() != "b" || r.notes() != "begin a;end a;look b;" {
+		t.Errorf("look = %s, ledger %q", x.raw, r.notes())
+	}
+	if x := r.tool("big", map[string]any{"token": "c", "bytes": 3 << 20}); len(x.text()) != 3<<20+2 {
+		t.Errorf("big answers with %d bytes", len(x.text()))
+	}
+	if x := r.ask("tools/call", map[string]any{"name": "nonsense"}); x.Error == nil || x.Error.Code != -32602 {
+		t.Errorf("an unknown tool: %s", x.raw)
+	}
+	if x := r.ask("nonsense", nil); x.Error == nil || x.Error.Code != -32601 {
+		t.Errorf("an unknown method: %s", x.raw)
+	}
+	r.rest()
+}
+
+// TestToolServerAsks: the server asks its client and tells what it got.
+func TestToolServerAsks(t *testing.T) {
+	r := newServerRig(t)
+	r.shake()
+	id := r.call("ask", map[string]any{"token": "a", "method": "roots/list"})
+	var m toolMessage
+	decode(t, r.read(), &m)
+	if m.Method != "roots/list" || m.ID == nil {
+		t.Fatalf("the server asks %+v", m)
+	}
+	r.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"roots":[]}}`, m.ID))
+	if x := r.wait(id); x.text() != `a {"roots":[]}` || r.notes() != "asked a;told a;" {
+		t.Errorf("ask = %s, ledger %q", x.raw, r.notes())
+	}
+	r.rest()
+}
+
+// TestToolServerProgress: calls tell their progress where that is wanted.
+func TestToolServerProgress(t *testing.T) {
+	r := newServerRig(t)
+	r.shake()
+	r.call("effect", map[string]any{"token": "a"})
+	for _, want := range []string{`"progress":1`, `"progress":2`, `"text":"a"`} {
+		if line := r.read(); !strings.Contains(line, want) {
+			t.Errorf("line %s, want %s", line, want)
+		}
+	}
+	r.rest()
+}
+
+// TestToolServerCancel: a cancelled call has no end and no answer, and others
+// go on meanwhile.
+func TestToolServerCancel(t *testing.T) {
+	r := newServerRig(t)
+	r.shake()
+	var ids []int
+	for i, tool := range []string{"effect", "hang"} {
+		token := fmt.Sprint("t", i)
+		id := r.begin("tools/call", map[string]any{"name": tool, "arguments": map[string]any{"token": token, "ms": 3600_000}})
+		waitFor(t, "the effect", func() bool { return strings.Contains(r.notes(), "begin "+token) })
+		if x := r.ask("ping", map[string]any{}); x.Error != nil {
+			t.Errorf("ping = %s", x.raw)
+		}
+		r.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+		waitFor(t, "the cancellation", func() bool { return strings.Contains(r.notes(), "cancelled "+token) })
+		ids = append(ids, id)
+	}
+	r.rest(ids...)
+	if strings.Contains(r.notes(), "end") {
+		t.Errorf("ledger %q", r.notes())
+	}
+}
+
+// TestToolServerMisbehaves: what bad servers do, on demand.
+func TestToolServerMisbehaves(t *testing.T) {
+	r := newServerRig(t, "-noise", "-deaf")
+	if line := r.read(); json.Valid([]byte(line)) {
+		t.Errorf("the first line is %s", line)
+	}
+	r.shake()
+	r.call("noise", map[string]any{"token": "a"})
+	if line := r.read(); json.Valid([]byte(line)) {
+		t.Errorf("before the answer comes %s", line)
+	}
+	if x := r.wait(r.next); x.text() != "a" {
+		t.Errorf("noise = %s", x.raw)
+	}
+	r.tool("look", map[string]any{"token": "last"})
+	_ = r.stdin.Close()
+	_ = r.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-r.lines:
+		t.Error("the deaf server ended")
+	case <-time.After(200 * time.Millisecond):
+	}
+
+	r = newServerRig(t)
+	r.shake()
+	r.call("die", map[string]any{})
+	for range r.lines {
+	}
+	_ = r.cmd.Wait()
+	if code := r.cmd.ProcessState.ExitCode(); code != 7 || !strings.Contains(r.errs.String(), "last words") {
+		t.Errorf("died with %d, %q", code, r.errs)
+	}
+}

@@ -1,0 +1,54 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"holdline/protocol"
+)
+
+// TestUsage: what makes no sense is refused with exit code 2, a word that names
+// it, and the help of the very command.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	for _, c := range []struct {
+		args string
+		says string
+		of   string
+	}{
+		{"nonsense", "nonsense", ""},
+		{"consults show", "accepts 1 arg", " consults show"},
+		{"servers add --nonsense", "--nonsense", ""}, // with a hint of its own
+		{"status --nonsense", "--nonsense", " status"},
+		{"logs -n -5", "-5", " logs"},
+		{"daemon --idle-exit -5s", "-5s", " daemon"},
+		{"consult prefix -", `"-"`, " consult"},
+		{"consult --max-turns 0 x", "max_turns", " consult"},
+		{"consult --effort huge x", "effort", " consult"},
+		{"consult --cwd /nowhere x", "/nowhere", " consult"},
+	} {
+		_, errs, code := p.run("what is wrong", strings.Fields(c.args)...)
+		if code != exitUsage || !strings.Contains(errs, c.says) {
+			t.Errorf("holdline %s: exit %d, want %q\n%s", c.args, code, c.says, errs)
+		}
+		if c.of != "" && !strings.Contains(errs, "hint: see holdline"+c.of+" --help\n") || strings.Count(errs, "hint: ") != 1 {
+			t.Errorf("holdline %s does not say where its help is:\n%s", c.args, errs)
+		}
+	}
+	// A greeting that is refused for its name says where to look, and there it is.
+	_, errs, code := p.run(piped, "mcp-stdio", "--identity", strings.Repeat("x", 200))
+	if code != exitFailure || !strings.Contains(errs, "mcp-stdio --help says what names may look like") {
+		t.Errorf("a long name: exit %d\n%s", code, errs)
+	}
+	help := p.must("mcp-stdio", "--help")
+	for n, valid := range map[int]bool{128: true, 129: false} {
+		_, err := protocol.ParseGreeting(protocol.Append(nil, protocol.Greeting{
+			Holdline: protocol.Version, Role: protocol.RoleMCP, Session: "00000000-0000-4000-8000-000000000000", Identity: strings.Repeat("x", n),
+		}))
+		if valid != (err == nil) || valid != strings.Contains(help, fmt.Sprintf("at most %d bytes", n)) {
+			t.Errorf("a name of %d bytes: %v; the help says:\n%s", n, err, help)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"holdline/protocol/control"
+	"holdline/protocol/process"
+)
+
+// speaking is the name of the program that takes these versions of the
+// workers' protocol and no others.
+func speaking(from, to int) string { return fmt.Sprintf("holdline-speaks-%d-%d", from, to) }
+
+// speak makes a holdline of such a name, and its workers, take what it says,
+// and tells whether this process is one.
+func speak() bool {
+	exe, err := os.Executable()
+	if err != nil {
+		return false
+	}
+	var from, to int
+	if _, err := fmt.Sscanf(filepath.Base(exe), "holdline-speaks-%d-%d", &from, &to); err != nil {
+		return false
+	}
+	process.Speak(from, to)
+	return true
+}
+
+var copying sync.Mutex
+
+// speaker is the path of a program that takes these versions. It is a file of
+// its own, so that a daemon sees another program in it.
+func speaker(t *testing.T, from, to int) string {
+	t.Helper()
+	copying.Lock()
+	defer copying.Unlock()
+	path := filepath.Join(programs, speaking(from, to))
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if err := copyFile(filepath.Join(programs, "holdline"), path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// point makes what is installed a link to the program at path.
+func (p *place) point(path string) {
+	p.t.Helper()
+	next := p.bin() + ".new"
+	if err := errors.Join(os.MkdirAll(filepath.Dir(p.bin()), 0o700), os.Symlink(path, next), os.Rename(next, p.bin())); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// offer is what a worker says to a daemon of a version.
+func offer(t *testing.T, id string, p *place, version int) process.Frame {
+	t.Helper()
+	nc, err := net.Dial("unix", filepath.Join(p.dir, "run/holdline/w", id, process.FileSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	f := process.Frame{ID: 1, Method: process.MethodInitialize, Params: process.Encode(process.InitializeParams{Version: version})}
+	if err := process.WriteFrame(nc, &f); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = process.ReadFrame(nc); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// onOldWorker begins a consult under a daemon and a worker that know nothing
+// but version 1, and returns what runs.
+func (p *place) onOldWorker(t *testing.T, a *agent, args map[string]any) (id int, w control.Worker) {
+	t.Helper()
+	id = a.call("consult", args)
+	p.untilSteps(1)
+	w = p.status().Workers[0]
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", w.PID))
+	if err == nil && filepath.Base(exe) != speaking(1, 1) {
+		t.Fatalf("the worker is %s", exe)
+	}
+	if f := offer(t, w.ID, p, 2); f.Error == nil || f.Error.Code != process.CodeVersion {
+		t.Fatalf("an old worker answers %s to version 2, want it refused", f.Result)
+	}
+	if f := offer(t, w.ID, p, 1); f.Error != nil {
+		t.Fatalf("an old worker refuses version 1: %v", f.Error)
+	}
+	return id, w
+}
+
+// TestOldWorker replaces the daemon by one that makes workers of a newer
+// version, while a consult runs on a worker of the older one.
+func TestOldWorker(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"killed", "handed over"} {
+		t.Run(how, func(t *testing.T) {
+			p := newPlace(t)
+			p.point(speaker(t, 1, 1))
+			d := p.daemonAt(p.bin())
+			a := p.agent("--no-autostart").shake()
+			id, w := p.onOldWorker(t, a, p.slow(4)) // longer than the next daemon takes to start
+			p.point(filepath.Join(programs, "holdline"))
+			if how == "killed" {
+				kill9(t, d.Process.Pid)
+				p.daemonAt(p.bin())
+			} else if out, errs, code := p.run("", "upgrade"); code != 0 {
+				t.Fatalf("upgrade: exit %d, %s%s", code, out, errs)
+			}
+			s := p.until("the worker to be adopted", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
+			if now := s.Workers[0]; now.PID != w.PID || now.ChildPID != w.ChildPID || s.Daemon.Epoch != 2 {
+				t.Errorf("daemon %+v has %+v, want %+v", s.Daemon, now, w)
+			}
+			if x := a.wait(id); x.Error != nil || x.Result.IsError || !strings.Contains(x.text(), "the one answer") {
+				t.Errorf("the consult's answer: %s", x.raw)
+			}
+			if n := p.steps(); n != 2 {
+				t.Errorf("the program took %d steps, want 2: it ran once", n)
+			}
+			// The next one has a worker of today, which speaks to both.
+			again := a.call("consult", p.hangs())
+			p.untilSteps(3)
+			now := p.status().Workers[0]
+			for _, v := range process.Known() {
+				if f := offer(t, now.ID, p, v); f.Error != nil {
+					t.Errorf("version %d: %v", v, f.Error)
+				}
+			}
+			if f := offer(t, now.ID, p, process.Version+1); f.Error == nil || f.Error.Code != process.CodeVersion {
+				t.Errorf("version %d: %s, want it refused", process.Version+1, f.Result)
+			}
+			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, again))
+			a.rest(id, again)
+		})
+	}
+}
+
+// TestOldWorkerIsTold lets the new daemon write to the old worker.
+func TestOldWorkerIsTold(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	d := p.daemonAt(speaker(t, 1, 1))
+	a := p.agent("--no-autostart").shake()
+	id, w := p.onOldWorker(t, a, p.hangs())
+	kill9(t, d.Process.Pid)
+	p.daemon()
+	p.until("the worker to be adopted", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+	if list := p.ended(); !strings.Contains(list, "cancelled") {
+		t.Errorf("consults: %s", list)
+	}
+	p.until("the worker to be gone", func(control.StatusAnswer) bool { return !alive(w.ChildPID) && !alive(w.PID) })
+	a.rest(id)
+}
+
+// TestNewerWorker goes back to an older program: it cannot speak to the
+// worker, says so once, and leaves nothing of it.
+func TestNewerWorker(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	d := p.daemonAt(speaker(t, process.Version+1, process.Version+1))
+	a := p.agent("--no-autostart").shake()
+	id := a.call("consult", p.hangs())
+	p.untilSteps(1)
+	w := p.status().Workers[0]
+	kill9(t, d.Process.Pid)
+	p.daemon()
+	x := a.wait(id)
+	want := fmt.Sprintf("%d is of a newer program, this one takes %d to %d", process.Version+1, process.Oldest, process.Version)
+	if !strings.Contains(x.raw, "outcome_unknown") || !strings.Contains(x.raw, want) {
+		t.Errorf("the consult's answer: %s", x.raw)
+	}
+	if alive(w.PID) || alive(w.ChildPID) {
+		t.Error("the worker of the newer program, or its child, is left")
+	}
+	a.rest(id)
+}
+
+// TestUpgradeNeedsVersionsInUse: a program that cannot speak to a worker that
+// lives is not used until that has ended.
+func TestUpgradeNeedsVersionsInUse(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.point(speaker(t, 1, 1))
+	p.daemonAt(p.bin())
+	a := p.agent("--no-autostart").shake()
+	id, w := p.onOldWorker(t, a, p.hangs())
+	p.point(filepath.Join(programs, "holdline"))
+	if out, errs, code := p.run("", "upgrade"); code != 0 {
+		t.Fatalf("upgrade: exit %d, %s%s", code, out, errs)
+	}
+	p.until("the worker to be adopted", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
+	p.point(speaker(t, process.Version, process.Version))
+	if out, errs, code := p.run("", "upgrade"); code == 0 || !strings.Contains(out+errs, "version 1 of the workers' protocol, which is in use") {
+		t.Errorf("upgrade: exit %d, %s%s, want it refused for the worker's sake", code, out, errs)
+	}
+	if !alive(w.ChildPID) {
+		t.Error("the consult's program is gone")
+	}
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+	p.until("the worker to be gone", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 && !alive(w.PID) })
+	if out, errs, code := p.run("", "upgrade"); code != 0 {
+		t.Errorf("upgrade without the worker: exit %d, %s%s", code, out, errs)
+	}
+	_ = syscall.Kill(p.status().Daemon.PID, syscall.SIGTERM)
+	a.rest(id)
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"holdline/daemon/config"
+)
+
+func newConfigCommand(w *world) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check or explain the configuration, or say where it is",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&file, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+	cmd.AddCommand(newConfigExplain(w, &file), &cobra.Command{
+		Use:   "path",
+		Short: "Print where the configuration is read from",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := configPath(file, w.getenv)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), path)
+			return err
+		},
+	}, &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Check a configuration file and name the first mistake by line and column",
+		Long: `Check a configuration file: mistakes are named by line and column, and the exit code
+is 1. What is no mistake but most likely has no effect is named on stderr, with exit
+code 0: an identity as which no client is known to have connected, and a rule that
+names nothing that servers have listed.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := configPath(file, w.getenv)
+			if len(args) == 1 {
+				path, err = args[0], nil
+			}
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+				if len(args) == 1 || file != "" {
+					return fmt.Errorf("%s is not there", path)
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: not there, all defaults\n", path)
+				return err
+			}
+			cfg, err := config.Load(path)
+			if err != nil {
+				return err
+			}
+			for _, warning := range newAdviser(cmd, w, &cfg).warnings() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %s\n", warning)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", path)
+			return err
+		},
+	})
+	return cmd
+}

@@ -1,0 +1,21 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"holdline/daemon/spawn"
+)
+
+// runExec is the hidden command that becomes a worker's child. It is started
+// by a worker only, with the child's own environment, and returns only if it
+// could not become the child.
+func runExec(args []string, stderr io.Writer) int {
+	if len(args) > 0 {
+		fmt.Fprintln(stderr, "holdline: exec takes no arguments and is started by a worker only")
+		return exitUsage
+	}
+	_ = spawn.Exec(os.Environ()) // it returned: the worker was told why
+	return exitFailure
+}

@@ -1,0 +1,296 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/clients"
+	"holdline/cmd/holdline/doctor"
+	"holdline/cmd/holdline/install"
+	"holdline/daemon/config"
+)
+
+// importOptions are the flags of import.
+type importOptions struct {
+	from                                    []string
+	write, aggregate, project, undo, asJSON bool
+	noCheck                                 bool
+	scope, file                             string
+}
+
+func newImportCommand(w *world) *cobra.Command {
+	var o importOptions
+	cmd := &cobra.Command{
+		Use:   "import",
+		Short: "Move the MCP servers of your agents' configurations into holdline's",
+		Long: `Find the configurations of the MCP clients on this machine, and say which of
+their servers would be hosted by holdline, which stay where they are and why.
+With --write it is done: each server is put into holdline's configuration, and its
+entry in the client's file, under the same name, starts
+
+    holdline mcp-stdio --server NAME
+
+so that the names of its tools and all rules for them stay as they are. A server
+moves only if it works: each is started once, as the daemon would start it, for a
+minute at most, and ended when it has answered; --no-check leaves that out. Each client
+gets an entry for holdline's own tools (consult and others), too. With --aggregate
+there is one entry for all instead, and tools are called SERVER__TOOL.
+
+Comments and whatever else stands in the files stay. Of two servers of one name
+that differ, that of the first client keeps it, in this order:
+    ` + strings.Join(clients.Names(), ", ") + `;
+the other one's is called after its client, too. A server that is in holdline's
+configuration already keeps its name before all others.
+
+--undo takes back what import did, and nothing else: byte for byte where a file was
+not changed since, else entry by entry; an entry that somebody else changed is left
+and named. The files as they were are kept in ~/.local/state/holdline/import until then.
+
+Values of variables, headers and arguments are never shown.
+
+With --json, an object: files (client, title, path, project, make, why, servers,
+consult, changes, diff), servers (names that holdline's file gets), config; and after
+--write or --undo done (files, backup, left). Servers have name, project, verdict
+(moves, stays, ours), as, why, notes, runs, args (how many), env and headers (names).`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runImport(cmd, w, &o) },
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.from, "from", nil, "clients, with commas: "+strings.Join(clients.Names(), " ")+" (default all that are found)")
+	f.BoolVar(&o.write, "write", false, "do it")
+	f.BoolVar(&o.noCheck, "no-check", false, "do not start the servers first, to see whether they work")
+	f.BoolVar(&o.aggregate, "aggregate", false, "one entry for all servers instead of one for each")
+	f.BoolVar(&o.project, "project", false, "files of the current project, and in git work trees, too")
+	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session, for servers that are moved (default project)")
+	f.BoolVar(&o.undo, "undo", false, "take back what import did")
+	f.BoolVar(&o.asJSON, "json", false, "print JSON")
+	f.StringVar(&o.file, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+	return cmd
+}
+
+// runImport plans an import, and carries it out if asked to.
+func runImport(cmd *cobra.Command, w *world, o *importOptions) error {
+	if o.undo && (o.write || o.aggregate || o.from != nil || o.scope != "") {
+		return fmt.Errorf("%w: --undo takes back all that import did: no other flag but --project, --config and --json goes with it", errUsage)
+	}
+	switch o.scope {
+	case "", config.ScopeProject, config.ScopeShared, config.ScopeSession:
+	default:
+		return fmt.Errorf("%w: --scope wants one of project, shared, session", errUsage)
+	}
+	look, err := clientOptions(w, o)
+	if err != nil {
+		return err
+	}
+	if o.undo {
+		return undoImport(cmd, w, o, look)
+	}
+	if !o.noCheck {
+		l, err := newLauncher(cmd.Context(), w, look.Config)
+		if err != nil {
+			return err
+		}
+		look.Try = l.try
+		look.Trying = func(n int) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "starting %d servers, to see whether they work with what the daemon has; a slow one takes up to a minute…\n", n)
+		}
+	}
+	plan, err := clients.Look(cmd.Context(), look)
+	if err != nil {
+		return err
+	}
+	if !o.write {
+		return showPlan(cmd, o, plan)
+	}
+	if err := install.Lasting(look.Command); err != nil {
+		return &hinted{
+			fmt.Errorf("clients are to start holdline by its path: %w", err),
+			"holdline install --bin puts a copy into ~/.local/bin; then, by that: ~/.local/bin/holdline import --write",
+		}
+	}
+	if !o.asJSON {
+		plan.Print(cmd.OutOrStdout())
+	}
+	done, err := plan.Write(cmd.Context(), time.Now())
+	if err != nil {
+		return err
+	}
+	if err := finished(cmd, w, o, plan, done); err != nil {
+		return err
+	}
+	return toldLeft(cmd, o, done)
+}
+
+func showPlan(cmd *cobra.Command, o *importOptions, plan *clients.Plan) error {
+	if o.asJSON {
+		return printJSON(cmd.OutOrStdout(), plan)
+	}
+	plan.Print(cmd.OutOrStdout())
+	end := "nothing was changed; to do it: holdline import --write"
+	switch {
+	case len(plan.Files) == 0:
+		end = "no client's configuration was found; --from NAME makes one"
+	case plan.Empty():
+		end = "there is nothing to do"
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), end)
+	return err
+}
+
+// finished tells what was done, and has a running daemon read its file.
+func finished(cmd *cobra.Command, w *world, o *importOptions, plan *clients.Plan, done clients.Done) error {
+	if o.asJSON {
+		err := printJSON(cmd.OutOrStdout(), struct {
+			*clients.Plan
+			Done clients.Done `json:"done"`
+		}{plan, done})
+		if err != nil {
+			return err
+		}
+	} else {
+		for _, path := range done.Files {
+			fmt.Fprintf(cmd.OutOrStdout(), "written: %s\n", path)
+		}
+		if done.Backup == "" {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "there is nothing to do")
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "kept as it was: %s; to take it back: holdline import --undo\n", done.Backup)
+	}
+	if len(done.Files) == 0 {
+		return nil
+	}
+	s := &serversCommand{w: w, file: o.file}
+	return s.reload(cmd, plan.Config)
+}
+
+func undoImport(cmd *cobra.Command, w *world, o *importOptions, look clients.Options) error {
+	done, err := clients.Undo(cmd.Context(), look)
+	if err != nil {
+		return err
+	}
+	if o.asJSON {
+		if err := printJSON(cmd.OutOrStdout(), struct {
+			Done clients.Done `json:"done"`
+		}{done}); err != nil {
+			return err
+		}
+	}
+	for _, path := range done.Files {
+		if !o.asJSON {
+			fmt.Fprintf(cmd.OutOrStdout(), "taken back: %s\n", path)
+		}
+	}
+	if len(done.Files)+len(done.Left) == 0 && !o.asJSON {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "there is nothing to take back")
+		return err
+	}
+	if len(done.Files) > 0 {
+		s := &serversCommand{w: w, file: o.file}
+		if err := s.reload(cmd, look.Config); err != nil {
+			return err
+		}
+	}
+	return toldLeft(cmd, o, done)
+}
+
+// toldLeft names what was not done, and makes the command fail if there is any.
+func toldLeft(cmd *cobra.Command, o *importOptions, done clients.Done) error {
+	if len(done.Left) == 0 {
+		return nil
+	}
+	for _, l := range done.Left {
+		if o.asJSON {
+			break
+		}
+		key := ""
+		if l.Key != "" {
+			key = " " + l.Key
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), strings.Map(printable, fmt.Sprintf("holdline: left %s%s: %s", l.Path, key, l.Why)))
+	}
+	return &silent{exitFailure}
+}
+
+// clientOptions are what the clients package needs to know of this user.
+func clientOptions(w *world, o *importOptions) (clients.Options, error) {
+	home := w.getenv("HOME")
+	if !filepath.IsAbs(home) {
+		return clients.Options{}, fmt.Errorf("HOME is not set to a directory")
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		return clients.Options{}, err
+	}
+	path, err := configPath(o.file, w.getenv)
+	if err != nil {
+		return clients.Options{}, err
+	}
+	state, err := stateDir(w.getenv)
+	if err != nil {
+		return clients.Options{}, err
+	}
+	command, err := ownPath(w)
+	if err != nil {
+		return clients.Options{}, err
+	}
+	environ := w.environ()
+	// A file that cannot be read holds no variables; doctor says why.
+	if more, err := config.ReadEnvFile(filepath.Join(filepath.Dir(path), "env")); err == nil {
+		environ = append(environ, more...)
+	}
+	return clients.Options{
+		Home: home, Cwd: cwd, Getenv: w.getenv, System: runtime.GOOS, Config: path, State: state, Command: command,
+		Environ: environ, From: o.from, Project: o.project, Aggregate: o.aggregate, Scope: o.scope,
+	}, nil
+}
+
+// ownPath is the absolute path by which clients are to start this program: the
+// one on the PATH if it leads here, which goes on leading to the newest version
+// where versions have directories of their own.
+func ownPath(w *world) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	dirs := append(filepath.SplitList(w.getenv("PATH")), filepath.Join(w.getenv("HOME"), ".local/bin"))
+	for _, dir := range dirs {
+		if path := filepath.Join(dir, "holdline"); filepath.IsAbs(dir) && sameFile(path, self) {
+			return path, nil
+		}
+	}
+	return self, nil
+}
+
+// doctorClients tells how the clients' configurations are.
+func doctorClients(w *world) ([]doctor.Client, error) {
+	look, err := clientOptions(w, &importOptions{project: true}) // whose servers are copies, too
+	if err != nil {
+		return nil, err
+	}
+	plan, err := clients.Look(context.Background(), look) // nothing is tried: it does not wait
+	if err != nil {
+		return nil, err
+	}
+	var out []doctor.Client
+	for _, f := range plan.Files {
+		c := doctor.Client{
+			Name: f.Client, Title: f.Title, Path: f.Path, Project: f.Project, Asked: f.Asked(),
+			Why: f.Why, Broken: f.Broken(), Connected: f.Connected(), Gone: f.Gone(),
+		}
+		for _, s := range f.Servers {
+			if s.Verdict == clients.Moves {
+				c.Own = append(c.Own, s.Name)
+			}
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}

@@ -1,0 +1,293 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/clients"
+	"holdline/cmd/holdline/install"
+	"holdline/daemon/command"
+	"holdline/daemon/userenv"
+	"holdline/protocol/socket"
+)
+
+// installTimeout bounds one program that install runs.
+const installTimeout = 60 * time.Second
+
+// maxToolOutput bounds what such a program prints, in bytes.
+const maxToolOutput = 1 << 20
+
+// installOptions are the flags of `holdline install`.
+type installOptions struct {
+	systemd, launchd, bin, copy, link, force, path, dryRun bool
+}
+
+func newInstallCommand(w *world) *cobra.Command {
+	var o installOptions
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Put holdline onto this machine: its binary, its units, the PATH for hosted servers",
+		Long: `Put holdline onto this machine, for this user. Without a flag it captures the PATH of
+your login shell, or of this one if that has more, with which hosted servers and
+consults find their programs, and the first agent that connects starts the daemon. With --systemd (or --launchd on macOS) the
+service manager starts it. With --bin this program is copied to ~/.local/bin, and
+the units name it there.
+
+Each step is told. A step that fails takes back those before it. Done again, it
+changes only what is different; holdline uninstall takes everything away. What
+was made stands in install.json in the state directory, and nothing else is ever
+replaced, but with --force.
+
+After a change of your profile: holdline install --path.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runInstall(cmd, w, o) },
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.systemd, "systemd", false, "write, enable and start units of systemd's user manager")
+	f.BoolVar(&o.launchd, "launchd", false, "write and load a LaunchAgent (macOS)")
+	f.BoolVar(&o.bin, "bin", false, "put this program into ~/.local/bin")
+	f.BoolVar(&o.copy, "copy", false, "with --bin: as a copy (the default)")
+	f.BoolVar(&o.link, "link", false, "with --bin: as a link to where it is")
+	f.BoolVar(&o.force, "force", false, "replace also what something else has put there")
+	f.BoolVar(&o.path, "path", false, "only capture the PATH anew, that of this shell if it has more than the login shell's")
+	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	return cmd
+}
+
+func (o installOptions) wish() install.Wish {
+	w := install.Wish{Bin: o.bin || o.copy || o.link, Link: o.link, Force: o.force}
+	switch {
+	case o.systemd:
+		w.Manager = install.Systemd
+	case o.launchd:
+		w.Manager = install.Launchd
+	}
+	return w
+}
+
+// check refuses flags that contradict each other.
+func (o installOptions) check() error {
+	switch {
+	case o.systemd && o.launchd:
+		return fmt.Errorf("%w: --systemd and --launchd are two managers, and there is one daemon", errUsage)
+	case o.copy && o.link:
+		return fmt.Errorf("%w: --copy and --link are two ways to put the binary into one place", errUsage)
+	case o.path && (o.systemd || o.launchd || o.wish().Bin):
+		return fmt.Errorf("%w: --path captures the PATH only; leave it out, the PATH is always captured", errUsage)
+	}
+	return nil
+}
+
+func runInstall(cmd *cobra.Command, w *world, o installOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	in, err := installer(cmd, w)
+	if err != nil {
+		return err
+	}
+	in.DryRun = o.dryRun
+	wish := o.wish()
+	rest := wish
+	// Many a profile has the directory on the PATH once it is there.
+	if _, missing := os.Stat(in.BinDir); wish.Bin && missing != nil && !o.dryRun {
+		if err := in.Install(cmd.Context(), wish); err != nil {
+			return withHint(err)
+		}
+		rest = install.Wish{}
+	}
+	rest.Path, err = userenv.UserShell(w.getenv).LoginPath(cmd.Context())
+	if err != nil {
+		err = fmt.Errorf("the PATH of your login shell is not captured: %w", err)
+		if o.path {
+			return &hinted{err, "mend the shell's profile, or write PATH into the env of a server"}
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", err)
+	}
+	if err == nil {
+		rest.Path = userenv.Calling(w.getenv("PATH"), rest.Path)
+	}
+	if err := in.Install(cmd.Context(), rest); err != nil {
+		return withHint(err)
+	}
+	wish.Path = rest.Path
+	told := cmd.OutOrStdout()
+	if wish.Path != "" {
+		fmt.Fprintf(told, "PATH for hosted servers: %s\n", wish.Path)
+	}
+	if o.path {
+		return nil
+	}
+	made, err := install.ReadManifest(in.StateDir)
+	if err != nil {
+		return err
+	}
+	if wish.Manager == install.Nobody {
+		wish.Manager = made.Manager // of an installation before this one
+	}
+	fmt.Fprint(told, afterInstall(in, wish))
+	return nil
+}
+
+// afterInstall is what to do next.
+func afterInstall(in *install.Options, wish install.Wish) string {
+	var b strings.Builder
+	if wish.Bin && wish.Path != "" && !slices.Contains(filepath.SplitList(wish.Path), in.BinDir) {
+		fmt.Fprintf(&b, "note: %s is not on the PATH of your login shell: add it there, or agents do not find holdline\n", in.BinDir)
+	}
+	if wish.Manager == install.Nobody {
+		fmt.Fprintf(&b, "next: nothing has to be started, the first agent does it; have it started for you with: holdline install --%s\n", ownManager())
+	}
+	b.WriteString("next: holdline import shows the MCP servers of your agents that can be shared; holdline doctor checks everything\n")
+	return b.String()
+}
+
+// ownManager is the service manager of this system.
+func ownManager() install.Manager {
+	if runtime.GOOS == "darwin" {
+		return install.Launchd
+	}
+	return install.Systemd
+}
+
+// withHint adds the way out that an error of package install knows.
+func withHint(err error) error {
+	if hint := install.Hint(err); hint != "" {
+		return &hinted{err, hint}
+	}
+	return err
+}
+
+func newUninstallCommand(w *world) *cobra.Command {
+	var purge, dryRun bool
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Take away what install has put onto this machine",
+		Long: `Stop the daemon with all that it runs, and take away what install has made: units,
+the binary, the captured PATH, and the directories that were not there before as
+far as nothing else is in them. A file that was changed since is left and named.
+
+Configuration, logs and kept consults stay, but with --purge. Agents whose
+configuration names holdline go on trying to start it: take that back first, with
+holdline import --undo.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			in, err := installer(cmd, w)
+			if err != nil {
+				return err
+			}
+			in.DryRun = dryRun
+			if err := connected(cmd, in.StateDir, purge); err != nil {
+				return err
+			}
+			return withHint(in.Uninstall(cmd.Context(), purge))
+		},
+	}
+	cmd.Flags().BoolVar(&purge, "purge", false, "remove the directories of configuration, state and runtime, too")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
+	return cmd
+}
+
+// connected looks for clients whose configuration still names holdline: they go
+// on trying to start it. A purge would take away what their files were before.
+func connected(cmd *cobra.Command, state string, purge bool) error {
+	more, left, err := clients.Pending(state)
+	switch {
+	case err != nil && purge: // it may hold what a client's file was
+		return &hinted{err, "holdline import --undo, by the holdline that wrote it; or move it away, then uninstall"}
+	case err != nil:
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v; clients may still start holdline\n", err)
+	case more && purge:
+		return &hinted{
+			fmt.Errorf("clients still start holdline, and what their files were before the import is in %s", state),
+			"holdline import --undo, then uninstall",
+		}
+	case more:
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: clients still start holdline, and will not find it; before that, this takes their entries back: holdline import --undo\n")
+	}
+	for _, l := range left {
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %s\n", strings.Map(printable, fmt.Sprintf("left %s %s: %s", l.Path, l.Key, l.Why)))
+	}
+	return nil
+}
+
+// installer is install's view of this machine.
+func installer(cmd *cobra.Command, w *world) (*install.Options, error) {
+	home := w.getenv("HOME")
+	if !filepath.IsAbs(home) {
+		return nil, errors.New("HOME is not set to a directory")
+	}
+	exe, err := program(os.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	state, err := stateDir(w.getenv)
+	if err != nil {
+		return nil, err
+	}
+	config, err := xdgDir(w.getenv, "XDG_CONFIG_HOME", ".config")
+	if err != nil {
+		return nil, err
+	}
+	paths, err := pathsOf(cmd, w)
+	if err != nil {
+		return nil, err
+	}
+	run := ""
+	if !paths.Explicit() {
+		run = filepath.Dir(paths.Start())
+	}
+	return &install.Options{
+		OS: runtime.GOOS, UID: os.Getuid(), Exe: exe, Home: home,
+		BinDir: filepath.Join(home, ".local", "bin"), UnitDir: filepath.Join(filepath.Dir(config), "systemd", "user"),
+		StateDir: state, ConfigDir: config, RuntimeDir: run, Variables: deciding(w.getenv),
+		Run: runProgram, Out: cmd.OutOrStdout(),
+		Stop: func(context.Context) error {
+			defer cmd.SetErr(cmd.ErrOrStderr())
+			cmd.SetErr(io.Discard) // who would start it again is asked not to, next
+			return stop(cmd, w, true)
+		},
+	}, nil
+}
+
+// deciding are the variables that decide where holdline's files lie, as far as
+// they are set.
+func deciding(getenv func(string) string) map[string]string {
+	set := map[string]string{}
+	for _, name := range []string{"XDG_CONFIG_HOME", "XDG_STATE_HOME", "HOLDLINE_CONFIG", socket.Env} {
+		if value := getenv(name); value != "" {
+			set[name] = value
+		}
+	}
+	return set
+}
+
+// runProgram is the [install.Runner] of this process.
+func runProgram(ctx context.Context, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, installTimeout)
+	defer cancel()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", err
+	}
+	cmd := command.Command{
+		Path: path, Args: args, Name: name, Env: os.Environ(), Strict: true, Stdout: maxToolOutput, Stderr: maxToolOutput,
+	}
+	out, err := cmd.Run(ctx)
+	if words := bytes.TrimSpace(out.Stderr); err != nil && len(words) > 0 {
+		err = fmt.Errorf("%w: %s", err, bytes.ReplaceAll(words, []byte("\n"), []byte("; ")))
+	}
+	return string(out.Stdout), err
+}

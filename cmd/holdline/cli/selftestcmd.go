@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/trial"
+	"holdline/protocol/control"
+)
+
+// runSelftest tries to write through consults, in a directory of its own, and
+// prints what came of it.
+func runSelftest(cmd *cobra.Command, w *world, asJSON bool) (err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "hls") // short: a socket's path has little room
+	if err != nil {
+		return fmt.Errorf("making a directory for the self-test: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	show, done := progressLine(cmd.ErrOrStderr())
+	if show == nil {
+		show = func(control.Progress) {}
+	}
+	r, err := trial.Run(cmd.Context(), trial.Options{
+		Exe: exe, Version: version, Bin: cmp.Or(w.getenv("HOLDLINE_CLAUDE_BIN"), consultConfig(w).Consult.ClaudeBin), Environ: w.environ(), Dir: dir, Log: slog.New(slog.DiscardHandler),
+		Progress: func(what string) { show(control.Progress{Message: "trying to write: " + what}) },
+	})
+	done()
+	if err != nil {
+		return &hinted{fmt.Errorf("the self-test could not be made: %w", err), "holdline doctor"}
+	}
+	if asJSON {
+		err = printJSON(cmd.OutOrStdout(), r)
+	} else {
+		printSelftest(cmd.OutOrStdout(), r)
+	}
+	if err == nil && !r.Held() {
+		return &silent{exitFailure}
+	}
+	return err
+}
+
+// printSelftest prints a line for each attempt, and what each column is.
+func printSelftest(out io.Writer, r *trial.Report) {
+	fmt.Fprintf(out, "claude %s at %s\n", r.Version, r.Program)
+	for _, c := range r.Columns {
+		switch {
+		case c.Skipped != "":
+			fmt.Fprintf(out, "%-8s %s: %s\n", c.Name, c.What, c.Skipped)
+		default:
+			fmt.Fprintf(out, "%-8s %s: enforced by %s\n", c.Name, c.What, c.EnforcedBy)
+			for _, note := range c.Notes {
+				fmt.Fprintf(out, "         %s\n", note)
+			}
+		}
+	}
+	fmt.Fprintln(out)
+	t := newTable(out, "READ", "SHELL", "PROGRAM", "ATTEMPT")
+	for i, name := range r.Attempts {
+		row := make([]any, 0, len(r.Columns)+1)
+		for _, c := range r.Columns {
+			cell := trial.NoMatter
+			if i < len(c.Outcomes) {
+				cell = c.Outcomes[i]
+			}
+			row = append(row, cell)
+		}
+		t.row(append(row, name)...)
+	}
+	t.flush()
+	for _, c := range r.Columns {
+		for _, path := range c.Elsewhere {
+			fmt.Fprintf(out, "%s: WROTE %s\n", c.Name, path)
+		}
+	}
+	if r.Held() {
+		fmt.Fprintln(out, "\nnothing was written")
+	} else {
+		fmt.Fprintln(out, "\nnot all is as it should be: see the lines that do not say refused")
+	}
+}

@@ -1,0 +1,260 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/protocol/control"
+)
+
+func newStatusCommand(w *world) *cobra.Command {
+	var asJSON, watch bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the daemon, its sessions, servers, workers and consults at a glance",
+		Long: `Show the daemon, its sessions, servers, workers and consults at a glance.
+
+Sessions of one client process are one row: most clients have one for each server
+that they use. "holdline sessions" lists them one by one.
+
+With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
+socket, started_by, rollout, refusal, config, config_refused, degraded), sessions
+(id, identity, client, era, project, cwd, pid, state, in_flight, calls, since_ms, proxy: its
+version, client_pid: the process that started the proxy, server: the one that it
+is for), workers (id, kind, name, pid, child_pid, generation, state, attached),
+servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
+consecutive_failures, circuit, ejected, in_flight, queued, cache_entries, tools,
+changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms), consults (running,
+queued, kept, today: a list of identity, cost_usd, consults, max_usd, max_consults;
+window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
+misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes, fds).`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+				for {
+					var s control.StatusAnswer
+					if err := c.Call(ctx, control.Status, nil, &s, nil); err != nil {
+						return err
+					}
+					if asJSON {
+						if err := printJSON(cmd.OutOrStdout(), s); err != nil {
+							return err
+						}
+					} else {
+						if watch {
+							steer(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
+						}
+						printStatus(cmd.OutOrStdout(), s)
+					}
+					if !watch {
+						return nil
+					}
+					select {
+					case <-ctx.Done():
+						return nil
+					case <-time.After(time.Second):
+					}
+				}
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&watch, "watch", false, "show it again every second")
+	return cmd
+}
+
+func newSessionsCommand(w *world) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "sessions",
+		Short: "List the agents that are connected",
+		Long: `List the agents that are connected.
+
+With --json, a list of objects as under "sessions" in status --json.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+				var s control.StatusAnswer
+				if err := c.Call(ctx, control.Status, nil, &s, nil); err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), s.Sessions)
+				}
+				if len(s.Sessions) == 0 {
+					_, err := fmt.Fprintln(cmd.OutOrStdout(), "no agent is connected")
+					return err
+				}
+				printSessions(cmd.OutOrStdout(), s.Sessions)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printStatus(w io.Writer, s control.StatusAnswer) {
+	d := s.Daemon
+	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n", d.Version, d.PID, age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
+	fmt.Fprintf(w, "socket   %s\n", d.Socket)
+	if d.ConfigRefused != "" {
+		fmt.Fprintf(w, "config   refused, the one before stays in force: %s\n", d.ConfigRefused)
+	}
+	if d.Refusal != "" {
+		fmt.Fprintf(w, "rollout  rejected: %s\n", d.Refusal)
+	}
+	if d.Degraded != "" {
+		fmt.Fprintf(w, "degraded %s\n", d.Degraded)
+	}
+	fmt.Fprintf(w, "consults %d running, %d queued, %d kept\n", s.Consults.Running, s.Consults.Queued, s.Consults.Kept)
+	printMoney(w, s.Consults)
+	if c := s.Cache; c.Hits+c.Misses > 0 {
+		fmt.Fprintf(w, "cache    %d hits, %d misses, %d answers in %.1f MiB\n", c.Hits, c.Misses, c.Entries, float64(c.Bytes)/(1<<20))
+	}
+	fmt.Fprintf(w, "runtime  %d goroutines, %.1f MiB heap, %d descriptors\n", s.Runtime.Goroutines, float64(s.Runtime.HeapBytes)/(1<<20), s.Runtime.FDs)
+	if len(s.Sessions) == 0 {
+		fmt.Fprintln(w, "\nno agent is connected")
+	} else {
+		fmt.Fprintln(w)
+		printAgents(w, s.Sessions)
+	}
+	if len(s.Servers) > 0 {
+		fmt.Fprintln(w)
+		printServers(w, s.Servers)
+	}
+	if len(s.Workers) > 0 {
+		fmt.Fprintln(w)
+		t := newTable(w, "WORKER", "KIND", "NAME", "PID", "CHILD", "GEN", "STATE")
+		for _, k := range s.Workers {
+			t.row(k.ID, k.Kind, k.Name, k.PID, k.ChildPID, k.Generation, k.State)
+		}
+		t.flush()
+	}
+}
+
+// printMoney says what consults have cost today, and what is left of a
+// subscription.
+func printMoney(w io.Writer, c control.Consults) {
+	for _, s := range c.Today {
+		text := fmt.Sprintf("%s asked for %d today", s.Identity, s.Consults)
+		if s.MaxConsults > 0 {
+			text += fmt.Sprintf(" of %d", s.MaxConsults)
+		}
+		if s.CostUSD > 0 || s.MaxUSD > 0 {
+			text += fmt.Sprintf(", $%.2f", s.CostUSD)
+		}
+		if s.MaxUSD > 0 {
+			text += fmt.Sprintf(" of $%.2f", s.MaxUSD)
+		}
+		fmt.Fprintf(w, "         %s\n", strings.Map(printable, text))
+	}
+	if c.Window != nil && c.Window.Text != "" {
+		fmt.Fprintf(w, "         %s\n", strings.Map(printable, c.Window.Text))
+	}
+}
+
+// printAgents prints one row for the sessions of each client process: most
+// clients have one for each server that they use.
+func printAgents(w io.Writer, sessions []control.Session) {
+	type agent struct{ pid, alone int }
+	var order []agent
+	members := map[agent][]control.Session{}
+	for i, s := range sessions {
+		key := agent{pid: s.ClientPID}
+		if s.ClientPID == 0 {
+			key.alone = i + 1
+		}
+		if members[key] == nil {
+			order = append(order, key)
+		}
+		members[key] = append(members[key], s)
+	}
+	t := newTable(w, "AGENT", "CLIENT", "PID", "SESSIONS", "SERVERS", "IN FLIGHT", "CALLS", "AGE", "CWD")
+	for _, key := range order {
+		var identities, programs, servers []string
+		attached, inFlight, calls, since := 0, 0, int64(0), int64(0)
+		for _, s := range members[key] {
+			identities, programs = append(identities, cmp.Or(s.Identity, "-")), append(programs, cmp.Or(s.Client, "-"))
+			servers = append(servers, cmp.Or(s.Server, "all"))
+			inFlight, calls, since = inFlight+s.InFlight, calls+s.Calls, max(since, s.SinceMS)
+			if s.State == "attached" {
+				attached++
+			}
+		}
+		count := strconv.Itoa(len(members[key]))
+		if attached < len(members[key]) {
+			count = fmt.Sprintf("%d (%d lost)", len(members[key]), len(members[key])-attached)
+		}
+		first := members[key][0]
+		t.row(each(identities), each(programs), cmp.Or(key.pid, first.PID), count, each(servers), inFlight, calls, age(since), first.Cwd)
+	}
+	t.flush()
+}
+
+// maxEach is how many of several names stand in a cell, so that a row of the
+// table of agents fits into a line.
+const maxEach = 2
+
+// each joins the different ones of words, sorted, and counts those for which
+// there is no room.
+func each(words []string) string {
+	slices.Sort(words)
+	words = slices.Compact(words)
+	if n := len(words) - maxEach; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(words[:maxEach], ", "), n)
+	}
+	return strings.Join(words, ", ")
+}
+
+func printSessions(w io.Writer, sessions []control.Session) {
+	t := newTable(w, "SESSION", "IDENTITY", "CLIENT", "ERA", "PID", "STATE", "IN FLIGHT", "CALLS", "AGE", "CWD")
+	for _, s := range sessions {
+		t.row(s.ID, s.Identity, s.Client, s.Era, s.PID, s.State, s.InFlight, s.Calls, age(s.SinceMS), s.Cwd)
+	}
+	t.flush()
+}
+
+// table prints aligned columns.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(w io.Writer, head ...string) *table {
+	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	fmt.Fprintln(t.w, strings.Join(head, "\t"))
+	return t
+}
+
+func (t *table) row(cells ...any) {
+	texts := make([]string, len(cells))
+	for i, c := range cells {
+		most := maxCell
+		if i == len(cells)-1 {
+			most = maxLastCell
+		}
+		texts[i] = cell(fmt.Sprint(c), most)
+	}
+	fmt.Fprintln(t.w, strings.Join(texts, "\t"))
+}
+
+func (t *table) flush() { _ = t.w.Flush() }
+
+// age is a duration in milliseconds, for people.
+func age(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d < time.Minute:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
+}

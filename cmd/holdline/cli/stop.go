@@ -1,0 +1,536 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/doctor"
+	"holdline/contrib"
+	dplace "holdline/daemon/place"
+	"holdline/daemon/service"
+	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
+	"holdline/protocol/control"
+	"holdline/protocol/process"
+	"holdline/protocol/socket"
+)
+
+// stopWait bounds the wait for a daemon that was told to stop.
+const stopWait = 20 * time.Second
+
+func newStopCommand(w *world) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "stop",
+		Short: "Stop the daemon; agents are told and do not start it again by themselves",
+		Long: `Stop the daemon. Each connected agent's proxy is told: it answers what is
+outstanding with a fault and exits. Consults that go on in the background are
+left to their workers; the next daemon has their answers. With --all, workers
+and consults are ended at once and nothing is left; a daemon that does not answer
+is killed.
+
+If no daemon runs, there is nothing to do and the command succeeds. Where systemd
+listens for the daemon, the next agent that connects starts it again; to prevent
+that: systemctl --user stop holdline.socket.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return stop(cmd, w, all) },
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "end workers and consults, too")
+	return cmd
+}
+
+// stop ends the daemon; with all also what it runs, and itself if it hangs.
+func stop(cmd *cobra.Command, w *world, all bool) error {
+	if onCall(cmd, w) {
+		return stopAbsent(cmd, w, all)
+	}
+	c, err := connect(cmd, w)
+	h, hangs := errors.AsType[*hungError](err)
+	switch {
+	case errors.Is(err, errNoDaemon):
+		return stopAbsent(cmd, w, all)
+	case hangs && all:
+		return stopHung(cmd, w, h.dir)
+	case err != nil:
+		return err
+	}
+	defer c.Close()
+	err = tellToStop(cmd, c, all)
+	if all && errors.Is(err, context.DeadlineExceeded) {
+		dir, err := runDir(cmd, w)
+		if err != nil {
+			return err
+		}
+		return stopHung(cmd, w, dir)
+	}
+	return err
+}
+
+// onCall tells whether there is no daemon, and to connect would have systemd start
+// one, only to be stopped.
+func onCall(cmd *cobra.Command, w *world) bool {
+	paths, err := pathsOf(cmd, w)
+	units := service.FindUnits(w.getenv)
+	if err != nil || paths.Start() != units.Socket() || !units.Running() || units.File(contrib.SystemdSocket) == "" {
+		return false
+	}
+	state, err := stateDir(w.getenv)
+	if err != nil {
+		return false
+	}
+	// There may be one at another default path.
+	for _, lock := range []string{filepath.Join(filepath.Dir(paths.Start()), socket.LockFile), dplace.StateLock(state)} {
+		pid, start, err := statedir.Holder(lock)
+		if err != nil {
+			continue // it has none, or names nobody
+		}
+		if now, err := process.Lookup(pid); err == nil && now.Start == start {
+			return false
+		}
+	}
+	return true
+}
+
+// stopAbsent stops what there is without a daemon.
+func stopAbsent(cmd *cobra.Command, w *world, all bool) error {
+	what := "no daemon is running"
+	if all {
+		dir, err := runDir(cmd, w)
+		if err != nil {
+			return err
+		}
+		n, err := endAll(cmd, w, dir)
+		if err != nil {
+			return err
+		}
+		what += workersEnded(n)
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), what)
+	return err
+}
+
+func workersEnded(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d of its workers ended", n)
+}
+
+// tellToStop has a daemon stop and waits until it has. The error wraps
+// [context.DeadlineExceeded] if it does not in time.
+func tellToStop(cmd *cobra.Command, c *control.Client, all bool) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), stopWait)
+	defer cancel()
+	var answer control.StopAnswer
+	err := c.Call(ctx, control.Stop, control.StopParams{All: all}, &answer, nil)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return &hinted{fmt.Errorf("telling daemon %d to stop: %w", c.Daemon.PID, err), doctor.WayOut(c.Daemon.PID)}
+	case err != nil:
+		return err
+	}
+	if err := waitGone(ctx, c.Daemon.PID, answer.Lock); err != nil {
+		return &hinted{fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err), doctor.WayOut(answer.PID)}
+	}
+	if _, err = fmt.Fprint(cmd.OutOrStdout(), stopWords(&answer)); err != nil {
+		return err
+	}
+	if c.Daemon.Managed == service.Systemd {
+		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "systemd starts it again when an agent connects; to prevent that: systemctl --user stop holdline.socket")
+	}
+	return err
+}
+
+// maxNamed bounds how many agents and workers are named.
+const maxNamed = 20
+
+// stopWords say what a stop has done: whom it has disconnected, and what runs on
+// now that the daemon has ended.
+func stopWords(a *control.StopAnswer) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "daemon %d stopped\n", a.PID)
+	list := func(names []string) string {
+		more := ""
+		if n := len(names) - maxNamed; n > 0 {
+			names, more = names[:maxNamed], fmt.Sprintf(" and %d more", n)
+		}
+		return strings.Join(names, ", ") + more
+	}
+	var agents, workers []string
+	of := map[string]int{} // sessions of each agent, which has one for each of its entries
+	for _, s := range a.Sessions {
+		if s.State != "attached" {
+			continue
+		}
+		agent := fmt.Sprintf("%s (pid %d)", cmp.Or(s.Identity, s.Client, "a client"), cmp.Or(s.ClientPID, s.PID))
+		if of[agent]++; of[agent] == 1 {
+			agents = append(agents, agent)
+		}
+	}
+	for i, agent := range agents {
+		if n := of[agent]; n > 1 {
+			agents[i] = fmt.Sprintf("%s with %d sessions", agent, n)
+		}
+	}
+	for _, w := range a.Workers {
+		if _, err := process.Lookup(w.PID); err != nil { // its last session has left, and it has ended
+			continue
+		}
+		workers = append(workers, fmt.Sprintf("%s %s (pid %d)", w.Kind, w.Name, cmp.Or(w.ChildPID, w.PID)))
+	}
+	if len(agents) > 0 {
+		fmt.Fprintf(&b, "disconnected: %s\n", list(agents))
+	}
+	if len(workers) > 0 {
+		fmt.Fprintf(&b, "run on for the next daemon: %s\n", list(workers))
+		b.WriteString("servers end after two minutes without a daemon, consults with their turn\n")
+		b.WriteString("to end them, too: holdline stop --all\n")
+	}
+	return b.String()
+}
+
+// stopHung kills the daemon of a runtime directory, which does not answer, and
+// ends what it ran. Whom to kill says the lock that the daemon holds.
+func stopHung(cmd *cobra.Command, w *world, dir string) error {
+	path := filepath.Join(dir, socket.LockFile)
+	pid, start, err := statedir.Holder(path)
+	if err != nil {
+		return fmt.Errorf("the daemon does not answer, and its process is not known: %w", err)
+	}
+	// Proxies see its end at once, and are not to start another.
+	if err := dplace.MarkStopped(dir); err != nil {
+		return fmt.Errorf("proxies would start a daemon again: %w", err)
+	}
+	if lock, err := statedir.TryLock(path); err == nil { // it has ended meanwhile
+		_ = lock.Unlock()
+	} else if err = killHolder(err, pid, start); err != nil {
+		_ = os.Remove(filepath.Join(dir, socket.StoppedFile))
+		return err
+	}
+	n, err := endAll(cmd, w, dir)
+	if err != nil {
+		return fmt.Errorf("daemon %d did not answer and was killed, but: %w", pid, err)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "daemon %d did not answer and was killed%s\n", pid, workersEnded(n))
+	return err
+}
+
+// killHolder kills the process that holds a lock. held is what an attempt to
+// take the lock gave.
+func killHolder(held error, pid int, start uint64) error {
+	if !errors.Is(held, statedir.ErrLocked) {
+		return held
+	}
+	if err := process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("the daemon does not answer, and process %d, which says to hold its lock, cannot be killed: %w", pid, err)
+	}
+	return nil
+}
+
+// runDir is the runtime directory of the daemon that a command would start.
+func runDir(cmd *cobra.Command, w *world) (string, error) {
+	paths, err := pathsOf(cmd, w)
+	return filepath.Dir(paths.Start()), err
+}
+
+// endAll ends the workers that the daemon of the runtime directory run has left
+// to themselves. The daemon's lock is held meanwhile, so that none takes them
+// up.
+func endAll(cmd *cobra.Command, w *world, run string) (int, error) {
+	state, err := stateDir(w.getenv)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := os.Stat(state); err != nil {
+		return 0, nil // nothing was ever started
+	}
+	lock, err := soonLocked(cmd.Context(), filepath.Join(run, socket.LockFile))
+	switch {
+	case err == nil:
+		defer func() { _ = lock.Unlock() }()
+		// Proxies that look for a daemon, and daemons that wait for the lock,
+		// take the user's word, too.
+		if err := dplace.MarkStopped(run); err != nil {
+			return 0, fmt.Errorf("proxies may start a daemon again: %w", err)
+		}
+	case errors.Is(err, statedir.ErrLocked):
+		return 0, fmt.Errorf("a daemon is starting or stopping: %w", err)
+	case !errors.Is(err, os.ErrNotExist):
+		return 0, err
+	}
+	alone, err := aloneIn(cmd.Context(), state)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = alone.Unlock() }()
+	s := supervisor.New(supervisor.Options{RuntimeDir: run, StateDir: state, Program: version, Log: slog.New(slog.DiscardHandler)})
+	return s.EndAll(cmd.Context())
+}
+
+// dying is how long a daemon that was killed may take to be gone: the kernel
+// ends its threads one by one, and its files with the last.
+const dying = 2 * time.Second
+
+// soonLocked takes the lock at path, for which it waits a moment.
+func soonLocked(ctx context.Context, path string) (*statedir.Lock, error) {
+	return soon(ctx, func() (*statedir.Lock, error) { return statedir.TryLock(path) })
+}
+
+// aloneIn takes the lock of the state directory, whose workers may be another
+// daemon's.
+func aloneIn(ctx context.Context, state string) (*statedir.Lock, error) {
+	lock, err := soon(ctx, func() (*statedir.Lock, error) { return dplace.TryState(state, pid()) })
+	if !errors.Is(err, statedir.ErrLocked) {
+		return lock, err
+	}
+	holder, _, at, unknown := statedir.HolderOf(dplace.StateLock(state))
+	if unknown != nil {
+		return nil, fmt.Errorf("a daemon is starting or stopping: %w", err)
+	}
+	return nil, &hinted{
+		&dplace.InUseError{Dir: state, PID: holder, Socket: at},
+		fmt.Sprintf("its workers end with it: holdline stop --all --socket %s", at),
+	}
+}
+
+// soon calls try for a moment, until it finds no other's lock.
+func soon(ctx context.Context, try func() (*statedir.Lock, error)) (*statedir.Lock, error) {
+	ctx, cancel := context.WithTimeout(ctx, dying)
+	defer cancel()
+	for {
+		lock, err := try()
+		if !errors.Is(err, statedir.ErrLocked) {
+			return lock, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// waitGone waits until a daemon has let go of its lock, which is the last
+// thing that it does.
+func waitGone(ctx context.Context, pid int, lock string) error {
+	self, unknown := process.Lookup(pid)
+	for {
+		l, err := statedir.TryLock(lock)
+		switch {
+		case err == nil:
+			err = l.Unlock()
+			if unknown == nil {
+				waitExit(ctx, self)
+			}
+			return err
+		case errors.Is(err, os.ErrNotExist):
+			return nil // and its directory is gone with it
+		case !errors.Is(err, statedir.ErrLocked):
+			return err
+		}
+		if holder, _, err := statedir.Holder(lock); err == nil && holder != pid {
+			return nil // another daemon has it already
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// waitExit waits a moment for the end of a process that has nothing more to do.
+func waitExit(ctx context.Context, p process.Proc) {
+	ctx, cancel := context.WithTimeout(ctx, dying)
+	defer cancel()
+	for {
+		if now, err := process.Lookup(p.PID); err != nil || now.Start != p.Start {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func newReloadCommand(w *world) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload",
+		Short: "Read the configuration again",
+		Long: `Read the configuration again. Servers that are configured otherwise than before are
+replaced once a process has come up by what their entries say now, and their calls
+in flight have ended. One whose new entry does not start goes on as it was, and that
+is said. The others go on. A file with an
+error is refused with its line and column, and the configuration in force stays as
+it is.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return reload(cmd, w) },
+	}
+}
+
+// reload has the daemon read its configuration again.
+func reload(cmd *cobra.Command, w *world) error {
+	return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+		var answer control.ReloadAnswer
+		if err := c.Call(ctx, control.Reload, nil, &answer, nil); err != nil {
+			return err
+		}
+		what := "no change"
+		if answer.Changed {
+			what = "reloaded"
+		}
+		if answer.Absent {
+			what += ": it is not there, all defaults"
+		}
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", answer.Path, what); err != nil {
+			return err
+		}
+		return kept(&answer)
+	})
+}
+
+// kept is the error of a reload after which servers go on as they were.
+func kept(answer *control.ReloadAnswer) error {
+	var all []error
+	for _, name := range slices.Sorted(maps.Keys(answer.Kept)) {
+		all = append(all, fmt.Errorf("%s: %s", name, answer.Kept[name]))
+	}
+	return errors.Join(all...)
+}
+
+func newTelemetryCommand(w *world) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "telemetry",
+		Short: "Show what was called, how often, how fast and with which faults",
+		Long: `Show what was called, how often, how fast and with which faults.
+
+With --json, the full telemetry_snapshot: telemetry (uptime_ms, state, totals,
+methods, …) and host_rollouts.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+				var answer control.TelemetryAnswer
+				if err := c.Call(ctx, control.Telemetry, nil, &answer, nil); err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), answer.Value)
+				}
+				_, err := io.WriteString(cmd.OutOrStdout(), answer.Text+"\n")
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// Limits of how often a command connects again because its daemon was
+// replaced: a daemon that this very command kills must not be asked for ever.
+const (
+	maxLosses = 5
+	lossSpan  = 10 * time.Second // a connection that held for longer begins the count anew
+)
+
+// withDaemon runs f with a connection to the running daemon. If that breaks,
+// because the daemon was replaced, f is run again with the next one: it must
+// ask for nothing that may not be asked twice.
+func withDaemon(cmd *cobra.Command, w *world, f func(context.Context, *control.Client) error) error {
+	var lost error
+	for losses := 0; ; losses++ {
+		begin := time.Now()
+		c, err := connect(cmd, w)
+		if err == nil {
+			err = f(cmd.Context(), c)
+			c.Close()
+		} else if lost != nil && !broke(err) { // stopped, not replaced
+			return lost
+		}
+		if time.Since(begin) > lossSpan {
+			losses = 0
+		}
+		if !broke(err) || losses == maxLosses || cmd.Context().Err() != nil {
+			return err
+		}
+		lost = err
+	}
+}
+
+// broke tells whether a connection to the daemon ended before its time.
+func broke(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// connect greets the running daemon.
+func connect(cmd *cobra.Command, w *world) (*control.Client, error) {
+	explicit, err := cmd.Flags().GetString("socket")
+	if err != nil {
+		return nil, err
+	}
+	paths, err := socket.Resolve(explicit, w.getenv)
+	if err != nil {
+		return nil, err
+	}
+	return dialPaths(cmd.Context(), paths)
+}
+
+// dialPaths greets the daemon that listens at one of paths, and the next one if
+// it is replaced before it answers: nothing was asked yet.
+func dialPaths(ctx context.Context, paths socket.Paths) (*control.Client, error) {
+	for losses := 0; ; losses++ {
+		conn, path, err := paths.Dial(ctx)
+		switch {
+		case errors.Is(err, socket.ErrNoDaemon):
+			return nil, fmt.Errorf("%w: %w", errNoDaemon, err)
+		case err != nil:
+			return nil, fmt.Errorf("connecting to the daemon: %w", err)
+		}
+		c, err := control.NewClient(ctx, conn, version, pid())
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, hung(path, err)
+		case !broke(err) || losses == maxLosses:
+			return c, err
+		}
+	}
+}
+
+// hungError is the error about a daemon that listens and does not answer.
+type hungError struct {
+	dir string // its runtime directory
+	who string
+	err error
+}
+
+func (h *hungError) Error() string {
+	return fmt.Sprintf("%s in %s does not answer: %v", h.who, h.dir, h.err)
+}
+func (h *hungError) Unwrap() error { return h.err }
+
+// hung makes the error about the daemon at path.
+func hung(path string, err error) error {
+	h := &hungError{dir: filepath.Dir(path), who: "the daemon", err: err}
+	holder, _, err := statedir.Holder(filepath.Join(h.dir, socket.LockFile))
+	if err != nil {
+		return &hinted{h, "holdline doctor"}
+	}
+	h.who = fmt.Sprintf("daemon %d", holder)
+	return &hinted{h, doctor.WayOut(holder)}
+}

@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"holdline/protocol/control"
+)
+
+func TestEndOf(t *testing.T) {
+	for lines, want := range map[int]string{0: "", 1: "c\n", 2: "b\nc\n", 3: "a\nb\nc\n", 9: "a\nb\nc\n"} {
+		if got := string(endOf([]byte("a\nb\nc\n"), lines)); got != want {
+			t.Errorf("the last %d lines are %q, want %q", lines, got, want)
+		}
+	}
+}
+
+// TestStatusKeys: the help of status names every key that status --json may
+// print.
+func TestStatusKeys(t *testing.T) {
+	help := newStatusCommand(nil).Long
+	words := strings.FieldsFunc(help, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) })
+	var look func(of reflect.Type)
+	look = func(of reflect.Type) {
+		for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
+			of = of.Elem()
+		}
+		if of.Kind() != reflect.Struct || of.PkgPath() != reflect.TypeFor[control.StatusAnswer]().PkgPath() {
+			return
+		}
+		for f := range of.Fields() {
+			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if !slices.Contains(words, key) {
+				t.Errorf("%s of %s is not in the help:\n%s", key, of.Name(), help)
+			}
+			look(f.Type)
+		}
+	}
+	look(reflect.TypeFor[control.StatusAnswer]())
+}

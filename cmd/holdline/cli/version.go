@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"holdline/daemon/rollout"
+	"holdline/protocol"
+	"holdline/protocol/mcp"
+	"holdline/protocol/process"
+)
+
+// Set by the linker.
+var (
+	version = "0.1.0-dev"
+	commit  = ""
+)
+
+// versions is what `holdline version --json` prints. A running daemon asks a
+// new binary for it before it hands over.
+type versions struct {
+	Version  string   `json:"version"`
+	Commit   string   `json:"commit"`
+	Go       string   `json:"go"`
+	OS       string   `json:"os"`
+	Arch     string   `json:"arch"`
+	MCP      []string `json:"mcp"`
+	Greeting []int    `json:"greeting"` // versions of the greeting that it speaks
+	Worker   []int    `json:"worker"`   // of the worker's protocol
+	Record   []int    `json:"record"`   // of the files in a worker's directory
+	Handover []int    `json:"handover"` // of what a daemon leaves to its successor
+}
+
+func newVersionCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version, and with --json the protocol versions",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := versions{
+				Version: version, Commit: commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+				MCP: mcp.Supported(), Greeting: []int{protocol.Version},
+				Worker: process.Known(), Record: []int{process.RecordVersion},
+				Handover: []int{rollout.Version},
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), v)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "holdline %s\n", version)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print version, commit and protocol versions as JSON")
+	return cmd
+}
+
+// printJSON prints v as indented JSON with a newline.
+func printJSON(w interface{ Write([]byte) (int, error) }, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding: %w", err)
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}

@@ -1,9 +1,0 @@
-//go:build !race
-
-package main
-
-// raceEnabled makes tests that count time or processes modest.
-const raceEnabled = false
-
-// slowness is how many times longer everything may take.
-const slowness = 1

@@ -1,0 +1,61 @@
+package ttytest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Open returns a pseudo-terminal: tty is the end for programs, screen the end
+// that shows what they write. It skips the test where there is none.
+func Open(t *testing.T) (tty, screen *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminal here: %v", err)
+	}
+	t.Cleanup(func() { screen.Close() })
+	fd := int(screen.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminal here: %v", err)
+	}
+	t.Cleanup(func() { tty.Close() })
+	return tty, screen
+}
+
+// OnScreen runs show with a terminal, and returns what the terminal is sent.
+func OnScreen(t *testing.T, show func(tty *os.File)) string {
+	t.Helper()
+	tty, screen := Open(t)
+	const end = "\x00the end"
+	shown := make(chan error, 1) // what is shown is read meanwhile: a terminal holds little
+	go func() {
+		show(tty)
+		_, err := tty.WriteString(end)
+		shown <- err
+	}()
+	var all []byte
+	for b := make([]byte, 1<<14); !bytes.HasSuffix(all, []byte(end)); {
+		n, err := screen.Read(b)
+		all = append(all, b[:n]...)
+		if err != nil {
+			t.Fatalf("%v after %q", err, all)
+		}
+	}
+	if err := <-shown; err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(strings.TrimSuffix(string(all), end), "\r\n", "\n")
+}
