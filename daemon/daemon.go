@@ -229,11 +229,7 @@ func (l *life) build(ctx context.Context) error {
 		Welcome:      l.welcome,
 		MaxInFlight:  cfg.Limits.InFlight,
 		Client:       session.ClientOf,
-		Recorded:     l.consults.Recorded,
-		Again:        l.consults.Again,
-		Resumed:      l.consults.Resumed,
-		Confirmed:    l.consults.Confirmed,
-		Closed:       l.consults.Closed,
+		Executors:    []session.Executor{l.consults, l.servers},
 		Hosted:       l.servers,
 		Still:        l.alone,
 		Begun:        l.begin, // before the records are read: what they tell is kept longer than it is trusted

@@ -37,6 +37,8 @@ type Provider interface {
 	About(ctx context.Context, c tool.Caller) (tool.About, error)
 	// Find is the tool of that name, if there is one.
 	Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool)
+	// Known returns the tool of that name if it is known now, else nil.
+	Known(c tool.Caller, name string) *tool.Remote
 	// Inner is a tool by its server and a name of its. It may wait for a while.
 	// An error is a fault that names what there is like it.
 	Inner(ctx context.Context, c tool.Caller, server, name string) (*tool.Remote, error)
@@ -181,25 +183,26 @@ func (c *Catalog) others(who tool.Caller) bool {
 	return c.more != nil && who.Identity != tool.Anonymous && who.Only != tool.Own
 }
 
-// Own is holdline's own tool of that name; nil if it has none that identity may
-// see. It never waits.
-func (c *Catalog) Own(identity, name string) *tool.Prepared {
-	if p := c.byName[name]; p != nil && c.allowed(identity, p) {
+// Own returns holdline's own tool of that name; nil if it has none that the session
+// may see. It never waits.
+func (c *Catalog) Own(who *tool.Caller, name string) *tool.Prepared {
+	if p := c.byName[name]; p != nil && who.SeesOwn() && c.allowed(who.Identity, p) {
 		return p
 	}
 	return nil
 }
 
-// Find is another's tool of that name, or a fault: denied if the configuration
-// keeps the session from it, else unknown_tool. What is certainly denied is asked
-// of nobody. It may wait for a while.
+// Find returns the hosted tool of that name, or a fault: denied if the configuration
+// keeps the session from it, else unknown_tool. With denied it returns the tool, too,
+// if it is known: no server is asked for what is certainly denied. It may wait for a
+// while.
 func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool.Remote, error) {
 	unknown := func() error { return fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name) }
 	if who.SeesOwn() && (name == tool.FindTools || name == tool.CallTool) && !c.Searches(who) {
 		return nil, unknown() // they are for others
 	}
 	if err := c.refused(who, name); err != nil {
-		return nil, err
+		return c.known(who, name), err
 	}
 	if (c.byName[name] == nil || who.Only != "") && c.others(who) {
 		if r, ok := c.more.Find(ctx, who, name); ok {
@@ -215,6 +218,18 @@ func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool
 		}
 	}
 	return nil, unknown()
+}
+
+// known returns the tool of that name as far as it is known, without any wait; nil
+// otherwise.
+func (c *Catalog) known(who tool.Caller, name string) *tool.Remote {
+	if p := c.byName[name]; p != nil && who.SeesOwn() {
+		return p.Remote()
+	}
+	if !c.others(who) {
+		return nil
+	}
+	return c.more.Known(who, name)
 }
 
 // refused is the fault of a tool that the session's identity certainly may not
@@ -247,11 +262,11 @@ func (c *Catalog) Inner(ctx context.Context, who tool.Caller, in tool.Inner) (*t
 	return r, c.rules.Check(who.Identity, r.Server, r.Names...)
 }
 
-// Indirect is holdline's own tool of that name whose calls are calls of hosted
+// Indirect returns holdline's own tool of that name whose calls are calls of hosted
 // tools, whether or not it is offered now; nil if it is none. A call that was
 // begun when it was offered goes its way to the end.
-func (c *Catalog) Indirect(name string) *tool.Prepared {
-	if p := c.byName[name]; p != nil && p.Tool.Inner != nil {
+func (c *Catalog) Indirect(who *tool.Caller, name string) *tool.Prepared {
+	if p := c.byName[name]; p != nil && p.Tool.Inner != nil && who.SeesOwn() {
 		return p
 	}
 	return nil

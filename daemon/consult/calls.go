@@ -93,16 +93,17 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 	return m.attended(ctx, &c, j, wait)
 }
 
-// Again finds the consult that line n of a session has asked for, if that is
-// known here: the tool, and what answers a call of it whose arguments are lost
-// as it would have been answered with them. Handle is nil if none is known.
-func (m *Manager) Again(session string, n int64) (name string, handle func(context.Context, tool.Call) (tool.Result, error)) {
+// Recall returns the tool consult if line n of a session has asked for a consult
+// that is known here; nil otherwise.
+func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool) {
 	if !m.Recorded(session, n) {
-		return "", nil
+		return nil, false
 	}
-	return m.tool.Tool.Name, m.again
+	return m.tool.Remote(), true
 }
 
+// again answers a call of consult whose arguments are lost as it would have been
+// answered with them.
 func (m *Manager) again(ctx context.Context, c tool.Call) (tool.Result, error) {
 	j, answer, err := m.known(ID(c.Caller.Session, c.N), false)
 	switch {

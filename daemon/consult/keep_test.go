@@ -141,7 +141,7 @@ func TestOwed(t *testing.T) {
 			t.Error("it is kept though its client holds it")
 		}
 		for i, let := range []func(){
-			func() { w.Closed("hash-a") },
+			func() { w.Closed("hash-a", "") },
 			func() { w.Resumed("hash-a", map[int64]struct{}{99: {}}) },
 		} {
 			n := int64(10 + i)

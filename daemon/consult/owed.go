@@ -70,7 +70,7 @@ func (m *Manager) Confirmed(session string, n int64) {
 }
 
 // Closed is told that a session is over: nobody asks again for anything of it.
-func (m *Manager) Closed(session string) {
+func (m *Manager) Closed(session, _ string) {
 	m.mu.Lock()
 	m.eachOwedLocked(session, func(*owed) *owed { return nil })
 	m.mu.Unlock()

@@ -75,6 +75,7 @@ func (m *Manager) consultTool() tool.Tool {
 		Meta:   json.RawMessage(loaded),
 		Bounds: tool.BoundsRead,
 		Handle: m.consult,
+		Resume: m.again,
 	}
 }
 

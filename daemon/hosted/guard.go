@@ -70,7 +70,7 @@ func (m *Manager) handle(ctx context.Context, s *server, o *listing.Offer, rc *t
 	} else if ok {
 		return m.resume(ctx, s, o, rc, worker, write)
 	}
-	if m.Recorded(rc.Caller.Session, rc.N) {
+	if _, recorded := m.Recall(rc.Caller.Session, rc.N); recorded {
 		return m.call(ctx, s, o, rc)
 	}
 	who := &rc.Caller

@@ -148,7 +148,7 @@ func (w *world) serve() {
 		Log: log, Catalog: cat, Telemetry: nobody{}, Info: mcp.Implementation{Name: "holdline", Version: "test"},
 		Authorise: func(string, string) error { return nil }, Reserved: func(string) bool { return false },
 		Welcome:     func() protocol.Welcome { return protocol.Welcome{Store: "st"} },
-		MaxInFlight: 4 * mostOpen, MaxKept: 1 << 20, Hosted: manager,
+		MaxInFlight: 4 * mostOpen, MaxKept: 1 << 20, Executors: []session.Executor{manager}, Hosted: manager,
 	})
 	own, daemon := w.listen("u"), w.listen("s")
 	w.wg.Go(func() { w.acceptUpstreams(own) })

@@ -255,31 +255,24 @@ func (m *Manager) forsakeLocked(session string) {
 	}
 }
 
-// Recorded tells whether line n of a session was dispatched to a server.
-func (m *Manager) Recorded(session string, n int64) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.calls[callKey{session, n, 0}] != nil
-}
-
-// Again returns the tool that line n of a session has called, whether or not its
-// server still offers it, or is configured at all; nil if no such call is on
-// record.
-func (m *Manager) Again(session string, n int64) *tool.Remote {
+// Recall returns the tool that line n of a session has called, whether or not its
+// server still offers it, or is configured at all; nil if no process has the call.
+// recorded reports whether the call is on record.
+func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.calls[callKey{session, n, 0}]
 	if c == nil || c.up == nil {
-		return nil
+		return nil, c != nil
 	}
 	inst := c.up.inst
 	if o := cmp.Or(inst.own, inst.srv.offersOfLocked(inst.key)).Tool(c.tool); o != nil {
-		return &o.Remote
+		return &o.Remote, true
 	}
 	o := &listing.Offer{Own: c.tool, Method: mcp.ToolsCall}
 	o.Remote = tool.Remote{Name: tool.Shown(inst.key.server, c.tool), Server: inst.key.server, Contract: c.contract}
 	o.Bind(inst.srv.source().Handle)
-	return &o.Remote
+	return &o.Remote, true
 }
 
 // expect gives up the sessions of an earlier daemon that do not come back.

@@ -240,6 +240,14 @@ func (m *Manager) Find(ctx context.Context, c tool.Caller, name string) (*tool.R
 	return nil, false
 }
 
+// Known returns the tool of that name if it is listed now, else nil.
+func (m *Manager) Known(c tool.Caller, name string) *tool.Remote {
+	if o, _ := m.known(&c, listing.Tools, name); o != nil {
+		return &o.Remote
+	}
+	return nil
+}
+
 // find is what bears that exposed name.
 func (m *Manager) find(ctx context.Context, c tool.Caller, k listing.Kind, name string) *listing.Offer {
 	found, unlisted := m.known(&c, k, name)

@@ -47,21 +47,13 @@ func (s *Server) joinLocked(one *session) {
 // client's key if that was its last one, else "". The caller must hold s.mu.
 func (s *Server) partLocked(one *session) string {
 	one.mu.Lock()
-	one.agent.calls.Add(-int64(len(one.inFlight)))
-	clear(one.inFlight)
+	for _, f := range one.flights {
+		one.moveLocked(f, finished)
+	}
 	one.mu.Unlock()
 	if one.agent.sessions--; one.agent.sessions > 0 {
 		return ""
 	}
 	delete(s.agents, one.agent.key)
 	return one.agent.key
-}
-
-// removeLocked takes a request out of those in flight. The caller must hold
-// s.mu.
-func (s *session) removeLocked(key string) {
-	if _, ok := s.inFlight[key]; ok {
-		delete(s.inFlight, key)
-		s.agent.calls.Add(-1)
-	}
 }

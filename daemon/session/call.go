@@ -3,10 +3,9 @@ package session
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"strconv"
-	"sync"
-	"sync/atomic"
+	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"holdline/daemon/tool"
@@ -16,270 +15,270 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// input is what a call's arguments were, taken apart.
-type input struct {
-	args   json.RawMessage
-	render tool.Render
-	detail tool.Detail
-}
+// findTarget finds what answers a request. It may wait for a while. An error is a
+// fault, which may come with a target: one that the session may not use.
+type findTarget func(ctx context.Context) (*tool.Remote, error)
 
-// call begins a tool call: its input is checked here, in order; the tool runs
-// in a goroutine that calls waits for.
+// call begins a call of a tool.
 func (s *session) call(ctx context.Context, r *request, calls *crew) {
-	who := s.who()
-	name, ok := mcp.String(r.params.Name)
-	if !ok {
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, mcp.ToolsCall, "params.name must be a string"))
+	who, catalog := s.who(), s.srv.o.Catalog
+	var ok bool
+	if r.tool, ok = mcp.String(r.params.Name); !ok {
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.name must be a string"))
 		return
 	}
-	t := s.srv.o.Catalog.Own(who.Identity, name)
-	if indirect := s.srv.o.Catalog.Indirect(name); t == nil && indirect != nil && s.recorded(r.n) {
-		t = indirect // it was offered when the call was begun
+	own := catalog.Own(&who, r.tool)
+	if indirect := catalog.Indirect(&who, r.tool); own == nil && indirect != nil && s.recorded(r.n) {
+		own = indirect // it was offered when the call was begun
 	}
-	switch {
-	case t == nil || !who.SeesOwn():
-		s.remote(ctx, r, name, calls)
-		return
-	case t.Tool.Inner != nil:
-		s.inner(ctx, r, t, calls)
+	if own == nil {
+		s.pursue(ctx, r, calls, func(ctx context.Context) (*tool.Remote, error) { return catalog.Find(ctx, s.who(), r.tool) })
 		return
 	}
+	r.target = own.Remote()
 	args := r.params.Arguments
-	if args != nil && string(args) != "null" && args[0] != '{' {
-		f := fault.New(fault.InvalidInput, fault.Protocol, operation(name), "params.arguments must be an object")
-		s.countCall(r, name, f, 0)
-		s.logCall(r, name, nil, f, 0)
-		s.refuse(ctx, r.n, r.msg.ID, f)
-		return
+	switch {
+	case own.Tool.Inner != nil:
+		s.callInner(ctx, r, own, calls)
+	case args != nil && string(args) != "null" && args[0] != '{':
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.arguments must be an object"))
+	default:
+		s.pursue(ctx, r, calls, func(context.Context) (*tool.Remote, error) { return own.Remote(), nil })
 	}
-	in := input{}
-	if f := s.doubtful(r, t.Tool.Contract, t.Tool.Name); f != nil {
-		s.finish(ctx, r, t, in, tool.Result{}, f)
-		return
-	}
-	var err error
-	if in.args, in.render, in.detail, err = t.Parse(args); err != nil {
-		s.finish(ctx, r, t, in, tool.Result{}, err)
-		return
-	}
-	s.run(ctx, r, t, in, t.Tool.Handle, calls)
 }
 
-// run lets handle answer a call whose input was checked, in a goroutine that
-// calls waits for.
-func (s *session) run(ctx context.Context, r *request, t *tool.Prepared, in input,
-	handle func(context.Context, tool.Call) (tool.Result, error), calls *crew,
-) {
-	name := t.Tool.Name
-	callCtx, cancel := context.WithCancelCause(ctx)
-	progress := s.progressOf(r)
-	if f := s.enter(r, &inFlight{n: r.n, cancel: cancel, progress: progress}); f != nil {
-		cancel(f)
-		s.finish(ctx, r, t, in, tool.Result{}, f)
-		return
+// callInner begins the call of a hosted server's tool that a call of own is for.
+// From here on it is that call, in all but the name by which it was asked for.
+func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared, calls *crew) {
+	r.inner = true
+	in, err := own.Tool.Inner(r.params.Arguments)
+	if err == nil {
+		r.params.Arguments = in.Arguments
+		r.msg.Params, err = jsonrpc.Rewrite(r.msg.Params, func(key string, value []byte) []byte {
+			if key == "arguments" {
+				return in.Arguments
+			}
+			return value
+		})
 	}
-	s.calls.Add(1)
-	c := tool.Call{Caller: s.who(), N: r.n, ID: string(r.msg.ID), Args: in.args, Detail: in.detail}
-	if progress != nil {
-		c.Progress = progress.send
-	}
-	s.running.Add(1)
-	calls.Go(func() {
-		defer s.ended()
-		defer cancel(nil)
-		res, err := tool.Result{}, tool.ErrStopping
-		if s.srv.o.Still() {
-			res, err = handle(callCtx, c)
+	s.pursue(ctx, r, calls, func(ctx context.Context) (*tool.Remote, error) {
+		if err != nil {
+			return nil, fault.New(fault.InvalidInput, fault.Host, r.operation(), "%v", err)
 		}
-		faultpoint.At("session.handled")
-		progress.end()
-		if errors.Is(err, tool.ErrStopping) {
-			cancel(tool.ErrStopping) // the next daemon will be asked
-		}
-		if cause := context.Cause(callCtx); !s.leave(callCtx, r) {
-			// Cancelled, or the client is gone: nobody waits for an answer.
-			f := fault.New(fault.Cancelled, fault.Host, operation(name), "%v", cause)
-			s.countCall(r, name, f, res.Replays)
-			s.logCall(r, name, in.args, f, res.Replays)
-			s.forget(r)
-			return
-		}
-		s.finish(ctx, r, t, in, res, err)
+		return s.srv.o.Catalog.Inner(ctx, s.who(), in)
 	})
 }
 
-// ended is the end of a call's goroutine.
-func (s *session) ended() {
-	if s.running.Add(-1) == 0 {
-		select {
-		case s.quiet <- struct{}{}:
-		default:
+// route passes on a request for a prompt, a resource or a completion.
+func (s *session) route(ctx context.Context, r *request, calls *crew) {
+	s.pursue(ctx, r, calls, func(ctx context.Context) (*tool.Remote, error) {
+		to, ok, err := s.srv.o.Catalog.Route(ctx, s.who(), r.msg.Method, r.msg.Params)
+		switch {
+		case err != nil:
+			return nil, err
+		case !ok:
+			return nil, fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", r.msg.Method)
+		case to == nil:
+			return nil, fault.New(fault.InvalidInput, fault.Host, r.operation(), "no hosted server offers what is asked for")
 		}
-	}
+		return to, nil
+	})
 }
 
-// enter notes r as a call in flight, or says why it may not be.
-func (s *session) enter(r *request, call *inFlight) *fault.Record {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if most := s.srv.inFlight.Load(); s.agent.calls.Add(1) > most {
-		s.agent.calls.Add(-1)
-		return fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
-			"%d calls of this agent are in flight, its limit: wait for one of them", most).
-			WithLimit("calls in flight", int(most), int(most))
+// pursue has a request answered by the target that find returns, delivers the
+// answer, and counts and logs the call.
+func (s *session) pursue(ctx context.Context, r *request, calls *crew, find findTarget) {
+	args := r.params.Arguments
+	var res tool.RemoteResult
+	var err error
+	found := false
+	s.start(ctx, r, calls, func(ctx context.Context) error {
+		res, found, err = s.ask(ctx, r, find)
+		faultpoint.At("session.pursued")
+		return err
+	}, func(why error) {
+		f := res.Fault
+		if err != nil {
+			f = fault.From(err, fault.Host, r.operation())
+		}
+		if why != nil {
+			f = fault.New(fault.Cancelled, fault.Host, r.operation(), "%v", why)
+		}
+		s.count(r, res.Replays, f)
+		if why == nil {
+			line := s.answerLine(r, found || r.inner, &res, f)
+			res.Result, res.Error = nil, nil // they may be large, and the queue for the client full
+			s.deliver(ctx, r, line, true)
+		}
+		if r.msg.Method == mcp.ToolsCall {
+			runtime.Gosched() // the answer goes first
+			s.logCall(r, args, f, &res)
+		}
+	})
+}
+
+// ask finds the target of a request and has it answer. found reports whether the
+// target may be used: then its faults are for a model to read. A target that may not
+// be used is noted in the request all the same, for telemetry.
+func (s *session) ask(ctx context.Context, r *request, find findTarget) (res tool.RemoteResult, found bool, err error) {
+	who := s.who()
+	var refuse func(context.Context) error
+	var t *tool.Remote
+	if r.replay && r.msg.Method == mcp.ToolsCall {
+		t = s.recall(r.n)
 	}
-	s.inFlight[r.msg.ID.Key()] = call
-	r.flight = call
+	if t == nil {
+		t, err = find(ctx)
+	} else {
+		// A call that is on record belongs to the process that has it, whatever the
+		// configuration says by now: find may wait for another process, or say that
+		// there is no such tool. It only decides whether the call may be made if it
+		// was not made yet.
+		refuse = func(ctx context.Context) error {
+			_, err := find(ctx)
+			return err
+		}
+	}
+	if t != nil {
+		r.target = t
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return res, false, context.Cause(ctx)
+	case err != nil:
+		return res, false, err
+	}
+	if f := s.doubtful(r); f != nil {
+		return res, true, f
+	}
+	if !s.srv.o.Still() {
+		return res, true, tool.ErrStopping
+	}
+	s.calls.Add(1)
+	res, err = t.Handle(ctx, tool.RemoteCall{
+		Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern, Replay: r.replay,
+		Level: s.levelOf(r), Refuse: refuse, Progress: s.progressOf(r),
+	})
+	return res, true, err
+}
+
+// recall returns what answers the call that line n began, if that is on record;
+// nil otherwise.
+func (s *session) recall(n int64) *tool.Remote {
+	for _, e := range s.srv.o.Executors {
+		if t, _ := e.Recall(s.hash, n); t != nil {
+			return t
+		}
+	}
 	return nil
 }
 
-// leave ends a call in flight and tells whether its answer is still wanted.
-// Then it must be delivered, and can be cancelled until it is.
-func (s *session) leave(callCtx context.Context, r *request) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if callCtx.Err() != nil {
-		// A cancellation has removed the entry already, and the id may be in
-		// use again; else the session is ending.
-		if !errors.Is(context.Cause(callCtx), errCancelled) {
-			s.removeLocked(r.msg.ID.Key())
+// recorded reports whether line n had an effect that is on record.
+func (s *session) recorded(n int64) bool {
+	for _, e := range s.srv.o.Executors {
+		if _, recorded := e.Recall(s.hash, n); recorded {
+			return true
 		}
-		return false
 	}
-	s.removeLocked(r.msg.ID.Key())
-	s.leaving[r.msg.ID.Key()] = r.flight
-	return true
+	return false
 }
 
-// through says that a call's answer is queued, or never will be.
-func (s *session) through(r *request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if key := r.msg.ID.Key(); s.leaving[key] == r.flight {
-		delete(s.leaving, key)
+// answerLine returns the answer to a request: that of a server as it came. readable
+// says that a model is to read a fault of a call of a tool, whatever it is.
+func (s *session) answerLine(r *request, readable bool, res *tool.RemoteResult, f *fault.Record) []byte {
+	switch {
+	case f != nil && res.Result == nil && readable && r.msg.Method == mcp.ToolsCall:
+		return jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, tool.EncodeFault(f)))
+	case f != nil && res.Result == nil:
+		return s.faultLine(r, f)
+	case res.Error != nil:
+		if r.modern {
+			res.Error = modernError(res.Error)
+		}
+		return jsonrpc.AppendFailure(make([]byte, 0, len(res.Error)+128), r.msg.ID, res.Error)
+	case r.target.Server == "":
+		res.Result = s.dress(r, res.Result)
+	case r.modern:
+		res.Result = modernised(r.msg.Method, res.Result)
 	}
+	return jsonrpc.AppendResult(make([]byte, 0, len(res.Result)+128), r.msg.ID, res.Result)
 }
 
-// drop cancels the call: nothing more may be sent for it.
-func (c *inFlight) drop() {
-	c.renounce()
-	c.progress.end()
-	c.cancel(errCancelled)
-}
-
-// renounce lets nothing of the call be queued from now on.
-func (c *inFlight) renounce() {
-	c.unwanted.Store(true)
-	if c.progress != nil {
-		c.progress.unwanted.Store(true)
+// modernised is a server's result with what the modern era requires of it and
+// a legacy server has not said. Such a server does not say either for how long
+// what was read may be kept.
+func modernised(method string, result json.RawMessage) json.RawMessage {
+	if len(result) == 0 || result[0] != '{' {
+		return result
 	}
+	kind := jsonrpc.Field(result, "resultType")
+	complete := kind == nil || string(kind) == `"complete"`
+	if method == mcp.ResourcesRead && complete {
+		if jsonrpc.Field(result, "cacheScope") == nil {
+			result = jsonrpc.Prepend(result, `"cacheScope":"private"`)
+		}
+		if jsonrpc.Field(result, "ttlMs") == nil {
+			result = jsonrpc.Prepend(result, `"ttlMs":0`)
+		}
+	}
+	if kind == nil {
+		result = jsonrpc.Prepend(result, `"resultType":"complete"`)
+	}
+	return result
 }
 
-// finish answers a call with a tool result, be it good or a fault.
-func (s *session) finish(ctx context.Context, r *request, t *tool.Prepared, in input, res tool.Result, err error) {
-	name := t.Tool.Name
-	f := res.Fault
+// modernError is a server's error with a code that the modern era has: it has
+// none for a resource that is not there, and none that sends the user to a
+// page before the request is made again.
+func modernError(failure json.RawMessage) json.RawMessage {
+	instead := map[string]string{"-32002": "-32602", "-32042": "-32603"}[string(jsonrpc.Field(failure, "code"))]
+	if instead == "" {
+		return failure
+	}
+	rewritten, err := jsonrpc.Rewrite(failure, func(key string, value []byte) []byte {
+		if key == "code" {
+			return []byte(instead)
+		}
+		return value
+	})
 	if err != nil {
-		f = fault.From(err, fault.Host, operation(name))
-		res.Fault = f
+		return failure
 	}
-	if f != nil && f.Operation == mcp.ToolsCall {
-		f.Operation = operation(name)
-	}
-	result := t.Encode(res, nil, in.render, in.detail)
-	s.countCall(r, name, f, res.Replays)
-	s.logCall(r, name, in.args, f, res.Replays)
-	s.deliver(ctx, r, jsonrpc.AppendResult(make([]byte, 0, len(result)+128), r.msg.ID, s.dress(r, result)), true)
+	return rewritten
 }
-
-func operation(name string) string { return mcp.ToolsCall + ":" + name }
 
 // noSuchTool stands for all names of tools that clients made up.
 const noSuchTool = "(unknown)"
 
-// countCall counts a call of the daemon's own tool.
-func (s *session) countCall(r *request, name string, f *fault.Record, replays int) {
-	s.srv.o.Telemetry.Request(mcp.ToolsCall, "", name, time.Since(r.begin), replays, f)
+// count counts a request, under the name of its target if that is known.
+func (s *session) count(r *request, replays int, f *fault.Record) {
+	method, server, name := r.msg.Method, "", ""
+	if !slices.Contains(servedMethods, method) {
+		method = ""
+	}
+	t := r.target
+	if t != nil {
+		server = t.Server
+	}
+	switch {
+	case r.tool == "":
+	case t != nil:
+		// The session of one server sees the tool by its own name, others behind the server's.
+		name = strings.TrimPrefix(t.Name, t.Server+"__")
+	default:
+		name = noSuchTool
+	}
+	s.srv.o.Telemetry.Request(method, server, name, time.Since(r.begin), replays, f)
 }
 
-func (s *session) logCall(r *request, name string, args json.RawMessage, f *fault.Record, replays int) {
-	s.srv.o.Telemetry.ToolCall(s.toolCall(r, name, args, f, replays))
-}
-
-func (s *session) toolCall(r *request, name string, args json.RawMessage, f *fault.Record, replays int) ToolCall {
-	return ToolCall{
-		Caller: s.who(), RequestID: string(r.msg.ID), Tool: clip(name), Arguments: args,
-		Took: time.Since(r.begin), Replays: replays, Fault: f,
+// logCall logs a call of a tool.
+func (s *session) logCall(r *request, args json.RawMessage, f *fault.Record, res *tool.RemoteResult) {
+	c := ToolCall{
+		Caller: s.who(), RequestID: string(r.msg.ID), Tool: clip(r.tool), Arguments: args,
+		Took: time.Since(r.begin), Replays: res.Replays, Cache: res.Cache, Fault: f,
 	}
-}
-
-// progress sends the progress of one call. A nil one sends nothing.
-type progress struct {
-	s        *session
-	token    json.RawMessage
-	unwanted atomic.Bool // the call is cancelled
-
-	mu    sync.Mutex
-	last  float64
-	begun bool
-	ended bool
-}
-
-// progressOf is nil if the client did not ask for progress.
-func (s *session) progressOf(r *request) *progress {
-	token := r.params.Meta.Progress
-	if token == nil || (token[0] != '"' && token[0] != '-' && (token[0] < '0' || token[0] > '9')) {
-		return nil
+	if t := r.target; t != nil {
+		c.Tool, c.Server = clip(t.Name), t.Server // of a request whose line is lost, too
 	}
-	return &progress{s: s, token: token}
-}
-
-// send queues a notification, if the value is higher than the last one and
-// there is room in the queue. It never blocks.
-func (p *progress) send(value, total float64, message string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ended || (p.begun && value <= p.last) {
-		return
-	}
-	p.last, p.begun = value, true
-	params := append([]byte(`{"progressToken":`), p.token...)
-	params = strconv.AppendFloat(append(params, `,"progress":`...), value, 'f', -1, 64)
-	if total > 0 {
-		params = strconv.AppendFloat(append(params, `,"total":`...), total, 'f', -1, 64)
-	}
-	if message != "" {
-		if text, err := json.Marshal(message); err == nil {
-			params = append(append(params, `,"message":`...), text...)
-		}
-	}
-	line := jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, append(params, '}'))
-	p.s.offer(append(line, '\n'), &p.unwanted)
-}
-
-// pass queues a notification of a hosted server: its params with the client's
-// token in the place of the server's. It never blocks.
-func (p *progress) pass(params json.RawMessage) {
-	params, err := jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
-		if key == mcp.MetaProgress {
-			return p.token
-		}
-		return value
-	})
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err == nil && !p.ended {
-		p.s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, params), '\n'), &p.unwanted)
-	}
-}
-
-// end makes send do nothing: no progress may follow the answer, nor a
-// cancellation.
-func (p *progress) end() {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ended = true
+	s.srv.o.Telemetry.ToolCall(c)
 }

@@ -135,6 +135,16 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 					return tool.Result{}, context.Cause(ctx)
 				}
 			},
+			Resume: func(ctx context.Context, c tool.Call) (tool.Result, error) {
+				h.inCall <- c
+				select {
+				case <-h.hold:
+					return tool.Result{Text: "what was begun"}, nil
+				case <-ctx.Done():
+					h.ended <- context.Cause(ctx)
+					return tool.Result{}, context.Cause(ctx)
+				}
+			},
 		},
 		tool.Tool{
 			Name: "steps", Description: "tells progress", Dispatch: tool.OnHost, Contract: tool.Convergent,
@@ -169,24 +179,8 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 			return protocol.Welcome{Store: h.store.Load().(string), Daemon: protocol.DaemonInfo{PID: 1}}
 		},
 		MaxInFlight: inFlight, MaxKept: 4 << 10, Begun: begun,
-		Alive:    func(int, uint64) bool { return !h.gone.Load() },
-		Recorded: func(_ string, n int64) bool { return n == 77 },
-		Again: func(_ string, n int64) (string, func(context.Context, tool.Call) (tool.Result, error)) {
-			if n != 77 {
-				return "", nil
-			}
-			return "hold", func(ctx context.Context, c tool.Call) (tool.Result, error) {
-				h.inCall <- c
-				select {
-				case <-h.hold:
-					return tool.Result{Text: "what was begun"}, nil
-				case <-ctx.Done():
-					h.ended <- context.Cause(ctx)
-					return tool.Result{}, context.Cause(ctx)
-				}
-			}
-		},
-		Resumed: func(_ string, pending map[int64]struct{}) { h.resumed <- pending },
+		Alive:     func(int, uint64) bool { return !h.gone.Load() },
+		Executors: []session.Executor{jobs{h, cat}},
 	})
 	ln, err := net.Listen("unix", h.path)
 	if err != nil {
@@ -209,6 +203,25 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 	})
 	return h
 }
+
+// jobs is an executor that has begun line 77 as a call of hold.
+type jobs struct {
+	h   *host
+	cat *catalog.Catalog
+}
+
+func (j jobs) Recall(_ string, n int64) (*tool.Remote, bool) {
+	if n != 77 {
+		return nil, false
+	}
+	return j.cat.Own(&tool.Caller{}, "hold").Remote(), true
+}
+
+func (jobs) Confirmed(string, int64) {}
+
+func (j jobs) Resumed(_ string, pending map[int64]struct{}) { j.h.resumed <- pending }
+
+func (jobs) Closed(string, string) {}
 
 func (h *host) peerOf(c *net.UnixConn) (socket.Peer, error) {
 	p, err := socket.PeerOf(c)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"holdline/protocol"
@@ -73,17 +72,17 @@ func newOutbox(keep bool, confirm func(n int64)) *outbox {
 }
 
 // put queues an answer, whose line must end with a newline and is owned by the
-// queue from then on. While the queue is full it waits, until ctx is done. What
-// is queued before unwanted is true stands before all that is queued then;
-// what is not is left out, with [errCancelled]. unwanted may be nil.
-func (o *outbox) put(ctx context.Context, a sent, unwanted *atomic.Bool) error {
+// queue from then on. It blocks while the queue is full, until ctx is done. It
+// returns [errCancelled], and queues nothing, once allowed returns false; allowed,
+// which may be nil, is called under the lock.
+func (o *outbox) put(ctx context.Context, a sent, allowed func() bool) error {
 	for {
 		o.mu.Lock()
 		if o.closed {
 			o.mu.Unlock()
 			return net.ErrClosed
 		}
-		if unwanted != nil && unwanted.Load() {
+		if allowed != nil && !allowed() {
 			o.mu.Unlock()
 			return errCancelled
 		}
@@ -112,11 +111,12 @@ func (o *outbox) again(answers []sent) {
 	}
 }
 
-// offer queues a line that is no answer if there is room.
-func (o *outbox) offer(line []byte) {
+// offer queues a line that is no answer if there is room, and if allowed, which may
+// be nil, returns true. It calls allowed under the lock.
+func (o *outbox) offer(line []byte, allowed func() bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.closed && o.fitsLocked(len(line)) {
+	if !o.closed && o.fitsLocked(len(line)) && (allowed == nil || allowed()) {
 		o.count++
 		o.addLocked(line)
 	}

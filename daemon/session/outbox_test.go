@@ -36,7 +36,7 @@ func TestStall(t *testing.T) {
 		}
 		begin := time.Now()
 		for range maxQueueLines {
-			o.offer([]byte("more\n"))
+			o.offer([]byte("more\n"), nil)
 		}
 		if err := <-ended; !errors.Is(err, errSlow) {
 			t.Errorf("write = %v, want errSlow", err)
@@ -52,14 +52,14 @@ func TestStall(t *testing.T) {
 func TestAskOfFullQueue(t *testing.T) {
 	o := newOutbox(false, nil)
 	for range 2 * maxQueueLines {
-		o.offer([]byte("note\n"))
+		o.offer([]byte("note\n"), nil)
 	}
 	o.ask([]byte("question\n"))
 	lines, _ := o.take()
 	if n := len(lines); n != maxQueueLines+1 || string(lines[n-1]) != "question\n" || o.count != int64(n) {
 		t.Errorf("%d lines are queued, the last is %q", n, lines[n-1])
 	}
-	o.offer(make([]byte, maxQueueBytes-o.bytes))
+	o.offer(make([]byte, maxQueueBytes-o.bytes), nil)
 	o.ask([]byte("question\n"))
 	if lines, _ := o.take(); len(lines) != 1 {
 		t.Errorf("%d lines are queued beyond the bytes that may be", len(lines))
@@ -72,9 +72,9 @@ func TestOutboxBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutbox(false, nil)
 		for range maxQueueLines {
-			o.offer([]byte("a\n"))
+			o.offer([]byte("a\n"), nil)
 		}
-		o.offer([]byte("dropped\n"))
+		o.offer([]byte("dropped\n"), nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := o.put(ctx, sent{line: []byte("b\n")}, nil); !errors.Is(err, context.DeadlineExceeded) {
@@ -112,8 +112,8 @@ func TestOutboxBounds(t *testing.T) {
 // queue, and nothing else beside it.
 func TestOutboxTakesOneLongLine(t *testing.T) {
 	o := newOutbox(false, nil)
-	o.offer(make([]byte, jsonrpc.MaxFrame+2<<20))
-	o.offer([]byte("x\n"))
+	o.offer(make([]byte, jsonrpc.MaxFrame+2<<20), nil)
+	o.offer([]byte("x\n"), nil)
 	if lines, _ := o.take(); len(lines) != 1 {
 		t.Errorf("%d lines are queued, want the one", len(lines))
 	}
@@ -125,11 +125,13 @@ func TestOutboxUnwanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutbox(false, nil)
 		for range maxQueueLines {
-			o.offer([]byte("a\n"))
+			o.offer([]byte("a\n"), nil)
 		}
 		var unwanted atomic.Bool
 		ended := make(chan error, 2)
-		go func() { ended <- o.put(t.Context(), sent{n: 1, line: []byte("cancelled\n")}, &unwanted) }()
+		go func() {
+			ended <- o.put(t.Context(), sent{n: 1, line: []byte("cancelled\n")}, func() bool { return !unwanted.Load() })
+		}()
 		synctest.Wait()
 		unwanted.Store(true)
 		lines, _ := o.take()
@@ -150,7 +152,7 @@ func TestOutboxUnwanted(t *testing.T) {
 func TestFarewellInFullQueue(t *testing.T) {
 	o := newOutbox(true, nil)
 	for range maxQueueLines + 1 {
-		o.offer([]byte("more\n"))
+		o.offer([]byte("more\n"), nil)
 	}
 	o.farewell(&protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeStopped})
 	lines, _ := o.take()

@@ -5,17 +5,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"runtime"
-	"strings"
-	"time"
 
 	"holdline/daemon/catalog"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
-	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -23,28 +18,20 @@ import (
 // aside makes an answer that may take a while in a goroutine that calls waits
 // for, as a request in flight: it can be cancelled.
 func (s *session) aside(ctx context.Context, r *request, calls *crew, find func(ctx context.Context) any) {
-	callCtx, cancel := context.WithCancelCause(ctx)
-	if f := s.enter(r, &inFlight{n: r.n, cancel: cancel}); f != nil {
-		cancel(f)
-		s.fail(ctx, r, f)
-		return
-	}
-	s.running.Add(1)
-	calls.Go(func() {
-		defer s.ended()
-		defer cancel(nil)
-		v := find(callCtx)
-		if err, ok := v.(error); ok && errors.Is(err, tool.ErrStopping) {
-			cancel(tool.ErrStopping) // the next daemon will be asked
-		}
-		if !s.leave(callCtx, r) {
+	var v any
+	s.start(ctx, r, calls, func(ctx context.Context) error {
+		v = find(ctx)
+		err, _ := v.(error)
+		return err
+	}, func(why error) {
+		if why != nil {
 			return
 		}
 		switch v := v.(type) {
 		case *fault.Record:
 			s.fail(ctx, r, v)
 		case refusal:
-			s.count(r, nil)
+			s.count(r, 0, nil)
 			s.deliver(ctx, r, jsonrpc.AppendFailure(nil, r.msg.ID, v.raw), false)
 		default:
 			s.answerJSON(ctx, r, v)
@@ -131,250 +118,6 @@ func (s *session) offered(modern bool) json.RawMessage {
 	return json.RawMessage(caps + "}")
 }
 
-// route passes on a request for a prompt, a resource or a completion.
-func (s *session) route(ctx context.Context, r *request, calls *crew) {
-	s.begin(ctx, r, r.msg.Method, calls, func(ctx context.Context) (*tool.Remote, error) {
-		to, ok, err := s.srv.o.Catalog.Route(ctx, s.who(), r.msg.Method, r.msg.Params)
-		switch {
-		case err != nil:
-			return nil, err
-		case !ok:
-			return nil, fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", r.msg.Method)
-		case to == nil:
-			return nil, fault.New(fault.InvalidInput, fault.Host, r.operation(), "no hosted server offers what is asked for")
-		}
-		return to, nil
-	})
-}
-
-// remote begins a call of a tool that is not holdline's own.
-func (s *session) remote(ctx context.Context, r *request, name string, calls *crew) {
-	s.begin(ctx, r, operation(name), calls, func(ctx context.Context) (*tool.Remote, error) {
-		return s.srv.o.Catalog.Find(ctx, s.who(), name)
-	})
-}
-
-// inner begins the call of a hosted server's tool that a call of t is for. From
-// here on it is that call, in all but the name by which it was asked for.
-func (s *session) inner(ctx context.Context, r *request, t *tool.Prepared, calls *crew) {
-	in, err := t.Tool.Inner(r.params.Arguments)
-	if err != nil {
-		err = fault.New(fault.InvalidInput, fault.Host, operation(t.Tool.Name), "%v", err)
-		s.finish(ctx, r, t, input{}, tool.Result{}, err)
-		return
-	}
-	r.inner, r.params.Arguments = true, in.Arguments
-	if r.msg.Params, err = jsonrpc.Rewrite(r.msg.Params, func(key string, value []byte) []byte {
-		if key == "arguments" {
-			return in.Arguments
-		}
-		return value
-	}); err != nil { // ParseParams has read them
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params: %v", err))
-		return
-	}
-	s.begin(ctx, r, operation(t.Tool.Name), calls, func(ctx context.Context) (*tool.Remote, error) {
-		return s.srv.o.Catalog.Inner(ctx, s.who(), in)
-	})
-}
-
-// begin begins a request that a hosted server answers, which find finds. It is
-// counted under key.
-func (s *session) begin(ctx context.Context, r *request, key string, calls *crew,
-	find func(context.Context) (*tool.Remote, error),
-) {
-	args := r.params.Arguments
-	callCtx, cancel := context.WithCancelCause(ctx)
-	progress := s.progressOf(r)
-	if f := s.enter(r, &inFlight{n: r.n, cancel: cancel, progress: progress}); f != nil {
-		cancel(f)
-		f.Operation = key
-		s.fail(ctx, r, f)
-		return
-	}
-	s.running.Add(1)
-	calls.Go(func() {
-		defer s.ended()
-		defer cancel(nil)
-		t, res, err := s.pursue(callCtx, r, find, progress)
-		faultpoint.At("session.pursued")
-		progress.end()
-		if errors.Is(err, tool.ErrStopping) {
-			cancel(tool.ErrStopping) // the next daemon will be asked
-		}
-		if r.inner && t != nil {
-			key = operation(t.Name)
-		}
-		var f *fault.Record
-		if err != nil {
-			f = fault.From(err, fault.Host, key)
-		}
-		wanted := s.leave(callCtx, r)
-		if !wanted {
-			s.forget(r)
-			f = fault.New(fault.Cancelled, fault.Host, key, "%v", context.Cause(callCtx))
-		}
-		s.countRemote(r, t, key, res.Replays, f)
-		if wanted {
-			s.pass(ctx, r, t != nil || r.inner, &res, f)
-		}
-		if r.msg.Method == mcp.ToolsCall {
-			runtime.Gosched() // the answer goes first
-			name, _ := mcp.String(r.params.Name)
-			if t != nil {
-				name = t.Name // of a request without words, too
-			}
-			s.logRemote(r, t, name, args, f, &res)
-		}
-	})
-}
-
-// pursue finds who answers, and asks.
-func (s *session) pursue(ctx context.Context, r *request, find func(context.Context) (*tool.Remote, error), progress *progress) (
-	*tool.Remote, tool.RemoteResult, error,
-) {
-	who := s.who()
-	t, refuse, err := s.answerer(ctx, r, find)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return nil, tool.RemoteResult{}, err
-	}
-	if f := s.doubtful(r, t.Contract, t.Name); f != nil {
-		return t, tool.RemoteResult{}, f
-	}
-	if !s.srv.o.Still() {
-		return nil, tool.RemoteResult{}, tool.ErrStopping
-	}
-	s.calls.Add(1)
-	c := tool.RemoteCall{
-		Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern, Replay: r.replay, Level: s.levelOf(r), Refuse: refuse,
-	}
-	if progress != nil {
-		c.Progress = progress.pass
-	}
-	res, err := t.Handle(ctx, c)
-	return t, res, err
-}
-
-// answerer returns the tool that answers a request. A replayed call that is on
-// record belongs to the process that has it, whatever the configuration says by
-// now: find may wait for another process, or say that there is no such tool. It
-// decides only whether the call may be made if it was not; that is what refuse
-// does.
-func (s *session) answerer(ctx context.Context, r *request, find func(context.Context) (*tool.Remote, error)) (
-	t *tool.Remote, refuse func(context.Context) error, err error,
-) {
-	if r.replay && r.msg.Method == mcp.ToolsCall && s.srv.o.Hosted != nil {
-		t = s.srv.o.Hosted.Again(s.hash, r.n)
-	}
-	if t == nil {
-		t, err = find(ctx)
-		return t, nil, err
-	}
-	return t, func(ctx context.Context) error {
-		_, err := find(ctx)
-		return err
-	}, nil
-}
-
-// pass gives the client what a server answered, as it came. The answer is taken
-// out of res: it may be large, and the queue for the client full.
-func (s *session) pass(ctx context.Context, r *request, known bool, res *tool.RemoteResult, f *fault.Record) {
-	var line []byte
-	switch {
-	case f != nil && known && r.msg.Method == mcp.ToolsCall: // whatever a known tool says is for a model to read
-		line = jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, tool.EncodeFault(f)))
-	case f != nil:
-		line = s.faultLine(r, f)
-	case res.Error != nil:
-		if r.modern {
-			res.Error = modernError(res.Error)
-		}
-		line = jsonrpc.AppendFailure(make([]byte, 0, len(res.Error)+128), r.msg.ID, res.Error)
-	default:
-		if r.modern {
-			res.Result = modernised(r.msg.Method, res.Result)
-		}
-		line = jsonrpc.AppendResult(make([]byte, 0, len(res.Result)+128), r.msg.ID, res.Result)
-	}
-	res.Result, res.Error = nil, nil
-	s.deliver(ctx, r, line, true)
-}
-
-// modernised is a server's result with what the modern era requires of it and
-// a legacy server has not said. Such a server does not say either for how long
-// what was read may be kept.
-func modernised(method string, result json.RawMessage) json.RawMessage {
-	if len(result) == 0 || result[0] != '{' {
-		return result
-	}
-	kind := jsonrpc.Field(result, "resultType")
-	complete := kind == nil || string(kind) == `"complete"`
-	if method == mcp.ResourcesRead && complete {
-		if jsonrpc.Field(result, "cacheScope") == nil {
-			result = jsonrpc.Prepend(result, `"cacheScope":"private"`)
-		}
-		if jsonrpc.Field(result, "ttlMs") == nil {
-			result = jsonrpc.Prepend(result, `"ttlMs":0`)
-		}
-	}
-	if kind == nil {
-		result = jsonrpc.Prepend(result, `"resultType":"complete"`)
-	}
-	return result
-}
-
-// modernError is a server's error with a code that the modern era has: it has
-// none for a resource that is not there, and none that sends the user to a
-// page before the request is made again.
-func modernError(failure json.RawMessage) json.RawMessage {
-	instead := map[string]string{"-32002": "-32602", "-32042": "-32603"}[string(jsonrpc.Field(failure, "code"))]
-	if instead == "" {
-		return failure
-	}
-	rewritten, err := jsonrpc.Rewrite(failure, func(key string, value []byte) []byte {
-		if key == "code" {
-			return []byte(instead)
-		}
-		return value
-	})
-	if err != nil {
-		return failure
-	}
-	return rewritten
-}
-
-// countRemote counts a request that a hosted server answers; t is nil if none
-// was found that does. The key is the operation of what was asked for.
-func (s *session) countRemote(r *request, t *tool.Remote, key string, replays int, f *fault.Record) {
-	var server, name string
-	switch {
-	case t != nil:
-		// The session of one server sees the tool by its own name, others behind the server's.
-		server, name = t.Server, strings.TrimPrefix(t.Name, t.Server+"__")
-	case r.inner:
-		name = strings.TrimPrefix(key, operation(""))
-	default:
-		name = noSuchTool
-	}
-	if r.msg.Method != mcp.ToolsCall {
-		name = ""
-	}
-	s.srv.o.Telemetry.Request(r.msg.Method, server, name, time.Since(r.begin), replays, f)
-}
-
-// logRemote logs the call of a tool that is not holdline's own, and may not be
-// there: t is nil then.
-func (s *session) logRemote(r *request, t *tool.Remote, name string, args json.RawMessage, f *fault.Record, res *tool.RemoteResult) {
-	c := s.toolCall(r, name, args, f, res.Replays)
-	if c.Cache = res.Cache; t != nil {
-		c.Server = t.Server
-	}
-	s.srv.o.Telemetry.ToolCall(c)
-}
-
 // changeOf is the notification that concerns a list.
 func changeOf(method string) string {
 	switch method {
@@ -436,7 +179,7 @@ func (s *session) Ask(line []byte) bool {
 	}
 	whole := append(append(make([]byte, 0, len(line)+1), line...), '\n')
 	if jsonrpc.Field(line, "id") == nil {
-		l.out.offer(whole)
+		l.out.offer(whole, nil)
 	} else {
 		l.out.ask(whole)
 	}
@@ -522,7 +265,7 @@ func (s *session) ListChanged(method string) {
 	}
 	if s.era == legacy {
 		if s.has[method] {
-			s.cur.out.offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'))
+			s.cur.out.offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'), nil)
 		}
 		delete(s.has, method)
 		return
@@ -530,7 +273,7 @@ func (s *session) ListChanged(method string) {
 	for _, l := range s.listens {
 		if l.granted[method] {
 			params := fmt.Appendf(nil, `{"_meta":{%q:%s}}`, mcp.MetaSubscription, l.id)
-			s.cur.out.offer(append(jsonrpc.AppendRequest(nil, nil, method, params), '\n'))
+			s.cur.out.offer(append(jsonrpc.AppendRequest(nil, nil, method, params), '\n'), nil)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -35,13 +36,25 @@ type request struct {
 	replay bool // sent on an earlier connection
 	inner  bool // the call of a hosted server's tool, which another one was asked for
 
-	standing bool // nobody waits for its answer: it is repeated for its effect
+	tool     string       // name of the tool, as asked for; "" if it calls none
+	target   *tool.Remote // what answers it; nil while that is not known
+	standing bool         // repeated for its effect: the client has the answer
 	begin    time.Time
-	flight   *inFlight // nil unless its answer takes a while
+	flight   *flight // nil unless its answer takes a while
 }
 
 // operation is what a fault of the request says was asked for.
-func (r *request) operation() string { return clip(r.msg.Method) }
+func (r *request) operation() string {
+	switch {
+	case r.tool == "":
+		return clip(r.msg.Method)
+	case r.inner && r.target != nil:
+		return operation(r.target.Name)
+	}
+	return operation(r.tool)
+}
+
+func operation(name string) string { return mcp.ToolsCall + ":" + name }
 
 // servedMethods are all that a session answers, in either era.
 var servedMethods = slices.Concat([]string{
@@ -87,16 +100,12 @@ func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
 			return // a notification is never answered
 		}
 		s.mu.Lock()
-		key := jsonrpc.ID(p.RequestID).Key()
-		call := s.inFlight[key]
-		s.removeLocked(key)
-		if call == nil {
-			call = s.leaving[key]
-		}
+		f := s.flights[jsonrpc.ID(p.RequestID).Key()]
+		dropped := f != nil && s.moveLocked(f, cancelled)
 		s.mu.Unlock()
 		faultpoint.At("session.cancelled")
-		if call != nil {
-			call.drop()
+		if dropped {
+			f.cancel(errCancelled)
 		}
 	case mcp.RootsChanged, mcp.ProgressNote:
 		if s.srv.o.Hosted != nil && !s.anonymous {
@@ -202,7 +211,7 @@ func (s *session) checkModern(ctx context.Context, r *request) bool {
 		if err != nil { // strings encode
 			data = nil
 		}
-		s.count(r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "unsupported protocol version"))
+		s.count(r, 0, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "unsupported protocol version"))
 		s.put(ctx, r.n, jsonrpc.AppendError(nil, r.msg.ID, mcp.CodeVersion, "unsupported protocol version "+clip(version), data))
 	case r.params.Meta.Capabilities == nil || r.params.Meta.Capabilities[0] != '{':
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be an object", mcp.MetaCapabilities))
@@ -384,13 +393,6 @@ func (s *session) tune(r *request) {
 	}
 }
 
-// busy tells whether a request of that id is in flight.
-func (s *session) busy(id jsonrpc.ID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.inFlight[id.Key()] != nil
-}
-
 func (s *session) answerJSON(ctx context.Context, r *request, v any) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -404,7 +406,7 @@ func (s *session) answerJSON(ctx context.Context, r *request, v any) {
 
 // answer sends a result, an object, as the request's era wants it.
 func (s *session) answer(ctx context.Context, r *request, result json.RawMessage) {
-	s.count(r, nil)
+	s.count(r, 0, nil)
 	s.deliver(ctx, r, jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, result)), false)
 }
 
@@ -427,9 +429,9 @@ func (s *session) dressing(r *request) string {
 
 // fail answers a request with a fault.
 func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
-	s.count(r, f)
+	s.count(r, 0, f)
 	if r.msg.Method == mcp.ToolsCall {
-		s.logCall(r, "", nil, f, 0)
+		s.logCall(r, nil, f, &tool.RemoteResult{})
 	}
 	s.deliver(ctx, r, s.faultLine(r, f), false)
 }
@@ -446,12 +448,4 @@ func (s *session) refuse(ctx context.Context, n int64, id jsonrpc.ID, f *fault.R
 // faultLine returns the answer to a request that ended with a fault.
 func (s *session) faultLine(r *request, f *fault.Record) []byte {
 	return mcp.AppendFault(nil, r.msg.ID, r.msg.Method, s.dressing(r), f)
-}
-
-func (s *session) count(r *request, f *fault.Record) {
-	method := r.msg.Method
-	if !slices.Contains(servedMethods, method) {
-		method = ""
-	}
-	s.srv.o.Telemetry.Request(method, "", "", time.Since(r.begin), 0, f)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"holdline/daemon/tool"
@@ -184,26 +183,15 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 		}
 	}
 	s.kept, s.keeps = nil, 0
-	var dropped []*inFlight
-	for _, call := range s.leaving {
-		if _, ok := pending[call.n]; ok {
-			s.known[call.n] = struct{}{}
-			continue
+	var dropped []*flight
+	for _, f := range s.flights {
+		if _, ok := pending[f.n]; ok {
+			s.known[f.n] = struct{}{}
+		} else if s.moveLocked(f, cancelled) { // before anything is queued for it here
+			dropped = append(dropped, f)
 		}
-		dropped = append(dropped, call)
-	}
-	for key, call := range s.inFlight {
-		if _, ok := pending[call.n]; ok {
-			s.known[call.n] = struct{}{}
-			continue
-		}
-		s.removeLocked(key)
-		dropped = append(dropped, call)
 	}
 	over = s.full
-	for _, call := range dropped { // before anything is queued for it here
-		call.renounce()
-	}
 	if over {
 		l.out.control(fullBye)
 	}
@@ -212,8 +200,8 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	s.sayFarewellLocked()
 	s.mu.Unlock()
 	faultpoint.At("session.taken")
-	for _, call := range dropped {
-		call.drop()
+	for _, f := range dropped {
+		f.cancel(errCancelled)
 	}
 	if hosted := s.srv.o.Hosted; hosted != nil && !s.anonymous {
 		hosted.Opened(s.hash, s)
@@ -221,11 +209,8 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	s.distrust(g, fresh, g.Store != "" && g.Store != w.Store)
 	if g.Resume {
 		s.log.InfoContext(ctx, "session resumed", "pending", len(pending), "answers", len(again), "cancelled", len(dropped))
-		if s.srv.o.Resumed != nil {
-			s.srv.o.Resumed(s.who().Session, pending)
-		}
-		if s.srv.o.Hosted != nil {
-			s.srv.o.Hosted.Resumed(s.hash, pending)
+		for _, e := range s.srv.o.Executors {
+			e.Resumed(s.hash, pending)
 		}
 		s.listenOn()
 	}
@@ -280,7 +265,10 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 		s.respond(n, jsonrpc.Message{Kind: jsonrpc.Response, ID: jsonrpc.ID(c.ID), Error: lostAnswer})
 		return
 	}
-	if s.again(ctx, c, calls) || s.remoteAgain(ctx, c, calls) {
+	r := s.requestFromReplay(c)
+	if t := s.recall(n); t != nil { // what the line said of the answer's form is lost
+		r.tool, r.target = t.Name, t
+		s.pursue(ctx, r, calls, func(context.Context) (*tool.Remote, error) { return t, nil })
 		return
 	}
 	f := fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
@@ -292,7 +280,6 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 	case n < s.lost:
 		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall, "%s, and the request was too large to be kept", lostWords)
 	}
-	r := s.wordless(c)
 	if !c.Call {
 		r.msg.Method = ""
 	}
@@ -302,40 +289,9 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 // lostAnswer is what a server gets in place of an answer that no longer exists.
 var lostAnswer = json.RawMessage(`{"code":-32603,"message":"the daemon ended, and the client's answer was too large to be kept for the next one"}`)
 
-// again takes up the call that a line without bytes had begun; it is false if
-// none is known that can be. What the line said of the answer's form is lost.
-func (s *session) again(ctx context.Context, c *protocol.Control, calls *crew) bool {
-	if s.srv.o.Again == nil {
-		return false
-	}
-	who := s.who()
-	name, handle := s.srv.o.Again(who.Session, *c.Replay)
-	if handle == nil {
-		return false
-	}
-	t := s.srv.o.Catalog.Own(who.Identity, name)
-	if t == nil {
-		return false
-	}
-	s.run(ctx, s.wordless(c), t, input{render: tool.Porcelain, detail: tool.Concise}, handle, calls)
-	return true
-}
-
-// remoteAgain is [session.again] of a call of a hosted server's tool.
-func (s *session) remoteAgain(ctx context.Context, c *protocol.Control, calls *crew) bool {
-	if s.srv.o.Hosted == nil {
-		return false
-	}
-	t := s.srv.o.Hosted.Again(s.hash, *c.Replay)
-	if t == nil {
-		return false
-	}
-	s.begin(ctx, s.wordless(c), operation(t.Name), calls, func(context.Context) (*tool.Remote, error) { return t, nil })
-	return true
-}
-
-// wordless is the request of a line without bytes.
-func (s *session) wordless(c *protocol.Control) *request {
+// requestFromReplay returns the call of a tool that stands for a replayed line
+// whose bytes are lost.
+func (s *session) requestFromReplay(c *protocol.Control) *request {
 	return &request{
 		n: *c.Replay, msg: jsonrpc.Message{Kind: jsonrpc.Request, ID: jsonrpc.ID(c.ID), Method: mcp.ToolsCall},
 		modern: !s.asked, replay: true, begin: time.Now(), // a legacy session's initialize is replayed first
@@ -353,19 +309,13 @@ func (s *session) distrust(g *protocol.Greeting, fresh, wiped bool) {
 	}
 }
 
-// recorded tells whether line n had an effect that is known here.
-func (s *session) recorded(n int64) bool {
-	return s.srv.o.Recorded != nil && s.srv.o.Recorded(s.who().Session, n) ||
-		s.srv.o.Hosted != nil && s.srv.o.Hosted.Recorded(s.hash, n)
-}
-
 // doubtful is the fault of a replayed call of which nobody knows whether it
 // was begun, and which must not be run twice; nil for all others.
-func (s *session) doubtful(r *request, contract tool.Contract, name string) *fault.Record {
-	if !r.replay || r.n >= s.lost || contract == tool.Convergent || s.recorded(r.n) {
+func (s *session) doubtful(r *request) *fault.Record {
+	if !r.replay || r.n >= s.lost || r.target.Contract == tool.Convergent || s.recorded(r.n) {
 		return nil
 	}
-	return fault.New(fault.OutcomeUnknown, fault.Host, operation(name), lostWords)
+	return fault.New(fault.OutcomeUnknown, fault.Host, operation(r.target.Name), lostWords)
 }
 
 // lostWords are said of a call whose record may have been lost.
@@ -382,13 +332,13 @@ func (s *session) Seen(n int64) {
 	}
 }
 
-// offer queues a line that is no answer if there is room for it, somebody to
-// read it, and unwanted, which may be nil, is not true.
-func (s *session) offer(line []byte, unwanted *atomic.Bool) {
+// offer queues a line that is no answer if there is room for it, a connection, and
+// allowed, which may be nil, returns true once all that was queued before is known.
+func (s *session) offer(line []byte, allowed func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // so that no other connection takes its place meanwhile
-	if s.cur != nil && (unwanted == nil || !unwanted.Load()) {
-		s.cur.out.offer(line)
+	if s.cur != nil {
+		s.cur.out.offer(line, allowed)
 	}
 }
 
@@ -405,29 +355,29 @@ func (s *session) deliver(ctx context.Context, r *request, line []byte, tell boo
 		s.put(ctx, r.n, line)
 		return
 	}
-	defer s.through(r)
-	if !s.queue(ctx, sent{n: r.n, line: line, tell: tell}, &r.flight.unwanted) {
-		s.forget(r)
+	if s.queue(ctx, sent{n: r.n, line: line, tell: tell}, r.flight.mayAnswer) {
+		s.move(r.flight, finished)
 	}
+	s.forget(r)
 }
 
-// queue is [session.put]; it leaves the answer out, and is false, once unwanted,
-// which may be nil, is true.
-func (s *session) queue(ctx context.Context, a sent, unwanted *atomic.Bool) bool {
+// queue is [session.put]. It leaves the answer out, and returns false, once
+// allowed, which may be nil, returns false.
+func (s *session) queue(ctx context.Context, a sent, allowed func() bool) bool {
 	a.line = append(a.line, '\n')
 	for {
 		s.mu.Lock()
 		l := s.cur
 		if l == nil {
-			dropped := unwanted != nil && unwanted.Load()
-			if !dropped {
+			wanted := allowed == nil || allowed()
+			if wanted {
 				s.keepLocked(a)
 			}
 			s.mu.Unlock()
-			return !dropped
+			return wanted
 		}
 		s.mu.Unlock()
-		err := l.out.put(ctx, a, unwanted)
+		err := l.out.put(ctx, a, allowed)
 		faultpoint.At("session.queued")
 		switch {
 		case errors.Is(err, errCancelled):
@@ -436,13 +386,5 @@ func (s *session) queue(ctx context.Context, a sent, unwanted *atomic.Bool) bool
 			return true // queued, or the session is ending
 		}
 		s.detach(l)
-	}
-}
-
-// forget lets all forget a request that was cancelled, as if its client held
-// the answer.
-func (s *session) forget(r *request) {
-	if r.flight.unwanted.Load() {
-		s.srv.confirmed(s.hash, r.n)
 	}
 }

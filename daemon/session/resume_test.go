@@ -329,19 +329,19 @@ func TestFull(t *testing.T) {
 // and does not wait for it any more. Nothing is said of it.
 func TestResumeCrossesAnswer(t *testing.T) {
 	var armed atomic.Bool
-	release, queued := make(chan struct{}), make(chan struct{}, 1)
+	release, ended := make(chan struct{}), make(chan struct{}, 1)
 	faultpoint.Install(func(name string) {
 		switch {
 		case name == "session.taken" && armed.CompareAndSwap(true, false):
 			close(release)
 			select {
-			case <-queued:
+			case <-ended:
 			case <-time.After(waitLimit):
-				t.Error("the call has no answer")
+				t.Error("the call has not ended")
 			}
-		case name == "session.queued":
+		case name == "session.pursued":
 			select {
-			case queued <- struct{}{}:
+			case ended <- struct{}{}:
 			default:
 			}
 		}
@@ -354,8 +354,8 @@ func TestResumeCrossesAnswer(t *testing.T) {
 	<-h.began
 	c.conn.Close()
 	h.detached(t)
-	for len(queued) > 0 {
-		<-queued
+	for len(ended) > 0 {
+		<-ended
 	}
 	armed.Store(true)
 	c = h.again(t, protocol.Greeting{Identity: "a", Next: 4})

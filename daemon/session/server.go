@@ -62,19 +62,29 @@ type ToolCall struct {
 	Fault     *fault.Record
 }
 
-// Hosted are the hosted MCP servers, as sessions need them. A session is named
-// by its hash.
+// An Executor answers calls and keeps records of them: the hosted servers, and the
+// consults. A session owns its calls: it alone knows which answers its client still
+// waits for, and tells the executors. Sessions are named by their hashes, calls by the
+// number of the client's line. The methods must not block for long.
+type Executor interface {
+	// Recall returns what answers the call that line n began, nil if that is not
+	// known. recorded reports whether the call may have had an effect, known or not
+	// what answers it.
+	Recall(session string, n int64) (t *tool.Remote, recorded bool)
+	// Confirmed says that the client holds the answer to line n, or has cancelled it.
+	Confirmed(session string, n int64)
+	// Resumed says that the client is back, and which of its lines it waits for. It
+	// waits for no other call that it made before.
+	Resumed(session string, pending map[int64]struct{})
+	// Closed says that the session is over, and none of its calls is waited for. If
+	// it was the last one of its client, agent is the client's key, else "".
+	Closed(session, agent string)
+}
+
+// Hosted are the hosted MCP servers, as sessions reach them besides with calls.
 type Hosted interface {
 	// Opened begins to reach a session; it may be told so again.
 	Opened(session string, c tool.Client)
-	// Resumed is told which of its lines a client that is back waits for.
-	Resumed(session string, pending map[int64]struct{})
-	// Confirmed is told that the client holds the answer to its line n.
-	Confirmed(session string, n int64)
-	// Recorded tells whether line n was taken to a server.
-	Recorded(session string, n int64) bool
-	// Again is the tool that line n has called; nil if that is not known.
-	Again(session string, n int64) *tool.Remote
 	// Respond takes the answer of the client, its line n, to the server that
 	// asked. It tells whether any did.
 	Respond(session string, n int64, msg jsonrpc.Message) bool
@@ -92,9 +102,6 @@ type Hosted interface {
 	Subscribe(ctx context.Context, c tool.Caller, holder, uri string, again bool) (failure json.RawMessage, err error)
 	// Unsubscribe ends that; all of the holder's if the URI is "".
 	Unsubscribe(session, holder, uri string)
-	// Closed is called when the session is over. If it was the last one of its
-	// client, agent is the client's key, else "".
-	Closed(session, agent string)
 }
 
 // Options are a server's settings.
@@ -121,22 +128,8 @@ type Options struct {
 	// in bytes; a session with more ends. 0 takes what the queue of a
 	// connection may hold.
 	MaxKept int
-	// Recorded tells whether line n of the session of that hash has begun
-	// something that the daemon knows of, a consult; nil knows of nothing.
-	Recorded func(session string, n int64) bool
-	// Again finds the call that was begun by line n of the session of that
-	// hash and can be answered without what it said: the tool's name, and what
-	// answers it in the tool's stead, nil if there is none. It may be nil.
-	Again func(session string, n int64) (name string, handle func(context.Context, tool.Call) (tool.Result, error))
-	// Resumed is told which of its lines a client that is back waits for; it
-	// may be nil.
-	Resumed func(session string, pending map[int64]struct{})
-	// Confirmed is told that the client of the session of that hash holds the
-	// answer to its line n, a call of one of holdline's own tools, or does not
-	// want it any more; Closed that the session is over, and not left to the
-	// next daemon. They may be nil.
-	Confirmed func(session string, n int64)
-	Closed    func(session string)
+	// Executors are all that answer calls and keep records of them.
+	Executors []Executor
 	// Hosted are the hosted MCP servers; nil if there are none.
 	Hosted Hosted
 	// Still tells whether the daemon is the one that is found, so that what it
@@ -329,11 +322,8 @@ func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
 // confirmed tells all who want to know that the client of a session holds the
 // answer to its line n, or does not want it any more.
 func (s *Server) confirmed(session string, n int64) {
-	if s.o.Hosted != nil {
-		s.o.Hosted.Confirmed(session, n)
-	}
-	if s.o.Confirmed != nil {
-		s.o.Confirmed(session, n)
+	for _, e := range s.o.Executors {
+		e.Confirmed(session, n)
 	}
 }
 
@@ -374,11 +364,10 @@ func (s *Server) close(one *session) {
 	s.endedLocked(one.hash)
 	s.mu.Unlock()
 	close(one.over)
-	if s.o.Hosted != nil && !one.left {
-		s.o.Hosted.Closed(one.hash, over)
-	}
-	if s.o.Closed != nil && !one.left {
-		s.o.Closed(one.hash)
+	if !one.left {
+		for _, e := range s.o.Executors {
+			e.Closed(one.hash, over)
+		}
 	}
 	s.o.Telemetry.SessionEnded(one.hash)
 }

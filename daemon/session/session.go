@@ -71,8 +71,7 @@ type session struct {
 	version      string               // of the proxy; guarded by mu
 	caller       tool.Caller          // guarded by mu
 	era          string               // guarded by mu
-	inFlight     map[string]*inFlight // by id; guarded by mu
-	leaving      map[string]*inFlight // whose answers are about to be queued, by id; guarded by mu
+	flights      map[string]*flight   // requests that are not answered, by id; guarded by mu
 	listens      map[string]listening // open subscriptions to changes of lists, by id; guarded by mu
 	capabilities json.RawMessage      // that the client declared; guarded by mu
 	has          map[string]bool      // lists that the client has and that hold, by the notification of their change; guarded by mu
@@ -83,22 +82,12 @@ type session struct {
 	info         json.RawMessage      // of the one server that the session is for; guarded by mu
 }
 
-// inFlight is a request that is not answered yet.
-type inFlight struct {
-	n        int64
-	cancel   context.CancelCauseFunc
-	progress *progress   // nil if the client did not ask
-	unwanted atomic.Bool // the client has cancelled it
-
-	subscription bool // stays open until it is cancelled
-}
-
 func newSession(srv *Server, l *link) *session {
 	g := &l.greeting
 	one := &session{
 		srv: srv, anonymous: l.anonymous, since: time.Now(), claimed: g.Identity,
 		quiet: make(chan struct{}, 1), claims: make(chan *link), over: make(chan struct{}),
-		cur: l, peer: l.peer, version: clip(g.Version), inFlight: map[string]*inFlight{}, leaving: map[string]*inFlight{}, listens: map[string]listening{}, follows: map[string]int64{}, has: map[string]bool{},
+		cur: l, peer: l.peer, version: clip(g.Version), flights: map[string]*flight{}, listens: map[string]listening{}, follows: map[string]int64{}, has: map[string]bool{},
 	}
 	uuid := g.Session
 	if l.anonymous {
@@ -155,8 +144,8 @@ func (s *session) status() Status {
 		state = Detached
 	}
 	calls := 0
-	for _, c := range s.inFlight {
-		if !c.subscription {
+	for _, f := range s.flights {
+		if f.at() == running && !f.subscription {
 			calls++
 		}
 	}

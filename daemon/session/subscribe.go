@@ -166,17 +166,17 @@ func (s *session) listen(ctx context.Context, r *request, calls *crew) {
 		}
 	}
 	callCtx, cancel := context.WithCancelCause(ctx)
-	one := &inFlight{n: r.n, subscription: true, cancel: func(why error) {
+	f := s.enter(r, true, func(why error) {
 		cancel(why)
 		s.unlisten(&l)
-	}}
-	if f := s.enter(r, one); f != nil {
+	})
+	if f != nil {
 		cancel(f)
 		s.fail(ctx, r, f)
 		return
 	}
 	if len(uris) == 0 || s.srv.o.Hosted == nil || s.who().Identity == tool.Anonymous {
-		s.acknowledge(ctx, r, one, &l)
+		s.acknowledge(ctx, r, &l)
 		return
 	}
 	s.running.Add(1)
@@ -184,9 +184,9 @@ func (s *session) listen(ctx context.Context, r *request, calls *crew) {
 		defer s.ended()
 		err := s.grant(callCtx, r, &l, uris)
 		switch {
-		case err == nil && s.acknowledge(ctx, r, one, &l):
+		case err == nil && s.acknowledge(ctx, r, &l):
 			return
-		case err != nil && !errors.Is(err, tool.ErrStopping) && s.leave(callCtx, r):
+		case err != nil && !errors.Is(err, tool.ErrStopping) && s.leave(callCtx, r) == nil:
 			s.fail(ctx, r, fault.From(err, fault.Host, r.operation()))
 		}
 		s.unlisten(&l)
@@ -224,19 +224,16 @@ func (s *session) grant(ctx context.Context, r *request, l *listening, uris []st
 
 // acknowledge says what the client is told from now on; it is false, and nothing
 // is said, if the client has ended that already.
-func (s *session) acknowledge(ctx context.Context, r *request, one *inFlight, l *listening) bool {
-	key := l.id.Key()
-	s.mu.Lock()
-	wanted := s.inFlight[key] == one
-	s.mu.Unlock()
-	if !wanted {
+func (s *session) acknowledge(ctx context.Context, r *request, l *listening) bool {
+	if r.flight.at() != running {
 		return false
 	}
-	s.count(r, nil)
+	s.count(r, 0, nil)
 	s.put(ctx, 0, l.acknowledgement())
 	s.mu.Lock()
-	if wanted = s.inFlight[key] == one; wanted {
-		s.listens[key] = *l
+	wanted := r.flight.at() == running
+	if wanted {
+		s.listens[r.flight.key] = *l
 	}
 	s.mu.Unlock()
 	if wanted && r.replay {

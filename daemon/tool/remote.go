@@ -7,11 +7,12 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Remote is a tool of a hosted server. What the server says of it and answers
-// is passed on as raw bytes.
+// Remote is what answers a call: a tool, prompt or resource of a hosted server,
+// or one of holdline's own tools. Parameters and answers are passed on as raw
+// bytes.
 type Remote struct {
-	Name     string // as sessions see it
-	Server   string
+	Name     string   // as sessions see it
+	Server   string   // "" for holdline's own tools
 	Names    []string // by which [Rules] know it
 	Contract Contract
 	// Handle runs a call. Its context ends when the client cancels or is gone,
@@ -24,7 +25,7 @@ type RemoteCall struct {
 	Caller Caller
 	N      int64           // number of the client's line
 	ID     string          // the request's id as JSON
-	Params json.RawMessage // of the request, as they came: an object
+	Params json.RawMessage // of the request, as they came: an object; nil if they are lost
 	Modern bool            // the request is of the modern era
 	Replay bool            // it was sent to an earlier daemon, too
 	Level  string          // of the log messages that it asks for; "" is none
@@ -38,12 +39,15 @@ type RemoteCall struct {
 	Refuse func(ctx context.Context) error
 }
 
-// RemoteResult is what a server answered: one of the two.
+// RemoteResult is the answer to a call: either Result or Error.
 type RemoteResult struct {
 	Result  json.RawMessage
 	Error   json.RawMessage // a JSON-RPC error object
 	Replays int             // how often the call was made again after a loss
 	Cache   string          // "hit" or "miss" if a cache was asked
+	// Fault is why a call of one of holdline's own tools failed, for telemetry.
+	// Result says it already.
+	Fault *fault.Record
 }
 
 // EncodeFault is the result object of a tools/call that failed.

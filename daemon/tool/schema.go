@@ -33,6 +33,7 @@ const common = `"render":{"type":"string","enum":["porcelain","json"],"default":
 type Prepared struct {
 	Tool *Tool
 
+	remote    Remote
 	operation string
 	listing   json.RawMessage
 	props     map[string]property
@@ -76,6 +77,7 @@ func Prepare(t *Tool) (*Prepared, error) {
 		return nil, err
 	}
 	p := &Prepared{Tool: t, operation: operation(t.Name), props: map[string]property{}}
+	p.remote = Remote{Name: t.Name, Contract: t.Contract, Handle: p.call}
 
 	own := []byte(`{}`)
 	if len(t.Properties) > 0 {

@@ -121,6 +121,9 @@ type Tool struct {
 	// Handle runs a call. Its context ends when the client cancels or is gone.
 	// An error that is no [*fault.Record] becomes an internal_failure.
 	Handle func(ctx context.Context, c Call) (Result, error)
+	// Resume answers a call that an earlier daemon had begun and whose arguments
+	// are lost. Nil means that no such call can be answered.
+	Resume func(ctx context.Context, c Call) (Result, error)
 	// Inner, in the place of Handle, makes a call of the tool that of a hosted
 	// server's tool, from the arguments as they came; nil are none. An error is
 	// one of the arguments, for the caller to read. The answer is the server's

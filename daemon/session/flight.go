@@ -1,0 +1,180 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// A flight is a request that is not answered yet. It is in session.flights, under
+// its id, until it is over.
+type flight struct {
+	n            int64 // number of the client's line
+	key          string
+	subscription bool // stays open until the client cancels it
+	cancel       context.CancelCauseFunc
+	phase        atomic.Int32 // a flightPhase; changed by [session.moveLocked] alone
+}
+
+// flightPhase is where a request in flight stands.
+//
+//	running   -> answering: its answer is made, and is about to be queued
+//	running   -> cancelled: its client cancelled it, or came back without waiting for it
+//	running   -> finished:  the session ends, or the daemon leaves it to the next one
+//	answering -> cancelled: as above, before the answer was queued: it never will be
+//	answering -> finished:  its answer is queued, or kept for the next connection
+//
+// An outbox reads the phase under its own lock whenever it takes a line for the
+// flight. So no progress follows an answer, and nothing at all a cancellation.
+type flightPhase int32
+
+const (
+	running flightPhase = iota
+	answering
+	cancelled
+	finished
+)
+
+func (f *flight) at() flightPhase { return flightPhase(f.phase.Load()) }
+
+// mayReport reports whether progress of the flight may still be sent.
+func (f *flight) mayReport() bool { return f.at() == running }
+
+// mayAnswer reports whether the answer to the flight may still be sent.
+func (f *flight) mayAnswer() bool { return f.at() != cancelled }
+
+// moveLocked changes the phase of a flight, and reports whether that was possible.
+// Only running flights count against the limit of the client; those that are over
+// leave session.flights. The caller must hold s.mu.
+func (s *session) moveLocked(f *flight, to flightPhase) bool {
+	from := f.at()
+	if from != running && (from != answering || to == answering) {
+		return false
+	}
+	if from == running {
+		s.agent.calls.Add(-1)
+	}
+	f.phase.Store(int32(to))
+	if to != answering && s.flights[f.key] == f { // its id may be in use again
+		delete(s.flights, f.key)
+	}
+	return true
+}
+
+// move is [session.moveLocked] for a caller that does not hold s.mu.
+func (s *session) move(f *flight, to flightPhase) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.moveLocked(f, to)
+}
+
+// enter notes r as a request in flight. It returns why that may not be, or nil.
+func (s *session) enter(r *request, subscription bool, cancel context.CancelCauseFunc) *fault.Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if most := s.srv.inFlight.Load(); s.agent.calls.Add(1) > most {
+		s.agent.calls.Add(-1)
+		return fault.New(fault.ResourceExhausted, fault.Host, r.operation(),
+			"%d calls of this agent are in flight, its limit: wait for one of them", most).
+			WithLimit("calls in flight", int(most), int(most))
+	}
+	r.flight = &flight{n: r.n, key: r.msg.ID.Key(), subscription: subscription, cancel: cancel}
+	s.flights[r.flight.key] = r.flight
+	return nil
+}
+
+// leave ends the work on a request. It returns nil if the answer is still wanted:
+// then [session.deliver] must follow, and until that has queued the answer the
+// client can cancel it. Else it returns what ended the request.
+func (s *session) leave(ctx context.Context, r *request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case r.flight.at() == cancelled: // ctx is done in a moment
+		return errCancelled
+	case ctx.Err() != nil:
+		s.moveLocked(r.flight, finished)
+		return context.Cause(ctx)
+	}
+	s.moveLocked(r.flight, answering)
+	return nil
+}
+
+// busy reports whether a request of that id is in flight.
+func (s *session) busy(id jsonrpc.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.flights[id.Key()]
+	return f != nil && f.at() == running
+}
+
+// start runs work, which may take a while, for a request that is in flight until
+// it returns, in a goroutine that calls waits for. Then, in the same goroutine, it
+// calls finish: the client still wants the answer if why is nil, else why says
+// what ended the request. An error of work matters only if it is
+// [tool.ErrStopping]: the next daemon will be asked.
+func (s *session) start(ctx context.Context, r *request, calls *crew, work func(context.Context) error, finish func(why error)) {
+	callCtx, cancel := context.WithCancelCause(ctx)
+	if f := s.enter(r, false, cancel); f != nil {
+		cancel(f)
+		s.fail(ctx, r, f)
+		return
+	}
+	s.running.Add(1)
+	calls.Go(func() {
+		defer s.ended()
+		defer cancel(nil)
+		if err := work(callCtx); errors.Is(err, tool.ErrStopping) {
+			cancel(tool.ErrStopping)
+		}
+		why := s.leave(callCtx, r)
+		s.forget(r)
+		finish(why)
+	})
+}
+
+// ended is the end of a goroutine of the session.
+func (s *session) ended() {
+	if s.running.Add(-1) == 0 {
+		select {
+		case s.quiet <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// forget has the records of a cancelled request dropped, as if its client held
+// the answer.
+func (s *session) forget(r *request) {
+	if r.flight.at() == cancelled {
+		s.srv.confirmed(s.hash, r.n)
+	}
+}
+
+// progressOf returns the function that passes on progress of a request: the params
+// of a notification, in which it puts the client's token. It never blocks. It is nil
+// if the client did not ask for progress.
+func (s *session) progressOf(r *request) func(params json.RawMessage) {
+	token := r.params.Meta.Progress
+	if token == nil || (token[0] != '"' && token[0] != '-' && (token[0] < '0' || token[0] > '9')) {
+		return nil
+	}
+	f := r.flight
+	return func(params json.RawMessage) {
+		params, err := jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
+			if key == mcp.MetaProgress {
+				return token
+			}
+			return value
+		})
+		if err == nil {
+			s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, params), '\n'), f.mayReport)
+		}
+	}
+}
