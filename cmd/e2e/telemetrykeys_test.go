@@ -10,7 +10,8 @@ import (
 func TestTelemetryCountsByServerAndTool(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"one": p.toolsEntry(hosting{"scope": "shared"}), "two": p.toolsEntry(hosting{"scope": "shared"})}).daemon()
+	p.configure(map[string]any{"one": p.toolsEntry(hosting{"scope": "shared"}), "two": p.toolsEntry(hosting{"scope": "shared"})},
+		"identities", map[string]any{"kept out": map[string]any{"deny": []string{"two__look", "health_snapshot", "nobody__*"}}}).daemon()
 	look := map[string]any{"token": "t"}
 	for server, calls := range map[string]int{"one": 1, "two": 2} {
 		a := p.agent("--server", server).shake()
@@ -33,8 +34,15 @@ func TestTelemetryCountsByServerAndTool(t *testing.T) {
 	if x := a.wait(a.call("two__look", look)); x.code() != "" {
 		t.Fatalf("two__look: %s", x.raw)
 	}
+	denied := p.agent("--identity", "kept out").shake()
+	for _, name := range []string{"two__look", "health_snapshot", "nobody__look"} {
+		if x := denied.wait(denied.call(name, look)); x.code() != "denied" {
+			t.Fatalf("%s: %s", name, x.raw)
+		}
+	}
+	denied.leave()
 	counts := p.telemetry()
-	for key, want := range map[string]int64{"tools/call:one__look": 1, "tools/call:two__look": 3, "tools/call:look": 0, "(unknown)": 4} {
+	for key, want := range map[string]int64{"tools/call:one__look": 1, "tools/call:two__look": 4, "tools/call:look": 0, "(unknown)": 4, "tools/call:health_snapshot": 1, "tools/call:(unknown)": 1} {
 		if counts[key] != want {
 			t.Errorf("%s was counted %d times, want %d; all: %v", key, counts[key], want, counts)
 		}
