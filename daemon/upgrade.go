@@ -7,13 +7,13 @@ import (
 	"os"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/rollout"
 	"holdline/daemon/telemetry"
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/process"
 )
 
 // flushTime bounds the wait for answers to reach their sockets before a
@@ -60,7 +60,7 @@ func (l *life) buildRollout() {
 // any time, and what workers of earlier ones speak.
 func (l *life) versions() rollout.Versions {
 	return rollout.Versions{
-		Greeting: []int{protocol.Version}, Worker: l.workers.Versions(), Record: []int{process.RecordVersion},
+		Greeting: []int{protocol.Version}, Worker: l.workers.Versions(), Record: []int{calls.RecordVersion},
 		Handover: []int{rollout.Version},
 	}
 }

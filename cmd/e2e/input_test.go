@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/control"
-	"holdline/protocol/process"
 )
 
 // input is what a modern client is asked by the answer to its request.
@@ -124,7 +124,7 @@ func TestServerAsksModernAmongOldRecords(t *testing.T) {
 	}
 	in := m.required(m.askMe(elicit("e"), nil))
 	kill9(t, d.Process.Pid)
-	files, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*", process.FileCalls))
+	files, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*", calls.File))
 	if len(files) != 1 {
 		t.Fatalf("files of records: %v", files)
 	}
@@ -132,7 +132,7 @@ func TestServerAsksModernAmongOldRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rec process.Record
+	var rec calls.Record
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	decode(t, lines[len(lines)-1], &rec)
 	asked := rec.Write

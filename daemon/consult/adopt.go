@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
@@ -237,11 +238,9 @@ func (d *driver) attachOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var told []process.Record
-	if b, err := ownfile.Read(filepath.Join(d.j.dir, process.FileCalls), process.MaxJournal); err == nil {
-		if told, err = process.ParseRecords(b); err != nil {
-			return err
-		}
+	told, err := calls.ReadRecords(d.j.dir)
+	if err != nil {
+		return err
 	}
 	var last int64
 	if alive, err := supervisor.Alive(d.j.dir); err == nil && !alive {
@@ -259,7 +258,7 @@ func (d *driver) attachOnce(ctx context.Context) error {
 // lastSign is when a worker that is dead last wrote to its directory; zero if it
 // has left nothing.
 func lastSign(dir string) (last time.Time) {
-	for _, name := range []string{process.FileLock, process.FileState, process.FileSpool, process.FileCalls} {
+	for _, name := range []string{process.FileLock, process.FileState, process.FileSpool, calls.File} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(last) {
 			last = info.ModTime()
 		}
@@ -269,7 +268,7 @@ func lastSign(dir string) (last time.Time) {
 
 // standing finds the rung of the ladder on which the run stands by what its
 // program was told: records above the last write are of writes never made.
-func (d *driver) standing(told []process.Record, last int64) {
+func (d *driver) standing(told []calls.Record, last int64) {
 	d.prompted = last > 0
 	for _, r := range told {
 		if r.Write > last {

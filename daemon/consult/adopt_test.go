@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/calls"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -273,9 +274,9 @@ func TestTurnOverAtCheckpoint(t *testing.T) {
 				if seq, err := d.restore(); seq != 7 || err != nil {
 					t.Fatal(seq, err)
 				}
-				var told []process.Record
+				var told []calls.Record
 				for i, kind := range tt.told {
-					told = append(told, process.Record{Write: int64(i + 1), Name: kind})
+					told = append(told, calls.Record{Write: int64(i + 1), Name: kind})
 				}
 				d.standing(told, int64(len(told)))
 				begin := time.Now()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
@@ -288,8 +289,8 @@ func (d *driver) write(ctx context.Context, errs chan<- error) {
 				_ = d.proc.CloseStdin(ctx) // if it fails the worker is lost, and that will be told
 				continue
 			}
-			rec := process.Record{
-				N: d.j.rec.N, Session: d.j.rec.Session, Kind: process.RecordPrompt, Name: w.kind, Contract: contractWord,
+			rec := calls.Record{
+				N: d.j.rec.N, Session: d.j.rec.Session, Kind: calls.KindPrompt, Name: w.kind, Contract: contractWord,
 				Identity: d.j.rec.Identity, DeadlineBootMS: bootclock.AtMS(d.j.created.Add(d.j.timeout)),
 			}
 			_, err := d.proc.Write(ctx, rec, w.data)

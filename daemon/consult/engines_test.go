@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/calls"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
@@ -311,7 +312,7 @@ func TestOnceAdopted(t *testing.T) {
 			stop: make(chan struct{}), done: make(chan struct{}),
 		}
 		d := &driver{m: w.Manager, j: j, run: &fakeRun{once: true, mute: true}, proc: proc}
-		d.standing([]process.Record{{Write: 1, Name: promptRecord}}, 1)
+		d.standing([]calls.Record{{Write: 1, Name: promptRecord}}, 1)
 		begin := time.Now()
 		d.follow(t.Context())
 		d.release()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/calls"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -223,7 +224,7 @@ type fakeProcess struct {
 	seq    int64 // of the program's goroutine
 
 	mu       sync.Mutex
-	records  []process.Record
+	records  []calls.Record
 	acked    int64
 	released bool
 	graces   []time.Duration
@@ -231,7 +232,7 @@ type fakeProcess struct {
 
 func (p *fakeProcess) Events() <-chan supervisor.Event { return p.events }
 
-func (p *fakeProcess) Write(ctx context.Context, rec process.Record, data []byte) (int64, error) {
+func (p *fakeProcess) Write(ctx context.Context, rec calls.Record, data []byte) (int64, error) {
 	p.mu.Lock()
 	p.records = append(p.records, rec)
 	p.mu.Unlock()

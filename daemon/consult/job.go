@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
@@ -405,7 +406,7 @@ func (j *job) spec(cmd engine.Command, socketDir string, hard time.Time) process
 		Owner:             process.Owner{Session: j.rec.Session, N: j.rec.N, Identity: j.rec.Identity},
 		Confine:           confine(cmd.Writable),
 		ParentDeathSignal: "SIGTERM", // so that the program ends its own tools before it goes
-		Versions:          process.Versions{Worker: process.Newest(), Record: process.RecordVersion},
+		Versions:          process.Versions{Worker: process.Newest(), Record: calls.RecordVersion},
 	}
 	s.Orphan.Do = process.OrphanCloseStdin
 	s.Orphan.HardDeadlineBootMS = bootclock.AtMS(hard)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
@@ -120,7 +121,7 @@ func (m *Manager) settle(dir string) {
 // worker that lives begins its files anew.
 func tidy(dir string) {
 	statedir.Sweep(dir, false)
-	for _, name := range []string{process.FileSpool, process.FileCalls} {
+	for _, name := range []string{process.FileSpool, calls.File} {
 		_ = os.Remove(filepath.Join(dir, name+".new"))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/calls"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/process"
 )
@@ -41,7 +42,7 @@ type Starter interface {
 // [*supervisor.Worker], whose methods say more.
 type Process interface {
 	Events() <-chan supervisor.Event
-	Write(ctx context.Context, rec process.Record, data []byte) (int64, error)
+	Write(ctx context.Context, rec calls.Record, data []byte) (int64, error)
 	CloseStdin(ctx context.Context) error
 	Terminate(ctx context.Context, grace time.Duration) (process.Exit, error)
 	Ack(seq int64)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/listing"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
@@ -118,7 +119,7 @@ func (m *Manager) Unread() bool { return m.unreadable }
 type earlier struct {
 	dir     string
 	spec    process.Spec
-	records []process.Record
+	records []calls.Record
 	lists   *listing.Memory // what it has listed; nil if that is not known
 	alive   bool
 }
@@ -166,7 +167,7 @@ func (m *Manager) look(dir string) (*earlier, error) {
 // restore makes a process of a directory, and the calls of its records. It
 // takes up the worker meanwhile.
 func (m *Manager) restore(e *earlier) {
-	statedir.Sweep(filepath.Join(e.dir, process.DirAnswers), true)
+	statedir.Sweep(filepath.Join(e.dir, calls.DirAnswers), true)
 	answers := answersIn(e.dir)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -267,7 +268,7 @@ func (m *Manager) goneServerLocked(key instanceKey) *server {
 
 // recordLocked takes one record of an earlier daemon. Of two with one number
 // the later one counts.
-func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
+func (u *upstream) recordLocked(r calls.Record, spec *process.Spec) {
 	m := u.m
 	for n := len(u.responds); n > 0 && u.responds[n-1].Write >= r.Write; n-- {
 		u.responds = u.responds[:n-1] // those writes were not made
@@ -277,17 +278,17 @@ func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
 		delete(u.calls, r.Write)
 	}
 	switch r.Kind {
-	case process.RecordRespond:
+	case calls.KindRespond:
 		u.responds = append(u.responds, r)
 		if c := u.calls[r.Call]; c != nil && c.key.session == r.Session { // that line has gone on with it
 			delete(m.calls, c.key)
 			c.key.n = r.N
 			m.calls[c.key] = c
 		}
-	case process.RecordCancel, process.RecordNote, process.RecordSetLevel,
-		process.RecordSubscribe, process.RecordUnsubscribe, process.RecordListen:
+	case calls.KindCancel, calls.KindNote, calls.KindSetLevel,
+		calls.KindSubscribe, calls.KindUnsubscribe, calls.KindListen:
 		u.responds = append(u.responds, r)
-	case process.RecordCall:
+	case calls.KindCall:
 		key := callKey{r.Session, r.N, r.Round}
 		c := newCall(key, r.Name, tool.Contract(r.Contract))
 		c.up, c.write = u, r.Write
@@ -314,7 +315,7 @@ func (u *upstream) recordLocked(r process.Record, spec *process.Spec) {
 // answersIn returns the answers that lie in files, by write, with their sizes in
 // bytes.
 func answersIn(dir string) map[int64]int64 {
-	entries, err := os.ReadDir(filepath.Join(dir, process.DirAnswers))
+	entries, err := os.ReadDir(filepath.Join(dir, calls.DirAnswers))
 	if err != nil {
 		return nil
 	}
@@ -404,18 +405,18 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	for _, r := range u.responds {
 		switch {
 		case r.Write > last:
-		case r.Kind == process.RecordRespond && r.Name != "":
+		case r.Kind == calls.KindRespond && r.Name != "":
 			u.told[r.Name] = struct{}{}
 			u.ranLocked(r.Kind, r.Write)
-		case r.Kind == process.RecordSetLevel:
+		case r.Kind == calls.KindSetLevel:
 			if u.wish.levelWrite > 0 {
 				u.forget = append(u.forget, u.wish.levelWrite)
 			}
 			u.wish.level, u.wish.levelWrite = r.Name, r.Write
-		case r.Kind == process.RecordSubscribe, r.Kind == process.RecordListen:
+		case r.Kind == calls.KindSubscribe, r.Kind == calls.KindListen:
 			u.dropSubLocked(r.Name)
 			u.wish.subs[r.Name] = &sub{state: on, write: r.Write, inherited: true}
-		case r.Kind == process.RecordUnsubscribe:
+		case r.Kind == calls.KindUnsubscribe:
 			u.dropSubLocked(r.Name)
 			u.forget = append(u.forget, r.Write)
 		default:
@@ -464,8 +465,8 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 
 // endedLocked notes that an earlier daemon has told a modern server to stop
 // telling changes, if that is what it cancelled.
-func (u *upstream) endedLocked(r process.Record) {
-	if r.Kind != process.RecordCancel || r.Name != mcp.Listen {
+func (u *upstream) endedLocked(r calls.Record) {
+	if r.Kind != calls.KindCancel || r.Name != mcp.Listen {
 		return
 	}
 	for uri, s := range u.wish.subs {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
@@ -18,7 +19,6 @@ import (
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 	"holdline/protocol/ownfile"
-	"holdline/protocol/process"
 )
 
 // maxAttempts bounds how often a call is dispatched that each time was
@@ -185,7 +185,7 @@ func (u *upstream) cancel(c *call, forget bool) {
 	write := c.write
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, c.write))
 	u.errandLocked(errand{
-		rec:     process.Record{N: c.key.n, Session: c.key.session, Kind: process.RecordCancel, Name: c.tool},
+		rec:     calls.Record{N: c.key.n, Session: c.key.session, Kind: calls.KindCancel, Name: c.tool},
 		compose: func(int64) []byte { return line },
 		done: func(err error) {
 			if err != nil || !forget {
@@ -312,8 +312,8 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 	if err != nil {
 		return asFault(err, o)
 	}
-	rec := process.Record{
-		N: rc.N, Round: c.key.round, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: process.RecordCall, Name: o.Own,
+	rec := calls.Record{
+		N: rc.N, Round: c.key.round, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: calls.KindCall, Name: o.Own,
 		Contract: string(o.Remote.Contract), Identity: rc.Caller.Identity, DeadlineBootMS: bootclock.AtMS(time.Now().Add(s.now().Timeout)),
 	}
 	u.tuned(ctx)

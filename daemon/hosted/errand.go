@@ -3,9 +3,9 @@ package hosted
 import (
 	"slices"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/process"
 )
 
 // maxErrands bounds the writes that belong to no call and wait for the server
@@ -14,7 +14,7 @@ const maxErrands = 1024 + maxAsks
 
 // errand is a write that belongs to no call.
 type errand struct {
-	rec     process.Record
+	rec     calls.Record
 	compose func(id int64) []byte
 	done    func(err error) // nil for nothing to be done; called once it was made, or not
 }
@@ -35,7 +35,7 @@ func newErrands() errands { return errands{due: make(chan struct{}, 1)} }
 func (u *upstream) errandLocked(e errand) {
 	q := &u.errands
 	switch waiting := len(q.queue); {
-	case e.rec.Kind != process.RecordRespond && waiting >= maxErrands-maxAsks:
+	case e.rec.Kind != calls.KindRespond && waiting >= maxErrands-maxAsks:
 		return
 	case waiting >= maxErrands:
 		if !q.full { // said once: a flood of requests is one thing
@@ -111,10 +111,10 @@ const maxResponds = 2 * maxAsks
 // of what a client only had to tell.
 func (u *upstream) ranLocked(kind string, write int64) {
 	switch kind {
-	case process.RecordCancel, process.RecordNote:
+	case calls.KindCancel, calls.KindNote:
 		u.forget = append(u.forget, write)
 		u.nudge()
-	case process.RecordRespond:
+	case calls.KindRespond:
 		if u.ran = append(u.ran, write); len(u.ran) > maxResponds {
 			old := len(u.ran) - maxAsks
 			u.forget = append(u.forget, u.ran[:old]...)

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/process"
 )
 
@@ -14,13 +15,13 @@ import (
 func TestErrandsNeverWait(t *testing.T) {
 	u := &upstream{errands: newErrands(), log: slog.New(slog.DiscardHandler)}
 	for range 2 * maxErrands {
-		u.errandLocked(errand{rec: process.Record{Kind: process.RecordCancel}, done: func(error) {}})
+		u.errandLocked(errand{rec: calls.Record{Kind: calls.KindCancel}, done: func(error) {}})
 	}
 	if n := len(u.errands.queue); n != maxErrands-maxAsks {
 		t.Errorf("%d cancellations wait, want %d", n, maxErrands-maxAsks)
 	}
 	for range 2 * maxAsks {
-		u.errandLocked(errand{rec: process.Record{Kind: process.RecordRespond}})
+		u.errandLocked(errand{rec: calls.Record{Kind: calls.KindRespond}})
 	}
 	if n := len(u.errands.queue); n != maxErrands {
 		t.Errorf("%d errands wait, want %d", n, maxErrands)
@@ -45,7 +46,7 @@ func TestErrandsTakeNoRoom(t *testing.T) {
 	}
 	u := all[0]
 	for i := range int64(100) {
-		u.errandLocked(errand{rec: process.Record{N: i}})
+		u.errandLocked(errand{rec: calls.Record{N: i}})
 	}
 	for i := range int64(100) {
 		if e, ok := u.nextErrandLocked(); !ok || e.rec.N != i {

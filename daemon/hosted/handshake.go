@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/listing"
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
@@ -69,7 +70,7 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("introduction: %w", err)
 	}
-	result, err := u.request(ctx, process.RecordInitialize, mcp.Initialize, params)
+	result, err := u.request(ctx, calls.KindInitialize, mcp.Initialize, params)
 	if _, refused := errors.AsType[*rpcError](err); refused && !denied {
 		// It was not up yet when it was asked, or is not what it was before.
 		if result, err := u.discover(ctx, true); err == nil {
@@ -85,7 +86,7 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 	if err := u.introduced(legacy, result); err != nil {
 		return "", err
 	}
-	_, err = u.worker().WriteFunc(ctx, process.Record{Kind: process.RecordInitialized, Name: mcp.Initialized}, func(int64) ([]byte, error) {
+	_, err = u.worker().WriteFunc(ctx, calls.Record{Kind: calls.KindInitialized, Name: mcp.Initialized}, func(int64) ([]byte, error) {
 		return append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n'), nil
 	})
 	if err != nil {
@@ -124,7 +125,7 @@ func (u *upstream) discover(ctx context.Context, probe bool) (json.RawMessage, e
 		defer cancel()
 	}
 	params := append(append([]byte(`{"_meta":{`), u.meta()...), "}}"...)
-	result, err := u.request(ctx, process.RecordDiscover, mcp.Discover, params)
+	result, err := u.request(ctx, calls.KindDiscover, mcp.Discover, params)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +291,7 @@ func (u *upstream) list(ctx context.Context, how listing.Protocol) (all []json.R
 		if cursor != nil {
 			params = jsonrpc.Prepend(params, `"cursor":`+string(cursor))
 		}
-		result, err := u.request(ctx, process.RecordList, how.List, params)
+		result, err := u.request(ctx, calls.KindList, how.List, params)
 		if err != nil {
 			return nil, "", err
 		}

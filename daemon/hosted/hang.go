@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -95,7 +96,7 @@ func (u *upstream) livesAfter(wait time.Duration) bool {
 	} else {
 		params = jsonrpc.Prepend([]byte("{}"), `"_meta":{`+string(e.meta)+`}`)
 	}
-	_, err := u.request(ctx, process.RecordProbe, method, params)
+	_, err := u.request(ctx, calls.KindProbe, method, params)
 	if _, refused := errors.AsType[*rpcError](err); err != nil && !refused {
 		select { // it could not even be asked: that proves nothing yet
 		case <-ctx.Done():

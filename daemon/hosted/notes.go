@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
-	"holdline/protocol/process"
 )
 
 // Of what a server and a client tell each other without being asked, only that
@@ -102,7 +102,7 @@ func (u *upstream) noteLocked(method string, params json.RawMessage) {
 	}
 	line := jsonrpc.AppendRequest(nil, nil, method, params)
 	u.errandLocked(errand{
-		rec:     process.Record{Session: u.owner.Session, Kind: process.RecordNote, Name: method},
+		rec:     calls.Record{Session: u.owner.Session, Kind: calls.KindNote, Name: method},
 		compose: func(int64) []byte { return line },
 	})
 }

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
-	"holdline/protocol/process"
 )
 
 // maxAsks bounds the open requests of one process.
@@ -119,7 +119,7 @@ func (u *upstream) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kep
 	if u.open >= maxAsks || u.askBytes+len(msg.Params) > maxAskBytes {
 		line := jsonrpc.AppendError(nil, raw, jsonrpc.CodeInternal, "too many requests wait for an answer", nil)
 		u.errandLocked(errand{
-			rec:     process.Record{Kind: process.RecordRespond, ID: json.RawMessage(raw)},
+			rec:     calls.Record{Kind: calls.KindRespond, ID: json.RawMessage(raw)},
 			compose: func(int64) []byte { return line },
 		})
 		return nil
@@ -233,7 +233,7 @@ func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
 	a.sent = true
 	a.restartClocksLocked()
 	session := a.up.owner.Session
-	rec := process.Record{N: n, Session: session, Kind: process.RecordRespond, ID: json.RawMessage(a.raw), Name: a.id}
+	rec := calls.Record{N: n, Session: session, Kind: calls.KindRespond, ID: json.RawMessage(a.raw), Name: a.id}
 	if a.by != nil {
 		rec.N, rec.Call = a.by.key.n, a.by.write
 	}

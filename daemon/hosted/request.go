@@ -7,17 +7,17 @@ import (
 	"fmt"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
-	"holdline/protocol/process"
 )
 
 // request makes a request of the daemon's own and waits for the answer.
 func (u *upstream) request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
 	ch := make(chan jsonrpc.Message, 1)
 	var write int64
-	_, err := u.worker().WriteFunc(ctx, process.Record{Kind: kind, Name: method}, func(id int64) ([]byte, error) {
+	_, err := u.worker().WriteFunc(ctx, calls.Record{Kind: kind, Name: method}, func(id int64) ([]byte, error) {
 		u.m.mu.Lock()
 		defer u.m.mu.Unlock()
 		write = id

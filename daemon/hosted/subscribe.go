@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
-	"holdline/protocol/process"
 )
 
 // maxWants bounds the subscriptions of one session.
@@ -265,11 +265,11 @@ func (u *upstream) subDueLocked() (uri string, end, due bool) {
 // lists.
 func (u *upstream) askFor(uri string) error {
 	s := &sub{}
-	rec, method := process.Record{Kind: process.RecordSubscribe, Name: uri}, mcp.Subscribe
+	rec, method := calls.Record{Kind: calls.KindSubscribe, Name: uri}, mcp.Subscribe
 	take := func(write int64, msg jsonrpc.Message) { u.subscribedLocked(uri, s, msg) }
 	params := mcp.OfResource(uri)
 	if u.era == modern {
-		rec.Kind, method = process.RecordListen, mcp.Listen
+		rec.Kind, method = calls.KindListen, mcp.Listen
 		take = func(_ int64, msg jsonrpc.Message) { u.fellSilentLocked(uri, s, msg) }
 		var err error
 		if params, err = u.listenParams(uri); err != nil {
@@ -319,7 +319,7 @@ func (u *upstream) leave(uri string) error {
 		return nil
 	}
 	u.m.mu.Unlock()
-	err := u.inquire(u.m.life, process.Record{Kind: process.RecordUnsubscribe, Name: uri}, mcp.Unsubscribe, mcp.OfResource(uri), func(int64) {
+	err := u.inquire(u.m.life, calls.Record{Kind: calls.KindUnsubscribe, Name: uri}, mcp.Unsubscribe, mcp.OfResource(uri), func(int64) {
 		s.state = leaving
 	}, func(write int64, _ jsonrpc.Message) {
 		delete(u.wish.subs, uri)
@@ -473,7 +473,7 @@ func (u *upstream) tellEndLocked(write int64) {
 	id := jsonrpc.IntID(write)
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%s}`, id))
 	u.errandLocked(errand{
-		rec:     process.Record{Kind: process.RecordCancel, Name: mcp.Listen, ID: json.RawMessage(id)},
+		rec:     calls.Record{Kind: calls.KindCancel, Name: mcp.Listen, ID: json.RawMessage(id)},
 		compose: func(int64) []byte { return line },
 	})
 }

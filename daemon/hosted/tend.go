@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
-	"holdline/protocol/process"
 )
 
 // levelWait is how long a call waits for its server to confirm a more verbose
@@ -117,7 +117,7 @@ func (u *upstream) tell() (more bool, err error) {
 // made, take the answer; both are called with the manager's mutex held. If
 // there is an error the process may have been told nevertheless, and take is
 // not called.
-func (u *upstream) inquire(ctx context.Context, rec process.Record, method string, params json.RawMessage,
+func (u *upstream) inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
 	made func(write int64), take func(write int64, msg jsonrpc.Message),
 ) error {
 	var write int64
@@ -186,7 +186,7 @@ func (u *upstream) setLevel(level string) error {
 	if err != nil { // strings encode
 		return err
 	}
-	rec := process.Record{Kind: process.RecordSetLevel, Name: level}
+	rec := calls.Record{Kind: calls.KindSetLevel, Name: level}
 	before, was := u.wish.levelWrite, u.wish.level
 	err = u.inquire(u.m.life, rec, mcp.SetLevel, params, func(write int64) {
 		u.wish.level, u.wish.levelWrite, u.wish.leveling = level, write, true

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
@@ -59,7 +60,7 @@ type upstream struct {
 	internal   map[int64]inquiry // the daemon's own requests
 	wish       wishes
 	told       map[string]struct{} // requests of the server that an earlier daemon has answered, by relayed id
-	responds   []process.Record    // of such answers, and of what stands, before it is known which were made
+	responds   []calls.Record      // of such answers, and of what stands, before it is known which were made
 	ran        []int64             // writes of answers to its requests, in order
 	open       int                 // its requests that wait for a client
 	askBytes   int                 // of these
@@ -593,7 +594,7 @@ func (k *mark) settledLocked() bool {
 }
 
 func (u *upstream) answerFile(write int64) string {
-	return filepath.Join(u.dir, process.DirAnswers, strconv.FormatInt(write, 10))
+	return filepath.Join(u.dir, calls.DirAnswers, strconv.FormatInt(write, 10))
 }
 
 // spool writes down an answer, and tells its size in bytes.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
@@ -24,7 +25,7 @@ func TestServerClosesPipeAndLives(t *testing.T) {
 			w := h.start(s, shell("closes-"+stream, "trap '' TERM; "+shut+"; echo closed >&2; while :; do sleep 600; done"))
 			follow(t, w, false, func(s *seen) bool { return strings.Contains(s.stderr.String(), "closed") })
 			if stream == process.Stdin {
-				if _, err := w.Write(t.Context(), process.Record{}, []byte("{}\n")); !supervisor.NotDispatched(err) {
+				if _, err := w.Write(t.Context(), calls.Record{}, []byte("{}\n")); !supervisor.NotDispatched(err) {
 					t.Errorf("a write to a closed stdin = %v, want one that was certainly not made", err)
 				}
 			}

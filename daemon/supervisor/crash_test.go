@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/worker/workertest"
@@ -177,7 +178,7 @@ func TestNextDaemonAttaches(t *testing.T) {
 	first := h.daemon()
 	w := h.start(first, shell("adopt", `while read a; do echo "got $a"; echo err >&2; done; echo end`))
 	for i := range 3 {
-		if _, err := w.Write(t.Context(), process.Record{N: int64(i)}, fmt.Appendf(nil, "line%d\n", i)); err != nil {
+		if _, err := w.Write(t.Context(), calls.Record{N: int64(i)}, fmt.Appendf(nil, "line%d\n", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -202,7 +203,7 @@ func TestNextDaemonAttaches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, err := w2.Write(t.Context(), process.Record{N: 9}, []byte("more\n")); id != 4 || err != nil {
+	if id, err := w2.Write(t.Context(), calls.Record{N: 9}, []byte("more\n")); id != 4 || err != nil {
 		t.Errorf("Write after the attach = %d, %v, want 4", id, err)
 	}
 	got := follow(t, w2, true, func(s *seen) bool { return strings.Contains(s.stdout.String(), "more") })
@@ -259,7 +260,7 @@ func TestConnectionBreaks(t *testing.T) {
 			intrude(t, w, h.epoch)
 		}
 		for {
-			_, err := w.Write(t.Context(), process.Record{N: int64(i)}, line)
+			_, err := w.Write(t.Context(), calls.Record{N: int64(i)}, line)
 			if err == nil {
 				break
 			}

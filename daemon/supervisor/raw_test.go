@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/process"
 )
 
@@ -156,7 +157,7 @@ func TestBadFrames(t *testing.T) {
 		r := rawDial(t, w.Spec().Socket)
 		_, _ = r.nc.Write([]byte("\x00\x00"))
 	}
-	if _, err := w.Write(t.Context(), process.Record{N: 1}, []byte("x\n")); err != nil {
+	if _, err := w.Write(t.Context(), calls.Record{N: 1}, []byte("x\n")); err != nil {
 		t.Error(err)
 	}
 	if info, err := os.Stat(filepath.Join(w.Dir(), process.FileSocket)); err != nil || info.Mode().Perm() != 0o600 {

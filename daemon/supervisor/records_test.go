@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/supervisor"
-	"holdline/protocol/process"
 )
 
 // recorded are the write ids of a worker's records that stand and are not void.
@@ -26,20 +26,20 @@ func recorded(t *testing.T, w *supervisor.Worker) []int64 {
 
 // records are a worker's records that stand and are not void, by write id. The
 // later of two with one id counts.
-func records(t *testing.T, w *supervisor.Worker) []process.Record {
+func records(t *testing.T, w *supervisor.Worker) []calls.Record {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(w.Dir(), process.FileCalls))
+	b, err := os.ReadFile(filepath.Join(w.Dir(), calls.File))
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := process.ParseRecords(b)
+	all, err := calls.ParseRecords(b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	slices.Reverse(all)
-	slices.SortStableFunc(all, func(a, b process.Record) int { return cmp.Compare(a.Write, b.Write) })
-	all = slices.CompactFunc(all, func(a, b process.Record) bool { return a.Write == b.Write })
-	return slices.DeleteFunc(all, func(r process.Record) bool { return r.Write > w.LastWrite() })
+	slices.SortStableFunc(all, func(a, b calls.Record) int { return cmp.Compare(a.Write, b.Write) })
+	all = slices.CompactFunc(all, func(a, b calls.Record) bool { return a.Write == b.Write })
+	return slices.DeleteFunc(all, func(r calls.Record) bool { return r.Write > w.LastWrite() })
 }
 
 // told writes n lines to a child and returns the ids, which are on record.
@@ -47,7 +47,7 @@ func told(t *testing.T, w *supervisor.Worker, n int, name string) []int64 {
 	t.Helper()
 	var ids []int64
 	for i := range n {
-		id, err := w.Write(t.Context(), process.Record{N: int64(i + 1), Kind: process.RecordCall, Name: name}, fmt.Appendf(nil, "%d\n", i))
+		id, err := w.Write(t.Context(), calls.Record{N: int64(i + 1), Kind: calls.KindCall, Name: name}, fmt.Appendf(nil, "%d\n", i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestRecordsOfAnEarlierDaemon(t *testing.T) {
 	}
 	// That daemon had put down two more writes which the worker never took,
 	// one of them twice, and was killed in the middle of a line.
-	f, err := os.OpenFile(filepath.Join(w.Dir(), process.FileCalls), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(filepath.Join(w.Dir(), calls.File), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestRecordsOfAWorkerThatLeft(t *testing.T) {
 		alive, err := supervisor.Alive(w.Dir())
 		return err == nil && !alive
 	})
-	f, err := os.OpenFile(filepath.Join(w.Dir(), process.FileCalls), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(filepath.Join(w.Dir(), calls.File), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,8 +145,8 @@ func TestForgottenRecordsGo(t *testing.T) {
 	h := newHome(t)
 	s := h.daemon()
 	w := h.start(s, shell("forget", `while read a; do :; done`))
-	path := filepath.Join(w.Dir(), process.FileCalls)
-	name := strings.Repeat("x", process.CompactJournal/8)
+	path := filepath.Join(w.Dir(), calls.File)
+	name := strings.Repeat("x", calls.CompactJournal/8)
 	kept := told(t, w, 1, "kept")
 	for range 4 {
 		if err := w.Forget(told(t, w, 5, name)...); err != nil {
@@ -154,7 +154,7 @@ func TestForgottenRecordsGo(t *testing.T) {
 		}
 	}
 	info, err := os.Stat(path)
-	if err != nil || info.Size() > process.CompactJournal*3/2 {
+	if err != nil || info.Size() > calls.CompactJournal*3/2 {
 		t.Fatalf("calls.jsonl has %d bytes, %v; 2.5 MiB were written", info.Size(), err)
 	}
 	if err := s.Close(t.Context()); err != nil {

@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -198,7 +199,7 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 
 func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, env process.Environment) (*Worker, error) {
 	spec.Version = process.Newest()
-	spec.Versions = process.Versions{Worker: spec.Version, Record: process.RecordVersion, Program: s.o.Program}
+	spec.Versions = process.Versions{Worker: spec.Version, Record: calls.RecordVersion, Program: s.o.Program}
 	spec.Socket = filepath.Join(s.Dir(spec.ID), process.FileSocket)
 	spec.SetDefaults()
 	if err := spec.Check(); err != nil {
@@ -207,7 +208,7 @@ func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, e
 	if err := socket.CheckPath(spec.Socket); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{filepath.Dir(s.Dir(spec.ID)), s.Dir(spec.ID), dir, filepath.Join(dir, process.DirAnswers)} {
+	for _, d := range []string{filepath.Dir(s.Dir(spec.ID)), s.Dir(spec.ID), dir, filepath.Join(dir, calls.DirAnswers)} {
 		if err := statedir.MakeDir(d); err != nil {
 			return nil, err
 		}

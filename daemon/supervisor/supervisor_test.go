@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/worker/workertest"
@@ -274,7 +275,7 @@ func TestLife(t *testing.T) {
 	h := newHome(t)
 	s := h.daemon()
 	w := h.start(s, shell("life", `read a; echo "got $a $MARK $HOLDLINE_WORKER"; echo oops >&2; read b || exit 7`))
-	id, err := w.Write(t.Context(), process.Record{N: 1, Session: "s", Kind: process.RecordPrompt}, []byte("one\n"))
+	id, err := w.Write(t.Context(), calls.Record{N: 1, Session: "s", Kind: calls.KindPrompt}, []byte("one\n"))
 	if id != 1 || err != nil {
 		t.Fatalf("Write = %d, %v", id, err)
 	}
@@ -297,11 +298,11 @@ func TestLife(t *testing.T) {
 		t.Errorf("ended with %+v, want closed with exit code 7", got.last)
 	}
 	wait(t, "the worker to leave", w.Done())
-	b, err := os.ReadFile(filepath.Join(w.Dir(), process.FileCalls))
+	b, err := os.ReadFile(filepath.Join(w.Dir(), calls.File))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if recs, err := process.ParseRecords(b); err != nil || len(recs) != 1 || recs[0].Write != 1 || recs[0].Generation != 1 {
+	if recs, err := calls.ParseRecords(b); err != nil || len(recs) != 1 || recs[0].Write != 1 || recs[0].Generation != 1 {
 		t.Errorf("records %+v, %v", recs, err)
 	}
 	if got := w.StderrTail(); len(got) != 1 || got[0] != "oops" {
@@ -314,13 +315,13 @@ func TestLife(t *testing.T) {
 	if words, _ := os.ReadFile(filepath.Join(w.Dir(), process.FileWorkerLog)); len(words) > 0 {
 		t.Errorf("the worker's last words: %s", words)
 	}
-	for _, name := range []string{process.FileSpec, process.FileState, process.FileCalls} {
+	for _, name := range []string{process.FileSpec, process.FileState, calls.File} {
 		b, _ := os.ReadFile(filepath.Join(w.Dir(), name))
 		if bytes.Contains(b, []byte("MARK=x")) {
 			t.Errorf("the environment stands in %s", name)
 		}
 	}
-	if _, err := w.Write(t.Context(), process.Record{}, []byte("x")); !supervisor.NotDispatched(err) {
+	if _, err := w.Write(t.Context(), calls.Record{}, []byte("x")); !supervisor.NotDispatched(err) {
 		t.Errorf("Write to the dead = %v, want it not dispatched", err)
 	}
 	if err := s.Reap(w.Dir()); err != nil {
@@ -471,11 +472,11 @@ func TestTerminateChildThatDoesNotRead(t *testing.T) {
 	follow(t, w, true, lines(1))
 	wrote := make(chan error, 1)
 	go func() {
-		_, err := w.Write(t.Context(), process.Record{N: 1}, make([]byte, 20<<20))
+		_, err := w.Write(t.Context(), calls.Record{N: 1}, make([]byte, 20<<20))
 		wrote <- err
 	}()
 	until(t, "the write to be taken", func() bool {
-		b, _ := os.ReadFile(filepath.Join(w.Dir(), process.FileCalls))
+		b, _ := os.ReadFile(filepath.Join(w.Dir(), calls.File))
 		return bytes.Contains(b, []byte("\n"))
 	})
 	if exit, err := w.Terminate(t.Context(), 50*time.Millisecond); err != nil || exit.Signal != "SIGKILL" {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
@@ -72,21 +73,17 @@ func Look(dir, kind string) (Facts, error) {
 
 // LookServer is [Look] for the directory of a server's worker, with what its
 // state and its records tell. It returns the records, too.
-func LookServer(dir string) (Facts, []process.Record, error) {
+func LookServer(dir string) (Facts, []calls.Record, error) {
 	f, err := Look(dir, process.KindServer)
 	if err != nil {
 		return f, nil, err
 	}
-	b, err := ownfile.Read(filepath.Join(dir, process.FileCalls), process.MaxJournal)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return f, nil, err
-	}
-	records, err := process.ParseRecords(b)
+	records, err := calls.ReadRecords(dir)
 	if err != nil {
 		return f, nil, err
 	}
 	// Confirmed or not, the clients that are back will tell.
-	f.Unconfirmed = slices.ContainsFunc(records, func(r process.Record) bool { return r.Kind == process.RecordCall })
+	f.Unconfirmed = slices.ContainsFunc(records, func(r calls.Record) bool { return r.Kind == calls.KindCall })
 	switch st, err := process.ReadState(dir); {
 	case err == nil:
 		f.Boot = st.BootID != "" && st.BootID == bootclock.ID()

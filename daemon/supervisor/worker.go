@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -91,7 +92,7 @@ type Worker struct {
 	outstanding int // bytes of writes in flight
 	backlog     int // bytes that the worker had taken from an earlier daemon
 
-	journal *process.Journal // used by who holds writes, but for Forget
+	journal *calls.Journal // used by who holds writes, but for Forget
 	cancel  context.CancelFunc
 }
 
@@ -181,7 +182,7 @@ func (w *Worker) StderrTail() []string {
 
 // begin connects for the first time and starts the worker's goroutines.
 func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
-	journal, err := process.OpenJournal(filepath.Join(w.dir, process.FileCalls))
+	journal, err := calls.OpenJournal(filepath.Join(w.dir, calls.File))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -23,12 +24,12 @@ const maxOutstanding = process.MaxPayload
 // An error is a [*fault.Record]. If [NotDispatched] says so, the child was
 // certainly told nothing, and the id is 0 since another write may get it;
 // otherwise what became of the write is unknown.
-func (w *Worker) Write(ctx context.Context, rec process.Record, data []byte) (int64, error) {
+func (w *Worker) Write(ctx context.Context, rec calls.Record, data []byte) (int64, error) {
 	return w.WriteFunc(ctx, rec, func(int64) ([]byte, error) { return data, nil })
 }
 
 // WriteFunc is [Worker.Write] of what compose makes of the write id.
-func (w *Worker) WriteFunc(ctx context.Context, rec process.Record, compose func(id int64) ([]byte, error)) (int64, error) {
+func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(id int64) ([]byte, error)) (int64, error) {
 	select {
 	case w.slots <- struct{}{}:
 		defer func() { <-w.slots }()
@@ -111,7 +112,7 @@ func (w *Worker) unknown(err error) error {
 }
 
 // send gives out the next id, puts the record down and sends the bytes.
-func (w *Worker) send(ctx context.Context, rec process.Record, compose func(int64) ([]byte, error)) (
+func (w *Worker) send(ctx context.Context, rec calls.Record, compose func(int64) ([]byte, error)) (
 	*write, <-chan process.Frame, error,
 ) {
 	select {
@@ -154,7 +155,7 @@ func (w *Worker) send(ctx context.Context, rec process.Record, compose func(int6
 }
 
 // dispatch composes, records and sends. On an error nothing was sent.
-func (w *Worker) dispatch(c *client, wr *write, rec process.Record, compose func(int64) ([]byte, error)) (
+func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(int64) ([]byte, error)) (
 	<-chan process.Frame, error,
 ) {
 	data, err := compose(wr.id)

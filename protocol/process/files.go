@@ -13,10 +13,9 @@ import (
 
 // Files of a worker's directory.
 const (
-	FileLock      = "lock"       // flock, held by the worker for life; "pid starttime\n"
-	FileSpec      = "spec.json"  // [Spec]
-	FileState     = "state.json" // [State]
-	FileCalls     = "calls.jsonl"
+	FileLock      = "lock"          // flock, held by the worker for life; "pid starttime\n"
+	FileSpec      = "spec.json"     // [Spec]
+	FileState     = "state.json"    // [State]
 	FileServer    = "server.json"   // [Server]
 	FileLists     = "lists.json"    // what a hosted server lists, for daemons alone
 	FileLongLine  = "longline.json" // of a hosted server: that the line under way is left out, for daemons alone
@@ -24,7 +23,6 @@ const (
 	FileSpool     = "stdout"     // output while no daemon was there
 	FileStderr    = "stderr.log" // what the child wrote to stderr, bounded
 	FileWorkerLog = "worker.log" // last words of the worker itself
-	DirAnswers    = "a"          // spooled answers, named by write id
 	DirAsks       = "q"          // open requests of a server, named by their place in its output
 )
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,81 +17,6 @@ func TestMain(m *testing.M) {
 		time.Sleep(time.Hour)
 	}
 	os.Exit(m.Run())
-}
-
-func TestJournal(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileCalls)
-	j, got, err := reopen(path)
-	if err != nil || len(got) != 0 {
-		t.Fatalf("OpenJournal of nothing = %v, %v", got, err)
-	}
-	for w := range int64(3) {
-		if err := j.Append(Record{N: w, Write: w + 1, Kind: RecordPrompt, ID: []byte(`"a"`)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_ = j.Close()
-	// A crash in the middle of an append leaves half a line, which was never
-	// sent; the next append must not be glued to it.
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = f.WriteString(`{"n":99,"wri`)
-	_ = f.Close()
-	j, got, err = reopen(path)
-	if err != nil || len(got) != 3 || got[2].Write != 3 {
-		t.Fatalf("OpenJournal with a torn line = %v, %v, want three records", got, err)
-	}
-	if err := j.Append(Record{N: 7, Write: 4}); err != nil {
-		t.Fatal(err)
-	}
-	_ = j.Close()
-	b, _ := os.ReadFile(path)
-	got, err = ParseRecords(b)
-	if err != nil || len(got) != 4 || got[3].N != 7 {
-		t.Errorf("after all: %v, %v, want four records", got, err)
-	}
-}
-
-// fullDisk takes half of what is written to it.
-type fullDisk struct {
-	content  []byte
-	truncate error
-}
-
-func (d *fullDisk) WriteAt(b []byte, off int64) (int, error) {
-	d.content = append(d.content[:off], b[:len(b)/2]...)
-	return len(b) / 2, syscall.ENOSPC
-}
-
-func (d *fullDisk) ReadAt(b []byte, off int64) (int, error) {
-	return copy(b, d.content[off:]), nil
-}
-
-func (d *fullDisk) Truncate(size int64) error {
-	if d.truncate == nil {
-		d.content = d.content[:size]
-	}
-	return d.truncate
-}
-func (d *fullDisk) Close() error { return nil }
-
-func TestJournalShortWrite(t *testing.T) {
-	d := &fullDisk{content: []byte("{}\n")}
-	j := &Journal{f: d, size: 3}
-	if err := j.Append(Record{N: 1}); !errors.Is(err, ErrJournal) || !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("Append = %v, want ErrJournal and ENOSPC", err)
-	}
-	if string(d.content) != "{}\n" {
-		t.Errorf("file is %q, want the half line cut off", d.content)
-	}
-	d.truncate = syscall.EIO
-	_ = j.Append(Record{N: 1})
-	d.truncate = nil
-	if err := j.Append(Record{N: 1}); !errors.Is(err, ErrJournal) || j.bad == nil {
-		t.Errorf("Append behind a half line = %v, want it refused for good", err)
-	}
 }
 
 func TestSpecCheck(t *testing.T) {

@@ -3,8 +3,8 @@
 //
 // A worker owns one child process. Its socket carries frames (see [Frame])
 // in both directions: requests from the daemon, answers, and events. Beside
-// it lies the worker's directory, whose files ([Spec], [State], [Record],
-// [Server]) are all that the next daemon has if this one dies, and all that
+// it lies the worker's directory, whose files ([Spec], [State],
+// [Server], and the call records of package daemon/calls) are all that the next daemon has if this one dies, and all that
 // anybody has if the worker does. The package also tells processes apart
 // ([Proc]: a pid is nothing without its start time and the boot it belongs
 // to), since both sides have to kill what a child left behind.

@@ -7,15 +7,13 @@ import (
 
 // Version is the newest version of the frames and of a worker's files, Oldest
 // the oldest one that a daemon or a worker still takes: workers outlive the
-// program that started them. RecordVersion is that of the lines in
-// [FileCalls].
+// program that started them.
 //
 // 1 is the first. 2 has [Owner.Project] and [Owner.Key]. 3 has [Spec.Confine]:
 // an older worker would run the child without it.
 const (
-	Version       = 3
-	Oldest        = 1
-	RecordVersion = 1
+	Version = 3
+	Oldest  = 1
 )
 
 // ErrVersion is wrapped by errors about a version of the frames or of a

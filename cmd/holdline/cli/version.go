@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/rollout"
 	"holdline/protocol"
 	"holdline/protocol/mcp"
@@ -44,7 +45,7 @@ func newVersionCommand() *cobra.Command {
 			v := versions{
 				Version: version, Commit: commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 				MCP: mcp.Supported(), Greeting: []int{protocol.Version},
-				Worker: process.Known(), Record: []int{process.RecordVersion},
+				Worker: process.Known(), Record: []int{calls.RecordVersion},
 				Handover: []int{rollout.Version},
 			}
 			if asJSON {

@@ -1,4 +1,4 @@
-package process
+package calls
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 
 // note is a record of some length.
 func note(write, n int64, size int) Record {
-	return Record{Write: write, N: n, Kind: RecordCall, Name: strings.Repeat("x", size)}
+	return Record{Write: write, N: n, Kind: KindCall, Name: strings.Repeat("x", size)}
 }
 
 // journal opens a journal, which the test closes.
@@ -68,7 +68,7 @@ func ids(records []Record) []int64 {
 }
 
 func TestJournalCompacts(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileCalls)
+	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
 	const each = 1 << 10
 	var id int64
@@ -108,7 +108,7 @@ func TestJournalCompacts(t *testing.T) {
 
 // What is all needed is not copied with every append.
 func TestJournalNeededIsNotCopied(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileCalls)
+	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
 	var id int64
 	rewritings, last := 0, j.f
@@ -125,14 +125,14 @@ func TestJournalNeededIsNotCopied(t *testing.T) {
 		}
 	}
 	if rewritings < 1 || rewritings > 2 {
-		t.Errorf("rewritten %d times on the way to 3 MiB, want once or twice", rewritings)
+		t.Errorf("compacted %d times on the way to 3 MiB, want once or twice", rewritings)
 	}
 }
 
 // The record of the highest write goes like any other once it is forgotten: were
 // it kept, nothing in the file would say that it is done.
 func TestJournalForgetsHighest(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileCalls)
+	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
 	for id := int64(1); id <= 3; id++ {
 		if err := j.Append(note(id, id, CompactJournal/2)); err != nil {
@@ -140,7 +140,7 @@ func TestJournalForgetsHighest(t *testing.T) {
 		}
 	}
 	j.Forget(1, 2, 3)
-	if err := j.tidy(4, 0); err != nil {
+	if err := j.compactIfDue(4, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, records := journal(t, path); len(records) > 0 {
@@ -159,7 +159,7 @@ func TestJournalForgetsHighest(t *testing.T) {
 
 // A write id that comes again voids what it had stood for and all above.
 func TestJournalVoids(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileCalls)
+	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
 	for id := int64(1); id <= 6; id++ {
 		if err := j.Append(note(id, id, 1)); err != nil {
@@ -181,7 +181,7 @@ func TestJournalVoids(t *testing.T) {
 
 // A rewriting that fails loses nothing that is needed, and the append is made.
 func TestJournalCannotRewrite(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileCalls)
+	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
 	if err := j.Append(note(1, 1, CompactJournal)); err != nil {
 		t.Fatal(err)
@@ -190,13 +190,13 @@ func TestJournalCannotRewrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Forget(1)
-	if err := os.MkdirAll(filepath.Join(path+rewritten, "full"), 0o700); err != nil { // in the way
+	if err := os.MkdirAll(filepath.Join(path+compacted, "full"), 0o700); err != nil { // in the way
 		t.Fatal(err)
 	}
 	if err := j.Append(note(3, 3, 1)); err != nil {
 		t.Fatalf("Append = %v, want it made", err)
 	}
-	if err := os.RemoveAll(path + rewritten); err != nil {
+	if err := os.RemoveAll(path + compacted); err != nil {
 		t.Fatal(err)
 	}
 	if _, records := journal(t, path); !slices.Equal(ids(records), []int64{2, 3}) {
@@ -211,7 +211,7 @@ func TestJournalCannotRewrite(t *testing.T) {
 // rewriting: the new file cut at every byte before it has its name, and the
 // journal's own cut at every byte afterwards.
 func TestJournalCutAnywhere(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileCalls)
+	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
 	for id := int64(1); id <= 4; id++ {
 		if err := j.Append(note(id, id, 10)); err != nil {
@@ -222,7 +222,7 @@ func TestJournalCutAnywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := j.rewrite(5, map[int64]struct{}{2: {}, 3: {}}); err != nil {
+	if err := j.compact(5, map[int64]struct{}{2: {}, 3: {}}); err != nil {
 		t.Fatal(err)
 	}
 	after, err := os.ReadFile(path)
@@ -235,7 +235,7 @@ func TestJournalCutAnywhere(t *testing.T) {
 	}
 	crash := func(main, temp []byte, want []int64) {
 		t.Helper()
-		for name, b := range map[string][]byte{path: main, path + rewritten: temp} {
+		for name, b := range map[string][]byte{path: main, path + compacted: temp} {
 			if err := os.WriteFile(name, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -245,14 +245,14 @@ func TestJournalCutAnywhere(t *testing.T) {
 			t.Fatalf("%d and %d bytes: records %v, %v, want %v", len(main), len(temp), ids(records), err, want)
 		}
 		defer func() { _ = j.Close() }()
-		if _, err := os.Stat(path + rewritten); err == nil {
+		if _, err := os.Stat(path + compacted); err == nil {
 			t.Fatal("the file that never got its name is left")
 		}
 		// And it goes on: a further record, a further rewriting.
 		if err := j.Append(note(9, 9, 1)); err != nil {
 			t.Fatal(err)
 		}
-		if err := j.rewrite(10, nil); err != nil {
+		if err := j.compact(10, nil); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(path)
@@ -289,7 +289,7 @@ func TestJournalAsAModel(t *testing.T) {
 
 func model(t *testing.T, r *rand.Rand) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), FileCalls)
+	path := filepath.Join(t.TempDir(), File)
 	j, err := OpenJournal(path)
 	if err != nil {
 		t.Fatal(err)
@@ -397,7 +397,7 @@ func FuzzParseRecords(f *testing.F) {
 		if !done && bytes.HasSuffix(b, []byte("\n")) && len(records) != len(all) {
 			t.Fatalf("%d records of %d", len(records), len(all))
 		}
-		path := filepath.Join(t.TempDir(), FileCalls)
+		path := filepath.Join(t.TempDir(), File)
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -410,7 +410,7 @@ func FuzzParseRecords(f *testing.F) {
 		for _, r := range got {
 			highest = max(highest, r.Write)
 		}
-		if err := j.rewrite(highest+1, nil); err != nil {
+		if err := j.compact(highest+1, nil); err != nil {
 			t.Fatal(err)
 		}
 		again, err := os.ReadFile(path)
@@ -421,7 +421,7 @@ func FuzzParseRecords(f *testing.F) {
 		a, _ := json.Marshal(sorted(kept))
 		b, _ = json.Marshal(sorted(got))
 		if err != nil || !bytes.Equal(a, b) {
-			t.Fatalf("rewritten: %s, %v, want %s", a, err, b)
+			t.Fatalf("compacted: %s, %v, want %s", a, err, b)
 		}
 	})
 }
@@ -443,7 +443,7 @@ func sorted(records []Record) []Record {
 // TestDone: what was forgotten before a record was written is not read again,
 // over a rewriting, too.
 func TestDone(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileCalls)
+	path := filepath.Join(t.TempDir(), File)
 	open := func() (*Journal, []int64) {
 		t.Helper()
 		j, records, err := reopen(path)
@@ -461,7 +461,7 @@ func TestDone(t *testing.T) {
 	}
 	j, _ := open()
 	for id := int64(1); id <= 5; id++ {
-		if err := j.Append(Record{Write: id, Kind: RecordCall}); err != nil {
+		if err := j.Append(Record{Write: id, Kind: KindCall}); err != nil {
 			t.Fatal(err)
 		}
 		if id == 3 {
@@ -479,10 +479,10 @@ func TestDone(t *testing.T) {
 	// The record that says it goes; what it said holds.
 	j.Forget(4)
 	j.from, j.due = 1, 1
-	if err := j.Append(Record{Write: 6, Kind: RecordCall}); err != nil {
+	if err := j.Append(Record{Write: 6, Kind: KindCall}); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Append(Record{Write: 7, Kind: RecordCall}); err != nil {
+	if err := j.Append(Record{Write: 7, Kind: KindCall}); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.Close(); err != nil {

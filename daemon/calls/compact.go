@@ -1,4 +1,4 @@
-package process
+package calls
 
 import (
 	"bytes"
@@ -11,13 +11,13 @@ import (
 	"holdline/protocol/rawio"
 )
 
-// rewritten is behind the name of a file that is to take the place of another.
-const rewritten = ".new"
+// compacted is the suffix of the file that is to replace the journal.
+const compacted = ".new"
 
-// Forget says that the records of these writes are not needed any more: the
-// next record, or [Journal.Settle], puts that down, and they go at the next
-// rewriting. Ids of writes that no record stands for are passed over, so what is
-// kept in memory is bounded by the file.
+// Forget notes that the records of these writes are no longer needed. The next
+// record, or [Journal.Settle], writes that to the file; the next compaction drops
+// them. Ids without a record are ignored, so the file bounds what is kept in
+// memory. Forget does no I/O.
 func (j *Journal) Forget(writes ...int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -35,24 +35,25 @@ func (j *Journal) Forget(writes ...int64) {
 	}
 }
 
-// tidy rewrites the file if it must be before n bytes of a record of write id
-// are appended, or if that pays. If it fails the file is what it was, which
-// does for as long as there is room: of two records with one write id the
-// later one counts, and what is forgotten only costs space.
-func (j *Journal) tidy(id, n int64) error {
+// compactIfDue compacts the file before n bytes of a record of write id are
+// appended, if that id voids records or if enough was forgotten. If it fails the
+// file is what it was, and stays correct: of two records with one write id the
+// later one counts, and forgotten records only cost space. The caller must hold
+// j.file.
+func (j *Journal) compactIfDue(id, n int64) error {
 	j.mu.Lock()
 	void := id <= j.high
 	forgotten := j.forgotten
 	pays := len(forgotten) > 0 && (j.size > j.due || j.size+n > MaxJournal)
 	if void || pays {
-		j.forgotten = nil // what is forgotten from now on is for the next time
+		j.forgotten = nil // what is forgotten from now on is for the next compaction
 	}
 	j.mu.Unlock()
 	if !void && !pays {
 		return nil
 	}
-	err := j.rewrite(id, forgotten)
-	j.due = max(j.from, 2*j.size) // what is needed is not copied again and again
+	err := j.compact(id, forgotten)
+	j.due = max(j.from, 2*j.size) // or a file full of needed records would be copied with each append
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for again := range forgotten {
@@ -66,9 +67,9 @@ func (j *Journal) tidy(id, n int64) error {
 	return err
 }
 
-// rewrite puts a file in the place of the journal's that holds the records of
-// the writes below next that are not forgotten.
-func (j *Journal) rewrite(next int64, forgotten map[int64]struct{}) error {
+// compact replaces the file by one that holds only the records that [needed]
+// keeps. The rename is atomic: a crash leaves the old file or the new one.
+func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	old := make([]byte, j.size)
 	if _, err := io.ReadFull(io.NewSectionReader(j.f, 0, j.size), old); err != nil {
 		return fmt.Errorf("read call records: %w", err)
@@ -77,18 +78,18 @@ func (j *Journal) rewrite(next int64, forgotten map[int64]struct{}) error {
 	if err != nil {
 		return err
 	}
-	f, err := ownfile.Create(j.path + rewritten)
+	f, err := ownfile.Create(j.path + compacted)
 	if err != nil {
-		return fmt.Errorf("rewrite call records: %w", err)
+		return fmt.Errorf("compact call records: %w", err)
 	}
 	_, err = f.Write(kept)
 	if err == nil {
-		err = os.Rename(j.path+rewritten, j.path)
+		err = os.Rename(j.path+compacted, j.path)
 	}
 	if err != nil {
 		_ = f.Close()
-		_ = os.Remove(j.path + rewritten)
-		return fmt.Errorf("rewrite call records: %w", err)
+		_ = os.Remove(j.path + compacted)
+		return fmt.Errorf("compact call records: %w", err)
 	}
 	_ = j.f.Close()
 	j.f, j.size = rawio.NewFile(f), int64(len(kept))
@@ -98,8 +99,14 @@ func (j *Journal) rewrite(next int64, forgotten map[int64]struct{}) error {
 	return nil
 }
 
-// needed is the lines of old that a rewriting keeps, as they are, and the
-// lowest and the highest write id in them.
+// needed is the compaction rule. It returns the lines of old that are kept,
+// unchanged, with the lowest and the highest write id in them.
+//
+// A line is dropped only if its write is at or above next (the worker has not
+// taken it, and its number is about to be given out again), if a later line has
+// the same write id, or if the write was forgotten: no client can ask for its
+// answer any more. Records of unconfirmed calls, of standing subscriptions and of
+// the log level are never forgotten, so they survive.
 func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, low, high int64, err error) {
 	type line struct {
 		id   int64
@@ -107,7 +114,7 @@ func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, 
 		done []int64
 	}
 	var lines []line
-	last := make(map[int64]int) // where the line that counts stands
+	last := make(map[int64]int) // by write id, the index of the line that counts
 	for text := range bytes.Lines(old) {
 		var r struct {
 			Write int64   `json:"write"`
@@ -121,7 +128,7 @@ func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, 
 		}
 		lines = append(lines, line{r.Write, text, r.Done})
 	}
-	gone := make(map[int]struct{}) // lines that a later one says are done
+	gone := make(map[int]struct{}) // indexes of lines that a later one lists as done
 	said := make(map[int64]struct{})
 	for i := len(lines) - 1; i >= 0; i-- {
 		if _, ok := said[lines[i].id]; ok {

@@ -1,4 +1,4 @@
-package process
+package calls
 
 import (
 	"path/filepath"
@@ -9,7 +9,7 @@ import (
 // TestDoneRecordsAreRead: what a record says is done holds although a later one
 // says that the record itself is done.
 func TestDoneRecordsAreRead(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileCalls)
+	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
 	for id := int64(1); id <= 9; id++ {
 		if err := j.Append(note(id, id, 1)); err != nil {
@@ -35,7 +35,7 @@ func TestDoneRecordsAreRead(t *testing.T) {
 // TestSettle: once Settle has returned, nothing that was forgotten before is read
 // again, however much that is, whatever comes behind it, and over rewritings.
 func TestSettle(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileCalls)
+	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
 	const most = 3*maxDone + 1
 	for id := int64(1); id <= most; id++ {
@@ -77,7 +77,7 @@ func TestSettle(t *testing.T) {
 // TestForgottenNumberGivenAgain: a write that was forgotten and then turned out
 // not to be made does not take the one with it that bears its number next.
 func TestForgottenNumberGivenAgain(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileCalls)
+	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
 	for id := int64(1); id <= maxDone+2; id++ {
 		if err := j.Append(note(id, id, 1)); err != nil {

@@ -1,0 +1,232 @@
+package calls
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+
+	"holdline/protocol/ownfile"
+	"holdline/protocol/rawio"
+)
+
+// maxDone bounds [Record.Done].
+const maxDone = 256
+
+// MaxJournal bounds a worker's calls.jsonl, in bytes. When it passes
+// CompactJournal an append compacts it first.
+const (
+	MaxJournal     = 16 << 20
+	CompactJournal = 1 << 20
+)
+
+// ErrJournal is wrapped by every error of [Journal.Append]. It means that the
+// write must not be made.
+var ErrJournal = errors.New("call record not written")
+
+// Journal is the write-ahead file of one worker, calls.jsonl: each write to the
+// child is appended before it is sent, and marked as done when no client can ask
+// for it any more.
+//
+// Its methods are safe for concurrent use, but appends must come in the order of
+// their writes. Locks are taken in the order file, mu. mu is never held during
+// I/O, so that [Journal.Forget] never blocks on the disk; file belongs to this
+// worker alone, so a slow disk delays no other server.
+type Journal struct {
+	file sync.Mutex // serialises I/O; guards f, path, size, from, due, bad
+
+	f    file
+	path string
+	size int64
+	from int64 // bytes: CompactJournal, or less in tests
+	due  int64 // bytes: a longer file is compacted by the next append
+	bad  error // not nil once a torn line could not be cut off, or after Close
+
+	mu        sync.Mutex // guards low, high, forgotten, fresh
+	low, high int64      // lowest and highest write id in the file; 0 and 0 if it is empty
+	forgotten map[int64]struct{}
+	fresh     []int64 // forgotten writes that no line of the file lists as done
+}
+
+// file is the part of *os.File that a journal uses.
+type file interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Truncate(size int64) error
+}
+
+// OpenJournal opens or creates the file at path. It cuts off a torn last line,
+// whose write was never made, and removes what a crash left of a compaction.
+func OpenJournal(path string) (*Journal, error) {
+	f, err := ownfile.OpenFile(path, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, MaxJournal+1))
+	if err == nil && len(b) > MaxJournal {
+		err = fmt.Errorf("%s: more than %d bytes", path, MaxJournal)
+	}
+	var records []Record
+	whole := 0
+	if err == nil {
+		whole = bytes.LastIndexByte(b, '\n') + 1
+		records, err = ParseRecords(b[:whole])
+	}
+	if err == nil && whole < len(b) {
+		err = f.Truncate(int64(whole))
+	}
+	if err == nil {
+		if err = os.Remove(path + compacted); errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("open call records: %w", err)
+	}
+	j := &Journal{f: rawio.NewFile(f), path: path, size: int64(whole), from: CompactJournal, due: CompactJournal}
+	for _, r := range records {
+		j.noteLocked(r.Write)
+	}
+	return j, nil
+}
+
+// Last returns the highest write id in the file, 0 if it is empty.
+func (j *Journal) Last() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.high
+}
+
+// Append writes r as one line in one write. On an error, which wraps
+// [ErrJournal], the file holds what it held before. A write id that is in the
+// file already voids its record and all records above it: the worker has not
+// taken those writes, since it takes ids in order.
+func (j *Journal) Append(r Record) error {
+	j.file.Lock()
+	defer j.file.Unlock()
+	if j.bad != nil {
+		return j.bad
+	}
+	r.Done = j.takeFresh()
+	err := j.append(&r)
+	if err != nil {
+		j.putBack(r.Done)
+	}
+	return err
+}
+
+// append compacts the file if that is due, and appends the record. The caller
+// must hold j.file.
+func (j *Journal) append(r *Record) error {
+	b, err := r.line()
+	if err != nil {
+		return err
+	}
+	err = j.compactIfDue(r.Write, int64(len(b)))
+	if j.size+int64(len(b)) > MaxJournal {
+		if err == nil {
+			err = errNeeded
+		}
+		return fmt.Errorf("%w: the file is full: %w", ErrJournal, err)
+	}
+	if err := j.writeLine(b); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.noteLocked(r.Write)
+	return nil
+}
+
+// writeLine appends a line. If that fails the file is as it was.
+func (j *Journal) writeLine(b []byte) error {
+	n, err := j.f.WriteAt(b, j.size)
+	if err == nil && n == len(b) {
+		j.size += int64(n)
+		return nil
+	}
+	if err == nil {
+		err = io.ErrShortWrite
+	}
+	err = fmt.Errorf("%w: %w", ErrJournal, err)
+	if terr := j.f.Truncate(j.size); terr != nil {
+		// The next line would be appended behind half a line.
+		j.bad = fmt.Errorf("%w, and what was written could not be cut off: %w", err, terr)
+	}
+	return err
+}
+
+// Settle writes to the file which writes were forgotten, without waiting for the
+// next record. After an error the next record, or the next Settle, does so.
+func (j *Journal) Settle() error {
+	j.file.Lock()
+	defer j.file.Unlock()
+	for {
+		r := Record{Kind: KindDone, Done: j.takeFresh()}
+		if len(r.Done) == 0 {
+			return nil
+		}
+		b, err := r.line()
+		if err == nil {
+			err = j.bad
+		}
+		if err == nil && j.size+int64(len(b)) > MaxJournal {
+			err = fmt.Errorf("%w: the file is full", ErrJournal)
+		}
+		if err == nil {
+			err = j.writeLine(b)
+		}
+		if err != nil {
+			j.putBack(r.Done)
+			return err
+		}
+	}
+}
+
+// takeFresh takes forgotten writes that no line of the file lists as done, as
+// many as one record holds.
+func (j *Journal) takeFresh() []int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n := min(len(j.fresh), maxDone)
+	fresh := j.fresh[:n:n]
+	if j.fresh = j.fresh[n:]; len(j.fresh) == 0 {
+		j.fresh = nil
+	}
+	return fresh
+}
+
+// putBack undoes takeFresh.
+func (j *Journal) putBack(fresh []int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fresh = append(j.fresh, fresh...)
+}
+
+// errNeeded says that a compaction would not make the file smaller.
+var errNeeded = errors.New("all of its records are needed")
+
+// noteLocked notes that a record of write id is in the file now. The caller must
+// hold j.mu.
+func (j *Journal) noteLocked(id int64) {
+	// If the number was forgotten, that was an earlier record, which is void now.
+	delete(j.forgotten, id)
+	j.fresh = slices.DeleteFunc(j.fresh, func(old int64) bool { return old == id })
+	if j.high == 0 || id < j.low {
+		j.low = id
+	}
+	j.high = max(j.high, id)
+}
+
+// Close closes the file. Later appends fail.
+func (j *Journal) Close() error {
+	j.file.Lock()
+	defer j.file.Unlock()
+	j.bad = fmt.Errorf("%w: %w", ErrJournal, os.ErrClosed)
+	return j.f.Close()
+}

@@ -1,0 +1,111 @@
+package calls
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"holdline/protocol/ownfile"
+)
+
+// Names in a worker's directory that belong to this package.
+const (
+	File       = "calls.jsonl" // the journal, one [Record] a line
+	DirAnswers = "a"           // answers in files, named by write id
+)
+
+// Kinds of a [Record].
+const (
+	KindInitialize  = "initialize"
+	KindInitialized = "initialized"
+	KindDiscover    = "discover"
+	KindCall        = "call"
+	KindCancel      = "cancel"
+	KindRespond     = "respond" // an answer to a request of the child
+	KindSetLevel    = "set_level"
+	KindSubscribe   = "subscribe"
+	KindUnsubscribe = "unsubscribe"
+	KindListen      = "listen"
+	KindList        = "list"
+	KindPrompt      = "prompt"
+	KindProbe       = "probe" // asks the child for a sign of life
+	KindNote        = "note"  // a client's notification, which has no answer
+	KindDone        = "done"  // no write: carries only Done
+)
+
+// RecordVersion is the version of the lines in calls.jsonl.
+const RecordVersion = 1
+
+// Record is one line of a worker's calls.jsonl: a write to the child, on disk
+// before the child can see its bytes. Session and N are the key of a call, never
+// ID: clients reuse ids. If two records bear one write id the later one counts,
+// since the worker had not taken the earlier one.
+type Record struct {
+	N              int64           `json:"n"`       // number of the client's line; 0 for a write of the daemon's own
+	Session        string          `json:"session"` // hash of the session's uuid
+	ID             json.RawMessage `json:"id,omitempty"`
+	Kind           string          `json:"kind"`
+	Name           string          `json:"name,omitempty"`
+	Write          int64           `json:"write"` // write id; also the child's request id and progress token
+	Contract       string          `json:"contract,omitempty"`
+	Generation     int64           `json:"generation"`
+	Progress       json.RawMessage `json:"progress,omitempty"`         // the client's progress token
+	DeadlineBootMS int64           `json:"deadline_boot_ms,omitempty"` // reading of the boot clock, in ms
+	Identity       string          `json:"identity,omitempty"`
+	UnixMS         int64           `json:"at"` // when it was recorded
+	// Round counts the earlier calls that line N has come to: a modern server
+	// answers a request with what it wants to know first, and is called again.
+	Round int `json:"round,omitempty"`
+	// Call is the write of the call that line N continues; 0 if none.
+	Call int64 `json:"call,omitempty"`
+	// Done lists writes whose records before this one are no longer needed.
+	Done []int64 `json:"done,omitempty"`
+}
+
+// line encodes the record as it stands in the file, with its newline.
+func (r *Record) line() ([]byte, error) {
+	b, err := json.Marshal(r)
+	if err != nil { // a raw field that is not JSON
+		return nil, fmt.Errorf("%w: %w", ErrJournal, err)
+	}
+	return append(b, '\n'), nil
+}
+
+// ReadRecords reads the records in the worker directory dir. A directory
+// without the file has none.
+func ReadRecords(dir string) ([]Record, error) {
+	b, err := ownfile.Read(filepath.Join(dir, File), MaxJournal)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return ParseRecords(b)
+}
+
+// ParseRecords parses the lines of calls.jsonl. It leaves out a torn last line,
+// whose write was never made, and records that a later line lists as done.
+func ParseRecords(b []byte) ([]Record, error) {
+	b = b[:bytes.LastIndexByte(b, '\n')+1]
+	var records []Record
+	for line := range bytes.Lines(b) {
+		var r Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return nil, fmt.Errorf("call record %d: %w", len(records)+1, err)
+		}
+		records = append(records, r)
+	}
+	done := map[int64]struct{}{}
+	for i := len(records) - 1; i >= 0; i-- {
+		if _, ok := done[records[i].Write]; ok {
+			records[i].Write = 0
+		}
+		for _, id := range records[i].Done { // they count although the record itself is done
+			done[id] = struct{}{}
+		}
+		records[i].Done = nil
+	}
+	return slices.DeleteFunc(records, func(r Record) bool { return r.Write == 0 }), nil
+}
