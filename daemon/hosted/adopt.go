@@ -395,7 +395,7 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	for write, c := range u.calls {
 		f := c.factsLocked(true)
 		f.Alive, f.Taken, f.Convergent = alive, write <= last, false
-		if c.state == open && alive && Decide(f) == Dispatch {
+		if c.state == open && alive && calls.Decide(f) == calls.Dispatch {
 			c.setLocked(void)
 			c.forgetVoidLocked()
 		}

@@ -102,8 +102,8 @@ func (c *call) alive() {
 }
 
 // factsLocked are what is known of the call.
-func (c *call) factsLocked(pending bool) Facts {
-	return Facts{
+func (c *call) factsLocked(pending bool) calls.Facts {
+	return calls.Facts{
 		Pending: pending, Recorded: c.state == open || c.state == answered || c.state == lost, Taken: c.state == open,
 		Alive: c.up != nil && !c.up.dead, Answered: c.state == answered, Convergent: c.contract == tool.Convergent && c.replays == 0,
 		Call: true,
@@ -134,7 +134,7 @@ func (m *Manager) dropLocked(c *call) {
 		c.unwanted = true // its answer may have been given: that is read first
 		return
 	}
-	cancels := Decide(c.factsLocked(false)) == Cancel
+	cancels := calls.Decide(c.factsLocked(false)) == calls.Cancel
 	if cancels {
 		u.cancel(c, true)
 	}
@@ -252,8 +252,8 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *t
 		if at == over { // it was made, and nobody wants to know
 			return tool.RemoteResult{}, fault.New(fault.Cancelled, fault.Host, o.Operation(), "%v", context.Cause(ctx))
 		}
-		switch Decide(f) {
-		case Deliver:
+		switch calls.Decide(f) {
+		case calls.Deliver:
 			res, err := m.take(c)
 			if f := s.proxied(res.Error); f != nil {
 				f.Operation = o.Operation()
@@ -265,9 +265,9 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *t
 				return res, &own
 			}
 			return res, err
-		case Unknown:
+		case calls.Unknown:
 			return tool.RemoteResult{}, unknownFault(o.Remote.Name, death, f.Convergent || c.contract == tool.Convergent, c.replays)
-		case Dispatch:
+		case calls.Dispatch:
 			if attempt++; attempt > maxAttempts {
 				return tool.RemoteResult{}, fault.New(fault.TransportFailure, fault.Server, o.Operation(),
 					"server %s ended %d times before it read the call: it was not made", s.spec.Name, maxAttempts)
@@ -275,14 +275,14 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *t
 			if err := m.dispatch(ctx, s, o, rc, c, at == lost); err != nil {
 				return tool.RemoteResult{}, err
 			}
-		case Wait:
+		case calls.Wait:
 			if asked, err := m.suspend(rc, c); asked != nil || err != nil {
 				return tool.RemoteResult{Result: asked}, err
 			}
 			if err := m.await(ctx, s, o, c, last); err != nil {
 				return tool.RemoteResult{}, err
 			}
-		case Forget, Cancel:
+		case calls.Forget, calls.Cancel, calls.Fail:
 		}
 	}
 }

@@ -9,7 +9,7 @@
 // worker's directory: each write to the child is on record before it is made,
 // and the write's number is the JSON-RPC id and the progress token that the
 // child sees. [Manager.Load] reads the records; then every call that a client
-// still waits for is found again by session and line number, and [Decide] says
+// still waits for is found again by session and line number, and [calls.Decide] says
 // what becomes of it.
 //
 // An answer is kept by its worker (it is acked only afterwards), or else in a

@@ -1,4 +1,4 @@
-package hosted
+package calls
 
 import (
 	"fmt"

@@ -1,0 +1,100 @@
+package calls
+
+// Claim says whose the answer to a call is. [Claim.After] alone changes it:
+//
+//	           Ask      Return     Suspend    Guess    Detach    Confirm   Release   Withdraw
+//	Unclaimed  Awaited  –          –          Guessed  Promised  Unwanted  Unwanted  Unwanted
+//	Awaited    –        Unclaimed  Suspended  –        Promised  Unwanted  Unwanted  Unwanted
+//	Suspended  Awaited  –          –          –        –         –         –         Unwanted
+//	Guessed    Awaited  –          –          –        –         –         –         Unwanted
+//	Promised   –        –          –          –        –         Detached  –         Unwanted
+//	Detached   –        –          –          –        –         –         –         Unwanted
+//	Unwanted   Awaited  –          –          Guessed  –         –         –         –
+//
+// A request for a call that is unwanted, but not yet settled, claims it again:
+// its client comes back for a suspended call by a new line.
+type Claim int8
+
+// The claims to an answer.
+const (
+	Unclaimed Claim = iota // no request waits, but the client may come back: it has not confirmed the answer
+	Awaited                // a request of the client waits for it
+	Suspended              // the client was asked something, and is to continue the call by another request
+	Guessed                // suspended because it may be the call that its client continues
+	Promised               // the client was told an id to fetch it by, and may not have read that
+	Detached               // the client holds the id: the job store owns the call
+	Unwanted               // no owner wants it
+)
+
+// String returns the claim in a word, for tests and logs.
+func (c Claim) String() string {
+	return [...]string{"unclaimed", "awaited", "suspended", "guessed", "promised", "detached", "unwanted"}[c]
+}
+
+// Demand is something that changes who wants an answer.
+type Demand int8
+
+// The demands.
+const (
+	Ask      Demand = iota // a request of the client waits for the answer
+	Return                 // that request has returned
+	Suspend                // the request was answered with what the server asks
+	Guess                  // the server may have asked the client by this call
+	Detach                 // the job's file says detached; the client is told an id next
+	Confirm                // the client's proxy holds the answer to its line
+	Release                // a resumed client does not list the line as pending, or its session is over
+	Withdraw               // a user or the client cancels the call
+)
+
+// After returns the claim that follows c by the demand.
+//
+// Two rows hold the rules of detached calls. Release leaves a Promised call
+// alone: no session's end may touch what was detached. Withdraw ends it: a client
+// that cancels before it has confirmed its line drops the id unread, so the call
+// would run under an id that no client has.
+func (c Claim) After(d Demand) Claim {
+	attended := c == Unclaimed || c == Awaited
+	switch d {
+	case Ask:
+		if c != Promised && c != Detached {
+			return Awaited
+		}
+	case Return:
+		if c == Awaited {
+			return Unclaimed
+		}
+	case Suspend:
+		if c == Awaited {
+			return Suspended
+		}
+	case Guess:
+		if c == Unclaimed || c == Unwanted {
+			return Guessed
+		}
+	case Detach:
+		if attended {
+			return Promised
+		}
+	case Confirm:
+		if c == Promised {
+			return Detached
+		}
+		if attended {
+			return Unwanted
+		}
+	case Release:
+		if attended {
+			return Unwanted
+		}
+	case Withdraw:
+		return Unwanted
+	}
+	return c
+}
+
+// Wanted reports whether the answer is wanted: it is the fact Pending.
+func (c Claim) Wanted() bool { return c != Unwanted }
+
+// IsSuspended reports whether the client was asked something by the call, or may
+// have been.
+func (c Claim) IsSuspended() bool { return c == Suspended || c == Guessed }
