@@ -53,7 +53,8 @@ var layers = readLayers(`
 1 daemon/config
 1 daemon/program
 1 daemon/sandbox
-1 daemon/statedir
+1 daemon/calls
+0 daemon/statedir
 1 daemon/telemetry
 1 daemon/tool
 1 protocol/control
@@ -63,7 +64,7 @@ var layers = readLayers(`
 0 daemon/words
 0 protocol
 0 protocol/mcp
-0 protocol/rawio
+-1 protocol/rawio
 0 protocol/socket
 -1 protocol/bootclock (below all, which read the time)
 -1 protocol/fault
