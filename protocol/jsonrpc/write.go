@@ -1,6 +1,7 @@
 package jsonrpc
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 )
@@ -13,6 +14,16 @@ const (
 	CodeInvalidParams  = -32602
 	CodeInternal       = -32603
 )
+
+// Marshal is [json.Marshal] without the escapes of <, > and & that are meant for HTML:
+// texts of other programs stay as they were, and models read no needless bytes.
+func Marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
 
 // AppendResult appends the answer to id, without a newline.
 func AppendResult(dst []byte, id ID, result json.RawMessage) []byte {

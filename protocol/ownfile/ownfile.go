@@ -62,6 +62,28 @@ func Create(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
+// WriteTemp writes data into a new file in dir, which is about to take the place of
+// another by a rename, and returns its path. The pattern of the name is that of
+// [os.CreateTemp]. With sync the data is on the disk before WriteTemp returns. If
+// it fails it leaves no file.
+func WriteTemp(dir, pattern string, data []byte, mode fs.FileMode, sync bool) (path string, err error) {
+	f, err := os.CreateTemp(dir, pattern)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(data)
+	if mode != 0o600 { // which it has
+		err = errors.Join(err, f.Chmod(mode))
+	}
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
+
 // Read reads the file at path, which may hold limit bytes.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)

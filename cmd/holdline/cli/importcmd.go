@@ -13,6 +13,7 @@ import (
 
 	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/doctor"
+	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
 	"holdline/daemon/config"
 )
@@ -102,7 +103,7 @@ func runImport(cmd *cobra.Command, w *world, o *importOptions) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "starting %d servers, to see whether they work with what the daemon has; a slow one takes up to a minute…\n", n)
 		}
 	}
-	plan, err := clients.Look(cmd.Context(), look)
+	plan, err := importer.Look(cmd.Context(), look)
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func runImport(cmd *cobra.Command, w *world, o *importOptions) error {
 	return toldLeft(cmd, o, done)
 }
 
-func showPlan(cmd *cobra.Command, o *importOptions, plan *clients.Plan) error {
+func showPlan(cmd *cobra.Command, o *importOptions, plan *importer.Plan) error {
 	if o.asJSON {
 		return printJSON(cmd.OutOrStdout(), plan)
 	}
@@ -145,11 +146,11 @@ func showPlan(cmd *cobra.Command, o *importOptions, plan *clients.Plan) error {
 }
 
 // finished tells what was done, and has a running daemon read its file.
-func finished(cmd *cobra.Command, w *world, o *importOptions, plan *clients.Plan, done clients.Done) error {
+func finished(cmd *cobra.Command, w *world, o *importOptions, plan *importer.Plan, done importer.Done) error {
 	if o.asJSON {
 		err := printJSON(cmd.OutOrStdout(), struct {
-			*clients.Plan
-			Done clients.Done `json:"done"`
+			*importer.Plan
+			Done importer.Done `json:"done"`
 		}{plan, done})
 		if err != nil {
 			return err
@@ -171,14 +172,14 @@ func finished(cmd *cobra.Command, w *world, o *importOptions, plan *clients.Plan
 	return s.reload(cmd, plan.Config)
 }
 
-func undoImport(cmd *cobra.Command, w *world, o *importOptions, look clients.Options) error {
-	done, err := clients.Undo(cmd.Context(), look)
+func undoImport(cmd *cobra.Command, w *world, o *importOptions, look importer.Options) error {
+	done, err := importer.Undo(cmd.Context(), look)
 	if err != nil {
 		return err
 	}
 	if o.asJSON {
 		if err := printJSON(cmd.OutOrStdout(), struct {
-			Done clients.Done `json:"done"`
+			Done importer.Done `json:"done"`
 		}{done}); err != nil {
 			return err
 		}
@@ -202,7 +203,7 @@ func undoImport(cmd *cobra.Command, w *world, o *importOptions, look clients.Opt
 }
 
 // toldLeft names what was not done, and makes the command fail if there is any.
-func toldLeft(cmd *cobra.Command, o *importOptions, done clients.Done) error {
+func toldLeft(cmd *cobra.Command, o *importOptions, done importer.Done) error {
 	if len(done.Left) == 0 {
 		return nil
 	}
@@ -220,34 +221,35 @@ func toldLeft(cmd *cobra.Command, o *importOptions, done clients.Done) error {
 }
 
 // clientOptions are what the clients package needs to know of this user.
-func clientOptions(w *world, o *importOptions) (clients.Options, error) {
+func clientOptions(w *world, o *importOptions) (importer.Options, error) {
 	home := w.getenv("HOME")
 	if !filepath.IsAbs(home) {
-		return clients.Options{}, fmt.Errorf("HOME is not set to a directory")
+		return importer.Options{}, fmt.Errorf("HOME is not set to a directory")
 	}
 	cwd, err := os.Getwd()
 	if err != nil {
-		return clients.Options{}, err
+		return importer.Options{}, err
 	}
 	path, err := configPath(o.file, w.getenv)
 	if err != nil {
-		return clients.Options{}, err
+		return importer.Options{}, err
 	}
 	state, err := stateDir(w.getenv)
 	if err != nil {
-		return clients.Options{}, err
+		return importer.Options{}, err
 	}
 	command, err := ownPath(w)
 	if err != nil {
-		return clients.Options{}, err
+		return importer.Options{}, err
 	}
 	environ := w.environ()
 	// A file that cannot be read holds no variables; doctor says why.
 	if more, err := config.ReadEnvFile(filepath.Join(filepath.Dir(path), "env")); err == nil {
 		environ = append(environ, more...)
 	}
-	return clients.Options{
-		Home: home, Cwd: cwd, Getenv: w.getenv, System: runtime.GOOS, Config: path, State: state, Command: command,
+	return importer.Options{
+		Places: clients.Places{Home: home, Cwd: cwd, Getenv: w.getenv, System: runtime.GOOS},
+		Config: path, State: state, Command: command,
 		Environ: environ, From: o.from, Project: o.project, Aggregate: o.aggregate, Scope: o.scope,
 	}, nil
 }
@@ -275,18 +277,18 @@ func doctorClients(w *world) ([]doctor.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := clients.Look(context.Background(), look) // nothing is tried: it does not wait
+	plan, err := importer.Look(context.Background(), look) // nothing is tried: it does not wait
 	if err != nil {
 		return nil, err
 	}
 	var out []doctor.Client
 	for _, f := range plan.Files {
 		c := doctor.Client{
-			Name: f.Client, Title: f.Title, Path: f.Path, Project: f.Project, Asked: f.Asked(),
+			Name: f.Client, Title: f.Title, Path: f.Path, Project: f.Project, Asked: f.NeedsProject(),
 			Why: f.Why, Broken: f.Broken(), Connected: f.Connected(), Gone: f.Gone(),
 		}
 		for _, s := range f.Servers {
-			if s.Verdict == clients.Moves {
+			if s.Verdict == importer.Moves {
 				c.Own = append(c.Own, s.Name)
 			}
 		}

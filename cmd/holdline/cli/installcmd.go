@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holdline/cmd/holdline/clients"
+	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
 	"holdline/daemon/command"
 	"holdline/daemon/userenv"
@@ -203,7 +203,7 @@ holdline import --undo.`,
 // connected looks for clients whose configuration still names holdline: they go
 // on trying to start it. A purge would take away what their files were before.
 func connected(cmd *cobra.Command, state string, purge bool) error {
-	more, left, err := clients.Pending(state)
+	more, left, err := importer.Pending(state)
 	switch {
 	case err != nil && purge: // it may hold what a client's file was
 		return &hinted{err, "holdline import --undo, by the holdline that wrote it; or move it away, then uninstall"}

@@ -1,8 +1,6 @@
 package clients
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,229 +9,285 @@ import (
 	"strings"
 
 	"holdline/contrib"
-
-	"holdline/daemon/config"
 )
 
-// Options say where to look and what is wanted.
-type Options struct {
-	Home   string              // absolute
-	Cwd    string              // absolute
-	Getenv func(string) string // of variables that say where clients keep their files
-	System string              // as runtime.GOOS
-	Config string              // holdline's configuration file
-	State  string              // holdline's state directory
-	// Command starts holdline: an absolute path, since the programs that read
-	// the entries have a PATH of their own.
-	Command string
-	Environ []string // of holdline: servers that need other variables get a note
+// Syntax is how a client writes variables into the strings of a server's entry.
+type Syntax int
 
-	From      []string // names of clients; nil is all that are found
-	Project   bool     // files of the project of Cwd, and in git work trees, too
-	Aggregate bool     // one entry for all servers instead of one for each
-	Scope     string   // of servers that are moved and say nothing of it; "" is the default
-
-	// Try starts a server as the daemon would, and returns why it does not work.
-	// Some are tried at the same time. Nil tries none: then all move that can.
-	Try    func(ctx context.Context, s *config.Settings, root string) error
-	Trying func(servers int) // called before servers are tried; nil for nothing
-}
-
-// dialect is how a client spells variables in the strings of a server.
-type dialect int
-
+// The syntaxes.
 const (
-	literal  dialect = iota // not at all
-	shell                   // ${NAME}, ${NAME:-default}
-	dollar                  // that, and $NAME
-	editor                  // ${env:NAME}, ${workspaceFolder}, ${input:id} and the like
-	brackets                // {env:NAME}, {file:path}
+	Literal  Syntax = iota // the client replaces nothing
+	Shell                  // ${NAME} and ${NAME:-default}
+	Dollar                 // those of Shell, and $NAME
+	Editor                 // ${env:NAME}, ${workspaceFolder}, ${input:id} and others
+	Brackets               // {env:NAME} and {file:path}
 )
 
-// client is a program whose configuration holds MCP servers.
-type client struct {
-	name, title string
-	snippet     string   // file of package contrib
-	key         string   // of the object of servers
-	project     []string // its files in a project, by path from the root
-	dialect     dialect
-	seconds     bool // its timeout is in seconds, else in milliseconds
-	toml        bool
-	// files are the user's own, as far as they may exist; the first is the one
-	// that is made if none does.
-	files func(Options) []string
-	// used tells by a directory that the program is used here.
-	used   func(Options) string
-	logins *loginFile // nil if nothing is known of where it keeps them
+// Client is a program that keeps a configuration of MCP servers.
+type Client struct {
+	Name    string // as the flag --from takes it
+	Title   string // as people call it
+	Key     string // of the object, or table, that has the servers as its members
+	Syntax  Syntax // of variables
+	Seconds bool   // the unit of its timeouts is a second, not a millisecond
+	TOML    bool   // its files are TOML, not JSON
+
+	snippet string   // file of package contrib with an entry that starts holdline
+	files   []string // the user's own, as patterns; the first is created if none exists
+	project []string // a project's, by their paths from its root
+	used    string   // pattern of a directory that exists where the client is used; "" is that of files[0]
+	logins  string   // pattern of the file with its logins to servers; "" if there is none
 }
 
-// under is a func for paths under the home directory.
-func under(paths ...string) func(Options) []string {
-	return func(o Options) []string {
-		var out []string
-		for _, p := range paths {
-			out = append(out, filepath.Join(o.Home, p))
-		}
-		return out
-	}
-}
+// Files inside the directory of an editor's settings.
+const (
+	codeFile  = "User/mcp.json"
+	clineFile = "User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"
+)
 
-func first(files func(Options) []string) func(Options) string {
-	return func(o Options) string { return filepath.Dir(files(o)[0]) }
-}
-
-// inDir is a func for a file in a directory that a variable names, by default
-// one of the home directory.
-func inDir(variable, dir string, files ...string) func(Options) []string {
-	return func(o Options) []string {
-		base := filepath.Join(o.Home, dir)
-		if v := o.Getenv(variable); filepath.IsAbs(v) {
-			base = v
-		}
-		var out []string
-		for _, f := range files {
-			out = append(out, filepath.Join(base, f))
-		}
-		return out
-	}
-}
-
-// application is a func for files in the directory in which a system's
-// programs with windows keep theirs.
-func application(files ...string) func(Options) []string {
-	return func(o Options) []string {
-		base := filepath.Join(o.Home, ".config")
-		if v := o.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(v) {
-			base = v
-		}
-		if o.System == "darwin" {
-			base = filepath.Join(o.Home, "Library/Application Support")
-		}
-		var out []string
-		for _, f := range files {
-			out = append(out, filepath.Join(base, f))
-		}
-		return out
-	}
-}
-
-// claudeFiles lie in the home directory, beside Claude Code's own directory.
-func claudeFiles(o Options) []string {
-	if dir := o.Getenv("CLAUDE_CONFIG_DIR"); filepath.IsAbs(dir) {
-		return []string{filepath.Join(dir, ".claude.json")}
-	}
-	return []string{filepath.Join(o.Home, ".claude.json")}
-}
-
-const clineFile = "User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"
-
-// clineFiles are those of the editor's extension and of the program by itself.
-func clineFiles(o Options) []string {
-	return append(application("Code/"+clineFile, "Code - Insiders/"+clineFile, "VSCodium/"+clineFile)(o),
-		filepath.Join(o.Home, ".cline/data/settings/cline_mcp_settings.json"))
-}
-
-// table has the clients in the order in which they are asked: of two servers
-// of one name, the first client's keeps it.
-func table() []client {
-	codex := inDir("CODEX_HOME", ".codex", "config.toml")
-	cursor := under(".cursor/mcp.json")
-	code := application("Code/User/mcp.json", "Code - Insiders/User/mcp.json", "VSCodium/User/mcp.json")
-	gemini := under(".gemini/settings.json")
-	zed := inDir("XDG_CONFIG_HOME", ".config", "zed/settings.json")
-	opencode := inDir("XDG_CONFIG_HOME", ".config", "opencode/opencode.json", "opencode/opencode.jsonc", "opencode/config.json")
-	desktop := application("Claude/claude_desktop_config.json")
-	windsurf := under(".codeium/windsurf/mcp_config.json")
-	return []client{
-		{
-			name: "claude", title: "Claude Code", snippet: "claude-code.json", key: "mcpServers", project: []string{".mcp.json"}, dialect: shell,
-			files: claudeFiles, used: first(inDir("CLAUDE_CONFIG_DIR", ".claude", "settings.json")), logins: claudeLogins,
+// table lists the clients in order of precedence: if two clients have different
+// servers of one name, the first client's keeps the name. Patterns are resolved by
+// [Places.path].
+var table = []Client{
+	{
+		Name: "claude", Title: "Claude Code", Key: "mcpServers", Syntax: Shell,
+		snippet: "claude-code.json", files: []string{"$CLAUDE_FILE_DIR/.claude.json"}, project: []string{".mcp.json"},
+		used: "$CLAUDE_CONFIG_DIR", logins: "$CLAUDE_SECURESTORAGE_CONFIG_DIR/.credentials.json",
+	},
+	{
+		Name: "codex", Title: "Codex", Key: "mcp_servers", Seconds: true, TOML: true,
+		snippet: "codex.toml", files: []string{"$CODEX_HOME/config.toml"}, project: []string{".codex/config.toml"},
+		logins: "$CODEX_HOME/.credentials.json",
+	},
+	{
+		Name: "cursor", Title: "Cursor", Key: "mcpServers", Syntax: Editor,
+		snippet: "cursor.json", files: []string{"$HOME/.cursor/mcp.json"}, project: []string{".cursor/mcp.json"},
+	},
+	{
+		Name: "vscode", Title: "VS Code", Key: "servers", Syntax: Editor,
+		snippet: "vscode.json", files: inEditors(codeFile), project: []string{".vscode/mcp.json"},
+	},
+	{
+		Name: "gemini", Title: "Gemini CLI", Key: "mcpServers", Syntax: Dollar,
+		snippet: "gemini-cli.json", files: []string{"$HOME/.gemini/settings.json"}, project: []string{".gemini/settings.json"},
+		logins: "$HOME/.gemini/mcp-oauth-tokens.json",
+	},
+	{
+		Name: "zed", Title: "Zed", Key: "context_servers",
+		snippet: "zed.json", files: []string{"$XDG_CONFIG_HOME/zed/settings.json"}, project: []string{".zed/settings.json"},
+	},
+	{
+		Name: "opencode", Title: "opencode", Key: "mcp", Syntax: Brackets, snippet: "opencode.json",
+		files: []string{
+			"$XDG_CONFIG_HOME/opencode/opencode.json", "$XDG_CONFIG_HOME/opencode/opencode.jsonc",
+			"$XDG_CONFIG_HOME/opencode/config.json",
 		},
-		{
-			name: "codex", title: "Codex", snippet: "codex.toml", key: "mcp_servers", project: []string{".codex/config.toml"}, seconds: true, toml: true,
-			files: codex, used: first(codex), logins: codexLogins,
-		},
-		{name: "cursor", title: "Cursor", snippet: "cursor.json", key: "mcpServers", project: []string{".cursor/mcp.json"}, dialect: editor, files: cursor, used: first(cursor)},
-		{name: "vscode", title: "VS Code", snippet: "vscode.json", key: "servers", project: []string{".vscode/mcp.json"}, dialect: editor, files: code, used: first(code)},
-		{name: "gemini", title: "Gemini CLI", snippet: "gemini-cli.json", key: "mcpServers", project: []string{".gemini/settings.json"}, dialect: dollar, files: gemini, used: first(gemini), logins: geminiLogins},
-		{name: "zed", title: "Zed", snippet: "zed.json", key: "context_servers", project: []string{".zed/settings.json"}, files: zed, used: first(zed)},
-		{name: "opencode", title: "opencode", snippet: "opencode.json", key: "mcp", project: []string{"opencode.json", "opencode.jsonc"}, dialect: brackets, files: opencode, used: first(opencode), logins: opencodeLogins},
-		{name: "cline", title: "Cline", snippet: "cline.json", key: "mcpServers", dialect: editor, seconds: true, files: clineFiles, used: first(clineFiles)},
-		{name: "claude-desktop", title: "Claude Desktop", snippet: "claude-desktop.json", key: "mcpServers", files: desktop, used: first(desktop)},
-		{name: "windsurf", title: "Windsurf", snippet: "windsurf.json", key: "mcpServers", dialect: editor, files: windsurf, used: first(windsurf)},
-	}
+		project: []string{"opencode.json", "opencode.jsonc"}, logins: "$XDG_DATA_HOME/opencode/mcp-auth.json",
+	},
+	{
+		Name: "cline", Title: "Cline", Key: "mcpServers", Syntax: Editor, Seconds: true, // also a program by itself
+		snippet: "cline.json", files: append(inEditors(clineFile), "$HOME/.cline/data/settings/cline_mcp_settings.json"),
+	},
+	{
+		Name: "claude-desktop", Title: "Claude Desktop", Key: "mcpServers",
+		snippet: "claude-desktop.json", files: []string{"$APPLICATIONS/Claude/claude_desktop_config.json"},
+	},
+	{
+		Name: "windsurf", Title: "Windsurf", Key: "mcpServers", Syntax: Editor,
+		snippet: "windsurf.json", files: []string{"$HOME/.codeium/windsurf/mcp_config.json"},
+	},
 }
 
-// Names are those of the clients that are known.
+// inEditors returns the patterns of a file in each of the editors of one family.
+func inEditors(file string) []string {
+	var files []string
+	for _, editor := range []string{"Code", "Code - Insiders", "VSCodium"} {
+		files = append(files, "$APPLICATIONS/"+editor+"/"+file)
+	}
+	return files
+}
+
+// Holdline stands for holdline's own configuration file, so that it can be edited
+// as those of the clients are. It is not one of [Names].
+var Holdline = Client{Title: "holdline", Key: "mcpServers"}
+
+// ByName returns the client of that name, or [Holdline] for any other name.
+func ByName(name string) *Client {
+	for i := range table {
+		if table[i].Name == name {
+			return &table[i]
+		}
+	}
+	return &Holdline
+}
+
+// Names returns the names of the known clients, in order of precedence.
 func Names() []string {
 	var names []string
-	for _, c := range table() {
-		names = append(names, c.name)
+	for _, c := range table {
+		names = append(names, c.Name)
 	}
 	return names
 }
 
-// chosen are the clients that are asked for.
-func chosen(from []string) ([]client, error) {
-	all := table()
-	if from == nil {
-		return all, nil
+// Parse reads the bytes of a client's file; name stands for it in errors.
+func (c *Client) Parse(name string, data []byte) (Document, error) {
+	if c.TOML {
+		return parseTOML(name, data, c.Key)
 	}
+	return parseJSON(name, data, c)
+}
+
+// OwnEntry is the name of the entry that starts holdline for its own tools.
+const OwnEntry = "holdline"
+
+// StartingFields returns the members of an entry by which the client starts command
+// as its MCP server: those of the client's snippet, with more added to its arguments.
+func (c *Client) StartingFields(command string, more ...string) ([]Field, error) {
+	text, err := fs.ReadFile(contrib.Clients(), c.snippet)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := c.Parse(c.snippet, text)
+	if err != nil {
+		return nil, err
+	}
+	e := Find(doc, []string{c.Key, OwnEntry})
+	if e == nil {
+		return nil, fmt.Errorf("snippet %s has no entry %s", c.snippet, OwnEntry)
+	}
+	var fields []Field
+	for _, key := range e.Order {
+		fields = append(fields, Field{key, fillIn(e.Keys[key], command, more)})
+	}
+	return fields, nil
+}
+
+// fillIn replaces the program's name in a value of a snippet by command, and adds
+// more to the list of its arguments.
+func fillIn(value any, command string, more []string) any {
+	list, ok := value.([]any)
+	if !ok {
+		if value == any("holdline") {
+			return command
+		}
+		return value
+	}
+	var out []any
+	for _, v := range list {
+		out = append(out, fillIn(v, command, nil))
+	}
+	if slices.Contains(list, any("mcp-stdio")) {
+		for _, m := range more {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// Places says where one user's clients keep their files.
+type Places struct {
+	Home   string              // absolute
+	Cwd    string              // absolute; its project's files are found, too
+	Getenv func(string) string // of the environment in which the clients run
+	System string              // as runtime.GOOS
+}
+
+// directories are the names in the patterns of paths: the variable that moves the
+// directory, and the pattern of where it is by default.
+var directories = map[string]struct{ variable, pattern string }{
+	"CLAUDE_CONFIG_DIR":               {"CLAUDE_CONFIG_DIR", "$HOME/.claude"},
+	"CLAUDE_FILE_DIR":                 {"CLAUDE_CONFIG_DIR", "$HOME"}, // the file lies beside the directory
+	"CLAUDE_SECURESTORAGE_CONFIG_DIR": {"CLAUDE_SECURESTORAGE_CONFIG_DIR", "$CLAUDE_CONFIG_DIR"},
+	"CODEX_HOME":                      {"CODEX_HOME", "$HOME/.codex"},
+	"XDG_CONFIG_HOME":                 {"XDG_CONFIG_HOME", "$HOME/.config"},
+	"XDG_DATA_HOME":                   {"XDG_DATA_HOME", "$HOME/.local/share"},
+}
+
+// path resolves a pattern such as "$CODEX_HOME/config.toml".
+func (p Places) path(pattern string) string {
+	return filepath.Clean(os.Expand(pattern, p.directory))
+}
+
+// directory resolves the name of a directory in a pattern.
+func (p Places) directory(name string) string {
+	switch {
+	case name == "HOME":
+		return p.Home
+	case name == "APPLICATIONS" && p.System == "darwin": // where programs with windows keep their files
+		return filepath.Join(p.Home, "Library/Application Support")
+	case name == "APPLICATIONS":
+		name = "XDG_CONFIG_HOME"
+	}
+	d := directories[name]
+	if dir := p.Getenv(d.variable); filepath.IsAbs(dir) {
+		return dir
+	}
+	return p.path(d.pattern)
+}
+
+// File is a configuration file of a client.
+type File struct {
+	Client  *Client
+	Path    string // as the client names it; it may be a link
+	Project string // root of the project that it is for; "" for one of the user's own
+	Missing bool   // it does not exist, and the client would read it if it did
+	Tree    string // git work tree that it lies in, or ""
+	Twin    string // path of an earlier File that is the same file, or ""
+}
+
+// Files finds the configuration files of the clients that are named in from, or of
+// all clients if from is nil. A client without a file has its first one listed as
+// Missing if it is named in from, or if its directory shows that it is used here.
+func Files(p Places, from []string) ([]File, error) {
 	for _, name := range from {
 		if !slices.Contains(Names(), name) {
 			return nil, fmt.Errorf("client %q is not known; these are: %s", name, strings.Join(Names(), ", "))
 		}
 	}
-	return slices.DeleteFunc(all, func(c client) bool { return !slices.Contains(from, c.name) }), nil
-}
-
-// source is one file of a client.
-type source struct {
-	client  *client
-	path    string // as it is named
-	project string // root of the project that it is for; "" for the user's own
-	make    bool   // it is not there, and is to be made
-	tree    string // git work tree that it lies in, or ""
-	twin    string // path of an earlier source that is the same file, or ""
-}
-
-// sources are the files of the clients.
-func sources(o Options) ([]source, error) {
-	list, err := chosen(o.From)
-	if err != nil {
-		return nil, err
+	root := ProjectRoot(p.Cwd)
+	var out []File
+	add := func(f File) {
+		f.Tree, f.Twin = WorkTree(f.Path), twin(out, f.Path)
+		out = append(out, f)
 	}
-	root := projectRoot(o.Cwd)
-	var out []source
-	for i := range list {
-		c := &list[i]
-		files := c.files(o)
-		there := slices.DeleteFunc(slices.Clone(files), func(p string) bool { return !exists(p) })
-		if len(there) == 0 && (o.From != nil || exists(c.used(o))) {
-			out = append(out, source{client: c, path: files[0], make: true, tree: workTree(files[0])})
+	for i := range table {
+		c := &table[i]
+		if from != nil && !slices.Contains(from, c.Name) {
+			continue
 		}
-		for _, p := range there {
-			out = append(out, source{client: c, path: p, tree: workTree(p)})
+		var files []string
+		for _, pattern := range c.files {
+			files = append(files, p.path(pattern))
+		}
+		used := filepath.Dir(files[0])
+		if c.used != "" {
+			used = p.path(c.used)
+		}
+		switch {
+		case slices.ContainsFunc(files, exists):
+			for _, path := range slices.DeleteFunc(slices.Clone(files), func(path string) bool { return !exists(path) }) {
+				add(File{Client: c, Path: path})
+			}
+		case from != nil || exists(used):
+			add(File{Client: c, Path: files[0], Missing: true})
 		}
 		for _, rel := range c.project {
-			// The home directory's files are the user's, whatever it is besides.
-			if p := filepath.Join(root, rel); exists(p) && !slices.Contains(files, p) {
-				out = append(out, source{client: c, path: p, project: root, tree: workTree(p)})
+			// In the home directory these are the user's own files, which are listed above.
+			if path := filepath.Join(root, rel); exists(path) && !slices.Contains(files, path) {
+				add(File{Client: c, Path: path, Project: root})
 			}
 		}
-	}
-	for i := range out {
-		out[i].twin = twin(out[:i], out[i].path)
 	}
 	return out, nil
 }
 
-// twin is the path of a source that is the same file as path.
-func twin(list []source, path string) string {
+// twin returns the path of a listed file that is the same file as path, or "".
+func twin(list []File, path string) string {
 	info, err := os.Stat(path)
-	for _, s := range list {
-		if other, oerr := os.Stat(s.path); err == nil && oerr == nil && os.SameFile(info, other) {
-			return s.path
+	for _, f := range list {
+		if other, oerr := os.Stat(f.Path); err == nil && oerr == nil && os.SameFile(info, other) {
+			return f.Path
 		}
 	}
 	return ""
@@ -244,17 +298,18 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// projectRoot is the nearest parent of dir with .git, else dir itself.
-func projectRoot(dir string) string {
-	if tree := workTree(filepath.Join(dir, "x")); tree != "" {
+// ProjectRoot returns the nearest directory with a .git that is dir or above it,
+// or else dir.
+func ProjectRoot(dir string) string {
+	if tree := WorkTree(filepath.Join(dir, "x")); tree != "" {
 		return tree
 	}
 	return dir
 }
 
-// workTree is the git work tree that a file lies in, links followed; "" if it
-// lies in none.
-func workTree(path string) string {
+// WorkTree returns the git work tree that the file at path lies in once links are
+// followed, or "".
+func WorkTree(path string) string {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
@@ -266,109 +321,4 @@ func workTree(path string) string {
 			return ""
 		}
 	}
-}
-
-// field is a member of an entry, in the order in which it is written.
-type field struct {
-	key   string
-	value any // a string, a bool, or a list of strings as []any
-}
-
-// starting is the entry by which a client starts holdline: that of its
-// snippet, with the command and what else it is told.
-func (c *client) starting(command string, more ...string) ([]field, error) {
-	text, err := fs.ReadFile(contrib.Clients(), c.snippet)
-	if err != nil {
-		return nil, err
-	}
-	doc, err := c.parse(c.snippet, text)
-	if err != nil {
-		return nil, err
-	}
-	fields := doc.fields([]string{c.key, entryName})
-	for i := range fields {
-		fields[i].value = fill(fields[i].value, command, more)
-	}
-	if len(fields) == 0 {
-		return nil, fmt.Errorf("snippet %s has no entry %s", c.snippet, entryName)
-	}
-	return fields, nil
-}
-
-// entryName is what the entry for holdline's own tools is called.
-const entryName = "holdline"
-
-func fill(value any, command string, more []string) any {
-	list, ok := value.([]any)
-	if !ok {
-		if value == any("holdline") {
-			return command
-		}
-		return value
-	}
-	var out []any
-	for _, v := range list {
-		out = append(out, fill(v, command, nil))
-	}
-	if slices.Contains(list, any("mcp-stdio")) {
-		for _, m := range more {
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
-// document is a client's file, of which the entries of servers are edited.
-type document interface {
-	// entries are those of all places at which the client looks.
-	entries() []entry
-	// fields are the members of the entry at a path; nil if there is none.
-	fields(path []string) []field
-	// start makes the entry at a path one of those fields, which is made if
-	// need be; it loses the keys that describe another server.
-	start(path []string, fields []field) error
-	// text is the entry as it is spelled; false if there is none.
-	text(path []string) (string, bool)
-	// put makes the entry at a path what was text once.
-	put(path []string, text string) error
-	remove(path []string)
-	// same tells whether the entry at a path says what a text of one says.
-	same(path []string, text string) bool
-	bytes() []byte
-}
-
-// entry is one server in a client's file.
-type entry struct {
-	path    []string       // of keys, the last one its name
-	keys    map[string]any // as encoding/json decodes them, numbers as json.Number
-	project string         // directory that it is for; "" for all
-	odd     string         // why it cannot be edited, or ""
-}
-
-func (e *entry) name() string { return e.path[len(e.path)-1] }
-
-// parse reads a client's file; name stands for it in errors.
-func (c *client) parse(name string, data []byte) (document, error) {
-	if c.toml {
-		return parseTOML(name, data, c.key)
-	}
-	return parseJSON(name, data, c)
-}
-
-// encode is JSON that people can read.
-func encode(v any) []byte {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // strings, numbers and bools to memory
-	return []byte(strings.TrimSpace(b.String()))
-}
-
-// describing are the keys of an entry that say what the server is: those that
-// holdline needs and its client no longer. All others are the client's own and
-// stay with it.
-var describing = []string{
-	"args", "bearer_token_env_var", "command", "cwd", "env", "env_http_headers", "env_vars", "environment", "headers",
-	"http_headers", "httpUrl", "serverUrl", "source", "transport", "transportType", "type", "url", "workingDirectory",
-	"working_directory",
 }

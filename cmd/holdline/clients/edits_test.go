@@ -2,9 +2,49 @@ package clients
 
 import (
 	"bytes"
+	"io/fs"
 	"reflect"
+	"slices"
 	"testing"
+
+	"holdline/contrib"
 )
+
+// TestSnippets: the entry that import writes for holdline's own tools is that of the
+// client's snippet, which a packager copies, and each snippet is a client's.
+func TestSnippets(t *testing.T) {
+	names, err := fs.Glob(contrib.Clients(), "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range table {
+		text, err := fs.ReadFile(contrib.Clients(), c.snippet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := c.Parse(c.snippet, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Parse("f", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields, err := c.StartingFields("holdline")
+		at := []string{c.Key, OwnEntry}
+		if err != nil || got.Start(at, fields) != nil {
+			t.Fatalf("%s: no entry, %v", c.Name, err)
+		}
+		if w, _ := want.Text(at); !got.Same(at, w) || w == "" {
+			g, _ := got.Text(at)
+			t.Errorf("%s: import writes\n%s\nthe snippet is\n%s", c.Name, g, w)
+		}
+		names = slices.DeleteFunc(names, func(n string) bool { return n == c.snippet })
+	}
+	if len(names) > 0 {
+		t.Errorf("snippets %q are no client's", names)
+	}
+}
 
 // FuzzEdits edits whatever a file holds: what is read is written again byte for
 // byte, an entry that is replaced and put back says what it said, one that is
@@ -23,71 +63,71 @@ func FuzzEdits(f *testing.F) {
 		f.Add(seed, true)
 	}
 	f.Fuzz(func(t *testing.T, text string, toml bool) {
-		c := &table()[0]
+		c := &table[0]
 		if toml {
-			c = &table()[1]
+			c = &table[1]
 		}
-		parse := func(data []byte) document {
-			doc, err := c.parse("f", data)
+		parse := func(data []byte) Document {
+			doc, err := c.Parse("f", data)
 			if err != nil {
 				t.Fatalf("%v:\n%s", err, data)
 			}
 			return doc
 		}
-		doc, err := c.parse("f", []byte(text))
+		doc, err := c.Parse("f", []byte(text))
 		if err != nil {
 			t.Skip(err)
 		}
 		// A file without a value, be it of comments alone, is read as one with an empty object.
 		was := said(doc)
 		blank := !toml && reflect.DeepEqual(was, map[string]any{})
-		if got := doc.bytes(); string(got) != text && !blank {
+		if got := doc.Bytes(); string(got) != text && !blank {
 			t.Fatalf("written again:\n%q\nwas\n%q", got, text)
 		}
-		fields, err := c.starting(command, "--server", "x")
+		fields, err := c.StartingFields("/opt/bin/holdline", "--server", "x")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range doc.entries() {
-			if e.odd != "" {
+		for _, e := range doc.Entries() {
+			if e.Odd != "" {
 				continue
 			}
-			old, _ := doc.text(e.path)
-			if err := doc.start(e.path, fields); err != nil {
+			old, _ := doc.Text(e.Path)
+			if err := doc.Start(e.Path, fields); err != nil {
 				t.Fatal(err)
 			}
-			doc = parse(doc.bytes())
-			for _, now := range doc.entries() {
-				if name, ok := ours(now.keys); reflect.DeepEqual(now.path, e.path) && (!ok || name != "x") {
-					t.Fatalf("%q does not start holdline:\n%s", e.path, doc.bytes())
+			doc = parse(doc.Bytes())
+			for _, now := range doc.Entries() {
+				if name, ok := now.StartsHoldline(); reflect.DeepEqual(now.Path, e.Path) && (!ok || name != "x") {
+					t.Fatalf("%q does not start holdline:\n%s", e.Path, doc.Bytes())
 				}
 			}
-			if err := doc.put(e.path, old); err != nil {
+			if err := doc.Put(e.Path, old); err != nil {
 				t.Fatal(err)
 			}
-			doc = parse(doc.bytes())
+			doc = parse(doc.Bytes())
 			if got := said(doc); !reflect.DeepEqual(got, was) {
-				t.Fatalf("%q put back:\n%s\nwas\n%s", e.path, doc.bytes(), text)
+				t.Fatalf("%q put back:\n%s\nwas\n%s", e.Path, doc.Bytes(), text)
 			}
 		}
-		path := []string{c.key, "new.one"}
-		if _, there := doc.text(path); there || doc.start(path, fields) != nil {
+		path := []string{c.Key, "new.one"}
+		if _, there := doc.Text(path); there || doc.Start(path, fields) != nil {
 			return
 		}
-		doc = parse(doc.bytes())
-		doc.remove(path)
-		if got := said(parse(doc.bytes())); !reflect.DeepEqual(without(got, c.key), without(was, c.key)) {
-			t.Fatalf("added and removed:\n%s\nwas\n%s", doc.bytes(), text)
+		doc = parse(doc.Bytes())
+		doc.Remove(path)
+		if got := said(parse(doc.Bytes())); !reflect.DeepEqual(without(got, c.Key), without(was, c.Key)) {
+			t.Fatalf("added and removed:\n%s\nwas\n%s", doc.Bytes(), text)
 		}
 	})
 }
 
 // said is what a file says, whatever its spelling.
-func said(doc document) any {
+func said(doc Document) any {
 	if f, ok := doc.(*tomlFile); ok {
-		return plain(f.all)
+		return jsonValue(f.root)
 	}
-	return decode(bytes.TrimPrefix(doc.bytes(), []byte("\xef\xbb\xbf")))
+	return decode(bytes.TrimPrefix(doc.Bytes(), []byte("\xef\xbb\xbf")))
 }
 
 // without is what a file says, but for an empty object under a key.

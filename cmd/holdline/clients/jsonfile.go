@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"slices"
 
 	"github.com/tailscale/hujson"
@@ -14,16 +13,17 @@ import (
 	"holdline/daemon/config"
 )
 
-// jsonFile is a file of JSON, with comments or without.
+// jsonFile is the [Document] of a JSON file, with comments and trailing commas or
+// without.
 type jsonFile struct {
 	file *config.Text
-	c    *client
+	c    *Client
 }
 
-func parseJSON(name string, data []byte, c *client) (document, error) {
+func parseJSON(name string, data []byte, c *Client) (Document, error) {
 	x, err := config.ParseText(name, data)
 	if at, ok := errors.AsType[*config.Error](err); ok && at.Line > 0 {
-		return nil, fmt.Errorf("%s:%d:%d: is no valid JSON", name, at.Line, at.Column) // its words show what stands there
+		return nil, fmt.Errorf("%s:%d:%d: is no valid JSON", name, at.Line, at.Column) // the message quotes the file
 	}
 	if err != nil {
 		return nil, err
@@ -31,43 +31,46 @@ func parseJSON(name string, data []byte, c *client) (document, error) {
 	return &jsonFile{x, c}, nil
 }
 
-func (f *jsonFile) entries() []entry {
-	out := f.list([]string{f.c.key}, "")
-	if f.c.name != "claude" {
+// Entries returns the servers for all projects, then, for Claude Code, those of
+// single projects, which its file has under "projects".
+func (f *jsonFile) Entries() []Entry {
+	out := f.entriesAt([]string{f.c.Key}, "")
+	if f.c.Name != "claude" {
 		return out
 	}
 	for _, dir := range f.file.Keys("projects") {
 		if filepath.IsAbs(dir) {
-			out = append(out, f.list([]string{"projects", dir, f.c.key}, dir)...)
+			out = append(out, f.entriesAt([]string{"projects", dir, f.c.Key}, dir)...)
 		}
 	}
 	return out
 }
 
-// list are the entries of the object at a path.
-func (f *jsonFile) list(at []string, project string) []entry {
-	var out []entry
+// entriesAt returns the members of the object at a path as servers of project.
+func (f *jsonFile) entriesAt(at []string, project string) []Entry {
+	var out []Entry
 	keys := f.file.Keys(at...)
 	for i, name := range keys {
-		e := entry{path: append(slices.Clone(at), name), project: project}
 		if slices.Contains(keys[:i], name) {
 			continue
 		}
+		e := Entry{Path: append(slices.Clone(at), name), Project: project}
 		if slices.Contains(keys[i+1:], name) {
-			e.odd = "the name stands there twice"
+			e.Odd = "the name stands there twice"
 		}
-		text, _ := f.file.Value(e.path...)
+		text, _ := f.file.Value(e.Path...)
 		if v, ok := decode(text).(map[string]any); ok {
-			e.keys = v
+			e.Keys, e.Order = v, f.file.Keys(e.Path...)
 		} else {
-			e.odd = "it is no object"
+			e.Odd = "it is no object"
 		}
 		out = append(out, e)
 	}
 	return out
 }
 
-// decode is the value of a JSON text; nil if it is none.
+// decode returns the value of a JSON text, with comments or without; nil if the text
+// is not valid.
 func decode(text []byte) any {
 	plain, err := hujson.Standardize(bytes.Clone(text))
 	if err != nil {
@@ -82,62 +85,63 @@ func decode(text []byte) any {
 	return v
 }
 
-func (f *jsonFile) fields(path []string) []field {
-	var out []field
-	for _, key := range f.file.Keys(path...) {
-		text, _ := f.file.Value(append(slices.Clone(path), key)...)
-		out = append(out, field{key, decode(text)})
-	}
-	return out
-}
-
-func (f *jsonFile) start(path []string, fields []field) error {
+// Start sets the members that differ and leaves the others at their places.
+func (f *jsonFile) Start(path []string, fields []Field) error {
 	keys := f.file.Keys(path...)
 	if keys == nil {
 		return f.file.Set(object(fields), path...)
 	}
 	for _, key := range keys {
-		stays := slices.ContainsFunc(fields, func(x field) bool { return x.key == key })
-		if !stays && slices.Contains(describing, key) {
+		if Describes(key) && !slices.ContainsFunc(fields, func(x Field) bool { return x.Key == key }) {
 			f.file.Remove(append(slices.Clone(path), key)...)
 		}
 	}
 	for _, x := range fields {
-		at := append(slices.Clone(path), x.key)
-		if old, ok := f.file.Value(at...); ok && reflect.DeepEqual(decode(old), x.value) {
+		at := append(slices.Clone(path), x.Key)
+		if old, ok := f.file.Value(at...); ok && sameJSON(old, Encode(x.Value)) {
 			continue
 		}
-		if err := f.file.Set(encode(x.value), at...); err != nil {
+		if err := f.file.Set(Encode(x.Value), at...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// object is the JSON object of fields.
-func object(fields []field) []byte {
+// object returns the JSON object of fields, in their order.
+func object(fields []Field) []byte {
 	b := []byte{'{'}
 	for i, x := range fields {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(append(append(b, encode(x.key)...), ':'), encode(x.value)...)
+		b = append(append(append(b, Encode(x.Key)...), ':'), Encode(x.Value)...)
 	}
 	return append(b, '}')
 }
 
-func (f *jsonFile) text(path []string) (string, bool) {
+func (f *jsonFile) Text(path []string) (string, bool) {
 	b, ok := f.file.Value(path...)
 	return string(b), ok
 }
 
-func (f *jsonFile) put(path []string, text string) error { return f.file.Put([]byte(text), path...) }
+func (f *jsonFile) Put(path []string, text string) error { return f.file.Put([]byte(text), path...) }
 
-func (f *jsonFile) remove(path []string) { f.file.Remove(path...) }
+func (f *jsonFile) Remove(path []string) { f.file.Remove(path...) }
 
-func (f *jsonFile) same(path []string, text string) bool {
+func (f *jsonFile) Same(path []string, text string) bool {
 	now, ok := f.file.Value(path...)
-	return ok && reflect.DeepEqual(decode(now), decode([]byte(text)))
+	return ok && sameJSON(now, []byte(text))
 }
 
-func (f *jsonFile) bytes() []byte { return f.file.Bytes() }
+func (f *jsonFile) RemoveEmptyParents(path []string, before Document) {
+	for at := path[:len(path)-1]; len(at) > 0; at = at[:len(at)-1] {
+		_, existed := before.Text(at)
+		if keys := f.file.Keys(at...); keys == nil || len(keys) > 0 || existed {
+			return
+		}
+		f.file.Remove(at...)
+	}
+}
+
+func (f *jsonFile) Bytes() []byte { return f.file.Bytes() }

@@ -5,123 +5,170 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/protocol/ownfile"
 )
 
-// Times of the lock that Claude Code takes while it writes its file: a
-// directory beside it, which it touches while it holds it.
+// ErrChanged is returned by [Client.Swap] for a file that has not the bytes that
+// were read before.
+var ErrChanged = config.ErrChanged
+
+// maxFile bounds a client's file, in bytes.
+const maxFile = 64 << 20
+
+// ReadFile reads a regular file of bounded size. A named pipe is refused at once,
+// and so is a file that is too large. Errors do not contain the path.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, withoutPath(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, errors.New("it is no regular file")
+	}
+	var data []byte
+	size := info.Size()
+	if size <= maxFile {
+		data, err = io.ReadAll(io.LimitReader(f, maxFile+1)) // it may be growing
+		size = int64(len(data))
+	}
+	if err == nil && size > maxFile {
+		err = fmt.Errorf("it has more than %d bytes", maxFile)
+	}
+	return data, withoutPath(err)
+}
+
+// withoutPath returns an error of the file system without the path, which messages
+// name anyway.
+func withoutPath(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// Swap replaces the bytes of a client's file if they are still before; else it
+// returns [ErrChanged]. If before is nil the file must not exist, and if after is nil
+// the file is removed. Links are followed; mode and owner stay, and a new file can be
+// read by the user alone.
+//
+// While it edits Claude Code's file it holds the lock that Claude Code takes.
+func (c *Client) Swap(ctx context.Context, path string, before, after []byte) error {
+	switch {
+	case c == &Holdline && after == nil:
+		return config.Withdraw(ctx, path, before)
+	case c == &Holdline:
+		return config.Swap(ctx, path, before, after)
+	case c.Name == "claude" && filepath.Base(path) == ".claude.json":
+		unlock, err := lockClaude(ctx, path+".lock")
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	if before == nil {
+		return createFile(path, after)
+	}
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return withoutPath(err)
+	}
+	temp := ""
+	if after != nil {
+		if temp, err = writeBeside(path, after); err != nil {
+			return withoutPath(err)
+		}
+		defer func() { _ = os.Remove(temp) }() // it is gone already if all went well
+	}
+	switch now, err := ReadFile(path); {
+	case err != nil:
+		return err
+	case !bytes.Equal(now, before):
+		return ErrChanged
+	case after == nil:
+		return os.Remove(path)
+	}
+	return os.Rename(temp, path)
+}
+
+// tempPrefix returns how the names of temporary files beside path begin.
+func tempPrefix(path string) string { return "." + filepath.Base(path) + ".holdline-" }
+
+// writeBeside writes data into a temporary file beside path, with the mode and the
+// owner of the file at path.
+func writeBeside(path string, data []byte) (temp string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	temp, err = ownfile.WriteTemp(filepath.Dir(path), tempPrefix(path)+"*", data, info.Mode().Perm(), true)
+	if err != nil {
+		return "", err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && (int(st.Uid) != os.Geteuid() || int(st.Gid) != os.Getegid()) {
+		if err := os.Chown(temp, int(st.Uid), int(st.Gid)); err != nil {
+			_ = os.Remove(temp)
+			return "", fmt.Errorf("its owner cannot be kept: %w", withoutPath(err))
+		}
+	}
+	return temp, nil
+}
+
+// createFile creates a file at path; it returns [ErrChanged] if one exists.
+func createFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return withoutPath(err)
+	}
+	temp, err := ownfile.WriteTemp(filepath.Dir(path), tempPrefix(path)+"*", data, 0o600, true)
+	if err != nil {
+		return withoutPath(err)
+	}
+	defer func() { _ = os.Remove(temp) }()
+	err = os.Link(temp, path) // fails if the file exists by now, as a rename would not
+	if errors.Is(err, fs.ErrExist) {
+		return ErrChanged
+	}
+	return err
+}
+
+// RemoveTemporary removes the temporary files that an interrupted [Client.Swap] of
+// path has left.
+func RemoveTemporary(path string) {
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return
+	}
+	list, _ := os.ReadDir(filepath.Dir(target))
+	for _, d := range list {
+		if strings.HasPrefix(d.Name(), tempPrefix(target)) {
+			_ = os.Remove(filepath.Join(filepath.Dir(target), d.Name()))
+		}
+	}
+}
+
+// Times of the lock that Claude Code takes while it writes its file: a directory
+// beside the file, whose modification time it renews while it holds the lock.
 const (
 	lockWait  = 10 * time.Second
 	lockStale = 15 * time.Second
 	lockPoll  = 20 * time.Millisecond
 )
 
-// testOnlyBeforeSwap is called before the last look at a file that is replaced.
-var testOnlyBeforeSwap = func(path string) {}
-
-// swap replaces the bytes of a client's file, which must be before, by after;
-// nil before says that it must not be there. Links are followed, mode and owner
-// stay. It is [config.ErrChanged] that the file is another.
-func swap(ctx context.Context, c *client, path string, before, after []byte) error {
-	if c.name == "claude" && filepath.Base(path) == ".claude.json" {
-		unlock, err := lock(ctx, path+".lock")
-		if err != nil {
-			return err
-		}
-		defer unlock()
-	}
-	testOnlyBeforeSwap(path)
-	if before == nil {
-		return create(path, after)
-	}
-	path, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return errors.New(reason(err))
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return errors.New(reason(err))
-	}
-	temp, err := written(path, after, info)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(temp) }() // gone already if all went well
-	now, err := os.ReadFile(path)
-	if err != nil {
-		return errors.New(reason(err))
-	}
-	if !bytes.Equal(now, before) {
-		return config.ErrChanged
-	}
-	return os.Rename(temp, path)
-}
-
-// temporary is what the name begins with of a file that is to take path's
-// place.
-func temporary(path string) string { return "." + filepath.Base(path) + ".holdline-" }
-
-// written is a file beside path with data, ready to take its place.
-func written(path string, data []byte, like fs.FileInfo) (temp string, err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), temporary(path)+"*")
-	if err != nil {
-		return "", errors.New(reason(err))
-	}
-	defer func() {
-		if cerr := f.Close(); err == nil && cerr != nil {
-			err = cerr
-		}
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	mode := fs.FileMode(0o600)
-	if like != nil {
-		mode = like.Mode().Perm()
-		if st, ok := like.Sys().(*syscall.Stat_t); ok && (int(st.Uid) != os.Geteuid() || int(st.Gid) != os.Getegid()) {
-			if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil {
-				return "", fmt.Errorf("its owner cannot be kept: %s", reason(err))
-			}
-		}
-	}
-	if err := f.Chmod(mode); err != nil {
-		return "", errors.New(reason(err))
-	}
-	if _, err := f.Write(data); err != nil {
-		return "", errors.New(reason(err))
-	}
-	return f.Name(), f.Sync()
-}
-
-// create makes a file that is not there.
-func create(path string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return errors.New(reason(err))
-	}
-	temp, err := written(path, data, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(temp) }()
-	// A link, since it fails if there is a file by now.
-	err = os.Link(temp, path)
-	if errors.Is(err, fs.ErrExist) {
-		return config.ErrChanged
-	}
-	return err
-}
-
-// lock takes a lock of Claude Code's. It belongs to the process: a lock that
-// was not touched for a while is that of one which died.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, lockWait, errors.New("its client has been writing it for too long ("+path+" is there)"))
+// lockClaude takes Claude Code's lock. A lock that was not renewed for lockStale
+// belonged to a process that died, and is removed.
+func lockClaude(ctx context.Context, path string) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockWait,
+		errors.New("its client has been writing it for too long ("+path+" is there)"))
 	defer cancel()
 	for {
 		err := os.Mkdir(path, 0o700)
@@ -129,7 +176,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 			return func() { _ = os.Remove(path) }, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return nil, errors.New(reason(err))
+			return nil, withoutPath(err)
 		}
 		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > lockStale {
 			_ = os.Remove(path)
@@ -139,24 +186,6 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-time.After(lockPoll):
-		}
-	}
-}
-
-// missing are the directories above path that are not there, outermost first.
-func missing(path string) []string {
-	var out []string
-	for dir := filepath.Dir(path); !exists(dir); dir = filepath.Dir(dir) {
-		out = append([]string{dir}, out...)
-	}
-	return out
-}
-
-// prune removes directories that were made and are empty, innermost first.
-func prune(dirs []string) {
-	for _, dir := range slices.Backward(dirs) {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return
 		}
 	}
 }

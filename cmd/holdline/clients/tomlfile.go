@@ -13,29 +13,32 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// tomlFile is a file of TOML. It is edited by whole lines: those of an
-// expression, which is a table's header or a key with its value.
+// tomlFile is the [Document] of a TOML file. It is edited by whole lines: those of an
+// expression, which is the header of a table or a key with its value. Nothing is
+// encoded anew, as libraries that write TOML would do, so comments and layout stay.
 type tomlFile struct {
 	data []byte
-	key  string // of the table of servers
-	all  map[string]any
-	list []expression
+	key  string         // of the table of servers
+	root map[string]any // what the file says
+	list []expression   // in the order of the file
 }
 
-// expression is one of a file.
+// expression is the header of a table, or a key with its value.
 type expression struct {
-	start, end int      // of its lines, line ends and comments on them included
-	header     bool     // of a table
-	odd        bool     // of an array of tables
-	table      int      // how many keys of path its table's header names
+	start, end int      // of its lines in the file, line ends and comments on them included
+	header     bool     // it is the header of a table
+	array      bool     // of an array of tables
+	table      int      // how many keys of path the header of its table names
 	path       []string // of keys, from the root
 }
 
-// parseTOML reads a file. Errors name the place alone: the parser's own words
-// may show what stands there.
-func parseTOML(name string, data []byte, key string) (document, error) {
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// parseTOML reads a file. Its errors name the line and nothing else, since the
+// parser's messages quote the file.
+func parseTOML(name string, data []byte, key string) (Document, error) {
 	f := &tomlFile{data: data, key: key}
-	if err := f.read(); err != nil {
+	if err := f.parse(); err != nil {
 		line := 0
 		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, _ = at.Position()
@@ -45,98 +48,103 @@ func parseTOML(name string, data []byte, key string) (document, error) {
 	return f, nil
 }
 
-// read makes of the bytes what else the file holds.
-func (f *tomlFile) read() error {
-	f.all, f.list = nil, nil
-	if err := toml.Unmarshal(bytes.TrimPrefix(f.data, []byte("\xef\xbb\xbf")), &f.all); err != nil {
+// parse sets the other fields from the bytes. Call it after each edit.
+func (f *tomlFile) parse() error {
+	f.root, f.list = nil, nil
+	text := bytes.TrimPrefix(f.data, byteOrderMark)
+	if err := toml.Unmarshal(text, &f.root); err != nil {
 		return err
 	}
-	skip := len(f.data) - len(bytes.TrimPrefix(f.data, []byte("\xef\xbb\xbf")))
+	skip := len(f.data) - len(text)
 	var p unstable.Parser
-	p.Reset(f.data[skip:])
+	p.Reset(text)
 	var table []string
 	for p.NextExpression() {
 		e, x := p.Expression(), expression{}
-		at, until := -1, 0
+		from, to := -1, 0
 		for keys := e.Key(); keys.Next(); {
 			raw := keys.Node().Raw
-			if at < 0 {
-				at = int(raw.Offset)
+			if from < 0 {
+				from = int(raw.Offset)
 			}
-			until = int(raw.Offset + raw.Length)
+			to = int(raw.Offset + raw.Length)
 			x.path = append(x.path, string(keys.Node().Data))
 		}
 		switch e.Kind {
 		case unstable.Table, unstable.ArrayTable:
 			table = x.path
-			x.header, x.odd, x.table = true, e.Kind == unstable.ArrayTable, len(x.path)
+			x.header, x.array, x.table = true, e.Kind == unstable.ArrayTable, len(x.path)
 		default:
-			until = int(e.Raw.Offset + e.Raw.Length)
+			to = int(e.Raw.Offset + e.Raw.Length)
 			x.table, x.path = len(table), slices.Concat(table, x.path)
 		}
-		x.start, x.end = f.lines(at+skip, until+skip)
+		x.start, x.end = f.wholeLines(from+skip, to+skip)
 		f.list = append(f.list, x)
 	}
 	return p.Error()
 }
 
-// lines are the bounds of the lines that hold what stands from at to until.
-func (f *tomlFile) lines(at, until int) (start, end int) {
-	start = bytes.LastIndexByte(f.data[:at], '\n') + 1
-	if i := bytes.IndexByte(f.data[until:], '\n'); i >= 0 {
-		return start, until + i + 1
+// wholeLines returns the bounds of the lines that hold the bytes between two offsets.
+func (f *tomlFile) wholeLines(from, to int) (start, end int) {
+	start = bytes.LastIndexByte(f.data[:from], '\n') + 1
+	if i := bytes.IndexByte(f.data[to:], '\n'); i >= 0 {
+		return start, to + i + 1
 	}
 	return start, len(f.data)
 }
 
-// under tells whether an expression belongs to what stands at a path.
-func (x *expression) under(path []string) bool {
+// isUnder reports whether an expression is part of what stands at a path.
+func (x *expression) isUnder(path []string) bool {
 	return len(x.path) >= len(path) && slices.Equal(x.path[:len(path)], path)
 }
 
-func (f *tomlFile) entries() []entry {
-	servers, _ := f.all[f.key].(map[string]any)
-	var out []entry
-	for _, name := range f.names() {
-		e := entry{path: []string{f.key, name}}
+// Entries returns the tables of servers in the order of the file. A server that is
+// written in another way, such as in an inline table, cannot be edited by lines.
+func (f *tomlFile) Entries() []Entry {
+	servers, _ := f.root[f.key].(map[string]any)
+	names := f.keysUnder([]string{f.key})
+	var inline []string
+	for name := range servers {
+		if !slices.Contains(names, name) {
+			inline = append(inline, name)
+		}
+	}
+	slices.Sort(inline)
+	var out []Entry
+	for _, name := range append(names, inline...) {
+		e := Entry{Path: []string{f.key, name}}
 		keys, ok := servers[name].(map[string]any)
-		e.keys, _ = plain(keys).(map[string]any)
-		if !ok || !f.simple(e.path) {
-			e.odd = "it is not a table of its own, [" + f.key + "." + bare(name) + "]"
+		e.Keys, _ = jsonValue(keys).(map[string]any)
+		e.Order = f.keysUnder(e.Path)
+		if !ok || !f.isTable(e.Path) {
+			e.Odd = "it is not a table of its own, [" + f.key + "." + tomlKey(name) + "]"
 		}
 		out = append(out, e)
 	}
 	return out
 }
 
-// names are those of the servers, in the order of the file.
-func (f *tomlFile) names() []string {
-	servers, _ := f.all[f.key].(map[string]any)
-	var names []string
+// keysUnder returns the keys of the table at a path, in the order of the file.
+func (f *tomlFile) keysUnder(path []string) []string {
+	var keys []string
+	n := len(path)
 	for _, x := range f.list {
-		if len(x.path) > 1 && x.path[0] == f.key && !slices.Contains(names, x.path[1]) {
-			names = append(names, x.path[1])
+		if x.isUnder(path) && len(x.path) > n && !slices.Contains(keys, x.path[n]) {
+			keys = append(keys, x.path[n])
 		}
 	}
-	var rest []string // of an inline table
-	for name := range servers {
-		if !slices.Contains(names, name) {
-			rest = append(rest, name)
-		}
-	}
-	slices.Sort(rest)
-	return append(names, rest...)
+	return keys
 }
 
-// simple tells whether what stands at a path is a table with a header of its
-// own: nothing of it can stand elsewhere then.
-func (f *tomlFile) simple(path []string) bool {
+// isTable reports whether a table at a path has a header of its own. Then every part
+// of it is an expression under that path, or under a header below it.
+func (f *tomlFile) isTable(path []string) bool {
 	has := false
 	for _, x := range f.list {
-		if !x.under(path) {
+		if !x.isUnder(path) {
 			continue
 		}
-		if x.odd {
+		if x.array {
 			return false
 		}
 		has = has || x.header && len(x.path) == len(path)
@@ -144,91 +152,74 @@ func (f *tomlFile) simple(path []string) bool {
 	return has
 }
 
-// plain is a value of TOML as one of JSON, as far as there are such.
-func plain(v any) any {
+// jsonValue returns a value of TOML as encoding/json would decode it.
+func jsonValue(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for key, inner := range v {
-			out[key] = plain(inner)
+			out[key] = jsonValue(inner)
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i := range v {
-			out[i] = plain(v[i])
+			out[i] = jsonValue(v[i])
 		}
 		return out
 	case string, bool, nil:
 		return v
 	}
-	return decode(encode(v))
+	return decode(Encode(v))
 }
 
-func (f *tomlFile) fields(path []string) []field {
-	var out []field
-	var keys any = f.all
-	for _, key := range path {
-		m, _ := keys.(map[string]any)
-		keys = m[key]
-	}
-	m, _ := keys.(map[string]any)
-	for _, x := range f.list {
-		if n := len(path); x.under(path) && len(x.path) > n && !slices.ContainsFunc(out, func(o field) bool { return o.key == x.path[n] }) {
-			out = append(out, field{x.path[n], plain(m[x.path[n]])})
-		}
-	}
-	return out
-}
-
-// assignments are the lines that give fields their values.
-func (f *tomlFile) assignments(fields []field) string {
-	var b strings.Builder
-	for _, x := range fields {
-		b.WriteString(bare(x.key) + " = " + tomlValue(x.value) + f.newline())
-	}
-	return b.String()
-}
-
-// tomlValue is a string, a bool or a list of strings as TOML, which spells them
+// tomlText returns a string, a bool or a list of strings as TOML, which writes them
 // as JSON does, but for the character DEL.
-func tomlValue(v any) string {
+func tomlText(v any) string {
 	if list, ok := v.([]any); ok {
 		var parts []string
 		for _, one := range list {
-			parts = append(parts, tomlValue(one))
+			parts = append(parts, tomlText(one))
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
 	}
-	return strings.ReplaceAll(string(encode(v)), "\x7f", `\u007f`)
+	return strings.ReplaceAll(string(Encode(v)), "\x7f", `\u007f`)
 }
 
 var bareKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// bare is a key, quoted if need be.
-func bare(key string) string {
+// tomlKey returns a key as TOML, in quotes only if it needs them.
+func tomlKey(key string) string {
 	if bareKey.MatchString(key) {
 		return key
 	}
-	return tomlValue(key)
+	return tomlText(key)
 }
 
-// newline is how the file's lines end.
-func (f *tomlFile) newline() string {
+// lineEnd returns how the file ends its lines.
+func (f *tomlFile) lineEnd() string {
 	if n := bytes.Count(f.data, []byte("\n")); n > 0 && n == bytes.Count(f.data, []byte("\r\n")) {
 		return "\r\n"
 	}
 	return "\n"
 }
 
-func (f *tomlFile) start(path []string, fields []field) error {
-	lines := f.assignments(fields)
-	if _, ok := f.text(path); !ok {
-		return f.append("[" + bare(path[0]) + "." + bare(path[1]) + "]" + f.newline() + lines)
+// Start writes the fields at the place of the first line that it removes, or else
+// below the table's header.
+func (f *tomlFile) Start(path []string, fields []Field) error {
+	var b strings.Builder
+	for _, x := range fields {
+		b.WriteString(tomlKey(x.Key) + " = " + tomlText(x.Value) + f.lineEnd())
+	}
+	if _, ok := f.Text(path); !ok {
+		return f.appendLines("[" + tomlKey(path[0]) + "." + tomlKey(path[1]) + "]" + f.lineEnd() + b.String())
 	}
 	drop := func(x *expression) bool {
-		return x.under(path) && len(x.path) > len(path) &&
-			(slices.Contains(describing, x.path[len(path)]) || slices.ContainsFunc(fields, func(o field) bool { return o.key == x.path[len(path)] }))
+		if !x.isUnder(path) || len(x.path) == len(path) {
+			return false
+		}
+		key := x.path[len(path)]
+		return Describes(key) || slices.ContainsFunc(fields, func(o Field) bool { return o.Key == key })
 	}
 	at := -1
 	for _, x := range f.list {
@@ -240,10 +231,11 @@ func (f *tomlFile) start(path []string, fields []field) error {
 			break
 		}
 	}
-	return f.splice(drop, at, lines)
+	return f.splice(drop, at, b.String())
 }
 
-// splice takes expressions out and puts lines in at an offset.
+// splice removes the expressions that drop selects and inserts lines at the offset
+// at; without lines it inserts nothing.
 func (f *tomlFile) splice(drop func(*expression) bool, at int, lines string) error {
 	out := make([]byte, 0, len(f.data)+len(lines))
 	from := 0
@@ -253,7 +245,7 @@ func (f *tomlFile) splice(drop func(*expression) bool, at int, lines string) err
 		}
 		out = append(out, f.data[from:at]...)
 		if len(out) > 0 && out[len(out)-1] != '\n' {
-			out = append(out, f.newline()...)
+			out = append(out, f.lineEnd()...)
 		}
 		out = append(out, lines...)
 		from, lines = at, ""
@@ -265,79 +257,70 @@ func (f *tomlFile) splice(drop func(*expression) bool, at int, lines string) err
 		}
 		insert(x.start)
 		out = append(out, f.data[from:x.start]...)
-		if x.header {
-			out = f.unspaced(out)
+		if end := f.lineEnd() + f.lineEnd(); x.header && bytes.HasSuffix(out, []byte(end)) {
+			out = out[:len(out)-len(f.lineEnd())] // the blank line before the header
 		}
 		from = x.end
 	}
 	insert(len(f.data))
 	f.data = append(out, f.data[from:]...)
-	return f.read()
+	return f.parse()
 }
 
-// unspaced is text without the blank line at its end, which stood before a
-// header that goes.
-func (f *tomlFile) unspaced(text []byte) []byte {
-	if end := f.newline() + f.newline(); bytes.HasSuffix(text, []byte(end)) {
-		return text[:len(text)-len(f.newline())]
-	}
-	return text
-}
-
-// append puts lines at the end, behind a blank one.
-func (f *tomlFile) append(lines string) error {
-	var out []byte
-	out = append(out, f.data...)
+// appendLines adds lines at the end of the file, below a blank one.
+func (f *tomlFile) appendLines(lines string) error {
+	out := bytes.Clone(f.data)
 	if len(out) > 0 {
 		if out[len(out)-1] != '\n' {
-			out = append(out, f.newline()...)
+			out = append(out, f.lineEnd()...)
 		}
-		out = append(out, f.newline()...)
+		out = append(out, f.lineEnd()...)
 	}
 	f.data = append(out, lines...)
-	return f.read()
+	return f.parse()
 }
 
-func (f *tomlFile) text(path []string) (string, bool) {
+func (f *tomlFile) Text(path []string) (string, bool) {
 	var b strings.Builder
 	for _, x := range f.list {
-		if !x.under(path) {
+		if !x.isUnder(path) {
 			continue
 		}
-		if x.header && b.Len() > 0 && bytes.HasSuffix(f.data[:x.start], []byte(f.newline()+f.newline())) {
-			b.WriteString(f.newline())
+		if x.header && b.Len() > 0 && bytes.HasSuffix(f.data[:x.start], []byte(f.lineEnd()+f.lineEnd())) {
+			b.WriteString(f.lineEnd())
 		}
 		b.Write(f.data[x.start:x.end])
 	}
 	return b.String(), b.Len() > 0
 }
 
-func (f *tomlFile) put(path []string, text string) error {
-	if _, ok := f.text(path); !ok {
-		return f.append(text)
+func (f *tomlFile) Put(path []string, text string) error {
+	i := slices.IndexFunc(f.list, func(x expression) bool { return x.isUnder(path) })
+	if i < 0 {
+		return f.appendLines(text)
 	}
-	i := slices.IndexFunc(f.list, func(x expression) bool { return x.under(path) })
 	if !strings.HasSuffix(text, "\n") && f.list[i].end < len(f.data) {
-		text += f.newline()
+		text += f.lineEnd()
 	}
-	at := f.list[i].start
-	return f.splice(func(x *expression) bool { return x.under(path) }, at, text)
+	return f.splice(func(x *expression) bool { return x.isUnder(path) }, f.list[i].start, text)
 }
 
-func (f *tomlFile) remove(path []string) {
-	// What is left is what was valid before without some of its tables.
-	_ = f.splice(func(x *expression) bool { return x.under(path) }, -1, "")
+func (f *tomlFile) Remove(path []string) {
+	// A file without some of its tables is as valid as it was.
+	_ = f.splice(func(x *expression) bool { return x.isUnder(path) }, -1, "")
 }
 
-func (f *tomlFile) same(path []string, text string) bool {
-	other, err := parseTOML("", []byte(text), f.key)
-	if err != nil {
+func (f *tomlFile) Same(path []string, text string) bool {
+	other := &tomlFile{data: []byte(text), key: f.key}
+	if other.parse() != nil {
 		return false
 	}
-	o, _ := other.(*tomlFile)
-	a, _ := f.all[f.key].(map[string]any)
-	b, _ := o.all[f.key].(map[string]any)
+	a, _ := f.root[f.key].(map[string]any)
+	b, _ := other.root[f.key].(map[string]any)
 	return a[path[1]] != nil && reflect.DeepEqual(a[path[1]], b[path[1]])
 }
 
-func (f *tomlFile) bytes() []byte { return f.data }
+// RemoveEmptyParents does nothing: a table of servers needs no header.
+func (f *tomlFile) RemoveEmptyParents([]string, Document) {}
+
+func (f *tomlFile) Bytes() []byte { return f.data }

@@ -1,4 +1,4 @@
-package clients
+package importer
 
 import (
 	"fmt"
@@ -6,17 +6,23 @@ import (
 	"slices"
 	"strings"
 
+	"holdline/cmd/holdline/clients"
 	"holdline/daemon/config"
 )
 
-// name finds a server's name in holdline's file. One that is there already is
-// kept if it says the same; else the server is called after its client, too.
-func (p *Plan) name(f *File, s *Server, made server) {
-	settings, err := made.settings()
-	if err != nil { // translate has asked already
-		s.Verdict, s.Why = Stays, err.Error()
-		return
-	}
+// candidate is a server that holdline's file has, or is to get.
+type candidate struct {
+	name     string
+	server   server
+	settings config.Settings
+	fixed    bool   // the user wrote it into holdline's file; it is not changed
+	by       string // title of the client that it comes from
+}
+
+// chooseName returns the server's name in holdline's file. If a server of its name is
+// there and says the same, both become one; else the name gets the client's name as a
+// suffix, or that of the project.
+func (p *Plan) chooseName(f *File, s *Server, made *server, settings config.Settings) string {
 	want := serverName(s.Name)
 	if want != s.Name {
 		s.Why = "a name in holdline has letters, digits, _ . - only, and neither two underscores in a row nor its own name"
@@ -28,11 +34,11 @@ func (p *Plan) name(f *File, s *Server, made server) {
 	for n := 1; ; n++ {
 		i := slices.IndexFunc(p.taken, func(c *candidate) bool { return c.name == name })
 		if i < 0 {
-			p.taken = append(p.taken, &candidate{name: name, server: made, settings: settings, by: f.Title})
-			break
+			p.taken = append(p.taken, &candidate{name: name, server: *made, settings: settings, by: f.Title})
+			return name
 		}
-		if p.taken[i].shared(made, settings) {
-			break
+		if p.taken[i].share(made, settings) {
+			return name
 		}
 		if name == want {
 			s.Why = fmt.Sprintf("another server %s is %s's and keeps the name, being first", name, p.taken[i].by)
@@ -41,10 +47,9 @@ func (p *Plan) name(f *File, s *Server, made server) {
 			name = fmt.Sprintf("%s-%s-%d", want, suffix, n)
 		}
 	}
-	s.As = name
 }
 
-// serverName makes of an entry's name one that holdline takes.
+// serverName returns the name closest to an entry's that holdline accepts.
 func serverName(name string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
@@ -61,17 +66,17 @@ func serverName(name string) string {
 	switch clean {
 	case "":
 		return "server"
-	case entryName:
-		return entryName + "-server"
+	case clients.OwnEntry:
+		return clients.OwnEntry + "-server"
 	}
 	return clean
 }
 
-// shared lets a server be another one's, too, if both are the same but for
-// where they are seen and how long their clients wait. The user's own servers
-// are not changed.
-func (c *candidate) shared(s server, settings config.Settings) bool {
-	if !same(c.settings, settings) {
+// share makes c stand for another server, too, and reports whether it does. Both must
+// be the same but for the projects that see them and for the timeout, of which the
+// longer one counts. A server that the user wrote is not changed for that.
+func (c *candidate) share(s *server, settings config.Settings) bool {
+	if !sameServer(c.settings, settings) {
 		return false
 	}
 	if c.fixed {
@@ -90,10 +95,11 @@ func (c *candidate) shared(s server, settings config.Settings) bool {
 	return true
 }
 
-func same(a, b config.Settings) bool {
+// sameServer compares what share compares.
+func sameServer(a, b config.Settings) bool {
 	for _, s := range []*config.Settings{&a, &b} {
 		s.Name, s.Projects, s.Timeout, s.MaxTimeout = "", nil, 0, 0
-		// Nothing and an empty list or object say the same.
+		// An empty list or object says the same as none.
 		if len(s.Env) == 0 {
 			s.Env = nil
 		}

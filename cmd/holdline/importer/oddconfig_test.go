@@ -1,4 +1,4 @@
-package clients
+package importer
 
 import (
 	"os"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"holdline/cmd/holdline/clients"
 )
 
 // TestReadRegular: what lies in the place of a file and is a pipe, or is huge, is
@@ -25,10 +27,10 @@ func TestReadRegular(t *testing.T) {
 	}
 	for path, want := range map[string]string{pipe: "no regular file", huge: "more than"} {
 		p := &Plan{Config: path}
-		if err := p.readConfig(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if err := p.readOwn(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("holdline's configuration: %v, want %q", err, want)
 		}
-		if _, err := readFile(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := clients.ReadFile(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a client's file: %v, want %q", err, want)
 		}
 	}

@@ -1,0 +1,135 @@
+package clients
+
+import (
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"holdline/protocol/jsonrpc"
+)
+
+// Document is a client's configuration file, of which the entries of servers are
+// edited. A path is the list of keys from the root of the file to an entry.
+type Document interface {
+	// Entries returns the servers of all places in the file at which the client looks.
+	Entries() []Entry
+	// Start makes the entry at a path, which is created if need be, start what fields
+	// say. It removes the keys that describe another server and keeps the client's own.
+	Start(path []string, fields []Field) error
+	// Text returns the entry at a path as the file writes it, and whether it exists.
+	Text(path []string) (text string, ok bool)
+	// Put makes the entry at a path what Text has returned before.
+	Put(path []string, text string) error
+	// Remove removes the entry at a path, if it exists.
+	Remove(path []string)
+	// Same reports whether the entry at a path means the same as text.
+	Same(path []string, text string) bool
+	// RemoveEmptyParents removes the empty objects above path that before does not have.
+	RemoveEmptyParents(path []string, before Document)
+	// Bytes returns the file with all edits.
+	Bytes() []byte
+}
+
+// Entry is one server in a client's file.
+type Entry struct {
+	Path    []string       // the last key is the server's name
+	Keys    map[string]any // as encoding/json decodes them, numbers as json.Number
+	Order   []string       // of Keys, as the file has them
+	Project string         // directory in which the client uses it; "" for all
+	Odd     string         // why it cannot be edited, or ""
+}
+
+// Field is a member of an entry. Its value is a string, a bool, or a list of strings
+// as []any.
+type Field struct {
+	Key   string
+	Value any
+}
+
+// Name returns the name of the server.
+func (e *Entry) Name() string { return e.Path[len(e.Path)-1] }
+
+// Find returns the entry at a path, or nil.
+func Find(doc Document, path []string) *Entry {
+	for _, e := range doc.Entries() {
+		if slices.Equal(e.Path, path) {
+			return &e
+		}
+	}
+	return nil
+}
+
+// CommandLine returns the program that an entry starts and its arguments; the
+// program is "" if the entry starts none.
+func (e *Entry) CommandLine() (program string, args []string) {
+	command, more := e.Keys["command"], e.Keys["args"]
+	if nested, ok := command.(map[string]any); ok { // as Zed wrote it once
+		command, more = nested["path"], nested["args"]
+	}
+	words := stringsOf(command)
+	if len(words) == 0 {
+		return "", nil
+	}
+	return words[0], append(words[1:], stringsOf(more)...)
+}
+
+// stringsOf returns a string, or a list of strings, as a list. Other elements are "".
+func stringsOf(v any) []string {
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		out := make([]string, len(v))
+		for i := range v {
+			out[i], _ = v[i].(string)
+		}
+		return out
+	}
+	return nil
+}
+
+// StartsHoldline reports whether the entry starts holdline, and for which of its
+// servers; "" is all of them.
+func (e *Entry) StartsHoldline() (server string, ok bool) {
+	program, args := e.CommandLine()
+	if !strings.HasPrefix(filepath.Base(program), "holdline") || len(args) == 0 || args[0] != "mcp-stdio" {
+		return "", false
+	}
+	for i, word := range args {
+		name, long := strings.CutPrefix(word, "--server=")
+		switch {
+		case long:
+			server = name
+		case word == "--server" && i+1 < len(args):
+			server = args[i+1]
+		}
+	}
+	return server, true
+}
+
+// describing are the keys of an entry that say what the server is. Once holdline
+// starts the server, its client does not need them. All other keys are the client's
+// own and stay.
+var describing = []string{
+	"args", "bearer_token_env_var", "command", "cwd", "env", "env_http_headers", "env_vars", "environment", "headers",
+	"http_headers", "httpUrl", "serverUrl", "source", "transport", "transportType", "type", "url", "workingDirectory",
+	"working_directory",
+}
+
+// Describes reports whether a key says what the server is, in contrast to keys that
+// are the client's own.
+func Describes(key string) bool { return slices.Contains(describing, key) }
+
+// Encode returns a value of a file, or what is to become one, as JSON. It panics for a
+// value that has no JSON.
+func Encode(v any) []byte {
+	b, err := jsonrpc.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// sameJSON reports whether two JSON texts mean the same.
+func sameJSON(a, b []byte) bool { return reflect.DeepEqual(decode(a), decode(b)) }

@@ -1,0 +1,324 @@
+package importer
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"holdline/cmd/holdline/clients"
+)
+
+// File is the plan for one configuration file of a client.
+type File struct {
+	Client  string    `json:"client"`
+	Title   string    `json:"title"`
+	Path    string    `json:"path"`
+	Project string    `json:"project,omitempty"` // directory that it is for
+	Make    bool      `json:"make,omitempty"`    // it does not exist, and is created
+	Why     string    `json:"why,omitempty"`     // why it is not edited
+	Servers []*Server `json:"servers"`
+	// Consult is the name of the entry that is added for holdline's own tools, or for
+	// all servers; "" if none is.
+	Consult string `json:"consult,omitempty"`
+	Changes bool   `json:"changes"`
+	// Diff has a line that begins with - for each entry that goes, and one that begins
+	// with + for what replaces it.
+	Diff []string `json:"diff"`
+
+	client       *clients.Client
+	broken       bool
+	needsProject bool
+	before       []byte
+	after        []byte
+	steps        []step
+}
+
+// Server is the plan for one entry of a file.
+type Server struct {
+	Name    string   `json:"name"`
+	Project string   `json:"project,omitempty"` // the only directory in which it is used
+	Verdict Verdict  `json:"verdict"`
+	As      string   `json:"as,omitempty"`  // its name in holdline's file
+	Why     string   `json:"why,omitempty"` // why it stays, or has another name
+	Notes   []string `json:"notes,omitempty"`
+	Runs    string   `json:"runs,omitempty"` // its program, or the host of its address
+	Args    int      `json:"args,omitempty"` // how many; they may be secret
+	Env     []string `json:"env,omitempty"`  // names
+	Headers []string `json:"headers,omitempty"`
+
+	path    []string
+	program string // that starts holdline
+}
+
+// step is one edit of a file: the entry at a path gets these fields, or is removed.
+type step struct {
+	path   []string
+	fields []clients.Field // nil removes the entry
+	old    string          // the entry as the file has it; "" if there is none
+}
+
+// staysError says why a server, or a file, is left as it is.
+type staysError struct{ why string }
+
+func (s *staysError) Error() string { return s.why }
+
+func stay(format string, args ...any) error { return &staysError{fmt.Sprintf(format, args...)} }
+
+// notEdited is why the servers of a file that is not edited stay.
+const notEdited = "its file is not edited"
+
+// planFile reads one file and plans its edits.
+func (p *Plan) planFile(s clients.File) {
+	f := &File{
+		Client: s.Client.Name, Title: s.Client.Title, Path: s.Path, Project: s.Project, Make: s.Missing,
+		Servers: []*Server{}, Diff: []string{}, client: s.Client,
+		needsProject: s.Project != "" || s.Tree != "" || p.own.tree != "",
+	}
+	p.Files = append(p.Files, f)
+	switch {
+	case s.Twin != "":
+		f.Why = "it is the same file as " + s.Twin
+		return
+	case s.Project != "" && !p.o.Project:
+		f.Why = "it is a project's file: --project has it imported"
+	case s.Tree != "" && !p.o.Project:
+		f.Why = "it lies in the git work tree " + s.Tree + ": --project has it imported"
+	}
+	doc := f.read()
+	if doc == nil {
+		return
+	}
+	if info, err := os.Stat(s.Path); err == nil && info.Mode().Perm()&0o200 == 0 && f.Why == "" {
+		f.Why = fmt.Sprintf("it is read-only (mode %04o): whatever made it has to change it", info.Mode().Perm())
+	}
+	known := len(p.taken)
+	p.planServers(f, doc)
+	if f.Why == "" && s.Project == "" {
+		p.planOwnEntry(f, doc)
+	}
+	if err := f.edit(doc); err != nil {
+		f.giveUp(err)
+		p.taken = p.taken[:known]
+	}
+}
+
+// giveUp makes the plan for a file that it is not edited.
+func (f *File) giveUp(err error) {
+	f.Why, f.Consult, f.Changes = err.Error(), "", false
+	f.Diff, f.steps, f.after = []string{}, nil, f.before
+	for _, s := range f.Servers {
+		if s.Verdict == Moves {
+			s.Verdict, s.As, s.Why = Stays, "", notEdited
+		}
+	}
+}
+
+// read returns the content of the file. If it cannot be read, read returns nil and
+// sets Why.
+func (f *File) read() clients.Document {
+	var err error
+	if !f.Make {
+		f.before, err = clients.ReadFile(f.Path)
+	}
+	var doc clients.Document
+	if err == nil {
+		doc, err = f.client.Parse(f.Path, f.before)
+	}
+	if err != nil {
+		f.Why, f.broken = err.Error(), true
+		return nil
+	}
+	return doc
+}
+
+// edit makes the planned edits in memory. It fails for an entry where no table can be.
+func (f *File) edit(doc clients.Document) error {
+	f.Diff = []string{}
+	for i := range f.steps {
+		s := &f.steps[i]
+		s.old, _ = doc.Text(s.path)
+		f.Diff = append(f.Diff, s.diff(doc)...)
+		if s.fields == nil {
+			doc.Remove(s.path)
+		} else if err := doc.Start(s.path, s.fields); err != nil {
+			return stay("it has no place for an entry %s", s.path[len(s.path)-1])
+		}
+	}
+	if f.after = f.before; len(f.steps) > 0 {
+		f.after = doc.Bytes()
+		if _, err := f.client.Parse(f.Path, f.after); err != nil {
+			return stay("it would not be valid any more")
+		}
+	}
+	f.Changes = !bytes.Equal(f.before, f.after)
+	return nil
+}
+
+// planServers decides what becomes of each entry of a file.
+func (p *Plan) planServers(f *File, doc clients.Document) {
+	for _, e := range doc.Entries() {
+		if e.Project == "" {
+			e.Project = f.Project
+		}
+		s := &Server{Name: e.Name(), Project: e.Project, path: e.Path}
+		f.Servers = append(f.Servers, s)
+		if _, ok := e.StartsHoldline(); ok {
+			s.Verdict = Ours
+			s.program, _ = e.CommandLine()
+			continue
+		}
+		s.describe(&e)
+		if err := p.planServer(f, s, &e); err != nil {
+			s.Verdict, s.As, s.Why, s.Notes = Stays, "", err.Error(), nil
+		}
+	}
+}
+
+// planServer plans the move of a server. The error says why it stays.
+func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
+	if f.Why != "" {
+		return stay(notEdited)
+	}
+	made, notes, err := translate(f.client, p.o, e)
+	if err != nil {
+		return err
+	}
+	if p.o.Aggregate {
+		if err := refuseLimits(e.Keys); err != nil {
+			return err
+		}
+	}
+	if p.own.tree != "" && !p.o.Project {
+		return stay("holdline's own file lies in the git work tree %s: --project has it moved there", p.own.tree)
+	}
+	key := string(clients.Encode(made))
+	if why, fails := p.failures[key]; fails {
+		return stay("it does not work with what the daemon has: %s", why)
+	}
+	settings, err := made.settings()
+	if err != nil {
+		return err
+	}
+	one := trial{settings: settings}
+	one.settings.Name = s.Name // for people
+	if len(made.Hosting.Projects) > 0 {
+		one.root = made.Hosting.Projects[0]
+	}
+	step := step{path: s.path}
+	s.As = p.chooseName(f, s, &made, settings)
+	if !p.o.Aggregate {
+		if step.fields, err = f.client.StartingFields(p.command(f), "--server", s.As); err != nil {
+			return err
+		}
+	}
+	s.Verdict, s.Notes = Moves, notes
+	p.tries[key] = one
+	f.steps = append(f.steps, step)
+	return nil
+}
+
+// limiting are keys by which a client uses only some tools of a server. One entry for
+// all servers cannot say that.
+var limiting = []string{"disabled_tools", "disabledTools", "enabled_tools", "enabledTools", "excludeTools", "includeTools"}
+
+func refuseLimits(keys map[string]any) error {
+	for _, key := range limiting {
+		if keys[key] != nil {
+			return stay("%s cannot be said of one entry for all servers", key)
+		}
+	}
+	return nil
+}
+
+// command returns what starts holdline in a file. A file that others share by git
+// must not contain a path of this machine.
+func (p *Plan) command(f *File) string {
+	if f.Project != "" {
+		return "holdline"
+	}
+	return p.o.Command
+}
+
+// describe sets what people know a server by, without any value that may be secret.
+func (s *Server) describe(e *clients.Entry) {
+	if program, args := e.CommandLine(); program != "" {
+		word, _, _ := strings.Cut(strings.TrimSpace(program), " ")
+		s.Runs, s.Args = filepath.Base(word), len(args)
+		if strings.Contains(word, "=") { // a variable, as a shell takes it
+			s.Runs = "a command"
+		}
+	}
+	for _, key := range []string{"httpUrl", "url", "serverUrl"} {
+		if address, ok := e.Keys[key].(string); ok && s.Runs == "" {
+			s.Runs = "a url"
+			if u, err := url.Parse(address); err == nil && u.Host != "" {
+				s.Runs = u.Scheme + "://" + u.Host
+			}
+		}
+	}
+	s.Env = memberNames(e.Keys["env"], e.Keys["environment"])
+	s.Headers = memberNames(e.Keys["headers"], e.Keys["http_headers"], e.Keys["env_http_headers"])
+}
+
+// memberNames returns the names of the members of some objects, sorted.
+func memberNames(objects ...any) []string {
+	var out []string
+	for _, o := range objects {
+		m, _ := o.(map[string]any)
+		for name := range m {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// planOwnEntry adds the entry for holdline's own tools, or the one for all servers,
+// unless the file has one. With an entry that shows all servers, those that move would
+// be seen twice: then it adds a note and no entry.
+func (p *Plan) planOwnEntry(f *File, doc clients.Document) {
+	var more []string
+	if !p.o.Aggregate {
+		more = []string{"--server", clients.OwnEntry}
+	}
+	used := map[string]bool{}
+	for _, e := range doc.Entries() {
+		if e.Project != "" {
+			continue
+		}
+		used[e.Name()] = true
+		server, ok := e.StartsHoldline()
+		switch {
+		case !ok:
+		case server == "":
+			moves := slices.ContainsFunc(f.Servers, func(s *Server) bool { return s.Verdict == Moves })
+			for _, s := range f.Servers {
+				if moves && !p.o.Aggregate && s.Name == e.Name() && s.Project == "" {
+					s.Notes = append(s.Notes, "shows all servers of holdline, so that those moved are seen twice: "+
+						"import with --aggregate, or add --server holdline to it")
+				}
+			}
+			return
+		case server == clients.OwnEntry && !p.o.Aggregate:
+			return
+		}
+	}
+	path := []string{f.client.Key, clients.OwnEntry}
+	for n := 2; used[path[1]]; n++ {
+		if server, ok := clients.Find(doc, path).StartsHoldline(); ok && server == clients.OwnEntry && p.o.Aggregate {
+			break // it becomes the one for all
+		}
+		path[1] = fmt.Sprintf("%s-%d", clients.OwnEntry, n)
+	}
+	fields, err := f.client.StartingFields(p.command(f), more...)
+	if err != nil {
+		f.Why = err.Error()
+		return
+	}
+	f.Consult = path[1]
+	f.steps = append(f.steps, step{path: path, fields: fields})
+}

@@ -1,0 +1,227 @@
+package importer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/ownfile"
+)
+
+// journalVersion is the version of the journal's format.
+const journalVersion = 1
+
+// journal records what one import did, or was about to do when it was interrupted. It
+// lies in a directory of its own, with the files as they were.
+type journal struct {
+	Version int       `json:"version"`
+	Time    time.Time `json:"time"`
+	Dirs    []string  `json:"dirs"` // created for the journal itself
+	Edits   []*edit   `json:"edits"`
+
+	dir string
+}
+
+// edit is the edit of one file.
+type edit struct {
+	Client string       `json:"client"` // "" for holdline's own file
+	Path   string       `json:"path"`
+	Made   bool         `json:"made"`   // the import creates the file
+	Dirs   []string     `json:"dirs"`   // created for it
+	Backup string       `json:"backup"` // file in the journal's directory; "" if Made
+	Before string       `json:"before"` // SHA-256
+	After  string       `json:"after"`
+	Keys   []*keyChange `json:"keys"`
+	// Mode is the mode that the file had, if the import changes it; else 0.
+	Mode fs.FileMode `json:"mode,omitempty"`
+}
+
+// keyChange is the change of one entry: its text before and after, nil where it does
+// not exist.
+type keyChange struct {
+	Path []string `json:"path"`
+	Old  *string  `json:"old"`
+	New  *string  `json:"new"`
+	// Left is why an undo has left it; "" if no undo has.
+	Left string `json:"left,omitempty"`
+}
+
+// name returns the key of the entry.
+func (k *keyChange) name() string { return k.Path[len(k.Path)-1] }
+
+func hash(data []byte) string {
+	h := sha256.Sum256(data)
+	return hex.EncodeToString(h[:])
+}
+
+// journalsDir returns where the journals of a state directory are.
+func journalsDir(state string) string { return filepath.Join(state, "import") }
+
+// newJournal creates the directory of a journal, which has the time as its name.
+func newJournal(state string, now time.Time) (*journal, error) {
+	j := &journal{Version: journalVersion, Time: now.UTC()}
+	root := journalsDir(state)
+	j.Dirs = missingDirs(root)
+	j.dir = filepath.Join(root, now.UTC().Format("20060102T150405.000000000Z"))
+	err := os.MkdirAll(root, 0o700)
+	if err == nil {
+		err = statedir.MakeDir(root)
+	}
+	if err == nil {
+		err = os.Mkdir(j.dir, 0o700)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making the journal: %w", err)
+	}
+	return j, nil
+}
+
+// write stores the journal. It is on the disk before an edit that it records is made.
+func (j *journal) write() error {
+	text, err := json.MarshalIndent(j, "", "  ")
+	if err != nil {
+		return err
+	}
+	return j.store("journal.json", append(text, '\n'))
+}
+
+// store writes a file of the journal's directory and has it on the disk.
+func (j *journal) store(name string, data []byte) error {
+	temp, err := ownfile.WriteTemp(j.dir, "."+name+"-*", data, 0o600, true)
+	if err == nil {
+		err = os.Rename(temp, filepath.Join(j.dir, name))
+	}
+	if err == nil {
+		err = syncDir(j.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the journal: %w", err)
+	}
+	return nil
+}
+
+func syncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+// add records an edit and keeps a copy of the file as it is.
+func (j *journal) add(e *edit, before, after []byte) error {
+	j.Edits = append(j.Edits, e)
+	return j.update(e, before, after)
+}
+
+// update records that an edit is one of another text, and keeps a copy of that.
+func (j *journal) update(e *edit, before, after []byte) error {
+	e.Before, e.After = hash(before), hash(after)
+	if e.Made {
+		return nil
+	}
+	e.Backup = strconv.Itoa(1 + slices.Index(j.Edits, e))
+	return j.store(e.Backup, before)
+}
+
+// backup returns the file of an edit as it was before; nil if it did not exist.
+func (j *journal) backup(e *edit) ([]byte, error) {
+	if e.Backup == "" {
+		return nil, nil
+	}
+	return ownfile.Read(filepath.Join(j.dir, e.Backup), ownfile.MaxDocument)
+}
+
+// readJournals returns the journals of a state directory, the newest first.
+func readJournals(state string) ([]*journal, error) {
+	list, err := os.ReadDir(journalsDir(state))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the journals: %w", err)
+	}
+	var out []*journal
+	for _, d := range slices.Backward(list) {
+		if !d.IsDir() {
+			continue
+		}
+		j := &journal{dir: filepath.Join(journalsDir(state), d.Name())}
+		path := filepath.Join(j.dir, "journal.json")
+		text, err := ownfile.Read(path, ownfile.MaxDocument)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("reading the journals: %w", err)
+		}
+		if err == nil && json.Unmarshal(text, j) != nil || j.Version > journalVersion {
+			return nil, fmt.Errorf("%s is no journal that this version knows", path)
+		}
+		out = append(out, j) // without a file the import had not begun
+	}
+	return out, nil
+}
+
+// Pending reports whether an undo could still revert anything, and returns the
+// clients' entries that undos have left because they were changed after the import.
+func Pending(state string) (more bool, left []Left, err error) {
+	list, err := readJournals(state)
+	if err != nil {
+		return false, nil, err
+	}
+	for _, j := range list {
+		more = more || len(j.Edits) == 0
+		for _, e := range j.Edits {
+			for _, k := range e.Keys {
+				switch {
+				case k.Left == "":
+					more = true
+				case e.Client != "": // holdline's own file is not a client's
+					left = append(left, Left{Path: e.Path, Key: k.name(), Why: k.Left})
+				}
+			}
+		}
+	}
+	return more, left, nil
+}
+
+// remove removes the journal, and the directories that were created for it.
+func (j *journal) remove() error {
+	if err := os.RemoveAll(j.dir); err != nil {
+		return fmt.Errorf("removing the journal: %w", err)
+	}
+	_ = os.Remove(filepath.Dir(j.dir)) // unless there are other journals
+	removeEmpty(j.Dirs)
+	return nil
+}
+
+// missingDirs returns those of dir and its parents that do not exist, outermost first.
+func missingDirs(dir string) []string {
+	var out []string
+	for {
+		if _, err := os.Lstat(dir); err == nil || dir == filepath.Dir(dir) {
+			slices.Reverse(out)
+			return out
+		}
+		out = append(out, dir)
+		dir = filepath.Dir(dir)
+	}
+}
+
+// removeEmpty removes directories that were created, innermost first, up to one that
+// is not empty.
+func removeEmpty(dirs []string) {
+	for _, dir := range slices.Backward(dirs) {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"holdline/cmd/holdline/clients"
+	"holdline/daemon/config"
+)
+
+// Options say where to look and what is wanted.
+type Options struct {
+	clients.Places
+
+	Config string // holdline's configuration file
+	State  string // holdline's state directory
+	// Command starts holdline. It is an absolute path: the programs that read the
+	// entries may have another PATH.
+	Command string
+	Environ []string // in which servers are to run; what they miss in it becomes a note
+
+	From      []string // names of clients; nil is all that are found
+	Project   bool     // files of the project of Cwd, and in git work trees, too
+	Aggregate bool     // one entry for all servers instead of one for each
+	Scope     string   // of the servers that move; "" is the default
+
+	// Try starts a server as the daemon would, and returns why it does not work. A
+	// few are tried at the same time. With nil all servers are taken to work.
+	Try    func(ctx context.Context, s *config.Settings, root string) error
+	Trying func(servers int) // called before servers are tried; may be nil
+}
+
+// Verdict is what is to become of a server.
+type Verdict string
+
+// The verdicts.
+const (
+	Moves Verdict = "moves" // into holdline's file
+	Stays Verdict = "stays" // as it is
+	Ours  Verdict = "ours"  // it starts holdline already
+)
+
+// Plan is what an import would do. Its exported fields hold no secret.
+type Plan struct {
+	Files   []*File  `json:"files"`
+	Servers []string `json:"servers"` // names that holdline's file gets, in its order
+	Config  string   `json:"config"`  // holdline's file
+
+	o     *Options
+	own   ownFile
+	taken []*candidate
+	// tries are the servers that are to move, by the JSON that holdline's file gets;
+	// failures says by the same key why a server does not work.
+	tries    map[string]trial
+	failures map[string]string
+}
+
+// ownFile is holdline's configuration file.
+type ownFile struct {
+	before  []byte // nil if the file does not exist
+	after   []byte
+	missing bool
+	mode    fs.FileMode
+	tree    string     // git work tree that it lies in, or ""
+	added   []addition // servers, in their order
+}
+
+// addition is a server that holdline's file gets, and its JSON.
+type addition struct {
+	name string
+	text []byte
+}
+
+// trial is a server that is to be started, to see whether it works.
+type trial struct {
+	settings config.Settings
+	root     string // of its project; "" is that of the current directory
+}
+
+// maxTriesAtOnce bounds the servers that are started at the same time.
+const maxTriesAtOnce = 4
+
+// Look reads all configurations and says what is to become of them. A server that
+// does not work, as [Options.Try] finds, stays where it is.
+func Look(ctx context.Context, o Options) (*Plan, error) {
+	p, err := makePlan(o, nil)
+	if err != nil || o.Try == nil || len(p.tries) == 0 {
+		return p, err
+	}
+	if o.Trying != nil {
+		o.Trying(len(p.tries))
+	}
+	var mu sync.Mutex
+	failures := map[string]string{} // guarded by mu
+	var g errgroup.Group
+	g.SetLimit(maxTriesAtOnce)
+	for key, one := range p.tries {
+		g.Go(func() error {
+			if err := o.Try(ctx, &one.settings, one.root); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failures[key] = err.Error()
+			}
+			return context.Cause(ctx)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if len(failures) == 0 {
+		return p, nil
+	}
+	return makePlan(o, failures)
+}
+
+// makePlan plans the import, given the servers that do not work.
+func makePlan(o Options, failures map[string]string) (*Plan, error) {
+	p := &Plan{
+		o: &o, Config: o.Config, Files: []*File{}, Servers: []string{}, tries: map[string]trial{}, failures: failures,
+	}
+	if err := p.readOwn(); err != nil {
+		return nil, err
+	}
+	files, err := clients.Files(o.Places, o.From)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		p.planFile(f)
+	}
+	return p, p.planOwn()
+}
+
+// readOwn reads holdline's own file. The servers in it keep their names.
+func (p *Plan) readOwn() error {
+	data, err := clients.ReadFile(p.Config)
+	if errors.Is(err, fs.ErrNotExist) {
+		p.own.missing = true
+	} else if err != nil {
+		return fmt.Errorf("reading holdline's configuration %s: %w", p.Config, err)
+	}
+	c, err := config.Parse(p.Config, data)
+	if err != nil {
+		return err
+	}
+	p.own.before = data
+	if info, err := os.Stat(p.Config); err == nil {
+		p.own.mode = info.Mode().Perm()
+	}
+	p.own.tree = clients.WorkTree(p.Config)
+	for name := range c.Servers {
+		s, _ := c.Server(name)
+		p.taken = append(p.taken, &candidate{name: name, settings: s, fixed: true, by: "holdline"})
+	}
+	return nil
+}
+
+// planOwn makes the new text of holdline's file.
+func (p *Plan) planOwn() error {
+	x, err := config.ParseText(p.Config, p.own.before)
+	if err != nil {
+		return err
+	}
+	for _, c := range p.taken {
+		if c.fixed {
+			continue
+		}
+		text := clients.Encode(c.server)
+		p.Servers = append(p.Servers, c.name)
+		p.own.added = append(p.own.added, addition{c.name, text})
+		if err := x.Set(text, "mcpServers", c.name); err != nil {
+			return fmt.Errorf("%s: %w", p.Config, err)
+		}
+	}
+	if p.own.after = p.own.before; len(p.own.added) > 0 {
+		p.own.after = x.Bytes()
+		if _, err := config.Parse(p.Config, p.own.after); err != nil {
+			return fmt.Errorf("%s would not be valid any more: %w", p.Config, err)
+		}
+	}
+	return nil
+}
+
+// othersMode has the permissions of other users. They are removed from holdline's
+// file when servers move into it: their values may be secret.
+const othersMode fs.FileMode = 0o077
+
+// losesMode reports whether the import removes permissions from the file.
+func (f *ownFile) losesMode() bool { return len(f.added) > 0 && f.mode&othersMode != 0 }
+
+// Empty reports whether there is nothing to write.
+func (p *Plan) Empty() bool {
+	return len(p.own.added) == 0 && !slices.ContainsFunc(p.Files, func(f *File) bool { return f.Changes })
+}
+
+// Connected reports whether an entry of the file starts holdline.
+func (f *File) Connected() bool {
+	return slices.ContainsFunc(f.Servers, func(s *Server) bool { return s.Verdict == Ours })
+}
+
+// Broken reports whether the file cannot be read, or is not what its client reads.
+func (f *File) Broken() bool { return f.broken }
+
+// NeedsProject reports whether the file, or holdline's own, is edited only with
+// [Options.Project].
+func (f *File) NeedsProject() bool { return f.needsProject }
+
+// Gone returns the paths by which entries of the file start holdline and at which
+// no file is.
+func (f *File) Gone() []string {
+	var out []string
+	for _, s := range f.Servers {
+		if filepath.IsAbs(s.program) && !slices.Contains(out, s.program) {
+			if _, err := os.Stat(s.program); errors.Is(err, fs.ErrNotExist) {
+				out = append(out, s.program)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,145 @@
+package importer
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+
+	"holdline/cmd/holdline/clients"
+)
+
+// diff returns the lines that show an edit: what goes, and what replaces it. Call it
+// before the edit is made.
+func (s *step) diff(doc clients.Document) []string {
+	label := printable(strings.Join(s.path, "."))
+	var out, kept []string
+	if e := clients.Find(doc, s.path); e != nil {
+		for _, key := range e.Order {
+			isSet := slices.ContainsFunc(s.fields, func(f clients.Field) bool { return f.Key == key })
+			if !clients.Describes(key) && !isSet {
+				kept = append(kept, printable(key))
+			}
+		}
+		out = append(out, "- "+label+": "+summary(e))
+	}
+	if s.fields == nil {
+		return out
+	}
+	line := "+ " + label + ": " + commandLine(s.fields)
+	if len(kept) > 0 {
+		line += " (keeps " + strings.Join(kept, ", ") + ")"
+	}
+	return append(out, line)
+}
+
+// commandLine returns what an entry with these fields runs.
+func commandLine(fields []clients.Field) string {
+	e := clients.Entry{Keys: map[string]any{}}
+	for _, f := range fields {
+		e.Keys[f.Key] = f.Value
+	}
+	program, args := e.CommandLine()
+	return printable(strings.Join(append([]string{program}, args...), " "))
+}
+
+// summary returns what an entry runs, without anything that may be secret.
+func summary(e *clients.Entry) string {
+	if name, ok := e.StartsHoldline(); ok {
+		if name == "" {
+			return "holdline mcp-stdio"
+		}
+		return "holdline mcp-stdio --server " + printable(name)
+	}
+	s := Server{}
+	s.describe(e)
+	return s.summary()
+}
+
+// summary returns what a server runs.
+func (s *Server) summary() string {
+	parts := []string{printable(s.Runs)}
+	switch s.Args {
+	case 0:
+	case 1:
+		parts = append(parts, "1 argument")
+	default:
+		parts = append(parts, fmt.Sprintf("%d arguments", s.Args))
+	}
+	if len(s.Env) > 0 {
+		parts = append(parts, "env "+printable(strings.Join(s.Env, " ")))
+	}
+	if len(s.Headers) > 0 {
+		parts = append(parts, "headers "+printable(strings.Join(s.Headers, " ")))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// printable returns a text of a file without control characters.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// Print writes the plan for people.
+func (p *Plan) Print(w io.Writer) {
+	for _, f := range p.Files {
+		f.print(w)
+	}
+	if len(p.Servers) > 0 {
+		title := p.Config
+		switch {
+		case p.own.missing:
+			title += " (new)"
+		case p.own.losesMode():
+			title += fmt.Sprintf(" (mode %04o becomes %04o: what moves into it may be secret)", p.own.mode, p.own.mode&^othersMode)
+		}
+		fmt.Fprintf(w, "holdline: %s\n", title)
+		for _, name := range p.Servers {
+			fmt.Fprintf(w, "    + mcpServers.%s\n", printable(name))
+		}
+	}
+}
+
+func (f *File) print(w io.Writer) {
+	title := f.Title + ": " + printable(f.Path)
+	switch {
+	case f.Make:
+		title += " (new)"
+	case f.Why != "":
+		title += " (not edited: " + f.Why + ")"
+	case !f.Changes:
+		title += " (nothing to do)"
+	}
+	fmt.Fprintln(w, title)
+	for _, s := range f.Servers {
+		line := fmt.Sprintf("  %-20s %s", printable(s.Name), s.state())
+		if s.Project != "" {
+			line += " [for " + printable(s.Project) + "]"
+		}
+		fmt.Fprintln(w, line)
+		for _, n := range s.Notes {
+			fmt.Fprintf(w, "  %-20s   note: %s\n", "", n)
+		}
+	}
+	for _, line := range f.Diff {
+		fmt.Fprintln(w, "    "+line)
+	}
+}
+
+func (s *Server) state() string {
+	switch {
+	case s.Verdict == Ours:
+		return "is holdline's already"
+	case s.Verdict == Stays:
+		return "stays: " + printable(s.Why)
+	case s.Why != "":
+		return "moves as " + s.As + ": " + printable(s.Why)
+	}
+	return "moves"
+}

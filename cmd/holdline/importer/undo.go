@@ -1,0 +1,237 @@
+package importer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"holdline/cmd/holdline/clients"
+)
+
+// Undo reverts imports, the last one first. A file that has not changed since gets its
+// old bytes back. In another file each entry that is as the import left it gets its
+// old text back. Entries that have changed are left and listed in [Done.Left]; a later
+// Undo reverts those that are as they were by then.
+func Undo(ctx context.Context, o Options) (Done, error) {
+	d := Done{Files: []string{}, Left: []Left{}}
+	list, err := readJournals(o.State)
+	if err != nil {
+		return d, err
+	}
+	for _, j := range list {
+		if err := j.undo(ctx, &o, &d); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+// undo reverts the edits of a journal, and removes those that are reverted from it.
+func (j *journal) undo(ctx context.Context, o *Options, d *Done) error {
+	var left []*edit
+	for _, e := range slices.Backward(j.Edits) {
+		err := j.undoEdit(ctx, o, e, d)
+		if err != nil {
+			d.Left = append(d.Left, Left{Path: e.Path, Why: err.Error()})
+		}
+		if err != nil || len(e.Keys) > 0 {
+			left = append(left, e)
+		}
+	}
+	if len(left) == 0 {
+		return j.remove()
+	}
+	slices.Reverse(left)
+	j.Edits, d.Backup = left, j.dir
+	return j.write()
+}
+
+// undoEdit reverts one edit, anew if the file changes meanwhile.
+func (j *journal) undoEdit(ctx context.Context, o *Options, e *edit, d *Done) error {
+	listed := len(d.Left)
+	for range maxTries {
+		d.Left = d.Left[:listed]
+		r := reversal{o: o, j: j, e: e, d: d, client: clients.ByName(e.Client)}
+		if err := r.revert(ctx); !errors.Is(err, clients.ErrChanged) {
+			return err
+		}
+	}
+	d.Left = d.Left[:listed]
+	return errKeepsChanging
+}
+
+// reversal is the undo of one edit. It removes from the edit the keys that it reverts.
+type reversal struct {
+	o      *Options
+	j      *journal
+	e      *edit
+	d      *Done
+	client *clients.Client
+	now    []byte // the file
+}
+
+// revert reverts the edit as a whole if nothing else has changed, else key by key.
+func (r *reversal) revert(ctx context.Context) error {
+	e := r.e
+	now, err := clients.ReadFile(e.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && e.Made:
+		e.Keys = nil
+		removeEmpty(e.Dirs)
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		for _, k := range e.Keys {
+			r.leave(k, "its file is gone; as it was it is "+filepath.Join(r.j.dir, e.Backup))
+		}
+		return nil
+	case err != nil:
+		return err
+	}
+	r.now = now
+	clients.RemoveTemporary(e.Path)
+	was, berr := r.j.backup(e)
+	inUse := r.serversInUse()
+	if hash(now) == e.After && len(inUse) == 0 && (berr == nil && hash(was) == e.Before) {
+		err = r.revertFile(ctx, was)
+	} else {
+		err = r.revertKeys(ctx, was, inUse)
+	}
+	if err == nil && e.Mode != 0 && len(e.Keys) == 0 {
+		if info, err := os.Stat(e.Path); err == nil && info.Mode().Perm() == e.Mode&^othersMode {
+			_ = os.Chmod(e.Path, e.Mode) // the file is the user's; if this fails nothing is lost
+		}
+	}
+	return err
+}
+
+// revertFile gives the whole file its old bytes back, or removes it.
+func (r *reversal) revertFile(ctx context.Context, was []byte) error {
+	if r.e.Made {
+		was = nil
+	} else if was == nil {
+		was = []byte{}
+	}
+	if err := r.swap(ctx, was); err != nil {
+		return err
+	}
+	r.e.Keys = nil
+	return nil
+}
+
+// swap replaces the file by data; with nil it removes the file and the directories
+// that were created for it.
+func (r *reversal) swap(ctx context.Context, data []byte) error {
+	if r.client != &clients.Holdline {
+		testOnlyBeforeSwap(r.e.Path)
+	}
+	if err := r.client.Swap(ctx, r.e.Path, r.now, data); err != nil {
+		return err
+	}
+	if data == nil {
+		removeEmpty(r.e.Dirs)
+	}
+	if !slices.Contains(r.d.Files, r.e.Path) {
+		r.d.Files = append(r.d.Files, r.e.Path)
+	}
+	return nil
+}
+
+// leave records that an entry stays as it is.
+func (r *reversal) leave(k *keyChange, why string) {
+	k.Left = why
+	r.d.Left = append(r.d.Left, Left{Path: r.e.Path, Key: k.name(), Why: why})
+}
+
+// revertKeys reverts the entries that are as the import left them. Servers that are in
+// use stay in holdline's file.
+func (r *reversal) revertKeys(ctx context.Context, was []byte, inUse map[string]string) error {
+	doc, err := r.client.Parse(r.e.Path, r.now)
+	if err != nil {
+		return err
+	}
+	var left []*keyChange
+	for _, k := range slices.Backward(r.e.Keys) {
+		why := ""
+		if by := inUse[k.name()]; by != "" {
+			why = by + " still starts it"
+		} else {
+			why = k.revert(doc)
+		}
+		if why != "" {
+			r.leave(k, why)
+			left = append(left, k)
+		}
+	}
+	if before, err := r.client.Parse(r.e.Path, was); err == nil {
+		for _, k := range r.e.Keys {
+			doc.RemoveEmptyParents(k.Path, before)
+		}
+	}
+	after := doc.Bytes()
+	if text := string(bytes.TrimSpace(after)); r.e.Made && len(left) == 0 && (text == "" || text == "{}") {
+		after = nil
+	}
+	if after == nil || !bytes.Equal(after, r.now) {
+		if err := r.swap(ctx, after); err != nil {
+			return err
+		}
+	}
+	slices.Reverse(left)
+	r.e.Keys = left
+	return nil
+}
+
+// revert gives an entry its old text back, or returns why it must stay.
+func (k *keyChange) revert(doc clients.Document) (why string) {
+	_, there := doc.Text(k.Path)
+	is := func(text *string) bool { return there == (text != nil) && (!there || doc.Same(k.Path, *text)) }
+	switch {
+	case is(k.New) && k.Old == nil:
+		doc.Remove(k.Path)
+		return ""
+	case is(k.New):
+		if err := doc.Put(k.Path, *k.Old); err != nil {
+			return err.Error()
+		}
+		return ""
+	case is(k.Old):
+		return "" // it is reverted already
+	case !there:
+		return "it was removed since"
+	}
+	return "it was changed since"
+}
+
+// serversInUse returns the servers of holdline's file that clients' entries still
+// start, and which entries those are. An entry that was left needs its server.
+func (r *reversal) serversInUse() map[string]string {
+	if r.client != &clients.Holdline {
+		return nil
+	}
+	files, err := clients.Files(r.o.Places, nil)
+	if err != nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, f := range files {
+		data, err := clients.ReadFile(f.Path)
+		if err != nil {
+			continue
+		}
+		doc, err := f.Client.Parse(f.Path, data)
+		if err != nil {
+			continue
+		}
+		for _, e := range doc.Entries() {
+			name, ok := e.StartsHoldline()
+			if ok && slices.ContainsFunc(r.e.Keys, func(k *keyChange) bool { return k.name() == name }) {
+				out[name] = "the entry " + e.Name() + " of " + f.Path
+			}
+		}
+	}
+	return out
+}

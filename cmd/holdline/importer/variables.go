@@ -1,0 +1,116 @@
+package importer
+
+import (
+	"errors"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"holdline/cmd/holdline/clients"
+	"holdline/daemon/config"
+)
+
+var (
+	dollarName = regexp.MustCompile(`\$([A-Za-z_][A-Za-z0-9_]*)`)
+	braced     = regexp.MustCompile(`\$\{([^{}]*)\}`)
+	bracketed  = regexp.MustCompile(`\{(env|file):([^{}]*)\}`)
+	variable   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// expand returns a string with its variables as holdline writes them.
+func (t *translation) expand(key, s string) string {
+	switch t.c.Syntax {
+	case clients.Literal:
+		return escape(s)
+	case clients.Shell, clients.Dollar:
+		return t.expandShell(key, s)
+	case clients.Editor:
+		return braced.ReplaceAllStringFunc(s, func(m string) string { return t.expandEditor(key, m[2:len(m)-1]) })
+	case clients.Brackets:
+		return bracketed.ReplaceAllStringFunc(escape(s), func(m string) string {
+			parts := bracketed.FindStringSubmatch(m)
+			if parts[1] == "env" && variable.MatchString(parts[2]) {
+				return "${" + parts[2] + "}"
+			}
+			t.stays("its %s has {%s:…}, which only its client knows", key, parts[1])
+			return m
+		})
+	}
+	return s
+}
+
+// escape returns s so that holdline replaces nothing in it.
+func escape(s string) string { return strings.ReplaceAll(s, "${", "$${") }
+
+// expandShell leaves ${NAME} as it is, since holdline writes it so, too, and resolves
+// the directories that only Claude Code knows.
+func (t *translation) expandShell(key, s string) string {
+	if strings.Contains(s, "CLAUDE_PROJECT_DIR") {
+		if t.project == "" {
+			t.stays("its %s has ${CLAUDE_PROJECT_DIR}, which only its client knows", key)
+			return s
+		}
+		s = regexp.MustCompile(`\$\{CLAUDE_PROJECT_DIR(:-[^}]*)?\}`).ReplaceAllLiteralString(s, escape(t.project))
+	}
+	if strings.Contains(s, "${CLAUDE_PLUGIN_ROOT") {
+		t.stays("its %s has ${CLAUDE_PLUGIN_ROOT}, which only its client knows", key)
+	}
+	if t.c.Syntax == clients.Dollar {
+		s = dollarName.ReplaceAllString(s, "$${$1}")
+	}
+	if _, err := config.Expand(s, func(string) (string, bool) { return "", true }); err != nil {
+		t.stays("its %s has a ${…} that holdline does not know", key)
+	}
+	return s
+}
+
+// expandEditor returns one variable of an editor as holdline writes it.
+func (t *translation) expandEditor(key, name string) string {
+	kind, rest, _ := strings.Cut(name, ":")
+	switch {
+	case kind == "env" && variable.MatchString(rest):
+		return "${" + rest + "}"
+	case name == "userHome":
+		return "${HOME}"
+	case name == "/" || name == "pathSeparator":
+		return "/"
+	case name == "workspaceFolder" && t.project != "":
+		return escape(t.project)
+	case name == "workspaceFolderBasename" && t.project != "":
+		return escape(filepath.Base(t.project))
+	}
+	shown := kind
+	if !variable.MatchString(kind) {
+		shown = "…"
+	} else if kind != name {
+		shown += ":…"
+	}
+	t.stays("its %s has ${%s}, which only its client knows", key, shown)
+	return ""
+}
+
+// noteUnsetVariables adds a note that names the variables which are not set here.
+func (t *translation) noteUnsetVariables() {
+	lookup := config.Lookup(t.o.Environ)
+	var unset []string
+	for _, s := range slices.Concat([]string{t.s.Command, t.s.Cwd, t.s.URL}, t.s.Args, slices.Collect(maps.Values(t.s.Env)), slices.Collect(maps.Values(t.s.Headers))) {
+		for {
+			_, err := config.Expand(s, func(name string) (string, bool) {
+				value, ok := lookup(name)
+				return value, ok || slices.Contains(unset, name)
+			})
+			one, ok := errors.AsType[*config.UnsetError](err)
+			if !ok {
+				break
+			}
+			unset = append(unset, one.Name)
+		}
+	}
+	slices.Sort(unset)
+	if unset = slices.Compact(unset); len(unset) > 0 {
+		t.note("needs %s, which this shell has not: set it in %s or for your login shell", strings.Join(unset, ", "),
+			filepath.Join(filepath.Dir(t.o.Config), "env"))
+	}
+}
