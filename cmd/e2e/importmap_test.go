@@ -18,7 +18,8 @@ var layers = readLayers(`
 7 cmd/e2e (tests only)
 7 cmd/holdline
 6 cmd/holdline/cli
-5 cmd/holdline/clients
+4 cmd/holdline/clients
+5 cmd/holdline/importer
 5 cmd/holdline/codextest (for tests)
 5 cmd/holdline/doctor
 5 cmd/holdline/install
