@@ -191,8 +191,8 @@ func (m *Manager) restore(e *earlier) {
 			m.countLocked(c, size)
 		}
 	}
-	if !inst.retired {
-		inst.taking = make(chan struct{})
+	if inst.use != retired {
+		inst.adopting = make(chan struct{})
 	}
 	m.wg.Go(func() {
 		defer m.taken(inst)
@@ -210,8 +210,8 @@ func (m *Manager) restore(e *earlier) {
 // server may have ended meanwhile, and must not be told anything then.
 func (u *upstream) catchUp() {
 	select {
-	case <-u.caughtCh:
-	case <-u.goneCh:
+	case <-u.caughtUp:
+	case <-u.readEnded:
 	case <-u.m.life.Done():
 	}
 }
@@ -220,9 +220,9 @@ func (u *upstream) catchUp() {
 func (m *Manager) taken(inst *instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if inst.taking != nil {
-		close(inst.taking)
-		inst.taking = nil
+	if inst.adopting != nil {
+		close(inst.adopting)
+		inst.adopting = nil
 		inst.recoverLocked()
 	}
 }
@@ -245,13 +245,13 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 	configured := s != nil && s.spec.Key == key.key && s.spec.Scope == key.scope
 	if configured && alive && m.instances[key] == nil {
 		inst := s.newInstanceLocked(key)
-		inst.root, inst.adopted = o.Root, true
+		inst.root, inst.inherited = o.Root, true
 		return inst
 	}
 	if !configured {
 		s = m.goneServerLocked(key)
 	}
-	return &instance{m: m, srv: s, key: key, root: o.Root, name: workerID(key.server), guards: newGuards(s.now()), retired: true}
+	return &instance{m: m, srv: s, key: key, root: o.Root, name: workerID(key.server), guards: newGuards(s.now()), use: retired}
 }
 
 // goneServerLocked returns a server for a process that belongs to none of the
@@ -366,11 +366,10 @@ func (m *Manager) adopt(u *upstream) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if u.w == nil && !m.closed { // it was condemned before anybody could end it
-		u.w, u.generation, u.ending = w, w.Generation(), false
-		u.goLocked()
-		u.endLocked()
+		u.attachLocked(w)
+		u.terminateLocked()
 	}
-	return u.running
+	return u.w != nil
 }
 
 // takeUp goes on with a process whose worker is attached.
@@ -387,7 +386,8 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 		w.Close()
 		return false
 	}
-	u.w, u.generation, u.secrets, u.withheld = w, w.Generation(), secrets, !known
+	u.secrets, u.withheld = secrets, !known
+	u.attachLocked(w) // its goroutines wait for the lock
 	m.o.Watch.WorkerStarting(u.inst.name, w.Generation())
 	m.o.Watch.WorkerReady(u.inst.name)
 	last := w.LastWrite()
@@ -425,23 +425,22 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 		}
 	}
 	u.responds = nil
-	u.goLocked()
 	inst := u.inst
 	switch {
-	case u.ending, inst.srv.stopped:
-		u.ending = false // it could not be ended so far
+	case u.state == ending:
+		u.terminateLocked() // it could not be so far
+	case inst.srv.stopped:
 		u.endLocked()
-	case err != nil, inst.retired, inst.up != nil || inst.starting != nil:
+	case err != nil, inst.use == retired, inst.up != nil || inst.starting != nil:
 		// A server that was not through with its handshake was told nothing
 		// else; one that is not wanted any more finishes what it has.
 		if len(u.calls) == 0 || err != nil {
 			u.endLocked()
 		} else {
-			u.leaving = true
+			u.drainLocked()
 		}
 	case !alive: // its death will be told
 	default:
-		u.serving = true
 		u.introducedLocked(server.Era, server.Result)
 		inst.up = u
 		u.attendLocked()
@@ -453,13 +452,15 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 		}
 		switch {
 		case inst.srv.latest == nil: // who asks for tools waits, as for a server that starts
-			u.serving, inst.starting, inst.begun = false, make(chan struct{}), time.Now()
+			inst.starting, inst.begun = make(chan struct{}), time.Now()
 			m.wg.Go(u.listFirst)
+			return true
 		case inst.own == nil, len(listsTold(server.Result)) > 0: // it may have said meanwhile that they have changed
 			u.relistLocked()
 		}
+		u.state = u.state.after(ready)
 	}
-	u.log.Info("server of an earlier daemon taken up", "calls", len(u.calls), "serving", u.serving)
+	u.log.Info("adopted a process of an earlier daemon", "calls", len(u.calls), "state", u.state)
 	return true
 }
 
@@ -480,7 +481,7 @@ func (u *upstream) endedLocked(r calls.Record) {
 // it then.
 func (u *upstream) listFirst() {
 	u.contain("listed what a process offers", func() {
-		u.relist()
+		u.readLists()
 		_ = u.m.serve(u) // it may have died since
 	})
 	u.m.mu.Lock()
@@ -502,10 +503,10 @@ func readServer(dir string) (process.Server, error) {
 func (m *Manager) serve(u *upstream) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if u.dead || u.ending || u.leaving {
+	if u.state != starting {
 		return errDied
 	}
-	u.serving, u.inst.recovering = true, false
+	u.state, u.inst.mustRecover = u.state.after(ready), false
 	if isOurs(u.inst.srv.fault) { // it has passed
 		u.inst.srv.fault = nil
 	}

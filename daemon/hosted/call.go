@@ -105,7 +105,7 @@ func (c *call) alive() {
 func (c *call) factsLocked(pending bool) calls.Facts {
 	return calls.Facts{
 		Pending: pending, Recorded: c.state == open || c.state == answered || c.state == lost, Taken: c.state == open,
-		Alive: c.up != nil && !c.up.dead, Answered: c.state == answered, Convergent: c.contract == tool.Convergent && c.replays == 0,
+		Alive: c.up != nil && c.up.state != exited, Answered: c.state == answered, Convergent: c.contract == tool.Convergent && c.replays == 0,
 		Call: true,
 	}
 }
@@ -130,7 +130,7 @@ func (m *Manager) dropLocked(c *call) {
 		return
 	}
 	m.unparkLocked(c)
-	if c.state == open && u != nil && !u.dead && !u.caughtUp {
+	if c.state == open && u != nil && u.state != exited && !u.caughtUp.isSet() {
 		c.unwanted = true // its answer may have been given: that is read first
 		return
 	}
@@ -327,7 +327,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if u.dead {
+		if u.state == exited {
 			died = true
 			return nil, errDied
 		}
@@ -400,7 +400,7 @@ func (u *upstream) lost(ctx context.Context, o *listing.Offer, ends bool) error 
 	t := time.NewTimer(goneTimeout)
 	defer t.Stop()
 	select {
-	case <-u.deadCh:
+	case <-u.exited:
 	case <-t.C:
 	case <-ctx.Done():
 		return asFault(context.Cause(ctx), o)

@@ -106,31 +106,28 @@ func (u *upstream) condemn(f *fault.Record, reason any) {
 }
 
 func (u *upstream) condemnLocked(f *fault.Record) {
-	if u.hung != nil || u.dead {
+	if u.condemned != nil || u.state == exited {
 		return
 	}
-	u.hung = f
+	u.condemned = f
 	u.inst.srv.fault, u.inst.srv.faultAt = f, time.Now()
 	if u.unsure != nil {
 		close(u.unsure)
 		u.unsure = nil
 	}
-	if u.w != nil && !u.running && !u.m.closed {
-		u.goLocked() // somebody has to see its end
-	}
 	u.endLocked()
 }
 
-// fallLocked notes that nothing is left of the process: whoever waits for it is
-// told.
-func (u *upstream) fallLocked(death *fault.Record) {
-	u.dead, u.serving, u.death = true, false, death
+// exitLocked records that nothing is left of the process, and wakes all that
+// wait for it: calls under way are lost.
+func (u *upstream) exitLocked(death *fault.Record, by ender) {
+	u.state, u.endedBy, u.death = u.state.after(exit), by, death
 	for _, c := range u.calls {
 		if c.state == open {
 			c.setLocked(lost)
 		}
 	}
-	close(u.deadCh)
+	close(u.exited)
 	if u.inst.up == u {
 		u.inst.up = nil
 	}

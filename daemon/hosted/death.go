@@ -22,25 +22,28 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	death = u.maskedLocked(death)
-	if u.hung != nil {
-		u.hung.Cause, death = death.Cause, u.hung
+	if u.condemned != nil {
+		u.condemned.Cause, death = death.Cause, u.condemned
 	}
-	served, ended := u.serving || u.hung != nil, u.ending && u.hung == nil
-	if !u.ending && !u.leaving {
-		u.felled = ev.Exit.Felled() || ev.Kind == supervisor.Lost && ev.Exit == process.Exit{}
-		u.left = ev.Kind == supervisor.Closed && !u.felled
+	served, ended := u.state == serving || u.condemned != nil, u.state == ending && u.condemned == nil
+	by := endedByItself
+	switch {
+	case u.state == ending, u.state == draining:
+		by = endedByHoldline
+	case ev.Exit.Felled(), ev.Kind == supervisor.Lost && ev.Exit == process.Exit{}:
+		by = endedByOthers
 	}
-	u.fallLocked(death)
+	u.exitLocked(death, by)
 	inst := u.inst
-	if u.hung != nil {
+	if u.condemned != nil {
 		inst.guards.breaker.Reset() // what was wrong ended with the process
 	}
 	if !ended {
-		if served && !inst.retired { // a start that fails is counted as such
+		if served && inst.use != retired { // a start that fails is counted as such
 			inst.failedLocked(death)
-			inst.recovering = true
+			inst.mustRecover = true
 		}
-		u.m.o.Watch.WorkerLost(inst.name, !inst.retired)
+		u.m.o.Watch.WorkerLost(inst.name, inst.use != retired)
 		u.log.Warn("server is gone", "err", death)
 	}
 	u.m.refuseAsksOfLocked(u)
@@ -92,7 +95,7 @@ func (u *upstream) outlive(w *supervisor.Worker) {
 // startFault is why a process was of no use.
 func (u *upstream) startFault(err error) error {
 	u.m.mu.Lock()
-	death, alone := u.death, u.left || u.felled
+	death, alone := u.death, u.endedBy != endedByHoldline
 	u.m.mu.Unlock()
 	if errors.Is(err, tool.ErrStopping) || u.m.life.Err() != nil {
 		return tool.ErrStopping

@@ -71,7 +71,7 @@ func (u *upstream) runErrands() {
 	for {
 		select {
 		case <-u.errands.due:
-		case <-u.deadCh:
+		case <-u.exited:
 			return
 		case <-u.m.life.Done():
 			return
@@ -79,7 +79,7 @@ func (u *upstream) runErrands() {
 		for {
 			u.m.mu.Lock()
 			e, ok := u.nextErrandLocked()
-			over := u.dead
+			over := u.state == exited
 			u.m.mu.Unlock()
 			if !ok || over || u.m.life.Err() != nil {
 				break

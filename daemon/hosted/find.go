@@ -90,7 +90,7 @@ func (s *server) trouble(c *tool.Caller) *fault.Record {
 	switch {
 	case inst == nil && slices.Contains(s.ejected, s.instanceKey(c).of):
 		return newGuards(s.now()).restarts.Fault(s.spec.Name, "")
-	case inst == nil || inst.up != nil && inst.up.serving:
+	case inst == nil || inst.up != nil && inst.up.state == serving:
 		return nil
 	case inst.guards.restarts.Ejected():
 		return inst.ejectedLocked()

@@ -59,7 +59,7 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 		switch {
 		case err == nil:
 			return modern, u.introduced(modern, result)
-		case u.leftAtOnce(), ctx.Err() != nil, u.isDead():
+		case u.leftAtOnce(), ctx.Err() != nil, u.exited.isSet():
 			return "", err
 		}
 		_, denied = errors.AsType[*rpcError](err)
@@ -100,10 +100,11 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 func (u *upstream) leftAtOnce() bool {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	if u.left {
+	left := u.state == exited && u.endedBy == endedByItself
+	if left {
 		u.inst.srv.era = legacy
 	}
-	return u.left
+	return left
 }
 
 // doubtEra has the next start ask the server which era it is of, after a
@@ -112,7 +113,7 @@ func (u *upstream) leftAtOnce() bool {
 func (u *upstream) doubtEra() {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	if !u.left && !u.dead {
+	if u.state != exited {
 		u.inst.srv.era = ""
 	}
 }

@@ -40,7 +40,7 @@ const longWait = 30 * time.Second
 // suspectLocked begins to probe a process that has left a call without an
 // answer, unless that is under way.
 func (u *upstream) suspectLocked() {
-	if !u.serving || u.suspect || u.m.closed {
+	if u.state != serving || u.suspect || u.m.closed {
 		return
 	}
 	u.suspect = true
@@ -70,14 +70,14 @@ func (u *upstream) probe() {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	u.suspect = false
-	if alive || !u.serving || u.m.closed {
+	if alive || u.state != serving || u.m.closed {
 		return
 	}
 	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.name(),
 		"server %s hung, so Holdline ended it: a call had no answer, and it gave no sign of life in the %v after that, though it was asked for one again and again",
 		u.name(), time.Since(begun).Round(time.Second))
 	f.Fault.Generation = u.generation
-	u.hung = f
+	u.condemned = f
 	u.endLocked()
 }
 
@@ -100,12 +100,12 @@ func (u *upstream) livesAfter(wait time.Duration) bool {
 	if _, refused := errors.AsType[*rpcError](err); err != nil && !refused {
 		select { // it could not even be asked: that proves nothing yet
 		case <-ctx.Done():
-		case <-u.deadCh:
+		case <-u.exited:
 		}
 	}
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	return u.heard.Load() != before || u.awaitsClientLocked() || !u.serving || u.m.closed
+	return u.heard.Load() != before || u.awaitsClientLocked() || u.state != serving || u.m.closed
 }
 
 // awaitsClientLocked reports whether a request of the process waits for the

@@ -95,7 +95,7 @@ func (u *upstream) putLocked(a *ask) {
 // asks: the oldest one. If there is none the server is refused, unless a call
 // is under way whose client may still come for it.
 func (u *upstream) interruptLocked() {
-	if !u.caughtUp || u.m.eraLocked(u.owner.Session) != modern {
+	if !u.caughtUp.isSet() || u.m.eraLocked(u.owner.Session) != modern {
 		return
 	}
 	oldest, others := u.oldestLocked()
@@ -185,7 +185,7 @@ func (m *Manager) suspend(rc *tool.RemoteCall, c *call) (json.RawMessage, error)
 	}
 	u.interruptLocked() // it refuses what cannot be asked
 	asks := u.unshownLocked()
-	if oldest, _ := u.oldestLocked(); len(asks) == 0 || oldest != c || !u.caughtUp {
+	if oldest, _ := u.oldestLocked(); len(asks) == 0 || oldest != c || !u.caughtUp.isSet() {
 		return nil, nil
 	}
 	answer, err := inputRequired(c, asks)
@@ -266,7 +266,7 @@ func (m *Manager) letGoLocked(c *call) {
 	u := c.up
 	switch {
 	case c.suspended:
-	case c.state == open && u != nil && u.restored && u.caughtUp && !u.dead && u.owner.Session == c.key.session &&
+	case c.state == open && u != nil && u.restored && u.caughtUp.isSet() && u.state != exited && u.owner.Session == c.key.session &&
 		m.clients[c.key.session] != nil && m.eraLocked(c.key.session) != legacy && u.perhapsLocked():
 		m.parkLocked(c, u.unshownLocked())
 		c.guessed = true
@@ -359,7 +359,7 @@ func (m *Manager) tellLocked(c *call, id string, result []byte) {
 	case a != nil && a.up == u && !a.sent:
 		a.by = c
 		m.respondLocked(a, 0, jsonrpc.AppendResult(nil, a.raw, result))
-	case a == nil && !told && !u.caughtUp && !u.dead && strings.HasPrefix(id, u.id+":") && len(u.early) < maxAsks:
+	case a == nil && !told && !u.caughtUp.isSet() && u.state != exited && strings.HasPrefix(id, u.id+":") && len(u.early) < maxAsks:
 		u.earlyLocked(id, early{msg: jsonrpc.Message{Result: bytes.Clone(result)}, by: c})
 	}
 }

@@ -40,21 +40,22 @@ type instance struct {
 	root string // of the project, for one in project scope
 	name string // by which its processes, one after the other, are watched
 
-	own        *listing.Offering // what its process lists, or listed last; nil until one has
-	up         *upstream         // nil while none is up or coming up
-	begun      time.Time         // when the latest start was
-	starting   chan struct{}     // closed when the start under way has ended; nil if there is none
-	taking     chan struct{}     // closed when the process of an earlier daemon was taken up, or found dead; nil if there is none
-	err        error             // of the last start
-	notUntil   time.Time         // no start before
-	retired    bool              // it is not to be started again
-	trial      bool              // its server takes another's place once it is up
-	guards     guards
-	recovering bool          // its process has ended of itself, and no other has served since
-	deserted   bool          // nobody shared it any more while its process was not there yet
-	adopted    bool          // it has a process of an earlier daemon
-	unused     time.Time     // since when nobody shares it; zero while somebody does
-	hurry      chan struct{} // closed when the start under way need not wait any more; nil if none waits
+	own    *listing.Offering // what its process lists, or listed last; nil until one has
+	up     *upstream         // nil while none is up or coming up
+	use    instanceUse
+	guards guards
+	err    error     // of the last start
+	begun  time.Time // when the latest start was
+
+	starting chan struct{} // closed when the start under way has ended; nil if there is none
+	adopting chan struct{} // closed when an earlier daemon's process was adopted, or found dead; nil if there is none
+
+	notUntil    time.Time     // the next start waits until then
+	skipBackoff chan struct{} // closed to end that wait; nil if no start waits
+	mustRecover bool          // its process ended by itself, and none has served since: the next one needs no call to start
+	abandoned   bool          // its last session left during a start: the process is drained at once
+	inherited   bool          // it has, or had, a process of an earlier daemon
+	idleSince   time.Time     // no session shares it since then; zero while one does
 }
 
 // errEnded says that a process was ended by us before it was of any use.
@@ -99,16 +100,15 @@ func (s *server) instanceKey(c *tool.Caller) instanceKey {
 // maxInstances is how many instances there are before those go that nobody uses.
 const maxInstances = 1024
 
-// thinLocked forgets the instances that nobody uses and that have no process, if
-// there are too many; at first only those that nothing is held against.
-func (m *Manager) thinLocked() {
+// evictIdleLocked forgets instances without sessions and processes if there are
+// too many: those that were ejected only if the others are not enough.
+func (m *Manager) evictIdleLocked() {
 	for _, all := range []bool{false, true} {
 		if len(m.instances) < maxInstances {
 			return
 		}
 		for key, inst := range m.instances {
-			rests := inst.up == nil && inst.starting == nil && inst.taking == nil
-			if rests && (all || !inst.guards.restarts.Ejected()) && inst.usersLocked() == 0 {
+			if inst.up == nil && inst.starting == nil && inst.adopting == nil && (all || !inst.guards.restarts.Ejected()) && inst.usersLocked() == 0 {
 				delete(m.instances, key)
 			}
 		}
@@ -117,7 +117,7 @@ func (m *Manager) thinLocked() {
 
 // newInstanceLocked makes an instance as it stood in an earlier daemon.
 func (s *server) newInstanceLocked(key instanceKey) *instance {
-	s.m.thinLocked()
+	s.m.evictIdleLocked()
 	inst := &instance{m: s.m, srv: s, key: key, name: workerID(key.server), guards: newGuards(s.now())}
 	if slices.Contains(s.ejected, key.of) {
 		inst.guards.restarts.Eject()
@@ -147,18 +147,18 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 		if err := inst.refusalLocked(); err != nil {
 			return nil, err
 		}
-		wait := inst.taking
+		wait := inst.adopting
 		switch {
 		case wait != nil: // a second process would be another server, and this one may have ended
-		case inst.up != nil && inst.up.serving:
+		case inst.up != nil && inst.up.state == serving:
 			return inst.up, nil
 		case inst.guards.restarts.Ejected():
 			return nil, inst.ejectedLocked()
 		case tried && inst.err != nil && !errors.Is(inst.err, errEnded): // though it may be tried again already
 			return nil, inst.err
 		case inst.starting != nil:
-		case inst.up != nil && inst.up.ending: // its successor starts once it is gone
-			wait = inst.up.deadCh
+		case inst.up != nil && inst.up.state == ending: // its successor starts once it is gone
+			wait = inst.up.exited
 		case !tried || inst.err != nil:
 			inst.startLocked()
 		default:
@@ -196,7 +196,7 @@ func (inst *instance) refusalLocked() error {
 	switch {
 	case inst.m.closed:
 		return tool.ErrStopping
-	case inst.retired:
+	case inst.use == retired:
 		return unused(inst.key.server)
 	case inst.srv.stopped:
 		return inst.srv.stoppedFault()
@@ -207,10 +207,13 @@ func (inst *instance) refusalLocked() error {
 // startLocked begins to start a process.
 func (inst *instance) startLocked() {
 	m := inst.m
-	inst.starting, inst.hurry, inst.begun = make(chan struct{}), make(chan struct{}), time.Now()
-	wait, hurry := time.Until(inst.notUntil), inst.hurry
+	inst.starting, inst.skipBackoff, inst.begun = make(chan struct{}), make(chan struct{}), time.Now()
+	wait, skip := time.Until(inst.notUntil), inst.skipBackoff
 	m.wg.Go(func() {
-		err := pause(m.life, wait, hurry)
+		err := pause(m.life, wait, skip)
+		m.mu.Lock()
+		inst.skipBackoff = nil
+		m.mu.Unlock()
 		if err == nil {
 			err = inst.startContained()
 		}
@@ -241,10 +244,10 @@ func (inst *instance) missedLocked() {
 // recoverLocked starts the instance again if its process has ended of itself,
 // so that it is back before the next call, until it is, or is ejected.
 func (inst *instance) recoverLocked() {
-	if !inst.recovering || inst.up != nil || inst.starting != nil || inst.taking != nil || inst.refusalLocked() != nil || inst.m.instances[inst.key] != inst {
+	if !inst.mustRecover || inst.stateLocked() != idle || inst.refusalLocked() != nil || inst.m.instances[inst.key] != inst {
 		return
 	}
-	if inst.usersLocked() > 0 && !inst.guards.restarts.Ejected() && inst.introducesLocked() {
+	if inst.usersLocked() > 0 && inst.introducesLocked() {
 		inst.startLocked()
 	}
 }
@@ -265,7 +268,7 @@ func (inst *instance) failedLocked(f *fault.Record) {
 	now := time.Now()
 	inst.srv.fault, inst.srv.faultAt = f, now
 	if isOurs(f) { // it passes by itself
-		inst.notUntil, inst.recovering = now.Add(exhaustedPause), true
+		inst.notUntil, inst.mustRecover = now.Add(exhaustedPause), true
 		return
 	}
 	before := inst.guards.restarts.Ejected()
@@ -324,8 +327,9 @@ func (inst *instance) start() error {
 		if err == nil {
 			return nil
 		}
-		left, felled := u.hasEnded()
-		ended, slow := u.isEnding(), errors.Is(context.Cause(ctx), errSlow) && !left && !felled
+		state, by := u.status()
+		ended := state == draining || state >= ending && by == endedByHoldline
+		slow := errors.Is(context.Cause(ctx), errSlow) && by == endedByHoldline
 		took := time.Since(begun)
 		u.finish()
 		switch {
@@ -333,12 +337,12 @@ func (inst *instance) start() error {
 			return errEnded
 		case slow && inst.m.life.Err() == nil:
 			inst.m.mu.Lock()
-			inst.recovering = true // it may come up the next time: what it downloads is there then
+			inst.mustRecover = true // it may come up the next time: what it downloads is there then
 			inst.m.mu.Unlock()
 			return u.slowFault(took)
-		case felled && spare:
+		case by == endedByOthers && spare:
 			spare = false
-		case left && probing && !u.probes():
+		case by == endedByItself && probing && !u.probes():
 		default:
 			return u.startFault(err)
 		}
@@ -412,11 +416,11 @@ func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, 
 		w.Close()
 		return nil, tool.ErrStopping
 	}
-	u.w, u.generation, u.secrets = w, w.Generation(), p.Secrets
+	u.secrets = p.Secrets
 	m.processes[u] = struct{}{}
-	u.goLocked()
+	u.attachLocked(w)
 	if m.ending { // whoever wants that waits for this start
-		u.ending = true
+		u.state = u.state.after(terminate)
 		m.mu.Unlock()
 		err := u.end(ctx)
 		m.mu.Lock()
@@ -427,10 +431,10 @@ func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, 
 		return nil, err
 	}
 	inst.up = u
-	if inst.deserted && inst.usersLocked() == 0 {
+	if inst.abandoned && inst.usersLocked() == 0 {
 		inst.leaveLocked()
 	}
-	inst.deserted = false
+	inst.abandoned = false
 	return u, nil
 }
 
@@ -455,22 +459,22 @@ func workerID(name string) string {
 // retireLocked ends the instance: it is not started again, and its process is
 // ended.
 func (inst *instance) retireLocked() {
-	inst.retired = true
+	inst.use = retired
 	delete(inst.m.instances, inst.key)
-	if u := inst.up; u != nil && !u.dead {
+	if u := inst.up; u != nil && u.state != exited {
 		u.endLocked()
 	}
 }
 
-// pause waits for d, or until ctx is done. Whoever closes hurry, which may be
-// nil, ends the wait.
-func pause(ctx context.Context, d time.Duration, hurry <-chan struct{}) error {
+// pause waits for d, or until skip is closed, which may be nil. If ctx is done
+// it returns [tool.ErrStopping].
+func pause(ctx context.Context, d time.Duration, skip <-chan struct{}) error {
 	if d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {
 		case <-t.C:
-		case <-hurry:
+		case <-skip:
 		case <-ctx.Done():
 		}
 	}

@@ -152,7 +152,7 @@ func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 func (s *server) endAllLocked() []*upstream {
 	var ending []*upstream
 	for u := range s.m.processes {
-		if u.inst.srv == s && !u.dead && !u.leaving {
+		if u.inst.srv == s && u.state != exited && u.state != draining {
 			u.endLocked()
 			ending = append(ending, u)
 		}
@@ -163,7 +163,7 @@ func (s *server) endAllLocked() []*upstream {
 func waitDead(ctx context.Context, all []*upstream) error {
 	for _, u := range all {
 		select {
-		case <-u.deadCh:
+		case <-u.exited:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -216,16 +216,16 @@ func (s *server) pardonLocked() {
 		}
 		inst.guards.restarts.Reset()
 		inst.guards.breaker.Reset()
-		inst.notUntil, inst.err, inst.recovering = time.Time{}, nil, false
-		inst.hurryLocked()
+		inst.notUntil, inst.err, inst.mustRecover = time.Time{}, nil, false
+		inst.skipBackoffLocked()
 	}
 }
 
-// hurryLocked has a start that waits for its time wait no more.
-func (inst *instance) hurryLocked() {
-	if inst.hurry != nil {
-		close(inst.hurry)
-		inst.hurry = nil
+// skipBackoffLocked ends the wait of a start for its time.
+func (inst *instance) skipBackoffLocked() {
+	if inst.skipBackoff != nil {
+		close(inst.skipBackoff)
+		inst.skipBackoff = nil
 	}
 }
 
@@ -378,7 +378,7 @@ func (m *Manager) retireLocked(s *server) {
 		if key.server != s.spec.Name {
 			continue
 		}
-		inst.retired = true
+		inst.use = retired
 		delete(m.instances, key)
 		inst.leaveLocked()
 	}
@@ -387,12 +387,11 @@ func (m *Manager) retireLocked(s *server) {
 // leaveLocked lets the calls of the instance's process end, and ends it then.
 // One that is just being made ends as soon as it is there.
 func (inst *instance) leaveLocked() {
-	if u := inst.up; u != nil && !u.dead {
-		u.serving, u.leaving = false, true
+	if u := inst.up; u != nil && u.state != exited {
+		u.drainLocked()
 		inst.up = nil
-		u.nudge()
 	} else if inst.starting != nil {
-		inst.deserted = true
+		inst.abandoned = true
 	}
 }
 
@@ -436,19 +435,19 @@ func (inst *instance) usedByLocked(session string, c tool.Client) bool {
 func (m *Manager) idleLocked() {
 	now := time.Now()
 	for _, inst := range m.instances {
-		if m.closed || inst.adopted && !m.expected || inst.key.scope == Session || !inst.unused.IsZero() || inst.usersLocked() > 0 {
+		if m.closed || inst.inherited && !m.expected || inst.key.scope == Session || !inst.idleSince.IsZero() || inst.usersLocked() > 0 {
 			continue
 		}
-		inst.unused = now
+		inst.idleSince = now
 		wait := inst.srv.now().KeepAlive
 		m.wg.Go(func() {
 			err := pause(m.life, wait, nil)
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			if !inst.unused.Equal(now) { // somebody came meanwhile, and may have left again
+			if !inst.idleSince.Equal(now) { // somebody came meanwhile, and may have left again
 				return
 			}
-			inst.unused = time.Time{}
+			inst.idleSince = time.Time{}
 			if err == nil && inst.usersLocked() == 0 {
 				inst.leaveLocked()
 			}
@@ -463,7 +462,7 @@ func (m *Manager) eagerLocked(c tool.Caller) {
 			continue
 		}
 		inst := s.instanceLocked(&c)
-		if inst.up == nil && inst.starting == nil && inst.taking == nil && !inst.guards.restarts.Ejected() && inst.introducesLocked() {
+		if inst.stateLocked() == idle && inst.introducesLocked() {
 			inst.startLocked()
 		}
 	}
@@ -584,20 +583,18 @@ func (s *server) statusLocked(now time.Time) Status {
 		if st.Failures = max(st.Failures, failures); circuit != policy.Closed {
 			st.Circuit = circuit
 		}
-		switch {
-		case inst.guards.restarts.Ejected():
-			st.Ejected = true
-			worst("ejected")
-		case inst.up != nil && inst.up.serving:
+		st.Ejected = st.Ejected || inst.guards.restarts.Ejected()
+		switch state := inst.stateLocked(); {
+		case state == running:
 			worst("ready")
-		case inst.starting != nil && inst.guards.restarts.Count(now) > 0:
+		case (state == launching || state == backingOff) && inst.guards.restarts.Count(now) > 0:
 			worst("recovering")
-		case inst.starting != nil || inst.up != nil:
+		case state == launching, state == backingOff, inst.up != nil:
 			worst("starting")
 		case inst.failedToStartLocked():
 			worst("failed")
 		}
-		if u := inst.up; u != nil && !u.dead {
+		if u := inst.up; u != nil && u.state != exited {
 			st.Active = true
 			st.Processes++
 			st.Noise += u.noise

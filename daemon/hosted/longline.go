@@ -88,7 +88,7 @@ func (u *upstream) addLong(data []byte, seq int64) {
 	}
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	if u.serving && u.hung == nil {
+	if u.state == serving && u.condemned == nil {
 		f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.name(),
 			"Holdline ended server %s: it wrote %d MiB to stdout without a newline, so no answer could come from it any more",
 			u.name(), int64(maxLongLine)>>20)

@@ -188,8 +188,8 @@ func (m *Manager) Opened(session string, c tool.Client) {
 	defer m.mu.Unlock()
 	m.clients[session] = c
 	for _, inst := range m.instances {
-		if !inst.unused.IsZero() && inst.usersLocked() > 0 {
-			inst.unused = time.Time{}
+		if !inst.idleSince.IsZero() && inst.usersLocked() > 0 {
+			inst.idleSince = time.Time{}
 		}
 	}
 	m.boundLocked(session)
@@ -351,12 +351,12 @@ func (m *Manager) EndAll(ctx context.Context) error {
 	all := slices.Collect(maps.Keys(m.processes))
 	var starts []<-chan struct{}
 	for _, u := range all {
-		u.ending = true
+		u.state = u.state.after(terminate)
 	}
 	for _, inst := range m.instances {
 		if inst.starting != nil {
 			starts = append(starts, inst.starting)
-			inst.hurryLocked()
+			inst.skipBackoffLocked()
 		}
 	}
 	m.mu.Unlock()
@@ -382,7 +382,7 @@ func (m *Manager) Processes() int {
 	defer m.mu.Unlock()
 	n := 0
 	for u := range m.processes {
-		if !u.dead {
+		if u.state != exited {
 			n++
 		}
 	}

@@ -73,7 +73,7 @@ func (m *Manager) Notified(session string, msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.RootsChanged:
 		for u := range m.processes {
-			if u.owner.Session == session && u.serving {
+			if u.owner.Session == session && u.state == serving {
 				u.noteLocked(msg.Method, msg.Params)
 			}
 		}

@@ -111,7 +111,7 @@ func (u *upstream) take(raw listing.Lists, cut []string) {
 	m.mu.Unlock()
 	u.keepLists(raw, about, cut) // before anybody uses them: the next daemon finds there what was called
 	m.mu.Lock()
-	if m.servers[s.spec.Name] != s && !inst.trial || inst.up != nil && inst.up != u { // it was configured otherwise meanwhile, or has a successor
+	if m.servers[s.spec.Name] != s && inst.use != onTrial || inst.up != nil && inst.up != u { // it was configured otherwise meanwhile, or has a successor
 		m.mu.Unlock()
 		return
 	}
@@ -120,7 +120,7 @@ func (u *upstream) take(raw listing.Lists, cut []string) {
 	inst.own, s.latest = now, now
 	altered, pinned := s.pins.Compare(list, time.Now())
 	told := s.concernedLocked(inst, listing.Differing(before, now), listing.Differing(latest, now))
-	if inst.trial { // who takes its place is told then
+	if inst.use == onTrial { // who takes its place is told then
 		told = nil
 	}
 	m.mu.Unlock()

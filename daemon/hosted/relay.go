@@ -207,7 +207,7 @@ func (u *upstream) earlyLocked(id string, e early) {
 // earlyLocked keeps an answer for a process of an earlier daemon.
 func (m *Manager) earlyLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
 	for u := range m.processes {
-		if strings.HasPrefix(id, u.id+":") && u.owner.Session == session && !u.caughtUp && !u.dead && len(u.early) < maxAsks {
+		if strings.HasPrefix(id, u.id+":") && u.owner.Session == session && !u.caughtUp.isSet() && u.state != exited && len(u.early) < maxAsks {
 			u.earlyLocked(id, early{n: n, msg: clone(msg)})
 			return true
 		}

@@ -12,16 +12,25 @@ const (
 	maxRelistWait   = 10 * time.Second
 )
 
+// relistState says whether a process is being asked for its lists again.
+type relistState int8
+
+const (
+	relistIdle    relistState = iota
+	relistRunning             // the lists are read, or a pause before that is under way
+	relistAgain               // so, and since then the process said that they have changed
+)
+
 // relistTimeout is how long a process that serves may take for all its lists.
 const relistTimeout = time.Minute
 
 // relistLocked has the process asked for its lists again.
 func (u *upstream) relistLocked() {
-	if u.relisting {
-		u.stale = true
+	if u.relist != relistIdle {
+		u.relist = relistAgain
 		return
 	}
-	u.relisting = true
+	u.relist = relistRunning
 	u.m.wg.Go(func() { u.contain("listed what a process offers", u.relistChanged) })
 }
 
@@ -47,17 +56,19 @@ const maxUnheard = 3
 // were answered: once, however often the server says that they have changed.
 func (u *upstream) relistChanged() {
 	for unheard := 0; ; {
-		if pause(u.m.life, u.relistIn(time.Now()), u.deadCh) != nil {
+		if pause(u.m.life, u.relistIn(time.Now()), u.exited) != nil {
 			return // the next daemon asks
 		}
-		u.relist()
+		u.readLists()
 		u.m.mu.Lock()
 		u.relisted = time.Now()
 		if u.unheard {
 			unheard++
 		}
-		again := (u.stale || u.unheard && unheard < maxUnheard) && !u.dead && !u.m.closed
-		u.stale, u.relisting = false, again
+		again := (u.relist == relistAgain || u.unheard && unheard < maxUnheard) && u.state != exited && !u.m.closed
+		if u.relist = relistIdle; again {
+			u.relist = relistRunning
+		}
 		u.m.mu.Unlock()
 		if !again {
 			return
@@ -65,8 +76,8 @@ func (u *upstream) relistChanged() {
 	}
 }
 
-// relist asks for the lists again.
-func (u *upstream) relist() {
+// readLists asks for the lists again, and publishes them.
+func (u *upstream) readLists() {
 	ctx, cancel := context.WithTimeout(u.m.life, relistTimeout)
 	defer cancel()
 	raw, cut, err := u.listAll(ctx)

@@ -35,7 +35,7 @@ func (u *upstream) request(ctx context.Context, kind, method string, params json
 	select {
 	case msg := <-ch:
 		return resultOf(method, msg)
-	case <-u.deadCh:
+	case <-u.exited:
 		select {
 		case msg := <-ch: // it ended after it had answered, as one does that refuses its client
 			return resultOf(method, msg)
@@ -74,7 +74,7 @@ func (u *upstream) fallen(ctx context.Context, err error) error {
 	t := time.NewTimer(fallTimeout)
 	defer t.Stop()
 	select {
-	case <-u.deadCh:
+	case <-u.exited:
 		return errDied
 	case <-t.C:
 	case <-ctx.Done():

@@ -42,7 +42,7 @@ func (c *startClock) progress() { c.timer.Reset(min(c.patience, time.Until(c.las
 func (u *upstream) slowFault(took time.Duration) *fault.Record {
 	u.m.mu.Lock()
 	death, again := u.death, "It is started again by itself. "
-	if u.inst.trial {
+	if u.inst.use == onTrial {
 		again = ""
 	}
 	u.m.mu.Unlock()

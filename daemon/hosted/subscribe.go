@@ -173,7 +173,7 @@ func (u *upstream) subscribed(ctx context.Context, uri string, again bool) (fail
 		u.m.mu.Unlock()
 		select {
 		case <-tended:
-		case <-u.deadCh:
+		case <-u.exited:
 			return nil, errDied
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -235,7 +235,7 @@ func (u *upstream) eachWantLocked(f func(c tool.Client, key want, w *wanted)) {
 // subDueLocked is the next subscription that a process is to be told of, or
 // told to end.
 func (u *upstream) subDueLocked() (uri string, end, due bool) {
-	if !u.serving {
+	if u.state != serving {
 		return "", false, false
 	}
 	uris := u.wantedLocked()
@@ -499,7 +499,7 @@ func (u *upstream) restLocked(uri string, s *sub) {
 		return
 	}
 	u.m.wg.Go(func() {
-		_ = pause(u.m.life, subPause, u.deadCh) // the daemon stops, if it fails
+		_ = pause(u.m.life, subPause, u.exited) // the daemon stops, if it fails
 		u.m.mu.Lock()
 		defer u.m.mu.Unlock()
 		u.m.containLocked(u, "ended a subscription", func() {

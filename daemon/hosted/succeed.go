@@ -34,7 +34,7 @@ func (s *server) keepLocked() {
 // uses, and that session; nil if there is none.
 func (s *server) servesLocked() (*instance, tool.Client) {
 	for key, inst := range s.m.instances {
-		if key.server != s.spec.Name || inst.up == nil || !inst.up.serving {
+		if key.server != s.spec.Name || inst.up == nil || inst.up.state != serving {
 			continue
 		}
 		for session, c := range s.m.clients {
@@ -58,7 +58,7 @@ func (m *Manager) replaceLocked(old, next *server) bool {
 		return true
 	}
 	who := c.Caller()
-	trial := &instance{m: m, srv: next, key: next.instanceKey(&who), name: workerID(next.spec.Name), guards: newGuards(next.now()), trial: true}
+	trial := &instance{m: m, srv: next, key: next.instanceKey(&who), name: workerID(next.spec.Name), guards: newGuards(next.now()), use: onTrial}
 	if next.spec.Scope != Shared {
 		trial.root = cmp.Or(who.Root, who.Cwd)
 	}
@@ -83,7 +83,7 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 		old.fault, old.faultAt, old.succession.fault = f, time.Now(), f
 	}
 	if err != nil || !wanted || m.closed {
-		trial.retired = true
+		trial.use = retired
 		if u := trial.up; u != nil {
 			u.endLocked()
 		}
@@ -93,7 +93,7 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 		}
 		return err
 	}
-	trial.trial = false
+	trial.use = inUse
 	next.stopped = old.stopped
 	m.retireLocked(old)
 	m.servers[next.spec.Name] = next

@@ -54,7 +54,7 @@ func (u *upstream) tend() {
 		select {
 		case <-u.wish.kick:
 		case <-retry.C:
-		case <-u.deadCh:
+		case <-u.exited:
 			return
 		case <-u.m.life.Done():
 			return
@@ -157,7 +157,7 @@ func (u *upstream) wantedLevelLocked() string {
 // levelDueLocked is the level that the process is to be told, if it is another
 // one than it was told last.
 func (u *upstream) levelDueLocked() (level string, due bool) {
-	if !u.serving || u.era != legacy || !u.logs {
+	if u.state != serving || u.era != legacy || !u.logs {
 		return "", false
 	}
 	level = u.wantedLevelLocked()
@@ -235,7 +235,7 @@ func (u *upstream) tuned(ctx context.Context) {
 			}
 			u.m.mu.Unlock()
 			return
-		case <-u.deadCh:
+		case <-u.exited:
 			return
 		case <-ctx.Done():
 			return

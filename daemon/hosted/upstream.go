@@ -42,19 +42,14 @@ type upstream struct {
 	era        string
 	result     json.RawMessage // of the handshake
 	logs       bool            // by that it can send log messages
-	serving    bool
-	ending     bool          // it is being ended
-	dead       bool          // the worker is gone with its tree
-	left       bool          // the server has ended of itself
-	felled     bool          // it, or its worker, was killed, and not by us
-	caughtUp   bool          // all that was said before this daemon attached was read
+	state      processState
+	endedBy    ender         // once it is exited
 	suspect    bool          // a call had no answer, and it is asked for a sign of life
-	hung       *fault.Record // why holdline ends it: it gave none, or holdline itself failed; nil if neither is so
-	running    bool          // its goroutines run, or have
+	condemned  *fault.Record // why Holdline ends it: it hangs, or Holdline itself failed; nil if neither is so
 	death      *fault.Record
-	deadCh     chan struct{} // closed when dead
-	goneCh     chan struct{} // closed when nobody reads its events any more
-	caughtCh   chan struct{} // closed when it has caught up
+	exited     latch         // state is exited
+	readEnded  latch         // its events are not read any more
+	caughtUp   latch         // all was read that it said before this daemon attached, or it has exited
 	unsure     chan struct{} // closed when it is known which writes of an earlier daemon were made, and nil then
 	calls      map[int64]*call
 	internal   map[int64]inquiry // the daemon's own requests
@@ -68,16 +63,14 @@ type upstream struct {
 	kept       []keptAsk           // those that an earlier daemon has written down, until they are taken up
 	early      map[string]early    // answers of its client to requests that are not read again yet
 	restored   bool                // an earlier daemon has started it
-	leaving    bool                // it is ended once its calls are
 	generation int64
-	secrets    []string      // that must not be shown of what it says
-	withheld   bool          // they are not known, so nothing is shown
-	forget     []int64       // records that are not needed any more
-	files      []int64       // spooled answers that are not needed any more
-	noise      int64         // lines that were no messages
-	unheard    bool          // it has not answered when it was asked for some list
-	relisting  bool          // it is being asked for its lists again
-	stale      bool          // and says meanwhile that they have changed
+	secrets    []string // that must not be shown of what it says
+	withheld   bool     // they are not known, so nothing is shown
+	forget     []int64  // records that are not needed any more
+	files      []int64  // spooled answers that are not needed any more
+	noise      int64    // lines that were no messages
+	unheard    bool     // it has not answered when it was asked for some list
+	relist     relistState
 	relisted   time.Time     // when it was last
 	relistWait time.Duration // before it is once more
 
@@ -110,14 +103,14 @@ func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 	id := filepath.Base(dir)
 	return &upstream{
 		m: inst.m, inst: inst, dir: dir, id: id, owner: owner, log: inst.m.log.With("worker", id, "server", inst.key.server),
-		deadCh: make(chan struct{}), goneCh: make(chan struct{}), caughtCh: make(chan struct{}), calls: map[int64]*call{}, internal: map[int64]inquiry{}, wish: newWishes(),
+		exited: newLatch(), readEnded: newLatch(), caughtUp: newLatch(), calls: map[int64]*call{}, internal: map[int64]inquiry{}, wish: newWishes(),
 		errands: newErrands(), poke: make(chan struct{}, 1),
 	}
 }
 
-// goLocked starts the goroutines of a process whose worker is there.
-func (u *upstream) goLocked() {
-	u.running = true
+// attachLocked gives the process its worker, and starts its goroutines.
+func (u *upstream) attachLocked(w *supervisor.Worker) {
+	u.w, u.generation = w, w.Generation()
 	u.m.wg.Go(u.run)
 	u.m.wg.Go(func() { u.contain("told something to a process", u.runErrands) })
 	u.m.wg.Go(func() { u.contain("told the wishes of sessions to a process", u.tend) })
@@ -136,25 +129,12 @@ func (u *upstream) letGo() {
 	}
 }
 
-func (u *upstream) isDead() bool {
+// status returns the state of the process and, if it has exited, what made it
+// exit.
+func (u *upstream) status() (processState, ender) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	return u.dead
-}
-
-// hasEnded tells whether the server has ended of itself, or was killed by
-// others.
-func (u *upstream) hasEnded() (left, felled bool) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	return u.left, u.felled
-}
-
-// isEnding tells whether the process is ended by us, or will be.
-func (u *upstream) isEnding() bool {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	return u.ending || u.leaving
+	return u.state, u.endedBy
 }
 
 // nudge has the reader look for what can be settled.
@@ -167,13 +147,25 @@ func (u *upstream) nudge() {
 
 // endLocked ends the process. It does not wait.
 func (u *upstream) endLocked() {
-	if u.ending || u.dead || u.w == nil || u.m.closed {
-		u.ending = true
+	before := u.state
+	if u.state = before.after(terminate); u.state != before {
+		u.terminateLocked()
+	}
+}
+
+// drainLocked lets the process's calls end, and ends it then.
+func (u *upstream) drainLocked() {
+	u.state = u.state.after(drain)
+	u.nudge()
+}
+
+// terminateLocked terminates a process that is ending, if this daemon is
+// attached to its worker. The next daemon does it otherwise.
+func (u *upstream) terminateLocked() {
+	w := u.w
+	if w == nil || u.m.closed {
 		return
 	}
-	u.ending = true
-	u.serving = false
-	w := u.w
 	u.m.wg.Go(func() { _, _ = w.Terminate(u.m.life, endGrace) }) // if it fails the worker is lost, and that will be told
 }
 
@@ -187,7 +179,7 @@ func (u *upstream) end(ctx context.Context) error {
 	_, err := w.Terminate(ctx, endGrace)
 	u.nudge()
 	select {
-	case <-u.goneCh:
+	case <-u.readEnded:
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -200,14 +192,14 @@ func (u *upstream) finish() {
 	u.endLocked()
 	u.m.mu.Unlock()
 	select {
-	case <-u.deadCh:
+	case <-u.exited:
 	case <-u.m.life.Done():
 	}
 }
 
 // run reads the worker's events until it is over or let go.
 func (u *upstream) run() {
-	defer close(u.goneCh)
+	defer close(u.readEnded)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	w := u.worker()
@@ -247,8 +239,8 @@ func (u *upstream) run() {
 func (u *upstream) ensureDead() {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	if !u.dead {
-		u.fallLocked(u.hung)
+	if u.state != exited {
+		u.exitLocked(u.condemned, endedByHoldline)
 	}
 }
 
@@ -284,11 +276,10 @@ func (u *upstream) caught() {
 // caughtLocked notes that everything was read that was said before the attach,
 // as it was also when the process has ended.
 func (u *upstream) caughtLocked() {
-	if u.caughtUp {
+	if u.caughtUp.isSet() {
 		return
 	}
-	u.caughtUp = true
-	close(u.caughtCh)
+	close(u.caughtUp)
 	for _, c := range u.calls {
 		if c.unwanted {
 			u.m.letGoLocked(c)
@@ -473,7 +464,7 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged:
 		u.m.mu.Lock()
 		defer u.m.mu.Unlock()
-		if u.serving && !u.m.closed {
+		if u.state == serving && !u.m.closed {
 			u.relistLocked()
 		}
 	default:
@@ -569,7 +560,7 @@ func (u *upstream) spooled(c *call, size int64, err error) {
 func (u *upstream) dispensable(safe int64) (ack int64, forget, files []int64) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	if u.leaving && len(u.calls) == 0 {
+	if u.state == draining && len(u.calls) == 0 {
 		u.endLocked()
 	}
 	forget, files = u.forget, u.files

@@ -146,7 +146,7 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]Log,
 	m.mu.Lock()
 	var running []*upstream
 	for u := range m.processes {
-		if u.inst.key.server == name && !u.dead {
+		if u.inst.key.server == name && u.state != exited {
 			running = append(running, u)
 		}
 	}
