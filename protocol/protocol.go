@@ -168,10 +168,11 @@ type Control struct {
 	Seen     *int64          `json:"seen,omitempty"`   // daemon: the response in client line Seen has arrived for good
 	Replay   *int64          `json:"replay,omitempty"` // proxy: the next line is client line Replay again
 	Answered *bool           `json:"answered,omitempty"`
-	Bytes    *bool           `json:"bytes,omitempty"` // false: the line was too large to keep, none follows
-	ID       json.RawMessage `json:"id,omitempty"`    // with Bytes: of the request that waits, or of the response, in it
-	Call     bool            `json:"call,omitempty"`  // with Bytes: that request calls a tool
-	Was      json.RawMessage `json:"was,omitempty"`   // behind a replayed initialize: the answer that the client got
+	Bytes    *bool           `json:"bytes,omitempty"`  // false: the line was too large to keep, none follows
+	ID       json.RawMessage `json:"id,omitempty"`     // with Bytes: of the request that waits, or of the response, in it
+	Call     bool            `json:"call,omitempty"`   // with Bytes: that request calls a tool
+	AgeMS    int64           `json:"age_ms,omitempty"` // with Replay: how long ago the client sent the line, by the boot clock
+	Was      json.RawMessage `json:"was,omitempty"`    // behind a replayed initialize: the answer that the client got
 	Bye      string          `json:"bye,omitempty"`
 	Message  string          `json:"message,omitempty"` // with Bye or alone, for people
 }

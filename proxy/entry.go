@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -26,7 +27,8 @@ const (
 
 // entry is a line of the client's.
 type entry struct {
-	n    int64 // ordinal, from 1
+	n    int64         // ordinal, from 1
+	came time.Duration // reading of the boot clock when the client had sent it
 	kind kind
 	line []byte // with its newline; nil once it is not needed any more
 	size int    // bytes of line that count as held

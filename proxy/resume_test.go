@@ -352,7 +352,7 @@ func TestResumeAfterSleep(t *testing.T) {
 			inBubble(t, func(r *rig) {
 				r.o.Resume = true
 				begin := time.Now()
-				r.o.sinceBoot = func() time.Duration { return time.Since(begin) + time.Duration(slept.Load()) }
+				r.o.sinceBoot = func() time.Duration { return time.Minute + time.Since(begin) + time.Duration(slept.Load()) }
 			}, func(r *rig) {
 				d := r.connect()
 				request := `{"jsonrpc":"2.0","id":1,"method":"` + method + `"}`
@@ -375,6 +375,9 @@ func TestResumeAfterSleep(t *testing.T) {
 				}
 				d = r.connect()
 				d.want(`{"holdline":1,"replay":1,"answered":false}`, request)
+				if least := time.Hour + 55*time.Second + 11*time.Second; d.age < least || d.age > least+time.Minute {
+					t.Errorf("the daemon is told that the request is %v old, want %v and little more", d.age, least)
+				}
 				r.cancel()
 				d.want(byeClient)
 				d.wantEnd()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -220,7 +221,8 @@ func (r *rig) connect() *fakeDaemon {
 type fakeDaemon struct {
 	t     *testing.T
 	conn  net.Conn
-	lines chan string // closed at the end
+	lines chan string   // closed at the end
+	age   time.Duration // of the latest line that was replayed
 }
 
 func (d *fakeDaemon) read() {
@@ -247,13 +249,21 @@ func (d *fakeDaemon) next() string {
 	return line
 }
 
-// want wants the next lines from the proxy; got lines are passed over.
+// ages finds the age of a replayed line.
+var ages = regexp.MustCompile(`,"age_ms":(\d+)`)
+
+// want wants the next lines from the proxy; got lines are passed over. The age of a
+// replayed line is left out, and kept in d.age.
 func (d *fakeDaemon) want(want ...string) {
 	d.t.Helper()
 	for _, w := range want {
 		got := d.next()
 		for strings.HasPrefix(got, `{"holdline":1,"got":`) {
 			got = d.next()
+		}
+		if age := ages.FindStringSubmatch(got); age != nil {
+			d.age, _ = time.ParseDuration(age[1] + "ms")
+			got = strings.Replace(got, age[0], "", 1)
 		}
 		if got != w {
 			d.t.Fatalf("daemon got %s, want %s", got, w)

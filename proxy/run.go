@@ -149,7 +149,7 @@ func Run(ctx context.Context, o Options) int {
 	p := &proxy{
 		o:     o,
 		log:   o.Log,
-		store: newStore(o.Memory, o.Resume),
+		store: newStore(o.Memory, o.Resume, o.sinceBoot),
 		out:   &output{w: o.Out, failed: make(chan struct{})},
 		work:  make(chan struct{}, 1),
 		space: make(chan struct{}, 1),

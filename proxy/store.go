@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
+	"time"
 
 	"holdline/protocol/jsonrpc"
 )
@@ -24,6 +25,8 @@ type store struct {
 	limit  int  // bytes to hold at most, a line begun excepted
 	resume bool // else only ids are remembered once a line was sent
 
+	sinceBoot func() time.Duration // reads the boot clock
+
 	mu      sync.Mutex // guards all below
 	last    int64      // ordinal of the latest line
 	unsent  []*entry   // in order
@@ -42,9 +45,9 @@ type store struct {
 	order   []string            // of relayed, the oldest first
 }
 
-func newStore(limit int, resume bool) *store {
+func newStore(limit int, resume bool, sinceBoot func() time.Duration) *store {
 	return &store{
-		limit: limit, resume: resume,
+		limit: limit, resume: resume, sinceBoot: sinceBoot,
 		kept: map[int64]*entry{}, byID: map[string]*entry{},
 		subs: map[string]*entry{}, relayed: map[string]struct{}{},
 	}
@@ -53,6 +56,9 @@ func newStore(limit int, resume bool) *store {
 // add numbers a line and queues it.
 func (s *store) add(line []byte) {
 	e := newEntry(line)
+	if e.kind == kindRequest {
+		e.came = s.sinceBoot()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last++
@@ -339,6 +345,7 @@ func (s *store) unanswered() []*entry {
 // replay is one remembered line of a resume.
 type replay struct {
 	n        int64
+	came     time.Duration // see [entry]; 0 for what waits for no server
 	answered bool
 	line     []byte     // nil: too large to keep
 	id       jsonrpc.ID // then, of the request that waits, or of the response
@@ -366,7 +373,7 @@ func (s *store) recall() (next int64, pending []int64, lines []replay, eof bool)
 		if e.n >= next {
 			continue
 		}
-		r := replay{n: e.n, answered: !e.pending, line: e.line, was: e.was}
+		r := replay{n: e.n, came: e.came, answered: !e.pending, line: e.line, was: e.was}
 		if e.pending || e.kind == kindResponse {
 			r.id, r.call = e.id, e.call
 		}

@@ -165,7 +165,7 @@ func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
 		return err != nil
 	}
 	for _, r := range l.replays {
-		if broken(writeReplay(l.out, r)) {
+		if broken(writeReplay(l.out, r, p.o.sinceBoot())) {
 			return
 		}
 		faultpoint.At("proxy.replayed")
@@ -245,8 +245,13 @@ func writeGot(w io.Writer, k int64) error {
 	return err
 }
 
-func writeReplay(w io.Writer, r replay) error {
+// writeReplay writes a remembered line to a daemon. now is the reading of the
+// boot clock.
+func writeReplay(w io.Writer, r replay, now time.Duration) error {
 	c := protocol.Control{Holdline: protocol.Version, Replay: &r.n, Answered: &r.answered, Was: r.was}
+	if r.came > 0 {
+		c.AgeMS = (now - r.came).Milliseconds()
+	}
 	if r.line == nil {
 		c.Bytes, c.ID, c.Call = new(bool), json.RawMessage(r.id), r.call
 	}

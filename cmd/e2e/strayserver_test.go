@@ -28,6 +28,7 @@ func (p *place) strayEntry(h hosting, args ...string) map[string]any {
 //	busy {token, ms} notes "busy" and the token, and reads nothing for so long before it answers
 //	spin {token, ms} the same, and it computes meanwhile
 //	stop {token}   notes "stop" and the token, and stops the process, as by SIGSTOP
+//	walk {token, ms} tells its progress six times, after so long each, and notes "step" and the token
 //	shut {token}   notes "shut" and the token, answers with the token, and closes "stdin" or "stdout", which is the
 //	               token; for stdout it gives no answer, and "late" closes stdin when one more call lies in it, unread
 //
@@ -67,6 +68,9 @@ func strayServerMain(args []string) int {
 			Params struct {
 				Name      string   `json:"name"`
 				Arguments toolArgs `json:"arguments"`
+				Meta      struct {
+					Progress json.RawMessage `json:"progressToken"`
+				} `json:"_meta"`
 			} `json:"params"`
 		}
 		if err := json.Unmarshal(line, &m); err != nil {
@@ -79,7 +83,7 @@ func strayServerMain(args []string) int {
 			s.answer(&m.oddMessage, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"stray","version":"1"}}`)
 		case m.Method == "tools/list":
 			s.answer(&m.oddMessage, `{"tools":[{"name":"say","inputSchema":{"type":"object"}},{"name":"busy","inputSchema":{"type":"object"}},{"name":"spin","inputSchema":{"type":"object"}},`+
-				`{"name":"stop","inputSchema":{"type":"object"}},{"name":"shut","inputSchema":{"type":"object"}}]}`)
+				`{"name":"stop","inputSchema":{"type":"object"}},{"name":"shut","inputSchema":{"type":"object"}},{"name":"walk","inputSchema":{"type":"object"}}]}`)
 		case m.Method == "tools/call":
 			s.note(m.Params.Name + " " + a.Token)
 			switch {
@@ -87,6 +91,12 @@ func strayServerMain(args []string) int {
 				time.Sleep(time.Duration(a.MS) * time.Millisecond)
 			case m.Params.Name == "spin":
 				for end := time.Now().Add(time.Duration(a.MS) * time.Millisecond); time.Now().Before(end); {
+				}
+			case m.Params.Name == "walk":
+				for step := range 6 {
+					time.Sleep(time.Duration(a.MS) * time.Millisecond)
+					fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`+"\n", m.Params.Meta.Progress, step+1)
+					s.note("step " + a.Token)
 				}
 			case m.Params.Name == "stop":
 				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)

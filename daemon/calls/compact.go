@@ -44,9 +44,9 @@ func (j *Journal) compactIfDue(id, n int64) error {
 	j.mu.Lock()
 	void := id <= j.high
 	forgotten := j.forgotten
-	pays := len(forgotten) > 0 && (j.size > j.due || j.size+n > MaxJournal)
+	pays := (len(forgotten) > 0 || j.outdated) && (j.size > j.due || j.size+n > MaxJournal)
 	if void || pays {
-		j.forgotten = nil // what is forgotten from now on is for the next compaction
+		j.forgotten, j.outdated = nil, false // what is forgotten from now on is for the next compaction
 	}
 	j.mu.Unlock()
 	if !void && !pays {
@@ -105,20 +105,24 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 // A line is dropped only if its write is at or above next (the worker has not
 // taken it, and its number is about to be given out again), if a later line has
 // the same write id, or if the write was forgotten: no client can ask for its
-// answer any more. Records of unconfirmed calls, of standing subscriptions and of
+// answer any more. The latest deadline of a call stays with its record. Records of unconfirmed calls, of standing subscriptions and of
 // the log level are never forgotten, so they survive.
 func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, low, high int64, err error) {
 	type line struct {
 		id   int64
 		text []byte
 		done []int64
+		call int64 // write of the call whose deadline this line moves; 0 for all others
 	}
 	var lines []line
-	last := make(map[int64]int) // by write id, the index of the line that counts
+	last := make(map[int64]int)      // by write id, the index of the line that counts
+	deadlines := make(map[int64]int) // the same of the latest deadline of a call
 	for text := range bytes.Lines(old) {
 		var r struct {
 			Write int64   `json:"write"`
 			Done  []int64 `json:"done"`
+			Kind  string  `json:"kind"`
+			Call  int64   `json:"call"`
 		}
 		if err := json.Unmarshal(text, &r); err != nil {
 			return nil, 0, 0, fmt.Errorf("call record %d: %w", len(lines)+1, err)
@@ -126,7 +130,12 @@ func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, 
 		if r.Write > 0 && r.Write < next {
 			last[r.Write] = len(lines)
 		}
-		lines = append(lines, line{r.Write, text, r.Done})
+		l := line{id: r.Write, text: text, done: r.Done}
+		if r.Kind == KindDeadline {
+			l.call = r.Call
+			deadlines[r.Call] = len(lines)
+		}
+		lines = append(lines, l)
 	}
 	gone := make(map[int]struct{}) // indexes of lines that a later one lists as done
 	said := make(map[int64]struct{})
@@ -138,7 +147,14 @@ func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, 
 			said[id] = struct{}{}
 		}
 	}
+	calls := make(map[int64]struct{}) // writes whose records are kept so far
 	for i, l := range lines {
+		if l.call > 0 {
+			if _, ok := calls[l.call]; ok && deadlines[l.call] == i {
+				kept = append(kept, l.text...)
+			}
+			continue
+		}
 		_, drop := forgotten[l.id]
 		if _, ok := gone[i]; ok {
 			drop = true
@@ -151,6 +167,7 @@ func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, 
 		}
 		high = max(high, l.id)
 		kept = append(kept, l.text...)
+		calls[l.id] = struct{}{}
 	}
 	return kept, low, high, nil
 }

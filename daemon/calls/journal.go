@@ -45,10 +45,11 @@ type Journal struct {
 	due  int64 // bytes: a longer file is compacted by the next append
 	bad  error // not nil once a torn line could not be cut off, or after Close
 
-	mu        sync.Mutex // guards low, high, forgotten, fresh
+	mu        sync.Mutex // guards low, high, forgotten, fresh, outdated
 	low, high int64      // lowest and highest write id in the file; 0 and 0 if it is empty
 	forgotten map[int64]struct{}
 	fresh     []int64 // forgotten writes that no line of the file lists as done
+	outdated  bool    // the file may hold a deadline that a later line has moved
 }
 
 // file is the part of *os.File that a journal uses.
@@ -186,6 +187,29 @@ func (j *Journal) Settle() error {
 			return err
 		}
 	}
+}
+
+// MoveDeadline writes to the file that a call, named by its write, has another
+// deadline, as a reading of the boot clock in ms. After an error the deadline
+// before it stands.
+func (j *Journal) MoveDeadline(call, bootMS int64) error {
+	r := Record{Kind: KindDeadline, Call: call, DeadlineBootMS: bootMS}
+	b, err := r.line()
+	if err != nil {
+		return err
+	}
+	j.file.Lock()
+	defer j.file.Unlock()
+	switch {
+	case j.bad != nil:
+		return j.bad
+	case j.size+int64(len(b)) > MaxJournal:
+		return fmt.Errorf("%w: the file is full", ErrJournal)
+	}
+	j.mu.Lock()
+	j.outdated = true
+	j.mu.Unlock()
+	return j.writeLine(b)
 }
 
 // takeFresh takes forgotten writes that no line of the file lists as done, as

@@ -32,9 +32,10 @@ const (
 	KindListen      = "listen"
 	KindList        = "list"
 	KindPrompt      = "prompt"
-	KindProbe       = "probe" // asks the child for a sign of life
-	KindNote        = "note"  // a client's notification, which has no answer
-	KindDone        = "done"  // no write: carries only Done
+	KindProbe       = "probe"    // asks the child for a sign of life
+	KindNote        = "note"     // a client's notification, which has no answer
+	KindDone        = "done"     // no write: carries only Done
+	KindDeadline    = "deadline" // no write: moves the deadline of Call to DeadlineBootMS
 )
 
 // RecordVersion is the version of the lines in calls.jsonl.
@@ -60,7 +61,8 @@ type Record struct {
 	// Round counts the earlier calls that line N has come to: a modern server
 	// answers a request with what it wants to know first, and is called again.
 	Round int `json:"round,omitempty"`
-	// Call is the write of the call that line N continues; 0 if none.
+	// Call is the write of the call that line N continues, or whose deadline is
+	// moved; 0 if none.
 	Call int64 `json:"call,omitempty"`
 	// Done lists writes whose records before this one are no longer needed.
 	Done []int64 `json:"done,omitempty"`
@@ -86,7 +88,8 @@ func ReadRecords(dir string) ([]Record, error) {
 }
 
 // ParseRecords parses the lines of calls.jsonl. It leaves out a torn last line,
-// whose write was never made, and records that a later line lists as done.
+// whose write was never made, and records that a later line lists as done. The
+// record of a call has the latest deadline that a line behind it gives.
 func ParseRecords(b []byte) ([]Record, error) {
 	b = b[:bytes.LastIndexByte(b, '\n')+1]
 	var records []Record
@@ -97,8 +100,15 @@ func ParseRecords(b []byte) ([]Record, error) {
 		}
 		records = append(records, r)
 	}
-	done := map[int64]struct{}{}
+	done, deadlines := map[int64]struct{}{}, map[int64]int64{}
 	for i := len(records) - 1; i >= 0; i-- {
+		if r := &records[i]; r.Kind == KindDeadline {
+			if _, later := deadlines[r.Call]; !later {
+				deadlines[r.Call] = r.DeadlineBootMS
+			}
+		} else if deadline, ok := deadlines[r.Write]; ok && r.Kind == KindCall {
+			r.DeadlineBootMS = deadline
+		}
 		if _, ok := done[records[i].Write]; ok {
 			records[i].Write = 0
 		}

@@ -206,10 +206,19 @@ func (m *Manager) restore(e *earlier) {
 	})
 }
 
-// catchUp waits until all is read that was said before this daemon attached: the
-// server may have ended meanwhile, and must not be told anything then.
+// catchUpTime bounds how long the calls of a process that was taken up wait until
+// what it said before is read. That may be a line of 64 MiB, which one daemon after
+// the other begins to read and none to its end.
+const catchUpTime = time.Second
+
+// catchUp waits, for a limited time, until all is read that was said before this
+// daemon attached: the server may have ended meanwhile, and need not be told
+// anything then.
 func (u *upstream) catchUp() {
+	limit := time.NewTimer(catchUpTime)
+	defer limit.Stop()
 	select {
+	case <-limit.C:
 	case <-u.caughtUp:
 	case <-u.readEnded:
 	case <-u.m.life.Done():
@@ -293,8 +302,9 @@ func (u *upstream) recordLocked(r calls.Record, spec *process.Spec) {
 		c := newCall(key, r.Name, tool.Contract(r.Contract))
 		c.up, c.write = u, r.Write
 		if r.DeadlineBootMS > 0 {
-			c.deadline = bootclock.TimeMS(r.DeadlineBootMS)
+			c.until = bootclock.TimeMS(r.DeadlineBootMS)
 		}
+		c.recorded, c.inherited = c.until, true
 		c.setLocked(open)
 		if before := m.calls[key]; before != nil {
 			// It was made again after a loss: the later process has it.

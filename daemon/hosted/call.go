@@ -54,7 +54,9 @@ type call struct {
 	write        int64
 	naive        spelled
 	begun        time.Time // when it was dispatched; zero if an earlier daemon has done so
-	deadline     time.Time // of one that an earlier daemon dispatched
+	until        time.Time // when it is over without an answer or progress; set once it is dispatched
+	recorded     time.Time // what its record says of until
+	inherited    bool      // until is what an earlier daemon has recorded
 	replays      int       // how often it was made again after a loss
 	waited       bool      // a request of its client waits for it
 	unwanted     bool      // its client does not wait for it, and its answer may still be unread
@@ -215,12 +217,12 @@ func (m *Manager) follow(ctx context.Context, s *server, o *listing.Offer, rc *t
 		defer u.interruptLocked() // what it was to be asked, if it was answered first, is another's
 	}
 	switch {
-	case err == nil && c.suspended && ctx.Err() != nil && !m.closed && !errors.Is(context.Cause(ctx), tool.ErrStopping):
+	case err == nil && c.suspended && isAbandoned(ctx) && !m.closed && !errors.Is(context.Cause(ctx), tool.ErrStopping):
 		m.dropLocked(c) // its client will not go on with it
 	case err == nil:
 	case errors.Is(err, tool.ErrStopping), m.closed && ctx.Err() != nil:
 		return res, tool.ErrStopping // the next daemon goes on
-	case ctx.Err() != nil, c.state == fresh, c.state == void:
+	case isAbandoned(ctx), c.state == fresh, c.state == void:
 		if c.state == open && !c.suspended && !c.begun.IsZero() && time.Since(c.begun) >= longWait {
 			c.up.suspectLocked() // most clients give up long before the call's own time is over
 		}
@@ -239,8 +241,8 @@ func (m *Manager) follow(ctx context.Context, s *server, o *listing.Offer, rc *t
 
 // pursue does with a call what is to be done, until there is an answer.
 func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
-	_, longest := m.left(s, c)
-	last := time.Now().Add(longest)
+	soonest := m.soonest(c)
+	var patient time.Time // until when it waits for a process
 	for attempt := 0; ; {
 		m.mu.Lock()
 		f := c.factsLocked(true)
@@ -272,14 +274,17 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *t
 				return tool.RemoteResult{}, fault.New(fault.TransportFailure, fault.Server, o.Operation(),
 					"server %s ended %d times before it read the call: it was not made", s.spec.Name, maxAttempts)
 			}
-			if err := m.dispatch(ctx, s, o, rc, c, at == lost); err != nil {
+			if patient.IsZero() || at == lost {
+				patient = s.patientUntil(rc, at == lost)
+			}
+			if err := m.dispatch(ctx, s, o, rc, c, at == lost, patient); err != nil {
 				return tool.RemoteResult{}, err
 			}
 		case calls.Wait:
 			if asked, err := m.suspend(rc, c); asked != nil || err != nil {
 				return tool.RemoteResult{Result: asked}, err
 			}
-			if err := m.await(ctx, s, o, c, last); err != nil {
+			if err := m.await(ctx, s, o, c, soonest); err != nil {
 				return tool.RemoteResult{}, err
 			}
 		case calls.Forget, calls.Cancel, calls.Fail:
@@ -290,8 +295,9 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *t
 // errUnwanted says that a call was settled before it was made.
 var errUnwanted = errors.New("nobody waits for the answer")
 
-// dispatch makes the call's write to a process that serves.
-func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call, again bool) error {
+// dispatch makes the call's write to a process that serves, for which it waits
+// until patient.
+func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call, again bool, patient time.Time) error {
 	if rc.Params == nil {
 		return fault.New(fault.ResourceExhausted, fault.Host, o.Operation(),
 			"the daemon ended, and the request was too large to be kept for the next one: ask again")
@@ -301,9 +307,8 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 			return asFault(err, o)
 		}
 	}
-	patience := max(s.now().Timeout, s.now().StartTimeout)
-	starting, cancel := context.WithTimeoutCause(ctx, patience,
-		m.timedOut(nil, o, "server %s has not come up within %v: the call was not made", s.spec.Name, patience))
+	starting, cancel := context.WithDeadlineCause(ctx, patient,
+		m.timedOut(nil, o, "server %s has not come up within %v: the call was not made", s.spec.Name, s.patience()))
 	defer cancel()
 	u, err := s.ready(starting, rc.Caller)
 	if err == nil {
@@ -312,13 +317,15 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 	if err != nil {
 		return asFault(err, o)
 	}
+	u.tuned(ctx)
+	timeout := s.now().Timeout
+	until := time.Now().Add(timeout)
 	rec := calls.Record{
 		N: rc.N, Round: c.key.round, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: calls.KindCall, Name: o.Own,
-		Contract: string(o.Remote.Contract), Identity: rc.Caller.Identity, DeadlineBootMS: bootclock.AtMS(time.Now().Add(s.now().Timeout)),
+		Contract: string(o.Remote.Contract), Identity: rc.Caller.Identity, DeadlineBootMS: bootclock.AtMS(until),
 	}
-	u.tuned(ctx)
-	died, timeout := false, s.now().Timeout
-	reading, stop := context.WithTimeout(ctx, timeout) // a server may hang that has yet to read what was said before
+	died := false
+	reading, stop := context.WithDeadline(ctx, until) // a server may hang that has yet to read what was said before
 	defer stop()
 	_, err = u.w.WriteFunc(reading, rec, func(id int64) ([]byte, error) {
 		params, err := u.envelope().params(rc, o, token(id, rc))
@@ -341,6 +348,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 			c.forgetVoidLocked()
 		}
 		c.up, c.write, c.naive, c.begun = u, id, naively(rc), time.Now()
+		c.until, c.recorded, c.inherited = until, until, false
 		u.calls[id] = c
 		c.setLocked(open)
 		return append(jsonrpc.AppendRequest(nil, wireID(id, rc), o.Method, params), '\n'), nil
@@ -360,15 +368,15 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 		c.setLocked(fresh)
 	}
 	m.mu.Unlock()
+	if ctx.Err() != nil {
+		return asFault(context.Cause(ctx), o)
+	}
 	f, _ := errors.AsType[*fault.Record](err)
 	ends := f != nil && f.Fault.Code == fault.ProcessFailure // its stdin is closed
 	if f != nil && f.Fault.Code != fault.TransportFailure && !ends && !died {
 		return f
 	}
-	if ctx.Err() != nil {
-		return asFault(context.Cause(ctx), o)
-	}
-	return u.lost(ctx, o, ends)
+	return u.lost(starting, o, ends)
 }
 
 // unread is the end of a call that the server has not read in the call's time;
@@ -417,14 +425,13 @@ func (c *call) forgetVoidLocked() {
 	c.up, c.write = nil, 0
 }
 
-// await waits until the call is not open any more. Its time begins anew with
-// each progress, and ends at last.
-func (m *Manager) await(ctx context.Context, s *server, o *listing.Offer, c *call, last time.Time) error {
+// await waits until the call is not open any more, or its time is over, but not
+// before soonest. ctx bounds its time in all.
+func (m *Manager) await(ctx context.Context, s *server, o *listing.Offer, c *call, soonest time.Time) error {
 	m.mu.Lock()
-	done, spec := c.done, s.now()
+	done := c.done
 	m.mu.Unlock()
-	timeout, _ := m.left(s, c)
-	t := time.NewTimer(min(timeout, time.Until(last)))
+	t := time.NewTimer(m.timeLeft(s, c, soonest))
 	defer t.Stop()
 	for {
 		select {
@@ -433,47 +440,19 @@ func (m *Manager) await(ctx context.Context, s *server, o *listing.Offer, c *cal
 		case <-c.asked:
 			return nil
 		case <-c.life:
-			t.Reset(min(spec.Timeout, time.Until(last)))
 		case <-ctx.Done():
+			if isOverdue(ctx) {
+				return m.timedOut(c, o, "no answer within %v: the call was cancelled", s.now().MaxTimeout)
+			}
 			return asFault(context.Cause(ctx), o)
 		case <-t.C:
-			if time.Now().Before(last) && m.asksPerson(c) {
-				t.Reset(time.Until(last)) // the answer restarts it
-				continue
-			}
-			if time.Now().Before(last) {
-				return m.timedOut(c, o, "no answer and no progress within %v: the call was cancelled", spec.Timeout)
-			}
-			return m.timedOut(c, o, "no answer within %v: the call was cancelled", spec.MaxTimeout)
 		}
+		left := m.timeLeft(s, c, soonest)
+		if left <= 0 {
+			return m.timedOut(c, o, "no answer and no progress within %v: the call was cancelled", s.now().Timeout)
+		}
+		t.Reset(left)
 	}
-}
-
-// asksPerson reports whether a person is being asked something by the process that
-// has the call: until then its clock stands still.
-func (m *Manager) asksPerson(c *call) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return c.up != nil && c.up.asksPersonLocked()
-}
-
-// left is how long a call may still take without progress, and in all. One that
-// an earlier daemon has dispatched may not take longer for that; but if its
-// client is told of progress, nobody knows when there was some last, and it has
-// its time anew.
-func (m *Manager) left(s *server, c *call) (timeout, longest time.Duration) {
-	spec := s.now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if c.deadline.IsZero() {
-		return spec.Timeout, spec.MaxTimeout
-	}
-	rest := time.Until(c.deadline)
-	timeout, longest = max(rest, time.Second), max(rest-spec.Timeout+spec.MaxTimeout, time.Second)
-	if c.progress != nil {
-		timeout = spec.Timeout
-	}
-	return timeout, longest
 }
 
 // timedOut is the fault of a call that has run out of time: c, if it was

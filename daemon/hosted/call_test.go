@@ -1,40 +1,86 @@
 package hosted
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"holdline/daemon/listing"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
 )
 
-// TestLeft: a call that an earlier daemon has made gets no more time for that in
-// all; until it is told of progress it gets what is left, but if there may have
-// been progress before, its time begins anew.
-func TestLeft(t *testing.T) {
+// TestTimeLeft: a call that an earlier daemon has made gets no more time for that,
+// but for what may have been progress that was not recorded yet, and a moment in
+// which its answer may be found.
+func TestTimeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(Options{Log: slog.New(slog.DiscardHandler), Servers: []Spec{{Name: "s", Timeout: 300 * time.Second, MaxTimeout: time.Hour}}})
+		m := New(Options{Log: slog.New(slog.DiscardHandler), Servers: []Spec{{Name: "s", Timeout: 320 * time.Second, MaxTimeout: time.Hour}}})
 		s := m.servers["s"]
 		told := func(json.RawMessage) {}
 		for _, tc := range []struct {
-			name             string
-			made             time.Duration // ago, by an earlier daemon; 0 is by this one
-			progress         func(json.RawMessage)
-			timeout, longest time.Duration
+			name      string
+			made      time.Duration // ago, or since its latest progress on record
+			inherited bool          // from an earlier daemon
+			progress  func(json.RawMessage)
+			want      time.Duration
 		}{
-			{"a new one", 0, told, 300 * time.Second, time.Hour},
-			{"one that says nothing", 100 * time.Second, nil, 200 * time.Second, time.Hour - 100*time.Second},
-			{"one that says nothing, and is late", 400 * time.Second, nil, time.Second, time.Hour - 400*time.Second},
-			{"one that tells its progress", 1000 * time.Second, told, 300 * time.Second, time.Hour - 1000*time.Second},
-			{"one that has told its progress for long", 2 * time.Hour, told, 300 * time.Second, time.Second},
+			{"a new one", 0, false, told, 320 * time.Second},
+			{"one of before", 100 * time.Second, false, told, 220 * time.Second},
+			{"one that is late", 400 * time.Second, false, told, -80 * time.Second},
+			{"an inherited one", 100 * time.Second, true, nil, 220 * time.Second},
+			{"an inherited one that is late", 400 * time.Second, true, nil, time.Second},
+			{"an inherited one with progress", 100 * time.Second, true, told, 260 * time.Second},
+			{"an inherited one with progress that is late", 400 * time.Second, true, told, time.Second},
 		} {
-			c := &call{progress: tc.progress}
-			if tc.made > 0 {
-				c.deadline = time.Now().Add(300*time.Second - tc.made)
+			c := newCall(callKey{}, "t", "")
+			c.progress, c.until, c.inherited = tc.progress, time.Now().Add(320*time.Second-tc.made), tc.inherited
+			if got := m.timeLeft(s, c, m.soonest(c)); got != tc.want {
+				t.Errorf("%s has %v, want %v", tc.name, got, tc.want)
 			}
-			if timeout, longest := m.left(s, c); timeout != tc.timeout || longest != tc.longest {
-				t.Errorf("%s has %v, %v in all; want %v, %v", tc.name, timeout, longest, tc.timeout, tc.longest)
+		}
+	})
+}
+
+// TestBounded: all the time that a call has is counted from when its client sent
+// it, whichever daemon it is with, and wherever it waits.
+func TestBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Options{Log: slog.New(slog.DiscardHandler), Servers: []Spec{{
+			Name: "s", Timeout: 10 * time.Second, MaxTimeout: time.Minute, StartTimeout: 20 * time.Second,
+		}}})
+		s := m.servers["s"]
+		o := &listing.Offer{Own: "t", Method: mcp.ToolsCall}
+		for age, want := range map[time.Duration][2]time.Duration{
+			0:                {time.Minute, 20 * time.Second},
+			15 * time.Second: {45 * time.Second, 5 * time.Second},
+			30 * time.Second: {30 * time.Second, time.Second},
+			time.Hour:        {time.Second, time.Second},
+		} {
+			rc := &tool.RemoteCall{Sent: time.Now().Add(-age), Replay: age > 0}
+			ctx, cancel := s.bounded(t.Context(), o, rc)
+			if last, _ := ctx.Deadline(); time.Until(last) != want[0] {
+				t.Errorf("a call of age %v has %v in all, want %v", age, time.Until(last), want[0])
 			}
+			if patient := time.Until(s.patientUntil(rc, false)); patient != want[1] {
+				t.Errorf("a call of age %v waits %v for a process, want %v", age, patient, want[1])
+			}
+			cancel()
+			if isOverdue(ctx) || !isAbandoned(ctx) {
+				t.Errorf("a call that its client cancels counts as overdue")
+			}
+		}
+		ctx, cancel := s.bounded(t.Context(), o, &tool.RemoteCall{Sent: time.Now()})
+		defer cancel()
+		<-ctx.Done()
+		f, ok := errors.AsType[*fault.Record](asFault(context.Cause(ctx), o))
+		if !isOverdue(ctx) || isAbandoned(ctx) || !ok || f.Fault.Code != fault.Timeout {
+			t.Errorf("the cause of the end of a call's time is %v, want a timeout", context.Cause(ctx))
 		}
 	})
 }

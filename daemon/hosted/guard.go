@@ -65,6 +65,11 @@ func (m *Manager) handleOffer(ctx context.Context, o *listing.Offer, rc *tool.Re
 // the server. A call that was dispatched already goes straight to its answer.
 func (m *Manager) handle(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall) (res tool.RemoteResult, err error) {
 	defer m.containCall(rc, o, &res, &err)
+	if rc.Sent.IsZero() {
+		rc.Sent = time.Now()
+	}
+	ctx, cancel := s.bounded(ctx, o, rc)
+	defer cancel()
 	if worker, write, ok := retryOf(rc); ok && write == 0 {
 		return tool.RemoteResult{Error: json.RawMessage(strangeState)}, nil
 	} else if ok {
@@ -148,7 +153,7 @@ func tell(ctx context.Context, turn *policy.Turn, err error) {
 	switch {
 	case err == nil:
 		turn.Success()
-	case ctx.Err() == nil && blames(err):
+	case !isAbandoned(ctx) && blames(err):
 		turn.Failure(time.Now())
 	default:
 		turn.Cancel()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
@@ -339,7 +338,8 @@ func (m *Manager) resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, 
 	if m.calls[c.key] == c {
 		delete(m.calls, c.key)
 	}
-	c.key.n, c.unwanted, c.deadline, c.waited = rc.N, false, time.Time{}, true
+	c.key.n, c.unwanted, c.waited = rc.N, false, true
+	c.up.restartClockLocked(c) // it is another request
 	m.calls[c.key] = c
 	_ = jsonrpc.Fields(jsonrpc.Field(rc.Params, "inputResponses"), func(id string, result []byte) error { // none, if it is no object
 		m.tellLocked(c, id, result)

@@ -157,7 +157,7 @@ func (a *ask) restartClocksLocked() {
 	}
 	for _, c := range a.up.calls {
 		if c.state == open {
-			c.alive()
+			a.up.restartClockLocked(c)
 		}
 	}
 }

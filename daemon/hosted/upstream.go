@@ -64,12 +64,13 @@ type upstream struct {
 	early      map[string]early    // answers of its client to requests that are not read again yet
 	restored   bool                // an earlier daemon has started it
 	generation int64
-	secrets    []string // that must not be shown of what it says
-	withheld   bool     // they are not known, so nothing is shown
-	forget     []int64  // records that are not needed any more
-	files      []int64  // spooled answers that are not needed any more
-	noise      int64    // lines that were no messages
-	unheard    bool     // it has not answered when it was asked for some list
+	secrets    []string            // that must not be shown of what it says
+	withheld   bool                // they are not known, so nothing is shown
+	extended   map[int64]time.Time // until when calls may take, by write, that is not on record yet
+	forget     []int64             // records that are not needed any more
+	files      []int64             // spooled answers that are not needed any more
+	noise      int64               // lines that were no messages
+	unheard    bool                // it has not answered when it was asked for some list
 	relist     relistState
 	relisted   time.Time     // when it was last
 	relistWait time.Duration // before it is once more
@@ -372,6 +373,8 @@ func (u *upstream) line(ev *supervisor.Event, line []byte) {
 		switch {
 		case msg.Method == mcp.CancelledNote:
 			u.withdrawn(msg)
+		case msg.Method == mcp.ProgressNote:
+			u.progressed(msg, ev.Old)
 		case !ev.Old:
 			u.notified(msg)
 		}
@@ -440,21 +443,25 @@ func clone(m jsonrpc.Message) jsonrpc.Message {
 	return m
 }
 
+// progressed handles the progress of a call. That which came before this daemon may
+// have been told to the client: it only shows that the call goes on.
+func (u *upstream) progressed(msg jsonrpc.Message, old bool) {
+	u.m.mu.Lock()
+	c := u.progressedLocked(jsonrpc.Field(msg.Params, mcp.MetaProgress))
+	var tell func(json.RawMessage)
+	if c != nil && c.state == open {
+		tell = c.progress
+		u.restartClockLocked(c)
+	}
+	u.m.mu.Unlock()
+	if tell != nil && !old {
+		tell(bytes.Clone(msg.Params))
+	}
+}
+
 // notified handles what the server says to nobody in particular.
 func (u *upstream) notified(msg jsonrpc.Message) {
 	switch msg.Method {
-	case mcp.ProgressNote:
-		u.m.mu.Lock()
-		c := u.progressedLocked(jsonrpc.Field(msg.Params, mcp.MetaProgress))
-		var tell func(json.RawMessage)
-		if c != nil && c.state == open {
-			tell = c.progress
-			c.alive()
-		}
-		u.m.mu.Unlock()
-		if tell != nil {
-			tell(bytes.Clone(msg.Params))
-		}
 	case mcp.Acknowledged:
 		u.acknowledged(msg)
 	case mcp.ResourceUpdated:
@@ -475,6 +482,7 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 // settle acks what need not be kept by the worker any more, and tells when to
 // look again.
 func (u *upstream) settle(w *supervisor.Worker) time.Duration {
+	u.recordDeadlines()
 	spool, asks, next := u.settleMarks(time.Now())
 	for _, c := range spool {
 		size, err := u.spool(c)

@@ -156,7 +156,7 @@ func (s *session) ask(ctx context.Context, r *request, find findTarget) (res too
 	}
 	s.calls.Add(1)
 	res, err = t.Handle(ctx, tool.RemoteCall{
-		Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern, Replay: r.replay,
+		Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern, Replay: r.replay, Sent: r.sent,
 		Level: s.levelOf(r), Refuse: refuse, Progress: s.progressOf(r),
 	})
 	return res, true, err

@@ -33,8 +33,9 @@ type request struct {
 	msg    jsonrpc.Message
 	params mcp.Params
 	modern bool
-	replay bool // sent on an earlier connection
-	inner  bool // the call of a hosted server's tool, which another one was asked for
+	replay bool      // sent on an earlier connection
+	sent   time.Time // by the client, whichever daemon read it first
+	inner  bool      // the call of a hosted server's tool, which another one was asked for
 
 	tool     string       // name of the tool, as asked for; "" if it calls none
 	target   *tool.Remote // what answers it; nil while that is not known
@@ -65,11 +66,12 @@ var servedMethods = slices.Concat([]string{
 // goroutine of their own.
 func (s *session) line(ctx context.Context, line []byte, calls *crew) {
 	s.n++
-	s.message(ctx, s.n, line, false, calls)
+	s.message(ctx, s.n, line, nil, calls)
 }
 
-// message handles line n.
-func (s *session) message(ctx context.Context, n int64, line []byte, replay bool, calls *crew) {
+// message handles line n. again is what the proxy says of a line that it had sent
+// on an earlier connection; nil for all others.
+func (s *session) message(ctx context.Context, n int64, line []byte, again *protocol.Control, calls *crew) {
 	msg, err := jsonrpc.Parse(line)
 	if err != nil {
 		code := fault.InvalidRequest
@@ -82,12 +84,21 @@ func (s *session) message(ctx context.Context, n int64, line []byte, replay bool
 	faultpoint.At("session.read")
 	switch msg.Kind {
 	case jsonrpc.Request:
-		s.request(ctx, &request{n: n, msg: msg, replay: replay, begin: time.Now()}, calls)
+		s.request(ctx, &request{n: n, msg: msg, replay: again != nil, sent: sentAt(again), begin: time.Now()}, calls)
 	case jsonrpc.Notification:
 		s.notification(ctx, msg)
 	case jsonrpc.Response:
 		s.respond(n, msg)
 	}
+}
+
+// sentAt returns when the client sent a line, of which the proxy says again what
+// [session.message] is told.
+func sentAt(again *protocol.Control) time.Time {
+	if again == nil {
+		return time.Now()
+	}
+	return time.Now().Add(-time.Duration(max(again.AgeMS, 0)) * time.Millisecond)
 }
 
 func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {

@@ -227,7 +227,7 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 		if _, ok := s.known[n]; ok {
 			return
 		}
-		s.message(ctx, n, line, true, calls)
+		s.message(ctx, n, line, c, calls)
 		return
 	}
 	msg, err := jsonrpc.Parse(line)
@@ -294,7 +294,7 @@ var lostAnswer = json.RawMessage(`{"code":-32603,"message":"the daemon ended, an
 func (s *session) requestFromReplay(c *protocol.Control) *request {
 	return &request{
 		n: *c.Replay, msg: jsonrpc.Message{Kind: jsonrpc.Request, ID: jsonrpc.ID(c.ID), Method: mcp.ToolsCall},
-		modern: !s.asked, replay: true, begin: time.Now(), // a legacy session's initialize is replayed first
+		modern: !s.asked, replay: true, sent: sentAt(c), begin: time.Now(), // a legacy session's initialize is replayed first
 	}
 }
 

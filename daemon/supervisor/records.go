@@ -1,6 +1,11 @@
 package supervisor
 
-import "holdline/protocol/process"
+import (
+	"time"
+
+	"holdline/protocol/bootclock"
+	"holdline/protocol/process"
+)
 
 // Forget puts on record that the records of these writes are not needed any
 // more; they go at the next compaction of calls.jsonl. Call it once nobody can
@@ -13,6 +18,12 @@ import "holdline/protocol/process"
 func (w *Worker) Forget(writes ...int64) error {
 	w.journal.Forget(writes...)
 	return w.journal.Settle()
+}
+
+// MoveDeadline records that the call of a write has another deadline. After an
+// error the deadline before it stands.
+func (w *Worker) MoveDeadline(write int64, deadline time.Time) error {
+	return w.journal.MoveDeadline(write, bootclock.AtMS(deadline))
 }
 
 // voidUnmade goes by what a dead worker that left in order has written down:

@@ -3,6 +3,7 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"holdline/protocol/fault"
 )
@@ -28,6 +29,7 @@ type RemoteCall struct {
 	Params json.RawMessage // of the request, as they came: an object; nil if they are lost
 	Modern bool            // the request is of the modern era
 	Replay bool            // it was sent to an earlier daemon, too
+	Sent   time.Time       // when the client sent it, whichever daemon read it first; zero is now
 	Level  string          // of the log messages that it asks for; "" is none
 	// Progress passes on the params of a progress notification, as they came
 	// but for the token; nil if the client did not ask. It never blocks, and

@@ -1,0 +1,178 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/control"
+)
+
+// deadly kills one daemon of the place after the other, each so long after it was
+// begun, until stop is called, and no more than most. Stop returns how many it
+// has killed.
+func (p *place) deadly(each time.Duration, most int) (stop func() int) {
+	stopped, n := make(chan struct{}), 0
+	var killing sync.WaitGroup
+	killing.Go(func() {
+		before := 0
+		for n < most {
+			pid, _, err := statedir.Holder(filepath.Join(p.dir, "run/holdline/daemon.lock"))
+			wait := 20 * time.Millisecond
+			if another := err == nil && pid > 0 && pid != os.Getpid() && pid != before; another {
+				wait = each
+			} else {
+				pid = 0
+			}
+			select {
+			case <-time.After(wait):
+			case <-stopped:
+				return
+			}
+			if pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
+				before, n = pid, n+1
+			}
+		}
+	})
+	return func() int {
+		close(stopped)
+		killing.Wait()
+		return n
+	}
+}
+
+// Each daemon of these tests lives for less than the time that a call may take
+// there, and longer than it takes to find out that the time is over.
+const (
+	shortLife = 3500 * time.Millisecond
+	callTime  = 6 * time.Second
+	mostLives = 6
+)
+
+// TestHangingCallEndsOverDaemons: a call that hangs has its time once, however
+// many daemons die meanwhile, and whether or not its client wants to be told of
+// its progress.
+func TestHangingCallEndsOverDaemons(t *testing.T) {
+	t.Parallel()
+	for _, progress := range []bool{false, true} {
+		t.Run(fmt.Sprintf("progress wanted %v", progress), func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).login()
+			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "timeout": callTime.String()})})
+			a := p.agent().shake()
+			p.untilReady("tools")
+			params := map[string]any{"name": "tools__hang", "arguments": map[string]any{"token": "a"}}
+			if progress {
+				params["_meta"] = map[string]any{"progressToken": 1}
+			}
+			id := a.begin("tools/call", params)
+			p.untilEffect("begin a")
+			stop := p.deadly(shortLife, mostLives)
+			x := a.wait(id)
+			if n := stop(); n == mostLives || x.code() != "timeout" || p.effectsOf("begin a") != 1 {
+				t.Errorf("after %d daemons the call got %s", n, x.raw)
+			}
+			a.rest(id)
+		})
+	}
+}
+
+// TestWaitingCallEndsOverDaemons: a call that waits for a server which does not
+// come up has its time once, however many daemons die meanwhile: so long as a start
+// may take, but no longer than a call may take in all.
+func TestWaitingCallEndsOverDaemons(t *testing.T) {
+	t.Parallel()
+	for name, h := range map[string]hosting{
+		"for a start":       {"timeout": "1s", "start_timeout": callTime.String()},
+		"for all its time":  {"timeout": "1s", "start_timeout": "10m", "max_timeout": callTime.String()},
+		"for another's end": {"timeout": "1s", "start_timeout": "10m", "max_timeout": callTime.String(), "max_concurrent": 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).login()
+			silent := filepath.Join(p.dir, "silent")
+			program := p.script("stray", fmt.Sprintf("#!/bin/sh\ntest -e %s && exec sleep 600\nexec %s \"$@\"\n", silent, filepath.Join(programs, "oddserver")))
+			entry := p.strayEntry(h)
+			entry["command"] = program
+			h["scope"], h["max_restarts"], h["circuit_threshold"] = "shared", 100, 100
+			p.configure(map[string]any{"stray": entry})
+			a := p.agent().shake()
+			pid := p.untilReady("stray")
+			if err := os.WriteFile(silent, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			kill9(t, pid)
+			p.until("the server is gone", func(s control.StatusAnswer) bool { return find(t, s, "stray").State != "ready" })
+			ids := []int{a.call("stray__say", map[string]any{"token": "a"}), a.call("stray__say", map[string]any{"token": "b"})}
+			stop := p.deadly(shortLife, mostLives)
+			answers := a.waitAll(ids...)
+			n := stop()
+			for _, x := range answers {
+				if n == mostLives || x.code() != "timeout" {
+					t.Errorf("after %d daemons a call got %s", n, x.raw)
+				}
+			}
+			if p.effectsOf("say a")+p.effectsOf("say b") != 0 {
+				t.Error("a call was made")
+			}
+			a.rest(ids...)
+		})
+	}
+}
+
+// TestProgressCountsOverDaemons: a call that makes progress may take longer than a
+// call without any, also if its daemon dies meanwhile.
+func TestProgressCountsOverDaemons(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "4s"})})
+	a := p.agent().shake()
+	p.untilReady("stray")
+	id := a.begin("tools/call", map[string]any{
+		"name": "stray__walk", "arguments": map[string]any{"token": "far", "ms": 1800}, "_meta": map[string]any{"progressToken": 1},
+	})
+	waitFor(t, "more progress than fits into the call's time", func() bool { return p.effectsOf("step far") == 3 })
+	kill9(t, p.pid(0))
+	if x := a.wait(id); x.text() != "far" || p.effectsOf("walk far") != 1 {
+		t.Errorf("the call got %s", x.raw)
+	}
+	a.rest(id)
+}
+
+// TestCallDoesNotWaitForOldOutput: a call of a server that was taken up has its
+// time, although what the server said before cannot be read.
+func TestCallDoesNotWaitForOldOutput(t *testing.T) {
+	t.Parallel()
+	const adopted = "hosted.adopted"
+	p := newPlace(t).login().faults()
+	a, b := p.wild(hosting{"timeout": "2s"})
+	p.untilReady("wild")
+	half := a.call("wild__half", map[string]any{"bytes": 16 << 20}) // more than fits between worker and daemon
+	waitFor(t, "half of the answer", func() bool { return p.effectsOf("half") == 1 })
+	s := p.until("the worker", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 })
+	p.dieAs(adopted, death{who: "daemon", held: true})
+	kill9(t, s.Daemon.PID)
+	waitFor(t, "a daemon that has taken up the worker", func() bool { return p.died(adopted) })
+	worker := s.Workers[0].PID
+	if err := syscall.Kill(worker, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	p.letGo(adopted)
+	id := b.call("wild__echo", map[string]any{"text": "x"})
+	if x := b.wait(id); x.code() != "timeout" {
+		t.Errorf("a call meanwhile got %s", x.raw)
+	}
+	if x := a.wait(half); x.code() != "timeout" {
+		t.Errorf("the call before got %s", x.raw)
+	}
+	if err := syscall.Kill(worker, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	a.rest(half)
+	b.rest(id)
+}

@@ -1,0 +1,59 @@
+package calls
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+)
+
+// TestDeadlineMoved: a call has the deadline that it was given last, also behind a
+// compaction and in another daemon, and no call has that of another.
+func TestDeadlineMoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), File)
+	j, _ := journal(t, path)
+	j.from = 1 << 10
+	j.due = j.from
+	put := func(write, deadline int64) {
+		t.Helper()
+		if err := j.Append(Record{Kind: KindCall, Write: write, DeadlineBootMS: deadline}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(when, want string) {
+		t.Helper()
+		_, records, err := reopen(path)
+		got := ""
+		for _, r := range records {
+			got += fmt.Sprintf("%d:%d ", r.Write, r.DeadlineBootMS)
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: write and deadline are %q, %v, want %q", when, got, err, want)
+		}
+	}
+	put(1, 100)
+	put(2, 200)
+	for deadline := range int64(100) { // more than the file may hold without a compaction
+		if err := j.MoveDeadline(2, 300+deadline); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("moved", "1:100 2:399 ")
+	before := j.size
+	put(3, 500)
+	if j.size >= before {
+		t.Errorf("the file has %d bytes behind a compaction, and %d before", j.size, before)
+	}
+	want("compacted", "1:100 2:399 3:500 ")
+	if err := j.MoveDeadline(3, 600); err != nil {
+		t.Fatal(err)
+	}
+	put(3, 700) // the write before was not taken
+	want("its write id given out again", "1:100 2:399 3:700 ")
+	j.Forget(2)
+	put(4, 800)
+	j.Forget(1)
+	if err := j.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	want("forgotten", "3:700 4:800 ")
+}

@@ -1,0 +1,133 @@
+package hosted
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"holdline/daemon/listing"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+)
+
+// A call has bounds that hold wherever it waits, and over any number of daemons.
+//
+// From the moment at which its client sent it, it has [Spec.MaxTimeout] in all. The
+// proxy remembers that moment and tells it to each daemon. The context that
+// [server.bounded] returns ends with that time, whether the call waits for its turn,
+// a start, the adoption of a process, or its answer.
+//
+// Within that time it waits no longer than [server.patience] for a process, and, once
+// it is dispatched, [Spec.Timeout] for an answer or for progress, which begins that
+// time anew. Until when, stands in its record, so that a call that hangs gets no more
+// time by the next daemon, and one that makes progress no less.
+
+// overdueGrace is how long a daemon waits for the answer to a call whose time was
+// over before the daemon was there: the answer may lie unread in what the process
+// has said meanwhile.
+const overdueGrace = time.Second
+
+// recordShare is the part of a call's timeout, as its inverse, by which progress
+// must have moved its end before that is recorded again.
+const recordShare = 8
+
+// overdueError is the cause of a context whose call has had all of its time.
+type overdueError struct{ *fault.Record }
+
+// Unwrap returns the fault with which a call ends that was not dispatched by then.
+func (e overdueError) Unwrap() error { return e.Record }
+
+// bounded returns a context that ends when a call has had all of its time.
+func (s *server) bounded(ctx context.Context, o *listing.Offer, rc *tool.RemoteCall) (context.Context, context.CancelFunc) {
+	most := s.now().MaxTimeout
+	f := fault.New(fault.Timeout, fault.Server, o.Operation(),
+		"the call has waited for server %s for %v, the most that it may take: it was not made", s.spec.Name, most)
+	return context.WithDeadlineCause(ctx, later(rc.Sent.Add(most), time.Now().Add(overdueGrace)), overdueError{f})
+}
+
+// isOverdue reports whether a context of [server.bounded] has ended since its call
+// has had all of its time.
+func isOverdue(ctx context.Context) bool {
+	_, overdue := errors.AsType[overdueError](context.Cause(ctx))
+	return overdue
+}
+
+// isAbandoned reports whether such a context has ended because nobody waits for the
+// call any more.
+func isAbandoned(ctx context.Context) bool { return ctx.Err() != nil && !isOverdue(ctx) }
+
+// patience returns how long a call waits for a process of the server.
+func (s *server) patience() time.Duration { return max(s.now().Timeout, s.now().StartTimeout) }
+
+// patientUntil returns when a call ends that waits for a process: anew if it lost
+// the one that had it.
+func (s *server) patientUntil(rc *tool.RemoteCall, lost bool) time.Time {
+	now := time.Now()
+	if !rc.Replay || lost {
+		return now.Add(s.patience())
+	}
+	return later(rc.Sent.Add(s.patience()), now.Add(overdueGrace))
+}
+
+// soonest returns before when a call is not over for want of an answer.
+func (m *Manager) soonest(c *call) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !c.inherited {
+		return time.Time{}
+	}
+	return time.Now().Add(overdueGrace)
+}
+
+// timeLeft returns how long an open call may take without an answer or progress,
+// but not less than until soonest.
+func (m *Manager) timeLeft(s *server, c *call, soonest time.Time) time.Duration {
+	spec := s.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	until := c.until
+	if c.inherited && c.progress != nil {
+		until = until.Add(spec.Timeout / recordShare) // not all progress was recorded
+	}
+	left := time.Until(later(until, soonest))
+	if left <= 0 && c.up != nil && c.up.asksPersonLocked() {
+		return spec.MaxTimeout // its clock stands still until the answer restarts it
+	}
+	return left
+}
+
+// restartClockLocked gives a call its time for an answer anew.
+func (u *upstream) restartClockLocked(c *call) {
+	timeout := u.inst.srv.now().Timeout
+	c.until, c.inherited = time.Now().Add(timeout), false
+	if c.until.Sub(c.recorded) >= timeout/recordShare {
+		c.recorded = c.until
+		if u.extended == nil {
+			u.extended = map[int64]time.Time{}
+		}
+		u.extended[c.write] = c.until
+		u.nudge()
+	}
+	c.alive()
+}
+
+// recordDeadlines puts on record until when the calls may take that have made
+// progress.
+func (u *upstream) recordDeadlines() {
+	u.m.mu.Lock()
+	w, extended := u.w, u.extended
+	u.extended = nil
+	u.m.mu.Unlock()
+	for write, until := range extended {
+		if err := w.MoveDeadline(write, until); err != nil { // the next daemon gives it less time
+			u.log.Debug("a call's deadline is not on record", "err", err)
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
