@@ -406,6 +406,7 @@ func (r *chaosRun) hostileServer(scope string) map[string]any {
 		"command": filepath.Join(programs, "hostileserver"),
 		"holdline": map[string]any{
 			"scope": scope, "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000, "timeout": hostileTimeout.String(),
+			"start_timeout": hostileStart.String(), "max_timeout": hostileMaxTimeout.String(),
 			"lazy": true, // sessions that do not call it have none of their own
 		},
 	}

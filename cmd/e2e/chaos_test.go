@@ -37,11 +37,14 @@ const (
 	hostileShared   = "wild"  // name of a hosted server that misbehaves, and that all share
 	hostileOwn      = "feral" // and of one of which each session has its own
 	hostileSessions = 2       // sessions beside the others that call them
-	// The time of their calls begins anew with each daemon, since all clients ask
-	// for progress: it is shorter than most daemons live.
-	hostileTimeout = time.Second
-	hostileGap     = 10 // so many times longer those sessions rest between two steps
-	shorter        = 4  // so many times are the windows of recovery
+	// Limits of their calls, which count over all daemons: without an answer or
+	// progress, while they wait for a process, and in all. The last two are far below
+	// [answerLimit], so that no call of theirs can rightly take that long.
+	hostileTimeout    = time.Second
+	hostileStart      = 10 * time.Second
+	hostileMaxTimeout = 20 * time.Second
+	hostileGap        = 10 // so many times longer those sessions rest between two steps
+	shorter           = 4  // so many times are the windows of recovery
 )
 
 // chaosRun is one place with its sessions and its killer. What happens in it
