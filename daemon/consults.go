@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,13 +14,11 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/codex"
+	"holdline/daemon/commands"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
-	dcontrol "holdline/daemon/control"
 	"holdline/daemon/place"
-	"holdline/daemon/session"
 	"holdline/daemon/telemetry"
-	"holdline/daemon/tool"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -71,7 +67,7 @@ func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
 		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults, Ledger: filepath.Join(l.dirs.Root, ledgerFile),
 		SocketDir: l.place.File(place.WorkersDir), Home: l.Home,
 		Engines: map[string]consult.Engine{consult.Claude: &l.claude, consult.Codex: &l.codex},
-		Path:    func() string { return pathOf(l.environ()) }, Audit: func(a consult.Audit) { l.audit.Write(a) },
+		Path:    func() string { return pathOf(l.env.List()) }, Audit: func(a consult.Audit) { l.audit.Write(a) },
 		Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),
 	})
 	return err
@@ -126,13 +122,13 @@ func envState(path string) string {
 // without these variables would not be logged in, or by another account: while
 // the file cannot be used there is none.
 func (l *life) programsReady(ctx context.Context, bin func(*config.Config) string) error {
-	if err := l.env.Await(ctx, bin(withBins(l.config.Load(), l.environ()))); err != nil {
+	if err := l.env.Await(ctx, bin(withBins(l.file.Current(), l.env.List()))); err != nil {
 		return err
 	}
 	l.consulted.mu.Lock()
 	defer l.consulted.mu.Unlock()
-	cfg := l.config.Load()
-	if envState(cfg.Consult.EnvFile) != l.consulted.state || !slices.Equal(l.environ(), l.consulted.environ) {
+	cfg := l.file.Current()
+	if envState(cfg.Consult.EnvFile) != l.consulted.state || !slices.Equal(l.env.List(), l.consulted.environ) {
 		l.useProgramsLocked(ctx, cfg)
 	}
 	if err := l.consulted.err; err != nil {
@@ -148,7 +144,7 @@ func (l *life) usePrograms(ctx context.Context, cfg *config.Config) {
 }
 
 func (l *life) useProgramsLocked(ctx context.Context, cfg *config.Config) {
-	l.consulted.state, l.consulted.environ = envState(cfg.Consult.EnvFile), l.environ()
+	l.consulted.state, l.consulted.environ = envState(cfg.Consult.EnvFile), l.env.List()
 	byClaude, byCodex, err := programs(cfg, l.consulted.environ)
 	if l.consulted.err = err; err != nil {
 		l.Log.ErrorContext(ctx, "no consult can run: env_file cannot be used", "err", err)
@@ -201,7 +197,7 @@ func CheckConsult(ctx context.Context, cfg *config.Config, environ []string, nam
 	default:
 		info, err = byClaude.Check(ctx)
 	}
-	return checkAnswer(cfg, name, info, err)
+	return commands.CheckAnswer(cfg, name, info, err)
 }
 
 // settings is what the configuration says of consults.
@@ -234,109 +230,4 @@ func (l *life) runConsults(ctx context.Context) error {
 	err := l.consults.Detach(ctx)
 	faultpoint.At("stop.detached")
 	return errors.Join(why, err)
-}
-
-// checkConsult tells whether a consult can run.
-func (l *life) checkConsult(ctx context.Context, params json.RawMessage) (any, error) {
-	var p control.CheckParams
-	if err := decode(params, &p); err != nil {
-		return nil, err
-	}
-	name := cmp.Or(p.Engine, l.config.Load().Consult.Engine)
-	info, err := l.consults.Check(ctx, name, p.Logins)
-	return checkAnswer(l.config.Load(), name, info, err), nil
-}
-
-// checkAnswer is a check of a consult program as the command line gets it.
-func checkAnswer(cfg *config.Config, name string, info engine.Info, err error) control.CheckAnswer {
-	a := control.CheckAnswer{
-		Engine: name, Default: name == cfg.Consult.Engine,
-		Path: info.Path, Version: info.Version, Account: info.Account,
-	}
-	for _, l := range info.Levels {
-		a.Levels = append(a.Levels, control.Level(l))
-	}
-	if err != nil {
-		a.Fault = fault.From(err, fault.Engine, control.ConsultCheck)
-	}
-	return a
-}
-
-// runConsult is a consult asked for on the command line. It is attended for as
-// long as the command runs; a command that comes back finds it by its key.
-func (l *life) runConsult(ctx context.Context, params json.RawMessage, progress func(control.Progress)) (any, error) {
-	var p control.ConsultParams
-	if err := decode(params, &p); err != nil {
-		return nil, err
-	}
-	if err := (rules{&l.config}).Check(p.Identity, "", "consult"); err != nil {
-		return nil, err
-	}
-	caller := tool.Caller{Identity: p.Identity, Project: p.Project, Cwd: p.Cwd, Root: session.ProjectRoot(p.Cwd), Client: "holdline consult", Logins: p.Logins}
-	if p.Key != "" {
-		caller.Session = session.Hash("command " + p.Key)
-	}
-	answer, err := l.consults.Run(ctx, caller, p.Arguments,
-		func(id string) { progress(control.Progress{ConsultID: id}) },
-		func(message string) { progress(control.Progress{Message: message}) })
-	if err != nil {
-		return nil, err
-	}
-	return answerOf(answer)
-}
-
-// oneConsult handles a command about one consult.
-func (l *life) oneConsult(do func(ctx context.Context, id string, progress func(note string)) (*consult.Answer, error)) dcontrol.Handler {
-	return func(ctx context.Context, params json.RawMessage, progress func(control.Progress)) (any, error) {
-		var p control.ConsultID
-		if err := decode(params, &p); err != nil {
-			return nil, err
-		}
-		answer, err := do(ctx, p.ID, func(note string) { progress(control.Progress{Message: note}) })
-		if err != nil {
-			return nil, err
-		}
-		return answerOf(answer)
-	}
-}
-
-func answerOf(a *consult.Answer) (control.ConsultAnswer, error) {
-	raw, err := json.Marshal(a.Value(tool.Full))
-	return control.ConsultAnswer{Text: a.Text, Value: raw, Fault: a.Failure()}, err
-}
-
-// removeConsult removes a kept answer.
-func (l *life) removeConsult(_ context.Context, params json.RawMessage, _ func(control.Progress)) (any, error) {
-	var p control.ConsultID
-	if err := decode(params, &p); err != nil {
-		return nil, err
-	}
-	return struct{}{}, l.consults.Remove(p.ID)
-}
-
-// consultCounts is what status says of consults.
-func (l *life) consultCounts() control.Consults {
-	c := control.Consults{Today: []control.Spending{}}
-	c.Running, c.Queued, c.Kept = l.consults.Counts()
-	for _, s := range l.consults.Spendings() {
-		c.Today = append(c.Today, control.Spending{
-			Identity: s.Identity, CostUSD: s.USD, Consults: s.Consults, MaxUSD: s.Budget.DayUSD, MaxConsults: s.Budget.Day,
-		})
-	}
-	if w := l.consults.Window(); w != nil {
-		c.Window = &control.Window{Kind: w.Kind, Status: w.Status, Used: w.Used, ResetMS: w.ResetUnixMS, Text: w.String()}
-	}
-	return c
-}
-
-func (l *life) listConsults() []control.Consult {
-	list := []control.Consult{}
-	for _, i := range l.consults.List("") {
-		list = append(list, control.Consult{
-			ID: i.ID, State: string(i.State), Identity: i.Identity, Cwd: i.Cwd, Model: i.Model,
-			CreatedMS: i.CreatedUnixMS, TookMS: i.TookMS, CostUSD: i.CostUSD, Code: i.Code, Engine: i.Engine,
-			Level: i.Level, EnforcedBy: i.EnforcedBy,
-		})
-	}
-	return list
 }

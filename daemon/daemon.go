@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,13 +19,17 @@ import (
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/codex"
 	"holdline/daemon/catalog"
+	"holdline/daemon/commands"
 	"holdline/daemon/config"
+	"holdline/daemon/configfile"
 	"holdline/daemon/consult"
-	"holdline/daemon/control"
+	"holdline/daemon/heap"
 	"holdline/daemon/hosted"
 	"holdline/daemon/hosttools"
+	"holdline/daemon/launch"
 	"holdline/daemon/listener"
 	"holdline/daemon/place"
+	"holdline/daemon/policy"
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/session"
@@ -93,31 +98,28 @@ var (
 // life is one running daemon.
 type life struct {
 	Options
-	begin  time.Time
-	place  *place.Place
-	dirs   statedir.Dirs
-	config atomic.Pointer[config.Config]
-	file   atomic.Pointer[string] // path of the configuration file
-	// configRead follows each reading of that file.
-	configRead atomic.Pointer[configRead]
-	env        *userenv.Environ
-	telemetry  *telemetry.Recorder
-	workers    *supervisor.Supervisor
-	crashes    *place.CrashLoop
-	claude     program[*claude.Claude]
-	codex      program[*codex.Codex]
-	consulted  consultEnv
-	audit      *telemetry.Records
-	consults   *consult.Manager
-	servers    *hosted.Manager
-	sessions   *session.Server
-	listener   *listener.Server
-	rollout    *rollout.Watcher
-	gate       *rollout.Gate // before the socket, once it is served
-	asked      chan error    // why to stop
-	endAll     atomic.Bool   // workers and consults are to end, too
-
-	reloading sync.Mutex // held while the configuration is read again
+	begin     time.Time
+	place     *place.Place
+	dirs      statedir.Dirs
+	file      *configfile.File
+	env       *userenv.Environ
+	telemetry *telemetry.Recorder
+	workers   *supervisor.Supervisor
+	crashes   *place.CrashLoop
+	claude    program[*claude.Claude]
+	codex     program[*codex.Codex]
+	consulted consultEnv
+	audit     *telemetry.Records
+	consults  *consult.Manager
+	launcher  launch.Launcher
+	servers   *hosted.Manager
+	sessions  *session.Server
+	listener  *listener.Server
+	rollout   *rollout.Watcher
+	commands  *commands.Daemon
+	gate      *rollout.Gate // before the socket, once it is served
+	asked     chan error    // why to stop
+	endAll    atomic.Bool   // workers and consults are to end, too
 
 	leave   sync.Mutex // held while it is decided whether to stop or to hand over
 	leaving bool       // guarded by leave
@@ -129,13 +131,13 @@ type life struct {
 // state directory.
 func Run(ctx context.Context, o Options) (err error) {
 	l := &life{Options: o, begin: time.Now(), asked: make(chan error, 1)}
-	l.file.Store(&o.Config)
-	l.configRead.Store(&configRead{stamp: configStamp(o.Config)}) // before it is read: a later edit is seen
-	cfg, err := config.Load(o.Config)
+	l.file, err = configfile.Open(ctx, configfile.Options{
+		Log: o.Log, Path: o.Config, Home: o.Home, StateDir: o.StateDir, Apply: l.apply,
+	})
 	if err != nil {
 		return err
 	}
-	l.apply(cfg)
+	o.Level.Set(l.file.Current().Log.Level)
 	if l.dirs, err = statedir.Open(o.StateDir); err != nil {
 		return err
 	}
@@ -150,9 +152,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer l.place.Release()
-	for _, dir := range []string{l.dirs.Root, l.dirs.Catalog, l.dirs.Servers} {
+	for _, dir := range []string{l.dirs.Root, l.dirs.Config, l.dirs.Catalog, l.dirs.Servers} {
 		statedir.Sweep(dir, true)
 	}
+	l.file.Keep(ctx)
 	if err := l.build(ctx); err != nil {
 		return err
 	}
@@ -182,16 +185,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// apply puts a configuration into force.
-func (l *life) apply(cfg config.Config) {
-	cfg = cfg.WithHome(l.Home)
-	l.Level.Set(cfg.Log.Level)
-	l.config.Store(&cfg)
-}
-
 // build makes the parts, inside out.
 func (l *life) build(ctx context.Context) error {
-	cfg := l.config.Load()
+	cfg := l.file.Current()
 	var err error
 	l.workers = supervisor.New(supervisor.Options{
 		Exe: l.Image, RuntimeDir: l.place.Dir(), StateDir: l.dirs.Root, Epoch: l.place.Generation(), Program: l.Version, Log: l.Log,
@@ -214,8 +210,13 @@ func (l *life) build(ctx context.Context) error {
 	if err := l.buildServers(ctx, cfg); err != nil {
 		return err
 	}
-	tools := append(l.consults.Tools(), hosttools.Health(l.health), hosttools.Telemetry(l.snapshot), hosttools.Find(l.discover), hosttools.Call())
-	cat, err := catalog.New(rules{&l.config}, l.servers, tools...)
+	l.commands = &commands.Daemon{
+		Log: l.Log.With("component", "control"), PID: l.PID, Version: l.Version, Exe: l.Exe, StartedBy: l.StartedBy,
+		Begin: l.begin, File: l.file, Place: l.place, Env: l.env, Telemetry: l.telemetry, Workers: l.workers,
+		Servers: l.servers, Consults: l.consults, Rules: l.rules(), Stop: l.stop, Upgrade: l.upgrade,
+	}
+	tools := append(l.consults.Tools(), hosttools.Health(l.commands.Health), hosttools.Telemetry(l.commands.Snapshot), hosttools.Find(l.discover), hosttools.Call())
+	cat, err := catalog.New(l.rules(), l.servers, tools...)
 	if err != nil {
 		return err
 	}
@@ -224,8 +225,8 @@ func (l *life) build(ctx context.Context) error {
 		Info:         mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
 		Instructions: instructions,
 		Searching:    searching,
-		Authorise:    func(identity, token string) error { return l.config.Load().Authorise(identity, token) },
-		Reserved:     func(identity string) bool { return l.config.Load().Reserved(identity) },
+		Authorise:    func(identity, token string) error { return l.file.Current().Authorise(identity, token) },
+		Reserved:     func(identity string) bool { return l.file.Current().Reserved(identity) },
 		Welcome:      l.welcome,
 		MaxInFlight:  cfg.Limits.InFlight,
 		Client:       session.ClientOf,
@@ -234,9 +235,35 @@ func (l *life) build(ctx context.Context) error {
 		Still:        l.alone,
 		Begun:        l.begin, // before the records are read: what they tell is kept longer than it is trusted
 	})
+	l.commands.Sessions = l.sessions
 	l.buildRollout()
 	return nil
 }
+
+// buildServers makes the part that hosts other MCP servers, and reads what earlier
+// daemons have recorded of it.
+func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
+	l.launcher = launch.Launcher{Log: l.Log, File: l.file, Env: l.env, Home: l.Home, Image: l.Image}
+	l.servers = hosted.New(hosted.Options{
+		Log: l.Log, Workers: l.workers, Watch: l.telemetry,
+		WorkersDir: l.place.File(place.WorkersDir), CatalogDir: l.dirs.Catalog, StateDir: l.dirs.Servers,
+		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
+		Servers: l.launcher.Specs(ctx, cfg), Gone: l.launcher.GoneSpec(), Touch: l.crashes.Touch, Careful: l.crashes.Crashed(),
+		Prepared: l.env.Known,
+		Budget:   func(identity string) int { return l.file.Current().Identities[identity].Budget.Calls },
+		Rules:    l.rules(),
+	})
+	if err := l.servers.Load(ctx); err != nil {
+		return err
+	}
+	if l.servers.Unread() {
+		return l.place.RenewStore()
+	}
+	return nil
+}
+
+// rules are those of the configuration that is in force when they are asked.
+func (l *life) rules() policy.Rules { return policy.CurrentRules(l.file.Current) }
 
 // instructions tell a model when to look for our tools; clients that defer
 // tools show nothing else.
@@ -261,10 +288,12 @@ func (l *life) welcome() protocol.Welcome {
 // serve runs the actors until the first ends.
 func (l *life) serve(ctx context.Context) error {
 	l.listener = listener.New(listener.Options{
-		Log: l.Log.With("component", "listener"), UID: os.Geteuid(), MaxConns: l.config.Load().Limits.Connections,
+		Log: l.Log.With("component", "listener"), UID: os.Geteuid(), MaxConns: l.file.Current().Limits.Connections,
 		Handlers: map[string]listener.Handler{
-			protocol.RoleMCP:     l.sessions.ServeConn,
-			protocol.RoleControl: control.New(control.Options{Log: l.Log.With("component", "control"), Welcome: l.welcome, Handlers: l.controls()}).ServeConn,
+			protocol.RoleMCP: l.sessions.ServeConn,
+			protocol.RoleControl: (&commands.Server{
+				Log: l.Log.With("component", "control"), Welcome: l.welcome, Handlers: l.commands.Handlers(),
+			}).ServeConn,
 		},
 	})
 	if err := l.Paths.WritePointer(l.place.Socket()); err != nil {
@@ -276,7 +305,7 @@ func (l *life) serve(ctx context.Context) error {
 	add(ctx, &g, l.Log, "control", l.control)
 	add(ctx, &g, l.Log, "signals", l.signals)
 	add(ctx, &g, l.Log, "environment", l.env.Run)
-	add(ctx, &g, l.Log, "configuration", l.watchConfig)
+	add(ctx, &g, l.Log, "configuration", l.file.Watch)
 	add(ctx, &g, l.Log, "watch", l.watch)
 	add(ctx, &g, l.Log, "consults", l.runConsults)
 	add(ctx, &g, l.Log, "servers", l.runServers)
@@ -294,6 +323,20 @@ func (l *life) serve(ctx context.Context) error {
 	l.Log.InfoContext(ctx, "daemon ready", "socket", l.place.Socket(), "pid", l.PID, "version", l.Version,
 		"epoch", l.place.Generation(), "started_by", l.StartedBy)
 	return g.Run()
+}
+
+// runServers keeps the hosted servers until the daemon stops. Then it detaches them,
+// for the next daemon, or ends them if the user wants all to end.
+func (l *life) runServers(ctx context.Context) error {
+	<-ctx.Done()
+	why := context.Cause(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	var err error
+	if l.endAll.Load() {
+		err = l.servers.EndAll(ctx)
+	}
+	return errors.Join(why, err, l.servers.Close(ctx))
 }
 
 // control waits for a reason to stop that a part of the daemon gives.
@@ -335,6 +378,15 @@ func (l *life) stopping(ctx context.Context, why error) {
 	}
 }
 
+// stop begins to stop because the user wants that, and ends workers and consults, too,
+// if all is set.
+func (l *life) stop(all bool) {
+	if all {
+		l.endAll.Store(true)
+	}
+	l.ask(errAsked)
+}
+
 // ask begins to stop; only the first reason counts.
 func (l *life) ask(why error) {
 	l.leave.Lock()
@@ -357,9 +409,7 @@ func (l *life) signals(ctx context.Context) error {
 				continue
 			}
 			l.env.Refresh()
-			if _, err := l.reload(ctx); err != nil {
-				l.Log.ErrorContext(ctx, "configuration refused, the old one stays in force", "err", err)
-			}
+			l.reload(ctx)
 		}
 	}
 }
@@ -390,14 +440,14 @@ func (l *life) watch(ctx context.Context) error {
 	defer tick.Stop()
 	busy := time.Now()
 	lost := false // a pointer, that cannot be written
-	memory := newHeap()
+	memory := heap.NewReleaser()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
-		memory.look()
+		memory.Check()
 		if !l.still() {
 			continue
 		}
@@ -420,34 +470,44 @@ func (l *life) reclaim(dir string) int {
 	return supervisor.New(supervisor.Options{RuntimeDir: dir, StateDir: l.StateDir, Log: l.Log}).ReapSettled()
 }
 
-// reload reads the configuration again.
-func (l *life) reload(ctx context.Context) (changed bool, err error) {
-	l.reloading.Lock()
-	defer l.reloading.Unlock()
-	path := *l.file.Load()
-	stamp := configStamp(path) // before it is read: a later edit is seen
-	cfg, err := config.Load(path)
-	l.configRead.Store(&configRead{stamp, err})
-	if err != nil {
-		return false, err
+// apply puts another configuration into force in every part; see
+// [configfile.Options.Apply].
+func (l *life) apply(ctx context.Context, before, after *config.Config) {
+	l.rollout.Forget() // a newer program may have been rejected for what the file said
+	if before.Equal(*after) {
+		return
 	}
-	before := l.config.Load()
-	l.apply(cfg)
-	l.rollout.Forget() // it may have been rejected for what the file said
-	after := l.config.Load()
-	changed = !before.Equal(*after)
-	if changed {
-		l.configureConsults(ctx, after)
-		l.configureServers(ctx, before, after)
-		l.telemetry.ShowPaths(after.Telemetry.Paths)
-		l.telemetry.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)
-		l.audit.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)
-		l.sessions.Limit(after.Limits.InFlight)
-		l.listener.Limit(after.Limits.Connections)
+	l.Level.Set(after.Log.Level)
+	l.configureConsults(ctx, after)
+	l.servers.Configure(l.launcher.Specs(ctx, after))
+	if !reflect.DeepEqual(before.Identities, after.Identities) {
+		l.servers.Changed()
 	}
-	if changed && config.Absent(path) {
-		l.Log.WarnContext(ctx, "the configuration is not there any more, all is as it is by default", "path", path)
+	l.telemetry.ShowPaths(after.Telemetry.Paths)
+	l.telemetry.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)
+	l.audit.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)
+	l.sessions.Limit(after.Limits.InFlight)
+	l.listener.Limit(after.Limits.Connections)
+}
+
+// environChanged is called when the user's shell has said what its environment is.
+// Programs of consults follow by themselves before each consult.
+func (l *life) environChanged(ctx context.Context) {
+	l.servers.Remask()
+	value := config.Lookup(l.env.List())
+	path, err := l.FindConfig(func(name string) string { v, _ := value(name); return v })
+	if err != nil || path == l.file.Path() {
+		return
 	}
-	l.Log.InfoContext(ctx, "configuration read", "path", path, "changed", changed)
-	return changed, nil
+	// The profile names another file than a plain environment does.
+	l.Log.InfoContext(ctx, "the login shell names another configuration", "path", path)
+	l.file.SetPath(path)
+	l.reload(ctx)
+}
+
+// reload reads the configuration, and logs why if it is refused.
+func (l *life) reload(ctx context.Context) {
+	if _, err := l.file.Reload(ctx); err != nil {
+		l.Log.ErrorContext(ctx, "configuration refused, the old one stays in force", "err", err)
+	}
 }

@@ -2,40 +2,16 @@ package daemon
 
 import (
 	"context"
-	"sync/atomic"
+	"time"
 
-	"holdline/daemon/config"
 	"holdline/daemon/hosttools"
-	"holdline/daemon/policy"
+	"holdline/daemon/session"
+	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
+	"holdline/protocol/fault"
 )
 
-// rules are the word of the configuration, as it is when they are asked, on who
-// may use what.
-type rules struct {
-	cfg *atomic.Pointer[config.Config]
-}
-
-func (r rules) May(identity, server string, names ...string) bool {
-	ok, _ := policy.NewRules(r.cfg.Load()).May(identity, server, names...)
-	return ok
-}
-
-func (r rules) Check(identity, server string, names ...string) error {
-	return policy.NewRules(r.cfg.Load()).Check(identity, server, names...)
-}
-
-func (r rules) CheckShown(identity, server, shown string) error {
-	return policy.NewRules(r.cfg.Load()).CheckShown(identity, server, shown)
-}
-
-func (r rules) Reaches(identity, server string) bool {
-	return policy.NewRules(r.cfg.Load()).Reaches(identity, server)
-}
-
-func (r rules) Searches(identity string) bool { return r.cfg.Load().Searches(identity) }
-
-// discover is what hosted servers offer that a caller may use, and what is
+// discover returns what hosted servers offer that a caller may use, and what is
 // wrong with them.
 func (l *life) discover(ctx context.Context, c tool.Caller, start bool) hosttools.Discovery {
 	var d hosttools.Discovery
@@ -50,3 +26,20 @@ func (l *life) discover(ctx context.Context, c tool.Caller, start bool) hosttool
 	}
 	return d
 }
+
+// recorder lets sessions tell telemetry what happened.
+type recorder struct{ r *telemetry.Recorder }
+
+func (t recorder) Request(method, server, toolName string, took time.Duration, replays int, f *fault.Record) {
+	t.r.Request(telemetry.Operation{Method: method, Server: server, Tool: toolName}, took, replays, f)
+}
+
+func (t recorder) ToolCall(c session.ToolCall) {
+	t.r.ToolCall(telemetry.Call{
+		Session: c.Caller.Session, Number: c.Caller.Number, Identity: c.Caller.Identity, Client: c.Caller.Client,
+		Project: c.Caller.Project, Root: c.Caller.Root, RequestID: c.RequestID, Tool: c.Tool, Server: c.Server, Cache: c.Cache,
+		Arguments: c.Arguments, Took: c.Took, Replays: c.Replays, Fault: c.Fault,
+	})
+}
+
+func (t recorder) SessionEnded(hash string) { t.r.SessionEnded(hash) }

@@ -2,12 +2,13 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/commands"
+	"holdline/daemon/filewatch"
 	"holdline/daemon/rollout"
 	"holdline/daemon/telemetry"
 	"holdline/protocol"
@@ -27,10 +28,10 @@ var (
 
 // buildRollout makes the part that replaces this program by a newer one.
 func (l *life) buildRollout() {
-	var running []rollout.Stamp
+	var running []filewatch.Stamp
 	owner := os.Geteuid()
 	if image, err := rollout.Image(); err == nil {
-		if s, err := rollout.Stat(image); err == nil {
+		if s, err := filewatch.Stat(image); err == nil {
 			running, owner = append(running, s), s.UID
 		}
 	}
@@ -77,15 +78,15 @@ func (l *life) rollouts() int64 {
 // configuration. A daemon that cannot would not come up, while this one goes
 // on with what was read when it was well.
 func (l *life) wouldStart() [][]string {
-	if _, err := os.Stat(*l.file.Load()); err != nil {
+	if _, err := os.Stat(l.file.Path()); err != nil {
 		return nil
 	}
-	return [][]string{{"config", "check", "--config", *l.file.Load()}}
+	return [][]string{{"config", "check", "--config", l.file.Path()}}
 }
 
 // handOver makes the program at the path that is watched the image of this
 // process. It returns only if that failed, and then all goes on as before.
-func (l *life) handOver(ctx context.Context, s rollout.Stamp, found rollout.Found) error {
+func (l *life) handOver(ctx context.Context, s filewatch.Stamp, found rollout.Found) error {
 	if err := l.Notifier.Reloading(); err != nil {
 		l.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
@@ -128,13 +129,13 @@ func (l *life) flush(ctx context.Context) {
 
 // exec does not return if it succeeds. Nobody who asks the daemon to stop is
 // overheard: asking waits until this is over.
-func (l *life) exec(s rollout.Stamp) error {
+func (l *life) exec(s filewatch.Stamp) error {
 	l.leave.Lock()
 	defer l.leave.Unlock()
 	if l.leaving {
 		return errLeaving
 	}
-	if now, err := rollout.Stat(l.Exe); err != nil || now != s {
+	if now, err := filewatch.Stat(l.Exe); err != nil || now != s {
 		return errReplaced
 	}
 	return rollout.Exec(l.Exe, l.Argv, l.Environ, l.place.Listener(), l.place.LockFile(), rollout.Handover{
@@ -152,8 +153,8 @@ func (l *life) reap(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// upgrade is the command of that name.
-func (l *life) upgrade(ctx context.Context, _ json.RawMessage, progress func(control.Progress)) (any, error) {
+// upgrade answers the command of that name.
+func (l *life) upgrade(ctx context.Context, progress commands.Progress) (any, error) {
 	err := l.rollout.Upgrade(ctx, func(found rollout.Found) {
 		progress(control.Progress{Message: "handing over to " + found.Version})
 	})

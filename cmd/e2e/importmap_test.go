@@ -13,11 +13,11 @@ import (
 //
 // A line of the map is the layer, the package, and perhaps a remark.
 var layers = readLayers(`
-7 cmd/demo
-7 cmd/dist
-7 cmd/e2e (tests only)
-7 cmd/holdline
-6 cmd/holdline/cli
+8 cmd/demo
+8 cmd/dist
+8 cmd/e2e (tests only)
+8 cmd/holdline
+7 cmd/holdline/cli
 4 cmd/holdline/clients
 5 cmd/holdline/importer
 5 cmd/holdline/codextest (for tests)
@@ -26,11 +26,12 @@ var layers = readLayers(`
 5 cmd/holdline/metricstest (for tests)
 5 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)
-5 daemon
+6 daemon
+5 daemon/commands
 5 daemon/adapter/engine/claude/claudetest (for tests and the demo)
 5 daemon/worker/workertest (for tests)
-4 daemon/control
 4 daemon/place
+5 daemon/launch
 4 daemon/sandbox/writetest (for tests)
 4 daemon/session
 3 daemon/catalog
@@ -49,7 +50,9 @@ var layers = readLayers(`
 2 daemon/policy
 2 daemon/spawn
 2 daemon/supervisor
+2 daemon/configfile
 2 daemon/userenv
+2 daemon/heap
 1 daemon/adapter/engine
 1 daemon/config
 1 daemon/program
@@ -62,6 +65,7 @@ var layers = readLayers(`
 1 protocol/process
 0 contrib
 0 daemon/command
+0 daemon/filewatch
 0 daemon/words
 0 protocol
 0 protocol/mcp

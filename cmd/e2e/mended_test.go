@@ -22,9 +22,13 @@ func (p *place) installed(args ...string) *agent {
 	return p.agentOf(cmd)
 }
 
-// misconfigure leaves a configuration that no daemon starts with.
+// misconfigure leaves a configuration that no daemon starts with, and no copy of a
+// good one.
 func (p *place) misconfigure() {
 	p.t.Helper()
+	if err := os.RemoveAll(filepath.Join(p.stateRoot(), "config")); err != nil {
+		p.t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(p.dir, "home/.config/holdline/config.json"), []byte("{"), 0o600); err != nil {
 		p.t.Fatal(err)
 	}

@@ -190,7 +190,7 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("Parse(%.80s): the error is no *Error", c.in)
 		}
 	}
-	if _, err := Parse("c", bytes.Repeat([]byte(" "), maxFile+1)); err == nil {
+	if _, err := Parse("c", bytes.Repeat([]byte(" "), MaxFile+1)); err == nil {
 		t.Error("Parse took a huge file")
 	}
 	many := `{"limits": {` + strings.Repeat(`"x": 1, `, 1000) + `}}`

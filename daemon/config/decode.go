@@ -46,8 +46,8 @@ func Parse(name string, data []byte) (Config, error) {
 	d := &decoder{file: name, data: data, at: map[string]int{}}
 	c := Default()
 	switch {
-	case len(data) > maxFile:
-		return Config{}, &Error{File: name, Message: fmt.Sprintf("has more than %d bytes", maxFile)}
+	case len(data) > MaxFile:
+		return Config{}, &Error{File: name, Message: fmt.Sprintf("has more than %d bytes", MaxFile)}
 	case !utf8.Valid(data):
 		d.fail(invalidAt(data), "is not valid UTF-8")
 		return Config{}, d.err()

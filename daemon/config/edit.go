@@ -221,8 +221,8 @@ func read(path string) ([]byte, fs.FileMode, error) {
 	if info.Mode().Perm()&0o200 == 0 {
 		return nil, 0, fmt.Errorf("%s is read-only (mode %04o); whatever made it has to change it", path, info.Mode().Perm())
 	}
-	if info.Size() > maxFile {
-		return nil, 0, fmt.Errorf("editing the configuration: %s has more than %d bytes", path, maxFile)
+	if info.Size() > MaxFile {
+		return nil, 0, fmt.Errorf("editing the configuration: %s has more than %d bytes", path, MaxFile)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -34,12 +34,12 @@ func ReadEnvFile(path string) ([]string, error) {
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
 		return nil, fmt.Errorf("%w: %s holds secrets and others can read it (mode %04o); mend it with: chmod 600 %s", ErrUnsafe, path, perm, path)
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	b, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
-	if len(b) > maxFile {
-		return nil, fmt.Errorf("%s: has more than %d bytes", path, maxFile)
+	if len(b) > MaxFile {
+		return nil, fmt.Errorf("%s: has more than %d bytes", path, MaxFile)
 	}
 	return parseEnv(path, b)
 }

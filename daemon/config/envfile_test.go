@@ -37,7 +37,7 @@ func TestReadEnvFile(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	write("A="+strings.Repeat("x", maxFile), 0o600)
+	write("A="+strings.Repeat("x", MaxFile), 0o600)
 	if _, err := ReadEnvFile(path); err == nil {
 		t.Error("a huge file was taken")
 	}

@@ -9,41 +9,58 @@ import (
 	"syscall"
 )
 
-// maxFile bounds the file in bytes.
-const maxFile = 1 << 20
+// MaxFile bounds a configuration file in bytes.
+const MaxFile = 1 << 20
 
 // ErrUnsafe is returned by [Load] for a file that others can write or own, or
 // that is no regular file: whoever writes it decides what the daemon starts.
 var ErrUnsafe = errors.New("unsafe configuration file")
 
-// Load reads the file at path, following symbolic links. A file that does not
-// exist is an empty one. The errors of a file that can be read are [*Error],
-// joined.
+// Load reads and checks the file at path, following symbolic links. A file that
+// does not exist is an empty one. The errors of a file that can be read are
+// [*Error], joined.
 func Load(path string) (Config, error) {
-	// Non-blocking, since opening a pipe would wait for its writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Default(), nil
-	}
+	b, err := Read(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("reading the configuration: %w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return Config{}, fmt.Errorf("reading the configuration: %w", err)
-	}
-	if err := safe(path, info, os.Geteuid()); err != nil {
 		return Config{}, err
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return Config{}, fmt.Errorf("reading the configuration: %w", err)
 	}
 	return Parse(path, b)
 }
 
-// Absent tells whether there is no file at path, which [Load] takes for an empty
+// Read returns the bytes of the file at path. The error wraps [ErrUnsafe] if other
+// users can write the file. A file that does not exist is an empty one. A file that
+// is too large is cut off; [Parse] refuses what is left of it.
+func Read(path string) ([]byte, error) {
+	// Non-blocking, since opening a pipe would wait for its writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	defer f.Close()
+	return readSafe(f, path)
+}
+
+// readSafe reads at most one byte more than a configuration may have from f, which
+// was opened at path.
+func readSafe(f *os.File, path string) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if err := safe(path, info, os.Geteuid()); err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return b, nil
+}
+
+// Absent reports whether there is no file at path, which [Load] takes for an empty
 // one.
 func Absent(path string) bool {
 	_, err := os.Stat(path)

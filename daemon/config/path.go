@@ -32,12 +32,12 @@ func ReadPath(file string) (string, error) {
 	if err := safe(file, info, os.Geteuid()); err != nil {
 		return "", err
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	b, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", file, err)
 	}
 	path := strings.TrimRight(string(b), "\n")
-	if len(b) > maxFile || path == "" || strings.ContainsAny(path, "\n\x00") {
+	if len(b) > MaxFile || path == "" || strings.ContainsAny(path, "\n\x00") {
 		return "", fmt.Errorf("%s: one line with directories is wanted; write it anew with: holdline install --path", file)
 	}
 	return path, nil

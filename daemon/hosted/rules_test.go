@@ -12,14 +12,6 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// configured are the rules of a configuration.
-type configured struct{ policy.Rules }
-
-func (r configured) May(identity, server string, names ...string) bool {
-	ok, _ := r.Rules.May(identity, server, names...)
-	return ok
-}
-
 // TestRulesOfPrompts: prompts and their completions, and what is made of
 // templates, obey the lists of the server and of the identity, by the server's
 // own names and by those that sessions see.
@@ -32,7 +24,7 @@ func TestRulesOfPrompts(t *testing.T) {
 		},
 		Servers: map[string]config.Server{"s": {Holdline: config.Hosting{Deny: []string{"hidden", "mem://secret/{n}"}}}},
 	}
-	rules := configured{policy.NewRules(cfg)}
+	rules := policy.NewRules(cfg)
 	m := New(Options{
 		Log: slog.New(slog.DiscardHandler), CatalogDir: t.TempDir(), Rules: rules,
 		Servers: []Spec{{Name: "s", Scope: Shared, Key: "k", MaxConcurrent: 1, Offers: func(names ...string) bool {

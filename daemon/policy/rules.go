@@ -15,13 +15,29 @@ import (
 // Rules are the lists of a configuration that say who may see and use what.
 // They are a view: making them costs nothing.
 type Rules struct {
-	cfg *config.Config
+	current func() *config.Config
 }
 
-// NewRules are the rules of cfg, which must not be nil and is never changed.
-func NewRules(cfg *config.Config) Rules { return Rules{cfg} }
+// NewRules returns the rules of cfg, which must not be nil and is never changed.
+func NewRules(cfg *config.Config) Rules {
+	return Rules{func() *config.Config { return cfg }}
+}
 
-// May reports whether an identity may see and use something of a hosted server
+// CurrentRules returns the rules of the configuration that current returns each time
+// that a rule is asked.
+func CurrentRules(current func() *config.Config) Rules { return Rules{current} }
+
+// May reports whether an identity may see and use something; see [Rules.Explain].
+func (r Rules) May(identity, server string, names ...string) bool {
+	ok, _ := r.Explain(identity, server, names...)
+	return ok
+}
+
+// Searches reports whether an identity finds the tools of hosted servers by words:
+// they are not listed.
+func (r Rules) Searches(identity string) bool { return r.current().Searches(identity) }
+
+// Explain reports whether an identity may see and use something of a hosted server
 // (a tool, a prompt, a resource, a template of resources), or, with server "",
 // one of holdline's own tools. The reason names the rule and its key in the file.
 //
@@ -41,7 +57,7 @@ func NewRules(cfg *config.Config) Rules { return Rules{cfg} }
 // The own tools that find tools of hosted servers and call them are for those
 // identities whose hosted tools are not listed; a list allow need not name
 // them, since what they find and call is asked for by itself.
-func (r Rules) May(identity, server string, names ...string) (ok bool, reason string) {
+func (r Rules) Explain(identity, server string, names ...string) (ok bool, reason string) {
 	if server == "" {
 		return r.mayOwn(identity, names[0])
 	}
@@ -51,22 +67,22 @@ func (r Rules) May(identity, server string, names ...string) (ok bool, reason st
 	if identity == tool.Anonymous {
 		return false, "anonymous, who sends no greeting, uses holdline's own tools only"
 	}
-	id := r.cfg.Identities[identity]
+	id := r.current().Identities[identity]
 	return pass("identities."+identity, id.Allow, id.Deny, reason, func() asked { return askedOf(server, server+"__", names) })
 }
 
 // Offers reports whether the server's own lists let something pass, whoever
 // wants it.
 func (r Rules) Offers(server string, names ...string) (ok bool, reason string) {
-	h := r.cfg.Servers[server].Holdline
+	h := r.current().Servers[server].Holdline
 	return pass("mcpServers."+server+".holdline", h.Allow, h.Deny, silent, func() asked { return askedOf(server, "", names) })
 }
 
 func (r Rules) mayOwn(identity, name string) (ok bool, reason string) {
-	id, key := r.cfg.Identities[identity], "identities."+identity
+	id, key := r.current().Identities[identity], "identities."+identity
 	byName := only(name)
 	if name == tool.FindTools || name == tool.CallTool {
-		if !r.cfg.Searches(identity) {
+		if !r.current().Searches(identity) {
 			return false, fmt.Sprintf("%s.expose is not %q", key, config.ExposeSearch)
 		}
 		return pass(key, nil, id.Deny, fmt.Sprintf("%s.expose is %q", key, config.ExposeSearch), byName)
@@ -122,7 +138,7 @@ func cleanURI(name string) (clean string, climbs bool) {
 // Reaches reports whether an identity may use anything of a server, as far as
 // that can be told without the names: if not, it need not know of the server.
 func (r Rules) Reaches(identity, server string) bool {
-	id := r.cfg.Identities[identity]
+	id := r.current().Identities[identity]
 	if identity == tool.Anonymous {
 		return false
 	}
@@ -179,9 +195,9 @@ func matching(globs, names []string) int {
 	})
 }
 
-// Check is [Rules.May] as an error: nil, or a fault of code denied.
+// Check is [Rules.Explain] as an error: nil, or a fault of code denied.
 func (r Rules) Check(identity, server string, names ...string) error {
-	ok, reason := r.May(identity, server, names...)
+	ok, reason := r.Explain(identity, server, names...)
 	return denied(ok, reason, identity, server, names[0])
 }
 
@@ -191,13 +207,13 @@ func (r Rules) Check(identity, server string, names ...string) error {
 // name the server's own name.
 func (r Rules) CheckShown(identity, server, shown string) error {
 	of, name, hosted := tool.SplitShown(shown)
-	_, configured := r.cfg.Servers[of]
+	_, configured := r.current().Servers[of]
 	switch {
 	case server != "" && (!hosted || of != server):
 		return r.Check(identity, server, shown)
 	case identity == tool.Anonymous || !tool.MayBeAltered(shown):
 	default:
-		h, id := r.cfg.Servers[of].Holdline, r.cfg.Identities[identity]
+		h, id := r.current().Servers[of].Holdline, r.current().Identities[identity]
 		ok, reason := pass("mcpServers."+of+".holdline", nil, h.Deny, silent, only(name, shown))
 		if ok {
 			ok, reason = pass("identities."+identity, nil, id.Deny, silent, only(shown))

@@ -72,14 +72,14 @@ func TestRules(t *testing.T) {
 		{"anonymous", "", "consult_result", true, "no rule names it"},
 		{"anonymous", "open", "x", false, "anonymous, who sends no greeting"},
 	} {
-		got, reason := NewRules(&cfg).May(x.identity, x.server, x.tool)
+		got, reason := NewRules(&cfg).Explain(x.identity, x.server, x.tool)
 		if got != x.want || !strings.HasPrefix(reason, x.reason) {
 			t.Errorf("May(%q, %q, %q) = %v, %q\nwant %v, %q", x.identity, x.server, x.tool, got, reason, x.want, x.reason)
 		}
 	}
 
 	cfg.Identities["anonymous"] = config.Identity{Allow: []string{"open__*"}}
-	if ok, reason := NewRules(&cfg).May("anonymous", "open", "x"); ok {
+	if ok, reason := NewRules(&cfg).Explain("anonymous", "open", "x"); ok {
 		t.Errorf("anonymous with a list may use a hosted tool: %s", reason)
 	}
 	if err := NewRules(&cfg).Check("any", "open", "x"); err != nil {

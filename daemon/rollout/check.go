@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"holdline/daemon/command"
+	"holdline/daemon/filewatch"
 )
 
 // Limits of what a new file may do when it is tried.
@@ -53,7 +54,7 @@ type Checker struct {
 // that names every version in use. The error is for people. Nothing that the
 // file starts outlives the check, unless it leaves its process group.
 func (c *Checker) Check(ctx context.Context, path string) (Found, error) {
-	s, err := Stat(path)
+	s, err := filewatch.Stat(path)
 	switch {
 	case err != nil:
 		return Found{}, err

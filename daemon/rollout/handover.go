@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdline/daemon/filewatch"
 	"holdline/protocol/faultpoint"
 )
 
@@ -25,15 +26,15 @@ const Version = 1
 
 // Handover is what a daemon leaves to the image that takes its place.
 type Handover struct {
-	PID      int    `json:"pid"`      // of both
-	Listener int    `json:"listener"` // descriptor of the listening socket
-	Lock     int    `json:"lock"`     // descriptor of the daemon's lock file
-	Managed  bool   `json:"managed"`  // the socket is a service manager's
-	Path     string `json:"path"`     // that is watched
-	Verified Stamp  `json:"verified"` // of the file that was executed
-	From     string `json:"from"`     // version of the older daemon
-	Epoch    int64  `json:"epoch"`    // of the older daemon's life
-	Rollouts int64  `json:"rollouts"` // hand-overs before this one
+	PID      int             `json:"pid"`      // of both
+	Listener int             `json:"listener"` // descriptor of the listening socket
+	Lock     int             `json:"lock"`     // descriptor of the daemon's lock file
+	Managed  bool            `json:"managed"`  // the socket is a service manager's
+	Path     string          `json:"path"`     // that is watched
+	Verified filewatch.Stamp `json:"verified"` // of the file that was executed
+	From     string          `json:"from"`     // version of the older daemon
+	Epoch    int64           `json:"epoch"`    // of the older daemon's life
+	Rollouts int64           `json:"rollouts"` // hand-overs before this one
 	// Children are processes that the older image has started and not waited
 	// for. They are found by [Take].
 	Children []int `json:"-"`

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/filewatch"
 	"holdline/daemon/telemetry"
 	"holdline/protocol/fault"
 )
@@ -33,14 +34,14 @@ type Options struct {
 	Path string // absolute, links kept
 	// Running are the stamps of the file that runs: more than one, since a
 	// file system may show one file in two ways.
-	Running []Stamp
-	// Stat looks at the path; nil takes [Stat].
-	Stat func(path string) (Stamp, error)
+	Running []filewatch.Stamp
+	// Stat looks at the path; nil takes [filewatch.Stat].
+	Stat func(path string) (filewatch.Stamp, error)
 	// Verify runs the file and tells what it found, or why it will not do.
 	Verify func(ctx context.Context, path string) (Found, error)
 	// HandOver replaces this process and returns only if that failed. The file
 	// must still have the stamp.
-	HandOver func(ctx context.Context, s Stamp, found Found) error
+	HandOver func(ctx context.Context, s filewatch.Stamp, found Found) error
 	// Report is told each change of state. The fault is set if, and only if,
 	// the state is rejected.
 	Report func(state telemetry.Rollout, f *fault.Record)
@@ -56,11 +57,8 @@ type Watcher struct {
 	forget chan struct{} // holds a token if what was rejected may be tried again
 
 	state    telemetry.Rollout
-	changed  bool // candidate is set
-	next     Stamp
-	since    time.Time // when next was seen first
-	failed   bool      // rejected is set
-	rejected Stamp
+	settler  filewatch.Settler
+	rejected filewatch.Stamp // the file that was refused last; zero if it may be tried again
 }
 
 // ask is a wish to hand over now.
@@ -72,7 +70,7 @@ type ask struct {
 // New makes a watcher, which does nothing before [Watcher.Run].
 func New(o Options) *Watcher {
 	if o.Stat == nil {
-		o.Stat = Stat
+		o.Stat = filewatch.Stat
 	}
 	if o.Poll == 0 {
 		o.Poll = DefaultPoll
@@ -80,7 +78,10 @@ func New(o Options) *Watcher {
 	if o.Settle == 0 {
 		o.Settle = DefaultSettle
 	}
-	return &Watcher{o: o, asks: make(chan ask), forget: make(chan struct{}, 1), state: telemetry.Stable}
+	return &Watcher{
+		o: o, asks: make(chan ask), forget: make(chan struct{}, 1), state: telemetry.Stable,
+		settler: filewatch.Settler{After: o.Settle},
+	}
 }
 
 // Run watches until ctx is done, whose cause it returns.
@@ -94,7 +95,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		case a := <-w.asks:
 			a.done <- w.now(ctx, a.begin)
 		case <-w.forget:
-			w.failed = false
+			w.rejected = filewatch.Stamp{}
 		case <-tick.C:
 			w.poll(ctx)
 		}
@@ -134,15 +135,14 @@ func (w *Watcher) poll(ctx context.Context) {
 	s, err := w.o.Stat(w.o.Path)
 	switch {
 	case err != nil || w.runs(s): // missing for the moment, or back to what it was
-		w.changed = false
+		w.settler.Reset()
 		w.tell(telemetry.Stable, nil)
-	case w.failed && s == w.rejected:
-		w.changed = false
-	case !w.changed || s != w.next:
-		w.changed, w.next, w.since = true, s, time.Now()
-		w.tell(telemetry.Pending, nil)
-	case time.Since(w.since) >= w.o.Settle:
+	case s == w.rejected:
+		w.settler.Reset()
+	case w.settler.Settled(s, time.Now()):
 		_ = w.take(ctx, s, nil) // told and logged there
+	default:
+		w.tell(telemetry.Pending, nil)
 	}
 }
 
@@ -153,7 +153,7 @@ func (w *Watcher) now(ctx context.Context, begin func(Found)) error {
 	case err != nil:
 		return failure(err) // nothing is there that could be remembered
 	case w.runs(s):
-		w.changed = false
+		w.settler.Reset()
 		w.tell(telemetry.Stable, nil)
 		return ErrCurrent
 	}
@@ -162,14 +162,14 @@ func (w *Watcher) now(ctx context.Context, begin func(Found)) error {
 
 // take verifies the file of stamp s and hands over to it. It returns only if
 // that did not succeed.
-func (w *Watcher) take(ctx context.Context, s Stamp, begin func(Found)) error {
+func (w *Watcher) take(ctx context.Context, s filewatch.Stamp, begin func(Found)) error {
 	w.tell(telemetry.Pending, nil)
 	found, err := w.o.Verify(ctx, w.o.Path)
 	if ctx.Err() != nil { // the daemon stops: that says nothing about the file
 		return context.Cause(ctx)
 	}
 	if now, serr := w.o.Stat(w.o.Path); serr != nil || now != s {
-		w.changed = false
+		w.settler.Reset()
 		return failure(errChanging)
 	}
 	if err == nil {
@@ -184,13 +184,14 @@ func (w *Watcher) take(ctx context.Context, s Stamp, begin func(Found)) error {
 		}
 	}
 	f := failure(err)
-	w.changed, w.failed, w.rejected = false, true, s
+	w.settler.Reset()
+	w.rejected = s
 	w.o.Log.WarnContext(ctx, "the new program is not used", "path", w.o.Path, "err", err)
 	w.tell(telemetry.Rejected, f)
 	return f
 }
 
-func (w *Watcher) runs(s Stamp) bool { return slices.ContainsFunc(w.o.Running, s.Same) }
+func (w *Watcher) runs(s filewatch.Stamp) bool { return slices.ContainsFunc(w.o.Running, s.Same) }
 
 // tell reports a state if it is news.
 func (w *Watcher) tell(state telemetry.Rollout, f *fault.Record) {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/daemon/filewatch"
 	"holdline/daemon/telemetry"
 	"holdline/protocol/fault"
 )
@@ -21,7 +22,7 @@ type rig struct {
 	*Watcher
 
 	mu       sync.Mutex // guards the fields that follow
-	file     Stamp
+	file     filewatch.Stamp
 	missing  bool
 	verify   error
 	handOver error
@@ -33,7 +34,7 @@ type rig struct {
 	handed   []uint64        // inodes that took over, or tried
 }
 
-var first = Stamp{Inode: 1, Size: 10, MTime: 100, Mode: 0o755}
+var first = filewatch.Stamp{Inode: 1, Size: 10, MTime: 100, Mode: 0o755}
 
 // watch runs test with a watcher in a bubble.
 func watch(t *testing.T, test func(*rig)) {
@@ -42,12 +43,12 @@ func watch(t *testing.T, test func(*rig)) {
 		r := &rig{t: t, file: first}
 		begin := time.Now()
 		r.Watcher = New(Options{
-			Log: slog.New(slog.DiscardHandler), Path: "/bin/holdline", Running: []Stamp{first},
-			Stat: func(string) (Stamp, error) {
+			Log: slog.New(slog.DiscardHandler), Path: "/bin/holdline", Running: []filewatch.Stamp{first},
+			Stat: func(string) (filewatch.Stamp, error) {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				if r.missing {
-					return Stamp{}, fs.ErrNotExist
+					return filewatch.Stamp{}, fs.ErrNotExist
 				}
 				return r.file, nil
 			},
@@ -60,7 +61,7 @@ func watch(t *testing.T, test func(*rig)) {
 				}
 				return Found{Version: "2"}, r.verify
 			},
-			HandOver: func(_ context.Context, s Stamp, _ Found) error {
+			HandOver: func(_ context.Context, s filewatch.Stamp, _ Found) error {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				r.handed = append(r.handed, s.Inode)
@@ -152,7 +153,7 @@ func TestSettle(t *testing.T) {
 func TestRejectedIsRemembered(t *testing.T) {
 	watch(t, func(r *rig) {
 		r.verify = errors.New("garbage")
-		r.file = Stamp{Inode: 2, Size: 5, MTime: 200, Mode: 0o644}
+		r.file = filewatch.Stamp{Inode: 2, Size: 5, MTime: 200, Mode: 0o644}
 		r.pass(time.Hour)
 		if len(r.verified) != 1 {
 			r.t.Fatalf("tried %d times, want once", len(r.verified))
@@ -239,8 +240,8 @@ func TestStopWhileVerified(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := New(Options{
 			Log: slog.New(slog.DiscardHandler),
-			Stat: func(string) (Stamp, error) {
-				return Stamp{Inode: 2}, nil
+			Stat: func(string) (filewatch.Stamp, error) {
+				return filewatch.Stamp{Inode: 2}, nil
 			},
 			Verify: func(ctx context.Context, _ string) (Found, error) {
 				cancel()

@@ -28,6 +28,7 @@ type Dirs struct {
 	Logs      string
 	Consults  string // one directory for each consult
 	Catalog   string
+	Config    string // copies of good configuration files
 	Servers   string // what is held against hosted servers
 }
 
@@ -39,6 +40,7 @@ func In(root string) Dirs {
 		Logs:      filepath.Join(root, "logs"),
 		Consults:  filepath.Join(root, "consults"),
 		Catalog:   filepath.Join(root, "catalog"),
+		Config:    filepath.Join(root, "config"),
 		Servers:   filepath.Join(root, "servers"),
 	}
 }

@@ -315,8 +315,11 @@ type Daemon struct {
 	Rollout   string `json:"rollout"`           // stable, pending, reloading or rejected
 	Refusal   string `json:"refusal,omitempty"` // why it is rejected, for people
 	Config    string `json:"config"`
-	// ConfigRefused is why that file is not in force, for people; the one before it is.
+	// ConfigRefused is why that file is not in force, for people; its last good state is.
 	ConfigRefused string `json:"config_refused,omitempty"`
+	// ConfigCopy is the path of the copy of the file's last good state, if the daemon
+	// has read that because the file was refused when it started.
+	ConfigCopy string `json:"config_copy,omitempty"`
 
 	Degraded string `json:"degraded,omitempty"` // what does not work, for people
 }

@@ -19,7 +19,7 @@ import (
 
 	"holdline/daemon"
 	"holdline/daemon/config"
-	dplace "holdline/daemon/place"
+	"holdline/daemon/place"
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/userenv"
@@ -154,7 +154,7 @@ func runDaemon(cmd *cobra.Command, w *world, o daemonOptions) error {
 		StateDir: state, Config: cfg, FindConfig: findConfig, Home: w.getenv("HOME"),
 		Environ: w.environ(), Shell: shell, IdleExit: o.idleExit, Signals: signals,
 	})
-	if errors.Is(err, dplace.ErrRunning) {
+	if errors.Is(err, place.ErrRunning) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", err)
 		return nil
 	}
@@ -167,7 +167,7 @@ func inUse(err error) error {
 	if errors.Is(err, socket.ErrInUse) {
 		return &hinted{err, "a service manager does, most likely (systemctl --user status holdline.socket): it starts the daemon when an agent connects"}
 	}
-	other, ok := errors.AsType[*dplace.InUseError](err)
+	other, ok := errors.AsType[*place.InUseError](err)
 	if !ok {
 		return err
 	}

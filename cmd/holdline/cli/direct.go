@@ -19,9 +19,9 @@ import (
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 
-	"holdline/daemon"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/launch"
 	"holdline/daemon/session"
 	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
@@ -30,7 +30,7 @@ import (
 // launcher starts servers as the daemon would, without the daemon: with the
 // same configuration, environment and directory.
 type launcher struct {
-	from  daemon.Launch
+	from  launch.Start
 	env   *userenv.Environ
 	asked chan struct{} // closed when the user's shell is asked no more
 	root  string        // of the project that this process runs in
@@ -53,7 +53,7 @@ func newLauncher(ctx context.Context, w *world, path string) (*launcher, error) 
 	}
 	shell := userenv.UserShell(w.getenv)
 	l := &launcher{
-		from: daemon.Launch{Config: path, Home: w.getenv("HOME"), Image: image},
+		from: launch.Start{Config: path, Home: w.getenv("HOME"), Image: image},
 		env:  userenv.New(userenv.Options{Log: slog.New(slog.DiscardHandler), StateDir: state, Own: daemonEnv(w.getenv), Shell: &shell}),
 		root: session.ProjectRoot(cwd), asked: make(chan struct{}),
 	}

@@ -81,7 +81,7 @@ func explain(cfg *config.Config, listed func(server string) []string, identity, 
 	}
 	rules := policy.NewRules(cfg)
 	if _, exists := tool.OwnDispatch(name); exists {
-		e.Allowed, e.Why = rules.May(identity, "", name)
+		e.Allowed, e.Why = rules.Explain(identity, "", name)
 		return e, nil
 	}
 	server, own, hosted := tool.SplitShown(name)
@@ -110,12 +110,12 @@ func explain(cfg *config.Config, listed func(server string) []string, identity, 
 		}
 	}
 	e.Contract, _ = s.Contract(own)
-	e.Allowed, e.Why = rules.May(identity, server, own)
+	e.Allowed, e.Why = rules.Explain(identity, server, own)
 	switch {
 	case !s.Enabled:
 		e.Allowed, e.Why = false, "mcpServers."+server+" is disabled: holdline servers enable "+server
 	case s.Transport == config.SSE:
-		e.Allowed, e.Why = false, "mcpServers."+server+" has the transport sse, which is not spoken"
+		e.Allowed, e.Why = false, "mcpServers."+server+" has the transport sse, which holdline does not speak"
 	case e.Allowed && !rules.Reaches(identity, server):
 		e.Allowed, e.Why = false, "the lists of identities."+identity+" hide the whole server"
 	}

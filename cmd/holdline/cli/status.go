@@ -27,7 +27,7 @@ Sessions of one client process are one row: most clients have one for each serve
 that they use. "holdline sessions" lists them one by one.
 
 With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
-socket, started_by, rollout, refusal, config, config_refused, degraded), sessions
+socket, started_by, rollout, refusal, config, config_refused, config_copy, degraded), sessions
 (id, identity, client, era, project, cwd, pid, state, in_flight, calls, since_ms, proxy: its
 version, client_pid: the process that started the proxy, server: the one that it
 is for), workers (id, kind, name, pid, child_pid, generation, state, attached),
@@ -103,12 +103,21 @@ With --json, a list of objects as under "sessions" in status --json.`,
 	return cmd
 }
 
+// inForce says which configuration is in force while the file is refused.
+func inForce(d control.Daemon) string {
+	if d.ConfigCopy != "" {
+		return "the copy of its last good state is in force (" + d.ConfigCopy + ")"
+	}
+	return "the one before stays in force"
+}
+
 func printStatus(w io.Writer, s control.StatusAnswer) {
 	d := s.Daemon
 	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n", d.Version, d.PID, age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
 	fmt.Fprintf(w, "socket   %s\n", d.Socket)
 	if d.ConfigRefused != "" {
-		fmt.Fprintf(w, "config   refused, the one before stays in force: %s\n", d.ConfigRefused)
+		fmt.Fprintf(w, "config   refused, %s: %s\n", inForce(d), d.ConfigRefused)
+		fmt.Fprintf(w, "         to fix it: correct %s; the daemon reads it by itself\n", d.Config)
 	}
 	if d.Refusal != "" {
 		fmt.Fprintf(w, "rollout  rejected: %s\n", d.Refusal)

@@ -19,7 +19,7 @@ import (
 
 	"holdline/cmd/holdline/doctor"
 	"holdline/contrib"
-	dplace "holdline/daemon/place"
+	"holdline/daemon/place"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
@@ -92,7 +92,7 @@ func onCall(cmd *cobra.Command, w *world) bool {
 		return false
 	}
 	// There may be one at another default path.
-	for _, lock := range []string{filepath.Join(filepath.Dir(paths.Start()), socket.LockFile), dplace.StateLock(state)} {
+	for _, lock := range []string{filepath.Join(filepath.Dir(paths.Start()), socket.LockFile), place.StateLock(state)} {
 		pid, start, err := statedir.Holder(lock)
 		if err != nil {
 			continue // it has none, or names nobody
@@ -211,7 +211,7 @@ func stopHung(cmd *cobra.Command, w *world, dir string) error {
 		return fmt.Errorf("the daemon does not answer, and its process is not known: %w", err)
 	}
 	// Proxies see its end at once, and are not to start another.
-	if err := dplace.MarkStopped(dir); err != nil {
+	if err := place.MarkStopped(dir); err != nil {
 		return fmt.Errorf("proxies would start a daemon again: %w", err)
 	}
 	if lock, err := statedir.TryLock(path); err == nil { // it has ended meanwhile
@@ -263,7 +263,7 @@ func endAll(cmd *cobra.Command, w *world, run string) (int, error) {
 		defer func() { _ = lock.Unlock() }()
 		// Proxies that look for a daemon, and daemons that wait for the lock,
 		// take the user's word, too.
-		if err := dplace.MarkStopped(run); err != nil {
+		if err := place.MarkStopped(run); err != nil {
 			return 0, fmt.Errorf("proxies may start a daemon again: %w", err)
 		}
 	case errors.Is(err, statedir.ErrLocked):
@@ -292,16 +292,16 @@ func soonLocked(ctx context.Context, path string) (*statedir.Lock, error) {
 // aloneIn takes the lock of the state directory, whose workers may be another
 // daemon's.
 func aloneIn(ctx context.Context, state string) (*statedir.Lock, error) {
-	lock, err := soon(ctx, func() (*statedir.Lock, error) { return dplace.TryState(state, pid()) })
+	lock, err := soon(ctx, func() (*statedir.Lock, error) { return place.TryState(state, pid()) })
 	if !errors.Is(err, statedir.ErrLocked) {
 		return lock, err
 	}
-	holder, _, at, unknown := statedir.HolderOf(dplace.StateLock(state))
+	holder, _, at, unknown := statedir.HolderOf(place.StateLock(state))
 	if unknown != nil {
 		return nil, fmt.Errorf("a daemon is starting or stopping: %w", err)
 	}
 	return nil, &hinted{
-		&dplace.InUseError{Dir: state, PID: holder, Socket: at},
+		&place.InUseError{Dir: state, PID: holder, Socket: at},
 		fmt.Sprintf("its workers end with it: holdline stop --all --socket %s", at),
 	}
 }

@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,7 +100,7 @@ func configuration(o Options) Finding {
 	f := Finding{Check: "configuration", State: OK, What: o.Config}
 	if o.ConfigErr != nil {
 		f.State, f.What = Problem, o.ConfigErr.Error()
-		f.Why = "the daemon does not start with it, and a running one keeps its old configuration"
+		f.Why = "a running daemon keeps the configuration before it; one that starts uses a copy of the last good one, if there is one"
 		f.Mend = "correct the file; a running daemon reads it by itself"
 	} else if _, err := os.Stat(o.Config); errors.Is(err, os.ErrNotExist) {
 		f.What += " (not there: all defaults)"
@@ -213,7 +214,7 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 	if status.Daemon.ConfigRefused != "" {
 		found = append(found, Finding{
 			Check: "configuration in force", State: Problem, What: status.Daemon.Config + " is refused: " + status.Daemon.ConfigRefused,
-			Why:  "the daemon goes on with the configuration before it, and a new daemon would not start",
+			Why:  cmp.Or(copyInForce(status.Daemon.ConfigCopy), "the daemon goes on with the configuration before it"),
 			Mend: "correct the file; the daemon reads it by itself",
 		})
 	}
@@ -227,6 +228,14 @@ func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Findin
 		err = c.Call(ctx, control.ConsultCheck, control.CheckParams{Engine: engine, Logins: protocol.LoginVariables(o.Environ)}, &check, nil)
 		return check, err
 	}, "the daemon")...)
+}
+
+// copyInForce says that the daemon serves by the copy at path; "" if there is none.
+func copyInForce(path string) string {
+	if path == "" {
+		return ""
+	}
+	return "the daemon serves by the copy of the last good one, " + path
 }
 
 // skew compares the versions of this program, the daemon and the proxies.

@@ -1,4 +1,4 @@
-package daemon
+package heap
 
 import (
 	"runtime"
@@ -8,28 +8,28 @@ import (
 // TestHeapGivesBack: what a burst has needed is given back when nothing happens
 // any more, once, and not while much happens.
 func TestHeapGivesBack(t *testing.T) {
-	h := newHeap()
+	h := NewReleaser()
 	given, release := 0, h.release
 	h.release = func() { given++; release() }
-	h.look()
-	h.look()
+	h.Check()
+	h.Check()
 	before := given
 	burst := make([]byte, 64<<20)
 	for i := 0; i < len(burst); i += 4096 {
 		burst[i] = 1
 	}
-	h.look()
+	h.Check()
 	if given != before {
 		t.Error("memory is given back while much happens")
 	}
 	_, full := h.read()
 	runtime.KeepAlive(burst) // and no longer
-	h.look()
+	h.Check()
 	if _, now := h.read(); given != before+1 || now+32<<20 > full {
 		t.Errorf("given back %d times, %d MiB are held of %d", given-before, now>>20, full>>20)
 	}
-	h.look()
-	h.look()
+	h.Check()
+	h.Check()
 	if given != before+1 {
 		t.Errorf("given back %d times although nothing has happened since", given-before)
 	}

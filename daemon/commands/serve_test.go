@@ -1,4 +1,4 @@
-package control_test
+package commands_test
 
 import (
 	"context"
@@ -10,16 +10,16 @@ import (
 	"path/filepath"
 	"testing"
 
-	"holdline/daemon/control"
+	"holdline/daemon/commands"
 	"holdline/daemon/listener"
 	"holdline/protocol"
-	pcontrol "holdline/protocol/control"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
 
 // start serves handlers on a socket of its own. The returned stop ends the
 // serving and waits for it.
-func start(t *testing.T, handlers map[string]control.Handler) (c *pcontrol.Client, stop func()) {
+func start(t *testing.T, handlers map[string]commands.Handler) (c *control.Client, stop func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {
@@ -32,10 +32,10 @@ func start(t *testing.T, handlers map[string]control.Handler) (c *pcontrol.Clien
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	srv := control.New(control.Options{
+	srv := &commands.Server{
 		Log: log, Handlers: handlers,
 		Welcome: func() protocol.Welcome { return protocol.Welcome{Daemon: protocol.DaemonInfo{PID: 7}} },
-	})
+	}
 	l := listener.New(listener.Options{
 		Log: log, UID: os.Getuid(), MaxConns: 4,
 		Handlers: map[string]listener.Handler{protocol.RoleControl: srv.ServeConn},
@@ -58,7 +58,7 @@ func start(t *testing.T, handlers map[string]control.Handler) (c *pcontrol.Clien
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err = pcontrol.NewClient(t.Context(), conn, "test", os.Getpid()); err != nil {
+	if c, err = control.NewClient(t.Context(), conn, "test", os.Getpid()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
@@ -67,7 +67,7 @@ func start(t *testing.T, handlers map[string]control.Handler) (c *pcontrol.Clien
 
 // codeOf is the fault code that a command's error bears.
 func codeOf(err error) fault.Code {
-	remote, ok := errors.AsType[*pcontrol.RemoteError](err)
+	remote, ok := errors.AsType[*control.RemoteError](err)
 	if !ok || remote.Fault == nil {
 		return ""
 	}
@@ -75,25 +75,25 @@ func codeOf(err error) fault.Code {
 }
 
 func TestAnswers(t *testing.T) {
-	c, _ := start(t, map[string]control.Handler{
-		"twice": func(_ context.Context, params json.RawMessage, progress func(pcontrol.Progress)) (any, error) {
+	c, _ := start(t, map[string]commands.Handler{
+		"twice": func(_ context.Context, params json.RawMessage, progress commands.Progress) (any, error) {
 			var n int
 			if err := json.Unmarshal(params, &struct{ N *int }{&n}); err != nil {
 				return nil, err
 			}
-			progress(pcontrol.Progress{Message: "thinking"})
+			progress(control.Progress{Message: "thinking"})
 			return 2 * n, nil
 		},
-		"fail": func(context.Context, json.RawMessage, func(pcontrol.Progress)) (any, error) {
+		"fail": func(context.Context, json.RawMessage, commands.Progress) (any, error) {
 			return nil, fault.New(fault.Denied, fault.Host, "fail", "no")
 		},
-		"break": func(context.Context, json.RawMessage, func(pcontrol.Progress)) (any, error) {
+		"break": func(context.Context, json.RawMessage, commands.Progress) (any, error) {
 			return nil, errors.New("broken")
 		},
 	})
 	var got int
 	var told []string
-	show := func(p pcontrol.Progress) { told = append(told, p.Message) }
+	show := func(p control.Progress) { told = append(told, p.Message) }
 	if err := c.Call(t.Context(), "twice", struct{ N int }{21}, &got, show); err != nil || got != 42 || len(told) != 1 {
 		t.Errorf("twice = %d, %v, told %q", got, err, told)
 	}
@@ -110,8 +110,8 @@ func TestAnswers(t *testing.T) {
 // failure of the daemon.
 func TestStopping(t *testing.T) {
 	began := make(chan struct{})
-	c, stop := start(t, map[string]control.Handler{
-		"wait": func(ctx context.Context, _ json.RawMessage, _ func(pcontrol.Progress)) (any, error) {
+	c, stop := start(t, map[string]commands.Handler{
+		"wait": func(ctx context.Context, _ json.RawMessage, _ commands.Progress) (any, error) {
 			close(began)
 			<-ctx.Done()
 			return nil, context.Cause(ctx)

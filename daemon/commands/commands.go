@@ -1,0 +1,147 @@
+// Package commands answers the command line: each method of protocol/control has a
+// handler here, which asks the parts of the daemon.
+//
+// [Server.ServeConn] is the listener's handler of role "control". It starts a
+// goroutine for each request, which ends with the connection: a command that is
+// interrupted ends what it waited for.
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"holdline/daemon/config"
+	"holdline/daemon/configfile"
+	"holdline/daemon/consult"
+	"holdline/daemon/hosted"
+	"holdline/daemon/place"
+	"holdline/daemon/session"
+	"holdline/daemon/supervisor"
+	"holdline/daemon/telemetry"
+	"holdline/daemon/tool"
+	"holdline/daemon/userenv"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+	"holdline/protocol/socket"
+)
+
+// Daemon is what the commands are about: the parts of a running daemon. Its fields
+// must not change once it serves.
+type Daemon struct {
+	Log       *slog.Logger
+	PID       int
+	Version   string
+	Exe       string // the path that is watched for a newer version
+	StartedBy string
+	Begin     time.Time
+	File      *configfile.File
+	Place     *place.Place
+	Env       *userenv.Environ
+	Telemetry *telemetry.Recorder
+	Workers   *supervisor.Supervisor
+	Servers   *hosted.Manager
+	Consults  *consult.Manager
+	Sessions  *session.Server
+	Rules     Rules
+	// Stop begins to stop the daemon, and ends workers and consults if all is set.
+	Stop func(all bool)
+	// Upgrade hands over to the program at Exe, and returns only if that failed; see
+	// [holdline/daemon/rollout.Watcher.Upgrade].
+	Upgrade func(ctx context.Context, progress Progress) (any, error)
+}
+
+// Rules say who may use what; see [holdline/daemon/policy.Rules].
+type Rules interface {
+	Check(identity, server string, names ...string) error
+	CheckShown(identity, server, shown string) error
+}
+
+// Handlers returns the handlers by method.
+func (d *Daemon) Handlers() map[string]Handler {
+	return map[string]Handler{
+		control.Status: handleNone(func(context.Context) (any, error) { return d.status(), nil }),
+		control.Health: handleNone(func(context.Context) (any, error) { return encodeView(d.Health(tool.Full)) }),
+		control.Telemetry: handleNone(func(context.Context) (any, error) {
+			return encodeView(d.Snapshot(tool.Full))
+		}),
+		control.Stop:          handle(d.stop),
+		control.Reload:        handleNone(d.reload),
+		control.Environment:   handle(d.showEnvironment),
+		control.Upgrade:       handle(func(ctx context.Context, _ struct{}, p Progress) (any, error) { return d.Upgrade(ctx, p) }),
+		control.ServerStart:   d.handleServer(d.Servers.Start),
+		control.ServerRestart: d.handleServer(d.Servers.Restart),
+		control.ServerReload:  handle(d.reloadServer),
+		control.ServerStop: d.handleServer(func(ctx context.Context, name string, _ tool.Caller) (int, error) {
+			return d.Servers.Stop(ctx, name)
+		}),
+		control.ServerTools:   handle(d.listTools),
+		control.ServerAccept:  handle(d.acceptTools),
+		control.ServerCall:    handle(d.callTool),
+		control.ServerLogs:    handle(d.serverLogs),
+		control.ConsultCheck:  handle(d.checkConsult),
+		control.ConsultRun:    handle(d.runConsult),
+		control.ConsultRemove: handle(d.removeConsult),
+		control.ConsultList: handleNone(func(context.Context) (any, error) {
+			return control.ConsultListAnswer{Consults: d.listConsults()}, nil
+		}),
+		control.ConsultShow: d.handleConsult(func(_ context.Context, id string, _ func(string)) (*consult.Answer, error) {
+			return d.Consults.Show(id)
+		}),
+		control.ConsultWait: d.handleConsult(d.Consults.Wait),
+		control.ConsultCancel: d.handleConsult(func(ctx context.Context, id string, _ func(string)) (*consult.Answer, error) {
+			return d.Consults.Cancel(ctx, id)
+		}),
+	}
+}
+
+// encodeView makes an answer of a snapshot.
+func encodeView(text string, value any) (control.TelemetryAnswer, error) {
+	raw, err := json.Marshal(value)
+	return control.TelemetryAnswer{Text: text, Value: raw}, err
+}
+
+// stop answers first with what goes on without the daemon, and then begins to stop.
+func (d *Daemon) stop(_ context.Context, p control.StopParams, _ Progress) (any, error) {
+	now := d.status()
+	answer := control.StopAnswer{PID: d.PID, Lock: d.Place.File(socket.LockFile), Sessions: now.Sessions}
+	if !p.All {
+		answer.Workers = now.Workers
+	}
+	d.Stop(p.All)
+	return answer, nil
+}
+
+// reload reads the configuration and asks the user's shell again, whose profile may
+// have changed, too.
+func (d *Daemon) reload(ctx context.Context) (any, error) {
+	d.Env.Refresh()
+	changed, err := d.File.Reload(ctx)
+	if err != nil {
+		return nil, refusedFile(err)
+	}
+	path := d.File.Path()
+	return control.ReloadAnswer{Path: path, Changed: changed, Absent: config.Absent(path), Kept: d.keptServers(ctx)}, nil
+}
+
+// refusedFile returns the fault of a configuration that is not used.
+func refusedFile(err error) error {
+	return fault.New(fault.InvalidInput, fault.Host, control.Reload, "%v", err)
+}
+
+// replaceWait bounds how long a command waits until edited servers are replaced.
+const replaceWait = 10 * time.Second
+
+// keptServers returns, by name, why servers go on as they were although their
+// entries were edited. It does not wait for a server that takes long to come up.
+func (d *Daemon) keptServers(ctx context.Context) map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, replaceWait)
+	defer cancel()
+	failed, _ := d.Servers.Replaced(ctx)
+	kept := map[string]string{}
+	for name, err := range failed {
+		kept[name] = err.Error()
+	}
+	return kept
+}

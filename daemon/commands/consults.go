@@ -1,0 +1,110 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/config"
+	"holdline/daemon/consult"
+	"holdline/daemon/session"
+	"holdline/daemon/tool"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+)
+
+// checkConsult answers whether a consult can run.
+func (d *Daemon) checkConsult(ctx context.Context, p control.CheckParams, _ Progress) (any, error) {
+	cfg := d.File.Current()
+	name := cmp.Or(p.Engine, cfg.Consult.Engine)
+	info, err := d.Consults.Check(ctx, name, p.Logins)
+	return CheckAnswer(cfg, name, info, err), nil
+}
+
+// CheckAnswer returns the check of a consult program as the command line gets it.
+func CheckAnswer(cfg *config.Config, name string, info engine.Info, err error) control.CheckAnswer {
+	a := control.CheckAnswer{
+		Engine: name, Default: name == cfg.Consult.Engine,
+		Path: info.Path, Version: info.Version, Account: info.Account,
+	}
+	for _, l := range info.Levels {
+		a.Levels = append(a.Levels, control.Level(l))
+	}
+	if err != nil {
+		a.Fault = fault.From(err, fault.Engine, control.ConsultCheck)
+	}
+	return a
+}
+
+// runConsult runs a consult for the command line. It is attended while the command
+// runs; a command that comes back finds it by its key.
+func (d *Daemon) runConsult(ctx context.Context, p control.ConsultParams, progress Progress) (any, error) {
+	if err := d.Rules.Check(p.Identity, "", "consult"); err != nil {
+		return nil, err
+	}
+	caller := tool.Caller{
+		Identity: p.Identity, Project: p.Project, Cwd: p.Cwd, Root: session.ProjectRoot(p.Cwd),
+		Client: "holdline consult", Logins: p.Logins,
+	}
+	if p.Key != "" {
+		caller.Session = session.Hash("command " + p.Key)
+	}
+	answer, err := d.Consults.Run(ctx, caller, p.Arguments,
+		func(id string) { progress(control.Progress{ConsultID: id}) },
+		func(message string) { progress(control.Progress{Message: message}) })
+	if err != nil {
+		return nil, err
+	}
+	return encodeAnswer(answer)
+}
+
+// handleConsult returns the handler of a command about one consult.
+func (d *Daemon) handleConsult(
+	do func(ctx context.Context, id string, progress func(note string)) (*consult.Answer, error),
+) Handler {
+	return handle(func(ctx context.Context, p control.ConsultID, progress Progress) (any, error) {
+		answer, err := do(ctx, p.ID, func(note string) { progress(control.Progress{Message: note}) })
+		if err != nil {
+			return nil, err
+		}
+		return encodeAnswer(answer)
+	})
+}
+
+func encodeAnswer(a *consult.Answer) (control.ConsultAnswer, error) {
+	raw, err := json.Marshal(a.Value(tool.Full))
+	return control.ConsultAnswer{Text: a.Text, Value: raw, Fault: a.Failure()}, err
+}
+
+// removeConsult removes a kept answer.
+func (d *Daemon) removeConsult(_ context.Context, p control.ConsultID, _ Progress) (any, error) {
+	return struct{}{}, d.Consults.Remove(p.ID)
+}
+
+// consultCounts returns what status says of consults.
+func (d *Daemon) consultCounts() control.Consults {
+	c := control.Consults{Today: []control.Spending{}}
+	c.Running, c.Queued, c.Kept = d.Consults.Counts()
+	for _, s := range d.Consults.Spendings() {
+		c.Today = append(c.Today, control.Spending{
+			Identity: s.Identity, CostUSD: s.USD, Consults: s.Consults, MaxUSD: s.Budget.DayUSD, MaxConsults: s.Budget.Day,
+		})
+	}
+	if w := d.Consults.Window(); w != nil {
+		c.Window = &control.Window{Kind: w.Kind, Status: w.Status, Used: w.Used, ResetMS: w.ResetUnixMS, Text: w.String()}
+	}
+	return c
+}
+
+func (d *Daemon) listConsults() []control.Consult {
+	list := []control.Consult{}
+	for _, i := range d.Consults.List("") {
+		list = append(list, control.Consult{
+			ID: i.ID, State: string(i.State), Identity: i.Identity, Cwd: i.Cwd, Model: i.Model,
+			CreatedMS: i.CreatedUnixMS, TookMS: i.TookMS, CostUSD: i.CostUSD, Code: i.Code, Engine: i.Engine,
+			Level: i.Level, EnforcedBy: i.EnforcedBy,
+		})
+	}
+	return list
+}

@@ -1,0 +1,47 @@
+package commands
+
+import (
+	"context"
+
+	"holdline/daemon/config"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+)
+
+// maxNames bounds the names that one request for the environment has.
+const maxNames = 256
+
+// showEnvironment answers in which directories programs are looked for, and which of
+// the programs and variables of the request there are.
+func (d *Daemon) showEnvironment(ctx context.Context, p control.EnvironmentParams, _ Progress) (any, error) {
+	if len(p.Programs)+len(p.Variables) > maxNames {
+		return nil, fault.New(fault.InvalidInput, fault.Host, control.Environment, "more than %d names", maxNames)
+	}
+	if err := d.Env.Await(ctx, ""); err != nil {
+		return nil, err
+	}
+	answer := control.EnvironmentAnswer{Paths: []control.SearchPath{}, Programs: []control.FoundProgram{}, Unset: []string{}}
+	for _, name := range p.Programs {
+		if err := d.Env.Await(ctx, name); err != nil {
+			return nil, err
+		}
+		if path, source := d.Env.Find(name); path != "" {
+			answer.Programs = append(answer.Programs, control.FoundProgram{Name: name, Path: path, Source: source})
+		}
+	}
+	// If the file cannot be read, the start of a server says what is wrong with it.
+	variables, _ := config.ReadEnvFile(config.VariablesFile(d.File.Path()))
+	value := config.Lookup(variables, d.Env.List())
+	for _, name := range p.Variables {
+		if _, set := value(name); !set {
+			answer.Unset = append(answer.Unset, name)
+		}
+	}
+	for _, path := range d.Env.Paths() {
+		answer.Paths = append(answer.Paths, control.SearchPath(path))
+	}
+	if err := d.Env.Failure(); err != nil {
+		answer.Failure = err.Error()
+	}
+	return answer, nil
+}

@@ -1,0 +1,225 @@
+package commands
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"holdline/daemon/config"
+	"holdline/daemon/listing"
+	"holdline/daemon/session"
+	"holdline/daemon/telemetry"
+	"holdline/daemon/tool"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// commandLine is the identity of the command line.
+const commandLine = "cli"
+
+// callerAt returns a command line as a caller, with a session of its own. The caller
+// of callerAt ends that session with Servers.Closed, if servers were used.
+func callerAt(w control.Whereabouts) tool.Caller {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return tool.Caller{
+		Session: hex.EncodeToString(b[:]), Identity: commandLine, Project: w.Project, Cwd: w.Cwd, Root: session.ProjectRoot(w.Cwd),
+		Client: "holdline servers",
+	}
+}
+
+// handleServer returns the handler of a command about one server.
+func (d *Daemon) handleServer(do func(ctx context.Context, name string, c tool.Caller) (int, error)) Handler {
+	return handle(func(ctx context.Context, p control.ServerParams, _ Progress) (any, error) {
+		return d.doServer(ctx, p, do)
+	})
+}
+
+// doServer calls do with a server that is hosted, and answers with the number of
+// processes that do returns.
+func (d *Daemon) doServer(
+	ctx context.Context, p control.ServerParams, do func(ctx context.Context, name string, c tool.Caller) (int, error),
+) (any, error) {
+	if err := d.checkHosted(p.Name); err != nil {
+		return nil, err
+	}
+	n, err := do(ctx, p.Name, callerAt(p.Whereabouts))
+	return control.ServerAnswer{Processes: n}, err
+}
+
+// checkHosted returns an error that says why a server is not hosted; nil if it is.
+func (d *Daemon) checkHosted(name string) error {
+	s, ok := d.File.Current().Server(name)
+	switch {
+	case !ok:
+		return fault.New(fault.InvalidInput, fault.Host, "server:"+name,
+			"server %q is not configured in %s: holdline servers list shows those that are", name, d.File.Path())
+	case !s.Enabled:
+		return fault.New(fault.InvalidInput, fault.Host, "server:"+name, "server %s is disabled: holdline servers enable %s", name, name)
+	case s.Transport == config.SSE:
+		return fault.New(fault.InvalidInput, fault.Host, "server:"+name,
+			"server %s has the transport sse, which holdline does not speak; most such servers speak http, too", name)
+	}
+	return nil
+}
+
+// reloadServer reads the configuration, and restarts one server with what it says
+// now.
+func (d *Daemon) reloadServer(ctx context.Context, p control.ServerParams, _ Progress) (any, error) {
+	if _, err := d.File.Reload(ctx); err != nil {
+		return nil, refusedFile(err)
+	}
+	failed, _ := d.Servers.Replaced(ctx)
+	if err := failed[p.Name]; err != nil {
+		return nil, err
+	}
+	return d.doServer(ctx, p, d.Servers.Restart)
+}
+
+// listTools answers with what servers offer.
+func (d *Daemon) listTools(ctx context.Context, p control.ServerParams, _ Progress) (any, error) {
+	if p.Name != "" {
+		if err := d.checkHosted(p.Name); err != nil {
+			return nil, err
+		}
+	}
+	caller := callerAt(p.Whereabouts)
+	defer d.Servers.Closed(caller.Session, "")
+	all, err := d.Servers.Offers(ctx, caller, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	answer := control.ServerToolsAnswer{Servers: []control.ServerOffers{}}
+	for _, one := range all {
+		offers := control.ServerOffers{Server: one.Server, Tools: []control.ServerTool{}, Fault: one.Fault}
+		for _, t := range one.Tools {
+			offers.Tools = append(offers.Tools, control.ServerTool{
+				Name: t.Name, Exposed: t.Exposed, Contract: string(t.Contract), Listing: t.Listing, Pinned: pinView(t.Pinned), Changed: t.Pinned.Changed(), Blocked: t.Blocked,
+			})
+		}
+		answer.Servers = append(answer.Servers, offers)
+	}
+	return answer, nil
+}
+
+// pinView is a tool's pin as the command line gets it.
+func pinView(p *listing.Pin) *control.ServerPin {
+	if p == nil {
+		return nil
+	}
+	v := &control.ServerPin{Hash: p.Hash, Description: p.Description, SinceMS: p.SinceMS}
+	if p.Change != nil {
+		c := control.ServerToolChange(*p.Change)
+		v.Change = &c
+	}
+	return v
+}
+
+// acceptTools pins the tools of a server as they are now.
+func (d *Daemon) acceptTools(ctx context.Context, p control.ServerParams, _ Progress) (any, error) {
+	if err := d.checkHosted(p.Name); err != nil {
+		return nil, err
+	}
+	caller := callerAt(p.Whereabouts)
+	defer d.Servers.Closed(caller.Session, "")
+	accepted, err := d.Servers.Accept(ctx, caller, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	d.Log.InfoContext(ctx, "tools accepted as they are", "server", p.Name, "tools", accepted)
+	return control.ServerAcceptAnswer{Server: p.Name, Tools: accepted}, nil
+}
+
+// callTool calls a tool for the command line, and records the call.
+func (d *Daemon) callTool(ctx context.Context, p control.ServerCallParams, progress Progress) (any, error) {
+	if err := d.checkHosted(p.Server); err != nil {
+		return nil, err
+	}
+	own := strings.TrimPrefix(p.Tool, p.Server+"__")
+	caller := callerAt(p.Whereabouts)
+	defer d.Servers.Closed(caller.Session, "")
+	begin := time.Now()
+	res, err := d.routeCall(ctx, caller, &p, progress)
+	var f *fault.Record
+	if err != nil {
+		f = fault.From(err, fault.Host, mcp.ToolsCall+":"+p.Tool)
+	}
+	if err != nil {
+		own = "(unknown)" // there may be no such tool
+	}
+	took := time.Since(begin)
+	d.Telemetry.Request(telemetry.Operation{Method: mcp.ToolsCall, Server: p.Server, Tool: own}, took, res.Replays, f)
+	d.Telemetry.ToolCall(telemetry.Call{
+		Session: caller.Session, Identity: caller.Identity, Client: caller.Client, Project: caller.Project, Root: caller.Root,
+		RequestID: "1", Tool: p.Server + "__" + own, Server: p.Server, Cache: res.Cache, Arguments: p.Arguments,
+		Took: took, Replays: res.Replays, Fault: f,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return control.ServerCallAnswer{Result: res.Result, Error: res.Error}, nil
+}
+
+// routeCall finds the tool, checks that the command line may use it, and calls it.
+func (d *Daemon) routeCall(
+	ctx context.Context, caller tool.Caller, p *control.ServerCallParams, progress Progress,
+) (tool.RemoteResult, error) {
+	if err := d.Rules.CheckShown(caller.Identity, p.Server, p.Tool); err != nil {
+		return tool.RemoteResult{}, err
+	}
+	t, err := d.Servers.Tool(ctx, caller, p.Server, p.Tool)
+	if err == nil {
+		err = d.Rules.Check(caller.Identity, t.Server, t.Names...)
+	}
+	if err != nil {
+		return tool.RemoteResult{}, err
+	}
+	arguments := p.Arguments
+	if len(arguments) == 0 {
+		arguments = json.RawMessage(`{}`)
+	}
+	raw, err := json.Marshal(map[string]any{
+		"name": t.Name, "arguments": arguments, "_meta": map[string]any{mcp.MetaProgress: 1},
+	})
+	if err != nil {
+		return tool.RemoteResult{}, fault.New(fault.InvalidInput, fault.Protocol, mcp.ToolsCall+":"+t.Name, "arguments: %v", err)
+	}
+	return t.Handle(ctx, tool.RemoteCall{
+		Caller: caller, N: 1, ID: "1", Params: raw,
+		Progress: func(params json.RawMessage) { progress(control.Progress{Message: formatProgress(params)}) },
+	})
+}
+
+// formatProgress returns a progress notification as a line for people.
+func formatProgress(params json.RawMessage) string {
+	words := string(jsonrpc.Field(params, "progress"))
+	if total := jsonrpc.Field(params, "total"); total != nil {
+		words = fmt.Sprintf("%s of %s", words, total)
+	}
+	if message, ok := mcp.String(jsonrpc.Field(params, "message")); ok {
+		words += ": " + message
+	}
+	return words
+}
+
+// serverLogs answers with what the processes of a server wrote to stderr.
+func (d *Daemon) serverLogs(_ context.Context, p control.ServerLogsParams, _ Progress) (any, error) {
+	if err := d.checkHosted(p.Name); err != nil {
+		return nil, err
+	}
+	logs, last, err := d.Servers.Logs(p.Name, p.After, p.Follow)
+	if err != nil {
+		return nil, err
+	}
+	answer := control.ServerLogsAnswer{Logs: []control.ServerLog{}, Last: last}
+	for _, one := range logs {
+		answer.Logs = append(answer.Logs, control.ServerLog(one))
+	}
+	return answer, nil
+}

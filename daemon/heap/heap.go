@@ -1,0 +1,99 @@
+// Package heap gives memory back when the daemon is idle, and measures this process.
+package heap
+
+import (
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+
+	"holdline/protocol/control"
+)
+
+// Memory that is given back to the system.
+const (
+	// idleAllocs is how much an idle daemon allocates at most between two calls of
+	// [Releaser.Check], in bytes.
+	idleAllocs = 4 << 20
+	// idleHeld is how much more than after the last time it may hold before it
+	// gives memory back, in bytes.
+	idleHeld = 16 << 20
+	// softLimit is the memory from which on the runtime collects garbage at
+	// once, in bytes. Otherwise it waits until there is as much garbage as there
+	// is data, which after a few answers of the greatest size is very much.
+	softLimit = 192 << 20
+)
+
+// Releaser gives memory back to the system when the daemon is idle. The runtime by
+// itself keeps what a burst of large answers has needed for minutes.
+type Releaser struct {
+	samples []metrics.Sample
+	allocs  uint64 // bytes ever allocated, at the last check
+	held    uint64 // bytes held after memory was given back
+	release func()
+}
+
+// NewReleaser sets the memory limit of the runtime, unless the user has, and returns
+// a releaser.
+func NewReleaser() *Releaser {
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT is not set
+		debug.SetMemoryLimit(softLimit)
+	}
+	return &Releaser{release: debug.FreeOSMemory, samples: []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+	}}
+}
+
+// Check gives memory back if little was allocated since the last check, and there is
+// enough to give back. Call it every few seconds.
+func (h *Releaser) Check() {
+	allocs, held := h.read()
+	idle := allocs-h.allocs <= idleAllocs
+	h.allocs = allocs
+	if idle && held > h.held+idleHeld {
+		h.release()
+		h.allocs, h.held = h.read()
+	}
+}
+
+// read returns how much was ever allocated, and how much memory of the system is
+// held now, both in bytes.
+func (h *Releaser) read() (allocs, held uint64) {
+	metrics.Read(h.samples)
+	return h.samples[0].Value.Uint64(), h.samples[1].Value.Uint64() - h.samples[2].Value.Uint64()
+}
+
+// Usage returns what this process uses.
+func Usage() control.Runtime {
+	r := control.Runtime{Goroutines: runtime.NumGoroutine(), FDs: descriptors()}
+	read := []struct {
+		name string
+		to   *int64
+	}{
+		{"/memory/classes/heap/objects:bytes", &r.HeapBytes},
+		{"/gc/heap/allocs:objects", &r.Allocs},
+		{"/gc/heap/allocs:bytes", &r.AllocBytes},
+	}
+	samples := make([]metrics.Sample, len(read))
+	for i := range read {
+		samples[i].Name = read[i].name
+	}
+	metrics.Read(samples)
+	for i := range samples {
+		if samples[i].Value.Kind() == metrics.KindUint64 {
+			*read[i].to = int64(samples[i].Value.Uint64())
+		}
+	}
+	return r
+}
+
+// descriptors returns the number of open descriptors, without the one that counting
+// takes; -1 if it cannot be known.
+func descriptors() int {
+	entries, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		return -1
+	}
+	return len(entries) - 1
+}

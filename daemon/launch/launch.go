@@ -1,0 +1,189 @@
+// Package launch says how the configured servers are started: the program with its
+// arguments, environment and directory, and the limits that hold for it.
+package launch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"holdline/daemon/adapter/remote"
+	"holdline/daemon/command"
+	"holdline/daemon/config"
+	"holdline/daemon/configfile"
+	"holdline/daemon/hosted"
+	"holdline/daemon/policy"
+	"holdline/daemon/tool"
+	"holdline/daemon/userenv"
+)
+
+// Start is what decides, besides its settings, how a server is started.
+type Start struct {
+	Config  string   // path of the configuration; the file of variables is beside it
+	Home    string   // the user's home directory
+	Image   string   // path of this program, which stands for servers by address
+	Environ []string // the environment that servers inherit from
+}
+
+// Process resolves what the start of a server needs. root is the directory of its
+// project, or "".
+func (l *Start) Process(s *config.Settings, root string) (config.Process, error) {
+	a := config.Around{Environ: l.Environ, Home: l.Home, Root: root}
+	var err error
+	if a.Variables, err = config.ReadEnvFile(config.VariablesFile(l.Config)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return config.Process{}, err
+	}
+	if s.EnvFile != "" {
+		if a.EnvFile, err = config.ReadEnvFile(s.EnvFile); err != nil {
+			return config.Process{}, fmt.Errorf("env_file: %w", err)
+		}
+	}
+	if s.Transport == config.HTTP {
+		return l.remoteProcess(s, a)
+	}
+	return s.Process(a)
+}
+
+// remoteProcess returns the process that stands for a server by address: this
+// program, as `holdline remote`. So such a server has all that processes have, and
+// calls to it outlive the daemon.
+func (l *Start) remoteProcess(s *config.Settings, a config.Around) (config.Process, error) {
+	address, err := s.Address(a)
+	if err != nil {
+		return config.Process{}, err
+	}
+	target := remote.Target{Name: s.Name, URL: address.URL, Headers: address.Headers}
+	return config.Process{
+		Command: l.Image, Args: []string{"remote"}, Dir: l.Home, Secrets: address.Secrets,
+		Env: config.Environment(config.InheritCore, a.Environ, map[string]string{remote.EnvTarget: target.Encode()}),
+	}, nil
+}
+
+// Launcher makes the specs of a daemon's servers.
+type Launcher struct {
+	Log   *slog.Logger
+	File  *configfile.File
+	Env   *userenv.Environ
+	Home  string // the user's home directory
+	Image string // path of this program
+}
+
+// Specs returns the servers that cfg names and that can be hosted.
+func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []hosted.Spec {
+	var specs []hosted.Spec
+	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
+		s, _ := cfg.Server(name)
+		switch {
+		case !s.Enabled:
+		case s.Transport == config.SSE:
+			l.Log.WarnContext(ctx, "server left out: holdline does not speak the transport sse; most such servers speak http, too", "server", name)
+		default:
+			specs = append(specs, l.spec(s))
+		}
+	}
+	return specs
+}
+
+// GoneSpec returns the spec of a server that the configuration does not name any
+// more: the default limits, and nothing that could be started.
+func (l *Launcher) GoneSpec() hosted.Spec {
+	s, _ := config.Config{}.Server("")
+	spec := l.spec(s)
+	spec.Process, spec.Ready, spec.Visible, spec.Contract, spec.Offers = nil, nil, nil, nil, nil
+	return spec
+}
+
+func (l *Launcher) spec(s config.Settings) hosted.Spec {
+	spec := hosted.Spec{
+		Name: s.Name, Scope: hosted.Scope(s.Scope), Key: serverKey(&s), Remote: s.Transport == config.HTTP,
+		Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, StartTimeout: s.StartTimeout, BlockChanged: s.Pin == config.PinBlock,
+		Lazy: s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent,
+		MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,
+		CircuitThreshold: s.CircuitThreshold, CircuitReset: s.CircuitReset,
+		Process: func(root string) (config.Process, error) { return l.process(&s, root) },
+		Ready:   func(ctx context.Context, root string) error { return l.awaitProgram(ctx, &s, root) },
+		Contract: func(own string) tool.Contract {
+			c, _ := s.Contract(own)
+			return tool.Contract(c)
+		},
+		Offers: func(names ...string) bool {
+			ok, _ := policy.NewRules(l.File.Current()).Offers(s.Name, names...)
+			return ok
+		},
+	}
+	if s.Projects != nil {
+		spec.Visible = s.VisibleIn
+	}
+	return spec
+}
+
+// process resolves what the start of a server needs, as the environment is now.
+func (l *Launcher) process(s *config.Settings, root string) (config.Process, error) {
+	from := Start{Config: l.File.Path(), Home: l.Home, Image: l.Image, Environ: l.Env.List()}
+	return from.Process(s, root)
+}
+
+// serverKey is equal for entries whose processes may stand for each other. The
+// daemon's own environment is not part of it: it may differ after each start.
+func serverKey(s *config.Settings) string {
+	spec := []any{s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile}
+	if s.URL != "" {
+		spec = append(spec, s.URL, config.Reveal(s.Headers))
+	}
+	b, err := json.Marshal(spec)
+	if err != nil { // strings encode
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
+
+// awaitProgram waits until the environment of a server is known, within bounds. It
+// returns an error that says where the server's program was looked for if no
+// directory has it.
+func (l *Launcher) awaitProgram(ctx context.Context, s *config.Settings, root string) error {
+	if err := l.Env.Await(ctx, s.Command); err != nil {
+		return err
+	}
+	if s.Transport != config.Stdio {
+		return nil
+	}
+	p, err := l.process(s, root)
+	if err != nil || strings.Contains(p.Command, "/") {
+		return nil //nolint:nilerr // the start says what is wrong
+	}
+	path, _ := config.Lookup(p.Env)("PATH")
+	if _, err := command.LookPath(p.Command, path); err != nil {
+		return fmt.Errorf("%s is on no PATH that the daemon knows; it looked in %s", p.Command, l.describePath(path))
+	}
+	return nil
+}
+
+// describePath says for people which directories of path were searched, and where
+// each of them comes from.
+func (l *Launcher) describePath(path string) string {
+	var parts []string
+	left := command.SearchDirs(path)
+	for _, p := range l.Env.Paths() {
+		here := slices.DeleteFunc(slices.Clone(left), func(dir string) bool { return !slices.Contains(p.Dirs, dir) })
+		left = slices.DeleteFunc(left, func(dir string) bool { return slices.Contains(p.Dirs, dir) })
+		if len(here) > 0 {
+			parts = append(parts, strings.Join(here, ", ")+" ("+p.Source+")")
+		}
+	}
+	if len(left) > 0 {
+		parts = append(parts, strings.Join(left, ", ")+" (configuration)")
+	}
+	if len(parts) == 0 {
+		return "no directory: its PATH is empty"
+	}
+	return strings.Join(parts, "; ")
+}
