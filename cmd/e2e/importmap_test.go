@@ -48,6 +48,7 @@ var layers = readLayers(`
 2 daemon/adapter/engine/codex
 2 daemon/adapter/remote
 2 daemon/policy
+0 daemon/logfile
 2 daemon/spawn
 2 daemon/supervisor
 2 daemon/configfile

@@ -69,7 +69,7 @@ func (d *Daemon) status() control.StatusAnswer {
 		Runtime:  heap.Usage(),
 	}
 	s.Daemon.ConfigRefused, s.Daemon.ConfigCopy = d.File.Refusal()
-	if log := health.Log; log.LastError != "" {
+	if log := health.TelemetryLog; log.LastError != "" {
 		s.Daemon.Degraded = "the call log cannot be written: " + log.LastError
 	}
 	if f := health.Refusal; f != nil {

@@ -49,9 +49,9 @@ func TestCallLine(t *testing.T) {
 		t.Fatalf("line %s: %v", lines[0], err)
 	}
 	for i, want := range []string{
-		`,"repo_root":null,"request_id":"r-1","tool_name":"consult","lsp_method":null,"path_hint":null,"latency_ms":1234,"replay_attempts":1,` +
+		`,"repo_root":null,"request_id":"r-1","tool_name":"consult","path_hint":null,"latency_ms":1234,"replay_attempts":1,` +
 			`"outcome":"ok","error_code":null,"error_kind":null,"error_message":null,"session":"abc","identity":"codex","project":"p1","server":null,"cache":null}`,
-		`,"repo_root":null,"request_id":9007199254740993,"tool_name":"nope","lsp_method":null,"path_hint":null,"latency_ms":0,"replay_attempts":0,` +
+		`,"repo_root":null,"request_id":9007199254740993,"tool_name":"nope","path_hint":null,"latency_ms":0,"replay_attempts":0,` +
 			`"outcome":"error","error_code":-32602,"error_kind":"unknown_tool","error_message":"unknown tool","session":"","identity":"","project":"","server":null,"cache":null}`,
 	} {
 		if !strings.HasPrefix(lines[i], `{"event":"tool_call","ts_unix_ms":`) || !strings.HasSuffix(lines[i], want) {
@@ -300,8 +300,8 @@ func TestFailedWrite(t *testing.T) {
 		r.ToolCall(Call{Tool: "one"})
 	}
 	h := r.Health(Parts{})
-	if h.Log.Failed != 3 || h.Log.Written != 0 || h.Log.LastError == "" {
-		t.Errorf("log = %+v", h.Log)
+	if h.TelemetryLog.Failed != 3 || h.TelemetryLog.Written != 0 || h.TelemetryLog.LastError == "" {
+		t.Errorf("log = %+v", h.TelemetryLog)
 	}
 	if !strings.Contains(h.Text(true), "\ntelemetry log: 3 lines lost, failing now: ") {
 		t.Errorf("text = %s", h.Text(true))
@@ -313,7 +313,7 @@ func TestFailedWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.ToolCall(Call{Tool: "two"})
-	if h := r.Health(Parts{}).Log; h.Written != 1 || h.Failed != 3 || h.LastError != "" {
+	if h := r.Health(Parts{}).TelemetryLog; h.Written != 1 || h.Failed != 3 || h.LastError != "" {
 		t.Errorf("log = %+v", h)
 	}
 	if !strings.Contains(told.String(), "telemetry log works again") {
@@ -326,7 +326,7 @@ func TestFailedWrite(t *testing.T) {
 	}
 	r = New(Options{Path: link})
 	r.ToolCall(Call{Tool: "one"})
-	if _, err := os.Stat(filepath.Join(dir, "victim")); err == nil || r.Health(Parts{}).Log.Failed != 1 {
+	if _, err := os.Stat(filepath.Join(dir, "victim")); err == nil || r.Health(Parts{}).TelemetryLog.Failed != 1 {
 		t.Error("a symbolic link was followed")
 	}
 }

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 	"time"
@@ -8,35 +9,54 @@ import (
 	"holdline/protocol/fault"
 )
 
-// counts is what is known of one operation, session or identity. Every request
-// is a success, a response error or a transport fault.
+// Totals counts requests. Every request is a success, a response error or a transport
+// fault. Percentiles are milliseconds.
+type Totals struct {
+	RequestCount        int64   `json:"request_count"`
+	SuccessCount        int64   `json:"success_count"`
+	ResponseErrorCount  int64   `json:"response_error_count"`
+	TransportFaultCount int64   `json:"transport_fault_count"`
+	RetryCount          int64   `json:"retry_count"`
+	P50                 float64 `json:"p50_ms"`
+	P95                 float64 `json:"p95_ms"`
+	P99                 float64 `json:"p99_ms"`
+}
+
+// outcomes returns the counts for people.
+func (t Totals) outcomes() string {
+	return fmt.Sprintf("response_error=%d transport_fault=%d retry=%d", t.ResponseErrorCount, t.TransportFaultCount, t.RetryCount)
+}
+
+// percentiles returns the percentiles for people.
+func (t Totals) percentiles() string {
+	return fmt.Sprintf("p50=%vms p95=%vms p99=%vms", t.P50, t.P95, t.P99)
+}
+
+// counts is what is known of one operation, session or identity.
 type counts struct {
-	requests  int64
-	successes int64
-	errors    int64 // response errors
-	transport int64 // transport faults
-	retries   int64
+	total     Totals // without the percentiles
 	last      time.Duration
 	longest   time.Duration
 	sum       time.Duration
 	lastError fault.Code // of the last request; "" if it was a success
-	latency   *histogram // made by the first request
+	latency   *histogram // nil until the first request
 	at        time.Time  // of the last request
 }
 
+// add counts a request; a nil fault is a success.
 func (c *counts) add(took time.Duration, replays int, f *fault.Record) {
 	took = max(took, 0)
-	c.requests++
-	c.retries += int64(max(replays, 0))
+	c.total.RequestCount++
+	c.total.RetryCount += int64(max(replays, 0))
+	c.lastError = ""
 	switch {
 	case f == nil:
-		c.successes++
-		c.lastError = ""
+		c.total.SuccessCount++
 	case f.IsTransport():
-		c.transport++
+		c.total.TransportFaultCount++
 		c.lastError = f.Fault.Code
 	default:
-		c.errors++
+		c.total.ResponseErrorCount++
 		c.lastError = f.Fault.Code
 	}
 	c.last, c.at = took, time.Now()
@@ -50,13 +70,14 @@ func (c *counts) add(took time.Duration, replays int, f *fault.Record) {
 	c.latency.add(took)
 }
 
-// merge adds what b has counted. The last request is that of the later one.
+// merge adds what b, which has counted a request, has counted. The last request is the
+// later one of both.
 func (c *counts) merge(b *counts) {
-	c.requests += b.requests
-	c.successes += b.successes
-	c.errors += b.errors
-	c.transport += b.transport
-	c.retries += b.retries
+	c.total.RequestCount += b.total.RequestCount
+	c.total.SuccessCount += b.total.SuccessCount
+	c.total.ResponseErrorCount += b.total.ResponseErrorCount
+	c.total.TransportFaultCount += b.total.TransportFaultCount
+	c.total.RetryCount += b.total.RetryCount
 	c.longest = max(c.longest, b.longest)
 	if c.sum < math.MaxInt64-b.sum {
 		c.sum += b.sum
@@ -72,16 +93,20 @@ func (c *counts) merge(b *counts) {
 	}
 }
 
-// average is 0 without requests.
-func (c *counts) average() time.Duration {
-	if c.requests == 0 {
-		return 0
-	}
-	return c.sum / time.Duration(c.requests)
+// totals returns the counts with the percentiles.
+func (c *counts) totals() Totals {
+	t := c.total
+	t.P50, t.P95, t.P99 = ms(c.percentile(.5)), ms(c.percentile(.95)), ms(c.percentile(.99))
+	return t
 }
 
-// percentile is the latency that a share p of the requests, between 0 and 1,
-// did not exceed, at most an eighth too large.
+// average returns the mean latency, 0 without requests.
+func (c *counts) average() time.Duration {
+	return c.sum / time.Duration(max(c.total.RequestCount, 1))
+}
+
+// percentile returns the latency that a share p of the requests, between 0 and 1, did
+// not exceed. It is at most an eighth too large.
 func (c *counts) percentile(p float64) time.Duration {
 	if c.latency == nil {
 		return 0
@@ -89,14 +114,20 @@ func (c *counts) percentile(p float64) time.Duration {
 	return min(c.latency.percentile(p), c.longest)
 }
 
-// A histogram counts durations in buckets whose width is an eighth of their
-// lower edge, from a microsecond to 19 hours; longer ones are in the last.
+// ms returns d in milliseconds, to the microsecond.
+func ms(d time.Duration) float64 {
+	return math.Round(float64(d)/float64(time.Microsecond)) / 1000
+}
+
+// Buckets of a histogram: their width is an eighth of their lower edge, from a
+// microsecond to 19 hours; longer durations are in the last one.
 const (
 	subBits = 3
 	top     = 36 // powers of two of a microsecond
 	buckets = (top - subBits + 1) << subBits
 )
 
+// histogram counts durations. Counts of a bucket stop at their maximum.
 type histogram struct {
 	n      uint64
 	bucket [buckets]uint32
@@ -119,6 +150,7 @@ func (h *histogram) merge(b *histogram) {
 	}
 }
 
+// bucketOf returns the bucket of a number of microseconds.
 func bucketOf(v uint64) int {
 	if v < 1<<subBits {
 		return int(v)
@@ -128,7 +160,7 @@ func bucketOf(v uint64) int {
 	return min(i, buckets-1)
 }
 
-// upper is the largest number of microseconds that bucket i holds.
+// upper returns the largest number of microseconds that bucket i holds.
 func upper(i int) uint64 {
 	if i < 1<<subBits {
 		return uint64(i)
@@ -137,6 +169,7 @@ func upper(i int) uint64 {
 	return (uint64(i&(1<<subBits-1))+1<<subBits+1)<<shift - 1
 }
 
+// percentile returns the upper edge of the bucket in which the share p is reached.
 func (h *histogram) percentile(p float64) time.Duration {
 	if h.n == 0 {
 		return 0

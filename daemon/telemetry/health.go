@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,23 +24,15 @@ type Unwell struct {
 	Detail string `json:"detail,omitempty"` // what is wrong with it, for people
 }
 
-// Health is how well the daemon is at one moment. Its zero value is cold.
+// Health is how well the daemon is at one moment.
 type Health struct {
-	State               State
-	Ready               bool // handshakes and Holdline's own tools can be served: a hosted server that fails is named in Parts
-	Generation          int64
-	Uptime              time.Duration
-	ConsecutiveFailures int64
-	RestartCount        int64
-	Rollout             Rollout
-	Refusal             *fault.Record // why the rollout is rejected; nil if it is not
-	LastFault           *fault.Record // nil if the last work succeeded
-	WorkerAlive         bool          // false only while one that should run does not
-	LaunchPathStable    bool
-	Daemon              Daemon
-	Parts               Parts
-	Workers             int // that run or start
-	Log                 LogHealth
+	HealthBody
+	HealthDetails
+
+	// Ready reports whether handshakes and Holdline's own tools can be served. A hosted
+	// server that fails is listed as unwell instead.
+	Ready   bool
+	Refusal *fault.Record // why the rollout is rejected; nil if it is not
 }
 
 // HealthConcise is a [Health] in concise detail.
@@ -54,15 +48,8 @@ type HealthConcise struct {
 
 // HealthFull is a [Health] in full detail.
 type HealthFull struct {
-	Health           HealthBody `json:"health"`
-	WorkerAlive      bool       `json:"worker_alive"`
-	LaunchPathStable bool       `json:"launch_path_stable"`
-	Daemon           Daemon     `json:"daemon"`
-	Sessions         int        `json:"sessions"`
-	Workers          int        `json:"workers"`
-	Servers          int        `json:"servers"`
-	Unwell           []Unwell   `json:"unwell,omitempty"`
-	TelemetryLog     LogHealth  `json:"telemetry_log"`
+	Health HealthBody `json:"health"`
+	HealthDetails
 }
 
 // HealthBody is the inner object of a [HealthFull].
@@ -73,86 +60,78 @@ type HealthBody struct {
 	ConsecutiveFailures int64         `json:"consecutive_failures"`
 	RestartCount        int64         `json:"restart_count"`
 	Rollout             Rollout       `json:"rollout"`
-	LastFault           *fault.Record `json:"last_fault"`
+	LastFault           *fault.Record `json:"last_fault"` // nil if the last work succeeded
 }
 
-// Health is how things are now.
+// HealthDetails are the outer members of a [HealthFull].
+type HealthDetails struct {
+	WorkerAlive      bool      `json:"worker_alive"` // false only while one that should run does not
+	LaunchPathStable bool      `json:"launch_path_stable"`
+	Daemon           Daemon    `json:"daemon"`
+	Sessions         int       `json:"sessions"`
+	Workers          int       `json:"workers"` // that run or start
+	Servers          int       `json:"servers"`
+	Unwell           []Unwell  `json:"unwell,omitempty"`
+	TelemetryLog     LogHealth `json:"telemetry_log"`
+}
+
+// Health returns how things are now.
 func (r *Recorder) Health(p Parts) Health {
-	log := r.log.health()
+	log := r.log.Health()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := Health{
-		Generation: r.generation, Uptime: time.Since(r.begin),
-		ConsecutiveFailures: r.consecutive, RestartCount: r.restarts, Rollout: r.rollout, Refusal: r.refusal, LastFault: r.lastFault,
-		WorkerAlive: true, LaunchPathStable: r.stable,
-		Daemon: r.o.Daemon, Parts: p, Log: log,
+		HealthBody: HealthBody{
+			State: r.state(), Generation: r.generation, UptimeMS: time.Since(r.begin).Milliseconds(),
+			ConsecutiveFailures: r.consecutive, RestartCount: r.restarts, Rollout: r.rollout,
+			LastFault: cmp.Or(r.lastFault, r.refusal), // calls that succeed do not fix a rollout
+		},
+		HealthDetails: HealthDetails{
+			WorkerAlive: true, LaunchPathStable: r.stable, Daemon: r.o.Daemon,
+			Sessions: p.Sessions, Servers: p.Servers, Unwell: p.Unwell, TelemetryLog: log,
+		},
+		Ready:   r.serving && !r.faulty && r.rollout != Reloading,
+		Refusal: r.refusal,
 	}
-	if h.LastFault == nil {
-		h.LastFault = r.refusal // calls that succeed do not mend it
-	}
-	for _, w := range r.workers {
-		if w.lost {
+	for _, state := range r.workers {
+		if state == Recovering {
 			h.WorkerAlive = false
 		} else {
 			h.Workers++
 		}
 	}
-	h.State = r.state()
-	h.Ready = r.serving && !r.faulty && r.rollout != Reloading
 	return h
 }
 
-// state is the worst of the parts; mu is held. Work that ended in a transport
-// fault makes it recovering until other work succeeds or the worker is back.
+// state returns the worst state of all parts. Work that ended in a transport fault
+// makes it recovering until other work succeeds or the worker is back. The caller
+// holds mu.
 func (r *Recorder) state() State {
 	worst := Cold
 	if r.faulty || r.rollout == Reloading {
 		worst = Recovering
 	}
-	for _, w := range r.workers {
-		if w.state.rank() > worst.rank() {
-			worst = w.state
+	for _, state := range r.workers {
+		if slices.Index(byBadness, state) > slices.Index(byBadness, worst) {
+			worst = state
 		}
 	}
 	return worst
 }
 
-func (s State) rank() int {
-	switch s {
-	case Recovering:
-		return 3
-	case Starting:
-		return 2
-	case Ready:
-		return 1
-	case Cold:
-	}
-	return 0
-}
-
-// Concise is h in concise detail.
+// Concise returns h in concise detail.
 func (h Health) Concise() HealthConcise {
 	return HealthConcise{
 		Ready: h.Ready, WorkerGeneration: h.Generation, WorkerAlive: h.WorkerAlive,
 		RolloutPending: h.Rollout == Pending || h.Rollout == Reloading, LaunchPathStable: h.LaunchPathStable,
-		Unwell: h.Parts.Unwell,
+		Unwell: h.Unwell,
 	}
 }
 
-// Full is h in full detail.
-func (h Health) Full() HealthFull {
-	return HealthFull{
-		Health: HealthBody{
-			State: h.State, Generation: h.Generation, UptimeMS: h.Uptime.Milliseconds(),
-			ConsecutiveFailures: h.ConsecutiveFailures, RestartCount: h.RestartCount,
-			Rollout: h.Rollout, LastFault: h.LastFault,
-		},
-		WorkerAlive: h.WorkerAlive, LaunchPathStable: h.LaunchPathStable, Daemon: h.Daemon,
-		Sessions: h.Parts.Sessions, Workers: h.Workers, Servers: h.Parts.Servers, Unwell: h.Parts.Unwell, TelemetryLog: h.Log,
-	}
-}
+// Full returns h in full detail.
+func (h Health) Full() HealthFull { return HealthFull{h.HealthBody, h.HealthDetails} }
 
-// Text is h for a model to read: one line, and more of them in full detail.
+// Text returns h for a model to read: one line, in full detail more.
 func (h Health) Text(full bool) string {
 	var b strings.Builder
 	if !h.Ready {
@@ -174,7 +153,7 @@ func (h Health) Text(full bool) string {
 	if !h.LaunchPathStable {
 		b.WriteString(" launch_path=unstable")
 	}
-	for i, one := range h.Parts.Unwell {
+	for i, one := range h.Unwell {
 		sep := ","
 		if i == 0 {
 			sep = " unwell="
@@ -185,25 +164,23 @@ func (h Health) Text(full bool) string {
 		return b.String()
 	}
 	fmt.Fprintf(&b, "\nstate=%s uptime=%s consecutive_failures=%d restarts=%d rollout=%s",
-		h.State, h.Uptime.Round(time.Second), h.ConsecutiveFailures, h.RestartCount, h.Rollout)
+		h.State, (time.Duration(h.UptimeMS) * time.Millisecond).Round(time.Second), h.ConsecutiveFailures, h.RestartCount, h.Rollout)
 	fmt.Fprintf(&b, "\ndaemon pid=%d version=%s epoch=%d", h.Daemon.PID, h.Daemon.Version, h.Daemon.Epoch)
-	fmt.Fprintf(&b, "\nsessions=%d workers=%d servers=%d", h.Parts.Sessions, h.Workers, h.Parts.Servers)
-	for _, one := range h.Parts.Unwell {
+	fmt.Fprintf(&b, "\nsessions=%d workers=%d servers=%d", h.Sessions, h.Workers, h.Servers)
+	for _, one := range h.Unwell {
 		fmt.Fprintf(&b, "\nserver %s: %s: %s", oneLine(one.Name, maxField), one.State, oneLine(one.Detail, 240))
 	}
-	if f := h.LastFault; f != nil {
-		fmt.Fprintf(&b, "\nlast fault: %s in %s: %s", f.Fault.Code, oneLine(f.Operation, maxField), oneLine(f.Fault.Detail, 240))
-	}
-	if h.Log.Failed > 0 {
-		fmt.Fprintf(&b, "\ntelemetry log: %d lines lost", h.Log.Failed)
-		if h.Log.LastError != "" {
-			fmt.Fprintf(&b, ", failing now: %s", oneLine(h.Log.LastError, 240))
+	writeFault(&b, h.LastFault)
+	if h.TelemetryLog.Failed > 0 {
+		fmt.Fprintf(&b, "\ntelemetry log: %d lines lost", h.TelemetryLog.Failed)
+		if h.TelemetryLog.LastError != "" {
+			fmt.Fprintf(&b, ", failing now: %s", oneLine(h.TelemetryLog.LastError, 240))
 		}
 	}
 	return b.String()
 }
 
-// oneLine is s without line breaks, cut to limit bytes.
+// oneLine returns s without line breaks, cut to limit bytes.
 func oneLine(s string, limit int) string {
 	return bounded(strings.Join(strings.Fields(s), " "), limit)
 }

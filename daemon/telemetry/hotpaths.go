@@ -28,6 +28,7 @@ type pathLine struct {
 	sum      int64
 }
 
+// hotLine is the log's summary of the paths that were called most, and that took longest.
 type hotLine struct {
 	Event    string     `json:"event"`
 	TS       int64      `json:"ts_unix_ms"`
@@ -39,8 +40,8 @@ type hotLine struct {
 
 func newHotPaths() hotPaths { return hotPaths{byPath: map[string]*pathLine{}} }
 
-// add counts one call, path "" if it named none, and tells whether a summary
-// is due.
+// add counts one call, with path "" if it named none, and reports whether a summary is
+// due.
 func (h *hotPaths) add(path string, latency int64, failed bool) bool {
 	h.events++
 	if path != "" {
@@ -63,6 +64,7 @@ func (h *hotPaths) add(path string, latency int64, failed bool) bool {
 	return h.events%snapshotEvery == 0
 }
 
+// dropColdest forgets the path that was called least.
 func (h *hotPaths) dropColdest() {
 	var coldest *pathLine
 	for _, p := range h.byPath {
@@ -73,7 +75,8 @@ func (h *hotPaths) dropColdest() {
 	delete(h.byPath, coldest.Path)
 }
 
-func (h *hotPaths) snapshot(now int64, root *string) hotLine {
+// snapshot returns the summary.
+func (h *hotPaths) snapshot(now int64, root *string) *hotLine {
 	rows := make([]pathLine, 0, len(h.byPath))
 	for _, p := range h.byPath {
 		rows = append(rows, *p)
@@ -82,7 +85,7 @@ func (h *hotPaths) snapshot(now int64, root *string) hotLine {
 		slices.SortFunc(rows, order)
 		return slices.Clone(rows[:min(len(rows), shownPaths)])
 	}
-	return hotLine{
+	return &hotLine{
 		Event: "hot_paths_snapshot", TS: now, RepoRoot: root, Total: h.events,
 		Hottest: first(func(a, b pathLine) int {
 			return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(b.Max, a.Max), cmp.Compare(a.Path, b.Path))

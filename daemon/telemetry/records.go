@@ -1,32 +1,165 @@
 package telemetry
 
-import "log/slog"
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
 
-// Records appends records of any kind to a file of their own, one JSON line
-// each, rotated as the call log is. It is safe for concurrent use, and owns the
-// file until Close.
-type Records struct{ log *callLog }
+	"holdline/daemon/logfile"
+)
 
-// NewRecords makes a log at o.Path; of the rest of o, Log, MaxBytes, Keep and
-// LogDelay count.
+// LogHealth says whether a log is written.
+type LogHealth struct {
+	Written   int64  `json:"written"` // records
+	Failed    int64  `json:"failed"`  // records lost
+	LastError string `json:"last_error,omitempty"`
+}
+
+// maxBuffered is how many bytes of records wait to be written together.
+const maxBuffered = 32 << 10
+
+// Records appends records of any kind to a file, one line of JSON each. Records wait
+// up to [Options.LogDelay] for others, to be written with one system call. It is safe
+// for concurrent use, and owns the file until Close.
+type Records struct {
+	log   *slog.Logger
+	delay time.Duration
+
+	// writing is held while the file is written, which may take long. It is taken
+	// before mu, and only by those that flush.
+	writing sync.Mutex
+	file    logfile.File // guarded by writing; with path "" nothing is written
+
+	mu        sync.Mutex // guards the fields that follow
+	closed    bool
+	unwaiting bool   // each record is written at once, whatever the delay
+	buffer    []byte // records that are not written yet
+	buffered  int64  // how many they are
+	timer     *time.Timer
+	health    LogHealth
+}
+
+// NewRecords returns a log at o.Path, whose directory it creates with mode 0700. Of the
+// rest of o, Log, MaxBytes, Keep and LogDelay count.
 func NewRecords(o Options) *Records {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if o.Path != "" {
+		_ = os.MkdirAll(filepath.Dir(o.Path), 0o700) // the first write says why it failed
 	}
-	o.fill()
-	return &Records{log: newCallLog(o)}
+	r := &Records{log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), delay: o.LogDelay, file: logfile.File{Path: o.Path}}
+	r.Bound(o.MaxBytes, o.Keep)
+	return r
 }
 
-// Write adds a record. A failure is told to the daemon's log, when it is the
-// first in a row.
+// Bound sets the size at which the log is rotated, and how many rotated files are kept.
+// Zero values mean the defaults, as in [Options].
+func (r *Records) Bound(maxBytes int64, keep int) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.file.MaxBytes, r.file.Keep = cmp.Or(maxBytes, 8<<20), max(cmp.Or(keep, 3), 0)
+}
+
+// Write adds a record. The first failure in a row is reported to the daemon's log.
 func (r *Records) Write(record any) {
-	r.log.mu.Lock()
-	defer r.log.mu.Unlock()
-	r.log.write(record)
+	b, err := json.Marshal(record)
+	if r.add(b, err) {
+		r.flush()
+	}
 }
 
-// Bound is [Recorder.Bound].
-func (r *Records) Bound(maxBytes int64, keep int) { r.log.bound(maxBytes, keep) }
+// add puts a record into the buffer and reports whether it is time to flush.
+func (r *Records) add(b []byte, err error) (due bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.file.Path == "" {
+		return false
+	}
+	if err != nil {
+		r.count(fmt.Errorf("encoding a record: %w", err), 1)
+		return false
+	}
+	r.buffer, r.buffered = append(append(r.buffer, b...), '\n'), r.buffered+1
+	switch {
+	case r.delay == 0 || r.unwaiting || len(r.buffer) > maxBuffered:
+		return true
+	case r.timer == nil:
+		r.timer = time.AfterFunc(r.delay, r.flush)
+	case r.buffered == 1:
+		r.timer.Reset(r.delay)
+	}
+	return false
+}
 
-// Close ends the log; what is written afterwards is lost.
-func (r *Records) Close() error { return r.log.close() }
+// flush writes the buffer; a failure loses it.
+func (r *Records) flush() {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.mu.Lock()
+	b, n := r.buffer, r.buffered
+	r.buffer, r.buffered = nil, 0
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	err := r.file.Append(b)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count(err, n)
+	if r.buffer == nil && cap(b) <= maxBuffered {
+		r.buffer = b[:0] // to be filled again
+	}
+}
+
+// count counts records that were written, or lost with err. The caller holds mu.
+func (r *Records) count(err error, records int64) {
+	if err == nil {
+		if r.health.LastError != "" {
+			r.health.LastError = ""
+			r.log.Info("telemetry log works again")
+		}
+		r.health.Written += records
+		return
+	}
+	r.health.Failed += records
+	if r.health.LastError == "" {
+		r.log.Warn("telemetry log cannot be written", "err", err)
+	}
+	r.health.LastError = err.Error()
+}
+
+// Through writes the buffer. While it is on, each record is written at once.
+func (r *Records) Through(on bool) {
+	r.mu.Lock()
+	r.unwaiting = on
+	r.mu.Unlock()
+	r.flush()
+}
+
+// Health writes the buffer and returns how the log fares.
+func (r *Records) Health() LogHealth {
+	r.flush()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.health
+}
+
+// Close writes the buffer and closes the file. Later records are lost.
+func (r *Records) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.flush()
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	if err := r.file.Close(); err != nil {
+		return fmt.Errorf("closing the telemetry log: %w", err)
+	}
+	return nil
+}

@@ -3,7 +3,6 @@ package telemetry
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -38,35 +37,16 @@ type Body struct {
 	LastFault           *fault.Record `json:"last_fault"`
 }
 
-// Totals counts requests. Every request is a success, a response error or a
-// transport fault. Percentiles are milliseconds.
-type Totals struct {
-	RequestCount        int64   `json:"request_count"`
-	SuccessCount        int64   `json:"success_count"`
-	ResponseErrorCount  int64   `json:"response_error_count"`
-	TransportFaultCount int64   `json:"transport_fault_count"`
-	RetryCount          int64   `json:"retry_count"`
-	P50                 float64 `json:"p50_ms"`
-	P95                 float64 `json:"p95_ms"`
-	P99                 float64 `json:"p99_ms"`
-}
-
 // Method is [Totals] of one operation, and its latencies in milliseconds.
 type Method struct {
-	Method              string  `json:"method"`           // see [Operation.String]
-	Server              string  `json:"server,omitempty"` // hosted server
-	Tool                string  `json:"tool,omitempty"`   // the server's own name
-	RequestCount        int64   `json:"request_count"`
-	SuccessCount        int64   `json:"success_count"`
-	ResponseErrorCount  int64   `json:"response_error_count"`
-	TransportFaultCount int64   `json:"transport_fault_count"`
-	RetryCount          int64   `json:"retry_count"`
-	LastLatencyMS       int64   `json:"last_latency_ms"`
-	MaxLatencyMS        int64   `json:"max_latency_ms"`
-	AvgLatencyMS        int64   `json:"avg_latency_ms"`
-	P50                 float64 `json:"p50_ms"`
-	P95                 float64 `json:"p95_ms"`
-	P99                 float64 `json:"p99_ms"`
+	Method string `json:"method"`           // see [Operation.String]
+	Server string `json:"server,omitempty"` // hosted server
+	Tool   string `json:"tool,omitempty"`   // the server's own name
+	Totals
+
+	LastLatencyMS int64 `json:"last_latency_ms"`
+	MaxLatencyMS  int64 `json:"max_latency_ms"`
+	AvgLatencyMS  int64 `json:"avg_latency_ms"`
 	// LastError is the code of the last request; nil if it was a success.
 	LastError *fault.Code `json:"last_error"`
 }
@@ -112,7 +92,7 @@ type HotMethod struct {
 	Retries         int64  `json:"retries"`
 }
 
-// Snapshot is what was counted so far.
+// Snapshot returns what was counted so far.
 func (r *Recorder) Snapshot() Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,12 +100,7 @@ func (r *Recorder) Snapshot() Snapshot {
 		Telemetry: Body{
 			UptimeMS: time.Since(r.begin).Milliseconds(), State: r.state(), Generation: r.generation,
 			ConsecutiveFailures: r.consecutive, RestartCount: r.restarts, LastFault: r.lastFault,
-			Totals: Totals{
-				RequestCount: r.totals.requests, SuccessCount: r.totals.successes,
-				ResponseErrorCount: r.totals.errors, TransportFaultCount: r.totals.transport,
-				RetryCount: r.totals.retries,
-				P50:        ms(r.totals.percentile(.5)), P95: ms(r.totals.percentile(.95)), P99: ms(r.totals.percentile(.99)),
-			},
+			Totals:  r.totals.totals(),
 			Methods: make([]Method, 0, len(r.operations)),
 		},
 		HostRollouts: r.rollouts,
@@ -145,38 +120,40 @@ func (r *Recorder) Snapshot() Snapshot {
 		)
 	})
 	for _, one := range r.sessions {
-		row := calls(one.identity, &one.counts)
+		row := callerCounts(one.identity, &one.counts)
 		row.Session, row.Client = one.number, one.client
 		s.Sessions = append(s.Sessions, row)
 	}
 	for name, c := range r.identities {
-		s.Identities = append(s.Identities, calls(name, c))
+		s.Identities = append(s.Identities, callerCounts(name, c))
 	}
 	s.Sessions, s.Identities = busiest(s.Sessions), busiest(s.Identities)
 	return s
 }
 
+// method returns the row of an operation.
 func method(op Operation, c *counts) Method {
 	m := Method{
-		Method: op.String(), Server: op.Server, Tool: op.Tool, RequestCount: c.requests, SuccessCount: c.successes,
-		ResponseErrorCount: c.errors, TransportFaultCount: c.transport, RetryCount: c.retries,
+		Method: op.String(), Server: op.Server, Tool: op.Tool, Totals: c.totals(),
 		LastLatencyMS: c.last.Milliseconds(), MaxLatencyMS: c.longest.Milliseconds(), AvgLatencyMS: c.average().Milliseconds(),
-		P50: ms(c.percentile(.5)), P95: ms(c.percentile(.95)), P99: ms(c.percentile(.99)),
 	}
 	if c.lastError != "" {
-		code := c.lastError
+		code := c.lastError // which later requests change
 		m.LastError = &code
 	}
 	return m
 }
 
-func calls(identity string, c *counts) SessionCounts {
+// callerCounts returns the row of a session or an identity.
+func callerCounts(identity string, c *counts) SessionCounts {
+	t := c.totals()
 	return SessionCounts{
-		Identity: identity, Calls: c.requests, ResponseErrors: c.errors, TransportFaults: c.transport, Retries: c.retries,
-		P50: ms(c.percentile(.5)), P95: ms(c.percentile(.95)), P99: ms(c.percentile(.99)),
+		Identity: identity, Calls: t.RequestCount, ResponseErrors: t.ResponseErrorCount,
+		TransportFaults: t.TransportFaultCount, Retries: t.RetryCount, P50: t.P50, P95: t.P95, P99: t.P99,
 	}
 }
 
+// busiest returns the rows with the most calls.
 func busiest(rows []SessionCounts) []SessionCounts {
 	slices.SortFunc(rows, func(a, b SessionCounts) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Session, b.Session))
@@ -184,12 +161,7 @@ func busiest(rows []SessionCounts) []SessionCounts {
 	return slices.Clip(rows[:min(len(rows), hotSessions)])
 }
 
-// ms is d in milliseconds, to the microsecond.
-func ms(d time.Duration) float64 {
-	return math.Round(float64(d)/float64(time.Microsecond)) / 1000
-}
-
-// Concise is s in concise detail.
+// Concise returns s in concise detail.
 func (s Snapshot) Concise() Concise {
 	t := s.Telemetry
 	c := Concise{
@@ -212,39 +184,29 @@ const (
 	textSessions = 6
 )
 
-// Text is s for a model to read.
+// Text returns s for a model to read.
 func (s Snapshot) Text(full bool) string {
 	t := s.Telemetry
 	var b strings.Builder
-	fmt.Fprintf(&b, "requests=%d success=%d response_error=%d transport_fault=%d retry=%d\n",
-		t.Totals.RequestCount, t.Totals.SuccessCount, t.Totals.ResponseErrorCount, t.Totals.TransportFaultCount, t.Totals.RetryCount)
+	fmt.Fprintf(&b, "requests=%d success=%d %s\n", t.Totals.RequestCount, t.Totals.SuccessCount, t.Totals.outcomes())
 	fmt.Fprintf(&b, "worker_restarts=%d host_rollouts=%d", t.RestartCount, s.HostRollouts)
 	if full {
 		fmt.Fprintf(&b, "\nstate=%s generation=%d uptime=%s consecutive_failures=%d", t.State, t.Generation,
 			(time.Duration(t.UptimeMS) * time.Millisecond).Round(time.Second), t.ConsecutiveFailures)
-		fmt.Fprintf(&b, "\np50=%vms p95=%vms p99=%vms cache_hits=%d cache_misses=%d",
-			t.Totals.P50, t.Totals.P95, t.Totals.P99, s.Cache.Hits, s.Cache.Misses)
+		fmt.Fprintf(&b, "\n%s cache_hits=%d cache_misses=%d", t.Totals.percentiles(), s.Cache.Hits, s.Cache.Misses)
 	}
 	b.WriteString("\nhot methods:")
+	if len(t.Methods) == 0 {
+		b.WriteString(" none")
+	}
 	rows := hotMethods
 	if full {
 		rows = textMethods
 	}
-	if len(t.Methods) == 0 {
-		b.WriteString(" none")
-	}
-	for i, m := range t.Methods {
-		if i == rows {
-			if full {
-				fmt.Fprintf(&b, "\n+%d more", len(t.Methods)-rows)
-			}
-			break
-		}
-		fmt.Fprintf(&b, "\n%s requests=%d response_error=%d transport_fault=%d retry=%d",
-			m.Method, m.RequestCount, m.ResponseErrorCount, m.TransportFaultCount, m.RetryCount)
+	for _, m := range t.Methods[:min(len(t.Methods), rows)] {
+		fmt.Fprintf(&b, "\n%s requests=%d %s", m.Method, m.RequestCount, m.outcomes())
 		if full {
-			fmt.Fprintf(&b, " last=%dms avg=%dms max=%dms p50=%vms p95=%vms p99=%vms",
-				m.LastLatencyMS, m.AvgLatencyMS, m.MaxLatencyMS, m.P50, m.P95, m.P99)
+			fmt.Fprintf(&b, " last=%dms avg=%dms max=%dms %s", m.LastLatencyMS, m.AvgLatencyMS, m.MaxLatencyMS, m.percentiles())
 			if m.LastError != nil {
 				fmt.Fprintf(&b, " last_error=%s", *m.LastError)
 			}
@@ -253,19 +215,33 @@ func (s Snapshot) Text(full bool) string {
 	if !full {
 		return b.String()
 	}
-	for i, one := range s.Sessions {
+	writeMore(&b, len(t.Methods)-rows)
+	for i, one := range s.Sessions[:min(len(s.Sessions), textSessions)] {
 		if i == 0 {
 			b.WriteString("\nsessions:")
 		}
-		if i == textSessions {
-			fmt.Fprintf(&b, "\n+%d more", len(s.Sessions)-i)
-			break
+		c := Totals{
+			ResponseErrorCount: one.ResponseErrors, TransportFaultCount: one.TransportFaults, RetryCount: one.Retries,
+			P50: one.P50, P95: one.P95, P99: one.P99,
 		}
-		fmt.Fprintf(&b, "\n#%d %s calls=%d response_error=%d transport_fault=%d retry=%d p50=%vms p95=%vms p99=%vms", one.Session,
-			oneLine(one.Identity, maxField), one.Calls, one.ResponseErrors, one.TransportFaults, one.Retries, one.P50, one.P95, one.P99)
+		fmt.Fprintf(&b, "\n#%d %s calls=%d %s %s", one.Session, oneLine(one.Identity, maxField), one.Calls, c.outcomes(), c.percentiles())
 	}
-	if f := t.LastFault; f != nil {
-		fmt.Fprintf(&b, "\nlast fault: %s in %s: %s", f.Fault.Code, oneLine(f.Operation, maxField), oneLine(f.Fault.Detail, 240))
-	}
+	writeMore(&b, len(s.Sessions)-textSessions)
+	writeFault(&b, t.LastFault)
 	return b.String()
+}
+
+// writeMore writes how many rows are left out, if any are.
+func writeMore(b *strings.Builder, left int) {
+	if left > 0 {
+		fmt.Fprintf(b, "\n+%d more", left)
+	}
+}
+
+// writeFault writes the last fault, if there is one.
+func writeFault(b *strings.Builder, f *fault.Record) {
+	if f != nil {
+		fmt.Fprintf(b, "\nlast fault: %s in %s: %s",
+			f.Fault.Code, oneLine(f.Operation, maxField), oneLine(f.Fault.Detail, 240))
+	}
 }

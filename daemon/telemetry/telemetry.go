@@ -8,7 +8,6 @@
 package telemetry
 
 import (
-	"cmp"
 	"io"
 	"log/slog"
 	"strings"
@@ -62,14 +61,17 @@ func (o Operation) String() string {
 // State is how well the daemon, or a part of it, is.
 type State string
 
-// The states, from best to worst when more than one part has one: a part that
-// never ran is no reason to call the whole cold.
+// The states. If parts have different ones, the worst counts; Cold is the best, since a
+// part that never ran is no reason to call the whole cold.
 const (
 	Cold       State = "cold"
 	Ready      State = "ready"
 	Starting   State = "starting"
 	Recovering State = "recovering"
 )
+
+// byBadness lists the states from best to worst.
+var byBadness = []State{Cold, Ready, Starting, Recovering}
 
 // Rollout is where the replacement of the binary stands.
 type Rollout string
@@ -110,12 +112,6 @@ type Options struct {
 	LogDelay time.Duration
 }
 
-// fill sets the defaults of a log.
-func (o *Options) fill() {
-	o.MaxBytes = cmp.Or(o.MaxBytes, 8<<20)
-	o.Keep = max(cmp.Or(o.Keep, 3), 0)
-}
-
 // Recorder is told what happens and tells how things are.
 type Recorder struct {
 	o      Options
@@ -130,8 +126,8 @@ type Recorder struct {
 	rollouts    int64
 	generation  int64
 	restarts    int64
-	workers     map[string]*worker
-	faulty      bool // the last failure of work was a transport fault, and none has succeeded since
+	workers     map[string]State // see setWorker
+	faulty      bool             // the last failure of work was a transport fault, and none has succeeded since
 	consecutive int64
 	lastFault   *fault.Record
 	totals      counts
@@ -142,31 +138,22 @@ type Recorder struct {
 	misses      int64
 }
 
-// worker is one that runs, or that should run again.
-type worker struct {
-	state State
-	lost  bool // it does not run, and something is about to start it again
-}
-
 // session counts the calls of one.
 type session struct {
 	number   int64
 	identity string
 	client   string
-	last     time.Time
 	counts
 }
 
 // New makes a recorder. It serves nothing yet: see [Recorder.SetServing]. The
 // caller closes it.
 func New(o Options) *Recorder {
-	o.fill()
-	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Recorder{
 		o: o, begin: time.Now(), stable: StableLaunchPath(o.Executable),
 		log:     newCallLog(o),
 		rollout: Stable, rollouts: o.Rollouts, generation: o.Generation,
-		workers:    map[string]*worker{},
+		workers:    map[string]State{},
 		operations: map[Operation]*counts{},
 		sessions:   map[string]*session{},
 		identities: map[string]*counts{},
@@ -176,7 +163,7 @@ func New(o Options) *Recorder {
 var _ io.Closer = (*Recorder)(nil)
 
 // Close closes the call log. What is told afterwards is counted, not logged.
-func (r *Recorder) Close() error { return r.log.close() }
+func (r *Recorder) Close() error { return r.log.Close() }
 
 // Request counts one request. A nil fault is a success. Replays is how often it
 // was run again.
@@ -216,37 +203,44 @@ func isWork(op Operation) bool {
 	return false
 }
 
-// counter returns the counts of key in all, and makes them if there are none.
-// If all has as many as most, those that were added to least recently are
-// merged into the counts of rest first, which come on top of that many.
+// counter returns the counts of key in all, and adds them if there are none. If all has
+// most keys, the one that was counted least recently is merged into rest, which comes
+// on top of that number.
 func counter[K comparable](all map[K]*counts, key K, most int, rest K) *counts {
 	if c := all[key]; c != nil {
 		return c
 	}
 	if len(all) >= most {
-		var oldest K
-		var c *counts
-		for k, one := range all {
-			if k != rest && (c == nil || one.at.Before(c.at)) {
-				oldest, c = k, one
-			}
-		}
+		oldest := leastRecent(all, rest, func(c *counts) time.Time { return c.at })
+		merged := all[oldest]
 		delete(all, oldest)
 		if all[rest] == nil {
 			all[rest] = &counts{}
 		}
-		all[rest].merge(c)
+		all[rest].merge(merged)
 	}
 	c := &counts{}
 	all[key] = c
 	return c
 }
 
+// leastRecent returns the key with the earliest time, but not the key except.
+func leastRecent[K comparable, V any](all map[K]V, except K, at func(V) time.Time) K {
+	var oldest K
+	var first time.Time
+	for key, v := range all {
+		if t := at(v); key != except && (first.IsZero() || t.Before(first)) {
+			oldest, first = key, t
+		}
+	}
+	return oldest
+}
+
 // ToolCall counts a call for its session and identity, and logs it. The log
 // is written before it returns; a failure is counted and shown in the health.
 func (r *Recorder) ToolCall(c Call) {
 	r.count(&c)
-	r.log.toolCall(&c)
+	r.log.logCall(&c)
 }
 
 func (r *Recorder) count(c *Call) {
@@ -262,26 +256,13 @@ func (r *Recorder) count(c *Call) {
 	s := r.sessions[key]
 	if s == nil {
 		if len(r.sessions) >= maxSessions {
-			r.dropOldest()
+			delete(r.sessions, leastRecent(r.sessions, "", func(s *session) time.Time { return s.at }))
 		}
 		s = &session{}
 		r.sessions[key] = s
 	}
 	s.number, s.identity, s.client = c.Number, identity, bounded(c.Client, maxField)
-	s.last = time.Now()
 	s.add(c.Took, c.Replays, c.Fault)
-}
-
-// dropOldest forgets the session that called least recently; mu is held.
-func (r *Recorder) dropOldest() {
-	var oldest string
-	var at time.Time
-	for key, s := range r.sessions {
-		if oldest == "" || s.last.Before(at) {
-			oldest, at = key, s.last
-		}
-	}
-	delete(r.sessions, oldest)
 }
 
 // SessionEnded forgets the counters of a session, named by its hash.
@@ -304,11 +285,11 @@ func (r *Recorder) Cache(hit bool) {
 
 // Through has all lines of the call log written, and from now on each at once, as
 // before the process is replaced; with false they wait for others again.
-func (r *Recorder) Through(on bool) { r.log.through(on) }
+func (r *Recorder) Through(on bool) { r.log.Through(on) }
 
 // Bound says how many bytes the call log has from now on before it is rotated,
 // and how many rotated ones are kept, as in [Options].
-func (r *Recorder) Bound(maxBytes int64, keep int) { r.log.bound(maxBytes, keep) }
+func (r *Recorder) Bound(maxBytes int64, keep int) { r.log.Bound(maxBytes, keep) }
 
 // ShowPaths says whether the call log names paths from now on; those counted
 // so far are forgotten when it stops.
@@ -347,58 +328,40 @@ func (r *Recorder) RolledOut() {
 	r.rollouts++
 }
 
-// WorkerStarting says that the worker id is being started. The generation is
-// the number of starts since the state directory was made, which whoever starts
-// workers counts; the highest that was told is shown. A start of one that was
-// lost counts as a restart.
+// WorkerStarting says that the worker id is being started. The generation is the number
+// of starts since the state directory was created; the highest one is shown. A start of
+// a worker that was lost counts as a restart.
 func (r *Recorder) WorkerStarting(id string, generation int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.generation = max(r.generation, generation)
-	w := r.workers[id]
-	switch {
-	case w == nil && len(r.workers) >= maxWorkers:
-	case w == nil:
-		r.workers[id] = &worker{state: Starting}
-	case w.lost: // stays recovering until it is ready
+	if r.workers[id] == Recovering {
 		r.restarts++
-	default:
-		w.state = Starting
+		return
 	}
+	r.setWorker(id, Starting)
 }
 
 // WorkerReady says that the worker id runs, be it started or adopted.
 func (r *Recorder) WorkerReady(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.workers[id]
-	if w == nil {
-		if len(r.workers) >= maxWorkers {
-			return
-		}
-		w = &worker{}
-		r.workers[id] = w
-	}
-	if w.lost {
+	if r.workers[id] == Recovering {
 		r.faulty = false // what had failed is back
 	}
-	*w = worker{state: Ready}
+	r.setWorker(id, Ready)
 }
 
-// WorkerLost says that the worker id ended when it should not have. One that
-// will be started again is missing until it is ready or has ended.
+// WorkerLost says that the worker id ended when it should not have, and whether it will
+// be started again. Until then it is missing.
 func (r *Recorder) WorkerLost(id string, restarts bool) {
+	if !restarts {
+		r.WorkerEnded(id)
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.workers[id]
-	switch {
-	case !restarts:
-		delete(r.workers, id)
-	case w != nil:
-		*w = worker{state: Recovering, lost: true}
-	case len(r.workers) < maxWorkers:
-		r.workers[id] = &worker{state: Recovering, lost: true}
-	}
+	r.setWorker(id, Recovering)
 }
 
 // WorkerEnded says that the worker id ended as it should, or was given up.
@@ -406,6 +369,22 @@ func (r *Recorder) WorkerEnded(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.workers, id)
+}
+
+// setWorker records the state of a worker. The caller holds mu.
+//
+//	state       event     next
+//	(none)      starting  Starting
+//	any         ready     Ready
+//	any         lost      Recovering; (none) if it is not started again
+//	Recovering  starting  Recovering, so that it is missing until it is ready
+//	any         ended     (none)
+//
+// Of more than maxWorkers workers the further ones are not recorded.
+func (r *Recorder) setWorker(id string, state State) {
+	if r.workers[id] != "" || len(r.workers) < maxWorkers {
+		r.workers[id] = state
+	}
 }
 
 // StableLaunchPath is false for an executable that lies in a build's

@@ -265,7 +265,7 @@ func TestSnapshot(t *testing.T) {
 		full := asJSON(t, s)
 		for _, want := range []string{
 			`{"telemetry":{"uptime_ms":1000,"state":"recovering","generation":0,"consecutive_failures":0,"restart_count":0,"totals":{"request_count":9,"success_count":7,"response_error_count":1,"transport_fault_count":1,"retry_count":1,`,
-			`{"method":"tools/call:consult","tool":"consult","request_count":2,"success_count":1,"response_error_count":0,"transport_fault_count":1,"retry_count":1,"last_latency_ms":20,"max_latency_ms":40,"avg_latency_ms":30,"p50_ms":20.479,"p95_ms":40,"p99_ms":40,"last_error":"timeout"}`,
+			`{"method":"tools/call:consult","tool":"consult","request_count":2,"success_count":1,"response_error_count":0,"transport_fault_count":1,"retry_count":1,"p50_ms":20.479,"p95_ms":40,"p99_ms":40,"last_latency_ms":20,"max_latency_ms":40,"avg_latency_ms":30,"last_error":"timeout"}`,
 			`"last_error":null`,
 			`"host_rollouts":2,"cache":{"hits":1,"misses":1},"sessions":[{"session":1,"identity":"codex","client":"codex 1","calls":1,`,
 			`"identities":[{"identity":"codex","calls":1,`,
@@ -321,12 +321,12 @@ func TestNamesAreBounded(t *testing.T) {
 	if n := len(r.workers); n > maxWorkers {
 		t.Errorf("%d workers are kept", n)
 	}
-	if c := r.operations[Operation{}]; c == nil || c.requests != 10_000 {
+	if c := r.operations[Operation{}]; c == nil || c.total.RequestCount != 10_000 {
 		t.Errorf("requests of unknown methods = %+v, want 10000", c)
 	}
 	var requests int64
 	for _, c := range r.operations {
-		requests += c.requests
+		requests += c.total.RequestCount
 	}
 	if requests != 20_000 {
 		t.Errorf("%d requests are counted by operation, want 20000: none is lost", requests)
@@ -334,7 +334,7 @@ func TestNamesAreBounded(t *testing.T) {
 	if last := (Operation{Method: toolsCall, Server: "hosted", Tool: "made-up-9999"}); r.operations[last] == nil {
 		t.Errorf("what was called last is not counted by its name")
 	}
-	if c := r.operations[Operation{Method: other}]; c == nil || c.latency.n != uint64(c.requests) || c.longest != msec {
+	if c := r.operations[Operation{Method: other}]; c == nil || c.latency.n != uint64(c.total.RequestCount) || c.longest != msec {
 		t.Errorf("what was called long ago = %+v, want its latencies in one histogram", c)
 	}
 	if text := r.Snapshot().Text(true); len(text) > 20_000 {
@@ -369,7 +369,7 @@ func TestConcurrentUse(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if got := r.Health(Parts{}).Log; got.Failed != 0 || got.Written != 1616 {
+	if got := r.Health(Parts{}).TelemetryLog; got.Failed != 0 || got.Written != 1616 {
 		t.Errorf("log = %+v, want 1600 calls and 16 summaries", got)
 	}
 }

@@ -118,19 +118,6 @@ func TestGateCountsEntries(t *testing.T) {
 	}
 }
 
-func TestRotated(t *testing.T) {
-	path := t.TempDir() + "/log"
-	r := newRotated(path)
-	for range 5 {
-		r.write(bytes.Repeat([]byte("x"), logMax/2))
-	}
-	r.close()
-	if r.size > logMax {
-		t.Errorf("size %d", r.size)
-	}
-	newRotated("/no/such/dir/log").write([]byte("x")) // costs only the log
-}
-
 func FuzzOutput(f *testing.F) {
 	f.Add([]byte("aAb\nB!c\nA?"))
 	f.Fuzz(func(t *testing.T, ops []byte) {

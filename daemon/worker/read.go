@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 
+	"holdline/daemon/logfile"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
@@ -71,15 +72,19 @@ func (w *worker) took(data []byte) {
 	faultpoint.At("worker.output")
 }
 
-// readStderr reads stderr without limit, into the ring and the log.
-func (w *worker) readStderr(log *rotated) {
+// maxStderrLog is the size at which the log of stderr is rotated, in bytes.
+const maxStderrLog = 1 << 20
+
+// readStderr reads stderr without limit, into the ring and the log. A disk that takes no
+// more costs only the log.
+func (w *worker) readStderr(log *logfile.File) {
 	f := w.errFile
 	defer w.readerDone(f)
 	buf := make([]byte, stderrBuffer)
 	for {
 		n, err := f.Read(buf)
 		if n > 0 {
-			log.write(buf[:n])
+			_ = log.Append(buf[:n])
 			w.mu.Lock()
 			w.out.addStderr(buf[:n])
 			w.movedLocked(n)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdline/daemon/logfile"
 	"holdline/daemon/spawn"
 	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
@@ -153,11 +154,11 @@ func (w *worker) run() error {
 		_ = w.ln.Close()
 		return fmt.Errorf("make pipes: %w", err)
 	}
-	log := newRotated(filepath.Join(w.dir, process.FileStderr))
+	log := logfile.File{Path: filepath.Join(w.dir, process.FileStderr), MaxBytes: maxStderrLog, Keep: 1}
 	w.in.file, w.outFile, w.errFile, w.readersLeft = c.Stdin, c.Stdout, c.Stderr, 2
 	w.wg.Go(func() { w.parent(c) })
 	w.wg.Go(w.readStdout)
-	w.wg.Go(func() { w.readStderr(log) })
+	w.wg.Go(func() { w.readStderr(&log) })
 	w.wg.Go(w.feed)
 	w.wg.Go(func() { w.watchStdin(c.Stdin) })
 	var accepting sync.WaitGroup
@@ -171,7 +172,7 @@ func (w *worker) run() error {
 	w.leave(&accepting)
 	w.wg.Wait()
 	w.readers.Wait()
-	log.close()
+	_ = log.Close()
 	faultpoint.At("worker.left")
 	return w.lock.Unlock()
 }

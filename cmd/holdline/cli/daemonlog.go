@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"holdline/daemon/logfile"
 	"holdline/protocol/ownfile"
 
 	"golang.org/x/sys/unix"
@@ -84,7 +85,7 @@ func (l *boundedLog) rotate() error {
 		return err
 	}
 	if named, err := os.Lstat(l.path); err == nil && os.SameFile(old, named) {
-		if err := os.Rename(l.path, l.path+".1"); err != nil {
+		if err := logfile.Rotate(l.path, 1); err != nil {
 			return err
 		}
 	}

@@ -14,10 +14,10 @@ func TestOpenMetrics(t *testing.T) {
 	evil := "a\"b\\c\nd\xff}"
 	counts := &telemetry.Snapshot{
 		Telemetry: telemetry.Body{State: telemetry.Recovering, Methods: []telemetry.Method{
-			{Method: "tools/call:git__log", Server: "git", Tool: "log", RequestCount: 5, SuccessCount: 3, ResponseErrorCount: 1, TransportFaultCount: 1, RetryCount: 2, P50: 1.5, P95: 20, P99: 1e-3},
-			{Method: "tools/call:consult", Tool: "consult", RequestCount: 1, SuccessCount: 1},
-			{Method: "tools/call:" + evil, Tool: evil, RequestCount: 1, SuccessCount: 1},
-			{Method: "ping", RequestCount: 1e7, SuccessCount: 1e7},
+			{Method: "tools/call:git__log", Server: "git", Tool: "log", Totals: telemetry.Totals{RequestCount: 5, SuccessCount: 3, ResponseErrorCount: 1, TransportFaultCount: 1, RetryCount: 2, P50: 1.5, P95: 20, P99: 1e-3}},
+			{Method: "tools/call:consult", Tool: "consult", Totals: telemetry.Totals{RequestCount: 1, SuccessCount: 1}},
+			{Method: "tools/call:" + evil, Tool: evil, Totals: telemetry.Totals{RequestCount: 1, SuccessCount: 1}},
+			{Method: "ping", Totals: telemetry.Totals{RequestCount: 1e7, SuccessCount: 1e7}},
 		}},
 		Cache:      telemetry.CacheCounts{Hits: 7, Misses: 8},
 		Identities: []telemetry.SessionCounts{{Identity: evil, Calls: 3, ResponseErrors: 1}},
