@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/tailscale/hujson"
+
+	"holdline/protocol/ownfile"
 )
 
 // Errors of the functions that edit the file.
@@ -258,30 +260,16 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 }
 
-// replaceFile puts data in the place of the file at path.
-func replaceFile(path string, data []byte, mode fs.FileMode) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+// replaceFile replaces the file at path, which is on the disk afterwards.
+func replaceFile(path string, data []byte, mode fs.FileMode) error {
+	temp, err := ownfile.WriteTemp(filepath.Dir(path), "."+filepath.Base(path)+".*", data, mode, true)
+	if err == nil {
+		if err = os.Rename(temp, path); err != nil {
+			_ = os.Remove(temp)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("writing the configuration: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-			err = fmt.Errorf("writing the configuration: %w", err)
-		}
-	}()
-	if err := f.Chmod(mode); err != nil {
-		return err
-	}
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }

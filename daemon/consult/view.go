@@ -1,7 +1,6 @@
 package consult
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/tool"
+	"holdline/protocol/jsonrpc"
 )
 
 // pageUnits is how much of an answer one result carries, counted as it grows
@@ -177,14 +177,12 @@ func (a *Answer) fitting(offset int, d tool.Detail) value {
 
 // units is how many characters v has as JSON, counted as clients do.
 func units(v any) int {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // as the result is written
-	if enc.Encode(v) != nil {
+	b, err := jsonrpc.Marshal(v) // as the result is written
+	if err != nil {
 		return 0
 	}
-	n := 0
-	for _, r := range b.String() {
+	n := 1 // the end of the line
+	for _, r := range string(b) {
 		if n++; r > 0xffff {
 			n++
 		}

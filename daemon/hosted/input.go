@@ -204,15 +204,11 @@ func inputRequired(c *call, asks []*ask) (json.RawMessage, error) {
 	for _, a := range asks {
 		requests[a.id] = request{a.method, a.params}
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // what servers say is passed on as they spell it
-	err := e.Encode(struct {
+	return jsonrpc.Marshal(struct {
 		Type     string             `json:"resultType"`
 		Requests map[string]request `json:"inputRequests"`
 		State    string             `json:"requestState"`
 	}{"input_required", requests, fmt.Sprint(statePrefix, c.up.id, ":", c.write)})
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // parkLocked suspends a call until its client goes on with it, for as long as a

@@ -1,7 +1,6 @@
 package listing
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,13 +59,11 @@ func ReadMemory(path string) (*Memory, error) {
 // Write replaces the file at path. Listings keep their spelling but for white
 // space.
 func (mem *Memory) Write(path string) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(mem); err != nil {
+	b, err := jsonrpc.Marshal(mem)
+	if err != nil {
 		return fmt.Errorf("encoding what a server lists: %w", err)
 	}
-	return statedir.WriteFile(path, b.Bytes())
+	return statedir.WriteFile(path, b)
 }
 
 // Lists returns the lists of the memory.

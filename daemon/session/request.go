@@ -405,14 +405,12 @@ func (s *session) tune(r *request) {
 }
 
 func (s *session) answerJSON(ctx context.Context, r *request, v any) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // what servers say is passed on as they spell it
-	if err := e.Encode(v); err != nil {
+	b, err := jsonrpc.Marshal(v) // what servers say is passed on as they wrote it
+	if err != nil {
 		s.fail(ctx, r, fault.New(fault.InternalFailure, fault.Host, r.operation(), "encoding the answer: %v", err))
 		return
 	}
-	s.answer(ctx, r, bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+	s.answer(ctx, r, b)
 }
 
 // answer sends a result, an object, as the request's era wants it.

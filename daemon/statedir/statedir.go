@@ -110,20 +110,15 @@ func Overwrite(path string, data []byte) error {
 // the new. The file has mode 0600. Who is killed meanwhile leaves a file that
 // [Sweep] removes.
 func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), fmt.Sprintf(".%s.%d-*", filepath.Base(path), os.Getpid()))
-	if err != nil {
-		return fmt.Errorf("write file: %w", err)
-	}
-	_, err = f.Write(data)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
+	pattern := fmt.Sprintf(".%s.%d-*", filepath.Base(path), os.Getpid())
+	temp, err := ownfile.WriteTemp(filepath.Dir(path), pattern, data, 0o600, false)
 	faultpoint.At("file.half")
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		if err = os.Rename(temp, path); err != nil {
+			_ = os.Remove(temp)
+		}
 	}
 	if err != nil {
-		_ = os.Remove(f.Name())
 		return fmt.Errorf("write file: %w", err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
@@ -53,7 +54,7 @@ func (p *Prepared) encode(res Result, r Render, d Detail) (json.RawMessage, erro
 	if r == Porcelain && res.Text != "" {
 		return finish(callResult{Content: text(res.Text)})
 	}
-	value, err := marshal(res.Value)
+	value, err := jsonrpc.Marshal(res.Value)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func encodeFault(f *fault.Record, more string) json.RawMessage {
 	return mcp.ToolFailure(f, Cut(mcp.FaultText(f, more), MaxText))
 }
 
-func finish(res callResult) (json.RawMessage, error) { return marshal(res) }
+func finish(res callResult) (json.RawMessage, error) { return jsonrpc.Marshal(res) }
 
 func text(s string) []textContent {
 	return []textContent{{Type: "text", Text: Cut(s, MaxText)}}

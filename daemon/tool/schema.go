@@ -161,7 +161,7 @@ func (t *Tool) list(schema json.RawMessage) (json.RawMessage, error) {
 		},
 	}
 	l.Annotations.Holdline.Dispatch, l.Annotations.Holdline.Contract = t.Dispatch, t.Contract
-	b, err := marshal(l)
+	b, err := jsonrpc.Marshal(l)
 	if err != nil {
 		return nil, fmt.Errorf("listing: %w", err)
 	}

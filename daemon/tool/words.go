@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"holdline/protocol/jsonrpc"
 )
 
 // want says in words what a schema asks for: "an integer of at least 1".
@@ -183,21 +184,9 @@ func noDuplicates(raw []byte) error {
 	}
 }
 
-// marshal is JSON without the escapes meant for HTML, which would only cost a
-// model tokens.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
 // appendJSON writes a string or a list of strings, which always encode.
 func appendJSON(b *bytes.Buffer, v any) {
-	raw, err := marshal(v)
+	raw, err := jsonrpc.Marshal(v)
 	if err != nil {
 		raw = []byte("null")
 	}

@@ -69,18 +69,14 @@ func writePointer(file, path string) error {
 		return err
 	}
 	// Mode 0600. The daemon finds by the pid what a killed one has left.
-	f, err := os.CreateTemp(dir, fmt.Sprintf(".%s.%d-*", pointerName, os.Getpid()))
+	pattern := fmt.Sprintf(".%s.%d-*", pointerName, os.Getpid())
+	temp, err := ownfile.WriteTemp(dir, pattern, []byte(path+"\n"), 0o600, false)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(path + "\n")
-	err = errors.Join(err, f.Close())
 	faultpoint.At("pointer.half")
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+	if err := os.Rename(temp, file); err != nil {
+		return errors.Join(err, os.Remove(temp))
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/clients"
 	"holdline/daemon/config"
 	"holdline/protocol/control"
 )
@@ -271,13 +271,13 @@ func (m *members) raw(key string, value []byte) { *m = append(*m, member{key, va
 // put leaves out what is empty.
 func (m *members) put(key, value string) {
 	if value != "" {
-		m.raw(key, encode(value))
+		m.raw(key, clients.Encode(value))
 	}
 }
 
 func (m *members) list(key string, values []string) {
 	if len(values) > 0 {
-		m.raw(key, encode(values))
+		m.raw(key, clients.Encode(values))
 	}
 }
 
@@ -302,7 +302,7 @@ func (m *members) pairs(key string, list []string, sep, want string) error {
 		if sep == ":" {
 			value = strings.TrimSpace(value)
 		}
-		inner.raw(name, encode(value))
+		inner.raw(name, clients.Encode(value))
 	}
 	if len(inner) > 0 {
 		m.raw(key, inner.object())
@@ -317,21 +317,12 @@ func (m *members) object() []byte {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.Write(encode(x.key))
+		b.Write(clients.Encode(x.key))
 		b.WriteByte(':')
 		b.Write(x.value)
 	}
 	b.WriteByte('}')
 	return b.Bytes()
-}
-
-// encode is v, strings only, as JSON that people can read.
-func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // to memory
-	return bytes.TrimSpace(b.Bytes())
 }
 
 // warn tells what stands in the way of a server that was added.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/protocol/jsonrpc"
 )
 
 // synthetic is the model that the program names for messages of its own.
@@ -130,13 +131,11 @@ func say(text string) []byte {
 
 // line encodes v as one line. The values given are plain, so it cannot fail.
 func line(v any) []byte {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false) // a prompt of code would grow by half
-	if enc.Encode(v) != nil {
+	b, err := jsonrpc.Marshal(v) // with escapes for HTML a prompt of code would grow by half
+	if err != nil {
 		return nil
 	}
-	return buf.Bytes()
+	return append(b, '\n')
 }
 
 // Line takes one line of the stream.
