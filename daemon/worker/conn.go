@@ -251,7 +251,13 @@ func (c *conn) handle(f *process.Frame) bool {
 		}
 	case process.MethodAck:
 		var p process.AckParams
-		if c.parse(f, &p) {
+		switch {
+		case !c.parse(f, &p):
+		case w.left:
+			// state.json says by now which output is acknowledged. If the daemon
+			// forgot more than that, it would read it from the spool once more.
+			c.fail(f.ID, process.Errorf(process.CodeNotAttached, "the worker is leaving"))
+		default:
 			w.ackLocked(p.Seq)
 			c.reply(f.ID, struct{}{})
 		}

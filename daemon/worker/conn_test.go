@@ -1,0 +1,37 @@
+package worker
+
+import (
+	"io"
+	"testing"
+
+	"holdline/protocol/process"
+)
+
+// TestAckWhileLeaving: a worker that leaves has written to state.json which output
+// is acknowledged, and refuses later acknowledgements. Otherwise its daemon, which
+// forgets acknowledged output, would read that output from the spool once more.
+func TestAckWhileLeaving(t *testing.T) {
+	spec := process.Spec{}
+	spec.SetDefaults()
+	w := newWorker(t.TempDir(), spec, nil, io.Discard)
+	c := &conn{w: w, hello: true}
+	w.attached = c
+	w.out.addStdout([]byte("one\n"))
+	w.out.push(entry{kind: exited})
+	ack := func(id, seq int64) *process.Error {
+		t.Helper()
+		if !c.handle(&process.Frame{ID: id, Method: process.MethodAck, Params: process.Encode(process.AckParams{Seq: seq})}) || len(c.answers) != 1 {
+			t.Fatalf("the acknowledgement of %d has %d answers", seq, len(c.answers))
+		}
+		e := c.answers[0].Error
+		c.answers = nil
+		return e
+	}
+	if e := ack(1, 1); e != nil || w.out.acked != 1 {
+		t.Errorf("an acknowledgement before: %v, acknowledged up to %d", e, w.out.acked)
+	}
+	w.left = true
+	if e := ack(2, 2); e == nil || w.out.acked != 1 {
+		t.Errorf("an acknowledgement behind the last state: %v, acknowledged up to %d", e, w.out.acked)
+	}
+}
