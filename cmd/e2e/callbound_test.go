@@ -88,9 +88,10 @@ func TestHangingCallEndsOverDaemons(t *testing.T) {
 func TestWaitingCallEndsOverDaemons(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]hosting{
-		"for a start":       {"timeout": "1s", "start_timeout": callTime.String()},
-		"for all its time":  {"timeout": "1s", "start_timeout": "10m", "max_timeout": callTime.String()},
-		"for another's end": {"timeout": "1s", "start_timeout": "10m", "max_timeout": callTime.String(), "max_concurrent": 1},
+		"for a start":        {"timeout": "1s", "start_timeout": callTime.String()},
+		"for all its time":   {"timeout": "1s", "start_timeout": "10m", "max_timeout": callTime.String()},
+		"for its first list": {"timeout": "1s", "start_timeout": "10m"},
+		"for another's end":  {"timeout": "1s", "start_timeout": "10m", "max_timeout": callTime.String(), "max_concurrent": 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,13 +102,21 @@ func TestWaitingCallEndsOverDaemons(t *testing.T) {
 			entry["command"] = program
 			h["scope"], h["max_restarts"], h["circuit_threshold"] = "shared", 100, 100
 			p.configure(map[string]any{"stray": entry})
-			a := p.agent().shake()
-			pid := p.untilReady("stray")
-			if err := os.WriteFile(silent, nil, 0o600); err != nil {
-				t.Fatal(err)
+			fall := func() {
+				if err := os.WriteFile(silent, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
-			kill9(t, pid)
-			p.until("the server is gone", func(s control.StatusAnswer) bool { return find(t, s, "stray").State != "ready" })
+			if name == "for its first list" {
+				fall()
+			}
+			a := p.agent().shake()
+			if name != "for its first list" {
+				pid := p.untilReady("stray")
+				fall()
+				kill9(t, pid)
+				p.until("the server is gone", func(s control.StatusAnswer) bool { return find(t, s, "stray").State != "ready" })
+			}
 			ids := []int{a.call("stray__say", map[string]any{"token": "a"}), a.call("stray__say", map[string]any{"token": "b"})}
 			stop := p.deadly(shortLife, mostLives)
 			answers := a.waitAll(ids...)

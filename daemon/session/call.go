@@ -128,7 +128,9 @@ func (s *session) ask(ctx context.Context, r *request, find findTarget) (res too
 		t = s.recall(r.n)
 	}
 	if t == nil {
-		t, err = find(ctx)
+		finding, cancel := r.finding(ctx)
+		t, err = find(finding)
+		cancel()
 	} else {
 		// A call that is on record belongs to the process that has it, whatever the
 		// configuration says by now: find may wait for another process, or say that
@@ -160,6 +162,28 @@ func (s *session) ask(ctx context.Context, r *request, find findTarget) (res too
 		Level: s.levelOf(r), Refuse: refuse, Progress: s.progressOf(r),
 	})
 	return res, true, err
+}
+
+// findTime bounds how long a request that is replayed waits for its target to be
+// found, from when the client sent it. Executors have the same bound for a request
+// in one daemon: some servers say only once they are up what they offer.
+const findTime = 8 * time.Second
+
+// findGrace is how long a daemon looks for the target of a request whose findTime
+// was over before the daemon had it.
+const findGrace = time.Second
+
+// finding returns the context in which the target of a request is looked for.
+func (r *request) finding(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !r.replay {
+		return ctx, func() {}
+	}
+	until := r.sent.Add(findTime)
+	if soonest := time.Now().Add(findGrace); until.Before(soonest) {
+		until = soonest
+	}
+	return context.WithDeadlineCause(ctx, until, fault.New(fault.Timeout, fault.Host, r.operation(),
+		"no server has said within %v that it offers what is asked for, one may still be starting: try again", findTime))
 }
 
 // recall returns what answers the call that line n began, if that is on record;
