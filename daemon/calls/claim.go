@@ -2,11 +2,11 @@ package calls
 
 // Claim says whose the answer to a call is. [Claim.After] alone changes it:
 //
-//	           Ask      Return     Suspend    Guess    Detach    Confirm   Release   Withdraw
+//	           Ask      Return     Suspend    Guess    Detach    Confirm   Close     Withdraw
 //	Unclaimed  Awaited  –          –          Guessed  Promised  Unwanted  Unwanted  Unwanted
-//	Awaited    –        Unclaimed  Suspended  –        Promised  Unwanted  Unwanted  Unwanted
-//	Suspended  Awaited  –          –          –        –         –         –         Unwanted
-//	Guessed    Awaited  –          –          –        –         –         –         Unwanted
+//	Awaited    –        Unclaimed  Suspended  Guessed  Promised  Unwanted  Unwanted  Unwanted
+//	Suspended  Awaited  –          –          –        –         –         Unwanted  Unwanted
+//	Guessed    Awaited  –          –          –        –         –         Unwanted  Unwanted
 //	Promised   –        –          –          –        –         Detached  –         Unwanted
 //	Detached   –        –          –          –        –         –         –         Unwanted
 //	Unwanted   Awaited  –          –          Guessed  –         –         –         –
@@ -41,22 +41,22 @@ const (
 	Suspend                // the request was answered with what the server asks
 	Guess                  // the server may have asked the client by this call
 	Detach                 // the job's file says detached; the client is told an id next
-	Confirm                // the client's proxy holds the answer to its line
-	Release                // a resumed client does not list the line as pending, or its session is over
+	Confirm                // the proxy holds the answer to the line, or lists it as pending no more
+	Close                  // the session is over, or does not come back in time
 	Withdraw               // a user or the client cancels the call
 )
 
 // After returns the claim that follows c by the demand.
 //
-// Two rows hold the rules of detached calls. Release leaves a Promised call
-// alone: no session's end may touch what was detached. Withdraw ends it: a client
+// Two rows hold the rules of detached calls. Close leaves a Promised call alone:
+// no session's end may touch what was detached. Withdraw ends it: a client
 // that cancels before it has confirmed its line drops the id unread, so the call
 // would run under an id that no client has.
 func (c Claim) After(d Demand) Claim {
 	attended := c == Unclaimed || c == Awaited
 	switch d {
 	case Ask:
-		if c != Promised && c != Detached {
+		if !c.IsDetached() {
 			return Awaited
 		}
 	case Return:
@@ -68,7 +68,7 @@ func (c Claim) After(d Demand) Claim {
 			return Suspended
 		}
 	case Guess:
-		if c == Unclaimed || c == Unwanted {
+		if attended || c == Unwanted {
 			return Guessed
 		}
 	case Detach:
@@ -82,8 +82,8 @@ func (c Claim) After(d Demand) Claim {
 		if attended {
 			return Unwanted
 		}
-	case Release:
-		if attended {
+	case Close:
+		if attended || c.IsSuspended() {
 			return Unwanted
 		}
 	case Withdraw:
@@ -98,3 +98,6 @@ func (c Claim) Wanted() bool { return c != Unwanted }
 // IsSuspended reports whether the client was asked something by the call, or may
 // have been.
 func (c Claim) IsSuspended() bool { return c == Suspended || c == Guessed }
+
+// IsDetached reports whether the job store owns the call.
+func (c Claim) IsDetached() bool { return c == Promised || c == Detached }

@@ -42,22 +42,6 @@ func reopen(path string) (*Journal, []Record, error) {
 	return j, latest(records), err
 }
 
-// latest leaves out the earlier of two records with one write id.
-func latest(records []Record) []Record {
-	at := make(map[int64]int, len(records))
-	kept := records[:0]
-	for _, r := range records {
-		if i, twice := at[r.Write]; twice {
-			kept[i] = r
-			continue
-		}
-		at[r.Write] = len(kept)
-		kept = append(kept, r)
-	}
-	clear(records[len(kept):])
-	return kept
-}
-
 // ids are the write ids of records.
 func ids(records []Record) []int64 {
 	var all []int64

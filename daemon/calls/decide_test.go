@@ -94,7 +94,7 @@ func TestPhaseAndClaimAreTotal(t *testing.T) {
 			if d == Withdraw && next.Wanted() {
 				t.Errorf("%v is still wanted after it was withdrawn", c)
 			}
-			if (c == Promised || c == Detached) && d == Release && next != c {
+			if (c == Promised || c == Detached) && d == Close && next != c {
 				t.Errorf("the end of a session makes %v %v", c, next)
 			}
 		}

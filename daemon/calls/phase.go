@@ -35,14 +35,14 @@ type Event int8
 const (
 	Sent   Event = iota // its write is recorded, and goes to a worker next
 	Unsent              // the worker has certainly not taken the write, and will not
-	Answer              // its answer was read, or a fault stands in its place
+	Reply               // its answer was read, or a fault stands in its place
 	Lose                // nothing is left of its process
 	Settle              // its owner has the answer, or wants none
 )
 
 // String returns the event in a word, for tests and logs.
 func (e Event) String() string {
-	return [...]string{"sent", "unsent", "answer", "lose", "settle"}[e]
+	return [...]string{"sent", "unsent", "reply", "lose", "settle"}[e]
 }
 
 // After returns the phase that follows p by the event.
@@ -55,7 +55,7 @@ func (p Phase) After(e Event) Phase {
 		return Open
 	case e == Unsent && (p == Open || p == Lost):
 		return New
-	case e == Answer && (p == Open || p == Lost):
+	case e == Reply && (p == Open || p == Lost):
 		return Answered
 	case e == Lose && p == Open:
 		return Lost

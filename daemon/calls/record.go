@@ -77,14 +77,30 @@ func (r *Record) line() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// ReadRecords reads the records in the worker directory dir. A directory
-// without the file has none.
+// ReadRecords reads the records in the worker directory dir that count, in the
+// order of their write ids. A directory without the file has none.
 func ReadRecords(dir string) ([]Record, error) {
 	b, err := ownfile.Read(filepath.Join(dir, File), MaxJournal)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	return ParseRecords(b)
+	records, err := ParseRecords(b)
+	return latest(records), err
+}
+
+// latest drops records that a later one voids: the later of two with one write id
+// counts, and voids all above it, too. The worker takes ids in order, so it had
+// taken none of those.
+func latest(records []Record) []Record {
+	kept := records[:0]
+	for _, r := range records {
+		for len(kept) > 0 && kept[len(kept)-1].Write >= r.Write {
+			kept = kept[:len(kept)-1]
+		}
+		kept = append(kept, r)
+	}
+	clear(records[len(kept):])
+	return kept
 }
 
 // ParseRecords parses the lines of calls.jsonl. It leaves out a torn last line,

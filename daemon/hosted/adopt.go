@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"holdline/daemon/calls"
@@ -17,7 +16,6 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
-	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
 	"holdline/protocol/ownfile"
@@ -56,10 +54,7 @@ func (m *Manager) Load(ctx context.Context) error {
 	}
 	slices.SortFunc(found, (*earlier).before)
 	for _, e := range found {
-		m.load(e.dir, func() error {
-			m.restore(e)
-			return nil
-		})
+		m.load(e.dir, func() error { return m.restore(e) })
 	}
 	m.wg.Go(m.expect)
 	return nil
@@ -103,7 +98,7 @@ func (m *Manager) disownLocked(dir string) {
 		}
 		delete(m.processes, u)
 		for _, c := range u.calls {
-			delete(m.calls, c.key)
+			delete(m.calls, c.Key)
 		}
 		if m.instances[u.inst.key] == u.inst {
 			delete(m.instances, u.inst.key)
@@ -166,9 +161,11 @@ func (m *Manager) look(dir string) (*earlier, error) {
 
 // restore makes a process of a directory, and the calls of its records. It
 // takes up the worker meanwhile.
-func (m *Manager) restore(e *earlier) {
-	statedir.Sweep(filepath.Join(e.dir, calls.DirAnswers), true)
-	answers := answersIn(e.dir)
+func (m *Manager) restore(e *earlier) error {
+	answers, err := calls.AnswersIn(e.dir)
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	inst := m.ownerLocked(&e.spec, e.alive)
@@ -186,9 +183,8 @@ func (m *Manager) restore(e *earlier) {
 	}
 	for write, size := range answers {
 		if c := u.calls[write]; c != nil {
-			c.setLocked(answered)
-			c.spooled = true
-			m.countLocked(c, size)
+			c.RestoreAnswer(size)
+			m.spooledLocked(c.Key.Session, size)
 		}
 	}
 	if inst.use != retired {
@@ -204,6 +200,7 @@ func (m *Manager) restore(e *earlier) {
 			u.catchUp()
 		}
 	})
+	return nil
 }
 
 // catchUpTime bounds how long the calls of a process that was taken up wait until
@@ -275,72 +272,34 @@ func (m *Manager) goneServerLocked(key instanceKey) *server {
 	return m.newServer(&spec)
 }
 
-// recordLocked takes one record of an earlier daemon. Of two with one number
-// the later one counts.
+// recordLocked takes one record of an earlier daemon.
 func (u *upstream) recordLocked(r calls.Record, spec *process.Spec) {
 	m := u.m
-	for n := len(u.responds); n > 0 && u.responds[n-1].Write >= r.Write; n-- {
-		u.responds = u.responds[:n-1] // those writes were not made
-	}
-	if old := u.calls[r.Write]; old != nil {
-		delete(m.calls, old.key)
-		delete(u.calls, r.Write)
-	}
 	switch r.Kind {
 	case calls.KindRespond:
 		u.responds = append(u.responds, r)
-		if c := u.calls[r.Call]; c != nil && c.key.session == r.Session { // that line has gone on with it
-			delete(m.calls, c.key)
-			c.key.n = r.N
-			m.calls[c.key] = c
+		if c := u.calls[r.Call]; c != nil && c.Key.Session == r.Session { // that line continues it
+			delete(m.calls, c.Key)
+			c.Key.N = r.N
+			m.calls[c.Key] = c
 		}
-	case calls.KindCancel, calls.KindNote, calls.KindSetLevel,
-		calls.KindSubscribe, calls.KindUnsubscribe, calls.KindListen:
+	case calls.KindCancel, calls.KindNote, calls.KindSetLevel, calls.KindSubscribe, calls.KindUnsubscribe, calls.KindListen:
 		u.responds = append(u.responds, r)
 	case calls.KindCall:
-		key := callKey{r.Session, r.N, r.Round}
-		c := newCall(key, r.Name, tool.Contract(r.Contract))
+		c := newCall(calls.Restore(&r, tool.Contract(r.Contract) == tool.Convergent))
 		c.up, c.write = u, r.Write
-		if r.DeadlineBootMS > 0 {
-			c.until = bootclock.TimeMS(r.DeadlineBootMS)
-		}
-		c.recorded, c.inherited = c.until, true
-		c.setLocked(open)
-		if before := m.calls[key]; before != nil {
-			// It was made again after a loss: the later process has it.
+		u.calls[r.Write] = c
+		if before := m.calls[c.Key]; before != nil { // it was made again after its process died
 			if before.up != u && before.up.generation > spec.Generation {
 				before.earlier = append(before.earlier, place{u, r.Write})
-				before.replays = 1
-				u.calls[r.Write] = c
-				return
+				before.Replays = 1
+				return // the later process has it
 			}
 			c.earlier = append(before.earlier, place{before.up, before.write})
-			c.replays = len(c.earlier)
+			c.Replays = len(c.earlier)
 		}
-		m.calls[key] = c
-		u.calls[r.Write] = c
+		m.calls[c.Key] = c
 	}
-}
-
-// answersIn returns the answers that lie in files, by write, with their sizes in
-// bytes.
-func answersIn(dir string) map[int64]int64 {
-	entries, err := os.ReadDir(filepath.Join(dir, calls.DirAnswers))
-	if err != nil {
-		return nil
-	}
-	sizes := map[int64]int64{}
-	for _, e := range entries {
-		n, err := strconv.ParseInt(e.Name(), 10, 64)
-		if err != nil {
-			continue
-		}
-		sizes[n] = 0
-		if info, err := e.Info(); err == nil {
-			sizes[n] = info.Size()
-		}
-	}
-	return sizes
 }
 
 // adoptTimeout is how long an attempt to take up a worker may last.
@@ -405,9 +364,9 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	for write, c := range u.calls {
 		f := c.factsLocked(true)
 		f.Alive, f.Taken, f.Convergent = alive, write <= last, false
-		if c.state == open && alive && calls.Decide(f) == calls.Dispatch {
-			c.setLocked(void)
+		if c.Phase() == calls.Open && alive && calls.Decide(f) == calls.Dispatch {
 			c.forgetVoidLocked()
+			c.Apply(calls.Unsent)
 		}
 	}
 	close(u.unsure)

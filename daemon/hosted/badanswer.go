@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/config"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -117,7 +118,7 @@ func (u *upstream) failAnswer(id jsonrpc.ID, describe func(server, operation str
 		return
 	}
 	c := u.answeredLocked(id)
-	if c == nil || c.state != open {
+	if c == nil || c.Phase() != calls.Open {
 		return
 	}
 	u.failLocked(c, describe)
@@ -125,8 +126,8 @@ func (u *upstream) failAnswer(id jsonrpc.ID, describe func(server, operation str
 
 // failLocked ends a call with the fault of its answer.
 func (u *upstream) failLocked(c *call, describe func(server, operation string) *fault.Record) {
-	c.fault = describe(u.name(), mcp.ToolsCall+":"+c.tool)
-	c.fault.Fault.Detail += ". The call was made"
+	c.Answer.Fault = describe(u.name(), mcp.ToolsCall+":"+c.Name)
+	c.Answer.Fault.Fault.Detail += ". The call was made"
 	u.settledLocked(c)
 }
 
@@ -156,8 +157,8 @@ func misshapen(msg *jsonrpc.Message) error {
 // settledLocked notes that a call has its answer, in the line that begins at
 // u.begin.
 func (u *upstream) settledLocked(c *call) {
-	c.setLocked(answered)
-	if c.unwanted {
+	c.Apply(calls.Reply)
+	if !c.Claim().Wanted() {
 		u.m.dropLocked(c)
 		return
 	}

@@ -27,10 +27,6 @@ import (
 // has said meanwhile.
 const overdueGrace = time.Second
 
-// recordShare is the part of a call's timeout, as its inverse, by which progress
-// must have moved its end before that is recorded again.
-const recordShare = 8
-
 // overdueError is the cause of a context whose call has had all of its time.
 type overdueError struct{ *fault.Record }
 
@@ -69,11 +65,11 @@ func (s *server) patientUntil(rc *tool.RemoteCall, lost bool) time.Time {
 	return later(rc.Sent.Add(s.patience()), now.Add(overdueGrace))
 }
 
-// soonest returns before when a call is not over for want of an answer.
+// soonest returns when a call may be found to have run out of time at the earliest.
 func (m *Manager) soonest(c *call) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !c.inherited {
+	if !c.Deadline.IsInherited() {
 		return time.Time{}
 	}
 	return time.Now().Add(overdueGrace)
@@ -85,11 +81,7 @@ func (m *Manager) timeLeft(s *server, c *call, soonest time.Time) time.Duration 
 	spec := s.now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	until := c.until
-	if c.inherited && c.progress != nil {
-		until = until.Add(spec.Timeout / recordShare) // not all progress was recorded
-	}
-	left := time.Until(later(until, soonest))
+	left := time.Until(later(c.Deadline.At(spec.Timeout, c.progress != nil), soonest))
 	if left <= 0 && c.up != nil && c.up.asksPersonLocked() {
 		return spec.MaxTimeout // its clock stands still until the answer restarts it
 	}
@@ -99,16 +91,15 @@ func (m *Manager) timeLeft(s *server, c *call, soonest time.Time) time.Duration 
 // restartClockLocked gives a call its time for an answer anew.
 func (u *upstream) restartClockLocked(c *call) {
 	timeout := u.inst.srv.now().Timeout
-	c.until, c.inherited = time.Now().Add(timeout), false
-	if c.until.Sub(c.recorded) >= timeout/recordShare {
-		c.recorded = c.until
+	until := time.Now().Add(timeout)
+	if c.Deadline.Move(until, timeout) {
 		if u.extended == nil {
 			u.extended = map[int64]time.Time{}
 		}
-		u.extended[c.write] = c.until
+		u.extended[c.write] = until
 		u.nudge()
 	}
-	c.alive()
+	c.Progressed()
 }
 
 // recordDeadlines puts on record until when the calls may take that have made

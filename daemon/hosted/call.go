@@ -1,7 +1,6 @@
 package hosted
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,60 +17,27 @@ import (
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
-	"holdline/protocol/ownfile"
 )
 
 // maxAttempts bounds how often a call is dispatched that each time was
 // certainly not made: a server may always die before it reads.
 const maxAttempts = 5
 
-// state is where a call stands.
-type state int
-
-const (
-	fresh    state = iota // not with any process
-	open                  // with a process, which may have it
-	answered              // its answer is in hand, or in a file
-	lost                  // its process died
-	void                  // its record stands, and was certainly not made
-	over                  // nobody asks for it any more
-)
-
-// call is one call of a tool, from its first dispatch until its client has
-// confirmed the answer. Its fields are guarded by the manager's mutex.
+// call is a call of a tool, and the request of its client that waits for it.
+// Everything is guarded by the manager's mutex.
 type call struct {
-	key      callKey
-	tool     string // the server's own name
-	contract tool.Contract
-	progress func(params json.RawMessage)
-	asked    chan struct{} // holds a token when the server may have asked something
-	level    string        // of the messages that the request asked for; "" is none
+	*calls.Call
+	up      *upstream // the process that has it, or had it last; nil for none
+	write   int64     // its write to that process
+	earlier []place   // its writes to processes that died before
 
-	state        state
-	done         chan struct{} // closed when it is not open any more
-	life         chan struct{} // holds a token when there was progress
-	up           *upstream
-	write        int64
+	// Of the request that waits, or waited last.
+	progress     func(params json.RawMessage) // nil if the client wants none, or none waits
+	asked        chan struct{}                // holds a token when the server may have asked something
+	level        string                       // log messages from this level on were asked for; "" for none
+	capabilities json.RawMessage              // of a modern client; nil otherwise
+	back         chan struct{}                // closed when the call is not suspended any more; nil unless it is
 	naive        spelled
-	begun        time.Time // when it was dispatched; zero if an earlier daemon has done so
-	until        time.Time // when it is over without an answer or progress; set once it is dispatched
-	recorded     time.Time // what its record says of until
-	inherited    bool      // until is what an earlier daemon has recorded
-	replays      int       // how often it was made again after a loss
-	waited       bool      // a request of its client waits for it
-	unwanted     bool      // its client does not wait for it, and its answer may still be unread
-	spooling     bool
-	spooled      bool  // its answer is in the file
-	size         int64 // of that, in bytes; counted with the session's
-	result       json.RawMessage
-	failure      json.RawMessage
-	fault        *fault.Record   // the answer is ours, not the server's
-	suspended    bool            // its client was asked something, and is to go on with it by another request
-	guessed      bool            // suspended because it may be the one with which its client goes on
-	back         chan struct{}   // closed when it is not suspended any more
-	capabilities json.RawMessage // of a modern client, in the request that waits
-
-	earlier []place // writes of it to processes that died
 }
 
 // place is a write to a process.
@@ -80,69 +46,35 @@ type place struct {
 	write int64
 }
 
-func newCall(key callKey, name string, contract tool.Contract) *call {
-	return &call{key: key, tool: name, contract: contract, done: make(chan struct{}), life: make(chan struct{}, 1), asked: make(chan struct{}, 1)}
-}
+func newCall(c *calls.Call) *call { return &call{Call: c, asked: make(chan struct{}, 1)} }
 
-// setLocked moves an open call on.
-func (c *call) setLocked(s state) {
-	if c.state == open && s != open {
-		close(c.done)
-	}
-	if c.state != open && s == open {
-		c.done = make(chan struct{})
-	}
-	c.state = s
-}
-
-// alive notes progress.
-func (c *call) alive() {
-	select {
-	case c.life <- struct{}{}:
-	default:
-	}
-}
-
-// factsLocked are what is known of the call.
+// factsLocked returns what is known of the call.
 func (c *call) factsLocked(pending bool) calls.Facts {
-	return calls.Facts{
-		Pending: pending, Recorded: c.state == open || c.state == answered || c.state == lost, Taken: c.state == open,
-		Alive: c.up != nil && c.up.state != exited, Answered: c.state == answered, Convergent: c.contract == tool.Convergent && c.replays == 0,
-		Call: true,
-	}
+	return c.Facts(pending, c.up != nil && c.up.state != exited)
 }
 
-// lineLocked is the answer as it is kept in a file.
-func (c *call) lineLocked() []byte {
-	id := jsonrpc.IntID(c.write)
-	if c.fault != nil {
-		return c.fault.JSON()
-	}
-	if c.failure != nil {
-		return jsonrpc.AppendFailure(nil, id, c.failure)
-	}
-	return jsonrpc.AppendResult(nil, id, c.result)
-}
-
-// dropLocked settles a call that nobody waits for: one that is under way is
-// cancelled, and what is kept of it goes.
+// dropLocked settles a call that no owner wants any more. One in flight is
+// cancelled; what is kept of it goes. A call of an earlier daemon waits until the
+// output that its process wrote before the attach is read: it may hold the answer,
+// and then the call must not be cancelled.
 func (m *Manager) dropLocked(c *call) {
 	u := c.up
-	if c.state == over {
+	if c.Phase() == calls.Over {
 		return
 	}
 	m.unparkLocked(c)
-	if c.state == open && u != nil && u.state != exited && !u.caughtUp.isSet() {
-		c.unwanted = true // its answer may have been given: that is read first
+	c.Demand(calls.Withdraw)
+	if c.Phase() == calls.Open && u != nil && u.state != exited && !u.caughtUp.isSet() {
 		return
 	}
 	cancels := calls.Decide(c.factsLocked(false)) == calls.Cancel
 	if cancels {
 		u.cancel(c, true)
 	}
-	c.setLocked(over)
-	m.countLocked(c, 0)
-	delete(m.calls, c.key)
+	c.Apply(calls.Settle)
+	freed, hasFile := c.DropAnswer()
+	m.spooledLocked(c.Key.Session, -freed)
+	delete(m.calls, c.Key)
 	for _, at := range append(c.earlier, place{u, c.write}) {
 		if at.up == nil {
 			continue
@@ -151,24 +83,21 @@ func (m *Manager) dropLocked(c *call) {
 		if !cancels || at != (place{u, c.write}) {
 			at.up.forget = append(at.up.forget, at.write)
 		}
-		if c.spooled || c.spooling {
+		if hasFile {
 			at.up.files = append(at.up.files, at.write)
 		}
 		at.up.nudge()
 	}
 }
 
-// countLocked notes how long the file of a call's answer is, and ends a session
-// for which more lies in files than may.
-func (m *Manager) countLocked(c *call, size int64) {
-	of := c.key.session
-	m.spooled[of] += size - c.size
-	c.size = size
-	if m.spooled[of] <= 0 {
-		delete(m.spooled, of)
+// spooledLocked counts the bytes in files that wait for a session, and ends the
+// session if they are more than it may have.
+func (m *Manager) spooledLocked(session string, grown int64) {
+	if m.spooled[session] += grown; m.spooled[session] <= 0 {
+		delete(m.spooled, session)
 	}
-	if size > 0 {
-		m.boundLocked(of)
+	if grown > 0 {
+		m.boundLocked(session)
 	}
 }
 
@@ -187,7 +116,7 @@ func (u *upstream) cancel(c *call, forget bool) {
 	write := c.write
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, c.write))
 	u.errandLocked(errand{
-		rec:     calls.Record{N: c.key.n, Session: c.key.session, Kind: calls.KindCancel, Name: c.tool},
+		rec:     calls.Record{N: c.Key.N, Session: c.Key.Session, Kind: calls.KindCancel, Name: c.Name},
 		compose: func(int64) []byte { return line },
 		done: func(err error) {
 			if err != nil || !forget {
@@ -204,7 +133,8 @@ func (u *upstream) cancel(c *call, forget bool) {
 // follow waits for the answer to a call, for a request of its client.
 func (m *Manager) follow(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
 	m.mu.Lock()
-	c.progress, c.level, c.unwanted, c.contract, c.waited = rc.Progress, rc.Level, false, o.Remote.Contract, true
+	c.progress, c.level, c.Repeats = rc.Progress, rc.Level, o.Remote.Contract == tool.Convergent
+	c.Demand(calls.Ask)
 	if c.capabilities = nil; rc.Modern {
 		c.capabilities = jsonrpc.Field(jsonrpc.Field(rc.Params, "_meta"), mcp.MetaCapabilities)
 	}
@@ -212,30 +142,31 @@ func (m *Manager) follow(ctx context.Context, s *server, o *listing.Offer, rc *t
 	res, err := m.pursue(ctx, s, o, rc, c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.progress, c.waited = nil, false
+	c.progress = nil
+	c.Demand(calls.Return)
 	if u := c.up; u != nil {
 		defer u.interruptLocked() // what it was to be asked, if it was answered first, is another's
 	}
 	switch {
-	case err == nil && c.suspended && isAbandoned(ctx) && !m.closed && !errors.Is(context.Cause(ctx), tool.ErrStopping):
+	case err == nil && c.Claim().IsSuspended() && isAbandoned(ctx) && !m.closed && !errors.Is(context.Cause(ctx), tool.ErrStopping):
 		m.dropLocked(c) // its client will not go on with it
 	case err == nil:
 	case errors.Is(err, tool.ErrStopping), m.closed && ctx.Err() != nil:
 		return res, tool.ErrStopping // the next daemon goes on
-	case isAbandoned(ctx), c.state == fresh, c.state == void:
-		if c.state == open && !c.suspended && !c.begun.IsZero() && time.Since(c.begun) >= longWait {
+	case isAbandoned(ctx), c.Phase() == calls.New:
+		if c.Phase() == calls.Open && !c.Claim().IsSuspended() && !c.Begun.IsZero() && time.Since(c.Begun) >= longWait {
 			c.up.suspectLocked() // most clients give up long before the call's own time is over
 		}
 		m.dropLocked(c) // nobody waits for it, or it was never made
-	case c.state == open:
+	case c.Phase() == calls.Open:
 		// It has run out of time. The record stays until the client has been
 		// told so, or it would be made once more.
 		c.up.suspectLocked()
 		c.up.cancel(c, false)
-		c.fault = fault.From(err, fault.Server, o.Operation())
-		c.setLocked(answered)
+		c.Answer.Fault = fault.From(err, fault.Server, o.Operation())
+		c.Apply(calls.Reply)
 	}
-	res.Replays = c.replays
+	res.Replays = c.Replays
 	return res, err
 }
 
@@ -246,12 +177,12 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *t
 	for attempt := 0; ; {
 		m.mu.Lock()
 		f := c.factsLocked(true)
-		at, death := c.state, (*fault.Record)(nil)
+		at, death := c.Phase(), (*fault.Record)(nil)
 		if c.up != nil {
 			death = c.up.death
 		}
 		m.mu.Unlock()
-		if at == over { // it was made, and nobody wants to know
+		if at == calls.Over { // it was made, and nobody wants to know
 			return tool.RemoteResult{}, fault.New(fault.Cancelled, fault.Host, o.Operation(), "%v", context.Cause(ctx))
 		}
 		switch calls.Decide(f) {
@@ -268,16 +199,16 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *t
 			}
 			return res, err
 		case calls.Unknown:
-			return tool.RemoteResult{}, unknownFault(o.Remote.Name, death, f.Convergent || c.contract == tool.Convergent, c.replays)
+			return tool.RemoteResult{}, unknownFault(o.Remote.Name, death, c.Repeats, c.Replays)
 		case calls.Dispatch:
 			if attempt++; attempt > maxAttempts {
 				return tool.RemoteResult{}, fault.New(fault.TransportFailure, fault.Server, o.Operation(),
 					"server %s ended %d times before it read the call: it was not made", s.spec.Name, maxAttempts)
 			}
-			if patient.IsZero() || at == lost {
-				patient = s.patientUntil(rc, at == lost)
+			if patient.IsZero() || at == calls.Lost {
+				patient = s.patientUntil(rc, at == calls.Lost)
 			}
-			if err := m.dispatch(ctx, s, o, rc, c, at == lost, patient); err != nil {
+			if err := m.dispatch(ctx, s, o, rc, c, at == calls.Lost, patient); err != nil {
 				return tool.RemoteResult{}, err
 			}
 		case calls.Wait:
@@ -321,7 +252,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 	timeout := s.now().Timeout
 	until := time.Now().Add(timeout)
 	rec := calls.Record{
-		N: rc.N, Round: c.key.round, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: calls.KindCall, Name: o.Own,
+		N: rc.N, Round: c.Key.Round, Session: rc.Caller.Session, ID: json.RawMessage(rc.ID), Kind: calls.KindCall, Name: o.Own,
 		Contract: string(o.Remote.Contract), Identity: rc.Caller.Identity, DeadlineBootMS: bootclock.AtMS(until),
 	}
 	died := false
@@ -338,19 +269,19 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 			died = true
 			return nil, errDied
 		}
-		if c.state == over {
+		if c.Phase() == calls.Over {
 			return nil, errUnwanted
 		}
 		if again {
-			c.replays++
+			c.Replays++
 			c.earlier = append(c.earlier, place{c.up, c.write})
 		} else if c.up != nil {
 			c.forgetVoidLocked()
 		}
-		c.up, c.write, c.naive, c.begun = u, id, naively(rc), time.Now()
-		c.until, c.recorded, c.inherited = until, until, false
+		c.up, c.write, c.naive, c.Begun = u, id, naively(rc), time.Now()
+		c.Deadline.Set(until)
 		u.calls[id] = c
-		c.setLocked(open)
+		c.Apply(calls.Sent)
 		return append(jsonrpc.AppendRequest(nil, wireID(id, rc), o.Method, params), '\n'), nil
 	})
 	faultpoint.At("hosted.dispatched")
@@ -363,9 +294,9 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 		return m.unread(c, o, timeout, supervisor.NotDispatched(err))
 	}
 	m.mu.Lock()
-	if (c.state == open || c.state == lost) && c.up == u {
+	if (c.Phase() == calls.Open || c.Phase() == calls.Lost) && c.up == u {
 		c.forgetVoidLocked()
-		c.setLocked(fresh)
+		c.Apply(calls.Unsent)
 	}
 	m.mu.Unlock()
 	if ctx.Err() != nil {
@@ -384,12 +315,12 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 // made.
 func (m *Manager) unread(c *call, o *listing.Offer, timeout time.Duration, unsent bool) error {
 	m.mu.Lock()
-	at := c.state
+	at := c.Phase()
 	m.mu.Unlock()
 	switch {
 	case unsent:
 		return m.timedOut(nil, o, "the server has not read what it was told before within %v: the call was not made", timeout)
-	case at != open:
+	case at != calls.Open:
 		return nil
 	}
 	return m.timedOut(c, o, "the server has not read the call within %v: the call was cancelled", timeout)
@@ -429,7 +360,7 @@ func (c *call) forgetVoidLocked() {
 // before soonest. ctx bounds its time in all.
 func (m *Manager) await(ctx context.Context, s *server, o *listing.Offer, c *call, soonest time.Time) error {
 	m.mu.Lock()
-	done := c.done
+	done := c.Left()
 	m.mu.Unlock()
 	t := time.NewTimer(m.timeLeft(s, c, soonest))
 	defer t.Stop()
@@ -439,7 +370,7 @@ func (m *Manager) await(ctx context.Context, s *server, o *listing.Offer, c *cal
 			return nil
 		case <-c.asked:
 			return nil
-		case <-c.life:
+		case <-c.Progress():
 		case <-ctx.Done():
 			if isOverdue(ctx) {
 				return m.timedOut(c, o, "no answer within %v: the call was cancelled", s.now().MaxTimeout)
@@ -464,40 +395,29 @@ func (m *Manager) timedOut(c *call, o *listing.Offer, format string, args ...any
 	if c != nil && c.up != nil {
 		f.Fault.Generation = c.up.generation
 	}
-	if c != nil && c.contract != tool.Convergent {
+	if c != nil && !c.Repeats {
 		return f.WithMayHaveActed()
 	}
 	return f
 }
 
-// take is the answer of a call that has one.
+// take returns the answer of a call that has one, from memory or from its file. An
+// error is the fault that stands for the answer.
 func (m *Manager) take(c *call) (tool.RemoteResult, error) {
 	m.mu.Lock()
-	res := tool.RemoteResult{Result: c.result, Error: c.failure}
-	u, write, name, f := c.up, c.write, c.tool, c.fault
+	a, u, write := c.Answer, c.up, c.write
 	m.mu.Unlock()
-	if f != nil {
-		return res, f
-	}
-	if res.Result != nil || res.Error != nil {
-		return res, nil
-	}
-	line, err := ownfile.Read(u.answerFile(write), ownfile.MaxDocument)
-	if err != nil {
-		return res, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+name, "the kept answer cannot be read: %v", err)
-	}
-	if bytes.HasPrefix(line, []byte(`{"fault":`)) { // ours, not the server's
-		f := &fault.Record{}
-		if err := json.Unmarshal(line, f); err != nil {
-			return res, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+name, "the kept fault cannot be read: %v", err)
+	if a.IsZero() {
+		var err error
+		if a, err = calls.ReadAnswer(u.dir, write); err != nil {
+			return tool.RemoteResult{}, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+c.Name,
+				"the kept answer cannot be read: %v", err)
 		}
-		return res, f
 	}
-	msg, err := jsonrpc.Parse(line)
-	if err != nil {
-		return res, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+name, "the kept answer cannot be read: %v", err)
+	if a.Fault != nil {
+		return tool.RemoteResult{}, a.Fault
 	}
-	return tool.RemoteResult{Result: msg.Result, Error: msg.Error}, nil
+	return tool.RemoteResult{Result: a.Result, Error: a.Error}, nil
 }
 
 // proxied is the fault with which the process that stands for a server elsewhere

@@ -9,8 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 )
@@ -38,9 +40,15 @@ func TestTimeLeft(t *testing.T) {
 			{"an inherited one with progress", 100 * time.Second, true, told, 260 * time.Second},
 			{"an inherited one with progress that is late", 400 * time.Second, true, told, time.Second},
 		} {
-			c := newCall(callKey{}, "t", "")
-			c.progress, c.until, c.inherited = tc.progress, time.Now().Add(320*time.Second-tc.made), tc.inherited
-			if got := m.timeLeft(s, c, m.soonest(c)); got != tc.want {
+			until := time.Now().Add(320*time.Second - tc.made)
+			c := newCall(calls.NewCall(calls.Key{}, "t", false))
+			if tc.inherited {
+				c.Call = calls.Restore(&calls.Record{DeadlineBootMS: bootclock.AtMS(until)}, false)
+			} else {
+				c.Deadline.Set(until)
+			}
+			c.progress = tc.progress
+			if got := m.timeLeft(s, c, m.soonest(c)).Round(time.Second); got != tc.want {
 				t.Errorf("%s has %v, want %v", tc.name, got, tc.want)
 			}
 		}

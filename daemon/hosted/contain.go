@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -56,7 +57,8 @@ func (m *Manager) containCall(rc *tool.RemoteCall, o *listing.Offer, res *tool.R
 	m.lockOrPanic(r)
 	defer m.mu.Unlock()
 	for _, c := range m.roundsLocked(rc.Caller.Session, rc.N) {
-		c.waited, c.progress = false, nil
+		c.progress = nil
+		c.Demand(calls.Return)
 		if c.up != nil {
 			c.up.condemnLocked(f)
 		}
@@ -123,9 +125,7 @@ func (u *upstream) condemnLocked(f *fault.Record) {
 func (u *upstream) exitLocked(death *fault.Record, by ender) {
 	u.state, u.endedBy, u.death = u.state.after(exit), by, death
 	for _, c := range u.calls {
-		if c.state == open {
-			c.setLocked(lost)
-		}
+		c.Apply(calls.Lose)
 	}
 	close(u.exited)
 	if u.inst.up == u {

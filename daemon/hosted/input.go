@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -121,8 +122,8 @@ func (u *upstream) refuseLocked(a *ask, code int, why string) {
 func (u *upstream) oldestLocked() (oldest *call, others bool) {
 	for _, c := range u.calls {
 		switch {
-		case c.state != open || c.up != u:
-		case !c.waited:
+		case c.Phase() != calls.Open || c.up != u:
+		case c.Claim() != calls.Awaited:
 			others = true
 		case oldest == nil || c.write < oldest.write:
 			oldest = c
@@ -148,7 +149,7 @@ func (u *upstream) unshownLocked() []*ask {
 func (m *Manager) suspendedLocked(session string) int {
 	n := 0
 	for key, c := range m.calls {
-		if key.session == session && c.suspended {
+		if key.Session == session && c.Claim().IsSuspended() {
 			n++
 		}
 	}
@@ -179,7 +180,7 @@ func (m *Manager) suspend(rc *tool.RemoteCall, c *call) (json.RawMessage, error)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	u := c.up
-	if u == nil || u.owner.Session != c.key.session || c.state != open {
+	if u == nil || u.owner.Session != c.Key.Session || c.Phase() != calls.Open {
 		return nil, nil
 	}
 	u.interruptLocked() // it refuses what cannot be asked
@@ -189,7 +190,7 @@ func (m *Manager) suspend(rc *tool.RemoteCall, c *call) (json.RawMessage, error)
 	}
 	answer, err := inputRequired(c, asks)
 	if err == nil {
-		m.parkLocked(c, asks)
+		m.parkLocked(c, calls.Suspend, asks)
 	}
 	return answer, err
 }
@@ -213,9 +214,10 @@ func inputRequired(c *call, asks []*ask) (json.RawMessage, error) {
 
 // parkLocked suspends a call until its client goes on with it, for as long as a
 // call may take.
-func (m *Manager) parkLocked(c *call, asks []*ask) {
+func (m *Manager) parkLocked(c *call, how calls.Demand, asks []*ask) {
 	back := make(chan struct{})
-	c.suspended, c.guessed, c.unwanted, c.back = true, false, false, back
+	c.Demand(how)
+	c.back = back
 	for _, a := range asks {
 		a.shown = c
 	}
@@ -230,7 +232,7 @@ func (m *Manager) parkLocked(c *call, asks []*ask) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.containLocked(c.up, "gave up a suspended call", func() {
-			if u := c.up; c.suspended && c.back == back {
+			if u := c.up; c.back == back {
 				m.dropLocked(c)
 				u.interruptLocked()
 			}
@@ -240,11 +242,11 @@ func (m *Manager) parkLocked(c *call, asks []*ask) {
 
 // unparkLocked ends a suspension. What the client was asked may be asked again.
 func (m *Manager) unparkLocked(c *call) {
-	if !c.suspended {
+	if c.back == nil {
 		return
 	}
-	c.suspended = false
 	close(c.back)
+	c.back = nil
 	for _, a := range m.asks {
 		if a.shown == c {
 			a.shown = nil
@@ -252,19 +254,20 @@ func (m *Manager) unparkLocked(c *call) {
 	}
 }
 
-// letGoLocked settles a call that its client does not wait for. One that it may
-// go on with stays suspended: of a call that an earlier daemon has made that is
-// not known, but likely while the server waits for an answer. Others may look
-// the same, whose answers are confirmed and whose records still stand: they
+// reviewLocked asks the owner of a call, and settles the call if it is not wanted
+// any more. One that may be what its client continues stays suspended instead.
+//
+// For a call of an earlier daemon that is a guess: it is likely while the server
+// waits for an answer, but it is not known which call's client was asked. Calls
+// whose answers are confirmed and whose records still stand look the same; they
 // stay, too.
-func (m *Manager) letGoLocked(c *call) {
+func (m *Manager) reviewLocked(c *call, o calls.Owner) {
 	u := c.up
 	switch {
-	case c.suspended:
-	case c.state == open && u != nil && u.restored && u.caughtUp.isSet() && u.state != exited && u.owner.Session == c.key.session &&
-		m.clients[c.key.session] != nil && m.eraLocked(c.key.session) != legacy && u.perhapsLocked():
-		m.parkLocked(c, u.unshownLocked())
-		c.guessed = true
+	case !c.Review(o):
+	case c.Phase() == calls.Open && u != nil && u.restored && u.caughtUp.isSet() && u.state != exited && u.owner.Session == c.Key.Session &&
+		m.clients[c.Key.Session] != nil && m.eraLocked(c.Key.Session) != legacy && u.perhapsLocked():
+		m.parkLocked(c, calls.Guess, u.unshownLocked())
 	default:
 		m.dropLocked(c)
 	}
@@ -274,7 +277,7 @@ func (m *Manager) letGoLocked(c *call) {
 // known for certain which call's client was told.
 func (u *upstream) perhapsLocked() bool {
 	for _, a := range u.m.asks {
-		if a.up == u && !a.sent && a.line != nil && (a.shown == nil || a.shown.guessed) {
+		if a.up == u && !a.sent && a.line != nil && (a.shown == nil || a.shown.Claim() == calls.Guessed) {
 			return true
 		}
 	}
@@ -285,7 +288,7 @@ func (u *upstream) perhapsLocked() bool {
 func (m *Manager) metLocked(session string) {
 	era := m.eraLocked(session)
 	for key, c := range m.calls {
-		if key.session == session && c.suspended && era == legacy { // it answers by itself
+		if key.Session == session && c.Claim().IsSuspended() && era == legacy { // it answers by itself
 			m.dropLocked(c)
 		}
 	}
@@ -319,24 +322,25 @@ func (m *Manager) resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, 
 		}
 	}
 	switch {
-	case c == nil, c.key.session != rc.Caller.Session, c.tool != o.Own, c.state == over:
+	case c == nil, c.Key.Session != rc.Caller.Session, c.Name != o.Own, c.Phase() == calls.Over:
 		return nil, fault.New(fault.OutcomeUnknown, fault.Server, o.Operation(),
 			"the call that these answers are for is not under way any more: whether it had its effect is not known")
-	case c.waited:
+	case c.Claim() == calls.Awaited:
 		return nil, fault.New(fault.InvalidInput, fault.Server, o.Operation(), "params.requestState was used already, by a request under way")
 	}
 	m.unparkLocked(c)
 	for _, a := range m.asks {
-		if a.up == c.up && a.shown != nil && a.shown.guessed {
+		if a.up == c.up && a.shown != nil && a.shown.Claim() == calls.Guessed {
 			a.shown = nil // the guess was wrong
 		}
 	}
-	if m.calls[c.key] == c {
-		delete(m.calls, c.key)
+	if m.calls[c.Key] == c {
+		delete(m.calls, c.Key)
 	}
-	c.key.n, c.unwanted, c.waited = rc.N, false, true
+	c.Key.N = rc.N
+	c.Demand(calls.Ask)
 	c.up.restartClockLocked(c) // it is another request
-	m.calls[c.key] = c
+	m.calls[c.Key] = c
 	_ = jsonrpc.Fields(jsonrpc.Field(rc.Params, "inputResponses"), func(id string, result []byte) error { // none, if it is no object
 		m.tellLocked(c, id, result)
 		return nil

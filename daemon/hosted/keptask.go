@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/faultpoint"
@@ -19,7 +20,7 @@ import (
 
 // A request of a server may wait for its answer for long, above all if a person
 // is asked. What the server says after it must not wait that long. So a request
-// that has no answer after [spoolAfter] is written to a file of the worker's
+// that has no answer after [calls.SpoolAfter] is written to a file of the worker's
 // directory, as answers are. Then its output can be acknowledged, and the next
 // daemon reads it there.
 
@@ -156,7 +157,7 @@ func (a *ask) restartClocksLocked() {
 		return
 	}
 	for _, c := range a.up.calls {
-		if c.state == open {
+		if c.Phase() == calls.Open {
 			a.up.restartClockLocked(c)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/config"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
@@ -119,13 +120,6 @@ type Options struct {
 	Return time.Duration
 }
 
-// callKey names a call through all lives of the daemon.
-type callKey struct {
-	session string // hash
-	n       int64  // of the client's line
-	round   int    // how often the server has asked for something first
-}
-
 // Manager has the hosted servers. It is safe for concurrent use.
 type Manager struct {
 	o     Options
@@ -150,7 +144,7 @@ type Manager struct {
 	ending    bool                        // nothing is kept for anybody
 	servers   map[string]*server          // guarded by mu
 	instances map[instanceKey]*instance   // guarded by mu
-	calls     map[callKey]*call           // not confirmed; guarded by mu
+	calls     map[calls.Key]*call         // not confirmed; guarded by mu
 	clients   map[string]tool.Client      // by session hash; guarded by mu
 	wants     map[string]map[want]*wanted // resources that sessions have subscribed to, by session hash; guarded by mu
 	asks      map[string]*ask             // open requests of servers, by relayed id; guarded by mu
@@ -170,7 +164,7 @@ func New(o Options) *Manager {
 	}
 	m := &Manager{
 		o: o, log: o.Log.With("component", "hosted"), begun: time.Now(),
-		servers: map[string]*server{}, instances: map[instanceKey]*instance{}, calls: map[callKey]*call{},
+		servers: map[string]*server{}, instances: map[instanceKey]*instance{}, calls: map[calls.Key]*call{},
 		clients: map[string]tool.Client{}, wants: map[string]map[want]*wanted{}, asks: map[string]*ask{}, questions: map[string]*question{},
 		spooled: map[string]int64{}, replies: map[string]map[string]reply{}, processes: map[*upstream]struct{}{},
 	}
@@ -200,27 +194,24 @@ func (m *Manager) Opened(session string, c tool.Client) {
 	}
 }
 
-// Resumed is told which of its lines a client that is back waits for. What it
-// waited for before and does not any more is settled.
+// Resumed settles the calls of a session whose client is back, but for those of
+// the lines that it lists as pending.
 func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key, c := range m.calls {
-		if key.session != session {
-			continue
-		}
-		if _, ok := pending[key.n]; !ok {
-			m.containLocked(c.up, "settled a call", func() { m.letGoLocked(c) })
+		if key.Session == session {
+			m.containLocked(c.up, "settled a call", func() { m.reviewLocked(c, calls.Resumed(pending)) })
 		}
 	}
 }
 
-// Confirmed is told that a client holds the answer to its line n.
+// Confirmed settles the calls of line n of a session: its client holds the answer.
 func (m *Manager) Confirmed(session string, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.roundsLocked(session, n) {
-		m.containLocked(c.up, "settled a call", func() { m.letGoLocked(c) })
+		m.containLocked(c.up, "settled a call", func() { m.reviewLocked(c, calls.Resumed(nil)) })
 	}
 }
 
@@ -243,7 +234,7 @@ func (m *Manager) Closed(session, agent string) {
 // forsakeLocked ends what there is for a session.
 func (m *Manager) forsakeLocked(session string) {
 	for key, c := range m.calls {
-		if key.session == session {
+		if key.Session == session && !c.Claim().IsDetached() && c.Review(calls.Gone{}) {
 			m.containLocked(c.up, "gave up a call", func() { m.dropLocked(c) })
 		}
 	}
@@ -261,16 +252,20 @@ func (m *Manager) forsakeLocked(session string) {
 func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.calls[callKey{session, n, 0}]
+	c := m.calls[calls.Key{Session: session, N: n, Round: 0}]
 	if c == nil || c.up == nil {
 		return nil, c != nil
 	}
 	inst := c.up.inst
-	if o := cmp.Or(inst.own, inst.srv.offersOfLocked(inst.key)).Tool(c.tool); o != nil {
+	if o := cmp.Or(inst.own, inst.srv.offersOfLocked(inst.key)).Tool(c.Name); o != nil {
 		return &o.Remote, true
 	}
-	o := &listing.Offer{Own: c.tool, Method: mcp.ToolsCall}
-	o.Remote = tool.Remote{Name: tool.Shown(inst.key.server, c.tool), Server: inst.key.server, Contract: c.contract}
+	o := &listing.Offer{Own: c.Name, Method: mcp.ToolsCall}
+	contract := tool.NeverReplay
+	if c.Repeats {
+		contract = tool.Convergent
+	}
+	o.Remote = tool.Remote{Name: tool.Shown(inst.key.server, c.Name), Server: inst.key.server, Contract: contract}
 	o.Bind(inst.srv.source().Handle)
 	return &o.Remote, true
 }
@@ -288,7 +283,7 @@ func (m *Manager) expect() {
 	defer m.mu.Unlock()
 	gone := map[string]struct{}{}
 	for key := range m.calls {
-		gone[key.session] = struct{}{}
+		gone[key.Session] = struct{}{}
 	}
 	for key := range m.instances {
 		if key.scope == Session {

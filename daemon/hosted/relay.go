@@ -235,7 +235,7 @@ func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
 	session := a.up.owner.Session
 	rec := calls.Record{N: n, Session: session, Kind: calls.KindRespond, ID: json.RawMessage(a.raw), Name: a.id}
 	if a.by != nil {
-		rec.N, rec.Call = a.by.key.n, a.by.write
+		rec.N, rec.Call = a.by.Key.N, a.by.write
 	}
 	a.up.errandLocked(errand{
 		rec:     rec,

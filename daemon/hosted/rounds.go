@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -71,11 +72,11 @@ func (m *Manager) call(ctx context.Context, s *server, o *listing.Offer, rc *too
 
 // round is one round of [Manager.call].
 func (m *Manager) round(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int) (tool.RemoteResult, error) {
-	key := callKey{rc.Caller.Session, rc.N, round}
+	key := calls.Key{Session: rc.Caller.Session, N: rc.N, Round: round}
 	m.mu.Lock()
 	c := m.calls[key]
 	if c == nil {
-		c = newCall(key, o.Own, o.Remote.Contract)
+		c = newCall(calls.NewCall(key, o.Own, o.Remote.Contract == tool.Convergent))
 		m.calls[key] = c
 	}
 	m.mu.Unlock()
@@ -84,7 +85,7 @@ func (m *Manager) round(ctx context.Context, s *server, o *listing.Offer, rc *to
 	defer m.mu.Unlock()
 	if m.calls[key] == nil { // it was cancelled, or never made: what came before is of no use
 		for before := range round {
-			if c := m.calls[callKey{key.session, key.n, before}]; c != nil {
+			if c := m.calls[calls.Key{Session: key.Session, N: key.N, Round: before}]; c != nil {
 				m.dropLocked(c)
 			}
 		}
@@ -96,7 +97,7 @@ func (m *Manager) round(ctx context.Context, s *server, o *listing.Offer, rc *to
 func (m *Manager) roundsLocked(session string, n int64) []*call {
 	var all []*call
 	for round := 0; ; round++ {
-		c := m.calls[callKey{session, n, round}]
+		c := m.calls[calls.Key{Session: session, N: n, Round: round}]
 		if c == nil {
 			return all
 		}
@@ -110,7 +111,7 @@ func (m *Manager) made(ctx context.Context, rc *tool.RemoteCall, round int) (boo
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for {
-		c := m.calls[callKey{rc.Caller.Session, rc.N, round}]
+		c := m.calls[calls.Key{Session: rc.Caller.Session, N: rc.N, Round: round}]
 		unsure := c.unsureLocked()
 		if unsure == nil {
 			return c.madeLocked(), nil
@@ -130,21 +131,21 @@ func (m *Manager) made(ctx context.Context, rc *tool.RemoteCall, round int) (boo
 // unsureLocked is nil if it is known whether the call was made, else closed when
 // it is.
 func (c *call) unsureLocked() chan struct{} {
-	if c == nil || c.state != open || c.up == nil {
+	if c == nil || c.Phase() != calls.Open || c.up == nil {
 		return nil
 	}
 	return c.up.unsure
 }
 
 // madeLocked tells whether the call was made, if that is known.
-func (c *call) madeLocked() bool { return c != nil && c.state != fresh && c.state != void }
+func (c *call) madeLocked() bool { return c != nil && c.Phase().Made() }
 
 // heard forgets the answers to what a round has asked, which the server has: it
 // returns in which lines they came.
 func (m *Manager) heard(rc *tool.RemoteCall, round int) []int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.calls[callKey{rc.Caller.Session, rc.N, round}]
+	c := m.calls[calls.Key{Session: rc.Caller.Session, N: rc.N, Round: round}]
 	if c == nil || c.up == nil {
 		return nil
 	}
@@ -244,7 +245,7 @@ func (m *Manager) inquiries(ctx context.Context, s *server, o *listing.Offer, rc
 			answers = append(answers, string(name)+":"+string(r.msg.Result))
 		case <-limit.C:
 			m.mu.Lock()
-			c := m.calls[callKey{rc.Caller.Session, rc.N, round}]
+			c := m.calls[calls.Key{Session: rc.Caller.Session, N: rc.N, Round: round}]
 			m.mu.Unlock()
 			return nil, lines, nil, m.timedOut(c, o,
 				"server %s has asked the client something, which has not answered within %v", s.spec.Name, timeout)
@@ -260,7 +261,7 @@ func (m *Manager) question(rc *tool.RemoteCall, round int, key string, request [
 	method, _ := mcp.String(jsonrpc.Field(request, "method"))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.calls[callKey{rc.Caller.Session, rc.N, round}]
+	c := m.calls[calls.Key{Session: rc.Caller.Session, N: rc.N, Round: round}]
 	if c == nil || c.up == nil {
 		return nil, errors.New("the call is not known any more")
 	}
@@ -339,7 +340,7 @@ func (m *Manager) answeredLocked(u *upstream, place string) bool {
 	if c == nil {
 		return true
 	}
-	next := m.calls[callKey{c.key.session, c.key.n, c.key.round + 1}]
+	next := m.calls[calls.Key{Session: c.Key.Session, N: c.Key.N, Round: c.Key.Round + 1}]
 	return next.madeLocked() && next.unsureLocked() == nil
 }
 

@@ -266,8 +266,8 @@ func (u *upstream) logged(msg jsonrpc.Message) {
 	defer u.m.mu.Unlock()
 	asked := map[string]bool{}
 	for _, c := range u.calls {
-		if c.state == open && !c.unwanted {
-			asked[c.key.session] = asked[c.key.session] || mcp.Covers(c.level, level)
+		if c.Phase() == calls.Open && c.Claim().Wanted() {
+			asked[c.Key.Session] = asked[c.Key.Session] || mcp.Covers(c.level, level)
 		}
 	}
 	for session, c := range u.m.clients {

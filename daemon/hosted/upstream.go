@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"os"
 	"path/filepath"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"holdline/daemon/calls"
-	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -19,10 +16,6 @@ import (
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
-
-// spoolAfter is how long an answer may stay unconfirmed before it is written
-// to a file, so that the server's other output can be acked.
-const spoolAfter = 100 * time.Millisecond
 
 // upstream is one process of a server, seen from this daemon. What is not said
 // to belong to its reader is guarded by the manager's mutex.
@@ -282,8 +275,8 @@ func (u *upstream) caughtLocked() {
 	}
 	close(u.caughtUp)
 	for _, c := range u.calls {
-		if c.unwanted {
-			u.m.letGoLocked(c)
+		if !c.Claim().Wanted() {
+			u.m.reviewLocked(c, calls.Resumed(nil))
 		}
 	}
 	u.dropEarlyLocked()
@@ -404,7 +397,7 @@ func (u *upstream) answered(msg jsonrpc.Message, line []byte) {
 		return
 	}
 	c := u.answeredLocked(msg.ID)
-	if c == nil || c.state == answered {
+	if c == nil || c.Phase() == calls.Answered {
 		return // it was cancelled, or is known
 	}
 	if err := misshapen(&msg); err != nil {
@@ -412,7 +405,7 @@ func (u *upstream) answered(msg jsonrpc.Message, line []byte) {
 		return
 	}
 	msg = u.owned(msg)
-	c.result, c.failure = msg.Result, msg.Error
+	c.Answer = calls.Answer{Result: msg.Result, Error: msg.Error}
 	u.settledLocked(c)
 }
 
@@ -449,7 +442,7 @@ func (u *upstream) progressed(msg jsonrpc.Message, old bool) {
 	u.m.mu.Lock()
 	c := u.progressedLocked(jsonrpc.Field(msg.Params, mcp.MetaProgress))
 	var tell func(json.RawMessage)
-	if c != nil && c.state == open {
+	if c != nil && c.Phase() == calls.Open {
 		tell = c.progress
 		u.restartClockLocked(c)
 	}
@@ -516,7 +509,7 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 		faultpoint.At("hosted.forgot")
 	}
 	w.Ack(ack)
-	u.unspool(files)
+	calls.RemoveAnswers(u.dir, files)
 	u.removeAsks()
 	return next
 }
@@ -533,14 +526,13 @@ func (u *upstream) settleMarks(now time.Time) (spool []*call, asks []*ask, next 
 		if k.settledLocked() {
 			continue
 		}
-		left := spoolAfter - now.Sub(k.at)
+		left := calls.SpoolAfter - now.Sub(k.at)
 		switch {
 		case left > 0:
 			next = min(next, left)
 		case k.ask != nil:
 			asks = append(asks, k.ask)
-		case !k.c.spooling:
-			k.c.spooling = true
+		case k.c.BeginWriting():
 			spool = append(spool, k.c)
 		}
 		kept = append(kept, k)
@@ -554,13 +546,7 @@ func (u *upstream) settleMarks(now time.Time) (spool []*call, asks []*ask, next 
 func (u *upstream) spooled(c *call, size int64, err error) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	if c.spooling = false; err != nil {
-		return
-	}
-	c.spooled, c.result, c.failure = true, nil, nil
-	if c.state != over {
-		u.m.countLocked(c, size)
-	}
+	u.m.spooledLocked(c.Key.Session, c.Written(size, err))
 }
 
 // dispensable returns what nobody needs any more: output up to safe, as far as
@@ -589,26 +575,15 @@ func (k *mark) settledLocked() bool {
 	if k.ask != nil {
 		return k.ask.done || k.ask.written
 	}
-	return k.c.state == over || k.c.spooled
+	return k.c.Phase() == calls.Over || k.c.Keeping() == calls.InFile
 }
 
-func (u *upstream) answerFile(write int64) string {
-	return filepath.Join(u.dir, calls.DirAnswers, strconv.FormatInt(write, 10))
-}
-
-// spool writes down an answer, and tells its size in bytes.
+// spool writes an answer to its file, and returns its size in bytes.
 func (u *upstream) spool(c *call) (size int64, err error) {
 	u.m.mu.Lock()
-	line := c.lineLocked()
-	write := c.write
+	a, write := c.Answer, c.write
 	u.m.mu.Unlock()
-	err = statedir.WriteFile(u.answerFile(write), line)
+	size, err = calls.WriteAnswer(u.dir, write, a)
 	faultpoint.At("hosted.spooled")
-	return int64(len(line)), err
-}
-
-func (u *upstream) unspool(files []int64) {
-	for _, write := range files {
-		_ = os.Remove(u.answerFile(write))
-	}
+	return size, err
 }

@@ -1,0 +1,120 @@
+package calls
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestLeft: the channel of [Call.Left] is open only while the call is Open.
+func TestLeft(t *testing.T) {
+	left := func(c *Call) bool {
+		select {
+		case <-c.Left():
+			return true
+		default:
+			return false
+		}
+	}
+	c := NewCall(Key{Session: "s", N: 1}, "t", false)
+	if !left(c) {
+		t.Error("a new call waits")
+	}
+	c.Apply(Sent)
+	if before := c.Left(); left(c) {
+		t.Error("an open call does not wait")
+	} else {
+		c.Apply(Lose)
+		<-before
+	}
+	c.Apply(Sent)
+	if left(c) {
+		t.Error("a call that was made again does not wait")
+	}
+	c.Apply(Reply)
+	c.Apply(Settle)
+	if !left(c) || c.Phase() != Over {
+		t.Errorf("a settled call is %v", c.Phase())
+	}
+}
+
+// TestAnswerInFile: an answer that was written to a file is read again as it was,
+// by this daemon or the next, and a file that cannot be written loses nothing.
+func TestAnswerInFile(t *testing.T) {
+	dir := t.TempDir()
+	c := NewCall(Key{Session: "s", N: 1}, "t", false)
+	c.Apply(Sent)
+	c.Apply(Reply)
+	c.Answer = Answer{Result: []byte(`{"a":1}`)}
+	if !c.BeginWriting() || c.BeginWriting() {
+		t.Fatal("an answer is not written once")
+	}
+	if grown := c.Written(0, errors.New("full")); grown != 0 || c.Answer.IsZero() || c.Keeping() != InMemory {
+		t.Errorf("a file that cannot be written: grown %d, keeping %d, answer %+v", grown, c.Keeping(), c.Answer)
+	}
+	c.BeginWriting()
+	if _, err := WriteAnswer(dir, 7, c.Answer); err == nil {
+		t.Error("an answer is written into a directory that is not there")
+	}
+	if err := os.Mkdir(filepath.Join(dir, DirAnswers), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	size, err := WriteAnswer(dir, 7, c.Answer)
+	if grown := c.Written(size, err); err != nil || grown != size || !c.Answer.IsZero() || c.Keeping() != InFile {
+		t.Errorf("written: %v, grown %d of %d, keeping %d", err, grown, size, c.Keeping())
+	}
+	if _, err := WriteAnswer(dir, 8, Answer{Error: []byte(`{"code":1,"message":"m"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	sizes, err := AnswersIn(dir)
+	if err != nil || len(sizes) != 2 || sizes[7] != size {
+		t.Errorf("AnswersIn = %v, %v", sizes, err)
+	}
+	if a, err := ReadAnswer(dir, 7); err != nil || string(a.Result) != `{"a":1}` {
+		t.Errorf("ReadAnswer = %+v, %v", a, err)
+	}
+	if a, err := ReadAnswer(dir, 8); err != nil || string(a.Error) != `{"code":1,"message":"m"}` {
+		t.Errorf("ReadAnswer = %+v, %v", a, err)
+	}
+	later := Restore(&Record{Session: "s", N: 1, Write: 7}, false)
+	later.RestoreAnswer(sizes[7])
+	if later.Phase() != Answered || Decide(later.Facts(true, false)) != Deliver {
+		t.Errorf("an answer in a file of a dead worker: %v, action %d", later.Phase(), Decide(later.Facts(true, false)))
+	}
+	if freed, has := later.DropAnswer(); freed != size || !has {
+		t.Errorf("DropAnswer = %d, %v", freed, has)
+	}
+	RemoveAnswers(dir, []int64{7, 8})
+	if sizes, err := AnswersIn(dir); err != nil || len(sizes) != 0 {
+		t.Errorf("after RemoveAnswers: %v, %v", sizes, err)
+	}
+}
+
+// TestReview: an owner is believed, and no session's end touches a detached call.
+func TestReview(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		from  []Demand
+		owner Owner
+		want  Claim
+	}{
+		{"pending at a resume", nil, Resumed{1: {}}, Unclaimed},
+		{"not pending at a resume", nil, Resumed{2: {}}, Unwanted},
+		{"suspended, not pending", []Demand{Ask, Suspend, Return}, Resumed{}, Suspended},
+		{"its session is over", []Demand{Ask}, Gone{}, Unwanted},
+		{"suspended, its session is over", []Demand{Ask, Suspend}, Gone{}, Unwanted},
+		{"id told, and not pending", []Demand{Ask, Detach}, Resumed{}, Detached},
+		{"id told, and cancelled before it was confirmed", []Demand{Ask, Detach, Withdraw}, Resumed{}, Unwanted},
+		{"detached, its session is over", []Demand{Ask, Detach, Confirm, Close}, Resumed{}, Detached},
+		{"detached, and the store has its answer", []Demand{Ask, Detach, Confirm}, Gone{}, Unwanted},
+	} {
+		c := NewCall(Key{Session: "s", N: 1}, "t", false)
+		for _, d := range tc.from {
+			c.Demand(d)
+		}
+		if settle := c.Review(tc.owner); c.Claim() != tc.want || settle != (tc.want == Unwanted) {
+			t.Errorf("%s: %v, settle %v; want %v", tc.name, c.Claim(), settle, tc.want)
+		}
+	}
+}
