@@ -8,7 +8,7 @@ SHELL := bash
 OUT     ?= bin/holdline
 VERSION ?= $(shell v=$$(git describe --tags --dirty 2>/dev/null) && echo $${v\#v} || echo 0.1.0-dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
-LDFLAGS  = -s -w -X holdline/cmd/holdline/cli.version=$(VERSION) -X holdline/cmd/holdline/cli.commit=$(COMMIT)
+LDFLAGS  = -s -w -X holdline/cmd/holdline/cmdenv.Version=$(VERSION) -X holdline/cmd/holdline/cmdenv.Commit=$(COMMIT)
 FUZZTIME ?= 60s
 CHAOS   ?= 60s
 SEED    ?=

@@ -124,7 +124,7 @@ func (r *release) archive(ctx context.Context, goos, goarch string, common []ent
 // build makes the program. What a machine or its user sets for the Go command
 // is overridden.
 func (r *release) build(ctx context.Context, to, goos, goarch string, more ...string) error {
-	ldflags := fmt.Sprintf("-s -w -buildid= -X holdline/cmd/holdline/cli.version=%s -X holdline/cmd/holdline/cli.commit=%s", r.version, r.commit)
+	ldflags := fmt.Sprintf("-s -w -buildid= -X holdline/cmd/holdline/cmdenv.Version=%s -X holdline/cmd/holdline/cmdenv.Commit=%s", r.version, r.commit)
 	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", to}, more...)
 	_, err := r.command(ctx, []string{
 		"GOOS=" + goos, "GOARCH=" + goarch, "CGO_ENABLED=0", "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=",

@@ -13,11 +13,20 @@ import (
 //
 // A line of the map is the layer, the package, and perhaps a remark.
 var layers = readLayers(`
-8 cmd/demo
-8 cmd/dist
-8 cmd/e2e (tests only)
-8 cmd/holdline
-7 cmd/holdline/cli
+12 cmd/demo
+12 cmd/dist
+12 cmd/e2e (tests only)
+12 cmd/holdline
+11 cmd/holdline/cli
+10 cmd/holdline/configcmd
+10 cmd/holdline/consultcmd
+10 cmd/holdline/daemoncmd
+10 cmd/holdline/serverscmd
+10 cmd/holdline/stdio
+9 cmd/holdline/direct
+8 cmd/holdline/attach
+7 cmd/holdline/console
+6 cmd/holdline/cmdenv
 4 cmd/holdline/clients
 5 cmd/holdline/importer
 5 cmd/holdline/codextest (for tests)

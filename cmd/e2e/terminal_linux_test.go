@@ -40,6 +40,7 @@ func TestServersOnATerminal(t *testing.T) {
 		{"servers", "call", "odd", "nope" + ttytest.Hostile},
 		{"servers", "call", "refuses", "say"},
 		{"servers", "tools", "--json"},
+		{"consult", "say " + ttytest.Hostile},
 	} {
 		said := false
 		got := ttytest.OnScreen(t, func(tty *os.File) {

@@ -29,7 +29,7 @@ var builds = sync.OnceValues(func() (map[string]string, error) {
 	paths := map[string]string{}
 	for _, v := range []string{older, newer} {
 		paths[v] = filepath.Join(programs, "holdline-"+v)
-		out, err := exec.Command("go", "build", "-ldflags", "-s -w -X holdline/cmd/holdline/cli.version="+v, "-o", paths[v], "holdline/cmd/holdline").CombinedOutput()
+		out, err := exec.Command("go", "build", "-ldflags", "-s -w -X holdline/cmd/holdline/cmdenv.Version="+v, "-o", paths[v], "holdline/cmd/holdline").CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("go build: %w\n%s", err, out)
 		}

@@ -1,15 +1,28 @@
 package cli
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/doctor"
+	"holdline/daemon"
+	"holdline/daemon/config"
+	"holdline/daemon/service"
+	"holdline/daemon/userenv"
+	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
 
-func newDoctorCommand(w *world) *cobra.Command {
+func newDoctorCommand(proc *cmdenv.Process) *cobra.Command {
 	var asJSON, selftest bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -26,22 +39,22 @@ each. The exit code is 1 if anything was written.
 
 With --json, a list of objects: check, state (ok, note, problem), what, why,
 mend.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if selftest {
-				return runSelftest(cmd, w, asJSON)
+				return runSelftest(cmd, proc, asJSON)
 			}
 			explicit, err := cmd.Flags().GetString("socket")
 			if err != nil {
 				return err
 			}
-			paths, err := socket.Resolve(explicit, w.getenv)
+			paths, err := socket.Resolve(explicit, proc.Getenv)
 			if err != nil {
 				return err
 			}
-			found := doctor.Run(cmd.Context(), doctorOptions(w, paths))
+			found := doctor.Run(cmd.Context(), doctorOptions(proc, paths))
 			if asJSON {
-				if err := printJSON(cmd.OutOrStdout(), found); err != nil {
+				if err := console.PrintJSON(cmd.OutOrStdout(), found); err != nil {
 					return err
 				}
 			} else {
@@ -54,7 +67,7 @@ mend.`,
 			}
 			for _, f := range found {
 				if f.State == doctor.Problem {
-					return &silent{exitFailure}
+					return cmdenv.ExitWith(cmdenv.ExitFailure)
 				}
 			}
 			return nil
@@ -63,4 +76,57 @@ mend.`,
 	cmd.Flags().BoolVar(&selftest, "consult-selftest", false, "try to write through consults, at each level")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// doctorOptions are what the checks of this user's holdline need.
+func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
+	name, _, _ := userenv.Account(os.Getuid())
+	o := doctor.Options{
+		Version: cmdenv.Version, PID: os.Getpid(), Paths: paths, Home: proc.Getenv("HOME"), Environ: proc.Environ(),
+		LoginPath: userenv.UserShell(proc.Getenv).LoginPath,
+		Units:     service.FindUnits(proc.Getenv),
+		Linger:    filepath.Join("/var/lib/systemd/linger", cmp.Or(name, proc.Getenv("USER"))),
+	}
+	if runtime.GOOS == "darwin" {
+		o.LaunchAgents = filepath.Join(o.Home, "Library", "LaunchAgents")
+		o.Launchctl = func(ctx context.Context, args ...string) error {
+			_, err := runProgram(ctx, "launchctl", args...)
+			return err
+		}
+	}
+	var err error
+	if o.StateDir, err = cmdenv.StateDir(proc.Getenv); err != nil {
+		o.ConfigErr = err
+	}
+	if o.Config, err = cmdenv.ConfigPath("", proc.Getenv); err != nil {
+		o.ConfigErr = err
+		return o
+	}
+	cfg, err := config.Load(o.Config)
+	o.ConfigErr = errors.Join(o.ConfigErr, err)
+	if err == nil {
+		o.Loaded = &cfg
+	}
+	o.Clients = func() ([]doctor.Client, error) { return doctorClients(proc) }
+	consults := consultConfig(proc)
+	environ, err := config.WithCaptured(proc.Environ(), config.PathFile(o.StateDir))
+	if err != nil {
+		environ = proc.Environ() // what is wrong with it has a finding of its own
+	}
+	o.Check = func(ctx context.Context, engine string) control.CheckAnswer {
+		return daemon.CheckConsult(ctx, &consults, environ, engine)
+	}
+	return o
+}
+
+// consultConfig is the configuration as a daemon started from here would have
+// it for consults; the default one if there is none that could be read.
+func consultConfig(proc *cmdenv.Process) config.Config {
+	cfg := config.Default()
+	if path, err := cmdenv.ConfigPath("", proc.Getenv); err == nil {
+		if loaded, err := config.Load(path); err == nil { // doctor says what is wrong with it
+			cfg = loaded
+		}
+	}
+	return cfg.WithHome(proc.Getenv("HOME"))
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/spawn"
 )
 
@@ -14,8 +15,8 @@ import (
 func runExec(args []string, stderr io.Writer) int {
 	if len(args) > 0 {
 		fmt.Fprintln(stderr, "holdline: exec takes no arguments and is started by a worker only")
-		return exitUsage
+		return cmdenv.ExitUsage
 	}
 	_ = spawn.Exec(os.Environ()) // it returned: the worker was told why
-	return exitFailure
+	return cmdenv.ExitFailure
 }

@@ -12,9 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/clients"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/direct"
 	"holdline/cmd/holdline/doctor"
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
+	"holdline/cmd/holdline/serverscmd"
 	"holdline/daemon/config"
 )
 
@@ -26,7 +30,7 @@ type importOptions struct {
 	scope, file                             string
 }
 
-func newImportCommand(w *world) *cobra.Command {
+func newImportCommand(proc *cmdenv.Process) *cobra.Command {
 	var o importOptions
 	cmd := &cobra.Command{
 		Use:   "import",
@@ -60,8 +64,8 @@ With --json, an object: files (client, title, path, project, make, why, servers,
 consult, changes, diff), servers (names that holdline's file gets), config; and after
 --write or --undo done (files, backup, left). Servers have name, project, verdict
 (moves, stays, ours), as, why, notes, runs, args (how many), env and headers (names).`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return runImport(cmd, w, &o) },
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runImport(cmd, proc, &o) },
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.from, "from", nil, "clients, with commas: "+strings.Join(clients.Names(), " ")+" (default all that are found)")
@@ -77,28 +81,28 @@ consult, changes, diff), servers (names that holdline's file gets), config; and 
 }
 
 // runImport plans an import, and carries it out if asked to.
-func runImport(cmd *cobra.Command, w *world, o *importOptions) error {
+func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error {
 	if o.undo && (o.write || o.aggregate || o.from != nil || o.scope != "") {
-		return fmt.Errorf("%w: --undo takes back all that import did: no other flag but --project, --config and --json goes with it", errUsage)
+		return fmt.Errorf("%w: --undo takes back all that import did: no other flag but --project, --config and --json goes with it", cmdenv.ErrUsage)
 	}
 	switch o.scope {
 	case "", config.ScopeProject, config.ScopeShared, config.ScopeSession:
 	default:
-		return fmt.Errorf("%w: --scope wants one of project, shared, session", errUsage)
+		return fmt.Errorf("%w: --scope wants one of project, shared, session", cmdenv.ErrUsage)
 	}
-	look, err := clientOptions(w, o)
+	look, err := clientOptions(proc, o)
 	if err != nil {
 		return err
 	}
 	if o.undo {
-		return undoImport(cmd, w, o, look)
+		return undoImport(cmd, proc, o, look)
 	}
 	if !o.noCheck {
-		l, err := newLauncher(cmd.Context(), w, look.Config)
+		l, err := direct.New(cmd.Context(), proc, look.Config)
 		if err != nil {
 			return err
 		}
-		look.Try = l.try
+		look.Try = l.Try
 		look.Trying = func(n int) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "starting %d servers, to see whether they work with what the daemon has; a slow one takes up to a minute…\n", n)
 		}
@@ -111,10 +115,9 @@ func runImport(cmd *cobra.Command, w *world, o *importOptions) error {
 		return showPlan(cmd, o, plan)
 	}
 	if err := install.Lasting(look.Command); err != nil {
-		return &hinted{
+		return cmdenv.WithHint(
 			fmt.Errorf("clients are to start holdline by its path: %w", err),
-			"holdline install --bin puts a copy into ~/.local/bin; then, by that: ~/.local/bin/holdline import --write",
-		}
+			"holdline install --bin puts a copy into ~/.local/bin; then, by that: ~/.local/bin/holdline import --write")
 	}
 	if !o.asJSON {
 		plan.Print(cmd.OutOrStdout())
@@ -123,7 +126,7 @@ func runImport(cmd *cobra.Command, w *world, o *importOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := finished(cmd, w, o, plan, done); err != nil {
+	if err := finished(cmd, proc, o, plan, done); err != nil {
 		return err
 	}
 	return toldLeft(cmd, o, done)
@@ -131,7 +134,7 @@ func runImport(cmd *cobra.Command, w *world, o *importOptions) error {
 
 func showPlan(cmd *cobra.Command, o *importOptions, plan *importer.Plan) error {
 	if o.asJSON {
-		return printJSON(cmd.OutOrStdout(), plan)
+		return console.PrintJSON(cmd.OutOrStdout(), plan)
 	}
 	plan.Print(cmd.OutOrStdout())
 	end := "nothing was changed; to do it: holdline import --write"
@@ -146,9 +149,9 @@ func showPlan(cmd *cobra.Command, o *importOptions, plan *importer.Plan) error {
 }
 
 // finished tells what was done, and has a running daemon read its file.
-func finished(cmd *cobra.Command, w *world, o *importOptions, plan *importer.Plan, done importer.Done) error {
+func finished(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions, plan *importer.Plan, done importer.Done) error {
 	if o.asJSON {
-		err := printJSON(cmd.OutOrStdout(), struct {
+		err := console.PrintJSON(cmd.OutOrStdout(), struct {
 			*importer.Plan
 			Done importer.Done `json:"done"`
 		}{plan, done})
@@ -168,17 +171,16 @@ func finished(cmd *cobra.Command, w *world, o *importOptions, plan *importer.Pla
 	if len(done.Files) == 0 {
 		return nil
 	}
-	s := &serversCommand{w: w, file: o.file}
-	return s.reload(cmd, plan.Config)
+	return serverscmd.ReloadFile(cmd, proc, plan.Config)
 }
 
-func undoImport(cmd *cobra.Command, w *world, o *importOptions, look importer.Options) error {
+func undoImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions, look importer.Options) error {
 	done, err := importer.Undo(cmd.Context(), look)
 	if err != nil {
 		return err
 	}
 	if o.asJSON {
-		if err := printJSON(cmd.OutOrStdout(), struct {
+		if err := console.PrintJSON(cmd.OutOrStdout(), struct {
 			Done importer.Done `json:"done"`
 		}{done}); err != nil {
 			return err
@@ -194,8 +196,7 @@ func undoImport(cmd *cobra.Command, w *world, o *importOptions, look importer.Op
 		return err
 	}
 	if len(done.Files) > 0 {
-		s := &serversCommand{w: w, file: o.file}
-		if err := s.reload(cmd, look.Config); err != nil {
+		if err := serverscmd.ReloadFile(cmd, proc, look.Config); err != nil {
 			return err
 		}
 	}
@@ -215,14 +216,14 @@ func toldLeft(cmd *cobra.Command, o *importOptions, done importer.Done) error {
 		if l.Key != "" {
 			key = " " + l.Key
 		}
-		fmt.Fprintln(cmd.ErrOrStderr(), strings.Map(printable, fmt.Sprintf("holdline: left %s%s: %s", l.Path, key, l.Why)))
+		fmt.Fprintln(cmd.ErrOrStderr(), strings.Map(console.Printable, fmt.Sprintf("holdline: left %s%s: %s", l.Path, key, l.Why)))
 	}
-	return &silent{exitFailure}
+	return cmdenv.ExitWith(cmdenv.ExitFailure)
 }
 
 // clientOptions are what the clients package needs to know of this user.
-func clientOptions(w *world, o *importOptions) (importer.Options, error) {
-	home := w.getenv("HOME")
+func clientOptions(proc *cmdenv.Process, o *importOptions) (importer.Options, error) {
+	home := proc.Getenv("HOME")
 	if !filepath.IsAbs(home) {
 		return importer.Options{}, fmt.Errorf("HOME is not set to a directory")
 	}
@@ -230,25 +231,25 @@ func clientOptions(w *world, o *importOptions) (importer.Options, error) {
 	if err != nil {
 		return importer.Options{}, err
 	}
-	path, err := configPath(o.file, w.getenv)
+	path, err := cmdenv.ConfigPath(o.file, proc.Getenv)
 	if err != nil {
 		return importer.Options{}, err
 	}
-	state, err := stateDir(w.getenv)
+	state, err := cmdenv.StateDir(proc.Getenv)
 	if err != nil {
 		return importer.Options{}, err
 	}
-	command, err := ownPath(w)
+	command, err := ownPath(proc)
 	if err != nil {
 		return importer.Options{}, err
 	}
-	environ := w.environ()
+	environ := proc.Environ()
 	// A file that cannot be read holds no variables; doctor says why.
 	if more, err := config.ReadEnvFile(filepath.Join(filepath.Dir(path), "env")); err == nil {
 		environ = append(environ, more...)
 	}
 	return importer.Options{
-		Places: clients.Places{Home: home, Cwd: cwd, Getenv: w.getenv, System: runtime.GOOS},
+		Places: clients.Places{Home: home, Cwd: cwd, Getenv: proc.Getenv, System: runtime.GOOS},
 		Config: path, State: state, Command: command,
 		Environ: environ, From: o.from, Project: o.project, Aggregate: o.aggregate, Scope: o.scope,
 	}, nil
@@ -257,14 +258,14 @@ func clientOptions(w *world, o *importOptions) (importer.Options, error) {
 // ownPath is the absolute path by which clients are to start this program: the
 // one on the PATH if it leads here, which goes on leading to the newest version
 // where versions have directories of their own.
-func ownPath(w *world) (string, error) {
+func ownPath(proc *cmdenv.Process) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("finding this program: %w", err)
 	}
-	dirs := append(filepath.SplitList(w.getenv("PATH")), filepath.Join(w.getenv("HOME"), ".local/bin"))
+	dirs := append(filepath.SplitList(proc.Getenv("PATH")), filepath.Join(proc.Getenv("HOME"), ".local/bin"))
 	for _, dir := range dirs {
-		if path := filepath.Join(dir, "holdline"); filepath.IsAbs(dir) && sameFile(path, self) {
+		if path := filepath.Join(dir, "holdline"); filepath.IsAbs(dir) && cmdenv.SameFile(path, self) {
 			return path, nil
 		}
 	}
@@ -272,8 +273,8 @@ func ownPath(w *world) (string, error) {
 }
 
 // doctorClients tells how the clients' configurations are.
-func doctorClients(w *world) ([]doctor.Client, error) {
-	look, err := clientOptions(w, &importOptions{project: true}) // whose servers are copies, too
+func doctorClients(proc *cmdenv.Process) ([]doctor.Client, error) {
+	look, err := clientOptions(proc, &importOptions{project: true}) // whose servers are copies, too
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
 	"holdline/daemon/command"
@@ -34,7 +37,7 @@ type installOptions struct {
 	systemd, launchd, bin, copy, link, force, path, dryRun bool
 }
 
-func newInstallCommand(w *world) *cobra.Command {
+func newInstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
 		Use:   "install",
@@ -51,8 +54,8 @@ was made stands in install.json in the state directory, and nothing else is ever
 replaced, but with --force.
 
 After a change of your profile: holdline install --path.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return runInstall(cmd, w, o) },
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runInstall(cmd, proc, o) },
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.systemd, "systemd", false, "write, enable and start units of systemd's user manager")
@@ -81,20 +84,20 @@ func (o installOptions) wish() install.Wish {
 func (o installOptions) check() error {
 	switch {
 	case o.systemd && o.launchd:
-		return fmt.Errorf("%w: --systemd and --launchd are two managers, and there is one daemon", errUsage)
+		return fmt.Errorf("%w: --systemd and --launchd are two managers, and there is one daemon", cmdenv.ErrUsage)
 	case o.copy && o.link:
-		return fmt.Errorf("%w: --copy and --link are two ways to put the binary into one place", errUsage)
+		return fmt.Errorf("%w: --copy and --link are two ways to put the binary into one place", cmdenv.ErrUsage)
 	case o.path && (o.systemd || o.launchd || o.wish().Bin):
-		return fmt.Errorf("%w: --path captures the PATH only; leave it out, the PATH is always captured", errUsage)
+		return fmt.Errorf("%w: --path captures the PATH only; leave it out, the PATH is always captured", cmdenv.ErrUsage)
 	}
 	return nil
 }
 
-func runInstall(cmd *cobra.Command, w *world, o installOptions) error {
+func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	in, err := installer(cmd, w)
+	in, err := installer(cmd, proc)
 	if err != nil {
 		return err
 	}
@@ -104,28 +107,28 @@ func runInstall(cmd *cobra.Command, w *world, o installOptions) error {
 	// Many a profile has the directory on the PATH once it is there.
 	if _, missing := os.Stat(in.BinDir); wish.Bin && missing != nil && !o.dryRun {
 		if err := in.Install(cmd.Context(), wish); err != nil {
-			return withHint(err)
+			return installError(err)
 		}
 		rest = install.Wish{}
 	}
-	rest.Path, err = userenv.UserShell(w.getenv).LoginPath(cmd.Context())
+	rest.Path, err = userenv.UserShell(proc.Getenv).LoginPath(cmd.Context())
 	if err != nil {
 		err = fmt.Errorf("the PATH of your login shell is not captured: %w", err)
 		if o.path {
-			return &hinted{err, "mend the shell's profile, or write PATH into the env of a server"}
+			return cmdenv.WithHint(err, "mend the shell's profile, or write PATH into the env of a server")
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", err)
 	}
 	if err == nil {
-		rest.Path = userenv.Calling(w.getenv("PATH"), rest.Path)
+		rest.Path = userenv.Calling(proc.Getenv("PATH"), rest.Path)
 	}
 	if err := in.Install(cmd.Context(), rest); err != nil {
-		return withHint(err)
+		return installError(err)
 	}
 	wish.Path = rest.Path
-	told := cmd.OutOrStdout()
+	output := cmd.OutOrStdout()
 	if wish.Path != "" {
-		fmt.Fprintf(told, "PATH for hosted servers: %s\n", wish.Path)
+		fmt.Fprintf(output, "PATH for hosted servers: %s\n", wish.Path)
 	}
 	if o.path {
 		return nil
@@ -137,7 +140,7 @@ func runInstall(cmd *cobra.Command, w *world, o installOptions) error {
 	if wish.Manager == install.Nobody {
 		wish.Manager = made.Manager // of an installation before this one
 	}
-	fmt.Fprint(told, afterInstall(in, wish))
+	fmt.Fprint(output, afterInstall(in, wish))
 	return nil
 }
 
@@ -162,15 +165,15 @@ func ownManager() install.Manager {
 	return install.Systemd
 }
 
-// withHint adds the way out that an error of package install knows.
-func withHint(err error) error {
+// installError adds the way out that an error of package install knows.
+func installError(err error) error {
 	if hint := install.Hint(err); hint != "" {
-		return &hinted{err, hint}
+		return cmdenv.WithHint(err, hint)
 	}
 	return err
 }
 
-func newUninstallCommand(w *world) *cobra.Command {
+func newUninstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var purge, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "uninstall",
@@ -182,9 +185,9 @@ far as nothing else is in them. A file that was changed since is left and named.
 Configuration, logs and kept consults stay, but with --purge. Agents whose
 configuration names holdline go on trying to start it: take that back first, with
 holdline import --undo.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			in, err := installer(cmd, w)
+			in, err := installer(cmd, proc)
 			if err != nil {
 				return err
 			}
@@ -192,7 +195,7 @@ holdline import --undo.`,
 			if err := connected(cmd, in.StateDir, purge); err != nil {
 				return err
 			}
-			return withHint(in.Uninstall(cmd.Context(), purge))
+			return installError(in.Uninstall(cmd.Context(), purge))
 		},
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove the directories of configuration, state and runtime, too")
@@ -206,42 +209,42 @@ func connected(cmd *cobra.Command, state string, purge bool) error {
 	more, left, err := importer.Pending(state)
 	switch {
 	case err != nil && purge: // it may hold what a client's file was
-		return &hinted{err, "holdline import --undo, by the holdline that wrote it; or move it away, then uninstall"}
+		return cmdenv.WithHint(err, "holdline import --undo, by the holdline that wrote it; or move it away, then uninstall")
 	case err != nil:
 		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v; clients may still start holdline\n", err)
 	case more && purge:
-		return &hinted{
+		return cmdenv.WithHint(
 			fmt.Errorf("clients still start holdline, and what their files were before the import is in %s", state),
-			"holdline import --undo, then uninstall",
-		}
+			"holdline import --undo, then uninstall")
+
 	case more:
 		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: clients still start holdline, and will not find it; before that, this takes their entries back: holdline import --undo\n")
 	}
 	for _, l := range left {
-		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %s\n", strings.Map(printable, fmt.Sprintf("left %s %s: %s", l.Path, l.Key, l.Why)))
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %s\n", strings.Map(console.Printable, fmt.Sprintf("left %s %s: %s", l.Path, l.Key, l.Why)))
 	}
 	return nil
 }
 
 // installer is install's view of this machine.
-func installer(cmd *cobra.Command, w *world) (*install.Options, error) {
-	home := w.getenv("HOME")
+func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, error) {
+	home := proc.Getenv("HOME")
 	if !filepath.IsAbs(home) {
 		return nil, errors.New("HOME is not set to a directory")
 	}
-	exe, err := program(os.Args[0])
+	exe, err := attach.Program(os.Args[0])
 	if err != nil {
 		return nil, err
 	}
-	state, err := stateDir(w.getenv)
+	state, err := cmdenv.StateDir(proc.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	config, err := xdgDir(w.getenv, "XDG_CONFIG_HOME", ".config")
+	config, err := cmdenv.XDGDir(proc.Getenv, "XDG_CONFIG_HOME", ".config")
 	if err != nil {
 		return nil, err
 	}
-	paths, err := pathsOf(cmd, w)
+	paths, err := attach.PathsOf(cmd, proc)
 	if err != nil {
 		return nil, err
 	}
@@ -252,12 +255,12 @@ func installer(cmd *cobra.Command, w *world) (*install.Options, error) {
 	return &install.Options{
 		OS: runtime.GOOS, UID: os.Getuid(), Exe: exe, Home: home,
 		BinDir: filepath.Join(home, ".local", "bin"), UnitDir: filepath.Join(filepath.Dir(config), "systemd", "user"),
-		StateDir: state, ConfigDir: config, RuntimeDir: run, Variables: deciding(w.getenv),
+		StateDir: state, ConfigDir: config, RuntimeDir: run, Variables: deciding(proc.Getenv),
 		Run: runProgram, Out: cmd.OutOrStdout(),
 		Stop: func(context.Context) error {
 			defer cmd.SetErr(cmd.ErrOrStderr())
 			cmd.SetErr(io.Discard) // who would start it again is asked not to, next
-			return stop(cmd, w, true)
+			return stop(cmd, proc, true)
 		},
 	}, nil
 }

@@ -8,18 +8,19 @@ package cli
 
 import (
 	"context"
-	"io"
 	"os"
 	"syscall"
+
+	"holdline/cmd/holdline/cmdenv"
 )
 
 // Main runs this process as holdline, with its own arguments, environment and
 // standard streams, and returns the exit code.
 func Main() int {
 	keepOwnerBits()
-	return run(context.Background(), world{
-		args: os.Args[1:], getenv: os.Getenv, environ: os.Environ,
-		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+	return run(context.Background(), cmdenv.Process{
+		Args: os.Args[1:], Getenv: os.Getenv, Environ: os.Environ,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 }
 
@@ -27,13 +28,4 @@ func Main() int {
 // children inherit: holdline could not use a directory that it may not enter.
 func keepOwnerBits() {
 	syscall.Umask(syscall.Umask(0o077) &^ 0o700)
-}
-
-// world is what a command may see of the process it runs in.
-type world struct {
-	args           []string
-	getenv         func(string) string
-	environ        func() []string
-	stdin          io.Reader
-	stdout, stderr io.Writer
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"holdline/cmd/holdline/cmdenv"
 )
 
 // manCommands are those of a build that makes the man pages of a release. What
@@ -16,7 +18,7 @@ func manCommands() []*cobra.Command {
 		Use:    "man DIR",
 		Short:  "Write a man page for each command into a directory",
 		Hidden: true,
-		Args:   usageArgs(cobra.ExactArgs(1)),
+		Args:   cmdenv.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
 			root.DisableAutoGenTag = true // it names a day
@@ -24,7 +26,7 @@ func manCommands() []*cobra.Command {
 				return err
 			}
 			// The date is that of SOURCE_DATE_EPOCH.
-			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "holdline " + version, Manual: "Holdline"}, args[0])
+			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "holdline " + cmdenv.Version, Manual: "Holdline"}, args[0])
 		},
 	}}
 }

@@ -10,11 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/telemetry"
 	"holdline/protocol/control"
 )
 
-func newMetricsCommand(w *world) *cobra.Command {
+func newMetricsCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "metrics",
 		Short: "Print what was counted as OpenMetrics text, for Prometheus and its like",
@@ -26,15 +28,15 @@ Prometheus' node_exporter takes the output, for instance from a timer:
 
     holdline metrics > /var/lib/node_exporter/holdline.prom.new &&
         mv /var/lib/node_exporter/holdline.prom.new /var/lib/node_exporter/holdline.prom`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
-				var told control.TelemetryAnswer
-				if err := c.Call(ctx, control.Telemetry, nil, &told, nil); err != nil {
+			return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
+				var output control.TelemetryAnswer
+				if err := c.Call(ctx, control.Telemetry, nil, &output, nil); err != nil {
 					return err
 				}
 				var counts telemetry.Snapshot
-				if err := json.Unmarshal(told.Value, &counts); err != nil {
+				if err := json.Unmarshal(output.Value, &counts); err != nil {
 					return fmt.Errorf("the daemon's counters: %w", err)
 				}
 				var status control.StatusAnswer

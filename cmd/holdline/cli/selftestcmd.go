@@ -10,13 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/trial"
 	"holdline/protocol/control"
 )
 
 // runSelftest tries to write through consults, in a directory of its own, and
 // prints what came of it.
-func runSelftest(cmd *cobra.Command, w *world, asJSON bool) (err error) {
+func runSelftest(cmd *cobra.Command, proc *cmdenv.Process, asJSON bool) (err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
@@ -26,25 +28,25 @@ func runSelftest(cmd *cobra.Command, w *world, asJSON bool) (err error) {
 		return fmt.Errorf("making a directory for the self-test: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	show, done := progressLine(cmd.ErrOrStderr())
+	show, done := console.ProgressLine(cmd.ErrOrStderr())
 	if show == nil {
 		show = func(control.Progress) {}
 	}
 	r, err := trial.Run(cmd.Context(), trial.Options{
-		Exe: exe, Version: version, Bin: cmp.Or(w.getenv("HOLDLINE_CLAUDE_BIN"), consultConfig(w).Consult.ClaudeBin), Environ: w.environ(), Dir: dir, Log: slog.New(slog.DiscardHandler),
+		Exe: exe, Version: cmdenv.Version, Bin: cmp.Or(proc.Getenv("HOLDLINE_CLAUDE_BIN"), consultConfig(proc).Consult.ClaudeBin), Environ: proc.Environ(), Dir: dir, Log: slog.New(slog.DiscardHandler),
 		Progress: func(what string) { show(control.Progress{Message: "trying to write: " + what}) },
 	})
 	done()
 	if err != nil {
-		return &hinted{fmt.Errorf("the self-test could not be made: %w", err), "holdline doctor"}
+		return cmdenv.WithHint(fmt.Errorf("the self-test could not be made: %w", err), "holdline doctor")
 	}
 	if asJSON {
-		err = printJSON(cmd.OutOrStdout(), r)
+		err = console.PrintJSON(cmd.OutOrStdout(), r)
 	} else {
 		printSelftest(cmd.OutOrStdout(), r)
 	}
 	if err == nil && !r.Held() {
-		return &silent{exitFailure}
+		return cmdenv.ExitWith(cmdenv.ExitFailure)
 	}
 	return err
 }
@@ -64,7 +66,7 @@ func printSelftest(out io.Writer, r *trial.Report) {
 		}
 	}
 	fmt.Fprintln(out)
-	t := newTable(out, "READ", "SHELL", "PROGRAM", "ATTEMPT")
+	t := console.NewTable(out, "READ", "SHELL", "PROGRAM", "ATTEMPT")
 	for i, name := range r.Attempts {
 		row := make([]any, 0, len(r.Columns)+1)
 		for _, c := range r.Columns {
@@ -74,9 +76,9 @@ func printSelftest(out io.Writer, r *trial.Report) {
 			}
 			row = append(row, cell)
 		}
-		t.row(append(row, name)...)
+		t.Row(append(row, name)...)
 	}
-	t.flush()
+	t.Flush()
 	for _, c := range r.Columns {
 		for _, path := range c.Elsewhere {
 			fmt.Fprintf(out, "%s: WROTE %s\n", c.Name, path)

@@ -8,15 +8,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/serverscmd"
 	"holdline/protocol/control"
 )
 
-func newStatusCommand(w *world) *cobra.Command {
+func newStatusCommand(proc *cmdenv.Process) *cobra.Command {
 	var asJSON, watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -37,21 +40,21 @@ changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_
 queued, kept, today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
 misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes, fds).`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+			return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
 				for {
 					var s control.StatusAnswer
 					if err := c.Call(ctx, control.Status, nil, &s, nil); err != nil {
 						return err
 					}
 					if asJSON {
-						if err := printJSON(cmd.OutOrStdout(), s); err != nil {
+						if err := console.PrintJSON(cmd.OutOrStdout(), s); err != nil {
 							return err
 						}
 					} else {
 						if watch {
-							steer(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
+							console.WriteControl(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
 						}
 						printStatus(cmd.OutOrStdout(), s)
 					}
@@ -72,7 +75,7 @@ misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes
 	return cmd
 }
 
-func newSessionsCommand(w *world) *cobra.Command {
+func newSessionsCommand(proc *cmdenv.Process) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "sessions",
@@ -80,15 +83,15 @@ func newSessionsCommand(w *world) *cobra.Command {
 		Long: `List the agents that are connected.
 
 With --json, a list of objects as under "sessions" in status --json.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
+			return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
 				var s control.StatusAnswer
 				if err := c.Call(ctx, control.Status, nil, &s, nil); err != nil {
 					return err
 				}
 				if asJSON {
-					return printJSON(cmd.OutOrStdout(), s.Sessions)
+					return console.PrintJSON(cmd.OutOrStdout(), s.Sessions)
 				}
 				if len(s.Sessions) == 0 {
 					_, err := fmt.Fprintln(cmd.OutOrStdout(), "no agent is connected")
@@ -113,7 +116,7 @@ func inForce(d control.Daemon) string {
 
 func printStatus(w io.Writer, s control.StatusAnswer) {
 	d := s.Daemon
-	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n", d.Version, d.PID, age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
+	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n", d.Version, d.PID, console.Age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
 	fmt.Fprintf(w, "socket   %s\n", d.Socket)
 	if d.ConfigRefused != "" {
 		fmt.Fprintf(w, "config   refused, %s: %s\n", inForce(d), d.ConfigRefused)
@@ -139,15 +142,15 @@ func printStatus(w io.Writer, s control.StatusAnswer) {
 	}
 	if len(s.Servers) > 0 {
 		fmt.Fprintln(w)
-		printServers(w, s.Servers)
+		serverscmd.PrintStates(w, s.Servers)
 	}
 	if len(s.Workers) > 0 {
 		fmt.Fprintln(w)
-		t := newTable(w, "WORKER", "KIND", "NAME", "PID", "CHILD", "GEN", "STATE")
+		t := console.NewTable(w, "WORKER", "KIND", "NAME", "PID", "CHILD", "GEN", "STATE")
 		for _, k := range s.Workers {
-			t.row(k.ID, k.Kind, k.Name, k.PID, k.ChildPID, k.Generation, k.State)
+			t.Row(k.ID, k.Kind, k.Name, k.PID, k.ChildPID, k.Generation, k.State)
 		}
-		t.flush()
+		t.Flush()
 	}
 }
 
@@ -165,10 +168,10 @@ func printMoney(w io.Writer, c control.Consults) {
 		if s.MaxUSD > 0 {
 			text += fmt.Sprintf(" of $%.2f", s.MaxUSD)
 		}
-		fmt.Fprintf(w, "         %s\n", strings.Map(printable, text))
+		fmt.Fprintf(w, "         %s\n", strings.Map(console.Printable, text))
 	}
 	if c.Window != nil && c.Window.Text != "" {
-		fmt.Fprintf(w, "         %s\n", strings.Map(printable, c.Window.Text))
+		fmt.Fprintf(w, "         %s\n", strings.Map(console.Printable, c.Window.Text))
 	}
 }
 
@@ -188,7 +191,7 @@ func printAgents(w io.Writer, sessions []control.Session) {
 		}
 		members[key] = append(members[key], s)
 	}
-	t := newTable(w, "AGENT", "CLIENT", "PID", "SESSIONS", "SERVERS", "IN FLIGHT", "CALLS", "AGE", "CWD")
+	t := console.NewTable(w, "AGENT", "CLIENT", "PID", "SESSIONS", "SERVERS", "IN FLIGHT", "CALLS", "AGE", "CWD")
 	for _, key := range order {
 		var identities, programs, servers []string
 		attached, inFlight, calls, since := 0, 0, int64(0), int64(0)
@@ -205,9 +208,9 @@ func printAgents(w io.Writer, sessions []control.Session) {
 			count = fmt.Sprintf("%d (%d lost)", len(members[key]), len(members[key])-attached)
 		}
 		first := members[key][0]
-		t.row(each(identities), each(programs), cmp.Or(key.pid, first.PID), count, each(servers), inFlight, calls, age(since), first.Cwd)
+		t.Row(each(identities), each(programs), cmp.Or(key.pid, first.PID), count, each(servers), inFlight, calls, console.Age(since), first.Cwd)
 	}
-	t.flush()
+	t.Flush()
 }
 
 // maxEach is how many of several names stand in a cell, so that a row of the
@@ -226,44 +229,9 @@ func each(words []string) string {
 }
 
 func printSessions(w io.Writer, sessions []control.Session) {
-	t := newTable(w, "SESSION", "IDENTITY", "CLIENT", "ERA", "PID", "STATE", "IN FLIGHT", "CALLS", "AGE", "CWD")
+	t := console.NewTable(w, "SESSION", "IDENTITY", "CLIENT", "ERA", "PID", "STATE", "IN FLIGHT", "CALLS", "AGE", "CWD")
 	for _, s := range sessions {
-		t.row(s.ID, s.Identity, s.Client, s.Era, s.PID, s.State, s.InFlight, s.Calls, age(s.SinceMS), s.Cwd)
+		t.Row(s.ID, s.Identity, s.Client, s.Era, s.PID, s.State, s.InFlight, s.Calls, console.Age(s.SinceMS), s.Cwd)
 	}
-	t.flush()
-}
-
-// table prints aligned columns.
-type table struct{ w *tabwriter.Writer }
-
-func newTable(w io.Writer, head ...string) *table {
-	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	fmt.Fprintln(t.w, strings.Join(head, "\t"))
-	return t
-}
-
-func (t *table) row(cells ...any) {
-	texts := make([]string, len(cells))
-	for i, c := range cells {
-		most := maxCell
-		if i == len(cells)-1 {
-			most = maxLastCell
-		}
-		texts[i] = cell(fmt.Sprint(c), most)
-	}
-	fmt.Fprintln(t.w, strings.Join(texts, "\t"))
-}
-
-func (t *table) flush() { _ = t.w.Flush() }
-
-// age is a duration in milliseconds, for people.
-func age(ms int64) string {
-	d := time.Duration(ms) * time.Millisecond
-	switch {
-	case d < time.Minute:
-		return d.Round(time.Second).String()
-	case d < 48*time.Hour:
-		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
-	}
-	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
+	t.Flush()
 }

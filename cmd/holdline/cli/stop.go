@@ -5,18 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/doctor"
 	"holdline/contrib"
 	"holdline/daemon/place"
@@ -31,7 +30,7 @@ import (
 // stopWait bounds the wait for a daemon that was told to stop.
 const stopWait = 20 * time.Second
 
-func newStopCommand(w *world) *cobra.Command {
+func newStopCommand(proc *cmdenv.Process) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "stop",
@@ -45,49 +44,49 @@ is killed.
 If no daemon runs, there is nothing to do and the command succeeds. Where systemd
 listens for the daemon, the next agent that connects starts it again; to prevent
 that: systemctl --user stop holdline.socket.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return stop(cmd, w, all) },
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return stop(cmd, proc, all) },
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "end workers and consults, too")
 	return cmd
 }
 
 // stop ends the daemon; with all also what it runs, and itself if it hangs.
-func stop(cmd *cobra.Command, w *world, all bool) error {
-	if onCall(cmd, w) {
-		return stopAbsent(cmd, w, all)
+func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
+	if onCall(cmd, proc) {
+		return stopAbsent(cmd, proc, all)
 	}
-	c, err := connect(cmd, w)
-	h, hangs := errors.AsType[*hungError](err)
+	c, err := attach.Connect(cmd, proc)
+	h, hangs := errors.AsType[*attach.HungError](err)
 	switch {
-	case errors.Is(err, errNoDaemon):
-		return stopAbsent(cmd, w, all)
+	case errors.Is(err, cmdenv.ErrNoDaemon):
+		return stopAbsent(cmd, proc, all)
 	case hangs && all:
-		return stopHung(cmd, w, h.dir)
+		return stopHung(cmd, proc, h.Dir)
 	case err != nil:
 		return err
 	}
 	defer c.Close()
 	err = tellToStop(cmd, c, all)
 	if all && errors.Is(err, context.DeadlineExceeded) {
-		dir, err := runDir(cmd, w)
+		dir, err := runDir(cmd, proc)
 		if err != nil {
 			return err
 		}
-		return stopHung(cmd, w, dir)
+		return stopHung(cmd, proc, dir)
 	}
 	return err
 }
 
 // onCall tells whether there is no daemon, and to connect would have systemd start
 // one, only to be stopped.
-func onCall(cmd *cobra.Command, w *world) bool {
-	paths, err := pathsOf(cmd, w)
-	units := service.FindUnits(w.getenv)
+func onCall(cmd *cobra.Command, proc *cmdenv.Process) bool {
+	paths, err := attach.PathsOf(cmd, proc)
+	units := service.FindUnits(proc.Getenv)
 	if err != nil || paths.Start() != units.Socket() || !units.Running() || units.File(contrib.SystemdSocket) == "" {
 		return false
 	}
-	state, err := stateDir(w.getenv)
+	state, err := cmdenv.StateDir(proc.Getenv)
 	if err != nil {
 		return false
 	}
@@ -105,14 +104,14 @@ func onCall(cmd *cobra.Command, w *world) bool {
 }
 
 // stopAbsent stops what there is without a daemon.
-func stopAbsent(cmd *cobra.Command, w *world, all bool) error {
+func stopAbsent(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	what := "no daemon is running"
 	if all {
-		dir, err := runDir(cmd, w)
+		dir, err := runDir(cmd, proc)
 		if err != nil {
 			return err
 		}
-		n, err := endAll(cmd, w, dir)
+		n, err := endAll(cmd, proc, dir)
 		if err != nil {
 			return err
 		}
@@ -138,12 +137,12 @@ func tellToStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	err := c.Call(ctx, control.Stop, control.StopParams{All: all}, &answer, nil)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return &hinted{fmt.Errorf("telling daemon %d to stop: %w", c.Daemon.PID, err), doctor.WayOut(c.Daemon.PID)}
+		return cmdenv.WithHint(fmt.Errorf("telling daemon %d to stop: %w", c.Daemon.PID, err), doctor.WayOut(c.Daemon.PID))
 	case err != nil:
 		return err
 	}
 	if err := waitGone(ctx, c.Daemon.PID, answer.Lock); err != nil {
-		return &hinted{fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err), doctor.WayOut(answer.PID)}
+		return cmdenv.WithHint(fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err), doctor.WayOut(answer.PID))
 	}
 	if _, err = fmt.Fprint(cmd.OutOrStdout(), stopWords(&answer)); err != nil {
 		return err
@@ -204,7 +203,7 @@ func stopWords(a *control.StopAnswer) string {
 
 // stopHung kills the daemon of a runtime directory, which does not answer, and
 // ends what it ran. Whom to kill says the lock that the daemon holds.
-func stopHung(cmd *cobra.Command, w *world, dir string) error {
+func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 	path := filepath.Join(dir, socket.LockFile)
 	pid, start, err := statedir.Holder(path)
 	if err != nil {
@@ -220,7 +219,7 @@ func stopHung(cmd *cobra.Command, w *world, dir string) error {
 		_ = os.Remove(filepath.Join(dir, socket.StoppedFile))
 		return err
 	}
-	n, err := endAll(cmd, w, dir)
+	n, err := endAll(cmd, proc, dir)
 	if err != nil {
 		return fmt.Errorf("daemon %d did not answer and was killed, but: %w", pid, err)
 	}
@@ -241,16 +240,16 @@ func killHolder(held error, pid int, start uint64) error {
 }
 
 // runDir is the runtime directory of the daemon that a command would start.
-func runDir(cmd *cobra.Command, w *world) (string, error) {
-	paths, err := pathsOf(cmd, w)
+func runDir(cmd *cobra.Command, proc *cmdenv.Process) (string, error) {
+	paths, err := attach.PathsOf(cmd, proc)
 	return filepath.Dir(paths.Start()), err
 }
 
 // endAll ends the workers that the daemon of the runtime directory run has left
 // to themselves. The daemon's lock is held meanwhile, so that none takes them
 // up.
-func endAll(cmd *cobra.Command, w *world, run string) (int, error) {
-	state, err := stateDir(w.getenv)
+func endAll(cmd *cobra.Command, proc *cmdenv.Process, run string) (int, error) {
+	state, err := cmdenv.StateDir(proc.Getenv)
 	if err != nil {
 		return 0, err
 	}
@@ -276,7 +275,7 @@ func endAll(cmd *cobra.Command, w *world, run string) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = alone.Unlock() }()
-	s := supervisor.New(supervisor.Options{RuntimeDir: run, StateDir: state, Program: version, Log: slog.New(slog.DiscardHandler)})
+	s := supervisor.New(supervisor.Options{RuntimeDir: run, StateDir: state, Program: cmdenv.Version, Log: slog.New(slog.DiscardHandler)})
 	return s.EndAll(cmd.Context())
 }
 
@@ -292,7 +291,7 @@ func soonLocked(ctx context.Context, path string) (*statedir.Lock, error) {
 // aloneIn takes the lock of the state directory, whose workers may be another
 // daemon's.
 func aloneIn(ctx context.Context, state string) (*statedir.Lock, error) {
-	lock, err := soon(ctx, func() (*statedir.Lock, error) { return place.TryState(state, pid()) })
+	lock, err := soon(ctx, func() (*statedir.Lock, error) { return place.TryState(state, os.Getpid()) })
 	if !errors.Is(err, statedir.ErrLocked) {
 		return lock, err
 	}
@@ -300,10 +299,9 @@ func aloneIn(ctx context.Context, state string) (*statedir.Lock, error) {
 	if unknown != nil {
 		return nil, fmt.Errorf("a daemon is starting or stopping: %w", err)
 	}
-	return nil, &hinted{
+	return nil, cmdenv.WithHint(
 		&place.InUseError{Dir: state, PID: holder, Socket: at},
-		fmt.Sprintf("its workers end with it: holdline stop --all --socket %s", at),
-	}
+		fmt.Sprintf("its workers end with it: holdline stop --all --socket %s", at))
 }
 
 // soon calls try for a moment, until it finds no other's lock.
@@ -366,171 +364,4 @@ func waitExit(ctx context.Context, p process.Proc) {
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
-}
-
-func newReloadCommand(w *world) *cobra.Command {
-	return &cobra.Command{
-		Use:   "reload",
-		Short: "Read the configuration again",
-		Long: `Read the configuration again. Servers that are configured otherwise than before are
-replaced once a process has come up by what their entries say now, and their calls
-in flight have ended. One whose new entry does not start goes on as it was, and that
-is said. The others go on. A file with an
-error is refused with its line and column, and the configuration in force stays as
-it is.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return reload(cmd, w) },
-	}
-}
-
-// reload has the daemon read its configuration again.
-func reload(cmd *cobra.Command, w *world) error {
-	return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
-		var answer control.ReloadAnswer
-		if err := c.Call(ctx, control.Reload, nil, &answer, nil); err != nil {
-			return err
-		}
-		what := "no change"
-		if answer.Changed {
-			what = "reloaded"
-		}
-		if answer.Absent {
-			what += ": it is not there, all defaults"
-		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", answer.Path, what); err != nil {
-			return err
-		}
-		return kept(&answer)
-	})
-}
-
-// kept is the error of a reload after which servers go on as they were.
-func kept(answer *control.ReloadAnswer) error {
-	var all []error
-	for _, name := range slices.Sorted(maps.Keys(answer.Kept)) {
-		all = append(all, fmt.Errorf("%s: %s", name, answer.Kept[name]))
-	}
-	return errors.Join(all...)
-}
-
-func newTelemetryCommand(w *world) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "telemetry",
-		Short: "Show what was called, how often, how fast and with which faults",
-		Long: `Show what was called, how often, how fast and with which faults.
-
-With --json, the full telemetry_snapshot: telemetry (uptime_ms, state, totals,
-methods, …) and host_rollouts.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, w, func(ctx context.Context, c *control.Client) error {
-				var answer control.TelemetryAnswer
-				if err := c.Call(ctx, control.Telemetry, nil, &answer, nil); err != nil {
-					return err
-				}
-				if asJSON {
-					return printJSON(cmd.OutOrStdout(), answer.Value)
-				}
-				_, err := io.WriteString(cmd.OutOrStdout(), answer.Text+"\n")
-				return err
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-// Limits of how often a command connects again because its daemon was
-// replaced: a daemon that this very command kills must not be asked for ever.
-const (
-	maxLosses = 5
-	lossSpan  = 10 * time.Second // a connection that held for longer begins the count anew
-)
-
-// withDaemon runs f with a connection to the running daemon. If that breaks,
-// because the daemon was replaced, f is run again with the next one: it must
-// ask for nothing that may not be asked twice.
-func withDaemon(cmd *cobra.Command, w *world, f func(context.Context, *control.Client) error) error {
-	var lost error
-	for losses := 0; ; losses++ {
-		begin := time.Now()
-		c, err := connect(cmd, w)
-		if err == nil {
-			err = f(cmd.Context(), c)
-			c.Close()
-		} else if lost != nil && !broke(err) { // stopped, not replaced
-			return lost
-		}
-		if time.Since(begin) > lossSpan {
-			losses = 0
-		}
-		if !broke(err) || losses == maxLosses || cmd.Context().Err() != nil {
-			return err
-		}
-		lost = err
-	}
-}
-
-// broke tells whether a connection to the daemon ended before its time.
-func broke(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
-
-// connect greets the running daemon.
-func connect(cmd *cobra.Command, w *world) (*control.Client, error) {
-	explicit, err := cmd.Flags().GetString("socket")
-	if err != nil {
-		return nil, err
-	}
-	paths, err := socket.Resolve(explicit, w.getenv)
-	if err != nil {
-		return nil, err
-	}
-	return dialPaths(cmd.Context(), paths)
-}
-
-// dialPaths greets the daemon that listens at one of paths, and the next one if
-// it is replaced before it answers: nothing was asked yet.
-func dialPaths(ctx context.Context, paths socket.Paths) (*control.Client, error) {
-	for losses := 0; ; losses++ {
-		conn, path, err := paths.Dial(ctx)
-		switch {
-		case errors.Is(err, socket.ErrNoDaemon):
-			return nil, fmt.Errorf("%w: %w", errNoDaemon, err)
-		case err != nil:
-			return nil, fmt.Errorf("connecting to the daemon: %w", err)
-		}
-		c, err := control.NewClient(ctx, conn, version, pid())
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, hung(path, err)
-		case !broke(err) || losses == maxLosses:
-			return c, err
-		}
-	}
-}
-
-// hungError is the error about a daemon that listens and does not answer.
-type hungError struct {
-	dir string // its runtime directory
-	who string
-	err error
-}
-
-func (h *hungError) Error() string {
-	return fmt.Sprintf("%s in %s does not answer: %v", h.who, h.dir, h.err)
-}
-func (h *hungError) Unwrap() error { return h.err }
-
-// hung makes the error about the daemon at path.
-func hung(path string, err error) error {
-	h := &hungError{dir: filepath.Dir(path), who: "the daemon", err: err}
-	holder, _, err := statedir.Holder(filepath.Join(h.dir, socket.LockFile))
-	if err != nil {
-		return &hinted{h, "holdline doctor"}
-	}
-	h.who = fmt.Sprintf("daemon %d", holder)
-	return &hinted{h, doctor.WayOut(holder)}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/socket"
@@ -18,7 +20,7 @@ import (
 // serve.
 const upgradeWait = 60 * time.Second
 
-func newUpgradeCommand(w *world) *cobra.Command {
+func newUpgradeCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "upgrade",
 		Short: "Let the daemon hand over to the installed binary now",
@@ -28,19 +30,19 @@ it now, tries a file again that was rejected, and says what happened. The
 process stays the same, the socket stays open, and agents go on.
 
 A binary that cannot take over is not used, and the daemon goes on as before.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), upgradeWait)
 			defer cancel()
-			return withDaemon(cmd, w, func(_ context.Context, c *control.Client) error {
-				return upgrade(ctx, cmd, w, c)
+			return attach.WithDaemon(cmd, proc, func(_ context.Context, c *control.Client) error {
+				return upgrade(ctx, cmd, proc, c)
 			})
 		},
 	}
 }
 
 // upgrade asks the daemon behind c to hand over, and tells what came of it.
-func upgrade(ctx context.Context, cmd *cobra.Command, w *world, c *control.Client) error {
+func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *control.Client) error {
 	out := cmd.OutOrStdout()
 	var answer control.UpgradeAnswer
 	handing := false
@@ -51,29 +53,29 @@ func upgrade(ctx context.Context, cmd *cobra.Command, w *world, c *control.Clien
 		_, err = fmt.Fprintf(out, "already the running version: %s (%s)\n", answer.Version, answer.Path)
 		return err
 	case answered && remote.Fault != nil && remote.Fault.Fault.Code == fault.RolloutFailure:
-		return &hinted{
+		return cmdenv.WithHint(
 			fmt.Errorf("rejected: %s", remote.Message),
-			fmt.Sprintf("version %s goes on; install the binary again, then: holdline upgrade", c.Daemon.Version),
-		}
+			fmt.Sprintf("version %s goes on; install the binary again, then: holdline upgrade", c.Daemon.Version))
+
 	case answered || !handing || ctx.Err() != nil:
 		return err
 	}
-	return welcomed(ctx, cmd, w, c, out)
+	return welcomed(ctx, cmd, proc, c, out)
 }
 
 // welcomed waits for the daemon that took over from the one behind c.
-func welcomed(ctx context.Context, cmd *cobra.Command, w *world, c *control.Client, out io.Writer) error {
+func welcomed(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, out io.Writer) error {
 	explicit, err := cmd.Flags().GetString("socket")
 	if err != nil {
 		return err
 	}
-	paths, err := socket.Resolve(explicit, w.getenv)
+	paths, err := socket.Resolve(explicit, proc.Getenv)
 	if err != nil {
 		return err
 	}
 	old := c.Daemon
 	for {
-		next, err := dialPaths(ctx, paths)
+		next, err := attach.DialPaths(ctx, paths)
 		if err == nil {
 			now := next.Daemon
 			next.Close()
@@ -88,10 +90,10 @@ func welcomed(ctx context.Context, cmd *cobra.Command, w *world, c *control.Clie
 		}
 		select {
 		case <-ctx.Done():
-			return &hinted{
+			return cmdenv.WithHint(
 				fmt.Errorf("the daemon handed over and its successor does not answer: %w", errors.Join(err, ctx.Err())),
-				"look at holdline logs",
-			}
+				"look at holdline logs")
+
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

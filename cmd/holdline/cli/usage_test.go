@@ -10,14 +10,6 @@ import (
 	"holdline/protocol/control"
 )
 
-func TestEndOf(t *testing.T) {
-	for lines, want := range map[int]string{0: "", 1: "c\n", 2: "b\nc\n", 3: "a\nb\nc\n", 9: "a\nb\nc\n"} {
-		if got := string(endOf([]byte("a\nb\nc\n"), lines)); got != want {
-			t.Errorf("the last %d lines are %q, want %q", lines, got, want)
-		}
-	}
-}
-
 // TestStatusKeys: the help of status names every key that status --json may
 // print.
 func TestStatusKeys(t *testing.T) {

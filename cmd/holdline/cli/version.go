@@ -1,23 +1,18 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/daemon/calls"
 	"holdline/daemon/rollout"
 	"holdline/protocol"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
-)
-
-// Set by the linker.
-var (
-	version = "0.1.0-dev"
-	commit  = ""
 )
 
 // versions is what `holdline version --json` prints. A running daemon asks a
@@ -40,31 +35,21 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, and with --json the protocol versions",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versions{
-				Version: version, Commit: commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+				Version: cmdenv.Version, Commit: cmdenv.Commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 				MCP: mcp.Supported(), Greeting: []int{protocol.Version},
 				Worker: process.Known(), Record: []int{calls.RecordVersion},
 				Handover: []int{rollout.Version},
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), v)
+				return console.PrintJSON(cmd.OutOrStdout(), v)
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "holdline %s\n", version)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "holdline %s\n", cmdenv.Version)
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print version, commit and protocol versions as JSON")
 	return cmd
-}
-
-// printJSON prints v as indented JSON with a newline.
-func printJSON(w interface{ Write([]byte) (int, error) }, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding: %w", err)
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
 }

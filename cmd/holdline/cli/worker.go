@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/worker"
 )
 
@@ -15,10 +16,10 @@ func runWorker(args []string, stderr io.Writer) int {
 	switch {
 	case errors.Is(err, worker.ErrUsage):
 		fmt.Fprintf(stderr, "holdline: %v\n", err)
-		return exitUsage
+		return cmdenv.ExitUsage
 	case err != nil:
 		fmt.Fprintf(stderr, "holdline: worker: %v\n", err)
-		return exitFailure
+		return cmdenv.ExitFailure
 	}
-	return exitOK
+	return cmdenv.ExitOK
 }

@@ -1,0 +1,336 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/contrib"
+	"holdline/daemon/command"
+	"holdline/daemon/config"
+	"holdline/daemon/service"
+	"holdline/daemon/statedir"
+	"holdline/daemon/userenv"
+	"holdline/protocol/bootclock"
+	"holdline/protocol/ownfile"
+	"holdline/protocol/socket"
+	"holdline/proxy"
+)
+
+// DaemonLog is the log of daemons that are started on demand, in the state
+// directory.
+const DaemonLog = "logs/daemon.log"
+
+// Limits of that file as a proxy keeps it, in bytes.
+const (
+	MaxDaemonLog = 8 << 20 // then it is put aside by the daemon, or begun anew by a start that finds it longer
+	logTail      = 2 << 10 // shown of a daemon's words when it does not start
+	maxWords     = 64 << 10
+)
+
+// autostart starts the daemon for a proxy, and reaps it if it ends before the
+// proxy does. Make it with newAutostart.
+type autostart struct {
+	paths  socket.Paths
+	env    func(string) string // the proxy's
+	stderr io.Writer
+	exe    func() (string, error)
+	args   []string // of the program
+
+	units service.Units       // that may be to start it instead
+	agent service.LaunchAgent // the same
+
+	done chan struct{} // closed: nobody waits for the daemon any more
+	wg   sync.WaitGroup
+}
+
+func NewAutostart(paths socket.Paths, env func(string) string, stderr io.Writer) *autostart {
+	args := []string{"daemon", "--started-by", "proxy", "--idle-exit", "30m"}
+	if paths.Explicit() {
+		args = append(args, "--socket", paths.Start())
+	}
+	return &autostart{
+		paths: paths, env: env, stderr: stderr, args: args, units: service.FindUnits(env), agent: service.FindLaunchAgent(env), done: make(chan struct{}),
+		exe: func() (string, error) { return Program(os.Args[0]) },
+	}
+}
+
+// Close ends the waiting for what was started. That itself goes on.
+func (a *autostart) Close() {
+	close(a.done)
+	a.wg.Wait()
+}
+
+// Start runs the daemon in a session of its own: nothing that happens to the
+// agent's terminal or process group reaches it. Its stdout is the log file, to
+// which other daemons write, too; its stderr is a file of its own until it
+// serves. Its environment is a plain one, see [daemonEnv]: the agent's would be
+// that of whichever agent came first, and the daemon asks the user's login shell
+// itself, so that nobody waits for a profile here. From the channel comes how
+// the process ended, if it does: nil if it left the line to another daemon.
+// Where systemd is to start the daemon it starts none: see managed. Where launchd
+// is, that starts it.
+func (a *autostart) Start(ctx context.Context) (<-chan error, error) {
+	if a.managed() {
+		return a.leaveTo(ctx)
+	}
+	if !a.paths.Explicit() && a.agent.Start(ctx) {
+		exited := make(chan error, 1)
+		exited <- nil // launchd's listens at any moment
+		return exited, nil
+	}
+	// What the user says from now on is said of this start, too: a login shell
+	// may take its time.
+	wanted := "--wanted=" + bootclock.Now().String()
+	exe, err := a.exe()
+	if err != nil {
+		return nil, err
+	}
+	log, err := a.openLog()
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	words, stderr := newWords(filepath.Dir(log.Name())), log
+	if words != nil {
+		stderr = words
+	}
+	closeOnExec()
+
+	// Asked for before the start, so that an end at once is not missed.
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	p, err := os.StartProcess(exe, slices.Concat([]string{exe}, a.args, []string{wanted}), &os.ProcAttr{
+		Dir:   "/",
+		Env:   DaemonEnv(a.env),
+		Files: []*os.File{null, log, stderr},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		signal.Stop(children)
+		words.Close()
+		return nil, err
+	}
+	pid := p.Pid
+	_ = p.Release() // reaped by pid, below
+	exited := make(chan error, 1)
+	a.wg.Go(func() {
+		defer signal.Stop(children)
+		defer words.Close()
+		a.reap(pid, children, func(status syscall.WaitStatus) { exited <- a.verdict(status, log.Name(), words) })
+	})
+	return exited, nil
+}
+
+// Manageable tells whether a systemd that runs has units for this daemon.
+func (a *autostart) Manageable() bool {
+	return (!a.paths.Explicit() || a.paths.Start() == a.units.Socket()) && a.units.Running() && a.units.File(contrib.SystemdSocket) != ""
+}
+
+// managed tells whether the user has put the daemon into systemd's hands, and so
+// into nobody else's.
+func (a *autostart) managed() bool { return a.Manageable() && a.units.Enabled() }
+
+// leaveTo is a start that is left to systemd. What it does not do is an error.
+func (a *autostart) leaveTo(ctx context.Context) (<-chan error, error) {
+	if err := a.Absent(ctx); err != nil {
+		return nil, err
+	}
+	exited := make(chan error, 1)
+	exited <- nil // it listens at any moment
+	return exited, nil
+}
+
+// Absent is why systemd, which is to start the daemon, does not listen; nil if
+// it is about to.
+func (a *autostart) Absent(ctx context.Context) *proxy.ManagedError {
+	if absence := a.units.Absent(ctx); absence != nil {
+		return &proxy.ManagedError{Why: absence.Why, Hint: absence.Hint}
+	}
+	return nil
+}
+
+// reap waits until process pid has ended, and tells; or until a is closed.
+func (a *autostart) reap(pid int, children <-chan os.Signal, tell func(syscall.WaitStatus)) {
+	for {
+		var status syscall.WaitStatus
+		got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
+		switch {
+		case got == pid:
+			tell(status)
+			return
+		case err != nil && !errors.Is(err, syscall.EINTR):
+			return
+		}
+		select {
+		case <-children:
+		case <-a.done:
+			return
+		}
+	}
+}
+
+// newWords makes a file for what a daemon says on stderr before it serves. It
+// has no name, so that nothing of it is left. Without room for it there is none.
+func newWords(dir string) *os.File {
+	f, err := os.CreateTemp(dir, "start-*")
+	if err != nil {
+		return nil
+	}
+	_ = os.Remove(f.Name())
+	return f
+}
+
+// verdict is nil for a process that ended well, else an error with the last of
+// its words, which may be nil. The log at path gets them, too.
+func (a *autostart) verdict(status syscall.WaitStatus, path string, words *os.File) error {
+	if status.Exited() && status.ExitStatus() == 0 {
+		return nil
+	}
+	if words != nil {
+		if log, err := a.openLog(); err == nil {
+			_, _ = io.Copy(log, io.NewSectionReader(words, 0, maxWords))
+			log.Close()
+		}
+	}
+	if status.Signaled() { // nothing that it said could be why
+		return fmt.Errorf("%w by signal %d (%v)\n%s(log: %s)", proxy.ErrKilled, int(status.Signal()), status.Signal(), lastLines(words), path)
+	}
+	return fmt.Errorf("exit status %d\n%s(log: %s)", status.ExitStatus(), lastLines(words), path)
+}
+
+// lastLines is the end of what a file holds, as whole lines.
+func lastLines(f *os.File) string {
+	info, err := f.Stat()
+	if err != nil { // there is no file
+		return ""
+	}
+	from := max(0, info.Size()-logTail)
+	b, err := io.ReadAll(io.NewSectionReader(f, from, logTail))
+	if err != nil {
+		return ""
+	}
+	text := string(b)
+	if from > 0 {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return text
+}
+
+// openLog opens the daemon's log file for appending.
+func (a *autostart) openLog() (*os.File, error) {
+	dir, err := cmdenv.StateDir(a.env)
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := statedir.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	f, err := ownfile.OpenFile(filepath.Join(dirs.Logs, "daemon.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE)
+	if err != nil {
+		return nil, fmt.Errorf("open the daemon's log: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() > MaxDaemonLog {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("open the daemon's log: %w", err)
+	}
+	return f, nil
+}
+
+// Program is the path of this program as it was called, links kept: package
+// managers put a new version behind the same link. A name that leads to some
+// other program gives the path of the running file.
+func Program(argv0 string) (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	if path, ok := CalledAs(argv0, exe); ok {
+		return path, nil
+	}
+	return exe, nil
+}
+
+// CalledAs is the path that argv0 names, if that leads to the program exe.
+func CalledAs(argv0, exe string) (string, bool) {
+	path, err := exec.LookPath(argv0)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", false
+	}
+	there, err := os.Stat(path)
+	if err != nil {
+		return "", false
+	}
+	// After an upgrade the link leads to another file of the same name.
+	here, err := os.Stat(exe)
+	return path, err != nil || os.SameFile(here, there) || filepath.Base(path) == filepath.Base(exe)
+}
+
+// closeOnExec keeps descriptors that the agent leaked to this process from
+// reaching the daemon, which would hold the agent's pipes open for ever.
+func closeOnExec() {
+	entries, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}
+
+// inherited are the variables that a daemon gets from the proxy that starts it,
+// besides those of the user's session: where both meet, and which programs
+// consults run. It is a list of names and never a pattern: HOLDLINE_WORKER would
+// make the daemon look like a child of a worker, and HOLDLINE_TOKEN is a secret
+// of one agent.
+var inherited = []string{
+	"XDG_STATE_HOME", socket.Env, "HOLDLINE_CONFIG", "HOLDLINE_CLAUDE_BIN", "HOLDLINE_CODEX_BIN",
+}
+
+// DaemonEnv returns the environment of a daemon that a process with environment
+// env starts: that of the user's session, what is inherited, and this process's
+// PATH. The daemon searches that PATH last, and only its directories that other
+// users cannot write.
+func DaemonEnv(env func(string) string) []string {
+	list := userenv.UserShell(env).Env
+	names := inherited
+	if runtime.GOOS == "darwin" {
+		names = append(slices.Clone(names), "TMPDIR") // where the socket lies there
+	}
+	for _, name := range names {
+		if value := env(name); value != "" {
+			list = append(list, name+"="+value)
+		}
+	}
+	return config.WithPath(list, command.SafePath(env("PATH")))
+}

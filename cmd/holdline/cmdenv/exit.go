@@ -1,0 +1,116 @@
+package cmdenv
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"holdline/protocol"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+)
+
+// Exit codes of every command.
+const (
+	ExitOK       = 0
+	ExitFailure  = 1
+	ExitUsage    = 2
+	ExitNoDaemon = 3
+	ExitLost     = 4
+)
+
+// Errors that become exit codes.
+var (
+	// ErrUsage is the error of a command line that makes no sense.
+	ErrUsage = errors.New("usage")
+	// ErrNoDaemon means that no process listens on the daemon's socket.
+	ErrNoDaemon = errors.New("no daemon is running")
+	// ErrLost means that the daemon ended before it had answered.
+	ErrLost = errors.New("line lost")
+)
+
+// hinted is an error with a way out for the user, printed on its own line.
+type hinted struct {
+	err  error
+	hint string
+}
+
+func (h *hinted) Error() string { return h.err.Error() }
+func (h *hinted) Unwrap() error { return h.err }
+
+// WithHint returns err with a hint: what the user can do about it.
+func WithHint(err error, hint string) error { return &hinted{err, hint} }
+
+// exited is an error that the command has printed already; only its exit code
+// counts.
+type exited struct{ code int }
+
+func (e *exited) Error() string { return fmt.Sprintf("exit %d", e.code) }
+
+// ExitWith returns an error that makes the command exit with code and prints
+// nothing.
+func ExitWith(code int) error { return &exited{code} }
+
+// Report prints err and its hint, and returns the exit code.
+func Report(stderr io.Writer, err error) int {
+	code, hint := classify(err)
+	if _, printed := errors.AsType[*exited](err); err == nil || printed {
+		return code
+	}
+	fmt.Fprintf(stderr, "holdline: %v\n", err)
+	if hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", hint)
+	}
+	return code
+}
+
+// classify is the one place where errors become exit codes and hints.
+func classify(err error) (code int, hint string) {
+	if err == nil {
+		return ExitOK, ""
+	}
+	if e, ok := errors.AsType[*exited](err); ok {
+		return e.code, ""
+	}
+	if h, ok := errors.AsType[*hinted](err); ok {
+		hint = h.hint
+	}
+	refusal, refused := errors.AsType[*protocol.Refusal](err)
+	remote, answered := errors.AsType[*control.RemoteError](err)
+	switch {
+	case errors.Is(err, ErrUsage):
+		return ExitUsage, hint
+	case errors.Is(err, ErrNoDaemon):
+		if hint == "" {
+			hint = "an agent that starts `holdline mcp-stdio` starts it, or: holdline daemon"
+		}
+		return ExitNoDaemon, hint
+	case errors.Is(err, ErrLost):
+		return ExitLost, hint
+	case refused && refusal.Code == protocol.RefusedVersion:
+		hint = "stop the old daemon with its own binary: holdline stop"
+	case answered && remote.Fault != nil && remote.Fault.Fault.Code == fault.UnknownMethod:
+		hint = "restart the daemon: holdline stop"
+	}
+	return ExitFailure, hint
+}
+
+// AddHelpHint adds to a usage error without a hint where the command's help is.
+func AddHelpHint(cmd *cobra.Command, err error) error {
+	if _, has := errors.AsType[*hinted](err); has || !errors.Is(err, ErrUsage) {
+		return err
+	}
+	return WithHint(err, "see "+cmd.CommandPath()+" --help")
+}
+
+// UsageArgs makes errors of an argument check usage errors.
+func UsageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return fmt.Errorf("%w: %w", ErrUsage, err)
+		}
+		return nil
+	}
+}

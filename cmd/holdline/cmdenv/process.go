@@ -1,0 +1,65 @@
+// Package cmdenv is what every command gets from its process: arguments,
+// environment, streams, the places of its files, and its exit codes.
+package cmdenv
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Version and commit of this program, set by the linker.
+var (
+	Version = "0.1.0-dev"
+	Commit  = ""
+)
+
+// A world is what a command may see of the process it runs in.
+type Process struct {
+	Args           []string
+	Getenv         func(string) string
+	Environ        func() []string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// StateDir returns $XDG_STATE_HOME/holdline, by default under ~/.local/state.
+func StateDir(getenv func(string) string) (string, error) {
+	return XDGDir(getenv, "XDG_STATE_HOME", ".local/state")
+}
+
+// ConfigPath returns the path of the configuration file: the flag's, else the
+// variable's, else the default one.
+func ConfigPath(flag string, getenv func(string) string) (string, error) {
+	for _, path := range []string{flag, getenv("HOLDLINE_CONFIG")} {
+		if path != "" {
+			return filepath.Abs(path)
+		}
+	}
+	dir, err := XDGDir(getenv, "XDG_CONFIG_HOME", ".config")
+	return filepath.Join(dir, "config.json"), err
+}
+
+// XDGDir returns our directory under one of the XDG base directories. A relative
+// path in the variable is ignored, as the XDG Base Directory Specification wants.
+func XDGDir(getenv func(string) string, variable, fallback string) (string, error) {
+	if dir := getenv(variable); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "holdline"), nil
+	}
+	home := getenv("HOME")
+	if !filepath.IsAbs(home) {
+		return "", errors.New("neither " + variable + " nor HOME is set to a directory")
+	}
+	return filepath.Join(home, fallback, "holdline"), nil
+}
+
+// SameFile reports whether two paths lead to one file.
+func SameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return a == b
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}

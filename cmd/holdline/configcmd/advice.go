@@ -1,0 +1,174 @@
+package configcmd
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/config"
+	"holdline/daemon/listing"
+	"holdline/daemon/statedir"
+	"holdline/daemon/tool"
+	spelling "holdline/daemon/words"
+	"holdline/protocol"
+	"holdline/protocol/control"
+	"holdline/protocol/ownfile"
+)
+
+// adviser finds what in a configuration is no mistake, but most likely has no
+// effect.
+type adviser struct {
+	cfg        *config.Config
+	identities map[string]struct{} // that are known: of well-known clients, connected ones and those of the call log
+	names      map[string][]string // of what each server has listed, by which rules are asked; none of a server that was never listed
+}
+
+func newAdviser(cmd *cobra.Command, proc *cmdenv.Process, cfg *config.Config) *adviser {
+	a := &adviser{cfg: cfg, identities: map[string]struct{}{tool.Anonymous: {}, "cli": {}}, names: map[string][]string{}}
+	for _, name := range protocol.ClientNames() {
+		a.identities[name] = struct{}{}
+	}
+	a.askDaemon(cmd, proc)
+	root, err := cmdenv.StateDir(proc.Getenv)
+	if err != nil {
+		return a
+	}
+	dirs := statedir.In(root)
+	a.readCallLog(dirs.Telemetry)
+	for server := range cfg.Servers {
+		tools, others, known := listing.Remembered(dirs.Catalog, server)
+		if !known {
+			continue
+		}
+		a.names[server] = []string{}
+		for _, own := range append(tools, others...) {
+			a.names[server] = append(a.names[server], own, tool.Shown(server, own))
+		}
+	}
+	return a
+}
+
+// askDaemon notes the identities of those who are connected now.
+func (a *adviser) askDaemon(cmd *cobra.Command, proc *cmdenv.Process) {
+	c, err := attach.Connect(cmd, proc)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	var status control.StatusAnswer
+	if c.Call(cmd.Context(), control.Status, nil, &status, nil) != nil {
+		return
+	}
+	for i := range status.Sessions {
+		a.identities[protocol.ClientName(status.Sessions[i].Identity)] = struct{}{}
+	}
+}
+
+// readCallLog notes the identities of those who have called tools, as far back as
+// the call log goes.
+func (a *adviser) readCallLog(path string) {
+	older, _ := filepath.Glob(path + ".*") // the pattern is good
+	for _, path := range append(older, path) {
+		f, err := ownfile.Open(path)
+		if err != nil {
+			continue // what is not there has no names
+		}
+		lines := bufio.NewScanner(f)
+		for lines.Scan() {
+			var line struct {
+				Identity string `json:"identity"`
+			}
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Identity != "" {
+				a.identities[protocol.ClientName(line.Identity)] = struct{}{}
+			}
+		}
+		_ = f.Close()
+	}
+}
+
+func (a *adviser) warnings() []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(a.cfg.Identities)) {
+		id, key := a.cfg.Identities[name], "identities."+name
+		if _, known := a.identities[name]; !known {
+			out = append(out, fmt.Sprintf("%s: no client is known by that name%s: it holds if one connects with --identity %s",
+				key, nearest(name, slices.Collect(maps.Keys(a.identities))), name))
+		}
+		out = append(out, a.globs(key+".allow", id.Allow, a.inFull)...)
+		out = append(out, a.globs(key+".deny", id.Deny, a.inFull)...)
+	}
+	for _, server := range slices.Sorted(maps.Keys(a.cfg.Servers)) {
+		h, key := a.cfg.Servers[server].Holdline, "mcpServers."+server+".holdline"
+		of := func(string) ([]string, bool) { return a.names[server], a.names[server] != nil }
+		out = append(out, a.globs(key+".allow", h.Allow, of)...)
+		out = append(out, a.globs(key+".deny", h.Deny, of)...)
+		out = append(out, a.globs(key+".contract", slices.Sorted(maps.Keys(h.Contract)), of)...)
+	}
+	return out
+}
+
+// globs are warnings of globs that match none of the names, which names returns
+// for each; it reports whether these are all that there are.
+func (a *adviser) globs(key string, globs []string, names func(glob string) (all []string, complete bool)) []string {
+	var out []string
+	for _, glob := range globs {
+		all, complete := names(glob)
+		if !complete || glob == "*" || strings.Contains(glob, ":") { // a resource need not be listed
+			continue
+		}
+		if !slices.ContainsFunc(all, func(name string) bool { return config.Match(glob, name) }) {
+			out = append(out, fmt.Sprintf("%s: %q names nothing that there is%s", key, glob, nearest(glob, all)))
+		}
+	}
+	return out
+}
+
+// inFull are the names by which an identity's lists are asked. They are not all
+// if a glob may match something of a server that was never listed.
+func (a *adviser) inFull(glob string) (all []string, complete bool) {
+	all = tool.OwnNames()
+	fixed := glob
+	if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
+		fixed = glob[:i]
+	}
+	for server := range a.cfg.Servers {
+		prefix := server + "__"
+		names, listed := a.names[server]
+		if !listed && (strings.HasPrefix(fixed, prefix) || fixed != glob && strings.HasPrefix(prefix, fixed)) {
+			return nil, false
+		}
+		for _, name := range names {
+			if !strings.HasPrefix(name, prefix) {
+				name = prefix + name
+			}
+			all = append(all, name)
+		}
+	}
+	return all, true
+}
+
+// nearest says which name is most like one, if any is much like it.
+func nearest(name string, names []string) string {
+	const most = 64 // characters that are compared
+	distance := func(other string) int {
+		return spelling.Distance(name[:min(len(name), most)], other[:min(len(other), most)])
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	best := slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
+	if distance(best) > max(len(name)/3, 1) {
+		return ""
+	}
+	return fmt.Sprintf(" (is it %q?)", best)
+}

@@ -1,0 +1,72 @@
+// Package configcmd has the command config: where the configuration is, whether it
+// is right, and what it means for one identity and tool.
+package configcmd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/config"
+)
+
+func NewCommand(proc *cmdenv.Process) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check or explain the configuration, or say where it is",
+		Args:  cmdenv.UsageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&file, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+	cmd.AddCommand(newConfigExplain(proc, &file), &cobra.Command{
+		Use:   "path",
+		Short: "Print where the configuration is read from",
+		Args:  cmdenv.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := cmdenv.ConfigPath(file, proc.Getenv)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), path)
+			return err
+		},
+	}, &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Check a configuration file and name the first mistake by line and column",
+		Long: `Check a configuration file: mistakes are named by line and column, and the exit code
+is 1. What is no mistake but most likely has no effect is named on stderr, with exit
+code 0: an identity as which no client is known to have connected, and a rule that
+names nothing that servers have listed.`,
+		Args: cmdenv.UsageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := cmdenv.ConfigPath(file, proc.Getenv)
+			if len(args) == 1 {
+				path, err = args[0], nil
+			}
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+				if len(args) == 1 || file != "" {
+					return fmt.Errorf("%s is not there", path)
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: not there, all defaults\n", path)
+				return err
+			}
+			cfg, err := config.Load(path)
+			if err != nil {
+				return err
+			}
+			for _, warning := range newAdviser(cmd, proc, &cfg).warnings() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %s\n", warning)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", path)
+			return err
+		},
+	})
+	return cmd
+}

@@ -1,0 +1,213 @@
+package configcmd
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/daemon/config"
+	"holdline/daemon/listing"
+	"holdline/daemon/policy"
+	"holdline/daemon/statedir"
+	"holdline/daemon/tool"
+	"holdline/protocol"
+	"holdline/protocol/control"
+)
+
+// explanation is what `holdline config explain` prints with --json.
+type explanation struct {
+	Identity string          `json:"identity"`
+	Tool     string          `json:"tool"`
+	Server   string          `json:"server,omitempty"`   // "" for holdline's own tools
+	Names    []string        `json:"names,omitempty"`    // of a server's tool, by which the identity's rules are asked
+	Unlisted bool            `json:"unlisted,omitempty"` // the server is known to list no such tool
+	Allowed  bool            `json:"allowed"`
+	Why      string          `json:"why"`
+	Contract string          `json:"contract"` // "" is the tool's own annotations
+	Budget   int             `json:"budget"`   // calls a session; 0 is no limit
+	Expose   string          `json:"expose"`   // all or search
+	State    *control.Server `json:"state,omitempty"`
+}
+
+func newConfigExplain(proc *cmdenv.Process, file *string) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "explain IDENTITY TOOL",
+		Short: "Say whether an identity may use a tool, and what happens to its calls",
+		Long: `Say by which rule an identity may or may not use a tool, whether its calls may run
+again and are cached, and, if a daemon runs, whether the tool's server is well.
+
+IDENTITY is the name of a client, such as codex, or what --identity of mcp-stdio says.
+TOOL is consult or another tool of holdline's own, or SERVER__TOOL of a hosted server,
+as agents see it or by the server's own name. Rules hold by either name.
+
+With --json: identity, tool, server, names (of a server's tool, by which rules are
+asked), unlisted (the server listed no such tool last), allowed, why, contract (empty: what the
+tool's own annotations say), budget (calls a session, 0 for no limit), expose
+(all: the identity is shown all tools of hosted servers; search: it has find_tools
+and call_tool instead), state (of the server, as in status).`,
+		Args: cmdenv.UsageArgs(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := cmdenv.ConfigPath(*file, proc.Getenv)
+			if err != nil {
+				return err
+			}
+			cfg, err := config.Load(path)
+			if err != nil {
+				return err
+			}
+			e, server := explain(&cfg, listedTools(proc), protocol.ClientName(args[0]), args[1])
+			e.State = liveServer(cmd, proc, e.Server)
+			if asJSON {
+				return console.PrintJSON(cmd.OutOrStdout(), e)
+			}
+			e.print(cmd.OutOrStdout(), server)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// explain asks the rules. listed returns the tools that a server has listed
+// last, by its own names; none if that is not known.
+func explain(cfg *config.Config, listed func(server string) []string, identity, name string) (explanation, *config.Settings) {
+	e := explanation{Identity: identity, Tool: name, Budget: cfg.Identities[identity].Budget.Calls, Expose: config.ExposeAll}
+	if cfg.Searches(identity) {
+		e.Expose = config.ExposeSearch
+	}
+	rules := policy.NewRules(cfg)
+	if _, exists := tool.OwnDispatch(name); exists {
+		e.Allowed, e.Why = rules.Explain(identity, "", name)
+		return e, nil
+	}
+	server, own, hosted := tool.SplitShown(name)
+	known := listed(server)
+	for of := range cfg.Servers { // the name may have been altered, even the server's part of it
+		if tool.MayBeAltered(name) && tool.MayBeOf(of, name) {
+			tools := listed(of)
+			if i := slices.IndexFunc(tools, func(own string) bool { return tool.Shown(of, own) == name }); i >= 0 {
+				server, own, hosted, known = of, tools[i], true, tools
+			}
+		}
+	}
+	s, configured := cfg.Server(server)
+	switch {
+	case !hosted:
+		e.Why = "holdline has no tool " + name + ", and those of servers are called SERVER__TOOL"
+		return e, nil
+	case !configured:
+		e.Why = "no server " + server + " is configured: holdline servers list shows those that are"
+		return e, nil
+	}
+	e.Server, e.Unlisted = server, len(known) > 0 && !slices.Contains(known, own)
+	for _, other := range []string{name, server + "__" + own, tool.Shown(server, own)} {
+		if !slices.Contains(e.Names, other) {
+			e.Names = append(e.Names, other)
+		}
+	}
+	e.Contract, _ = s.Contract(own)
+	e.Allowed, e.Why = rules.Explain(identity, server, own)
+	switch {
+	case !s.Enabled:
+		e.Allowed, e.Why = false, "mcpServers."+server+" is disabled: holdline servers enable "+server
+	case s.Transport == config.SSE:
+		e.Allowed, e.Why = false, "mcpServers."+server+" has the transport sse, which holdline does not speak"
+	case e.Allowed && !rules.Reaches(identity, server):
+		e.Allowed, e.Why = false, "the lists of identities."+identity+" hide the whole server"
+	}
+	return e, &s
+}
+
+// listedTools returns the tools that servers have listed last, by their own
+// names, as a daemon has kept them.
+func listedTools(proc *cmdenv.Process) func(server string) []string {
+	return func(server string) []string {
+		dir, err := cmdenv.StateDir(proc.Getenv)
+		if err != nil {
+			return nil
+		}
+		tools, _, _ := listing.Remembered(statedir.In(dir).Catalog, server)
+		return tools
+	}
+}
+
+// liveServer is how a server is now; nil if no daemon runs or it is not
+// hosted.
+func liveServer(cmd *cobra.Command, proc *cmdenv.Process, name string) *control.Server {
+	if name == "" {
+		return nil
+	}
+	c, err := attach.Connect(cmd, proc)
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	var status control.StatusAnswer
+	if err := c.Call(cmd.Context(), control.Status, nil, &status, nil); err != nil {
+		return nil
+	}
+	for i := range status.Servers {
+		if status.Servers[i].Name == name {
+			return &status.Servers[i]
+		}
+	}
+	return nil
+}
+
+// listed says how the identity comes to know of a hosted server's tool.
+func (e *explanation) listed() string {
+	if e.Expose == config.ExposeSearch {
+		return fmt.Sprintf("no: identities.%s.expose is %q, so find_tools finds it and call_tool calls it", e.Identity, e.Expose)
+	}
+	return "yes, with all tools that the identity may use"
+}
+
+func (e *explanation) print(out io.Writer, s *config.Settings) {
+	verdict := "may use it"
+	if !e.Allowed {
+		verdict = "may not use it"
+	}
+	t := console.NewTable(out, "IDENTITY", e.Identity)
+	t.Row("tool", e.Tool)
+	if len(e.Names) > 1 {
+		t.Row("also called", strings.Join(e.Names[1:], ", "))
+	}
+	t.Row("verdict", verdict)
+	t.Row("why", e.Why)
+	if e.Unlisted {
+		t.Row("but", "the server listed no such tool when it was last asked: holdline servers tools "+e.Server)
+	}
+	if e.Budget > 0 {
+		t.Row("budget", fmt.Sprintf("%d calls in each session", e.Budget))
+	}
+	if s == nil {
+		t.Row("server", "none: one of holdline's own tools, or of no server that is configured")
+		t.Flush()
+		return
+	}
+	t.Row("server", fmt.Sprintf("%s, scope %s", e.Server, s.Scope))
+	if e.Allowed {
+		t.Row("listed", e.listed())
+	}
+	switch e.Contract {
+	case "":
+		t.Row("after a loss", "runs again if the tool says that it may (io.libmcp/effect, readOnlyHint or idempotentHint); else the outcome is said to be unknown")
+	case "convergent":
+		t.Row("after a loss", "runs again, as the configuration says")
+	default:
+		t.Row("after a loss", "never runs again, as the configuration says: the outcome is said to be unknown")
+	}
+	t.Row("cached", "if it may run again, and its answers carry ttlMs")
+	t.Row("limits", fmt.Sprintf("%d calls at once, %v without progress, %v in all", s.MaxConcurrent, s.Timeout, s.MaxTimeout))
+	if e.State != nil {
+		t.Row("now", fmt.Sprintf("%s, circuit %s, %d restarts", e.State.State, e.State.Circuit, e.State.Restarts))
+	}
+	t.Flush()
+}

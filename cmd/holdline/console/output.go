@@ -1,0 +1,127 @@
+// Package console prints: it keeps the words of others from commanding a terminal,
+// and has tables, JSON, a line of progress and the ends of log files.
+package console
+
+import (
+	"io"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+// An output is the standard output or error of a command. Everything that
+// commands print goes through one, since most of it has words of servers, clients
+// and models in it. On a terminal it replaces each character that would move the
+// cursor, set the title, or reorder or hide the text around it; see [printable].
+// Elsewhere it writes everything as it is.
+//
+// It keeps the first error of a write, so that a table need not be checked line
+// by line.
+type output struct {
+	w io.Writer
+
+	mu       sync.Mutex // guards what follows, and keeps writes apart
+	err      error
+	looked   bool // whether w is a terminal is known
+	terminal bool
+	rest     []byte // the beginning of a character, whose end the next write has
+}
+
+func NewOutput(w io.Writer) *output { return &output{w: w} }
+
+// Failure returns the first error of a write.
+func (o *output) Failure() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+// Write writes p, made harmless if a terminal shows it.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.looked {
+		o.looked, o.terminal = true, IsTerminal(o.w)
+	}
+	text := p
+	if o.terminal {
+		text = o.legible(p)
+	}
+	if err := o.write(text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// write writes p unless an earlier write has failed. The caller holds the lock.
+func (o *output) write(p []byte) error {
+	if o.err == nil && len(p) > 0 {
+		_, o.err = o.w.Write(p)
+	}
+	return o.err
+}
+
+// legible returns what a terminal may show of p. The caller holds the lock.
+func (o *output) legible(p []byte) []byte {
+	p = append(o.rest, p...)
+	end := len(p)
+	for i := max(0, end-utf8.UTFMax+1); i < end; i++ {
+		if utf8.RuneStart(p[i]) && !utf8.FullRune(p[i:]) {
+			end = i
+		}
+	}
+	o.rest = append([]byte(nil), p[end:]...)
+	return []byte(strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return r
+		}
+		return Printable(r)
+	}, string(p[:end])))
+}
+
+// WriteControl writes a control sequence to the terminal that w is.
+func WriteControl(w io.Writer, command string) {
+	o, ok := w.(*output)
+	if !ok {
+		_, _ = io.WriteString(w, command)
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_ = o.write([]byte(command)) // runTree reports the error
+}
+
+// Printable returns r, or what stands for it where others' words must not command
+// the terminal, reorder its text or be hidden in it: controls, C1 among them,
+// marks of direction and characters without width.
+func Printable(r rune) rune {
+	switch {
+	case unicode.IsPrint(r):
+		return r
+	case unicode.Is(unicode.Zs, r):
+		return ' '
+	}
+	return '?'
+}
+
+// Most characters of a cell of a table. All cells of a column are padded to its
+// longest one, but for the last column.
+const (
+	maxCell     = 128
+	maxLastCell = 1024
+)
+
+// cell returns a text as a cell of a table shows it: on one line, and no longer
+// than most.
+func cell(text string, most int) string {
+	if text == "" {
+		return "-"
+	}
+	if len(text) > most { // else it has no more characters either
+		if r := []rune(text); len(r) > most {
+			text = string(r[:most-1]) + "…"
+		}
+	}
+	return strings.Map(Printable, text)
+}

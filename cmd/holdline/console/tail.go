@@ -1,0 +1,87 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/protocol/ownfile"
+)
+
+// Tail prints the last lines of a file, and goes on if follow.
+func Tail(ctx context.Context, w io.Writer, path string, lines int, follow bool) error {
+	f, err := ownfile.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return cmdenv.WithHint(fmt.Errorf("there is no log at %s", path), "no daemon was started on demand yet")
+	} else if err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	defer func() { f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	at := max(0, info.Size()-maxTail)
+	end := make([]byte, info.Size()-at)
+	n, err := f.ReadAt(end, at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("log: %w", err)
+	}
+	if _, err := w.Write(EndOf(end[:n], lines)); err != nil {
+		return err
+	}
+	at += int64(n)
+	for follow {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(LogPoll):
+		}
+		if now, err := os.Stat(path); err == nil && !os.SameFile(now, info) || err == nil && now.Size() < at {
+			// Another file took its place, or it was cut: begin again, behind
+			// the last of what was put aside.
+			next, err := ownfile.Open(path)
+			if err != nil {
+				continue
+			}
+			if _, err := io.Copy(w, io.NewSectionReader(f, at, 1<<40)); err != nil {
+				next.Close()
+				return err
+			}
+			f.Close()
+			f, info, at = next, now, 0
+		}
+		n, err := io.Copy(w, io.NewSectionReader(f, at, 1<<40))
+		if err != nil {
+			return err
+		}
+		at += n
+	}
+	return nil
+}
+
+// maxTail is how much of a log's end is looked through.
+const maxTail = 1 << 20
+
+// EndOf is the end of b with that many lines.
+func EndOf(b []byte, lines int) []byte {
+	if lines <= 0 {
+		return nil
+	}
+	for i := len(b) - 1; i > 0; i-- {
+		if b[i-1] == '\n' {
+			lines--
+			if lines <= 0 {
+				return b[i:]
+			}
+		}
+	}
+	return b
+}
+
+// LogPoll is how often a followed log is looked at.
+const LogPoll = 200 * time.Millisecond

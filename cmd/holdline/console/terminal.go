@@ -1,0 +1,73 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"holdline/protocol/control"
+)
+
+// isTTY tells whether fd is a terminal: only a terminal has a window size
+// (ioctl_tty(2)).
+func isTTY(fd uintptr) bool {
+	_, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ)
+	return err == nil
+}
+
+// PrintJSON prints v as indented JSON with a newline.
+func PrintJSON(w interface{ Write([]byte) (int, error) }, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding: %w", err)
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// IsTerminal tells whether v is a terminal.
+func IsTerminal(v any) bool {
+	f, ok := v.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice|os.ModeCharDevice && isTTY(f.Fd())
+}
+
+// IsPiped tells whether v is a pipe or a file that was redirected: something
+// that somebody has put there. Other things, such as a socket that a program
+// was given, may never end.
+func IsPiped(v any) bool {
+	if t, ok := v.(*output); ok {
+		v = t.w
+	}
+	f, ok := v.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && (info.Mode()&os.ModeNamedPipe != 0 || info.Mode().IsRegular())
+}
+
+// ProgressLine shows progress on one line of a terminal, and nothing
+// elsewhere. done removes it.
+func ProgressLine(w io.Writer) (show func(control.Progress), done func()) {
+	if !IsTerminal(w) {
+		return nil, func() {}
+	}
+	return func(p control.Progress) {
+			text := strings.Map(Printable, p.Message)
+			if r := []rune(text); len(r) > 100 {
+				text = string(r[:99]) + "…"
+			}
+			WriteControl(w, "\r\x1b[K")
+			fmt.Fprint(w, text)
+		}, func() {
+			WriteControl(w, "\r\x1b[K")
+		}
+}

@@ -1,0 +1,311 @@
+// Package consultcmd has the commands consult and consults.
+package consultcmd
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/protocol"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+)
+
+// consultOptions are the flags of `holdline consult`.
+type consultOptions struct {
+	engine, session, model, effort, cwd, level, schema, diff string
+	files, addDirs                                           []string
+	maxTurns                                                 int
+	maxUSD                                                   float64
+	timeout                                                  time.Duration
+	asJSON                                                   bool
+}
+
+// maxStdinPrompt is the most that is read from stdin; the daemon's own limit
+// on a prompt is lower and gives the better error.
+const maxStdinPrompt = 16 << 20
+
+func NewCommand(proc *cmdenv.Process) *cobra.Command {
+	var o consultOptions
+	cmd := &cobra.Command{
+		Use:   "consult PROMPT…",
+		Short: "Ask Claude Code or Codex for a second opinion, read-only",
+		Long: `Ask the system's Claude Code, or Codex, for a second opinion, read-only: it may look
+at the current project and cannot write. The answer alone goes to stdout; progress
+goes to stderr when that is a terminal: what the model does, in which turn, and what
+it has cost so far, once that is known.
+
+Without a prompt, or with "-", it is read from stdin. What is piped into a command
+that has a prompt is put behind it: git diff | holdline consult 'review this'.
+
+Ctrl-C ends the consult politely: what there is of an answer is printed, and kept.
+A second one does not wait for that. If the daemon ends or is replaced the command
+goes on with the next one, which it starts if need be; if there is none within a
+minute it exits with code 4 and says how to get the answer later.
+
+With --json, one object: answer, structured, session_id, engine, models, cost_usd,
+num_turns, duration_ms, consult_id, state, window and more.`,
+		RunE: func(cmd *cobra.Command, args []string) error { return runConsult(cmd, proc, o, args) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.engine, "engine", "", "claude or codex (default from the configuration, else claude)")
+	f.StringVar(&o.session, "session", "", "continue from this session (always a fork of it)")
+	f.StringVar(&o.model, "model", "", "model or alias, such as opus or sonnet")
+	f.StringVar(&o.effort, "effort", "", "low, medium, high, xhigh or max")
+	f.StringVar(&o.cwd, "cwd", "", "directory to look at (default the current one)")
+	f.StringArrayVar(&o.files, "file", nil, "file to quote behind the prompt (may be repeated)")
+	f.StringArrayVar(&o.addDirs, "add-dir", nil, "another directory to look at (may be repeated)")
+	f.StringVar(&o.diff, "diff", "", "quote a git diff: uncommitted, staged, or a commit to compare with")
+	f.StringVar(&o.schema, "schema", "", "JSON Schema of the answer, or a file that holds it")
+	f.StringVar(&o.level, "level", "", "read, or shell: commands in a sandbox, too (default read, unless configured)")
+	f.IntVar(&o.maxTurns, "max-turns", 0, "most turns of the model (default no limit)")
+	f.Float64Var(&o.maxUSD, "max-usd", 0, "most US dollars that it may cost (default from the configuration)")
+	f.DurationVar(&o.timeout, "timeout", 0, "end it after this time with the best answer so far (default from the configuration)")
+	f.BoolVar(&o.asJSON, "json", false, "print the whole result as JSON")
+	return cmd
+}
+
+func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args []string) error {
+	prompt, err := consultPrompt(cmd, args)
+	if err != nil {
+		return err
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("finding the current directory: %w", err)
+	}
+	raw, err := o.arguments(cmd, prompt)
+	if err != nil {
+		return err
+	}
+	c, err := attach.ConnectOrStart(cmd, proc)
+	if err != nil {
+		return err
+	}
+	params := control.ConsultParams{Identity: "cli", Cwd: cwd, Arguments: raw, Key: rand.Text(), Logins: protocol.LoginVariables(os.Environ())}
+	answer, err := askConsult(cmd, proc, c, params)
+	if err != nil {
+		return err
+	}
+	return printConsult(cmd, answer, o.asJSON)
+}
+
+// consultPrompt is the prompt: the words, what is piped in, or both.
+func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) > 1 && slices.Contains(args, "-") {
+		return "", fmt.Errorf(`%w: "-" is the prompt on stdin, and goes with no other words`, cmdenv.ErrUsage)
+	}
+	prompt := strings.Join(args, " ")
+	words := prompt != "" && prompt != "-"
+	switch in := cmd.InOrStdin(); {
+	case words && !console.IsPiped(in):
+		return prompt, nil
+	case !words && console.IsTerminal(in):
+		return "", cmdenv.WithHint(fmt.Errorf("%w: no prompt", cmdenv.ErrUsage), "holdline consult 'what is wrong with …', or pipe it in")
+	}
+	if words && !begins(cmd.InOrStdin(), stdinWait) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: nothing came on stdin within %s, going on without it; </dev/null says that there is nothing\n", stdinWait)
+		return prompt, nil
+	}
+	b, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxStdinPrompt))
+	if err != nil {
+		return "", fmt.Errorf("reading the prompt: %w", err)
+	}
+	switch {
+	case !words:
+		return string(b), nil
+	case len(strings.TrimSpace(string(b))) == 0:
+		return prompt, nil
+	}
+	return prompt + "\n\n<stdin>\n" + strings.TrimRight(string(b), "\n") + "\n</stdin>", nil
+}
+
+// stdinWait is how long something may take to begin on a stdin that need not
+// have anything: who starts a command may leave it a pipe that nobody writes to.
+const stdinWait = 5 * time.Second
+
+// begins waits until there is something to read, or nothing any more; it is
+// false if neither is so in time.
+func begins(in io.Reader, within time.Duration) bool {
+	f, ok := in.(*os.File)
+	if !ok {
+		return true
+	}
+	for end := time.Now().Add(within); ; {
+		left := max(time.Until(end), 0)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		if !errors.Is(err, unix.EINTR) {
+			return n > 0 || err != nil
+		}
+		if left == 0 {
+			return false
+		}
+	}
+}
+
+// arguments are those of the tool.
+func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawMessage, error) {
+	arguments := map[string]any{"prompt": prompt}
+	for key, value := range map[string]string{
+		"engine": o.engine, "session": o.session, "model": o.model, "effort": o.effort, "cwd": o.cwd, "diff": o.diff, "level": o.level,
+	} {
+		if value != "" {
+			arguments[key] = value
+		}
+	}
+	for key, list := range map[string][]string{"files": o.files, "add_dirs": o.addDirs} {
+		abs := make([]string, len(list))
+		for i, name := range list {
+			var err error
+			if abs[i], err = filepath.Abs(name); err != nil { // for a user they are relative to where the command runs
+				return nil, fmt.Errorf("finding %s: %w", name, err)
+			}
+		}
+		if len(abs) > 0 {
+			arguments[key] = abs
+		}
+	}
+	for flag, arg := range map[string]struct {
+		key   string
+		value any
+	}{"max-turns": {"max_turns", o.maxTurns}, "max-usd": {"max_usd", o.maxUSD}, "timeout": {"timeout_s", o.timeout.Seconds()}} {
+		if cmd.Flags().Changed(flag) {
+			arguments[arg.key] = arg.value
+		}
+	}
+	if o.schema != "" {
+		schema := []byte(o.schema)
+		if !strings.HasPrefix(strings.TrimSpace(o.schema), "{") {
+			var err error
+			if schema, err = os.ReadFile(o.schema); err != nil {
+				return nil, fmt.Errorf("%w: --schema: %w", cmdenv.ErrUsage, err)
+			}
+		}
+		if !json.Valid(schema) {
+			return nil, fmt.Errorf("%w: --schema: it is not JSON", cmdenv.ErrUsage)
+		}
+		arguments["schema"] = json.RawMessage(schema)
+	}
+	raw, err := json.Marshal(arguments)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the prompt: %w", err)
+	}
+	return raw, nil
+}
+
+// askConsult runs a consult, over the lives of the daemon: by its key it is the
+// same one for each of them. It closes c.
+func askConsult(cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, params control.ConsultParams) (answer control.ConsultAnswer, err error) {
+	show, done := console.ProgressLine(cmd.ErrOrStderr())
+	var known atomic.Value // the consult's id
+	known.Store("")
+	idOf := func() string { s, _ := known.Load().(string); return s }
+	err = attach.Outlast(cmd, proc, c, func(_ context.Context, c *control.Client) error {
+		ctx, done := politely(cmd, proc, idOf)
+		defer done()
+		return c.Call(ctx, control.ConsultRun, params, &answer, func(p control.Progress) {
+			if p.ConsultID != "" {
+				known.Store(p.ConsultID)
+			}
+			if show != nil && p.Message != "" {
+				show(p)
+			}
+		})
+	})
+	done()
+	id := idOf()
+	switch remote, refused := errors.AsType[*control.RemoteError](err); {
+	case errors.Is(err, attach.ErrAbsent):
+		return answer, cmdenv.WithHint(
+			errors.New("interrupted while no daemon was there: the consult goes on until a daemon misses this command"),
+			"end it with: holdline consults cancel "+cmp.Or(id, "ID"))
+
+	case errors.Is(err, context.Canceled):
+		return answer, errors.New("interrupted: the consult is ended")
+	case errors.Is(err, cmdenv.ErrLost):
+		return answer, lostConsult(id, err)
+	case refused && remote.Fault != nil && remote.Fault.Fault.Code == fault.InvalidInput: // what the flags say
+		return answer, fmt.Errorf("%w: %w", cmdenv.ErrUsage, err)
+	}
+	return answer, err
+}
+
+// lostConsult says where the answer of a consult is whose daemon ended.
+func lostConsult(id string, err error) error {
+	if id == "" {
+		return cmdenv.WithHint(fmt.Errorf("whether the consult was begun is not known: %w", err), "if it was, this lists it: holdline consults")
+	}
+	return cmdenv.WithHint(fmt.Errorf("consult %s is not answered yet: %w", id, err), "get it with: holdline consults wait "+id)
+}
+
+// printConsult prints an answer, or what there is of one and the fault.
+func printConsult(cmd *cobra.Command, answer control.ConsultAnswer, asJSON bool) error {
+	if asJSON {
+		if err := console.PrintJSON(cmd.OutOrStdout(), answer.Value); err != nil {
+			return err
+		}
+	} else if answer.Text != "" {
+		if _, err := io.WriteString(cmd.OutOrStdout(), strings.TrimRight(answer.Text, "\n")+"\n"); err != nil {
+			return err
+		}
+	}
+	if f := answer.Fault; f != nil {
+		if f.Fault.Code == fault.Cancelled && cmd.Context().Err() != nil {
+			return errors.New("interrupted: the consult is ended")
+		}
+		return cmdenv.WithHint(fmt.Errorf("consult: %w", f), consultHint(f))
+	}
+	if note := unwhole(answer); note != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "holdline: "+note)
+	}
+	return nil
+}
+
+// unwhole says of an answer that it is not, or not yet, the whole one; "" if it
+// is.
+func unwhole(answer control.ConsultAnswer) string {
+	var is struct {
+		State   string `json:"state"`
+		Partial bool   `json:"partial"`
+	}
+	if json.Unmarshal(answer.Value, &is) != nil || !is.Partial {
+		return ""
+	}
+	if is.State == "done" {
+		return "time was up: this is the best answer so far"
+	}
+	return "the consult is " + is.State + ": this is what was said so far"
+}
+
+func consultHint(f *fault.Record) string {
+	switch f.Reason() {
+	case fault.NotInstalled:
+		return "install it, or name it in HOLDLINE_CLAUDE_BIN or HOLDLINE_CODEX_BIN for the daemon"
+	case fault.Rejected:
+		return "the API refused the key or the request: claude itself says more"
+	case fault.NotLoggedIn:
+		return "run claude and /login, or codex login, then try again"
+	case fault.Deadline:
+		return "a longer --timeout, or ask for less"
+	case fault.RateLimited, fault.Overloaded, fault.Unreachable:
+		return "try again later"
+	default:
+		return ""
+	}
+}

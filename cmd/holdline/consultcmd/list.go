@@ -1,0 +1,133 @@
+package consultcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/protocol/control"
+)
+
+func NewListCommand(proc *cmdenv.Process) *cobra.Command {
+	var asJSON bool
+	list := func(cmd *cobra.Command, _ []string) error {
+		return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
+			var answer control.ConsultListAnswer
+			if err := c.Call(ctx, control.ConsultList, nil, &answer, nil); err != nil {
+				return err
+			}
+			if asJSON {
+				return console.PrintJSON(cmd.OutOrStdout(), answer.Consults)
+			}
+			if len(answer.Consults) == 0 {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no consult is running or kept")
+				return err
+			}
+			t := console.NewTable(cmd.OutOrStdout(), "CONSULT", "STATE", "IDENTITY", "ENGINE", "MODEL", "BEGUN", "TOOK", "COST", "CWD")
+			for _, j := range answer.Consults {
+				cost := ""
+				if j.CostUSD != nil {
+					cost = fmt.Sprintf("$%.4f", *j.CostUSD)
+				}
+				state := j.State
+				if j.Code != "" {
+					state += " (" + j.Code + ")"
+				}
+				t.Row(j.ID, state, j.Identity, j.Engine, j.Model, time.UnixMilli(j.CreatedMS).Format("01-02 15:04:05"),
+					(time.Duration(j.TookMS) * time.Millisecond).Round(100*time.Millisecond), cost, j.Cwd)
+			}
+			t.Flush()
+			return nil
+		})
+	}
+	cmd := &cobra.Command{
+		Use:   "consults",
+		Short: "List the consults, running and kept; show, wait for, cancel or remove one",
+		Long: `List the consults, running and kept.
+
+With --json, a list of objects: id, state (queued, running, done, failed,
+cancelled), identity, engine, cwd, model, created_unix_ms, took_ms, cost_usd, code.`,
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
+		RunE: list,
+	}
+	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the consults", Args: cmdenv.UsageArgs(cobra.NoArgs), RunE: list})
+	one := func(use, short, method string) *cobra.Command {
+		return &cobra.Command{
+			Use: use + " ID", Short: short, Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
+					var answer control.ConsultAnswer
+					progress, done := console.ProgressLine(cmd.ErrOrStderr())
+					err := c.Call(ctx, method, control.ConsultID{ID: args[0]}, &answer, progress)
+					done()
+					if err != nil {
+						return err
+					}
+					return printConsult(cmd, answer, asJSON)
+				})
+			},
+		}
+	}
+	wait := &cobra.Command{
+		Use: "wait ID", Short: "Wait for a consult and print its answer", Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		Long: `Wait for a consult and print its answer. The command starts a daemon if none runs,
+and goes on with the next one if it ends.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			answer, err := waitConsult(cmd, proc, args[0])
+			if err != nil {
+				return err
+			}
+			return printConsult(cmd, answer, asJSON)
+		},
+	}
+	cmd.AddCommand(
+		wait,
+		one("show", "Print a consult's answer, or what there is of it", control.ConsultShow),
+		one("cancel", "End a running or queued consult; what it has is kept", control.ConsultCancel),
+		newConsultRemoveCommand(proc),
+	)
+	return cmd
+}
+
+func newConsultRemoveCommand(proc *cmdenv.Process) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm ID…", Short: "Remove kept answers", Args: cmdenv.UsageArgs(cobra.MinimumNArgs(1)),
+		Long: `Remove kept answers, with their prompts. One that runs is cancelled first, with
+holdline consults cancel; one that its client may still come for stays.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
+				var errs []error
+				for _, id := range args {
+					if err := c.Call(ctx, control.ConsultRemove, control.ConsultID{ID: id}, nil, nil); err != nil {
+						errs = append(errs, err)
+					}
+				}
+				return errors.Join(errs...)
+			})
+		},
+	}
+}
+
+// waitConsult waits for a consult, over the lives of the daemon.
+func waitConsult(cmd *cobra.Command, proc *cmdenv.Process, id string) (answer control.ConsultAnswer, err error) {
+	c, err := attach.ConnectOrStart(cmd, proc)
+	if err != nil {
+		return answer, err
+	}
+	show, done := console.ProgressLine(cmd.ErrOrStderr())
+	err = attach.Outlast(cmd, proc, c, func(ctx context.Context, c *control.Client) error {
+		return c.Call(ctx, control.ConsultWait, control.ConsultID{ID: id}, &answer, show)
+	})
+	done()
+	if errors.Is(err, cmdenv.ErrLost) {
+		return answer, lostConsult(id, err)
+	}
+	return answer, err
+}

@@ -1,0 +1,218 @@
+// Package daemoncmd is the command daemon, with the log file of a daemon that was
+// started on demand.
+package daemoncmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/daemon"
+	"holdline/daemon/config"
+	"holdline/daemon/place"
+	"holdline/daemon/rollout"
+	"holdline/daemon/service"
+	"holdline/daemon/userenv"
+	"holdline/protocol/bootclock"
+	"holdline/protocol/socket"
+)
+
+// daemonOptions are the flags of `holdline daemon`.
+type daemonOptions struct {
+	config    string
+	idleExit  time.Duration
+	startedBy string
+	wanted    time.Duration // reading of the boot clock; 0 for now
+}
+
+func NewCommand(proc *cmdenv.Process) *cobra.Command {
+	var o daemonOptions
+	cmd := &cobra.Command{
+		Use:   "daemon",
+		Short: "Run the daemon in the foreground",
+		Long: `Run the daemon in the foreground. There is no need to: the first agent that
+connects starts it. It ends on SIGTERM or SIGINT and reads its configuration
+again on SIGHUP. If a daemon serves the socket already, the command says so and
+succeeds.`,
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.idleExit < 0 {
+				return fmt.Errorf("%w: --idle-exit %v is negative, 0 is never", cmdenv.ErrUsage, o.idleExit)
+			}
+			return runDaemon(cmd, proc, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.config, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+	f.DurationVar(&o.idleExit, "idle-exit", 0, "end after so long without an agent or a consult (default never)")
+	f.StringVar(&o.startedBy, "started-by", "shell", "who starts it, for status")
+	f.DurationVar(&o.wanted, "wanted", 0, "what the boot clock showed when it was to be started")
+	for _, hidden := range []string{"started-by", "wanted"} {
+		if err := f.MarkHidden(hidden); err != nil {
+			panic(err) // the flag is defined above
+		}
+	}
+	return cmd
+}
+
+// processors is how many processors of a machine the daemon uses: it passes
+// lines on between processes that have more to do, and a goroutine that is
+// woken on the same processor is there sooner than one on a sleeping other.
+func processors(of int) int { return max(1, min(4, of/2)) }
+
+func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error {
+	if proc.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // a heap of 2 MiB rather than 4 that is mostly garbage
+	}
+	if proc.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(processors(runtime.NumCPU()))
+	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	handover, err := rollout.Take(proc.Getenv(rollout.Env), os.Getpid()) // before anything is opened or started
+	if err != nil {
+		return err
+	}
+	if err := os.Unsetenv(rollout.Env); err != nil {
+		return err
+	}
+	explicit, err := cmd.Flags().GetString("socket")
+	if err != nil {
+		return err
+	}
+	paths, err := socket.Resolve(explicit, proc.Getenv)
+	if err != nil {
+		return err
+	}
+	state, err := cmdenv.StateDir(proc.Getenv)
+	if err != nil {
+		return err
+	}
+	cfg, err := cmdenv.ConfigPath(o.config, proc.Getenv)
+	if err != nil {
+		return err
+	}
+	if o.wanted == 0 {
+		o.wanted = bootclock.Now()
+	}
+	findConfig := func(env func(string) string) (string, error) { return cmdenv.ConfigPath(o.config, env) }
+	image, err := rollout.Image()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	exe, err := watchedPath(os.Args[0], handover)
+	if err != nil {
+		return err
+	}
+	handed, err := service.Handed()
+	if err != nil {
+		return err
+	}
+	notifier := service.NewNotifier(proc.Getenv, os.Getppid())
+	if notifier.Managed() != service.Nobody {
+		o.startedBy = notifier.Managed()
+	}
+	var shell *userenv.Shell
+	if o.startedBy != "shell" { // that one's environment is the user's already
+		user := userenv.UserShell(proc.Getenv)
+		shell = &user
+	}
+	level := new(slog.LevelVar)
+	to := logOf(filepath.Join(state, attach.DaemonLog), proc.Stderr, proc.Stdout)
+	log := slog.New(LogHandler(proc, to, level))
+	if named := o.config != "" || proc.Getenv("HOLDLINE_CONFIG") != ""; named && config.Absent(cfg) {
+		// No error: `holdline servers add` may be about to make it.
+		log.WarnContext(cmd.Context(), "the configuration that was named is not there, all is as it is by default", "path", cfg)
+	}
+	ready := func() {
+		bounded, ok := to.(*boundedLog)
+		stderr, file := proc.Stderr.(*os.File)
+		if o.startedBy != "proxy" || !ok || !file {
+			return
+		}
+		if err := bounded.adopt(stderr); err != nil { // until now it was the proxy's, to be told why a start fails
+			log.WarnContext(cmd.Context(), "a crash of the runtime will not be in the log", "err", err)
+		}
+	}
+	// The command's own context ends with a signal, too; the daemon has its
+	// own order of stopping.
+	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
+		Log: log, Level: level, Stderr: proc.Stderr, Ready: ready,
+		Version: cmdenv.Version, PID: os.Getpid(), Exe: exe, Image: image, Argv: os.Args, Handover: handover,
+		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, Units: service.FindUnits(proc.Getenv), StartedBy: o.startedBy, Wanted: o.wanted,
+		StateDir: state, Config: cfg, FindConfig: findConfig, Home: proc.Getenv("HOME"),
+		Environ: proc.Environ(), Shell: shell, IdleExit: o.idleExit, Signals: signals,
+	})
+	if errors.Is(err, place.ErrRunning) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", err)
+		return nil
+	}
+	return inUse(err)
+}
+
+// inUse adds the way out to the error of a daemon that found its socket taken, or
+// another daemon in its state directory.
+func inUse(err error) error {
+	if errors.Is(err, socket.ErrInUse) {
+		return cmdenv.WithHint(err, "a service manager does, most likely (systemctl --user status holdline.socket): it starts the daemon when an agent connects")
+	}
+	other, ok := errors.AsType[*place.InUseError](err)
+	if !ok {
+		return err
+	}
+	return cmdenv.WithHint(err, fmt.Sprintf("use that one (%s=%s), or set XDG_STATE_HOME to give a second one a state directory of its own", socket.Env, other.Socket))
+}
+
+// watchedPath is where a newer version of this program will be: the path that
+// it was called by, links kept, if that leads to this very file. Another file
+// there is a script that started this one; then it is the file itself.
+func watchedPath(argv0 string, h *rollout.Handover) (string, error) {
+	if h != nil && filepath.IsAbs(h.Path) {
+		return h.Path, nil
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	path, ok := attach.CalledAs(argv0, exe)
+	if !ok {
+		return exe, nil
+	}
+	here, err := os.Stat(exe)
+	if err != nil { // replaced already
+		return path, nil //nolint:nilerr // the path that it was called by is the better one
+	}
+	if there, err := os.Stat(path); err != nil || !os.SameFile(here, there) {
+		return exe, nil //nolint:nilerr // as said above
+	}
+	return path, nil
+}
+
+// LogHandler is plain under a journal, which has its own time, and tint
+// elsewhere, in colour on a terminal. to is the standard error, or what bounds
+// it.
+func LogHandler(proc *cmdenv.Process, to io.Writer, level slog.Leveler) slog.Handler {
+	file, ok := proc.Stderr.(*os.File)
+	if ok && service.InJournal(proc.Getenv("JOURNAL_STREAM"), file) {
+		return service.NewJournalHandler(file, level)
+	}
+	return tint.NewTextHandler(to, &tint.Options{
+		Level: level, TimeFormat: "2006-01-02 15:04:05.000", NoColor: !console.IsTerminal(proc.Stderr) || proc.Getenv("NO_COLOR") != "",
+	})
+}

@@ -1,0 +1,104 @@
+package daemoncmd
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/daemon/logfile"
+	"holdline/protocol/ownfile"
+)
+
+// boundedLog writes to the log file of a daemon that was started on demand. Once
+// that is full it is put aside as .1, in place of the one before, and a new file
+// begins. The daemon's standard streams follow: what the runtime says of a
+// crash goes there.
+type boundedLog struct {
+	path    string
+	streams []*os.File // that are the file; the first is written to
+	max     int64      // bytes
+
+	mu   sync.Mutex
+	size int64 // bytes since it was last looked at; guarded by mu
+}
+
+// logOf is where the daemon's log goes: stderr; or the file at path, within
+// bounds, if stderr or stdout is that.
+func logOf(path string, stderr, stdout io.Writer) io.Writer {
+	named, err := os.Lstat(path)
+	if err != nil || !named.Mode().IsRegular() {
+		return stderr
+	}
+	l := &boundedLog{path: path, max: attach.MaxDaemonLog, size: named.Size()}
+	for _, w := range []io.Writer{stderr, stdout} {
+		f, ok := w.(*os.File)
+		if !ok {
+			continue
+		}
+		if info, err := f.Stat(); err == nil && os.SameFile(info, named) {
+			l.streams = append(l.streams, f)
+		}
+	}
+	if len(l.streams) == 0 {
+		return stderr
+	}
+	return l
+}
+
+// adopt makes another of the process's standard streams the log file, too.
+func (l *boundedLog) adopt(stream *os.File) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.Contains(l.streams, stream) {
+		return nil
+	}
+	if err := unix.Dup2(int(l.streams[0].Fd()), int(stream.Fd())); err != nil {
+		return fmt.Errorf("stderr to the log: %w", err)
+	}
+	l.streams = append(l.streams, stream)
+	return nil
+}
+
+// Write writes a line, or some.
+func (l *boundedLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.size += int64(len(b)); l.size > l.max {
+		l.size = int64(len(b)) // if it fails it is tried again, after as much as that
+		if err := l.rotate(); err != nil {
+			_, _ = fmt.Fprintf(l.streams[0], "holdline: the log grows on: %v\n", err)
+		}
+	}
+	return l.streams[0].Write(b)
+}
+
+// rotate begins a new file. One that somebody has removed or replaced is left
+// as it is; the new one takes its name.
+func (l *boundedLog) rotate() error {
+	old, err := l.streams[0].Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := os.Lstat(l.path); err == nil && os.SameFile(old, named) {
+		if err := logfile.Rotate(l.path, 1); err != nil {
+			return err
+		}
+	}
+	f, err := ownfile.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, stream := range l.streams {
+		if err := unix.Dup2(int(f.Fd()), int(stream.Fd())); err != nil {
+			return fmt.Errorf("take %s: %w", filepath.Base(l.path), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+// Package direct starts MCP servers as the daemon would, without the daemon: for
+// mcp-stdio --direct, and for import, which tries whether they work.
+package direct
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/command"
+	"holdline/daemon/config"
+	"holdline/daemon/launch"
+	"holdline/daemon/session"
+	"holdline/daemon/tool"
+	"holdline/daemon/userenv"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// launcher starts servers as the daemon would, without the daemon: with the
+// same configuration, environment and directory.
+type launcher struct {
+	from  launch.Start
+	env   *userenv.Environ
+	asked chan struct{} // closed when the user's shell is asked no more
+	root  string        // of the project that this process runs in
+}
+
+// New returns a launcher for the configuration at path. It asks the
+// user's shell in the background until ctx is done.
+func New(ctx context.Context, proc *cmdenv.Process, path string) (*launcher, error) {
+	state, err := cmdenv.StateDir(proc.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	image, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("finding the current directory: %w", err)
+	}
+	shell := userenv.UserShell(proc.Getenv)
+	l := &launcher{
+		from: launch.Start{Config: path, Home: proc.Getenv("HOME"), Image: image},
+		env:  userenv.New(userenv.Options{Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell}),
+		root: session.ProjectRoot(cwd), asked: make(chan struct{}),
+	}
+	go func() {
+		defer close(l.asked)
+		_ = l.env.Run(ctx) // ends with ctx
+	}()
+	return l, nil
+}
+
+// process returns the process of a server, its command an absolute path. It
+// waits until the environment is known, within bounds. Project is the root of
+// its project; "" is that of the current directory.
+func (l *launcher) process(ctx context.Context, s *config.Settings, project string) (config.Process, error) {
+	if err := l.env.Await(ctx, s.Command); err != nil {
+		return config.Process{}, err
+	}
+	from, root := l.from, l.root
+	from.Environ = l.env.List()
+	switch {
+	case s.Scope == config.ScopeShared:
+		root = ""
+	case project != "":
+		root = project
+	}
+	p, err := from.Process(s, root)
+	if unset, ok := errors.AsType[*config.UnsetError](err); ok {
+		return p, fmt.Errorf("variable %s is not set; set it in %s or in the profile of your shell", unset.Name, config.VariablesFile(from.Config))
+	} else if err != nil {
+		return p, err
+	}
+	path, _ := config.Lookup(p.Env)("PATH")
+	found, err := command.LookPath(p.Command, path)
+	if err != nil {
+		return p, fmt.Errorf("%s was not found; looked in %s", p.Command, strings.Join(command.SearchDirs(path), ", "))
+	}
+	p.Command = found
+	return p, nil
+}
+
+// Run becomes a configured server, without a daemon in between. It
+// returns only if that fails.
+func Run(proc *cmdenv.Process, server string) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	path, err := cmdenv.ConfigPath("", proc.Getenv)
+	if err != nil {
+		return err
+	}
+	c, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	s, ok := c.Server(server)
+	if !ok {
+		names := cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.Servers)), ", "), "none")
+		return fmt.Errorf("%w: no server %q is configured; there is %s", cmdenv.ErrUsage, server, names)
+	}
+	l, err := New(ctx, proc, path)
+	if err != nil {
+		return err
+	}
+	p, err := l.process(ctx, &s, "")
+	if err != nil {
+		return fmt.Errorf("server %s: %w", server, err)
+	}
+	cancel() // the server must not have a shell of ours as a child
+	<-l.asked
+	if err := os.Chdir(p.Dir); err != nil {
+		return fmt.Errorf("server %s: %w", server, err)
+	}
+	err = syscall.Exec(p.Command, append([]string{p.Command}, p.Args...), p.Env)
+	return fmt.Errorf("server %s: %s: %w", server, p.Command, err)
+}
+
+// Limits of the start of a server that is only tried.
+const (
+	tryTimeout  = 60 * time.Second // npx and uvx may have to download it first
+	tryLine     = 1 << 20          // bytes of its answer that are read
+	tryStderr   = 16 << 10         // bytes of the end of what it prints
+	maxLastLine = 200              // bytes of its last line that are shown
+)
+
+// Try starts a server, waits until it answers its first request, and ends it
+// with all processes of its group. The error says why it does not work.
+func (l *launcher) Try(ctx context.Context, s *config.Settings, project string) error {
+	p, err := l.process(ctx, s, project)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.Command, p.Args...)
+	words := &lastBytes{most: tryStderr}
+	cmd.Env, cmd.Dir, cmd.Stderr = p.Env, p.Dir, words
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	answer, err := firstAnswer(stdin, stdout)
+	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	_ = stdin.Close()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	_ = cmd.Wait() // how it ended is in its state
+	switch {
+	case late:
+		return fmt.Errorf("it did not answer within %v%s", tryTimeout, words.last(p.Secrets))
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("it ended before it answered (%s)%s", cmd.ProcessState, words.last(p.Secrets))
+	case err != nil:
+		return fmt.Errorf("%w%s", err, words.last(p.Secrets))
+	}
+	// A server of 2026-07-28 alone knows no initialize, and works.
+	if code := string(jsonrpc.Field(answer, "code")); code != "" && code != "-32601" {
+		message, _ := mcp.String(jsonrpc.Field(answer, "message"))
+		return fmt.Errorf("it refused to begin: %s", config.Mask(message, p.Secrets))
+	}
+	return nil
+}
+
+// firstAnswer sends initialize and returns the error object of the answer; nil
+// if it was a result.
+func firstAnswer(stdin io.Writer, stdout io.Reader) ([]byte, error) {
+	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},` +
+		`"clientInfo":{"name":"holdline","version":"1"}}}` + "\n"
+	if _, err := io.WriteString(stdin, hello); err != nil {
+		return nil, io.EOF // it has ended
+	}
+	lines := bufio.NewScanner(stdout)
+	lines.Buffer(nil, tryLine)
+	for lines.Scan() {
+		m, err := jsonrpc.Parse(lines.Bytes())
+		if err != nil || m.Kind != jsonrpc.Response || string(m.ID) != "1" {
+			continue // noise, or a notification
+		}
+		return jsonrpc.Field(lines.Bytes(), "error"), nil
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reading its answer: %w", err)
+	}
+	return nil, io.EOF
+}
+
+// lastBytes keeps the last bytes that are written to it.
+type lastBytes struct {
+	most int
+	b    []byte
+}
+
+// Write never fails.
+func (t *lastBytes) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if extra := len(t.b) - t.most; extra > 0 {
+		t.b = append(t.b[:0], t.b[extra:]...)
+	}
+	return len(p), nil
+}
+
+// last returns the last line with text, in words for the end of an error.
+func (t *lastBytes) last(secrets []string) string {
+	lines := strings.Split(strings.TrimSpace(string(t.b)), "\n")
+	line := strings.TrimSpace(lines[len(lines)-1])
+	if line == "" {
+		return ""
+	}
+	return ": " + tool.Cut(config.Mask(line, secrets), maxLastLine)
+}

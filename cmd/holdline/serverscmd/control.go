@@ -1,0 +1,469 @@
+package serverscmd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/protocol/control"
+	"holdline/protocol/jsonrpc"
+)
+
+// controls are the commands about the processes of servers.
+func (s *serversCommand) controls() []*cobra.Command {
+	stop := &cobra.Command{
+		Use: "stop NAME", Short: "End a server's processes, and start none until you say so",
+		Long: `End a server's processes. None is started again, by nobody and in no later life of
+the daemon, until: holdline servers start NAME. Calls in flight end with a fault.`,
+		Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.control(cmd, control.ServerStop, args[0], func(n int) string {
+				return fmt.Sprintf("server %s is stopped (%s ended); to have it back: holdline servers start %s", args[0], counted(n, "process"), args[0])
+			})
+		},
+	}
+	start := &cobra.Command{
+		Use: "start NAME", Short: "Start a server that was stopped or ejected",
+		Long: `Let a server be used again that was stopped, or that was ejected because it ended or
+did not start too often, and start it for the agents that are connected, or else
+for the project here.`,
+		Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.control(cmd, control.ServerStart, args[0], started(args[0]))
+		},
+	}
+	restart := &cobra.Command{
+		Use: "restart NAME", Short: "End a server's processes and start new ones",
+		Long: `End a server's processes and start new ones, with nothing held against them: the
+budget of restarts is fresh, the circuit closed. Calls in flight end with a fault.`,
+		Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.control(cmd, control.ServerRestart, args[0], started(args[0]))
+		},
+	}
+	return []*cobra.Command{start, stop, restart, s.reloadCommand(), s.toolsCommand(), s.callCommand(), s.logsCommand()}
+}
+
+func (s *serversCommand) reloadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "reload [NAME]", Short: "Read the configuration again; with NAME, start that server anew",
+		Long: `Read the configuration again: servers that are configured otherwise than before are
+replaced once their calls in flight have ended, the others go on. With NAME, that
+server is started anew in any case, with variables as they are now and nothing
+held against it, an ejection included; its calls in flight end with a fault.`,
+		Args: cmdenv.UsageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return s.control(cmd, control.ServerReload, args[0], started(args[0]))
+			}
+			return reload(cmd, s.proc)
+		},
+	}
+}
+
+// control has the daemon do something with a server and prints what came of it.
+func (s *serversCommand) control(cmd *cobra.Command, method, name string, words func(n int) string) error {
+	return attach.WithDaemon(cmd, s.proc, func(ctx context.Context, c *control.Client) error {
+		var answer control.ServerAnswer
+		if err := c.Call(ctx, method, control.ServerParams{Whereabouts: attach.Whereabouts(s.proc), Name: name}, &answer, nil); err != nil {
+			return s.withLastWords(cmd, err)
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), words(answer.Processes))
+		return err
+	})
+}
+
+// withLastWords prints what a server said before it ended, if that is why a
+// command failed.
+func (s *serversCommand) withLastWords(cmd *cobra.Command, err error) error {
+	if remote, ok := errors.AsType[*control.RemoteError](err); ok && remote.Fault != nil && remote.Fault.Cause != nil {
+		for _, line := range remote.Fault.Cause.StderrTail {
+			fmt.Fprintf(cmd.ErrOrStderr(), "| %s\n", strings.Map(console.Printable, line))
+		}
+	}
+	return err
+}
+
+func started(name string) func(n int) string {
+	return func(n int) string {
+		if n == 0 {
+			return fmt.Sprintf("server %s may be used; each agent that connects starts its own", name)
+		}
+		return fmt.Sprintf("server %s is ready (%s)", name, counted(n, "process"))
+	}
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ses", n, what)
+}
+
+func (s *serversCommand) toolsCommand() *cobra.Command {
+	o := toolsOptions{}
+	cmd := &cobra.Command{
+		Use: "tools [NAME]", Short: "List the tools of a server, or of all",
+		Long: `List the tools of a server, or of all that are seen in this project, as the daemon
+knows them. A server that was never asked is started for that. Processes of one
+server may list different tools, and each agent sees those of the process that it
+uses. Shown here is what this project's process lists; of a server with a process
+for each session, or with none here, what a process of it listed last.
+
+The contract says whether a call may run again after a crash: convergent (it may)
+or never_replay (it may not). It comes from the configuration, or else from what the
+tool says of itself: _meta["io.libmcp/effect"], readOnlyHint or idempotentHint. Agents
+see it in tools/list as annotations.holdline.replayContract.
+
+A tool is pinned as it is when it is first seen: name, description, schemas and
+annotations. One that is another later is marked as changed, since a server could
+have an agent trust a harmless tool and make something else of it. An edit of the
+server's entry changes no pin. With "pin": "block" in its holdline object agents do
+not see such a tool and cannot call it until it is accepted; else nothing is kept
+from them. With --changes, what has changed, when, and from what to what; with
+--accept, the tools of server NAME are pinned as they are now.
+
+With --json, a list of objects: server, tools (name, exposed (the name that agents
+see), contract, listing (the tool as it is listed for agents that use this server
+alone), changed, blocked, pinned (hash, description (its beginning), since_unix_ms,
+change (hash, parts, description,
+at_unix_ms, undone_unix_ms if it was undone since))), fault (why they are not
+known). With --accept, an object: server, tools (names of those accepted).`,
+		Args: cmdenv.UsageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			params := control.ServerParams{Whereabouts: attach.Whereabouts(s.proc)}
+			if len(args) == 1 {
+				params.Name = args[0]
+			}
+			switch {
+			case o.accept && o.changes:
+				return fmt.Errorf("%w: --changes shows and --accept takes what has changed: one of them is wanted", cmdenv.ErrUsage)
+			case o.accept:
+				return s.accept(cmd, params, o)
+			}
+			return s.tools(cmd, params, o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&o.changes, "changes", false, "show which tools have changed since they were first seen, and how")
+	cmd.Flags().BoolVar(&o.accept, "accept", false, "take the tools of NAME as they are now")
+	return cmd
+}
+
+// toolsOptions are the flags of tools.
+type toolsOptions struct {
+	json, changes, accept bool
+}
+
+func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, o toolsOptions) error {
+	c, err := attach.ConnectOrStart(cmd, s.proc)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var answer control.ServerToolsAnswer
+	if err := c.Call(cmd.Context(), control.ServerTools, params, &answer, nil); err != nil {
+		return err
+	}
+	if o.changes {
+		onlyChanged(answer.Servers)
+	}
+	switch {
+	case o.json:
+		err = console.PrintJSON(cmd.OutOrStdout(), answer.Servers)
+	case o.changes:
+		printChanges(cmd.OutOrStdout(), answer.Servers)
+	default:
+		printTools(cmd.OutOrStdout(), answer.Servers)
+	}
+	for _, one := range answer.Servers {
+		if one.Fault == nil {
+			continue
+		}
+		failed := s.withLastWords(cmd, &control.RemoteError{Message: one.Fault.Fault.Detail, Fault: one.Fault})
+		if params.Name != "" {
+			return failed
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", failed)
+	}
+	return err
+}
+
+// printTools prints a row for each tool.
+func printTools(w io.Writer, servers []control.ServerOffers) {
+	t := console.NewTable(w, "SERVER", "TOOL", "CONTRACT", "DESCRIPTION")
+	rows := 0
+	for _, one := range servers {
+		for _, tool := range one.Tools {
+			name := tool.Name
+			switch {
+			case tool.Blocked:
+				name += " (changed, blocked)"
+			case tool.Changed:
+				name += " (changed)"
+			}
+			t.Row(one.Server, name, tool.Contract, firstWords(tool.Listing))
+			rows++
+		}
+	}
+	if rows == 0 {
+		fmt.Fprintln(w, "no tools")
+		return
+	}
+	t.Flush()
+}
+
+// firstWords are those of a tool's description.
+func firstWords(listing json.RawMessage) string {
+	const most = 72
+	var text string
+	_ = json.Unmarshal(jsonrpc.Field(listing, "description"), &text) // what is no text is none
+	text = strings.Join(strings.Fields(text), " ")
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	cut := string([]rune(text)[:most-1])
+	if i := strings.LastIndexByte(cut, ' '); i > most/2 {
+		cut = cut[:i]
+	}
+	return cut + "…"
+}
+
+// maxArguments bounds the arguments of a call that are piped in.
+const maxArguments = 32 << 20
+
+func (s *serversCommand) callCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "call NAME TOOL [JSON]", Short: "Call a tool of a server",
+		Long: `Call a tool of a server: JSON is an object with its arguments, or - to read that
+from standard input. The server is the one that agents in this directory use;
+allowlists, limits, cache and circuit count as for them. The result's text goes to
+standard output; a tool that says it failed makes the exit code 1.
+
+    holdline servers call github get_issue '{"owner": "golang", "repo": "go", "number": 1}'
+
+With --json, the result as the server gave it.`,
+		Args: cmdenv.UsageArgs(cobra.RangeArgs(2, 3)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			params := control.ServerCallParams{Whereabouts: attach.Whereabouts(s.proc), Server: args[0], Tool: args[1]}
+			if len(args) == 3 {
+				var err error
+				if params.Arguments, err = callArguments(cmd, args[2]); err != nil {
+					return err
+				}
+			}
+			return s.call(cmd, params, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as it is")
+	return cmd
+}
+
+// callArguments are a call's, from the command line or standard input.
+func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
+	raw := []byte(text)
+	if text == "-" {
+		var err error
+		if raw, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxArguments)); err != nil {
+			return nil, fmt.Errorf("reading the arguments: %w", err)
+		}
+	}
+	raw = bytes.TrimSpace(raw)
+	if !json.Valid(raw) || raw[0] != '{' {
+		return nil, cmdenv.WithHint(fmt.Errorf("%w: the arguments are no JSON object", cmdenv.ErrUsage), `holdline servers call NAME TOOL '{"key": "value"}'`)
+	}
+	return raw, nil
+}
+
+func (s *serversCommand) call(cmd *cobra.Command, params control.ServerCallParams, asJSON bool) error {
+	c, err := attach.ConnectOrStart(cmd, s.proc)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var answer control.ServerCallAnswer
+	show, done := console.ProgressLine(cmd.ErrOrStderr())
+	err = c.Call(cmd.Context(), control.ServerCall, params, &answer, show)
+	done()
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errors.New("interrupted: the call is cancelled")
+	case attach.LineLost(err):
+		return cmdenv.WithHint(fmt.Errorf("%w: the daemon ended during the call: whether it had its effect is not known", cmdenv.ErrLost), "holdline logs says why it ended")
+	case err != nil:
+		return s.withLastWords(cmd, err)
+	}
+	return printCall(cmd, &answer, asJSON)
+}
+
+// printCall prints what a server has answered.
+func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer, asJSON bool) error {
+	if answer.Error != nil {
+		var e struct {
+			Code    int    `json:"code"`
+			Message string `json:"message"`
+		}
+		if asJSON {
+			if err := console.PrintJSON(cmd.OutOrStdout(), answer.Error); err != nil {
+				return err
+			}
+		}
+		_ = json.Unmarshal(answer.Error, &e) // what cannot be read is shown with --json
+		return fmt.Errorf("the server refuses the call: %s (%d)", strings.Map(console.Printable, e.Message), e.Code)
+	}
+	var err error
+	if asJSON {
+		err = console.PrintJSON(cmd.OutOrStdout(), answer.Result)
+	} else if text := resultText(answer.Result); text != "" {
+		_, err = io.WriteString(cmd.OutOrStdout(), strings.TrimRight(text, "\n")+"\n")
+	}
+	if err == nil && string(jsonrpc.Field(answer.Result, "isError")) == "true" {
+		return cmdenv.ExitWith(cmdenv.ExitFailure)
+	}
+	return err
+}
+
+// resultText is a tool's result for people: its text, and a line for what is
+// none.
+func resultText(result json.RawMessage) string {
+	var r struct {
+		Content []struct {
+			Type, Text, URI, MimeType string
+			Data                      string
+			Resource                  struct{ URI, Text string }
+		} `json:"content"`
+		Structured json.RawMessage `json:"structuredContent"`
+	}
+	if err := json.Unmarshal(result, &r); err != nil {
+		return string(result)
+	}
+	var out []string
+	for _, c := range r.Content {
+		switch {
+		case c.Type == "text":
+			out = append(out, c.Text)
+		case c.Resource.Text != "":
+			out = append(out, c.Resource.Text)
+		case cmp.Or(c.URI, c.Resource.URI) != "":
+			out = append(out, fmt.Sprintf("[%s %s]", c.Type, cmp.Or(c.URI, c.Resource.URI)))
+		default:
+			out = append(out, fmt.Sprintf("[%s %s, %d characters of base64; see --json]", c.Type, c.MimeType, len(c.Data)))
+		}
+	}
+	if len(out) == 0 && r.Structured != nil {
+		out = append(out, string(r.Structured))
+	}
+	return strings.Join(out, "\n")
+}
+
+func (s *serversCommand) logsCommand() *cobra.Command {
+	var follow bool
+	lines := 200
+	cmd := &cobra.Command{
+		Use: "logs NAME", Short: "Show what a server wrote to stderr", Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return PrintLogs(cmd, s.proc, args[0], lines, follow) },
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as it writes")
+	cmd.Flags().IntVarP(&lines, "lines", "n", lines, "how many lines of each process to begin with")
+	return cmd
+}
+
+// PrintLogs prints what the processes of a server wrote to stderr, and goes on
+// if follow, over the lives of the daemon.
+func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int, follow bool) error {
+	p := &logPrinter{out: cmd.OutOrStdout(), lines: lines, after: map[string]int64{}}
+	look := func(ctx context.Context, c *control.Client) error {
+		for {
+			var answer control.ServerLogsAnswer
+			err := c.Call(ctx, control.ServerLogs, control.ServerLogsParams{Name: name, After: p.after, Follow: follow}, &answer, nil)
+			switch {
+			case follow && errors.Is(err, context.Canceled): // how a followed log ends
+				return nil
+			case err != nil:
+				return err
+			}
+			if len(answer.Logs) == 0 && len(p.after) == 0 {
+				lastWords(cmd, name, answer, follow)
+			}
+			if err := p.print(answer.Logs); err != nil || !follow {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(console.LogPoll):
+			}
+		}
+	}
+	if !follow {
+		return attach.WithDaemon(cmd, proc, look)
+	}
+	c, err := attach.Connect(cmd, proc)
+	if err != nil {
+		return err
+	}
+	if err = attach.Outlast(cmd, proc, c, look); errors.Is(err, attach.ErrAbsent) { // so a followed log ends, too
+		return nil
+	}
+	return err
+}
+
+// lastWords is what there is of a server without a process.
+func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer, follow bool) {
+	if follow {
+		return
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "holdline: no process of server %s runs\n", name)
+	if f := answer.Last; f != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: the last one: %s\n", strings.Map(console.Printable, f.Fault.Detail))
+		if f.Cause != nil {
+			for _, line := range f.Cause.StderrTail {
+				fmt.Fprintln(cmd.OutOrStdout(), line)
+			}
+		}
+	}
+}
+
+// logPrinter prints logs, each piece once.
+type logPrinter struct {
+	out   io.Writer
+	lines int
+	after map[string]int64
+	last  string // worker
+}
+
+func (p *logPrinter) print(logs []control.ServerLog) error {
+	for _, l := range logs {
+		text := []byte(l.Text)
+		if _, known := p.after[l.Worker]; !known {
+			text = console.EndOf(text, p.lines)
+		}
+		p.after[l.Worker] = l.Next
+		if len(text) == 0 {
+			continue
+		}
+		if p.last != l.Worker && (p.last != "" || len(logs) > 1) {
+			if _, err := fmt.Fprintf(p.out, "==> process %d %s\n", l.PID, l.Root); err != nil {
+				return err
+			}
+		}
+		p.last = l.Worker
+		if _, err := p.out.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

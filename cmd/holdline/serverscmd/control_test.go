@@ -1,0 +1,45 @@
+package serverscmd
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestResultText: what a tool answers, for people.
+func TestResultText(t *testing.T) {
+	for _, test := range []struct{ result, want string }{
+		{`{"content":[{"type":"text","text":"a"},{"type":"text","text":"b\nc"}]}`, "a\nb\nc"},
+		{`{"content":[{"type":"image","mimeType":"image/png","data":"AAAA"}]}`, "[image image/png, 4 characters of base64; see --json]"},
+		{`{"content":[{"type":"resource_link","uri":"file:///x"}]}`, "[resource_link file:///x]"},
+		{`{"content":[{"type":"resource","resource":{"uri":"file:///y","text":"of it"}}]}`, "of it"},
+		{`{"content":[],"structuredContent":{"n":1.50}}`, `{"n":1.50}`},
+		{`{"content":[{"type":"text","text":"words"}],"structuredContent":{"n":1}}`, "words"},
+		{`"odd"`, `"odd"`},
+	} {
+		if got := resultText(json.RawMessage(test.result)); got != test.want {
+			t.Errorf("%s: %q, want %q", test.result, got, test.want)
+		}
+	}
+}
+
+// TestFirstWords: a description is cut at a word.
+func TestFirstWords(t *testing.T) {
+	for description, want := range map[string]string{
+		"Reads a file.":             "Reads a file.",
+		"Two\n\nlines":              "Two lines",
+		strings.Repeat("word ", 20): strings.TrimSpace(strings.Repeat("word ", 14)) + "…",
+		strings.Repeat("ü", 100):    strings.Repeat("ü", 71) + "…",
+	} {
+		b, err := json.Marshal(map[string]string{"name": "x", "description": description})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := firstWords(b); got != want {
+			t.Errorf("%q: %q, want %q", description, got, want)
+		}
+	}
+	if got := firstWords(json.RawMessage(`{"name":"x","description":7}`)); got != "" {
+		t.Errorf("no text: %q", got)
+	}
+}

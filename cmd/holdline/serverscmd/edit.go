@@ -1,0 +1,413 @@
+package serverscmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/clients"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/config"
+	"holdline/protocol/control"
+)
+
+// addOptions are the flags of servers add.
+type addOptions struct {
+	json               string
+	transport, scope   string
+	env, headers       []string
+	cwd, envFile       string
+	contract           string
+	allow, deny        []string
+	projects           []string
+	lazy, replace, off bool
+}
+
+func newServersAdd(s *serversCommand) *cobra.Command {
+	var o addOptions
+	cmd := &cobra.Command{
+		Use:   "add NAME [flags] -- COMMAND [ARG]...\n  holdline servers add NAME [flags] URL\n  holdline servers add NAME --json '{...}'",
+		Short: "Add a server to the configuration",
+		Long: `Add a server to the configuration: a command to run, the address of a remote
+server, or the JSON object that other clients' configurations have for it.
+
+    holdline servers add files -- npx -y @modelcontextprotocol/server-filesystem .
+    holdline servers add github --env 'GITHUB_TOKEN=${GITHUB_TOKEN}' -- github-mcp-server stdio
+    holdline servers add sentry --scope shared https://mcp.sentry.dev/mcp
+    holdline servers add files --json '{"command": "npx", "args": ["-y", "server"]}'
+
+${NAME} and ${NAME:-default} are replaced when the server is started, by
+variables of --env-file, of ~/.config/holdline/env (mode 0600) and of the
+environment: so secrets need not stand in the configuration. Mind the quotes:
+within single ones, your shell leaves them alone.
+
+Scopes: project (one process for each project, started in its root; default),
+shared (one for all), session (one for each agent).`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("%w: NAME is missing", cmdenv.ErrUsage)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return s.add(cmd, args, o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.json, "json", "", "the server's JSON object, instead of a command or an address")
+	f.StringVarP(&o.transport, "transport", "t", "", "stdio, http or sse (default: http for an address, else stdio)")
+	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session (default project)")
+	f.StringArrayVarP(&o.env, "env", "e", nil, "NAME=VALUE for the server's environment (again for more)")
+	f.StringArrayVarP(&o.headers, "header", "H", nil, `"Name: value" for a remote server (again for more)`)
+	f.StringVar(&o.cwd, "cwd", "", "where it runs (default: the project's root; shared: your home)")
+	f.StringVar(&o.envFile, "env-file", "", "file with NAME=VALUE lines for ${NAME} (mode 0600)")
+	f.StringVar(&o.contract, "contract", "", "convergent or never_replay, for all its tools")
+	f.StringArrayVar(&o.allow, "allow", nil, "glob of tools that may be used (again for more)")
+	f.StringArrayVar(&o.deny, "deny", nil, "glob of tools that may not be used (again for more)")
+	f.StringArrayVar(&o.projects, "project", nil, "directory in whose projects it is seen (again for more; default everywhere)")
+	f.BoolVar(&o.lazy, "lazy", false, "start it at the first use")
+	f.BoolVar(&o.off, "disabled", false, "add it disabled")
+	f.BoolVar(&o.replace, "replace", false, "replace a server of that name")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return cmdenv.WithHint(fmt.Errorf("%w: %w", cmdenv.ErrUsage, err), "put -- before COMMAND: holdline servers add NAME -- COMMAND ARG...")
+	})
+	return cmd
+}
+
+func (s *serversCommand) edits() []*cobra.Command {
+	remove := &cobra.Command{
+		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a server from the configuration", Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.edit(cmd, args[0], "removed", func(path string) (bool, error) {
+				return true, config.RemoveServer(cmd.Context(), path, args[0])
+			})
+		},
+	}
+	toggle := func(use, short, done string, on bool) *cobra.Command {
+		return &cobra.Command{
+			Use: use + " NAME", Short: short, Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return s.edit(cmd, args[0], done, func(path string) (bool, error) {
+					return config.EnableServer(cmd.Context(), path, args[0], on)
+				})
+			},
+		}
+	}
+	return []*cobra.Command{
+		remove,
+		toggle("enable", "Enable a server", "enabled", true),
+		toggle("disable", "Disable a server, which stays in the configuration", "disabled", false),
+	}
+}
+
+// edit has the file edited, says so, and has a running daemon read it.
+func (s *serversCommand) edit(cmd *cobra.Command, name, done string, change func(path string) (changed bool, err error)) error {
+	path, err := cmdenv.ConfigPath(s.file, s.proc.Getenv)
+	if err != nil {
+		return err
+	}
+	changed, err := change(path)
+	switch {
+	case errors.Is(err, config.ErrNoServer):
+		return cmdenv.WithHint(fmt.Errorf("%w in %s", err, path), "see: holdline servers list")
+	case errors.Is(err, config.ErrServerExists):
+		return cmdenv.WithHint(fmt.Errorf("%w in %s", err, path), "add --replace, or first: holdline servers remove "+name)
+	case err != nil:
+		return err
+	case !changed:
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "server %s was %s already in %s\n", name, done, path)
+		return err
+	}
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "server %s %s in %s\n", name, done, path); err != nil {
+		return err
+	}
+	return ReloadFile(cmd, s.proc, path)
+}
+
+func (s *serversCommand) add(cmd *cobra.Command, args []string, o addOptions) error {
+	name, rest := args[0], args[1:]
+	if cmd.ArgsLenAtDash() == 0 {
+		return cmdenv.WithHint(fmt.Errorf("%w: NAME is missing", cmdenv.ErrUsage), "put it before the --: holdline servers add NAME -- COMMAND ARG...")
+	}
+	object, err := o.object(rest)
+	if err != nil {
+		return err
+	}
+	err = s.edit(cmd, name, "added", func(path string) (bool, error) {
+		return true, config.AddServer(cmd.Context(), path, name, object, o.replace)
+	})
+	if err != nil {
+		return err
+	}
+	s.warn(cmd, name)
+	return nil
+}
+
+// object is the JSON object that the arguments behind the name and the flags
+// stand for. What is in it is checked by who writes it.
+func (o addOptions) object(args []string) ([]byte, error) {
+	if o.json != "" {
+		if len(args) > 0 || o.others() {
+			return nil, fmt.Errorf("%w: --json says everything: neither COMMAND nor another flag but --replace goes with it", cmdenv.ErrUsage)
+		}
+		return []byte(o.json), nil
+	}
+	if len(args) == 0 {
+		return nil, cmdenv.WithHint(fmt.Errorf("%w: COMMAND or URL is missing", cmdenv.ErrUsage), "holdline servers add NAME -- COMMAND ARG..., or: holdline servers add NAME URL")
+	}
+	w := members{}
+	remote := o.transport == "http" || o.transport == "sse" ||
+		o.transport == "" && (strings.HasPrefix(args[0], "http://") || strings.HasPrefix(args[0], "https://"))
+	switch {
+	case remote && len(args) > 1:
+		return nil, fmt.Errorf("%w: a remote server has an address and no arguments", cmdenv.ErrUsage)
+	case remote && len(o.env)+len(o.cwd) > 0:
+		return nil, fmt.Errorf("%w: a remote server has neither --env nor --cwd", cmdenv.ErrUsage)
+	case !remote && len(o.headers) > 0:
+		return nil, fmt.Errorf("%w: only a remote server has --header", cmdenv.ErrUsage)
+	}
+	w.put("type", o.transport)
+	if remote {
+		w.put("url", args[0])
+	} else {
+		w.put("command", args[0])
+		w.list("args", args[1:])
+	}
+	if err := w.pairs("env", o.env, "=", "--env wants NAME=VALUE"); err != nil {
+		return nil, err
+	}
+	if err := w.pairs("headers", o.headers, ":", `--header wants "Name: value"`); err != nil {
+		return nil, err
+	}
+	if err := w.path("cwd", o.cwd); err != nil {
+		return nil, err
+	}
+	if err := w.path("env_file", o.envFile); err != nil {
+		return nil, err
+	}
+	if o.off {
+		w.raw("disabled", []byte("true"))
+	}
+	h, err := o.hosting()
+	if err != nil {
+		return nil, err
+	}
+	if len(h) > 0 {
+		w.raw("holdline", h.object())
+	}
+	return w.object(), nil
+}
+
+// others tells whether a flag was given that describes the server.
+func (o addOptions) others() bool {
+	return o.transport+o.scope+o.cwd+o.envFile+o.contract != "" || o.lazy || o.off ||
+		len(o.env)+len(o.headers)+len(o.allow)+len(o.deny)+len(o.projects) > 0
+}
+
+// hosting is the holdline object.
+func (o addOptions) hosting() (members, error) {
+	h := members{}
+	h.put("scope", o.scope)
+	if o.lazy {
+		h.raw("lazy", []byte("true"))
+	}
+	h.put("contract", o.contract)
+	h.list("allow", o.allow)
+	h.list("deny", o.deny)
+	var dirs []string
+	for _, dir := range o.projects {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		dirs = append(dirs, abs)
+	}
+	h.list("projects", dirs)
+	return h, nil
+}
+
+// members are those of a JSON object, in the order in which people write them.
+type members []member
+
+type member struct {
+	key   string
+	value []byte
+}
+
+func (m *members) raw(key string, value []byte) { *m = append(*m, member{key, value}) }
+
+// put leaves out what is empty.
+func (m *members) put(key, value string) {
+	if value != "" {
+		m.raw(key, clients.Encode(value))
+	}
+}
+
+func (m *members) list(key string, values []string) {
+	if len(values) > 0 {
+		m.raw(key, clients.Encode(values))
+	}
+}
+
+// path makes what the user's shell meant of a path: the daemon runs elsewhere.
+func (m *members) path(key, path string) error {
+	if path == "" || strings.HasPrefix(path, "~/") || strings.HasPrefix(path, "${") {
+		m.put(key, path)
+		return nil
+	}
+	abs, err := filepath.Abs(path)
+	m.put(key, abs)
+	return err
+}
+
+func (m *members) pairs(key string, list []string, sep, want string) error {
+	inner := members{}
+	for _, kv := range list {
+		name, value, ok := strings.Cut(kv, sep)
+		if !ok || name == "" {
+			return fmt.Errorf("%w: %s", cmdenv.ErrUsage, want) // not shown: it may be a secret
+		}
+		if sep == ":" {
+			value = strings.TrimSpace(value)
+		}
+		inner.raw(name, clients.Encode(value))
+	}
+	if len(inner) > 0 {
+		m.raw(key, inner.object())
+	}
+	return nil
+}
+
+func (m *members) object() []byte {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, x := range *m {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(clients.Encode(x.key))
+		b.WriteByte(':')
+		b.Write(x.value)
+	}
+	b.WriteByte('}')
+	return b.Bytes()
+}
+
+// warn tells what stands in the way of a server that was added.
+func (s *serversCommand) warn(cmd *cobra.Command, name string) {
+	path, cfg, err := s.load()
+	if err != nil {
+		return
+	}
+	settings, ok := cfg.Server(name)
+	if !ok {
+		return
+	}
+	warn := func(format string, args ...any) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: "+format+"\n", args...)
+	}
+	sees := s.daemonSees(cmd, settings)
+	if unset := s.unsetFor(settings, sees); len(unset) > 0 {
+		warn("%s is not set: the server starts only once it is, in %s", strings.Join(unset, " and "), s.places(settings))
+	}
+	if settings.Transport == config.SSE {
+		warn("sse is the transport of old servers; most of them speak http, too")
+	}
+	if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "${") {
+		if err := s.findable(settings.Command, sees); err != nil {
+			warn("%v", err)
+		}
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o044 != 0 && literal(settings) {
+		warn("%s can be read by others (mode %04o) and values of env or headers stand in it: chmod 600 it, or write ${NAME}", path, info.Mode().Perm())
+	}
+}
+
+// literal tells whether a value that may be a secret stands in the file.
+func literal(s config.Settings) bool {
+	for _, m := range []map[string]config.Secret{s.Env, s.Headers} {
+		for _, value := range m {
+			if !strings.Contains(value.Reveal(), "${") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// daemonSees returns what the daemon knows of the program and the variables of a
+// server; nil if none runs.
+func (s *serversCommand) daemonSees(cmd *cobra.Command, settings config.Settings) *control.EnvironmentAnswer {
+	var answer *control.EnvironmentAnswer
+	_ = attach.WithDaemon(cmd, s.proc, func(ctx context.Context, c *control.Client) error { // without one this shell is asked
+		params := control.EnvironmentParams{Variables: s.needs(settings)}
+		if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "/") {
+			params.Programs = []string{settings.Command}
+		}
+		var a control.EnvironmentAnswer
+		err := c.Call(ctx, control.Environment, params, &a, nil)
+		if err == nil {
+			answer = &a
+		}
+		return err
+	})
+	return answer
+}
+
+// unsetFor names the variables that a server lacks: those that the daemon does
+// not have, if one runs, or else those that this shell does not have.
+func (s *serversCommand) unsetFor(settings config.Settings, sees *control.EnvironmentAnswer) []string {
+	if sees == nil {
+		return s.unset(settings)
+	}
+	ofServer := config.Lookup(s.variables(settings.EnvFile))
+	return slices.DeleteFunc(slices.Clone(sees.Unset), func(name string) bool { _, set := ofServer(name); return set })
+}
+
+// findable returns an error if the daemon would not find a command: the one that
+// runs or, if none does, one that looked where this shell does.
+func (s *serversCommand) findable(command string, sees *control.EnvironmentAnswer) error {
+	if strings.Contains(command, "/") {
+		return executable(command)
+	}
+	if sees != nil {
+		if len(sees.Programs) > 0 {
+			return nil
+		}
+		var where []string
+		for _, p := range sees.Paths {
+			where = append(where, strings.Join(p.Dirs, ", ")+" ("+p.Source+")")
+		}
+		help := ""
+		if here, err := config.LookPath(command, s.proc.Environ()); err == nil {
+			help = "; this shell has it at " + here + ": holdline install --path"
+		}
+		return fmt.Errorf("%s is nowhere that the daemon looks: %s%s", command, strings.Join(where, "; "), help)
+	}
+	for _, dir := range filepath.SplitList(s.proc.Getenv("PATH")) {
+		if filepath.IsAbs(dir) && executable(filepath.Join(dir, command)) == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is nowhere on the PATH; the daemon looks on that of your login shell", command)
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s is not there", path)
+	case err != nil:
+		return err
+	case info.IsDir() || info.Mode().Perm()&0o111 == 0:
+		return fmt.Errorf("%s is no program", path)
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+// Package serverscmd has the commands about MCP servers: servers and its
+// subcommands, and reload.
+package serverscmd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/daemon/config"
+	"holdline/protocol/control"
+)
+
+func NewCommand(proc *cmdenv.Process) *cobra.Command {
+	s := &serversCommand{proc: proc, files: map[string][]string{}}
+	cmd := &cobra.Command{
+		Use:   "servers",
+		Short: "List, add, start, stop, call and watch the MCP servers that agents share",
+		Long: `List the MCP servers that the configuration names and, if a daemon runs, how they
+are. A server's number of tools is that which a process of it listed last.
+
+add, remove, enable and disable edit the configuration file, whose comments they
+keep, and have a running daemon read it again. start, stop, restart, reload, tools,
+call and logs are about the daemon's processes.
+
+With --json, a list of objects: name, enabled, transport (stdio, http, sse),
+scope, command, args and url (without secrets), cwd, env and headers (names
+only), env_file, lazy,
+keep_alive_ms, card, contract, allow, deny, projects, pin, timeout_ms,
+max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
+circuit_threshold, circuit_reset_ms, inherit_env, unset (variables that the
+server needs and that are not set), live (how a running daemon has it: an object
+as under "servers" in status --json).`,
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
+		RunE: s.list,
+	}
+	cmd.PersistentFlags().StringVar(&s.file, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+	cmd.Flags().BoolVar(&s.json, "json", false, "print JSON")
+	list := &cobra.Command{Use: "list", Short: "List the servers", Args: cmdenv.UsageArgs(cobra.NoArgs), RunE: s.list}
+	list.Flags().BoolVar(&s.json, "json", false, "print JSON")
+	get := &cobra.Command{
+		Use: "get NAME", Short: "Show what the configuration says of a server, defaults included",
+		Args: cmdenv.UsageArgs(cobra.ExactArgs(1)), RunE: s.get,
+	}
+	get.Flags().BoolVar(&s.json, "json", false, "print JSON")
+	cmd.AddCommand(list, get, newServersAdd(s))
+	cmd.AddCommand(s.edits()...)
+	cmd.AddCommand(s.controls()...)
+	return cmd
+}
+
+// serversCommand is what the commands about servers share.
+type serversCommand struct {
+	proc *cmdenv.Process
+	file string // flag
+	json bool   // flag
+
+	files map[string][]string // of variables, by path, once read
+}
+
+// server is one as list and get print it with --json.
+type server struct {
+	Name           string            `json:"name"`
+	Enabled        bool              `json:"enabled"`
+	Transport      string            `json:"transport"`
+	Scope          string            `json:"scope"`
+	Command        string            `json:"command,omitempty"`
+	Args           []string          `json:"args,omitempty"`
+	Cwd            string            `json:"cwd,omitempty"`
+	URL            string            `json:"url,omitempty"`
+	Env            []string          `json:"env,omitempty"`     // names
+	Headers        []string          `json:"headers,omitempty"` // names
+	EnvFile        string            `json:"env_file,omitempty"`
+	Lazy           bool              `json:"lazy"`
+	KeepAliveMS    int64             `json:"keep_alive_ms"`
+	Card           string            `json:"card,omitempty"`
+	Contract       map[string]string `json:"contract,omitempty"`
+	Allow          []string          `json:"allow,omitempty"`
+	Deny           []string          `json:"deny,omitempty"`
+	Projects       []string          `json:"projects,omitempty"`
+	Pin            string            `json:"pin"`
+	TimeoutMS      int64             `json:"timeout_ms"`
+	MaxTimeoutMS   int64             `json:"max_timeout_ms"`
+	StartTimeoutMS int64             `json:"start_timeout_ms"`
+	MaxConcurrent  int               `json:"max_concurrent"`
+	MaxRestarts    int               `json:"max_restarts"`
+	RestartWindow  int64             `json:"restart_window_ms"`
+	CircuitLimit   int               `json:"circuit_threshold"`
+	CircuitResetMS int64             `json:"circuit_reset_ms"`
+	InheritEnv     string            `json:"inherit_env"`
+	Unset          []string          `json:"unset,omitempty"`
+	Live           *control.Server   `json:"live,omitempty"` // nil without a daemon that hosts it
+}
+
+func serverOf(s config.Settings, unset []string) server {
+	return server{
+		Name: s.Name, Enabled: s.Enabled, Transport: s.Transport, Scope: s.Scope,
+		Command: s.Command, Args: config.HideArgs(s.Args), Cwd: s.Cwd, URL: config.HideURL(s.URL), Env: names(s.Env), Headers: names(s.Headers), EnvFile: s.EnvFile,
+		Lazy: s.Lazy, KeepAliveMS: s.KeepAlive.Milliseconds(), Card: s.Card, Contract: s.Contracts,
+		Allow: s.Allow, Deny: s.Deny, Projects: s.Projects, Pin: s.Pin,
+		TimeoutMS: s.Timeout.Milliseconds(), MaxTimeoutMS: s.MaxTimeout.Milliseconds(), StartTimeoutMS: s.StartTimeout.Milliseconds(), MaxConcurrent: s.MaxConcurrent,
+		MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow.Milliseconds(),
+		CircuitLimit: s.CircuitThreshold, CircuitResetMS: s.CircuitReset.Milliseconds(),
+		InheritEnv: s.InheritEnv, Unset: unset,
+	}
+}
+
+func names(m map[string]config.Secret) []string {
+	out := make([]string, 0, len(m))
+	for name := range m {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// load reads the file that the commands are about.
+func (s *serversCommand) load() (path string, cfg config.Config, err error) {
+	if path, err = cmdenv.ConfigPath(s.file, s.proc.Getenv); err != nil {
+		return "", cfg, err
+	}
+	cfg, err = config.Load(path)
+	return path, cfg.WithHome(s.proc.Getenv("HOME")), err
+}
+
+func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
+	path, cfg, err := s.load()
+	if err != nil {
+		return err
+	}
+	all := make([]config.Settings, 0, len(cfg.Servers))
+	for name := range cfg.Servers {
+		settings, _ := cfg.Server(name)
+		all = append(all, settings)
+	}
+	slices.SortFunc(all, func(a, b config.Settings) int { return strings.Compare(a.Name, b.Name) })
+	live, known, err := s.live(cmd, path)
+	if err != nil {
+		return err
+	}
+	if s.json {
+		out := make([]server, len(all))
+		for i, settings := range all {
+			out[i] = serverOf(settings, s.unset(settings))
+			if one, ok := live[settings.Name]; ok {
+				out[i].Live = &one
+			}
+		}
+		return console.PrintJSON(cmd.OutOrStdout(), out)
+	}
+	if len(all) == 0 {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s names no server; add one with: holdline servers add NAME -- COMMAND ARG...\n", path)
+		return err
+	}
+	s.table(cmd, all, live, known)
+	for _, settings := range all {
+		if unset := s.unset(settings); len(unset) > 0 && settings.Enabled {
+			fmt.Fprintf(cmd.ErrOrStderr(), "holdline: server %s needs %s, not set in %s\n", settings.Name, strings.Join(unset, ", "), s.places(settings))
+		}
+	}
+	return nil
+}
+
+// table prints what is configured, and how it is if a daemon hosts it.
+func (s *serversCommand) table(cmd *cobra.Command, all []config.Settings, live map[string]control.Server, known bool) {
+	if !known {
+		t := console.NewTable(cmd.OutOrStdout(), "SERVER", "STATE", "TRANSPORT", "SCOPE", "RUNS")
+		for _, settings := range all {
+			t.Row(settings.Name, state(settings), settings.Transport, settings.Scope, runs(settings))
+		}
+		t.Flush()
+		return
+	}
+	t := console.NewTable(cmd.OutOrStdout(), "SERVER", "STATE", "TRANSPORT", "SCOPE", "SESSIONS", "RESTARTS", "TOOLS", "RUNS")
+	var hosted []control.Server
+	for _, settings := range all {
+		one, ok := live[settings.Name]
+		if !ok {
+			t.Row(settings.Name, state(settings), settings.Transport, settings.Scope, "", "", "", runs(settings))
+			continue
+		}
+		hosted = append(hosted, one)
+		t.Row(settings.Name, one.State, settings.Transport, settings.Scope, one.RefCount, one.Restarts, toolCount(&one), runs(settings))
+	}
+	t.Flush()
+	printTroubles(cmd.OutOrStdout(), hosted)
+}
+
+func state(s config.Settings) string {
+	if s.Enabled {
+		return "enabled"
+	}
+	return "disabled"
+}
+
+// runs is what a server is, in the words of the file, without secrets.
+func runs(s config.Settings) string {
+	if s.Transport != config.Stdio {
+		return config.HideURL(s.URL)
+	}
+	return strings.Join(append([]string{s.Command}, config.HideArgs(s.Args)...), " ")
+}
+
+func (s *serversCommand) get(cmd *cobra.Command, args []string) error {
+	path, cfg, err := s.load()
+	if err != nil {
+		return err
+	}
+	settings, ok := cfg.Server(args[0])
+	if !ok {
+		return cmdenv.WithHint(fmt.Errorf("server %s %w in %s", args[0], config.ErrNoServer, path), "see: holdline servers list")
+	}
+	unset := s.unset(settings)
+	if s.json {
+		return console.PrintJSON(cmd.OutOrStdout(), serverOf(settings, unset))
+	}
+	t := console.NewTable(cmd.OutOrStdout(), "SERVER", settings.Name)
+	t.Row("state", state(settings))
+	t.Row("transport", settings.Transport)
+	t.Row("runs", runs(settings))
+	if settings.Transport == config.Stdio {
+		cwd := settings.Cwd
+		switch {
+		case cwd == "" && settings.Scope == config.ScopeShared:
+			cwd = "the home directory"
+		case cwd == "":
+			cwd = "the project's root"
+		}
+		t.Row("cwd", cwd)
+		t.Row("env", strings.Join(names(settings.Env), " "))
+		t.Row("inherit_env", settings.InheritEnv)
+	} else {
+		t.Row("headers", strings.Join(names(settings.Headers), " "))
+	}
+	if len(unset) > 0 {
+		t.Row("not set", strings.Join(unset, " "))
+	}
+	t.Row("scope", settings.Scope)
+	t.Row("projects", strings.Join(settings.Projects, " "))
+	t.Row("lazy", settings.Lazy)
+	t.Row("keep_alive", settings.KeepAlive)
+	t.Row("card", settings.Card)
+	t.Row("contract", contracts(settings.Contracts))
+	t.Row("allow", strings.Join(settings.Allow, " "))
+	t.Row("deny", strings.Join(settings.Deny, " "))
+	t.Row("pin", settings.Pin)
+	t.Row("timeout", fmt.Sprintf("%v, at most %v with progress", settings.Timeout, settings.MaxTimeout))
+	t.Row("start_timeout", fmt.Sprintf("%v without a word on stderr", settings.StartTimeout))
+	t.Row("max_concurrent", settings.MaxConcurrent)
+	t.Row("restarts", fmt.Sprintf("%d in %v", settings.MaxRestarts, settings.RestartWindow))
+	t.Row("circuit", fmt.Sprintf("opens after %d failures for %v", settings.CircuitThreshold, settings.CircuitReset))
+	t.Flush()
+	return nil
+}
+
+func contracts(m config.Contracts) string {
+	var out []string
+	for glob, contract := range m {
+		out = append(out, glob+"="+contract)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// unset names the variables that a server lacks, as far as this command can
+// tell: the daemon's environment is that of a login shell.
+func (s *serversCommand) unset(settings config.Settings) []string {
+	return s.lacks(settings, s.proc.Environ(), s.variables(s.variablesPath()), s.variables(settings.EnvFile))
+}
+
+// needs names the variables without which a server does not start.
+func (s *serversCommand) needs(settings config.Settings) []string {
+	return s.lacks(settings, nil, nil, nil)
+}
+
+func (s *serversCommand) lacks(settings config.Settings, environ, variables, own []string) []string {
+	around := config.Around{Environ: slices.Clone(environ), Variables: variables, EnvFile: own, Home: "/", Root: "/"}
+	var out []string
+	for {
+		err := settings.Missing(around)
+		missing, ok := errors.AsType[*config.UnsetError](err)
+		if !ok {
+			return out
+		}
+		out = append(out, missing.Name)
+		// Empty, so that what it is the default of does not hide the next one.
+		around.Environ = append(around.Environ, missing.Name+"=")
+	}
+}
+
+// variables are those of a file, none if it cannot be read: the daemon tells
+// what is wrong with it when it needs it.
+func (s *serversCommand) variables(path string) []string {
+	if list, known := s.files[path]; known || path == "" {
+		return list
+	}
+	list, err := config.ReadEnvFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(s.proc.Stderr, "holdline: %v\n", err)
+	}
+	s.files[path] = list
+	return list
+}
+
+// places are where a server's variables can stand.
+func (s *serversCommand) places(settings config.Settings) string {
+	var out []string
+	for _, path := range []string{settings.EnvFile, s.variablesPath()} {
+		if path != "" {
+			out = append(out, path)
+		}
+	}
+	return strings.Join(append(out, "the environment"), ", ")
+}
+
+// variablesPath is the file of variables for all servers, "" if there is no
+// place for one.
+func (s *serversCommand) variablesPath() string {
+	path, err := cmdenv.ConfigPath(s.file, s.proc.Getenv)
+	if err != nil {
+		return ""
+	}
+	return config.VariablesFile(path)
+}

@@ -1,0 +1,113 @@
+package serverscmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/protocol/control"
+)
+
+// live asks a running daemon how its servers are, by name. It is not known if
+// none runs, or if the daemon reads another file, which is said.
+func (s *serversCommand) live(cmd *cobra.Command, path string) (all map[string]control.Server, known bool, err error) {
+	var status control.StatusAnswer
+	err = attach.WithDaemon(cmd, s.proc, func(ctx context.Context, c *control.Client) error {
+		return c.Call(ctx, control.Status, nil, &status, nil)
+	})
+	if errors.Is(err, cmdenv.ErrNoDaemon) {
+		return nil, false, nil
+	} else if err != nil {
+		return nil, false, err
+	}
+	if !cmdenv.SameFile(status.Daemon.Config, path) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: the running daemon reads another file: %s\n", status.Daemon.Config)
+		return nil, false, nil
+	}
+	all = map[string]control.Server{}
+	for _, one := range status.Servers {
+		all[one.Name] = one
+	}
+	return all, true, nil
+}
+
+// PrintStates prints how servers are.
+func PrintStates(w io.Writer, servers []control.Server) {
+	t := console.NewTable(w, "SERVER", "STATE", "SCOPE", "SESSIONS", "IN FLIGHT", "RESTARTS", "CIRCUIT", "CACHED", "TOOLS")
+	for i := range servers {
+		s := &servers[i]
+		t.Row(s.Name, s.State, s.Scope, s.RefCount, inFlight(s), s.Restarts, s.Circuit, s.CacheCount, toolCount(s))
+	}
+	t.Flush()
+	printTroubles(w, servers)
+}
+
+func inFlight(s *control.Server) string {
+	if s.Queued > 0 {
+		return fmt.Sprintf("%d+%d", s.InFlight, s.Queued)
+	}
+	return fmt.Sprint(s.InFlight)
+}
+
+func toolCount(s *control.Server) string {
+	if s.Tools == nil {
+		return "?"
+	}
+	if s.Changed > 0 {
+		return fmt.Sprintf("%d, %d changed", *s.Tools, s.Changed)
+	}
+	return fmt.Sprint(*s.Tools)
+}
+
+// printTroubles says in words what is wrong with servers, and what mends it.
+func printTroubles(w io.Writer, servers []control.Server) {
+	for i := range servers {
+		for _, words := range troubles(&servers[i]) {
+			fmt.Fprintf(w, "%s: %s\n", servers[i].Name, strings.Map(console.Printable, words))
+		}
+	}
+}
+
+func troubles(s *control.Server) []string {
+	var out []string
+	if f := s.LastFault; f != nil {
+		words := fmt.Sprintf("%s: %s", f.Fault.Code, f.Fault.Detail)
+		if f.Cause != nil && len(f.Cause.StderrTail) > 0 {
+			if last := f.Cause.StderrTail[len(f.Cause.StderrTail)-1]; !strings.HasSuffix(words, last) { // it is said already
+				words += fmt.Sprintf("; its last words: %s", last)
+			}
+		}
+		if s.LastFaultMS > 0 {
+			words += fmt.Sprintf(" (%v ago)", max(0, time.Since(time.UnixMilli(s.LastFaultMS))).Round(time.Second))
+		}
+		out = append(out, words)
+	}
+	switch {
+	case s.State == "stopped":
+		out = append(out, "was stopped; to have it back: holdline servers start "+s.Name)
+	case s.Ejected:
+		out = append(out, "ended or failed to start too often; once it is mended: holdline servers reload "+s.Name)
+	case s.State == "failed" || s.Circuit != "closed":
+		out = append(out, "is tried again by a later call; to try now: holdline servers restart "+s.Name)
+	}
+	if s.Changed > 0 {
+		blocked := ""
+		if s.Blocked {
+			blocked = ", and are blocked"
+		}
+		out = append(out, fmt.Sprintf("%d of its tools are not what they were when they were first seen%s: holdline servers tools %s --changes",
+			s.Changed, blocked, s.Name))
+	}
+	if s.NoiseLines > 0 {
+		out = append(out, fmt.Sprintf("wrote %d lines to stdout that are no messages of MCP; they were skipped", s.NoiseLines))
+	}
+	return append(out, s.Notes...)
+}

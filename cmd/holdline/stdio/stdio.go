@@ -1,0 +1,335 @@
+// Package stdio is the command mcp-stdio: the proxy that an agent starts.
+package stdio
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/direct"
+	"holdline/protocol"
+	"holdline/protocol/socket"
+	"holdline/proxy"
+)
+
+// NewCommand is the proxy in the command tree: what help, completions
+// and man pages say of it. run dispatches the proxy before the tree is built, but
+// for one that is called with a flag in front of its name.
+func NewCommand(proc *cmdenv.Process) *cobra.Command {
+	flags, _ := Flags(&Options{}, func(string) string { return "" })
+	cmd := &cobra.Command{
+		Use:   "mcp-stdio",
+		Short: "The proxy that an agent's MCP configuration names",
+		Long: `Carries one MCP client's stdio to the daemon and back. This is the command that
+an agent's MCP configuration names; a daemon is started if none runs.
+
+The names of identity, project and server are any UTF-8 of at most 128 bytes without
+control characters.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
+		Args: cmdenv.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var args []string
+			flags.VisitAll(func(f *flag.Flag) {
+				if cmd.Flags().Changed(f.Name) {
+					args = append(args, "--"+f.Name+"="+f.Value.String())
+				}
+			})
+			if code := Run(args, proc, nil); code != cmdenv.ExitOK {
+				return cmdenv.ExitWith(code)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().AddGoFlagSet(flags)
+	return cmd
+}
+
+// maxToken bounds a token file, in bytes.
+const maxToken = 4 << 10
+
+// Options are the flags of `holdline mcp-stdio`, variables applied.
+type Options struct {
+	identity, project, server string
+	direct                    string
+	socket, tokenFile, token  string
+	drain, reconnect          time.Duration
+	noAutostart               bool
+}
+
+// Run is the proxy, dispatched before the command tree is built: many
+// of them run, so it links and does little. help prints how to use it: args may ask for that. It
+// returns the exit code.
+func Run(args []string, proc *cmdenv.Process, help func() int) int {
+	env, stderr := proc.Getenv, console.NewOutput(proc.Stderr)
+	// A proxy's live heap is tiny: collect early rather than grow to the
+	// runtime's 4 MiB. Each processor has caches of its own; it can use one.
+	debug.SetGCPercent(20)
+	runtime.GOMAXPROCS(1)
+
+	o, err := parseMCPStdio(args, env)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return help()
+	case errors.Is(err, cmdenv.ErrUsage):
+		err = cmdenv.WithHint(err, "see holdline mcp-stdio --help")
+	}
+	if err != nil {
+		return cmdenv.Report(stderr, err)
+	}
+	if o.direct != "" {
+		return cmdenv.Report(stderr, direct.Run(proc, o.direct))
+	}
+	greeting, err := greet(o)
+	if err != nil {
+		return cmdenv.Report(stderr, err)
+	}
+	paths, err := socket.Resolve(o.socket, env)
+	if err != nil {
+		return cmdenv.Report(stderr, err)
+	}
+	in, out, err := stdio(proc.Stdin, proc.Stdout)
+	if err != nil {
+		return cmdenv.Report(stderr, err)
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer exitWhenStuck(ctx, in, out)()
+	// A closed stdout is to be an error of the write, not the process's death;
+	// notifying, unlike ignoring, is not inherited by a daemon started here.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
+
+	var at string // where the daemon was found last; dials follow one another
+	po := proxy.Options{
+		Resume: true,
+		Stopped: func() bool {
+			_, err := os.Lstat(filepath.Join(filepath.Dir(at), socket.StoppedFile))
+			return at != "" && err == nil
+		},
+		In: in, Out: out, Err: stderr, Greeting: greeting,
+		Drain: o.drain, ReconnectTimeout: o.reconnect,
+		Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			conn, path, err := paths.Dial(ctx)
+			if err == nil {
+				at = path
+			}
+			if err != nil {
+				return nil, err // not a nil *net.UnixConn in an interface
+			}
+			return conn, nil
+		},
+		HungUp: func(conn net.Conn) bool {
+			uc, ok := conn.(*net.UnixConn)
+			return ok && socket.HungUp(uc)
+		},
+		Down: func(err error) proxy.Down { return sortDial(err, at != "" && at != paths.Start()) },
+	}
+	a := attach.NewAutostart(paths, env, stderr)
+	defer a.Close()
+	if !o.noAutostart {
+		po.Autostart = a.Start
+	}
+	if a.Manageable() {
+		po.Absent = a.Absent
+	}
+	return proxy.Run(ctx, po)
+}
+
+// stuckAfter is how long a proxy that was told to end may take: ten times what
+// it needs.
+const stuckAfter = time.Second
+
+// exitWhenStuck ends this process if it runs on for [stuckAfter] once ctx is
+// done, until the function that it returns is called. A write to a terminal
+// that does not read, or is stopped, blocks in the kernel, whether to stdout or
+// to stderr, and nothing but the end of the process ends it.
+func exitWhenStuck(ctx context.Context, in, out io.Closer) (ended func()) {
+	done := make(chan struct{})
+	unregister := context.AfterFunc(ctx, func() {
+		limit := time.NewTimer(stuckAfter)
+		defer limit.Stop()
+		select {
+		case <-done:
+			return
+		case <-limit.C:
+		}
+		_ = in.Close() // who shares the stream finds its flags as they were
+		_ = out.Close()
+		os.Exit(cmdenv.ExitOK)
+	})
+	return func() {
+		unregister()
+		close(done)
+	}
+}
+
+// sortDial sorts an error of [socket.Paths.Dial]. If the daemon was found
+// elsewhere before than where this proxy would start one, the next one listens
+// there, too, and a refusal at the other path does not matter.
+func sortDial(err error, elsewhere bool) proxy.Down {
+	switch {
+	case errors.Is(err, socket.ErrNoDaemon):
+		return proxy.DownNobody
+	case !elsewhere && (errors.Is(err, socket.ErrOtherUser) || errors.Is(err, os.ErrPermission)):
+		return proxy.DownRefused
+	}
+	return proxy.DownBusy
+}
+
+// Flags are the flags, which set o and the time to drain; what variables
+// say is their default.
+func Flags(o *Options, env func(string) string) (f *flag.FlagSet, drain *string) {
+	f = flag.NewFlagSet("mcp-stdio", flag.ContinueOnError)
+	f.SetOutput(io.Discard) // help and errors are told by the caller
+	f.StringVar(&o.identity, "identity", env("HOLDLINE_IDENTITY"), "who the agent is, for permissions and reports\n(default $HOLDLINE_IDENTITY, else the client's name)")
+	f.StringVar(&o.project, "project", env("HOLDLINE_PROJECT"), "key of the project to share servers with\n(default $HOLDLINE_PROJECT, else derived from the nearest\ndirectory with .git)")
+	f.StringVar(&o.server, "server", "", "offer this hosted server alone, under its own tool names;\n\"holdline\" offers holdline's own tools alone")
+	f.StringVar(&o.direct, "direct", "", "run this hosted server itself, without the daemon: nothing is\nshared, and nothing outlives a crash")
+	f.StringVar(&o.socket, "socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
+	f.StringVar(&o.tokenFile, "token-file", "", "file with the identity's token, mode 0600\n(default the token in $HOLDLINE_TOKEN)")
+	drain = f.String("drain", "5s", "how long to wait for answers once stdin is closed;\n\"inf\" for as long as they take")
+	f.DurationVar(&o.reconnect, "reconnect-timeout", protocol.ReconnectWindow, "how long to look for a daemon; when one was lost,\ncut to the 1m30s that the next one waits for its sessions")
+	f.BoolVar(&o.noAutostart, "no-autostart", false, "never start a daemon")
+	return f, drain
+}
+
+// parseMCPStdio reads flags, then variables for what they leave open.
+func parseMCPStdio(args []string, env func(string) string) (Options, error) {
+	var o Options
+	f, drain := Flags(&o, env)
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return o, err
+		}
+		return o, fmt.Errorf("%w: %w", cmdenv.ErrUsage, err)
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("%w: mcp-stdio takes no argument, got %q", cmdenv.ErrUsage, f.Arg(0))
+	}
+	if *drain == "inf" {
+		o.drain = proxy.NoDrainLimit
+	} else {
+		var err error
+		if o.drain, err = time.ParseDuration(*drain); err != nil || o.drain < 0 {
+			return o, fmt.Errorf(`%w: --drain %q is neither a duration such as 5s nor "inf"`, cmdenv.ErrUsage, *drain)
+		}
+	}
+	if o.direct != "" && o.server != "" {
+		return o, fmt.Errorf("%w: --direct and --server do not go together", cmdenv.ErrUsage)
+	}
+	if o.reconnect < 0 {
+		return o, fmt.Errorf("%w: --reconnect-timeout %v is negative", cmdenv.ErrUsage, o.reconnect)
+	}
+	if o.tokenFile == "" {
+		o.token = env("HOLDLINE_TOKEN")
+		return o, nil
+	}
+	var err error
+	o.token, err = readToken(o.tokenFile)
+	return o, err
+}
+
+// readToken reads a token from a file that nobody else can read.
+func readToken(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("token file: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("token file: %w", err)
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return "", cmdenv.WithHint(
+			fmt.Errorf("token file %s has mode %v, want a file of mode 0600", path, info.Mode()),
+			"chmod 600 "+path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	if err != nil {
+		return "", fmt.Errorf("token file: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" || len(b) > maxToken {
+		return "", fmt.Errorf("token file %s is empty or has more than %d bytes", path, maxToken)
+	}
+	return token, nil
+}
+
+// greet is what this proxy says of itself.
+func greet(o Options) (protocol.Greeting, error) {
+	session, err := newSession()
+	if err != nil {
+		return protocol.Greeting{}, err
+	}
+	// A working directory that was removed under us is no reason to fail.
+	cwd, _ := os.Getwd()
+	project := o.project
+	if project == "" && cwd != "" {
+		project = attach.ProjectKey(cwd)
+	}
+	return protocol.Greeting{
+		Session: session, Identity: o.identity, Token: o.token, Project: project,
+		Cwd: cwd, Server: o.server, PID: os.Getpid(), Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
+	}, nil
+}
+
+// newSession makes a random uuid (version 4). It is the secret that resumes a
+// session.
+func newSession() (string, error) {
+	var b [16]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return "", fmt.Errorf("make a session: %w", err)
+	}
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]), nil
+}
+
+// stdio makes both streams ones whose Close wakes who waits for them.
+func stdio(stdin io.Reader, stdout io.Writer) (io.ReadCloser, io.WriteCloser, error) {
+	in := io.NopCloser(stdin)
+	var out io.WriteCloser = nopWriteCloser{stdout}
+	if f, ok := stdin.(*os.File); ok {
+		s, err := proxy.NewStdio(f)
+		if err != nil {
+			return nil, nil, fmt.Errorf("stdin: %w", err)
+		}
+		in = s
+	}
+	if f, ok := stdout.(*os.File); ok {
+		s, err := proxy.NewStdio(f)
+		if err != nil {
+			return nil, nil, fmt.Errorf("stdout: %w", err)
+		}
+		out = s
+	}
+	return in, out, nil
+}
+
+// nopWriteCloser is a writer that never waits, such as a buffer.
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }

@@ -1,0 +1,348 @@
+package stdio
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/protocol"
+	"holdline/protocol/socket"
+	"holdline/proxy"
+)
+
+// testPart is the variable that makes the re-executed test binary play a part
+// in playPart.
+const testPart = "HOLDLINE_TEST_PART"
+
+func TestMain(m *testing.M) {
+	if !playPart() {
+		os.Exit(m.Run())
+	}
+}
+
+// playPart is what a re-executed test binary runs instead of tests; false
+// means that it is to run them.
+func playPart() bool {
+	switch os.Getenv(testPart) {
+	case "":
+		return false
+	case "mcp-stdio":
+		flag.Parse()
+		os.Exit(Run(flag.Args(), &cmdenv.Process{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, nil))
+	}
+	return true
+}
+
+// oneDaemon is a scripted daemon that welcomes everybody.
+type oneDaemon struct {
+	ln    *socket.Listener
+	path  string
+	reply string // instead of the welcome
+}
+
+func listenOne(t *testing.T) *oneDaemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	ln, err := socket.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return &oneDaemon{ln: ln, path: path}
+}
+
+// accept takes one connection up to the welcome.
+func (d *oneDaemon) accept(t *testing.T) (net.Conn, *bufio.Reader, protocol.Greeting) {
+	t.Helper()
+	conn, err := d.ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	br := bufio.NewReader(conn)
+	line, err := br.ReadBytes('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := protocol.ParseGreeting(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply := d.reply
+	if reply == "" {
+		reply = `{"holdline":1,"session":"` + g.Session + `","daemon":{"managed":"no"}}`
+	}
+	io.WriteString(conn, reply+"\n")
+	return conn, br, g
+}
+
+// startProxy runs the test binary as the proxy, with an environment that has
+// nothing but env.
+func startProxy(t *testing.T, env []string, args ...string) (cmd *exec.Cmd, stdin io.WriteCloser, stdout *bufio.Reader, stderr *bytes.Buffer) {
+	t.Helper()
+	cmd = exec.CommandContext(t.Context(), os.Args[0], append([]string{"--"}, args...)...)
+	cmd.Env = append([]string{testPart + "=mcp-stdio"}, env...)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr = new(bytes.Buffer)
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, stdin, bufio.NewReader(out), stderr
+}
+
+func wantExit(t *testing.T, cmd *exec.Cmd, stderr *bytes.Buffer, want int) {
+	t.Helper()
+	err := cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != want {
+		t.Errorf("exit %d (%v), want %d; stderr: %s", got, err, want, stderr)
+	}
+}
+
+func wantLine(t *testing.T, br *bufio.Reader, want string) {
+	t.Helper()
+	for {
+		line, err := br.ReadString('\n')
+		if strings.HasPrefix(line, `{"holdline":1,"got":`) {
+			continue
+		}
+		if line != want+"\n" {
+			t.Fatalf("read %q, %v, want %q", line, err, want)
+		}
+		return
+	}
+}
+
+const (
+	pingLine = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	pongLine = `{"jsonrpc":"2.0","id":1,"result":{}}`
+	byeLine  = `{"holdline":1,"bye":"client"}`
+)
+
+// Requests piped in with stdin closed behind them are answered, then exit 0.
+func TestMCPStdioPipe(t *testing.T) {
+	d := listenOne(t)
+	cmd, stdin, stdout, stderr := startProxy(t, []string{"HOLDLINE_IDENTITY=codex", "HOLDLINE_TOKEN=t0"}, "--socket", d.path, "--server", "gh")
+	io.WriteString(stdin, pingLine+"\r\n")
+	stdin.Close()
+	conn, br, g := d.accept(t)
+	if g.Identity != "codex" || g.Token != "t0" || g.Server != "gh" || g.PID != cmd.Process.Pid || len(g.Project) != 16 || g.Cwd == "" {
+		t.Errorf("greeting %+v", g)
+	}
+	wantLine(t, br, pingLine)
+	io.WriteString(conn, pongLine+"\n")
+	wantLine(t, stdout, pongLine)
+	wantLine(t, br, byeLine)
+	if rest, _ := io.ReadAll(stdout); len(rest) > 0 {
+		t.Errorf("stdout goes on with %q", rest)
+	}
+	wantExit(t, cmd, stderr, cmdenv.ExitOK)
+	if stderr.Len() > 0 {
+		t.Errorf("stderr %q, want nothing", stderr)
+	}
+}
+
+func TestMCPStdioSignals(t *testing.T) {
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		d := listenOne(t)
+		cmd, stdin, _, stderr := startProxy(t, []string{"HOLDLINE_SOCKET=" + d.path})
+		_, br, _ := d.accept(t)
+		io.WriteString(stdin, pingLine+"\n")
+		wantLine(t, br, pingLine)
+		begin := time.Now()
+		cmd.Process.Signal(sig)
+		wantLine(t, br, byeLine)
+		if _, err := br.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Errorf("after the bye: %v, want EOF", err)
+		}
+		wantExit(t, cmd, stderr, cmdenv.ExitOK)
+		t.Logf("%v: ended after %v", sig, time.Since(begin))
+	}
+}
+
+// Told to leave while the client reads nothing and its pipe is full.
+func TestMCPStdioStuckClient(t *testing.T) {
+	d := listenOne(t)
+	cmd, _, _, stderr := startProxy(t, nil, "--socket", d.path)
+	conn, br, _ := d.accept(t)
+	conn.SetWriteDeadline(time.Now().Add(time.Minute))
+	go func() { // until the proxy is gone
+		note := []byte(`{"jsonrpc":"2.0","method":"n","params":{"a":"` + strings.Repeat("x", 10000) + `"}}` + "\n")
+		for {
+			if _, err := conn.Write(note); err != nil {
+				return
+			}
+		}
+	}()
+	if line, err := br.ReadString('\n'); !strings.Contains(line, `"got"`) { // it is at work
+		t.Fatalf("read %q, %v", line, err)
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	wantExit(t, cmd, stderr, cmdenv.ExitOK)
+}
+
+func TestMCPStdioClosedStdout(t *testing.T) {
+	d := listenOne(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "--", "--socket", d.path)
+	cmd.Env = []string{testPart + "=mcp-stdio"}
+	cmd.Stdout = w
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	stderr := new(bytes.Buffer)
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	conn, br, _ := d.accept(t)
+	r.Close()
+	io.WriteString(conn, `{"jsonrpc":"2.0","method":"n"}`+"\n")
+	wantLine(t, br, byeLine)
+	wantExit(t, cmd, stderr, cmdenv.ExitFailure)
+}
+
+func TestMCPStdioExitCodes(t *testing.T) {
+	d := listenOne(t)
+	cmd, stdin, stdout, stderr := startProxy(t, nil, "--no-autostart", "--reconnect-timeout", "100ms", "--socket", d.path)
+	conn, br, _ := d.accept(t)
+	io.WriteString(stdin, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t"}}`+"\n")
+	br.ReadString('\n')
+	d.ln.Close()
+	conn.Close()
+	line, _ := stdout.ReadString('\n')
+	if !strings.Contains(line, `"id":7`) || !strings.Contains(line, "outcome_unknown") {
+		t.Errorf("answer to a call that was lost: %q", line)
+	}
+	wantExit(t, cmd, stderr, cmdenv.ExitLost)
+
+	d = listenOne(t)
+	d.reply = `{"holdline":1,"error":{"code":"identity_refused","message":"wrong token for identity \"codex\""}}`
+	cmd, _, _, stderr = startProxy(t, nil, "--socket", d.path)
+	d.accept(t)
+	wantExit(t, cmd, stderr, cmdenv.ExitFailure)
+	if s := stderr.String(); !strings.HasPrefix(s, "holdline: wrong token for identity \"codex\"\nhint: ") {
+		t.Errorf("stderr of a refusal: %q", s)
+	}
+
+	d.ln.Close()
+	cmd, _, _, stderr = startProxy(t, nil, "--no-autostart", "--socket", d.path)
+	wantExit(t, cmd, stderr, cmdenv.ExitNoDaemon)
+	if s := stderr.String(); !strings.Contains(s, d.path) {
+		t.Errorf("stderr without a daemon: %q, want the path", s)
+	}
+	for _, args := range [][]string{{"--nonsense"}, {"--drain", "soon"}, {"--drain", "-1s"}, {"--reconnect-timeout", "-1s"}, {"x"}} {
+		cmd, _, _, stderr = startProxy(t, nil, args...)
+		wantExit(t, cmd, stderr, cmdenv.ExitUsage)
+		if s := stderr.String(); !strings.Contains(s, "\nhint: see holdline mcp-stdio --help\n") {
+			t.Errorf("%q: stderr %q", args, s)
+		}
+	}
+	long := "/" + strings.Repeat("x", 200)
+	cmd, _, _, stderr = startProxy(t, nil, "--socket", long)
+	wantExit(t, cmd, stderr, cmdenv.ExitFailure)
+	if s := stderr.String(); !strings.Contains(s, "too long") {
+		t.Errorf("stderr of a long path: %q", s)
+	}
+}
+
+func TestParseMCPStdio(t *testing.T) {
+	dir := t.TempDir()
+	good, open, empty := filepath.Join(dir, "good"), filepath.Join(dir, "open"), filepath.Join(dir, "empty")
+	os.WriteFile(good, []byte("s3cret\n"), 0o600)
+	os.WriteFile(open, []byte("s3cret\n"), 0o644)
+	os.WriteFile(empty, []byte("\n"), 0o600)
+	vars := map[string]string{"HOLDLINE_IDENTITY": "env", "HOLDLINE_PROJECT": "key", "HOLDLINE_TOKEN": "tok"}
+	env := func(k string) string { return vars[k] }
+	o, err := parseMCPStdio([]string{"--identity", "flag", "--token-file", good, "--drain=inf", "--no-autostart"}, env)
+	want := Options{
+		identity: "flag", project: "key", tokenFile: good, token: "s3cret",
+		drain: proxy.NoDrainLimit, reconnect: time.Minute, noAutostart: true,
+	}
+	if err != nil || o != want {
+		t.Errorf("options %+v, %v, want %+v", o, err, want)
+	}
+	o, err = parseMCPStdio(nil, env)
+	if err != nil || o.identity != "env" || o.token != "tok" || o.drain != 5*time.Second {
+		t.Errorf("options %+v, %v", o, err)
+	}
+	for _, bad := range []string{open, empty, dir, filepath.Join(dir, "absent")} {
+		if _, err := parseMCPStdio([]string{"--token-file", bad}, env); err == nil || errors.Is(err, cmdenv.ErrUsage) {
+			t.Errorf("token file %s: %v, want an error", bad, err)
+		} else if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("the error shows the token: %v", err)
+		}
+	}
+}
+
+func TestProjectKey(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, deep, other := filepath.Join(root, "repo"), filepath.Join(root, "repo", "a", "b"), filepath.Join(root, "other")
+	os.MkdirAll(deep, 0o755)
+	os.MkdirAll(other, 0o755)
+	os.WriteFile(filepath.Join(repo, ".git"), []byte("gitdir: elsewhere\n"), 0o644) // as in a worktree
+	link := filepath.Join(root, "link")
+	os.Symlink(deep, link)
+	want := attach.ProjectKey(repo)
+	if !regexp.MustCompile(`^[0-9a-f]{16}$`).MatchString(want) {
+		t.Errorf("key %q", want)
+	}
+	for _, dir := range []string{deep, link, filepath.Dir(deep)} {
+		if got := attach.ProjectKey(dir); got != want {
+			t.Errorf("key of %s = %s, want that of the repository, %s", dir, got, want)
+		}
+	}
+	if attach.ProjectKey(other) == want || attach.ProjectKey(other) == attach.ProjectKey(root) {
+		t.Error("directories without .git share a key")
+	}
+}
+
+func TestNewSession(t *testing.T) {
+	a, err := newSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := newSession()
+	if a == b || !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(a) {
+		t.Errorf("sessions %q, %q", a, b)
+	}
+	g, _ := json.Marshal(protocol.Greeting{Holdline: 1, Role: "mcp", Session: a})
+	if _, err := protocol.ParseGreeting(g); err != nil {
+		t.Error(err)
+	}
+}
