@@ -26,8 +26,9 @@ func TestStopSaysWhatItDid(t *testing.T) {
 			t.Errorf("stop does not say %q:\n%s", want, out)
 		}
 	}
-	if alive(brief) == !strings.Contains(out, "server brief") {
-		t.Errorf("the server without sessions runs: %v:\n%s", alive(brief), out)
+	// It may end right after stop has looked.
+	if alive(brief) && !strings.Contains(out, "server brief") {
+		t.Errorf("stop does not name the server without sessions, which runs on:\n%s", out)
 	}
 	if !alive(pid) {
 		t.Error("the server that is said to run on has ended")

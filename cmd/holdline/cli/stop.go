@@ -185,7 +185,7 @@ func stopWords(a *control.StopAnswer) string {
 		}
 	}
 	for _, w := range a.Workers {
-		if _, err := process.Lookup(w.PID); err != nil { // its last session has left, and it has ended
+		if _, err := process.Lookup(cmp.Or(w.ChildPID, w.PID)); err != nil { // its last session has left, and it has ended
 			continue
 		}
 		workers = append(workers, fmt.Sprintf("%s %s (pid %d)", w.Kind, w.Name, cmp.Or(w.ChildPID, w.PID)))
