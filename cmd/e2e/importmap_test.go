@@ -73,6 +73,7 @@ var layers = readLayers(`
 1 daemon/tool
 1 protocol/control
 1 protocol/process
+1 protocol/workerwire
 0 contrib
 0 daemon/command
 0 daemon/filewatch

@@ -12,6 +12,7 @@ import (
 
 	"holdline/protocol/control"
 	"holdline/protocol/process"
+	"holdline/protocol/workerwire"
 )
 
 // serverPIDs are the processes that have left notes with that verb, without
@@ -119,16 +120,21 @@ func (p *place) said(t *testing.T, id string) (said, acked int64) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ask := process.Frame{ID: 1, Method: process.MethodInitialize, Params: process.Encode(process.InitializeParams{Version: process.Newest()})}
-	if err := process.WriteFrame(conn, &ask); err != nil {
+	ask := workerwire.Frame{
+		Kind: workerwire.Initialize, ID: 1,
+		Body: workerwire.Encode(workerwire.InitializeParams{Version: process.Newest()}),
+	}
+	if err := workerwire.WriteFrames(conn, ask); err != nil {
 		t.Fatal(err)
 	}
-	f, err := process.ReadFrame(conn)
-	if err != nil || f.Error != nil {
-		t.Fatalf("the worker says %+v, %v", f.Error, err)
+	f, err := workerwire.ReadFrame(conn)
+	var r workerwire.InitializeResult
+	if err == nil {
+		err = f.Decode(&r)
 	}
-	var r process.InitializeResult
-	decode(t, string(f.Result), &r)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return r.NextSeq - 1, r.Acked
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"holdline/protocol/control"
 	"holdline/protocol/process"
+	"holdline/protocol/workerwire"
 )
 
 // speaking is the name of the program that takes these versions of the
@@ -61,22 +62,29 @@ func (p *place) point(path string) {
 	}
 }
 
-// offer is what a worker says to a daemon of a version.
-func offer(t *testing.T, id string, p *place, version int) process.Frame {
+// offer returns the error with which a worker answers a daemon of a version.
+func offer(t *testing.T, id string, p *place, version int) error {
 	t.Helper()
 	nc, err := net.Dial("unix", filepath.Join(p.dir, "run/holdline/w", id, process.FileSocket))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	f := process.Frame{ID: 1, Method: process.MethodInitialize, Params: process.Encode(process.InitializeParams{Version: version})}
-	if err := process.WriteFrame(nc, &f); err != nil {
+	f := workerwire.Frame{Kind: workerwire.Initialize, ID: 1, Body: workerwire.Encode(workerwire.InitializeParams{Version: version})}
+	if err := workerwire.WriteFrames(nc, f); err != nil {
 		t.Fatal(err)
 	}
-	if f, err = process.ReadFrame(nc); err != nil {
+	if f, err = workerwire.ReadFrame(nc); err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return f.Err()
+}
+
+// refusesVersion reports whether err is the answer of a worker that does not speak a
+// version.
+func refusesVersion(err error) bool {
+	e, ok := errors.AsType[*workerwire.Error](err)
+	return ok && e.Code == workerwire.CodeVersion
 }
 
 // onOldWorker begins a consult under a daemon and a worker that know nothing
@@ -90,11 +98,11 @@ func (p *place) onOldWorker(t *testing.T, a *agent, args map[string]any) (id int
 	if err == nil && filepath.Base(exe) != speaking(1, 1) {
 		t.Fatalf("the worker is %s", exe)
 	}
-	if f := offer(t, w.ID, p, 2); f.Error == nil || f.Error.Code != process.CodeVersion {
-		t.Fatalf("an old worker answers %s to version 2, want it refused", f.Result)
+	if err := offer(t, w.ID, p, 2); !refusesVersion(err) {
+		t.Fatalf("an old worker answers version 2 with %v, want it refused", err)
 	}
-	if f := offer(t, w.ID, p, 1); f.Error != nil {
-		t.Fatalf("an old worker refuses version 1: %v", f.Error)
+	if err := offer(t, w.ID, p, 1); err != nil {
+		t.Fatalf("an old worker refuses version 1: %v", err)
 	}
 	return id, w
 }
@@ -132,12 +140,12 @@ func TestOldWorker(t *testing.T) {
 			p.untilSteps(3)
 			now := p.status().Workers[0]
 			for _, v := range process.Known() {
-				if f := offer(t, now.ID, p, v); f.Error != nil {
-					t.Errorf("version %d: %v", v, f.Error)
+				if err := offer(t, now.ID, p, v); err != nil {
+					t.Errorf("version %d: %v", v, err)
 				}
 			}
-			if f := offer(t, now.ID, p, process.Version+1); f.Error == nil || f.Error.Code != process.CodeVersion {
-				t.Errorf("version %d: %s, want it refused", process.Version+1, f.Result)
+			if err := offer(t, now.ID, p, process.Version+1); !refusesVersion(err) {
+				t.Errorf("version %d: %v, want it refused", process.Version+1, err)
 			}
 			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, again))
 			a.rest(id, again)

@@ -30,7 +30,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	switch {
 	case u.state == ending, u.state == draining:
 		by = endedByHoldline
-	case ev.Exit.Felled(), ev.Kind == supervisor.Lost && ev.Exit == process.Exit{}:
+	case ev.Exit.KilledByOthers(), ev.Kind == supervisor.Lost && ev.Exit == process.Exit{}:
 		by = endedByOthers
 	}
 	u.exitLocked(death, by)

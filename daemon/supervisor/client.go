@@ -3,16 +3,15 @@ package supervisor
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"time"
 
-	"holdline/protocol/process"
 	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
+	"holdline/protocol/workerwire"
 )
 
 // errLost is the answer to every request of a connection that broke.
@@ -31,17 +30,17 @@ type client struct {
 
 	mu      sync.Mutex
 	next    int64 // request id
-	waiting map[int64]chan process.Frame
+	waiting map[int64]chan workerwire.Frame
 	acks    map[int64]int64 // numbers of the acks that are not answered, by request id
 	onAck   func(seq int64) // called by who receives
 	broken  bool
 }
 
-// dial connects and introduces itself in the version of the worker's spec,
-// which a worker of any program that has started it speaks. Answers come only while somebody calls
-// receive, except to the requests made here.
-func dial(ctx context.Context, path string, version int, program string) (*client, process.InitializeResult, error) {
-	var hello process.InitializeResult
+// dial connects to a worker in the version of its spec, which the worker speaks
+// whatever program has started it. Answers to later requests come only while
+// [Worker.receive] runs.
+func dial(ctx context.Context, path string, version int, program string) (*client, workerwire.InitializeResult, error) {
+	var hello workerwire.InitializeResult
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
@@ -57,10 +56,10 @@ func dial(ctx context.Context, path string, version int, program string) (*clien
 		return nil, hello, err
 	}
 	stream := rawio.New(unix)
-	c := &client{nc: unix, out: stream, r: bufio.NewReaderSize(stream, 4<<10), waiting: make(map[int64]chan process.Frame), acks: make(map[int64]int64)}
-	err = c.ask(ctx, process.MethodInitialize, process.InitializeParams{Version: version, Program: program}, &hello)
+	c := &client{nc: unix, out: stream, r: bufio.NewReaderSize(stream, 4<<10), waiting: make(map[int64]chan workerwire.Frame), acks: make(map[int64]int64)}
+	err = c.ask(ctx, workerwire.Initialize, workerwire.InitializeParams{Version: version, Program: program}, &hello)
 	if err == nil && hello.Version != version {
-		err = process.Errorf(process.CodeVersion, "the worker answers with version %d of its protocol, %d was asked for", hello.Version, version)
+		err = workerwire.Errorf(workerwire.CodeVersion, "the worker answers with version %d of its protocol, %d was asked for", hello.Version, version)
 	}
 	if err != nil {
 		c.close()
@@ -69,15 +68,16 @@ func dial(ctx context.Context, path string, version int, program string) (*clien
 	return c, hello, nil
 }
 
-// ask makes a request before anybody receives.
-func (c *client) ask(ctx context.Context, method string, params, result any) error {
+// ask makes a request and reads the answer itself. It is for requests before the
+// goroutine that receives is started.
+func (c *client) ask(ctx context.Context, kind workerwire.Kind, params, result any) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	c.next++
-	if err := c.send(&process.Frame{ID: c.next, Method: method, Params: process.Encode(params)}); err != nil {
+	if err := c.send(workerwire.Frame{Kind: kind, ID: c.next, Body: workerwire.Encode(params)}); err != nil {
 		return err
 	}
-	f, err := process.ReadFrame(c.r)
+	f, err := workerwire.ReadFrame(c.r)
 	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -85,49 +85,40 @@ func (c *client) ask(ctx context.Context, method string, params, result any) err
 		return err
 	}
 	if f.ID != c.next {
-		return fmt.Errorf("%s: answer to request %d, want %d", method, f.ID, c.next)
+		return fmt.Errorf("request %d: answer to request %d", c.next, f.ID)
 	}
-	return decode(&f, result)
+	return f.Decode(result)
 }
 
-func decode(f *process.Frame, result any) error {
-	if f.Error != nil {
-		return f.Error
-	}
-	if result == nil {
-		return nil
-	}
-	return json.Unmarshal(f.Result, result)
-}
-
-func (c *client) send(f *process.Frame) error {
+// send writes one frame.
+func (c *client) send(f workerwire.Frame) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	if err := c.nc.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
-	if err := process.WriteFrame(c.out, f); err != nil {
+	if err := workerwire.WriteFrames(c.out, f); err != nil {
 		c.close() // a frame that is cut must be the last one
 		return err
 	}
 	return nil
 }
 
-// request sends a request and returns where its answer will come. The channel
-// is closed if the connection breaks.
-func (c *client) request(method string, params json.RawMessage, payload []byte) (<-chan process.Frame, error) {
-	ch := make(chan process.Frame, 1)
+// request sends a request, gives it an id, and returns the channel of its answer. The
+// channel is closed if the connection breaks.
+func (c *client) request(f workerwire.Frame) (<-chan workerwire.Frame, error) {
+	ch := make(chan workerwire.Frame, 1)
 	c.mu.Lock()
 	if c.broken {
 		c.mu.Unlock()
 		return nil, errLost
 	}
 	c.next++
-	id := c.next
-	c.waiting[id] = ch
+	f.ID = c.next
+	c.waiting[f.ID] = ch
 	c.mu.Unlock()
 	// On an error receive ends, and closes the channel.
-	err := c.send(&process.Frame{ID: id, Method: method, Params: params, Payload: payload})
+	err := c.send(f)
 	return ch, err
 }
 
@@ -143,11 +134,11 @@ func (c *client) ack(seq int64) {
 	id := c.next
 	c.acks[id] = seq
 	c.mu.Unlock()
-	_ = c.send(&process.Frame{ID: id, Method: process.MethodAck, Params: process.Encode(process.AckParams{Seq: seq})})
+	_ = c.send(workerwire.Frame{Kind: workerwire.Ack, ID: id, N: seq})
 }
 
 // answered hands an answer to who waits for it.
-func (c *client) answered(f process.Frame) {
+func (c *client) answered(f workerwire.Frame) {
 	c.mu.Lock()
 	seq, isAck := c.acks[f.ID]
 	delete(c.acks, f.ID)
@@ -156,7 +147,7 @@ func (c *client) answered(f process.Frame) {
 		ch <- f
 	}
 	c.mu.Unlock()
-	if isAck && f.Error == nil {
+	if isAck && f.Kind == workerwire.Result {
 		c.onAck(seq)
 	}
 }

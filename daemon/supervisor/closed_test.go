@@ -30,7 +30,7 @@ func TestServerClosesPipeAndLives(t *testing.T) {
 				}
 			}
 			got := follow(t, w, false, func(s *seen) bool { return s.last.Kind == supervisor.Closed })
-			if got.last.Kind != supervisor.Closed || got.last.Exit.Closed != stream || got.last.Exit.Felled() {
+			if got.last.Kind != supervisor.Closed || got.last.Exit.Closed != stream || got.last.Exit.KilledByOthers() {
 				t.Fatalf("the last event is %+v, want a server ended for closing its %s", got.last, stream)
 			}
 			f := w.ExitFault("run:x", got.last.Exit)

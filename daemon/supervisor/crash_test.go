@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/worker/workertest"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/process"
+	"holdline/protocol/workerwire"
 )
 
 func TestWorkerKilled(t *testing.T) {
@@ -411,9 +412,9 @@ func TestWorkerTerminated(t *testing.T) {
 func intrude(t *testing.T, w *supervisor.Worker, epoch int64) {
 	t.Helper()
 	c := rawDial(t, w.Spec().Socket)
-	c.ask(process.MethodInitialize, process.InitializeParams{Version: process.Version}, nil)
-	c.send(process.MethodAttach, process.AttachParams{Epoch: epoch}, nil)
-	_, _ = process.ReadFrame(c.nc) // the answer, or the end: it may be thrown out before that is sent
+	c.ask(workerwire.Initialize, workerwire.InitializeParams{Version: process.Version})
+	c.send(workerwire.Attach, workerwire.AttachParams{Epoch: epoch}, 0, nil)
+	_, _ = workerwire.ReadFrame(c.nc) // the answer, or the end: it may be thrown out before that is sent
 	_ = c.nc.Close()
 }
 

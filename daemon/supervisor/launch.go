@@ -18,7 +18,7 @@ import (
 
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/process"
+	"holdline/protocol/workerwire"
 )
 
 // maxReport bounds what a new worker may say, in bytes.
@@ -42,7 +42,7 @@ func Vanished(err error) bool {
 }
 
 // launch runs the worker of dir and returns when it listens.
-func (s *Supervisor) launch(ctx context.Context, dir string, env process.Environment) error {
+func (s *Supervisor) launch(ctx context.Context, dir string, env workerwire.Environment) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("worker did not report in time"))
 	defer cancel()
 	envR, envW, err := os.Pipe()
@@ -83,7 +83,7 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env process.Environ
 	defer writing.Wait()
 	defer func() { _ = readyR.Close() }()
 	writing.Go(func() {
-		_, _ = envW.Write(process.Encode(env)) // a worker that is gone reports nothing
+		_, _ = envW.Write(workerwire.Encode(env)) // a worker that is gone reports nothing
 		_ = envW.Close()
 	})
 	if err := cmd.Wait(); err != nil {
@@ -109,7 +109,7 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env process.Environ
 }
 
 // readReport reads what a new worker says of its start.
-func readReport(from io.Reader) (r process.Report, err error) {
+func readReport(from io.Reader) (r workerwire.Report, err error) {
 	line, err := bufio.NewReader(io.LimitReader(from, maxReport)).ReadBytes('\n')
 	if err != nil {
 		return r, errVanished

@@ -2,14 +2,17 @@ package supervisor_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"holdline/daemon/calls"
 	"holdline/protocol/process"
+	"holdline/protocol/workerwire"
 )
 
 // raw is a bare connection to a worker.
@@ -30,21 +33,33 @@ func rawDial(t *testing.T, path string) *raw {
 	return &raw{t: t, nc: nc}
 }
 
-func (r *raw) send(method string, params any, payload []byte) int64 {
+// send sends a request. number is that of the kinds that have one.
+func (r *raw) send(kind workerwire.Kind, params any, number int64, payload []byte) int64 {
 	r.t.Helper()
 	r.next++
-	f := process.Frame{ID: r.next, Method: method, Params: process.Encode(params), Payload: payload}
-	if err := process.WriteFrame(r.nc, &f); err != nil {
+	f := workerwire.Frame{Kind: kind, ID: r.next, N: number, Payload: payload}
+	if params != nil {
+		f.Body = workerwire.Encode(params)
+	}
+	if err := workerwire.WriteFrames(r.nc, f); err != nil {
 		r.t.Fatal(err)
 	}
 	return r.next
 }
 
+// sendOnly sends a frame that wants no answer.
+func (r *raw) sendOnly(f workerwire.Frame) {
+	r.t.Helper()
+	if err := workerwire.WriteFrames(r.nc, f); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // answer skips events until the answer to id comes.
-func (r *raw) answer(id int64) process.Frame {
+func (r *raw) answer(id int64) workerwire.Frame {
 	r.t.Helper()
 	for {
-		f, err := process.ReadFrame(r.nc)
+		f, err := workerwire.ReadFrame(r.nc)
 		if err != nil {
 			r.t.Fatalf("waiting for answer %d: %v", id, err)
 		}
@@ -55,18 +70,30 @@ func (r *raw) answer(id int64) process.Frame {
 }
 
 // ask returns the code of the error answer, or "".
-func (r *raw) ask(method string, params any, payload []byte) string {
+func (r *raw) ask(kind workerwire.Kind, params any) string {
 	r.t.Helper()
-	if f := r.answer(r.send(method, params, payload)); f.Error != nil {
-		return f.Error.Code
+	return codeOf(r.answer(r.send(kind, params, 0, nil)))
+}
+
+// codeOf returns the code of an error answer, or "".
+func codeOf(f workerwire.Frame) string {
+	if e, ok := errors.AsType[*workerwire.Error](f.Err()); ok {
+		return e.Code
 	}
 	return ""
 }
 
-func (r *raw) want(code, method string, params any, payload []byte) {
+func (r *raw) want(code string, kind workerwire.Kind, params any) {
 	r.t.Helper()
-	if got := r.ask(method, params, payload); got != code {
-		r.t.Errorf("%s %+v: error code %q, want %q", method, params, got, code)
+	if got := r.ask(kind, params); got != code {
+		r.t.Errorf("request %d %+v: error code %q, want %q", kind, params, got, code)
+	}
+}
+
+func (r *raw) wantWrite(code string, id int64, data string) {
+	r.t.Helper()
+	if got := codeOf(r.answer(r.send(workerwire.Write, nil, id, []byte(data)))); got != code {
+		r.t.Errorf("write %d: error code %q, want %q", id, got, code)
 	}
 }
 
@@ -77,62 +104,63 @@ func TestFence(t *testing.T) {
 	w := h.start(h.daemon(), shell("fence", `cat`))
 	w.Close()
 	old, now := rawDial(t, w.Spec().Socket), rawDial(t, w.Spec().Socket)
-	hello := process.InitializeParams{Version: process.Version}
-	old.want(process.CodeInvalid, process.MethodRead, process.ReadParams{}, nil) // before initialize
-	old.want(process.CodeVersion, process.MethodInitialize, process.InitializeParams{Version: 99}, nil)
-	old.want("", process.MethodInitialize, hello, nil)
-	old.want(process.CodeUnknownMethod, "process/fork", struct{}{}, nil)
-	for method, params := range map[string]any{
-		process.MethodWrite: process.WriteParams{WriteID: 1}, process.MethodAck: process.AckParams{Seq: 1},
-		process.MethodSignal: process.SignalParams{Signal: "SIGINT"}, process.MethodCloseStdin: struct{}{},
-		process.MethodTerminate: process.TerminateParams{},
+	hello := workerwire.InitializeParams{Version: process.Version}
+	old.want(workerwire.CodeInvalid, workerwire.Ack, nil) // before initialize
+	old.want(workerwire.CodeVersion, workerwire.Initialize, workerwire.InitializeParams{Version: 99})
+	old.want("", workerwire.Initialize, hello)
+	old.want(workerwire.CodeUnknownMethod, 99, nil)
+	for _, kind := range []workerwire.Kind{
+		workerwire.Write, workerwire.Ack, workerwire.Signal, workerwire.CloseStdin, workerwire.Terminate,
 	} {
-		old.want(process.CodeNotAttached, method, params, nil)
+		old.want(workerwire.CodeNotAttached, kind, nil)
 	}
-	old.want("", process.MethodAttach, process.AttachParams{Epoch: 5}, nil)
-	old.want("", process.MethodWrite, process.WriteParams{WriteID: 1}, []byte("one\n"))
-	old.want("", process.MethodWrite, process.WriteParams{WriteID: 1}, []byte("again\n")) // not made again
-	old.want(process.CodeWriteGap, process.MethodWrite, process.WriteParams{WriteID: 3}, []byte("gap\n"))
-	old.want(process.CodeInvalid, process.MethodWrite, process.WriteParams{WriteID: 0}, []byte("zero\n"))
-	old.want(process.CodeInvalid, process.MethodSignal, process.SignalParams{Signal: "SIGNOT"}, nil)
+	old.want("", workerwire.Attach, workerwire.AttachParams{Epoch: 5})
+	old.wantWrite("", 1, "one\n")
+	old.wantWrite("", 1, "again\n") // not made again
+	old.wantWrite(workerwire.CodeWriteGap, 3, "gap\n")
+	old.wantWrite(workerwire.CodeInvalid, 0, "zero\n")
+	old.want(workerwire.CodeInvalid, workerwire.Signal, workerwire.SignalParams{Signal: "SIGNOT"})
 
-	now.want("", process.MethodInitialize, hello, nil)
-	now.want(process.CodeStaleEpoch, process.MethodAttach, process.AttachParams{Epoch: 4}, nil)
-	now.want(process.CodeInvalid, process.MethodAttach, process.AttachParams{Epoch: 6, AfterSeq: 1000}, nil)
-	var a process.AttachResult
-	f := now.answer(now.send(process.MethodAttach, process.AttachParams{Epoch: 6}, nil))
-	unmarshal(t, f.Result, &a)
+	now.want("", workerwire.Initialize, hello)
+	now.want(workerwire.CodeStaleEpoch, workerwire.Attach, workerwire.AttachParams{Epoch: 4})
+	now.want(workerwire.CodeInvalid, workerwire.Attach, workerwire.AttachParams{Epoch: 6, AfterSeq: 1000})
+	var a workerwire.AttachResult
+	f := now.answer(now.send(workerwire.Attach, workerwire.AttachParams{Epoch: 6}, 0, nil))
+	unmarshal(t, f.Body, &a)
 	if a.LastWrite != 1 || a.NextSeq < 1 {
 		t.Errorf("attach = %+v, want L = 1", a)
 	}
 	// The older connection is closed; a frame that it gets off is not taken.
-	_ = process.WriteFrame(old.nc, &process.Frame{
-		ID: 99, Method: process.MethodWrite,
-		Params: process.Encode(process.WriteParams{WriteID: 2}), Payload: []byte("ghost\n"),
-	})
-	now.want("", process.MethodWrite, process.WriteParams{WriteID: 2}, []byte("two\n"))
-	now.want("", process.MethodCloseStdin, struct{}{}, nil)
-	now.want("", process.MethodWrite, process.WriteParams{WriteID: 3}, []byte("late\n"))
+	_ = workerwire.WriteFrames(old.nc, workerwire.Frame{Kind: workerwire.Write, ID: 99, N: 2, Payload: []byte("ghost\n")})
+	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 2, Payload: []byte("two\n")})
+	now.sendOnly(workerwire.Frame{Kind: workerwire.CloseStdin})
+	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 3, Payload: []byte("late\n")})
 
+	// Events have numbers without gaps, and the end is the last one.
 	var got []byte
-	next, done := int64(1), false
-	for !done {
-		var r process.ReadResult
-		f := now.answer(now.send(process.MethodRead, process.ReadParams{AfterSeq: next - 1, MaxBytes: 3, WaitMS: 10_000}, nil))
-		unmarshal(t, f.Result, &r)
-		got = append(got, f.Payload...)
-		if len(r.Chunks) > 1 || r.NextSeq <= next && !r.Closed {
-			t.Fatalf("read = %+v after %d", r, next)
+	next := int64(1)
+	for last := workerwire.Kind(0); last != workerwire.Closed; next++ {
+		f, err := workerwire.ReadFrame(now.nc)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if done = r.Closed; done && (!r.Exited || *r.Code != 0) {
-			t.Errorf("last read = %+v", r)
+		if f.N != next || f.Kind == workerwire.Closed && last != workerwire.Exited {
+			t.Fatalf("event %d of kind %d after kind %d, want number %d", f.N, f.Kind, last, next)
 		}
-		next = r.NextSeq
+		if last = f.Kind; last == workerwire.Stdout {
+			got = append(got, f.Payload...)
+		}
+		if last == workerwire.Exited {
+			var exit process.Exit
+			if unmarshal(t, f.Body, &exit); exit.Code == nil || *exit.Code != 0 {
+				t.Errorf("exit %+v", exit)
+			}
+		}
 	}
 	if string(got) != "one\ntwo\n" {
 		t.Errorf("the child was told %q, want one and two", got)
 	}
-	now.want("", process.MethodAck, process.AckParams{Seq: next - 1}, nil)
+	now.sendOnly(workerwire.Frame{Kind: workerwire.Ack, N: next - 1})
 	until(t, "the worker to leave", func() bool {
 		st, err := process.ReadState(w.Dir())
 		return err == nil && st.Phase == process.PhaseExited
@@ -145,7 +173,7 @@ func TestBadFrames(t *testing.T) {
 	h := newHome(t)
 	s := h.daemon()
 	w := h.start(s, shell("bad", `echo up; cat`))
-	for _, in := range []string{"GET / HTTP/1.1\r\n\r\n", "\x00\x00\x00\x02\x00\x00\x00\x00[]", "\xff\xff\xff\xff\xff\xff\xff\xff"} {
+	for _, in := range []string{"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", strings.Repeat("\x00", 25), strings.Repeat("\xff", 25)} {
 		r := rawDial(t, w.Spec().Socket)
 		_, _ = r.nc.Write([]byte(in))
 		if n, err := r.nc.Read(make([]byte, 1)); err == nil {

@@ -15,6 +15,7 @@ import (
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
+	"holdline/protocol/workerwire"
 )
 
 // errDead is returned by connect if the worker's lock is free, and everything
@@ -114,8 +115,8 @@ func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 			if err == nil || errors.Is(err, ErrClosed) { // let go of
 				return c, err
 			}
-			e, ok := errors.AsType[*process.Error](err)
-			if ok && e.Code == process.CodeVersion {
+			e, ok := errors.AsType[*workerwire.Error](err)
+			if ok && e.Code == workerwire.CodeVersion {
 				return nil, w.giveUp(ctx, err)
 			}
 			if ok {
@@ -172,14 +173,14 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 	}
 	if hello.ID != w.spec.ID {
 		c.close()
-		return nil, process.Errorf(process.CodeInvalid, "worker %s answers at the socket of %s", hello.ID, w.spec.ID)
+		return nil, workerwire.Errorf(workerwire.CodeInvalid, "worker %s answers at the socket of %s", hello.ID, w.spec.ID)
 	}
 	w.mu.Lock()
 	after := w.last
 	w.mu.Unlock()
 	c.onAck = w.ackTaken
-	var a process.AttachResult
-	if err := c.ask(ctx, process.MethodAttach, process.AttachParams{Epoch: w.sup.o.Epoch, AfterSeq: after}, &a); err != nil {
+	var a workerwire.AttachResult
+	if err := c.ask(ctx, workerwire.Attach, workerwire.AttachParams{Epoch: w.sup.o.Epoch, AfterSeq: after}, &a); err != nil {
 		c.close()
 		return nil, err
 	}
@@ -218,7 +219,7 @@ func (w *Worker) receive(c *client) {
 			w.changed.Wait()
 		}
 		w.mu.Unlock()
-		f, err := process.ReadFrame(c.r)
+		f, err := workerwire.ReadFrame(c.r)
 		if err != nil {
 			return
 		}
@@ -226,53 +227,54 @@ func (w *Worker) receive(c *client) {
 			c.answered(f)
 			continue
 		}
-		if err := w.happened(&f); err != nil {
+		if err := w.queueEvent(&f); err != nil {
 			w.sup.log.Error("bad event from worker", "worker", w.spec.ID, "err", err)
 			return
 		}
 	}
 }
 
-// happened queues the event in f.
-func (w *Worker) happened(f *process.Frame) error {
-	var p struct {
-		process.OutputParams
-		process.Exit
+// queueEvent queues the event f. It returns an error if an event is missing before it.
+func (w *Worker) queueEvent(f *workerwire.Frame) error {
+	var dropped workerwire.Dropped
+	var exit process.Exit
+	var err error
+	switch {
+	case len(f.Body) == 0:
+	case f.Kind == workerwire.Exited:
+		err = json.Unmarshal(f.Body, &exit)
+	default:
+		err = json.Unmarshal(f.Body, &dropped)
 	}
-	simple := false
-	if f.Method == process.EventOutput {
-		p.OutputParams, simple = process.ParseOutput(f.Params)
-	}
-	if !simple {
-		if err := json.Unmarshal(f.Params, &p); err != nil {
-			return fmt.Errorf("%s: %w", f.Method, err)
-		}
+	if err != nil {
+		return fmt.Errorf("event %d: %w", f.N, err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p.Seq <= w.last {
+	if f.N <= w.last {
 		return nil
 	}
-	if first := max(p.First, 0); first == 0 && p.Seq > w.last+1 || first > w.last+1 {
-		return fmt.Errorf("%s %d: nothing was told of what is behind %d", f.Method, p.Seq, w.last)
+	if first := max(dropped.First, 0); first == 0 && f.N > w.last+1 || first > w.last+1 {
+		return fmt.Errorf("event %d: the one after %d is missing", f.N, w.last)
 	}
-	w.last = p.Seq
-	e := Event{Seq: p.Seq, Old: p.Seq < w.old}
-	switch f.Method {
-	case process.EventOutput:
-		e.Kind, e.Stream, e.Data, e.Dropped = Output, p.Stream, f.Payload, p.Dropped
-		if e.Stream == process.Stdout {
-			w.held = append(w.held, held{p.Seq, len(e.Data)})
-		} else if w.tail = append(w.tail, e.Data...); len(w.tail) > stderrTail {
+	w.last = f.N
+	e := Event{Seq: f.N, Old: f.N < w.old}
+	switch f.Kind {
+	case workerwire.Stdout:
+		e.Kind, e.Stream, e.Data, e.Dropped = Output, process.Stdout, f.Payload, dropped.Bytes
+		w.held = append(w.held, held{f.N, len(e.Data)})
+	case workerwire.Stderr:
+		e.Kind, e.Stream, e.Data, e.Dropped = Output, process.Stderr, f.Payload, dropped.Bytes
+		if w.tail = append(w.tail, e.Data...); len(w.tail) > stderrTail {
 			w.tail = append(w.tail[:0], w.tail[len(w.tail)-stderrTail:]...)
 		}
-	case process.EventExited:
-		e.Kind, e.Exit = Exited, p.Exit
-		w.exit, w.exitTold = p.Exit, true
+	case workerwire.Exited:
+		e.Kind, e.Exit = Exited, exit
+		w.exit, w.exitTold = exit, true
 		w.child = 0
-	case process.EventClosed:
+	case workerwire.Closed:
 		e.Kind, e.Exit = Closed, w.exit
-		w.closed = p.Seq
+		w.closed = f.N
 		w.state = Stopping
 	default:
 		return nil // of a newer worker

@@ -30,6 +30,7 @@ import (
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
+	"holdline/protocol/workerwire"
 )
 
 // Time limits.
@@ -137,7 +138,7 @@ func (s *Supervisor) Dir(id string) string { return filepath.Join(s.o.RuntimeDir
 // nor a spec.json that one could begin with. A program that cannot be executed is no error of Start: the worker's
 // events say so, by an [Exited] with a SpawnErrno.
 func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, env []string, secrets ...string) (*Worker, error) {
-	w, err := s.start(ctx, dir, spec, process.Environment{Env: env, Secrets: secrets})
+	w, err := s.start(ctx, dir, spec, workerwire.Environment{Env: env, Secrets: secrets})
 	if err != nil {
 		f := s.startFault(&spec, err)
 		if errors.Is(err, errVanished) {
@@ -151,7 +152,7 @@ func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, e
 // run starts the process of w and connects to it. On an error none is left. A
 // worker that an earlier daemon was about to start may come to the directory
 // only now: nobody has told its child anything, so it is ended for ours.
-func (s *Supervisor) run(ctx context.Context, w *Worker, env process.Environment) error {
+func (s *Supervisor) run(ctx context.Context, w *Worker, env workerwire.Environment) error {
 	for again := false; ; again = true {
 		err := s.launch(ctx, w.dir, env)
 		faultpoint.At("launch.listening")
@@ -163,8 +164,8 @@ func (s *Supervisor) run(ctx context.Context, w *Worker, env process.Environment
 			return nil
 		}
 		// Whatever runs by now, or comes late, is not to run unattended.
-		taken, ok := errors.AsType[*process.Error](err)
-		again = again || !ok || taken.Code != process.CodeLocked
+		taken, ok := errors.AsType[*workerwire.Error](err)
+		again = again || !ok || taken.Code != workerwire.CodeLocked
 		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathTimeout)
 		kerr := s.destroy(kill, w.dir, &w.spec, again)
 		cancel()
@@ -186,7 +187,7 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 	if r := fault.Exhausted(operation, err); r != nil {
 		return r
 	}
-	if e, ok := errors.AsType[*process.Error](err); ok && e.Code == process.CodeExhausted {
+	if e, ok := errors.AsType[*workerwire.Error](err); ok && e.Code == workerwire.CodeExhausted {
 		return fault.New(fault.ResourceExhausted, fault.Host, operation, "%s", e.Message) // the worker has found out
 	}
 	r := fault.New(fault.SpawnFailure, fault.Worker, operation, "worker for %s: %v", spec.Name, err)
@@ -197,7 +198,7 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 	return r
 }
 
-func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, env process.Environment) (*Worker, error) {
+func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, env workerwire.Environment) (*Worker, error) {
 	spec.Version = process.Newest()
 	spec.Versions = process.Versions{Worker: spec.Version, Record: calls.RecordVersion, Program: s.o.Program}
 	spec.Socket = filepath.Join(s.Dir(spec.ID), process.FileSocket)

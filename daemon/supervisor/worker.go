@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
+	"holdline/protocol/workerwire"
 )
 
 // Kind says what an [Event] is.
@@ -283,13 +284,13 @@ func (w *Worker) ackTaken(seq int64) {
 
 // CloseStdin closes the child's stdin behind all writes made so far.
 func (w *Worker) CloseStdin(ctx context.Context) error {
-	return w.call(ctx, process.MethodCloseStdin, struct{}{}, nil)
+	return w.call(ctx, workerwire.CloseStdin, nil, nil)
 }
 
 // Signal sends a signal, like "SIGINT", to the child's process group. It is
 // not repeated if the connection breaks.
 func (w *Worker) Signal(ctx context.Context, name string) error {
-	return w.once(ctx, process.MethodSignal, process.SignalParams{Signal: name}, nil)
+	return w.once(ctx, workerwire.Signal, workerwire.SignalParams{Signal: name}, nil)
 }
 
 // terminateMargin is how much longer than its two grace periods a worker may
@@ -313,7 +314,7 @@ func (w *Worker) Terminate(ctx context.Context, grace time.Duration) (process.Ex
 	late := time.AfterFunc(2*grace+terminateMargin, w.killOverdue)
 	defer late.Stop()
 	var exit process.Exit
-	err := w.call(ctx, process.MethodTerminate, process.TerminateParams{GraceMS: grace.Milliseconds()}, &exit)
+	err := w.call(ctx, workerwire.Terminate, workerwire.TerminateParams{GraceMS: grace.Milliseconds()}, &exit)
 	if errors.Is(err, errGone) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -338,25 +339,29 @@ func (w *Worker) killOverdue() {
 // errGone is returned by call when the worker is over or was let go.
 var errGone = errors.New("the worker is gone")
 
-// call makes a request that may be repeated, over as many connections as it
-// takes.
-func (w *Worker) call(ctx context.Context, method string, params, result any) error {
+// call makes a request that may be repeated, on as many connections as it takes.
+func (w *Worker) call(ctx context.Context, kind workerwire.Kind, params, result any) error {
 	for {
-		if err := w.once(ctx, method, params, result); !errors.Is(err, errLost) {
+		if err := w.once(ctx, kind, params, result); !errors.Is(err, errLost) {
 			return err
 		}
 	}
 }
 
-// once makes a request on the connection there is, or on the next one.
-func (w *Worker) once(ctx context.Context, method string, params, result any) error {
+// once makes a request on the connection there is, or on the next one. params and
+// result may be nil.
+func (w *Worker) once(ctx context.Context, kind workerwire.Kind, params, result any) error {
 	c, err := w.connected(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: %w", method, err)
+		return fmt.Errorf("request to worker: %w", err)
 	}
-	ch, err := c.request(method, process.Encode(params), nil)
+	request := workerwire.Frame{Kind: kind}
+	if params != nil {
+		request.Body = workerwire.Encode(params)
+	}
+	ch, err := c.request(request)
 	if err != nil {
-		return fmt.Errorf("%s: %w", method, w.reconnected(ctx, c))
+		return fmt.Errorf("request to worker: %w", w.reconnected(ctx, c))
 	}
 	w.mu.Lock()
 	w.changed.Broadcast() // the connection is to be read although events wait
@@ -364,11 +369,11 @@ func (w *Worker) once(ctx context.Context, method string, params, result any) er
 	select {
 	case f, ok := <-ch:
 		if !ok {
-			return fmt.Errorf("%s: %w", method, w.reconnected(ctx, c))
+			return fmt.Errorf("request to worker: %w", w.reconnected(ctx, c))
 		}
-		return decode(&f, result)
+		return f.Decode(result)
 	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", method, context.Cause(ctx))
+		return fmt.Errorf("request to worker: %w", context.Cause(ctx))
 	}
 }
 

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,12 +9,12 @@ import (
 	"holdline/daemon/calls"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/process"
+	"holdline/protocol/workerwire"
 )
 
 // maxOutstanding bounds the bytes written and not yet in the child's pipe: as
 // many as the worker takes.
-const maxOutstanding = process.MaxPayload
+const maxOutstanding = workerwire.MaxPayload
 
 // Write writes data to the child's stdin, after rec was put on record with the
 // next write id, which is returned. It returns when the bytes are in the
@@ -113,7 +112,7 @@ func (w *Worker) unknown(err error) error {
 
 // send gives out the next id, puts the record down and sends the bytes.
 func (w *Worker) send(ctx context.Context, rec calls.Record, compose func(int64) ([]byte, error)) (
-	*write, <-chan process.Frame, error,
+	*write, <-chan workerwire.Frame, error,
 ) {
 	select {
 	case w.writes <- struct{}{}:
@@ -156,7 +155,7 @@ func (w *Worker) send(ctx context.Context, rec calls.Record, compose func(int64)
 
 // dispatch composes, records and sends. On an error nothing was sent.
 func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(int64) ([]byte, error)) (
-	<-chan process.Frame, error,
+	<-chan workerwire.Frame, error,
 ) {
 	data, err := compose(wr.id)
 	if err != nil {
@@ -183,7 +182,7 @@ func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(i
 		}
 	}
 	faultpoint.At("write.recorded")
-	ch, err := c.request(process.MethodWrite, process.EncodeWrite(wr.id), data)
+	ch, err := c.request(workerwire.Frame{Kind: workerwire.Write, N: wr.id, Payload: data})
 	faultpoint.At("write.sent")
 	if late {
 		_ = w.journal.Append(rec)
@@ -195,7 +194,7 @@ func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(i
 }
 
 // again asks, on the next connection, what became of a write.
-func (w *Worker) again(ctx context.Context, wr *write) (<-chan process.Frame, error) {
+func (w *Worker) again(ctx context.Context, wr *write) (<-chan workerwire.Frame, error) {
 	for {
 		var c *client
 		void := false
@@ -211,7 +210,7 @@ func (w *Worker) again(ctx context.Context, wr *write) (<-chan process.Frame, er
 		}
 		// A connection after this one might void the write only if the worker
 		// forgot what it took, which it does not.
-		if ch, _ := c.request(process.MethodWrite, process.EncodeWrite(wr.id), nil); ch != nil {
+		if ch, _ := c.request(workerwire.Frame{Kind: workerwire.Write, N: wr.id}); ch != nil {
 			return ch, nil
 		}
 		if err := w.reconnected(ctx, c); !errors.Is(err, errLost) {
@@ -220,13 +219,10 @@ func (w *Worker) again(ctx context.Context, wr *write) (<-chan process.Frame, er
 	}
 }
 
-// written is what an answer to a write means.
-func (w *Worker) written(f *process.Frame) error {
-	var r process.WriteResult
-	if f.Error == nil && bytes.Equal(f.Result, process.Accepted) {
-		r.Status = process.WriteAccepted
-	} else if err := decode(f, &r); err != nil {
-		if e, ok := errors.AsType[*process.Error](err); ok && e.Code == process.CodeExhausted {
+// written returns nil if the answer f says that a write was made, and else its fault.
+func (w *Worker) written(f *workerwire.Frame) error {
+	if err := f.Err(); err != nil {
+		if e, ok := errors.AsType[*workerwire.Error](err); ok && e.Code == workerwire.CodeExhausted {
 			return w.writeFault(fault.ResourceExhausted, err)
 		}
 		return w.writeFault(fault.TransportFailure, err)
@@ -235,14 +231,13 @@ func (w *Worker) written(f *process.Frame) error {
 	w.backlog = 0 // writes are made in order
 	w.mu.Unlock()
 	faultpoint.At("write.made")
-	switch r.Status {
-	case process.WriteAccepted:
-	case process.WriteStdinClosed:
+	switch workerwire.WriteStatus(f.N) {
+	case workerwire.WriteAccepted:
+		return nil
+	case workerwire.WriteStdinClosed:
 		return w.writeFault(fault.ProcessFailure, errStdinClosed)
-	default:
-		r := fault.New(fault.ProcessFailure, fault.Worker, "write:"+w.spec.Name, "%s does not take input any more", w.spec.Name)
-		r.Fault.Generation = w.spec.Generation
-		return r
 	}
-	return nil
+	r := fault.New(fault.ProcessFailure, fault.Worker, "write:"+w.spec.Name, "%s does not take input any more", w.spec.Name)
+	r.Fault.Generation = w.spec.Generation
+	return r
 }

@@ -13,6 +13,7 @@ import (
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
+	"holdline/protocol/workerwire"
 )
 
 // Limits of a connection.
@@ -20,10 +21,6 @@ const (
 	maxConns    = 16
 	maxRequests = 1024             // unanswered requests
 	maxFrames   = 2 * maxRequests  // answers not yet sent
-	maxRead     = 4 << 20          // bytes in the answer to a read
-	defaultRead = 1 << 20          //
-	maxChunks   = 256              // in the answer to a read, whose header is bounded
-	maxWait     = time.Minute      // of a read
 	writeLimit  = 10 * time.Second // for a last answer to a peer that does not read
 	answerDelay = time.Millisecond // of an answer that nobody is held up by
 )
@@ -36,12 +33,11 @@ type conn struct {
 	stream *rawio.Stream // over nc
 	w      *worker
 
-	answers  []process.Frame
+	answers  []workerwire.Frame
 	due      bool        // the answers are to be sent now
 	soon     *time.Timer // sets due; nil before it was first needed
 	inFlight int
 	hello    bool
-	reading  bool  // a read is waiting
 	closing  bool  // send the answers, then close
 	dead     bool  // send nothing more
 	sent     int64 // with the connection attached: last number pushed
@@ -93,7 +89,7 @@ func (c *conn) serve() {
 	}()
 	r := bufio.NewReaderSize(c.stream, 4<<10)
 	for {
-		f, err := process.ReadFrame(r)
+		f, err := workerwire.ReadFrame(r)
 		if err != nil {
 			return
 		}
@@ -129,15 +125,27 @@ func (c *conn) dropLocked() {
 	w.cond.Broadcast()
 }
 
-// reply and fail answer request id, unless it wanted no answer. They hold the
-// lock.
+// reply answers request id with a result, unless it wants no answer. The caller holds
+// w.mu, as for fail and answer.
 func (c *conn) reply(id int64, result any) {
-	c.answer(process.Frame{ID: id, Result: process.Encode(result)})
+	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, Body: workerwire.Encode(result)})
 }
 
-func (c *conn) fail(id int64, e *process.Error) { c.answer(process.Frame{ID: id, Error: e}) }
+// fail answers request id with an error.
+func (c *conn) fail(id int64, e *workerwire.Error) {
+	c.answer(workerwire.Frame{Kind: workerwire.Failure, ID: id, Body: workerwire.Encode(e)})
+}
 
-func (c *conn) answer(f process.Frame) {
+// confirm answers request id with nothing but that it was done.
+func (c *conn) confirm(id int64) { c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id}) }
+
+// replyWrite answers a write with what became of it.
+func (c *conn) replyWrite(id int64, status workerwire.WriteStatus) {
+	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, N: int64(status)})
+}
+
+// answer queues the answer to a request.
+func (c *conn) answer(f workerwire.Frame) {
 	if c.dead || f.ID == 0 {
 		return
 	}
@@ -151,15 +159,17 @@ func (c *conn) answer(f process.Frame) {
 	c.w.cond.Broadcast()
 }
 
-// made answers a write that was made. The answer goes with the child's next
+// replyWritten answers a write that was made. The answer goes with the child's next
 // output, if that comes soon: a peer that waits for both is woken once.
-func (c *conn) made(id int64) {
+func (c *conn) replyWritten(id int64) {
 	if c.due || c.dead || id == 0 || len(c.answers) >= maxFrames {
-		c.reply(id, process.WriteResult{Status: process.WriteAccepted})
+		c.replyWrite(id, workerwire.WriteAccepted)
 		return
 	}
 	c.inFlight--
-	c.answers = append(c.answers, process.Frame{ID: id, Result: process.Accepted})
+	c.answers = append(c.answers, workerwire.Frame{
+		Kind: workerwire.Result, ID: id, N: int64(workerwire.WriteAccepted),
+	})
 	switch {
 	case len(c.answers) > 1: // the timer runs
 	case c.soon == nil:
@@ -179,7 +189,7 @@ func (c *conn) hasten() {
 
 // handle deals with one request; false ends the connection. Nothing in it
 // waits for the child or for a peer.
-func (c *conn) handle(f *process.Frame) bool {
+func (c *conn) handle(f *workerwire.Frame) bool {
 	w := c.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,119 +201,105 @@ func (c *conn) handle(f *process.Frame) bool {
 			return false
 		}
 	}
-	if !c.hello && f.Method != process.MethodInitialize {
-		c.fail(f.ID, process.Errorf(process.CodeInvalid, "initialize comes first"))
+	if !c.hello && f.Kind != workerwire.Initialize {
+		c.fail(f.ID, workerwire.Errorf(workerwire.CodeInvalid, "initialize comes first"))
 		return true
 	}
-	switch f.Method {
-	case process.MethodInitialize:
-		var p process.InitializeParams
+	switch f.Kind {
+	case workerwire.Initialize:
+		var p workerwire.InitializeParams
 		if c.parse(f, &p) {
 			c.initializeLocked(f.ID, p)
 		}
 		return true
-	case process.MethodAttach:
-		var p process.AttachParams
+	case workerwire.Attach:
+		var p workerwire.AttachParams
 		if c.parse(f, &p) {
 			c.attachLocked(f.ID, p)
 		}
 		return true
-	case process.MethodRead:
-		var p process.ReadParams
-		if c.parse(f, &p) {
-			c.readLocked(f.ID, p)
-		}
-		return true
-	case process.MethodWrite, process.MethodCloseStdin, process.MethodSignal, process.MethodTerminate, process.MethodAck:
+	case workerwire.Write, workerwire.CloseStdin, workerwire.Signal, workerwire.Terminate, workerwire.Ack:
 	default:
-		c.fail(f.ID, process.Errorf(process.CodeUnknownMethod, "unknown method %q", f.Method))
+		c.fail(f.ID, workerwire.Errorf(workerwire.CodeUnknownMethod, "unknown kind %d of a request", f.Kind))
 		return true
 	}
 	if w.attached != c && !faultpoint.Broken("worker.fence") {
-		c.fail(f.ID, process.Errorf(process.CodeNotAttached, "this connection is not the attached one"))
+		c.fail(f.ID, workerwire.Errorf(workerwire.CodeNotAttached, "this connection is not the attached one"))
 		return true
 	}
-	switch f.Method {
-	case process.MethodWrite:
-		if p, err := process.ParseWrite(f.Params); c.parsed(f, err) {
-			w.takeLocked(c, f, p.WriteID)
-		}
-	case process.MethodCloseStdin:
+	switch f.Kind {
+	case workerwire.Write:
+		w.takeLocked(c, f)
+	case workerwire.CloseStdin:
 		w.closeStdinLocked()
-		c.reply(f.ID, struct{}{})
-	case process.MethodSignal:
-		var p process.SignalParams
+		c.confirm(f.ID)
+	case workerwire.Signal:
+		var p workerwire.SignalParams
 		if !c.parse(f, &p) {
 			return true
 		}
 		sig := unix.SignalNum(p.Signal)
 		if sig == 0 {
-			c.fail(f.ID, process.Errorf(process.CodeInvalid, "unknown signal %q", p.Signal))
+			c.fail(f.ID, workerwire.Errorf(workerwire.CodeInvalid, "unknown signal %q", p.Signal))
 			return true
 		}
 		w.signalGroupLocked(sig)
-		c.reply(f.ID, struct{}{})
-	case process.MethodTerminate:
-		var p process.TerminateParams
+		c.confirm(f.ID)
+	case workerwire.Terminate:
+		var p workerwire.TerminateParams
 		if c.parse(f, &p) {
 			w.ending = append(w.ending, waiter{c: c, id: f.ID})
 			w.terminateLocked(time.Duration(p.GraceMS) * time.Millisecond)
 		}
-	case process.MethodAck:
-		var p process.AckParams
-		switch {
-		case !c.parse(f, &p):
-		case w.left:
+	case workerwire.Ack:
+		if w.left {
 			// state.json says by now which output is acknowledged. If the daemon
 			// forgot more than that, it would read it from the spool once more.
-			c.fail(f.ID, process.Errorf(process.CodeNotAttached, "the worker is leaving"))
-		default:
-			w.ackLocked(p.Seq)
-			c.reply(f.ID, struct{}{})
+			c.fail(f.ID, workerwire.Errorf(workerwire.CodeNotAttached, "the worker is leaving"))
+			return true
 		}
+		w.ackLocked(f.N)
+		c.confirm(f.ID)
 	}
 	return true
 }
 
-func (c *conn) parse(f *process.Frame, v any) bool {
-	if len(f.Params) == 0 {
+// parse reads the body of a request into v. If it cannot, it answers with an error and
+// returns false.
+func (c *conn) parse(f *workerwire.Frame, v any) bool {
+	if len(f.Body) == 0 {
 		return true
 	}
-	return c.parsed(f, json.Unmarshal(f.Params, v))
-}
-
-// parsed refuses a request whose params could not be read for err.
-func (c *conn) parsed(f *process.Frame, err error) bool {
+	err := json.Unmarshal(f.Body, v)
 	if err != nil {
-		c.fail(f.ID, process.Errorf(process.CodeInvalid, "%s: %v", f.Method, err))
+		c.fail(f.ID, workerwire.Errorf(workerwire.CodeInvalid, "request %d: %v", f.Kind, err))
 	}
 	return err == nil
 }
 
-func (c *conn) initializeLocked(id int64, p process.InitializeParams) {
+func (c *conn) initializeLocked(id int64, p workerwire.InitializeParams) {
 	if err := process.CheckVersion(p.Version); err != nil {
-		c.fail(id, process.Errorf(process.CodeVersion, "%v", err))
+		c.fail(id, workerwire.Errorf(workerwire.CodeVersion, "%v", err))
 		return
 	}
 	w := c.w
 	c.hello = true
-	c.reply(id, process.InitializeResult{
+	c.reply(id, workerwire.InitializeResult{
 		Version: p.Version, Program: w.spec.Versions.Program, ID: w.spec.ID,
-		PID: w.self.PID, ChildPID: w.child.PID, State: w.phaseLocked(),
-		FirstSeq: w.out.firstSeq(), NextSeq: w.out.next, Acked: w.out.acked,
+		PID: w.self.PID, ChildPID: w.child.PID, NextSeq: w.out.next, Acked: w.out.acked,
 	})
 }
 
-// attachLocked is the fence: behind it no frame of the older connection is
-// taken.
-func (c *conn) attachLocked(id int64, p process.AttachParams) {
+// attachLocked makes c the attached connection. It is a fence: from then on no frame of
+// the connection before is taken.
+func (c *conn) attachLocked(id int64, p workerwire.AttachParams) {
 	w := c.w
 	if p.Epoch < w.epoch {
-		c.fail(id, process.Errorf(process.CodeStaleEpoch, "epoch %d was here, this is %d", w.epoch, p.Epoch))
+		c.fail(id, workerwire.Errorf(workerwire.CodeStaleEpoch, "epoch %d was here, this is %d", w.epoch, p.Epoch))
 		return
 	}
 	if p.AfterSeq < 0 || p.AfterSeq >= w.out.next {
-		c.fail(id, process.Errorf(process.CodeInvalid, "afterSeq %d, and %d is next", p.AfterSeq, w.out.next))
+		c.fail(id, workerwire.Errorf(workerwire.CodeInvalid, "afterSeq %d, and %d is next", p.AfterSeq, w.out.next))
 		return
 	}
 	faultpoint.At("worker.attached")
@@ -317,9 +313,9 @@ func (c *conn) attachLocked(id int64, p process.AttachParams) {
 	c.sent = max(p.AfterSeq, w.out.acked)
 	c.out = gate{limit: w.spec.Limits.Retain, lineMax: w.spec.Limits.Line}
 	w.out.seen = max(w.out.seen, c.sent)
-	c.reply(id, process.AttachResult{
+	c.reply(id, workerwire.AttachResult{
 		LastWrite: w.in.taken, Queued: int64(w.in.bytes), Acked: w.out.acked, NextSeq: w.out.next,
-		StdinClosed: w.in.closing, Secrets: w.secrets,
+		Secrets: w.secrets,
 	})
 	w.cond.Broadcast()
 	w.poke()
@@ -361,7 +357,7 @@ func (c *conn) push() {
 			frames = append(frames, c.eventLocked())
 		}
 		w.mu.Unlock()
-		if err := process.WriteFrames(c.stream, frames...); err != nil {
+		if err := workerwire.WriteFrames(c.stream, frames...); err != nil {
 			w.mu.Lock()
 			c.dropLocked()
 			w.mu.Unlock()
@@ -378,103 +374,40 @@ func (c *conn) pendingLocked() bool {
 	return w.attached == c && c.sent < w.out.next-1 && (c.out.open() || w.ended) && w.out.after(c.sent) < len(w.out.entries)
 }
 
-// eventLocked is the next event for the attached connection.
-func (c *conn) eventLocked() process.Frame {
+// eventLocked returns the next event for the attached connection.
+func (c *conn) eventLocked() workerwire.Frame {
 	w := c.w
 	e := &w.out.entries[w.out.after(c.sent)]
-	f := process.Frame{Method: process.EventOutput}
-	switch e.kind {
-	case exited:
-		f.Method = process.EventExited
-		f.Params = process.Encode(process.ExitedParams{Seq: e.seq, Exit: w.exit})
-	case closed:
-		f.Method = process.EventClosed
-		f.Params = process.Encode(process.ClosedParams{Seq: e.seq})
-	case stdout, stderr:
-		data, err := w.bytesOf(e)
-		if err != nil { // the spool cannot be read; the bytes are lost, and that is said
-			w.logf("read spool: %v", err)
-			p := e.params()
-			p.Dropped = int64(e.size)
-			f.Params = process.Encode(p)
-			break
-		}
-		f.Params, f.Payload = process.EncodeOutput(e.params()), data
-		if e.kind == stdout {
-			c.out.add(data, true)
-		}
-	}
 	c.sent = e.seq
 	w.out.seen = max(w.out.seen, e.seq)
+	f := workerwire.Frame{N: e.seq}
+	switch e.kind {
+	case exited:
+		f.Kind, f.Body = workerwire.Exited, workerwire.Encode(w.exit)
+		return f
+	case closed:
+		f.Kind = workerwire.Closed
+		return f
+	case stdout:
+		f.Kind = workerwire.Stdout
+	case stderr:
+		f.Kind = workerwire.Stderr
+	}
+	dropped := workerwire.Dropped{Bytes: e.dropped}
+	data, err := w.bytesOf(e)
+	if err != nil { // the spool cannot be read: the bytes are lost, which the event says
+		w.logf("read spool: %v", err)
+		dropped.Bytes = int64(e.size)
+	}
+	f.Payload = data
+	if e.first != e.seq {
+		dropped.First = e.first
+	}
+	if dropped != (workerwire.Dropped{}) {
+		f.Body = workerwire.Encode(dropped)
+	}
+	if e.kind == stdout && err == nil {
+		c.out.add(data, true)
+	}
 	return f
-}
-
-// readLocked answers a read, at once or from a goroutine that waits.
-func (c *conn) readLocked(id int64, p process.ReadParams) {
-	w := c.w
-	if p.MaxBytes <= 0 || p.MaxBytes > maxRead {
-		p.MaxBytes = defaultRead
-	}
-	wait := min(time.Duration(p.WaitMS)*time.Millisecond, maxWait)
-	if wait <= 0 || w.newsLocked(p.AfterSeq) {
-		c.answer(w.chunksLocked(id, p))
-		return
-	}
-	if c.reading {
-		c.fail(id, process.Errorf(process.CodeBusy, "a read is waiting already"))
-		return
-	}
-	c.reading = true
-	w.readers.Go(func() {
-		over := false
-		t := time.AfterFunc(wait, func() {
-			w.mu.Lock()
-			over = true
-			w.mu.Unlock()
-			w.cond.Broadcast()
-		})
-		defer t.Stop()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for !over && !c.dead && !c.closing && !w.newsLocked(p.AfterSeq) {
-			w.cond.Wait()
-		}
-		c.reading = false
-		c.answer(w.chunksLocked(id, p))
-	})
-}
-
-// newsLocked tells whether there is anything behind seq, or never will be.
-func (w *worker) newsLocked(seq int64) bool {
-	return w.out.after(seq) < len(w.out.entries) || w.closedSeq > 0
-}
-
-func (w *worker) chunksLocked(id int64, p process.ReadParams) process.Frame {
-	r := process.ReadResult{Chunks: []process.Chunk{}, NextSeq: max(p.AfterSeq, w.out.acked) + 1}
-	var payload []byte
-	for i := w.out.after(p.AfterSeq); i < len(w.out.entries); i++ {
-		e := &w.out.entries[i]
-		if len(r.Chunks) >= maxChunks || (len(r.Chunks) > 0 && len(payload)+e.size > p.MaxBytes) {
-			break
-		}
-		if e.kind == stdout || e.kind == stderr {
-			data, err := w.bytesOf(e)
-			if err != nil {
-				break
-			}
-			payload = append(payload, data...)
-			r.Chunks = append(r.Chunks, process.Chunk{OutputParams: e.params(), Size: len(data)})
-		}
-		r.NextSeq = e.seq + 1
-		w.out.seen = max(w.out.seen, e.seq)
-	}
-	if r.NextSeq > w.out.next {
-		r.NextSeq = w.out.next
-	}
-	r.Exited = w.exitedSeq > 0 && r.NextSeq > w.exitedSeq
-	if r.Exited {
-		r.Exit = w.exit
-	}
-	r.Closed = w.closedSeq > 0 && r.NextSeq > w.closedSeq
-	return process.Frame{ID: id, Result: process.Encode(r), Payload: payload}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"holdline/protocol/process"
+	"holdline/protocol/workerwire"
 )
 
 // TestAckWhileLeaving: a worker that leaves has written to state.json which output
@@ -18,12 +19,12 @@ func TestAckWhileLeaving(t *testing.T) {
 	w.attached = c
 	w.out.addStdout([]byte("one\n"))
 	w.out.push(entry{kind: exited})
-	ack := func(id, seq int64) *process.Error {
+	ack := func(id, seq int64) error {
 		t.Helper()
-		if !c.handle(&process.Frame{ID: id, Method: process.MethodAck, Params: process.Encode(process.AckParams{Seq: seq})}) || len(c.answers) != 1 {
+		if !c.handle(&workerwire.Frame{Kind: workerwire.Ack, ID: id, N: seq}) || len(c.answers) != 1 {
 			t.Fatalf("the acknowledgement of %d has %d answers", seq, len(c.answers))
 		}
-		e := c.answers[0].Error
+		e := c.answers[0].Err()
 		c.answers = nil
 		return e
 	}

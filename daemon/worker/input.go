@@ -10,10 +10,11 @@ import (
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
+	"holdline/protocol/workerwire"
 )
 
 // maxQueued bounds the bytes that were taken and not yet written to the child.
-const maxQueued = process.MaxPayload
+const maxQueued = workerwire.MaxPayload
 
 // input is the way to the child's stdin. Taken writes are made in order by one
 // goroutine; nothing else waits for a child that does not read.
@@ -37,20 +38,20 @@ type waiter struct {
 	w  int64 // write id
 }
 
-// takeLocked takes write w or says what became of it. c has been found to be
-// the attached connection under the same lock.
-func (w *worker) takeLocked(c *conn, f *process.Frame, id int64) {
-	in := &w.in
+// takeLocked takes the write f, or answers what became of it if it was taken before. c
+// is the attached connection.
+func (w *worker) takeLocked(c *conn, f *workerwire.Frame) {
+	in, id := &w.in, f.N
 	switch {
 	case id < 1:
-		c.fail(f.ID, process.Errorf(process.CodeInvalid, "write ids begin with 1"))
+		c.fail(f.ID, workerwire.Errorf(workerwire.CodeInvalid, "write ids begin with 1"))
 		return
 	case id > in.taken+1:
-		c.fail(f.ID, process.Errorf(process.CodeWriteGap, "write %d after %d", id, in.taken))
+		c.fail(f.ID, workerwire.Errorf(workerwire.CodeWriteGap, "write %d after %d", id, in.taken))
 		return
 	case id == in.taken+1:
 		if in.bytes+len(f.Payload) > maxQueued {
-			c.fail(f.ID, process.Errorf(process.CodeExhausted, "%d bytes wait for a child that does not read", in.bytes))
+			c.fail(f.ID, workerwire.Errorf(workerwire.CodeExhausted, "%d bytes wait for a child that does not read", in.bytes))
 			return
 		}
 		in.taken = id
@@ -76,11 +77,11 @@ func (w *worker) settleLocked() {
 	for _, q := range in.waiting {
 		switch {
 		case q.w <= in.written:
-			q.c.made(q.id)
+			q.c.replyWritten(q.id)
 		case q.w == in.torn:
-			q.c.reply(q.id, process.WriteResult{Status: process.WriteTorn})
+			q.c.replyWrite(q.id, workerwire.WriteTorn)
 		case in.lost > 0 && q.w >= in.lost:
-			q.c.reply(q.id, process.WriteResult{Status: process.WriteStdinClosed})
+			q.c.replyWrite(q.id, workerwire.WriteStdinClosed)
 		default:
 			rest = append(rest, q)
 		}

@@ -229,23 +229,3 @@ func (o *output) ack(seq int64, sent func(*entry)) {
 func (o *output) after(seq int64) int {
 	return sort.Search(len(o.entries), func(i int) bool { return o.entries[i].seq > seq })
 }
-
-// firstSeq is the first number that is retained, or the next one.
-func (o *output) firstSeq() int64 {
-	if len(o.entries) == 0 {
-		return o.next
-	}
-	return o.entries[0].first
-}
-
-// params are what is told of an entry of output.
-func (e *entry) params() process.OutputParams {
-	p := process.OutputParams{Seq: e.seq, Stream: process.Stdout, Dropped: e.dropped}
-	if e.kind == stderr {
-		p.Stream = process.Stderr
-	}
-	if e.first != e.seq {
-		p.First = e.first
-	}
-	return p
-}

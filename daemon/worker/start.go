@@ -18,12 +18,13 @@ import (
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
+	"holdline/protocol/workerwire"
 )
 
 // Descriptors that a worker is given beside the first three.
 const (
-	fdEnv   = 3 // to be read: [process.Environment] as JSON
-	fdReady = 4 // to be written: [process.Report] as a line
+	fdEnv   = 3 // to be read: [workerwire.Environment] as JSON
+	fdReady = 4 // to be written: [workerwire.Report] as a line
 )
 
 // maxEnv bounds the environment of a child, in bytes.
@@ -115,25 +116,25 @@ func run(dir string, stderr io.Writer) error {
 		return err
 	}
 	faultpoint.At("worker.starting")
-	report(ready, process.Report{Ready: true, PID: os.Getpid()})
+	report(ready, workerwire.Report{Ready: true, PID: os.Getpid()})
 	return w.run()
 }
 
 // failure is the report of a worker that did not start.
-func failure(err error) process.Report {
+func failure(err error) workerwire.Report {
 	if f := fault.Exhausted("", err); f != nil {
-		return process.Report{Error: process.Errorf(process.CodeExhausted, "%s", f.Fault.Detail)}
+		return workerwire.Report{Error: workerwire.Errorf(workerwire.CodeExhausted, "%s", f.Fault.Detail)}
 	}
-	code := process.CodeInvalid
+	code := workerwire.CodeInvalid
 	if errors.Is(err, statedir.ErrLocked) {
-		code = process.CodeLocked
+		code = workerwire.CodeLocked
 	}
-	return process.Report{Error: process.Errorf(code, "%v", err)}
+	return workerwire.Report{Error: workerwire.Errorf(code, "%v", err)}
 }
 
 // report tells the daemon. If that is gone, the next one will find the socket.
-func report(f *os.File, r process.Report) {
-	_, _ = f.Write(append(process.Encode(r), '\n'))
+func report(f *os.File, r workerwire.Report) {
+	_, _ = f.Write(append(workerwire.Encode(r), '\n'))
 	_ = f.Close()
 }
 
@@ -145,7 +146,7 @@ func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read environment: %w", err)
 	}
-	var environment process.Environment
+	var environment workerwire.Environment
 	if len(b) > maxEnv {
 		return nil, fmt.Errorf("environment is over %d bytes", maxEnv)
 	}

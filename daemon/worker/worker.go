@@ -56,11 +56,10 @@ type worker struct {
 	lock    *statedir.Lock
 	ln      *socket.Listener
 
-	wg      sync.WaitGroup // all goroutines but the readers of [conn]
-	readers sync.WaitGroup
-	wake    chan struct{} // conduct is to look again
-	leaving chan struct{} // closed before the listener is
-	forked  chan struct{} // closed when the child's pid is known, or there will be none
+	wg      sync.WaitGroup // all goroutines but those of [conn]
+	wake    chan struct{}  // conduct is to look again
+	leaving chan struct{}  // closed before the listener is
+	forked  chan struct{}  // closed when the child's pid is known, or there will be none
 
 	saving sync.Mutex // orders the writes of state.json; taken before mu
 
@@ -98,7 +97,7 @@ type worker struct {
 	drained          int  // bytes read so
 	drainUntil       time.Time
 
-	exitedSeq, closedSeq int64
+	closedSeq int64 // number of the closed event; 0 before it
 
 	ladder ladder
 	ending []waiter // those who asked to terminate
@@ -171,7 +170,6 @@ func (w *worker) run() error {
 
 	w.leave(&accepting)
 	w.wg.Wait()
-	w.readers.Wait()
 	_ = log.Close()
 	faultpoint.At("worker.left")
 	return w.lock.Unlock()
@@ -353,7 +351,7 @@ func (w *worker) childEnded(exit process.Exit) {
 	if w.deserted {
 		w.exit.Closed = w.closed
 	}
-	w.exitedSeq = w.out.push(entry{kind: exited})
+	w.out.push(entry{kind: exited})
 	faultpoint.At("worker.exited")
 	w.shutStdinLocked()
 	w.poke()

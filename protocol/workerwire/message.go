@@ -1,0 +1,130 @@
+package workerwire
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Codes of an [Error].
+const (
+	CodeInvalid       = "invalid"            // the request makes no sense
+	CodeUnknownMethod = "unknown_method"     // the kind of the frame is not known
+	CodeVersion       = "version"            // the peer speaks another version
+	CodeNotAttached   = "not_attached"       // another connection is attached, or none
+	CodeStaleEpoch    = "stale_epoch"        // a daemon of a higher generation was attached before
+	CodeWriteGap      = "write_gap"          // the write id is not the next one
+	CodeExhausted     = "resource_exhausted" // refused: too much is waiting already
+	CodeLocked        = "locked"             // in a [Report]: another worker has the directory
+)
+
+// Error is the body of a [Failure]. It is an error.
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Errorf makes an [Error].
+func Errorf(code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Err returns the error of a [Failure], and nil of any other frame.
+func (f *Frame) Err() error {
+	if f.Kind != Failure {
+		return nil
+	}
+	e := new(Error)
+	if err := json.Unmarshal(f.Body, e); err != nil {
+		return fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	return e
+}
+
+// Decode reads the result of an answer into v, which may be nil. It returns the
+// error of a [Failure].
+func (f *Frame) Decode(v any) error {
+	if err := f.Err(); err != nil || v == nil {
+		return err
+	}
+	return json.Unmarshal(f.Body, v)
+}
+
+// Encode returns v as JSON. It is for the types of this package, which always
+// encode.
+func Encode(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return b
+}
+
+// InitializeParams begin a connection.
+type InitializeParams struct {
+	Version int    `json:"version"`           // that of the worker's spec
+	Program string `json:"program,omitempty"` // the daemon's version, for people
+}
+
+// InitializeResult says what the worker is and where its output stands.
+type InitializeResult struct {
+	Version  int    `json:"version"`
+	Program  string `json:"program,omitempty"`
+	ID       string `json:"id"`
+	PID      int    `json:"pid"`
+	ChildPID int    `json:"childPid,omitempty"` // 0 before the child was forked
+	NextSeq  int64  `json:"nextSeq"`
+	Acked    int64  `json:"acked"`
+}
+
+// AttachParams ask to be the one connection that may write.
+type AttachParams struct {
+	Epoch    int64 `json:"epoch"`    // generation of the daemon; a lower one than before is refused
+	AfterSeq int64 `json:"afterSeq"` // events after this one are sent
+}
+
+// AttachResult answers [AttachParams].
+type AttachResult struct {
+	LastWrite int64 `json:"lastWrite"` // last write id that was taken
+	Queued    int64 `json:"queued"`    // bytes taken and not yet written to the child
+	Acked     int64 `json:"acked"`
+	NextSeq   int64 `json:"nextSeq"` // events below it happened before the attach
+
+	Secrets []string `json:"secrets,omitempty"` // of [Environment]
+}
+
+// SignalParams name a signal for the child's process group.
+type SignalParams struct {
+	Signal string `json:"signal"` // "SIGINT"
+}
+
+// TerminateParams end the child: stdin is closed, after GraceMS the group gets
+// SIGTERM, after GraceMS more everything gets SIGKILL. A second request can only
+// shorten that.
+type TerminateParams struct {
+	GraceMS int64 `json:"graceMs"`
+}
+
+// Dropped is the body of an output event that stands for bytes which the worker had
+// to drop. The event then covers the numbers First to N.
+type Dropped struct {
+	First int64 `json:"first,omitempty"` // 0 if it is N
+	Bytes int64 `json:"bytes,omitempty"`
+}
+
+// Environment is what a worker receives on an inherited pipe and writes to no file.
+type Environment struct {
+	Env []string `json:"env"`
+	// Secrets must be hidden wherever the child prints them. The worker sends them to
+	// each daemon that attaches.
+	Secrets []string `json:"secrets,omitempty"`
+}
+
+// Report is the one line that a started worker sends to its daemon: that it listens,
+// or why it does not.
+type Report struct {
+	Ready bool   `json:"ready,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+	Error *Error `json:"error,omitempty"`
+}
