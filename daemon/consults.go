@@ -25,7 +25,7 @@ import (
 )
 
 // program is a consult program as the configuration names it now.
-type program[E consult.Engine] struct {
+type program[E engine.Engine] struct {
 	now   atomic.Pointer[E]
 	ready func(context.Context) error // tells whether it has what the configuration gives it
 }
@@ -45,7 +45,11 @@ func (p *program[E]) Command(req engine.Request, info engine.Info) engine.Comman
 	return (*p.now.Load()).Command(req, info)
 }
 
-func (p *program[E]) NewRun(req engine.Request) engine.Run { return (*p.now.Load()).NewRun(req) }
+func (p *program[E]) Environ() []string { return (*p.now.Load()).Environ() }
+
+func (p *program[E]) NewRun(req engine.Request, info engine.Info) engine.Run {
+	return (*p.now.Load()).NewRun(req, info)
+}
 
 func (p *program[E]) use(e E) { p.now.Store(&e) }
 
@@ -66,7 +70,7 @@ func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
 	l.consults, err = consult.New(consult.Options{
 		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults, Ledger: filepath.Join(l.dirs.Root, ledgerFile),
 		SocketDir: l.place.File(place.WorkersDir), Home: l.Home,
-		Engines: map[string]consult.Engine{consult.Claude: &l.claude, consult.Codex: &l.codex},
+		Engines: map[string]engine.Engine{consult.Claude: &l.claude, consult.Codex: &l.codex},
 		Path:    func() string { return pathOf(l.env.List()) }, Audit: func(a consult.Audit) { l.audit.Write(a) },
 		Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),
 	})

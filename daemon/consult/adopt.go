@@ -46,7 +46,7 @@ func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 		j.adopted, j.state, j.note = true, Running, "taken up again"
 		j.deadline = time.Now() // of an earlier boot nothing can still run
 		if rec.thisBoot() {
-			j.deadline = bootclock.TimeMS(spec.Orphan.HardDeadlineBootMS).Add(-m.opt.Ladder.whole())
+			j.deadline = bootclock.TimeMS(spec.Orphan.HardDeadlineBootMS).Add(-m.opt.Ladder.Whole())
 		}
 		j.began = j.deadline.Add(-j.timeout)
 	}
@@ -233,7 +233,8 @@ func (d *driver) attachOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.run = eng.NewRun(req)
+	info, _ := eng.Check(ctx) // without it the run takes the program for one that can do least
+	d.run = eng.NewRun(req, info)
 	seq, err := d.restore()
 	if err != nil {
 		return err

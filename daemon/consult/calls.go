@@ -221,7 +221,7 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 		return m.settled(answer, 0, c.Detail), nil
 	}
 	j.end("cancelled by " + c.Caller.Identity)
-	ended, err := m.await(ctx, j, m.opt.Ladder.whole(), reporter(&c))
+	ended, err := m.await(ctx, j, m.opt.Ladder.Whole(), reporter(&c))
 	switch {
 	case err != nil:
 		return tool.Result{}, err

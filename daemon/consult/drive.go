@@ -199,14 +199,14 @@ func (d *driver) start(ctx context.Context) error {
 			return err
 		}
 	}
-	d.cmd, d.run = eng.Command(req, info), eng.NewRun(req)
+	d.cmd, d.run = eng.Command(req, info), eng.NewRun(req, info)
 	if err := d.j.held(&d.cmd, info.Version); err != nil {
 		return err
 	}
 	if err := makeDirs(&d.cmd); err != nil {
 		return err
 	}
-	hard := time.Now().Add(d.j.timeout + opt.Ladder.whole())
+	hard := time.Now().Add(d.j.timeout + opt.Ladder.Whole())
 	faultpoint.At("consult.starting")
 	d.proc, err = opt.Starter.Start(ctx, d.j.dir, d.j.spec(d.cmd, opt.SocketDir, hard), d.cmd.Env)
 	return err
@@ -235,7 +235,7 @@ func (d *driver) follow(ctx context.Context) {
 	d.begun = d.prompted
 	if !d.begun && !d.j.ending() && d.phase == working { // who has cancelled meanwhile does not pay for it
 		d.begun = true
-		d.send(promptRecord, d.run.Prompt())
+		d.send(promptRecord, d.run.Begin())
 		d.j.tell("started")
 	}
 	if d.run.Once() {

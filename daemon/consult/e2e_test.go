@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/fault"
@@ -74,7 +75,7 @@ func realHouse(t *testing.T, bin string, edit ...func(*claude.Options)) (*house,
 		for _, f := range edit {
 			f(&opt)
 		}
-		o.Engines = map[string]Engine{Claude: claude.New(opt)}
+		o.Engines = map[string]engine.Engine{Claude: claude.New(opt)}
 	})
 	if err := os.WriteFile(filepath.Join(h.project, "main.go"), []byte("package main // the marker is 4711\n"), 0o600); err != nil {
 		t.Fatal(err)

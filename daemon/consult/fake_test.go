@@ -34,6 +34,8 @@ type fakeEngine struct {
 	newer bool             // it is of another version, held by another mechanism; guarded by mu
 }
 
+func (e *fakeEngine) Environ() []string { return nil }
+
 func (e *fakeEngine) Without(names []string) []string { return names }
 
 func (e *fakeEngine) Fits(req engine.Request) error {
@@ -76,7 +78,7 @@ func (e *fakeEngine) Command(req engine.Request, info engine.Info) engine.Comman
 	return engine.Command{Argv: []string{info.Path}, Env: []string{"A=b"}, Level: "read", EnforcedBy: by}
 }
 
-func (e *fakeEngine) NewRun(req engine.Request) engine.Run {
+func (e *fakeEngine) NewRun(req engine.Request, _ engine.Info) engine.Run {
 	return &fakeRun{mute: e.mute, once: e.once, req: req}
 }
 
@@ -93,7 +95,7 @@ type fakeRun struct {
 	window     *engine.Window
 }
 
-func (r *fakeRun) Prompt() []byte { return []byte("prompt " + r.req.Prompt + "\n") }
+func (r *fakeRun) Begin() []byte { return []byte("prompt " + r.req.Prompt + "\n") }
 
 func (r *fakeRun) Once() bool { return r.once }
 
@@ -337,7 +339,7 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 	}
 	opt := Options{
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, Ledger: filepath.Join(dir, "spent.json"), SocketDir: filepath.Join(dir, "w"),
-		Engines: map[string]Engine{Claude: w.engine, Codex: w.codex}, Path: func() string { return os.Getenv("PATH") }, Starter: w.starter, Settings: DefaultSettings(), Home: filepath.Join(dir, "home"),
+		Engines: map[string]engine.Engine{Claude: w.engine, Codex: w.codex}, Path: func() string { return os.Getenv("PATH") }, Starter: w.starter, Settings: DefaultSettings(), Home: filepath.Join(dir, "home"),
 	}
 	for _, f := range edit {
 		f(&opt)

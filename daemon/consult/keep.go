@@ -243,7 +243,7 @@ func (m *Manager) keep(j *job, res result) *Answer {
 	a := &Answer{
 		Version: formatVersion, ID: rec.ID, State: Done, Identity: rec.Identity, Project: rec.Project,
 		Text: out.Answer, Partial: out.Partial, SessionID: out.Session, Models: out.Models, CostUSD: out.CostUSD, Usage: out.Usage,
-		NumTurns: out.Turns, DurationMS: res.took.Milliseconds(), APIDurationMS: out.APITime.Milliseconds(), StopReason: out.Stop,
+		NumTurns: out.Turns, DurationMS: res.took.Milliseconds(), APIDurationMS: out.APIMS, StopReason: out.Stop,
 		Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Denials: out.Denials, RateLimit: out.RateLimit,
 		Engine: rec.Engine, EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model,
 		CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: ended.UnixMilli(), Exit: res.exit,

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/sandbox"
@@ -84,7 +85,7 @@ func TestUnconfined(t *testing.T) {
 
 // machine is the fake program on a machine with this Landlock and without
 // bubblewrap.
-func machine(t *testing.T, o *Options, abi int) Engine {
+func machine(t *testing.T, o *Options, abi int) engine.Engine {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {

@@ -56,8 +56,8 @@ func New(opt Options) (*Manager, error) {
 	if opt.Return == 0 {
 		opt.Return = protocol.StartWindow
 	}
-	if opt.Ladder == (Ladder{}) {
-		opt.Ladder = DefaultLadder()
+	if opt.Ladder == (engine.Ladder{}) {
+		opt.Ladder = engine.DefaultLadder()
 	}
 	m := &Manager{
 		opt: opt, abandon: make(chan struct{}), letGo: make(chan struct{}), closing: make(chan struct{}), begun: time.Now(), live: map[string]*job{}, kept: map[string]*kept{},
@@ -214,7 +214,7 @@ func (m *Manager) enqueue(ctx context.Context, j *job, cmd engine.Command) error
 	if err := m.queue.room(j.rec.Identity); err != nil {
 		return err
 	}
-	hard := j.created.Add(j.timeout + m.opt.Ladder.whole())
+	hard := j.created.Add(j.timeout + m.opt.Ladder.Whole())
 	err := os.Mkdir(j.dir, 0o700)
 	faultpoint.At("consult.dir")
 	if err == nil {
@@ -329,7 +329,7 @@ func (m *Manager) Counts() (running, queued, keeps int) {
 }
 
 // engine is the engine of that name.
-func (m *Manager) engine(name string) (Engine, error) {
+func (m *Manager) engine(name string) (engine.Engine, error) {
 	if eng := m.opt.Engines[name]; eng != nil {
 		return eng, nil
 	}

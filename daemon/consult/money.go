@@ -149,7 +149,7 @@ func (m *Manager) spentWith(j *job, cost *float64) (session, today float64) {
 // is held to the number of consults alone. The error is a fault,
 // budget_exceeded. self is the job if it is queued already, else nil. Runs that go on at the same time do not know what each other
 // will cost.
-func (m *Manager) afford(set *Settings, identity, session string, eng Engine, req engine.Request, self *job) (float64, error) {
+func (m *Manager) afford(set *Settings, identity, session string, eng engine.Engine, req engine.Request, self *job) (float64, error) {
 	b, limited := set.Budgets[identity]
 	if !limited {
 		return req.MaxUSD, nil

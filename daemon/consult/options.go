@@ -11,23 +11,6 @@ import (
 	"holdline/protocol/process"
 )
 
-// Engine is a consult program. Its methods are called from many goroutines.
-type Engine interface {
-	// Check tells whether the program can be used. It may take seconds; its
-	// error is a [*fault.Record].
-	Check(ctx context.Context) (engine.Info, error)
-	// Without are those of the variables by which a program may log in, by name,
-	// that are for this one and that it is not given.
-	Without(names []string) []string
-	// Fits tells what of a request the program cannot do, whichever version is
-	// installed: nil, or a fault, invalid_input.
-	Fits(req engine.Request) error
-	// Command is the command line and environment of a run.
-	Command(req engine.Request, info engine.Info) engine.Command
-	// NewRun is the reader of a run's stream.
-	NewRun(req engine.Request) engine.Run
-}
-
 // Starter starts workers. dir exists and holds the job's own files; spec is
 // whole but for what the starter knows better (generation, versions, socket).
 type Starter interface {
@@ -109,56 +92,21 @@ func DefaultSettings() Settings {
 // Options are what a [Manager] is made of.
 type Options struct {
 	Log       *slog.Logger
-	Dir       string            // of the jobs' directories, 0700
-	Ledger    string            // file of what consults have cost whose answers are not kept any more
-	SocketDir string            // each worker's socket is <SocketDir>/<id>/sock
-	Home      string            // of the user; "" if unknown
-	Engines   map[string]Engine // by name
-	Path      func() string     // PATH of the user, on which git is looked for
+	Dir       string                   // of the jobs' directories, 0700
+	Ledger    string                   // file of what consults have cost whose answers are not kept any more
+	SocketDir string                   // each worker's socket is <SocketDir>/<id>/sock
+	Home      string                   // of the user; "" if unknown
+	Engines   map[string]engine.Engine // by name
+	Path      func() string            // PATH of the user, on which git is looked for
 	Starter   Starter
 	Settings  Settings
-	Ladder    Ladder // zero takes the defaults
+	Ladder    engine.Ladder // zero takes the defaults
 	// Audit is told of each consult that has ended; nil if nobody wants to
 	// know. It may be told of one a second time, by the next daemon.
 	Audit func(Audit)
 	// Return is how long a client may take to come back for a job that an
 	// earlier daemon began for it; zero takes [protocol.StartWindow].
 	Return time.Duration
-}
-
-// Ladder are the waits by which a job that must end is ended.
-type Ladder struct {
-	// At the deadline the program is interrupted, and has Interrupt to end
-	// its turn; then it is asked for its best answer and has Best for it.
-	Interrupt time.Duration
-	Best      time.Duration
-	// Leave is how long a program may take to end by itself once its standard
-	// input is closed behind its answer.
-	Leave time.Duration
-	// Cancel is how long a cancelled program has to say what it cost.
-	Cancel time.Duration
-	// Grace is each step of what follows: SIGTERM, then SIGKILL.
-	Grace time.Duration
-	// CancelGrace is the same for a job that was cancelled: somebody waits.
-	CancelGrace time.Duration
-	// Stall is how long a program may make no progress, such as a word of the
-	// model or the use of a tool, before it is ended as at its deadline.
-	Stall time.Duration
-}
-
-// DefaultLadder ends a cancelled program, and all that it started, within 3 s
-// even if it heeds nothing.
-func DefaultLadder() Ladder {
-	return Ladder{
-		Interrupt: 5 * time.Second, Best: 30 * time.Second, Leave: 10 * time.Second,
-		Cancel: 700 * time.Millisecond, Grace: 3 * time.Second, CancelGrace: 500 * time.Millisecond,
-		Stall: 10 * time.Minute,
-	}
-}
-
-// whole is what a ladder can take, with room to spare.
-func (l Ladder) whole() time.Duration {
-	return l.Interrupt + l.Best + l.Leave + 2*l.Grace + 10*time.Second
 }
 
 // Names of the engines.

@@ -70,7 +70,7 @@ func (d *driver) line(ctx context.Context, line []byte) {
 			d.turnDone(ctx, e.Answered)
 		case engine.Noise:
 			d.noise += len(line) + 1
-		case engine.Waiting:
+		case engine.Waiting, engine.Piece:
 			d.show(false)
 		}
 	}
@@ -81,7 +81,7 @@ func (d *driver) note(e *engine.Event) {
 	switch e.Kind {
 	case engine.Retry, engine.Limit, engine.Noise, engine.Stuck:
 		return // signs of life, but not of progress
-	case engine.Started, engine.Text, engine.ToolUse, engine.Fallback, engine.Waiting, engine.TurnDone:
+	case engine.Started, engine.Text, engine.ToolUse, engine.Fallback, engine.Waiting, engine.Piece, engine.TurnDone:
 	}
 	d.active = time.Now()
 	if e.Turn == 0 && e.CostUSD == nil {

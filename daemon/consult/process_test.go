@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/statedir"
@@ -62,7 +63,7 @@ func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 	opt := Options{
 		Log: log, Dir: h.dirs.Consults, Ledger: filepath.Join(h.dirs.Root, "spent.json"), SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"),
 		Starter: Supervised{sup}, Settings: DefaultSettings(),
-		Engines: map[string]Engine{Claude: claude.New(claude.Options{
+		Engines: map[string]engine.Engine{Claude: claude.New(claude.Options{
 			Bin: bin, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "SECRET=1"},
 			Extra: []string{claudetest.FakeEnv + "=ok", "ANTHROPIC_API_KEY=k", "GORACE=atexit_sleep_ms=0"},
 		})},

@@ -61,7 +61,7 @@ func invalid(format string, args ...any) *fault.Record {
 }
 
 // resolve checks what no schema can, and fills in what the settings say.
-func (m *Manager) resolve(set *Settings, c tool.Caller, a *arguments, eng Engine) (engine.Request, time.Duration, error) {
+func (m *Manager) resolve(set *Settings, c tool.Caller, a *arguments, eng engine.Engine) (engine.Request, time.Duration, error) {
 	var none engine.Request
 	switch {
 	case strings.TrimSpace(strings.Trim(a.Prompt, "\x00")) == "":
@@ -100,7 +100,7 @@ func (m *Manager) resolve(set *Settings, c tool.Caller, a *arguments, eng Engine
 
 // without says of a program that is not logged in for the daemon by which
 // variables, of those that the caller has, it might be.
-func without(err error, eng Engine, has []string) error {
+func without(err error, eng engine.Engine, has []string) error {
 	f, ok := errors.AsType[*fault.Record](err)
 	if !ok || f.Reason() != fault.NotLoggedIn {
 		return err
@@ -126,7 +126,7 @@ func permit(req *engine.Request, info *engine.Info) error {
 // preset fills in what the settings say and the call does not. Words that name
 // a model are those of one engine; limits that an engine cannot hold are left
 // out.
-func preset(set *Settings, req engine.Request, a *arguments, eng Engine) engine.Request {
+func preset(set *Settings, req engine.Request, a *arguments, eng engine.Engine) engine.Request {
 	if a.Engine == "" || a.Engine == set.Engine {
 		req.Model, req.Effort = cmp.Or(req.Model, set.Model), cmp.Or(req.Effort, set.Effort)
 	}

@@ -1,7 +1,9 @@
 package spawn
 
 import (
+	"errors"
 	"os"
+	"sync"
 	"syscall"
 )
 
@@ -14,3 +16,19 @@ func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: tru
 
 // dieWithParent does nothing: macOS has no parent-death signal.
 func dieWithParent(int) error { return nil }
+
+// Reap blocks until process pid has ended, reaps it and then calls reaped with
+// mu held. In between another process can get the pid: macOS has no wait that
+// leaves a zombie.
+func Reap(pid int, mu sync.Locker, reaped func()) syscall.WaitStatus {
+	var ws syscall.WaitStatus
+	for {
+		if _, err := syscall.Wait4(pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	reaped()
+	return ws
+}

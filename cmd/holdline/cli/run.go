@@ -30,6 +30,8 @@ func run(ctx context.Context, proc cmdenv.Process) int {
 			return runExec(proc.Args[1:], proc.Stderr)
 		case "remote":
 			return runRemote(&proc)
+		case "engine":
+			return runEngine(proc.Args[1:], &proc)
 		}
 	}
 	return runTree(ctx, &proc, proc.Args)

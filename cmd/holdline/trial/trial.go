@@ -250,7 +250,7 @@ func (o *Options) consult(ctx context.Context, level string, p *places, bin stri
 	})
 	m, err := consult.New(consult.Options{
 		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"), SocketDir: filepath.Join(runtime, "w"), Home: p.home,
-		Engines: map[string]consult.Engine{consult.Claude: claude.New(claude.Options{Bin: bin, Env: env, MaxRetries: -1})},
+		Engines: map[string]engine.Engine{consult.Claude: claude.New(claude.Options{Bin: bin, Env: env, MaxRetries: -1})},
 		Starter: consult.Supervised{Supervisor: sup}, Settings: consult.DefaultSettings(),
 	})
 	if err != nil {

@@ -1,17 +1,26 @@
-// Package engine holds what passes between package consult, which runs
-// consults, and the packages that each know one consult program (its command
-// line, its stream, its endings): plain data, and the one interface by which
-// a run is driven.
+// Package engine is the contract between the daemon, the process
+// "holdline engine NAME" and the packages that each know one consult program.
+//
+//   - [Engine] knows a program: whether it can be used, its command line, its
+//     stream.
+//   - [Run] reads the stream of one run. It is a state machine: it starts no
+//     process and is tested without one.
+//   - [Params], [Progress] and [Outcome] are what passes between the daemon and
+//     the engine process: the arguments, the progress and the result of the one
+//     tool of that process, [Tool].
+//   - [Transcript] is the file of what happened in a run. The engine process
+//     writes it; the daemon reads it when the process has died.
+//
+// The package starts no process and no goroutine.
 package engine
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
-
-	"holdline/protocol/fault"
 )
 
 // Levels of a run: what the program may do at most.
@@ -27,23 +36,46 @@ const (
 	BySandbox  = "sandbox"  // the kernel refuses the commands of the shell tool to write
 )
 
-// Request is what a program is asked to do, checked and resolved.
-type Request struct {
-	Prompt   string
-	Cwd      string // absolute, an existing directory
-	Session  string // to fork from; "" for a new one
-	Model    string
-	Effort   string
-	MaxTurns int // 0 for no limit
-	Level    string
-	Web      bool   // web tools are allowed
-	TempDir  string // private to the run; "" for none
+// Engine knows one consult program. Its methods may be called from several
+// goroutines at once.
+type Engine interface {
+	// Check reports whether the program can be used. It may take seconds. The
+	// error is a [*fault.Record].
+	Check(ctx context.Context) (Info, error)
+	// Without returns those of the named login variables that this program
+	// reads and that its environment lacks.
+	Without(names []string) []string
+	// Fits returns nil if every version of the program can do what req asks
+	// for, else an invalid_input fault.
+	Fits(req Request) error
+	// Environ returns the environment of every run, before the variables of a
+	// single run are added.
+	Environ() []string
+	// Command returns the command line and environment of a run.
+	Command(req Request, info Info) Command
+	// NewRun returns the reader of one run's stream.
+	NewRun(req Request, info Info) Run
+}
 
-	MaxUSD  float64         `json:",omitempty"` // what the run may cost; 0 for no limit
-	AddDirs []string        `json:",omitempty"` // besides Cwd; absolute, existing directories
-	Schema  json.RawMessage `json:",omitempty"` // JSON Schema of the answer; nil for none
-	// SchemaFile holds Schema while the program runs; "" before that.
-	SchemaFile string `json:",omitempty"`
+// Request is what a program is asked to do. The daemon has checked it and
+// resolved its paths.
+type Request struct {
+	Prompt   string          `json:"prompt"`
+	Cwd      string          `json:"cwd,omitempty"`       // absolute, an existing directory
+	AddDirs  []string        `json:"add_dirs,omitempty"`  // beside Cwd; absolute, existing directories
+	Session  string          `json:"session,omitempty"`   // to fork from; "" for a new one
+	Model    string          `json:"model,omitempty"`     // "" leaves it to the program
+	Effort   string          `json:"effort,omitempty"`    // "" leaves it to the program
+	MaxTurns int             `json:"max_turns,omitempty"` // 0 for no limit
+	MaxUSD   float64         `json:"max_usd,omitempty"`   // what the run may cost; 0 for no limit
+	Level    string          `json:"level,omitempty"`     // "" is [LevelRead]
+	Web      bool            `json:"web,omitempty"`       // web tools are allowed
+	Schema   json.RawMessage `json:"schema,omitempty"`    // JSON Schema of the answer; nil for none
+
+	// TempDir is private to the run; "" for none.
+	TempDir string `json:"temp,omitempty"`
+	// SchemaFile holds Schema while the program runs.
+	SchemaFile string `json:"-"`
 }
 
 // Info is what is known of the program installed.
@@ -54,6 +86,7 @@ type Info struct {
 	Account  string   `json:"account,omitempty"`  // how it is logged in, for people; never a secret
 	Features []string `json:"features,omitempty"` // what this version can do beyond the least, in the engine's words
 	Levels   []Level  `json:"levels,omitempty"`   // those that the engine knows; any other one is refused
+	Settings []string `json:"settings,omitempty"` // that the configuration gives the program, in its own form
 }
 
 // Level is what a run may do at most, and what holds it to that here.
@@ -114,6 +147,7 @@ const (
 	Waiting                       // a sign of life
 	TurnDone                      // a result: the program waits for the next message
 	Noise                         // the line is none of the program's protocol
+	Piece                         // a piece of a text that is being written: Text
 	Stuck                         // the program asks its API for ever and would not end by itself
 )
 
@@ -129,33 +163,34 @@ type Event struct {
 	Answered bool     // of TurnDone: with an answer
 }
 
-// Run knows one run of a program: what to write to it, what its lines mean,
-// and how it came out. It starts nothing and is not safe for concurrent use;
-// its driver calls it from one goroutine.
+// Run is the dialogue with one run of a program: what to write to its stdin,
+// what its lines mean, and how it came out. It is a state machine without a
+// process, and not safe for concurrent use.
 type Run interface {
-	// Prompt is the first line for the program's standard input.
-	Prompt() []byte
-	// Once tells that the program reads its prompt to the end of its standard
-	// input: that is closed behind it.
+	// Begin returns the first bytes for the program's stdin: the prompt.
+	Begin() []byte
+	// Once reports whether the program reads its prompt to the end of its
+	// stdin, which is then closed behind it.
 	Once() bool
-	// Interrupt is the line that stops the turn; nil if the program cannot.
+	// Interrupt returns the line that stops the turn, or nil if the program
+	// cannot be stopped by a line.
 	Interrupt() []byte
-	// BestAnswer is the line that asks for an answer now, after an interrupt;
-	// nil if the program cannot.
+	// BestAnswer returns the line that asks for an answer at once, after an
+	// interrupt; nil if the program has no such line.
 	BestAnswer() []byte
-	// Line takes one line of the program's output without its newline. It
-	// does not keep line.
+	// Line takes one line of the program's stdout without its newline. It does
+	// not keep line.
 	Line(line []byte) []Event
 	// Torn takes what stood behind the last newline when the output ended.
 	Torn(rest []byte)
-	// Text is what the model has said so far.
+	// Text returns what the model has said so far.
 	Text() string
 	// Checkpoint is what has been read so far, in a form that Restore of a new
 	// run of the same request takes, be it in another process.
 	Checkpoint() ([]byte, error)
 	// Restore goes on from a checkpoint.
 	Restore(checkpoint []byte) error
-	// Outcome is the result, once the process has ended.
+	// Outcome returns the result, once the process has ended.
 	Outcome(exit Exit, why Why) Outcome
 }
 
@@ -211,28 +246,6 @@ func (w *Why) UnmarshalText(text []byte) error {
 
 // Late tells whether the run was to give its best answer in time.
 func (w Why) Late() bool { return w == Deadline || w == Stalled }
-
-// Outcome is the result of a run. Fault is nil if there is a whole answer, or
-// the best answer that could be had in time (Partial); the other fields hold
-// what is known in any case.
-type Outcome struct {
-	Answer     string // the answer, or what there was of one
-	Partial    bool
-	Fault      *fault.Record
-	Session    string
-	CostUSD    *float64 // of this run alone; nil if the program gives none
-	Models     []string // those that answered, most output first
-	Usage      Usage
-	Turns      int
-	Stop       string // stop reason
-	Duration   time.Duration
-	APITime    time.Duration
-	Denials    []Denial
-	RateLimit  json.RawMessage // last rate limit event; nil if none
-	Window     *Window         // what it said; nil if none
-	RetryAfter time.Duration   // 0 if unknown
-	Structured json.RawMessage // the answer as the schema asked for it; nil if there is none
-}
 
 // Window is how much of a subscription is used up.
 type Window struct {

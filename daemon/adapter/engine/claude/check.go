@@ -59,7 +59,6 @@ func (c *Claude) look(ctx context.Context, path string) (engine.Info, error) {
 			info.Features = append(info.Features, opt)
 		}
 	}
-	c.restricts.Store(has[optRestricted])
 	info.Levels = []engine.Level{c.read(&info), c.shell(&info, noShell)}
 	return c.account(ctx, path, info)
 }

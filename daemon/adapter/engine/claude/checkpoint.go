@@ -23,7 +23,6 @@ type checkpoint struct {
 	CostKnown bool             `json:"cost_known,omitempty"`
 	Turns     int              `json:"turns,omitempty"`
 	API       time.Duration    `json:"api_ns,omitempty"`
-	Took      time.Duration    `json:"took_ns,omitempty"`
 	APIError  string           `json:"api_error,omitempty"`
 	Stop      string           `json:"stop,omitempty"`
 	Retry     *message         `json:"retry,omitempty"`
@@ -39,7 +38,7 @@ func (r *Run) Checkpoint() ([]byte, error) {
 	return json.Marshal(checkpoint{
 		Session: r.session, Model: r.model, Started: r.started, Said: r.said.List(), Live: r.live.String(),
 		Results: r.results, Subtype: r.last.subtype, Last: r.last, Spent: r.spent, Cost: r.cost, CostKnown: r.costKnown,
-		Turns: r.turns, API: r.api, Took: r.took, APIError: r.apiError, Stop: r.stop, Retry: r.retry, Limit: r.limit,
+		Turns: r.turns, API: r.api, APIError: r.apiError, Stop: r.stop, Retry: r.retry, Limit: r.limit,
 		Denied: r.denied, Noise: r.noise, Turn: r.turn, Speaking: r.speaking,
 	})
 }
@@ -62,7 +61,7 @@ func (r *Run) Restore(b []byte) error {
 	r.live.Reset()
 	r.live.WriteString(c.Live)
 	r.last, r.last.subtype = c.Last, c.Subtype
-	r.spent, r.cost, r.costKnown, r.turns, r.api, r.took = c.Spent, c.Cost, c.CostKnown, c.Turns, c.API, c.Took
+	r.spent, r.cost, r.costKnown, r.turns, r.api = c.Spent, c.Cost, c.CostKnown, c.Turns, c.API
 	r.apiError, r.stop, r.retry, r.limit, r.denied, r.noise = c.APIError, c.Stop, c.Retry, c.Limit, c.Denied, c.Noise
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"holdline/daemon/adapter/engine"
@@ -54,8 +53,6 @@ type Claude struct {
 	env     []string // of every run and check, but for the login of the user's settings
 	program program.Program
 	looks   *program.Looks[engine.Info]
-	// restricts tells whether the program last checked has --restricted.
-	restricts atomic.Bool
 }
 
 // New makes a Claude. It looks at nothing yet.
@@ -87,6 +84,9 @@ func New(opt Options) *Claude {
 	}
 	return c
 }
+
+// Environ returns the environment of every run.
+func (c *Claude) Environ() []string { return c.env }
 
 // environment is that of every run: own, of the user's settings, goes over the
 // daemon's, as it does in the program, and set over that.

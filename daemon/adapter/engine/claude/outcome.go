@@ -23,7 +23,7 @@ const (
 func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	out := engine.Outcome{
 		Session: r.session, Models: r.models(), Turns: r.turns, Stop: r.last.StopReason,
-		Duration: r.took, APITime: r.api, RateLimit: r.limit, Window: r.window().share(),
+		APIMS: r.api.Milliseconds(), RateLimit: r.limit, Window: r.window().share(),
 	}
 	if r.costKnown {
 		cost := r.cost // not a pointer into the run: outcomes are kept, prompts are not
@@ -58,9 +58,7 @@ func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	}
 	out.Answer = r.Text()
 	out.Partial = out.Answer != ""
-	out.RetryAfter = r.retryAfter(out.Fault)
-	if out.RetryAfter > 0 {
-		after := out.RetryAfter.Milliseconds()
+	if after := r.retryAfter(out.Fault).Milliseconds(); after > 0 {
 		out.Fault.RetryAfterMS = &after
 	}
 	return out

@@ -44,7 +44,7 @@ type Run struct {
 	cost      float64          // of spent
 	costKnown bool             // a result said what it cost, and knew
 	turns     int              // of all results
-	api, took time.Duration    // of all results
+	api       time.Duration    // of all results
 	apiError  string           // word of the last synthetic message
 	stop      string           // its stop reason
 	retry     *message         // the last api_retry since the model spoke
@@ -54,15 +54,15 @@ type Run struct {
 	torn      bool             // the output ended inside a line
 }
 
-// NewRun makes the reader of one run of req with the program last checked.
-func (c *Claude) NewRun(req engine.Request) engine.Run {
-	return &Run{req: req, confine: !c.restricts.Load(), spent: map[string]usage{}}
+// NewRun returns the reader of one run of req with the program info.
+func (c *Claude) NewRun(req engine.Request, info engine.Info) engine.Run {
+	return &Run{req: req, confine: !slices.Contains(info.Features, optRestricted), spent: map[string]usage{}}
 }
 
-// Prompt is the line that carries the prompt. A prompt that begins with a
+// Begin is the line that carries the prompt. A prompt that begins with a
 // slash would be taken for a command of the program, and answered with "not
 // available" as a success: a space in front disarms it.
-func (r *Run) Prompt() []byte {
+func (r *Run) Begin() []byte {
 	text := clean(r.req.Prompt)
 	if r.confine {
 		text = detach(text)
@@ -243,6 +243,7 @@ func (r *Run) partial(m *message) []engine.Event {
 	case "content_block_delta":
 		if m.Event.Delta.Type == "text_delta" && r.live.Len() < maxText {
 			r.live.WriteString(m.Event.Delta.Text)
+			return []engine.Event{{Kind: engine.Piece, Text: m.Event.Delta.Text}}
 		}
 	default:
 		return nil
@@ -287,7 +288,6 @@ func (r *Run) result(m *message) []engine.Event {
 	r.last.subtype = m.Subtype
 	r.live.Reset()
 	r.turns += m.NumTurns
-	r.took += ms(m.DurationMS)
 	r.api += ms(m.DurationAPIMS)
 	if m.SinceLast != nil {
 		for model, u := range m.SinceLast {

@@ -94,6 +94,9 @@ var passed = []string{"CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODE
 // passedPrefixes are the beginnings of names that go, too.
 var passedPrefixes = []string{"OPENAI_", "AZURE_OPENAI_"}
 
+// Environ returns the environment of every run.
+func (c *Codex) Environ() []string { return c.env }
+
 // environment is that of every run, with set over it.
 func (c *Codex) environment(set ...string) []string {
 	pass := func(name string) bool {
@@ -132,7 +135,7 @@ func (c *Codex) Check(ctx context.Context) (engine.Info, error) {
 
 // look asks the program itself.
 func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
-	info := engine.Info{Path: path, Levels: levels()}
+	info := engine.Info{Path: path, Levels: levels(), Settings: c.opt.Config}
 	version, _, err := c.program.Ask(ctx, path, needs)
 	if err != nil {
 		return info, err
@@ -229,7 +232,7 @@ func (c *Codex) Command(req engine.Request, info engine.Info) engine.Command {
 			argv = append(argv, "-c", s)
 		}
 	}
-	set(c.opt.Config...)
+	set(info.Settings...)
 	// Behind what the user says: the last one counts.
 	set(`sandbox_mode="read-only"`, `approval_policy="never"`, "project_doc_max_bytes=0", "check_for_update_on_startup=false", "analytics.enabled=false")
 	if !req.Web {

@@ -127,7 +127,7 @@ func TestCommand(t *testing.T) {
 	cmd := c.Command(engine.Request{
 		Prompt: "the secret question", Model: "m", Effort: "max", Session: "S", SchemaFile: "/t/schema.json", TempDir: "/t", AddDirs: []string{"/srv"},
 		Level: "read",
-	}, engine.Info{Path: "/bin/codex"})
+	}, engine.Info{Path: "/bin/codex", Settings: []string{`sandbox_mode="danger-full-access"`}})
 	line := strings.Join(cmd.Argv, " ")
 	for _, want := range []string{
 		"--sandbox read-only", "--ignore-user-config", "--ignore-rules", "--skip-git-repo-check", "--json", "--model m",
@@ -176,8 +176,8 @@ func TestFits(t *testing.T) {
 }
 
 func TestPrompt(t *testing.T) {
-	run := codex.New(codex.Options{}).NewRun(engine.Request{Prompt: "/help -v @x\n\x00\xff"})
-	if got := string(run.Prompt()); got != "/help -v @x\n\uFFFD\uFFFD" {
+	run := codex.New(codex.Options{}).NewRun(engine.Request{Prompt: "/help -v @x\n\x00\xff"}, engine.Info{})
+	if got := string(run.Begin()); got != "/help -v @x\n\uFFFD\uFFFD" {
 		t.Errorf("prompt %q", got)
 	}
 	if !run.Once() || run.Interrupt() != nil || run.BestAnswer() != nil {
@@ -233,14 +233,14 @@ func TestOutcomes(t *testing.T) {
 			}
 			c := codex.New(codex.Options{})
 			for handed := range len(lines) + 1 {
-				run := c.NewRun(tt.req)
+				run := c.NewRun(tt.req, engine.Info{})
 				for i, line := range lines {
 					if i == handed {
 						b, err := run.Checkpoint()
 						if err != nil {
 							t.Fatal(err)
 						}
-						run = c.NewRun(tt.req)
+						run = c.NewRun(tt.req, engine.Info{})
 						if err := run.Restore(b); err != nil {
 							t.Fatal(err)
 						}
@@ -282,7 +282,7 @@ func TestUnreachable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				run := codex.New(codex.Options{}).NewRun(engine.Request{})
+				run := codex.New(codex.Options{}).NewRun(engine.Request{}, engine.Info{})
 				n, stuck := 0, 0
 				for line := range bytes.Lines(data) {
 					if bytes.Contains(line, []byte("Reconnecting")) {
@@ -316,7 +316,7 @@ func TestEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := codex.New(codex.Options{}).NewRun(engine.Request{Model: "m"})
+	run := codex.New(codex.Options{}).NewRun(engine.Request{Model: "m"}, engine.Info{})
 	var told []string
 	var stuck bool
 	for line := range bytes.Lines(data) {
@@ -338,7 +338,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 
-	run = codex.New(codex.Options{}).NewRun(engine.Request{})
+	run = codex.New(codex.Options{}).NewRun(engine.Request{}, engine.Info{})
 	for _, noise := range []string{"Segmentation fault", "[1]", `{"type":`} {
 		if e := run.Line([]byte(noise)); len(e) != 1 || e[0].Kind != engine.Noise {
 			t.Errorf("%q: %+v", noise, e)

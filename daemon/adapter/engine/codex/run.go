@@ -69,12 +69,12 @@ type usage struct {
 	Output     int64 `json:"output_tokens"`
 }
 
-// NewRun makes the reader of one run of req.
-func (c *Codex) NewRun(req engine.Request) engine.Run { return &Run{req: req} }
+// NewRun returns the reader of one run of req.
+func (c *Codex) NewRun(req engine.Request, _ engine.Info) engine.Run { return &Run{req: req} }
 
-// Prompt is the prompt itself: the program reads it to its end. Bytes that are
+// Begin is the prompt itself: the program reads it to its end. Bytes that are
 // no UTF-8, and NULs, become the replacement character.
-func (r *Run) Prompt() []byte {
+func (r *Run) Begin() []byte {
 	return []byte(strings.ReplaceAll(strings.ToValidUTF8(r.req.Prompt, "\uFFFD"), "\x00", "\uFFFD"))
 }
 

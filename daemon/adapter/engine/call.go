@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"encoding/json"
+	"time"
+
+	"holdline/protocol/fault"
+)
+
+// Names and versions of what passes between the daemon and an engine process.
+const (
+	// Tool is the one tool of an engine process. It runs a consult program once.
+	Tool = "run"
+	// Version is that of [Params] and [Outcome]. A process refuses a version
+	// that it does not know.
+	Version = 1
+	// MetaProgress is the key of [Progress] in the _meta of a progress
+	// notification.
+	MetaProgress = "holdline/consult"
+)
+
+// Files of a consult's directory that the engine process writes.
+const (
+	FileTranscript = "transcript.jsonl"
+	FileOutcome    = "outcome.json"
+)
+
+// Params are the arguments of [Tool]. Only the prompt is required.
+type Params struct {
+	Version int `json:"version,omitempty"` // 0 is [Version]
+	Request
+
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// Program is what the daemon knows of the installed program. Without it the
+	// process asks the program itself.
+	Program *Info `json:"program,omitempty"`
+	// Dir is where the transcript and the outcome are written. Without it the
+	// process writes no files.
+	Dir string `json:"dir,omitempty"`
+	// Mask names the variables of the environment that the configuration has
+	// set. They count as secrets: their values are replaced by *** in
+	// transcript, notes and faults.
+	Mask   []string `json:"mask,omitempty"`
+	Ladder *Ladder  `json:"ladder,omitempty"` // for tests; nil is [DefaultLadder]
+}
+
+// Progress is what a progress notification says beside its message.
+type Progress struct {
+	Turn      int      `json:"turn,omitempty"`
+	CostUSD   *float64 `json:"cost_usd,omitempty"` // so far; nil if unknown
+	Model     string   `json:"model,omitempty"`
+	Session   string   `json:"session,omitempty"`
+	TextBytes int      `json:"text_bytes,omitempty"` // of what the model has said so far
+	Seq       int64    `json:"seq,omitempty"`        // of the transcript's last line
+	Window    *Window  `json:"window,omitempty"`     // of the subscription, if the program told
+}
+
+// State says how a run ended.
+type State string
+
+// The states of an [Outcome].
+const (
+	Done   State = "done"
+	Failed State = "failed"
+	// Aborted is the state of a run that was cancelled.
+	Aborted State = "cancelled"
+)
+
+// Outcome is the result of a run. A [Run] fills in what the program said of it,
+// the engine process adds the rest.
+//
+// Fault is nil if there is a whole answer, or the best answer that could be had
+// in time (Partial). The other fields hold what is known in any case.
+type Outcome struct {
+	Version int   `json:"version"`
+	State   State `json:"state"`
+	Why     Why   `json:"why"`
+
+	Answer     string          `json:"answer"` // the answer, or what there was of one
+	Partial    bool            `json:"partial"`
+	Structured json.RawMessage `json:"structured,omitempty"` // the answer in the form of the schema; nil if there is none
+	Fault      *fault.Record   `json:"fault,omitempty"`
+	Session    string          `json:"session,omitempty"`
+	Models     []string        `json:"models,omitempty"` // those that answered, most output first
+	CostUSD    *float64        `json:"cost_usd"`         // of this run alone; nil if the program gives none
+	Usage      Usage           `json:"usage"`
+	Turns      int             `json:"turns"`
+	Stop       string          `json:"stop,omitempty"` // stop reason
+	APIMS      int64           `json:"api_ms,omitempty"`
+	Denials    []Denial        `json:"denials,omitempty"`
+	RateLimit  json.RawMessage `json:"rate_limit,omitempty"` // last rate limit event; nil if none
+	Window     *Window         `json:"window,omitempty"`     // what it said; nil if none
+
+	Level         string   `json:"level,omitempty"`
+	EnforcedBy    string   `json:"enforced_by,omitempty"`
+	Notes         []string `json:"notes,omitempty"`
+	Argv          []string `json:"argv,omitempty"`
+	EngineVersion string   `json:"engine_version,omitempty"`
+	BeganUnixMS   int64    `json:"began_unix_ms,omitempty"`
+	EndedUnixMS   int64    `json:"ended_unix_ms,omitempty"`
+	DurationMS    int64    `json:"duration_ms,omitempty"`
+	Exit          string   `json:"exit,omitempty"` // of the program, for people
+}
+
+// Ladder are the waits by which a run that must end is ended.
+type Ladder struct {
+	// At the deadline the program is interrupted, and has Interrupt to end its
+	// turn. Then it is asked for its best answer and has Best for it.
+	Interrupt time.Duration
+	Best      time.Duration
+	// Leave is how long a program may take to end by itself once its stdin is
+	// closed behind its answer.
+	Leave time.Duration
+	// Cancel is how long a cancelled program has to report its session and
+	// cost.
+	Cancel time.Duration
+	// Grace is each step of what follows: stdin closed, SIGTERM, SIGKILL.
+	Grace time.Duration
+	// CancelGrace is the same for a run that was cancelled: a caller waits.
+	CancelGrace time.Duration
+	// Stall is how long a program may make no progress, such as a word of the
+	// model or the use of a tool, before it is ended as at its deadline.
+	Stall time.Duration
+}
+
+// DefaultLadder ends a cancelled program and all that it started within 3 s,
+// even if it ignores every request to end.
+func DefaultLadder() Ladder {
+	return Ladder{
+		Interrupt: 5 * time.Second, Best: 30 * time.Second, Leave: 10 * time.Second,
+		Cancel: 700 * time.Millisecond, Grace: 3 * time.Second, CancelGrace: 500 * time.Millisecond,
+		Stall: 10 * time.Minute,
+	}
+}
+
+// Whole returns how long all steps behind a deadline can take, with room to
+// spare.
+func (l Ladder) Whole() time.Duration {
+	return l.Interrupt + l.Best + l.Leave + 2*l.Grace + 10*time.Second
+}
+
+// JSON returns v as JSON. It is for values of this package and plain maps of
+// them, which always encode.
+func JSON(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return b
+}

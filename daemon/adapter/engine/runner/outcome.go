@@ -1,0 +1,69 @@
+package runner
+
+import (
+	"time"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
+)
+
+// outcome returns what came of the run. err is why nothing was started, if so.
+func (r *run) outcome(err error) engine.Outcome {
+	var out engine.Outcome
+	switch {
+	case err != nil && r.why == engine.Cancelled:
+		out.Fault = fault.New(fault.Cancelled, fault.Engine, operation, "the consult was cancelled before its program was started")
+	case err != nil:
+		f := fault.Exhausted(operation, err)
+		if f == nil {
+			f = fault.From(err, fault.Engine, operation)
+		}
+		out.Fault = f
+	default:
+		out = r.said()
+	}
+	now := time.Now()
+	out.Version, out.Why = engine.Version, r.why
+	out.Level, out.EnforcedBy, out.Notes, out.Argv, out.EngineVersion = r.cmd.Level, r.cmd.EnforcedBy, r.cmd.Notes, r.cmd.Argv, r.info.Version
+	out.BeganUnixMS, out.EndedUnixMS, out.DurationMS = r.began.UnixMilli(), now.UnixMilli(), now.Sub(r.began).Milliseconds()
+	if r.exit != (process.Exit{}) {
+		out.Exit = r.exit.String()
+	}
+	switch {
+	case out.Fault == nil:
+		out.State = engine.Done
+	case out.Fault.Fault.Code == fault.Cancelled:
+		out.State = engine.Aborted
+	default:
+		out.State = engine.Failed
+		out.Fault.Fault.Detail = r.hide.Replace(out.Fault.Fault.Detail)
+	}
+	return out
+}
+
+// said returns what the program said of the run. A cancelled run is cancelled
+// whatever its program said last; its answer is kept as a partial one.
+func (r *run) said() engine.Outcome {
+	r.talk.Torn(r.rest)
+	r.keepStderr(r.errRest)
+	exit := engine.Exit{Known: r.exit != process.Exit{}, Signal: r.exit.Signal, SpawnErrno: r.exit.SpawnErrno, Stderr: r.errLines}
+	if r.exit.Code != nil {
+		exit.Code = *r.exit.Code
+	}
+	out := r.talk.Outcome(exit, r.why)
+	switch {
+	case r.why == engine.Cancelled:
+		out.Fault = exit.Explain("", fault.New(fault.Cancelled, fault.Engine, operation, "the consult was cancelled"))
+		out.Partial = out.Answer != ""
+	case out.Fault == nil:
+	case r.exit.SpawnErrno != "" && r.exit.SpawnOp == "chdir":
+		out.Fault = invalid("cwd: %s is not there any more (%s)", r.params.Cwd, r.exit.SpawnErrno)
+	case r.exit.SpawnErrno != "" && r.exit.SpawnOp == process.OpConfine:
+		out.Fault = fault.New(fault.Denied, fault.Engine, operation,
+			"level %s cannot be enforced on this machine: Landlock refused to confine the program (%s)", r.cmd.Level, r.exit.SpawnErrno)
+	case r.stop != nil && exit.Signal != "": // it was ended because it did not take its prompt
+		out.Fault = r.stop
+	}
+	return out
+}

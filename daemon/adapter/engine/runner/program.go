@@ -1,0 +1,187 @@
+package runner
+
+import (
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/spawn"
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/process"
+)
+
+// readSize is the most that is read of a program's output at once, in bytes.
+const readSize = 64 << 10
+
+// maxWrites bounds the messages that wait for a program that does not read.
+const maxWrites = 8
+
+// program is a consult program as a child process. Its channels are read by the
+// goroutine that owns the run; none of its methods blocks.
+type program struct {
+	child  *spawn.Child
+	stdout chan []byte       // pieces; closed at the end
+	stderr chan []byte       // pieces; closed at the end
+	exited chan process.Exit // one value, once the process is reaped
+	failed chan error        // one value, if the first write fails
+	writes chan []byte       // nil closes stdin
+	quit   chan struct{}     // closed by close
+	work   sync.WaitGroup
+
+	mu     sync.Mutex
+	pid    int  // 0 before the fork; guarded by mu
+	reaped bool // then pid may be another process; guarded by mu
+}
+
+// startProgram starts the program of cmd in the directory cwd. An error to start
+// it comes through exited. The caller must call close.
+func startProgram(cmd *engine.Command, cwd, worker string) (*program, error) {
+	child, err := spawn.New()
+	if err != nil {
+		return nil, err
+	}
+	p := &program{
+		child: child, stdout: make(chan []byte), stderr: make(chan []byte), exited: make(chan process.Exit, 1),
+		failed: make(chan error, 1), writes: make(chan []byte, maxWrites), quit: make(chan struct{}),
+	}
+	request := process.ExecRequest{
+		Argv: cmd.Argv, Cwd: cwd,
+		ParentDeathSignal: int(syscall.SIGTERM), // so that the program ends its own tools before it exits
+	}
+	if w := cmd.Writable; w != nil {
+		request.Confine = &process.Confine{Dirs: w.Dirs, Files: w.Files}
+	}
+	p.work.Go(func() { p.exited <- p.runChild(cmd.Env, worker, request) })
+	p.work.Go(func() { p.read(child.Stdout, p.stdout) })
+	p.work.Go(func() { p.read(child.Stderr, p.stderr) })
+	p.work.Go(p.writeLoop)
+	return p, nil
+}
+
+// runChild starts the program and blocks until it has ended. It keeps its
+// thread: the kernel sends the parent-death signal when the thread that forked
+// the program ends.
+func (p *program) runChild(env []string, worker string, request process.ExecRequest) process.Exit {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	pid, err := p.child.Fork(env, worker)
+	if err != nil {
+		return spawn.Failed("fork", err)
+	}
+	p.mu.Lock()
+	p.pid = pid
+	p.mu.Unlock()
+	released := p.child.Release(request)
+	failed := p.child.AwaitExec()
+	if failed.SpawnErrno == "" {
+		faultpoint.At("adapter.started")
+	}
+	ws := spawn.Reap(pid, &p.mu, func() { p.reaped = true })
+	switch {
+	case failed.SpawnErrno != "":
+		return failed
+	case released != nil:
+		return spawn.Failed("exec", released)
+	}
+	return spawn.ExitOf(ws)
+}
+
+// read sends what comes from f to ch, and closes ch at its end.
+func (p *program) read(f *os.File, ch chan<- []byte) {
+	defer close(ch)
+	for {
+		buf := make([]byte, readSize)
+		n, err := f.Read(buf)
+		if n > 0 {
+			select {
+			case ch <- buf[:n]:
+			case <-p.quit:
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// writeLoop makes the writes, in their order, until stdin is closed.
+func (p *program) writeLoop() {
+	defer p.child.Stdin.Close()
+	for first := true; ; first = false {
+		select {
+		case data := <-p.writes:
+			if data == nil {
+				return
+			}
+			if _, err := p.child.Stdin.Write(data); err != nil {
+				if first && !errors.Is(err, os.ErrClosed) {
+					p.failed <- err
+				}
+				return
+			}
+			if first {
+				faultpoint.At("adapter.told")
+			}
+		case <-p.quit:
+			return
+		}
+	}
+}
+
+// write queues data for stdin. It drops it if too much waits: the program does
+// not read, and the ladder will end it.
+func (p *program) write(data []byte) {
+	select {
+	case p.writes <- data:
+	default:
+	}
+}
+
+// closeStdin closes stdin behind what was written.
+func (p *program) closeStdin() { p.write(nil) }
+
+// signal sends sig to the program's process group; SIGKILL also to all that the
+// program has started, since commands of its tools have sessions of their own.
+// What it leaves behind when it ends by itself is the worker's to end.
+func (p *program) signal(sig syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pid == 0 || p.reaped {
+		return
+	}
+	var all []process.Proc
+	if sig == syscall.SIGKILL {
+		all, _ = process.Descendants(p.pid)
+	}
+	_ = syscall.Kill(-p.pid, sig)
+	for _, proc := range all {
+		_ = process.Signal(proc, sig)
+	}
+}
+
+// stopReading ends the reading of what is still open after the program's end: a
+// process that the program left behind may hold its stdout.
+func (p *program) stopReading() {
+	now := time.Now()
+	for _, f := range []*os.File{p.child.Stdout, p.child.Stderr} {
+		_ = f.SetReadDeadline(now)
+	}
+}
+
+// close frees what is left. The program must have ended, or be left to the
+// worker; in that case its reaper goroutine remains until this process exits.
+func (p *program) close(ended bool) {
+	close(p.quit)
+	for _, f := range []io.Closer{p.child.Stdin, p.child.Stdout, p.child.Stderr} {
+		_ = f.Close()
+	}
+	if ended {
+		p.work.Wait()
+	}
+}

@@ -1,0 +1,411 @@
+package runner
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/statedir"
+	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/process"
+)
+
+// Limits of a program's output.
+const (
+	maxLine        = 32 << 20 // bytes of a line
+	maxOutput      = 1 << 30  // bytes in all
+	maxNoise       = 8 << 20  // bytes of lines that are none of the program's protocol
+	maxStderrLines = 20       // kept for faults
+	maxStderrLine  = 512      // bytes
+)
+
+// Times of progress reports and of what follows the program's end.
+const (
+	noteEvery = time.Second      // at most one report in that time
+	heartbeat = 15 * time.Second // at least one
+	pieceTime = 250 * time.Millisecond
+	// linger is how long output is read on that a process left behind may write.
+	linger = time.Second
+	// killPause is the time between two rounds of SIGKILL.
+	killPause = 100 * time.Millisecond
+	// giveUp is how long a program may take to die of SIGKILL.
+	giveUp = time.Minute
+)
+
+// fileSchema holds a run's schema in its temporary directory.
+const fileSchema = "schema.json"
+
+// reporter sends one progress report.
+type reporter func(elapsed time.Duration, message string, p engine.Progress)
+
+// run is one run of a program. It belongs to one goroutine, which never waits
+// for the client: reports go through the [outbox].
+type run struct {
+	o      *Options
+	params *engine.Params
+	info   engine.Info
+	cmd    engine.Command
+	talk   engine.Run
+	prog   *program
+	log    *engine.Transcript
+	hide   *strings.Replacer // replaces secrets
+	report reporter          // nil if the caller wants none
+
+	began  time.Time
+	phase  phase
+	timer  *time.Timer // of the phase
+	killed time.Time   // when killing began
+	why    engine.Why
+	stop   *fault.Record // why the run could not go on, if it is our own fault
+
+	rest     []byte // of stdout behind the last newline
+	total    int    // bytes of stdout
+	noise    int    // bytes of it that are none of the program's protocol
+	errRest  []byte // of stderr behind the last newline
+	errLines []string
+	exit     process.Exit
+
+	active   time.Time // when the program last made progress
+	message  string    // what it does, for people
+	progress engine.Progress
+	sent     string    // the last message reported
+	sentAt   time.Time // when
+	piece    strings.Builder
+	pieceAt  time.Time // when the last piece was written to the transcript
+}
+
+// runOnce runs the program once and returns what came of it. It returns when the
+// program has ended; the end of ctx cancels the run.
+//
+// With a job's directory the outcome is in its file when runOnce returns, unless
+// the disk is full: then the result line alone has it.
+func runOnce(ctx context.Context, o *Options, params engine.Params, report reporter) engine.Outcome {
+	r := &run{o: o, params: &params, report: report, began: time.Now(), active: time.Now(), hide: masker(o.Environ, params.Mask)}
+	err := r.prepare(ctx)
+	if err == nil {
+		r.conduct(ctx)
+	} else if ctx.Err() != nil {
+		r.why = engine.Cancelled
+	}
+	out := r.outcome(err)
+	r.record(engine.Entry{Kind: engine.KindEnd, Text: string(out.State)})
+	r.log.Close()
+	if params.Dir == "" {
+		if params.TempDir != "" {
+			_ = os.RemoveAll(params.TempDir)
+		}
+		return out
+	}
+	if out.State == engine.Aborted {
+		faultpoint.At("adapter.cancelled")
+	}
+	if err := statedir.WriteFile(filepath.Join(params.Dir, engine.FileOutcome), append(engine.JSON(out), '\n')); err != nil {
+		o.Log.ErrorContext(ctx, "outcome cannot be written", "err", err)
+	}
+	faultpoint.At("adapter.outcome")
+	return out
+}
+
+// masker replaces the values of the variables in names. Short ones are words
+// that occur by chance.
+func masker(environ, names []string) *strings.Replacer {
+	var pairs []string
+	for _, kv := range environ {
+		if name, value, _ := strings.Cut(kv, "="); len(value) >= 6 && slices.Contains(names, name) {
+			pairs = append(pairs, value, "***")
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// prepare makes the command line, and what the program needs on disk, and starts
+// it. After an error nothing was started.
+func (r *run) prepare(ctx context.Context) error {
+	p := r.params
+	var extra []string
+	for _, kv := range r.o.Environ {
+		if name, _, _ := strings.Cut(kv, "="); slices.Contains(p.Mask, name) {
+			extra = append(extra, kv)
+		}
+	}
+	eng := r.o.Engine(r.o.Environ, extra)
+	var err error
+	if p.Program != nil {
+		r.info = *p.Program
+	} else if r.info, err = eng.Check(ctx); err != nil {
+		return err
+	}
+	if lacks := r.info.Level(p.Level).Lacks; lacks != "" {
+		return fault.New(fault.Denied, fault.Engine, operation, "level %s cannot be enforced on this machine: %s", p.Level, lacks)
+	}
+	if err := eng.Fits(p.Request); err != nil {
+		return err
+	}
+	if p.TempDir == "" {
+		if p.TempDir, err = os.MkdirTemp("", "holdline-engine-"); err != nil {
+			return fmt.Errorf("making the run's temporary directory: %w", err)
+		}
+	}
+	if len(p.Schema) > 0 {
+		p.SchemaFile = filepath.Join(p.TempDir, fileSchema)
+		if err := statedir.WriteFile(p.SchemaFile, p.Schema); err != nil {
+			return err
+		}
+	}
+	r.cmd, r.talk = eng.Command(p.Request, r.info), eng.NewRun(p.Request, r.info)
+	dirs := r.cmd.Makes
+	if r.cmd.Writable != nil {
+		dirs = append(slices.Clip(dirs), r.cmd.Writable.Dirs...)
+	}
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("making a directory that the program may write to: %w", err)
+		}
+	}
+	if p.Dir != "" {
+		start := engine.Entry{Argv: r.cmd.Argv, Level: r.cmd.Level, EnforcedBy: r.cmd.EnforcedBy, Notes: r.cmd.Notes}
+		if r.log, err = engine.CreateTranscript(p.Dir, start); err != nil {
+			return err
+		}
+	}
+	r.prog, err = startProgram(&r.cmd, p.Cwd, r.o.Worker)
+	return err
+}
+
+// conduct drives the run until the program has ended and its output is read.
+func (r *run) conduct(ctx context.Context) {
+	defer func() { r.prog.close(r.exit != process.Exit{}) }()
+	r.timer = time.NewTimer(time.Duration(r.params.TimeoutMS) * time.Millisecond)
+	defer r.timer.Stop()
+	stall := time.NewTimer(r.params.Ladder.Stall)
+	defer stall.Stop()
+	tick := time.NewTicker(noteEvery)
+	defer tick.Stop()
+	r.prog.write(r.talk.Begin())
+	if r.talk.Once() {
+		r.prog.closeStdin()
+	}
+	r.say("started")
+	p, cancelled := r.prog, ctx.Done()
+	stdout, stderr := p.stdout, p.stderr
+	for r.phase != ended {
+		select {
+		case data, ok := <-stdout:
+			if !ok {
+				stdout = nil
+				break
+			}
+			r.readStdout(data)
+		case data, ok := <-stderr:
+			if !ok {
+				stderr = nil
+				break
+			}
+			r.readStderr(data)
+		case r.exit = <-p.exited:
+			faultpoint.At("adapter.exited")
+			r.enter(drained, r.lingerTime())
+		case err := <-p.failed:
+			if r.phase == working {
+				r.stop = fault.From(fmt.Errorf("writing the prompt to the program: %w", err), fault.Engine, operation)
+				r.terminate()
+			}
+		case <-cancelled:
+			cancelled = nil
+			r.cancel()
+		case <-r.timer.C:
+			r.expire()
+		case <-stall.C:
+			stall.Reset(r.checkStall())
+		case <-tick.C:
+			r.sendProgress()
+		}
+		if r.phase == drained && stdout == nil && stderr == nil {
+			r.phase = ended
+		}
+	}
+}
+
+// lingerTime is how long output is read on after the program's end. A program
+// that was ended by force owes nothing.
+func (r *run) lingerTime() time.Duration {
+	if r.phase == terminating || r.phase == killing {
+		return killPause
+	}
+	return linger
+}
+
+// readStdout takes a piece of stdout apart into lines.
+func (r *run) readStdout(data []byte) {
+	if r.why == engine.Overflow {
+		return
+	}
+	r.total += len(data)
+	for {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			break
+		}
+		line := data[:i]
+		if len(r.rest) > 0 {
+			r.rest = append(r.rest, line...)
+			line = r.rest
+		}
+		r.readLine(line)
+		if cap(r.rest) > 1<<20 {
+			r.rest = nil
+		}
+		r.rest = r.rest[:0]
+		data = data[i+1:]
+	}
+	r.rest = append(r.rest, data...)
+	if len(r.rest) > maxLine || r.total > maxOutput || r.noise > maxNoise {
+		r.why, r.rest = engine.Overflow, nil
+		r.terminate()
+	}
+}
+
+// readLine handles one line of the program.
+func (r *run) readLine(line []byte) {
+	for _, e := range r.talk.Line(line) {
+		r.countProgress(&e)
+		switch e.Kind {
+		case engine.Started:
+			r.flushPiece()
+			r.progress.Session, r.progress.Model = e.Session, e.Model
+			r.record(engine.Entry{Kind: engine.KindSession, Session: e.Session, Model: e.Model})
+			r.say("%s is thinking", cmp.Or(e.Model, r.o.Name))
+		case engine.Text:
+			r.piece.Reset()
+			r.record(engine.Entry{Kind: engine.KindText, Text: e.Text, Turn: e.Turn})
+			r.say("writing")
+		case engine.Piece:
+			r.piece.WriteString(e.Text)
+			if time.Since(r.pieceAt) >= pieceTime {
+				r.flushPiece()
+			}
+		case engine.ToolUse:
+			r.record(engine.Entry{Kind: engine.KindTool, Text: e.Text, Turn: e.Turn})
+			r.say("%s", e.Text)
+		case engine.Retry, engine.Fallback, engine.Limit:
+			if e.Window != nil {
+				r.progress.Window = e.Window
+			}
+			if e.Text != "" {
+				r.record(engine.Entry{Kind: engine.KindNote, Text: e.Text})
+				r.say("%s", e.Text)
+			}
+		case engine.Stuck:
+			if r.phase == working {
+				r.terminate()
+			}
+		case engine.TurnDone:
+			r.flushPiece()
+			r.record(engine.Entry{Kind: engine.KindTurn, CostUSD: e.CostUSD})
+			r.endTurn(e.Answered)
+		case engine.Noise:
+			r.noise += len(line) + 1
+		case engine.Waiting:
+		}
+	}
+}
+
+// countProgress keeps what an event says beside its kind.
+func (r *run) countProgress(e *engine.Event) {
+	switch e.Kind {
+	case engine.Retry, engine.Limit, engine.Noise, engine.Stuck:
+		return // signs of life, but not of progress
+	case engine.Started, engine.Text, engine.Piece, engine.ToolUse, engine.Fallback, engine.Waiting, engine.TurnDone:
+	}
+	r.active = time.Now()
+	r.progress.Turn = max(r.progress.Turn, e.Turn)
+	if e.CostUSD != nil {
+		r.progress.CostUSD = e.CostUSD
+	}
+}
+
+// record writes a line to the transcript. A full disk costs the view of the run
+// and nothing else.
+func (r *run) record(e engine.Entry) {
+	e.Text = r.hide.Replace(e.Text)
+	if err := r.log.Write(e); err != nil && !errors.Is(err, os.ErrClosed) {
+		r.o.Log.Warn("transcript cannot be written", "err", err)
+	}
+	r.progress.Seq = r.log.Seq()
+}
+
+// flushPiece writes the pieces of an unfinished text to the transcript.
+func (r *run) flushPiece() {
+	if r.piece.Len() == 0 {
+		return
+	}
+	r.record(engine.Entry{Kind: engine.KindPiece, Text: r.piece.String()})
+	r.piece.Reset()
+	r.pieceAt = time.Now()
+	r.message = "writing"
+}
+
+// say sets what the run does, for people.
+func (r *run) say(format string, args ...any) {
+	r.message = fmt.Sprintf(format, args...)
+	r.sendProgress()
+}
+
+// sendProgress reports what the run does: at most once a second, at least every
+// 15 s.
+func (r *run) sendProgress() {
+	if r.report == nil || time.Since(r.sentAt) < noteEvery {
+		return
+	}
+	text := r.talk.Text()
+	r.progress.TextBytes = len(text)
+	message := r.message
+	if message == "writing" && text != "" {
+		message = fmt.Sprintf("writing, %d characters so far", len([]rune(text)))
+	}
+	if message == r.sent && time.Since(r.sentAt) < heartbeat {
+		return
+	}
+	r.sent, r.sentAt = message, time.Now()
+	r.report(time.Since(r.began), r.hide.Replace(message), r.progress)
+}
+
+// readStderr keeps the last lines of stderr.
+func (r *run) readStderr(data []byte) {
+	r.errRest = append(r.errRest, data...)
+	for {
+		i := bytes.IndexByte(r.errRest, '\n')
+		if i < 0 {
+			break
+		}
+		r.keepStderr(r.errRest[:i])
+		r.errRest = append(r.errRest[:0], r.errRest[i+1:]...)
+	}
+	if len(r.errRest) > 4*maxStderrLine {
+		r.keepStderr(r.errRest)
+		r.errRest = r.errRest[:0]
+	}
+}
+
+// keepStderr keeps one line of stderr.
+func (r *run) keepStderr(line []byte) {
+	text := strings.TrimRight(strings.ToValidUTF8(string(line[:min(len(line), maxStderrLine)]), "\uFFFD"), "\r ")
+	if text == "" {
+		return
+	}
+	text = r.hide.Replace(text)
+	r.record(engine.Entry{Kind: engine.KindStderr, Text: text})
+	r.errLines = append(r.errLines, text)
+	if len(r.errLines) > maxStderrLines {
+		r.errLines = r.errLines[1:]
+	}
+}

@@ -1,0 +1,378 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
+)
+
+func do(what string) string { return claudetest.Prompt("x", claudetest.Step{Do: what}) }
+
+// slow is a prompt whose answer takes long, said in pieces.
+func slow() string {
+	return claudetest.Prompt("x", claudetest.Step{Text: new(strings.Repeat("word ", 1000)), Chunk: 5, ChunkDelay: 0.05})
+}
+
+// TestAnyClient starts an engine by hand with the official SDK's client, which
+// begins with initialize: it finds one tool, calls it with progress, and cancels
+// a call; then the process still answers.
+func TestAnyClient(t *testing.T) {
+	t.Parallel()
+	progress := make(chan string, 1000)
+	client := sdk.NewClient(&sdk.Implementation{Name: "any", Version: "1"}, &sdk.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { progress <- r.Params.Message },
+	})
+	s, err := client.Connect(t.Context(), &sdk.CommandTransport{Command: command(t, "claude", "")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	list, err := s.ListTools(t.Context(), nil)
+	if err != nil || len(list.Tools) != 1 || list.Tools[0].Name != engine.Tool {
+		t.Fatalf("tools %+v, err %v", list, err)
+	}
+	call := func(ctx context.Context, args map[string]any) (*sdk.CallToolResult, error) {
+		p := &sdk.CallToolParams{Name: engine.Tool, Arguments: args}
+		p.SetProgressToken("p")
+		return s.CallTool(ctx, p)
+	}
+	res, err := call(t.Context(), map[string]any{"prompt": "hello"})
+	if err != nil || res.IsError || res.Content[0].(*sdk.TextContent).Text != "fake answer: hello" {
+		t.Fatalf("result %+v, err %v", res, err)
+	}
+	if got := <-progress; got != "started" {
+		t.Errorf("first progress %q", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancelled := make(chan error, 1)
+	go func() {
+		_, err := call(ctx, map[string]any{"prompt": slow()})
+		cancelled <- err
+	}()
+	for note := ""; !strings.HasPrefix(note, "writing"); note = <-progress {
+	}
+	cancel()
+	if err := <-cancelled; !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled call: %v", err)
+	}
+	if res, err := call(t.Context(), map[string]any{"prompt": " "}); err != nil || !res.IsError {
+		t.Errorf("a blank prompt: %+v, err %v", res, err)
+	}
+	if res, err := call(t.Context(), map[string]any{"prompt": "again"}); err != nil || res.IsError {
+		t.Errorf("a further call: %+v, err %v", res, err)
+	}
+}
+
+// TestModern speaks the version without a handshake.
+func TestModern(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, true, "claude", "")
+	meta := map[string]any{"_meta": map[string]any{mcp.MetaVersion: mcp.Modern}}
+	h.send(1, mcp.Discover, meta)
+	if m := h.next(""); !slices.Contains(m.Result.Versions, mcp.Modern) || m.Result.ResultType != "complete" {
+		t.Errorf("discover: %+v", m.Result)
+	}
+	h.send(2, mcp.ToolsList, meta)
+	if m := h.next(""); len(m.Result.Tools) != 1 || m.Result.ResultType != "complete" {
+		t.Errorf("tools: %+v", m.Result)
+	}
+	h.send(3, mcp.ToolsList, map[string]any{"_meta": map[string]any{mcp.MetaVersion: "2031-01-01"}})
+	if m := h.next(""); m.Error == nil || m.Error.Code != mcp.CodeVersion {
+		t.Errorf("another version: %+v", m)
+	}
+	h.send(4, "resources/list", meta)
+	if m := h.next(""); m.Error == nil || m.Error.Code != -32601 {
+		t.Errorf("an unknown method: %+v", m)
+	}
+	h.run(5, map[string]any{"prompt": "x", "dir": t.TempDir()})
+	if m := h.next(""); m.Result.Outcome.Fault == nil || m.Result.Outcome.Fault.Fault.Code != fault.InvalidInput {
+		t.Errorf("files without a worker: %+v", m.Result)
+	}
+	h.run(6, map[string]any{"prompt": "hello"})
+	if err := h.in.Close(); err != nil { // the call in flight is answered all the same
+		t.Fatal(err)
+	}
+	if m := h.next(""); m.Result.Outcome.Answer != "fake answer: hello" || m.Result.Outcome.State != engine.Done {
+		t.Errorf("outcome %+v", m.Result.Outcome)
+	}
+	if left := h.wait(); len(left) != 0 {
+		t.Errorf("further answers: %+v", left)
+	}
+}
+
+// TestJob runs jobs through every ending: outcome.json says the same as the
+// result line, the transcript begins with its start line, and the process
+// exits by itself after its one call.
+func TestJob(t *testing.T) {
+	t.Parallel()
+	short := engine.DefaultLadder()
+	short.Interrupt, short.Best, short.Leave, short.Grace = 300*time.Millisecond, 300*time.Millisecond, time.Second, 100*time.Millisecond
+	for _, tt := range []struct {
+		name   string
+		prompt string
+		args   map[string]any
+		state  engine.State
+		code   fault.Code
+		answer string
+		why    engine.Why
+	}{
+		{name: "an answer", prompt: "hello", state: engine.Done, answer: "fake answer: hello"},
+		{name: "deadline, then the best answer", prompt: do("hang"), args: map[string]any{"timeout_ms": 500}, state: engine.Done, answer: "fake answer: ", why: engine.Deadline},
+		{name: "deadline, and no best answer", prompt: do("stubborn"), args: map[string]any{"timeout_ms": 500}, state: engine.Failed, code: fault.Timeout, why: engine.Deadline},
+		{name: "deadline, and nothing heeded", prompt: do("deaf"), args: map[string]any{"timeout_ms": 500}, state: engine.Failed, code: fault.Timeout, why: engine.Deadline},
+		{name: "killed", prompt: do("die"), state: engine.Failed, code: fault.ProcessFailure},
+		{name: "garbage", prompt: do("garbage"), state: engine.Failed, code: fault.DownstreamFailure},
+		{name: "half a line", prompt: do("half"), state: engine.Failed, code: fault.DownstreamFailure},
+		{name: "too much output", prompt: claudetest.Prompt("x", claudetest.Step{Do: "flood", N: 20}), state: engine.Failed, code: fault.DownstreamFailure, why: engine.Overflow},
+		{name: "too long a line", prompt: claudetest.Prompt("x", claudetest.Step{Do: "flood-line", N: 40}), state: engine.Failed, code: fault.DownstreamFailure, why: engine.Overflow},
+		{name: "a process left behind", prompt: claudetest.Prompt("x", claudetest.Step{Do: "grandchild"}, claudetest.Say("done")), state: engine.Done, answer: "done"},
+		{name: "directory gone", prompt: "x", args: map[string]any{"cwd": "/no/such/directory"}, state: engine.Failed, code: fault.InvalidInput},
+		{name: "no progress", prompt: do("hang"), args: map[string]any{"ladder": stalling(short)}, state: engine.Done, answer: "fake answer: ", why: engine.Stalled},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			id := "job" + filepath.Base(filepath.Dir(dir))
+			t.Cleanup(func() { // a worker would end them
+				for _, pid := range programsOf(t, id, 0) {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			})
+			h := newHost(t, true, "claude", id)
+			args := map[string]any{"prompt": tt.prompt, "dir": dir, "ladder": short}
+			for k, v := range tt.args {
+				args[k] = v
+			}
+			h.run(1, args)
+			answers := h.wait()
+			if len(answers) != 1 {
+				t.Fatalf("%d answers", len(answers))
+			}
+			line, file := answers[0].Result.Outcome, outcomeOf(t, dir)
+			if string(engine.JSON(line)) != string(engine.JSON(file)) {
+				t.Errorf("the line says %s\nthe file %s", engine.JSON(line), engine.JSON(file))
+			}
+			code := fault.Code("")
+			if file.Fault != nil {
+				code = file.Fault.Fault.Code
+			}
+			if file.State != tt.state || code != tt.code || !strings.HasPrefix(file.Answer, tt.answer) || file.Why != tt.why {
+				t.Errorf("outcome %s", engine.JSON(file))
+			}
+			if answers[0].Result.IsError != (file.Fault != nil) {
+				t.Errorf("isError %t", answers[0].Result.IsError)
+			}
+			said, err := engine.ReadTranscript(dir)
+			if err != nil || !said.Began || said.Start.Level == "" || len(said.Start.Argv) == 0 {
+				t.Errorf("transcript %+v, err %v", said, err)
+			}
+		})
+	}
+}
+
+// stalling is a ladder for programs that make no progress.
+func stalling(l engine.Ladder) engine.Ladder {
+	l.Stall = 500 * time.Millisecond
+	return l
+}
+
+// TestCancelJob cancels a job at each step: there is no result line, the
+// outcome has what was said, and the program is gone with all it started.
+func TestCancelJob(t *testing.T) {
+	t.Parallel()
+	stop := map[string]func(h *host){
+		"by a notification": func(h *host) { h.send(0, mcp.CancelledNote, map[string]any{"requestId": 1}) },
+		"by SIGTERM":        func(h *host) { _ = h.cmd.Process.Signal(syscall.SIGTERM) },
+	}
+	for name, tt := range map[string]struct {
+		prompt string
+		args   map[string]any
+		kind   string // of the transcript's line to wait for
+		text   string
+		said   string
+	}{
+		"while it writes":          {prompt: slow(), kind: engine.KindPiece, said: "word "},
+		"while it hangs":           {prompt: do("hang"), kind: engine.KindSession},
+		"while it heeds nothing":   {prompt: do("deaf"), kind: engine.KindSession},
+		"after the deadline":       {prompt: do("stubborn"), args: map[string]any{"timeout_ms": 200}, kind: engine.KindLadder, text: "best answer"},
+		"while the program begins": {prompt: slow(), kind: engine.KindStart},
+	} {
+		for how, stop := range stop {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				id := "cancel" + filepath.Base(filepath.Dir(dir))
+				h := newHost(t, true, "claude", id)
+				args := map[string]any{"prompt": tt.prompt, "dir": dir}
+				for k, v := range tt.args {
+					args[k] = v
+				}
+				h.run(1, args)
+				transcriptHas(t, dir, tt.kind, tt.text)
+				stop(h)
+				if answers := h.wait(); len(answers) != 0 {
+					t.Errorf("a cancelled call was answered: %+v", answers)
+				}
+				out := outcomeOf(t, dir)
+				if out.State != engine.Aborted || out.Fault == nil || out.Fault.Fault.Code != fault.Cancelled || !strings.Contains(out.Answer, tt.said) {
+					t.Errorf("outcome %s", engine.JSON(out))
+				}
+				if left := programsOf(t, id, 0); len(left) != 0 {
+					t.Errorf("processes left: %v", left)
+				}
+			})
+		}
+	}
+}
+
+// TestKilled kills the engine process: the program gets its parent-death signal,
+// there is no outcome, and the transcript has what was said.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	id := "killed" + filepath.Base(filepath.Dir(dir))
+	h := newHost(t, true, "claude", id)
+	h.run(1, map[string]any{"prompt": slow(), "dir": dir})
+	transcriptHas(t, dir, engine.KindPiece, "word")
+	if len(programsOf(t, id, h.cmd.Process.Pid)) == 0 {
+		t.Error("no program runs")
+	}
+	_ = h.cmd.Process.Kill()
+	h.wait()
+	await(t, "the program's end", func() bool { return len(programsOf(t, id, 0)) == 0 })
+	if _, err := os.Stat(filepath.Join(dir, engine.FileOutcome)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an outcome: %v", err)
+	}
+	said, err := engine.ReadTranscript(dir)
+	if err != nil || !said.Began || said.Session == "" || !strings.Contains(said.Text, "word") {
+		t.Errorf("transcript %+v, err %v", said, err)
+	}
+}
+
+// TestNeverRead: a client that never reads stops no run. The deadline and the
+// outcome are on time, though nothing of what the process says is taken.
+func TestNeverRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	h := newHost(t, false, "claude", "unread")
+	h.run(1, map[string]any{
+		"prompt":     claudetest.Prompt("x", claudetest.Step{Text: new(strings.Repeat("x", 1<<20)), Tool: claudetest.Tool{Name: "Read"}}, claudetest.Step{Do: "hang"}),
+		"timeout_ms": 1500, "dir": dir,
+	})
+	transcriptHas(t, dir, engine.KindLadder, "time is up")
+	transcriptHas(t, dir, engine.KindEnd, "")
+	await(t, "the outcome", func() bool {
+		_, err := os.Stat(filepath.Join(dir, engine.FileOutcome))
+		return err == nil
+	})
+	if out := outcomeOf(t, dir); out.State != engine.Done || !out.Partial {
+		t.Errorf("outcome %s", engine.JSON(out))
+	}
+}
+
+// TestFullDisk: without a transcript nothing is started; without an outcome the
+// result line has it all.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	gone := filepath.Join(t.TempDir(), "gone")
+	h := newHost(t, true, "claude", "disk1")
+	h.run(1, map[string]any{"prompt": "x", "dir": gone})
+	if a := h.wait(); len(a) != 1 || a[0].Result.Outcome.Fault == nil || a[0].Result.Outcome.Exit != "" {
+		t.Errorf("without a transcript: %+v", a)
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, engine.FileOutcome), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h = newHost(t, true, "claude", "disk2")
+	h.run(1, map[string]any{"prompt": "hello", "dir": dir})
+	if a := h.wait(); len(a) != 1 || a[0].Result.Outcome.Answer != "fake answer: hello" {
+		t.Errorf("without an outcome: %+v", a)
+	}
+}
+
+// TestSecrets: values that the configuration has set are in no file, no progress
+// and no fault.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	const secret = "planted-secret-value"
+	dir := t.TempDir()
+	h := newHost(t, true, "claude", "secrets", "PLANTED="+secret)
+	h.run(1, map[string]any{
+		"prompt": claudetest.Prompt("x", claudetest.Step{Text: new("it is " + secret), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": secret}}},
+			claudetest.Step{Do: "exit", N: 3}),
+		"dir": dir, "mask": []string{"PLANTED"},
+	})
+	progress := h.next(mcp.ProgressNote)
+	answers := h.wait()
+	if len(answers) != 1 || !strings.Contains(answers[0].Result.Outcome.Answer, secret) {
+		t.Errorf("the answer is the model's own word: %+v", answers)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, engine.FileTranscript))
+	if err != nil || strings.Contains(string(b), secret) || !strings.Contains(string(b), "it is ***") {
+		t.Errorf("transcript %s, err %v", b, err)
+	}
+	if strings.Contains(progress.Params.Message, secret) {
+		t.Errorf("progress %+v", progress)
+	}
+}
+
+// TestOnce: a job's process refuses a second call.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	h := newHost(t, true, "claude", "once")
+	h.run(1, map[string]any{"prompt": do("hang"), "dir": dir})
+	transcriptHas(t, dir, engine.KindSession, "")
+	h.run(2, map[string]any{"prompt": "x", "dir": dir})
+	if m := h.next(""); string(m.ID) != "2" || m.Error == nil {
+		t.Errorf("a second call: %+v", m)
+	}
+	h.send(0, mcp.CancelledNote, map[string]any{"requestId": 1})
+	if a := h.wait(); len(a) != 0 {
+		t.Errorf("answers %+v", a)
+	}
+}
+
+// TestCodex runs a program that reads its prompt to the end of its stdin, cannot
+// be interrupted, and takes its schema from a file.
+func TestCodex(t *testing.T) {
+	t.Parallel()
+	bin := filepath.Join(t.TempDir(), "codex")
+	script := `#!/bin/sh
+echo '{"type":"thread.started","thread_id":"T"}'
+while [ "$1" ] && [ "$1" != --output-schema ]; do shift; done
+read line
+case $line in
+hang) sleep 100;;
+esac
+printf '{"type":"item.completed","item":{"type":"agent_message","text":"%s %s"}}\n' "$line" "$(wc -c <"$2")"
+echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
+`
+	if err := os.WriteFile(bin, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	program := engine.Info{Path: bin, Version: "0.169.0", Levels: []engine.Level{{Name: engine.LevelRead, EnforcedBy: engine.BySandbox}}}
+	h := newHost(t, true, "codex", "")
+	h.run(1, map[string]any{"prompt": "hello\n", "program": program, "schema": map[string]any{"type": "object"}})
+	if out := h.next("").Result.Outcome; out.State != engine.Done || out.Answer != "hello 17" || out.Session != "T" {
+		t.Errorf("outcome %s", engine.JSON(out))
+	}
+	h.run(2, map[string]any{"prompt": "hang\n", "program": program, "timeout_ms": 500})
+	if out := h.next("").Result.Outcome; out.State != engine.Failed || out.Why != engine.Deadline || out.Session != "T" {
+		t.Errorf("outcome %s", engine.JSON(out))
+	}
+}

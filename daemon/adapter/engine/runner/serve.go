@@ -1,0 +1,291 @@
+// Package runner is the process "holdline engine NAME": a stdio MCP server with
+// one tool, "run", that runs a consult program once and returns what it said.
+//
+// The process holds all that a run needs while it lasts: the command line, the
+// dialogue with the program, the deadline and the steps behind it, the partial
+// answer. Under a worker it therefore goes on, and ends on time, whether a
+// daemon lives or not. Any MCP client can start one by hand.
+//
+// Under a worker the call names a job's directory. Then the process serves that
+// one call and exits. It writes there
+//
+//   - transcript.jsonl, whose first line is on disk before the program starts,
+//   - outcome.json, before the result line. It counts as the answer, whoever
+//     died. A cancelled call gets no result line, as MCP wants it, and has its
+//     outcome in the file.
+//
+// Goroutines: one reads stdin, one writes stdout, [Serve] decides. Each call has
+// one that owns its [run], and those of its [program].
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Options describe an engine process.
+type Options struct {
+	Name    string // of the engine: "claude"
+	Version string // of this program
+	// Engine makes the engine for an environment. Variables named in extra pass
+	// on to the program whatever they are; of the others only what it needs.
+	Engine  func(environ, extra []string) engine.Engine
+	Environ []string
+	Worker  string // id of the worker that this process belongs to; "" by hand
+	Log     *slog.Logger
+}
+
+// maxCalls bounds the calls of one client at once, by hand.
+const maxCalls = 8
+
+// parentPoll is how often a process whose stdin has ended looks whether its
+// parent still lives.
+const parentPoll = time.Second
+
+// Reasons for which calls are cancelled.
+var (
+	errCancelled = errors.New("the client cancelled the call")
+	errGone      = errors.New("the client is gone")
+)
+
+// server is the state of an engine process. It belongs to the goroutine of
+// [Serve], but for work and out.
+type server struct {
+	o      Options
+	out    *outbox
+	parent int
+	calls  map[string]context.CancelCauseFunc // by request id
+	ended  chan string                        // request ids of calls that have ended
+	job    bool                               // a call named a job's directory; there is no second call
+	work   sync.WaitGroup
+}
+
+// Serve is the process. It reads MCP messages from in, one a line, and answers
+// on out. It returns when the job's call has ended, or when in has ended and all
+// calls are answered. When ctx is done, out cannot be written, or in ends because
+// the parent died, it cancels the calls and returns when their programs have
+// ended.
+func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, o Options) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &server{
+		o: o, out: newOutbox(out, func(error) { cancel(errGone) }), parent: os.Getppid(),
+		calls: map[string]context.CancelCauseFunc{}, ended: make(chan string, maxCalls),
+	}
+	lines := make(chan []byte)
+	// No one waits for it: a read of stdin that blocks ends with the process.
+	go s.readLines(ctx, in, lines)
+	s.serve(ctx, lines)
+	s.work.Wait()
+	s.out.close()
+	faultpoint.At("adapter.answered")
+	_ = in.Close()
+}
+
+// readLines sends the lines of in to lines, and closes that at the end of in.
+func (s *server) readLines(ctx context.Context, in io.Reader, lines chan<- []byte) {
+	defer close(lines)
+	reader := jsonrpc.NewLines(in, nil, jsonrpc.MaxFrame)
+	for {
+		line, err := reader.Next()
+		switch {
+		case errors.Is(err, jsonrpc.ErrTooLong):
+			s.o.Log.WarnContext(ctx, "message skipped", "err", err)
+			continue
+		case err != nil:
+			return
+		}
+		select {
+		case lines <- bytes.Clone(line):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// serve handles messages and ends of calls until there is nothing left to do.
+func (s *server) serve(ctx context.Context, lines <-chan []byte) {
+	poll := time.NewTicker(parentPoll)
+	defer poll.Stop()
+	done := ctx.Done()
+	for len(s.calls) > 0 || lines != nil && !s.job {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				lines = nil
+				s.leaveIfOrphan()
+				continue
+			}
+			s.handle(ctx, line)
+		case key := <-s.ended:
+			delete(s.calls, key)
+		case <-poll.C:
+			if lines == nil {
+				s.leaveIfOrphan()
+			}
+		case <-done: // the calls are cancelled with ctx
+			lines, done = nil, nil
+		}
+	}
+}
+
+// leaveIfOrphan cancels the calls of a process whose parent has died: no one
+// can read their answers.
+func (s *server) leaveIfOrphan() {
+	if os.Getppid() == s.parent {
+		return
+	}
+	for _, cancel := range s.calls {
+		cancel(errGone)
+	}
+}
+
+// handle handles one message.
+func (s *server) handle(ctx context.Context, line []byte) {
+	m, err := jsonrpc.Parse(line)
+	if err != nil {
+		s.out.put("", jsonrpc.AppendError(nil, m.ID, jsonrpc.CodeParse, err.Error(), nil))
+		return
+	}
+	params, err := mcp.ParseParams(m.Params)
+	switch {
+	case m.Kind == jsonrpc.Request && err != nil:
+		s.fail(m.ID, jsonrpc.CodeInvalidParams, "%v", err)
+	case m.Kind == jsonrpc.Request:
+		s.request(ctx, m, params)
+	case m.Method == mcp.CancelledNote && err == nil:
+		if cancel := s.calls[jsonrpc.ID(params.RequestID).Key()]; cancel != nil {
+			cancel(errCancelled)
+		}
+	}
+}
+
+// fail answers a request with a JSON-RPC error.
+func (s *server) fail(id jsonrpc.ID, code int, format string, args ...any) {
+	s.out.put(id.Key(), jsonrpc.AppendError(nil, id, code, fmt.Sprintf(format, args...), nil))
+}
+
+// request answers a request, or begins to.
+func (s *server) request(ctx context.Context, m jsonrpc.Message, p mcp.Params) {
+	version, modern := mcp.String(p.Meta.Version)
+	if modern && version != mcp.Modern {
+		s.out.put(m.ID.Key(), jsonrpc.AppendError(nil, m.ID, mcp.CodeVersion, "unsupported protocol version "+version,
+			engine.JSON(map[string]any{"supported": mcp.Supported(), "requested": version})))
+		return
+	}
+	me := mcp.Implementation{Name: "holdline-engine-" + s.o.Name, Version: s.o.Version}
+	about := map[string]any{"serverInfo": me, "capabilities": map[string]any{"tools": map[string]any{}}}
+	switch m.Method {
+	case mcp.Initialize:
+		asked, _ := mcp.String(p.Version)
+		about["protocolVersion"] = mcp.Negotiate(asked)
+		s.answer(m.ID, about, false)
+	case mcp.Discover:
+		about["supportedVersions"], about["ttlMs"], about["cacheScope"] = mcp.Supported(), 0, "private"
+		s.answer(m.ID, about, true)
+	case mcp.Ping:
+		s.answer(m.ID, map[string]any{}, modern)
+	case mcp.ToolsList:
+		list := map[string]any{"tools": []any{describeTool(s.o.Name)}}
+		if modern {
+			list["ttlMs"], list["cacheScope"] = 0, "private"
+		}
+		s.answer(m.ID, list, modern)
+	case mcp.ToolsCall:
+		s.call(ctx, m, p, modern)
+	default:
+		s.fail(m.ID, jsonrpc.CodeUnknownMethod, "unknown method %q", m.Method)
+	}
+}
+
+// answer answers a request with a result.
+func (s *server) answer(id jsonrpc.ID, result map[string]any, modern bool) {
+	if modern {
+		result["resultType"] = "complete"
+	}
+	s.out.put(id.Key(), jsonrpc.AppendResult(nil, id, engine.JSON(result)))
+}
+
+// call begins a call of the tool.
+func (s *server) call(ctx context.Context, m jsonrpc.Message, p mcp.Params, modern bool) {
+	key := m.ID.Key()
+	if name, _ := mcp.String(p.Name); name != engine.Tool {
+		s.fail(m.ID, jsonrpc.CodeInvalidParams, "unknown tool %q", name)
+		return
+	}
+	switch {
+	case s.job || s.calls[key] != nil:
+		s.fail(m.ID, jsonrpc.CodeInvalidRequest, "the call was made already")
+		return
+	case len(s.calls) >= maxCalls:
+		s.fail(m.ID, jsonrpc.CodeInvalidRequest, "%d calls are under way", maxCalls)
+		return
+	}
+	params, err := parseParams(p.Arguments, s.o.Worker)
+	if err != nil {
+		s.answer(m.ID, failure(fault.From(err, fault.Engine, operation)), modern)
+		return
+	}
+	s.job = params.Dir != ""
+	callCtx, cancel := context.WithCancelCause(ctx)
+	s.calls[key] = cancel
+	faultpoint.At("adapter.begun")
+	report := s.reporter(bytes.Clone(p.Meta.Progress), key)
+	s.work.Go(func() {
+		defer func() { s.ended <- key }()
+		defer cancel(nil)
+		out := runOnce(callCtx, &s.o, params, report)
+		if out.State == engine.Aborted || callCtx.Err() != nil { // a cancelled request is not answered
+			s.out.drop(key)
+			return
+		}
+		s.answer(m.ID, result(&out), modern)
+	})
+}
+
+// reporter returns the function that sends a call's progress; nil if the caller
+// wants none.
+func (s *server) reporter(token json.RawMessage, key string) reporter {
+	if token == nil {
+		return nil
+	}
+	last := int64(-1)
+	return func(elapsed time.Duration, message string, p engine.Progress) {
+		last = max(last+1, elapsed.Milliseconds())
+		s.out.note(key, jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, engine.JSON(map[string]any{
+			"progressToken": token, "progress": last, "message": message, "_meta": map[string]any{engine.MetaProgress: p},
+		})))
+	}
+}
+
+// result returns the result of a call.
+func result(out *engine.Outcome) map[string]any {
+	text := out.Answer
+	if out.Fault != nil {
+		text = mcp.FaultText(out.Fault, out.Answer)
+	}
+	return map[string]any{
+		"content":           []any{map[string]any{"type": "text", "text": text}},
+		"structuredContent": out,
+		"isError":           out.Fault != nil,
+	}
+}
+
+// failure returns the result of a call that was refused before a run began.
+func failure(f *fault.Record) map[string]any {
+	return result(&engine.Outcome{Version: engine.Version, State: engine.Failed, Fault: f})
+}

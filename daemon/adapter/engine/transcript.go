@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/ownfile"
+)
+
+// Kinds of transcript lines.
+const (
+	KindStart   = "start"   // before the program is started: Argv, Level, EnforcedBy, Notes
+	KindSession = "session" // Session, Model
+	KindText    = "text"    // a whole text of the model
+	KindPiece   = "piece"   // a piece of a text that is being written; the text supersedes its pieces
+	KindTool    = "tool"    // the model uses a tool; never what the tool answers
+	KindNote    = "note"    // a retry, a fallback, a rate limit
+	KindTurn    = "turn"    // the end of a turn: Turn, CostUSD
+	KindLadder  = "ladder"  // the run is being ended: Text says why
+	KindStderr  = "stderr"
+	KindCut     = "cut" // the transcript is full; nothing follows but the end
+	KindEnd     = "end"
+)
+
+// Entry is one line of a transcript.
+type Entry struct {
+	Seq        int64    `json:"q"`
+	UnixMS     int64    `json:"t"`
+	Kind       string   `json:"k"`
+	Text       string   `json:"text,omitempty"`
+	Session    string   `json:"session,omitempty"`
+	Model      string   `json:"model,omitempty"`
+	Turn       int      `json:"turn,omitempty"`
+	CostUSD    *float64 `json:"cost_usd,omitempty"`
+	Argv       []string `json:"argv,omitempty"`
+	Level      string   `json:"level,omitempty"`
+	EnforcedBy string   `json:"enforced_by,omitempty"`
+	Notes      []string `json:"notes,omitempty"`
+}
+
+// maxTranscript bounds a transcript, in bytes.
+const maxTranscript = 16 << 20
+
+// Transcript writes the file of what happens in a run. A nil Transcript writes
+// nothing. It is for one goroutine.
+type Transcript struct {
+	f    *os.File
+	seq  int64
+	size int
+	full bool
+}
+
+// CreateTranscript makes the file in dir and writes its first line, start, to
+// the disk. It must return before the program is started: a directory without
+// that line proves, after a power cut too, that nothing was started.
+func CreateTranscript(dir string, start Entry) (*Transcript, error) {
+	f, err := ownfile.OpenFile(filepath.Join(dir, FileTranscript), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND)
+	if err != nil {
+		return nil, fmt.Errorf("making the transcript: %w", err)
+	}
+	t := &Transcript{f: f}
+	start.Kind = KindStart
+	if err = t.Write(start); err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		t.Close()
+		return nil, fmt.Errorf("writing the transcript: %w", err)
+	}
+	return t, nil
+}
+
+// syncDir writes the entries of a directory to the disk.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// Write appends one line. A line that would pass the limit is left out, and the
+// line "cut" stands in place of the first of them; the line "end" always fits.
+func (t *Transcript) Write(e Entry) error {
+	if t == nil || t.full && e.Kind != KindEnd {
+		return nil
+	}
+	e.Seq, e.UnixMS = t.seq+1, time.Now().UnixMilli()
+	b, err := json.Marshal(e)
+	if err == nil && t.size+len(b) > maxTranscript && e.Kind != KindEnd {
+		t.full = true
+		b, err = json.Marshal(Entry{Seq: e.Seq, UnixMS: e.UnixMS, Kind: KindCut})
+	}
+	if err != nil {
+		return err
+	}
+	n, err := t.f.Write(append(b, '\n'))
+	t.size += n
+	t.seq = e.Seq
+	return err
+}
+
+// Seq returns the number of the last line; 0 for none.
+func (t *Transcript) Seq() int64 {
+	if t == nil {
+		return 0
+	}
+	return t.seq
+}
+
+// Close closes the file.
+func (t *Transcript) Close() {
+	if t != nil {
+		_ = t.f.Close()
+	}
+}
+
+// Said is what a transcript tells of a run whose process has died.
+type Said struct {
+	Began   bool // the program was started, or was about to be
+	Start   Entry
+	Session string
+	Model   string
+	Text    string
+	Turns   int
+	CostUSD *float64
+}
+
+// ReadTranscript reads the transcript of a job's directory. A file that is not
+// there says nothing; a torn last line is left out.
+func ReadTranscript(dir string) (Said, error) {
+	var s Said
+	f, err := ownfile.Open(filepath.Join(dir, FileTranscript))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	defer f.Close()
+	var texts Texts
+	var pieces strings.Builder
+	lines := jsonrpc.NewLines(bufio.NewReader(f), nil, 2*maxTranscript)
+	lines.DropTail = true
+	for {
+		line, err := lines.Next()
+		if err != nil {
+			break // the end, or what a disk lost: the rest is what there is
+		}
+		var e Entry
+		if json.Unmarshal(line, &e) != nil {
+			continue
+		}
+		switch e.Kind {
+		case KindStart:
+			s.Began, s.Start = true, e
+		case KindSession:
+			s.Session, s.Model = e.Session, e.Model
+		case KindText:
+			pieces.Reset()
+			texts.Add(e.Text)
+		case KindPiece:
+			pieces.WriteString(e.Text)
+		case KindTurn:
+			s.Turns++
+		}
+		if e.CostUSD != nil {
+			s.CostUSD = e.CostUSD
+		}
+	}
+	if strings.TrimSpace(pieces.String()) != "" {
+		texts.Add(pieces.String())
+	}
+	s.Text = strings.Join(texts.List(), "\n\n")
+	return s, nil
+}
