@@ -1,67 +1,35 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// counterMain is an MCP server with one tool, count, that says how often this
-// process was called.
-func counterMain(stdin io.Reader, stdout io.Writer) int {
+// serveCounter is an MCP server with one tool, count, which says how often this process
+// was called.
+func serveCounter(ctx context.Context) error {
 	calls := 0
-	for lines := bufio.NewScanner(stdin); lines.Scan(); {
-		var m struct {
-			ID     json.RawMessage
-			Method string
-			Params struct{ ProtocolVersion string }
-		}
-		if json.Unmarshal(lines.Bytes(), &m) != nil || m.ID == nil {
-			continue
-		}
-		answer := map[string]any{"jsonrpc": "2.0", "id": m.ID}
-		switch m.Method {
-		case "initialize":
-			answer["result"] = map[string]any{
-				"protocolVersion": m.Params.ProtocolVersion, "capabilities": map[string]any{"tools": map[string]any{}},
-				"serverInfo": map[string]string{"name": "counter", "version": "1"},
-			}
-		case "tools/list":
-			answer["result"] = map[string]any{"tools": []any{map[string]any{
-				"name": "count", "description": "Counts.", "inputSchema": map[string]string{"type": "object"},
-			}}}
-		case "tools/call":
-			calls++
+	s := mcp.NewServer(&mcp.Implementation{Name: "counter", Version: "1"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "count", Description: "Counts."},
+		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			calls++ // the demo makes one call after the other
 			text := fmt.Sprintf("call %d of server process %d", calls, os.Getpid())
-			answer["result"] = map[string]any{"content": []any{map[string]string{"type": "text", "text": text}}}
-		default:
-			answer["error"] = map[string]any{"code": -32601, "message": "not here"}
-		}
-		b, err := json.Marshal(answer)
-		if err == nil {
-			_, err = fmt.Fprintf(stdout, "%s\n", b)
-		}
-		if err != nil {
-			return 1
-		}
-	}
-	return 0
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
+		})
+	return s.Run(ctx, &mcp.StdioTransport{})
 }
 
-// host writes a configuration with the counter as a server that all share.
-func (d *demo) host() error {
-	self, err := os.Executable()
+// configureCounter writes a configuration with the counter as a shared server.
+func (d *demo) configureCounter() error {
+	program, err := d.linkSelf("counter")
 	if err != nil {
-		return err
-	}
-	program := filepath.Join(d.dir, "bin", "counter")
-	if err := os.Symlink(self, program); err != nil {
 		return err
 	}
 	cfg, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{"counter": map[string]any{
@@ -77,22 +45,20 @@ func (d *demo) host() error {
 	return os.WriteFile(filepath.Join(dir, "config.json"), cfg, 0o600)
 }
 
-// share shows two agents that use one process of a server, and the server
-// crashing and coming back.
-func (d *demo) share(ctx context.Context, agents ...*agent) error {
-	count := func(a *agent) error {
-		text, err := a.call("counter__count", map[string]any{})
-		if err == nil {
+// showSharing shows two agents that use one process of a server, and that the server
+// runs again after a crash.
+func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
+	countAll := func() error {
+		for _, a := range agents {
+			text, err := a.call(ctx, "counter__count", map[string]any{})
+			if err != nil {
+				return err
+			}
 			d.say("agent %s calls counter__count: %s", a.name, text)
 		}
-		return err
+		return nil
 	}
-	for _, a := range agents {
-		if err := count(a); err != nil {
-			return err
-		}
-	}
-	server := func(s *status) int {
+	counterPID := func(s *status) int {
 		for _, w := range s.Workers {
 			if w.Name == "counter" && w.State == "ready" {
 				d.pids[w.PID], d.pids[w.ChildPID] = "worker", "counter"
@@ -101,25 +67,26 @@ func (d *demo) share(ctx context.Context, agents ...*agent) error {
 		}
 		return 0
 	}
-	before, err := d.running(ctx, func(s *status) bool { return server(s) != 0 })
+	if err := countAll(); err != nil {
+		return err
+	}
+	before, err := d.waitForStatus(ctx, func(s *status) bool { return counterPID(s) != 0 })
 	if err != nil {
 		return err
 	}
-	pid := server(&before)
+	pid := counterPID(&before)
 	d.say("$ kill -KILL %d\nthe server that both agents share crashes", pid)
 	begin := time.Now()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill the server: %w", err)
 	}
-	after, err := d.running(ctx, func(s *status) bool { now := server(s); return now != 0 && now != pid })
+	after, err := d.waitForStatus(ctx, func(s *status) bool { now := counterPID(s); return now != 0 && now != pid })
 	if err != nil {
 		return err
 	}
-	d.say("it is back after %d ms as process %d; nobody had to ask for it", time.Since(begin).Milliseconds(), server(&after))
-	for _, a := range agents {
-		if err := count(a); err != nil {
-			return err
-		}
+	d.say("it is back after %d ms as process %d; no agent had to ask for it", time.Since(begin).Milliseconds(), counterPID(&after))
+	if err := countAll(); err != nil {
+		return err
 	}
-	return d.show(ctx, "servers")
+	return d.showCommand(ctx, "servers")
 }

@@ -33,7 +33,10 @@ func main() {
 		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
 	if filepath.Base(os.Args[0]) == "counter" {
-		os.Exit(counterMain(os.Stdin, os.Stdout))
+		if err := serveCounter(context.Background()); err != nil {
+			os.Exit(1)
+		}
+		return
 	}
 	bin := flag.String("bin", "bin/holdline", "the program to show")
 	isReal := flag.Bool("real", false, "use your own Claude Code and login; this may cost money")
@@ -41,22 +44,22 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	d := demo{out: os.Stdout, bin: *bin, real: *isReal, begin: time.Now(), pids: map[int]string{}}
-	if err := d.run(ctx); err != nil {
+	if err := d.show(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-// demo is one showing.
+// demo is one run of the demonstration.
 type demo struct {
 	out    io.Writer
-	bin    string
-	real   bool
+	bin    string // the holdline to show
+	real   bool   // with the user's own claude and login
 	begin  time.Time
-	dir    string
+	dir    string // of everything that the demo makes
 	socket string
-	daemon *daemonProcess
+	daemon *daemonProcess // the one that runs, or ran last
 	env    []string
 	pids   map[int]string // what was started, by pid; checked at the end
 	mu     sync.Mutex     // guards out
@@ -70,7 +73,8 @@ func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.out, "[%6.2fs] %s\n", time.Since(d.begin).Seconds(), text)
 }
 
-func (d *demo) run(ctx context.Context) (err error) {
+// show starts the private daemon, tells the story and cleans up.
+func (d *demo) show(ctx context.Context) (err error) {
 	if d.bin, err = filepath.Abs(d.bin); err != nil {
 		return err
 	}
@@ -78,7 +82,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if d.dir, err = os.MkdirTemp("/tmp", "holdline-demo-"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.leaveNothing()) }()
+	defer func() { err = errors.Join(err, d.checkNothingLeft()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the proxies of a story that was broken off
 	if err := d.prepare(); err != nil {
@@ -96,14 +100,14 @@ func (d *demo) run(ctx context.Context) (err error) {
 			err = errors.Join(err, d.daemon.stop())
 		}
 	}()
-	if err := d.host(); err != nil {
+	if err := d.configureCounter(); err != nil {
 		return err
 	}
 	if err := d.startDaemon(ctx); err != nil {
 		return err
 	}
-	if err := d.story(ctx); err != nil {
-		return fmt.Errorf("%w\nthe daemon said:\n%s", err, d.daemon.log())
+	if err := d.tellStory(ctx); err != nil {
+		return fmt.Errorf("%w\nthe daemon said:\n%s", err, d.daemon.readLog())
 	}
 	return nil
 }
@@ -117,7 +121,8 @@ func (d *demo) prepare() error {
 			return err
 		}
 	}
-	code := "package main\n\nfunc main() { println(fib(40)) }\n\nfunc fib(n int) int {\n\tif n < 2 {\n\t\treturn n\n\t}\n\treturn fib(n-1) + fib(n-2)\n}\n"
+	code := "package main\n\nfunc main() { println(fib(40)) }\n\n" +
+		"func fib(n int) int {\n\tif n < 2 {\n\t\treturn n\n\t}\n\treturn fib(n-1) + fib(n-2)\n}\n"
 	if err := os.WriteFile(filepath.Join(project, "main.go"), []byte(code), 0o600); err != nil {
 		return err
 	}
@@ -152,12 +157,8 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 	}
 	d.env = append(d.env, "HOME="+home)
 	if notFound != nil {
-		self, err := os.Executable()
+		fake, err := d.linkSelf("claude")
 		if err != nil {
-			return nil, err
-		}
-		fake := filepath.Join(d.dir, "bin", "claude")
-		if err := os.Symlink(self, fake); err != nil {
 			return nil, err
 		}
 		d.env = append(d.env, "HOLDLINE_CLAUDE_BIN="+fake, "ANTHROPIC_API_KEY=stand-in")
@@ -173,7 +174,17 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 	return api, nil
 }
 
-// command is a holdline command in the demo's environment.
+// linkSelf makes a link to this program, which acts by the name of the link.
+func (d *demo) linkSelf(name string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(d.dir, "bin", name)
+	return path, os.Symlink(self, path)
+}
+
+// command returns a holdline command in the demo's environment.
 func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, d.bin, args...)
 	cmd.Env = d.env
@@ -182,8 +193,8 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// show runs a holdline command and prints what it prints.
-func (d *demo) show(ctx context.Context, args ...string) error {
+// showCommand runs a holdline command and prints its output.
+func (d *demo) showCommand(ctx context.Context, args ...string) error {
 	out, err := d.command(ctx, args...).CombinedOutput()
 	d.say("$ holdline %s\n%s", strings.Join(args, " "), strings.TrimRight(string(out), "\n"))
 	if err != nil {
