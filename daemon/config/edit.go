@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/tailscale/hujson"
@@ -231,33 +230,6 @@ func read(path string) ([]byte, fs.FileMode, error) {
 		return nil, 0, fmt.Errorf("editing the configuration: %w", err)
 	}
 	return data, info.Mode().Perm(), nil
-}
-
-// lockDir waits until no other edit is under way in a directory. The kernel
-// gives the lock up with the process.
-func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, editWait, errors.New("another command is editing it for too long"))
-	defer cancel()
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case err == nil:
-			return func() { _ = f.Close() }, nil
-		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s: %w", dir, err)
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, context.Cause(ctx)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }
 
 // replaceFile replaces the file at path, which is on the disk afterwards.

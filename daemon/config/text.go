@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/tailscale/hujson"
+
+	"holdline/protocol/ownfile"
 )
 
 // Text is a JSON file, with comments and trailing commas or without, that is
@@ -222,7 +224,9 @@ func locked(ctx context.Context, path string, f func(path string) error) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("editing the configuration: %w", err)
 	}
-	unlock, err := lockDir(ctx, dir)
+	ctx, cancel := context.WithTimeoutCause(ctx, editWait, errors.New("another command is editing it for too long"))
+	defer cancel()
+	unlock, err := ownfile.LockDir(ctx, dir)
 	if err != nil {
 		return fmt.Errorf("editing the configuration: %w", err)
 	}

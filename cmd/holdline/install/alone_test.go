@@ -11,20 +11,20 @@ import (
 // wait for ever.
 func TestAlone(t *testing.T) {
 	o := &Options{Home: t.TempDir()}
-	release, err := o.alone(t.Context())
+	release, err := o.lockHome(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*alonePause)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := o.alone(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := o.lockHome(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a second one: %v, want it to wait", err)
 	}
 	second := make(chan error, 1)
 	began := make(chan struct{})
 	go func() {
 		close(began)
-		release, err := o.alone(t.Context())
+		release, err := o.lockHome(t.Context())
 		if err == nil {
 			release()
 		}
@@ -37,7 +37,7 @@ func TestAlone(t *testing.T) {
 		if err != nil {
 			t.Errorf("after the first has ended: %v", err)
 		}
-	case <-time.After(aloneWait):
+	case <-time.After(lockWait):
 		t.Error("it waits although nobody installs")
 	}
 }

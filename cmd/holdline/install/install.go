@@ -14,10 +14,10 @@ import (
 	"holdline/daemon/config"
 )
 
-// Manager is who starts the daemon.
+// Manager is the service manager that starts the daemon.
 type Manager string
 
-// The managers. With Nobody the first agent's proxy starts it.
+// The managers. With Nobody the first agent's proxy starts the daemon.
 const (
 	Nobody  Manager = ""
 	Systemd Manager = "systemd"
@@ -29,7 +29,7 @@ const (
 // no such program.
 type Runner func(ctx context.Context, name string, args ...string) (string, error)
 
-// Options are where and how.
+// Options say where and how to install.
 type Options struct {
 	OS   string // as GOOS
 	UID  int
@@ -46,22 +46,22 @@ type Options struct {
 	Variables map[string]string
 
 	Run Runner
-	// Stop ends the daemon and all that it runs. Nothing runs is no error.
+	// Stop ends the daemon and all that it runs. It is no error that none runs.
 	Stop   func(context.Context) error
 	Out    io.Writer
 	DryRun bool
 }
 
-// Wish is what an installation is to be.
+// Wish says what is to be installed.
 type Wish struct {
 	Manager Manager
 	Bin     bool   // the binary into BinDir
 	Link    bool   // as a link
-	Force   bool   // also over what somebody else has put there
+	Force   bool   // also over files that install has not put there
 	Path    string // captured; "" leaves the PATH as it is
 }
 
-// hinted errors name a way out; see [Hint].
+// hintedError is an error with a way out; see [Hint].
 type hintedError struct {
 	err  error
 	hint string
@@ -70,30 +70,32 @@ type hintedError struct {
 func (h *hintedError) Error() string { return h.err.Error() }
 func (h *hintedError) Unwrap() error { return h.err }
 
-// Hint is the way out that an error of this package knows, or "".
+// Hint returns the way out that an error of this package has, or "".
 func Hint(err error) string {
 	if h, ok := errors.AsType[*hintedError](err); ok {
 		return h.hint
 	}
 	if f, ok := errors.AsType[*ForeignError](err); ok {
-		return fmt.Sprintf("look at %s, then move it away; or: holdline install --force replaces it, and uninstall will remove it", f.Path)
+		return fmt.Sprintf("look at %s, then move it away; or: holdline install --force replaces it, "+
+			"and uninstall will remove it", f.Path)
 	}
 	return ""
 }
 
-func (o *Options) say(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
+// report writes a line for the user.
+func (o *Options) report(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
 
-// BinPath is where the binary is put.
+// BinPath returns where the binary is put.
 func (o *Options) BinPath() string { return filepath.Join(o.BinDir, "holdline") }
 
-// Install brings the machine to what w says and tells each step on Out. All
-// that can be checked is checked first; done a second time it changes nothing.
+// Install makes the machine what w says and reports each step on Out. It checks all that
+// can be checked before it changes anything. A second call changes nothing.
 func (o *Options) Install(ctx context.Context, w Wish) error {
-	release, err := o.alone(ctx)
+	unlock, err := o.lockHome(ctx)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer unlock()
 	old, err := ReadManifest(o.StateDir)
 	if err != nil {
 		return err
@@ -101,73 +103,83 @@ func (o *Options) Install(ctx context.Context, w Wish) error {
 	p := &plan{o: o, old: old, next: old.clone()}
 	bin := o.Exe
 	if w.Bin {
-		if err := p.binary(w); err != nil {
+		if err := p.planBinary(w); err != nil {
 			return err
 		}
 		bin = o.BinPath()
 	}
 	switch w.Manager {
 	case Systemd:
-		err = p.systemd(ctx, bin, w.Force)
+		err = p.planSystemd(ctx, bin, w.Force)
 	case Launchd:
-		err = p.launchd(ctx, bin, w.Force)
+		err = p.planLaunchd(ctx, bin, w.Force)
 	case Nobody:
 	}
 	if err != nil {
 		return err
 	}
 	if w.Path != "" {
-		// Ours alone, whatever is in it.
-		if _, err := p.put(Path, config.PathFile(o.StateDir), 0o600, []byte(w.Path+"\n"), true); err != nil {
+		want := content{exists: true, data: []byte(w.Path + "\n"), mode: 0o600}
+		if _, err := p.addFile(Path, config.PathFile(o.StateDir), want, true); err != nil { // the file is always ours
 			return err
 		}
 	}
 	if len(p.steps) == 0 && old.Manager == p.next.Manager {
 		return nil
 	}
-	p.owe(o.ConfigDir) // made by the first server or client that is configured
-	return p.run(ctx)
+	p.recordMissing(o.ConfigDir) // the first server that is configured creates it
+	return p.carryOut(ctx)
 }
 
-// binary puts this program into BinDir.
-func (p *plan) binary(w Wish) error {
+// planBinary plans this program in BinDir.
+func (p *plan) planBinary(w Wish) error {
 	path := p.o.BinPath()
 	if path == p.o.Exe {
-		p.o.say("unchanged: %s is this program", path)
+		p.o.report("unchanged: %s is this program", path)
 		return nil
 	}
 	if w.Link {
 		if err := Lasting(p.o.Exe); err != nil {
 			return err
 		}
-		return p.link(Binary, path, p.o.Exe, w.Force)
+		if there, err := filepath.EvalSymlinks(p.o.Exe); err == nil && there == path {
+			p.o.report("unchanged: %s is what %s leads to", path, p.o.Exe)
+			return nil
+		}
+		_, err := p.addFile(Binary, path, content{exists: true, link: p.o.Exe}, w.Force)
+		return err
 	}
 	data, err := os.ReadFile(p.o.Exe)
 	if err != nil {
 		return fmt.Errorf("this program: %w", err)
 	}
-	_, err = p.put(Binary, path, 0o755, data, w.Force)
+	_, err = p.addFile(Binary, path, content{exists: true, data: data, mode: 0o755}, w.Force)
 	return err
 }
 
-// buildCache is how the path of a program ends that Go's build cache keeps.
+// buildCache matches the end of the path of a program in Go's build cache.
 var buildCache = regexp.MustCompile(`/[0-9a-f]{2}/[0-9a-f]{64}-d/[^/]+$`)
 
-// Lasting refuses a program that is soon not where it is now, so that nothing may
-// name it: one that `go run` has built, in a temporary directory or in the build
-// cache, or one whose file is gone. The error has a [Hint].
+// Lasting returns an error with a [Hint] if nothing may name the program by its path,
+// since it will soon not be there: one that `go run` has built, in a temporary directory
+// or in the build cache, or one whose file is gone.
 func Lasting(bin string) error {
-	if strings.Contains(bin, "/go-build") || buildCache.MatchString(bin) || strings.HasSuffix(bin, " (deleted)") || !filepath.IsAbs(bin) {
-		return &hintedError{fmt.Errorf("%s is there for a while only, and nothing can go on starting it", bin), "holdline install --bin puts a copy into ~/.local/bin"}
+	if strings.Contains(bin, "/go-build") || buildCache.MatchString(bin) ||
+		strings.HasSuffix(bin, " (deleted)") || !filepath.IsAbs(bin) {
+		return &hintedError{
+			fmt.Errorf("%s is there for a while only, and nothing can go on starting it", bin),
+			"holdline install --bin puts a copy into ~/.local/bin",
+		}
 	}
 	return nil
 }
 
-// words is a command line for people.
-func words(argv []string) string { return strings.Join(argv, " ") }
+// commandLine returns a command line for people.
+func commandLine(argv []string) string { return strings.Join(argv, " ") }
 
-// managed notes in the manifest who manages the daemon from now on.
-func (p *plan) managed(by Manager) error {
+// setManager records in the manifest which manager starts the daemon from now on. The
+// daemon must not have another one.
+func (p *plan) setManager(by Manager) error {
 	if before := cmp.Or(p.old.Manager, by); before != by {
 		return &hintedError{fmt.Errorf("the daemon is installed for %s", before), "holdline uninstall, then install anew"}
 	}

@@ -323,16 +323,16 @@ func TestUpgrade(t *testing.T) {
 	}
 	m.write(m.Exe, "program 1") // and once more, by way of the old one
 	m.install(whole)
-	if f := m.manifest(); len(f.file(m.BinPath()).SHA256) != 1 {
+	if f := m.manifest(); len(f.file(m.BinPath()).Content) != 1 {
 		t.Errorf("programs that are not there any more are on record: %+v", f)
 	}
 	// Killed after it was written down and before it was done.
 	m.write(m.Exe, "program 3")
 	p := &plan{o: m.Options, next: m.manifest()}
-	if _, err := p.put(Binary, m.BinPath(), 0o755, []byte("program 3"), false); err != nil {
+	if _, err := p.addFile(Binary, m.BinPath(), content{exists: true, data: []byte("program 3"), mode: 0o755}, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.next.write(m.StateDir); err != nil {
+	if err := p.next.store(m.StateDir); err != nil {
 		t.Fatal(err)
 	}
 	m.uninstall(false)

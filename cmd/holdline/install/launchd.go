@@ -9,107 +9,109 @@ import (
 	"holdline/contrib"
 )
 
-// agentPath is where the LaunchAgent lies.
+// agentPath returns where the LaunchAgent is.
 func (o *Options) agentPath() string {
 	return filepath.Join(o.Home, "Library", "LaunchAgents", contrib.LaunchAgentFile)
 }
 
-// domain is launchd's name for the user's graphical session.
-func (o *Options) domain() string { return fmt.Sprintf("gui/%d", o.UID) }
+// launchDomain returns launchd's name for the user's graphical session.
+func (o *Options) launchDomain() string { return fmt.Sprintf("gui/%d", o.UID) }
 
-// service is launchd's name for the daemon in it.
-func (o *Options) service() string { return o.domain() + "/" + contrib.LaunchLabel }
-
-// loaded tells whether launchd knows the daemon.
-func (o *Options) loaded(ctx context.Context) bool {
-	_, err := o.Run(ctx, "launchctl", "print", o.service())
-	return err == nil
+// launchctl returns a command line about the daemon.
+func (o *Options) launchctl(verb string) []string {
+	if verb == "bootstrap" {
+		return []string{"launchctl", verb, o.launchDomain(), o.agentPath()}
+	}
+	return []string{"launchctl", verb, o.launchDomain() + "/" + contrib.LaunchLabel}
 }
 
-// launchd plans the LaunchAgent, loaded.
-func (p *plan) launchd(ctx context.Context, bin string, force bool) error {
+func (o *Options) runLaunchctl(ctx context.Context, verb string) error {
+	argv := o.launchctl(verb)
+	_, err := o.Run(ctx, argv[0], argv[1:]...)
+	return err
+}
+
+// hasLoaded reports whether launchd has loaded the daemon.
+func (o *Options) hasLoaded(ctx context.Context) bool { return o.runLaunchctl(ctx, "print") == nil }
+
+// planLaunchd plans the LaunchAgent, loaded.
+func (p *plan) planLaunchd(ctx context.Context, bin string, force bool) error {
 	o := p.o
-	if err := p.managed(Launchd); err != nil {
+	if err := p.setManager(Launchd); err != nil {
 		return err
 	}
 	if o.OS != "darwin" {
-		return &hintedError{fmt.Errorf("launchd is macOS's, and this is %s", o.OS), "holdline install --systemd, or no manager at all: the first agent starts the daemon"}
+		return &hintedError{
+			fmt.Errorf("launchd is macOS's, and this is %s", o.OS),
+			"holdline install --systemd, or no manager at all: the first agent starts the daemon",
+		}
 	}
 	if err := Lasting(bin); err != nil {
 		return err
 	}
-	if _, err := o.Run(ctx, "launchctl", "print", o.domain()); err != nil {
+	if _, err := o.Run(ctx, "launchctl", "print", o.launchDomain()); err != nil {
 		return &hintedError{
-			fmt.Errorf("launchd has no session %s for you: %w", o.domain(), err),
+			fmt.Errorf("launchd has no session %s for you: %w", o.launchDomain(), err),
 			"log in at the screen once; or leave out --launchd: the first agent starts the daemon",
 		}
 	}
-	p.owe(filepath.Dir(filepath.Join(o.Home, contrib.LaunchLog)))
-	loaded := o.loaded(ctx)
-	if loaded { // what brings the old file back has it loaded again
-		p.add(step{do: nothing, undo: func(ctx context.Context) error {
-			if o.loaded(ctx) {
+	logs := filepath.Dir(filepath.Join(o.Home, contrib.LaunchLog))
+	p.recordMissing(logs)
+	loaded := o.hasLoaded(ctx)
+	if loaded { // whoever restores the old file must load it again
+		p.steps = append(p.steps, step{do: doNothing, undo: func(ctx context.Context) error {
+			if o.hasLoaded(ctx) {
 				return nil
 			}
-			return o.bootstrap(ctx)
+			return o.runLaunchctl(ctx, "bootstrap")
 		}})
 	}
-	changed, err := p.put(Unit, o.agentPath(), 0o644, contrib.LaunchAgent(bin, o.Home), force)
+	want := content{exists: true, data: contrib.LaunchAgent(bin, o.Home), mode: 0o644}
+	changed, err := p.addFile(Unit, o.agentPath(), want, force)
 	if err != nil {
 		return err
 	}
 	if loaded && !changed {
 		p.steps = p.steps[:len(p.steps)-1]
-		o.say("unchanged: launchd has %s", contrib.LaunchLabel)
+		o.report("unchanged: launchd has %s", contrib.LaunchLabel)
 		return nil
 	}
-	p.add(step{do: func(context.Context) error {
-		return os.MkdirAll(filepath.Dir(filepath.Join(o.Home, contrib.LaunchLog)), 0o700)
-	}})
+	p.steps = append(p.steps, step{do: func(context.Context) error { return os.MkdirAll(logs, 0o700) }})
 	if loaded {
-		p.command([]string{"launchctl", "bootout", o.service()}, nil)
+		p.addCommand(o.launchctl("bootout"), nil)
 	}
-	p.add(step{
-		what: "run " + words([]string{"launchctl", "bootstrap", o.domain(), o.agentPath()}),
-		do:   o.bootstrap,
-		undo: o.bootout,
-	})
+	p.addCommand(o.launchctl("bootstrap"), nil)
+	p.steps[len(p.steps)-1].undo = o.unload
 	return nil
 }
 
-func (o *Options) bootstrap(ctx context.Context) error {
-	_, err := o.Run(ctx, "launchctl", "bootstrap", o.domain(), o.agentPath())
-	return err
-}
-
-// bootout has launchd forget the daemon, if it knows it.
-func (o *Options) bootout(ctx context.Context) error {
-	if !o.loaded(ctx) {
+// unload has launchd forget the daemon, if it has loaded it.
+func (o *Options) unload(ctx context.Context) error {
+	if !o.hasLoaded(ctx) {
 		return nil
 	}
-	_, err := o.Run(ctx, "launchctl", "bootout", o.service())
-	return err
+	return o.runLaunchctl(ctx, "bootout")
 }
 
-// leaveLaunchd has launchd forget the daemon.
+// leaveLaunchd has launchd forget the daemon, and reports that.
 func (o *Options) leaveLaunchd(ctx context.Context) error {
-	argv := []string{"launchctl", "bootout", o.service()}
+	command := commandLine(o.launchctl("bootout"))
 	if o.DryRun {
-		o.say("would run %s", words(argv))
+		o.report("would run %s", command)
 		return nil
 	}
-	if !o.loaded(ctx) {
-		o.say("launchd does not have %s", contrib.LaunchLabel)
+	if !o.hasLoaded(ctx) {
+		o.report("launchd does not have %s", contrib.LaunchLabel)
 		return nil
 	}
-	if err := o.bootout(ctx); err != nil {
-		return fmt.Errorf("%s: %w", words(argv), err)
+	if err := o.unload(ctx); err != nil {
+		return fmt.Errorf("%s: %w", command, err)
 	}
-	o.say("run %s", words(argv))
+	o.report("run %s", command)
 	return nil
 }
 
-// launchLog is where launchd puts the daemon's log, "" on other systems.
+// launchLog returns where launchd puts the daemon's log; "" on other systems.
 func (o *Options) launchLog() string {
 	if o.OS != "darwin" {
 		return ""

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -18,12 +17,22 @@ import (
 // leastSystemd is the oldest systemd that the units are written for.
 const leastSystemd = 247
 
+// withoutSystemd is the hint where systemd cannot be used.
+const withoutSystemd = "leave out --systemd: the first agent starts the daemon"
+
+// systemctl returns a command line to the user's systemd.
 func systemctl(args ...string) []string { return append([]string{"systemctl", "--user"}, args...) }
 
-// systemd plans the units of the user manager, enabled and started.
-func (p *plan) systemd(ctx context.Context, bin string, force bool) error {
+// runSystemctl runs a command of the user's systemd and returns its output.
+func (o *Options) runSystemctl(ctx context.Context, args ...string) (string, error) {
+	argv := systemctl(args...)
+	return o.Run(ctx, argv[0], argv[1:]...)
+}
+
+// planSystemd plans the units of the user's systemd, enabled and started.
+func (p *plan) planSystemd(ctx context.Context, bin string, force bool) error {
 	o := p.o
-	if err := p.managed(Systemd); err != nil {
+	if err := p.setManager(Systemd); err != nil {
 		return err
 	}
 	if err := Lasting(bin); err != nil {
@@ -39,114 +48,119 @@ func (p *plan) systemd(ctx context.Context, bin string, force bool) error {
 		return err
 	}
 	for _, unit := range units {
-		did, err := p.put(Unit, filepath.Join(o.UnitDir, unit.Name), 0o644, []byte(unit.Text), force)
+		want := content{exists: true, data: []byte(unit.Text), mode: 0o644}
+		did, err := p.addFile(Unit, filepath.Join(o.UnitDir, unit.Name), want, force)
 		if err != nil {
 			return err
 		}
 		changed = changed || did
 	}
 	if changed {
-		// What takes the files away again is followed by a reload, too.
-		reload := step{do: nothing, undo: o.reload}
-		p.steps = slices.Insert(p.steps, at, reload)
-		p.command(systemctl("daemon-reload"), nil)
+		// The undo of the files is followed by a reload, too.
+		p.steps = slices.Insert(p.steps, at, step{do: doNothing, undo: o.reload})
+		p.addCommand(systemctl("daemon-reload"), nil)
 	}
-	if o.ask(ctx, "is-enabled") == "enabled" && o.ask(ctx, "is-active") == "active" {
-		o.say("unchanged: %s is enabled and listens", contrib.SystemdSocket)
+	if o.socketState(ctx, "is-enabled") == "enabled" && o.socketState(ctx, "is-active") == "active" {
+		o.report("unchanged: %s is enabled and listens", contrib.SystemdSocket)
 		return nil
 	}
 	for _, target := range []string{"sockets.target.wants", "default.target.wants"} {
-		p.owe(filepath.Join(o.UnitDir, target))
+		p.recordMissing(filepath.Join(o.UnitDir, target))
 	}
-	p.command(systemctl("enable", "--now", contrib.SystemdSocket), systemctl("disable", "--now", contrib.SystemdSocket, contrib.SystemdService))
-	o.misplaced(ctx)
+	p.addCommand(systemctl("enable", "--now", contrib.SystemdSocket),
+		systemctl("disable", "--now", contrib.SystemdSocket, contrib.SystemdService))
+	o.noteVariables(ctx)
 	return nil
 }
 
-// ask is the one word that systemctl says of the socket, by way of verb.
-func (o *Options) ask(ctx context.Context, verb string) string {
-	out, err := o.Run(ctx, "systemctl", "--user", verb, contrib.SystemdSocket)
+// socketState returns the one word that systemctl prints about the socket for a verb.
+func (o *Options) socketState(ctx context.Context, verb string) string {
+	out, err := o.runSystemctl(ctx, verb, contrib.SystemdSocket)
 	if err != nil { // "disabled" comes with an exit code
 		return ""
 	}
 	return strings.TrimSpace(out)
 }
 
+// reload has systemd read the units anew.
 func (o *Options) reload(ctx context.Context) error {
-	_, err := o.Run(ctx, "systemctl", "--user", "daemon-reload")
+	_, err := o.runSystemctl(ctx, "daemon-reload")
 	return err
 }
 
-// reachSystemd makes sure that a user manager answers that knows what the units
-// say.
+// reachSystemd returns an error unless the user's systemd answers and is new enough for
+// the units.
 func (o *Options) reachSystemd(ctx context.Context) error {
-	out, err := o.Run(ctx, "systemctl", "--user", "show", "--property=Version", "--value")
+	out, err := o.runSystemctl(ctx, "show", "--property=Version", "--value")
 	if errors.Is(err, exec.ErrNotFound) {
-		return &hintedError{errors.New("this machine has no systemctl"), "leave out --systemd: the first agent starts the daemon"}
+		return &hintedError{errors.New("this machine has no systemctl"), withoutSystemd}
 	}
 	if err != nil {
 		return &hintedError{
 			fmt.Errorf("no user manager of systemd can be reached: %w", err),
-			fmt.Sprintf("in a login session of your own it can; over su or sudo set XDG_RUNTIME_DIR=/run/user/%d, and `loginctl enable-linger` starts it without a login; or leave out --systemd: the first agent starts the daemon", o.UID),
+			fmt.Sprintf("in a login session of your own it can; over su or sudo set XDG_RUNTIME_DIR=/run/user/%d, "+
+				"and `loginctl enable-linger` starts it without a login; or leave out --systemd: "+
+				"the first agent starts the daemon", o.UID),
 		}
 	}
-	number := strings.TrimFunc(out, func(r rune) bool { return r < '0' || r > '9' })
-	if i := strings.IndexFunc(number, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
-		number = number[:i]
+	numbers := strings.FieldsFunc(out, func(r rune) bool { return r < '0' || r > '9' }) // "252 (252.22-1)"
+	if len(numbers) == 0 {
+		return nil
 	}
-	if n, err := strconv.Atoi(number); err == nil && n < leastSystemd {
-		return &hintedError{fmt.Errorf("systemd %d is too old, the units want %d", n, leastSystemd), "leave out --systemd: the first agent starts the daemon"}
+	if n, err := strconv.Atoi(numbers[0]); err == nil && n < leastSystemd {
+		return &hintedError{fmt.Errorf("systemd %d is too old, the units want %d", n, leastSystemd), withoutSystemd}
 	}
 	return nil
 }
 
-// misplaced names variables that are set here and not in the user manager: its
+// noteVariables reports variables that are set here and not in the user's systemd, whose
 // daemon would look for its files elsewhere.
-func (o *Options) misplaced(ctx context.Context) {
-	out, err := o.Run(ctx, "systemctl", "--user", "show-environment")
+func (o *Options) noteVariables(ctx context.Context) {
+	out, err := o.runSystemctl(ctx, "show-environment")
 	if err != nil {
 		return
 	}
 	have := strings.Split(out, "\n")
 	for _, name := range slices.Sorted(maps.Keys(o.Variables)) {
 		if !slices.Contains(have, name+"="+o.Variables[name]) {
-			o.say("note: %s is set here and not for systemd, whose daemon will not see it; write it into ~/.config/environment.d/holdline.conf", name)
+			o.report("note: %s is set here and not for systemd, whose daemon will not see it; "+
+				"write it into ~/.config/environment.d/holdline.conf", name)
 		}
 	}
 }
 
-// leaveSystemd disables and stops the units. Without a user manager it removes
-// what enabling has made, and systemd learns it at its next start.
+// leaveSystemd disables and stops the units. If the user's systemd cannot be reached, it
+// removes the links by which they are enabled; systemd will see that at its next start.
 func (o *Options) leaveSystemd(ctx context.Context) error {
 	argv := systemctl("disable", "--now", contrib.SystemdSocket, contrib.SystemdService)
 	if o.DryRun {
-		o.say("would run %s", words(argv))
+		o.report("would run %s", commandLine(argv))
 		return nil
 	}
 	if err := o.reachSystemd(ctx); err != nil {
-		o.say("note: %v; what it may still run of holdline ends with it", err)
+		o.report("note: %v; what it may still run of holdline ends with it", err)
 		return o.unlinkUnits()
 	}
 	if _, err := o.Run(ctx, argv[0], argv[1:]...); err != nil {
-		o.say("note: %s: %v", words(argv), err)
-		return o.leaveByHand(ctx)
+		o.report("note: %s: %v", commandLine(argv), err)
+		return o.stopUnits(ctx)
 	}
-	o.say("run %s", words(argv))
+	o.report("run %s", commandLine(argv))
 	return nil
 }
 
-// leaveByHand does what `disable --now` does not for units whose files somebody
-// has removed: systemd may still run them. It fails if one runs on.
-func (o *Options) leaveByHand(ctx context.Context) error {
-	for _, unit := range []string{contrib.SystemdSocket, contrib.SystemdService} { // the socket first, which starts the other
+// stopUnits stops units whose files were removed, which `disable --now` does not do. It
+// returns an error if one still runs.
+func (o *Options) stopUnits(ctx context.Context) error {
+	for _, unit := range []string{contrib.SystemdSocket, contrib.SystemdService} { // the socket starts the service
 		argv := systemctl("stop", unit)
-		_, err := o.Run(ctx, argv[0], argv[1:]...) // fails for one that systemd has forgotten, too
-		out, aerr := o.Run(ctx, "systemctl", "--user", "show", "--property=ActiveState", "--value", unit)
+		_, err := o.Run(ctx, argv[0], argv[1:]...) // it fails for one that systemd has forgotten, too
+		out, aerr := o.runSystemctl(ctx, "show", "--property=ActiveState", "--value", unit)
 		if state := strings.TrimSpace(out); aerr != nil || state != "inactive" && state != "failed" {
 			return errors.Join(fmt.Errorf("%s is not stopped, it is %q", unit, state), err, aerr)
 		}
 		if err == nil {
-			o.say("run %s", words(argv))
+			o.report("run %s", commandLine(argv))
 		}
 	}
 	return o.unlinkUnits()
@@ -159,20 +173,20 @@ func (o *Options) unlinkUnits() error {
 		if filepath.Base(link) != contrib.SystemdSocket && filepath.Base(link) != contrib.SystemdService {
 			continue
 		}
-		if err := gone(os.Remove(link)); err != nil {
+		if err := removeFile(link); err != nil {
 			return err
 		}
-		o.say("remove %s", link)
+		o.report("remove %s", link)
 	}
 	return nil
 }
 
-// forgetSystemd has the user manager see that the units are gone.
+// forgetSystemd has the user's systemd see that the units are gone.
 func (o *Options) forgetSystemd(ctx context.Context) {
 	if o.DryRun || o.reload(ctx) != nil {
 		return
 	}
-	o.say("run %s", words(systemctl("daemon-reload")))
+	o.report("run %s", commandLine(systemctl("daemon-reload")))
 	// A unit that had failed would be listed for ever.
-	_, _ = o.Run(ctx, "systemctl", "--user", "reset-failed", contrib.SystemdService, contrib.SystemdSocket)
+	_, _ = o.runSystemctl(ctx, "reset-failed", contrib.SystemdService, contrib.SystemdSocket)
 }

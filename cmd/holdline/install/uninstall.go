@@ -8,30 +8,30 @@ import (
 	"slices"
 )
 
-// Uninstall takes away what [Options.Install] has made, and tells each step on
-// Out: the daemon is stopped with all that it runs, its units are disabled and
-// removed, files go if they are still as they were put there. With purge
-// configuration, state and runtime directories go, too. What is left, since
-// somebody changed it, stays in the manifest.
+// Uninstall removes what [Options.Install] has made, and reports each step on Out. It
+// stops the daemon with all that it runs, disables and removes its units, and removes
+// the files that are still as they were installed. With purge it removes configuration,
+// state and runtime directories, too. Files that have changed are left, and stay in the
+// manifest.
 func (o *Options) Uninstall(ctx context.Context, purge bool) error {
-	release, err := o.alone(ctx)
+	unlock, err := o.lockHome(ctx)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer unlock()
 	m, err := ReadManifest(o.StateDir)
 	if err != nil {
 		return err
 	}
-	if err := o.quiet(ctx, m.Manager); err != nil {
+	if err := o.stopAll(ctx, m.Manager); err != nil {
 		return err
 	}
 	if m.Manager == Nobody && len(m.Files) == 0 {
-		o.say("nothing is installed that holdline install has made")
+		o.report("nothing is installed that holdline install has made")
 	}
 	left := Manifest{Version: manifestVersion}
 	for _, f := range slices.Backward(m.Files) {
-		keep, err := o.remove(f)
+		keep, err := o.removeInstalled(f)
 		if err != nil {
 			return err
 		}
@@ -46,18 +46,18 @@ func (o *Options) Uninstall(ctx context.Context, purge bool) error {
 		return o.purge(purge)
 	}
 	slices.Reverse(left.Files)
-	if err := left.write(o.StateDir); err != nil {
+	if err := left.store(o.StateDir); err != nil {
 		return err
 	}
 	if err := o.purge(purge); err != nil {
 		return err
 	}
-	return o.sweep(m.Dirs, left)
+	return o.removeDirs(m.Dirs, left)
 }
 
-// quiet stops the daemon and whoever would start it again.
-func (o *Options) quiet(ctx context.Context, by Manager) error {
-	if err := o.stop(ctx); err != nil { // first, so that agents are told
+// stopAll stops the daemon and the manager that would start it again.
+func (o *Options) stopAll(ctx context.Context, by Manager) error {
+	if err := o.stopDaemon(ctx); err != nil { // first, so that it can say goodbye to its agents
 		return err
 	}
 	leave := map[Manager]func(context.Context) error{Systemd: o.leaveSystemd, Launchd: o.leaveLaunchd}[by]
@@ -67,12 +67,13 @@ func (o *Options) quiet(ctx context.Context, by Manager) error {
 	if err := leave(ctx); err != nil || o.DryRun {
 		return err
 	}
-	return o.stop(ctx) // that which an agent had its manager start meanwhile
+	return o.stopDaemon(ctx) // the one that the manager has started for an agent meanwhile
 }
 
-func (o *Options) stop(ctx context.Context) error {
+// stopDaemon stops the daemon and all that it runs.
+func (o *Options) stopDaemon(ctx context.Context) error {
 	if o.DryRun {
-		o.say("would stop the daemon, and all that it runs")
+		o.report("would stop the daemon, and all that it runs")
 		return nil
 	}
 	if err := o.Stop(ctx); err != nil {
@@ -81,32 +82,32 @@ func (o *Options) stop(ctx context.Context) error {
 	return nil
 }
 
-// remove takes one file away, and tells whether it is left since it is not what
-// was put there.
-func (o *Options) remove(f File) (keep bool, err error) {
-	now, err := look(f.Path)
+// removeInstalled removes one file, and reports whether it is kept, since it is not what
+// was installed.
+func (o *Options) removeInstalled(f File) (keep bool, err error) {
+	now, err := readContent(f.Path)
 	switch {
 	case err != nil:
-		o.say("left: %v", err)
+		o.report("left: %v", err)
 		return true, nil
-	case !now.there:
-		o.say("gone already: %s", f.Path)
+	case !now.exists:
+		o.report("gone already: %s", f.Path)
 		return false, nil
-	case !f.isOf(now):
-		o.say("left: %s was changed since it was installed", f.Path)
+	case !f.isOurs(now):
+		o.report("left: %s was changed since it was installed", f.Path)
 		return true, nil
 	case o.DryRun:
-		o.say("would remove %s", f.Path)
+		o.report("would remove %s", f.Path)
 		return false, nil
 	}
-	if err := gone(os.Remove(f.Path)); err != nil {
+	if err := removeFile(f.Path); err != nil {
 		return true, fmt.Errorf("removing what was installed: %w", err)
 	}
-	o.say("remove %s", f.Path)
+	o.report("remove %s", f.Path)
 	return false, nil
 }
 
-// purge removes the directories that are holdline's own.
+// purge removes the directories that are holdline's own, if that is wanted.
 func (o *Options) purge(wanted bool) error {
 	if !wanted {
 		return nil
@@ -120,22 +121,22 @@ func (o *Options) purge(wanted bool) error {
 			continue
 		}
 		if o.DryRun {
-			o.say("would remove %s, and all in it", dir)
+			o.report("would remove %s, and all in it", dir)
 			continue
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		o.say("remove %s, and all in it", dir)
+		o.report("remove %s, and all in it", dir)
 	}
 	return errors.Join(errs...)
 }
 
-// sweep removes the directories that install had to make, as far as nothing is
-// in them, and remembers the others while there is a place to.
-func (o *Options) sweep(dirs []string, left Manifest) error {
-	if err := o.removeEmpty(dirs); err != nil {
+// removeDirs removes the directories that install has created and that are empty. The
+// others stay in the manifest, if there is still a state directory for it.
+func (o *Options) removeDirs(dirs []string, left Manifest) error {
+	if err := o.removeEmptyDirs(dirs); err != nil {
 		return err
 	}
 	for _, dir := range dirs {
@@ -146,19 +147,5 @@ func (o *Options) sweep(dirs []string, left Manifest) error {
 	if _, err := os.Lstat(o.StateDir); err != nil {
 		return nil //nolint:nilerr // nothing is left that a later uninstall could remove
 	}
-	return left.write(o.StateDir)
-}
-
-func (o *Options) removeEmpty(dirs []string) error {
-	for _, dir := range slices.Backward(dirs) {
-		entries, err := os.ReadDir(dir)
-		if err != nil || len(entries) > 0 {
-			continue
-		}
-		if err := gone(os.Remove(dir)); err != nil {
-			return err
-		}
-		o.say("remove %s", dir)
-	}
-	return nil
+	return left.store(o.StateDir)
 }

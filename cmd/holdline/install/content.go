@@ -1,0 +1,113 @@
+package install
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"holdline/protocol/ownfile"
+)
+
+// content is what a path has, or is to have: nothing, a link or a file.
+type content struct {
+	exists bool
+	link   string // where it leads; "" for a file
+	data   []byte // of a file
+	mode   os.FileMode
+}
+
+// readContent returns what a path has. A directory or a device is an error.
+func readContent(path string) (content, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return content{}, nil
+	}
+	if err != nil {
+		return content{}, err
+	}
+	c := content{exists: true, mode: info.Mode().Perm()}
+	switch {
+	case info.Mode()&os.ModeSymlink != 0:
+		c.link, err = os.Readlink(path)
+	case info.Mode().IsRegular():
+		c.data, err = os.ReadFile(path)
+	default:
+		err = fmt.Errorf("%s is in the way: it is no file", path)
+	}
+	return c, err
+}
+
+// id identifies a content in a manifest.
+func (c content) id() string {
+	if c.link != "" {
+		return "link:" + c.link
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(c.data))
+}
+
+// put gives the content to path, as a whole: a reader never sees half of a file.
+func (c content) put(path string) error {
+	if !c.exists {
+		return removeFile(path)
+	}
+	dir, prefix := filepath.Dir(path), fmt.Sprintf(".%s.%d-", filepath.Base(path), os.Getpid())
+	var temp string
+	var err error
+	if c.link != "" {
+		temp = filepath.Join(dir, prefix+"0")
+		err = errors.Join(removeFile(temp), os.Symlink(c.link, temp))
+	} else {
+		temp, err = ownfile.WriteTemp(dir, prefix+"*", c.data, c.mode, false)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return nil
+}
+
+// removeFile removes the file at path, if it exists.
+func removeFile(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// removeEmptyDirs removes those of the directories that are empty, the last one first,
+// and reports each.
+func (o *Options) removeEmptyDirs(dirs []string) error {
+	for i := len(dirs) - 1; i >= 0; i-- {
+		entries, err := os.ReadDir(dirs[i])
+		if err != nil || len(entries) > 0 {
+			continue
+		}
+		if err := removeFile(dirs[i]); err != nil {
+			return err
+		}
+		o.report("remove %s", dirs[i])
+	}
+	return nil
+}
+
+// lockWait is how long an installation waits for another one.
+const lockWait = time.Minute
+
+// lockHome waits until no other process installs or uninstalls for this user, and keeps
+// others from it until unlock is called. Two at once would each write a manifest that
+// lacks the other's files.
+func (o *Options) lockHome(ctx context.Context) (unlock func(), err error) {
+	if _, err := os.Stat(o.Home); err != nil || o.DryRun {
+		return func() {}, nil //nolint:nilerr // a later step says that there is no home
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, lockWait,
+		errors.New("another holdline install or uninstall is at work: wait until it has ended, then do this again"))
+	defer cancel()
+	return ownfile.LockDir(ctx, o.Home)
+}
