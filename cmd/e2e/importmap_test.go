@@ -35,17 +35,18 @@ var layers = readLayers(`
 5 cmd/holdline/metricstest (for tests)
 5 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)
-6 daemon
-5 daemon/commands
+7 daemon
+6 daemon/commands
 5 daemon/adapter/engine/claude/claudetest (for tests and the demo)
 5 daemon/worker/workertest (for tests)
 4 daemon/place
-5 daemon/launch
+6 daemon/launch
 4 daemon/sandbox/writetest (for tests)
 4 daemon/session
+4 daemon/standing
 3 daemon/catalog
 3 daemon/consult
-4 daemon/hosted
+5 daemon/hosted
 3 daemon/hosttools
 3 daemon/listener
 3 daemon/listing

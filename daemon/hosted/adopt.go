@@ -13,6 +13,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/listing"
+	"holdline/daemon/standing"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
@@ -371,25 +372,14 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	}
 	close(u.unsure)
 	u.unsure = nil
+	u.forget = append(u.forget, u.standing.Restore(u.responds, last)...)
 	for _, r := range u.responds {
 		switch {
 		case r.Write > last:
 		case r.Kind == calls.KindRespond && r.Name != "":
 			u.told[r.Name] = struct{}{}
 			u.ranLocked(r.Kind, r.Write)
-		case r.Kind == calls.KindSetLevel:
-			if u.wish.levelWrite > 0 {
-				u.forget = append(u.forget, u.wish.levelWrite)
-			}
-			u.wish.level, u.wish.levelWrite = r.Name, r.Write
-		case r.Kind == calls.KindSubscribe, r.Kind == calls.KindListen:
-			u.dropSubLocked(r.Name)
-			u.wish.subs[r.Name] = &sub{state: on, write: r.Write, inherited: true}
-		case r.Kind == calls.KindUnsubscribe:
-			u.dropSubLocked(r.Name)
-			u.forget = append(u.forget, r.Write)
-		default:
-			u.endedLocked(r)
+		case r.Kind == calls.KindRespond, r.Kind == calls.KindCancel, r.Kind == calls.KindNote:
 			u.ranLocked(r.Kind, r.Write)
 		}
 	}
@@ -412,7 +402,7 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	default:
 		u.introducedLocked(server.Era, server.Result)
 		inst.up = u
-		u.attendLocked()
+		u.standing.Wake()
 		if tellsRoots(server.Offered) { // its client may have said so while there was no daemon
 			u.noteLocked(mcp.RootsChanged, nil)
 		}
@@ -424,26 +414,13 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 			inst.starting, inst.begun = make(chan struct{}), time.Now()
 			m.wg.Go(u.listFirst)
 			return true
-		case inst.own == nil, len(listsTold(server.Result)) > 0: // it may have said meanwhile that they have changed
+		case inst.own == nil, len(standing.ListsTold(server.Result)) > 0: // it may have said meanwhile that they have changed
 			u.relistLocked()
 		}
 		u.state = u.state.after(ready)
 	}
 	u.log.Info("adopted a process of an earlier daemon", "calls", len(u.calls), "state", u.state)
 	return true
-}
-
-// endedLocked notes that an earlier daemon has told a modern server to stop
-// telling changes, if that is what it cancelled.
-func (u *upstream) endedLocked(r calls.Record) {
-	if r.Kind != calls.KindCancel || r.Name != mcp.Listen {
-		return
-	}
-	for uri, s := range u.wish.subs {
-		if s.write == number(r.ID) {
-			u.dropSubLocked(uri)
-		}
-	}
 }
 
 // listFirst asks a server that was taken up what it offers, and lets calls to
@@ -479,7 +456,7 @@ func (m *Manager) serve(u *upstream) error {
 	if isOurs(u.inst.srv.fault) { // it has passed
 		u.inst.srv.fault = nil
 	}
-	u.attendLocked()
+	u.standing.Wake()
 	if u.unheard {
 		u.relistLocked()
 	}

@@ -108,15 +108,14 @@ func (u *upstream) unreadable(line []byte, err error) func(server, operation str
 // failAnswer ends whatever waits for the answer with an id, which came and cannot
 // be read: a call, or a request of the daemon's own.
 func (u *upstream) failAnswer(id jsonrpc.ID, describe func(server, operation string) *fault.Record) {
-	write := number(id)
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	if own, ok := u.internal[write]; ok {
+	if own, ok := u.takeInquiry(number(id)); ok {
 		f := describe(u.name(), "run:"+u.name())
 		line := jsonrpc.AppendError(nil, id, f.JSONRPCCode, f.Fault.Detail, nil)
-		u.takeOwnLocked(write, own, jsonrpc.Message{Error: jsonrpc.Field(line, "error")}) // of no kind, since it is not the server's
+		own.take(jsonrpc.Message{Error: jsonrpc.Field(line, "error")}) // of no kind, since it is not the server's
 		return
 	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
 	c := u.answeredLocked(id)
 	if c == nil || c.Phase() != calls.Open {
 		return

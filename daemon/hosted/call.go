@@ -248,7 +248,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 	if err != nil {
 		return asFault(err, o)
 	}
-	u.tuned(ctx)
+	u.standing.AwaitLevel(ctx)
 	timeout := s.now().Timeout
 	until := time.Now().Add(timeout)
 	rec := calls.Record{

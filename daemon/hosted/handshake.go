@@ -163,6 +163,7 @@ func (u *upstream) introduced(era string, result json.RawMessage) error {
 // introducedLocked notes what the handshake came to.
 func (u *upstream) introducedLocked(era string, result json.RawMessage) {
 	u.era, u.result, u.logs = era, result, listing.Has(result, "logging")
+	u.standing.Introduce(era == modern, result)
 }
 
 // offered is what the server is told that its client can do: a process of one

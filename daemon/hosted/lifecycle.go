@@ -21,9 +21,9 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// standing is the file in the state directory that outlives every process of a
+// serverState is the file in the state directory that outlives every process of a
 // server: the user's word, and what its processes have come to.
-type standing struct {
+type serverState struct {
 	Version int      `json:"version"`
 	Key     string   `json:"key,omitempty"`     // of the spec that was ejected
 	Stopped bool     `json:"stopped,omitempty"` // by a user; stays so until it is started
@@ -33,18 +33,18 @@ type standing struct {
 	FaultMS int64         `json:"fault_unix_ms,omitempty"`
 }
 
-const standingVersion = 1
+const serverStateVersion = 1
 
-func (s *server) standingFile() string { return filepath.Join(s.m.o.StateDir, s.spec.Name+".json") }
+func (s *server) stateFile() string { return filepath.Join(s.m.o.StateDir, s.spec.Name+".json") }
 
 // recall reads how the server stood. It is called before anybody else knows of
 // the server.
 func (s *server) recall() error {
-	b, err := ownfile.Read(s.standingFile(), ownfile.MaxDocument)
+	b, err := ownfile.Read(s.stateFile(), ownfile.MaxDocument)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var st standing
+	var st serverState
 	if err == nil {
 		err = json.Unmarshal(b, &st)
 	}
@@ -58,8 +58,8 @@ func (s *server) recall() error {
 }
 
 // standingLocked is how the server stands.
-func (s *server) standingLocked() standing {
-	st := standing{Version: standingVersion, Key: s.spec.Key, Stopped: s.stopped, Ejected: slices.Clone(s.ejected)}
+func (s *server) serverStateLocked() serverState {
+	st := serverState{Version: serverStateVersion, Key: s.spec.Key, Stopped: s.stopped, Ejected: slices.Clone(s.ejected)}
 	for key, inst := range s.m.instances {
 		if key.server == s.spec.Name && key.scope != Session && inst.guards.restarts.Ejected() && !slices.Contains(st.Ejected, key.of) {
 			st.Ejected = append(st.Ejected, key.of)
@@ -79,11 +79,11 @@ func (s *server) write() error {
 	defer s.m.filing.Unlock()
 	s.m.mu.Lock()
 	now := s.m.servers[s.spec.Name]
-	var st standing
+	var st serverState
 	if now != nil {
-		st = now.standingLocked()
+		st = now.serverStateLocked()
 	}
-	path := s.standingFile()
+	path := s.stateFile()
 	s.m.mu.Unlock()
 	if st.Stopped || len(st.Ejected) > 0 {
 		b, err := json.Marshal(st)

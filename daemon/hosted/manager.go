@@ -188,7 +188,7 @@ func (m *Manager) Opened(session string, c tool.Client) {
 	}
 	m.boundLocked(session)
 	m.eagerLocked(c.Caller())
-	m.attendLocked()
+	m.reconcileLocked()
 	if c.Era() != "" {
 		m.metLocked(session)
 	}
@@ -228,7 +228,7 @@ func (m *Manager) Closed(session, agent string) {
 	m.forsakeLocked(session)
 	m.forgetSightsLocked()
 	m.idleLocked()
-	m.attendLocked()
+	m.reconcileLocked()
 }
 
 // forsakeLocked ends what there is for a session.
@@ -297,7 +297,7 @@ func (m *Manager) expect() {
 		}
 	}
 	m.idleLocked()
-	m.attendLocked()
+	m.reconcileLocked()
 	// A map keeps its room: that of all that stood in an earlier daemon's records.
 	m.calls = maps.Collect(maps.All(m.calls))
 	for u := range m.processes {

@@ -106,7 +106,7 @@ func (s *server) look(e *sight, spec *Spec, root string) {
 		}
 	}
 	m.idleLocked()
-	m.attendLocked()
+	m.reconcileLocked()
 }
 
 // awaitSights waits, for a limited time, until it is known which servers a caller

@@ -104,7 +104,7 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	for _, c := range m.clients {
 		m.eagerLocked(c.Caller())
 	}
-	m.attendLocked()
+	m.reconcileLocked()
 	m.mu.Unlock()
 	m.log.Info("server replaced by what its entry says now", "server", next.spec.Name)
 	m.cache.Forget(next.spec.Name)

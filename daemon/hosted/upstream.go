@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/standing"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -25,11 +27,7 @@ type upstream struct {
 	dir   string
 	id    string
 	owner process.Owner
-	log   interface {
-		Warn(msg string, args ...any)
-		Info(msg string, args ...any)
-		Debug(msg string, args ...any)
-	}
+	log   *slog.Logger
 
 	w          *supervisor.Worker // nil while it is being taken up
 	era        string
@@ -46,7 +44,7 @@ type upstream struct {
 	unsure     chan struct{} // closed when it is known which writes of an earlier daemon were made, and nil then
 	calls      map[int64]*call
 	internal   map[int64]inquiry // the daemon's own requests
-	wish       wishes
+	standing   *standing.Requests
 	told       map[string]struct{} // requests of the server that an earlier daemon has answered, by relayed id
 	responds   []calls.Record      // of such answers, and of what stands, before it is known which were made
 	ran        []int64             // writes of answers to its requests, in order
@@ -95,11 +93,13 @@ type mark struct {
 
 func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 	id := filepath.Base(dir)
-	return &upstream{
+	u := &upstream{
 		m: inst.m, inst: inst, dir: dir, id: id, owner: owner, log: inst.m.log.With("worker", id, "server", inst.key.server),
-		exited: newLatch(), readEnded: newLatch(), caughtUp: newLatch(), calls: map[int64]*call{}, internal: map[int64]inquiry{}, wish: newWishes(),
-		errands: newErrands(), poke: make(chan struct{}, 1),
+		exited: newLatch(), readEnded: newLatch(), caughtUp: newLatch(),
+		calls: map[int64]*call{}, internal: map[int64]inquiry{}, errands: newErrands(), poke: make(chan struct{}, 1),
 	}
+	u.standing = standing.New(u, u.log)
+	return u
 }
 
 // attachLocked gives the process its worker, and starts its goroutines.
@@ -107,7 +107,7 @@ func (u *upstream) attachLocked(w *supervisor.Worker) {
 	u.w, u.generation = w, w.Generation()
 	u.m.wg.Go(u.run)
 	u.m.wg.Go(func() { u.contain("told something to a process", u.runErrands) })
-	u.m.wg.Go(func() { u.contain("told the wishes of sessions to a process", u.tend) })
+	u.m.wg.Go(func() { u.contain("told a process what sessions want of it", func() { u.standing.Run(u.m.life) }) })
 }
 
 func (u *upstream) worker() *supervisor.Worker {
@@ -389,13 +389,12 @@ func (u *upstream) noisy(why string) {
 
 // answered takes the server's answer, which is that line, to where it belongs.
 func (u *upstream) answered(msg jsonrpc.Message, line []byte) {
-	write := number(msg.ID)
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	if own, ok := u.internal[write]; ok {
-		u.takeOwnLocked(write, own, u.owned(msg))
+	if own, ok := u.takeInquiry(number(msg.ID)); ok {
+		own.take(u.owned(msg))
 		return
 	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
 	c := u.answeredLocked(msg.ID)
 	if c == nil || c.Phase() == calls.Answered {
 		return // it was cancelled, or is known
@@ -409,14 +408,19 @@ func (u *upstream) answered(msg jsonrpc.Message, line []byte) {
 	u.settledLocked(c)
 }
 
-// takeOwnLocked hands the answer to a request of the daemon's own to whoever
-// waits for it.
-func (u *upstream) takeOwnLocked(write int64, own inquiry, msg jsonrpc.Message) {
+// takeInquiry removes and returns the daemon's own request of that write, which
+// has its answer now.
+func (u *upstream) takeInquiry(write int64) (own inquiry, ok bool) {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if own, ok = u.internal[write]; !ok {
+		return own, false
+	}
 	delete(u.internal, write)
 	if !own.stays {
 		u.forget = append(u.forget, write)
 	}
-	own.take(msg)
+	return own, true
 }
 
 // owned is msg, of the line under way, in memory of its own. A large line has that
@@ -456,7 +460,8 @@ func (u *upstream) progressed(msg jsonrpc.Message, old bool) {
 func (u *upstream) notified(msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Acknowledged:
-		u.acknowledged(msg)
+		id := jsonrpc.Field(jsonrpc.Field(msg.Params, "_meta"), mcp.MetaSubscription)
+		u.standing.Acknowledged(msg.Params, number(id))
 	case mcp.ResourceUpdated:
 		u.updated(msg)
 	case mcp.LogMessage:
