@@ -1,5 +1,5 @@
-// Package service is what holdline shares with a service manager: the socket
-// that was handed in, the notices that are owed (sd_notify(3)), the journal's
-// way of logging, and how its units are. It is the only package that knows
-// systemd. It owns no goroutine.
+// Package service holds what holdline shares with a service manager: the socket that it
+// passes to the daemon, reports about the daemon's state (sd_notify(3)), the format of
+// the journal, and the states of the units. It is the only package that knows systemd. It
+// starts no goroutine.
 package service

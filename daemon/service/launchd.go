@@ -18,18 +18,19 @@ type LaunchAgent struct {
 	launchctl string
 }
 
-// FindLaunchAgent works out where the agent is. It reads no file.
+// FindLaunchAgent returns the agent of this environment. It reads no file.
 func FindLaunchAgent(env func(string) string) LaunchAgent {
 	home := env("HOME")
 	if runtime.GOOS != "darwin" || !filepath.IsAbs(home) {
 		return LaunchAgent{}
 	}
-	return LaunchAgent{file: filepath.Join(home, "Library", "LaunchAgents", contrib.LaunchAgentFile), launchctl: "/bin/launchctl"}
+	file := filepath.Join(home, "Library", "LaunchAgents", contrib.LaunchAgentFile)
+	return LaunchAgent{file: file, launchctl: "/bin/launchctl"}
 }
 
-// Start has launchd start the daemon, and reports whether it is about to: a daemon
-// that somebody else starts beside it would be in launchd's way. It does not if the
-// agent is not installed, or launchd has not loaded it.
+// Start has launchd start the daemon, and reports whether launchd does so. Then no other
+// process may start a daemon, which would be in launchd's way. Launchd does not if the
+// agent is not installed, or not loaded.
 func (a LaunchAgent) Start(ctx context.Context) bool {
 	if a.file == "" {
 		return false

@@ -16,22 +16,21 @@ import (
 	"holdline/contrib"
 )
 
-// Who manages a daemon, as the welcome says it.
+// The service managers of a daemon, as its welcome names them.
 const (
 	Systemd = "systemd"
 	Launchd = "launchd"
 	Nobody  = "no"
 )
 
-// SocketName is the name by which a service manager hands over the socket, if
-// it hands over more than one (FileDescriptorName= of systemd.socket(5)).
+// SocketName is the socket's name among several that a service manager passes on
+// (FileDescriptorName= of systemd.socket(5)).
 const SocketName = "holdline"
 
-// Handed is the unix socket that a service manager passed to this process
-// (sd_listen_fds(3)), or nil: the one named [SocketName], or the only one. Any
-// others are closed. One of another kind is an error. The variables that
-// announce them are removed from the environment, so that no child takes them
-// for its own.
+// Handed returns the unix socket that a service manager has passed to this process
+// (sd_listen_fds(3)), or nil: the only socket, or the one named [SocketName]. It closes
+// the others, and fails for a socket of another kind. It removes the variables that
+// announce sockets from the environment, so that no child mistakes them for its own.
 func Handed() (*net.UnixListener, error) {
 	files := activation.Files(true)
 	if len(files) == 0 {
@@ -58,7 +57,7 @@ func Handed() (*net.UnixListener, error) {
 	return unix, nil
 }
 
-// choose is the file of the socket to serve.
+// choose returns the file of the socket to serve.
 func choose(files []*os.File) (*os.File, error) {
 	if len(files) == 1 {
 		return files[0], nil
@@ -76,22 +75,23 @@ func choose(files []*os.File) (*os.File, error) {
 		chosen = f
 	}
 	if chosen == nil {
-		return nil, fmt.Errorf("%d sockets were handed in and none is named %s (FileDescriptorName=): %q", len(files), SocketName, names)
+		return nil, fmt.Errorf("%d sockets were handed in and none is named %s (FileDescriptorName=): %q",
+			len(files), SocketName, names)
 	}
 	return chosen, nil
 }
 
-// Notifier tells the service manager how the daemon fares. The zero value
-// tells nobody.
+// Notifier reports to the service manager how the daemon is (sd_notify(3)). The zero
+// value reports nothing.
 type Notifier struct {
 	socket  string // of systemd
-	launchd bool   // which wants to be told nothing
+	launchd bool   // it manages the daemon, and takes no reports
 }
 
-// NewNotifier works out from the environment and the parent process who manages
-// this one. systemd names a socket in NOTIFY_SOCKET. launchd names the job in
-// XPC_SERVICE_NAME, and is process 1; whatever the daemon starts may inherit the
-// variable, but does not have that parent from its first moment on.
+// NewNotifier finds out which service manager has started this process. systemd names a
+// socket in NOTIFY_SOCKET. launchd names the job in XPC_SERVICE_NAME and is process 1; a
+// child of the daemon may inherit the variable, but does not have that parent at its
+// start.
 func NewNotifier(env func(string) string, parent int) Notifier {
 	return Notifier{
 		socket:  env("NOTIFY_SOCKET"),
@@ -99,7 +99,7 @@ func NewNotifier(env func(string) string, parent int) Notifier {
 	}
 }
 
-// Managed says who manages this daemon.
+// Managed returns the service manager of this daemon.
 func (n Notifier) Managed() string {
 	switch {
 	case n.socket != "":
@@ -110,7 +110,8 @@ func (n Notifier) Managed() string {
 	return Nobody
 }
 
-func (n Notifier) tell(state string) error {
+// notify sends a state to systemd.
+func (n Notifier) notify(state string) error {
 	if n.socket == "" {
 		return nil
 	}
@@ -120,27 +121,26 @@ func (n Notifier) tell(state string) error {
 	return nil
 }
 
-// Ready says that connections are served.
+// Ready reports that connections are served.
 func (n Notifier) Ready(status string) error {
-	return n.tell("READY=1\nSTATUS=" + status)
+	return n.notify("READY=1\nSTATUS=" + status)
 }
 
-// Reloading says that the daemon is about to replace itself; [Notifier.Ready]
-// ends that.
+// Reloading reports that the daemon is about to replace itself. [Notifier.Ready] reports
+// the end of that.
 func (n Notifier) Reloading() error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return fmt.Errorf("reading the clock: %w", err)
 	}
-	return n.tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
+	return n.notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
 }
 
-// Stopping says that the daemon is on its way out.
-func (n Notifier) Stopping() error { return n.tell("STOPPING=1") }
+// Stopping reports that the daemon is about to end.
+func (n Notifier) Stopping() error { return n.notify("STOPPING=1") }
 
-// Watchdog is how long the service manager waits for a ping before it takes the
-// daemon for hung; 0 if it does not wait for any. An environment that says
-// something else than that is an error.
+// Watchdog returns how long the service manager waits for a ping before it takes the
+// daemon for hung; 0 if it waits for none. It fails if the environment makes no sense.
 func (n Notifier) Watchdog() (time.Duration, error) {
 	if n.socket == "" {
 		return 0, nil
@@ -152,11 +152,13 @@ func (n Notifier) Watchdog() (time.Duration, error) {
 	return within, nil
 }
 
-// Prove pings the service manager, which waits no longer than within for each
-// ping, until ctx is done, and returns its cause. Before each ping it asks; an
-// error is logged and asked about again soon, without a ping. What ask returns
-// is the status for people.
-func (n Notifier) Prove(ctx context.Context, log *slog.Logger, within time.Duration, ask func(context.Context) (string, error)) error {
+// Prove pings the service manager, which waits no longer than within for each ping, until
+// ctx is done; it returns the cause. Before each ping it calls ask, which returns a
+// status for people. If ask fails, Prove logs the error, sends no ping and tries again
+// soon.
+func (n Notifier) Prove(
+	ctx context.Context, log *slog.Logger, within time.Duration, ask func(context.Context) (string, error),
+) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	for {
@@ -170,7 +172,7 @@ func (n Notifier) Prove(ctx context.Context, log *slog.Logger, within time.Durat
 		cancel()
 		pause := within / 2
 		if err == nil {
-			err = n.tell("WATCHDOG=1\nSTATUS=" + status)
+			err = n.notify("WATCHDOG=1\nSTATUS=" + status)
 		}
 		if err != nil && ctx.Err() == nil {
 			log.WarnContext(ctx, "the daemon cannot prove that it is well", "err", err)
@@ -180,10 +182,10 @@ func (n Notifier) Prove(ctx context.Context, log *slog.Logger, within time.Durat
 	}
 }
 
-// Status is a line for people.
-func (n Notifier) Status(status string) error { return n.tell("STATUS=" + status) }
+// Status reports a line for people.
+func (n Notifier) Status(status string) error { return n.notify("STATUS=" + status) }
 
 // ExtendTimeout asks for more time to start.
 func (n Notifier) ExtendTimeout(by time.Duration) error {
-	return n.tell(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", by.Microseconds()))
+	return n.notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", by.Microseconds()))
 }

@@ -23,14 +23,14 @@ const askTimeout = 2 * time.Second
 // it with [FindUnits]. On a system without systemd none is installed.
 type Units struct {
 	runtime string   // the user's runtime directory
-	dirs    []string // of units, the one that counts first
+	dirs    []string // of units, in order of precedence
 }
 
-// FindUnits works out from the environment where units are (systemd.unit(5)).
-// It reads no file.
+// FindUnits returns where units are in this environment (systemd.unit(5)). It reads no
+// file.
 func FindUnits(env func(string) string) Units {
 	u := Units{runtime: env("XDG_RUNTIME_DIR")}
-	if !filepath.IsAbs(u.runtime) { // as for clients that clear the environment
+	if !filepath.IsAbs(u.runtime) { // some clients clear the environment
 		u.runtime = filepath.Join("/run/user", strconv.Itoa(os.Geteuid()))
 	}
 	base := func(variable, fallback string) string {
@@ -50,8 +50,8 @@ func FindUnits(env func(string) string) Units {
 	return u
 }
 
-// File is the path of a unit's file, "" if the unit is not installed. One that
-// is masked is.
+// File returns the path of a unit's file; "" if the unit is not installed. A masked unit
+// is installed.
 func (u Units) File(name string) string {
 	for _, dir := range u.dirs {
 		path := filepath.Join(dir, name)
@@ -62,47 +62,46 @@ func (u Units) File(name string) string {
 	return ""
 }
 
-// Enabled tells whether the socket is there from each login on.
+// Enabled reports whether systemd listens at the socket from each login on.
 func (u Units) Enabled() bool {
 	for _, dir := range u.dirs {
-		// What it leads to may be gone, which systemd minds, and not we.
+		// The target of the link may be gone; that is systemd's concern.
 		if _, err := os.Lstat(filepath.Join(dir, "sockets.target.wants", contrib.SystemdSocket)); err == nil {
-			return u.File(contrib.SystemdSocket) != "" && !masked(u.File(contrib.SystemdSocket))
+			return u.File(contrib.SystemdSocket) != "" && !isMasked(u.File(contrib.SystemdSocket))
 		}
 	}
 	return false
 }
 
-// masked tells whether a unit is one that is never started.
-func masked(path string) bool {
+// isMasked reports whether systemd never starts a unit.
+func isMasked(path string) bool {
 	to, err := os.Readlink(path)
 	return err == nil && to == os.DevNull
 }
 
-// Running tells whether this user has a systemd that runs.
+// Running reports whether this user has a systemd that runs.
 func (u Units) Running() bool {
 	info, err := os.Lstat(filepath.Join(u.runtime, "systemd", "private"))
 	return err == nil && info.Mode().Type() == fs.ModeSocket
 }
 
-// Socket is where the socket unit listens.
+// Socket returns where the socket unit listens.
 func (u Units) Socket() string { return filepath.Join(u.runtime, "holdline", "daemon.sock") }
 
-// UnitState is how systemd has a unit.
+// UnitState is what systemd says of a unit.
 type UnitState struct {
 	Load       string // loaded, not-found, bad-setting, masked …
 	Active     string // active, inactive, failed, activating …
 	Result     string // success, start-limit-hit, exit-code, watchdog …
 	NeedReload bool   // its file has changed since systemd has read it
-	Restarts   int    // of a service, by itself
+	Restarts   int    // of a service, by systemd
 }
 
-// Failed tells whether the unit is not started any more without a word of the
-// user.
+// Failed reports whether systemd starts the unit only once the user asks for it.
 func (s UnitState) Failed() bool { return s.Active == "failed" }
 
-// Ask asks systemd how the units are. Errors are those of running systemctl, and
-// of what it prints.
+// Ask asks systemd for the states of the units. It returns an error if systemctl fails or
+// prints something else.
 func (u Units) Ask(ctx context.Context) (socket, service UnitState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -120,14 +119,14 @@ func (u Units) Ask(ctx context.Context) (socket, service UnitState, err error) {
 		}
 	}
 	if len(found) > 0 {
-		return socket, service, errors.New("systemctl --user show: it does not tell of all units that it was asked for")
+		return socket, service, errors.New("systemctl --user show: it does not show all units that it was asked for")
 	}
 	return socket, service, nil
 }
 
-// ForgetStarts has systemd forget how often it has started the service: a daemon
-// that is killed often, and serves in between, is not to be given up like one
-// that cannot start.
+// ForgetStarts resets systemd's count of starts of the service. A daemon that is killed
+// often, and serves in between, must not reach the limit that stops one which cannot
+// start.
 func (u Units) ForgetStarts(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -137,7 +136,7 @@ func (u Units) ForgetStarts(ctx context.Context) error {
 	return nil
 }
 
-// systemctl is a command to the user's systemd.
+// systemctl returns a command to the user's systemd.
 func (u Units) systemctl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "systemctl", append([]string{"--user"}, args...)...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/local/bin", "XDG_RUNTIME_DIR=" + u.runtime, "LC_ALL=C"}
@@ -167,40 +166,41 @@ func parseState(block string) (s UnitState, id string) {
 	return s, id
 }
 
-// Absence is why systemd, which is to listen for the daemon, does not, and what
-// to do about it.
+// Absence says why systemd, which is to listen for the daemon, does not, and what to do
+// about it.
 type Absence struct{ Why, Hint string }
 
-// Reset is how units that have failed are started again.
+// Reset is the command that starts units which have failed.
 const Reset = "systemctl --user reset-failed holdline.service holdline.socket; systemctl --user start holdline.socket"
 
-// StartLimit is the result of a socket whose service has failed too often in a
-// row.
+// StartLimit is the result of a socket unit whose service has failed too often in a row.
 const StartLimit = "service-start-limit-hit"
 
-// Absent is why nobody listens at the socket of units that are enabled, or nil
-// if that passes: systemd is about to listen.
+// Absent returns why no process listens at the socket of units that are enabled, or nil if
+// systemd is about to listen.
 func (u Units) Absent(ctx context.Context) *Absence {
 	socket, _, err := u.Ask(ctx)
 	if err != nil {
-		return &Absence{fmt.Sprintf("systemd is to start the daemon, and does not answer: %v", err), "systemctl --user status holdline.socket"}
+		why := fmt.Sprintf("systemd is to start the daemon, and does not answer: %v", err)
+		return &Absence{why, "systemctl --user status holdline.socket"}
 	}
-	return absence(socket)
+	return AbsenceOf(socket)
 }
 
-func absence(socket UnitState) *Absence {
+// AbsenceOf is [Units.Absent] for a socket unit in that state.
+func AbsenceOf(socket UnitState) *Absence {
 	switch {
 	case socket.Active == "active" || socket.Active == "activating" || socket.Active == "reloading":
 		return nil
 	case socket.Failed() && socket.Result == StartLimit:
 		return &Absence{
 			"holdline.service has failed too often in a row (start limit hit), and systemd does not start it any more",
-			"holdline logs says why; once it is mended: " + Reset,
+			"holdline logs says why; once that is fixed: " + Reset,
 		}
 	case socket.Failed():
 		return &Absence{
 			fmt.Sprintf("holdline.socket has failed (%s)", socket.Result),
-			"systemctl --user status holdline.socket says why; once it is mended: " + Reset,
+			"systemctl --user status holdline.socket says why; once that is fixed: " + Reset,
 		}
 	case socket.Load != "loaded":
 		return &Absence{fmt.Sprintf("holdline.socket is %s", socket.Load), "holdline doctor says what is wrong with the units"}

@@ -75,9 +75,9 @@ func TestAbsence(t *testing.T) {
 		{UnitState{Load: "loaded", Active: "failed", Result: "resources"}, "holdline.socket has failed (resources)"},
 		{UnitState{Load: "loaded", Active: "failed", Result: StartLimit}, "holdline.service has failed too often in a row (start limit hit), and systemd does not start it any more"},
 	} {
-		got := absence(c.socket)
+		got := AbsenceOf(c.socket)
 		if (got == nil) != (c.why == "") || got != nil && (got.Why != c.why || got.Hint == "") {
-			t.Errorf("absence(%+v) = %+v, want %q", c.socket, got, c.why)
+			t.Errorf("AbsenceOf(%+v) = %+v, want %q", c.socket, got, c.why)
 		}
 	}
 }

@@ -26,9 +26,9 @@ func newDoctorCommand(proc *cmdenv.Process) *cobra.Command {
 	var asJSON, selftest bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check everything that could be wrong, and say how to mend it",
+		Short: "Check everything that could be wrong, and say how to fix it",
 		Long: `Check the configuration, the directories, the socket, the daemon, the versions of
-daemon and proxies, claude and codex, and say how to mend what is wrong. Nothing is
+daemon and proxies, claude and codex, and say how to fix what is wrong. Nothing is
 changed. The exit code is 1 if there is a problem.
 
 With --consult-selftest, nothing of that is checked, but consults are run with the
@@ -61,7 +61,7 @@ mend.`,
 				for _, f := range found {
 					fmt.Fprintf(cmd.OutOrStdout(), "%-8s %s: %s\n", f.State, f.Check, f.What)
 					if f.State != doctor.OK {
-						fmt.Fprintf(cmd.OutOrStdout(), "         why:  %s\n         mend: %s\n", f.Why, f.Mend)
+						fmt.Fprintf(cmd.OutOrStdout(), "         why:  %s\n         fix:  %s\n", f.Why, f.Fix)
 					}
 				}
 			}

@@ -285,7 +285,7 @@ func doctorClients(proc *cmdenv.Process) ([]doctor.Client, error) {
 	var out []doctor.Client
 	for _, f := range plan.Files {
 		c := doctor.Client{
-			Name: f.Client, Title: f.Title, Path: f.Path, Project: f.Project, Asked: f.NeedsProject(),
+			Name: f.Client, Title: f.Title, Path: f.Path, Project: f.Project, NeedsProject: f.NeedsProject(),
 			Why: f.Why, Broken: f.Broken(), Connected: f.Connected(), Gone: f.Gone(),
 		}
 		for _, s := range f.Servers {

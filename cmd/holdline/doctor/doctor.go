@@ -1,10 +1,8 @@
-// Package doctor checks what a user could have wrong, and says for each
-// finding what is wrong, why that matters and how to mend it. It changes
-// nothing.
+// Package doctor checks what a user could have wrong. For each finding it says what is
+// wrong, why that matters and how to fix it. It changes nothing.
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +23,7 @@ import (
 	"holdline/protocol/socket"
 )
 
-// State of a finding.
+// State is how good or bad a finding is.
 type State string
 
 // The states. Only a problem makes the command fail.
@@ -40,8 +38,13 @@ type Finding struct {
 	Check string `json:"check"`
 	State State  `json:"state"`
 	What  string `json:"what"`
-	Why   string `json:"why,omitempty"`
-	Mend  string `json:"mend,omitempty"`
+	Why   string `json:"why,omitempty"` // it matters
+	Fix   string `json:"mend,omitempty"`
+}
+
+// with returns the finding with an outcome that is not [OK].
+func (f Finding) with(state State, what, why, fix string) Finding {
+	return Finding{Check: f.Check, State: state, What: what, Why: why, Fix: fix}
 }
 
 // Options are what the checks need to know.
@@ -51,26 +54,26 @@ type Options struct {
 	Paths     socket.Paths
 	StateDir  string
 	Config    string         // path of the configuration file
-	ConfigErr error          // what reading it gave
+	ConfigErr error          // of reading it
 	Loaded    *config.Config // nil if it could not be read
 	Home      string
 	Environ   []string // of this process
 	// LoginPath asks the login shell for its PATH.
 	LoginPath func(context.Context) (string, error)
 	Units     service.Units
-	Linger    string // the file by which logind knows that this user lingers
-	// LaunchAgents is the directory of this user's LaunchAgents; "" where there is
-	// no launchd, of which Launchctl asks something.
+	Linger    string // the file that shows logind that this user lingers
+	// LaunchAgents is the directory of this user's LaunchAgents; "" on systems without
+	// launchd. Launchctl runs a command of launchd.
 	LaunchAgents string
 	Launchctl    func(ctx context.Context, args ...string) error
-	// Check checks the consult program of an engine as this process sees it; used
-	// if no daemon runs.
+	// Check checks the consult program of an engine as this process finds it. It is
+	// called if no daemon runs.
 	Check func(ctx context.Context, engine string) control.CheckAnswer
-	// Clients are the MCP clients that are found here.
+	// Clients returns the configuration files of MCP clients on this machine.
 	Clients func() ([]Client, error)
 
-	missing []string                   // servers whose program was found to be nowhere
-	sees    *control.EnvironmentAnswer // what the daemon that runs knows; nil if none does
+	missing     []string                   // servers whose program does not exist
+	environment *control.EnvironmentAnswer // what the running daemon says of it; nil if none runs
 }
 
 // timeout bounds all questions to the daemon.
@@ -80,58 +83,57 @@ const timeout = 20 * time.Second
 func Run(ctx context.Context, o Options) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var found []Finding
-	found = append(found, configuration(o), state(o))
-	found = append(found, systemd(ctx, o)...) // before a connection makes systemd start something
-	found = append(found, launchd(ctx, o)...)
-	found = append(found, machine(ctx, &o)...)
-	found = append(found, clients(o)...)
+	found := []Finding{checkConfiguration(o), checkStateDir(o)}
+	found = append(found, checkSystemd(ctx, o)...) // before a connection makes systemd start the daemon
+	found = append(found, checkLaunchd(ctx, o)...)
+	found = append(found, checkMachine(ctx, &o)...)
+	found = append(found, checkClients(o)...)
 	conn, path, err := o.Paths.Dial(ctx)
 	if err != nil {
-		found = append(found, directory(o.Paths.Start()), absent(o, err))
-		return append(found, o.consults(func(engine string) (control.CheckAnswer, error) { return o.Check(ctx, engine), nil }, "this shell")...)
+		found = append(found, checkSocketDir(o.Paths.Start()), noDaemon(o, err))
+		ask := func(engine string) (control.CheckAnswer, error) { return o.Check(ctx, engine), nil }
+		return append(found, o.checkEngines(ask, "this shell")...)
 	}
-	found = append(found, directory(path))
-	found = append(found, aside(filepath.Dir(path))...)
-	return append(found, daemon(ctx, o, conn, path)...)
+	found = append(found, checkSocketDir(path))
+	found = append(found, asideWorkers(filepath.Dir(path))...)
+	return append(found, checkDaemon(ctx, o, conn, path)...)
 }
 
-func configuration(o Options) Finding {
+func checkConfiguration(o Options) Finding {
 	f := Finding{Check: "configuration", State: OK, What: o.Config}
 	if o.ConfigErr != nil {
-		f.State, f.What = Problem, o.ConfigErr.Error()
-		f.Why = "a running daemon keeps the configuration before it; one that starts uses a copy of the last good one, if there is one"
-		f.Mend = "correct the file; a running daemon reads it by itself"
-	} else if _, err := os.Stat(o.Config); errors.Is(err, os.ErrNotExist) {
+		return f.with(Problem, o.ConfigErr.Error(),
+			"the daemon does not start with it, and a running one keeps its old configuration",
+			"correct the file; a running daemon reads it by itself")
+	}
+	if _, err := os.Stat(o.Config); errors.Is(err, os.ErrNotExist) {
 		f.What += " (not there: all defaults)"
 	}
 	return f
 }
 
-func state(o Options) Finding {
+func checkStateDir(o Options) Finding {
 	f := Finding{Check: "state directory", State: OK, What: o.StateDir}
 	info, err := os.Stat(o.StateDir)
-	switch {
+	switch at := nearest(o.StateDir); {
+	case errors.Is(err, os.ErrNotExist) && unix.Access(at, unix.W_OK|unix.X_OK) != nil:
+		return f.with(Problem, fmt.Sprintf("%s is not there, and cannot be made in %s", o.StateDir, at), "no daemon starts without it",
+			"make "+at+" a directory that you can write to, or set XDG_STATE_HOME to one")
 	case errors.Is(err, os.ErrNotExist):
 		f.What += " (not there yet)"
-		if at := nearest(o.StateDir); unix.Access(at, unix.W_OK|unix.X_OK) != nil {
-			f.State, f.What = Problem, fmt.Sprintf("%s is not there, and cannot be made in %s", o.StateDir, at)
-			f.Why, f.Mend = "no daemon starts without it", "make "+at+" a directory that you can write to, or set XDG_STATE_HOME to one"
-		}
 	case err != nil:
-		f.State, f.What = Problem, err.Error()
-		f.Why, f.Mend = "no daemon starts without it", "make it a directory that you own"
+		return f.with(Problem, err.Error(), "no daemon starts without it", "make it a directory that you own")
 	case !info.IsDir() || info.Mode().Perm()&0o077 != 0:
-		f.State, f.What = Problem, fmt.Sprintf("%s has mode %v", o.StateDir, info.Mode())
-		f.Why, f.Mend = "it holds consults and logs that others must not read", "chmod 700 "+o.StateDir
+		return f.with(Problem, fmt.Sprintf("%s has mode %v", o.StateDir, info.Mode()),
+			"it holds consults and logs that others must not read", "chmod 700 "+o.StateDir)
 	case unix.Access(o.StateDir, unix.W_OK|unix.X_OK) != nil:
-		f.State, f.What = Problem, o.StateDir+" cannot be written to"
-		f.Why, f.Mend = "the daemon keeps all that it knows there", "make it a directory that you can write to, or set XDG_STATE_HOME to one"
+		return f.with(Problem, o.StateDir+" cannot be written to", "the daemon keeps all that it knows there",
+			"make it a directory that you can write to, or set XDG_STATE_HOME to one")
 	}
 	return f
 }
 
-// nearest is what is there of a path: the path, or the nearest directory above.
+// nearest returns the path if it exists, or else the nearest directory above that does.
 func nearest(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
@@ -141,8 +143,8 @@ func nearest(path string) string {
 	}
 }
 
-// directory looks at the socket's directory as the daemon will.
-func directory(path string) Finding {
+// checkSocketDir checks the socket's directory as the daemon does at its start.
+func checkSocketDir(path string) Finding {
 	dir := filepath.Dir(path)
 	f := Finding{Check: "socket directory", State: OK, What: dir}
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
@@ -151,100 +153,101 @@ func directory(path string) Finding {
 	}
 	d, err := socket.OpenDir(path)
 	if err != nil {
-		f.State, f.What = Problem, err.Error()
-		f.Why, f.Mend = "no daemon listens in a directory that others could change", "remove it, or set HOLDLINE_SOCKET to a path elsewhere"
-		return f
+		return f.with(Problem, err.Error(), "no daemon listens in a directory that others could change",
+			"remove it, or set HOLDLINE_SOCKET to a path elsewhere")
 	}
 	d.Close()
 	return f
 }
 
-func absent(o Options, err error) Finding {
-	f := Finding{Check: "daemon", State: Note, What: "no daemon runs", Why: "it starts when an agent first connects", Mend: "holdline daemon"}
-	if o.Units.Enabled() && o.Units.Running() {
-		f.Why, f.Mend = "systemd is to start it, and does not listen", "as said of systemd"
-	}
+// noDaemon says why no daemon could be reached.
+func noDaemon(o Options, err error) Finding {
+	f := Finding{Check: "daemon"}
 	if !errors.Is(err, socket.ErrNoDaemon) {
-		f.State, f.What = Problem, err.Error()
-		f.Why, f.Mend = "agents cannot connect", "see the README's troubleshooting section, or set HOLDLINE_SOCKET"
+		return f.with(Problem, err.Error(), "agents cannot connect", "see the README's troubleshooting section, or set HOLDLINE_SOCKET")
 	}
 	pid, start, err := statedir.Holder(filepath.Join(filepath.Dir(o.Paths.Start()), socket.LockFile))
-	if err == nil && f.State == Note {
-		if now, err := process.Lookup(pid); err == nil && now.Start == start {
-			f.State, f.What = Problem, fmt.Sprintf("process %d holds the daemon's lock and does not listen", pid)
-			f.Why, f.Mend = "no other daemon can start", fmt.Sprintf("kill -9 %d", pid)
-		}
+	switch {
+	case err == nil && isAlive(pid, start):
+		return f.with(Problem, fmt.Sprintf("process %d holds the daemon's lock and does not listen", pid),
+			"no other daemon can start", fmt.Sprintf("kill -9 %d", pid))
+	case o.Units.Enabled() && o.Units.Running():
+		return f.with(Note, "no daemon runs", "systemd is to start it, and does not listen", "as said of systemd")
 	}
-	return f
+	return f.with(Note, "no daemon runs", "it starts when an agent first connects", "holdline daemon")
 }
 
-// WayOut is what to do about a daemon that hangs.
+// isAlive reports whether the process that started at that time still runs.
+func isAlive(pid int, start uint64) bool {
+	now, err := process.Lookup(pid)
+	return err == nil && now.Start == start
+}
+
+// WayOut says what to do about a daemon that hangs.
 func WayOut(pid int) string {
 	return fmt.Sprintf("holdline stop --all kills it and ends what it runs; or: kill -9 %d, after which the next daemon goes on with that", pid)
 }
 
-func daemon(ctx context.Context, o Options, conn net.Conn, path string) []Finding {
+// checkDaemon asks the daemon that listens at path how it is.
+func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []Finding {
 	f := Finding{Check: "daemon", State: OK}
 	c, err := control.NewClient(ctx, conn, o.Version, o.PID)
 	if err != nil {
-		f.State, f.What = Problem, fmt.Sprintf("%s: %v", path, err)
-		f.Why = "something listens there that does not speak this holdline's protocol, or hangs"
-		f.Mend = "holdline stop, with the binary that the daemon was started from; or kill it"
-		if refusal, ok := errors.AsType[*protocol.Refusal](err); ok {
-			f.Why = refusal.Message
-		}
-		if pid, _, herr := statedir.Holder(filepath.Join(filepath.Dir(path), socket.LockFile)); herr == nil && errors.Is(err, os.ErrDeadlineExceeded) {
-			f.What = fmt.Sprintf("daemon %d at %s does not answer", pid, path)
-			f.Why, f.Mend = "it hangs: agents wait for it, and no other daemon can start", WayOut(pid)
-		}
-		return []Finding{f}
+		return []Finding{noWelcome(f, path, err)}
 	}
 	defer c.Close()
 	f.What = fmt.Sprintf("pid %d, version %s, at %s", c.Daemon.PID, c.Daemon.Version, path)
-	found := append([]Finding{f}, others(o, c.Daemon, path)...)
+	found := append([]Finding{f}, otherDaemons(o, c.Daemon, path)...)
 	var status control.StatusAnswer
 	if err := c.Call(ctx, control.Status, nil, &status, nil); err != nil {
-		return append(found, Finding{Check: "status", State: Problem, What: err.Error(), Why: "the daemon does not answer", Mend: "holdline logs, then: " + WayOut(c.Daemon.PID)})
+		return append(found, Finding{Check: "status"}.with(Problem, err.Error(),
+			"the daemon does not answer", "holdline logs, then: "+WayOut(c.Daemon.PID)))
 	}
-	found = append(found, skew(o, c.Daemon.Version, status.Sessions))
-	found = append(found, servers(status.Servers, o.missing)...)
-	if status.Daemon.Degraded != "" {
-		found = append(found, Finding{Check: "daemon health", State: Problem, What: status.Daemon.Degraded, Why: "the daemon works with less than it should", Mend: "holdline logs"})
+	found = append(found, compareVersions(o, c.Daemon.Version, status.Sessions))
+	found = append(found, checkServers(status.Servers, o.missing)...)
+	add := func(check, what, why, fix string) {
+		found = append(found, Finding{Check: check, State: Problem, What: what, Why: why, Fix: fix})
 	}
-	if status.Daemon.ConfigRefused != "" {
-		found = append(found, Finding{
-			Check: "configuration in force", State: Problem, What: status.Daemon.Config + " is refused: " + status.Daemon.ConfigRefused,
-			Why:  cmp.Or(copyInForce(status.Daemon.ConfigCopy), "the daemon goes on with the configuration before it"),
-			Mend: "correct the file; the daemon reads it by itself",
-		})
+	if d := status.Daemon; d.Degraded != "" {
+		add("daemon health", d.Degraded, "the daemon works with less than it should", "holdline logs")
 	}
-	if status.Daemon.Refusal != "" {
-		found = append(found, Finding{
-			Check: "upgrade", State: Problem, What: "the binary that was installed is not used: " + status.Daemon.Refusal,
-			Why: "version " + c.Daemon.Version + " goes on", Mend: "install it again, then: holdline upgrade",
-		})
+	if d := status.Daemon; d.ConfigRefused != "" {
+		add("configuration in force", d.Config+" is refused: "+d.ConfigRefused,
+			"the daemon goes on with the configuration before it, and a new daemon would not start",
+			"correct the file; the daemon reads it by itself")
 	}
-	return append(found, o.consults(func(engine string) (check control.CheckAnswer, err error) {
-		err = c.Call(ctx, control.ConsultCheck, control.CheckParams{Engine: engine, Logins: protocol.LoginVariables(o.Environ)}, &check, nil)
-		return check, err
+	if d := status.Daemon; d.Refusal != "" {
+		add("upgrade", "the binary that was installed is not used: "+d.Refusal,
+			"version "+c.Daemon.Version+" goes on", "install it again, then: holdline upgrade")
+	}
+	return append(found, o.checkEngines(func(engine string) (check control.CheckAnswer, err error) {
+		params := control.CheckParams{Engine: engine, Logins: protocol.LoginVariables(o.Environ)}
+		return check, c.Call(ctx, control.ConsultCheck, params, &check, nil)
 	}, "the daemon")...)
 }
 
-// copyInForce says that the daemon serves by the copy at path; "" if there is none.
-func copyInForce(path string) string {
-	if path == "" {
-		return ""
+// noWelcome says why the program that listens at path has not welcomed us.
+func noWelcome(f Finding, path string, err error) Finding {
+	pid, _, herr := statedir.Holder(filepath.Join(filepath.Dir(path), socket.LockFile))
+	if herr == nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		return f.with(Problem, fmt.Sprintf("daemon %d at %s does not answer", pid, path),
+			"it hangs: agents wait for it, and no other daemon can start", WayOut(pid))
 	}
-	return "the daemon serves by the copy of the last good one, " + path
+	why := "something listens there that does not speak this holdline's protocol, or hangs"
+	if refusal, ok := errors.AsType[*protocol.Refusal](err); ok {
+		why = refusal.Message
+	}
+	return f.with(Problem, fmt.Sprintf("%s: %v", path, err), why,
+		"holdline stop, with the binary that the daemon was started from; or kill it")
 }
 
-// skew compares the versions of this program, the daemon and the proxies.
-func skew(o Options, daemon string, sessions []control.Session) Finding {
+// compareVersions compares the versions of this program, the daemon and the proxies.
+func compareVersions(o Options, daemon string, sessions []control.Session) Finding {
 	f := Finding{Check: "versions", State: OK, What: "command, daemon and proxies are all " + o.Version}
 	if daemon != o.Version {
-		f.State, f.What = Note, fmt.Sprintf("this command is %s, the daemon %s", o.Version, daemon)
-		f.Why, f.Mend = "the daemon was started from another binary", "holdline upgrade, if its binary was replaced; else holdline stop, and the next agent starts this one"
-		return f
+		return f.with(Note, fmt.Sprintf("this command is %s, the daemon %s", o.Version, daemon),
+			"the daemon was started from another binary",
+			"holdline upgrade, if its binary was replaced; else holdline stop, and the next agent starts this one")
 	}
 	var older []string
 	for _, s := range sessions {
@@ -253,8 +256,8 @@ func skew(o Options, daemon string, sessions []control.Session) Finding {
 		}
 	}
 	if len(older) > 0 {
-		f.State, f.What = Note, "proxies of other versions: "+strings.Join(older, ", ")
-		f.Why, f.Mend = "proxies live as long as their agents; this is normal after an upgrade", "restart those agents when it suits"
+		return f.with(Note, "proxies of other versions: "+strings.Join(older, ", "),
+			"proxies live as long as their agents; this is normal after an upgrade", "restart those agents when it suits")
 	}
 	return f
 }

@@ -7,14 +7,15 @@ import (
 	"holdline/protocol/fault"
 )
 
-// engine is what a user is told about one consult program.
+// engine is what a user needs to know about one consult program.
 type engine struct {
 	name          string // of the engine, and of its program
 	npm           string // its package
-	variable, key string // by which the program is named
+	variable, key string // of the environment and of the configuration, which name the program
 	login, byKey  string // ways to log it in
 }
 
+// engines are all of them; the levels of consults are checked with the first.
 var engines = []engine{
 	{
 		name: "claude", npm: "@anthropic-ai/claude-code", variable: "HOLDLINE_CLAUDE_BIN", key: "consult.claude_bin",
@@ -26,54 +27,50 @@ var engines = []engine{
 	},
 }
 
-// consults says how the consult programs are and what the levels are held by,
-// as ask tells it of each engine.
-func (o *Options) consults(ask func(engine string) (control.CheckAnswer, error), seenBy string) []Finding {
+// checkEngines says how the consult programs are and what enforces the levels, from the
+// answer of ask for each engine. seenBy is who has looked.
+func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, error), seenBy string) []Finding {
 	var found []Finding
 	for _, e := range engines {
 		check, err := ask(e.name)
-		switch {
+		switch isFirst := e.name == engines[0].name; {
 		case err != nil:
-			found = append(found, Finding{
-				Check: e.name, State: Problem, What: err.Error(), Why: "whether consults with it can run is not known", Mend: "holdline logs",
-			})
-		case check.Engine == e.name || e.name == engines[0].name: // a daemon of before knows the first alone, and does not name it
-			found = append(found, e.finding(check, seenBy, o.here(e.name)))
-		}
-		if e.name == engines[0].name && err == nil { // the other has a sandbox of its own
-			found = append(found, levels(check)...)
+			found = append(found, Finding{Check: e.name}.with(Problem, err.Error(),
+				"whether consults with it can run is not known", "holdline logs"))
+		case check.Engine == e.name || isFirst: // an older daemon knows the first alone, and does not name it
+			found = append(found, e.judge(check, seenBy, o.lookHere(e.name)))
+			if isFirst { // the other has a sandbox of its own
+				found = append(found, checkLevels(check)...)
+			}
 		}
 	}
 	return found
 }
 
-// finding judges one program. That one cannot be used is nothing to worry about
-// if the other is to answer. here is where this shell finds its program.
-func (e *engine) finding(c control.CheckAnswer, seenBy, here string) Finding {
+// judge judges the check of one program. A program that cannot be used is only noted if
+// it is not the default one. here is where this shell finds it.
+func (e *engine) judge(c control.CheckAnswer, seenBy, here string) Finding {
 	f := Finding{Check: e.name, State: OK, What: fmt.Sprintf("%s, version %s, %s", c.Path, c.Version, c.Account)}
 	if c.Fault == nil {
 		return f
 	}
-	f.State, f.What = Problem, c.Fault.Fault.Detail
-	f.Why = fmt.Sprintf("consults cannot run (as seen by %s)", seenBy)
+	state, why := Problem, fmt.Sprintf("consults cannot run (as seen by %s)", seenBy)
 	if c.Engine != "" && !c.Default {
-		f.State, f.Why = Note, fmt.Sprintf("consults with engine %s cannot run (as seen by %s)", e.name, seenBy)
+		state, why = Note, fmt.Sprintf("consults with engine %s cannot run (as seen by %s)", e.name, seenBy)
 	}
+	fix := fmt.Sprintf("run %s --version yourself", e.name)
 	switch c.Fault.Reason() {
 	case fault.NotInstalled:
+		fix = fmt.Sprintf("npm install -g %s, or name the program: %s, or %s in the configuration", e.npm, e.variable, e.key)
 		if here != "" && seenBy != "this shell" {
-			f.Mend = "this shell finds it at " + here + ": holdline install --path"
-			break
+			fix = "this shell finds it at " + here + ": holdline install --path"
 		}
-		f.Mend = fmt.Sprintf("npm install -g %s, or name the program: %s, or %s in the configuration", e.npm, e.variable, e.key)
 	case fault.NotLoggedIn:
-		f.Mend = e.login + "; with an API key, " + e.byKey
+		fix = e.login + "; with an API key, " + e.byKey
 	case fault.Version:
-		f.Mend = fmt.Sprintf("npm install -g %s@latest", e.npm)
-	case "": // consult.env_file, not the program's doing; what is wrong with it is said
-		f.Mend = "mend it; each consult looks at the file again"
-	default:
-		f.Mend = fmt.Sprintf("run %s --version yourself", e.name)
+		fix = fmt.Sprintf("npm install -g %s@latest", e.npm)
+	case "": // consult.env_file is wrong; the fault says how
+		fix = "correct it; each consult reads the file again"
 	}
-	return f
+	return f.with(state, c.Fault.Fault.Detail, why, fix)
 }

@@ -20,7 +20,7 @@ func TestConsults(t *testing.T) {
 		fault.Killed:       {"claude --version", "codex --version"},
 	} {
 		for i, e := range engines {
-			found := (&Options{}).consults(func(name string) (control.CheckAnswer, error) {
+			found := (&Options{}).checkEngines(func(name string) (control.CheckAnswer, error) {
 				a := control.CheckAnswer{Engine: name, Default: name == e.name, Path: "/bin/" + name, Version: "1", Account: "by somebody"}
 				a.Fault = fault.New(fault.SpawnFailure, fault.Engine, "o", "what is wrong").WithReason(reason)
 				return a, nil
@@ -31,7 +31,7 @@ func TestConsults(t *testing.T) {
 					t.Fatalf("nothing of %s: %+v", other.name, found)
 				}
 				f := found[at]
-				if (f.State == Problem) != (i == j) || f.State == OK || !strings.Contains(f.Mend, mends[j]) || !strings.Contains(f.Why, "as seen by this shell") ||
+				if (f.State == Problem) != (i == j) || f.State == OK || !strings.Contains(f.Fix, mends[j]) || !strings.Contains(f.Why, "as seen by this shell") ||
 					f.What != "what is wrong" {
 					t.Errorf("%s, of %s if %s is to answer: %+v", reason, other.name, e.name, f)
 				}
@@ -39,13 +39,13 @@ func TestConsults(t *testing.T) {
 		}
 	}
 	// A daemon of before knows one, and says neither its name nor that it answers.
-	found := (&Options{}).consults(func(string) (control.CheckAnswer, error) {
+	found := (&Options{}).checkEngines(func(string) (control.CheckAnswer, error) {
 		return control.CheckAnswer{Path: "/bin/claude", Version: "1", Account: "by somebody"}, nil
 	}, "the daemon")
 	if len(found) != 2 || found[0] != (Finding{Check: "claude", State: OK, What: "/bin/claude, version 1, by somebody"}) || found[1].Check != "landlock" {
 		t.Errorf("a daemon of before: %+v", found)
 	}
-	found = (&Options{}).consults(func(string) (control.CheckAnswer, error) {
+	found = (&Options{}).checkEngines(func(string) (control.CheckAnswer, error) {
 		return control.CheckAnswer{}, errors.New("it does not answer")
 	}, "the daemon")
 	if len(found) != 2 || found[0].State != Problem || found[1].Check != "codex" || found[1].What != "it does not answer" {
@@ -64,12 +64,12 @@ func TestServers(t *testing.T) {
 		{Name: "gone", State: "failed"},
 		{Name: "well", State: "ready", Circuit: "closed"},
 	}
-	found := servers(all, []string{"gone"})
+	found := checkServers(all, []string{"gone"})
 	if len(found) != 8 || found[0].What != "well" {
 		t.Errorf("findings %+v", found)
 	}
 	for _, f := range found[1:] {
-		if f.State == OK || f.What == "" || f.Why == "" || f.Mend == "" || f.Check == "server gone" {
+		if f.State == OK || f.What == "" || f.Why == "" || f.Fix == "" || f.Check == "server gone" {
 			t.Errorf("%+v", f)
 		}
 	}

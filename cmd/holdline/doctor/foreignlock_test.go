@@ -13,15 +13,15 @@ import (
 // daemon starts, is a problem that is named, with the way out.
 func TestForeignLock(t *testing.T) {
 	dir := t.TempDir()
-	if f := stale(dir, "daemon"); f.State != OK {
+	if f := checkLock(dir, "daemon"); f.State != OK {
 		t.Errorf("without a lock file: %+v", f)
 	}
 	path := filepath.Join(dir, socket.LockFile)
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := stale(dir, "daemon")
-	if f.State != Problem || !strings.Contains(f.What, path+" is a named pipe") || f.Why == "" || !strings.Contains(f.Mend, path) {
+	f := checkLock(dir, "daemon")
+	if f.State != Problem || !strings.Contains(f.What, path+" is a named pipe") || f.Why == "" || !strings.Contains(f.Fix, path) {
 		t.Errorf("with a named pipe in its place: %+v", f)
 	}
 }

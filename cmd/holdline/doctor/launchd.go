@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,36 +10,41 @@ import (
 	"holdline/contrib"
 )
 
-// launchd looks at holdline's LaunchAgent.
-func launchd(ctx context.Context, o Options) []Finding {
+// checkLaunchd checks holdline's LaunchAgent.
+func checkLaunchd(ctx context.Context, o Options) []Finding {
 	if o.LaunchAgents == "" {
 		return nil
 	}
-	const install = "holdline install --launchd"
 	path := filepath.Join(o.LaunchAgents, contrib.LaunchAgentFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return []Finding{{Check: "launchd", State: OK, What: "no agent is installed: agents start the daemon"}}
 	}
-	f := Finding{Check: "launchd", State: OK, What: path}
 	bin := contrib.LaunchProgram(text)
-	switch wrong := runnable(bin); {
-	case err != nil:
-		f.State, f.What, f.Why, f.Mend = Problem, err.Error(), "nobody knows which program launchd starts", install
-	case wrong != nil:
-		f.State, f.What = Problem, fmt.Sprintf("%s starts %q: %v", path, bin, wrong)
-		f.Why, f.Mend = "the daemon does not start", install+", with the holdline that is to run"
-	case !bytes.Equal(text, contrib.LaunchAgent(bin, o.Home)):
-		f.State, f.What = Note, path+" is not as this holdline would write it"
-		f.Why, f.Mend = "it is another version's, or was edited", install
+	f := checkUnitProgram(Finding{Check: "launchd", State: OK, What: path}, path, bin, err, "holdline install --launchd")
+	if f.State == OK && string(text) != string(contrib.LaunchAgent(bin, o.Home)) {
+		f = f.with(Note, path+" is not as this holdline would write it",
+			"it is another version's, or was edited", "holdline install --launchd")
 	}
 	found := []Finding{f}
 	domain := fmt.Sprintf("gui/%d", os.Getuid())
 	if err := o.Launchctl(ctx, "print", domain+"/"+contrib.LaunchLabel); err != nil {
-		found = append(found, Finding{
-			Check: "launchd state", State: Note, What: "launchd has not loaded " + path,
-			Why: "it starts no daemon, and none again after a crash: agents do", Mend: fmt.Sprintf("launchctl bootstrap %s %s", domain, path),
-		})
+		found = append(found, Finding{Check: "launchd state"}.with(Note, "launchd has not loaded "+path,
+			"it starts no daemon, and none again after a crash: agents do",
+			fmt.Sprintf("launchctl bootstrap %s %s", domain, path)))
 	}
 	return found
+}
+
+// checkUnitProgram checks the program that the file of a service manager starts. err is
+// that of reading the file, and install the command that writes it.
+func checkUnitProgram(f Finding, path, bin string, err error, install string) Finding {
+	if err != nil {
+		return f.with(Problem, err.Error(), "which program the service manager starts is not known", install)
+	}
+	if err := checkRunnable(bin); err != nil {
+		return f.with(Problem, fmt.Sprintf("%s starts %q: %v", path, bin, err), "the daemon does not start",
+			install+", with the holdline that is to run")
+	}
+	return f
 }

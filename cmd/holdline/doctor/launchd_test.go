@@ -16,7 +16,7 @@ import (
 // that launchd has not loaded is named, each with the way out.
 func TestLaunchd(t *testing.T) {
 	o := Options{Home: t.TempDir()}
-	if found := launchd(t.Context(), o); found != nil {
+	if found := checkLaunchd(t.Context(), o); found != nil {
 		t.Errorf("where there is no launchd: %+v", found)
 	}
 	o.LaunchAgents = t.TempDir()
@@ -30,7 +30,7 @@ func TestLaunchd(t *testing.T) {
 		}
 		return nil
 	}
-	if found := launchd(t.Context(), o); len(found) != 1 || found[0].State != OK || !strings.Contains(found[0].What, "no agent") {
+	if found := checkLaunchd(t.Context(), o); len(found) != 1 || found[0].State != OK || !strings.Contains(found[0].What, "no agent") {
 		t.Errorf("without one: %+v", found)
 	}
 	bin := filepath.Join(o.Home, "holdline")
@@ -57,9 +57,9 @@ func TestLaunchd(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []State
-		for _, f := range launchd(t.Context(), o) {
+		for _, f := range checkLaunchd(t.Context(), o) {
 			got = append(got, f.State)
-			if (f.State == OK) == (f.Why != "" && f.Mend != "") {
+			if (f.State == OK) == (f.Why != "" && f.Fix != "") {
 				t.Errorf("%+v", f)
 			}
 		}

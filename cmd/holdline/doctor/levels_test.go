@@ -11,23 +11,23 @@ import (
 // TestLevels: a level that is held says by what, one that is refused why, and
 // what mends it; neither is a problem, since consults work.
 func TestLevels(t *testing.T) {
-	found := levels(control.CheckAnswer{Levels: []control.Level{
+	found := checkLevels(control.CheckAnswer{Levels: []control.Level{
 		{Name: "read", EnforcedBy: "landlock", Notes: []string{"Landlock ABI 7"}},
 		{Name: "shell", Lacks: "socat is not installed; install the package socat"},
 	}})
 	if len(found) != 3 {
 		t.Fatalf("%d findings: %+v", len(found), found)
 	}
-	if f := found[0]; f.Check != "landlock" || (f.State == OK) != (sandbox.Landlock() >= sandbox.Complete) || f.State != OK && f.Mend == "" {
+	if f := found[0]; f.Check != "landlock" || (f.State == OK) != (sandbox.Landlock() >= sandbox.Complete) || f.State != OK && f.Fix == "" {
 		t.Errorf("%+v", f)
 	}
 	if f := found[1]; f.State != OK || f.What != "held by landlock (Landlock ABI 7)" {
 		t.Errorf("%+v", f)
 	}
-	if f := found[2]; f.State != Note || !strings.HasPrefix(f.What, "refused: socat is not installed") || f.Mend != "install the package socat" || f.Why == "" {
+	if f := found[2]; f.State != Note || !strings.HasPrefix(f.What, "refused: socat is not installed") || f.Fix != "install the package socat" || f.Why == "" {
 		t.Errorf("%+v", f)
 	}
-	if found := levels(control.CheckAnswer{}); len(found) != 1 {
+	if found := checkLevels(control.CheckAnswer{}); len(found) != 1 {
 		t.Errorf("of a daemon that says nothing of levels: %+v", found)
 	}
 }

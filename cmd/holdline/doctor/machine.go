@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holdline/daemon/config"
+	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
 	"holdline/protocol/ownfile"
@@ -28,101 +29,97 @@ const (
 	leastRuntime = 16 << 20 // records and answers that wait for their clients
 )
 
-// askTimeout bounds the wait for the daemon's welcome.
-const askTimeout = 2 * time.Second
+// welcomeTimeout bounds the wait for the daemon's welcome.
+const welcomeTimeout = 2 * time.Second
 
-// settle is how long a process that ends may take for it.
-const settle = 300 * time.Millisecond
+// endTime is how long a process that is about to end may still be there.
+const endTime = 300 * time.Millisecond
 
-// machine looks at what lies around the daemon: PATH and programs of hosted
-// servers, disks, locks, and processes that nobody owns.
-func machine(ctx context.Context, o *Options) []Finding {
+// checkMachine checks what lies around the daemon: PATH and programs of hosted servers,
+// disks, locks, and processes without an owner.
+func checkMachine(ctx context.Context, o *Options) []Finding {
 	run := filepath.Dir(o.Paths.Start())
-	found := append(o.servers(o.path(ctx)),
-		disk("disk of the state directory", o.StateDir, leastState), disk("disk of the runtime directory", run, leastRuntime))
-	found = append(found, stale(run, "daemon"), stale(o.StateDir, "state"))
-	return append(found, o.orphans(ctx, run)...)
+	f, path := o.checkPath(ctx)
+	found := append([]Finding{f}, o.checkPrograms(path)...)
+	found = append(found, checkDisk("disk of the state directory", o.StateDir, leastState),
+		checkDisk("disk of the runtime directory", run, leastRuntime), checkLock(run, "daemon"), checkLock(o.StateDir, "state"))
+	return append(found, o.checkOrphans(ctx, run)...)
 }
 
-// ask asks the daemon for the environment in which it starts programs, and
-// returns who manages it; "" if nobody does, or none runs.
-func (o *Options) ask(ctx context.Context) string {
-	dialling, cancel := context.WithTimeout(ctx, askTimeout)
+// askEnvironment asks the daemon for the environment in which it starts programs, and
+// returns which service manager it has; "" if it has none, or does not run.
+func (o *Options) askEnvironment(ctx context.Context) (manager string) {
+	ctx, cancel := context.WithTimeout(ctx, welcomeTimeout)
 	defer cancel()
-	conn, _, err := o.Paths.Dial(dialling)
+	conn, _, err := o.Paths.Dial(ctx)
 	if err != nil {
 		return ""
 	}
-	c, err := control.NewClient(dialling, conn, o.Version, o.PID)
+	c, err := control.NewClient(ctx, conn, o.Version, o.PID)
 	if err != nil {
 		return ""
 	}
 	defer c.Close()
 	var answer control.EnvironmentAnswer
-	if err := c.Call(ctx, control.Environment, nil, &answer, nil); err == nil { // a daemon of before does not know that
-		o.sees = &answer
+	if err := c.Call(ctx, control.Environment, nil, &answer, nil); err == nil { // an older daemon has no such answer
+		o.environment = &answer
 	}
-	if c.Daemon.Managed == "no" {
+	if c.Daemon.Managed == service.Nobody {
 		return ""
 	}
 	return c.Daemon.Managed
 }
 
-// path says with which PATH hosted servers find their programs, and is that.
-func (o *Options) path(ctx context.Context) (Finding, string) {
+// checkPath says on which PATH hosted servers find their programs, and returns that.
+func (o *Options) checkPath(ctx context.Context) (Finding, string) {
+	const capture = "holdline install --path"
 	f := Finding{Check: "PATH of hosted servers", State: OK}
-	file := config.PathFile(o.StateDir)
-	captured, err := config.ReadPath(file)
-	login, unknown := o.LoginPath(ctx)
-	manager := o.ask(ctx)
-	seen := o.searched()
+	captured, err := config.ReadPath(config.PathFile(o.StateDir))
+	login, lerr := o.LoginPath(ctx)
+	manager := o.askEnvironment(ctx)
+	seen := o.searchedPath()
 	switch {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
-		f.State, f.What = Problem, err.Error()
-		f.Why, f.Mend = "hosted servers see the daemon's own PATH only", "holdline install --path"
-		return f, login
+		return f.with(Problem, err.Error(), "hosted servers see the daemon's own PATH only", capture), login
 	case captured != "":
 		f.What = captured
-		if missing := beyond(login, captured); len(missing) > 0 {
-			f.State, f.Why = Note, "the PATH of your login shell has more now: "+strings.Join(missing, ", ")
-			f.Mend = "holdline install --path"
+		if more := missingDirs(login, captured); len(more) > 0 {
+			f = f.with(Note, captured, "the PATH of your login shell has more now: "+strings.Join(more, ", "), capture)
 		}
 		return f, cmp.Or(seen, captured)
-	case o.sees != nil && o.sees.Failure == "":
+	case o.environment != nil && o.environment.Failure == "":
 		f.What = seen
 		return f, seen
-	case o.sees != nil:
-		f.State, f.What = Note, o.sees.Failure
-		f.Why, f.Mend = "the daemon knows no more than: "+seen, "mend the shell's profile, then: holdline install --path"
-		return f, seen
+	case o.environment != nil:
+		return f.with(Note, o.environment.Failure, "the daemon knows no more than: "+seen,
+			"correct the shell's profile, then: "+capture), seen
 	case manager != "":
-		f.State, f.What = Note, "was never captured"
-		f.Why, f.Mend = manager+" starts the daemon without the PATH of your login shell", "holdline install --path"
-	case unknown != nil:
-		f.State, f.What = Note, unknown.Error()
-		f.Why, f.Mend = "a daemon that an agent starts has a minimal PATH", "mend the shell's profile, then: holdline install --path"
+		f = f.with(Note, "was never captured", manager+" starts the daemon without the PATH of your login shell", capture)
+	case lerr != nil:
+		f = f.with(Note, lerr.Error(), "a daemon that an agent starts has a minimal PATH",
+			"correct the shell's profile, then: "+capture)
 	default:
 		f.What = "that of the login shell, at the daemon's start: " + login
 	}
 	return f, login
 }
 
-// searched is the PATH on which the daemon looks for programs; "" if none runs.
-func (o *Options) searched() string {
-	if o.sees == nil {
+// searchedPath returns the PATH on which the daemon looks for programs; "" if none runs.
+func (o *Options) searchedPath() string {
+	if o.environment == nil {
 		return ""
 	}
 	var dirs []string
-	for _, p := range o.sees.Paths {
+	for _, p := range o.environment.Paths {
 		dirs = append(dirs, p.Dirs...)
 	}
 	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
-// source says where a program that the daemon found comes from.
-func (o *Options) source(path string) string {
-	if o.sees != nil {
-		for _, p := range o.sees.Paths {
+// sourceOf says where the daemon has the directory of a program from, in parentheses.
+func (o *Options) sourceOf(path string) string {
+	if o.environment != nil {
+		for _, p := range o.environment.Paths {
 			if slices.Contains(p.Dirs, filepath.Dir(path)) {
 				return " (" + p.Source + ")"
 			}
@@ -131,8 +128,8 @@ func (o *Options) source(path string) string {
 	return ""
 }
 
-// here is where this shell finds a program; "" if it does not.
-func (o *Options) here(name string) string {
+// lookHere returns where this shell finds a program, or "".
+func (o *Options) lookHere(name string) string {
 	path, err := config.LookPath(name, o.Environ)
 	if err != nil {
 		return ""
@@ -140,21 +137,19 @@ func (o *Options) here(name string) string {
 	return path
 }
 
-// beyond are the directories of list a that list b lacks.
-func beyond(a, b string) []string {
+// missingDirs returns the directories of PATH a that PATH b lacks.
+func missingDirs(a, b string) []string {
 	have := filepath.SplitList(b)
 	return slices.DeleteFunc(filepath.SplitList(a), func(dir string) bool { return slices.Contains(have, dir) })
 }
 
-// servers looks for the programs of the hosted servers that are enabled.
-func (o *Options) servers(f Finding, path string) []Finding {
-	found := []Finding{f}
+// checkPrograms looks for the programs of the hosted servers that are enabled.
+func (o *Options) checkPrograms(path string) []Finding {
 	if o.Loaded == nil {
-		return found
+		return nil
 	}
-	if path == "" {
-		path = "/usr/local/bin:/usr/bin:/bin"
-	}
+	var found []Finding
+	path = cmp.Or(path, "/usr/local/bin:/usr/bin:/bin")
 	around := config.Around{Environ: config.WithPath(o.Environ, path), Home: o.Home, Root: o.Home}
 	around.Variables, _ = config.ReadEnvFile(config.VariablesFile(o.Config)) // the daemon says what is wrong with it
 	for _, name := range slices.Sorted(maps.Keys(o.Loaded.Servers)) {
@@ -162,156 +157,140 @@ func (o *Options) servers(f Finding, path string) []Finding {
 		if !s.Enabled || s.Transport != config.Stdio {
 			continue
 		}
+		around.EnvFile = nil
 		if s.EnvFile != "" {
 			around.EnvFile, _ = config.ReadEnvFile(s.EnvFile)
-		} else {
-			around.EnvFile = nil
 		}
-		found = append(found, o.program(s, around, path)...)
+		found = append(found, o.checkProgram(s, around, path))
 	}
 	return found
 }
 
-// program looks for the program of one server.
-func (o *Options) program(s config.Settings, around config.Around, path string) []Finding {
-	f := Finding{Check: "server " + s.Name, State: Problem, Why: "it cannot be started"}
+// checkProgram looks for the program of one server.
+func (o *Options) checkProgram(s config.Settings, around config.Around, path string) Finding {
+	f := Finding{Check: "server " + s.Name}
 	p, err := s.Process(around)
 	if err != nil {
-		f.State, f.What, f.Mend = Note, err.Error(), "set it in "+config.VariablesFile(o.Config)+", or in the server's env"
-		f.Why = "it cannot be started, unless the daemon knows more than this shell"
-		return []Finding{f}
+		return f.with(Note, err.Error(), "it cannot be started, unless the daemon knows more than this shell",
+			"set it in "+config.VariablesFile(o.Config)+", or in the server's env")
 	}
-	// What only this shell has is not what the daemon looks in.
-	if !slices.Contains(slices.Collect(maps.Keys(s.Env)), "PATH") {
+	if _, own := s.Env["PATH"]; !own { // the daemon does not look where only this shell does
 		p.Env = []string{"PATH=" + path}
 	}
 	at, err := config.LookPath(p.Command, p.Env)
 	if err == nil {
-		return []Finding{{Check: "program of server " + s.Name, State: OK, What: at + o.source(at)}}
+		return Finding{Check: "program of server " + s.Name, State: OK, What: at + o.sourceOf(at)}
 	}
 	o.missing = append(o.missing, s.Name)
-	f.What = "its command is missing: " + err.Error()
-	f.Mend = "install it, or write its whole path into the configuration; where another shell finds it: holdline install --path; if you do not want it: holdline servers disable " + s.Name
-	if here := o.here(p.Command); here != "" {
-		f.Mend = "this shell finds it at " + here + ": holdline install --path"
+	fix := "install it, or write its whole path into the configuration; where another shell finds it: " +
+		"holdline install --path; if you do not want it: holdline servers disable " + s.Name
+	if here := o.lookHere(p.Command); here != "" {
+		fix = "this shell finds it at " + here + ": holdline install --path"
 	}
-	return []Finding{f}
+	return f.with(Problem, "its command is missing: "+err.Error(), "it cannot be started", fix)
 }
 
-// disk looks at the room that is left where dir lies, or will lie.
-func disk(check, dir string, least uint64) Finding {
-	f := Finding{Check: check, State: OK}
+// checkDisk checks the room that is left where dir is, or will be.
+func checkDisk(check, dir string, least uint64) Finding {
+	f := Finding{Check: check}
 	at := nearest(dir)
 	var st unix.Statfs_t
 	if err := unix.Statfs(at, &st); err != nil {
-		f.State, f.What, f.Why, f.Mend = Problem, fmt.Sprintf("%s: %v", at, err), "it cannot be said whether there is room", "look at the file system"
-		return f
+		return f.with(Problem, fmt.Sprintf("%s: %v", at, err), "it cannot be said whether there is room", "look at the file system")
 	}
-	return room(f, dir, st.Bavail*uint64(st.Bsize), st.Ffree, st.Files, least)
+	return judgeRoom(f, dir, st.Bavail*uint64(st.Bsize), st.Ffree, st.Files, least)
 }
 
-// room judges the free bytes, and the free ones of all files that there may be.
-func room(f Finding, dir string, free, freeFiles, files, least uint64) Finding {
-	f.What = fmt.Sprintf("%s: %d MiB free", dir, free>>20)
-	f.Why, f.Mend = "calls that cannot be recorded are refused, answers that cannot be kept wait", "make room"
+// judgeRoom judges the free bytes, and how many more files a file system can have. Some
+// file systems do not count files.
+func judgeRoom(f Finding, dir string, free, freeFiles, files, least uint64) Finding {
+	const why = "calls that cannot be recorded are refused, answers that cannot be kept wait"
+	what := fmt.Sprintf("%s: %d MiB free", dir, free>>20)
 	switch {
 	case free < least:
-		f.State, f.What = Problem, fmt.Sprintf("%s, %d MiB are wanted", f.What, least>>20)
-	case files > 0 && freeFiles == 0: // some file systems count none
-		f.State, f.What = Problem, dir+": no file can be made, all inodes are taken"
-	default:
-		f.Why, f.Mend = "", ""
+		return f.with(Problem, fmt.Sprintf("%s, %d MiB are wanted", what, least>>20), why, "make room")
+	case files > 0 && freeFiles == 0:
+		return f.with(Problem, dir+": no file can be made, all inodes are taken", why, "make room")
 	}
+	f.State, f.What = OK, what
 	return f
 }
 
-// stale looks at who says to hold the lock in dir.
-func stale(dir, what string) Finding {
+// checkLock says which process the lock in dir names.
+func checkLock(dir, what string) Finding {
 	path := filepath.Join(dir, socket.LockFile)
 	f := Finding{Check: what + " lock", State: OK, What: path + ": nobody's"}
 	pid, start, err := statedir.Holder(path)
 	switch {
 	case errors.Is(err, ownfile.ErrRefused):
-		f.State, f.What = Problem, err.Error()
-		f.Why, f.Mend = "no daemon can start", "mv "+path+" "+path+".foreign"
-		return f
+		return f.with(Problem, err.Error(), "no daemon can start", "mv "+path+" "+path+".foreign")
 	case err != nil:
 		return f
-	}
-	if now, err := process.Lookup(pid); err == nil && now.Start == start {
+	case isAlive(pid, start):
 		f.What = fmt.Sprintf("%s: process %d", path, pid)
 		return f
 	}
-	f.State, f.What = Note, fmt.Sprintf("%s was left by daemon %d, which was killed", path, pid)
-	f.Why, f.Mend = "the lock went with its process; the next daemon takes the file over", "nothing has to be done"
-	return f
+	return f.with(Note, fmt.Sprintf("%s was left by daemon %d, which was killed", path, pid),
+		"the lock went with its process; the next daemon takes the file over", "nothing has to be done")
 }
 
-// orphans are processes of holdline's that nobody owns any more.
-func (o *Options) orphans(ctx context.Context, run string) []Finding {
-	f := Finding{Check: "orphans", State: OK, What: "none"}
-	first := o.strays(run)
-	if len(first) == 0 {
-		return []Finding{f}
-	}
-	select { // most of them are just ending
-	case <-time.After(settle):
-	case <-ctx.Done():
-	}
+// checkOrphans looks for processes of holdline's that no daemon knows. Most of those that
+// it sees first are about to end, so it looks twice.
+func (o *Options) checkOrphans(ctx context.Context, run string) []Finding {
 	var found []Finding
-	for _, p := range o.strays(run) {
-		if slices.ContainsFunc(first, func(q stray) bool { return q.PID == p.PID && q.Start == p.Start }) {
-			found = append(found, Finding{
-				Check: "orphan", State: Problem, What: fmt.Sprintf("process %d %s", p.PID, p.what),
-				Why:  "nobody knows of it, and it takes memory, or money",
-				Mend: fmt.Sprintf("kill -9 %d", p.PID),
-			})
+	if first := o.orphans(run); len(first) > 0 {
+		select {
+		case <-time.After(endTime):
+		case <-ctx.Done():
+		}
+		for _, p := range o.orphans(run) {
+			if slices.ContainsFunc(first, func(q orphan) bool { return q.PID == p.PID && q.Start == p.Start }) {
+				found = append(found, Finding{Check: "orphan"}.with(Problem, fmt.Sprintf("process %d %s", p.PID, p.what),
+					"no daemon knows it, and it takes memory, or money", fmt.Sprintf("kill -9 %d", p.PID)))
+			}
 		}
 	}
 	if len(found) == 0 {
-		return []Finding{f}
+		return []Finding{{Check: "orphans", State: OK, What: "none"}}
 	}
 	return found
 }
 
-// stray is a process that nobody owns.
-type stray struct {
+// orphan is a process that no daemon knows.
+type orphan struct {
 	process.Proc
 	what string // it is, for people
 }
 
-// strays lists workers whose directory, under one of ours, is gone, and what
-// carries the id of a worker of this user's home and runs under none.
-func (o *Options) strays(run string) []stray {
-	var list []stray
+// orphans returns the workers whose directory, one of ours, is gone, and the processes
+// that have the id of a worker of this user's home and run under none.
+func (o *Options) orphans(run string) []orphan {
+	var list []orphan
 	ours := []string{filepath.Join(run, "w") + "/", filepath.Join(o.StateDir, "consults") + "/"}
 	for _, p := range running() {
 		dir, worker := workerDir(p.args)
 		switch {
 		case worker && slices.ContainsFunc(ours, func(prefix string) bool { return strings.HasPrefix(dir, prefix) }):
 			if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
-				list = append(list, stray{p.Proc, "is a worker whose directory is gone: " + dir})
+				list = append(list, orphan{p.Proc, "is a worker whose directory is gone: " + dir})
 			}
 		case p.worker != "" && p.home == o.Home && !process.HasWorker(p.Proc, p.worker):
-			list = append(list, stray{p.Proc, fmt.Sprintf("(%s) belonged to worker %s, which is dead", filepath.Base(first(p.args)), p.worker)})
+			program := "?"
+			if len(p.args) > 0 {
+				program = filepath.Base(p.args[0])
+			}
+			list = append(list, orphan{p.Proc, fmt.Sprintf("(%s) belonged to worker %s, which is dead", program, p.worker)})
 		}
 	}
 	return list
 }
 
-// workerDir is the directory of the worker that has these arguments.
-func workerDir(args []string) (string, bool) {
+// workerDir returns the directory of the worker that has these arguments.
+func workerDir(args []string) (dir string, isWorker bool) {
 	if len(args) != 4 || args[1] != "worker" || args[2] != "--run" {
 		return "", false
 	}
 	return args[3], true
-}
-
-func first(args []string) string {
-	if len(args) == 0 {
-		return "?"
-	}
-	return args[0]
 }
 
 // oneProcess is a process of this user.

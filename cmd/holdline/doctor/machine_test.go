@@ -59,12 +59,12 @@ func TestRoom(t *testing.T) {
 		{100 << 20, 0, 10, Problem},
 		{100 << 20, 0, 0, OK}, // btrfs counts no inodes
 	} {
-		f := room(Finding{State: OK}, "/d", c.free, c.freeFiles, c.files, 64<<20)
-		if f.State != c.want || !strings.Contains(f.What, "/d") || (f.Mend != "") != (c.want != OK) {
+		f := judgeRoom(Finding{State: OK}, "/d", c.free, c.freeFiles, c.files, 64<<20)
+		if f.State != c.want || !strings.Contains(f.What, "/d") || (f.Fix != "") != (c.want != OK) {
 			t.Errorf("%+v: %+v", c, f)
 		}
 	}
-	if f := disk("d", filepath.Join(t.TempDir(), "not", "there"), 0); f.State != OK || !strings.Contains(f.What, "MiB free") {
+	if f := checkDisk("d", filepath.Join(t.TempDir(), "not", "there"), 0); f.State != OK || !strings.Contains(f.What, "MiB free") {
 		t.Errorf("a directory that is not there yet: %+v", f)
 	}
 }
@@ -85,11 +85,11 @@ func TestStale(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, socket.LockFile), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if f := stale(dir, "state"); f.State != want {
+		if f := checkLock(dir, "state"); f.State != want {
 			t.Errorf("lock %q: %+v, want %s", content, f, want)
 		}
 	}
-	if f := stale(t.TempDir(), "state"); f.State != OK {
+	if f := checkLock(t.TempDir(), "state"); f.State != OK {
 		t.Errorf("no lock: %+v", f)
 	}
 }
@@ -98,7 +98,7 @@ func TestStale(t *testing.T) {
 // anew.
 func TestPathFinding(t *testing.T) {
 	o := options(t)
-	if f, path := o.path(t.Context()); f.State != OK || path != "/login" {
+	if f, path := o.checkPath(t.Context()); f.State != OK || path != "/login" {
 		t.Errorf("without a captured one: %+v, %q", f, path)
 	}
 	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
@@ -108,8 +108,8 @@ func TestPathFinding(t *testing.T) {
 		if err := os.WriteFile(config.PathFile(o.StateDir), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, _ := o.path(t.Context())
-		if f.State != want || want != OK && !strings.Contains(f.Mend, "holdline install --path") {
+		f, _ := o.checkPath(t.Context())
+		if f.State != want || want != OK && !strings.Contains(f.Fix, "holdline install --path") {
 			t.Errorf("captured %q: %+v, want %s", content, f, want)
 		}
 	}
@@ -117,7 +117,7 @@ func TestPathFinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.LoginPath = func(context.Context) (string, error) { return "", errors.New("the shell hangs") }
-	if f, _ := o.path(t.Context()); f.State != Note || !strings.Contains(f.What, "hangs") {
+	if f, _ := o.checkPath(t.Context()); f.State != Note || !strings.Contains(f.What, "hangs") {
 		t.Errorf("without a login shell: %+v", f)
 	}
 }
@@ -136,13 +136,13 @@ func TestMissingCommands(t *testing.T) {
 	o.Environ = []string{"PATH=" + mine} // which the daemon need not have
 	o.configured(t, fmt.Sprintf(`"good":{"command":"here"},"mine":{"command":"mine"},"gone":{"command":"npx-not-there"},"off":{"command":"nothing","disabled":true},
 		"own":{"command":"here","env":{"PATH":%q}},"far":{"url":"https://example.com/mcp"},"unset":{"command":"here","env":{"A":"${SURELY_NOT_SET}"}}`, "/elsewhere"))
-	found := o.servers(Finding{}, dir+":/opt/x")
+	found := o.checkPrograms(dir + ":/opt/x")
 	var about []string
-	for _, f := range found[1:] {
+	for _, f := range found {
 		about = append(about, f.Check+" "+string(f.State))
 		switch f.Check {
 		case "server gone":
-			if !strings.Contains(f.What, "npx-not-there is in none of "+dir+", /opt/x") || !strings.Contains(f.Mend, "holdline install --path") {
+			if !strings.Contains(f.What, "npx-not-there is in none of "+dir+", /opt/x") || !strings.Contains(f.Fix, "holdline install --path") {
 				t.Errorf("%+v", f)
 			}
 		case "server own":
@@ -168,13 +168,13 @@ func TestOrphans(t *testing.T) {
 	}
 	o := options(t)
 	run := filepath.Join(o.Home, "run")
-	if f := o.orphans(t.Context(), run); len(f) != 1 || f[0].State != OK {
+	if f := o.checkOrphans(t.Context(), run); len(f) != 1 || f[0].State != OK {
 		t.Fatalf("before: %+v", f)
 	}
 	for {
 		child, ended := prey(t, o.Home)
-		found := o.orphans(t.Context(), run)
-		if len(found) == 1 && found[0].State == Problem && found[0].Mend == fmt.Sprintf("kill -9 %d", child) {
+		found := o.checkOrphans(t.Context(), run)
+		if len(found) == 1 && found[0].State == Problem && found[0].Fix == fmt.Sprintf("kill -9 %d", child) {
 			break
 		}
 		select {
@@ -184,7 +184,7 @@ func TestOrphans(t *testing.T) {
 		}
 	}
 	o.Home = "/somebody/else"
-	if f := o.orphans(t.Context(), run); f[0].State != OK {
+	if f := o.checkOrphans(t.Context(), run); f[0].State != OK {
 		t.Errorf("another home's process: %+v", f)
 	}
 }

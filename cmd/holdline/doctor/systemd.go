@@ -12,11 +12,11 @@ import (
 	"holdline/daemon/service"
 )
 
-// install is how the units come to be as they should.
-const install = "holdline install --systemd"
+// installUnits is the command that writes the units as they should be.
+const installUnits = "holdline install --systemd"
 
-// systemd looks at holdline's units of this user's systemd.
-func systemd(ctx context.Context, o Options) []Finding {
+// checkSystemd checks holdline's units of this user's systemd.
+func checkSystemd(ctx context.Context, o Options) []Finding {
 	socket := o.Units.File(contrib.SystemdSocket)
 	switch {
 	case !o.Units.Running():
@@ -24,59 +24,49 @@ func systemd(ctx context.Context, o Options) []Finding {
 	case socket == "":
 		return []Finding{{Check: "systemd", State: OK, What: "no units are installed: agents start the daemon"}}
 	}
-	found := []Finding{files(o.Units, socket)}
+	found := []Finding{checkUnitFiles(o.Units, socket)}
 	listening, serving, err := o.Units.Ask(ctx)
 	if err != nil {
-		found = append(found, Finding{
-			Check: "systemd state", State: Problem, What: err.Error(), Why: "how the units are is not known", Mend: "systemctl --user status holdline.socket",
-		})
-	} else if f := unitStates(o.Units.Enabled(), listening, serving); f != nil {
-		found = append(found, *f)
+		found = append(found, Finding{Check: "systemd state"}.with(Problem, err.Error(),
+			"how the units are is not known", "systemctl --user status holdline.socket"))
+	} else if f := checkUnitStates(o.Units.Enabled(), listening, serving); f.State != OK {
+		found = append(found, f)
 	}
 	if o.Units.Enabled() {
-		found = append(found, linger(o.Linger))
+		found = append(found, checkLinger(o.Linger))
 	}
 	return found
 }
 
-// files compares the units with those that this program would install.
-func files(u service.Units, socket string) Finding {
+// checkUnitFiles compares the units with those that this program would install.
+func checkUnitFiles(u service.Units, socket string) Finding {
 	f := Finding{Check: "systemd units", State: OK, What: socket}
 	path := u.File(contrib.SystemdService)
-	text, err := os.ReadFile(path)
-	switch {
-	case path == "":
-		f.State, f.What = Problem, "holdline.socket is installed, and holdline.service is not"
-		f.Why, f.Mend = "agents connect, and nothing answers", install
-		return f
-	case err != nil:
-		f.State, f.What, f.Why, f.Mend = Problem, err.Error(), "nobody knows which program the unit starts", install
-		return f
+	if path == "" {
+		return f.with(Problem, "holdline.socket is installed, and holdline.service is not",
+			"agents connect, and nothing answers", installUnits)
 	}
-	bin := program(string(text))
-	if err := runnable(bin); err != nil {
-		f.State, f.What = Problem, fmt.Sprintf("%s starts %q: %v", path, bin, err)
-		f.Why, f.Mend = "the daemon does not start", install+", with the holdline that is to run"
+	text, err := os.ReadFile(path)
+	bin := execStart(string(text))
+	if f = checkUnitProgram(f, path, bin, err, installUnits); f.State != OK {
 		return f
 	}
 	units, err := contrib.SystemdUnits(bin)
 	if err != nil {
-		f.State, f.What, f.Why, f.Mend = Note, fmt.Sprintf("%s: %v", path, err), "this holdline would not write such a unit", install
-		return f
+		return f.with(Note, fmt.Sprintf("%s: %v", path, err), "this holdline would not write such a unit", installUnits)
 	}
 	for _, unit := range units {
 		path := u.File(unit.Name)
 		if text, err := os.ReadFile(path); err != nil || string(text) != unit.Text {
-			f.State, f.What = Note, path+" is not as this holdline would write it"
-			f.Why, f.Mend = "it is another version's, or was edited (a drop-in is kept: systemctl --user edit "+unit.Name+")", install
-			return f
+			return f.with(Note, path+" is not as this holdline would write it",
+				"it is another version's, or was edited (a drop-in is kept: systemctl --user edit "+unit.Name+")", installUnits)
 		}
 	}
 	return f
 }
 
-// program is what a service unit starts, "" if it does not say.
-func program(text string) string {
+// execStart returns the program that a service unit starts, or "".
+func execStart(text string) string {
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=")
 		if !ok {
@@ -92,9 +82,9 @@ func program(text string) string {
 	return ""
 }
 
-// runnable tells why the file at path cannot be run. Paths that only systemd can
-// expand are taken for good.
-func runnable(path string) error {
+// checkRunnable returns why the file at path cannot be run. A path with a specifier that
+// only systemd can expand is accepted.
+func checkRunnable(path string) error {
 	if path == "" {
 		return errors.New("no ExecStart=")
 	}
@@ -111,44 +101,40 @@ func runnable(path string) error {
 	return nil
 }
 
-// unitStates judges what systemd says of the units; nil is as it should be.
-func unitStates(enabled bool, socket, daemon service.UnitState) *Finding {
-	f := &Finding{Check: "systemd state", State: Problem}
+// checkUnitStates judges what systemd says of the units.
+func checkUnitStates(enabled bool, socket, daemon service.UnitState) Finding {
+	f := Finding{Check: "systemd state", State: OK}
+	absence := service.AbsenceOf(socket)
 	switch {
-	case socket.Failed() && socket.Result == service.StartLimit:
-		f.What = "holdline.service has failed too often in a row, and systemd does not start it any more"
-		f.Why, f.Mend = "agents cannot connect", "holdline logs says why; once it is mended: "+service.Reset
-	case socket.Failed():
-		f.What = fmt.Sprintf("holdline.socket has failed (%s)", socket.Result)
-		f.Why, f.Mend = "agents cannot connect", "systemctl --user status holdline.socket says why; once it is mended: "+service.Reset
+	case socket.Failed() && absence != nil:
+		return f.with(Problem, absence.Why, "agents cannot connect", absence.Hint)
 	case socket.NeedReload || daemon.NeedReload:
-		f.State, f.What = Note, "systemd has not read the units since they were changed"
-		f.Why, f.Mend = "what they say now is not in force", "systemctl --user daemon-reload; systemctl --user restart holdline.service"
+		return f.with(Note, "systemd has not read the units since they were changed", "what they say now is not in force",
+			"systemctl --user daemon-reload; systemctl --user restart holdline.service")
 	case enabled && socket.Active != "active":
-		f.What = fmt.Sprintf("holdline.socket is enabled and %s", socket.Active)
-		f.Why, f.Mend = "agents cannot connect: no daemon is started besides systemd", "systemctl --user start holdline.socket"
+		return f.with(Problem, "holdline.socket is enabled and "+socket.Active,
+			"agents cannot connect: no daemon is started besides systemd", "systemctl --user start holdline.socket")
 	case !enabled && socket.Active == "active":
-		f.State, f.What = Note, "holdline.socket is active and not enabled"
-		f.Why, f.Mend = "after the next login agents start the daemon", "systemctl --user enable holdline.socket"
+		return f.with(Note, "holdline.socket is active and not enabled",
+			"after the next login agents start the daemon", "systemctl --user enable holdline.socket")
 	case !enabled:
-		f.State, f.What = Note, "the units are installed and not enabled"
-		f.Why, f.Mend = "agents start the daemon", "systemctl --user enable --now holdline.socket"
+		return f.with(Note, "the units are installed and not enabled",
+			"agents start the daemon", "systemctl --user enable --now holdline.socket")
 	case daemon.Restarts > 0:
-		f.State, f.What = Note, fmt.Sprintf("systemd has started the daemon again %d times after it failed (%s)", daemon.Restarts, daemon.Result)
-		f.Why, f.Mend = "nothing is lost by that, but it should not happen", "holdline logs"
-	default:
-		return nil
+		return f.with(Note,
+			fmt.Sprintf("systemd has started the daemon again %d times after it failed (%s)", daemon.Restarts, daemon.Result),
+			"nothing is lost by that, but it should not happen", "holdline logs")
 	}
 	return f
 }
 
-// linger tells whether the user's systemd outlives the last logout. path is the
-// file by which that is known (logind.conf(5)).
-func linger(path string) Finding {
+// checkLinger reports whether the user's systemd outlives the last logout. It does if
+// the file at path exists (logind.conf(5)).
+func checkLinger(path string) Finding {
 	f := Finding{Check: "lingering", State: OK, What: "the daemon goes on when you log out"}
 	if _, err := os.Stat(path); err != nil {
-		f.State, f.What = Note, "everything ends when you log out: lingering is off for "+filepath.Base(path)
-		f.Why, f.Mend = "systemd ends the daemon at your last logout, and with it consults in the background", "loginctl enable-linger"
+		return f.with(Note, "everything ends when you log out: lingering is off for "+filepath.Base(path),
+			"systemd ends the daemon at your last logout, and with it consults in the background", "loginctl enable-linger")
 	}
 	return f
 }

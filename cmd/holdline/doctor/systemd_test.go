@@ -36,8 +36,8 @@ func TestUnitFiles(t *testing.T) {
 	}
 	want := func(state State, what string) {
 		t.Helper()
-		f := files(u, u.File(contrib.SystemdSocket))
-		if f.State != state || !strings.Contains(f.What, what) || state != OK && (f.Why == "" || f.Mend == "") {
+		f := checkUnitFiles(u, u.File(contrib.SystemdSocket))
+		if f.State != state || !strings.Contains(f.What, what) || state != OK && (f.Why == "" || f.Fix == "") {
 			t.Errorf("files = %+v, want %s: %s", f, state, what)
 		}
 	}
@@ -74,11 +74,8 @@ func TestUnitStates(t *testing.T) {
 		{true, active, service.UnitState{Active: "active", NeedReload: true}, Note, "daemon-reload"},
 		{true, active, service.UnitState{Active: "active", Restarts: 2}, Note, "holdline logs"},
 	} {
-		f := unitStates(c.enabled, c.socket, c.service)
-		if f == nil {
-			f = &Finding{State: OK}
-		}
-		if f.State != c.state || !strings.Contains(f.Mend, c.mend) {
+		f := checkUnitStates(c.enabled, c.socket, c.service)
+		if f.State != c.state || !strings.Contains(f.Fix, c.mend) {
 			t.Errorf("enabled %v, socket %+v, service %+v: %+v", c.enabled, c.socket, c.service, f)
 		}
 	}
@@ -86,13 +83,13 @@ func TestUnitStates(t *testing.T) {
 
 func TestLinger(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "u")
-	if f := linger(path); f.State != Note || f.Mend != "loginctl enable-linger" {
+	if f := checkLinger(path); f.State != Note || f.Fix != "loginctl enable-linger" {
 		t.Errorf("off: %+v", f)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f := linger(path); f.State != OK {
+	if f := checkLinger(path); f.State != OK {
 		t.Errorf("on: %+v", f)
 	}
 }

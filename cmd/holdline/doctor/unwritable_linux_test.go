@@ -24,13 +24,13 @@ func TestUnwritableHome(t *testing.T) {
 			}
 		}
 		o := Options{StateDir: dir}
-		if f := unprivileged(t, o); f.State != Problem || f.Mend == "" {
+		if f := unprivileged(t, o); f.State != Problem || f.Fix == "" {
 			t.Errorf("%s, of another user: %+v, want a problem", name, f)
 		}
 		if err := os.Chmod(home, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if f := state(o); f.State != OK {
+		if f := checkStateDir(o); f.State != OK {
 			t.Errorf("%s: %+v, want ok", name, f)
 		}
 	}
@@ -46,7 +46,7 @@ func unprivileged(t *testing.T, o Options) Finding {
 			t.Fatal(err)
 		}
 		defer func() { _ = os.Chmod(at, 0o700) }()
-		return state(o)
+		return checkStateDir(o)
 	}
 	found := make(chan Finding)
 	go func() {
@@ -58,7 +58,7 @@ func unprivileged(t *testing.T, o Options) Finding {
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
 			t.Errorf("becoming nobody: %v", errno)
 		}
-		found <- state(o)
+		found <- checkStateDir(o)
 	}()
 	return <-found
 }
