@@ -50,6 +50,10 @@ var (
 	ResumeWindow    = 30 * time.Second
 )
 
+// StallWindow is how long a client may take no byte while more waits for it than
+// its queue holds. It is constant but for tests.
+var StallWindow = 30 * time.Second
+
 // DivideWindows makes all of them shorter. It is for test binaries, before
 // they start goroutines; the program itself never calls it.
 func DivideWindows(by int) {
@@ -164,7 +168,7 @@ const (
 // set, or Bye, or Message alone: words of the daemon for the client's stderr.
 type Control struct {
 	Holdline int             `json:"holdline"`
-	Got      *int64          `json:"got,omitempty"`    // proxy: holds the first Got lines of this connection whole
+	Ack      *int64          `json:"ack,omitempty"`    // proxy: holds the first Ack lines of this connection whole
 	Seen     *int64          `json:"seen,omitempty"`   // daemon: the response in client line Seen has arrived for good
 	Replay   *int64          `json:"replay,omitempty"` // proxy: the next line is client line Replay again
 	Answered *bool           `json:"answered,omitempty"`

@@ -86,7 +86,7 @@ func TestControl(t *testing.T) {
 		c    Control
 		want string
 	}{
-		{Control{Holdline: 1, Got: &n}, `{"holdline":1,"got":7}`},
+		{Control{Holdline: 1, Ack: &n}, `{"holdline":1,"ack":7}`},
 		{Control{Holdline: 1, Seen: &n}, `{"holdline":1,"seen":7}`},
 		{Control{Holdline: 1, Replay: &n, Answered: &yes}, `{"holdline":1,"replay":7,"answered":true}`},
 		{Control{Holdline: 1, Bye: ByeStopped}, `{"holdline":1,"bye":"stopped"}`},

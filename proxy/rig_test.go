@@ -258,7 +258,7 @@ func (d *fakeDaemon) want(want ...string) {
 	d.t.Helper()
 	for _, w := range want {
 		got := d.next()
-		for strings.HasPrefix(got, `{"holdline":1,"got":`) {
+		for strings.HasPrefix(got, `{"holdline":1,"ack":`) {
 			got = d.next()
 		}
 		if age := ages.FindStringSubmatch(got); age != nil {
@@ -274,7 +274,7 @@ func (d *fakeDaemon) want(want ...string) {
 func (d *fakeDaemon) wantEnd() {
 	d.t.Helper()
 	for line := range d.lines {
-		if !strings.HasPrefix(line, `{"holdline":1,"got":`) {
+		if !strings.HasPrefix(line, `{"holdline":1,"ack":`) {
 			d.t.Fatalf("daemon got %s, want the end", line)
 		}
 	}

@@ -377,12 +377,29 @@ type output struct {
 func (o *output) line(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.err != nil {
-		return
+	if o.err == nil {
+		o.writeLocked(b)
 	}
+}
+
+func (o *output) writeLocked(b []byte) {
 	if _, err := o.w.Write(b); err != nil {
 		o.err = err
 		close(o.failed)
+	}
+}
+
+// copyLine is line for a line that may be long. It calls progress whenever the client
+// has taken a part of it.
+func (o *output) copyLine(b []byte, progress func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(b) > 0 && o.err == nil {
+		part := b[:min(len(b), copyChunk)]
+		o.writeLocked(part)
+		if b = b[len(part):]; len(b) > 0 {
+			progress()
+		}
 	}
 }
 

@@ -465,7 +465,7 @@ func TestGot(t *testing.T) {
 			t.Helper()
 			begin := time.Now()
 			f()
-			if got, want := d.next(), fmt.Sprintf(`{"holdline":1,"got":%d}`, k); got != want {
+			if got, want := d.next(), fmt.Sprintf(`{"holdline":1,"ack":%d}`, k); got != want {
 				t.Fatalf("daemon got %s, want %s", got, want)
 			}
 			if took := time.Since(begin); took != after {

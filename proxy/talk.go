@@ -17,11 +17,19 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// When a got is due: after so long, so many lines or so many bytes.
+// When an ack is due: after so long, so many lines or so many bytes.
 const (
-	gotDelay = 50 * time.Millisecond
-	gotLines = 32
-	gotBytes = 256 << 10
+	ackDelay = 50 * time.Millisecond
+	ackLines = 32
+	ackBytes = 256 << 10
+)
+
+// While a long line is copied to a client that reads slowly, an ack that repeats the
+// last one says that the client does read: no more often than ackRepeat, each time
+// that so many bytes more were copied.
+const (
+	ackRepeat = 5 * time.Second
+	copyChunk = 256 << 10
 )
 
 // readClient reads the client's lines into the store until their end.
@@ -67,17 +75,17 @@ func (p *proxy) refuse(id jsonrpc.ID, f *fault.Record) {
 func (p *proxy) talk(ctx context.Context, l *link) ending {
 	defer l.conn.Close()
 	p.setUp(true)
-	g := &got{wake: p.work}
+	a := &acks{wake: p.work, at: time.Now()}
 	read := make(chan ending, 1)
 	leave := make(chan struct{}) // closed: the writer says bye and ends
 	gone := make(chan struct{})  // closed: the writer ends
 	wrote := make(chan struct{}) // closed: the writer has ended
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { read <- p.readDaemon(ctx, l, g) })
+	wg.Go(func() { read <- p.readDaemon(ctx, l, a) })
 	wg.Go(func() {
 		defer close(wrote)
-		p.writeDaemon(l, g, leave, gone)
+		p.writeDaemon(l, a, leave, gone)
 	})
 
 	end, over := endDone, false // over: the reader has ended
@@ -153,10 +161,9 @@ wait:
 	return end
 }
 
-// writeDaemon writes what a resume repeats, then the client's lines and got
-// lines. After an error it only ends: what the daemon wrote before it died is
+// writeDaemon writes what a resume repeats, then the client's lines and acks. After an error it only ends: what the daemon wrote before it died is
 // still to be read.
-func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
+func (p *proxy) writeDaemon(l *link, a *acks, leave, gone <-chan struct{}) {
 	broken := func(err error) bool {
 		if err != nil {
 			// A daemon that took nothing more has not much more to say.
@@ -189,20 +196,20 @@ func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
 			return
 		case <-timer.C:
 			armed = false
-			g.force()
+			a.force()
 		default:
 		}
-		k, waiting := g.due()
-		if k > 0 {
-			if broken(writeGot(l.out, k)) {
+		k, due, waiting := a.due()
+		if due {
+			if broken(writeAck(l.out, k)) {
 				return
 			}
-			faultpoint.At("proxy.got")
+			faultpoint.At("proxy.acked")
 			continue
 		}
 		if waiting && !armed {
 			armed = true
-			timer.Reset(gotDelay)
+			timer.Reset(ackDelay)
 		}
 		if e := p.store.take(); e != nil {
 			faultpoint.At("proxy.took")
@@ -223,7 +230,7 @@ func (p *proxy) writeDaemon(l *link, g *got, leave, gone <-chan struct{}) {
 		case <-p.work:
 		case <-timer.C:
 			armed = false
-			g.force()
+			a.force()
 		case <-leave:
 		case <-gone:
 		}
@@ -237,9 +244,9 @@ func (p *proxy) settledMaybe() {
 	}
 }
 
-func writeGot(w io.Writer, k int64) error {
+func writeAck(w io.Writer, k int64) error {
 	var buf [48]byte
-	b := append(buf[:0], `{"holdline":1,"got":`...)
+	b := append(buf[:0], `{"holdline":1,"ack":`...)
 	b = strconv.AppendInt(b, k, 10)
 	_, err := w.Write(append(b, "}\n"...))
 	return err
@@ -264,7 +271,7 @@ func writeReplay(w io.Writer, r replay, now time.Duration) error {
 
 // readDaemon copies the daemon's lines until the connection's end, read out
 // to its last byte, or a bye.
-func (p *proxy) readDaemon(ctx context.Context, l *link, g *got) ending {
+func (p *proxy) readDaemon(ctx context.Context, l *link, a *acks) ending {
 	for {
 		line, err := l.lines.Next()
 		if errors.Is(err, jsonrpc.ErrTooLong) { // whose answer it was cannot be known
@@ -292,16 +299,16 @@ func (p *proxy) readDaemon(ctx context.Context, l *link, g *got) ending {
 			}
 			continue
 		}
-		p.receive(ctx, line)
+		p.receive(ctx, line, a)
 		if p.out.broken() != nil {
 			return endBroken
 		}
-		g.add(len(line))
+		a.add(len(line))
 	}
 }
 
 // receive copies one line to the client, if the client expects it.
-func (p *proxy) receive(ctx context.Context, line []byte) {
+func (p *proxy) receive(ctx context.Context, line []byte, a *acks) {
 	h, err := scan(line)
 	if err != nil {
 		p.log.WarnContext(ctx, "line from the daemon dropped", "err", err)
@@ -314,7 +321,7 @@ func (p *proxy) receive(ctx context.Context, line []byte) {
 			return
 		}
 		faultpoint.At("proxy.answered")
-		p.out.line(ended(line))
+		p.out.copyLine(ended(line), a.repeat)
 		faultpoint.At("proxy.copied")
 		p.store.copied()
 		p.settledMaybe()
@@ -323,7 +330,7 @@ func (p *proxy) receive(ctx context.Context, line []byte) {
 		p.log.DebugContext(ctx, "request dropped that the client has")
 		return
 	}
-	p.out.line(ended(line))
+	p.out.copyLine(ended(line), a.repeat)
 }
 
 // ended is line with its newline: the one behind it in the buffer, if there.
@@ -375,45 +382,58 @@ func scan(line []byte) (head, error) {
 	return h, nil
 }
 
-// got counts the lines of one connection that the proxy holds whole.
-type got struct {
-	wake chan struct{}
+// acks counts the lines of one connection that the proxy holds whole, and says when
+// the daemon is to be told.
+type acks struct {
+	wake chan struct{} // wakes the writer
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards all below
 	lines int64
-	told  int64
-	bytes int // since told
-	now   bool
+	acked int64 // lines that the daemon was told of
+	bytes int   // since then
+	at    time.Time
+	isDue bool
 }
 
-// add counts a line of n bytes and wakes the writer if that has to know.
-func (g *got) add(n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.lines++
-	g.bytes += n
-	if g.lines-g.told >= gotLines || g.bytes >= gotBytes {
-		g.now = true
+// add counts a line of n bytes, and wakes the writer if it has to know.
+func (a *acks) add(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lines++
+	a.bytes += n
+	if a.lines-a.acked >= ackLines || a.bytes >= ackBytes {
+		a.isDue = true
 	}
-	if g.now || g.lines-g.told == 1 {
-		poke(g.wake)
+	if a.isDue || a.lines-a.acked == 1 {
+		poke(a.wake)
 	}
 }
 
-// force makes what is counted due.
-func (g *got) force() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.now = g.lines > g.told
+// force makes an ack of what is counted due.
+func (a *acks) force() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.isDue = a.isDue || a.lines > a.acked
 }
 
-// due is the number to tell now, or 0 and whether any is waiting.
-func (g *got) due() (k int64, waiting bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.now {
-		return 0, g.lines > g.told
+// repeat makes an ack due, even of nothing new, if the last one was a while ago.
+func (a *acks) repeat() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if time.Since(a.at) >= ackRepeat {
+		a.isDue = true
+		poke(a.wake)
 	}
-	g.now, g.bytes, g.told = false, 0, g.lines
-	return g.lines, false
+}
+
+// due returns the number of lines to acknowledge, and reports whether that is due
+// now, or will be.
+func (a *acks) due() (k int64, now, waiting bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.isDue {
+		return 0, false, a.lines > a.acked
+	}
+	a.isDue, a.bytes, a.acked, a.at = false, 0, a.lines, time.Now()
+	return a.lines, true, false
 }

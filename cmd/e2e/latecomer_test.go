@@ -161,30 +161,26 @@ func TestLateProxyOfConsult(t *testing.T) {
 	}
 }
 
-// TestFullSession: a client that asks for more than is kept for it, and reads
-// nothing, is ended: the files of its answers go, and each request gets one
-// answer in the end.
-func TestFullSession(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t).serve("shared")
-	p.daemon()
+// asksUnread is an agent that has asked the tool big for so many answers of that many
+// bytes, and reads none of them.
+func asksUnread(t *testing.T, p *place, calls, size int) (a *agent, first int, read func()) {
+	t.Helper()
 	a, stuck, read := p.unread(t)
 	a.begin("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
 	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	const size, calls = 8 << 20, 12
-	first := a.next + 1
+	first = a.next + 1
 	for range calls {
 		a.call("tools__big", map[string]any{"token": "big", "bytes": size})
 	}
 	stuck()
-	p.until("the session's end", func(s control.StatusAnswer) bool { return len(s.Sessions) == 0 })
-	files := func() []string {
-		names, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/a/*"))
-		return names
-	}
-	waitFor(t, "the answers' files to go", func() bool { return len(files()) == 0 })
-	read()
-	got := map[string]int{}
+	return a, first, read
+}
+
+// answersOf reads what the proxy prints until each of so many requests has an answer
+// and the proxy has ended, and returns the answers by id.
+func answersOf(t *testing.T, a *agent, requests int) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
 	for line := range a.lines {
 		var x answer
 		if err := json.Unmarshal([]byte(line), &x); err != nil {
@@ -193,19 +189,71 @@ func TestFullSession(t *testing.T) {
 		if x.ID == nil || x.Method != "" {
 			continue
 		}
-		if len(line) < size && !strings.Contains(line, "outcome_unknown") && fmt.Sprint(x.ID) != "1" {
-			t.Errorf("got %.300s", line)
-		}
-		if got[fmt.Sprint(x.ID)]++; len(got) == calls+1 {
+		id := fmt.Sprint(x.ID)
+		if all[id] = append(all[id], line); len(all) == requests {
 			_ = a.stdin.Close()
 		}
 	}
+	_ = a.cmd.Wait()
+	return all
+}
+
+// spooledAnswers returns the files of answers that no client has confirmed.
+func (p *place) spooledAnswers() []string {
+	names, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/a/*"))
+	return names
+}
+
+// TestSlowReader_LargeAnswersWait: a client that reads late has more answers in flight
+// than are kept in memory for it. They wait in files, the session goes on, and each
+// request gets its answer once.
+func TestSlowReader_LargeAnswersWait(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("shared")
+	p.daemon()
+	const size, calls = 24 << 20, 6
+	a, first, read := asksUnread(t, p, calls, size)
+	waitFor(t, "the answers to lie in files", func() bool { return len(p.spooledAnswers()) == calls })
+	// One waits for the client, and what they were read into is not reused yet.
+	waitFor(t, "the daemon to hold few of them", func() bool { return p.status().Runtime.HeapBytes < 4*size })
+	s := p.status()
+	if len(s.Sessions) != 1 || s.Sessions[0].InFlight != calls-1 {
+		t.Errorf("sessions while the client reads nothing: %+v; want one, with all calls but the first in flight", s.Sessions)
+	}
+	read()
+	answers := answersOf(t, a, calls+1)
 	for id := first; id < first+calls; id++ {
-		if n := got[fmt.Sprint(id)]; n != 1 {
-			t.Errorf("request %d has %d answers", id, n)
+		if all := answers[fmt.Sprint(id)]; len(all) != 1 || len(all[0]) < size {
+			t.Errorf("request %d has %d answers; want one, whole", id, len(all))
 		}
 	}
-	_ = a.cmd.Wait()
+	if n := p.status().Daemon.Epoch; n != s.Daemon.Epoch {
+		t.Errorf("the daemon is another: %d, was %d", n, s.Daemon.Epoch)
+	}
+	waitFor(t, "the answers' files to go", func() bool { return len(p.spooledAnswers()) == 0 })
+}
+
+// TestSlowReader_ReadsNothing: a client that reads nothing for long is ended: the files
+// of its answers go, and each request gets one answer in the end.
+func TestSlowReader_ReadsNothing(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("shared")
+	p.env = append(p.env, "HOLDLINE_TEST_STALL=2s")
+	p.daemon()
+	const size, calls = 8 << 20, 12
+	a, first, read := asksUnread(t, p, calls, size)
+	p.until("the session's end", func(s control.StatusAnswer) bool { return len(s.Sessions) == 0 })
+	waitFor(t, "the answers' files to go", func() bool { return len(p.spooledAnswers()) == 0 })
+	read()
+	answers := answersOf(t, a, calls+1)
+	for id := first; id < first+calls; id++ {
+		all := answers[fmt.Sprint(id)]
+		if len(all) != 1 {
+			t.Errorf("request %d has %d answers", id, len(all))
+		} else if len(all[0]) < size && !strings.Contains(all[0], "outcome_unknown") {
+			t.Errorf("request %d: %.300s", id, all[0])
+		}
+	}
 }
 
 // TestWipedBeforeCall: a call that comes to a daemon whose directory is gone is

@@ -44,6 +44,9 @@ func TestMain(m *testing.M) {
 	if by, err := strconv.Atoi(os.Getenv("HOLDLINE_TEST_WINDOWS")); err == nil {
 		protocol.DivideWindows(by)
 	}
+	if stall, err := time.ParseDuration(os.Getenv("HOLDLINE_TEST_STALL")); err == nil {
+		protocol.StallWindow = stall
+	}
 	name := filepath.Base(os.Args[0])
 	if speak() {
 		name = "holdline"

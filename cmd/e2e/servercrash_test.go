@@ -62,7 +62,7 @@ var serverCrashes = []crash{
 	{point: "session.queued", times: 3},
 	{point: "session.queued", times: 4},
 	{point: "session.written", times: 4},
-	{point: "session.got", after: "hosted.dispatched"},
+	{point: "session.acked", after: "hosted.dispatched"},
 	{point: "session.replayed", after: "hosted.dispatched"},
 	{point: "session.cancelled"},
 	{point: "session.ended"},

@@ -148,6 +148,12 @@ func (c *Call) Written(size int64, err error) (grown int64) {
 	return size
 }
 
+// AnswerSize returns the size of the answer in bytes, in memory or in its file; 0 if
+// there is none.
+func (c *Call) AnswerSize() int64 {
+	return max(c.size, int64(len(c.Answer.Result)+len(c.Answer.Error)))
+}
+
 // RestoreAnswer notes that the answer lies in a file of that size in bytes, which
 // an earlier daemon has written. It is the answer even if its worker is dead.
 func (c *Call) RestoreAnswer(size int64) {

@@ -190,10 +190,14 @@ func (d *Daemon) routeCall(
 	if err != nil {
 		return tool.RemoteResult{}, fault.New(fault.InvalidInput, fault.Protocol, mcp.ToolsCall+":"+t.Name, "arguments: %v", err)
 	}
-	return t.Handle(ctx, tool.RemoteCall{
+	res, err := t.Handle(ctx, tool.RemoteCall{
 		Caller: caller, N: 1, ID: "1", Params: raw,
 		Progress: func(params json.RawMessage) { progress(control.Progress{Message: formatProgress(params)}) },
 	})
+	if err == nil && res.Load != nil {
+		res.Result, res.Error, err = res.Load()
+	}
+	return res, err
 }
 
 // formatProgress returns a progress notification as a line for people.

@@ -187,17 +187,13 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *t
 		}
 		switch calls.Decide(f) {
 		case calls.Deliver:
-			res, err := m.take(c)
-			if f := s.proxied(res.Error); f != nil {
-				f.Operation = o.Operation()
-				return tool.RemoteResult{}, f
+			if m.isLarge(c, rc) {
+				return tool.RemoteResult{Load: func() (result, failure json.RawMessage, err error) {
+					res, err := m.loadAnswer(s, o, c)
+					return res.Result, res.Error, err
+				}}, nil
 			}
-			if f, ok := errors.AsType[*fault.Record](err); ok {
-				own := *f
-				own.Operation = o.Operation()
-				return res, &own
-			}
-			return res, err
+			return m.loadAnswer(s, o, c)
 		case calls.Unknown:
 			return tool.RemoteResult{}, unknownFault(o.Remote.Name, death, c.Repeats, c.Replays)
 		case calls.Dispatch:
@@ -399,6 +395,37 @@ func (m *Manager) timedOut(c *call, o *listing.Offer, format string, args ...any
 		return f.WithMayHaveActed()
 	}
 	return f
+}
+
+// maxShared is how large an answer may be that equal calls share, in bytes.
+const maxShared = 8 << 20
+
+// isLarge reports whether the answer of a call is to be loaded only when its client is
+// about to get it. One that a legacy client does not get, since it asks for input, is
+// not.
+func (m *Manager) isLarge(c *call, rc *tool.RemoteCall) bool {
+	m.mu.Lock()
+	result, size, limit := c.Answer.Result, c.AnswerSize(), int64(tool.LargeAnswer)
+	if c.Repeats {
+		limit = maxShared
+	}
+	m.mu.Unlock()
+	return size >= limit && (rc.Modern || result == nil || !asksFor(result))
+}
+
+// loadAnswer returns the answer of a call that has one, or the fault that stands for it.
+func (m *Manager) loadAnswer(s *server, o *listing.Offer, c *call) (tool.RemoteResult, error) {
+	res, err := m.take(c)
+	if f := s.proxied(res.Error); f != nil {
+		f.Operation = o.Operation()
+		return tool.RemoteResult{}, f
+	}
+	if f, ok := errors.AsType[*fault.Record](err); ok {
+		own := *f
+		own.Operation = o.Operation()
+		return res, &own
+	}
+	return res, err
 }
 
 // take returns the answer of a call that has one, from memory or from its file. An

@@ -103,6 +103,9 @@ func (m *Manager) handle(ctx context.Context, s *server, o *listing.Offer, rc *t
 	if answer, ok := errors.AsType[*answerError](err); ok {
 		return tool.RemoteResult{Error: answer.raw, Replays: res.Replays}, nil
 	}
+	if err == nil && res.Load != nil { // it was not shared
+		return res, nil
+	}
 	if source != "" {
 		m.o.Watch.Cache(source == policy.Hit)
 	}

@@ -113,7 +113,7 @@ type Options struct {
 	// nothing does not exist for it. nil lets all use all.
 	Rules tool.Rules
 	// MaxSpooled bounds the answers in files that wait for one session, in
-	// bytes; one with more is ended. 0 is 64 MiB.
+	// bytes; one with more is ended. 0 is eight times the longest line, 512 MiB.
 	MaxSpooled int64
 	// Return is how long after the manager's begin the sessions of an earlier
 	// daemon may come back; 0 takes [protocol.StartWindow].
@@ -157,7 +157,7 @@ type Manager struct {
 // New makes a manager. It touches nothing: see [Manager.Load].
 func New(o Options) *Manager {
 	if o.MaxSpooled == 0 {
-		o.MaxSpooled = jsonrpc.MaxFrame
+		o.MaxSpooled = 8 * jsonrpc.MaxFrame
 	}
 	if o.Return == 0 {
 		o.Return = protocol.StartWindow

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -91,12 +92,21 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew, find find
 	args := r.params.Arguments
 	var res tool.RemoteResult
 	var err error
-	found := false
+	found, stored := false, false
+	done := func() {}
 	s.start(ctx, r, calls, func(ctx context.Context) error {
 		res, found, err = s.ask(ctx, r, find)
 		faultpoint.At("session.pursued")
+		if stored = err == nil && res.Load != nil; stored {
+			if done, err = s.takeTurn(ctx); err == nil {
+				res.Result, res.Error, err = res.Load()
+			} else {
+				done = func() {}
+			}
+		}
 		return err
 	}, func(why error) {
+		defer done()
 		f := res.Fault
 		if err != nil {
 			f = fault.From(err, fault.Host, r.operation())
@@ -108,7 +118,7 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew, find find
 		if why == nil {
 			line := s.answerLine(r, found || r.inner, &res, f)
 			res.Result, res.Error = nil, nil // they may be large, and the queue for the client full
-			s.deliver(ctx, r, line, true)
+			s.deliver(ctx, r, outbox.Answer{Line: line, Confirm: true, Stored: stored})
 		}
 		if r.msg.Method == mcp.ToolsCall {
 			runtime.Gosched() // the answer goes first

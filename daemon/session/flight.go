@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -97,7 +98,7 @@ func (s *session) leave(ctx context.Context, r *request) error {
 	defer s.mu.Unlock()
 	switch {
 	case r.flight.at() == cancelled: // ctx is done in a moment
-		return errCancelled
+		return outbox.ErrCancelled
 	case ctx.Err() != nil:
 		s.moveLocked(r.flight, finished)
 		return context.Cause(ctx)

@@ -9,16 +9,9 @@ func (s *Server) Flushed() bool {
 		one.mu.Lock()
 		l := one.cur
 		one.mu.Unlock()
-		if l != nil && !l.out.empty() {
+		if l != nil && !l.out.Empty() {
 			return false
 		}
 	}
 	return true
-}
-
-// empty tells whether nothing is queued, or taken and not yet written.
-func (o *outbox) empty() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.bytes == 0
 }

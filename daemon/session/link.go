@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/listener"
+	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -60,7 +61,7 @@ type link struct {
 	greeting  protocol.Greeting
 	anonymous bool
 	peer      peer
-	out       *outbox
+	out       *outbox.Outbox
 	writer    sync.WaitGroup
 	done      chan struct{} // closed when the session is through with it
 
@@ -72,7 +73,7 @@ type link struct {
 func newLink(c *listener.Conn, confirm func(n int64)) *link {
 	return &link{
 		conn: c.UnixConn, lines: c.Lines, first: c.First, greeting: c.Greeting, anonymous: c.Anonymous,
-		peer: peerOf(c.Peer.PID), out: newOutbox(!c.Anonymous, confirm), done: make(chan struct{}),
+		peer: peerOf(c.Peer.PID), out: outbox.New(rawio.NewConn(c.UnixConn), !c.Anonymous, confirm), done: make(chan struct{}),
 	}
 }
 
@@ -96,7 +97,7 @@ func (l *link) why() error {
 	switch {
 	case l.superseded:
 		return errSuperseded
-	case errors.Is(l.failed, errSlow), errors.Is(l.failed, errHoarder), errors.Is(l.failed, errFull):
+	case errors.Is(l.failed, outbox.ErrSlow), errors.Is(l.failed, outbox.ErrHoarder), errors.Is(l.failed, errTooMuch):
 		return fmt.Errorf("%w: %w", errGone, l.failed)
 	case l.failed != nil:
 		return fmt.Errorf("%w: %w", errLost, l.failed)
@@ -116,7 +117,7 @@ func (l *link) fail(why error) {
 
 // drop ends the connection at once.
 func (l *link) drop() {
-	l.out.abort()
+	l.out.Abort()
 	_ = l.conn.Close()
 	l.writer.Wait()
 	close(l.done)
@@ -129,7 +130,7 @@ func (l *link) finish() {
 		return
 	default:
 	}
-	l.out.close()
+	l.out.Close()
 	l.wake()
 	late := time.AfterFunc(lastWrites, func() { _ = l.conn.Close() })
 	l.writer.Wait()
@@ -141,7 +142,7 @@ func (l *link) finish() {
 // errSuperseded leave the session to the next one. The writer goes on.
 func (s *session) attached(ctx context.Context, l *link, calls *crew) error {
 	l.writer.Go(func() {
-		if err := l.out.write(rawio.NewConn(l.conn)); err != nil {
+		if err := l.out.Run(); err != nil {
 			s.detach(l) // nobody waits for room any more
 			l.fail(err)
 		}
@@ -219,8 +220,8 @@ func (s *session) read(ctx context.Context, l *link, calls *crew) error {
 			case err != nil:
 			case control.Bye != "":
 				return errBye
-			case control.Got != nil:
-				l.out.got(*control.Got)
+			case control.Ack != nil:
+				l.out.Acknowledge(*control.Ack)
 			case control.Replay != nil && control.Bytes != nil && !*control.Bytes:
 				s.tooLarge(ctx, &control, calls)
 			case control.Replay != nil:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"holdline/daemon/catalog"
+	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -32,7 +33,7 @@ func (s *session) aside(ctx context.Context, r *request, calls *crew, find func(
 			s.fail(ctx, r, v)
 		case refusal:
 			s.count(r, 0, nil)
-			s.deliver(ctx, r, jsonrpc.AppendFailure(nil, r.msg.ID, v.raw), false)
+			s.deliver(ctx, r, outbox.Answer{Line: jsonrpc.AppendFailure(nil, r.msg.ID, v.raw)})
 		default:
 			s.answerJSON(ctx, r, v)
 		}
@@ -79,7 +80,7 @@ func (s *session) unusable(ctx context.Context, server string, err error) string
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cur != nil {
-		s.cur.out.control(protocol.Control{Holdline: protocol.Version, Message: words})
+		s.cur.out.Control(protocol.Control{Holdline: protocol.Version, Message: words})
 	}
 	return words
 }
@@ -179,9 +180,9 @@ func (s *session) Ask(line []byte) bool {
 	}
 	whole := append(append(make([]byte, 0, len(line)+1), line...), '\n')
 	if jsonrpc.Field(line, "id") == nil {
-		l.out.offer(whole, nil)
+		l.out.Offer(whole, nil)
 	} else {
-		l.out.ask(whole)
+		l.out.Ask(whole)
 	}
 	return true
 }
@@ -265,7 +266,7 @@ func (s *session) ListChanged(method string) {
 	}
 	if s.era == legacy {
 		if s.has[method] {
-			s.cur.out.offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'), nil)
+			s.cur.out.Offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'), nil)
 		}
 		delete(s.has, method)
 		return
@@ -273,7 +274,7 @@ func (s *session) ListChanged(method string) {
 	for _, l := range s.listens {
 		if l.granted[method] {
 			params := fmt.Appendf(nil, `{"_meta":{%q:%s}}`, mcp.MetaSubscription, l.id)
-			s.cur.out.offer(append(jsonrpc.AppendRequest(nil, nil, method, params), '\n'), nil)
+			s.cur.out.Offer(append(jsonrpc.AppendRequest(nil, nil, method, params), '\n'), nil)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -116,7 +117,7 @@ func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
 		s.mu.Unlock()
 		faultpoint.At("session.cancelled")
 		if dropped {
-			f.cancel(errCancelled)
+			f.cancel(outbox.ErrCancelled)
 		}
 	case mcp.RootsChanged, mcp.ProgressNote:
 		if s.srv.o.Hosted != nil && !s.anonymous {
@@ -416,7 +417,7 @@ func (s *session) answerJSON(ctx context.Context, r *request, v any) {
 // answer sends a result, an object, as the request's era wants it.
 func (s *session) answer(ctx context.Context, r *request, result json.RawMessage) {
 	s.count(r, 0, nil)
-	s.deliver(ctx, r, jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, result)), false)
+	s.deliver(ctx, r, outbox.Answer{Line: jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, result))})
 }
 
 // dress adds what a modern result must carry.
@@ -442,7 +443,7 @@ func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
 	if r.msg.Method == mcp.ToolsCall {
 		s.logCall(r, nil, f, &tool.RemoteResult{})
 	}
-	s.deliver(ctx, r, s.faultLine(r, f), false)
+	s.deliver(ctx, r, outbox.Answer{Line: s.faultLine(r, f)})
 }
 
 // refuse answers line n with an error; a nil id is that of a line that could

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -70,27 +71,28 @@ func (s *session) detach(l *link) {
 	}
 	s.cur = nil
 	if s.anonymous {
-		l.out.abort()
+		l.out.Abort()
 		return
 	}
-	for _, a := range l.out.abort() {
+	for _, a := range l.out.Abort() {
 		s.keepLocked(a)
 	}
 }
 
-// keepLocked keeps an answer until the client is back, within limits.
-func (s *session) keepLocked(a sent) {
-	if s.full || a.n == 0 {
+// keepLocked keeps an answer until the client is back, within limits. One that is
+// stored is not kept: its executor gives it again.
+func (s *session) keepLocked(a outbox.Answer) {
+	if s.full || a.N == 0 || a.Stored {
 		return
 	}
 	s.kept = append(s.kept, a)
-	if s.keeps += len(a.line); s.keeps > s.srv.o.MaxKept {
+	if s.keeps += len(a.Line); s.keeps > s.srv.o.MaxKept {
 		s.full, s.kept, s.keeps = true, nil, 0
 	}
 }
 
 // fullBye says that too much waited for the client.
-var fullBye = protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeFull, Message: errFull.Error()}
+var fullBye = protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeFull, Message: errTooMuch.Error()}
 
 // Full ends the session: at once if it has a connection, else when it is back.
 func (s *session) Full() {
@@ -100,8 +102,8 @@ func (s *session) Full() {
 		s.full, s.kept, s.keeps = true, nil, 0
 		return
 	}
-	s.cur.out.last(fullBye)
-	s.cur.fail(errFull)
+	s.cur.out.Last(fullBye)
+	s.cur.fail(errTooMuch)
 }
 
 // detached waits for the client to come back; nil says that it does not.
@@ -142,14 +144,14 @@ func (s *session) welcome(l *link, w protocol.Welcome) {
 		return
 	}
 	w.Holdline, w.Session, w.Resumed = protocol.Version, l.greeting.Session, s.known != nil
-	l.out.control(w)
+	l.out.Control(w)
 }
 
 // sayFarewellLocked tells the client that the daemon stops, if it does, behind
 // all that is queued. The caller must hold s.mu.
 func (s *session) sayFarewellLocked() {
 	if bye := s.srv.farewell.Load(); bye != nil && s.cur != nil && !s.anonymous {
-		s.cur.out.farewell(bye)
+		s.cur.out.Farewell(bye)
 	}
 }
 
@@ -171,15 +173,17 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	}
 	s.mu.Lock()
 	s.cur, s.peer, s.version = l, l.peer, clip(g.Version)
+	close(s.came)
+	s.came = make(chan struct{})
 	if g.Resume {
 		s.listsLocked(mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList) // whatever it has, from whatever daemon
 	}
 	s.known = map[int64]struct{}{}
-	var again []sent
+	var again []outbox.Answer
 	for _, a := range s.kept {
-		if _, ok := pending[a.n]; ok {
+		if _, ok := pending[a.N]; ok {
 			again = append(again, a)
-			s.known[a.n] = struct{}{}
+			s.known[a.N] = struct{}{}
 		}
 	}
 	s.kept, s.keeps = nil, 0
@@ -193,15 +197,15 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	}
 	over = s.full
 	if over {
-		l.out.control(fullBye)
+		l.out.Control(fullBye)
 	}
-	slices.SortFunc(again, func(a, b sent) int { return cmp.Compare(a.n, b.n) })
-	l.out.again(again)
+	slices.SortFunc(again, func(a, b outbox.Answer) int { return cmp.Compare(a.N, b.N) })
+	l.out.Requeue(again)
 	s.sayFarewellLocked()
 	s.mu.Unlock()
 	faultpoint.At("session.taken")
 	for _, f := range dropped {
-		f.cancel(errCancelled)
+		f.cancel(outbox.ErrCancelled)
 	}
 	if hosted := s.srv.o.Hosted; hosted != nil && !s.anonymous {
 		hosted.Opened(s.hash, s)
@@ -328,7 +332,7 @@ func (s *session) Seen(n int64) {
 	l := s.cur
 	s.mu.Unlock()
 	if l != nil && !s.anonymous {
-		l.out.control(protocol.Control{Holdline: protocol.Version, Seen: &n})
+		l.out.Control(protocol.Control{Holdline: protocol.Version, Seen: &n})
 	}
 }
 
@@ -338,24 +342,23 @@ func (s *session) offer(line []byte, allowed func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // so that no other connection takes its place meanwhile
 	if s.cur != nil {
-		s.cur.out.offer(line, allowed)
+		s.cur.out.Offer(line, allowed)
 	}
 }
 
 // put queues the answer to line n for the client, or keeps it until there is
 // a connection. It may wait for room.
 func (s *session) put(ctx context.Context, n int64, line []byte) {
-	s.queue(ctx, sent{n: n, line: line}, nil)
+	s.queue(ctx, outbox.Answer{N: n, Line: line}, nil)
 }
 
-// deliver is [session.put] of the answer to r, unless it is cancelled
-// meanwhile. Its confirmation is waited for if tell says so.
-func (s *session) deliver(ctx context.Context, r *request, line []byte, tell bool) {
-	if r.flight == nil {
-		s.put(ctx, r.n, line)
+// deliver queues the answer to r, unless r is cancelled meanwhile.
+func (s *session) deliver(ctx context.Context, r *request, a outbox.Answer) {
+	if a.N = r.n; r.flight == nil {
+		s.queue(ctx, a, nil)
 		return
 	}
-	if s.queue(ctx, sent{n: r.n, line: line, tell: tell}, r.flight.mayAnswer) {
+	if s.queue(ctx, a, r.flight.mayAnswer) {
 		s.move(r.flight, finished)
 	}
 	s.forget(r)
@@ -363,8 +366,8 @@ func (s *session) deliver(ctx context.Context, r *request, line []byte, tell boo
 
 // queue is [session.put]. It leaves the answer out, and returns false, once
 // allowed, which may be nil, returns false.
-func (s *session) queue(ctx context.Context, a sent, allowed func() bool) bool {
-	a.line = append(a.line, '\n')
+func (s *session) queue(ctx context.Context, a outbox.Answer, allowed func() bool) bool {
+	a.Line = append(a.Line, '\n')
 	for {
 		s.mu.Lock()
 		l := s.cur
@@ -377,14 +380,47 @@ func (s *session) queue(ctx context.Context, a sent, allowed func() bool) bool {
 			return wanted
 		}
 		s.mu.Unlock()
-		err := l.out.put(ctx, a, allowed)
+		err := l.out.Put(ctx, a, allowed)
 		faultpoint.At("session.queued")
 		switch {
-		case errors.Is(err, errCancelled):
+		case errors.Is(err, outbox.ErrCancelled):
 			return false
 		case !errors.Is(err, net.ErrClosed):
 			return true // queued, or the session is ending
 		}
 		s.detach(l)
+	}
+}
+
+// takeTurn blocks until the answer to a request may be loaded that its executor has
+// stored: there is a connection, less waits for it than a client is sent ahead, and no
+// other such answer of the session is in memory. The caller must call done once it
+// has queued the answer.
+func (s *session) takeTurn(ctx context.Context) (done func(), err error) {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	for {
+		s.mu.Lock()
+		l, came := s.cur, s.came
+		s.mu.Unlock()
+		if l == nil {
+			select {
+			case <-came:
+				continue
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			}
+		} else if err = l.out.AwaitRoom(ctx); errors.Is(err, net.ErrClosed) {
+			s.detach(l)
+			continue
+		}
+		if err != nil {
+			<-s.turn
+			return nil, err
+		}
+		return func() { <-s.turn }, nil
 	}
 }

@@ -63,7 +63,7 @@ func TestResume(t *testing.T) {
 	c := h.open(t, protocol.Greeting{Identity: "a"})
 	c.send(callLine(1, "steps")) // line 3: answered and confirmed
 	want(t, c.next(), "1", "done")
-	c.send(`{"holdline":1,"got":2}`)
+	c.send(`{"holdline":1,"ack":2}`)
 	c.send(callLine(2, "hold")) // line 4: in flight, wanted
 	<-h.began
 	c.send(callLine(3, "hold")) // line 5: in flight, cancelled while the line is down

@@ -26,6 +26,7 @@ import (
 
 	"holdline/daemon/catalog"
 	"holdline/daemon/listener"
+	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -179,7 +180,7 @@ func New(o Options) *Server {
 		info = []byte(`{"name":"holdline","version":""}`)
 	}
 	if o.MaxKept == 0 {
-		o.MaxKept = maxQueueBytes
+		o.MaxKept = outbox.MaxBytes
 	}
 	if o.Begun.IsZero() {
 		o.Begun = time.Now()

@@ -14,13 +14,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 )
 
 // Causes that end a call's context.
 var (
-	errCancelled = errors.New("cancelled by the client")
-	errGone      = errors.New("the client is gone")
+	errGone = errors.New("client disconnected")
 )
 
 // Ways in which a connection ends.
@@ -28,6 +28,7 @@ var (
 	errBye        = fmt.Errorf("%w: it said bye", errGone)
 	errLost       = errors.New("the connection broke")
 	errSuperseded = errors.New("the client has connected again")
+	errTooMuch    = errors.New("more answers waited for this client than are kept")
 )
 
 // lastWrites bounds the sending of what is still queued when a session ends.
@@ -49,6 +50,7 @@ type session struct {
 	calls     atomic.Int64
 	running   atomic.Int64  // calls whose goroutines have not ended
 	quiet     chan struct{} // holds a token when running may have become 0
+	turn      chan struct{} // holds a token while a stored answer is loaded and queued
 
 	claims chan *link    // connections that take the session over
 	left   bool          // to the next daemon; written before over is closed
@@ -63,8 +65,9 @@ type session struct {
 	lost    int64              // what lines below it have begun may not be on record any more; 0 is none
 
 	mu           sync.Mutex
+	came         chan struct{}        // closed and replaced when there is another connection; guarded by mu
 	cur          *link                // nil while detached; guarded by mu
-	kept         []sent               // answers to give again; guarded by mu
+	kept         []outbox.Answer      // answers to give again; guarded by mu
 	keeps        int                  // bytes of them; guarded by mu
 	full         bool                 // they were too many, and are gone; guarded by mu
 	peer         peer                 // of the latest connection; guarded by mu
@@ -86,7 +89,7 @@ func newSession(srv *Server, l *link) *session {
 	g := &l.greeting
 	one := &session{
 		srv: srv, anonymous: l.anonymous, since: time.Now(), claimed: g.Identity,
-		quiet: make(chan struct{}, 1), claims: make(chan *link), over: make(chan struct{}),
+		quiet: make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}), claims: make(chan *link), over: make(chan struct{}),
 		cur: l, peer: l.peer, version: clip(g.Version), flights: map[string]*flight{}, listens: map[string]listening{}, follows: map[string]int64{}, has: map[string]bool{},
 	}
 	uuid := g.Session

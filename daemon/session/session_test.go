@@ -283,7 +283,7 @@ func TestClientGone(t *testing.T) {
 			leave.do(c)
 			select {
 			case err := <-h.ended:
-				if err == nil || !strings.Contains(err.Error(), "gone") {
+				if err == nil || !strings.Contains(err.Error(), "disconnected") {
 					t.Errorf("cause = %v", err)
 				}
 			case <-time.After(waitLimit):

@@ -41,12 +41,15 @@ type RemoteCall struct {
 	Refuse func(ctx context.Context) error
 }
 
-// RemoteResult is the answer to a call: either Result or Error.
+// RemoteResult is the answer to a call: one of Result, Error and Load.
 type RemoteResult struct {
-	Result  json.RawMessage
-	Error   json.RawMessage // a JSON-RPC error object
-	Replays int             // how often the call was made again after a loss
-	Cache   string          // "hit" or "miss" if a cache was asked
+	Result json.RawMessage
+	Error  json.RawMessage // a JSON-RPC error object
+	// Load returns a large answer, which lies in a file or soon will. It may be called
+	// until the call is confirmed. An error is a fault.
+	Load    func() (result, failure json.RawMessage, err error)
+	Replays int    // how often the call was made again after a loss
+	Cache   string // "hit" or "miss" if a cache was asked
 	// Fault is why a call of one of holdline's own tools failed, for telemetry.
 	// Result says it already.
 	Fault *fault.Record

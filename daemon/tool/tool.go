@@ -34,6 +34,10 @@ const (
 	OnWorker Dispatch = "worker"
 )
 
+// LargeAnswer is the size from which on an answer that an executor stores is loaded
+// only when its client is about to get it, in bytes; see [RemoteResult].
+const LargeAnswer = 1 << 20
+
 // ErrStopping is the cause of a call's end when the daemon stops: its client
 // may come back for it, to the next daemon.
 var ErrStopping = errors.New("the daemon is stopping")

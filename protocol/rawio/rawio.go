@@ -25,6 +25,7 @@ type Stream struct {
 	raw   syscall.RawConn // nil if all is left to plain
 	in    transfer
 	out   transfer
+	try   func(fd uintptr) bool // out.step once, without a wait
 }
 
 // transfer is a Read or a Write under way.
@@ -87,6 +88,19 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// TryWrite writes as much of p as is taken at once, and returns how much that was.
+// It returns 0 where it cannot know, and on an error, which the next Write returns.
+func (s *Stream) TryWrite(p []byte) int {
+	if s.raw == nil || len(p) == 0 {
+		return 0
+	}
+	t := &s.out
+	t.buf, t.n, t.err = p, 0, nil
+	_ = s.raw.Write(s.try)
+	t.buf = nil
+	return t.n
+}
+
 // Conn is a connection that is read and written as a [Stream] over it.
 type Conn struct {
 	net.Conn
@@ -101,6 +115,9 @@ func (c *Conn) Read(p []byte) (int, error) { return c.stream.Read(p) }
 
 // Write is [Stream.Write].
 func (c *Conn) Write(p []byte) (int, error) { return c.stream.Write(p) }
+
+// TryWrite is [Stream.TryWrite].
+func (c *Conn) TryWrite(p []byte) int { return c.stream.TryWrite(p) }
 
 // Gather writes all of bufs, as one where that can be.
 func (s *Stream) Gather(bufs *net.Buffers) (int64, error) { return bufs.WriteTo(s.plain) }

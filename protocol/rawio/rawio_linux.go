@@ -36,6 +36,10 @@ func (s *Stream) init(raw syscall.RawConn) {
 	if socket {
 		s.in.step, s.out.step = s.in.receive, s.out.send
 	}
+	s.try = func(fd uintptr) bool {
+		s.out.step(fd)
+		return true
+	}
 }
 
 func (t *transfer) read(fd uintptr) bool {

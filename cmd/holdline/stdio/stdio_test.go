@@ -129,7 +129,7 @@ func wantLine(t *testing.T, br *bufio.Reader, want string) {
 	t.Helper()
 	for {
 		line, err := br.ReadString('\n')
-		if strings.HasPrefix(line, `{"holdline":1,"got":`) {
+		if strings.HasPrefix(line, `{"holdline":1,"ack":`) {
 			continue
 		}
 		if line != want+"\n" {
@@ -200,7 +200,7 @@ func TestMCPStdioStuckClient(t *testing.T) {
 			}
 		}
 	}()
-	if line, err := br.ReadString('\n'); !strings.Contains(line, `"got"`) { // it is at work
+	if line, err := br.ReadString('\n'); !strings.Contains(line, `"ack"`) { // it is at work
 		t.Fatalf("read %q, %v", line, err)
 	}
 	cmd.Process.Signal(syscall.SIGTERM)

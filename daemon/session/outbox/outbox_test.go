@@ -1,0 +1,274 @@
+package outbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/protocol"
+	"holdline/protocol/jsonrpc"
+)
+
+// TestStall has a client take nothing: with room in its queue it may be as
+// slow as it likes, with a full one it is given up after the stall's time.
+func TestStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		o := New(ours, false, nil)
+		ended := make(chan error, 1)
+		go func() { ended <- o.Run() }()
+		if err := o.Put(t.Context(), Answer{Line: []byte("first\n")}, nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * protocol.StallWindow)
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("a client with room in its queue was dropped: %v", err)
+		default:
+		}
+		begin := time.Now()
+		for range MaxLines {
+			o.Offer([]byte("more\n"), nil)
+		}
+		if err := <-ended; !errors.Is(err, ErrSlow) {
+			t.Errorf("write = %v, want ErrSlow", err)
+		}
+		if took := time.Since(begin); took > 2*protocol.StallWindow {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// TestStall_Acknowledged: a client that takes no byte of a full queue is kept as long as
+// it acknowledges: its proxy copies a long line to a slow reader.
+func TestStall_Acknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		o := New(ours, true, nil)
+		ended := make(chan error, 1)
+		go func() { ended <- o.Run() }()
+		o.Offer([]byte("first\n"), nil)
+		synctest.Wait()
+		for range MaxLines {
+			o.Offer([]byte("more\n"), nil)
+		}
+		for range 10 {
+			time.Sleep(protocol.StallWindow / 2)
+			o.Acknowledge(0)
+		}
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("a client that acknowledges was dropped: %v", err)
+		default:
+		}
+		if err := <-ended; !errors.Is(err, ErrSlow) {
+			t.Errorf("Run = %v after the client fell silent, want ErrSlow", err)
+		}
+	})
+}
+
+// TestAwaitRoom: it blocks while much is queued, the client is found slow then, and it
+// ends with its context and with the outbox.
+func TestAwaitRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		o := New(ours, false, nil)
+		if err := o.AwaitRoom(t.Context()); err != nil {
+			t.Fatalf("AwaitRoom of an empty outbox = %v", err)
+		}
+		o.Offer(make([]byte, softBytes+1), nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := o.AwaitRoom(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("AwaitRoom = %v, want the end of its context", err)
+		}
+		waited, ran := make(chan error, 1), make(chan error, 1)
+		go func() { waited <- o.AwaitRoom(t.Context()) }()
+		go func() { ran <- o.Run() }()
+		synctest.Wait()
+		if !o.isFull() {
+			t.Error("the queue is not full although a goroutine waits for room")
+		}
+		if _, err := io.ReadFull(theirs, make([]byte, softBytes+1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waited; err != nil {
+			t.Errorf("AwaitRoom = %v once all was written", err)
+		}
+		o.Abort()
+		if err := o.AwaitRoom(t.Context()); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("AwaitRoom of an aborted outbox = %v", err)
+		}
+		if err := <-ran; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+}
+
+// tryConn is a connection that takes so many bytes without a wait.
+type tryConn struct {
+	net.Conn
+	room int
+	got  []byte
+}
+
+func (c *tryConn) TryWrite(p []byte) int {
+	n := min(c.room, len(p))
+	c.room -= n
+	c.got = append(c.got, p[:n]...)
+	return n
+}
+
+func (c *tryConn) Write(p []byte) (int, error) {
+	c.got = append(c.got, p...)
+	return len(p), nil
+}
+
+func (c *tryConn) SetWriteDeadline(time.Time) error { return nil }
+
+// TestWriteNow: an answer is written by the goroutine that puts it, as far as the
+// connection takes it; the rest, and what is queued meanwhile, follows in order.
+func TestWriteNow(t *testing.T) {
+	for room := range 12 {
+		c := &tryConn{room: room}
+		o := New(c, false, nil)
+		for _, line := range []string{"one\n", "two\n", "three\n"} {
+			if err := o.Put(t.Context(), Answer{Line: []byte(line)}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o.Close()
+		if err := o.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(c.got); got != "one\ntwo\nthree\n" || !o.Empty() {
+			t.Errorf("with room for %d bytes: wrote %q, %d bytes are left", room, got, o.bytes)
+		}
+	}
+}
+
+// TestAskOfFullQueue: a server's request is not lost among the notifications that
+// a slow client has not taken yet; it is if the queue has no room for its bytes.
+func TestAskOfFullQueue(t *testing.T) {
+	o := New(nil, false, nil)
+	for range 2 * MaxLines {
+		o.Offer([]byte("note\n"), nil)
+	}
+	o.Ask([]byte("question\n"))
+	lines, _ := o.take()
+	if n := len(lines); n != MaxLines+1 || string(lines[n-1]) != "question\n" || o.count != int64(n) {
+		t.Errorf("%d lines are queued, the last is %q", n, lines[n-1])
+	}
+	o.written(0, false)
+	o.Offer(make([]byte, MaxBytes-o.bytes), nil)
+	o.Ask([]byte("question\n"))
+	if lines, _ := o.take(); len(lines) != 1 {
+		t.Errorf("%d lines are queued beyond the bytes that may be", len(lines))
+	}
+}
+
+// TestOutboxBounds puts more than fits: putting waits, offering drops, and
+// everything put arrives in order.
+func TestOutboxBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := New(nil, false, nil)
+		for range MaxLines {
+			o.Offer([]byte("a\n"), nil)
+		}
+		o.Offer([]byte("dropped\n"), nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := o.Put(ctx, Answer{Line: []byte("b\n")}, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("put into a full queue = %v", err)
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- o.Put(t.Context(), Answer{Line: []byte("last\n")}, nil) }()
+		synctest.Wait()
+		ours, theirs := net.Pipe()
+		read := make(chan []byte, 1)
+		go func() {
+			b, _ := io.ReadAll(theirs)
+			read <- b
+		}()
+		wrote := make(chan error, 1)
+		o.conn = ours
+		go func() { wrote <- o.Run() }()
+		if err := <-waited; err != nil {
+			t.Errorf("put = %v", err)
+		}
+		o.Close()
+		if err := <-wrote; err != nil {
+			t.Errorf("write = %v", err)
+		}
+		ours.Close()
+		if got, want := <-read, append(bytes.Repeat([]byte("a\n"), MaxLines), "last\n"...); !bytes.Equal(got, want) {
+			t.Errorf("%d bytes arrived, want %d, ending in %q", len(got), len(want), got[max(0, len(got)-16):])
+		}
+		if err := o.Put(t.Context(), Answer{Line: []byte("x\n")}, nil); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("put after close = %v", err)
+		}
+	})
+}
+
+// TestOutboxTakesOneLongLine: whatever its size, a line fits into an empty
+// queue, and nothing else beside it.
+func TestOutboxTakesOneLongLine(t *testing.T) {
+	o := New(nil, false, nil)
+	o.Offer(make([]byte, jsonrpc.MaxFrame+2<<20), nil)
+	o.Offer([]byte("x\n"), nil)
+	if lines, _ := o.take(); len(lines) != 1 {
+		t.Errorf("%d lines are queued, want the one", len(lines))
+	}
+}
+
+// TestOutboxUnwanted cancels an answer that waits for room: it is left out, and
+// what comes after it is not.
+func TestOutboxUnwanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := New(nil, false, nil)
+		for range MaxLines {
+			o.Offer([]byte("a\n"), nil)
+		}
+		var unwanted atomic.Bool
+		ended := make(chan error, 2)
+		go func() {
+			ended <- o.Put(t.Context(), Answer{N: 1, Line: []byte("cancelled\n")}, func() bool { return !unwanted.Load() })
+		}()
+		synctest.Wait()
+		unwanted.Store(true)
+		lines, _ := o.take()
+		o.written(len(lines)*2, false)
+		if err := <-ended; !errors.Is(err, ErrCancelled) {
+			t.Errorf("put of a cancelled answer = %v", err)
+		}
+		if err := o.Put(t.Context(), Answer{N: 2, Line: []byte("next\n")}, nil); err != nil {
+			t.Errorf("put = %v", err)
+		}
+		if lines, _ := o.take(); len(lines) != 1 || string(lines[0]) != "next\n" {
+			t.Errorf("queued: %q", lines)
+		}
+	})
+}
+
+// TestFarewellInFullQueue: a bye finds room where nothing else does.
+func TestFarewellInFullQueue(t *testing.T) {
+	o := New(nil, true, nil)
+	for range MaxLines + 1 {
+		o.Offer([]byte("more\n"), nil)
+	}
+	o.Farewell(&protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeStopped})
+	lines, _ := o.take()
+	if n := len(lines); n != MaxLines+1 || !protocol.IsControl(lines[n-1]) {
+		t.Errorf("%d lines are queued, the last is %s; want %d and a bye", n, lines[n-1], MaxLines+1)
+	}
+}
