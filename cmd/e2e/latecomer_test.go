@@ -211,14 +211,14 @@ func TestSlowReader_LargeAnswersWait(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared")
 	p.daemon()
-	const size, calls = 24 << 20, 6
+	const size, calls = 24 << 20, 10
 	a, first, read := asksUnread(t, p, calls, size)
 	waitFor(t, "the answers to lie in files", func() bool { return len(p.spooledAnswers()) == calls })
-	// One waits for the client, and what they were read into is not reused yet.
-	waitFor(t, "the daemon to hold few of them", func() bool { return p.status().Runtime.HeapBytes < 4*size })
+	// One waits for the client; the rest of the heap is garbage of those that were read.
+	waitFor(t, "the daemon to hold few of them", func() bool { return p.status().Runtime.HeapBytes < calls*size*2/3 })
 	s := p.status()
-	if len(s.Sessions) != 1 || s.Sessions[0].InFlight != calls-1 {
-		t.Errorf("sessions while the client reads nothing: %+v; want one, with all calls but the first in flight", s.Sessions)
+	if len(s.Sessions) != 1 || s.Sessions[0].InFlight < calls-2 {
+		t.Errorf("sessions while the client reads nothing: %+v; want one, with all calls in flight but one that its proxy has and one that waits for it", s.Sessions)
 	}
 	read()
 	answers := answersOf(t, a, calls+1)

@@ -81,7 +81,7 @@ func (o *Outbox) writeLines(lines [][]byte) error {
 		if err := o.send(batch); err != nil {
 			return err
 		}
-		faultpoint.At("session.written")
+		afterWrite()
 		lines = lines[n:]
 		if o.written(len(batch), len(lines) > 0) {
 			lines = nil
@@ -93,6 +93,9 @@ func (o *Outbox) writeLines(lines [][]byte) error {
 	}
 	return nil
 }
+
+// afterWrite is called once a line was written whole.
+func afterWrite() { faultpoint.At("session.written") }
 
 // writeNow writes the one line that is queued, if that is all there is to write, as
 // far as the connection takes it without a wait. The goroutine of Run, which would
@@ -112,7 +115,7 @@ func (o *Outbox) writeNow() {
 	o.mu.Unlock()
 	n := now.TryWrite(line)
 	if n == len(line) {
-		faultpoint.At("session.written")
+		afterWrite()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
