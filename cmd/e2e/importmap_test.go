@@ -43,6 +43,7 @@ var layers = readLayers(`
 6 daemon/launch
 4 daemon/sandbox/writetest (for tests)
 4 daemon/session
+2 daemon/session/outbox
 4 daemon/standing
 3 daemon/catalog
 3 daemon/consult
