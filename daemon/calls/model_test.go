@@ -2,22 +2,23 @@ package calls
 
 import (
 	"fmt"
+	"os"
 	"testing"
+
+	"holdline/protocol/faultpoint"
 )
 
-// The model is the line with everything left out but what decides: one client
-// and its proxy, daemons that die and follow each other, workers that die, two
-// calls that may not run twice. Every order of their steps is walked through,
-// and what becomes of a call is decided by the program's own Decide.
+// The first model is the line with everything left out but what decides: one
+// client and its proxy, daemons that die and follow each other, workers that die,
+// two calls that may not run twice. It walks every order of their steps. What
+// becomes of a call is decided by [Decide], [Phase], [AckBefore] and
+// [MayRemoveDir], as in the daemon.
+//
+// The rules that other packages keep are broken by the names by which the chaos
+// test breaks them in the real program.
 
-// rules are what the program keeps to. Each may be broken alone.
-type rules struct {
-	fence   bool // after an attach a worker takes nothing from an older connection
-	before  bool // the record comes before the write
-	ackGot  bool // output is acked once its client has confirmed it
-	keepDir bool // a dead worker's directory stays until its calls are confirmed
-	decide  func(Facts) Action
-}
+// mRules is the law as the model goes by it: Decide, or what a test puts in its place.
+type mRules struct{ decide func(Facts) Action }
 
 const (
 	mCalls   = 2
@@ -36,18 +37,21 @@ const (
 
 type mMsg struct{ kind, n, val int8 }
 
-// Where a call stands with the daemon that lives.
-const (
-	dNew      = iota
-	dRecorded // on record, not sent
-	dSent     // without its record, if that comes later
-	dOpen     // with a worker
-	dAnswered // answer read
-	dRouted   // answer queued for the proxy
-	dDone     // confirmed
-)
+// mCall is a call as the daemon that lives has it.
+type mCall struct {
+	phase  Phase
+	write  int8 // how far its write is: see below
+	routed bool // its answer is queued for the proxy
+	k, w   int8 // worker and write that have it
+	val    int8
+}
 
-type mCall struct{ state, k, w, val int8 }
+// Steps of a write in phase Open.
+const (
+	wRecorded   = iota // on record, not sent
+	wUnrecorded        // sent without its record, in the broken order
+	wSent              // both
+)
 
 type (
 	mFrame struct{ ep, w, n int8 }
@@ -133,7 +137,7 @@ func (s *world) drop(n int) {
 	}
 }
 
-// up tells whether the proxy is connected to the daemon that lives.
+// up reports whether the proxy is connected to the daemon that lives.
 func (s *world) up() bool { return s.alive && s.conn == s.ep }
 
 type mStep struct {
@@ -142,7 +146,7 @@ type mStep struct {
 }
 
 // steps are all that may happen next.
-func (r *rules) steps(s world, maxKills, maxWorkerKills int8) (all []mStep) {
+func (r *mRules) steps(s world, maxKills, maxWorkerKills int8) (all []mStep) {
 	add := func(t world, format string, args ...any) { all = append(all, mStep{t, fmt.Sprintf(format, args...)}) }
 	r.client(s, add)
 	r.deaths(s, maxKills, maxWorkerKills, add)
@@ -163,7 +167,7 @@ func (r *rules) steps(s world, maxKills, maxWorkerKills int8) (all []mStep) {
 
 type adder func(t world, format string, args ...any)
 
-func (r *rules) client(s world, add adder) {
+func (r *mRules) client(s world, add adder) {
 	for n := range s.req {
 		if s.req[n] != 0 {
 			continue
@@ -204,12 +208,17 @@ func (r *rules) client(s world, add adder) {
 	}
 }
 
-func (r *rules) deaths(s world, maxKills, maxWorkerKills int8, add adder) {
+func (r *mRules) deaths(s world, maxKills, maxWorkerKills int8, add adder) {
 	if !s.alive {
 		t := s
 		t.alive = true
 		t.ep++
 		t.forgetVolatile()
+		for n := range t.c {
+			if k, i := t.record(n); i >= 0 {
+				t.c[n] = mCall{phase: New.After(Sent), write: wSent, k: int8(k), w: t.wk[k].recs[i].w}
+			}
+		}
 		add(t, "daemon %d starts", t.ep)
 	} else if s.kills < maxKills {
 		t := s
@@ -237,7 +246,7 @@ func (r *rules) deaths(s world, maxKills, maxWorkerKills int8, add adder) {
 	}
 }
 
-func (r *rules) worker(s world, k int, add adder) {
+func (r *mRules) worker(s world, k int, add adder) {
 	w := s.wk[k]
 	if !w.alive {
 		return
@@ -254,7 +263,7 @@ func (r *rules) worker(s world, k int, add adder) {
 		x := &t.wk[k]
 		copy(x.q[i:], w.q[i+1:])
 		x.q[mQueue-1] = mFrame{}
-		if r.fence && f.ep != w.owner || f.w <= w.last {
+		if f.ep != w.owner && !faultpoint.Broken("worker.fence") || f.w <= w.last {
 			add(t, "worker %d leaves out write %d", k, f.w)
 			continue
 		}
@@ -283,7 +292,7 @@ func (r *rules) worker(s world, k int, add adder) {
 }
 
 // listen is the daemon reading what the proxy sent.
-func (r *rules) listen(s world, add adder) {
+func (r *mRules) listen(s world, add adder) {
 	m := s.p2d[0]
 	if !s.up() || m.kind == mNone {
 		return
@@ -298,21 +307,24 @@ func (r *rules) listen(s world, add adder) {
 	case mResume:
 		t.back = true
 		for n := range t.c {
-			if k, i := t.record(n); i >= 0 && m.n>>n&1 == 0 {
-				// The output that an earlier daemon had acked is not read again, so
-				// that this is only asked of calls that have none.
-				f := Facts{Recorded: true, Taken: t.wk[k].recs[i].w <= t.wk[k].last, Alive: t.wk[k].alive, Answered: true, Call: true}
-				if a := r.decide(f); a == Forget || a == Cancel {
-					r.settle(&t, n)
-				}
+			claim := Unclaimed
+			if m.n>>n&1 == 0 {
+				claim = claim.After(Confirm)
+			}
+			// No call of this model is cancelled, so one that is not pending has its
+			// answer, even if its output was acknowledged and is not read again.
+			f := t.c[n].phase.Facts()
+			f.Pending, f.Answered = claim.Wanted(), true
+			if a := r.decide(f); t.c[n].phase != New && a == Forget {
+				r.settle(&t, n)
 			}
 		}
 	}
 	add(t, "the daemon reads %d of %d", m.kind, m.n)
 }
 
-func (r *rules) settle(t *world, n int) {
-	t.c[n].state = dDone
+func (r *mRules) settle(t *world, n int) {
+	t.c[n].phase, t.c[n].routed = t.c[n].phase.After(Settle), false
 	if k, i := t.record(n); i >= 0 && t.att[k] == 1 && t.wk[k].alive {
 		return // it goes with the ack
 	}
@@ -320,7 +332,7 @@ func (r *rules) settle(t *world, n int) {
 }
 
 // watch is the daemon and worker k.
-func (r *rules) watch(s world, k int, add adder) {
+func (r *mRules) watch(s world, k int, add adder) {
 	w := s.wk[k]
 	if !w.dir {
 		return
@@ -330,32 +342,40 @@ func (r *rules) watch(s world, k int, add adder) {
 		t := s
 		t.att[k], t.wk[k].owner, t.read[k], t.next[k] = 1, s.ep, w.acked, w.last+1
 		for _, rec := range w.recs {
-			f := Facts{Pending: true, Recorded: true, Taken: rec.w <= w.last, Alive: true, Call: true}
-			if rec.n != 0 && r.decide(f) == Dispatch {
-				t.void(k, rec.w)
+			f := Open.Facts()
+			f.Pending, f.Taken, f.Alive = true, rec.w <= w.last, true
+			if rec.n == 0 || t.c[rec.n-1].phase != Open || r.decide(f) != Dispatch {
+				continue
 			}
+			t.void(k, rec.w)
+			t.c[rec.n-1] = mCall{phase: Open.After(Unsent)}
 		}
 		add(t, "the daemon attaches worker %d, which took %d", k, w.last)
 	case s.att[k] != 2 && !w.alive:
 		t := s
 		t.att[k] = 2
 		for n := range t.c {
-			if t.c[n].state == dRecorded && int(t.c[n].k) == k {
+			switch {
+			case t.c[n].phase != Open || int(t.c[n].k) != k:
+			case t.c[n].write == wRecorded:
 				t.drop(n) // it was certainly not sent
-				t.c[n] = mCall{}
+				t.c[n] = mCall{phase: Open.After(Unsent)}
+			default:
+				t.c[n].phase = Open.After(Lose)
 			}
 		}
 		add(t, "the daemon sees that worker %d is dead", k)
 	case s.att[k] == 2:
-		if r.keepDir && w.recs != [mQueue]mRec{} {
-			break
-		}
-		for n := range s.c {
-			if (s.c[n].state == dOpen || s.c[n].state == dSent) && int(s.c[n].k) == k {
-				return // it is not said yet what became of it
+		unconfirmed := 0
+		for _, rec := range w.recs {
+			if rec.n != 0 {
+				unconfirmed++
+				if c := s.c[rec.n-1]; c.phase != Over && !c.routed {
+					return // it is not said yet what became of it
+				}
 			}
 		}
-		if _, i := s.recordIn(k); i >= 0 && !r.keepDir && !s.allKnown(k) {
+		if !MayRemoveDir(unconfirmed) {
 			break
 		}
 		t := s
@@ -372,25 +392,6 @@ func (r *rules) watch(s world, k int, add adder) {
 	r.ack(s, k, add)
 }
 
-func (s *world) recordIn(k int) (n, i int) {
-	for i, rec := range s.wk[k].recs {
-		if rec.n != 0 {
-			return int(rec.n - 1), i
-		}
-	}
-	return -1, -1
-}
-
-// allKnown tells whether everything in directory k was said to the proxy.
-func (s *world) allKnown(k int) bool {
-	for _, rec := range s.wk[k].recs {
-		if rec.n != 0 && s.c[rec.n-1].state < dRouted {
-			return false
-		}
-	}
-	return true
-}
-
 // void drops the record of a write that was not made.
 func (s *world) void(k int, write int8) {
 	recs := s.wk[k].recs
@@ -403,7 +404,7 @@ func (s *world) void(k int, write int8) {
 }
 
 // output is the daemon reading one line of worker k.
-func (r *rules) output(s world, k int, add adder) {
+func (r *mRules) output(s world, k int, add adder) {
 	o := s.wk[k].out[s.read[k]]
 	t := s
 	t.read[k]++
@@ -413,71 +414,55 @@ func (r *rules) output(s world, k int, add adder) {
 			to = rec.n - 1
 		}
 	}
-	if to >= 0 && t.c[to].state < dAnswered {
+	if to >= 0 && t.c[to].phase == Open {
 		val := int8(1)
 		if to != o.n {
 			val = 2
 		}
-		t.c[to] = mCall{dAnswered, int8(k), o.w, val}
-	}
-	if !r.ackGot {
-		t.wk[k].acked = t.read[k]
+		t.c[to] = mCall{phase: Open.After(Reply), k: int8(k), w: o.w, val: val}
 	}
 	add(t, "the daemon reads the answer to write %d of worker %d", o.w, k)
 }
 
 // ack frees what the proxy has confirmed.
-func (r *rules) ack(s world, k int, add adder) {
+func (r *mRules) ack(s world, k int, add adder) {
 	t := s
 	w := &t.wk[k]
-	for w.acked < s.read[k] {
-		free := true
+	upTo := int64(s.read[k])
+	for i := w.acked; i < s.read[k]; i++ {
 		for _, rec := range w.recs {
-			free = free && (rec.n == 0 || rec.w != w.out[w.acked].w || s.c[rec.n-1].state == dDone)
+			if rec.n == 0 || rec.w != w.out[i].w {
+				continue
+			}
+			if s.c[rec.n-1].phase != Over {
+				upTo = AckBefore(upTo, int64(i)+1)
+			} else {
+				t.void(k, rec.w)
+			}
 		}
-		if !free {
-			break
-		}
-		t.void(k, w.out[w.acked].w)
-		w.acked++
 	}
+	w.acked = max(w.acked, int8(upTo))
 	if w.acked > s.wk[k].acked {
 		add(t, "the daemon acks %d of worker %d", w.acked, k)
 	}
 }
 
 // call is what the daemon does next about call n.
-func (r *rules) call(s world, n int, add adder) {
+func (r *mRules) call(s world, n int, add adder) {
 	c := s.c[n]
-	if c.state == dRecorded || c.state == dSent {
+	if c.phase == Open && c.write != wSent {
 		r.send(s, n, add)
 		return
 	}
-	if !s.pend[n] || c.state >= dRouted {
-		return
+	if !s.pend[n] || c.routed || c.phase == Over || c.phase != New && s.att[c.k] == 0 {
+		return // its worker is waited for, or nothing is to be done
 	}
-	k, i := s.record(n)
-	if i >= 0 && s.att[k] == 0 {
-		return // its worker is waited for
-	}
-	f := Facts{Pending: true, Call: true}
-	if i >= 0 {
-		f.Recorded, f.Alive, f.Answered = true, s.att[k] == 1, c.state == dAnswered
-		f.Taken = c.state == dOpen || s.wk[k].recs[i].w < s.next[k]
-	}
-	if c.state == dOpen && i < 0 {
-		f.Recorded, f.Taken, f.Alive = true, true, s.att[c.k] == 1
-	}
-	if c.state == dAnswered {
-		f.Recorded, f.Answered = true, true
-	}
+	f := c.phase.Facts()
+	f.Pending, f.Alive = true, c.phase != New && s.att[c.k] == 1
 	answer := func(val int8) {
 		t := s
-		t.c[n].state = dRouted
+		t.c[n].routed = true
 		if s.up() && push(t.d2p[:], mMsg{mAnswer, int8(n), val}) {
-			if !r.ackGot {
-				t.drop(n)
-			}
 			add(t, "the daemon answers %d with %d", n, val)
 		}
 	}
@@ -488,12 +473,12 @@ func (r *rules) call(s world, n int, add adder) {
 		answer(3)
 	case Dispatch:
 		r.dispatch(s, n, add)
-	case Wait, Forget, Cancel:
+	case Wait, Forget, Cancel, Fail:
 	}
 }
 
 // dispatch puts call n on record with a worker, which is made if there is none.
-func (r *rules) dispatch(s world, n int, add adder) {
+func (r *mRules) dispatch(s world, n int, add adder) {
 	t := s
 	k := -1
 	for i := range t.wk {
@@ -515,13 +500,13 @@ func (r *rules) dispatch(s world, n int, add adder) {
 		return
 	}
 	for m := range t.c {
-		if t.c[m].state == dRecorded && int(t.c[m].k) == k {
+		if t.c[m].phase == Open && t.c[m].write == wRecorded && int(t.c[m].k) == k {
 			return // one write after the other
 		}
 	}
 	t.drop(n)
-	t.c[n] = mCall{dRecorded, int8(k), t.next[k], 0}
-	if r.before && !push(t.wk[k].recs[:], mRec{int8(n + 1), t.next[k]}) {
+	t.c[n] = mCall{phase: t.c[n].phase.After(Sent), k: int8(k), w: t.next[k]}
+	if !faultpoint.Broken("record.first") && !push(t.wk[k].recs[:], mRec{int8(n + 1), t.next[k]}) {
 		return
 	}
 	t.next[k]++
@@ -529,12 +514,12 @@ func (r *rules) dispatch(s world, n int, add adder) {
 }
 
 // send makes the write of call n.
-func (r *rules) send(s world, n int, add adder) {
+func (r *mRules) send(s world, n int, add adder) {
 	c := s.c[n]
 	t := s
 	w := &t.wk[c.k]
-	if c.state == dSent { // the record comes behind, in the broken order
-		t.c[n].state = dOpen
+	if c.write == wUnrecorded { // the record comes behind, in the broken order
+		t.c[n].write = wSent
 		if push(w.recs[:], mRec{int8(n + 1), c.w}) {
 			add(t, "call %d is recorded", n)
 		}
@@ -543,14 +528,14 @@ func (r *rules) send(s world, n int, add adder) {
 	if s.att[c.k] != 1 || !push(w.q[:], mFrame{s.ep, c.w, int8(n)}) {
 		return
 	}
-	t.c[n].state = dOpen
-	if !r.before {
-		t.c[n].state = dSent
+	t.c[n].write = wSent
+	if faultpoint.Broken("record.first") {
+		t.c[n].write = wUnrecorded
 	}
 	add(t, "call %d is sent", n)
 }
 
-// wrong says what is wrong with a state; "" for nothing.
+// wrong returns what is wrong with a state, or "".
 func (s *world) wrong() string {
 	for n := range s.req {
 		switch {
@@ -569,7 +554,7 @@ func (s *world) wrong() string {
 
 // explore walks through every order of steps, and returns the shortest way to
 // something wrong, if there is one.
-func (r *rules) explore(maxKills, maxWorkerKills int8) (states int, trace []string) {
+func (r *mRules) explore(maxKills, maxWorkerKills int8) (states int, trace []string) {
 	type from struct {
 		at   int
 		name string
@@ -609,8 +594,8 @@ func (r *rules) explore(maxKills, maxWorkerKills int8) (states int, trace []stri
 	return len(seen), nil
 }
 
-func sound() rules {
-	return rules{fence: true, before: true, ackGot: true, keepDir: true, decide: Decide}
+func sound() mRules {
+	return mRules{decide: Decide}
 }
 
 // TestModel: with every rule in force each call is answered once, has its
@@ -620,6 +605,9 @@ func TestModel(t *testing.T) {
 	kills, workerKills := int8(2), int8(1)
 	if testing.Short() {
 		kills = 1
+	}
+	if os.Getenv("HOLDLINE_LONG") != "" {
+		workerKills = 2
 	}
 	states, trace := r.explore(kills, workerKills)
 	for _, step := range trace {
@@ -647,21 +635,25 @@ func TestModelBroken(t *testing.T) {
 		f.Pending, f.Call = true, true
 		return f
 	}
-	for name, spoil := range map[string]func(*rules){
-		"a worker takes any write":          func(r *rules) { r.fence = false },
-		"records come after the write":      func(r *rules) { r.before = false },
-		"output is acked when it is routed": func(r *rules) { r.ackGot = false },
-		"directories are removed at once":   func(r *rules) { r.keepDir = false },
-		"what is under way is made again":   func(r *rules) { r.decide = change(pending(Facts{Recorded: true, Taken: true, Alive: true}), Dispatch) },
-		"what was not taken is waited for":  func(r *rules) { r.decide = change(pending(Facts{Recorded: true, Alive: true}), Wait) },
-		"the dead one's call is made again": func(r *rules) { r.decide = change(pending(Facts{Recorded: true}), Dispatch) },
-		"the dead one's call is waited for": func(r *rules) { r.decide = change(pending(Facts{Recorded: true}), Wait) },
-		"what was never made is unknown":    func(r *rules) { r.decide = change(pending(Facts{}), Unknown) },
-		"an answer that is there is unknown": func(r *rules) {
-			r.decide = change(pending(Facts{Recorded: true, Taken: true, Alive: true, Answered: true}), Unknown)
+	breaks := func(rule string) func(*mRules) {
+		return func(*mRules) { faultpoint.Break(func(name string) bool { return name == rule }) }
+	}
+	for name, spoil := range map[string]func(*mRules){
+		"a worker takes any write":          breaks("worker.fence"),
+		"records come after the write":      breaks("record.first"),
+		"output is acked when it is read":   breaks("ack.confirmed"),
+		"directories are removed at once":   breaks("directory.kept"),
+		"what is under way is made again":   func(r *mRules) { r.decide = change(pending(Facts{Recorded: true, Taken: true, Alive: true}), Dispatch) },
+		"what was not taken is waited for":  func(r *mRules) { r.decide = change(pending(Facts{Recorded: true, Alive: true}), Wait) },
+		"the dead one's call is made again": func(r *mRules) { r.decide = change(pending(Facts{Recorded: true}), Dispatch) },
+		"the dead one's call is waited for": func(r *mRules) { r.decide = change(pending(Facts{Recorded: true}), Wait) },
+		"what was never made is unknown":    func(r *mRules) { r.decide = change(pending(Facts{}), Unknown) },
+		"an answer that is there is unknown": func(r *mRules) {
+			r.decide = change(pending(Facts{Recorded: true, Alive: true, Answered: true}), Unknown)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			defer faultpoint.Break(nil)
 			r := sound()
 			spoil(&r)
 			states, trace := r.explore(1, 1)

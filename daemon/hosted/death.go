@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -61,12 +62,9 @@ func (u *upstream) outlive(w *supervisor.Worker) {
 	for {
 		next := u.settle(w)
 		u.m.mu.Lock()
-		left := len(u.calls)
-		if u.m.ending || faultpoint.Broken("directory.kept") {
-			left = 0
-		}
+		removable := u.m.ending || calls.MayRemoveDir(len(u.calls))
 		u.m.mu.Unlock()
-		if left == 0 {
+		if removable {
 			break
 		}
 		timer.Reset(next)

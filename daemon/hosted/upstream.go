@@ -568,9 +568,7 @@ func (u *upstream) dispensable(safe int64) (ack int64, forget, files []int64) {
 		ack = min(ack, u.begin-1)
 	}
 	for _, k := range u.marks {
-		if !faultpoint.Broken("ack.confirmed") {
-			ack = min(ack, k.seq-1)
-		}
+		ack = calls.AckBefore(ack, k.seq)
 	}
 	return ack, forget, files
 }
@@ -580,7 +578,7 @@ func (k *mark) settledLocked() bool {
 	if k.ask != nil {
 		return k.ask.done || k.ask.written
 	}
-	return k.c.Phase() == calls.Over || k.c.Keeping() == calls.InFile
+	return !k.c.NeedsLine()
 }
 
 // spool writes an answer to its file, and returns its size in bytes.
