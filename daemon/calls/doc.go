@@ -14,7 +14,7 @@
 //  5. What became of a call follows from facts that a new daemon can find out
 //     ([Facts]), by one pure function ([Decide]). No daemon trusts its memory.
 //  6. A call that may have had its effect is not made again, unless its contract
-//     lets it run twice. If nobody can know, the client is told so ([Unknown]).
+//     lets it run twice. If that cannot be known, the client is told so ([Unknown]).
 //  7. "Unknown" is only said of the dead: after the worker's lock is free and what
 //     it left running was killed.
 //  8. Output is acknowledged up to the first line that still matters ([AckBefore]).
