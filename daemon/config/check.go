@@ -1,14 +1,12 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"holdline/protocol"
 )
@@ -19,16 +17,20 @@ const (
 	maxToken = 4096
 )
 
-// check refuses values that are of the right type and yet make no sense.
+// check refuses values that are of the right type and yet make no sense: those that
+// their rows of the table do not allow, and those that do not fit to others.
 func (d *decoder) check(c *Config) {
+	for _, check := range d.rows {
+		check()
+	}
 	for _, name := range sorted(c.Identities) {
 		d.identity(name, c.Identities[name])
 	}
-	within(d, "limits.connections", c.Limits.Connections, 1, 65_536)
-	within(d, "limits.in_flight", c.Limits.InFlight, 1, 4096)
-	d.consult(&c.Consult)
-	within(d, "telemetry.max_bytes", c.Telemetry.MaxBytes, 64<<10, 1<<30)
-	within(d, "telemetry.keep", c.Telemetry.Keep, 1, 100)
+	for i, s := range c.Consult.CodexConfig {
+		if key, _, ok := strings.Cut(s, "="); !ok || strings.TrimSpace(key) == "" || strings.Contains(s, "\x00") {
+			d.wrong(fmt.Sprintf("consult.codex_config[%d]", i), "wants key=value, as codex -c does")
+		}
+	}
 	for _, name := range sorted(c.Servers) {
 		d.server(name, c.Servers[name])
 	}
@@ -47,19 +49,6 @@ func (d *decoder) where(path string) int {
 
 func (d *decoder) wrong(path, format string, args ...any) {
 	d.fail(d.where(path), "%s: %s", clip(path), fmt.Sprintf(format, args...))
-}
-
-func within[N cmp.Ordered](d *decoder, path string, n, low, high N) {
-	if n < low || n > high {
-		d.wrong(path, "wants %v to %v", low, high)
-	}
-}
-
-// oneOf takes the empty string for the default.
-func (d *decoder) oneOf(path, s string, names ...string) {
-	if s != "" && !slices.Contains(names, s) {
-		d.wrong(path, "wants one of %s", strings.Join(names, ", "))
-	}
 }
 
 // name checks a key that the user made up; the error is shown at the key.
@@ -87,23 +76,8 @@ func (d *decoder) identity(name string, id Identity) {
 			d.wrong(at+".token", "wants at most %d bytes, none of them a control character", maxToken)
 		}
 	}
-	d.globs(at+".allow", id.Allow)
-	d.globs(at+".deny", id.Deny)
-	given(d, at+".budget.calls", id.Budget.Calls, 1, 1_000_000_000)
-	given(d, at+".budget.consults_per_day", id.Budget.ConsultsPerDay, 1, 1_000_000)
-	given(d, at+".budget.max_usd_per_day", id.Budget.MaxUSDPerDay, 0.01, 1_000_000)
-	given(d, at+".budget.max_usd_per_session", id.Budget.MaxUSDPerSession, 0.01, 1_000_000)
-	d.oneOf(at+".expose", id.Expose, ExposeAll, ExposeSearch)
 	if id.Expose == ExposeSearch && name == "anonymous" {
 		d.wrong(at+".expose", "anonymous is who sends no greeting, and uses no tools of hosted servers")
-	}
-}
-
-// given is [within] for a value whose zero stands for a default, and so only
-// counts if the file has it.
-func given[N cmp.Ordered](d *decoder, path string, n, low, high N) {
-	if _, ok := d.at[path]; ok {
-		within(d, path, n, low, high)
 	}
 }
 
@@ -113,33 +87,6 @@ func (d *decoder) globs(at string, globs []string) {
 			d.wrong(fmt.Sprintf("%s[%d]", at, i), "is no glob of tool names")
 		}
 	}
-}
-
-func (d *decoder) consult(c *Consult) {
-	const at = "consult"
-	d.word(at+".model", c.Model)
-	d.word(at+".effort", c.Effort)
-	if c.Level != "read" && c.Level != "shell" {
-		d.wrong(at+".level", `wants "read" or "shell"`)
-	}
-	within(d, at+".max_concurrent", c.MaxConcurrent, 1, 64)
-	within(d, at+".timeout", c.Timeout, time.Second, 24*time.Hour)
-	within(d, at+".wait", c.Wait, 0, 24*time.Hour)
-	within(d, at+".max_turns", c.MaxTurns, 0, 10_000)
-	within(d, at+".keep.count", c.Keep.Count, 1, 100_000)
-	within(d, at+".keep.age", c.Keep.Age, 0, 10*365*24*time.Hour)
-	given(d, at+".max_usd", c.MaxUSD, 0.01, 10_000)
-	d.oneOf(at+".engine", c.Engine, EngineClaude, EngineCodex)
-	d.program(at+".claude_bin", c.ClaudeBin)
-	d.program(at+".codex_bin", c.CodexBin)
-	for i, s := range c.CodexConfig {
-		if key, _, ok := strings.Cut(s, "="); !ok || strings.TrimSpace(key) == "" || strings.Contains(s, "\x00") {
-			d.wrong(fmt.Sprintf("%s.codex_config[%d]", at, i), "wants key=value, as codex -c does")
-		}
-	}
-	d.paths(at+".roots", c.Roots)
-	d.path(at+".env_file", c.EnvFile)
-	d.env(at+".env", c.Env)
 }
 
 // word refuses what could be taken for a flag, or for two arguments.
@@ -195,7 +142,6 @@ func (d *decoder) server(name string, s Server) {
 	if strings.Contains(name, "__") || strings.HasSuffix(name, "_") { // what follows it in a tool's name are two
 		d.fail(d.where(at+"\x00"), "%s: the name must not have two underscores in a row, nor one at its end", clip(at))
 	}
-	d.oneOf(at+".type", s.Type, "stdio", "http", "streamable-http", "streamableHttp", "sse")
 	stdio := s.transport() == Stdio
 	switch {
 	case s.Command != "" && s.URL != "":
@@ -221,7 +167,6 @@ func (d *decoder) server(name string, s Server) {
 		d.wrong(at+".cwd", "has a NUL character")
 	}
 	d.serverEnv(at+".env", s.Env)
-	d.path(at+".env_file", s.EnvFile)
 	if s.EnvFile != "" && s.Holdline.EnvFile != "" {
 		d.wrong(at+".env_file", "stands in the holdline object, too")
 	}
@@ -229,7 +174,7 @@ func (d *decoder) server(name string, s Server) {
 		d.wrong(at+".enabled", "is true, and disabled is, too")
 	}
 	d.remote(at, s)
-	d.hosting(at+".holdline", s.Holdline)
+	d.hosting(at+".holdline", s)
 }
 
 // reserved is what a session says for holdline's own tools in the place of a
@@ -277,7 +222,7 @@ func (d *decoder) remote(at string, s Server) {
 	}
 }
 
-// CheckURL tells what is wrong with the address of a server.
+// CheckURL returns what is wrong with the address of a server.
 func CheckURL(address string) error {
 	if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return errors.New("wants a http or https address") // the parser's error would show it
@@ -285,36 +230,19 @@ func CheckURL(address string) error {
 	return nil
 }
 
-func (d *decoder) hosting(at string, h Hosting) {
-	d.oneOf(at+".scope", h.Scope, ScopeProject, ScopeShared, ScopeSession)
-	d.oneOf(at+".pin", h.Pin, PinWarn, PinBlock)
-	d.oneOf(at+".inherit_env", h.InheritEnv, InheritAll, InheritCore, InheritNone)
-	for _, glob := range sorted(h.Contract) {
+// hosting checks what the rows of the holdline object do not say.
+func (d *decoder) hosting(at string, s Server) {
+	h := s.Holdline
+	for _, glob := range sorted(h.Contracts) {
 		inner := at + ".contract." + glob
 		if _, err := path.Match(glob, ""); err != nil || glob == "" {
 			d.wrong(inner, "is no glob of tool names")
 		}
-		if !slices.Contains([]string{"convergent", "never_replay"}, h.Contract[glob]) {
+		if !slices.Contains([]string{"convergent", "never_replay"}, h.Contracts[glob]) {
 			d.wrong(inner, "wants one of convergent, never_replay")
 		}
 	}
-	d.globs(at+".allow", h.Allow)
-	d.globs(at+".deny", h.Deny)
-	d.paths(at+".projects", h.Projects)
-	d.path(at+".env_file", h.EnvFile)
-	given(d, at+".max_concurrent", h.MaxConcurrent, 1, 4096)
-	given(d, at+".circuit_threshold", h.CircuitThreshold, 1, 1000)
-	if h.MaxRestarts != nil {
-		within(d, at+".max_restarts", *h.MaxRestarts, 0, 1000)
-	}
-	const week = 7 * 24 * time.Hour
-	within(d, at+".keep_alive", h.KeepAlive, 0, week)
-	given(d, at+".timeout", h.Timeout, time.Second, week)
-	given(d, at+".max_timeout", h.MaxTimeout, time.Second, week)
-	given(d, at+".start_timeout", h.StartTimeout, time.Second, week)
-	given(d, at+".restart_window", h.RestartWindow, time.Second, week)
-	given(d, at+".circuit_reset", h.CircuitReset, time.Millisecond, week)
-	if h.MaxTimeout != 0 && h.MaxTimeout < cmp.Or(h.Timeout, defaultTimeout) {
-		d.wrong(at+".max_timeout", "is shorter than timeout, which is %v", cmp.Or(h.Timeout, defaultTimeout))
+	if timeout := h.effective(s).Timeout; h.MaxTimeout != 0 && h.MaxTimeout < timeout {
+		d.wrong(at+".max_timeout", "is shorter than timeout, which is %v", timeout)
 	}
 }

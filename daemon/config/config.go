@@ -14,12 +14,12 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 )
 
-// Config is what a configuration file says, with defaults for what it does
-// not say. It is read-only once made.
+// Config is what a configuration file says, with defaults for what it does not say. It
+// is read-only once made. What its keys mean, and their defaults, is in the table of
+// keys.go.
 type Config struct {
 	Identities map[string]Identity `json:"identities"`
 	Limits     Limits              `json:"limits"`
@@ -31,12 +31,11 @@ type Config struct {
 
 // Identity is what a client may be and do under a name.
 type Identity struct {
-	Token Secret   `json:"token"` // "" if anybody may claim the name
-	Allow []string `json:"allow"` // globs of names; nil allows all
-	Deny  []string `json:"deny"`  // globs of names, stronger than Allow
-
-	Budget Budget `json:"budget"`
-	Expose string `json:"expose"` // how tools of hosted servers are shown: ExposeAll or ExposeSearch; "" is ExposeAll
+	Token  Secret   `json:"token"` // "" if any client may use the name
+	Allow  []string `json:"allow"` // nil allows all
+	Deny   []string `json:"deny"`
+	Budget Budget   `json:"budget"`
+	Expose string   `json:"expose"` // ExposeAll or ExposeSearch; "" is ExposeAll
 }
 
 // How an identity is shown the tools of hosted servers.
@@ -45,19 +44,18 @@ const (
 	ExposeSearch = "search" // none: one tool finds them by words, another calls them
 )
 
-// Budget is what an identity may spend.
+// Budget is what an identity may spend. 0 is no limit.
 type Budget struct {
-	Calls int `json:"calls"` // of hosted servers' tools, in one session; 0 is no limit
-
-	ConsultsPerDay   int     `json:"consults_per_day"`    // 0 is no limit
-	MaxUSDPerDay     float64 `json:"max_usd_per_day"`     // of consults; 0 is no limit
-	MaxUSDPerSession float64 `json:"max_usd_per_session"` // of consults; 0 is no limit
+	Calls            int     `json:"calls"`
+	ConsultsPerDay   int     `json:"consults_per_day"`
+	MaxUSDPerDay     float64 `json:"max_usd_per_day"`
+	MaxUSDPerSession float64 `json:"max_usd_per_session"`
 }
 
 // Limits bound what clients can make the daemon hold.
 type Limits struct {
-	Connections int `json:"connections"` // of sessions at once, and as many of commands
-	InFlight    int `json:"in_flight"`   // calls at once of one client process
+	Connections int `json:"connections"`
+	InFlight    int `json:"in_flight"`
 }
 
 // The programs that answer consults.
@@ -68,27 +66,27 @@ const (
 
 // Consult is how consults run.
 type Consult struct {
-	Engine        string            `json:"engine"`       // that answers if a call names none: EngineClaude or EngineCodex
-	ClaudeBin     string            `json:"claude_bin"`   // name or path; "" finds claude on PATH
-	CodexBin      string            `json:"codex_bin"`    // name or path; "" finds codex on PATH
-	CodexConfig   []string          `json:"codex_config"` // settings as for its option -c: key=value
-	Model         string            `json:"model"`        // of Engine; "" leaves it to the program
-	Effort        string            `json:"effort"`       // of Engine; "" leaves it to the program
+	Engine        string            `json:"engine"`     // EngineClaude or EngineCodex
+	ClaudeBin     string            `json:"claude_bin"` // "" finds claude on PATH
+	CodexBin      string            `json:"codex_bin"`  // "" finds codex on PATH
+	CodexConfig   []string          `json:"codex_config"`
+	Model         string            `json:"model"`  // "" leaves it to the program
+	Effort        string            `json:"effort"` // "" leaves it to the program
 	MaxConcurrent int               `json:"max_concurrent"`
-	Timeout       time.Duration     `json:"timeout"`   // a consult's deadline if the call names none
-	Wait          time.Duration     `json:"wait"`      // how long a call waits for the answer
+	Timeout       time.Duration     `json:"timeout"`
+	Wait          time.Duration     `json:"wait"`
 	MaxTurns      int               `json:"max_turns"` // 0 is no limit
-	MaxUSD        float64           `json:"max_usd"`   // what a consult may cost; 0 is no limit
-	Level         string            `json:"level"`     // "read" or "shell", if the call names none
-	Roots         []string          `json:"roots"`     // directories allowed besides the client's project
-	Web           bool              `json:"web"`       // web tools are allowed
+	MaxUSD        float64           `json:"max_usd"`   // 0 is no limit
+	Level         string            `json:"level"`     // "read" or "shell"
+	Roots         []string          `json:"roots"`
+	Web           bool              `json:"web"`
 	Env           map[string]Secret `json:"env"`
 	EnvFile       string            `json:"env_file"`
 	Keep          Keep              `json:"keep"`
 }
 
-// Keep bounds which finished consults are kept: none that is older than Age,
-// and never more than Count.
+// Keep bounds which finished consults are kept: none that is older than Age, and never
+// more than Count.
 type Keep struct {
 	Count int           `json:"count"`
 	Age   time.Duration `json:"age"`
@@ -96,9 +94,9 @@ type Keep struct {
 
 // Telemetry is what is written down about calls.
 type Telemetry struct {
-	Paths    bool `json:"paths"`     // log the paths that calls name
-	MaxBytes int  `json:"max_bytes"` // of the log before it is rotated
-	Keep     int  `json:"keep"`      // rotated logs
+	Paths    bool `json:"paths"`
+	MaxBytes int  `json:"max_bytes"`
+	Keep     int  `json:"keep"`
 }
 
 // Log is what the daemon's own log shows.
@@ -107,13 +105,12 @@ type Log struct {
 }
 
 // Server is a hosted MCP server, in the shape that other clients use too.
-// ${NAME} and ${NAME:-default} in its strings expand when it is started.
 type Server struct {
-	Type     string            `json:"type"` // "stdio", "http" or "sse"; "" follows from the rest
+	Type     string            `json:"type"`
 	Command  string            `json:"command"`
 	Args     []string          `json:"args"`
 	Env      map[string]Secret `json:"env"`
-	EnvFile  string            `json:"env_file"` // variables for ${NAME}
+	EnvFile  string            `json:"env_file"`
 	Cwd      string            `json:"cwd"`
 	URL      string            `json:"url"`
 	Headers  map[string]Secret `json:"headers"`
@@ -122,82 +119,43 @@ type Server struct {
 	Holdline Hosting           `json:"holdline"`
 }
 
-// Hosting is how a server is shared and supervised. Its zero values stand for
+// Hosting is how a server is shared and supervised. In a [Server] zero values stand for
 // the defaults, which [Config.Server] fills in.
 type Hosting struct {
 	Disabled         bool          `json:"disabled"`
-	Scope            string        `json:"scope"` // "project", "shared" or "session"
-	Lazy             *bool         `json:"lazy"`
+	Scope            string        `json:"scope"`
+	Lazy             bool          `json:"lazy"`
 	KeepAlive        time.Duration `json:"keep_alive"`
-	Card             string        `json:"card"`     // path or URL
-	Contract         Contracts     `json:"contract"` // by tool glob; "*" is the server's
-	Allow            []string      `json:"allow"`    // globs of the server's tool names
+	Card             string        `json:"card"`
+	Contracts        Contracts     `json:"contract"` // see [Settings.Contract]
+	Allow            []string      `json:"allow"`    // nil allows all
 	Deny             []string      `json:"deny"`
-	Projects         []string      `json:"projects"` // directories; nil is everywhere
-	Pin              string        `json:"pin"`      // what becomes of a tool that has changed: PinWarn or PinBlock; "" is PinWarn
+	Projects         []string      `json:"projects"` // nil is everywhere
+	Pin              string        `json:"pin"`      // PinWarn or PinBlock
 	Timeout          time.Duration `json:"timeout"`
 	MaxTimeout       time.Duration `json:"max_timeout"`
 	StartTimeout     time.Duration `json:"start_timeout"`
 	MaxConcurrent    int           `json:"max_concurrent"`
-	MaxRestarts      *int          `json:"max_restarts"`
+	MaxRestarts      *int          `json:"max_restarts"` // nil is the default, since 0 means none
 	RestartWindow    time.Duration `json:"restart_window"`
 	CircuitThreshold int           `json:"circuit_threshold"`
 	CircuitReset     time.Duration `json:"circuit_reset"`
-	InheritEnv       string        `json:"inherit_env"` // "all", "core" or "none"
-	EnvFile          string        `json:"env_file"`    // as that of the server
+	InheritEnv       string        `json:"inherit_env"` // InheritAll, InheritCore or InheritNone
+	EnvFile          string        `json:"env_file"`
 }
 
 // Contracts is a replay contract for each tool glob. In the file a plain
 // string stands for {"*": string}.
 type Contracts map[string]string
 
-// Default is the configuration of an empty file.
+// Default returns the configuration of an empty file.
 func Default() Config {
-	return Config{
-		Limits: Limits{Connections: 1024, InFlight: 256},
-		Consult: Consult{
-			Engine: EngineClaude, MaxConcurrent: 4, Level: "read", Web: true,
-			Timeout: 20 * time.Minute, Wait: 100 * time.Second,
-			Keep: Keep{Count: 200, Age: 720 * time.Hour},
-		},
-		Telemetry: Telemetry{MaxBytes: 8 << 20, Keep: 3},
-		Log:       Log{Level: slog.LevelInfo},
-	}
-}
-
-// WithHome is c with a leading ~/ of every path replaced by home, which must
-// be absolute. The original is not changed.
-func (c Config) WithHome(home string) Config {
-	path := func(p string) string {
-		if p == "~" {
-			return home
-		}
-		if rest, ok := strings.CutPrefix(p, "~/"); ok {
-			return strings.TrimSuffix(home, "/") + "/" + rest
-		}
-		return p
-	}
-	list := func(in []string) []string {
-		out := slices.Clone(in)
-		for i := range out {
-			out[i] = path(out[i])
-		}
-		return out
-	}
-	c.Consult.ClaudeBin, c.Consult.CodexBin = path(c.Consult.ClaudeBin), path(c.Consult.CodexBin)
-	c.Consult.EnvFile = path(c.Consult.EnvFile)
-	c.Consult.Roots = list(c.Consult.Roots)
-	c.Servers = maps.Clone(c.Servers)
-	for name, s := range c.Servers {
-		s.Command, s.Cwd, s.EnvFile = path(s.Command), path(s.Cwd), path(s.EnvFile)
-		s.Holdline.EnvFile, s.Holdline.Card = path(s.Holdline.EnvFile), path(s.Holdline.Card)
-		s.Holdline.Projects = list(s.Holdline.Projects)
-		c.Servers[name] = s
-	}
+	var c Config
+	setDefaults(reflect.ValueOf(&c).Elem())
 	return c
 }
 
-// Equal tells whether two configurations say the same.
+// Equal reports whether two configurations say the same.
 func (c Config) Equal(other Config) bool { return reflect.DeepEqual(c, other) }
 
 // LogValue is a summary: names and counts, never a value of the file that

@@ -47,7 +47,7 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	yes, zero := false, 0
+	zero := 0
 	want := Config{
 		Identities: map[string]Identity{
 			"codex":  {Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}, Budget: Budget{Calls: 5}, Expose: ExposeSearch},
@@ -66,13 +66,13 @@ func TestParse(t *testing.T) {
 			"files": {
 				Command: "npx", Args: []string{"-y", "server"}, Env: map[string]Secret{"K": "v-secret-v"}, Cwd: "~",
 				Holdline: Hosting{
-					Scope: "shared", Lazy: &yes, Contract: Contracts{"*": "convergent"},
+					Scope: "shared", Contracts: Contracts{"*": "convergent"},
 					Timeout: 5 * time.Minute, MaxRestarts: &zero,
 				},
 			},
 			"web": {
 				Type: "http", URL: "https://example.com/mcp", Headers: map[string]Secret{"Authorization": "Bearer h-secret"},
-				Holdline: Hosting{Contract: Contracts{"get_*": "convergent", "*": "never_replay"}, Projects: []string{"~/p"}},
+				Holdline: Hosting{Contracts: Contracts{"get_*": "convergent", "*": "never_replay"}, Projects: []string{"~/p"}},
 			},
 		},
 	}
@@ -123,7 +123,7 @@ func TestParseRefuses(t *testing.T) {
 		{`{"identities": {"a": {"budget": {"consults_per_day": 0}}}}`, "c:1:54: identities.a.budget.consults_per_day: wants 1 to 1000000"},
 		{`{"identities": {"a": {"budget": {"max_usd_per_day": -1}}}}`, "c:1:53: identities.a.budget.max_usd_per_day: wants 0.01 to 1e+06"},
 		{`{"consult": {"max_concurrent": 0}}`, "c:1:32: consult.max_concurrent: wants 1 to 64"},
-		{`{"consult": {"level": "write"}}`, `c:1:23: consult.level: wants "read" or "shell"`},
+		{`{"consult": {"level": "write"}}`, `c:1:23: consult.level: wants one of read, shell`},
 		{`{"consult": {"max_turns": 1.5}}`, "c:1:27: consult.max_turns: wants a whole number, not 1.5"},
 		{`{"consult": {"model": null}}`, "c:1:23: consult.model: wants a string, not null"},
 		{`{"consult": {"model": "--x"}}`, "c:1:23: consult.model: wants one word that does not begin with a dash"},

@@ -90,6 +90,7 @@ type decoder struct {
 	data []byte
 	errs []*Error
 	at   map[string]int // offset of each value by its path, for check
+	rows []func()       // checks of the values by their rows of the table
 }
 
 // err joins the mistakes in the order of the file.
@@ -156,6 +157,7 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 		d.object(v, path, func(m *hujson.ObjectMember, key, inner string) {
 			if i := field(dst.Type(), key); i >= 0 {
 				d.value(&m.Value, dst.Field(i), inner)
+				d.rows = append(d.rows, func() { d.checkRow(rowOf(dst.Type(), key), dst.Field(i), inner) })
 				return
 			}
 			if f, ok := reflect.TypeAssert[foreigner](dst); ok {

@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Transports of a server.
@@ -36,16 +35,12 @@ const (
 	PinBlock = "block" // it cannot be used until it is accepted, too
 )
 
-// defaultTimeout is also the least that makes sense for max_timeout when the
-// file says nothing of timeout.
-const defaultTimeout = 300 * time.Second
-
 // hosting is the type of the holdline object of a server.
 var hosting = reflect.TypeFor[Hosting]()
 
-// Settings is what the configuration says of one hosted server, with the
-// defaults for what it does not say. Its strings are as they stand in the
-// file; [Settings.Process] and [Settings.Address] expand them.
+// Settings is what the configuration says of one hosted server, with the defaults for
+// what it does not say. Its strings are as they stand in the file; [Settings.Process]
+// and [Settings.Address] expand them.
 type Settings struct {
 	Name      string
 	Enabled   bool
@@ -57,51 +52,20 @@ type Settings struct {
 	Cwd     string // "" is the project's root, or the home directory for ScopeShared
 	URL     string
 	Headers map[string]Secret
-	EnvFile string // "" if there is none
 
-	Scope            string
-	Lazy             bool          // start at the first use; default false
-	KeepAlive        time.Duration // after the last session has left; default 0
-	Card             string        // path or URL, "" if there is none
-	Contracts        Contracts     // by tool glob, see [Settings.Contract]
-	Allow, Deny      []string      // globs of names; nil allows all
-	Projects         []string      // where it is visible; nil is everywhere
-	Pin              string        // PinWarn or PinBlock
-	Timeout          time.Duration // of a call, begun again by progress; default 300 s
-	MaxTimeout       time.Duration // of a call, all in all; default 1 h, and never below Timeout
-	StartTimeout     time.Duration // of a process that comes up, begun again by each line on stderr; default 120 s
-	MaxConcurrent    int           // calls at once in one process; default 32
-	MaxRestarts      int           // in RestartWindow; default 5
-	RestartWindow    time.Duration // default 5 min
-	CircuitThreshold int           // consecutive failures; default 5
-	CircuitReset     time.Duration // default 30 s
-	InheritEnv       string        // default InheritCore
+	Hosting         // with defaults
+	MaxRestarts int // as in Hosting
 }
 
-// Server is what the configuration says of a server; false if it names none.
+// Server returns what the configuration says of a server; false if it names none.
 func (c Config) Server(name string) (Settings, bool) {
 	s, ok := c.Servers[name]
-	h := s.Holdline
-	lazy, restarts := false, 5
-	if h.Lazy != nil {
-		lazy = *h.Lazy
-	}
-	if h.MaxRestarts != nil {
-		restarts = *h.MaxRestarts
-	}
-	timeout := cmp.Or(h.Timeout, defaultTimeout)
+	h := s.Holdline.effective(s)
 	return Settings{
 		Name: name, Transport: s.transport(),
 		Enabled: !s.Disabled && !h.Disabled && (s.Enabled == nil || *s.Enabled),
 		Command: s.Command, Args: s.Args, Env: s.Env, Cwd: s.Cwd, URL: s.URL, Headers: s.Headers,
-		EnvFile: cmp.Or(s.EnvFile, h.EnvFile),
-		Scope:   cmp.Or(h.Scope, ScopeProject), Lazy: lazy, KeepAlive: h.KeepAlive, Card: h.Card,
-		Contracts: h.Contract, Allow: h.Allow, Deny: h.Deny, Projects: h.Projects,
-		Timeout: timeout, MaxTimeout: max(cmp.Or(h.MaxTimeout, time.Hour), timeout),
-		StartTimeout: cmp.Or(h.StartTimeout, 2*time.Minute), Pin: cmp.Or(h.Pin, PinWarn), MaxConcurrent: cmp.Or(h.MaxConcurrent, 32),
-		MaxRestarts: restarts, RestartWindow: cmp.Or(h.RestartWindow, 5*time.Minute),
-		CircuitThreshold: cmp.Or(h.CircuitThreshold, 5), CircuitReset: cmp.Or(h.CircuitReset, 30*time.Second),
-		InheritEnv: cmp.Or(h.InheritEnv, InheritCore),
+		Hosting: h, MaxRestarts: *h.MaxRestarts,
 	}, ok
 }
 
@@ -119,7 +83,7 @@ func (s Server) transport() string {
 	return s.Type
 }
 
-// Equal tells whether two settings say the same.
+// Equal reports whether two settings say the same.
 func (s Settings) Equal(other Settings) bool { return reflect.DeepEqual(s, other) }
 
 // Contract is the operator's word on a tool, false if there is none. Of the

@@ -26,8 +26,12 @@ func TestServerDefaults(t *testing.T) {
 	want := Settings{
 		Name: "a", Enabled: true, Transport: "stdio",
 		Command: "npx", Args: []string{"-y"}, Env: map[string]Secret{"K": "v"}, Cwd: "/x",
-		Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, StartTimeout: 2 * time.Minute, MaxConcurrent: 32,
-		MaxRestarts: 5, RestartWindow: 5 * time.Minute, CircuitThreshold: 5, CircuitReset: 30 * time.Second, InheritEnv: "core", Pin: PinWarn,
+		MaxRestarts: 5,
+		Hosting: Hosting{
+			Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, StartTimeout: 2 * time.Minute, MaxConcurrent: 32,
+			MaxRestarts: new(5), RestartWindow: 5 * time.Minute, CircuitThreshold: 5, CircuitReset: 30 * time.Second,
+			InheritEnv: "core", Pin: PinWarn,
+		},
 	}
 	if !ok || !got.Equal(want) {
 		t.Errorf("Server:\n got %#v\nwant %#v", got, want)
@@ -45,11 +49,14 @@ func TestServerSettings(t *testing.T) {
 		"restart_window": "1m", "circuit_threshold": 2, "circuit_reset": "1s", "inherit_env": "none"}}`)
 	got, _ := c.Server("a")
 	want := Settings{
-		Name: "a", Enabled: true, Transport: "http", URL: "https://x/mcp", Headers: map[string]Secret{"K": "v"}, EnvFile: "/e",
-		Scope: "session", Lazy: true, KeepAlive: 10 * time.Minute, Card: "https://x/card", Contracts: Contracts{"*": "convergent"},
-		Allow: []string{"a*"}, Deny: []string{"b"}, Projects: []string{"/p"},
-		Timeout: 2 * time.Hour, MaxTimeout: 2 * time.Hour, // never less
-		StartTimeout: 5 * time.Minute, MaxConcurrent: 7, MaxRestarts: 0, RestartWindow: time.Minute, CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none", Pin: PinWarn,
+		Name: "a", Enabled: true, Transport: "http", URL: "https://x/mcp", Headers: map[string]Secret{"K": "v"},
+		Hosting: Hosting{
+			EnvFile: "/e", Scope: "session", Lazy: true, KeepAlive: 10 * time.Minute, Card: "https://x/card",
+			Contracts: Contracts{"*": "convergent"}, Allow: []string{"a*"}, Deny: []string{"b"}, Projects: []string{"/p"},
+			Timeout: 2 * time.Hour, MaxTimeout: 2 * time.Hour, // never less
+			StartTimeout: 5 * time.Minute, MaxConcurrent: 7, MaxRestarts: new(0), RestartWindow: time.Minute,
+			CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none", Pin: PinWarn,
+		},
 	}
 	if !got.Equal(want) {
 		t.Errorf("Server:\n got %#v\nwant %#v", got, want)
@@ -82,7 +89,7 @@ func TestServerEnabledAndTransport(t *testing.T) {
 }
 
 func TestContract(t *testing.T) {
-	s := Settings{Contracts: Contracts{"*": "never_replay", "get_*": "convergent", "get_one*": "never_replay", "get_once": "convergent", "*_all": "never_replay"}}
+	s := Settings{Hosting: Hosting{Contracts: Contracts{"*": "never_replay", "get_*": "convergent", "get_one*": "never_replay", "get_once": "convergent", "*_all": "never_replay"}}}
 	for tool, want := range map[string]string{
 		"put": "never_replay", "get_x": "convergent", "get_one": "never_replay", "get_once": "convergent",
 		"put_all": "never_replay",
@@ -92,7 +99,7 @@ func TestContract(t *testing.T) {
 			t.Errorf("Contract(%s) = %q, %v; want %s", tool, got, ok, want)
 		}
 	}
-	if got, ok := (Settings{Contracts: Contracts{"a": "convergent"}}).Contract("b"); ok {
+	if got, ok := (Settings{Hosting: Hosting{Contracts: Contracts{"a": "convergent"}}}).Contract("b"); ok {
 		t.Errorf("Contract = %q where nothing is said", got)
 	}
 }
@@ -107,7 +114,7 @@ func TestVisibleIn(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "q"), filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	s := Settings{Projects: []string{filepath.Join(dir, "p"), filepath.Join(dir, "link") + "/"}}
+	s := Settings{Hosting: Hosting{Projects: []string{filepath.Join(dir, "p"), filepath.Join(dir, "link") + "/"}}}
 	for root, want := range map[string]bool{"p": true, "p/sub": true, "p/": true, "p2": false, "": false, "q": true, "link": true, "p/../p2": false, "p/gone": true} {
 		if got := s.VisibleIn(dir + "/" + root); got != want {
 			t.Errorf("VisibleIn(%s) = %v", root, got)
@@ -116,7 +123,7 @@ func TestVisibleIn(t *testing.T) {
 	if !(Settings{}).VisibleIn("/anywhere") {
 		t.Error("a server without projects is not visible")
 	}
-	if (Settings{Projects: []string{}}).VisibleIn("/anywhere") {
+	if (Settings{Hosting: Hosting{Projects: []string{}}}).VisibleIn("/anywhere") {
 		t.Error("a server for no project is visible")
 	}
 }

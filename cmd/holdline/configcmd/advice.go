@@ -111,7 +111,7 @@ func (a *adviser) warnings() []string {
 		of := func(string) ([]string, bool) { return a.names[server], a.names[server] != nil }
 		out = append(out, a.globs(key+".allow", h.Allow, of)...)
 		out = append(out, a.globs(key+".deny", h.Deny, of)...)
-		out = append(out, a.globs(key+".contract", slices.Sorted(maps.Keys(h.Contract)), of)...)
+		out = append(out, a.globs(key+".contract", slices.Sorted(maps.Keys(h.Contracts)), of)...)
 	}
 	return out
 }

@@ -3,6 +3,7 @@
 package serverscmd
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,49 +67,50 @@ type serversCommand struct {
 
 // server is one as list and get print it with --json.
 type server struct {
-	Name           string            `json:"name"`
-	Enabled        bool              `json:"enabled"`
-	Transport      string            `json:"transport"`
-	Scope          string            `json:"scope"`
-	Command        string            `json:"command,omitempty"`
-	Args           []string          `json:"args,omitempty"`
-	Cwd            string            `json:"cwd,omitempty"`
-	URL            string            `json:"url,omitempty"`
-	Env            []string          `json:"env,omitempty"`     // names
-	Headers        []string          `json:"headers,omitempty"` // names
-	EnvFile        string            `json:"env_file,omitempty"`
-	Lazy           bool              `json:"lazy"`
-	KeepAliveMS    int64             `json:"keep_alive_ms"`
-	Card           string            `json:"card,omitempty"`
-	Contract       map[string]string `json:"contract,omitempty"`
-	Allow          []string          `json:"allow,omitempty"`
-	Deny           []string          `json:"deny,omitempty"`
-	Projects       []string          `json:"projects,omitempty"`
-	Pin            string            `json:"pin"`
-	TimeoutMS      int64             `json:"timeout_ms"`
-	MaxTimeoutMS   int64             `json:"max_timeout_ms"`
-	StartTimeoutMS int64             `json:"start_timeout_ms"`
-	MaxConcurrent  int               `json:"max_concurrent"`
-	MaxRestarts    int               `json:"max_restarts"`
-	RestartWindow  int64             `json:"restart_window_ms"`
-	CircuitLimit   int               `json:"circuit_threshold"`
-	CircuitResetMS int64             `json:"circuit_reset_ms"`
-	InheritEnv     string            `json:"inherit_env"`
-	Unset          []string          `json:"unset,omitempty"`
-	Live           *control.Server   `json:"live,omitempty"` // nil without a daemon that hosts it
+	Name      string   `json:"name"`
+	Enabled   bool     `json:"enabled"`
+	Transport string   `json:"transport"`
+	Command   string   `json:"command,omitempty"`
+	Args      []string `json:"args,omitempty"`
+	Cwd       string   `json:"cwd,omitempty"`
+	URL       string   `json:"url,omitempty"`
+	Env       []string `json:"env,omitempty"`     // names
+	Headers   []string `json:"headers,omitempty"` // names
+
+	hosting []config.Value // follow here, under their keys
+
+	Unset []string        `json:"unset,omitempty"`
+	Live  *control.Server `json:"live,omitempty"` // nil without a daemon that hosts it
 }
 
+// serverOf returns the settings of a server, with the variables that it lacks.
 func serverOf(s config.Settings, unset []string) server {
 	return server{
-		Name: s.Name, Enabled: s.Enabled, Transport: s.Transport, Scope: s.Scope,
-		Command: s.Command, Args: config.HideArgs(s.Args), Cwd: s.Cwd, URL: config.HideURL(s.URL), Env: names(s.Env), Headers: names(s.Headers), EnvFile: s.EnvFile,
-		Lazy: s.Lazy, KeepAliveMS: s.KeepAlive.Milliseconds(), Card: s.Card, Contract: s.Contracts,
-		Allow: s.Allow, Deny: s.Deny, Projects: s.Projects, Pin: s.Pin,
-		TimeoutMS: s.Timeout.Milliseconds(), MaxTimeoutMS: s.MaxTimeout.Milliseconds(), StartTimeoutMS: s.StartTimeout.Milliseconds(), MaxConcurrent: s.MaxConcurrent,
-		MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow.Milliseconds(),
-		CircuitLimit: s.CircuitThreshold, CircuitResetMS: s.CircuitReset.Milliseconds(),
-		InheritEnv: s.InheritEnv, Unset: unset,
+		Name: s.Name, Enabled: s.Enabled, Transport: s.Transport,
+		Command: s.Command, Args: config.HideArgs(s.Args), Cwd: s.Cwd, URL: config.HideURL(s.URL),
+		Env: names(s.Env), Headers: names(s.Headers), hosting: s.Values(), Unset: unset,
 	}
+}
+
+// MarshalJSON adds the settings of the holdline object to the other members.
+func (s server) MarshalJSON() ([]byte, error) {
+	type plain server
+	b, err := json.Marshal(plain(s))
+	if err != nil {
+		return nil, err
+	}
+	b = b[:len(b)-1] // without the brace
+	for _, v := range s.hosting {
+		if !v.Set || v.Key == "disabled" { // which enabled says
+			continue
+		}
+		value, err := json.Marshal(v.JSON)
+		if err != nil {
+			return nil, err
+		}
+		b = fmt.Appendf(b, ",%q:%s", v.JSONKey(), value)
+	}
+	return append(b, '}'), nil
 }
 
 func names(m map[string]config.Secret) []string {
@@ -234,38 +236,19 @@ func (s *serversCommand) get(cmd *cobra.Command, args []string) error {
 		}
 		t.Row("cwd", cwd)
 		t.Row("env", strings.Join(names(settings.Env), " "))
-		t.Row("inherit_env", settings.InheritEnv)
 	} else {
 		t.Row("headers", strings.Join(names(settings.Headers), " "))
 	}
 	if len(unset) > 0 {
 		t.Row("not set", strings.Join(unset, " "))
 	}
-	t.Row("scope", settings.Scope)
-	t.Row("projects", strings.Join(settings.Projects, " "))
-	t.Row("lazy", settings.Lazy)
-	t.Row("keep_alive", settings.KeepAlive)
-	t.Row("card", settings.Card)
-	t.Row("contract", contracts(settings.Contracts))
-	t.Row("allow", strings.Join(settings.Allow, " "))
-	t.Row("deny", strings.Join(settings.Deny, " "))
-	t.Row("pin", settings.Pin)
-	t.Row("timeout", fmt.Sprintf("%v, at most %v with progress", settings.Timeout, settings.MaxTimeout))
-	t.Row("start_timeout", fmt.Sprintf("%v without a word on stderr", settings.StartTimeout))
-	t.Row("max_concurrent", settings.MaxConcurrent)
-	t.Row("restarts", fmt.Sprintf("%d in %v", settings.MaxRestarts, settings.RestartWindow))
-	t.Row("circuit", fmt.Sprintf("opens after %d failures for %v", settings.CircuitThreshold, settings.CircuitReset))
+	for _, v := range settings.Values() {
+		if v.Set && v.Key != "disabled" {
+			t.Row(v.Key, v.Text)
+		}
+	}
 	t.Flush()
 	return nil
-}
-
-func contracts(m config.Contracts) string {
-	var out []string
-	for glob, contract := range m {
-		out = append(out, glob+"="+contract)
-	}
-	slices.Sort(out)
-	return strings.Join(out, " ")
 }
 
 // unset names the variables that a server lacks, as far as this command can

@@ -1,0 +1,389 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// row is what the table says of one key. Its type is that of the struct's field with
+// the same name in its json tag.
+//
+// check is one of
+//
+//	LOW..HIGH     the range of a number or a duration
+//	a | b         the values of a string
+//	path, paths   from the root or the home directory
+//	program       a name to be looked up, or a path
+//	word          one word that is no option
+//	globs         patterns of names
+//	env           variables of an environment
+//	home          any text; a leading ~/ stands for the home directory
+//
+// or empty. What involves several keys is checked in check.go.
+type row struct{ name, preset, check, help string }
+
+// table describes every key of the configuration, by the struct that holds it. To add a
+// key, add a row here and a field there; a test holds both together. The decoder, the
+// defaults, `config check`, `servers get` and the reference page follow the table.
+var table = map[reflect.Type][]row{
+	reflect.TypeFor[Config](): {
+		{"identities", "", "", "what clients may do, by name"},
+		{"limits", "", "", "bounds of what clients can make the daemon hold"},
+		{"consult", "", "", "how consults run"},
+		{"telemetry", "", "", "what is written down about calls"},
+		{"log", "", "", "the daemon's own log"},
+		{"mcpServers", "", "", "the hosted MCP servers, by name"},
+	},
+	reflect.TypeFor[Identity](): {
+		{"token", "", "", "secret that a client must present to use the name"},
+		{"allow", "", "globs", "only these tools, prompts and resources"},
+		{"deny", "", "globs", "not these; stronger than allow"},
+		{"budget", "", "", "what the identity may spend"},
+		{"expose", "all", "all | search", "search: hosted tools are found by find_tools instead of being listed"},
+	},
+	reflect.TypeFor[Budget](): {
+		{"calls", "", "1..1000000000", "calls of hosted tools in one session"},
+		{"consults_per_day", "", "1..1000000", "consults in a day"},
+		{"max_usd_per_day", "", "0.01..1000000", "cost of consults in a day, in US dollars"},
+		{"max_usd_per_session", "", "0.01..1000000", "cost of consults in a session, in US dollars"},
+	},
+	reflect.TypeFor[Limits](): {
+		{"connections", "1024", "1..65536", "sessions at once, and as many commands"},
+		{"in_flight", "256", "1..4096", "calls at once of one client process"},
+	},
+	reflect.TypeFor[Consult](): {
+		{"engine", "claude", "claude | codex", "program that answers if a call names none"},
+		{"claude_bin", "", "program", "name or path of claude"},
+		{"codex_bin", "", "program", "name or path of codex"},
+		{"codex_config", "", "", "settings as for codex -c: key=value"},
+		{"model", "", "word", "model of the engine"},
+		{"effort", "", "word", "effort of the engine"},
+		{"max_concurrent", "4", "1..64", "consults at once; each takes about 200 MB"},
+		{"timeout", "20m", "1s..24h", "deadline of a consult if the call names none"},
+		{"wait", "100s", "0s..24h", "how long a call waits before the consult goes on in the background"},
+		{"max_turns", "0", "0..10000", "turns of a consult; 0 is no limit"},
+		{"max_usd", "", "0.01..10000", "cost of each consult, in US dollars"},
+		{"level", "read", "read | shell", "level of rights if the call names none"},
+		{"roots", "", "paths", "directories that may be asked about, besides the client's project"},
+		{"web", "true", "", "web tools are allowed"},
+		{"env", "", "env", "variables of the consult program"},
+		{"env_file", "", "path", "file of such variables, of mode 0600"},
+		{"keep", "", "", "which finished consults are kept"},
+	},
+	reflect.TypeFor[Keep](): {
+		{"count", "200", "1..100000", "finished consults that are kept"},
+		{"age", "720h", "0s..87600h", "age up to which they are kept"},
+	},
+	reflect.TypeFor[Telemetry](): {
+		{"paths", "false", "", "the call log has the paths that calls name"},
+		{"max_bytes", "8388608", "65536..1073741824", "size at which the call log is rotated"},
+		{"keep", "3", "1..100", "rotated logs that are kept"},
+	},
+	reflect.TypeFor[Log](): {
+		{"level", "info", "debug | info | warn | error", "least level of what is logged"},
+	},
+	reflect.TypeFor[Server](): {
+		{"type", "", "stdio | http | streamable-http | streamableHttp | sse", "transport; follows from command or url"},
+		{"command", "", "home", "program of the server"},
+		{"args", "", "", "its arguments"},
+		{"env", "", "", "its variables; ${NAME} and ${NAME:-default} expand"},
+		{"env_file", "", "path", "file of variables for ${NAME}, of mode 0600"},
+		{"cwd", "", "home", "its directory; the project's root if not set"},
+		{"url", "", "", "address of a remote server"},
+		{"headers", "", "", "headers of requests to it"},
+		{"enabled", "true", "", "whether the server is hosted"},
+		{"disabled", "false", "", "the opposite of enabled"},
+		{"holdline", "", "", "how the server is shared and supervised"},
+	},
+	reflect.TypeFor[Hosting](): {
+		{"disabled", "false", "", "the server is not hosted"},
+		{"scope", ScopeProject, "project | shared | session", "which sessions share one process"},
+		{"lazy", "false", "", "start at the first use"},
+		{"keep_alive", "0s", "0s..168h", "how long a process lives after its last session"},
+		{"card", "", "home", "path or URL of the server card"},
+		{"contract", "", "", "convergent or never_replay, by glob of tool names"},
+		{"allow", "", "globs", "only these of the server's tools"},
+		{"deny", "", "globs", "not these; stronger than allow"},
+		{"projects", "", "paths", "directories in which the server is visible"},
+		{"pin", PinWarn, "warn | block", "what becomes of a tool that has changed"},
+		{"timeout", "300s", "1s..168h", "of a call; progress begins it again"},
+		{"max_timeout", "1h", "1s..168h", "of a call with progress, all in all"},
+		{"start_timeout", "2m", "1s..168h", "of a start; each line on stderr begins it again"},
+		{"max_concurrent", "32", "1..4096", "calls at once in one process"},
+		{"max_restarts", "5", "0..1000", "restarts within restart_window before the server is ejected"},
+		{"restart_window", "5m", "1s..168h", "time in which restarts are counted"},
+		{"circuit_threshold", "5", "1..1000", "failures in a row after which calls fail at once"},
+		{"circuit_reset", "30s", "1ms..168h", "how long calls fail at once"},
+		{"inherit_env", InheritCore, "all | core | none", "what the process inherits of the environment"},
+		{"env_file", "", "path", "as env_file of the server"},
+	},
+}
+
+// Key describes one key of the file, for people.
+type Key struct {
+	Path    string // such as "limits.in_flight"; NAME stands for a name that the user chooses
+	Type    string
+	Default string // "" if there is none
+	Allowed string // "" if the type says all
+	Help    string
+}
+
+// Keys returns all keys in the order of the table.
+func Keys() []Key { return keysOf(reflect.TypeFor[Config](), "") }
+
+func keysOf(t reflect.Type, prefix string) []Key {
+	var all []Key
+	for _, r := range table[t] {
+		ft := t.Field(field(t, r.name)).Type
+		key := Key{Path: prefix + r.name, Type: typeName(ft), Default: r.preset, Help: r.help}
+		if strings.Contains(r.check, "..") || strings.Contains(r.check, "|") {
+			key.Allowed = r.check
+		}
+		all = append(all, key)
+		inner := prefix + r.name + "."
+		if ft.Kind() == reflect.Map {
+			ft, inner = ft.Elem(), inner+"NAME."
+		}
+		all = append(all, keysOf(ft, inner)...)
+	}
+	return all
+}
+
+// typeName names the type of a key for people.
+func typeName(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "duration"
+	case t == reflect.TypeFor[slog.Level]():
+		return "string"
+	case t.Kind() == reflect.Pointer:
+		return typeName(t.Elem())
+	case t.Kind() == reflect.Struct, t.Kind() == reflect.Map:
+		return "object"
+	case t.Kind() == reflect.Slice:
+		return "list of strings"
+	case t.Kind() == reflect.Int:
+		return "whole number"
+	case t.Kind() == reflect.Float64:
+		return "number"
+	}
+	return t.Kind().String()
+}
+
+// Reference returns the reference page of all keys, as Markdown.
+func Reference() string {
+	var b strings.Builder
+	b.WriteString("# Keys of the configuration\n\n" +
+		"This page is made from the table in `daemon/config/keys.go`. NAME stands for a name of yours.\n\n" +
+		"| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n")
+	code := func(s string) string {
+		if s == "" {
+			return ""
+		}
+		return "`" + strings.ReplaceAll(s, "|", `\|`) + "`"
+	}
+	for _, k := range Keys() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.Path, k.Type, code(k.Default), code(k.Allowed), k.Help)
+	}
+	return b.String()
+}
+
+// rowOf returns the row of a key of a struct; it panics if there is none.
+func rowOf(t reflect.Type, name string) row {
+	i := slices.IndexFunc(table[t], func(r row) bool { return r.name == name })
+	return table[t][i]
+}
+
+// setDefaults gives each field of the struct v that is zero its default.
+func setDefaults(v reflect.Value) {
+	for _, r := range table[v.Type()] {
+		f := v.Field(field(v.Type(), r.name))
+		switch {
+		case f.Kind() == reflect.Struct:
+			setDefaults(f)
+		case r.preset != "" && f.IsZero():
+			f.Set(parseValue(f.Type(), r.preset))
+		}
+	}
+}
+
+// parseValue returns the value of type t that a text of the table stands for.
+func parseValue(t reflect.Type, text string) reflect.Value {
+	v := reflect.New(t).Elem()
+	var err error
+	switch p := v.Addr().Interface().(type) {
+	case *time.Duration:
+		*p, err = time.ParseDuration(text)
+	case *slog.Level:
+		err = p.UnmarshalText([]byte(text))
+	case *string:
+		*p = text
+	case *bool:
+		*p, err = strconv.ParseBool(text)
+	case *int:
+		*p, err = strconv.Atoi(text)
+	case *float64:
+		*p, err = strconv.ParseFloat(text, 64)
+	default: // a pointer
+		v.Set(reflect.New(t.Elem()))
+		v.Elem().Set(parseValue(t.Elem(), text))
+	}
+	if err != nil {
+		panic(err) // the table is wrong, which its test finds
+	}
+	return v
+}
+
+// checkRow refuses a value of the file that its row does not allow. An empty string
+// stands for the default.
+func (d *decoder) checkRow(r row, v reflect.Value, at string) {
+	if low, high, ok := strings.Cut(r.check, ".."); ok {
+		if v.Kind() == reflect.Pointer {
+			v = v.Elem()
+		}
+		d.checkRange(v, parseValue(v.Type(), low), parseValue(v.Type(), high), at)
+		return
+	}
+	if v.Kind() == reflect.String && strings.Contains(r.check, "|") {
+		if v.IsZero() {
+			v.SetString(r.preset)
+		} else if names := strings.Split(r.check, " | "); !slices.Contains(names, v.String()) {
+			d.wrong(at, "wants one of %s", strings.Join(names, ", "))
+		}
+		return
+	}
+	switch r.check {
+	case "path":
+		d.path(at, v.String())
+	case "paths":
+		d.paths(at, stringsOf(v))
+	case "program":
+		d.program(at, v.String())
+	case "word":
+		d.word(at, v.String())
+	case "globs":
+		d.globs(at, stringsOf(v))
+	case "env":
+		env, _ := reflect.TypeAssert[map[string]Secret](v)
+		d.env(at, env)
+	}
+}
+
+// checkRange refuses a number or a duration below low or above high.
+func (d *decoder) checkRange(v, low, high reflect.Value, at string) {
+	outside := v.CanInt() && (v.Int() < low.Int() || v.Int() > high.Int()) ||
+		v.CanFloat() && (v.Float() < low.Float() || v.Float() > high.Float())
+	if outside {
+		d.wrong(at, "wants %v to %v", low, high)
+	}
+}
+
+func stringsOf(v reflect.Value) []string {
+	list, _ := reflect.TypeAssert[[]string](v)
+	return list
+}
+
+// WithHome returns c with a leading ~/ of every path replaced by home, which must be
+// absolute. It does not change c.
+func (c Config) WithHome(home string) Config {
+	expandHome(reflect.ValueOf(&c).Elem(), home)
+	c.Servers = maps.Clone(c.Servers)
+	for name, s := range c.Servers {
+		expandHome(reflect.ValueOf(&s).Elem(), home)
+		c.Servers[name] = s
+	}
+	return c
+}
+
+// expandHome replaces a leading ~/ of every path in the struct v.
+func expandHome(v reflect.Value, home string) {
+	expand := func(p string) string {
+		if p == "~" {
+			return home
+		}
+		if rest, ok := strings.CutPrefix(p, "~/"); ok {
+			return strings.TrimSuffix(home, "/") + "/" + rest
+		}
+		return p
+	}
+	for _, r := range table[v.Type()] {
+		f := v.Field(field(v.Type(), r.name))
+		switch {
+		case f.Kind() == reflect.Struct:
+			expandHome(f, home)
+		case r.check == "path", r.check == "program", r.check == "home":
+			f.SetString(expand(f.String()))
+		case r.check == "paths":
+			list := slices.Clone(stringsOf(f))
+			for i := range list {
+				list[i] = expand(list[i])
+			}
+			f.Set(reflect.ValueOf(list))
+		}
+	}
+}
+
+// Value is one setting of a hosted server as it is in force.
+type Value struct {
+	Key  string
+	Text string // for people
+	JSON any    // a duration is in milliseconds
+	Set  bool   // false for the zero value of a key that has no default
+}
+
+// JSONKey returns the key for JSON, which ends in _ms for a duration.
+func (v Value) JSONKey() string {
+	if _, duration := v.JSON.(int64); duration {
+		return v.Key + "_ms"
+	}
+	return v.Key
+}
+
+// Values returns the settings of the holdline object, with their defaults, in the order
+// of the table.
+func (s Settings) Values() []Value {
+	v := reflect.ValueOf(s.Hosting)
+	var all []Value
+	for _, r := range table[v.Type()] {
+		f := v.Field(field(v.Type(), r.name))
+		if f.Kind() == reflect.Pointer {
+			f = f.Elem()
+		}
+		one := Value{Key: r.name, Text: fmt.Sprint(f), JSON: f.Interface(), Set: r.preset != "" || !f.IsZero()}
+		switch x := f.Interface().(type) {
+		case time.Duration:
+			one.JSON = x.Milliseconds()
+		case []string:
+			one.Text = strings.Join(x, " ")
+		case Contracts:
+			one.Text = x.String()
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// String returns the contracts as "glob=contract", sorted.
+func (c Contracts) String() string {
+	var out []string
+	for _, glob := range sorted(c) {
+		out = append(out, glob+"="+c[glob])
+	}
+	return strings.Join(out, " ")
+}
+
+// effective returns the hosting settings with defaults. max_timeout is never below
+// timeout.
+func (h Hosting) effective(s Server) Hosting {
+	setDefaults(reflect.ValueOf(&h).Elem())
+	h.MaxTimeout = max(h.MaxTimeout, h.Timeout)
+	h.EnvFile = cmp.Or(s.EnvFile, h.EnvFile)
+	return h
+}
