@@ -25,7 +25,7 @@ const SpoolAfter = 100 * time.Millisecond
 //
 //	InMemory  the worker retains its line, which is not acknowledged
 //	Writing   the same, and a file of it is being written
-//	InFile    the file counts as the answer, whoever dies; the line can be acknowledged
+//	InFile    the file counts as the answer after any death; the line can be acknowledged
 //
 // A file that cannot be written makes it InMemory again: the line stays
 // unacknowledged, so the server is held up and nothing is lost.
@@ -134,7 +134,7 @@ func (c *Call) BeginWriting() bool {
 
 // Written notes whether the answer of so many bytes is in its file. It returns
 // by how many bytes the files of the call's session have grown. The answer leaves
-// memory, but for a fault: who waits for it may have it already.
+// memory, but for a fault, which is small.
 func (c *Call) Written(size int64, err error) (grown int64) {
 	if c.keeping = InMemory; err != nil {
 		return 0

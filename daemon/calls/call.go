@@ -69,10 +69,10 @@ func (c *Call) Apply(e Event) {
 // Left returns a channel that is closed when the call is not Open any more.
 func (c *Call) Left() <-chan struct{} { return c.left }
 
-// Claim returns who wants the answer.
+// Claim returns which owner wants the answer, and how.
 func (c *Call) Claim() Claim { return c.claim }
 
-// Demand changes who wants the answer, as [Claim.After] says.
+// Demand changes the claim to the answer, as [Claim.After] says.
 func (c *Call) Demand(d Demand) { c.claim = c.claim.After(d) }
 
 // Facts returns what is known of the call. alive says whether its worker lives;

@@ -31,7 +31,7 @@ func (c Claim) String() string {
 	return [...]string{"unclaimed", "awaited", "suspended", "guessed", "promised", "detached", "unwanted"}[c]
 }
 
-// Demand is something that changes who wants an answer.
+// Demand is something that changes the claim to an answer.
 type Demand int8
 
 // The demands.

@@ -105,8 +105,9 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 // A line is dropped only if its write is at or above next (the worker has not
 // taken it, and its number is about to be given out again), if a later line has
 // the same write id, or if the write was forgotten: no client can ask for its
-// answer any more. The latest deadline of a call stays with its record. Records of unconfirmed calls, of standing subscriptions and of
-// the log level are never forgotten, so they survive.
+// answer any more. The latest deadline of a call stays with its record. Records of
+// unconfirmed calls, of standing subscriptions and of the log level are never
+// forgotten, so they survive.
 func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, low, high int64, err error) {
 	type line struct {
 		id   int64

@@ -27,7 +27,7 @@ type Action int
 // The actions.
 const (
 	Forget   Action = iota + 1 // the owner has the answer or wants none: keep nothing
-	Cancel                     // it runs, and nobody wants it: cancel it, then forget it
+	Cancel                     // it runs, and its owner does not want it: cancel it, then forget it
 	Dispatch                   // it was certainly not made, or may be made again: make it
 	Wait                       // it is in flight
 	Deliver                    // hand over its answer

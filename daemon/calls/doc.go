@@ -7,7 +7,7 @@
 //  1. The client's proxy alone knows what is pending. A resume brings that list,
 //     and the daemon believes it ([Owner], [Resumed]).
 //  2. The worker alone knows what its child was told. It takes write ids 1, 2, 3 …
-//     in order, so the highest one that it took says everything.
+//     in order, so the highest id tells all that the child was told.
 //  3. Nothing is forgotten before the owner has it. Then the record goes first,
 //     the worker's output second, the directory last.
 //  4. A [Record] is on disk before the child can see the write.
@@ -33,7 +33,7 @@
 //	yes      yes       ?      dead    answer in a file: give it; else convergent: once more; else unknown
 //
 // A [Call] has three states, each a type with a table of its own: [Phase] says
-// where it stands with its process, [Claim] who wants its answer, [Keeping] where
+// where it stands with its process, [Claim] which owner wants its answer, [Keeping] where
 // the answer is kept. One method changes each: [Call.Apply], [Call.Demand], and
 // [Call.BeginWriting] with [Call.Written].
 //

@@ -6,7 +6,7 @@ import "holdline/protocol/faultpoint"
 // can up to ack as far as other lines are concerned: less than the number of a line
 // that still matters. The worker forgets what is acknowledged, so a line matters
 // while it holds an answer that its owner has not confirmed and that is in no file,
-// or a request of the child that has no answer yet. Everything else, such as a
+// or a request of the child that has no answer yet. Everything else, for example a
 // notification or the answer to a cancelled call, matters no more once it was
 // handled.
 func AckBefore(ack, line int64) int64 {
