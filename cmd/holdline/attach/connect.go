@@ -19,61 +19,52 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
+	"holdline/proxy"
 )
 
-// Limits of how often a command connects again because its daemon was
-// replaced: a daemon that this very command kills must not be asked for ever.
-const (
-	maxLosses = 5
-	lossSpan  = 10 * time.Second // a connection that held for longer begins the count anew
-)
+// startWait bounds the wait for a daemon that a command has started.
+const startWait = 15 * time.Second
 
-// WithDaemon runs f with a connection to the running daemon. If that breaks,
-// because the daemon was replaced, f is run again with the next one: it must
-// ask for nothing that may not be asked twice.
-func WithDaemon(cmd *cobra.Command, proc *cmdenv.Process, f func(context.Context, *control.Client) error) error {
-	var lost error
-	for losses := 0; ; losses++ {
-		begin := time.Now()
-		c, err := Connect(cmd, proc)
-		if err == nil {
-			err = f(cmd.Context(), c)
-			c.Close()
-		} else if lost != nil && !broke(err) { // stopped, not replaced
-			return lost
-		}
-		if time.Since(begin) > lossSpan {
-			losses = 0
-		}
-		if !broke(err) || losses == maxLosses || cmd.Context().Err() != nil {
+// pollInterval is how often a command looks again for what comes in moments.
+const pollInterval = 10 * time.Millisecond
+
+// Poll calls try until it is done or fails, or ctx ends, which is an error, too.
+// Its first wait is ten milliseconds; each is twice the one before, up to longest.
+func Poll(ctx context.Context, longest time.Duration, try func() (done bool, err error)) error {
+	for wait := pollInterval; ; wait = min(2*wait, longest) {
+		if done, err := try(); done || err != nil {
 			return err
 		}
-		lost = err
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
 	}
 }
 
-// broke tells whether a connection to the daemon ended before its time.
-func broke(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
-
-// Connect greets the running daemon.
-func Connect(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
+// PathsOf returns the paths at which a command looks for the daemon.
+func PathsOf(cmd *cobra.Command, proc *cmdenv.Process) (socket.Paths, error) {
 	explicit, err := cmd.Flags().GetString("socket")
 	if err != nil {
-		return nil, err
+		return socket.Paths{}, err
 	}
-	paths, err := socket.Resolve(explicit, proc.Getenv)
+	return socket.Resolve(explicit, proc.Getenv)
+}
+
+// Connect greets the running daemon. The error is [cmdenv.ErrNoDaemon] if none
+// runs, and a [*HungError] if it does not answer. Close what it returns.
+func Connect(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
+	paths, err := PathsOf(cmd, proc)
 	if err != nil {
 		return nil, err
 	}
-	return DialPaths(cmd.Context(), paths)
+	return dial(ctx, paths)
 }
 
-// DialPaths greets the daemon that listens at one of paths, and the next one if
-// it is replaced before it answers: nothing was asked yet.
-func DialPaths(ctx context.Context, paths socket.Paths) (*control.Client, error) {
+// dial greets the daemon that listens at one of paths. If that one is replaced
+// before it answers, it greets the next: nothing was asked yet.
+func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 	for losses := 0; ; losses++ {
 		conn, path, err := paths.Dial(ctx)
 		switch {
@@ -86,41 +77,80 @@ func DialPaths(ctx context.Context, paths socket.Paths) (*control.Client, error)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, hung(path, err)
-		case !broke(err) || losses == maxLosses:
+		case !isBroken(err) || losses == maxLosses:
 			return c, err
 		}
 	}
 }
 
-// HungError is the error about a daemon that listens and does not answer.
+// ConnectOrStart greets the running daemon, or starts one as a proxy would. Close
+// what it returns.
+func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
+	c, err := Connect(cmd.Context(), cmd, proc)
+	if !errors.Is(err, cmdenv.ErrNoDaemon) {
+		return c, err
+	}
+	paths, err := PathsOf(cmd, proc)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), startWait)
+	defer cancel()
+	auto := NewAutostart(paths, proc.Getenv, proc.Stderr)
+	defer auto.Close()
+	ended, err := auto.Start(ctx)
+	if managed, ok := errors.AsType[*proxy.ManagedError](err); ok {
+		return nil, cmdenv.WithHint(fmt.Errorf("starting the daemon: %w", err), managed.Hint)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("starting the daemon: %w", err)
+	}
+	var absent error
+	err = Poll(ctx, pollInterval, func() (bool, error) {
+		if c, absent = dial(ctx, paths); absent == nil {
+			return true, nil
+		}
+		select {
+		case err := <-ended:
+			ended = nil // nil: it left the socket to another daemon
+			if err != nil {
+				return false, fmt.Errorf("starting the daemon: %w", err)
+			}
+		default:
+		}
+		return false, nil
+	})
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("the daemon that was started does not answer: %w", absent)
+	}
+	return c, err
+}
+
+// isBroken reports whether a connection to the daemon ended before its time.
+func isBroken(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// A HungError is about a daemon that listens and does not answer.
 type HungError struct {
-	Dir string // its runtime directory
-	who string
-	err error
+	Dir  string // its runtime directory
+	name string
+	err  error
 }
 
 func (h *HungError) Error() string {
-	return fmt.Sprintf("%s in %s does not answer: %v", h.who, h.Dir, h.err)
+	return fmt.Sprintf("%s in %s does not answer: %v", h.name, h.Dir, h.err)
 }
-
 func (h *HungError) Unwrap() error { return h.err }
 
-// hung makes the error about the daemon at path.
+// hung returns the error about the daemon at path, with the way out.
 func hung(path string, err error) error {
-	h := &HungError{Dir: filepath.Dir(path), who: "the daemon", err: err}
+	h := &HungError{Dir: filepath.Dir(path), name: "the daemon", err: err}
 	holder, _, err := statedir.Holder(filepath.Join(h.Dir, socket.LockFile))
 	if err != nil {
 		return cmdenv.WithHint(h, "holdline doctor")
 	}
-	h.who = fmt.Sprintf("daemon %d", holder)
+	h.name = fmt.Sprintf("daemon %d", holder)
 	return cmdenv.WithHint(h, doctor.WayOut(holder))
-}
-
-// PathsOf is where a command looks for the daemon.
-func PathsOf(cmd *cobra.Command, proc *cmdenv.Process) (socket.Paths, error) {
-	explicit, err := cmd.Flags().GetString("socket")
-	if err != nil {
-		return socket.Paths{}, err
-	}
-	return socket.Resolve(explicit, proc.Getenv)
 }

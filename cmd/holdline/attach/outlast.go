@@ -15,36 +15,87 @@ import (
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/socket"
-	"holdline/proxy"
 )
 
-// Times of a command that looks for the next daemon.
+// Limits of how often a command connects again because its daemon was
+// replaced: a daemon that this very command kills must not be asked for ever.
 const (
-	lookFor      = time.Minute // less than a daemon expects it back
-	firstLook    = 10 * time.Millisecond
-	longestLook  = time.Second
-	mostLookings = 3 // daemons that it starts meanwhile
+	maxLosses = 5
+	lossSpan  = 10 * time.Second // a connection that held for longer begins the count anew
 )
 
-// startWait bounds the wait for a daemon that a command has started.
-const startWait = 15 * time.Second
+// Limits of the search for the next daemon.
+const (
+	searchTime       = time.Minute // less than a daemon expects the command back
+	longestSearchGap = time.Second
+	maxStarts        = 3 // daemons that it starts meanwhile
+)
 
-// ErrAbsent is the end of a command by its user while it looks for a daemon.
+// ErrAbsent is the error of a command that its user ends while it looks for a
+// daemon.
 var ErrAbsent = errors.New("no daemon was there")
 
 // errStopped ends the search for a daemon: the user has stopped it.
 var errStopped = errors.New("holdline was stopped")
 
-// Outlast runs f with a connection to the daemon, c at first, and again with
-// one to the next daemon when the line breaks: what f asks for must be the
-// same thing however often it is asked. If no daemon is found in time the
-// error is errLost. The connections are closed.
+// WithDaemon calls f with a connection to the running daemon. If that daemon ends
+// before f has its answer, and another has taken its place, f is called again: it
+// must ask for nothing that may not be asked twice.
+func WithDaemon(cmd *cobra.Command, proc *cmdenv.Process, f func(context.Context, *control.Client) error) error {
+	c, err := Connect(cmd.Context(), cmd, proc)
+	if err != nil {
+		return err
+	}
+	return reconnect(cmd, c, f, func(lost error) (*control.Client, error) {
+		c, err := Connect(cmd.Context(), cmd, proc)
+		if err != nil && !isBroken(err) { // it was stopped, not replaced
+			return nil, lost
+		}
+		return c, err
+	})
+}
+
+// Outlast calls f with a connection to the daemon, c at first, and again with the
+// next daemon whenever one ends before f has its answer: what f asks for must be
+// the same thing however often it is asked. Outlast looks for the next daemon for
+// a minute, and starts one if none comes up. The error is [cmdenv.ErrLost] if there
+// is none. It closes all connections, c included.
 func Outlast(cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, f func(context.Context, *control.Client) error) error {
+	return reconnect(cmd, c, f, func(error) (*control.Client, error) { return nextDaemon(cmd, proc) })
+}
+
+// Ask returns the running daemon's answer to one request that may be asked twice.
+func Ask[A any](cmd *cobra.Command, proc *cmdenv.Process, method string, params any) (answer A, err error) {
+	err = WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
+		return c.Call(ctx, method, params, &answer, nil)
+	})
+	return answer, err
+}
+
+// AskOrStart returns the daemon's answer to one request, which is made once. It
+// starts a daemon if none runs. progress may be nil.
+func AskOrStart[A any](cmd *cobra.Command, proc *cmdenv.Process, method string, params any,
+	progress func(control.Progress),
+) (answer A, err error) {
+	c, err := ConnectOrStart(cmd, proc)
+	if err != nil {
+		return answer, err
+	}
+	defer c.Close()
+	err = c.Call(cmd.Context(), method, params, &answer, progress)
+	return answer, err
+}
+
+// reconnect is the loop of all commands: it calls f with c, and again with what
+// next returns as long as the connection is lost. next gets the error of f.
+func reconnect(cmd *cobra.Command, c *control.Client, f func(context.Context, *control.Client) error,
+	next func(lost error) (*control.Client, error),
+) error {
 	for losses := 0; ; losses++ {
 		begin := time.Now()
 		err := f(cmd.Context(), c)
 		c.Close()
-		if !LineLost(err) || cmd.Context().Err() != nil {
+		if !IsLost(err) || cmd.Context().Err() != nil {
 			return err
 		}
 		if time.Since(begin) > lossSpan {
@@ -53,99 +104,55 @@ func Outlast(cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, f func
 		if losses == maxLosses {
 			return fmt.Errorf("%w: %d daemons ended one after the other: %w", cmdenv.ErrLost, losses+1, err)
 		}
-		if c, err = nextDaemon(cmd, proc); err != nil {
+		if c, err = next(err); err != nil {
 			return err
 		}
 	}
 }
 
-// LineLost tells whether what was asked has no answer because the daemon ended.
-func LineLost(err error) bool {
+// IsLost reports whether a request has no answer because the daemon ended.
+func IsLost(err error) bool {
 	if remote, answered := errors.AsType[*control.RemoteError](err); answered && remote.Fault != nil {
 		return remote.Fault.Stage == fault.Host && remote.Fault.Fault.Code == fault.TransportFailure // it is stopping
 	}
-	return broke(err)
+	return isBroken(err)
 }
 
-// nextDaemon connects to the daemon that follows one that has ended, and
-// starts it if nobody else does.
-func nextDaemon(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
-	limit := time.NewTimer(lookFor)
-	defer limit.Stop()
-	for starts, wait := 0, firstLook; ; wait = min(2*wait, longestLook) {
-		c, err := Connect(cmd, proc)
-		if errors.Is(err, cmdenv.ErrNoDaemon) && starts < mostLookings {
-			if stoppedByUser(cmd, proc) {
-				return nil, fmt.Errorf("%w: %w", cmdenv.ErrLost, errStopped)
+// nextDaemon connects to the daemon that follows one that has ended. It starts one
+// unless the user has stopped the daemon.
+func nextDaemon(cmd *cobra.Command, proc *cmdenv.Process) (c *control.Client, err error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), searchTime)
+	defer cancel()
+	starts := 0
+	ended := Poll(ctx, longestSearchGap, func() (bool, error) {
+		c, err = Connect(cmd.Context(), cmd, proc)
+		if errors.Is(err, cmdenv.ErrNoDaemon) && starts < maxStarts {
+			if isStopped(cmd, proc) {
+				return false, fmt.Errorf("%w: %w", cmdenv.ErrLost, errStopped)
 			}
 			starts++
 			c, err = ConnectOrStart(cmd, proc)
 		}
-		if err == nil {
-			return c, nil
-		}
 		if refusal, ok := errors.AsType[*protocol.Refusal](err); ok && refusal.Code == protocol.RefusedVersion {
-			return nil, err
+			return false, err
 		}
-		select {
-		case <-time.After(wait):
-		case <-cmd.Context().Done():
-			return nil, fmt.Errorf("%w: %w", ErrAbsent, context.Cause(cmd.Context()))
-		case <-limit.C:
-			return nil, fmt.Errorf("%w: the daemon ended, and there is no other within %v: %w", cmdenv.ErrLost, lookFor, err)
-		}
+		return err == nil, nil
+	})
+	switch {
+	case ended == nil || ctx.Err() == nil:
+		return c, ended
+	case cmd.Context().Err() != nil:
+		return nil, fmt.Errorf("%w: %w", ErrAbsent, context.Cause(cmd.Context()))
 	}
+	return nil, fmt.Errorf("%w: the daemon ended, and there is no other within %v: %w", cmdenv.ErrLost, searchTime, err)
 }
 
-// stoppedByUser tells whether there is no daemon because the user wants none.
-func stoppedByUser(cmd *cobra.Command, proc *cmdenv.Process) bool {
+// isStopped reports whether no daemon runs because the user has stopped it.
+func isStopped(cmd *cobra.Command, proc *cmdenv.Process) bool {
 	paths, err := PathsOf(cmd, proc)
 	if err != nil {
 		return false
 	}
 	_, err = os.Lstat(filepath.Join(filepath.Dir(paths.Start()), socket.StoppedFile))
 	return err == nil
-}
-
-// ConnectOrStart greets the running daemon, or starts one as a proxy would.
-func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
-	c, err := Connect(cmd, proc)
-	if !errors.Is(err, cmdenv.ErrNoDaemon) {
-		return c, err
-	}
-	explicit, err := cmd.Flags().GetString("socket")
-	if err != nil {
-		return nil, err
-	}
-	paths, err := socket.Resolve(explicit, proc.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), startWait)
-	defer cancel()
-	auto := NewAutostart(paths, proc.Getenv, proc.Stderr)
-	defer auto.Close()
-	ended, err := auto.Start(ctx)
-	if managed, ok := errors.AsType[*proxy.ManagedError](err); ok {
-		return nil, cmdenv.WithHint(fmt.Errorf("starting the daemon: %w", err), managed.Hint)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("starting the daemon: %w", err)
-	}
-	for {
-		c, err := DialPaths(ctx, paths)
-		if err == nil {
-			return c, nil
-		}
-		select {
-		case err := <-ended:
-			if err != nil {
-				return nil, fmt.Errorf("starting the daemon: %w", err)
-			}
-			ended = nil
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the daemon that was started does not answer: %w", err)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }

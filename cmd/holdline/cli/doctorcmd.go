@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/doctor"
@@ -23,8 +25,8 @@ import (
 )
 
 func newDoctorCommand(proc *cmdenv.Process) *cobra.Command {
-	var asJSON, selftest bool
-	cmd := &cobra.Command{
+	var selftest bool
+	cmd := console.WithJSON(&cobra.Command{
 		Use:   "doctor",
 		Short: "Check everything that could be wrong, and say how to fix it",
 		Long: `Check the configuration, the directories, the socket, the daemon, the versions of
@@ -39,31 +41,17 @@ each. The exit code is 1 if anything was written.
 
 With --json, a list of objects: check, state (ok, note, problem), what, why,
 mend.`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if selftest {
-				return runSelftest(cmd, proc, asJSON)
+				return runSelftest(cmd, proc)
 			}
-			explicit, err := cmd.Flags().GetString("socket")
-			if err != nil {
-				return err
-			}
-			paths, err := socket.Resolve(explicit, proc.Getenv)
+			paths, err := attach.PathsOf(cmd, proc)
 			if err != nil {
 				return err
 			}
 			found := doctor.Run(cmd.Context(), doctorOptions(proc, paths))
-			if asJSON {
-				if err := console.PrintJSON(cmd.OutOrStdout(), found); err != nil {
-					return err
-				}
-			} else {
-				for _, f := range found {
-					fmt.Fprintf(cmd.OutOrStdout(), "%-8s %s: %s\n", f.State, f.Check, f.What)
-					if f.State != doctor.OK {
-						fmt.Fprintf(cmd.OutOrStdout(), "         why:  %s\n         fix:  %s\n", f.Why, f.Fix)
-					}
-				}
+			if err := console.Print(cmd, found, func(out io.Writer) { printFindings(out, found) }); err != nil {
+				return err
 			}
 			for _, f := range found {
 				if f.State == doctor.Problem {
@@ -72,10 +60,19 @@ mend.`,
 			}
 			return nil
 		},
-	}
+	})
 	cmd.Flags().BoolVar(&selftest, "consult-selftest", false, "try to write through consults, at each level")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// printFindings prints a line for each check, and the way out of what is wrong.
+func printFindings(out io.Writer, found []doctor.Finding) {
+	for _, f := range found {
+		fmt.Fprintf(out, "%-8s %s: %s\n", f.State, f.Check, f.What)
+		if f.State != doctor.OK {
+			fmt.Fprintf(out, "         why:  %s\n         fix:  %s\n", f.Why, f.Fix)
+		}
+	}
 }
 
 // doctorOptions are what the checks of this user's holdline need.

@@ -64,7 +64,6 @@ With --json, an object: files (client, title, path, project, make, why, servers,
 consult, changes, diff), servers (names that holdline's file gets), config; and after
 --write or --undo done (files, backup, left). Servers have name, project, verdict
 (moves, stays, ours), as, why, notes, runs, args (how many), env and headers (names).`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runImport(cmd, proc, &o) },
 	}
 	f := cmd.Flags()
@@ -144,8 +143,7 @@ func showPlan(cmd *cobra.Command, o *importOptions, plan *importer.Plan) error {
 	case plan.Empty():
 		end = "there is nothing to do"
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), end)
-	return err
+	return console.Say(cmd, "%s", end)
 }
 
 // finished tells what was done, and has a running daemon read its file.
@@ -163,8 +161,7 @@ func finished(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions, plan *
 			fmt.Fprintf(cmd.OutOrStdout(), "written: %s\n", path)
 		}
 		if done.Backup == "" {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "there is nothing to do")
-			return err
+			return console.Say(cmd, "there is nothing to do")
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "kept as it was: %s; to take it back: holdline import --undo\n", done.Backup)
 	}
@@ -192,8 +189,7 @@ func undoImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions, look
 		}
 	}
 	if len(done.Files)+len(done.Left) == 0 && !o.asJSON {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "there is nothing to take back")
-		return err
+		return console.Say(cmd, "there is nothing to take back")
 	}
 	if len(done.Files) > 0 {
 		if err := serverscmd.ReloadFile(cmd, proc, look.Config); err != nil {

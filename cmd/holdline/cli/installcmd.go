@@ -54,7 +54,6 @@ was made stands in install.json in the state directory, and nothing else is ever
 replaced, but with --force.
 
 After a change of your profile: holdline install --path.`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInstall(cmd, proc, o) },
 	}
 	f := cmd.Flags()
@@ -117,7 +116,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 		if o.path {
 			return cmdenv.WithHint(err, "mend the shell's profile, or write PATH into the env of a server")
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", err)
+		console.Warn(cmd, "%v", err)
 	}
 	if err == nil {
 		rest.Path = userenv.Calling(proc.Getenv("PATH"), rest.Path)
@@ -185,7 +184,6 @@ far as nothing else is in them. A file that was changed since is left and named.
 Configuration, logs and kept consults stay, but with --purge. Agents whose
 configuration names holdline go on trying to start it: take that back first, with
 holdline import --undo.`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := installer(cmd, proc)
 			if err != nil {
@@ -211,7 +209,7 @@ func connected(cmd *cobra.Command, state string, purge bool) error {
 	case err != nil && purge: // it may hold what a client's file was
 		return cmdenv.WithHint(err, "holdline import --undo, by the holdline that wrote it; or move it away, then uninstall")
 	case err != nil:
-		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v; clients may still start holdline\n", err)
+		console.Warn(cmd, "%v; clients may still start holdline", err)
 	case more && purge:
 		return cmdenv.WithHint(
 			fmt.Errorf("clients still start holdline, and what their files were before the import is in %s", state),
@@ -221,7 +219,7 @@ func connected(cmd *cobra.Command, state string, purge bool) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: clients still start holdline, and will not find it; before that, this takes their entries back: holdline import --undo\n")
 	}
 	for _, l := range left {
-		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %s\n", strings.Map(console.Printable, fmt.Sprintf("left %s %s: %s", l.Path, l.Key, l.Why)))
+		console.Warn(cmd, "%s", strings.Map(console.Printable, fmt.Sprintf("left %s %s: %s", l.Path, l.Key, l.Why)))
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func newLogsCommand(proc *cmdenv.Process) *cobra.Command {
 ~/Library/Logs where launchd does, else the file that a daemon started on demand
 writes. With NAME, what the processes of that MCP server wrote to stderr; values that
 its env and headers configure, and secrets in its args and url, are shown as ***.`,
-		Args: cmdenv.UsageArgs(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if lines < 0 {
 				return fmt.Errorf("%w: --lines %d is negative, 0 is none", cmdenv.ErrUsage, lines)
@@ -35,7 +35,7 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 			if len(args) == 1 {
 				return serverscmd.PrintLogs(cmd, proc, args[0], lines, follow)
 			}
-			c, err := attach.Connect(cmd, proc)
+			c, err := attach.Connect(cmd.Context(), cmd, proc)
 			if errors.Is(err, cmdenv.ErrNoDaemon) && service.FindUnits(proc.Getenv).Enabled() {
 				return journal(cmd, follow, lines)
 			}
@@ -51,7 +51,7 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 					return console.Tail(cmd.Context(), cmd.OutOrStdout(), filepath.Join(proc.Getenv("HOME"), contrib.LaunchLog), lines, follow)
 				}
 				if err == nil && status.Daemon.StartedBy == "shell" {
-					fmt.Fprintf(cmd.ErrOrStderr(), "holdline: daemon %d was started by hand and logs to its own terminal; this is the log of those started on demand\n", status.Daemon.PID)
+					console.Warn(cmd, "daemon %d was started by hand and logs to its own terminal; this is the log of those started on demand", status.Daemon.PID)
 				}
 			}
 			dir, err := cmdenv.StateDir(proc.Getenv)

@@ -18,7 +18,7 @@ func manCommands() []*cobra.Command {
 		Use:    "man DIR",
 		Short:  "Write a man page for each command into a directory",
 		Hidden: true,
-		Args:   cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
 			root.DisableAutoGenTag = true // it names a day

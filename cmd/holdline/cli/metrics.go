@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -28,24 +27,21 @@ Prometheus' node_exporter takes the output, for instance from a timer:
 
     holdline metrics > /var/lib/node_exporter/holdline.prom.new &&
         mv /var/lib/node_exporter/holdline.prom.new /var/lib/node_exporter/holdline.prom`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
-				var output control.TelemetryAnswer
-				if err := c.Call(ctx, control.Telemetry, nil, &output, nil); err != nil {
-					return err
-				}
-				var counts telemetry.Snapshot
-				if err := json.Unmarshal(output.Value, &counts); err != nil {
-					return fmt.Errorf("the daemon's counters: %w", err)
-				}
-				var status control.StatusAnswer
-				if err := c.Call(ctx, control.Status, nil, &status, nil); err != nil {
-					return err
-				}
-				_, err := cmd.OutOrStdout().Write(openMetrics(&counts, &status))
+			counted, err := attach.Ask[control.TelemetryAnswer](cmd, proc, control.Telemetry, nil)
+			if err != nil {
 				return err
-			})
+			}
+			var counts telemetry.Snapshot
+			if err := json.Unmarshal(counted.Value, &counts); err != nil {
+				return fmt.Errorf("the daemon's counters: %w", err)
+			}
+			status, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, nil)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(openMetrics(&counts, &status))
+			return err
 		},
 	}
 }

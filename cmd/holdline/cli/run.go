@@ -72,7 +72,6 @@ first use; holdline import connects the agents of this machine.
 Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cmdenv.UsageArgs(cobra.NoArgs),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		Version:       cmdenv.Version, // what --version tells, as most programs do
 	}
@@ -82,9 +81,11 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 	root.AddCommand(
 		daemoncmd.NewCommand(proc), stdio.NewCommand(proc), newStatusCommand(proc), newSessionsCommand(proc),
 		consultcmd.NewCommand(proc), consultcmd.NewListCommand(proc), newTelemetryCommand(proc), newLogsCommand(proc),
-		serverscmd.NewCommand(proc), serverscmd.NewReloadCommand(proc), newUpgradeCommand(proc), newStopCommand(proc), configcmd.NewCommand(proc), newDoctorCommand(proc), newVersionCommand(),
+		serverscmd.NewCommand(proc), serverscmd.NewReloadCommand(proc), newUpgradeCommand(proc), newStopCommand(proc),
+		configcmd.NewCommand(proc), newDoctorCommand(proc), newVersionCommand(),
 		newMetricsCommand(proc), newImportCommand(proc), newInstallCommand(proc), newUninstallCommand(proc),
 	)
 	root.AddCommand(manCommands()...)
+	cmdenv.CheckArgs(root)
 	return root
 }

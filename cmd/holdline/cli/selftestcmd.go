@@ -18,7 +18,7 @@ import (
 
 // runSelftest tries to write through consults, in a directory of its own, and
 // prints what came of it.
-func runSelftest(cmd *cobra.Command, proc *cmdenv.Process, asJSON bool) (err error) {
+func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
@@ -40,11 +40,7 @@ func runSelftest(cmd *cobra.Command, proc *cmdenv.Process, asJSON bool) (err err
 	if err != nil {
 		return cmdenv.WithHint(fmt.Errorf("the self-test could not be made: %w", err), "holdline doctor")
 	}
-	if asJSON {
-		err = console.PrintJSON(cmd.OutOrStdout(), r)
-	} else {
-		printSelftest(cmd.OutOrStdout(), r)
-	}
+	err = console.Print(cmd, r, func(out io.Writer) { printSelftest(out, r) })
 	if err == nil && !r.Held() {
 		return cmdenv.ExitWith(cmdenv.ExitFailure)
 	}

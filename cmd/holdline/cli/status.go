@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -20,8 +19,8 @@ import (
 )
 
 func newStatusCommand(proc *cmdenv.Process) *cobra.Command {
-	var asJSON, watch bool
-	cmd := &cobra.Command{
+	var watch bool
+	cmd := console.WithJSON(&cobra.Command{
 		Use:   "status",
 		Short: "Show the daemon, its sessions, servers, workers and consults at a glance",
 		Long: `Show the daemon, its sessions, servers, workers and consults at a glance.
@@ -40,70 +39,45 @@ changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_
 queued, kept, today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
 misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes, fds).`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
-				for {
-					var s control.StatusAnswer
-					if err := c.Call(ctx, control.Status, nil, &s, nil); err != nil {
-						return err
-					}
-					if asJSON {
-						if err := console.PrintJSON(cmd.OutOrStdout(), s); err != nil {
-							return err
-						}
-					} else {
-						if watch {
-							console.WriteControl(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
-						}
-						printStatus(cmd.OutOrStdout(), s)
-					}
-					if !watch {
-						return nil
-					}
-					select {
-					case <-ctx.Done():
-						return nil
-					case <-time.After(time.Second):
-					}
+			for {
+				s, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, nil)
+				if err != nil {
+					return err
 				}
-			})
+				if watch && !console.IsJSON(cmd) {
+					console.WriteControl(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
+				}
+				if err := console.Print(cmd, s, func(out io.Writer) { printStatus(out, s) }); err != nil || !watch {
+					return err
+				}
+				select {
+				case <-cmd.Context().Done():
+					return nil
+				case <-time.After(time.Second):
+				}
+			}
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	})
 	cmd.Flags().BoolVar(&watch, "watch", false, "show it again every second")
 	return cmd
 }
 
 func newSessionsCommand(proc *cmdenv.Process) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return console.WithJSON(&cobra.Command{
 		Use:   "sessions",
 		Short: "List the agents that are connected",
 		Long: `List the agents that are connected.
 
 With --json, a list of objects as under "sessions" in status --json.`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
-				var s control.StatusAnswer
-				if err := c.Call(ctx, control.Status, nil, &s, nil); err != nil {
-					return err
-				}
-				if asJSON {
-					return console.PrintJSON(cmd.OutOrStdout(), s.Sessions)
-				}
-				if len(s.Sessions) == 0 {
-					_, err := fmt.Fprintln(cmd.OutOrStdout(), "no agent is connected")
-					return err
-				}
-				printSessions(cmd.OutOrStdout(), s.Sessions)
-				return nil
-			})
+			s, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, nil)
+			if err != nil {
+				return err
+			}
+			return console.Print(cmd, s.Sessions, func(out io.Writer) { printSessions(out, s.Sessions) })
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	})
 }
 
 // inForce says which configuration is in force while the file is refused.
@@ -229,6 +203,10 @@ func each(words []string) string {
 }
 
 func printSessions(w io.Writer, sessions []control.Session) {
+	if len(sessions) == 0 {
+		fmt.Fprintln(w, "no agent is connected")
+		return
+	}
 	t := console.NewTable(w, "SESSION", "IDENTITY", "CLIENT", "ERA", "PID", "STATE", "IN FLIGHT", "CALLS", "AGE", "CWD")
 	for _, s := range sessions {
 		t.Row(s.ID, s.Identity, s.Client, s.Era, s.PID, s.State, s.InFlight, s.Calls, console.Age(s.SinceMS), s.Cwd)

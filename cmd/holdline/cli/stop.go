@@ -16,6 +16,7 @@ import (
 
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/doctor"
 	"holdline/contrib"
 	"holdline/daemon/place"
@@ -44,7 +45,6 @@ is killed.
 If no daemon runs, there is nothing to do and the command succeeds. Where systemd
 listens for the daemon, the next agent that connects starts it again; to prevent
 that: systemctl --user stop holdline.socket.`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return stop(cmd, proc, all) },
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "end workers and consults, too")
@@ -56,7 +56,7 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	if onCall(cmd, proc) {
 		return stopAbsent(cmd, proc, all)
 	}
-	c, err := attach.Connect(cmd, proc)
+	c, err := attach.Connect(cmd.Context(), cmd, proc)
 	h, hangs := errors.AsType[*attach.HungError](err)
 	switch {
 	case errors.Is(err, cmdenv.ErrNoDaemon):
@@ -117,8 +117,7 @@ func stopAbsent(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 		}
 		what += workersEnded(n)
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), what)
-	return err
+	return console.Say(cmd, "%s", what)
 }
 
 func workersEnded(n int) string {
@@ -223,8 +222,7 @@ func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 	if err != nil {
 		return fmt.Errorf("daemon %d did not answer and was killed, but: %w", pid, err)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "daemon %d did not answer and was killed%s\n", pid, workersEnded(n))
-	return err
+	return console.Say(cmd, "daemon %d did not answer and was killed%s", pid, workersEnded(n))
 }
 
 // killHolder kills the process that holds a lock. held is what an attempt to
@@ -304,28 +302,22 @@ func aloneIn(ctx context.Context, state string) (*statedir.Lock, error) {
 		fmt.Sprintf("its workers end with it: holdline stop --all --socket %s", at))
 }
 
-// soon calls try for a moment, until it finds no other's lock.
-func soon(ctx context.Context, try func() (*statedir.Lock, error)) (*statedir.Lock, error) {
+// soon calls try for a moment, until it finds the lock free, or fails otherwise.
+func soon(ctx context.Context, try func() (*statedir.Lock, error)) (lock *statedir.Lock, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dying)
 	defer cancel()
-	for {
-		lock, err := try()
-		if !errors.Is(err, statedir.ErrLocked) {
-			return lock, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	_ = attach.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		lock, err = try()
+		return !errors.Is(err, statedir.ErrLocked), nil
+	})
+	return lock, err
 }
 
-// waitGone waits until a daemon has let go of its lock, which is the last
-// thing that it does.
+// waitGone waits until daemon pid has released its lock, which is the last thing
+// that it does.
 func waitGone(ctx context.Context, pid int, lock string) error {
 	self, unknown := process.Lookup(pid)
-	for {
+	return attach.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
 		l, err := statedir.TryLock(lock)
 		switch {
 		case err == nil:
@@ -333,35 +325,23 @@ func waitGone(ctx context.Context, pid int, lock string) error {
 			if unknown == nil {
 				waitExit(ctx, self)
 			}
-			return err
+			return true, err
 		case errors.Is(err, os.ErrNotExist):
-			return nil // and its directory is gone with it
+			return true, nil // and its directory is gone with it
 		case !errors.Is(err, statedir.ErrLocked):
-			return err
+			return false, err
 		}
-		if holder, _, err := statedir.Holder(lock); err == nil && holder != pid {
-			return nil // another daemon has it already
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		holder, _, err := statedir.Holder(lock)
+		return err == nil && holder != pid, nil // another daemon has it already
+	})
 }
 
 // waitExit waits a moment for the end of a process that has nothing more to do.
 func waitExit(ctx context.Context, p process.Proc) {
 	ctx, cancel := context.WithTimeout(ctx, dying)
 	defer cancel()
-	for {
-		if now, err := process.Lookup(p.PID); err != nil || now.Start != p.Start {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
+	_ = attach.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		now, err := process.Lookup(p.PID)
+		return err != nil || now.Start != p.Start, nil
+	})
 }

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"context"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -13,29 +13,19 @@ import (
 )
 
 func newTelemetryCommand(proc *cmdenv.Process) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return console.WithJSON(&cobra.Command{
 		Use:   "telemetry",
 		Short: "Show what was called, how often, how fast and with which faults",
 		Long: `Show what was called, how often, how fast and with which faults.
 
 With --json, the full telemetry_snapshot: telemetry (uptime_ms, state, totals,
 methods, …) and host_rollouts.`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
-				var answer control.TelemetryAnswer
-				if err := c.Call(ctx, control.Telemetry, nil, &answer, nil); err != nil {
-					return err
-				}
-				if asJSON {
-					return console.PrintJSON(cmd.OutOrStdout(), answer.Value)
-				}
-				_, err := io.WriteString(cmd.OutOrStdout(), answer.Text+"\n")
+			answer, err := attach.Ask[control.TelemetryAnswer](cmd, proc, control.Telemetry, nil)
+			if err != nil {
 				return err
-			})
+			}
+			return console.Print(cmd, answer.Value, func(out io.Writer) { fmt.Fprintln(out, answer.Text) })
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	})
 }

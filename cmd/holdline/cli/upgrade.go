@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
-	"holdline/protocol/socket"
 )
 
 // upgradeWait bounds the trying of the new program and the wait for it to
@@ -30,7 +30,6 @@ it now, tries a file again that was rejected, and says what happened. The
 process stays the same, the socket stays open, and agents go on.
 
 A binary that cannot take over is not used, and the daemon goes on as before.`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), upgradeWait)
 			defer cancel()
@@ -60,41 +59,31 @@ func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *c
 	case answered || !handing || ctx.Err() != nil:
 		return err
 	}
-	return welcomed(ctx, cmd, proc, c, out)
+	return awaitSuccessor(ctx, cmd, proc, c.Daemon)
 }
 
-// welcomed waits for the daemon that took over from the one behind c.
-func welcomed(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, out io.Writer) error {
-	explicit, err := cmd.Flags().GetString("socket")
-	if err != nil {
-		return err
-	}
-	paths, err := socket.Resolve(explicit, proc.Getenv)
-	if err != nil {
-		return err
-	}
-	old := c.Daemon
-	for {
-		next, err := attach.DialPaths(ctx, paths)
-		if err == nil {
-			now := next.Daemon
-			next.Close()
-			if now.Epoch > old.Epoch {
-				pids := "pid unchanged"
-				if now.PID != old.PID {
-					pids = fmt.Sprintf("pid %d → %d", old.PID, now.PID)
-				}
-				_, err := fmt.Fprintf(out, "handed over: %s → %s, %s\n", old.Version, now.Version, pids)
-				return err
-			}
+// awaitSuccessor waits for the daemon that takes over from old, and prints its
+// version.
+func awaitSuccessor(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, old protocol.DaemonInfo) error {
+	var now protocol.DaemonInfo
+	var last error
+	err := attach.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		next, err := attach.Connect(ctx, cmd, proc)
+		if err != nil {
+			last = err
+			return false, nil //nolint:nilerr // it is about to listen
 		}
-		select {
-		case <-ctx.Done():
-			return cmdenv.WithHint(
-				fmt.Errorf("the daemon handed over and its successor does not answer: %w", errors.Join(err, ctx.Err())),
-				"look at holdline logs")
-
-		case <-time.After(10 * time.Millisecond):
-		}
+		defer next.Close()
+		now = next.Daemon
+		return now.Epoch > old.Epoch, nil
+	})
+	if err != nil {
+		return cmdenv.WithHint(
+			fmt.Errorf("the daemon handed over and its successor does not answer: %w", errors.Join(last, err)), "look at holdline logs")
 	}
+	pids := "pid unchanged"
+	if now.PID != old.PID {
+		pids = fmt.Sprintf("pid %d → %d", old.PID, now.PID)
+	}
+	return console.Say(cmd, "handed over: %s → %s, %s", old.Version, now.Version, pids)
 }

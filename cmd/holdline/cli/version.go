@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -31,11 +32,9 @@ type versions struct {
 }
 
 func newVersionCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return console.WithJSON(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version, and with --json the protocol versions",
-		Args:  cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versions{
 				Version: cmdenv.Version, Commit: cmdenv.Commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
@@ -43,13 +42,7 @@ func newVersionCommand() *cobra.Command {
 				Worker: process.Known(), Record: []int{calls.RecordVersion},
 				Handover: []int{rollout.Version},
 			}
-			if asJSON {
-				return console.PrintJSON(cmd.OutOrStdout(), v)
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "holdline %s\n", cmdenv.Version)
-			return err
+			return console.Print(cmd, v, func(out io.Writer) { fmt.Fprintf(out, "holdline %s\n", cmdenv.Version) })
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print version, commit and protocol versions as JSON")
-	return cmd
+	})
 }

@@ -105,12 +105,20 @@ func AddHelpHint(cmd *cobra.Command, err error) error {
 	return WithHint(err, "see "+cmd.CommandPath()+" --help")
 }
 
-// UsageArgs makes errors of an argument check usage errors.
-func UsageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
+// CheckArgs makes errors of the argument checks of root and the commands below it
+// usage errors. A command without a check takes no arguments.
+func CheckArgs(root *cobra.Command) {
+	check := root.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	root.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
 			return fmt.Errorf("%w: %w", ErrUsage, err)
 		}
 		return nil
+	}
+	for _, cmd := range root.Commands() {
+		CheckArgs(cmd)
 	}
 }

@@ -59,13 +59,8 @@ func newAdviser(cmd *cobra.Command, proc *cmdenv.Process, cfg *config.Config) *a
 
 // askDaemon notes the identities of those who are connected now.
 func (a *adviser) askDaemon(cmd *cobra.Command, proc *cmdenv.Process) {
-	c, err := attach.Connect(cmd, proc)
+	status, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, nil)
 	if err != nil {
-		return
-	}
-	defer c.Close()
-	var status control.StatusAnswer
-	if c.Call(cmd.Context(), control.Status, nil, &status, nil) != nil {
 		return
 	}
 	for i := range status.Sessions {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/daemon/config"
 )
 
@@ -18,21 +19,18 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check or explain the configuration, or say where it is",
-		Args:  cmdenv.UsageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&file, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
 	cmd.AddCommand(newConfigExplain(proc, &file), &cobra.Command{
 		Use:   "path",
 		Short: "Print where the configuration is read from",
-		Args:  cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := cmdenv.ConfigPath(file, proc.Getenv)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), path)
-			return err
+			return console.Say(cmd, "%s", path)
 		},
 	}, &cobra.Command{
 		Use:   "check [FILE]",
@@ -41,7 +39,7 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 is 1. What is no mistake but most likely has no effect is named on stderr, with exit
 code 0: an identity as which no client is known to have connected, and a rule that
 names nothing that servers have listed.`,
-		Args: cmdenv.UsageArgs(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := cmdenv.ConfigPath(file, proc.Getenv)
 			if len(args) == 1 {
@@ -54,18 +52,16 @@ names nothing that servers have listed.`,
 				if len(args) == 1 || file != "" {
 					return fmt.Errorf("%s is not there", path)
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: not there, all defaults\n", path)
-				return err
+				return console.Say(cmd, "%s: not there, all defaults", path)
 			}
 			cfg, err := config.Load(path)
 			if err != nil {
 				return err
 			}
 			for _, warning := range newAdviser(cmd, proc, &cfg).warnings() {
-				fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %s\n", warning)
+				console.Warn(cmd, "%s", warning)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", path)
-			return err
+			return console.Say(cmd, "%s: ok", path)
 		},
 	})
 	return cmd

@@ -36,8 +36,7 @@ type explanation struct {
 }
 
 func newConfigExplain(proc *cmdenv.Process, file *string) *cobra.Command {
-	asJSON := false
-	cmd := &cobra.Command{
+	return console.WithJSON(&cobra.Command{
 		Use:   "explain IDENTITY TOOL",
 		Short: "Say whether an identity may use a tool, and what happens to its calls",
 		Long: `Say by which rule an identity may or may not use a tool, whether its calls may run
@@ -52,7 +51,7 @@ asked), unlisted (the server listed no such tool last), allowed, why, contract (
 tool's own annotations say), budget (calls a session, 0 for no limit), expose
 (all: the identity is shown all tools of hosted servers; search: it has find_tools
 and call_tool instead), state (of the server, as in status).`,
-		Args: cmdenv.UsageArgs(cobra.ExactArgs(2)),
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := cmdenv.ConfigPath(*file, proc.Getenv)
 			if err != nil {
@@ -64,15 +63,9 @@ and call_tool instead), state (of the server, as in status).`,
 			}
 			e, server := explain(&cfg, listedTools(proc), protocol.ClientName(args[0]), args[1])
 			e.State = liveServer(cmd, proc, e.Server)
-			if asJSON {
-				return console.PrintJSON(cmd.OutOrStdout(), e)
-			}
-			e.print(cmd.OutOrStdout(), server)
-			return nil
+			return console.Print(cmd, e, func(out io.Writer) { e.print(out, server) })
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	})
 }
 
 // explain asks the rules. listed returns the tools that a server has listed
@@ -144,13 +137,8 @@ func liveServer(cmd *cobra.Command, proc *cmdenv.Process, name string) *control.
 	if name == "" {
 		return nil
 	}
-	c, err := attach.Connect(cmd, proc)
+	status, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, nil)
 	if err != nil {
-		return nil
-	}
-	defer c.Close()
-	var status control.StatusAnswer
-	if err := c.Call(cmd.Context(), control.Status, nil, &status, nil); err != nil {
 		return nil
 	}
 	for i := range status.Servers {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"holdline/protocol/control"
@@ -19,8 +20,41 @@ func isTTY(fd uintptr) bool {
 	return err == nil
 }
 
+// WithJSON adds the flag --json to a command, for [Print].
+func WithJSON(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().Bool("json", false, "print JSON")
+	return cmd
+}
+
+// IsJSON reports whether a command is to print JSON.
+func IsJSON(cmd *cobra.Command) bool {
+	on, _ := cmd.Flags().GetBool("json") // a command without the flag prints none
+	return on
+}
+
+// Print prints what a command has found: value as JSON if the user wants that, else
+// what text writes. Errors of text's writes need no check, see [Output].
+func Print(cmd *cobra.Command, value any, text func(out io.Writer)) error {
+	if IsJSON(cmd) {
+		return PrintJSON(cmd.OutOrStdout(), value)
+	}
+	text(cmd.OutOrStdout())
+	return nil
+}
+
+// Say prints one line of text.
+func Say(cmd *cobra.Command, format string, args ...any) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
+	return err
+}
+
+// Warn prints one line to stderr, with the program's name before it.
+func Warn(cmd *cobra.Command, format string, args ...any) {
+	fmt.Fprintf(cmd.ErrOrStderr(), "holdline: "+format+"\n", args...)
+}
+
 // PrintJSON prints v as indented JSON with a newline.
-func PrintJSON(w interface{ Write([]byte) (int, error) }, v any) error {
+func PrintJSON(w io.Writer, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding: %w", err)

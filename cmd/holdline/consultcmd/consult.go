@@ -34,13 +34,13 @@ type consultOptions struct {
 	maxTurns                                                 int
 	maxUSD                                                   float64
 	timeout                                                  time.Duration
-	asJSON                                                   bool
 }
 
 // maxStdinPrompt is the most that is read from stdin; the daemon's own limit
 // on a prompt is lower and gives the better error.
 const maxStdinPrompt = 16 << 20
 
+// NewCommand returns the command consult.
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	var o consultOptions
 	cmd := &cobra.Command{
@@ -61,6 +61,7 @@ minute it exits with code 4 and says how to get the answer later.
 
 With --json, one object: answer, structured, session_id, engine, models, cost_usd,
 num_turns, duration_ms, consult_id, state, window and more.`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return runConsult(cmd, proc, o, args) },
 	}
 	f := cmd.Flags()
@@ -77,8 +78,7 @@ num_turns, duration_ms, consult_id, state, window and more.`,
 	f.IntVar(&o.maxTurns, "max-turns", 0, "most turns of the model (default no limit)")
 	f.Float64Var(&o.maxUSD, "max-usd", 0, "most US dollars that it may cost (default from the configuration)")
 	f.DurationVar(&o.timeout, "timeout", 0, "end it after this time with the best answer so far (default from the configuration)")
-	f.BoolVar(&o.asJSON, "json", false, "print the whole result as JSON")
-	return cmd
+	return console.WithJSON(cmd)
 }
 
 func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args []string) error {
@@ -103,7 +103,7 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 	if err != nil {
 		return err
 	}
-	return printConsult(cmd, answer, o.asJSON)
+	return printConsult(cmd, answer)
 }
 
 // consultPrompt is the prompt: the words, what is piped in, or both.
@@ -120,7 +120,7 @@ func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 		return "", cmdenv.WithHint(fmt.Errorf("%w: no prompt", cmdenv.ErrUsage), "holdline consult 'what is wrong with …', or pipe it in")
 	}
 	if words && !begins(cmd.InOrStdin(), stdinWait) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: nothing came on stdin within %s, going on without it; </dev/null says that there is nothing\n", stdinWait)
+		console.Warn(cmd, "nothing came on stdin within %s, going on without it; </dev/null says that there is nothing", stdinWait)
 		return prompt, nil
 	}
 	b, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxStdinPrompt))
@@ -255,8 +255,8 @@ func lostConsult(id string, err error) error {
 }
 
 // printConsult prints an answer, or what there is of one and the fault.
-func printConsult(cmd *cobra.Command, answer control.ConsultAnswer, asJSON bool) error {
-	if asJSON {
+func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
+	if console.IsJSON(cmd) {
 		if err := console.PrintJSON(cmd.OutOrStdout(), answer.Value); err != nil {
 			return err
 		}
@@ -272,7 +272,7 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer, asJSON bool)
 		return cmdenv.WithHint(fmt.Errorf("consult: %w", f), consultHint(f))
 	}
 	if note := unwhole(answer); note != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "holdline: "+note)
+		console.Warn(cmd, "%s", note)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,37 +15,14 @@ import (
 	"holdline/protocol/control"
 )
 
+// NewListCommand returns the command consults with its subcommands.
 func NewListCommand(proc *cmdenv.Process) *cobra.Command {
-	var asJSON bool
 	list := func(cmd *cobra.Command, _ []string) error {
-		return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
-			var answer control.ConsultListAnswer
-			if err := c.Call(ctx, control.ConsultList, nil, &answer, nil); err != nil {
-				return err
-			}
-			if asJSON {
-				return console.PrintJSON(cmd.OutOrStdout(), answer.Consults)
-			}
-			if len(answer.Consults) == 0 {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no consult is running or kept")
-				return err
-			}
-			t := console.NewTable(cmd.OutOrStdout(), "CONSULT", "STATE", "IDENTITY", "ENGINE", "MODEL", "BEGUN", "TOOK", "COST", "CWD")
-			for _, j := range answer.Consults {
-				cost := ""
-				if j.CostUSD != nil {
-					cost = fmt.Sprintf("$%.4f", *j.CostUSD)
-				}
-				state := j.State
-				if j.Code != "" {
-					state += " (" + j.Code + ")"
-				}
-				t.Row(j.ID, state, j.Identity, j.Engine, j.Model, time.UnixMilli(j.CreatedMS).Format("01-02 15:04:05"),
-					(time.Duration(j.TookMS) * time.Millisecond).Round(100*time.Millisecond), cost, j.Cwd)
-			}
-			t.Flush()
-			return nil
-		})
+		answer, err := attach.Ask[control.ConsultListAnswer](cmd, proc, control.ConsultList, nil)
+		if err != nil {
+			return err
+		}
+		return console.Print(cmd, answer.Consults, func(out io.Writer) { printConsults(out, answer.Consults) })
 	}
 	cmd := &cobra.Command{
 		Use:   "consults",
@@ -53,14 +31,13 @@ func NewListCommand(proc *cmdenv.Process) *cobra.Command {
 
 With --json, a list of objects: id, state (queued, running, done, failed,
 cancelled), identity, engine, cwd, model, created_unix_ms, took_ms, cost_usd, code.`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: list,
 	}
-	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the consults", Args: cmdenv.UsageArgs(cobra.NoArgs), RunE: list})
+	cmd.PersistentFlags().Bool("json", false, "print JSON")
+	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the consults", RunE: list})
 	one := func(use, short, method string) *cobra.Command {
 		return &cobra.Command{
-			Use: use + " ID", Short: short, Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+			Use: use + " ID", Short: short, Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
 					var answer control.ConsultAnswer
@@ -70,13 +47,13 @@ cancelled), identity, engine, cwd, model, created_unix_ms, took_ms, cost_usd, co
 					if err != nil {
 						return err
 					}
-					return printConsult(cmd, answer, asJSON)
+					return printConsult(cmd, answer)
 				})
 			},
 		}
 	}
 	wait := &cobra.Command{
-		Use: "wait ID", Short: "Wait for a consult and print its answer", Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		Use: "wait ID", Short: "Wait for a consult and print its answer", Args: cobra.ExactArgs(1),
 		Long: `Wait for a consult and print its answer. The command starts a daemon if none runs,
 and goes on with the next one if it ends.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -84,7 +61,7 @@ and goes on with the next one if it ends.`,
 			if err != nil {
 				return err
 			}
-			return printConsult(cmd, answer, asJSON)
+			return printConsult(cmd, answer)
 		},
 	}
 	cmd.AddCommand(
@@ -96,9 +73,31 @@ and goes on with the next one if it ends.`,
 	return cmd
 }
 
+// printConsults prints a row for each consult.
+func printConsults(out io.Writer, consults []control.Consult) {
+	if len(consults) == 0 {
+		fmt.Fprintln(out, "no consult is running or kept")
+		return
+	}
+	t := console.NewTable(out, "CONSULT", "STATE", "IDENTITY", "ENGINE", "MODEL", "BEGUN", "TOOK", "COST", "CWD")
+	for _, j := range consults {
+		cost := ""
+		if j.CostUSD != nil {
+			cost = fmt.Sprintf("$%.4f", *j.CostUSD)
+		}
+		state := j.State
+		if j.Code != "" {
+			state += " (" + j.Code + ")"
+		}
+		t.Row(j.ID, state, j.Identity, j.Engine, j.Model, time.UnixMilli(j.CreatedMS).Format("01-02 15:04:05"),
+			(time.Duration(j.TookMS) * time.Millisecond).Round(100*time.Millisecond), cost, j.Cwd)
+	}
+	t.Flush()
+}
+
 func newConsultRemoveCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm ID…", Short: "Remove kept answers", Args: cmdenv.UsageArgs(cobra.MinimumNArgs(1)),
+		Use: "rm ID…", Short: "Remove kept answers", Args: cobra.MinimumNArgs(1),
 		Long: `Remove kept answers, with their prompts. One that runs is cancelled first, with
 holdline consults cancel; one that its client may still come for stays.`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -60,15 +60,7 @@ func politely(cmd *cobra.Command, proc *cmdenv.Process, id func() string) (ctx c
 // cancelConsult ends a consult. If that cannot be said, the end of the
 // connection that waits for its answer will end it.
 func cancelConsult(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, id string) {
-	paths, err := attach.PathsOf(cmd, proc)
-	if err != nil {
-		return
-	}
-	conn, _, err := paths.Dial(ctx)
-	if err != nil {
-		return
-	}
-	c, err := control.NewClient(ctx, conn, cmdenv.Version, os.Getpid())
+	c, err := attach.Connect(ctx, cmd, proc)
 	if err != nil {
 		return
 	}

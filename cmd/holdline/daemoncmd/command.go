@@ -49,7 +49,6 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 connects starts it. It ends on SIGTERM or SIGINT and reads its configuration
 again on SIGHUP. If a daemon serves the socket already, the command says so and
 succeeds.`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.idleExit < 0 {
 				return fmt.Errorf("%w: --idle-exit %v is negative, 0 is never", cmdenv.ErrUsage, o.idleExit)
@@ -160,7 +159,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 		Environ: proc.Environ(), Shell: shell, IdleExit: o.idleExit, Signals: signals,
 	})
 	if errors.Is(err, place.ErrRunning) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", err)
+		console.Warn(cmd, "%v", err)
 		return nil
 	}
 	return inUse(err)

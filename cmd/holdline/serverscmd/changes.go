@@ -75,26 +75,19 @@ func short(hash string) string { return hash[:min(len(hash), 12)] }
 func moment(ms int64) string { return time.UnixMilli(ms).Format("2006-01-02 15:04:05") }
 
 // accept has the tools of a server be pinned as they are now.
-func (s *serversCommand) accept(cmd *cobra.Command, params control.ServerParams, o toolsOptions) error {
+func (s *serversCommand) accept(cmd *cobra.Command, params control.ServerParams) error {
 	if params.Name == "" {
 		return cmdenv.WithHint(fmt.Errorf("%w: --accept wants the name of a server", cmdenv.ErrUsage), "holdline servers tools NAME --accept")
 	}
-	c, err := attach.ConnectOrStart(cmd, s.proc)
+	answer, err := attach.AskOrStart[control.ServerAcceptAnswer](cmd, s.proc, control.ServerAccept, params, nil)
 	if err != nil {
-		return err
-	}
-	defer c.Close()
-	var answer control.ServerAcceptAnswer
-	if err := c.Call(cmd.Context(), control.ServerAccept, params, &answer, nil); err != nil {
 		return s.withLastWords(cmd, err)
 	}
-	if o.json {
+	if console.IsJSON(cmd) {
 		return console.PrintJSON(cmd.OutOrStdout(), answer)
 	}
 	if len(answer.Tools) == 0 {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "server %s: no tool has changed since it was first seen\n", params.Name)
-		return err
+		return console.Say(cmd, "server %s: no tool has changed since it was first seen", params.Name)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "server %s: pinned as they are now: %s\n", params.Name, strings.Map(console.Printable, strings.Join(answer.Tools, ", ")))
-	return err
+	return console.Say(cmd, "server %s: pinned as they are now: %s", params.Name, strings.Map(console.Printable, strings.Join(answer.Tools, ", ")))
 }

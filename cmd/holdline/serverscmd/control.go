@@ -27,7 +27,7 @@ func (s *serversCommand) controls() []*cobra.Command {
 		Use: "stop NAME", Short: "End a server's processes, and start none until you say so",
 		Long: `End a server's processes. None is started again, by nobody and in no later life of
 the daemon, until: holdline servers start NAME. Calls in flight end with a fault.`,
-		Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.control(cmd, control.ServerStop, args[0], func(n int) string {
 				return fmt.Sprintf("server %s is stopped (%s ended); to have it back: holdline servers start %s", args[0], counted(n, "process"), args[0])
@@ -39,7 +39,7 @@ the daemon, until: holdline servers start NAME. Calls in flight end with a fault
 		Long: `Let a server be used again that was stopped, or that was ejected because it ended or
 did not start too often, and start it for the agents that are connected, or else
 for the project here.`,
-		Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.control(cmd, control.ServerStart, args[0], started(args[0]))
 		},
@@ -48,7 +48,7 @@ for the project here.`,
 		Use: "restart NAME", Short: "End a server's processes and start new ones",
 		Long: `End a server's processes and start new ones, with nothing held against them: the
 budget of restarts is fresh, the circuit closed. Calls in flight end with a fault.`,
-		Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.control(cmd, control.ServerRestart, args[0], started(args[0]))
 		},
@@ -63,7 +63,7 @@ func (s *serversCommand) reloadCommand() *cobra.Command {
 replaced once their calls in flight have ended, the others go on. With NAME, that
 server is started anew in any case, with variables as they are now and nothing
 held against it, an ejection included; its calls in flight end with a fault.`,
-		Args: cmdenv.UsageArgs(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return s.control(cmd, control.ServerReload, args[0], started(args[0]))
@@ -75,14 +75,12 @@ held against it, an ejection included; its calls in flight end with a fault.`,
 
 // control has the daemon do something with a server and prints what came of it.
 func (s *serversCommand) control(cmd *cobra.Command, method, name string, words func(n int) string) error {
-	return attach.WithDaemon(cmd, s.proc, func(ctx context.Context, c *control.Client) error {
-		var answer control.ServerAnswer
-		if err := c.Call(ctx, method, control.ServerParams{Whereabouts: attach.Whereabouts(s.proc), Name: name}, &answer, nil); err != nil {
-			return s.withLastWords(cmd, err)
-		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), words(answer.Processes))
-		return err
-	})
+	params := control.ServerParams{Whereabouts: attach.Whereabouts(s.proc), Name: name}
+	answer, err := attach.Ask[control.ServerAnswer](cmd, s.proc, method, params)
+	if err != nil {
+		return s.withLastWords(cmd, err)
+	}
+	return console.Say(cmd, "%s", words(answer.Processes))
 }
 
 // withLastWords prints what a server said before it ended, if that is why a
@@ -114,7 +112,7 @@ func counted(n int, what string) string {
 
 func (s *serversCommand) toolsCommand() *cobra.Command {
 	o := toolsOptions{}
-	cmd := &cobra.Command{
+	cmd := console.WithJSON(&cobra.Command{
 		Use: "tools [NAME]", Short: "List the tools of a server, or of all",
 		Long: `List the tools of a server, or of all that are seen in this project, as the daemon
 knows them. A server that was never asked is started for that. Processes of one
@@ -141,7 +139,7 @@ alone), changed, blocked, pinned (hash, description (its beginning), since_unix_
 change (hash, parts, description,
 at_unix_ms, undone_unix_ms if it was undone since))), fault (why they are not
 known). With --accept, an object: server, tools (names of those accepted).`,
-		Args: cmdenv.UsageArgs(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			params := control.ServerParams{Whereabouts: attach.Whereabouts(s.proc)}
 			if len(args) == 1 {
@@ -151,12 +149,11 @@ known). With --accept, an object: server, tools (names of those accepted).`,
 			case o.accept && o.changes:
 				return fmt.Errorf("%w: --changes shows and --accept takes what has changed: one of them is wanted", cmdenv.ErrUsage)
 			case o.accept:
-				return s.accept(cmd, params, o)
+				return s.accept(cmd, params)
 			}
 			return s.tools(cmd, params, o)
 		},
-	}
-	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	})
 	cmd.Flags().BoolVar(&o.changes, "changes", false, "show which tools have changed since they were first seen, and how")
 	cmd.Flags().BoolVar(&o.accept, "accept", false, "take the tools of NAME as they are now")
 	return cmd
@@ -164,30 +161,24 @@ known). With --accept, an object: server, tools (names of those accepted).`,
 
 // toolsOptions are the flags of tools.
 type toolsOptions struct {
-	json, changes, accept bool
+	changes, accept bool
 }
 
 func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, o toolsOptions) error {
-	c, err := attach.ConnectOrStart(cmd, s.proc)
+	answer, err := attach.AskOrStart[control.ServerToolsAnswer](cmd, s.proc, control.ServerTools, params, nil)
 	if err != nil {
-		return err
-	}
-	defer c.Close()
-	var answer control.ServerToolsAnswer
-	if err := c.Call(cmd.Context(), control.ServerTools, params, &answer, nil); err != nil {
 		return err
 	}
 	if o.changes {
 		onlyChanged(answer.Servers)
 	}
-	switch {
-	case o.json:
-		err = console.PrintJSON(cmd.OutOrStdout(), answer.Servers)
-	case o.changes:
-		printChanges(cmd.OutOrStdout(), answer.Servers)
-	default:
-		printTools(cmd.OutOrStdout(), answer.Servers)
-	}
+	err = console.Print(cmd, answer.Servers, func(out io.Writer) {
+		if o.changes {
+			printChanges(out, answer.Servers)
+		} else {
+			printTools(out, answer.Servers)
+		}
+	})
 	for _, one := range answer.Servers {
 		if one.Fault == nil {
 			continue
@@ -196,7 +187,7 @@ func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, 
 		if params.Name != "" {
 			return failed
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: %v\n", failed)
+		console.Warn(cmd, "%v", failed)
 	}
 	return err
 }
@@ -245,8 +236,7 @@ func firstWords(listing json.RawMessage) string {
 const maxArguments = 32 << 20
 
 func (s *serversCommand) callCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return console.WithJSON(&cobra.Command{
 		Use: "call NAME TOOL [JSON]", Short: "Call a tool of a server",
 		Long: `Call a tool of a server: JSON is an object with its arguments, or - to read that
 from standard input. The server is the one that agents in this directory use;
@@ -256,7 +246,7 @@ standard output; a tool that says it failed makes the exit code 1.
     holdline servers call github get_issue '{"owner": "golang", "repo": "go", "number": 1}'
 
 With --json, the result as the server gave it.`,
-		Args: cmdenv.UsageArgs(cobra.RangeArgs(2, 3)),
+		Args: cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			params := control.ServerCallParams{Whereabouts: attach.Whereabouts(s.proc), Server: args[0], Tool: args[1]}
 			if len(args) == 3 {
@@ -265,11 +255,9 @@ With --json, the result as the server gave it.`,
 					return err
 				}
 			}
-			return s.call(cmd, params, asJSON)
+			return s.call(cmd, params)
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as it is")
-	return cmd
+	})
 }
 
 // callArguments are a call's, from the command line or standard input.
@@ -288,35 +276,29 @@ func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
 	return raw, nil
 }
 
-func (s *serversCommand) call(cmd *cobra.Command, params control.ServerCallParams, asJSON bool) error {
-	c, err := attach.ConnectOrStart(cmd, s.proc)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	var answer control.ServerCallAnswer
+func (s *serversCommand) call(cmd *cobra.Command, params control.ServerCallParams) error {
 	show, done := console.ProgressLine(cmd.ErrOrStderr())
-	err = c.Call(cmd.Context(), control.ServerCall, params, &answer, show)
+	answer, err := attach.AskOrStart[control.ServerCallAnswer](cmd, s.proc, control.ServerCall, params, show)
 	done()
 	switch {
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted: the call is cancelled")
-	case attach.LineLost(err):
+	case attach.IsLost(err):
 		return cmdenv.WithHint(fmt.Errorf("%w: the daemon ended during the call: whether it had its effect is not known", cmdenv.ErrLost), "holdline logs says why it ended")
 	case err != nil:
 		return s.withLastWords(cmd, err)
 	}
-	return printCall(cmd, &answer, asJSON)
+	return printCall(cmd, &answer)
 }
 
 // printCall prints what a server has answered.
-func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer, asJSON bool) error {
+func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer) error {
 	if answer.Error != nil {
 		var e struct {
 			Code    int    `json:"code"`
 			Message string `json:"message"`
 		}
-		if asJSON {
+		if console.IsJSON(cmd) {
 			if err := console.PrintJSON(cmd.OutOrStdout(), answer.Error); err != nil {
 				return err
 			}
@@ -325,7 +307,7 @@ func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer, asJSON bool
 		return fmt.Errorf("the server refuses the call: %s (%d)", strings.Map(console.Printable, e.Message), e.Code)
 	}
 	var err error
-	if asJSON {
+	if console.IsJSON(cmd) {
 		err = console.PrintJSON(cmd.OutOrStdout(), answer.Result)
 	} else if text := resultText(answer.Result); text != "" {
 		_, err = io.WriteString(cmd.OutOrStdout(), strings.TrimRight(text, "\n")+"\n")
@@ -373,7 +355,7 @@ func (s *serversCommand) logsCommand() *cobra.Command {
 	var follow bool
 	lines := 200
 	cmd := &cobra.Command{
-		Use: "logs NAME", Short: "Show what a server wrote to stderr", Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		Use: "logs NAME", Short: "Show what a server wrote to stderr", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return PrintLogs(cmd, s.proc, args[0], lines, follow) },
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as it writes")
@@ -411,7 +393,7 @@ func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int,
 	if !follow {
 		return attach.WithDaemon(cmd, proc, look)
 	}
-	c, err := attach.Connect(cmd, proc)
+	c, err := attach.Connect(cmd.Context(), cmd, proc)
 	if err != nil {
 		return err
 	}
@@ -426,9 +408,9 @@ func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer,
 	if follow {
 		return
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "holdline: no process of server %s runs\n", name)
+	console.Warn(cmd, "no process of server %s runs", name)
 	if f := answer.Last; f != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: the last one: %s\n", strings.Map(console.Printable, f.Fault.Detail))
+		console.Warn(cmd, "the last one: %s", strings.Map(console.Printable, f.Fault.Detail))
 		if f.Cause != nil {
 			for _, line := range f.Cause.StderrTail {
 				fmt.Fprintln(cmd.OutOrStdout(), line)

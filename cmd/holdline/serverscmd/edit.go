@@ -2,7 +2,6 @@ package serverscmd
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/daemon/config"
 	"holdline/protocol/control"
 )
@@ -54,7 +54,7 @@ Scopes: project (one process for each project, started in its root; default),
 shared (one for all), session (one for each agent).`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("%w: NAME is missing", cmdenv.ErrUsage)
+				return errors.New("NAME is missing")
 			}
 			return nil
 		},
@@ -83,7 +83,7 @@ shared (one for all), session (one for each agent).`,
 
 func (s *serversCommand) edits() []*cobra.Command {
 	remove := &cobra.Command{
-		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a server from the configuration", Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a server from the configuration", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.edit(cmd, args[0], "removed", func(path string) (bool, error) {
 				return true, config.RemoveServer(cmd.Context(), path, args[0])
@@ -92,7 +92,7 @@ func (s *serversCommand) edits() []*cobra.Command {
 	}
 	toggle := func(use, short, done string, on bool) *cobra.Command {
 		return &cobra.Command{
-			Use: use + " NAME", Short: short, Args: cmdenv.UsageArgs(cobra.ExactArgs(1)),
+			Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return s.edit(cmd, args[0], done, func(path string) (bool, error) {
 					return config.EnableServer(cmd.Context(), path, args[0], on)
@@ -122,8 +122,7 @@ func (s *serversCommand) edit(cmd *cobra.Command, name, done string, change func
 	case err != nil:
 		return err
 	case !changed:
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "server %s was %s already in %s\n", name, done, path)
-		return err
+		return console.Say(cmd, "server %s was %s already in %s", name, done, path)
 	}
 	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "server %s %s in %s\n", name, done, path); err != nil {
 		return err
@@ -345,20 +344,15 @@ func literal(s config.Settings) bool {
 // daemonSees returns what the daemon knows of the program and the variables of a
 // server; nil if none runs.
 func (s *serversCommand) daemonSees(cmd *cobra.Command, settings config.Settings) *control.EnvironmentAnswer {
-	var answer *control.EnvironmentAnswer
-	_ = attach.WithDaemon(cmd, s.proc, func(ctx context.Context, c *control.Client) error { // without one this shell is asked
-		params := control.EnvironmentParams{Variables: s.needs(settings)}
-		if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "/") {
-			params.Programs = []string{settings.Command}
-		}
-		var a control.EnvironmentAnswer
-		err := c.Call(ctx, control.Environment, params, &a, nil)
-		if err == nil {
-			answer = &a
-		}
-		return err
-	})
-	return answer
+	params := control.EnvironmentParams{Variables: s.needs(settings)}
+	if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "/") {
+		params.Programs = []string{settings.Command}
+	}
+	answer, err := attach.Ask[control.EnvironmentAnswer](cmd, s.proc, control.Environment, params)
+	if err != nil {
+		return nil // without a daemon this shell is asked
+	}
+	return &answer
 }
 
 // unsetFor names the variables that a server lacks: those that the daemon does

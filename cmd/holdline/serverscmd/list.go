@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ import (
 
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	s := &serversCommand{proc: proc, files: map[string][]string{}}
-	cmd := &cobra.Command{
+	cmd := console.WithJSON(&cobra.Command{
 		Use:   "servers",
 		Short: "List, add, start, stop, call and watch the MCP servers that agents share",
 		Long: `List the MCP servers that the configuration names and, if a daemon runs, how they
@@ -38,18 +39,14 @@ max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_m
 circuit_threshold, circuit_reset_ms, inherit_env, unset (variables that the
 server needs and that are not set), live (how a running daemon has it: an object
 as under "servers" in status --json).`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: s.list,
-	}
+	})
 	cmd.PersistentFlags().StringVar(&s.file, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
-	cmd.Flags().BoolVar(&s.json, "json", false, "print JSON")
-	list := &cobra.Command{Use: "list", Short: "List the servers", Args: cmdenv.UsageArgs(cobra.NoArgs), RunE: s.list}
-	list.Flags().BoolVar(&s.json, "json", false, "print JSON")
-	get := &cobra.Command{
+	list := console.WithJSON(&cobra.Command{Use: "list", Short: "List the servers", RunE: s.list})
+	get := console.WithJSON(&cobra.Command{
 		Use: "get NAME", Short: "Show what the configuration says of a server, defaults included",
-		Args: cmdenv.UsageArgs(cobra.ExactArgs(1)), RunE: s.get,
-	}
-	get.Flags().BoolVar(&s.json, "json", false, "print JSON")
+		Args: cobra.ExactArgs(1), RunE: s.get,
+	})
 	cmd.AddCommand(list, get, newServersAdd(s))
 	cmd.AddCommand(s.edits()...)
 	cmd.AddCommand(s.controls()...)
@@ -60,7 +57,6 @@ as under "servers" in status --json).`,
 type serversCommand struct {
 	proc *cmdenv.Process
 	file string // flag
-	json bool   // flag
 
 	files map[string][]string // of variables, by path, once read
 }
@@ -146,7 +142,7 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if s.json {
+	if console.IsJSON(cmd) {
 		out := make([]server, len(all))
 		for i, settings := range all {
 			out[i] = serverOf(settings, s.unset(settings))
@@ -157,13 +153,12 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 		return console.PrintJSON(cmd.OutOrStdout(), out)
 	}
 	if len(all) == 0 {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s names no server; add one with: holdline servers add NAME -- COMMAND ARG...\n", path)
-		return err
+		return console.Say(cmd, "%s names no server; add one with: holdline servers add NAME -- COMMAND ARG...", path)
 	}
 	s.table(cmd, all, live, known)
 	for _, settings := range all {
 		if unset := s.unset(settings); len(unset) > 0 && settings.Enabled {
-			fmt.Fprintf(cmd.ErrOrStderr(), "holdline: server %s needs %s, not set in %s\n", settings.Name, strings.Join(unset, ", "), s.places(settings))
+			console.Warn(cmd, "server %s needs %s, not set in %s", settings.Name, strings.Join(unset, ", "), s.places(settings))
 		}
 	}
 	return nil
@@ -219,10 +214,12 @@ func (s *serversCommand) get(cmd *cobra.Command, args []string) error {
 		return cmdenv.WithHint(fmt.Errorf("server %s %w in %s", args[0], config.ErrNoServer, path), "see: holdline servers list")
 	}
 	unset := s.unset(settings)
-	if s.json {
-		return console.PrintJSON(cmd.OutOrStdout(), serverOf(settings, unset))
-	}
-	t := console.NewTable(cmd.OutOrStdout(), "SERVER", settings.Name)
+	return console.Print(cmd, serverOf(settings, unset), func(out io.Writer) { printSettings(out, settings, unset) })
+}
+
+// printSettings prints what the configuration says of a server, defaults included.
+func printSettings(out io.Writer, settings config.Settings, unset []string) {
+	t := console.NewTable(out, "SERVER", settings.Name)
 	t.Row("state", state(settings))
 	t.Row("transport", settings.Transport)
 	t.Row("runs", runs(settings))
@@ -248,7 +245,6 @@ func (s *serversCommand) get(cmd *cobra.Command, args []string) error {
 		}
 	}
 	t.Flush()
-	return nil
 }
 
 // unset names the variables that a server lacks, as far as this command can

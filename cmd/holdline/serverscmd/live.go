@@ -1,7 +1,6 @@
 package serverscmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,17 +18,14 @@ import (
 // live asks a running daemon how its servers are, by name. It is not known if
 // none runs, or if the daemon reads another file, which is said.
 func (s *serversCommand) live(cmd *cobra.Command, path string) (all map[string]control.Server, known bool, err error) {
-	var status control.StatusAnswer
-	err = attach.WithDaemon(cmd, s.proc, func(ctx context.Context, c *control.Client) error {
-		return c.Call(ctx, control.Status, nil, &status, nil)
-	})
+	status, err := attach.Ask[control.StatusAnswer](cmd, s.proc, control.Status, nil)
 	if errors.Is(err, cmdenv.ErrNoDaemon) {
 		return nil, false, nil
 	} else if err != nil {
 		return nil, false, err
 	}
 	if !cmdenv.SameFile(status.Daemon.Config, path) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: the running daemon reads another file: %s\n", status.Daemon.Config)
+		console.Warn(cmd, "the running daemon reads another file: %s", status.Daemon.Config)
 		return nil, false, nil
 	}
 	all = map[string]control.Server{}

@@ -1,7 +1,6 @@
 package serverscmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,9 +10,11 @@ import (
 
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/protocol/control"
 )
 
+// NewReloadCommand returns the command reload.
 func NewReloadCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
@@ -24,34 +25,32 @@ in flight have ended. One whose new entry does not start goes on as it was, and 
 is said. The others go on. A file with an
 error is refused with its line and column, and the configuration in force stays as
 it is.`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return reload(cmd, proc) },
 	}
 }
 
 // reload has the daemon read its configuration again.
 func reload(cmd *cobra.Command, proc *cmdenv.Process) error {
-	return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
-		var answer control.ReloadAnswer
-		if err := c.Call(ctx, control.Reload, nil, &answer, nil); err != nil {
-			return err
-		}
-		what := "no change"
-		if answer.Changed {
-			what = "reloaded"
-		}
-		if answer.Absent {
-			what += ": it is not there, all defaults"
-		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", answer.Path, what); err != nil {
-			return err
-		}
-		return kept(&answer)
-	})
+	answer, err := attach.Ask[control.ReloadAnswer](cmd, proc, control.Reload, nil)
+	if err != nil {
+		return err
+	}
+	what := "no change"
+	if answer.Changed {
+		what = "reloaded"
+	}
+	if answer.Absent {
+		what += ": it is not there, all defaults"
+	}
+	if err := console.Say(cmd, "%s: %s", answer.Path, what); err != nil {
+		return err
+	}
+	return unreplaced(&answer)
 }
 
-// kept is the error of a reload after which servers go on as they were.
-func kept(answer *control.ReloadAnswer) error {
+// unreplaced returns an error that names the servers which go on as they were
+// after a reload, and why; nil if there are none.
+func unreplaced(answer *control.ReloadAnswer) error {
 	var all []error
 	for _, name := range slices.Sorted(maps.Keys(answer.Kept)) {
 		all = append(all, fmt.Errorf("%s: %s", name, answer.Kept[name]))
@@ -62,18 +61,15 @@ func kept(answer *control.ReloadAnswer) error {
 // ReloadFile has the running daemon, if any, read its configuration after the
 // file at path was edited.
 func ReloadFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
-	err := attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
-		var answer control.ReloadAnswer
-		if err := c.Call(ctx, control.Reload, nil, &answer, nil); err != nil {
-			return fmt.Errorf("the file is written, but the daemon goes on with what it had: %w", err)
-		}
-		if !cmdenv.SameFile(answer.Path, path) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "holdline: the running daemon reads another file: %s\n", answer.Path)
-		}
-		return kept(&answer)
-	})
-	if errors.Is(err, cmdenv.ErrNoDaemon) {
+	answer, err := attach.Ask[control.ReloadAnswer](cmd, proc, control.Reload, nil)
+	switch {
+	case errors.Is(err, cmdenv.ErrNoDaemon):
 		return nil
+	case err != nil:
+		return fmt.Errorf("the file is written, but the daemon goes on with what it had: %w", err)
 	}
-	return err
+	if !cmdenv.SameFile(answer.Path, path) {
+		console.Warn(cmd, "the running daemon reads another file: %s", answer.Path)
+	}
+	return unreplaced(&answer)
 }

@@ -45,7 +45,6 @@ The names of identity, project and server are any UTF-8 of at most 128 bytes wit
 control characters.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
-		Args: cmdenv.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var args []string
 			flags.VisitAll(func(f *flag.Flag) {
