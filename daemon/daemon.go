@@ -33,6 +33,7 @@ import (
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/session"
+	"holdline/daemon/session/peer"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/telemetry"
@@ -229,7 +230,7 @@ func (l *life) build(ctx context.Context) error {
 		Reserved:     func(identity string) bool { return l.file.Current().Reserved(identity) },
 		Welcome:      l.welcome,
 		MaxInFlight:  cfg.Limits.InFlight,
-		Client:       session.ClientOf,
+		Client:       peer.ClientOf,
 		Executors:    []session.Executor{l.consults, l.servers},
 		Hosted:       l.servers,
 		Still:        l.alone,

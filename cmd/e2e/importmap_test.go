@@ -44,6 +44,8 @@ var layers = readLayers(`
 4 daemon/sandbox/writetest (for tests)
 4 daemon/session
 2 daemon/session/outbox
+2 daemon/session/peer
+0 daemon/session/crew
 4 daemon/standing
 3 daemon/catalog
 3 daemon/consult

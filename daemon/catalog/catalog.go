@@ -170,6 +170,30 @@ func (c *Catalog) Has(who tool.Caller) tool.Has {
 	return c.more.Has(who)
 }
 
+// Capabilities returns what a session is told that holdline can do: an object. A
+// legacy client may always set a level of log messages.
+func (c *Catalog) Capabilities(who tool.Caller, modern bool) json.RawMessage {
+	has := c.Has(who)
+	caps := `{"tools":{"listChanged":true}`
+	if has.Prompts {
+		caps += `,"prompts":{"listChanged":true}`
+	}
+	if has.Resources {
+		caps += `,"resources":{`
+		if has.Updates {
+			caps += `"subscribe":true,`
+		}
+		caps += `"listChanged":true}`
+	}
+	if has.Prompts || has.Resources {
+		caps += `,"completions":{}`
+	}
+	if has.Logging || !modern {
+		caps += `,"logging":{}`
+	}
+	return json.RawMessage(caps + "}")
+}
+
 // About is what the one server says of itself that a session is for.
 func (c *Catalog) About(ctx context.Context, who tool.Caller) (tool.About, error) {
 	if !c.others(who) {

@@ -9,6 +9,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
 	"holdline/daemon/session"
+	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -44,7 +45,7 @@ func (d *Daemon) runConsult(ctx context.Context, p control.ConsultParams, progre
 		return nil, err
 	}
 	caller := tool.Caller{
-		Identity: p.Identity, Project: p.Project, Cwd: p.Cwd, Root: session.ProjectRoot(p.Cwd),
+		Identity: p.Identity, Project: p.Project, Cwd: p.Cwd, Root: peer.ProjectRoot(p.Cwd),
 		Client: "holdline consult", Logins: p.Logins,
 	}
 	if p.Key != "" {

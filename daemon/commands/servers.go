@@ -11,7 +11,7 @@ import (
 
 	"holdline/daemon/config"
 	"holdline/daemon/listing"
-	"holdline/daemon/session"
+	"holdline/daemon/session/peer"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
@@ -29,7 +29,7 @@ func callerAt(w control.Whereabouts) tool.Caller {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return tool.Caller{
-		Session: hex.EncodeToString(b[:]), Identity: commandLine, Project: w.Project, Cwd: w.Cwd, Root: session.ProjectRoot(w.Cwd),
+		Session: hex.EncodeToString(b[:]), Identity: commandLine, Project: w.Project, Cwd: w.Cwd, Root: peer.ProjectRoot(w.Cwd),
 		Client: "holdline servers",
 	}
 }

@@ -1,11 +1,6 @@
 package session
 
-import (
-	"strconv"
-	"sync/atomic"
-
-	"holdline/protocol/process"
-)
+import "sync/atomic"
 
 // An agent is a client process. Most have one session for each server that
 // they use, all of them children of the one process: what a client may use at
@@ -14,21 +9,6 @@ type agent struct {
 	key      string
 	sessions int          // guarded by the server's mu
 	calls    atomic.Int64 // in flight, of all its sessions
-}
-
-// ClientOf returns the process that started the proxy with that pid, and the
-// key by which its sessions belong together. It returns 0 and "" if that
-// process is gone, or is not one that stands for one client.
-func ClientOf(proxy int) (pid int, key string) {
-	p, err := process.Lookup(proxy)
-	if err != nil || p.PPID <= 1 { // started by init: its client has gone
-		return 0, ""
-	}
-	client, err := process.Lookup(p.PPID)
-	if err != nil {
-		return 0, ""
-	}
-	return client.PID, strconv.Itoa(client.PID) + "." + strconv.FormatUint(client.Start, 10)
 }
 
 // joinLocked makes one a session of its client. The caller must hold s.mu.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -21,7 +22,7 @@ import (
 type findTarget func(ctx context.Context) (*tool.Remote, error)
 
 // call begins a call of a tool.
-func (s *session) call(ctx context.Context, r *request, calls *crew) {
+func (s *session) call(ctx context.Context, r *request, calls *crew.Crew) {
 	who, catalog := s.who(), s.srv.o.Catalog
 	var ok bool
 	if r.tool, ok = mcp.String(r.params.Name); !ok {
@@ -50,7 +51,7 @@ func (s *session) call(ctx context.Context, r *request, calls *crew) {
 
 // callInner begins the call of a hosted server's tool that a call of own is for.
 // From here on it is that call, in all but the name by which it was asked for.
-func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared, calls *crew) {
+func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared, calls *crew.Crew) {
 	r.inner = true
 	in, err := own.Tool.Inner(r.params.Arguments)
 	if err == nil {
@@ -71,7 +72,7 @@ func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared,
 }
 
 // route passes on a request for a prompt, a resource or a completion.
-func (s *session) route(ctx context.Context, r *request, calls *crew) {
+func (s *session) route(ctx context.Context, r *request, calls *crew.Crew) {
 	s.pursue(ctx, r, calls, func(ctx context.Context) (*tool.Remote, error) {
 		to, ok, err := s.srv.o.Catalog.Route(ctx, s.who(), r.msg.Method, r.msg.Params)
 		switch {
@@ -88,7 +89,7 @@ func (s *session) route(ctx context.Context, r *request, calls *crew) {
 
 // pursue has a request answered by the target that find returns, delivers the
 // answer, and counts and logs the call.
-func (s *session) pursue(ctx context.Context, r *request, calls *crew, find findTarget) {
+func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find findTarget) {
 	args := r.params.Arguments
 	var res tool.RemoteResult
 	var err error
@@ -227,58 +228,15 @@ func (s *session) answerLine(r *request, readable bool, res *tool.RemoteResult, 
 		return s.faultLine(r, f)
 	case res.Error != nil:
 		if r.modern {
-			res.Error = modernError(res.Error)
+			res.Error = mcp.ModernError(res.Error)
 		}
 		return jsonrpc.AppendFailure(make([]byte, 0, len(res.Error)+128), r.msg.ID, res.Error)
 	case r.target.Server == "":
 		res.Result = s.dress(r, res.Result)
 	case r.modern:
-		res.Result = modernised(r.msg.Method, res.Result)
+		res.Result = mcp.ModernResult(r.msg.Method, res.Result)
 	}
 	return jsonrpc.AppendResult(make([]byte, 0, len(res.Result)+128), r.msg.ID, res.Result)
-}
-
-// modernised is a server's result with what the modern era requires of it and
-// a legacy server has not said. Such a server does not say either for how long
-// what was read may be kept.
-func modernised(method string, result json.RawMessage) json.RawMessage {
-	if len(result) == 0 || result[0] != '{' {
-		return result
-	}
-	kind := jsonrpc.Field(result, "resultType")
-	complete := kind == nil || string(kind) == `"complete"`
-	if method == mcp.ResourcesRead && complete {
-		if jsonrpc.Field(result, "cacheScope") == nil {
-			result = jsonrpc.Prepend(result, `"cacheScope":"private"`)
-		}
-		if jsonrpc.Field(result, "ttlMs") == nil {
-			result = jsonrpc.Prepend(result, `"ttlMs":0`)
-		}
-	}
-	if kind == nil {
-		result = jsonrpc.Prepend(result, `"resultType":"complete"`)
-	}
-	return result
-}
-
-// modernError is a server's error with a code that the modern era has: it has
-// none for a resource that is not there, and none that sends the user to a
-// page before the request is made again.
-func modernError(failure json.RawMessage) json.RawMessage {
-	instead := map[string]string{"-32002": "-32602", "-32042": "-32603"}[string(jsonrpc.Field(failure, "code"))]
-	if instead == "" {
-		return failure
-	}
-	rewritten, err := jsonrpc.Rewrite(failure, func(key string, value []byte) []byte {
-		if key == "code" {
-			return []byte(instead)
-		}
-		return value
-	})
-	if err != nil {
-		return failure
-	}
-	return rewritten
 }
 
 // noSuchTool stands for all names of tools that clients made up.

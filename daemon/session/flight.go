@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -120,7 +121,7 @@ func (s *session) busy(id jsonrpc.ID) bool {
 // calls finish: the client still wants the answer if why is nil, else why says
 // what ended the request. An error of work matters only if it is
 // [tool.ErrStopping]: the next daemon will be asked.
-func (s *session) start(ctx context.Context, r *request, calls *crew, work func(context.Context) error, finish func(why error)) {
+func (s *session) start(ctx context.Context, r *request, calls *crew.Crew, work func(context.Context) error, finish func(why error)) {
 	callCtx, cancel := context.WithCancelCause(ctx)
 	if f := s.enter(r, false, cancel); f != nil {
 		cancel(f)

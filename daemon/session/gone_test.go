@@ -1,28 +1,12 @@
 package session
 
 import (
-	"os/exec"
 	"strings"
 	"testing"
 
 	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
 )
-
-// TestPeerGoneBeforeAccept: a client that ended before its connection was
-// accepted is not taken for one that may come back.
-func TestPeerGoneBeforeAccept(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "true")
-	if err := cmd.Run(); err != nil {
-		t.Skip(err)
-	}
-	if peerOf(cmd.Process.Pid).alive() {
-		t.Error("a process that has ended is alive")
-	}
-	if !peerOf(0).alive() {
-		t.Error("a process that cannot be seen is not alive")
-	}
-}
 
 // replies notes what a server would get.
 type replies struct {

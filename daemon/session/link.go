@@ -12,45 +12,17 @@ import (
 	"time"
 
 	"holdline/daemon/listener"
+	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
+	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
-	"holdline/protocol/process"
 	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
 )
-
-// peer is the process at the other end of a connection.
-type peer struct {
-	pid   int
-	start uint64 // 0 if unknown
-}
-
-func peerOf(pid int) peer {
-	p := peer{pid: pid}
-	if now, err := process.Lookup(pid); pid > 0 && err == nil {
-		p.start = now.Start
-	}
-	return p
-}
-
-// alive reports whether the process is still there. One that cannot be seen
-// counts as being there; one that had ended before its connection was accepted
-// does not.
-func (p peer) alive() bool {
-	if p.pid <= 0 {
-		return true
-	}
-	now, err := process.Lookup(p.pid)
-	if p.start == 0 {
-		_, blind := process.Lookup(os.Getpid())
-		return blind != nil || !errors.Is(err, process.ErrGone)
-	}
-	return err == nil && now.Start == p.start
-}
 
 // link is one connection of a session: a reader, which is the goroutine that
 // serves the session, and a writer of its own.
@@ -60,7 +32,7 @@ type link struct {
 	first     []byte // a line already read; nil if none
 	greeting  protocol.Greeting
 	anonymous bool
-	peer      peer
+	peer      peer.Peer
 	out       *outbox.Outbox
 	writer    sync.WaitGroup
 	done      chan struct{} // closed when the session is through with it
@@ -73,7 +45,7 @@ type link struct {
 func newLink(c *listener.Conn, confirm func(n int64)) *link {
 	return &link{
 		conn: c.UnixConn, lines: c.Lines, first: c.First, greeting: c.Greeting, anonymous: c.Anonymous,
-		peer: peerOf(c.Peer.PID), out: outbox.New(rawio.NewConn(c.UnixConn), !c.Anonymous, confirm), done: make(chan struct{}),
+		peer: peer.Of(c.Peer.PID), out: outbox.New(rawio.NewConn(c.UnixConn), !c.Anonymous, confirm), done: make(chan struct{}),
 	}
 }
 
@@ -140,7 +112,7 @@ func (l *link) finish() {
 
 // attached serves one connection until it ends, and says how: errLost and
 // errSuperseded leave the session to the next one. The writer goes on.
-func (s *session) attached(ctx context.Context, l *link, calls *crew) error {
+func (s *session) attached(ctx context.Context, l *link, calls *crew.Crew) error {
 	l.writer.Go(func() {
 		if err := l.out.Run(); err != nil {
 			s.detach(l) // nobody waits for room any more
@@ -188,7 +160,7 @@ func (s *session) drain(ctx context.Context, l *link) error {
 
 // read takes lines until the client closes its side (nil), says bye or is
 // lost, or ctx is done.
-func (s *session) read(ctx context.Context, l *link, calls *crew) error {
+func (s *session) read(ctx context.Context, l *link, calls *crew.Crew) error {
 	if l.first != nil {
 		s.line(ctx, l.first, calls)
 		l.first = nil

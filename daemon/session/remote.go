@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"holdline/daemon/catalog"
+	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -18,7 +19,7 @@ import (
 
 // aside makes an answer that may take a while in a goroutine that calls waits
 // for, as a request in flight: it can be cancelled.
-func (s *session) aside(ctx context.Context, r *request, calls *crew, find func(ctx context.Context) any) {
+func (s *session) aside(ctx context.Context, r *request, calls *crew.Crew, find func(ctx context.Context) any) {
 	var v any
 	s.start(ctx, r, calls, func(ctx context.Context) error {
 		v = find(ctx)
@@ -53,7 +54,7 @@ func (s *session) about(ctx context.Context, modern bool) tool.About {
 	who := s.who()
 	own := tool.About{Info: s.srv.serverInfo, Instructions: s.srv.o.Instructions}
 	if who.SeesOwn() {
-		own.Capabilities = s.offered(modern)
+		own.Capabilities = s.srv.o.Catalog.Capabilities(who, modern)
 		if s.srv.o.Catalog.Searches(who) {
 			own.Instructions += s.srv.o.Searching
 		}
@@ -93,30 +94,6 @@ func (s *session) serverInfo() json.RawMessage {
 		return s.info
 	}
 	return s.srv.serverInfo
-}
-
-// offered is what the client is told that holdline can do. A legacy client may
-// always set a level.
-func (s *session) offered(modern bool) json.RawMessage {
-	has := s.srv.o.Catalog.Has(s.who())
-	caps := `{"tools":{"listChanged":true}`
-	if has.Prompts {
-		caps += `,"prompts":{"listChanged":true}`
-	}
-	if has.Resources {
-		caps += `,"resources":{`
-		if has.Updates {
-			caps += `"subscribe":true,`
-		}
-		caps += `"listChanged":true}`
-	}
-	if has.Prompts || has.Resources {
-		caps += `,"completions":{}`
-	}
-	if has.Logging || !modern {
-		caps += `,"logging":{}`
-	}
-	return json.RawMessage(caps + "}")
 }
 
 // changeOf is the notification that concerns a list.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/catalog"
+	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -65,14 +67,14 @@ var servedMethods = slices.Concat([]string{
 
 // line handles one line of the client, in order. Only tool calls go on in a
 // goroutine of their own.
-func (s *session) line(ctx context.Context, line []byte, calls *crew) {
+func (s *session) line(ctx context.Context, line []byte, calls *crew.Crew) {
 	s.n++
 	s.message(ctx, s.n, line, nil, calls)
 }
 
 // message handles line n. again is what the proxy says of a line that it had sent
 // on an earlier connection; nil for all others.
-func (s *session) message(ctx context.Context, n int64, line []byte, again *protocol.Control, calls *crew) {
+func (s *session) message(ctx context.Context, n int64, line []byte, again *protocol.Control, calls *crew.Crew) {
 	msg, err := jsonrpc.Parse(line)
 	if err != nil {
 		code := fault.InvalidRequest
@@ -129,7 +131,7 @@ func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
 }
 
 // request answers r, or begins to.
-func (s *session) request(ctx context.Context, r *request, calls *crew) {
+func (s *session) request(ctx context.Context, r *request, calls *crew.Crew) {
 	var err error
 	if r.params, err = mcp.ParseParams(r.msg.Params); err != nil {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params: %v", err))
@@ -340,9 +342,9 @@ func cacheable() cached {
 
 // list answers a request for one page of a list. Only a list that has nothing to
 // wait for is made at once.
-func (s *session) list(ctx context.Context, r *request, calls *crew) {
+func (s *session) list(ctx context.Context, r *request, calls *crew.Crew) {
 	method := r.msg.Method
-	after, err := parseCursor(method, r.params.Cursor)
+	after, err := catalog.ParseCursor(method, r.params.Cursor)
 	if err != nil {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "%v", err))
 		return
@@ -362,10 +364,10 @@ func (s *session) list(ctx context.Context, r *request, calls *crew) {
 				}
 			}
 		}
-		part, last := page(all, after)
+		part, last := catalog.Page(all, after)
 		result := map[string]any{member: part}
 		if last != "" {
-			result["nextCursor"] = newCursor(method, last)
+			result["nextCursor"] = catalog.NewCursor(method, last)
 		}
 		if r.modern {
 			c := cacheable()

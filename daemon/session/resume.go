@@ -9,7 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
+	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -55,10 +57,10 @@ func (s *session) claim(ctx context.Context, l *link) bool {
 
 // yields tells whether a connection of p may take the session over: it has
 // none, its own is the same process's, or that one's end is gone.
-func (s *session) yields(p peer) bool {
+func (s *session) yields(p peer.Peer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cur == nil || s.cur.peer == p && p.pid > 0 || socket.HungUp(s.cur.conn)
+	return s.cur == nil || s.cur.peer == p && p.PID > 0 || socket.HungUp(s.cur.conn)
 }
 
 // detach takes the session off l: answers that it has not confirmed wait for
@@ -124,7 +126,7 @@ func (s *session) detached(ctx context.Context, why error) *link {
 			}
 			l.drop()
 		case <-look.C:
-			if !errors.Is(why, errSuperseded) && !s.srv.o.Alive(p.pid, p.start) {
+			if !errors.Is(why, errSuperseded) && !s.srv.o.Alive(p.PID, p.Start) {
 				return nil
 			}
 			look.Reset(wait)
@@ -224,7 +226,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 // replayed takes a line that the client had sent on an earlier connection. One
 // that is answered counts for what it says; one that is not begins anew unless
 // it is in hand already.
-func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *crew) {
+func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *crew.Crew) {
 	n := *c.Replay
 	faultpoint.At("session.replayed")
 	if c.Answered == nil || !*c.Answered {
@@ -260,7 +262,7 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 // tooLarge handles a request that the client still waits for, or the client's
 // answer to a server's request, which was too large for its proxy to keep. A
 // request that was begun is answered like one that is replayed.
-func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew) {
+func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew.Crew) {
 	n := *c.Replay
 	if _, ok := s.known[n]; ok || len(c.ID) == 0 {
 		return

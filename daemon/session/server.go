@@ -27,6 +27,7 @@ import (
 	"holdline/daemon/catalog"
 	"holdline/daemon/listener"
 	"holdline/daemon/session/outbox"
+	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -192,7 +193,7 @@ func New(o Options) *Server {
 		o.Return = protocol.StartWindow
 	}
 	if o.Alive == nil {
-		o.Alive = func(pid int, start uint64) bool { return peer{pid, start}.alive() }
+		o.Alive = func(pid int, start uint64) bool { return peer.Peer{PID: pid, Start: start}.Alive() }
 	}
 	s := &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}, agents: map[string]*agent{}, ended: map[string]struct{}{}}
 	s.Limit(o.MaxInFlight)

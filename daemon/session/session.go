@@ -7,14 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
+	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 )
 
@@ -70,7 +70,7 @@ type session struct {
 	kept         []outbox.Answer      // answers to give again; guarded by mu
 	keeps        int                  // bytes of them; guarded by mu
 	full         bool                 // they were too many, and are gone; guarded by mu
-	peer         peer                 // of the latest connection; guarded by mu
+	peer         peer.Peer            // of the latest connection; guarded by mu
 	version      string               // of the proxy; guarded by mu
 	caller       tool.Caller          // guarded by mu
 	era          string               // guarded by mu
@@ -102,13 +102,13 @@ func newSession(srv *Server, l *link) *session {
 		Identity: g.Identity,
 		Project:  g.Project,
 		Cwd:      g.Cwd,
-		Root:     ProjectRoot(g.Cwd),
+		Root:     peer.ProjectRoot(g.Cwd),
 		Only:     g.Server,
 		Logins:   g.Logins,
 	}
 	one.caller.Agent = one.hash
 	if s := srv.o.Client; s != nil && !l.anonymous {
-		if pid, key := s(l.peer.pid); key != "" {
+		if pid, key := s(l.peer.PID); key != "" {
 			one.client, one.caller.Agent = pid, key
 		}
 	}
@@ -117,26 +117,6 @@ func newSession(srv *Server, l *link) *session {
 		one.caller.Identity, one.named = tool.Anonymous, true
 	}
 	return one
-}
-
-// ProjectRoot is the nearest parent of cwd with .git, else cwd itself; "" if
-// cwd is no absolute path of a directory that exists.
-func ProjectRoot(cwd string) string {
-	if !filepath.IsAbs(cwd) {
-		return ""
-	}
-	cwd, err := filepath.EvalSymlinks(cwd)
-	if err != nil {
-		return ""
-	}
-	for dir := cwd; ; dir = filepath.Dir(dir) {
-		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
-			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			return cwd
-		}
-	}
 }
 
 func (s *session) status() Status {
@@ -154,14 +134,14 @@ func (s *session) status() Status {
 	}
 	return Status{
 		ID: strconv.FormatInt(s.number, 10), Identity: s.caller.Identity, Client: s.caller.Client, Era: s.era,
-		Project: s.caller.Project, Cwd: s.caller.Cwd, PID: s.peer.pid, ClientPID: s.client, Server: s.caller.Only, State: state,
+		Project: s.caller.Project, Cwd: s.caller.Cwd, PID: s.peer.PID, ClientPID: s.client, Server: s.caller.Only, State: state,
 		InFlight: calls, Calls: s.calls.Load(), SinceMS: time.Since(s.since).Milliseconds(), Proxy: s.version,
 	}
 }
 
 // serve runs the session on l and on the connections that follow it.
 func (s *session) serve(ctx context.Context, l *link) {
-	s.log = s.srv.o.Log.With("client_pid", l.peer.pid, "session", s.number)
+	s.log = s.srv.o.Log.With("client_pid", l.peer.PID, "session", s.number)
 	s.log.InfoContext(ctx, "session opened", "identity", s.identity(), "anonymous", s.anonymous, "resumed", l.greeting.Resume)
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -169,7 +149,7 @@ func (s *session) serve(ctx context.Context, l *link) {
 	// Whatever ends the daemon, calls are told so.
 	stop := context.AfterFunc(outer, func() { cancel(tool.ErrStopping) })
 	defer stop()
-	calls := newCrew()
+	calls := crew.New()
 	var end error
 	for {
 		end = s.attached(ctx, l, calls)
@@ -190,7 +170,7 @@ func (s *session) serve(ctx context.Context, l *link) {
 	}
 	s.left = errors.Is(cause, tool.ErrStopping)
 	cancel(cause)
-	calls.wait()
+	calls.Wait()
 	l.finish()
 	s.log.InfoContext(ctx, "session closed", "dur", time.Since(s.since), "calls", s.calls.Load(), "err", end)
 }
@@ -206,6 +186,6 @@ func (s *session) who() tool.Caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	who := s.caller
-	who.PID, who.Start = s.peer.pid, s.peer.start
+	who.PID, who.Start = s.peer.PID, s.peer.Start
 	return who
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"holdline/daemon/session/crew"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -24,7 +25,7 @@ type refusal struct{ raw json.RawMessage }
 
 // subscribe takes a legacy client's subscription to a resource to the server
 // that has it.
-func (s *session) subscribe(ctx context.Context, r *request, calls *crew) {
+func (s *session) subscribe(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
 	if f == nil {
 		f = s.follow(r, uri)
@@ -64,7 +65,7 @@ func (s *session) unsubscribe(ctx context.Context, r *request) {
 // subscribeAgain subscribes to what the client had subscribed to with an
 // earlier daemon, or before its connection broke. Nobody waits for an answer;
 // the client is told that the resource may have changed.
-func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew) {
+func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
 	if f != nil || s.follow(r, uri) != nil {
 		return
@@ -134,7 +135,7 @@ type listening struct {
 // listen begins a subscription: it is acknowledged, and stays open until the
 // client cancels it or goes. One that an earlier daemon had acknowledged is
 // acknowledged again.
-func (s *session) listen(ctx context.Context, r *request, calls *crew) {
+func (s *session) listen(ctx context.Context, r *request, calls *crew.Crew) {
 	if r.params.Notifications == nil || r.params.Notifications[0] != '{' {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.notifications must be an object"))
 		return

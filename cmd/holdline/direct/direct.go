@@ -23,7 +23,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/launch"
-	"holdline/daemon/session"
+	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
 	"holdline/protocol/jsonrpc"
@@ -58,7 +58,7 @@ func New(ctx context.Context, proc *cmdenv.Process, path string) (*launcher, err
 	l := &launcher{
 		from: launch.Start{Config: path, Home: proc.Getenv("HOME"), Image: image},
 		env:  userenv.New(userenv.Options{Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell}),
-		root: session.ProjectRoot(cwd), asked: make(chan struct{}),
+		root: peer.ProjectRoot(cwd), asked: make(chan struct{}),
 	}
 	go func() {
 		defer close(l.asked)

@@ -1,4 +1,4 @@
-package session
+package catalog
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"holdline/daemon/catalog"
 	"holdline/protocol/mcp"
 )
 
@@ -17,12 +16,12 @@ import (
 // for a second page.
 const maxPage = 1 << 20
 
-// page returns the entries of a list behind the key after, as many as one page
-// takes, and the key of the last of them if there are more; else "". The list is
+// Page returns the entries of a list behind the key after, as many as one page
+// takes, and the key of the last of them if there are more; else "". The list must be
 // sorted by key.
-func page(list []catalog.Entry, after string) (part []json.RawMessage, last string) {
+func Page(list []Entry, after string) (part []json.RawMessage, last string) {
 	part = []json.RawMessage{}
-	i, found := slices.BinarySearchFunc(list, after, func(e catalog.Entry, key string) int { return cmp.Compare(e.Key, key) })
+	i, found := slices.BinarySearchFunc(list, after, func(e Entry, key string) int { return cmp.Compare(e.Key, key) })
 	if found {
 		i++
 	}
@@ -42,13 +41,14 @@ var errCursor = errors.New("params.cursor is not one that this server gave")
 // base64. So it means the same to every daemon and every process of a server,
 // and still does when the list has changed meanwhile.
 
-func newCursor(method, key string) string {
+// NewCursor returns the cursor of the page behind the entry with that key.
+func NewCursor(method, key string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(method + "\n" + key))
 }
 
-// parseCursor returns the key that a request's cursor holds; "" if the request
+// ParseCursor returns the key that a request's cursor holds; "" if the request
 // has none, which asks for the first page.
-func parseCursor(method string, raw json.RawMessage) (key string, err error) {
+func ParseCursor(method string, raw json.RawMessage) (key string, err error) {
 	if raw == nil || string(raw) == "null" || string(raw) == `""` {
 		return "", nil
 	}

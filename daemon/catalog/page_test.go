@@ -1,4 +1,4 @@
-package session
+package catalog
 
 import (
 	"bytes"
@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"holdline/daemon/catalog"
 )
 
-func entries(size int, keys ...string) (all []catalog.Entry) {
+func entries(size int, keys ...string) (all []Entry) {
 	for _, key := range keys {
-		all = append(all, catalog.Entry{Key: key, Raw: bytes.Repeat([]byte("x"), size)})
+		all = append(all, Entry{Key: key, Raw: bytes.Repeat([]byte("x"), size)})
 	}
 	return all
 }
@@ -21,12 +19,12 @@ func entries(size int, keys ...string) (all []catalog.Entry) {
 // nothing for those that stay: each is given once.
 func TestPagesOfAChangingList(t *testing.T) {
 	before := entries(maxPage/3, "b", "d", "f", "h", "j")
-	part, last := page(before, "")
+	part, last := Page(before, "")
 	if len(part) != 3 || last != "f" {
 		t.Fatalf("the first page has %d entries up to %s", len(part), last)
 	}
 	after := entries(maxPage/3, "a", "c", "e", "g", "h", "j") // f is gone, and others came
-	if part, last = page(after, last); len(part) != 3 || last != "" {
+	if part, last = Page(after, last); len(part) != 3 || last != "" {
 		t.Errorf("the second page has %d entries and goes on behind %q, want g, h, j", len(part), last)
 	}
 }
@@ -35,7 +33,7 @@ func TestPagesOfAChangingList(t *testing.T) {
 func TestPageOfOneLongEntry(t *testing.T) {
 	list, n := entries(maxPage+1, "a", "b", "c"), 0
 	for after := ""; ; n++ {
-		part, last := page(list, after)
+		part, last := Page(list, after)
 		if len(part) != 1 {
 			t.Fatalf("%d entries on a page", len(part))
 		}
@@ -46,7 +44,7 @@ func TestPageOfOneLongEntry(t *testing.T) {
 	if n != 2 {
 		t.Errorf("%d pages before the last, want 2", n)
 	}
-	if part, last := page(nil, ""); part == nil || len(part) > 0 || last != "" {
+	if part, last := Page(nil, ""); part == nil || len(part) > 0 || last != "" {
 		t.Errorf("of an empty list: %v, %q", part, last)
 	}
 }
@@ -54,19 +52,19 @@ func TestPageOfOneLongEntry(t *testing.T) {
 // TestCursors: a cursor is read as it was written, for the same list alone.
 func TestCursors(t *testing.T) {
 	for _, key := range []string{"0consult", "1a__b", "mem://é\n", strings.Repeat("u", 8<<10)} {
-		raw, err := json.Marshal(newCursor("tools/list", key))
+		raw, err := json.Marshal(NewCursor("tools/list", key))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := parseCursor("tools/list", raw); got != key || err != nil {
+		if got, err := ParseCursor("tools/list", raw); got != key || err != nil {
 			t.Errorf("%.40q is read as %.40q: %v", key, got, err)
 		}
-		if _, err := parseCursor("prompts/list", raw); err == nil {
+		if _, err := ParseCursor("prompts/list", raw); err == nil {
 			t.Errorf("the cursor of %.40q is taken for another list", key)
 		}
 	}
-	for _, raw := range []string{`7`, `"x"`, `"!"`, `{}`, fmt.Sprintf("%q", newCursor("tools/list", ""))} {
-		if key, err := parseCursor("tools/list", json.RawMessage(raw)); err == nil {
+	for _, raw := range []string{`7`, `"x"`, `"!"`, `{}`, fmt.Sprintf("%q", NewCursor("tools/list", ""))} {
+		if key, err := ParseCursor("tools/list", json.RawMessage(raw)); err == nil {
 			t.Errorf("%s is read as %q", raw, key)
 		}
 	}

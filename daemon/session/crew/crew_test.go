@@ -1,4 +1,4 @@
-package session
+package crew
 
 import (
 	"runtime"
@@ -9,7 +9,7 @@ import (
 // TestCrew: however many calls there were, few goroutines are left, which run
 // the next ones; all that was begun is done when nobody is left.
 func TestCrew(t *testing.T) {
-	c := newCrew()
+	c := New()
 	var done atomic.Int32
 	release := make(chan struct{})
 	const many = 50
@@ -28,7 +28,7 @@ func TestCrew(t *testing.T) {
 	last := make(chan struct{})
 	c.Go(func() { <-last; done.Add(1) })
 	close(last)
-	c.wait()
+	c.Wait()
 	if n := done.Load(); n != many+1 {
 		t.Errorf("%d of %d were done", n, many+1)
 	}

@@ -1,0 +1,77 @@
+// Package peer tells who is at the other end of a connection: the process of a
+// proxy, the client that started it, and the project that the client works on.
+package peer
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"holdline/protocol/process"
+)
+
+// A Peer is the process at the other end of a connection.
+type Peer struct {
+	PID   int
+	Start uint64 // start time of the process; 0 if unknown
+}
+
+// Of returns the process with that pid as it is now.
+func Of(pid int) Peer {
+	p := Peer{PID: pid}
+	if now, err := process.Lookup(pid); pid > 0 && err == nil {
+		p.Start = now.Start
+	}
+	return p
+}
+
+// Alive reports whether the process is still there. One that cannot be seen
+// counts as being there; one that had ended before its connection was accepted
+// does not.
+func (p Peer) Alive() bool {
+	if p.PID <= 0 {
+		return true
+	}
+	now, err := process.Lookup(p.PID)
+	if p.Start == 0 {
+		_, blind := process.Lookup(os.Getpid())
+		return blind != nil || !errors.Is(err, process.ErrGone)
+	}
+	return err == nil && now.Start == p.Start
+}
+
+// ClientOf returns the process that started the proxy with that pid, and the key
+// that all its sessions share. It returns 0 and "" if that process is gone, or is
+// not one that stands for one client.
+func ClientOf(proxy int) (pid int, key string) {
+	p, err := process.Lookup(proxy)
+	if err != nil || p.PPID <= 1 { // started by init: its client has gone
+		return 0, ""
+	}
+	client, err := process.Lookup(p.PPID)
+	if err != nil {
+		return 0, ""
+	}
+	return client.PID, strconv.Itoa(client.PID) + "." + strconv.FormatUint(client.Start, 10)
+}
+
+// ProjectRoot returns the nearest parent of cwd with .git, else cwd itself; "" if
+// cwd is no absolute path of a directory that exists.
+func ProjectRoot(cwd string) string {
+	if !filepath.IsAbs(cwd) {
+		return ""
+	}
+	cwd, err := filepath.EvalSymlinks(cwd)
+	if err != nil {
+		return ""
+	}
+	for dir := cwd; ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return cwd
+		}
+	}
+}
