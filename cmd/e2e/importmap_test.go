@@ -87,6 +87,7 @@ var layers = readLayers(`
 0 protocol/mcp
 -1 protocol/rawio
 0 protocol/socket
+-2 protocol/lockcheck (below all, which hold locks and open files)
 -1 protocol/bootclock (below all, which read the time)
 -1 protocol/fault
 -1 protocol/faultpoint (below all, which all pass through points)

@@ -5,10 +5,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"holdline/daemon/worker/workertest"
+	"holdline/protocol/lockcheck"
 )
 
 // TestMain lets the test binary stand in for the program that workers run, and
@@ -22,7 +25,42 @@ func TestMain(m *testing.M) {
 		syscall.Exit(0)
 	}
 	workertest.Dispatch(os.Args[1:], os.Environ(), os.Stderr)
-	os.Exit(m.Run())
+	if os.Getenv(lockCheck) != "" {
+		lockcheck.Watch(reportBlocked)
+	}
+	code := m.Run()
+	if n := blocked.Load(); n > 0 && code == 0 {
+		fmt.Fprintf(os.Stderr, "%d system calls were made under a lock\n", n)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// lockCheck is the variable in the environment of a test binary that watches for
+// system calls under a lock.
+const lockCheck = "HOLDLINE_LOCKCHECK"
+
+// blocked counts the system calls that were made under a lock.
+var blocked atomic.Int64
+
+func reportBlocked(call string, stack []byte) {
+	if blocked.Add(1) == 1 {
+		fmt.Fprintf(os.Stderr, "%s under a lock:\n%s\n", call, stack)
+	}
+}
+
+// TestNothingBlocksUnderLock: whatever sessions and servers say, no shared lock is
+// held when a file, a socket or a process is touched. The steps of TestIsolation
+// are made in a test binary that watches for that.
+func TestNothingBlocksUnderLock(t *testing.T) {
+	if os.Getenv(lockCheck) != "" {
+		t.Skip("this is the binary that watches")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.short", "-test.run=^TestIsolation$")
+	cmd.Env = append(cmd.Environ(), lockCheck+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // handOver plays a server in whose place the test speaks: the test is given

@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/mcp"
 )
 
@@ -138,7 +139,7 @@ type Manager struct {
 	configuring sync.Mutex // held while the list of servers is changed
 	filing      sync.Mutex // held while it is written down how a server stands, or what it offers
 
-	mu        sync.Mutex
+	mu        lockcheck.Mutex
 	closed    bool
 	expected  bool                        // the time is over in which sessions of an earlier daemon may come back
 	ending    bool                        // nothing is kept for anybody

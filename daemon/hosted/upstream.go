@@ -205,20 +205,16 @@ func (u *upstream) run() {
 	})
 	for {
 		select {
-		case ev, ok := <-w.Events():
-			if !ok {
+		case <-w.Ready():
+			events, over := w.Take()
+			if over {
 				return
 			}
-			u.last = max(u.last, ev.Seq)
-			if u.restored {
-				u.m.touch(u.dir)
-			}
-			deaf = deaf || !u.contain("read the output of a process", func() { u.event(&ev) })
-			if ev.Kind == supervisor.Closed || ev.Kind == supervisor.Lost {
-				u.contain("noted the end of a process", func() { u.die(w, &ev) })
-				u.ensureDead()
-				u.contain("kept what a process has left", func() { u.outlive(w) })
-				return
+			for i := range events {
+				if !u.readEvent(w, &events[i], &deaf) {
+					return
+				}
+				events[i] = supervisor.Event{} // its data may be large
 			}
 		case <-u.poke:
 		case <-timer.C:
@@ -227,6 +223,24 @@ func (u *upstream) run() {
 		u.contain("acknowledged the output of a process", func() { next = u.settle(w) })
 		timer.Reset(next)
 	}
+}
+
+// readEvent handles one event, unless deaf says that an earlier one could not be
+// handled. It returns false after the last one, once nothing is left of the
+// process and of what clients may still ask for.
+func (u *upstream) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bool) bool {
+	u.last = max(u.last, ev.Seq)
+	if u.restored {
+		u.m.touch(u.dir)
+	}
+	*deaf = *deaf || !u.contain("read the output of a process", func() { u.event(ev) })
+	if ev.Kind != supervisor.Closed && ev.Kind != supervisor.Lost {
+		return true
+	}
+	u.contain("noted the end of a process", func() { u.die(w, ev) })
+	u.ensureDead()
+	u.contain("kept what a process has left", func() { u.outlive(w) })
+	return false
 }
 
 // ensureDead notes the end of the process if that could not be done in full.

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
 )
 
@@ -68,6 +69,7 @@ func New() (*Child, error) {
 // The error is a [syscall.Errno]. After it the pipes of the exec step are
 // closed, and the caller needs neither Release nor AwaitExec.
 func (c *Child) Fork(env []string, workerID string) (pid int, err error) {
+	lockcheck.Blocking("fork")
 	defer func() {
 		for _, f := range c.theirs {
 			_ = f.Close()

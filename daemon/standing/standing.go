@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/listing"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/mcp"
 )
 
@@ -71,7 +71,7 @@ type Requests struct {
 	log  *slog.Logger
 	wake chan struct{} // holds a token if the reconcile loop has to look again
 
-	mu      sync.Mutex // guards all that follows; nothing else is locked while it is held
+	mu      lockcheck.Mutex // guards all that follows; nothing else is locked while it is held
 	modern  bool
 	about   json.RawMessage // result of the handshake
 	level   level

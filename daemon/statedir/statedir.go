@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/ownfile"
 )
 
@@ -64,6 +65,7 @@ func Open(root string) (Dirs, error) {
 // there must be a real directory of this user that others cannot write to; it
 // is never repaired. The error then wraps [ErrForeign].
 func MakeDir(path string) error {
+	lockcheck.Blocking("make directory")
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make directory: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
 	"holdline/protocol/workerwire"
@@ -28,7 +29,7 @@ type client struct {
 
 	sending sync.Mutex // one frame at a time
 
-	mu      sync.Mutex
+	mu      lockcheck.Mutex
 	next    int64 // request id
 	waiting map[int64]chan workerwire.Frame
 	acks    map[int64]int64 // numbers of the acks that are not answered, by request id

@@ -185,11 +185,24 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 		return nil, err
 	}
 	faultpoint.At("attach.fenced")
+	acked, ok := w.attached(c, &hello, &a)
+	if !ok {
+		c.close()
+		return nil, ErrClosed
+	}
+	if acked > a.Acked {
+		c.ack(acked)
+	}
+	return c, nil
+}
+
+// attached notes a connection and what the worker said on it. It returns up to
+// where events were acknowledged, or false if the worker was let go meanwhile.
+func (w *Worker) attached(c *client, hello *workerwire.InitializeResult, a *workerwire.AttachResult) (acked int64, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.leaving {
-		c.close()
-		return nil, ErrClosed
+		return 0, false
 	}
 	if w.pid == 0 { // the first attach
 		w.old, w.begun, w.backlog = a.NextSeq, a.Acked, int(a.Queued)
@@ -204,11 +217,8 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 	if w.state != Stopping {
 		w.state = Ready
 	}
-	if w.acked > a.Acked {
-		c.ack(w.acked)
-	}
 	w.changed.Broadcast()
-	return c, nil
+	return w.acked, true
 }
 
 // receive reads the connection until it breaks.
@@ -286,18 +296,20 @@ func (w *Worker) queueEvent(f *workerwire.Frame) error {
 func (w *Worker) putLocked(e Event) {
 	w.queue = append(w.queue, e)
 	w.queued += len(e.Data)
+	w.announce()
 	w.changed.Broadcast()
 }
 
-// pump hands the events out, up to the last one or until the worker is let go.
+// pump hands the events out, up to the last one or until the worker is let go. If
+// [Worker.Take] does that it only waits for the end.
 func (w *Worker) pump() {
 	defer close(w.events)
 	for {
 		w.mu.Lock()
-		for len(w.queue) == 0 && !w.leaving {
+		for (len(w.queue) == 0 || !w.streamed) && !w.leaving && !w.drained {
 			w.changed.Wait()
 		}
-		if w.leaving {
+		if w.leaving || w.drained {
 			w.mu.Unlock()
 			return
 		}

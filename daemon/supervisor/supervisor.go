@@ -28,6 +28,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 	"holdline/protocol/workerwire"
@@ -61,7 +62,7 @@ type Supervisor struct {
 	log *slog.Logger
 	wg  sync.WaitGroup
 
-	mu      sync.Mutex
+	mu      lockcheck.Mutex
 	closed  bool
 	workers map[string]*Worker // by id
 

@@ -11,6 +11,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/protocol/fault"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
 	"holdline/protocol/workerwire"
 )
@@ -57,14 +58,15 @@ type Worker struct {
 	sup    *Supervisor
 	dir    string
 	spec   process.Spec
-	events chan Event
+	events chan Event    // see Events
+	ready  chan struct{} // see Ready
 	gone   chan struct{} // closed when the worker is over or let go
 	letGo  chan struct{} // closed by Close
 	done   chan struct{} // closed when nothing runs for it any more
 	slots  chan struct{} // one for each write in flight
 	writes chan struct{} // of capacity 1: who holds it gives out write ids
 
-	mu       sync.Mutex
+	mu       lockcheck.Mutex
 	changed  *sync.Cond // on mu
 	c        *client    // nil while there is no connection
 	pid      int
@@ -77,6 +79,8 @@ type Worker struct {
 	overdue  bool  // it has not ended its child in time, and is killed with it
 	queue    []Event
 	queued   int   // bytes in queue
+	streamed bool  // Events was called: pump empties queue, not Take
+	drained  bool  // Take has returned the last event
 	last     int64 // highest number received
 	old      int64 // numbers below are from before the attach
 	begun    int64 // numbers up to it were acked before the attach
@@ -107,7 +111,7 @@ type held struct {
 func newWorker(s *Supervisor, dir string, spec process.Spec) *Worker {
 	w := &Worker{
 		sup: s, dir: dir, spec: spec, state: Starting,
-		events: make(chan Event, 16), gone: make(chan struct{}),
+		events: make(chan Event, 16), ready: make(chan struct{}, 1), gone: make(chan struct{}),
 		letGo: make(chan struct{}), done: make(chan struct{}), inFlight: make(map[*write]struct{}),
 		slots: make(chan struct{}, maxInFlight), writes: make(chan struct{}, 1),
 	}
@@ -157,7 +161,43 @@ func (w *Worker) Status() Status {
 // Events is the stream of events, in order. It is closed after [Closed] or
 // [Lost], or by [Worker.Close]. What is received must be acked, or the child
 // is held up at some time; who does not receive holds up only this child.
-func (w *Worker) Events() <-chan Event { return w.events }
+//
+// [Worker.Take] does the same without a goroutine between: use either.
+func (w *Worker) Events() <-chan Event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.streamed = true
+	w.changed.Broadcast()
+	return w.events
+}
+
+// Ready returns a channel that yields when Take has something to return.
+func (w *Worker) Ready() <-chan struct{} { return w.ready }
+
+// Take returns the events that have come since the last call, in order, and does
+// not block. over reports that none will follow since the worker was let go; the
+// last event of one that was not is [Closed] or [Lost].
+func (w *Worker) Take() (events []Event, over bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leaving {
+		return nil, true
+	}
+	events, w.queue, w.queued = w.queue, nil, 0
+	if n := len(events); n > 0 {
+		w.drained = events[n-1].Kind == Closed || events[n-1].Kind == Lost
+		w.changed.Broadcast() // the connection is read again
+	}
+	return events, false
+}
+
+// announce makes Ready yield. It does not block.
+func (w *Worker) announce() {
+	select {
+	case w.ready <- struct{}{}:
+	default:
+	}
+}
 
 // Secrets returns what must not be shown of what the child says, as it was given
 // to [Supervisor.Start]. It reports whether the worker has told that: one that was
@@ -231,6 +271,7 @@ func (w *Worker) Close() {
 	}
 	w.leaving = true
 	close(w.letGo)
+	w.announce()
 	w.endLocked()
 	if w.c != nil {
 		w.c.close()

@@ -15,6 +15,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"holdline/protocol/lockcheck"
 )
 
 // ErrRefused is wrapped by the errors about something that lies in the place of
@@ -35,6 +37,7 @@ func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY) }
 // [os.O_CREATE] a file that is not there is made with mode 0600. Flag must not
 // have [os.O_TRUNC], which would act before the file is looked at.
 func OpenFile(path string, flag int) (*os.File, error) {
+	lockcheck.Blocking("open")
 	f, err := os.OpenFile(path, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	switch {
 	case errors.Is(err, syscall.ELOOP):
@@ -56,6 +59,7 @@ func OpenFile(path string, flag int) (*os.File, error) {
 // Create makes a new file at path, open for reading and writing. What a killed
 // process has left there is removed first.
 func Create(path string) (*os.File, error) {
+	lockcheck.Blocking("create")
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -67,6 +71,7 @@ func Create(path string) (*os.File, error) {
 // [os.CreateTemp]. With sync the data is on the disk before WriteTemp returns. If
 // it fails it leaves no file.
 func WriteTemp(dir, pattern string, data []byte, mode fs.FileMode, sync bool) (path string, err error) {
+	lockcheck.Blocking("write")
 	f, err := os.CreateTemp(dir, pattern)
 	if err != nil {
 		return "", err

@@ -3,6 +3,8 @@ package rawio
 import (
 	"os"
 	"syscall"
+
+	"holdline/protocol/lockcheck"
 )
 
 // File is a file of which each WriteAt of one that lies in memory (tmpfs(5)),
@@ -27,6 +29,7 @@ func NewFile(f *os.File) *File {
 
 // WriteAt is what [io.WriterAt] says.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
+	lockcheck.Blocking("write file")
 	if f.raw == nil || len(p) == 0 {
 		return f.File.WriteAt(p, off)
 	}

@@ -15,6 +15,8 @@ import (
 	"net"
 	"runtime"
 	"syscall"
+
+	"holdline/protocol/lockcheck"
 )
 
 // Stream is a socket or a pipe. One goroutine at a time may read, and one at a
@@ -51,6 +53,7 @@ func New(plain io.ReadWriter) *Stream {
 
 // Read is what [io.Reader] says.
 func (s *Stream) Read(p []byte) (int, error) {
+	lockcheck.Blocking("read")
 	if s.raw == nil || len(p) == 0 {
 		return s.plain.Read(p)
 	}
@@ -73,6 +76,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 
 // Write is what [io.Writer] says.
 func (s *Stream) Write(p []byte) (int, error) {
+	lockcheck.Blocking("write")
 	if s.raw == nil || len(p) == 0 {
 		return s.plain.Write(p)
 	}
@@ -120,4 +124,7 @@ func (c *Conn) Write(p []byte) (int, error) { return c.stream.Write(p) }
 func (c *Conn) TryWrite(p []byte) int { return c.stream.TryWrite(p) }
 
 // Gather writes all of bufs, as one where that can be.
-func (s *Stream) Gather(bufs *net.Buffers) (int64, error) { return bufs.WriteTo(s.plain) }
+func (s *Stream) Gather(bufs *net.Buffers) (int64, error) {
+	lockcheck.Blocking("write")
+	return bufs.WriteTo(s.plain)
+}
