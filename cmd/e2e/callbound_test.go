@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -153,13 +154,14 @@ func TestProgressCountsOverDaemons(t *testing.T) {
 	a.rest(id)
 }
 
-// TestCallDoesNotWaitForOldOutput: a call of a server that was taken up has its
-// time, although what the server said before cannot be read.
-func TestCallDoesNotWaitForOldOutput(t *testing.T) {
+// TestCallWaitsForOldOutput: a call of a server that was taken up waits until what
+// the server said before is read, since the server may have ended meanwhile: no
+// longer than for a start, and it is not made if that takes longer.
+func TestCallWaitsForOldOutput(t *testing.T) {
 	t.Parallel()
 	const adopted = "hosted.adopted"
 	p := newPlace(t).login().faults()
-	a, b := p.wild(hosting{"timeout": "2s"})
+	a, b := p.wild(hosting{"timeout": "2s", "start_timeout": "3s"})
 	p.untilReady("wild")
 	half := a.call("wild__half", map[string]any{"bytes": 16 << 20}) // more than fits between worker and daemon
 	waitFor(t, "half of the answer", func() bool { return p.effectsOf("half") == 1 })
@@ -173,7 +175,7 @@ func TestCallDoesNotWaitForOldOutput(t *testing.T) {
 	}
 	p.letGo(adopted)
 	id := b.call("wild__echo", map[string]any{"text": "x"})
-	if x := b.wait(id); x.code() != "timeout" {
+	if x := b.wait(id); x.code() != "timeout" || !strings.Contains(x.text(), "the call was not made") {
 		t.Errorf("a call meanwhile got %s", x.raw)
 	}
 	if x := a.wait(half); x.code() != "timeout" {

@@ -204,19 +204,12 @@ func (m *Manager) restore(e *earlier) error {
 	return nil
 }
 
-// catchUpTime bounds how long the calls of a process that was taken up wait until
-// what it said before is read. That may be a line of 64 MiB, which one daemon after
-// the other begins to read and none to its end.
-const catchUpTime = time.Second
-
-// catchUp waits, for a limited time, until all is read that was said before this
-// daemon attached: the server may have ended meanwhile, and need not be told
-// anything then.
+// catchUp waits until all is read that was said before this daemon attached: the
+// server may have ended meanwhile, and must not be told anything then. A call that
+// was lost in its stdin would be one of which the next daemon does not know whether
+// it was made. How long calls wait for that is bounded by their own time.
 func (u *upstream) catchUp() {
-	limit := time.NewTimer(catchUpTime)
-	defer limit.Stop()
 	select {
-	case <-limit.C:
 	case <-u.caughtUp:
 	case <-u.readEnded:
 	case <-u.m.life.Done():
