@@ -82,6 +82,8 @@ var layers = readLayers(`
 0 contrib
 0 daemon/command
 0 daemon/filewatch
+0 daemon/jsonedit
+0 daemon/redact
 0 daemon/words
 0 protocol
 0 protocol/mcp

@@ -183,9 +183,6 @@ func (c Config) String() string { return "config" + c.LogValue().String() }
 // is the only way to it.
 type Secret string
 
-// hidden stands for a secret that is set.
-const hidden = "***"
-
 // Reveal is the secret itself.
 func (s Secret) Reveal() string { return string(s) }
 
@@ -194,7 +191,7 @@ func (s Secret) String() string {
 	if s == "" {
 		return ""
 	}
-	return hidden
+	return Hidden
 }
 
 // GoString hides the secret from %#v.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tailscale/hujson"
 
+	"holdline/daemon/jsonedit"
 	"holdline/daemon/words"
 )
 
@@ -25,20 +26,8 @@ const (
 	maxErrors = 20
 )
 
-// Error is a mistake in the file. Line and Column count from 1, columns in
-// characters; Line is 0 if the place is not known.
-type Error struct {
-	File         string
-	Line, Column int
-	Message      string
-}
-
-func (e *Error) Error() string {
-	if e.Line == 0 {
-		return e.File + ": " + e.Message
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
-}
+// Error is a mistake in the file, with its place.
+type Error = jsonedit.Error
 
 // Parse reads the bytes of a file; name stands for it in errors. Empty input,
 // or only comments, is an empty file. All mistakes are reported, as joined [*Error] values.
@@ -51,16 +40,16 @@ func Parse(name string, data []byte) (Config, error) {
 	case !utf8.Valid(data):
 		d.fail(invalidAt(data), "is not valid UTF-8")
 		return Config{}, d.err()
-	case saysNothing(data):
+	case jsonedit.SaysNothing(data):
 		return c, nil
 	}
-	if at := tooDeep(data, maxDepth); at >= 0 {
+	if at := jsonedit.TooDeep(data, maxDepth); at >= 0 {
 		d.fail(at, "values nest more than %d deep", maxDepth)
 		return Config{}, d.err()
 	}
 	root, err := hujson.Parse(data)
 	if err != nil {
-		return Config{}, syntaxError(name, err)
+		return Config{}, jsonedit.SyntaxError(name, err)
 	}
 	d.value(&root, reflect.ValueOf(&c).Elem(), "")
 	if len(d.errs) == 0 {
@@ -70,18 +59,6 @@ func Parse(name string, data []byte) (Config, error) {
 		return Config{}, err
 	}
 	return c, nil
-}
-
-// syntaxError gives the parser's error the form of ours; its place stands
-// only in its text.
-func syntaxError(name string, err error) error {
-	e := &Error{File: name, Message: strings.TrimPrefix(err.Error(), "hujson: ")}
-	if n, _ := fmt.Sscanf(err.Error(), "hujson: line %d, column %d:", &e.Line, &e.Column); n == 2 {
-		if inner := errors.Unwrap(err); inner != nil {
-			e.Message = inner.Error()
-		}
-	}
-	return e
 }
 
 // decoder fills a [Config] from a syntax tree.
@@ -352,40 +329,6 @@ func invalidAt(data []byte) int {
 		i += n
 	}
 	return len(data)
-}
-
-// tooDeep is the offset at which values nest too deep for the parser, which
-// recurses, or -1. Brackets in strings and comments do not count.
-func tooDeep(data []byte, limit int) int {
-	depth := 0
-	for i := 0; i < len(data); i++ {
-		rest := string(data[i:min(i+2, len(data))])
-		switch {
-		case rest == "//":
-			for i < len(data) && data[i] != '\n' {
-				i++
-			}
-		case rest == "/*":
-			end := strings.Index(string(data[i+2:]), "*/")
-			if end < 0 {
-				return -1
-			}
-			i += end + 3
-		case data[i] == '"':
-			for i++; i < len(data) && data[i] != '"'; i++ {
-				if data[i] == '\\' {
-					i++
-				}
-			}
-		case data[i] == '{', data[i] == '[':
-			if depth++; depth > limit {
-				return i
-			}
-		case data[i] == '}', data[i] == ']':
-			depth--
-		}
-	}
-	return -1
 }
 
 // sorted walks a map in a fixed order, so that errors are.

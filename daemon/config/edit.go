@@ -13,6 +13,8 @@ import (
 
 	"github.com/tailscale/hujson"
 
+	"holdline/daemon/jsonedit"
+
 	"holdline/protocol/ownfile"
 )
 
@@ -39,91 +41,59 @@ func AddServer(ctx context.Context, path, name string, server []byte, replace bo
 	if err := checkServer(name, server); err != nil {
 		return err
 	}
-	return edit(ctx, path, func(t *tree) error {
-		servers, err := t.object("mcpServers")
-		if err != nil {
-			return err
+	return edit(ctx, path, func(x *jsonedit.Text, _ Config) error {
+		if _, there := x.Value(serversKey, name); there && !replace {
+			return fmt.Errorf("server %s %w", name, ErrServerExists)
 		}
-		old := servers.find(name)
-		switch {
-		case old < 0:
-			return servers.add(name, server)
-		case replace:
-			return servers.set(old, server)
-		}
-		return fmt.Errorf("server %s %w", name, ErrServerExists)
+		return x.Set(server, serversKey, name)
 	})
 }
 
+// serversKey is the key of the object with the servers.
+const serversKey = "mcpServers"
+
 // RemoveServer takes a server out of the file at path.
 func RemoveServer(ctx context.Context, path, name string) error {
-	return edit(ctx, path, func(t *tree) error {
-		servers, at, err := t.server(name)
-		if err != nil {
-			return err
+	return edit(ctx, path, func(x *jsonedit.Text, _ Config) error {
+		if !x.Remove(serversKey, name) {
+			return fmt.Errorf("server %s %w", name, ErrNoServer)
 		}
-		servers.remove(at)
 		return nil
 	})
 }
 
-// EnableServer switches a server on or off in the file at path. Not changed
-// means that it was so already, and the file was not touched.
+// EnableServer switches a server on or off in the file at path. It returns false if the
+// server was so already; then the file was not touched.
 func EnableServer(ctx context.Context, path, name string, on bool) (changed bool, err error) {
-	err = edit(ctx, path, func(t *tree) error {
-		servers, at, err := t.server(name)
-		if err != nil {
-			return err
+	err = edit(ctx, path, func(x *jsonedit.Text, before Config) error {
+		s, ok := before.Server(name)
+		if !ok {
+			return fmt.Errorf("server %s %w", name, ErrNoServer)
 		}
-		if s, _ := t.before.Server(name); s.Enabled == on {
+		if s.Enabled == on {
 			return nil
 		}
 		changed = true
-		return servers.member(at).enable(on)
+		return enable(x, name, on)
 	})
 	return changed && err == nil, err
 }
 
-// enable switches the server that the object stands for.
-func (o object) enable(on bool) error {
-	enabled := o.find("enabled")
-	if enabled >= 0 {
-		if err := o.set(enabled, fmt.Append(nil, on)); err != nil {
-			return err
-		}
-	}
+// enable switches a server of the file x on or off, by the keys that its entry has
+// already.
+func enable(x *jsonedit.Text, name string, on bool) error {
+	_, hasEnabled := x.Value(serversKey, name, "enabled")
 	if on {
-		o.drop("disabled")
-		if i := o.find("holdline"); i >= 0 {
-			o.member(i).drop("disabled")
-		}
+		x.Remove(serversKey, name, "disabled")
+		x.Remove(serversKey, name, "holdline", "disabled")
+	}
+	switch {
+	case hasEnabled:
+		return x.Set(fmt.Append(nil, on), serversKey, name, "enabled")
+	case on:
 		return nil
 	}
-	if enabled >= 0 {
-		return nil
-	}
-	if i := o.find("disabled"); i >= 0 {
-		return o.set(i, []byte("true"))
-	}
-	return o.add("disabled", []byte("true"))
-}
-
-// drop takes a member out, if there is one.
-func (o object) drop(key string) {
-	if i := o.find(key); i >= 0 {
-		o.remove(i)
-	}
-}
-
-// server finds a server; the tree's file names it, or the error says so.
-func (t *tree) server(name string) (servers object, at int, err error) {
-	if servers, err = t.object("mcpServers"); err != nil {
-		return servers, 0, err
-	}
-	if at = servers.find(name); at < 0 {
-		return servers, 0, fmt.Errorf("server %s %w", name, ErrNoServer)
-	}
-	return servers, at, nil
+	return x.Set([]byte("true"), serversKey, name, "disabled")
 }
 
 // checkServer checks a server by itself, so that what is wrong with it is said
@@ -131,7 +101,7 @@ func (t *tree) server(name string) (servers object, at int, err error) {
 func checkServer(name string, server []byte) error {
 	root, err := hujson.Parse(server)
 	if err != nil {
-		return syntaxError("the server's JSON", err)
+		return jsonedit.SyntaxError("the server's JSON", err)
 	}
 	if root.Value.Kind() != '{' {
 		return errors.New("the server's JSON wants an object such as {\"command\": \"npx\"}")
@@ -157,11 +127,11 @@ func checkServer(name string, server []byte) error {
 }
 
 // edit changes the file at path.
-func edit(ctx context.Context, path string, change func(*tree) error) error {
+func edit(ctx context.Context, path string, change func(x *jsonedit.Text, before Config) error) error {
 	return locked(ctx, path, func(path string) error { return editAt(path, change) })
 }
 
-func editAt(path string, change func(*tree) error) error {
+func editAt(path string, change func(x *jsonedit.Text, before Config) error) error {
 	data, mode, err := read(path)
 	if err != nil {
 		return err
@@ -170,15 +140,14 @@ func editAt(path string, change func(*tree) error) error {
 	if err != nil {
 		return err
 	}
-	t, err := parseTree(data)
+	x, err := jsonedit.Parse(path, data)
 	if err != nil {
 		return err
 	}
-	t.before = before
-	if err := change(t); err != nil {
+	if err := change(x, before); err != nil {
 		return err
 	}
-	after := t.root.Pack()
+	after := x.Bytes()
 	if bytes.Equal(after, data) {
 		return nil
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"holdline/daemon/jsonedit"
+
 	"github.com/tailscale/hujson"
 )
 
@@ -348,23 +350,18 @@ func FuzzEdit(f *testing.F) {
 		if _, taken := before.Servers["fuzz"]; taken {
 			return
 		}
-		tr, err := parseTree(data)
+		x, err := jsonedit.Parse("c", data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr.before = before
 		words := ""
 		if len(bytes.TrimSpace(data)) > 0 {
 			words = comments(t, data)
 		}
-		servers, err := tr.object("mcpServers")
-		if err == nil {
-			err = servers.add("fuzz", []byte(`{"command": "x"}`))
-		}
-		if err != nil {
+		if err := x.Set([]byte(`{"command": "x"}`), serversKey, "fuzz"); err != nil {
 			t.Fatal(err)
 		}
-		with := tr.root.Pack()
+		with := x.Bytes()
 		got, err := Parse("c", with)
 		if err != nil || got.Servers["fuzz"].Command != "x" || len(got.Servers) != len(before.Servers)+1 {
 			t.Fatalf("added to %q: %q: %v", data, with, err)
@@ -372,8 +369,8 @@ func FuzzEdit(f *testing.F) {
 		if w := comments(t, with); w != words {
 			t.Errorf("added to %q: comments %q, were %q", data, w, words)
 		}
-		servers.remove(servers.find("fuzz"))
-		without := tr.root.Pack()
+		x.Remove(serversKey, "fuzz")
+		without := x.Bytes()
 		got, err = Parse("c", without)
 		if err != nil {
 			t.Fatalf("removed from %q: %q: %v", with, without, err)
@@ -386,22 +383,22 @@ func FuzzEdit(f *testing.F) {
 			on := before
 			s, _ := on.Server(name)
 			for _, want := range []bool{!s.Enabled, s.Enabled} {
-				if err := servers.member(servers.find(name)).enable(want); err != nil {
+				if err := enable(x, name, want); err != nil {
 					t.Fatal(err)
 				}
-				got, err := Parse("c", tr.root.Pack())
+				got, err := Parse("c", x.Bytes())
 				if err != nil {
-					t.Fatalf("switched %q: %q: %v", name, tr.root.Pack(), err)
+					t.Fatalf("switched %q: %q: %v", name, x.Bytes(), err)
 				}
 				if s, _ := got.Server(name); s.Enabled != want {
-					t.Fatalf("switched %q to %v: %q", name, want, tr.root.Pack())
+					t.Fatalf("switched %q to %v: %q", name, want, x.Bytes())
 				}
 			}
 		}
 		for name := range before.Servers {
-			servers.remove(servers.find(name))
-			if _, err := Parse("c", tr.root.Pack()); err != nil {
-				t.Fatalf("removed %q: %q: %v", name, tr.root.Pack(), err)
+			x.Remove(serversKey, name)
+			if _, err := Parse("c", x.Bytes()); err != nil {
+				t.Fatalf("removed %q: %q: %v", name, x.Bytes(), err)
 			}
 		}
 	})

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"holdline/daemon/redact"
 )
 
 // Transports of a server.
@@ -163,7 +165,7 @@ func (s Settings) Process(a Around) (Process, error) {
 		p.Dir = filepath.Join(cmp.Or(a.Root, a.Home), p.Dir)
 	}
 	p.Env = Environment(s.InheritEnv, a.Environ, env)
-	p.Secrets = secrets(slices.Concat(slices.Collect(maps.Values(env)), e.used, hiddenOf(p.Args)))
+	p.Secrets = secrets(slices.Concat(slices.Collect(maps.Values(env)), e.used, redact.Secrets(p.Args)))
 	return p, nil
 }
 
@@ -211,15 +213,8 @@ func (s Settings) Address(a Around) (Address, error) {
 		// The token of "Bearer token" is one by itself, too.
 		out.Secrets = append(append(out.Secrets, value), strings.Fields(value)...)
 	}
-	out.Secrets = secrets(slices.Concat(out.Secrets, e.used, hiddenOf([]string{out.URL})))
+	out.Secrets = secrets(slices.Concat(out.Secrets, e.used, redact.Secrets([]string{out.URL})))
 	return out, nil
-}
-
-// hiddenOf are the secrets that [HideArgs] hides.
-func hiddenOf(args []string) []string {
-	var h hider
-	h.args(args)
-	return h.found
 }
 
 // expander expands strings and keeps the first error.
@@ -233,7 +228,7 @@ func newExpander(a Around) *expander {
 	e, lookup := &expander{}, a.lookup()
 	e.lookup = func(name string) (string, bool) {
 		value, ok := lookup(name)
-		if ok && namesSecret(name) {
+		if ok && redact.NamesSecret(name) {
 			e.used = append(e.used, value)
 		}
 		return value, ok
@@ -291,7 +286,7 @@ func (s Settings) Missing(a Around) error {
 }
 
 // Hidden stands for a secret.
-const Hidden = "***"
+const Hidden = redact.Hidden
 
 // Mask returns s with [Hidden] in place of each of the secrets, the longest of
 // which come first.

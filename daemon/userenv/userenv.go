@@ -317,7 +317,7 @@ func decidesPlace(name string) bool {
 // the order of the search. The captured PATH is read anew each time: a refreshed
 // one holds for the next start of a server.
 func (e *Environ) Paths() []Path {
-	captured, err := config.ReadPath(config.PathFile(e.o.StateDir))
+	captured, err := ReadPath(PathFile(e.o.StateDir))
 	if err != nil && !os.IsNotExist(err) {
 		e.o.Log.Warn("the captured PATH is not used", "err", err)
 	}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"holdline/daemon/config"
 )
 
 // fakeShell writes a shell that runs script, $1 to $4 being its arguments, before
@@ -63,7 +61,7 @@ func TestOrder(t *testing.T) {
 			return "/nothing"
 		}
 		if slices.Contains(has, Captured) {
-			if err := os.WriteFile(config.PathFile(state), []byte(dirs[Captured]+"\n"), 0o600); err != nil {
+			if err := os.WriteFile(PathFile(state), []byte(dirs[Captured]+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}

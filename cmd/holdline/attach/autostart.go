@@ -19,7 +19,6 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/contrib"
 	"holdline/daemon/command"
-	"holdline/daemon/config"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/daemon/userenv"
@@ -332,5 +331,5 @@ func DaemonEnv(env func(string) string) []string {
 			list = append(list, name+"="+value)
 		}
 	}
-	return config.WithPath(list, command.SafePath(env("PATH")))
+	return userenv.WithPath(list, command.SafePath(env("PATH")))
 }

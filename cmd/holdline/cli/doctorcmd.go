@@ -106,7 +106,7 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 	}
 	o.Clients = func() ([]doctor.Client, error) { return doctorClients(proc) }
 	consults := consultConfig(proc)
-	environ, err := config.WithCaptured(proc.Environ(), config.PathFile(o.StateDir))
+	environ, err := userenv.WithCaptured(proc.Environ(), userenv.PathFile(o.StateDir))
 	if err != nil {
 		environ = proc.Environ() // what is wrong with it has a finding of its own
 	}

@@ -11,17 +11,18 @@ import (
 	"github.com/tailscale/hujson"
 
 	"holdline/daemon/config"
+	"holdline/daemon/jsonedit"
 )
 
 // jsonFile is the [Document] of a JSON file, with comments and trailing commas or
 // without.
 type jsonFile struct {
-	file *config.Text
+	file *jsonedit.Text
 	c    *Client
 }
 
 func parseJSON(name string, data []byte, c *Client) (Document, error) {
-	x, err := config.ParseText(name, data)
+	x, err := jsonedit.Parse(name, data)
 	if at, ok := errors.AsType[*config.Error](err); ok && at.Line > 0 {
 		return nil, fmt.Errorf("%s:%d:%d: is no valid JSON", name, at.Line, at.Column) // the message quotes the file
 	}

@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
+	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
@@ -74,7 +75,7 @@ func (o *Options) askEnvironment(ctx context.Context) (manager string) {
 func (o *Options) checkPath(ctx context.Context) (Finding, string) {
 	const capture = "holdline install --path"
 	f := Finding{Check: "PATH of hosted servers", State: OK}
-	captured, err := config.ReadPath(config.PathFile(o.StateDir))
+	captured, err := userenv.ReadPath(userenv.PathFile(o.StateDir))
 	login, lerr := o.LoginPath(ctx)
 	manager := o.askEnvironment(ctx)
 	seen := o.searchedPath()
@@ -130,7 +131,7 @@ func (o *Options) sourceOf(path string) string {
 
 // lookHere returns where this shell finds a program, or "".
 func (o *Options) lookHere(name string) string {
-	path, err := config.LookPath(name, o.Environ)
+	path, err := userenv.LookPath(name, o.Environ)
 	if err != nil {
 		return ""
 	}
@@ -150,7 +151,7 @@ func (o *Options) checkPrograms(path string) []Finding {
 	}
 	var found []Finding
 	path = cmp.Or(path, "/usr/local/bin:/usr/bin:/bin")
-	around := config.Around{Environ: config.WithPath(o.Environ, path), Home: o.Home, Root: o.Home}
+	around := config.Around{Environ: userenv.WithPath(o.Environ, path), Home: o.Home, Root: o.Home}
 	around.Variables, _ = config.ReadEnvFile(config.VariablesFile(o.Config)) // the daemon says what is wrong with it
 	for _, name := range slices.Sorted(maps.Keys(o.Loaded.Servers)) {
 		s, _ := o.Loaded.Server(name)
@@ -177,7 +178,7 @@ func (o *Options) checkProgram(s config.Settings, around config.Around, path str
 	if _, own := s.Env["PATH"]; !own { // the daemon does not look where only this shell does
 		p.Env = []string{"PATH=" + path}
 	}
-	at, err := config.LookPath(p.Command, p.Env)
+	at, err := userenv.LookPath(p.Command, p.Env)
 	if err == nil {
 		return Finding{Check: "program of server " + s.Name, State: OK, What: at + o.sourceOf(at)}
 	}

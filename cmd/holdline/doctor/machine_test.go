@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/userenv"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -105,7 +106,7 @@ func TestPathFinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	for content, want := range map[string]State{"/login:/x\n": OK, "/x\n": Note, "\n": Problem} {
-		if err := os.WriteFile(config.PathFile(o.StateDir), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(userenv.PathFile(o.StateDir), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		f, _ := o.checkPath(t.Context())
@@ -113,7 +114,7 @@ func TestPathFinding(t *testing.T) {
 			t.Errorf("captured %q: %+v, want %s", content, f, want)
 		}
 	}
-	if err := os.Remove(config.PathFile(o.StateDir)); err != nil {
+	if err := os.Remove(userenv.PathFile(o.StateDir)); err != nil {
 		t.Fatal(err)
 	}
 	o.LoginPath = func(context.Context) (string, error) { return "", errors.New("the shell hangs") }

@@ -24,6 +24,7 @@ import (
 
 	"holdline/cmd/holdline/clients"
 	"holdline/daemon/config"
+	"holdline/daemon/jsonedit"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -318,7 +319,7 @@ func TestChangedEntries(t *testing.T) {
 	imported := read(t, path)
 	changed := strings.Replace(imported, `"a": {`, `"a": {"env": {"MINE": "1"}, `, 1)
 	write(t, path, changed)
-	doc, err := config.ParseText(path, []byte(changed))
+	doc, err := jsonedit.Parse(path, []byte(changed))
 	if err != nil || !doc.Remove("mcpServers", "c") {
 		t.Fatal("c is not there")
 	}
@@ -648,7 +649,7 @@ func meaning(tb testing.TB, home string) [2]any {
 // meaningOf is what the files say, whatever their spelling.
 func meaningOf(text, doc string) [2]any {
 	var out [2]any
-	if x, err := config.ParseText("", []byte(text)); err == nil {
+	if x, err := jsonedit.Parse("", []byte(text)); err == nil {
 		out[0] = decode(bytes.TrimPrefix(x.Bytes(), []byte("\xef\xbb\xbf")))
 	}
 	var m map[string]any

@@ -14,6 +14,7 @@ import (
 
 	"holdline/cmd/holdline/clients"
 	"holdline/daemon/config"
+	"holdline/daemon/jsonedit"
 )
 
 // Options say where to look and what is wanted.
@@ -165,7 +166,7 @@ func (p *Plan) readOwn() error {
 
 // planOwn makes the new text of holdline's file.
 func (p *Plan) planOwn() error {
-	x, err := config.ParseText(p.Config, p.own.before)
+	x, err := jsonedit.Parse(p.Config, p.own.before)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"regexp"
 	"strings"
 
-	"holdline/daemon/config"
+	"holdline/daemon/userenv"
 )
 
 // Manager is the service manager that starts the daemon.
@@ -120,7 +120,7 @@ func (o *Options) Install(ctx context.Context, w Wish) error {
 	}
 	if w.Path != "" {
 		want := content{exists: true, data: []byte(w.Path + "\n"), mode: 0o600}
-		if _, err := p.addFile(Path, config.PathFile(o.StateDir), want, true); err != nil { // the file is always ours
+		if _, err := p.addFile(Path, userenv.PathFile(o.StateDir), want, true); err != nil { // the file is always ours
 			return err
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"holdline/contrib"
-	"holdline/daemon/config"
+	"holdline/daemon/userenv"
 )
 
 // machine is a home with an Options that acts on it. It plays systemctl and
@@ -230,7 +230,7 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s is not told:\n%s", u.Name, out)
 		}
 	}
-	if got, err := config.ReadPath(config.PathFile(m.StateDir)); got != "/a:/b" || err != nil {
+	if got, err := userenv.ReadPath(userenv.PathFile(m.StateDir)); got != "/a:/b" || err != nil {
 		t.Errorf("the captured PATH is %q, %v", got, err)
 	}
 	want := []string{"systemctl --user daemon-reload", "systemctl --user enable --now holdline.socket"}

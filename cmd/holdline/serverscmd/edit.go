@@ -17,6 +17,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/config"
+	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 )
 
@@ -380,7 +381,7 @@ func (s *serversCommand) findable(command string, sees *control.EnvironmentAnswe
 			where = append(where, strings.Join(p.Dirs, ", ")+" ("+p.Source+")")
 		}
 		help := ""
-		if here, err := config.LookPath(command, s.proc.Environ()); err == nil {
+		if here, err := userenv.LookPath(command, s.proc.Environ()); err == nil {
 			help = "; this shell has it at " + here + ": holdline install --path"
 		}
 		return fmt.Errorf("%s is nowhere that the daemon looks: %s%s", command, strings.Join(where, "; "), help)

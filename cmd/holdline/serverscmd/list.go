@@ -16,6 +16,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/config"
+	"holdline/daemon/redact"
 	"holdline/protocol/control"
 )
 
@@ -83,7 +84,7 @@ type server struct {
 func serverOf(s config.Settings, unset []string) server {
 	return server{
 		Name: s.Name, Enabled: s.Enabled, Transport: s.Transport,
-		Command: s.Command, Args: config.HideArgs(s.Args), Cwd: s.Cwd, URL: config.HideURL(s.URL),
+		Command: s.Command, Args: redact.Args(s.Args), Cwd: s.Cwd, URL: redact.URL(s.URL),
 		Env: names(s.Env), Headers: names(s.Headers), hosting: s.Values(), Unset: unset,
 	}
 }
@@ -199,9 +200,9 @@ func state(s config.Settings) string {
 // runs is what a server is, in the words of the file, without secrets.
 func runs(s config.Settings) string {
 	if s.Transport != config.Stdio {
-		return config.HideURL(s.URL)
+		return redact.URL(s.URL)
 	}
-	return strings.Join(append([]string{s.Command}, config.HideArgs(s.Args)...), " ")
+	return strings.Join(append([]string{s.Command}, redact.Args(s.Args)...), " ")
 }
 
 func (s *serversCommand) get(cmd *cobra.Command, args []string) error {

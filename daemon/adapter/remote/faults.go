@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"holdline/daemon/config"
+	"holdline/daemon/redact"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 )
@@ -65,7 +65,7 @@ func (c *Client) refused(m *message, resp *http.Response) error {
 	case code >= 300 && code < 400:
 		where := "elsewhere"
 		if at, err := resp.Location(); err == nil {
-			where = "to " + at.Scheme + "://" + at.Host + config.HideURL(at.Path)
+			where = "to " + at.Scheme + "://" + at.Host + redact.URL(at.Path)
 		}
 		return fault.New(fault.DownstreamFailure, fault.Server, op,
 			"server %s points %s (%s), and redirects are not followed; if that is right, put it into mcpServers.%s.url", name, where, text, name).WithReason(fault.Rejected)

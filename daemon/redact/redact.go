@@ -1,4 +1,6 @@
-package config
+// Package redact hides what seems to be a secret in the arguments and addresses of
+// configured servers. It errs on the side of hiding.
+package redact
 
 import (
 	"regexp"
@@ -7,18 +9,28 @@ import (
 	"unicode"
 )
 
-// HideArgs returns arguments of a command as they may be shown: *** stands for
-// what seems to be a secret that was written there in full. A reference such as
-// ${TOKEN} stays.
-func HideArgs(args []string) []string {
+// Hidden stands for a secret.
+const Hidden = "***"
+
+// Args returns arguments of a command as they may be shown: [Hidden] stands for what
+// seems to be a secret that was written there in full. A reference such as ${TOKEN}
+// stays.
+func Args(args []string) []string {
 	var h hider
 	return h.args(args)
 }
 
-// HideURL returns an address as it may be shown; see [HideArgs].
-func HideURL(address string) string {
+// URL returns an address as it may be shown; see [Args].
+func URL(address string) string {
 	var h hider
 	return h.text(address)
+}
+
+// Secrets returns what [Args] hides.
+func Secrets(args []string) []string {
+	var h hider
+	h.args(args)
+	return h.found
 }
 
 // hider replaces what seems to be a secret by ***. It errs on the side of hiding.
@@ -29,7 +41,7 @@ type hider struct {
 func (h *hider) args(args []string) []string {
 	out := make([]string, 0, len(args))
 	for i, arg := range args {
-		if i > 0 && !strings.HasPrefix(arg, "-") && isFlag(args[i-1]) && namesSecret(args[i-1]) {
+		if i > 0 && !strings.HasPrefix(arg, "-") && isFlag(args[i-1]) && NamesSecret(args[i-1]) {
 			out = append(out, h.value(arg))
 			continue
 		}
@@ -43,7 +55,7 @@ func isFlag(arg string) bool { return strings.HasPrefix(arg, "-") && !strings.Co
 
 // arg is one argument: NAME=VALUE, a header such as NAME: VALUE, or other text.
 func (h *hider) arg(arg string) string {
-	if i := strings.IndexAny(arg, "=:"); i > 0 && namesSecret(arg[:i]) && !strings.HasPrefix(arg[i:], "://") {
+	if i := strings.IndexAny(arg, "=:"); i > 0 && NamesSecret(arg[:i]) && !strings.HasPrefix(arg[i:], "://") {
 		rest := arg[i+1:]
 		value := strings.TrimLeft(rest, " ")
 		return arg[:i+1] + rest[:len(rest)-len(value)] + h.value(value)
@@ -61,7 +73,7 @@ func (h *hider) value(value string) string {
 	}
 	word := scheme.FindString(value)
 	h.found = append(h.found, value, value[len(word):])
-	return word + hidden
+	return word + Hidden
 }
 
 // reference is ${NAME}; one with a default may hold a secret.
@@ -154,8 +166,8 @@ var (
 	secretWords = []string{"key", "pass", "pwd", "pat", "auth", "sig", "dsn"}
 )
 
-// namesSecret reports whether the value of that name is probably a secret.
-func namesSecret(name string) bool {
+// NamesSecret reports whether the value of that name is probably a secret.
+func NamesSecret(name string) bool {
 	var words []string
 	word := ""
 	for _, r := range name {

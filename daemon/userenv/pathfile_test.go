@@ -1,4 +1,4 @@
-package config
+package userenv
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"holdline/daemon/config"
 )
 
 func TestReadPath(t *testing.T) {
@@ -32,7 +34,7 @@ func TestReadPath(t *testing.T) {
 	if err := os.Chmod(file, 0o622); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadPath(file); !errors.Is(err, ErrUnsafe) {
+	if _, err := ReadPath(file); !errors.Is(err, config.ErrUnsafe) {
 		t.Errorf("a file that others can write: %v", err)
 	}
 	if env, err := WithCaptured([]string{"PATH=/x"}, file); !slices.Equal(env, []string{"PATH=/x"}) || err == nil {

@@ -1,16 +1,13 @@
-package config
+// Package jsonedit changes JSON files, with comments and trailing commas or without, as
+// they are spelled: what is not changed stays as it is, byte for byte.
+package jsonedit
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/tailscale/hujson"
-
-	"holdline/protocol/ownfile"
 )
 
 // Text is a JSON file, with comments and trailing commas or without, that is
@@ -35,22 +32,22 @@ var (
 // where an object is wanted.
 var ErrNoObject = errors.New("wants an object")
 
-// ParseText reads a file's bytes. Nothing at all, or only space and comments, is
+// Parse reads a file's bytes. Nothing at all, or only space and comments, is
 // an empty object. The error of what is no JSON is an [*Error] with its place, in which
 // name stands for the file.
-func ParseText(name string, data []byte) (*Text, error) {
+func Parse(name string, data []byte) (*Text, error) {
 	x := &Text{bom: bytes.HasPrefix(data, byteOrderMark)}
 	data = bytes.TrimPrefix(data, byteOrderMark)
 	if n := bytes.Count(data, lineFeed); n > 0 && n == bytes.Count(data, crlf) {
 		x.crlf = true
 		data = bytes.ReplaceAll(data, crlf, lineFeed)
 	}
-	if tooDeep(data, maxTextDepth) >= 0 {
+	if TooDeep(data, maxTextDepth) >= 0 {
 		return nil, &Error{File: name, Message: fmt.Sprintf("values nest more than %d deep", maxTextDepth)}
 	}
 	t, err := parseTree(data)
 	if err != nil {
-		return nil, syntaxError(name, err)
+		return nil, SyntaxError(name, err)
 	}
 	o, ok := t.root.Value.(*hujson.Object)
 	if !ok {
@@ -135,7 +132,7 @@ func (x *Text) Set(value []byte, path ...string) error {
 func (x *Text) Put(value []byte, path ...string) error {
 	v, err := hujson.Parse(value)
 	if err != nil {
-		return syntaxError("the value", err)
+		return SyntaxError("the value", err)
 	}
 	return x.change(path, func(o object, key string, at int) error {
 		if at < 0 {
@@ -175,61 +172,4 @@ func (x *Text) Remove(path ...string) bool {
 		return nil
 	})
 	return err == nil
-}
-
-// ErrChanged is returned by [Swap] for a file that is not what it was.
-var ErrChanged = errors.New("the file was changed meanwhile")
-
-// Swap replaces the bytes of the configuration file at path, which must be
-// before, by after: at once or not at all, and only by a valid file. A file
-// that is not there is an empty one; it is made with mode 0600.
-func Swap(ctx context.Context, path string, before, after []byte) error {
-	return locked(ctx, path, func(path string) error {
-		data, mode, err := read(path)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(data, before) {
-			return fmt.Errorf("%s: %w", path, ErrChanged)
-		}
-		if _, err := Parse(path, after); err != nil {
-			return err
-		}
-		return replaceFile(path, after, mode)
-	})
-}
-
-// Withdraw removes the configuration file at path if its bytes are still those
-// that it was made with; else [ErrChanged].
-func Withdraw(ctx context.Context, path string, made []byte) error {
-	return locked(ctx, path, func(path string) error {
-		data, _, err := read(path)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(data, made) {
-			return fmt.Errorf("%s: %w", path, ErrChanged)
-		}
-		return os.Remove(path)
-	})
-}
-
-// locked calls f with where path leads once no other edit is under way there.
-func locked(ctx context.Context, path string, f func(path string) error) error {
-	path, err := target(path)
-	if err != nil {
-		return err
-	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("editing the configuration: %w", err)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, editWait, errors.New("another command is editing it for too long"))
-	defer cancel()
-	unlock, err := ownfile.LockDir(ctx, dir)
-	if err != nil {
-		return fmt.Errorf("editing the configuration: %w", err)
-	}
-	defer unlock()
-	return f(path)
 }

@@ -1,9 +1,8 @@
-package config
+package jsonedit
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 
@@ -12,10 +11,9 @@ import (
 
 // tree is the file as it is spelled, for changes that leave the rest alone.
 type tree struct {
-	root   hujson.Value
-	unit   string // of indentation
-	flat   bool   // what is added stays on its line
-	before Config // what the file said
+	root hujson.Value
+	unit string // of indentation
+	flat bool   // what is added stays on its line
 }
 
 // object is one of a tree's.
@@ -30,9 +28,9 @@ type object struct {
 // emptyFile is what nothing becomes before it is changed.
 const emptyFile = "{}\n"
 
-// saysNothing tells whether data is nothing but space and comments: a file all of
+// SaysNothing reports whether data is nothing but space and comments: a file all of
 // which was commented out is an empty one.
-func saysNothing(data []byte) bool {
+func SaysNothing(data []byte) bool {
 	for {
 		data = bytes.TrimSpace(data)
 		switch {
@@ -56,7 +54,7 @@ func parseTree(data []byte) (*tree, error) {
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
 		data = []byte(emptyFile)
-	case saysNothing(data):
+	case SaysNothing(data):
 		data = slices.Concat(bytes.TrimSuffix(data, lineFeed), lineFeed, []byte(emptyFile))
 	}
 	root, err := hujson.Parse(data)
@@ -70,15 +68,6 @@ func parseTree(data []byte) (*tree, error) {
 		}
 	}
 	return t, nil
-}
-
-// object is the object under a key of the root, made if need be.
-func (t *tree) object(key string) (object, error) {
-	o, ok := t.root.Value.(*hujson.Object)
-	if !ok {
-		return object{}, errors.New("the file wants an object")
-	}
-	return object{o, "", t.unit, t.flat}.inner(key)
 }
 
 // inner is the object under a key, made if need be.

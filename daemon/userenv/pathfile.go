@@ -1,43 +1,33 @@
-package config
+package userenv
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"holdline/daemon/command"
+	"holdline/daemon/config"
 )
 
 // PathFile is the file in the state directory that holds the PATH which
 // `holdline install` has captured of the user's login shell, as one line.
 func PathFile(stateDir string) string { return filepath.Join(stateDir, "path") }
 
-// ReadPath reads the captured PATH. The error wraps [os.ErrNotExist] if none
-// was captured, [ErrUnsafe] if somebody else could have written it.
+// ReadPath reads the captured PATH. The error wraps [os.ErrNotExist] if none was
+// captured, [config.ErrUnsafe] if another user could have written it.
 func ReadPath(file string) (string, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
+	if _, err := os.Stat(file); err != nil {
 		return "", err
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	b, err := config.Read(file)
 	if err != nil {
 		return "", err
-	}
-	if err := safe(file, info, os.Geteuid()); err != nil {
-		return "", err
-	}
-	b, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
-	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", file, err)
 	}
 	path := strings.TrimRight(string(b), "\n")
-	if len(b) > MaxFile || path == "" || strings.ContainsAny(path, "\n\x00") {
+	if len(b) > config.MaxFile || path == "" || strings.ContainsAny(path, "\n\x00") {
 		return "", fmt.Errorf("%s: one line with directories is wanted; write it anew with: holdline install --path", file)
 	}
 	return path, nil

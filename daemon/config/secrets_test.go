@@ -1,0 +1,33 @@
+package config
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestProcessSecrets: what is hidden in arguments, and what variables with such
+// names put there, is hidden in what the process says, too; of a secret of
+// several lines each of them.
+func TestProcessSecrets(t *testing.T) {
+	s := Settings{
+		Name: "s", Transport: Stdio, Command: "x", Args: []string{"--token", "in-full-1", "--root", "${HOME}", "--", "${MY_TOKEN}"},
+		Env: map[string]Secret{"KEY": "first line\nsecond line\n-\n"},
+	}
+	p, err := s.Process(Around{Environ: []string{"HOME=/home/somebody", "MY_TOKEN=from-variable"}, Home: "/", Root: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"in-full-1", "from-variable", "first line", "second line"} {
+		if !slices.Contains(p.Secrets, want) {
+			t.Errorf("%q is no secret: %q", want, p.Secrets)
+		}
+	}
+	if slices.Contains(p.Secrets, "/home/somebody") || slices.Contains(p.Secrets, "-") {
+		t.Errorf("too much is secret: %q", p.Secrets)
+	}
+	s = Settings{Name: "s", Transport: HTTP, URL: "https://host/mcp?key=in-full-1&other=${MY_TOKEN}"}
+	a, err := s.Address(Around{Environ: []string{"MY_TOKEN=from-variable"}})
+	if err != nil || !slices.Contains(a.Secrets, "in-full-1") || !slices.Contains(a.Secrets, "from-variable") {
+		t.Errorf("of an address: %q, %v", a.Secrets, err)
+	}
+}

@@ -1,0 +1,46 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSwap replaces a file only if it is what it was, and only by a valid one.
+func TestSwap(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new/c.json")
+	one, two := []byte("{}\n"), []byte(`{"log": {"level": "warn"}}`)
+	if err := Swap(t.Context(), path, nil, one); err != nil {
+		t.Fatal(err)
+	}
+	if err := Swap(t.Context(), path, two, two); !errors.Is(err, ErrChanged) {
+		t.Errorf("Swap of another file = %v", err)
+	}
+	if err := Swap(t.Context(), path, one, []byte(`{"lock": 1}`)); err == nil {
+		t.Error("Swap writes what is not valid")
+	}
+	if err := Swap(t.Context(), path, one, two); err != nil {
+		t.Error(err)
+	}
+	if err := Withdraw(t.Context(), path, one); !errors.Is(err, ErrChanged) {
+		t.Errorf("Withdraw of another file = %v", err)
+	}
+	if got, err := os.ReadFile(path); string(got) != string(two) || err != nil {
+		t.Errorf("the file is %q, %v", got, err)
+	}
+	if err := Withdraw(t.Context(), path, two); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file is there: %v", err)
+	}
+}
+
+// TestReservedName: the name that stands for holdline's own tools cannot be taken by a server.
+func TestReservedName(t *testing.T) {
+	if _, err := Parse("c", []byte(`{"mcpServers": {"holdline": {"command": "x"}}}`)); err == nil || !strings.Contains(err.Error(), "name of holdline itself") {
+		t.Errorf("Parse = %v", err)
+	}
+}
