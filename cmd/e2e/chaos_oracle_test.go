@@ -419,6 +419,25 @@ func rules(found []violation) []string {
 
 // TestOracle gives the oracle small histories, each with what it must find.
 func TestOracle(t *testing.T) {
+	for _, c := range oracleCases() {
+		h := &history{Sessions: []*sessionLog{{Name: "a", Events: c.events, End: c.end}}, Kills: c.kills, Ledger: c.ledger}
+		if found := judge(h); !slices.Equal(rules(found), c.want) {
+			t.Errorf("%s: judge = %v, want violations of %q", c.name, found, c.want)
+		}
+	}
+}
+
+// An oracleCase is a history of one session and what the oracle must find in it.
+type oracleCase struct {
+	name   string
+	end    sessionEnd
+	events []event
+	kills  []kill
+	ledger []note
+	want   []string
+}
+
+func oracleCases() []oracleCase {
 	const s = time.Second
 	sent := func(at time.Duration, id, op, token string) event {
 		return event{At: at, Kind: evSent, ID: id, Op: op, Token: token}
@@ -437,14 +456,7 @@ func TestOracle(t *testing.T) {
 		return event{At: at, Kind: evProgress, ID: id, Value: v}
 	}
 	once := []note{{"begin", "t", 7}, {"end", "t", 7}}
-	for _, c := range []struct {
-		name   string
-		end    sessionEnd
-		events []event
-		kills  []kill
-		ledger []note
-		want   []string
-	}{
+	return []oracleCase{
 		{name: "nothing", end: sessionLeft},
 		{name: "one answer", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", "ready")}},
 		{name: "no answer", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, "")}, want: []string{ruleAnswered}},
@@ -532,10 +544,5 @@ func TestOracle(t *testing.T) {
 		{name: "relayed twice", end: sessionKilled, events: []event{sent(1*s, "1", opRelay, "t")}, ledger: []note{{"asked", "t", 7}, {"asked", "t", 7}}, want: []string{ruleAtMost}},
 		{name: "a server asks", end: sessionLeft, events: []event{{Kind: evAsked, ID: `"w:1"`}, {Kind: evAsked, ID: `"w:2"`}}},
 		{name: "a server asks twice", end: sessionLeft, events: []event{{Kind: evAsked, ID: `"w:1"`}, {Kind: evAsked, ID: `"w:1"`}}, want: []string{ruleAsked}},
-	} {
-		h := &history{Sessions: []*sessionLog{{Name: "a", Events: c.events, End: c.end}}, Kills: c.kills, Ledger: c.ledger}
-		if found := judge(h); !slices.Equal(rules(found), c.want) {
-			t.Errorf("%s: judge = %v, want violations of %q", c.name, found, c.want)
-		}
 	}
 }

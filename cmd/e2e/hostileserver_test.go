@@ -1,17 +1,14 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -19,11 +16,7 @@ import (
 // hostileServer is an MCP server with one tool, misbehave, whose argument how
 // says in what way: one of the keys of [hostileWays]. What is called while
 // another call misbehaves may suffer from it.
-type hostileServer struct {
-	out, errOut *os.File
-
-	mu sync.Mutex // guards writes to out
-}
+type hostileServer struct{ standIn }
 
 // hostileCall is what a way is given: the call's id as it was written, and the
 // token that a good answer holds.
@@ -35,17 +28,17 @@ type hostileCall struct {
 // hostileWays are the ways to misbehave, by name.
 var hostileWays = map[string]func(*hostileServer, hostileCall){
 	// Well-behaved, for comparison and so that calls get through.
-	"answers": func(s *hostileServer, c hostileCall) { s.answer(c) },
+	"answers": (*hostileServer).echo,
 
 	// Too much output.
 	"floods with notifications": func(s *hostileServer, c hostileCall) {
 		for range 20_000 {
 			s.line(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"emergency","data":"` + c.token + `"}}`)
 		}
-		s.answer(c)
+		s.echo(c)
 	},
 	"announces changes without end": func(s *hostileServer, c hostileCall) {
-		s.answer(c)
+		s.echo(c)
 		go func() { // for the process's life
 			for range time.Tick(2 * time.Millisecond) {
 				s.line(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
@@ -56,13 +49,13 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 		for i := range 5_000 {
 			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":"q%d","method":"roots/list"}`, i))
 		}
-		s.answer(c)
+		s.echo(c)
 	},
 	"progress without end": func(s *hostileServer, c hostileCall) {
 		for i := range 10_000 {
 			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, c.id, i))
 		}
-		s.answer(c)
+		s.echo(c)
 	},
 	"answers with a line over the limit": func(s *hostileServer, c hostileCall) {
 		s.mu.Lock()
@@ -78,8 +71,8 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 		select {}
 	},
 	"floods stderr": func(s *hostileServer, c hostileCall) {
-		_, _ = s.errOut.Write(bytes.Repeat([]byte("no newline here "), 1<<18))
-		s.answer(c)
+		_, _ = os.Stderr.Write(bytes.Repeat([]byte("no newline here "), 1<<18))
+		s.echo(c)
 	},
 
 	// Output that is wrong.
@@ -92,7 +85,7 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 		s.line(`{"jsonrpc":"2.0","id":`)
 		s.line(`[]`)
 		s.line(`{"jsonrpc":"2.0"}`)
-		s.answer(c)
+		s.echo(c)
 	},
 	"answers in latin-1": func(s *hostileServer, c hostileCall) {
 		s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"caf`+"\xe9"+`"}]}}`, c.id))
@@ -104,19 +97,19 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 		s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s}`, c.id))
 	},
 	"answers twice": func(s *hostileServer, c hostileCall) {
-		s.answer(c)
-		s.answer(c)
+		s.echo(c)
+		s.echo(c)
 	},
 	"answers what nobody asked": func(s *hostileServer, c hostileCall) {
 		for i := range 1000 {
 			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"content":[]}}`, 1_000_000+i))
 			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":"w%d","result":{"content":[]}}`, i))
 		}
-		s.answer(c)
+		s.echo(c)
 	},
 
 	// Silence.
-	"closes stdout": func(s *hostileServer, c hostileCall) { _ = s.out.Close() },
+	"closes stdout": func(s *hostileServer, c hostileCall) { _ = os.Stdout.Close() },
 	"closes stdin":  func(s *hostileServer, c hostileCall) { _ = os.Stdin.Close() },
 	"stops itself":  func(s *hostileServer, c hostileCall) { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) },
 	"deadlocks":     func(s *hostileServer, c hostileCall) { s.mu.Lock() },
@@ -136,7 +129,7 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 	"forks away": func(s *hostileServer, c hostileCall) {
 		cmd := exec.Command("sh", "-c", "trap '' TERM INT HUP; exec sleep 600")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		cmd.Stdout, cmd.Stderr = s.out, s.errOut // which stay open when this process is gone
+		cmd.Stdout, cmd.Stderr = s.out, os.Stderr // which stay open when this process is gone
 		_ = cmd.Start()
 		syscall.Exit(3)
 	},
@@ -152,17 +145,8 @@ var hostileNames = func() []string {
 	return names
 }()
 
-// line writes a line.
-func (s *hostileServer) line(text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, _ = io.WriteString(s.out, text+"\n")
-}
-
-// answer answers a call as a server should.
-func (s *hostileServer) answer(c hostileCall) {
-	s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%q}]}}`, c.id, c.token))
-}
+// echo answers a call as a server should.
+func (s *hostileServer) echo(c hostileCall) { s.answer(c.id, textResult(c.token)) }
 
 // fill writes n bytes of one letter. The caller must hold s.mu.
 func (s *hostileServer) fill(n int) {
@@ -176,29 +160,18 @@ func (s *hostileServer) fill(n int) {
 
 // hostileServerMain plays the server until the end of its input.
 func hostileServerMain() int {
-	s := &hostileServer{out: os.Stdout, errOut: os.Stderr}
-	for lines := bufio.NewReaderSize(os.Stdin, 1<<16); ; {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return 0
-		}
-		var m toolMessage
-		if json.Unmarshal(line, &m) != nil || m.ID == nil || m.Method == "" {
-			continue
-		}
+	s := &hostileServer{standIn{in: os.Stdin, out: os.Stdout, name: "hostile", tools: []string{"misbehave"}}}
+	return s.serve(func(m *toolMessage) int {
 		switch m.Method {
 		case "initialize":
-			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":%q,"capabilities":{"tools":{"listChanged":true},"logging":{}},`+
-				`"serverInfo":{"name":"hostile","version":"1"}}}`, m.ID, m.Params.Version))
-		case "tools/list":
-			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"misbehave","inputSchema":{"type":"object"}}]}}`, m.ID))
-		case "ping":
-			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{}}`, m.ID))
+			s.answer(m.ID, fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{"tools":{"listChanged":true},"logging":{}},`+
+				`"serverInfo":{"name":"hostile","version":"1"}}`, m.Params.Version))
 		case "tools/call":
 			c := hostileCall{id: m.ID, token: m.Params.Arguments.Token}
 			go hostileWays[m.Params.Arguments.Method](s, c) // ends with the process at the latest
 		default:
-			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"not here"}}`, m.ID))
+			s.reply(m)
 		}
-	}
+		return goOn
+	})
 }

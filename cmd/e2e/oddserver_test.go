@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bufio"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -23,9 +21,8 @@ import (
 //
 // a prompt "greet" and a resource "mem://one", which name the server.
 type oddServer struct {
-	name, ledger string
-	turned       int
-	out          io.Writer
+	standIn
+	turned int
 }
 
 // oddServerMain plays the server until the end of its input.
@@ -53,7 +50,7 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 		return strayServerMain(args[1:])
 	}
 	f := flag.NewFlagSet("oddserver", flag.ContinueOnError)
-	s := &oddServer{out: stdout}
+	s := &oddServer{standIn: standIn{in: stdin, out: stdout}}
 	f.StringVar(&s.name, "name", "odd", "")
 	f.StringVar(&s.ledger, "ledger", "", "")
 	silent, leaves, pages := f.Bool("silent", false, ""), f.Bool("leaves", false, ""), f.Bool("pages", false, "")
@@ -69,23 +66,11 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	time.Sleep(*late)
 	_, err := os.Stat(*modern)
 	isModern := err == nil
-	if *once != "" {
-		if f, err := os.OpenFile(*once, os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-			*mute, *dies, *last = "", "", ""
-		} else {
-			f.Close()
-		}
+	if !isFirst(*once) {
+		*mute, *dies, *last = "", "", ""
 	}
-	lines := bufio.NewReaderSize(stdin, 1<<16)
-	for page := 0; ; {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return 0
-		}
-		var m oddMessage
-		if err := json.Unmarshal(line, &m); err != nil {
-			return 1
-		}
+	page := 0
+	return s.serve(func(m *toolMessage) int {
 		s.note(m.Method)
 		switch {
 		case m.Method == *dies:
@@ -95,33 +80,34 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 		case m.Method == *hush:
 			*hush = ""
 		case m.Method == "resources/list" && *list != "":
-			s.answer(&m, *list)
+			s.answer(m.ID, *list)
 		case prepared(*lists, m.Method) != "":
-			s.answer(&m, prepared(*lists, m.Method))
+			s.answer(m.ID, prepared(*lists, m.Method))
 		case m.Method == "server/discover" && isModern:
-			s.answer(&m, `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"oddserver","version":"2"},"ttlMs":0,"cacheScope":"private"}`)
+			s.answer(m.ID, `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"oddserver","version":"2"},"ttlMs":0,"cacheScope":"private"}`)
 		case m.Method == "initialize" && *refuse != "":
-			fmt.Fprintf(stdout, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":%q}}`+"\n", m.ID, *refuse)
+			s.refuse(m.ID, -32000, *refuse)
 			if *leaves {
 				return 0
 			}
 		case m.Method == "initialize" && isModern:
-			fmt.Fprintf(stdout, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"what?"}}`+"\n", m.ID)
+			s.refuse(m.ID, -32601, "what?")
 		case m.Method == "server/discover" && *silent:
 		case m.Method == "server/discover" && *leaves && *refuse == "":
 			return 9
 		case m.Method == "tools/list" && *pages:
 			page++
-			s.answer(&m, fmt.Sprintf(`{"tools":[{"name":"t%d","inputSchema":{"type":"object"}}],"nextCursor":"%d"}`, page, page))
+			s.answer(m.ID, fmt.Sprintf(`{"tools":[{"name":"t%d","inputSchema":{"type":"object"}}],"nextCursor":"%d"}`, page, page))
 		case m.Method == "tools/call":
-			s.call(&m)
+			s.call(m)
 		default:
-			s.tell(&m)
+			s.tell(m)
 		}
 		if m.Method == *last {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
-	}
+		return goOn
+	})
 }
 
 // prepared is the answer to a method that is in a directory; "" if none is.
@@ -133,21 +119,8 @@ func prepared(dir, method string) string {
 	return string(b)
 }
 
-// oddMessage is a line of the client.
-type oddMessage struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-	Params struct {
-		Name      string `json:"name"`
-		Arguments struct {
-			Text  string `json:"text"`
-			Bytes int    `json:"bytes"`
-		} `json:"arguments"`
-	} `json:"params"`
-}
-
 // tell answers what is no call.
-func (s *oddServer) tell(m *oddMessage) {
+func (s *oddServer) tell(m *toolMessage) {
 	results := map[string]string{
 		"initialize": `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"prompts":{},"resources":{}},` +
 			`"serverInfo":{"name":"oddserver","version":"1"}}`,
@@ -159,43 +132,28 @@ func (s *oddServer) tell(m *oddMessage) {
 		"resources/list":           `{"resources":[{"name":"one","uri":"mem://one"}]}`,
 		"resources/templates/list": `{"resourceTemplates":[]}`,
 		"resources/read":           fmt.Sprintf(`{"contents":[{"uri":"mem://one","text":"resource of %s"}]}`, s.name),
-		"ping":                     `{}`,
 	}
 	if r := results[m.Method]; r != "" {
-		s.answer(m, r)
+		s.answer(m.ID, r)
 		return
 	}
-	fmt.Fprintf(s.out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown method"}}`+"\n", m.ID)
+	s.reply(m)
 }
 
-func (s *oddServer) call(m *oddMessage) {
+func (s *oddServer) call(m *toolMessage) {
 	a := &m.Params.Arguments
 	switch m.Params.Name {
 	case "say":
-		s.answer(m, a.Text)
+		s.answer(m.ID, a.Text)
 	case "big":
-		s.answer(m, `{"content":[{"type":"text","text":"`+strings.Repeat("y", a.Bytes)+`"}]}`)
+		s.answer(m.ID, `{"content":[{"type":"text","text":"`+strings.Repeat("y", a.Bytes)+`"}]}`)
 	case "keep":
 		s.note("keep")
 		time.Sleep(200 * time.Millisecond) // so that equal calls meet
-		s.answer(m, a.Text)
+		s.answer(m.ID, a.Text)
 	case "turn":
 		s.turned++
-		fmt.Fprintln(s.out, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
-		s.answer(m, `{"content":[]}`)
+		s.line(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		s.answer(m.ID, `{"content":[]}`)
 	}
-}
-
-func (s *oddServer) answer(m *oddMessage, result string) {
-	fmt.Fprintf(s.out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", m.ID, result)
-}
-
-// note appends a line to the ledger.
-func (s *oddServer) note(what string) {
-	f, err := os.OpenFile(s.ledger, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	fmt.Fprintf(f, "%s %d\n", what, os.Getpid())
 }

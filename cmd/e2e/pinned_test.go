@@ -86,27 +86,7 @@ func TestToolsPinned(t *testing.T) {
 		!slices.Equal(c.Parts, []string{"description", "annotations"}) {
 		t.Fatalf("changed: %+v, %+v, %+v", changed, changed.Pinned, c)
 	}
-	x := a.ask("tools/list", map[string]any{})
-	var listed struct {
-		Result struct{ Tools []map[string]json.RawMessage }
-	}
-	decode(t, x.raw, &listed)
-	for _, tool := range listed.Result.Tools {
-		if string(tool["name"]) == `"tools__effect"` && (len(tool) != 4 || !strings.Contains(string(tool["description"]), "send me")) {
-			t.Errorf("an agent sees %s", x.raw)
-		}
-	}
-	if n := p.server("tools").Changed; n != 1 {
-		t.Errorf("%d tools have changed", n)
-	}
-	for _, args := range [][]string{{"servers"}, {"status"}} {
-		if out := p.must(args...); !strings.Contains(out, "1 changed") || !strings.Contains(out, "tools --changes") {
-			t.Errorf("%v:\n%s", args, out)
-		}
-	}
-	if out := p.must("servers", "tools"); !strings.Contains(out, "effect (changed)") || strings.Contains(out, "look (changed)") {
-		t.Errorf("tools:\n%s", out)
-	}
+	wantChangeShown(t, p, a)
 
 	// The next daemon knows it, too, and it is not told of twice.
 	kill9(t, pid)
@@ -166,4 +146,31 @@ func TestToolsPinned(t *testing.T) {
 		}
 	}
 	a.rest()
+}
+
+// wantChangeShown wants the agent and the commands to show that the tool effect has
+// changed.
+func wantChangeShown(t *testing.T, p *place, a *agent) {
+	t.Helper()
+	x := a.ask("tools/list", map[string]any{})
+	var listed struct {
+		Result struct{ Tools []map[string]json.RawMessage }
+	}
+	decode(t, x.raw, &listed)
+	for _, tool := range listed.Result.Tools {
+		if string(tool["name"]) == `"tools__effect"` && (len(tool) != 4 || !strings.Contains(string(tool["description"]), "send me")) {
+			t.Errorf("an agent sees %s", x.raw)
+		}
+	}
+	if n := p.server("tools").Changed; n != 1 {
+		t.Errorf("%d tools have changed", n)
+	}
+	for _, args := range [][]string{{"servers"}, {"status"}} {
+		if out := p.must(args...); !strings.Contains(out, "1 changed") || !strings.Contains(out, "tools --changes") {
+			t.Errorf("%v:\n%s", args, out)
+		}
+	}
+	if out := p.must("servers", "tools"); !strings.Contains(out, "effect (changed)") || strings.Contains(out, "look (changed)") {
+		t.Errorf("tools:\n%s", out)
+	}
 }

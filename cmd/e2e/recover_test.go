@@ -45,7 +45,7 @@ func (p *place) pid(before int) int {
 }
 
 // kill9 kills a process and waits until it is gone.
-func kill9(t *testing.T, pid int) {
+func kill9(t testing.TB, pid int) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatalf("killing %d: %v", pid, err)

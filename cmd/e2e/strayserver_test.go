@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bufio"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -39,82 +37,65 @@ func (p *place) strayEntry(h hosting, args ...string) map[string]any {
 func strayServerMain(args []string) int {
 	signal.Ignore(syscall.SIGTERM)
 	f := flag.NewFlagSet("strayserver", flag.ContinueOnError)
-	s := &oddServer{out: os.Stdout}
+	s := &standIn{
+		name: "stray", tools: []string{"say", "busy", "spin", "stop", "shut", "walk"}, in: os.Stdin, out: os.Stdout,
+	}
 	f.StringVar(&s.ledger, "ledger", "", "")
 	slow, talk, once := f.Duration("slow", 0, ""), f.Bool("talk", false, ""), f.String("once", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
-	if *once != "" {
-		if f, err := os.OpenFile(*once, os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-			*slow = 0
-		} else {
-			f.Close()
-		}
+	if !isFirst(*once) {
+		*slow = 0
 	}
 	for end := time.Now().Add(*slow); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if *talk {
 			fmt.Fprintln(os.Stderr, "strayserver: downloading")
 		}
 	}
-	lines := bufio.NewReaderSize(os.Stdin, 1<<16)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			time.Sleep(time.Hour)
+	code := s.serve(func(m *toolMessage) int {
+		if m.Method != "tools/call" {
+			s.reply(m)
+			return goOn
 		}
-		var m struct {
-			oddMessage
-			Params struct {
-				Name      string   `json:"name"`
-				Arguments toolArgs `json:"arguments"`
-				Meta      struct {
-					Progress json.RawMessage `json:"progressToken"`
-				} `json:"_meta"`
-			} `json:"params"`
+		s.strayCall(m)
+		return goOn
+	})
+	if code == 0 {
+		time.Sleep(time.Hour) // the end of its input does not end it
+	}
+	return code
+}
+
+// strayCall does what a tool of the stray server does.
+func (s *standIn) strayCall(m *toolMessage) {
+	a := &m.Params.Arguments
+	s.note(m.Params.Name + " " + a.Token)
+	switch {
+	case m.Params.Name == "busy":
+		time.Sleep(time.Duration(a.MS) * time.Millisecond)
+	case m.Params.Name == "spin":
+		for end := time.Now().Add(time.Duration(a.MS) * time.Millisecond); time.Now().Before(end); {
 		}
-		if err := json.Unmarshal(line, &m); err != nil {
-			return 1
+	case m.Params.Name == "walk":
+		for step := range 6 {
+			time.Sleep(time.Duration(a.MS) * time.Millisecond)
+			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, m.Params.Meta.Progress, step+1))
+			s.note("step " + a.Token)
 		}
-		a := &m.Params.Arguments
-		switch {
-		case m.ID == nil:
-		case m.Method == "initialize":
-			s.answer(&m.oddMessage, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"stray","version":"1"}}`)
-		case m.Method == "tools/list":
-			s.answer(&m.oddMessage, `{"tools":[{"name":"say","inputSchema":{"type":"object"}},{"name":"busy","inputSchema":{"type":"object"}},{"name":"spin","inputSchema":{"type":"object"}},`+
-				`{"name":"stop","inputSchema":{"type":"object"}},{"name":"shut","inputSchema":{"type":"object"}},{"name":"walk","inputSchema":{"type":"object"}}]}`)
-		case m.Method == "tools/call":
-			s.note(m.Params.Name + " " + a.Token)
-			switch {
-			case m.Params.Name == "busy":
-				time.Sleep(time.Duration(a.MS) * time.Millisecond)
-			case m.Params.Name == "spin":
-				for end := time.Now().Add(time.Duration(a.MS) * time.Millisecond); time.Now().Before(end); {
-				}
-			case m.Params.Name == "walk":
-				for step := range 6 {
-					time.Sleep(time.Duration(a.MS) * time.Millisecond)
-					fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`+"\n", m.Params.Meta.Progress, step+1)
-					s.note("step " + a.Token)
-				}
-			case m.Params.Name == "stop":
-				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-			case m.Params.Name == "shut" && a.Token == "stdout":
-				os.Stdout.Close()
-				time.Sleep(time.Hour)
-			}
-			if m.Params.Name == "shut" && a.Token == "stdin" {
-				os.Stdin.Close()
-			}
-			s.answer(&m.oddMessage, fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, a.Token))
-			if m.Params.Name == "shut" {
-				_, _ = unix.Poll([]unix.PollFd{{Fd: 0, Events: unix.POLLIN}}, -1)
-				os.Stdin.Close()
-				time.Sleep(time.Hour)
-			}
-		default:
-			s.tell(&m.oddMessage)
-		}
+	case m.Params.Name == "stop":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	case m.Params.Name == "shut" && a.Token == "stdout":
+		os.Stdout.Close()
+		time.Sleep(time.Hour)
+	}
+	if m.Params.Name == "shut" && a.Token == "stdin" {
+		os.Stdin.Close()
+	}
+	s.answer(m.ID, textResult(a.Token))
+	if m.Params.Name == "shut" {
+		_, _ = unix.Poll([]unix.PollFd{{Fd: 0, Events: unix.POLLIN}}, -1)
+		os.Stdin.Close()
+		time.Sleep(time.Hour)
 	}
 }

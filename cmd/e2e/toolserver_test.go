@@ -185,6 +185,10 @@ type toolArgs struct {
 	Level  string  `json:"level"`
 
 	Progress bool `json:"progress"`
+
+	Text  string `json:"text"`
+	Late  bool   `json:"late"`
+	Count int    `json:"count"`
 }
 
 func (s *toolServer) line(line []byte) {
@@ -240,6 +244,37 @@ func (s *toolServer) line(line []byte) {
 			"protocolVersion": cmp.Or(m.Params.Version, "2025-11-25"), "capabilities": capabilities,
 			"serverInfo": map[string]any{"name": "toolserver", "version": "1"},
 		})
+	case strings.HasPrefix(m.Method, "resources/"):
+		s.resource(&m)
+	case m.Method == "logging/setLevel":
+		s.note("level", m.Params.Level)
+		s.mu.Lock()
+		s.level = m.Params.Level
+		s.mu.Unlock()
+		s.answer(m.ID, map[string]any{})
+	case m.Method == "ping":
+		s.answer(m.ID, map[string]any{})
+	case m.Method == "tools/list":
+		list := toolServerTools(s.ownTools()...)
+		if b, err := os.ReadFile(s.other); err == nil {
+			effect := list[0].(map[string]any)
+			if err := json.Unmarshal(b, &effect); err != nil {
+				panic(err)
+			}
+		}
+		s.answer(m.ID, map[string]any{"tools": list})
+	case m.Method == "tools/call" && m.Params.Name == "mirror":
+		s.print(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"odd": 1.0, "content":[],"structuredContent":%s,"x":null}}`, m.ID, jsonrpc.Field(line, "params")))
+	case m.Method == "tools/call":
+		s.call(&m)
+	default:
+		s.refuse(m.ID, -32601, "unknown method "+m.Method)
+	}
+}
+
+// resource answers a request about resources.
+func (s *toolServer) resource(m *toolMessage) {
+	switch {
 	case m.Method == "resources/list" && s.own:
 		list := []any{}
 		for _, uri := range ownResources() {
@@ -266,27 +301,6 @@ func (s *toolServer) line(line []byte) {
 		s.subscribed[m.Params.URI] = m.Method == "resources/subscribe"
 		s.mu.Unlock()
 		s.answer(m.ID, map[string]any{})
-	case m.Method == "logging/setLevel":
-		s.note("level", m.Params.Level)
-		s.mu.Lock()
-		s.level = m.Params.Level
-		s.mu.Unlock()
-		s.answer(m.ID, map[string]any{})
-	case m.Method == "ping":
-		s.answer(m.ID, map[string]any{})
-	case m.Method == "tools/list":
-		list := toolServerTools(s.ownTools()...)
-		if b, err := os.ReadFile(s.other); err == nil {
-			effect := list[0].(map[string]any)
-			if err := json.Unmarshal(b, &effect); err != nil {
-				panic(err)
-			}
-		}
-		s.answer(m.ID, map[string]any{"tools": list})
-	case m.Method == "tools/call" && m.Params.Name == "mirror":
-		s.print(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"odd": 1.0, "content":[],"structuredContent":%s,"x":null}}`, m.ID, jsonrpc.Field(line, "params")))
-	case m.Method == "tools/call":
-		s.call(&m)
 	default:
 		s.refuse(m.ID, -32601, "unknown method "+m.Method)
 	}

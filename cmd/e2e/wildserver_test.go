@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -28,98 +26,41 @@ import (
 // It notes in -ledger, with its process, the end of what half writes first
 // ("half"), and what drown has sent ("drowned").
 type wildServer struct {
-	ledger, gate, listing string
-
-	in  *bufio.Reader
-	out *bufio.Writer
-}
-
-// wildMessage is a line of the client.
-type wildMessage struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-	Params struct {
-		Name      string `json:"name"`
-		Arguments struct {
-			Text  string `json:"text"`
-			Bytes int    `json:"bytes"`
-			Late  bool   `json:"late"`
-			Count int    `json:"count"`
-		} `json:"arguments"`
-	} `json:"params"`
+	standIn
+	gate, listing string
 }
 
 // wildServerMain plays the server until the end of its input.
 func wildServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	f := flag.NewFlagSet("wildserver", flag.ContinueOnError)
-	s := &wildServer{in: bufio.NewReader(stdin), out: bufio.NewWriterSize(stdout, 1<<16)}
+	s := &wildServer{standIn: standIn{
+		name: "wildserver", tools: []string{"echo", "raw", "end", "long", "half", "drown", "endless"}, in: stdin, out: stdout,
+	}}
 	f.StringVar(&s.ledger, "ledger", "", "")
 	f.StringVar(&s.gate, "gate", "", "")
 	f.StringVar(&s.listing, "listing", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
-	for {
-		line, err := s.in.ReadBytes('\n')
-		if err != nil {
-			return 0
-		}
-		var m wildMessage
-		if err := json.Unmarshal(line, &m); err != nil {
-			return 1
-		}
-		switch m.Method {
-		case "": // an answer
-		case "initialize":
-			s.answer(m.ID, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"wildserver","version":"1"}}`)
-		case "tools/list":
-			if s.listing != "" {
-				s.raw(m.ID, s.listing)
-				continue
-			}
-			var tools []string
-			for _, name := range []string{"echo", "raw", "end", "long", "half", "drown", "endless"} {
-				tools = append(tools, fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, name))
-			}
-			s.answer(m.ID, `{"tools":[`+strings.Join(tools, ",")+`]}`)
-		case "tools/call":
-			if ends := s.call(&m); ends {
-				return 0
-			}
-		case "ping":
-			s.answer(m.ID, `{}`)
+	return s.serve(func(m *toolMessage) int {
+		switch {
+		case m.Method == "tools/list" && s.listing != "":
+			s.raw(m.ID, s.listing)
+		case m.Method == "tools/call":
+			return s.call(m)
 		default:
-			if m.ID != nil {
-				s.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown method"}}`+"\n", m.ID))
-			}
+			s.reply(m)
 		}
-	}
-}
-
-func (s *wildServer) write(text string) {
-	_, _ = s.out.WriteString(text)
-	_ = s.out.Flush()
-}
-
-func (s *wildServer) answer(id json.RawMessage, result string) {
-	s.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", id, result))
+		return goOn
+	})
 }
 
 func (s *wildServer) raw(id json.RawMessage, text string) {
-	s.write(strings.NewReplacer("$ID", string(id), "$FF", "\xff").Replace(text) + "\n")
+	s.line(strings.NewReplacer("$ID", string(id), "$FF", "\xff").Replace(text))
 }
 
-// textResult is a result of that text.
-func textResult(text string) string {
-	b, err := json.Marshal(text)
-	if err != nil {
-		panic(err)
-	}
-	return `{"content":[{"type":"text","text":` + string(b) + `}]}`
-}
-
-// call does what a tool does, and reports whether the server ends.
-func (s *wildServer) call(m *wildMessage) (ends bool) {
+// call does what a tool does, and returns an exit code if the server ends.
+func (s *wildServer) call(m *toolMessage) int {
 	a := &m.Params.Arguments
 	switch m.Params.Name {
 	case "echo":
@@ -128,18 +69,17 @@ func (s *wildServer) call(m *wildMessage) (ends bool) {
 		s.raw(m.ID, a.Text)
 	case "end":
 		s.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, textResult(a.Text)))
-		return true
+		return 0
 	case "long", "half":
 		head, tail := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"`, m.ID), `"}]}}`
 		if a.Late {
 			head, tail = `{"result":{"content":[{"type":"text","text":"`, fmt.Sprintf(`"}]},"jsonrpc":"2.0","id":%s}`, m.ID)
 		}
-		piece := bytes.Repeat([]byte("z"), 1<<16)
-		_, _ = s.out.WriteString(head)
+		piece := strings.Repeat("z", 1<<16)
+		s.write(head)
 		for left := a.Bytes; left > 0; left -= len(piece) {
-			_, _ = s.out.Write(piece[:min(left, len(piece))])
+			s.write(piece[:min(left, len(piece))])
 		}
-		_ = s.out.Flush()
 		if m.Params.Name == "half" {
 			s.note("half")
 			for {
@@ -163,17 +103,7 @@ func (s *wildServer) call(m *wildMessage) (ends bool) {
 			s.write(piece)
 		}
 	}
-	return false
-}
-
-// note appends a line to the ledger.
-func (s *wildServer) note(what string) {
-	f, err := os.OpenFile(s.ledger, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	fmt.Fprintf(f, "%s %d\n", what, os.Getpid())
+	return goOn
 }
 
 // wildEntry is the wild server as an entry of the configuration.

@@ -1,0 +1,463 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+)
+
+// Exit codes of every command: what README promises to scripts.
+const (
+	exitOK       = 0
+	exitFailure  = 1
+	exitUsage    = 2
+	exitNoDaemon = 3
+	exitLost     = 4
+)
+
+// programs is a directory with the test binary under the names of the
+// programs that it plays: holdline, a fake claude, and an MCP server.
+var programs string
+
+// waitLimit is generous: a test that reaches it has found a hang.
+const waitLimit = slowness * 15 * time.Second
+
+// place is a user's home, with directories of its own and the programs on
+// PATH.
+type place struct {
+	t       testing.TB
+	dir     string
+	project string
+	env     []string
+	exe     string // of commands; "" is that of programs
+}
+
+// windows makes the place one in which the windows of recovery are so many
+// times shorter: those of the daemons and proxies that it starts from now on.
+func (p *place) windows(by int) *place {
+	windows := fmt.Sprintf("HOLDLINE_TEST_WINDOWS=%d", by)
+	p.env = append(p.env, windows)
+	p.testVariable(windows)
+	return p
+}
+
+func newPlace(tb testing.TB) *place {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "hl") // short: a socket's path has little room
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &place{t: tb, dir: dir, project: filepath.Join(dir, "p")}
+	for _, d := range []string{"home/.claude", "run", "p/.git", "p/sub"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	p.env = []string{
+		"HOME=" + filepath.Join(dir, "home"), "XDG_RUNTIME_DIR=" + filepath.Join(dir, "run"),
+		"PATH=" + programs + ":" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=stand-in", "LANG=C.UTF-8",
+		races(dir),
+	}
+	p.testVariable(races(dir))
+	if v := os.Getenv("GOCOVERDIR"); v != "" {
+		p.env = append(p.env, "GOCOVERDIR="+v)
+	}
+	tb.Cleanup(func() {
+		p.nothingLeft()
+		if log, err := os.ReadFile(filepath.Join(dir, "home/.local/state/holdline/logs/daemon.log")); err == nil && tb.Failed() {
+			tb.Logf("the log of the daemons that proxies started:\n%s", log)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return p
+}
+
+// races is the variable that makes programs under the race detector tell of data
+// races in files of dir, for [place.nothingLeft]: nobody reads what a daemon
+// writes. And without it each of them would take a second to end.
+func races(dir string) string {
+	return "GORACE=atexit_sleep_ms=0 log_path=" + filepath.Join(dir, "race")
+}
+
+// nothingLeft stops the place's daemon and fails the test if a process of the
+// place is left, or one of them has told of a data race.
+func (p *place) nothingLeft() {
+	p.t.Helper()
+	defer func() {
+		reports, _ := filepath.Glob(filepath.Join(p.dir, "race.*"))
+		for _, path := range reports {
+			b, err := os.ReadFile(path)
+			p.t.Errorf("%s: %v\n%s", filepath.Base(path), err, b)
+		}
+	}()
+	_ = p.command("stop", "--all").Run()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		left := p.processes()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Errorf("processes are left: %v", left)
+			for pid := range left {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// processes lists those that have the place's home in their environment, and
+// its workers, which have none.
+func (p *place) processes() map[int]string {
+	found := map[int]string{}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		env, err := os.ReadFile(filepath.Join(d, "environ"))
+		cmd, _ := os.ReadFile(filepath.Join(d, "cmdline"))
+		if err != nil || !bytes.Contains(env, []byte("HOME="+filepath.Join(p.dir, "home")+"\x00")) &&
+			!bytes.Contains(cmd, []byte("\x00"+p.dir+"/")) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscan(filepath.Base(d), &pid); err == nil && len(cmd) > 0 {
+			found[pid] = string(bytes.ReplaceAll(cmd, []byte{0}, []byte{' '}))
+		}
+	}
+	return found
+}
+
+// command is a holdline command of this user, run in the project.
+func (p *place) command(args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*waitLimit)
+	p.t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, cmp.Or(p.exe, filepath.Join(programs, "holdline")), args...)
+	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
+	return cmd
+}
+
+// run runs a command to its end.
+func (p *place) run(stdin string, args ...string) (stdout, stderr string, code int) {
+	p.t.Helper()
+	cmd := p.command(args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	err := cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+	} else if err != nil {
+		p.t.Fatalf("holdline %v: %v", args, err)
+	}
+	return out.String(), errs.String(), code
+}
+
+// background starts a daemon; it is stopped at the end of the test, and its
+// log is shown if that failed. What comes back is closed when it has ended.
+func (p *place) background(cmd *exec.Cmd) <-chan struct{} {
+	p.t.Helper()
+	path := filepath.Join(p.dir, "daemon.log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	p.t.Cleanup(func() {
+		if p.t.Failed() {
+			b, _ := os.ReadFile(path)
+			p.t.Logf("the daemon's log:\n%s", b)
+		}
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-done:
+		case <-time.After(waitLimit):
+			_ = cmd.Process.Signal(syscall.SIGQUIT)
+			p.t.Error("the daemon did not end")
+		}
+	})
+	return done
+}
+
+// daemon starts the place's daemon in the foreground and waits until it
+// serves.
+func (p *place) daemon(args ...string) *exec.Cmd {
+	p.t.Helper()
+	return p.daemonAt(filepath.Join(programs, "holdline"), args...)
+}
+
+// daemonAt starts it from the program at path.
+func (p *place) daemonAt(path string, args ...string) *exec.Cmd {
+	p.t.Helper()
+	// Its life is the test's: no time limit of a command may end it.
+	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), path, append([]string{"daemon"}, args...)...)
+	cmd.Env, cmd.Dir = p.env, p.project
+	done := p.background(cmd)
+	deadline := time.Now().Add(waitLimit)
+	for {
+		if _, _, code := p.run("", "status"); code == 0 {
+			return cmd
+		}
+		select {
+		case <-done:
+			b, _ := os.ReadFile(filepath.Join(p.dir, "daemon.log"))
+			p.t.Fatalf("the daemon ended: %s", b)
+		default:
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatal("the daemon does not answer")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (p *place) status() control.StatusAnswer {
+	p.t.Helper()
+	out, errs, code := p.run("", "status", "--json")
+	var s control.StatusAnswer
+	if err := json.Unmarshal([]byte(out), &s); err != nil || code != 0 {
+		p.t.Fatalf("status: exit %d, %v\n%s%s", code, err, out, errs)
+	}
+	return s
+}
+
+// until waits for a condition on the status.
+func (p *place) until(what string, ok func(control.StatusAnswer) bool) control.StatusAnswer {
+	p.t.Helper()
+	deadline := time.Now().Add(waitLimit)
+	for {
+		s := p.status()
+		if ok(s) {
+			return s
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("waited for %s, and the status is %+v", what, s)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// agent is an MCP client on a proxy's stdio.
+type agent struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines chan string
+	errs  *words
+	next  int
+}
+
+func (p *place) agent(args ...string) *agent {
+	p.t.Helper()
+	// It lives as long as its test; agentOf kills it then.
+	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, "holdline"), append([]string{"mcp-stdio"}, args...)...)
+	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
+	return p.agentOf(cmd)
+}
+
+// up has a proxy start the place's daemon, for one that has no time to.
+func (p *place) up() *place {
+	p.t.Helper()
+	a := p.agent().shake()
+	_ = a.stdin.Close()
+	if err := a.cmd.Wait(); err != nil {
+		p.t.Fatalf("the first proxy: %v", err)
+	}
+	return p
+}
+
+func (p *place) agentOf(cmd *exec.Cmd) *agent {
+	p.t.Helper()
+	a, err := p.startAgent(cmd)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return a
+}
+
+// startAgent starts a proxy, from any goroutine; it is killed at the test's
+// end.
+func (p *place) startAgent(cmd *exec.Cmd) (*agent, error) {
+	a := &agent{t: p.t, cmd: cmd, lines: make(chan string, 4096), errs: new(words)}
+	cmd.Stderr = a.errs
+	var err error
+	if a.stdin, err = cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { // ends with the proxy's stdout
+		defer close(a.lines)
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 80<<20)
+		for lines.Scan() {
+			a.lines <- lines.Text()
+		}
+	}()
+	p.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return a, nil
+}
+
+// words is what a proxy says on stderr, for reading at any time.
+type words struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
+
+func (a *agent) send(line string) {
+	a.t.Helper()
+	if _, err := io.WriteString(a.stdin, line+"\n"); err != nil {
+		a.t.Fatalf("sending: %v (proxy said %s)", err, a.errs)
+	}
+}
+
+func (a *agent) read() string {
+	a.t.Helper()
+	select {
+	case line, ok := <-a.lines:
+		if !ok {
+			a.t.Fatalf("the proxy's output ended; it said %s", a.errs)
+		}
+		return line
+	case <-time.After(waitLimit):
+		a.t.Fatal("no line came")
+	}
+	return ""
+}
+
+// answer is an answer's interesting part.
+type answer struct {
+	ID     any
+	Method string
+	Result struct {
+		Content           []struct{ Text string }
+		StructuredContent json.RawMessage
+		IsError           bool
+		Tools             []struct{ Name string }
+		ProtocolVersion   string
+	}
+	Error *struct {
+		Code    int
+		Message string
+		Data    json.RawMessage
+	}
+	raw string
+}
+
+func (x answer) text() string {
+	if len(x.Result.Content) == 0 {
+		return ""
+	}
+	return x.Result.Content[0].Text
+}
+
+// wait reads until the answer to id.
+func (a *agent) wait(id int) answer {
+	a.t.Helper()
+	for {
+		line := a.read()
+		var x answer
+		if err := json.Unmarshal([]byte(line), &x); err != nil {
+			a.t.Fatalf("the proxy printed %q: %v", line, err)
+		}
+		x.raw = line
+		if n, ok := x.ID.(float64); ok && int(n) == id && x.Method == "" {
+			return x
+		}
+	}
+}
+
+// begin sends a request and returns its id.
+func (a *agent) begin(method string, params any) int {
+	a.t.Helper()
+	a.next++
+	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": a.next, "method": method, "params": params})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.send(string(b))
+	return a.next
+}
+
+func (a *agent) ask(method string, params any) answer {
+	a.t.Helper()
+	return a.wait(a.begin(method, params))
+}
+
+// shake is the handshake.
+func (a *agent) shake() *agent {
+	a.t.Helper()
+	x := a.ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
+	if x.Result.ProtocolVersion != "2025-11-25" {
+		a.t.Fatalf("initialize = %s", x.raw)
+	}
+	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return a
+}
+
+// call begins a tool call.
+func (a *agent) call(tool string, args map[string]any) int {
+	a.t.Helper()
+	return a.begin("tools/call", map[string]any{"name": tool, "arguments": args, "_meta": map[string]any{"progressToken": a.next + 1}})
+}
+
+// leave closes the agent's side and wants the proxy to exit with code 0.
+func (a *agent) leave() {
+	a.t.Helper()
+	_ = a.stdin.Close()
+	for range a.lines {
+	}
+	if err := a.cmd.Wait(); err != nil {
+		a.t.Errorf("the proxy ended with %v: %s", err, a.errs)
+	}
+}
+
+// alive tells whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}
