@@ -18,7 +18,7 @@ RUN     ?=
 FLAGS   ?=
 DIST    ?= dist
 # The tests of whole processes wait more than they work.
-ATONCE   = -parallel 4
+ATONCE   = -parallel 6
 
 # Tools by exact version; none of them is in go.mod.
 GOFUMPT  = go run mvdan.cc/gofumpt@v0.12.0
