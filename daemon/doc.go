@@ -1,18 +1,121 @@
-// Package daemon puts the parts together and fixes the order in which they
-// stop. It is the only package that knows all of them; needs that point
-// sideways or up are filled in here with small funcs.
+// Package daemon puts the parts of the daemon together. It fixes the order in which
+// they start and stop, and what a reload of the configuration changes. It is the only
+// package that knows all parts. This page is the way into the whole program.
 //
-// What runs, from the inside out:
+// # Processes
 //
-//	supervisor   workers: processes that own one child each and outlive us
-//	consult      jobs: one worker each, a fair queue, kept answers
-//	catalog      the tools that sessions see: host tools and consult tools
-//	session      MCP with one client; control: the command line's questions
-//	listener     the socket, the greeting, one goroutine a connection
-//	rollout      the hand-over to a newer binary, by exec
+//	agent ── holdline mcp-stdio ──┐ socket               ┌── worker ── a configured MCP server
+//	agent ── holdline mcp-stdio ──┤                      │
+//	                              ├── holdline daemon ───┼── worker ── holdline remote ── a server by address
+//	holdline status, servers … ───┘ (one for each user)  │
+//	                                                     └── worker ── a consult program
 //
-// Each long-running part is a named actor of an oklog/run group; when one
-// ends, all end. Stopping goes the other way round than starting:
-// the listener first, and with it every session and its calls, then consults,
-// then the supervisor, then the files (pointer, socket, lock).
+// The proxy (package proxy, `holdline mcp-stdio`) is small and outlives the daemon. It
+// numbers each line of its client, keeps what is unanswered, finds the next daemon or
+// starts it, and says there what is still pending.
+//
+// The daemon hosts the servers for all sessions. It may die at any moment: all that the
+// next daemon has to know is in the runtime directory, in the state directory, or with
+// the workers and the proxies.
+//
+// A worker (package worker) owns one child process. It numbers the child's output and
+// keeps it until the daemon has acknowledged it, makes each write once, and ends the
+// child with all that came from it. It never looks into the bytes. A new daemon attaches
+// to the workers that live (package supervisor, protocol/workerwire).
+//
+// # Parts, from the inside out
+//
+//	place        makes this daemon the only one: locks, generation, socket
+//	configfile   the configuration in force; config: what it may say
+//	userenv      the environment of the user's login shell
+//	supervisor   workers of this daemon: start, attach, write, acknowledge, end
+//	calls        the law of recovery, for every call
+//	hosted       the hosted servers: processes by scope, restarts, calls, subscriptions
+//	listing      what servers list, its offers and pins
+//	launch       how configured servers are started
+//	consult      the consult tools: queue, cost, kept answers; adapter/engine: the programs
+//	catalog      the tools that a session sees: hosttools, consult tools, hosted tools
+//	session      MCP with one client: resume, order of answers
+//	commands     answers to the command line
+//	listener     the socket, the greeting, a goroutine for each connection
+//	rollout      the hand-over to a newer program, by exec in the same process
+//	telemetry    counts, health and the log of calls
+//
+// Arrows point down only: cmd/e2e TestImportMap has the layers. What a part needs from
+// above or beside it is a small interface or func, which this package fills in.
+//
+// # The law of recovery
+//
+//  1. The proxy alone knows what is pending. It says so at each resume.
+//  2. A call's record is on disk before the child can see the write.
+//  3. The worker alone knows which writes its child got: it takes ids 1, 2, 3 … in order.
+//  4. A new daemon does not trust an older one's memory: it gathers facts and decides.
+//  5. A call that the child did not get is made again.
+//  6. A call that the child got, in a process that lives, is waited for.
+//  7. A call that the child got, in a process that died, is answered from its file; else
+//     it is made again if its contract is convergent; else its answer is outcome_unknown.
+//  8. outcome_unknown is only said after the worker's lock is free and its tree is killed.
+//  9. Output is acknowledged, and a record dropped, only after the owner has the answer.
+//  10. The owner of a call is a session or the job store; nothing else may drop it.
+//
+// Package calls is that law: [holdline/daemon/calls.Decide] and the states of a call.
+//
+// # Start and stop
+//
+// [Run] reads the configuration, takes the place, ends what dead workers left, adopts
+// consults and servers, and serves. Each long-running part is an actor of an oklog/run
+// group; when one ends, all end. Stopping goes the other way round: the listener with
+// its sessions, then consults and servers, which are detached and live on, then the
+// supervisor, then the files.
+//
+// # Locks
+//
+// Between processes there are three lock files: of the runtime directory and of the
+// state directory (package place), and of each worker's directory. Who holds the last
+// one is the worker that lives.
+//
+// Inside the daemon a mutex belongs to one struct, whose comment says what it guards.
+// The one that most code meets is that of hosted.Manager: it guards all state of hosted
+// servers. No file, process or network call is made while a shared mutex is held:
+// protocol/lockcheck fails a test that does.
+//
+// # Words
+//
+//	adopt        take over a worker that an earlier daemon has started
+//	attach       be the one connection that may write to a worker
+//	acknowledge  let the worker forget output (protocol: ack)
+//	aside        a worker's directory moved away, since daemons crashed over it
+//	attended     a client waits for the call; the opposite is detached
+//	child        the process that a worker owns
+//	claim        a client's right to fetch an answer again
+//	confirm      the proxy has the answer: the record may go
+//	contract     whether a call may run twice: convergent or never_replay
+//	convergent   running it again does no harm
+//	detach       leave a worker alone; it lives on
+//	eject        give up a server that fails too often, until the user reloads it
+//	engine       a consult program: claude or codex
+//	generation   number of a daemon (on disk: epoch), or of a worker's start
+//	hand-over    the daemon executes a newer program; socket and lock stay open
+//	instance     the processes of a server for one scope, one after the other
+//	line number  number that a proxy gives each line of its client
+//	place        runtime directory and state directory of one daemon
+//	scope        which sessions share a process: shared, project or session
+//	settle       the fate of a write or a call is known and recorded
+//	spool        file with a child's output while no daemon is there
+//	store id     name of a runtime directory's records; another one means they are lost
+//	write        a message to a child, with the number that is its JSON-RPC id
+//
+// # Where to add
+//
+//   - A host tool: a func in package hosttools that returns a tool.Tool, and its name in
+//     the list of tools in daemon.go (build).
+//   - A consult engine: a package in adapter/engine with the interface engine.Engine, its
+//     name in consult/options.go, and its construction in consults.go.
+//   - A command of the command line: a func in cmd/holdline/cli (or a package beside it)
+//     and a line in cli/run.go. If it asks the daemon: a method in protocol/control and a
+//     handler in [holdline/daemon/commands.Daemon.Handlers].
+//   - A field of the call record: a field of calls.Record; callers of Append fill it in.
+//   - A configuration key: a field in config/config.go and a row of the table in
+//     config/keys.go. Then UPDATE=1 go test -run TestReference ./daemon/config writes the
+//     reference page.
 package daemon

@@ -109,7 +109,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// running tells whether a process is there and is no zombie.
+// running reports whether a process is there and is no zombie.
 func running(pid int) bool {
 	out, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
 	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(out)), "Z")

@@ -12,7 +12,7 @@ import (
 // SearchDirs returns the directories of a PATH in which a program may be looked
 // for: the absolute ones, each once. A relative or empty element means the
 // directory that a process happens to run in. For a hosted server that is the
-// project: whoever writes a file there would choose what runs with the server's
+// project: a file that is put there would run with the server's
 // secrets.
 func SearchDirs(path string) []string {
 	var dirs []string

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Match tells whether a glob names a tool: `*` stands for any run of
+// Match reports whether a glob names a tool: `*` stands for any run of
 // characters, `?` for one, `[a-z]` and `[^a-z]` for one of a class, and a
 // backslash takes the next character as it is. A slash is a character like
 // any other. A glob that makes no sense names nothing; those of a file are

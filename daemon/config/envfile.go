@@ -17,7 +17,7 @@ func VariablesFile(path string) string { return filepath.Join(filepath.Dir(path)
 // ReadEnvFile reads lines NAME=VALUE; empty ones and comments are skipped, an
 // `export` before a name and quotes around a value left out. A variable that
 // stands twice has its last value. The file holds secrets, so that it must be
-// ours and nobody else may be able to read it; [ErrUnsafe] is returned if not.
+// ours, and no other user may be able to read it; [ErrUnsafe] is returned if not.
 func ReadEnvFile(path string) ([]string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

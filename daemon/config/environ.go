@@ -26,8 +26,8 @@ var core = []string{
 
 var corePrefixes = []string{"LC_", "XDG_"}
 
-// loaders make a program load foreign code: no server gets them, whoever
-// names them. HOLDLINE_WORKER is how a worker's children are found.
+// loaders make a program load foreign code: no server gets them, not even from its
+// own entry. HOLDLINE_WORKER is how a worker's children are found.
 var loaders = []string{"LD_PRELOAD", "LD_AUDIT", "HOLDLINE_WORKER"}
 
 var loaderPrefixes = []string{"DYLD_"}
@@ -46,12 +46,12 @@ var sessions = []string{
 
 var sessionPrefixes = []string{"CLAUDE_CODE_MESSAGING_", "HOLDLINE_", "LISTEN_"}
 
-// banned tells whether no server gets a variable at all.
+// banned reports whether no server gets a variable at all.
 func banned(name string) bool {
 	return slices.Contains(loaders, name) || hasAnyPrefix(name, loaderPrefixes)
 }
 
-// inherits tells whether a variable of the daemon's environment passes.
+// inherits reports whether a variable of the daemon's environment passes.
 func inherits(mode, name string) bool {
 	if mode == InheritNone || banned(name) || slices.Contains(sessions, name) || hasAnyPrefix(name, sessionPrefixes) {
 		return false

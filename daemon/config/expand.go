@@ -95,7 +95,7 @@ func variable(inner string, lookup func(string) (string, bool), depth int) (stri
 	return expand(fallback, lookup, depth+1)
 }
 
-// validVariable tells whether a shell would take name for a variable.
+// validVariable reports whether a shell would take name for a variable.
 func validVariable(name string) bool {
 	for i, r := range name {
 		if r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (i == 0 || r < '0' || r > '9') {

@@ -101,7 +101,7 @@ func (s Settings) Contract(tool string) (contract string, ok bool) {
 	return contract, best >= 0
 }
 
-// VisibleIn tells whether the sessions of a project, whose root is an absolute
+// VisibleIn reports whether the sessions of a project, whose root is an absolute
 // path, see the server. Symbolic links are followed.
 func (s Settings) VisibleIn(root string) bool {
 	if s.Projects == nil {

@@ -10,7 +10,7 @@ import (
 
 // Authorise decides whether a client that presents token may call itself
 // identity. A name with a token is for those who present it; a name without
-// is for anybody who presents none: a token that nothing asks for is a
+// is for any client that presents none: a token that nothing asks for is a
 // mistake, which is said aloud rather than taken for a permission. The error
 // is a [*protocol.Refusal] for the client to read, and names no secret.
 func (c Config) Authorise(identity, token string) error {
@@ -33,11 +33,11 @@ func (c Config) Authorise(identity, token string) error {
 	return nil
 }
 
-// Reserved tells whether identity needs a token, so that no client can become
+// Reserved reports whether identity needs a token, so that no client can become
 // it by a name alone.
 func (c Config) Reserved(identity string) bool { return c.Identities[identity].Token != "" }
 
-// Searches tells whether identity finds the tools of hosted servers by words
+// Searches reports whether identity finds the tools of hosted servers by words
 // instead of in its list of tools.
 func (c Config) Searches(identity string) bool {
 	return c.Identities[identity].Expose == ExposeSearch

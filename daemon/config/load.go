@@ -13,7 +13,7 @@ import (
 const MaxFile = 1 << 20
 
 // ErrUnsafe is returned by [Load] for a file that others can write or own, or
-// that is no regular file: whoever writes it decides what the daemon starts.
+// that is no regular file: its content decides what the daemon starts.
 var ErrUnsafe = errors.New("unsafe configuration file")
 
 // Load reads and checks the file at path, following symbolic links. A file that

@@ -187,7 +187,7 @@ func (o object) append(key string, v hujson.ValueTrimmed) {
 	o.Members = append(o.Members, m)
 }
 
-// lines tells whether the object is spread over several lines.
+// lines reports whether the object is spread over several lines.
 func (o object) lines() bool {
 	for i := range o.Members {
 		if bytes.IndexByte(o.Members[i].Name.BeforeExtra, '\n') >= 0 {

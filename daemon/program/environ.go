@@ -21,7 +21,7 @@ var network = []string{
 // corePrefixes are the beginnings of names that go, too.
 var corePrefixes = []string{"LC_", "XDG_"}
 
-// never are the names that no program inherits, whoever names them: they make
+// never are the names that no program inherits, even if the configuration names them: they make
 // it believe that it runs inside another session, or load foreign code.
 var never = []string{
 	"CLAUDECODE", "AI_AGENT", "CLAUDE_CODE_SESSION_ID", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_CHILD_NOTES_DIR",
@@ -33,7 +33,7 @@ var never = []string{
 var neverPrefixes = []string{"CLAUDE_CODE_MESSAGING_", "DYLD_", "HOLDLINE_"}
 
 // git is what every program gets: a git that runs no program of the
-// repository's choice and takes no lock that somebody else waits for.
+// repository's choice and takes no lock that another process waits for.
 var git = []string{
 	"GIT_OPTIONAL_LOCKS=0",
 	"GIT_TERMINAL_PROMPT=0",
@@ -77,7 +77,7 @@ func Environment(base []string, pass func(name string) bool, set, extra []string
 	return env
 }
 
-// Network tells whether a variable says how the network is reached: a proxy, or
+// Network reports whether a variable says how the network is reached: a proxy, or
 // certificates.
 func Network(name string) bool { return slices.Contains(network, name) }
 
@@ -85,7 +85,7 @@ func forbidden(name string) bool {
 	return slices.Contains(never, name) || HasAnyPrefix(name, neverPrefixes)
 }
 
-// HasAnyPrefix tells whether name begins with one of prefixes.
+// HasAnyPrefix reports whether name begins with one of prefixes.
 func HasAnyPrefix(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }

@@ -1,4 +1,4 @@
-// Package program is a program of somebody else as it is installed on this
+// Package program describes a program of another vendor as it is installed on this
 // machine: found by path or name, asked short questions, and given an
 // environment that is built and not inherited.
 //
@@ -21,7 +21,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Program is what is known of a program before anybody has looked for it. It
+// Program is what is known of a program before it was looked for. It
 // is read-only once used, and safe for concurrent use.
 type Program struct {
 	Name      string        // for people: "Claude Code"

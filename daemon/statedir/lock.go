@@ -45,7 +45,7 @@ func TryLock(path string) (*Lock, error) {
 		if l.Still(path) {
 			return l, nil
 		}
-		// Whoever held it has removed the file before we got the lock.
+		// The last holder removed the file before we got the lock.
 		_ = l.Unlock()
 	}
 	return nil, fmt.Errorf("lock %s: %w", path, ErrLocked)
@@ -96,7 +96,7 @@ func (l *Lock) Write(pid int, start uint64, more ...string) error {
 	return l.put(b)
 }
 
-// Clear makes the lock's file name nobody.
+// Clear makes the lock's file name no process.
 func (l *Lock) Clear() error { return l.put(nil) }
 
 // put writes b over all that the file holds, in one write: a reader never sees
@@ -121,7 +121,7 @@ func (l *Lock) put(b []byte) error {
 // maxLockFile is more than a lock's file holds, in bytes.
 const maxLockFile = ownfile.MaxNumber
 
-// Still tells whether path names the file that is locked.
+// Still reports whether path names the file that is locked.
 func (l *Lock) Still(path string) bool {
 	return rawio.Still(path, l.mine, l.memory) && !l.gone.Load()
 }
@@ -134,7 +134,7 @@ func (l *Lock) Unlock() error {
 	return errors.Join(flock(l.f, syscall.LOCK_UN), l.f.Close())
 }
 
-// Held tells whether somebody holds the lock on the file at path, which must be
+// Held reports whether a process holds the lock on the file at path, which must be
 // there. Any number may ask at once: none takes another one for a holder.
 func Held(path string) (bool, error) {
 	f, err := ownfile.Open(path)
@@ -149,8 +149,8 @@ func Held(path string) (bool, error) {
 	return false, errors.Join(err, flock(f, syscall.LOCK_UN))
 }
 
-// Holder reads who says to hold the lock at path. Whether it still does, only
-// [TryLock] and [Held] know.
+// Holder reads which process has written that it holds the lock at path. Whether it
+// still does, only [TryLock] and [Held] know.
 func Holder(path string) (pid int, start uint64, err error) {
 	pid, start, _, err = HolderOf(path)
 	return pid, start, err

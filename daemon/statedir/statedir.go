@@ -1,5 +1,5 @@
 // Package statedir is the daemon's files: where they lie, how one is written
-// so that nobody ever sees half of it, and the lock by which one process says
+// so that no reader ever sees half of it, and the lock by which one process says
 // that it is alive.
 //
 // It starts no goroutine. What stands in the files is the business of those
@@ -109,7 +109,7 @@ func Overwrite(path string, data []byte) error {
 }
 
 // WriteFile puts data into path as a whole: a reader sees the old content or
-// the new. The file has mode 0600. Who is killed meanwhile leaves a file that
+// the new. The file has mode 0600. A process that is killed meanwhile leaves a file that
 // [Sweep] removes.
 func WriteFile(path string, data []byte) error {
 	pattern := fmt.Sprintf(".%s.%d-*", filepath.Base(path), os.Getpid())

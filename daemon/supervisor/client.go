@@ -153,7 +153,7 @@ func (c *client) answered(f workerwire.Frame) {
 	}
 }
 
-// busy tells whether somebody waits for an answer.
+// busy reports whether a request waits for its answer.
 func (c *client) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

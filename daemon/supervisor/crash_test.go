@@ -56,7 +56,7 @@ func TestParentDeathSignal(t *testing.T) {
 	t.Error("the child never got its parent-death signal")
 }
 
-// diesWithItsWorker kills a worker and tells whether the child has got
+// diesWithItsWorker kills a worker and reports whether the child has got
 // SIGTERM before it was gone.
 func diesWithItsWorker(t *testing.T, id string) bool {
 	t.Helper()

@@ -14,8 +14,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// Alive tells whether the worker of dir lives: whether its lock is held,
-// whatever any pid says. It leaves nothing in dir: somebody may be removing it.
+// Alive reports whether the worker of dir lives: whether its lock is held,
+// whatever any pid says. It leaves nothing in dir, which may be about to be removed.
 func Alive(dir string) (bool, error) {
 	alive, err := statedir.Held(filepath.Join(dir, process.FileLock))
 	if errors.Is(err, os.ErrNotExist) {
@@ -60,7 +60,7 @@ func (s *Supervisor) Reap(dir string) error {
 }
 
 // ReapSettled removes the directories of those dead servers' workers of whose
-// calls nobody can ask any more, and returns how many they were. A daemon does
+// calls no client can ask any more, and returns how many they were. A daemon does
 // that before anything else if it finds no room.
 func (s *Supervisor) ReapSettled() int {
 	dirs, err := s.ServerDirs()
@@ -88,9 +88,9 @@ const looks = 10
 // removals bounds how often a directory is emptied that fills again.
 const removals = 100
 
-// removeAll removes dir although somebody may still write a last file into it:
-// who had just read what the server said when it was ended, or a worker that
-// comes late and finds nothing to do. None of them makes the directory again.
+// removeAll removes dir although a last file may still be written into it: by the
+// daemon, which had just read what the server said when it was ended, or by a worker
+// that comes late and finds nothing to do. Neither makes the directory again.
 func removeAll(dir string) (err error) {
 	for range removals {
 		if err = os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {

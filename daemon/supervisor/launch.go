@@ -33,7 +33,7 @@ type vanishedError struct{ *fault.Record }
 
 func (e vanishedError) Unwrap() error { return e.Record }
 
-// Vanished tells whether the err of [Supervisor.Start] means that the worker
+// Vanished reports whether the err of [Supervisor.Start] means that the worker
 // ended without a word before it listened: it was most likely killed, and
 // another one may do better.
 func Vanished(err error) bool {

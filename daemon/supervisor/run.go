@@ -59,7 +59,7 @@ func (w *Worker) run(ctx context.Context, c *client) {
 		log.WarnContext(ctx, "connection to worker lost")
 		if c, err = w.connect(ctx); err != nil && !errors.Is(err, errDead) {
 			if ctx.Err() == nil {
-				// Somebody else has it, or it can be neither reached nor killed.
+				// Another daemon has it, or it can be neither reached nor killed.
 				log.ErrorContext(ctx, "worker given up", "err", err)
 			}
 			w.Close()
@@ -147,7 +147,7 @@ func (w *Worker) giveUp(ctx context.Context, why error) error {
 	return w.bury(ctx)
 }
 
-// foreign tells whether the worker's files are of a program whose version is
+// foreign reports whether the worker's files are of a program whose version is
 // not known here.
 func (w *Worker) foreign() bool {
 	w.mu.Lock()
@@ -466,8 +466,8 @@ func whyNot(spec *process.Spec, exit process.Exit) string {
 	return ""
 }
 
-// ExitFault is the fault of a child that ended by itself while somebody
-// waited for it.
+// ExitFault returns the fault of a child that ended by itself while a call waited for
+// it.
 func (w *Worker) ExitFault(operation string, exit process.Exit) *fault.Record {
 	code, detail := fault.ProcessFailure, fmt.Sprintf("%s ended: %s", w.spec.Name, exit)
 	cause := fault.Cause{ExitCode: exit.Code, StderrTail: w.StderrTail()}

@@ -152,7 +152,7 @@ func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, e
 
 // run starts the process of w and connects to it. On an error none is left. A
 // worker that an earlier daemon was about to start may come to the directory
-// only now: nobody has told its child anything, so it is ended for ours.
+// only now: its child was sent nothing, so it is ended in favour of ours.
 func (s *Supervisor) run(ctx context.Context, w *Worker, env workerwire.Environment) error {
 	for again := false; ; again = true {
 		err := s.launch(ctx, w.dir, env)

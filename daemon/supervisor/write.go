@@ -88,7 +88,7 @@ func (e notDispatchedError) Unwrap() error { return e.Record }
 // since the child is being ended: either way it ends soon.
 var errStdinClosed = errors.New("it does not take input any more")
 
-// NotDispatched tells whether the err of a write means that the child was
+// NotDispatched reports whether the err of a write means that the child was
 // certainly told nothing.
 func NotDispatched(err error) bool {
 	_, ok := errors.AsType[notDispatchedError](err)

@@ -43,12 +43,12 @@ type Options struct {
 	// Shell is asked for its environment; nil if this process was started from
 	// a shell of the user's and has that environment already.
 	Shell *Shell
-	// OwnFirst is set if somebody wrote Own for this daemon, as the unit of a
+	// OwnFirst is set if Own was written for this daemon, as the unit of a
 	// service manager does. Else it is what any session has, and what the
 	// profile says of a variable counts more.
 	OwnFirst bool
 	// Changed is called from the goroutine of [Environ.Run] when the
-	// environment has become another one; nil if nobody wants to know.
+	// environment has become another one; nil if no part wants to know.
 	Changed func(context.Context)
 }
 
@@ -69,7 +69,7 @@ type Environ struct {
 	failure     error      // why the login shell did not answer
 }
 
-// New returns an environment that knows what was kept. It asks nobody before
+// New returns an environment that knows what was kept. It asks no shell before
 // [Environ.Run].
 func New(o Options) *Environ {
 	e := &Environ{o: o, again: make(chan struct{}, 1), login: make(chan struct{}), settled: make(chan struct{}), ended: make(chan struct{})}

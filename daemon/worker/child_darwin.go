@@ -11,7 +11,7 @@ import (
 // yieldMemory does nothing: this system has no order of whom it kills.
 func yieldMemory() {}
 
-// closeOnExec tells whether descriptor fd has the flag, or is none.
+// closeOnExec reports whether descriptor fd has the flag, or is none.
 func closeOnExec(fd int) bool {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	return err != nil || flags&unix.FD_CLOEXEC != 0

@@ -30,7 +30,7 @@ func yieldMemory() {
 	_ = os.WriteFile(path, strconv.AppendInt(nil, int64(min(now+oomAbove, 1000)), 10), 0)
 }
 
-// closeOnExec tells whether descriptor fd has the flag, or is none.
+// closeOnExec reports whether descriptor fd has the flag, or is none.
 func closeOnExec(fd int) bool {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	return err != nil || flags&unix.FD_CLOEXEC != 0

@@ -79,7 +79,7 @@ func (g *gate) free(bytes, count int) {
 	}
 }
 
-// open tells whether more may come.
+// open reports whether more may come.
 func (g *gate) open() bool { return !g.over || g.finishing }
 
 // output numbers and retains what the child said. It has no lock of its own.
@@ -100,9 +100,9 @@ func newOutput(l process.Limits) *output {
 	return &output{next: 1, in: gate{limit: l.Retain, lineMax: l.Line}, ring: l.Stderr}
 }
 
-// last is the newest entry of kind k if nobody was told of it and n more bytes
-// fit in, else nil. Growing it keeps many small reads from costing one entry
-// each while nobody listens.
+// last returns the newest entry of kind k if it was not sent yet and n more bytes fit
+// in, else nil. Growing it keeps many small reads from costing one entry
+// each while no daemon is attached.
 func (o *output) last(k kind, n int) *entry {
 	for i := len(o.entries) - 1; i >= 0 && o.entries[i].seq > o.seen; i-- {
 		if e := &o.entries[i]; e.kind == k {
@@ -171,7 +171,7 @@ func (o *output) drop(i int) int {
 	return i
 }
 
-// mergeable tells whether the entries at i-1 and i are both markers, and both
+// mergeable reports whether the entries at i-1 and i are both markers, and both
 // told already or both not: else what was told once would be told again.
 func (o *output) mergeable(i int) bool {
 	if i < 1 || i >= len(o.entries) {

@@ -21,7 +21,7 @@ type spool struct {
 	full  bool  // nothing more is taken
 }
 
-// startSpoolLocked writes all stdout that nobody has acked into a new spool,
+// startSpoolLocked writes all stdout that is not acknowledged into a new spool,
 // which then stands in the place of an older one.
 func (w *worker) startSpoolLocked() error {
 	tmp := filepath.Join(w.dir, process.FileSpool+".new")
@@ -100,7 +100,7 @@ func (w *worker) bytesOf(e *entry) ([]byte, error) {
 }
 
 // ackedSpoolLocked is how many bytes at the beginning of the spool were acked
-// since they were put there: what stands behind them nobody has acked.
+// since they were put there: what follows them is not acknowledged.
 func (w *worker) ackedSpoolLocked() int64 {
 	for i := range w.out.entries {
 		if e := &w.out.entries[i]; e.kind == stdout && e.spooled {

@@ -38,8 +38,8 @@ const lockWait = time.Second
 var ErrUsage = errors.New("usage: worker [--run] DIR")
 
 // Main is the command "worker". With only a directory it starts the real
-// worker in a session of its own and returns, so that the worker is nobody's
-// child; with --run it is that worker, and returns when the child and all that
+// worker in a session of its own and returns, so that the worker is no child of
+// the daemon; with --run it is that worker, and returns when the child and all that
 // came from it are gone.
 func Main(args []string, stderr io.Writer) error {
 	switch {
@@ -139,7 +139,7 @@ func report(f *os.File, r workerwire.Report) {
 }
 
 // prepare takes the lock, checks the spec, listens and writes the first
-// state, in this order: whoever finds the lock held finds a worker.
+// state, in this order: a lock that is held means that there is a worker.
 func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
 	b, err := io.ReadAll(io.LimitReader(env, maxEnv+1))
 	_ = env.Close()

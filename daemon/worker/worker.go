@@ -241,7 +241,7 @@ func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	}
 	l := &w.ladder
 	if w.closed != "" && !w.ended && !l.on && due(w.closedAt.Add(linger)) {
-		// Nobody can use it any more, and it may never notice.
+		// The server cannot be used any more, and may never notice that.
 		w.deserted = true
 		w.logf("the server has closed its %s and lives: it is ended", w.closed)
 		w.terminateLocked(linger)
@@ -386,7 +386,7 @@ func (w *worker) saveState() error {
 	return statedir.WriteFile(filepath.Join(w.dir, process.FileState), process.Encode(s))
 }
 
-// leave writes down what nobody has acked and goes.
+// leave writes down what no daemon has acknowledged, and closes all connections.
 func (w *worker) leave(accepting *sync.WaitGroup) {
 	w.mu.Lock()
 	w.left = true
@@ -396,7 +396,7 @@ func (w *worker) leave(accepting *sync.WaitGroup) {
 	}
 	w.mu.Unlock()
 	if alone && w.spec.Kind == process.KindServer {
-		// Nobody can still wait for an answer from it: proxies give up sooner.
+		// No client can still wait for an answer of it: proxies give up sooner.
 		_ = os.RemoveAll(w.dir)
 	} else if err := w.saveState(); err != nil {
 		w.logf("%v", err)

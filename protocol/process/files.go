@@ -146,7 +146,7 @@ func (s *Spec) SetDefaults() {
 	}
 }
 
-// ValidID tells whether id can be a worker's id: a name of a file and a value
+// ValidID reports whether id can be a worker's id: a name of a file and a value
 // in an environment, of 1 to 64 letters, digits, "_", "." and "-", the first
 // a letter or digit.
 func ValidID(id string) bool {

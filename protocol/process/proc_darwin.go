@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exact tells whether the tree of a worker is known exactly. Here it is not:
+// Exact reports whether the tree of a worker is known exactly. Here it is not:
 // there is no subreaper, and what left the group is found only while its
 // parent lives.
 const Exact = false
@@ -45,7 +45,7 @@ func Group(pgid int) ([]Proc, error) { return procs("kern.proc.pgrp", pgid) }
 // finds none.
 func Carriers() (map[string][]Proc, error) { return map[string][]Proc{}, nil }
 
-// HasWorker tells whether a worker with this id is among p's ancestors, or
+// HasWorker reports whether a worker with this id is among p's ancestors, or
 // whether that cannot be known, as here.
 func HasWorker(Proc, string) bool { return true }
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exact tells whether the tree of a worker is known exactly: a worker is a
+// Exact reports whether the tree of a worker is known exactly: a worker is a
 // subreaper, so nothing leaves it, and the environment of a process tells
 // whose it was.
 const Exact = true
@@ -47,7 +47,7 @@ func Lookup(pid int) (Proc, error) {
 	return p, nil
 }
 
-// Signal sends sig to p and to nobody else: through a file descriptor of the
+// Signal sends sig to p and to no other process: through a file descriptor of the
 // process, opened before its start time is compared.
 func Signal(p Proc, sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
@@ -113,7 +113,7 @@ func carried(pid int) string {
 	return ""
 }
 
-// HasWorker tells whether a worker with this id is among p's ancestors, or
+// HasWorker reports whether a worker with this id is among p's ancestors, or
 // whether that cannot be known: what runs under a living worker is its own.
 func HasWorker(p Proc, id string) bool {
 	for pid, steps := p.PPID, 0; steps < 1000; steps++ {

@@ -191,7 +191,7 @@ func (c *Client) status(m *message, s session, resp *http.Response, emit Emit) e
 	return c.refused(m, resp)
 }
 
-// speaks tells whether the body of a status may have the server's own answer,
+// speaks reports whether the body of a status may have the server's own answer,
 // and the status says no more than that.
 func speaks(code int) bool {
 	switch code {

@@ -1,0 +1,132 @@
+package configfile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"holdline/daemon/config"
+)
+
+// write writes a configuration file with a number of calls in flight, which tells two
+// files apart; 0 writes a file that is refused.
+func write(t *testing.T, path string, inFlight int) {
+	t.Helper()
+	text := fmt.Sprintf(`{"limits": {"in_flight": %d}}`, inFlight)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// opened opens the file of dir, as a daemon does that then owns the state directory.
+func opened(t *testing.T, dir string) (*File, error) {
+	t.Helper()
+	f, err := Open(t.Context(), Options{
+		Log: slog.New(slog.DiscardHandler), Path: filepath.Join(dir, "config.json"), Home: "/home/u", StateDir: dir,
+		Apply: func(context.Context, *config.Config, *config.Config) {},
+	})
+	if err == nil {
+		f.Keep(t.Context())
+	}
+	return f, err
+}
+
+// TestLastGood: a bad file is not taken, by a running daemon nor by the next one, which
+// has the copy of the last good state; without a copy the next one does not start.
+func TestLastGood(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "config.json")
+	write(t, path, 0)
+	if _, err := opened(t, dir); err == nil {
+		t.Fatal("a bad file is taken where there is no copy")
+	}
+	want := func(f *File, inFlight int, refused, byCopy bool) {
+		t.Helper()
+		why, copied := f.Refusal()
+		if got := f.Current().Limits.InFlight; got != inFlight || (why != "") != refused || (copied != "") != byCopy {
+			t.Errorf("in force %d, refused %q, copy %q; want %d, %v, %v", got, why, copied, inFlight, refused, byCopy)
+		}
+	}
+	write(t, path, 11)
+	f, err := opened(t, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(f, 11, false, false)
+	write(t, path, 12)
+	if changed, err := f.Reload(t.Context()); err != nil || !changed {
+		t.Errorf("Reload = %v, %v", changed, err)
+	}
+	write(t, path, 0)
+	if changed, err := f.Reload(t.Context()); err == nil || changed {
+		t.Errorf("Reload of a bad file = %v, %v", changed, err)
+	}
+	want(f, 12, true, false)
+
+	if f, err = opened(t, dir); err != nil {
+		t.Fatal(err)
+	}
+	want(f, 12, true, true)
+	if _, err := f.Reload(t.Context()); err == nil {
+		t.Error("Reload of a bad file beside its copy returns no error")
+	}
+	want(f, 12, true, true)
+	write(t, path, 13)
+	if _, err := f.Reload(t.Context()); err != nil {
+		t.Error(err)
+	}
+	want(f, 13, false, false)
+}
+
+// TestLastGoodOfAnotherFile: a login shell names another file, which is bad: the copy of
+// its own last good state comes into force, and not that of the first file.
+func TestLastGoodOfAnotherFile(t *testing.T) {
+	dir := t.TempDir()
+	first, other := filepath.Join(dir, "config.json"), filepath.Join(dir, "other.json")
+	write(t, first, 11)
+	write(t, other, 21)
+	f, err := opened(t, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.SetPath(other)
+	if _, err := f.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	write(t, other, 0)
+	if f, err = opened(t, dir); err != nil {
+		t.Fatal(err)
+	}
+	f.SetPath(other)
+	_, err = f.Reload(t.Context())
+	why, copied := f.Refusal()
+	if got := f.Current().Limits.InFlight; got != 21 || err == nil || why == "" || copied != CopyPath(dir, other) {
+		t.Errorf("in force %d, %v, refused %q, copy %q; want 21 by %s", got, err, why, copied, CopyPath(dir, other))
+	}
+}
+
+// TestOldCopies: of many files only the newest copies are kept, each for this user
+// alone.
+func TestOldCopies(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "config.json"), 11)
+	f, err := opened(t, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * maxCopies {
+		f.writeCopy(t.Context(), fmt.Sprint("/path/", i), []byte("{}"))
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, copiesDir))
+	if err != nil || len(entries) != maxCopies {
+		t.Errorf("%d copies, %v, want %d", len(entries), err, maxCopies)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v, want mode 0600", e.Name(), info.Mode(), err)
+		}
+	}
+}
