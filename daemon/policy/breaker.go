@@ -7,69 +7,72 @@ import (
 	"holdline/protocol/fault"
 )
 
-// State is a circuit breaker's, as status shows it.
+// State is the state of a circuit breaker.
+//
+//	state     event                                  next
+//	Closed    threshold failures in a row            Open
+//	Open      a call after the reset time            HalfOpen; that call is the probe
+//	HalfOpen  the probe succeeds                     Closed
+//	HalfOpen  the probe fails                        Open, for the reset time
+//	HalfOpen  the probe is cancelled                 Open; the next call is the probe
+//	any       [Breaker.Reset]                        Closed
 type State string
 
 // The states.
 const (
-	Closed   State = "closed"
-	Open     State = "open"
-	HalfOpen State = "half_open"
+	Closed   State = "closed"    // calls pass
+	Open     State = "open"      // calls are refused
+	HalfOpen State = "half_open" // one call passes, whose outcome decides
 )
 
-// probing is when to try again while a probe decides: nobody knows how long
-// it takes.
-const probing = time.Second
+// probeWait is when callers are asked to try again while a probe decides. How long the
+// probe takes is not known.
+const probeWait = time.Second
 
-// Breaker keeps calls from a server that fails: after a number of consecutive
-// failures it is open for a while, then it lets exactly one call through,
-// whose outcome decides. It is safe for concurrent use.
+// Breaker keeps calls from a server that fails. It is safe for concurrent use.
 //
-// Only failures of the infrastructure count. What a tool says of itself, an
-// error included, is a success: the server answered.
+// Only failures of the infrastructure count. An error that a tool returns is a success:
+// the server has answered.
 type Breaker struct {
 	server    string
 	threshold int
 	reset     time.Duration
 
-	mu       sync.Mutex
-	failures int       // consecutive; guarded by mu, as are those below
-	opened   bool      // not closed
-	until    time.Time // when the next probe may be made
-	probe    *Turn     // that is under way
-	era      int       // counts openings and resets: turns from before no longer count
+	mu       sync.Mutex // guards the fields that follow
+	state    State
+	failures int       // in a row
+	until    time.Time // when the next probe may be made, if the state is Open
+	era      int       // counts openings and resets; turns of an earlier era do not count
 }
 
-// NewBreaker is the breaker of a server: threshold consecutive failures open
-// it for the time reset.
+// NewBreaker returns the breaker of a server. It opens after threshold failures in a row,
+// for the time reset.
 func NewBreaker(server string, threshold int, reset time.Duration) *Breaker {
-	return &Breaker{server: server, threshold: max(threshold, 1), reset: reset}
+	return &Breaker{server: server, threshold: max(threshold, 1), reset: reset, state: Closed}
 }
 
-// Turn is the leave to make one call. Exactly one of its methods must be
-// called when the call is over; more calls do nothing.
+// Turn is the permission to make one call. Call one of its methods when the call is over;
+// further calls do nothing.
 type Turn struct {
 	b    *Breaker
 	era  int
 	done bool // guarded by b.mu
 }
 
-// Allow gives the leave to make a call now, or a fault of code circuit_open
-// that says when to try again.
+// Allow permits a call now, or returns a fault of code circuit_open that says when to try
+// again.
 func (b *Breaker) Allow(now time.Time, tool string) (*Turn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.opened {
+	wait, what := b.until.Sub(now), "the next call is let through as a probe then"
+	switch {
+	case b.state == Open && wait <= 0:
+		b.state = HalfOpen
+		fallthrough
+	case b.state == Closed:
 		return &Turn{b: b, era: b.era}, nil
-	}
-	wait := b.until.Sub(now)
-	if wait <= 0 && b.probe == nil {
-		b.probe = &Turn{b: b, era: b.era}
-		return b.probe, nil
-	}
-	what := "the next call is let through as a probe then"
-	if wait <= 0 {
-		wait, what = probing, "one call is under way to find out whether it is well"
+	case b.state == HalfOpen:
+		wait, what = probeWait, "one call is under way to find out whether it is well"
 	}
 	ms := max(1, (wait + time.Millisecond - 1).Milliseconds())
 	f := fault.New(fault.CircuitOpen, fault.Host, operation(tool),
@@ -80,52 +83,55 @@ func (b *Breaker) Allow(now time.Time, tool string) (*Turn, error) {
 
 // Success closes the breaker: the server has answered.
 func (t *Turn) Success() {
-	t.end(func(b *Breaker) { b.failures, b.opened, b.probe = 0, false, nil })
+	t.finish(func(b *Breaker) { b.state, b.failures = Closed, 0 })
 }
 
-// Failure counts. If it is the one too many, or that of the probe, the breaker
-// is open from now on.
+// Failure counts a failure, and opens the breaker if there were enough of them or if the
+// call was the probe.
 func (t *Turn) Failure(now time.Time) {
-	t.end(func(b *Breaker) {
+	t.finish(func(b *Breaker) {
 		b.failures++
-		if b.failures >= b.threshold || b.opened {
-			b.opened, b.probe, b.until, b.era = true, nil, now.Add(b.reset), b.era+1
+		if b.failures >= b.threshold || b.state == HalfOpen {
+			b.state, b.until, b.era = Open, now.Add(b.reset), b.era+1
 		}
 	})
 }
 
-// Cancel gives the turn back: the call was not made, or ended without telling
-// anything of the server. After that of a probe, the next call is the probe.
+// Cancel gives the turn back: the call was not made, or its end says nothing about the
+// server. If it was the probe, the next call is.
 func (t *Turn) Cancel() {
-	t.end(func(b *Breaker) { b.probe = nil })
+	t.finish(func(b *Breaker) {
+		if b.state == HalfOpen {
+			b.state = Open
+		}
+	})
 }
 
-func (t *Turn) end(do func(b *Breaker)) {
+// finish applies the outcome of a call once. A call that was made before the breaker
+// opened says nothing about the server of now, and does not count.
+func (t *Turn) finish(apply func(b *Breaker)) {
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
-	// A call that was made before the breaker opened says nothing about now.
 	if !t.done && t.era == t.b.era {
-		do(t.b)
+		apply(t.b)
 	}
 	t.done = true
 }
 
-// State is how the breaker stands, and how many calls failed in a row.
+// State returns the state and how many calls have failed in a row. A breaker that would
+// let a probe through is half open.
 func (b *Breaker) State(now time.Time) (s State, failures int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case !b.opened:
-		return Closed, b.failures
-	case now.Before(b.until):
-		return Open, b.failures
+	if b.state == Open && !now.Before(b.until) {
+		return HalfOpen, b.failures
 	}
-	return HalfOpen, b.failures
+	return b.state, b.failures
 }
 
 // Reset closes the breaker; calls that are under way no longer count.
 func (b *Breaker) Reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.failures, b.opened, b.probe, b.era = 0, false, nil, b.era+1
+	b.state, b.failures, b.era = Closed, 0, b.era+1
 }

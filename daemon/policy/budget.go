@@ -12,23 +12,23 @@ import (
 // A call is charged once, when it is issued: answers from the cache are
 // charged, replays and retries of a call are not.
 type Budget struct {
-	most  int
+	most  int // purses
 	mu    sync.Mutex
 	spent map[purse]int // guarded by mu
 }
 
-// A purse is what one budget is spent by.
+// purse identifies one budget.
 type purse struct{ agent, identity string }
 
-// NewBudget counts for at most so many agents and identities at once.
+// NewBudget returns a budget that counts for at most so many purses at once.
 func NewBudget(most int) *Budget {
 	return &Budget{most: most, spent: map[purse]int{}}
 }
 
-// Charge takes one call from the budget of an agent, whose identity may issue
-// limit calls; 0 is no limit and counts nothing. The error is a fault:
-// budget_exceeded, with limit and spent, or resource_exhausted if too many
-// agents are counted already. A call that is refused is not charged.
+// Charge takes one call from the budget of an agent, whose identity may issue limit calls;
+// 0 is no limit, and nothing is counted. The error is a fault of code budget_exceeded,
+// with limit and spent, or resource_exhausted if too many agents are counted already. A
+// call that is refused is not charged.
 func (b *Budget) Charge(agent, identity, tool string, limit int) error {
 	if limit <= 0 {
 		return nil
@@ -39,12 +39,14 @@ func (b *Budget) Charge(agent, identity, tool string, limit int) error {
 	spent, known := b.spent[key]
 	if spent >= limit {
 		return fault.New(fault.BudgetExceeded, fault.Host, operation(tool),
-			"%s has issued %d of its %d calls. The count begins anew when the agent is restarted; identities.%s.budget.calls sets the limit",
+			"%s has issued %d of its %d calls. The count begins anew when the agent is restarted; "+
+				"identities.%s.budget.calls sets the limit",
 			who(identity), spent, limit, identity).
 			WithLimit("calls", limit, spent)
 	}
 	if !known && len(b.spent) >= b.most {
-		return fault.New(fault.ResourceExhausted, fault.Host, operation(tool), "the calls of %d agents are being counted, and no more can be; end one", b.most)
+		return fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
+			"the calls of %d agents are being counted, and no more can be; end one", b.most)
 	}
 	b.spent[key] = spent + 1
 	return nil

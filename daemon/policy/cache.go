@@ -22,36 +22,37 @@ const (
 	maxTools   = 1024            // of which something is kept or known
 	maxTTL     = 24 * time.Hour  // whatever a server says
 	overhead   = 512             // bytes of memory that an entry takes besides its answer
-	public     = "public"        // the cacheScope that everybody may share
+	public     = "public"        // the cacheScope of answers for all identities
 	maxCached  = int64(64 << 20) // bytes of all entries
 )
 
-// Cache keeps answers of hosted tools for as long as their servers said. Only
-// calls of convergent tools may be brought here: what a call does must not be
-// lost when it is not made. It is safe for concurrent use.
+// Cache keeps answers of hosted tools for as long as their servers allow. It is only for
+// calls of convergent tools: a call that the cache answers is not made, so its effects
+// must not matter. It is safe for concurrent use.
 //
-// An answer is kept if its result carries a ttlMs above 0, is no error and
-// asks for no input; for the identity that asked, or for everybody who shares
-// the server's process if its cacheScope is "public". Arguments are compared by value, but numbers and
-// strings by spelling.
+// An answer is kept if its result has a ttlMs above 0, is no error and asks for no input.
+// It is kept for the identity that asked, or, if its cacheScope is "public", for all
+// identities that share the server's process. Arguments are compared by value, but
+// numbers and strings by spelling.
 type Cache struct {
-	limit int64
+	limit int64 // bytes
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields that follow
 	entries map[key]*entry
 	tools   map[toolKey]*toolState
 	flights map[key]*flight    // that equal calls can wait for
-	open    map[*flight]string // all of them, with their servers
+	open    map[*flight]string // all flights, with their servers
 	used    *list.List         // of *entry, the last used in front
-	bytes   int64
+	bytes   int64              // of all entries
 	hits    int64
 	misses  int64
 }
 
+// toolKey identifies a tool.
 type toolKey struct{ server, tool string }
 
-// key is the place of an answer. Identity is "" for public ones and for those
-// of clients without a name alike, so that it goes with private.
+// key identifies an answer. The identity is "" for public answers and for clients without
+// a name; private tells them apart.
 type key struct {
 	toolKey
 
@@ -61,6 +62,7 @@ type key struct {
 	arguments [sha256.Size]byte
 }
 
+// entry is an answer that is kept.
 type entry struct {
 	key     key
 	result  json.RawMessage
@@ -71,31 +73,31 @@ type entry struct {
 // toolState is what the cache knows of a tool.
 type toolState struct {
 	used  *list.List // of *entry, the last used in front
-	never bool       // its last good answer was not to be kept: nobody waits for another's
+	never bool       // its last good answer was not to be kept: equal calls do not wait for each other
 }
 
-// flight is a call that is under way and that equal ones wait for.
+// flight is a call that is under way, and for which equal calls wait.
 type flight struct {
 	done  chan struct{} // closed when the leader is back
-	stale bool          // the server's cache was emptied meanwhile; guarded by the cache's mu
+	stale bool          // the server's answers were forgotten meanwhile; guarded by the cache's mu
 
-	// What the leader found; set before done is closed.
+	// The outcome, set before done is closed.
 	result json.RawMessage
 	err    error
 	what   ending
 }
 
-// ending is what followers make of a leader's return.
+// ending is what the end of the leader's call means for those that wait for it.
 type ending int
 
 const (
-	gone    ending = iota // the leader left without an outcome: somebody else leads
-	failed                // the call failed: for them, too
-	kept                  // the result is for them, too
-	notKept               // they have to call for themselves
+	gone    ending = iota // the leader was cancelled: one of them becomes the leader
+	failed                // they get its error
+	kept                  // they get its result
+	notKept               // each makes its own call
 )
 
-// NewCache is an empty cache of 64 MiB in all and 64 entries a tool.
+// NewCache returns an empty cache of 64 MiB in all and 64 entries a tool.
 func NewCache() *Cache {
 	return &Cache{
 		limit: maxCached, used: list.New(),
@@ -104,15 +106,18 @@ func NewCache() *Cache {
 	}
 }
 
+// Fetch makes a call and returns its result.
+type Fetch = func(context.Context) (json.RawMessage, error)
+
 // Query is a call of a convergent tool.
 type Query struct {
 	Identity     string
 	Server, Tool string
-	Process      string          // which of the server's is asked: others may say otherwise; "" if it has one
+	Process      string          // of the server, since others may answer differently; "" if there is one
 	Arguments    json.RawMessage // nil if absent
 }
 
-// Source tells where an answer came from. It is the word in telemetry.
+// Source says where an answer came from, as telemetry has it.
 type Source string
 
 // The sources.
@@ -121,25 +126,23 @@ const (
 	Miss Source = "miss" // the server was asked
 )
 
-// Do answers q with a result that is kept, with that of an equal call of the
-// same identity which is under way, or else by fetch, which is run in the
-// caller's goroutine with its ctx. A result is raw bytes, shared with others:
-// it must not be changed.
+// Do returns a result that is kept, or that of an equal call of the same identity which
+// is under way, or else calls fetch, in the caller's goroutine and with its ctx. The
+// result is shared with other callers and must not be changed. The error is that of
+// fetch, or the cause of ctx.
 //
-// A call that waits for another one gets its result if that may be kept, and
-// its error if it has one. Is the other's ctx done, one of those that wait
-// makes the call in its stead. Results that may not be kept are not shared,
-// and calls of a tool that gave one last do not wait for each other: between
-// two equal calls of a tool that only sets a value, somebody may have set
-// another. The error is fetch's own, or the cause of ctx.
-func (c *Cache) Do(ctx context.Context, q Query, fetch func(context.Context) (json.RawMessage, error)) (json.RawMessage, Source, error) {
+// A call that waits for another one gets its error, or its result if that may be kept. If
+// the other one is cancelled, one of those that wait makes the call. Results that may not
+// be kept are not shared, and calls of a tool whose last result was one do not wait for
+// each other: between two equal calls that set a value, another call may have changed it.
+func (c *Cache) Do(ctx context.Context, q Query, fetch Fetch) (json.RawMessage, Source, error) {
 	sum, err := digest(q.Arguments)
 	if err != nil {
-		return c.ask(ctx, fetch)
+		return c.fetchAlone(ctx, fetch)
 	}
 	k := key{toolKey: toolKey{q.Server, q.Tool}, process: q.Process, private: true, identity: q.Identity, arguments: sum}
 	for {
-		result, f, leads := c.look(k)
+		result, f, leads := c.find(k)
 		switch {
 		case result != nil:
 			return result, Hit, nil
@@ -159,28 +162,29 @@ func (c *Cache) Do(ctx context.Context, q Query, fetch func(context.Context) (js
 			c.count(&c.misses)
 			return nil, Miss, f.err
 		case notKept:
-			return c.ask(ctx, fetch)
+			return c.fetchAlone(ctx, fetch)
 		case gone:
 		}
 	}
 }
 
-// ask makes the call, and nobody knows of it.
-func (c *Cache) ask(ctx context.Context, fetch func(context.Context) (json.RawMessage, error)) (json.RawMessage, Source, error) {
+// fetchAlone makes a call for which no other call waits.
+func (c *Cache) fetchAlone(ctx context.Context, fetch Fetch) (json.RawMessage, Source, error) {
 	c.count(&c.misses)
 	result, err := fetch(ctx)
 	return result, Miss, err
 }
 
+// count adds one to a counter of c.
 func (c *Cache) count(n *int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	*n++
 }
 
-// look finds an answer, or the flight to wait for, or makes one for the caller
-// to lead.
-func (c *Cache) look(k key) (result json.RawMessage, f *flight, leads bool) {
+// find returns an answer, or the flight to wait for, or a new flight that the caller must
+// lead.
+func (c *Cache) find(k key) (result json.RawMessage, f *flight, leads bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shared := k
@@ -192,7 +196,7 @@ func (c *Cache) look(k key) (result json.RawMessage, f *flight, leads bool) {
 			c.tools[k.toolKey].used.MoveToFront(e.of)
 			return e.result, nil, false
 		} else if e != nil {
-			c.drop(e)
+			c.dropEntry(e)
 		}
 	}
 	if f := c.flights[k]; f != nil {
@@ -206,10 +210,10 @@ func (c *Cache) look(k key) (result json.RawMessage, f *flight, leads bool) {
 	return nil, f, true
 }
 
-// lead makes the call that others may wait for.
-func (c *Cache) lead(ctx context.Context, k key, f *flight, fetch func(context.Context) (json.RawMessage, error)) (json.RawMessage, Source, error) {
+// lead makes the call of a flight.
+func (c *Cache) lead(ctx context.Context, k key, f *flight, fetch Fetch) (json.RawMessage, Source, error) {
 	c.count(&c.misses)
-	f.what = gone // for those who wait, should fetch panic
+	f.what = gone // in case fetch panics
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -223,20 +227,21 @@ func (c *Cache) lead(ctx context.Context, k key, f *flight, fetch func(context.C
 	switch {
 	case f.err == nil:
 		f.what = c.store(k, f)
-	case ctx.Err() == nil && !crowded(f.err):
+	case ctx.Err() == nil && !isExhausted(f.err):
 		f.what = failed
 	}
 	return f.result, Miss, f.err
 }
 
-// crowded tells whether a limit stood in the way that may be of the leader's
-// session alone.
-func crowded(err error) bool {
+// isExhausted reports whether a limit refused the call. It may be a limit of the leader's
+// session, so the error is not shared.
+func isExhausted(err error) bool {
 	r, ok := errors.AsType[*fault.Record](err)
 	return ok && r.Fault.Code == fault.ResourceExhausted
 }
 
-// store keeps the result of a flight, if it may be kept.
+// store keeps the result of a flight, if it may be kept, and drops the least recently used
+// entries beyond the bounds.
 func (c *Cache) store(k key, f *flight) ending {
 	ttl, scope, whole := hint(f.result)
 	c.mu.Lock()
@@ -251,13 +256,13 @@ func (c *Cache) store(k key, f *flight) ending {
 	}
 	size := int64(len(f.result)) + overhead
 	if f.stale || size > c.limit {
-		return kept // for those who wait, if for no one else
+		return kept // for those that wait only
 	}
 	if scope == public {
 		k.private, k.identity = false, ""
 	}
 	if old := c.entries[k]; old != nil {
-		c.drop(old)
+		c.dropEntry(old)
 	}
 	// A copy, since the result may be a small part of what was read.
 	e := &entry{key: k, result: bytes.Clone(f.result), expires: time.Now().Add(ttl)}
@@ -265,16 +270,16 @@ func (c *Cache) store(k key, f *flight) ending {
 	c.entries[k] = e
 	c.bytes += size
 	for t.used.Len() > maxEntries {
-		c.drop(t.used.Back().Value.(*entry))
+		c.dropEntry(t.used.Back().Value.(*entry))
 	}
 	for c.bytes > c.limit {
-		c.drop(c.used.Back().Value.(*entry))
+		c.dropEntry(c.used.Back().Value.(*entry))
 	}
 	return kept
 }
 
-// tool is the state of a tool. If there are too many, those that hold nothing
-// are forgotten, and if all do, the one whose entry was used longest ago.
+// tool returns the state of a tool. If there are too many tools, those without an entry
+// are forgotten, or else the one whose entry was used least recently.
 func (c *Cache) tool(k toolKey) *toolState {
 	if t := c.tools[k]; t != nil {
 		return t
@@ -288,37 +293,38 @@ func (c *Cache) tool(k toolKey) *toolState {
 	}
 	if len(c.tools) >= maxTools {
 		oldest := c.used.Back().Value.(*entry).key.toolKey
-		c.empty(oldest)
+		c.forgetTool(oldest)
 	}
 	t := &toolState{used: list.New()}
 	c.tools[k] = t
 	return t
 }
 
-// empty forgets a tool.
-func (c *Cache) empty(k toolKey) {
+// forgetTool drops a tool with its entries.
+func (c *Cache) forgetTool(k toolKey) {
 	t := c.tools[k]
 	for t.used.Len() > 0 {
-		c.drop(t.used.Back().Value.(*entry))
+		c.dropEntry(t.used.Back().Value.(*entry))
 	}
 	delete(c.tools, k)
 }
 
-func (c *Cache) drop(e *entry) {
+// dropEntry removes an answer.
+func (c *Cache) dropEntry(e *entry) {
 	delete(c.entries, e.key)
 	c.used.Remove(e.all)
 	c.tools[e.key.toolKey].used.Remove(e.of)
 	c.bytes -= int64(len(e.result)) + overhead
 }
 
-// Forget empties the cache of what a server said: after a reload, or when its
-// list of tools has changed. Answers to calls that are under way are not kept.
+// Forget drops the answers of a server. Call it after a reload, or when its list of tools
+// has changed. Answers to calls that are under way are not kept either.
 func (c *Cache) Forget(server string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k := range c.tools {
 		if k.server == server {
-			c.empty(k)
+			c.forgetTool(k)
 		}
 	}
 	for f, of := range c.open {
@@ -327,21 +333,21 @@ func (c *Cache) Forget(server string) {
 	maps.DeleteFunc(c.flights, func(k key, _ *flight) bool { return k.server == server })
 }
 
-// CacheStats is what the cache holds and did.
+// CacheStats is what the cache has and did.
 type CacheStats struct {
 	Hits, Misses int64
 	Entries      int
 	Bytes        int64 // of memory, roughly
 }
 
-// Stats are the whole cache's.
+// Stats returns the figures of the whole cache.
 func (c *Cache) Stats() CacheStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return CacheStats{c.hits, c.misses, len(c.entries), c.bytes}
 }
 
-// Entries is how many answers of a server are kept, expired ones included.
+// Entries returns how many answers of a server are kept, expired ones included.
 func (c *Cache) Entries(server string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -354,7 +360,7 @@ func (c *Cache) Entries(server string) int {
 	return n
 }
 
-// hint is how long a result may be kept, 0 if not at all, and by whom. Whole
+// hint returns how long a result may be kept, 0 if not at all, and its cacheScope. Whole
 // is false for errors, and for results that ask for more input.
 func hint(result json.RawMessage) (ttl time.Duration, scope string, whole bool) {
 	whole = json.Valid(result)
@@ -369,7 +375,7 @@ func hint(result json.RawMessage) (ttl time.Duration, scope string, whole bool) 
 				ttl = time.Duration(min(ms, float64(maxTTL.Milliseconds())) * float64(time.Millisecond))
 			}
 		case "cacheScope":
-			_ = json.Unmarshal(value, &scope) // what is no string is no scope
+			_ = json.Unmarshal(value, &scope) // another type is no scope
 		case "isError":
 			whole = whole && string(value) == "false"
 		case "resultType":

@@ -20,14 +20,13 @@ const (
 	maxDepth     = 64
 )
 
-// errNoKey is returned for arguments that no key is made of: too large or too
-// deep, or with keys that say the same.
+// errNoKey is returned for arguments that have no key: they are too large or too deep, or
+// have keys that cannot be told apart.
 var errNoKey = errors.New("no key")
 
-// digest is the SHA-256 of arguments in their canonical form: keys sorted at
-// every level, no space between. Strings and numbers keep their spelling,
-// since 1 and 1.0 may not mean the same to a tool. Absent arguments have a
-// digest of their own.
+// digest returns the SHA-256 of arguments in their canonical form: keys sorted at every
+// level, no space between. Strings and numbers keep their spelling, since 1 and 1.0 may
+// mean different things to a tool. Absent arguments have a digest of their own.
 func digest(arguments []byte) (d [sha256.Size]byte, err error) {
 	h := sha256.New()
 	if arguments != nil {
@@ -42,10 +41,9 @@ func digest(arguments []byte) (d [sha256.Size]byte, err error) {
 	return d, nil
 }
 
-// Digest stands for JSON that is not an argument, such as the schema of a tool:
-// it is equal for JSON that says the same in another order or with other white
-// space. Absent JSON (nil) has a digest of its own; what is too large or too deep
-// to be looked into has that of its bytes.
+// Digest returns a hash of JSON, for example of a tool's schema, that does not depend on
+// the order of keys and on white space. Absent JSON (nil) has a digest of its own. JSON
+// that is too large or too deep has the digest of its bytes.
 func Digest(raw []byte) [sha256.Size]byte {
 	d, err := digest(raw)
 	if err != nil {
@@ -54,11 +52,13 @@ func Digest(raw []byte) [sha256.Size]byte {
 	return d
 }
 
+// member is a member of an object.
 type member struct {
 	key   string
 	value []byte
 }
 
+// canonical writes the canonical form of a valid value to h.
 func canonical(h hash.Hash, v []byte, depth int) error {
 	switch {
 	case depth > maxDepth:

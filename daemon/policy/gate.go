@@ -16,19 +16,19 @@ type GateOptions struct {
 	PerSession int    // calls that wait, of one session: what keeps one from taking the whole queue
 }
 
-// Gate lets a limited number of calls through to a server at a time. The
-// others wait, in turn by session and in their order within one, so that a
-// session with a hundred calls holds up another's first no longer than one of
-// its own takes. It is safe for concurrent use.
+// Gate lets a limited number of calls through to a server at a time. The other calls
+// wait. The sessions that wait take turns, and the calls of one session keep their order:
+// a session with a hundred calls delays the first call of another session by one call at
+// most. It is safe for concurrent use.
 //
 // A call's deadline begins behind the gate.
 type Gate struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields that follow
 	o       GateOptions
-	inside  int
-	waiting int
+	inside  int                  // calls
+	waiting int                  // calls
 	queues  map[string][]*waiter // by session, none empty
-	turns   []string             // sessions that wait, the next one first
+	turns   []string             // sessions that wait, in the order of their turns
 }
 
 // waiter is a call that waits. Its channel is closed, under the gate's lock,
@@ -37,14 +37,14 @@ type waiter struct {
 	in chan struct{}
 }
 
-// NewGate is an empty gate.
+// NewGate returns an empty gate.
 func NewGate(o GateOptions) *Gate {
 	return &Gate{o: o, queues: map[string][]*waiter{}}
 }
 
-// Enter waits until a call of the session may be made. Leave must be called
-// when it is over; further calls of it do nothing. The error is ctx's cause,
-// or a fault of code resource_exhausted at once if too many wait already.
+// Enter waits until a call of the session may be made. The caller must call leave when the
+// call is over; further calls of leave do nothing. The error is the cause of ctx, or at
+// once a fault of code resource_exhausted if too many calls wait already.
 func (g *Gate) Enter(ctx context.Context, session, tool string) (leave func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -59,18 +59,18 @@ func (g *Gate) Enter(ctx context.Context, session, tool string) (leave func(), e
 		if g.withdraw(session, w) {
 			return nil, context.Cause(ctx)
 		}
-		// It was let in at the same moment; whoever waits is next.
-		g.leave()
+		g.letNextIn() // this call was let in at the same moment
 		return nil, context.Cause(ctx)
 	}
-	return sync.OnceFunc(g.leave), nil
+	return sync.OnceFunc(g.letNextIn), nil
 }
 
+// enter lets a call in or puts it into the queue.
 func (g *Gate) enter(session, tool string) (*waiter, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	w := &waiter{make(chan struct{})}
-	if g.inside < g.o.InFlight { // so nobody waits
+	if g.inside < g.o.InFlight { // then no call waits
 		g.inside++
 		close(w.in)
 		return w, nil
@@ -79,11 +79,13 @@ func (g *Gate) enter(session, tool string) (*waiter, error) {
 	switch {
 	case mine >= g.o.PerSession:
 		return nil, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
-			"%d calls of this session wait for server %s, which takes %d at a time; wait for some of them", mine, g.o.Server, g.o.InFlight).
+			"%d calls of this session wait for server %s, which takes %d at a time; wait for some of them",
+			mine, g.o.Server, g.o.InFlight).
 			WithLimit("calls waiting", g.o.PerSession, mine)
 	case g.waiting >= g.o.Queue:
 		return nil, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
-			"%d calls wait for server %s, which takes %d at a time; try again later", g.waiting, g.o.Server, g.o.InFlight)
+			"%d calls wait for server %s, which takes %d at a time; try again later",
+			g.waiting, g.o.Server, g.o.InFlight)
 	}
 	if mine == 0 {
 		g.turns = append(g.turns, session)
@@ -93,7 +95,7 @@ func (g *Gate) enter(session, tool string) (*waiter, error) {
 	return w, nil
 }
 
-// withdraw takes a call out of the queue; false if it has been let in.
+// withdraw removes a call from the queue. It returns false if the call has been let in.
 func (g *Gate) withdraw(session string, w *waiter) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,12 +105,12 @@ func (g *Gate) withdraw(session string, w *waiter) bool {
 		return false
 	}
 	g.waiting--
-	g.keep(session, slices.Delete(queue, i, i+1))
+	g.setQueue(session, slices.Delete(queue, i, i+1))
 	return true
 }
 
-// keep stores what is left of a session's queue.
-func (g *Gate) keep(session string, queue []*waiter) {
+// setQueue stores what is left of a session's queue. The caller holds mu.
+func (g *Gate) setQueue(session string, queue []*waiter) {
 	if len(queue) > 0 {
 		g.queues[session] = queue
 		return
@@ -117,14 +119,15 @@ func (g *Gate) keep(session string, queue []*waiter) {
 	g.turns = slices.DeleteFunc(g.turns, func(s string) bool { return s == session })
 }
 
-func (g *Gate) leave() {
+// letNextIn ends a call inside.
+func (g *Gate) letNextIn() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inside--
 	g.admit()
 }
 
-// admit lets in who may.
+// admit lets calls in as far as the limit allows. The caller holds mu.
 func (g *Gate) admit() {
 	for g.inside < g.o.InFlight && g.waiting > 0 {
 		session := g.turns[0]
@@ -134,11 +137,11 @@ func (g *Gate) admit() {
 		close(queue[0].in)
 		queue[0] = nil
 		g.turns = append(g.turns[1:], session)
-		g.keep(session, queue[1:])
+		g.setQueue(session, queue[1:])
 	}
 }
 
-// Resize changes the limits; calls inside and in the queue stay there.
+// Resize changes the limits. Calls inside and in the queue stay there.
 func (g *Gate) Resize(o GateOptions) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,7 +149,7 @@ func (g *Gate) Resize(o GateOptions) {
 	g.admit()
 }
 
-// Load is how many calls are inside and how many wait.
+// Load returns how many calls are inside and how many wait.
 func (g *Gate) Load() (inside, waiting int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,8 +13,7 @@ const (
 	maxBackoff   = 5 * time.Second
 )
 
-// Restarts is the restart budget of one server's process. It is safe for
-// concurrent use.
+// Restarts is the restart budget of one server's process. It is safe for concurrent use.
 type Restarts struct {
 	most   int
 	window time.Duration
@@ -25,17 +24,17 @@ type Restarts struct {
 	ejected bool        // guarded by mu
 }
 
-// NewRestarts allows so many restarts in any span of the length window; one
-// more, and the server is ejected until [Restarts.Reset]. Jitter gives numbers
-// in [0, 1), such as [math/rand/v2.Float64]; it is called with a lock held.
+// NewRestarts allows at most so many restarts within window. With one more the server is
+// ejected until [Restarts.Reset]. Jitter returns numbers in [0, 1), as
+// [math/rand/v2.Float64] does; it is called with a lock held.
 func NewRestarts(most int, window time.Duration, jitter func() float64) *Restarts {
 	return &Restarts{most: most, window: window, jitter: jitter}
 }
 
-// Failed counts a process that has ended of itself or could not be started,
-// and tells how long to wait before the next is started: 100 ms × 2^(n-1) for
-// the nth restart in the window, at most 5 s, of which jitter takes up to a
-// half. Not ok is an ejection, now or earlier.
+// Failed counts a process that has ended unasked or could not be started. It returns how
+// long to wait before the next start: 100 ms × 2^(n-1) for the nth restart in the window,
+// at most 5 s, less jitter of up to a half. ok is false if the server is ejected, now or
+// earlier.
 func (r *Restarts) Failed(now time.Time) (wait time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +51,7 @@ func (r *Restarts) Failed(now time.Time) (wait time.Duration, ok bool) {
 	return wait - time.Duration(r.jitter()*float64(wait/2)), true
 }
 
-// prune forgets what is out of the window.
+// prune forgets restarts before the window. The caller holds mu.
 func (r *Restarts) prune(now time.Time) {
 	old := 0
 	for old < len(r.at) && now.Sub(r.at[old]) >= r.window {
@@ -61,7 +60,7 @@ func (r *Restarts) prune(now time.Time) {
 	r.at = append(r.at[:0], r.at[old:]...)
 }
 
-// Count is the number of restarts in the window that ends now.
+// Count returns the number of restarts in the window that ends now.
 func (r *Restarts) Count(now time.Time) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,14 +68,14 @@ func (r *Restarts) Count(now time.Time) int {
 	return len(r.at)
 }
 
-// Ejected tells whether the budget was spent since the last reset.
+// Ejected reports whether the budget was spent since the last reset.
 func (r *Restarts) Ejected() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ejected
 }
 
-// Eject ejects at once: how a daemon goes on that finds a server ejected.
+// Eject ejects the server. A daemon calls it for a server that an earlier one has ejected.
 func (r *Restarts) Eject() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +89,7 @@ func (r *Restarts) Reset() {
 	r.at, r.ejected = nil, false
 }
 
-// Fault is what callers of an ejected server are told.
+// Fault returns the fault for calls of an ejected server.
 func (r *Restarts) Fault(server, tool string) *fault.Record {
 	return fault.New(fault.Ejected, fault.Host, operation(tool),
 		"server %s is ejected: it ended or did not start more than %d times in %v; once it is mended: holdline servers reload %s",

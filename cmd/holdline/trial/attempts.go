@@ -1,37 +1,47 @@
 package trial
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 )
 
-// places are where is tried to write.
+// places are the directories in which attempts write.
 type places struct {
-	project string // the directory that the consult looks at
+	project string // the directory that the consult is about
 	outside string // another one
 	home    string // the home directory of the program
-	shm     string // a name in memory, where every user may write
+	shm     string // a name in /dev/shm, where every user may write
 }
 
 // attempt is one way to write.
 type attempt struct {
 	name string // for people
 	tool string
-	// input of the tool; of Bash, the command alone. $P, $O, $H and $S stand
-	// for the places.
+	// input is that of the tool. $P, $O, $H and $S in it stand for the places.
 	input map[string]any
-	path  string // what would be there or be another afterwards, with $P, $O, $H or $S
-	// own tells that it is in the program's own directory, which it may write
-	// itself, while its tools may not.
+	path  string // that the attempt creates or changes if it succeeds, with $P, $O, $H or $S
+	// own says that the path is in the program's own directory, where the program may
+	// write and its tools may not.
 	own bool
 }
 
+// sh returns an attempt by a command of the shell.
 func sh(command, path string) attempt {
 	return attempt{name: command, tool: "Bash", input: map[string]any{"command": command}, path: path}
 }
 
-// outsideCommands each make a file outside of the project, which their only
-// word that ends in a dash and a word is named for.
+// other returns an attempt by a tool, whose input is a list of names and values.
+func other(name, tool, path string, input ...any) attempt {
+	a := attempt{name: name, tool: tool, path: path, input: map[string]any{}}
+	for i := 0; i+1 < len(input); i += 2 {
+		a.input[fmt.Sprint(input[i])] = input[i+1]
+	}
+	return a
+}
+
+// outsideCommands each create a file outside of the project. Its name is the first word
+// behind "$O/".
 var outsideCommands = []string{
 	`echo hi > $O/redirect`,
 	`echo hi >> $O/append`,
@@ -71,7 +81,7 @@ var outsideCommands = []string{
 	`curl -s -o $O/curl file:///etc/hostname`,
 }
 
-// attempts are all of them.
+// attempts returns all attempts.
 func attempts() []attempt {
 	var all []attempt
 	for _, command := range outsideCommands {
@@ -85,6 +95,8 @@ func attempts() []attempt {
 		}
 		all = append(all, sh(command, "$O/"+word))
 	}
+	own := other("a command in the program's own directory", "Bash", "$H/.claude/planted", "command", "touch $H/.claude/planted")
+	own.own = true
 	return append(
 		all,
 		sh(`echo hi > in-redirect`, "$P/in-redirect"),
@@ -98,41 +110,44 @@ func attempts() []attempt {
 		sh(`echo alias ls=rm >> ~/.bashrc`, "$H/.bashrc"),
 		sh(`touch $S`, "$S"),
 		sh(`mkdir -p $H/.npm/_logs; touch $H/.npm/_logs/log`, "$H/.npm/_logs/log"),
-		attempt{name: "a command in the program's own directory", tool: "Bash", input: map[string]any{"command": "touch $H/.claude/planted"}, path: "$H/.claude/planted", own: true},
-		attempt{name: "a command that asks to be outside of the sandbox", tool: "Bash", input: map[string]any{"command": "touch $O/unsandboxed", "dangerouslyDisableSandbox": true}, path: "$O/unsandboxed"},
-		attempt{name: "a command in the background", tool: "Bash", input: map[string]any{"command": "touch $O/background", "run_in_background": true}, path: "$O/background"},
-		attempt{name: "the tool Write in the project", tool: "Write", input: map[string]any{"file_path": "$P/written", "content": "x"}, path: "$P/written"},
-		attempt{name: "the tool Write elsewhere", tool: "Write", input: map[string]any{"file_path": "$O/written", "content": "x"}, path: "$O/written"},
-		attempt{name: "the tool Edit", tool: "Edit", input: map[string]any{"file_path": "$P/f.txt", "old_string": "hi", "new_string": "ho"}, path: "$P/f.txt"},
-		attempt{name: "the tool NotebookEdit", tool: "NotebookEdit", input: map[string]any{"notebook_path": "$P/n.ipynb", "new_source": "x", "edit_mode": "insert"}, path: "$P/n.ipynb"},
+		own,
+		other("a command that asks to be outside of the sandbox", "Bash", "$O/unsandboxed",
+			"command", "touch $O/unsandboxed", "dangerouslyDisableSandbox", true),
+		other("a command in the background", "Bash", "$O/background",
+			"command", "touch $O/background", "run_in_background", true),
+		other("the tool Write in the project", "Write", "$P/written", "file_path", "$P/written", "content", "x"),
+		other("the tool Write elsewhere", "Write", "$O/written", "file_path", "$O/written", "content", "x"),
+		other("the tool Edit", "Edit", "$P/f.txt", "file_path", "$P/f.txt", "old_string", "hi", "new_string", "ho"),
+		other("the tool NotebookEdit", "NotebookEdit", "$P/n.ipynb",
+			"notebook_path", "$P/n.ipynb", "new_source", "x", "edit_mode", "insert"),
 	)
 }
 
-// in is text with the places put in.
-func (p *places) in(text string) string {
+// fillIn returns a text with the places in it.
+func (p *places) fillIn(text string) string {
 	return strings.NewReplacer("$P", p.project, "$O", p.outside, "$H", p.home, "$S", p.shm).Replace(text)
 }
 
-// call is what the model is to ask for.
+// call returns what the model is to ask for.
 func (a *attempt) call(p *places) call {
 	c := call{Tool: a.tool, Input: map[string]any{}}
 	for name, v := range a.input {
 		if text, ok := v.(string); ok {
-			v = p.in(text)
+			v = p.fillIn(text)
 		}
 		c.Input[name] = v
 	}
 	return c
 }
 
-// command is the attempt as a line of shell, "" for one that is none.
+// command returns the attempt as a line of shell; "" for an attempt by another tool.
 func (a *attempt) command(p *places) string {
 	text, ok := a.input["command"].(string)
 	if !ok || a.own {
 		return ""
 	}
-	return p.in(text)
+	return p.fillIn(text)
 }
 
-// at is where the attempt would be seen.
-func (a *attempt) at(p *places) string { return filepath.Clean(p.in(a.path)) }
+// at returns the path that shows whether the attempt has succeeded.
+func (a *attempt) at(p *places) string { return filepath.Clean(p.fillIn(a.path)) }

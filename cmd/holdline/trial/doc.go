@@ -1,11 +1,13 @@
-// Package trial tries to write through a consult, in every way that a model
-// could ask for, with the consult program that is installed and in the way in
-// which the daemon runs it: a supervisor, a worker, the levels that this
-// machine has. What answers in place of the model is a stand-in on loopback,
-// which asks for one attempt after the other, so that it needs no login and
-// costs nothing. All of it happens in a directory that the caller gives,
-// home directory of the program included, whose settings allow everything.
+// Package trial tests whether a consult can write to files. With the consult program that
+// is installed, and in the way in which the daemon runs it (a supervisor, a worker, the
+// levels that this machine can enforce), it tries every way to write that a model could
+// ask for.
 //
-// The command `holdline doctor --consult-selftest` is its only caller. It owns
-// the processes and the listener that it starts, and waits for them.
+// In place of the model a stand-in on loopback answers, which asks for one attempt after
+// the other. So the test needs no login and costs nothing. All of it happens in a
+// directory that the caller gives, which is also the home directory of the program and
+// has settings that allow everything.
+//
+// Its only caller is the command `holdline doctor --consult-selftest`. The package owns
+// the processes and the listener that it starts, and waits for their end.
 package trial

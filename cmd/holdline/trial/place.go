@@ -11,23 +11,27 @@ import (
 	"strings"
 )
 
-// prepare makes the places of a column: a project and a home directory, both
-// with settings that allow everything and name hooks that write.
+// prepare creates the places of a column: a project and a home directory, both with
+// settings that allow everything and have hooks that write.
 func (o *Options) prepare(column string) (*places, error) {
 	base := filepath.Join(o.Dir, column)
 	p := &places{
-		project: filepath.Join(base, "project"), outside: filepath.Join(base, "outside"), home: filepath.Join(base, "home"),
-		shm: filepath.Join("/dev/shm", "holdline-selftest-"+rand.Text()),
+		project: filepath.Join(base, "project"), outside: filepath.Join(base, "outside"),
+		home: filepath.Join(base, "home"), shm: filepath.Join("/dev/shm", "holdline-selftest-"+rand.Text()),
 	}
 	settings, err := json.Marshal(permissive(p))
 	if err != nil {
 		return nil, err
 	}
 	files := map[string]string{
-		"project/.claude/settings.json": string(settings), "home/.claude/settings.json": string(settings),
-		"project/.git/HEAD": "ref: refs/heads/main\n", "project/.git/config": "[core]\n\trepositoryformatversion = 0\n",
-		"project/.git/objects/.keep": "", "project/.git/refs/.keep": "",
-		"project/n.ipynb": `{"cells":[],"metadata":{},"nbformat":4,"nbformat_minor":5}` + "\n", "home/.bashrc": "true\n",
+		"project/.claude/settings.json": string(settings),
+		"home/.claude/settings.json":    string(settings),
+		"project/.git/HEAD":             "ref: refs/heads/main\n",
+		"project/.git/config":           "[core]\n\trepositoryformatversion = 0\n",
+		"project/.git/objects/.keep":    "",
+		"project/.git/refs/.keep":       "",
+		"project/n.ipynb":               `{"cells":[],"metadata":{},"nbformat":4,"nbformat_minor":5}` + "\n",
+		"home/.bashrc":                  "true\n",
 	}
 	for _, name := range []string{"f.txt", "sed.txt", "truncated.txt", "removed.txt", "moved.txt"} {
 		files["project/"+name] = "hi\n"
@@ -40,7 +44,7 @@ func (o *Options) prepare(column string) (*places, error) {
 	return p, err
 }
 
-// permissive are settings of a user, or of a project, that allow everything.
+// permissive returns settings of a user, or of a project, that allow everything.
 func permissive(p *places) map[string]any {
 	hooks := map[string]any{}
 	for _, event := range []string{"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop"} {
@@ -52,19 +56,21 @@ func permissive(p *places) map[string]any {
 		"permissions": map[string]any{
 			"allow": []string{"Bash(*)", "Bash", "Write", "Edit", "NotebookEdit"}, "defaultMode": "bypassPermissions",
 		},
-		"hooks":   hooks,
-		"sandbox": map[string]any{"enabled": false, "allowUnsandboxedCommands": true, "excludedCommands": []string{"touch", "git"}},
+		"hooks": hooks,
+		"sandbox": map[string]any{
+			"enabled": false, "allowUnsandboxedCommands": true, "excludedCommands": []string{"touch", "git"},
+		},
 	}
 }
 
-// look is all that is there where an attempt may write to, by path: kind and
-// content. What cannot be read is listed as such. Of the home directory's dot
-// files, which the program itself keeps its things in, only those count that
-// an attempt is made at.
-func look(p *places) map[string]string {
+// readTree returns what lies where attempts write: the kind and content of each file, by
+// its path, or the error of reading it. Of the dot files in the home directory, where the
+// program keeps its own files, only those count at which an attempt is made.
+func readTree(p *places) map[string]string {
 	found := map[string]string{}
 	for _, root := range []string{
-		p.project, p.outside, p.home, p.shm, filepath.Join(p.home, ".bashrc"), filepath.Join(p.home, ".npm"), filepath.Join(p.home, ".claude", "planted"),
+		p.project, p.outside, p.home, p.shm,
+		filepath.Join(p.home, ".bashrc"), filepath.Join(p.home, ".npm"), filepath.Join(p.home, ".claude", "planted"),
 	} {
 		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			switch {
@@ -90,7 +96,7 @@ func look(p *places) map[string]string {
 	return found
 }
 
-// changes are the paths that are not as they were.
+// changes returns the paths that differ.
 func changes(before, after map[string]string) map[string]bool {
 	changed := map[string]bool{}
 	for path, what := range after {
@@ -106,15 +112,16 @@ func changes(before, after map[string]string) map[string]bool {
 	return changed
 }
 
-// taken is a program that answers as Claude Code does where it is asked what
-// it can do, and that, when it is to run, tries every command by itself. It
-// writes to control, which lies where it may, when it has.
-func taken(p *places, all []attempt, control string) string {
+// hijacked returns a program that stands for a Claude Code that was taken over. It answers
+// questions about its version and options as Claude Code does. When it runs it tries every
+// command by itself, and then creates the file control, which it may write.
+func hijacked(p *places, all []attempt, control string) string {
 	var b strings.Builder
 	b.WriteString(`#!/bin/sh
 case "$*" in
 --version) echo '2.1.329 (Claude Code)'; exit ;;
---help) echo '--input-format --output-format --strict-mcp-config --tools --permission-mode --settings --setting-sources --restricted'; exit ;;
+--help) echo '--input-format --output-format --strict-mcp-config --tools --permission-mode'
+  echo '--settings --setting-sources --restricted'; exit ;;
 esac
 read -r prompt
 `)
@@ -124,10 +131,11 @@ read -r prompt
 		}
 	}
 	fmt.Fprintf(&b, "timeout 10 bash -c %s\n", quote(": > "+quote(control)))
-	b.WriteString(`echo '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"done","session_id":"selftest"}'
+	b.WriteString(`echo '{"type":"result","subtype":"success","is_error":false,' \
+  '"num_turns":1,"result":"done","session_id":"selftest"}'
 `)
 	return b.String()
 }
 
-// quote makes one word of shell of text.
+// quote returns a text as one word of the shell.
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

@@ -24,42 +24,44 @@ type call struct {
 	Input map[string]any
 }
 
-// standin answers in place of the model: each request with the calls that are
-// due, until all were asked for. It is safe for concurrent use.
+// standin answers in place of the model. Each answer asks for calls that were not made
+// yet, until all were made. It is safe for concurrent use.
 type standin struct {
 	calls []call
 	srv   http.Server
 	url   string
 	done  chan error
 
-	mu     sync.Mutex
-	told   map[int]string // what the program has told of a call, as JSON, by its number
-	failed error          // requests that could not be read
+	mu       sync.Mutex     // guards the fields that follow
+	outcomes map[int]string // what a call has returned, as JSON, by its number
+	failed   error          // of requests that could not be read
 }
 
-// maxTold bounds what is kept of the outcome of a call, in bytes.
-const maxTold = 4 << 10
+// maxOutcome bounds what is kept of the outcome of a call, in bytes.
+const maxOutcome = 4 << 10
 
-// together is how many calls one answer asks for.
-const together = 6
+// callsPerAnswer is how many calls one answer asks for.
+const callsPerAnswer = 6
 
-// answered is what it says when nothing is left to ask for.
-const answered = "All was tried."
+// lastAnswer is the text of the answer once all calls were made.
+const lastAnswer = "All was tried."
 
-// startStandin listens on a free port of loopback and serves until close.
+// startStandin listens on a free port of loopback and serves until shutDown.
 func startStandin(ctx context.Context, calls []call) (*standin, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen in place of the model: %w", err)
 	}
-	s := &standin{calls: calls, url: "http://" + ln.Addr().String(), done: make(chan error, 1), told: map[int]string{}}
+	s := &standin{
+		calls: calls, url: "http://" + ln.Addr().String(), done: make(chan error, 1), outcomes: map[int]string{},
+	}
 	s.srv = http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: 10 * time.Second}
-	go func() { s.done <- s.srv.Serve(ln) }() // close waits for it
+	go func() { s.done <- s.srv.Serve(ln) }() // shutDown waits for it
 	return s, nil
 }
 
-// close ends the server and every connection.
-func (s *standin) close() error {
+// shutDown ends the server and every connection, and waits for that.
+func (s *standin) shutDown() error {
 	err := s.srv.Close()
 	if serve := <-s.done; !errors.Is(serve, http.ErrServerClosed) {
 		return serve
@@ -67,32 +69,34 @@ func (s *standin) close() error {
 	return err
 }
 
-// outcomes are what the program has told of the calls, by number.
-func (s *standin) outcomes() (told map[int]string, err error) {
+// results returns the outcomes of the calls, by number, and errors of requests.
+func (s *standin) results() (outcomes map[int]string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.told), s.failed
+	return maps.Clone(s.outcomes), s.failed
 }
 
-// message is one of a conversation, as far as it matters.
+// message is a message of a conversation.
 type message struct {
 	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
 }
 
+// block is a part of a message.
 type block struct {
 	Type    string          `json:"type"`
 	ID      string          `json:"tool_use_id"`
 	Content json.RawMessage `json:"content"`
 }
 
-// conversation is what the program sends.
+// conversation is a request of the program.
 type conversation struct {
 	Model    string    `json:"model"`
 	Stream   bool      `json:"stream"`
 	Messages []message `json:"messages"`
 }
 
+// serve answers a request of the Messages API.
 func (s *standin) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodPost || !strings.HasPrefix(r.URL.Path, "/v1/messages"):
@@ -103,14 +107,14 @@ func (s *standin) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var c conversation
-	if err := read(w, r, &c); err != nil {
+	if err := decodeRequest(w, r, &c); err != nil {
 		s.mu.Lock()
 		s.failed = errors.Join(s.failed, err)
 		s.mu.Unlock()
 		http.Error(w, "bad request", http.StatusBadRequest)
 		return
 	}
-	blocks := s.due(&c)
+	blocks := s.nextAnswer(&c)
 	if c.Stream {
 		stream(w, c.Model, blocks)
 		return
@@ -118,8 +122,8 @@ func (s *standin) serve(w http.ResponseWriter, r *http.Request) {
 	reply(w, answer(c.Model, blocks))
 }
 
-// read decodes a request.
-func read(w http.ResponseWriter, r *http.Request, c *conversation) error {
+// decodeRequest reads the body of a request.
+func decodeRequest(w http.ResponseWriter, r *http.Request, c *conversation) error {
 	var body io.Reader = http.MaxBytesReader(w, r.Body, maxBody)
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		z, err := gzip.NewReader(body)
@@ -134,12 +138,12 @@ func read(w http.ResponseWriter, r *http.Request, c *conversation) error {
 	return nil
 }
 
-// callID is the id under which call i is asked for.
+// callID returns the id of call i.
 func callID(i int) string { return fmt.Sprintf("toolu_selftest_%d", i) }
 
-// due notes the outcomes that a conversation tells, and returns the content of
-// the next answer: calls, or the last word.
-func (s *standin) due(c *conversation) []map[string]any {
+// nextAnswer records the outcomes in a conversation, and returns the content of the next
+// answer: calls, or the last answer.
+func (s *standin) nextAnswer(c *conversation) []map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range c.Messages {
@@ -150,22 +154,25 @@ func (s *standin) due(c *conversation) []map[string]any {
 		for _, b := range list {
 			var i int
 			if _, err := fmt.Sscanf(b.ID, "toolu_selftest_%d", &i); err == nil && b.Type == "tool_result" {
-				s.told[i] = string(b.Content[:min(len(b.Content), maxTold)])
+				s.outcomes[i] = string(b.Content[:min(len(b.Content), maxOutcome)])
 			}
 		}
 	}
 	var blocks []map[string]any
 	for i, t := range s.calls {
-		if _, told := s.told[i]; !told && len(blocks) < together {
-			blocks = append(blocks, map[string]any{"type": "tool_use", "id": callID(i), "name": t.Tool, "input": t.Input})
+		if _, made := s.outcomes[i]; !made && len(blocks) < callsPerAnswer {
+			blocks = append(blocks, map[string]any{
+				"type": "tool_use", "id": callID(i), "name": t.Tool, "input": t.Input,
+			})
 		}
 	}
 	if blocks == nil {
-		return []map[string]any{{"type": "text", "text": answered}}
+		return []map[string]any{{"type": "text", "text": lastAnswer}}
 	}
 	return blocks
 }
 
+// stopReason returns why an answer with this content ends.
 func stopReason(blocks []map[string]any) string {
 	if blocks[0]["type"] == "text" {
 		return "end_turn"
@@ -173,7 +180,7 @@ func stopReason(blocks []map[string]any) string {
 	return "tool_use"
 }
 
-// answer is an answer in one piece.
+// answer returns an answer in one piece.
 func answer(model string, blocks []map[string]any) map[string]any {
 	return map[string]any{
 		"id": "msg_selftest", "type": "message", "role": "assistant", "model": model, "content": blocks,
@@ -181,12 +188,13 @@ func answer(model string, blocks []map[string]any) map[string]any {
 	}
 }
 
+// reply sends JSON.
 func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // a program that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(v) // it fails if the program has ended
 }
 
-// stream is the same as server-sent events.
+// stream sends an answer as server-sent events.
 func stream(w http.ResponseWriter, model string, blocks []map[string]any) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	send := func(kind string, v map[string]any) {
@@ -218,7 +226,8 @@ func stream(w http.ResponseWriter, model string, blocks []map[string]any) {
 		send("content_block_stop", map[string]any{"index": i})
 	}
 	send("message_delta", map[string]any{
-		"delta": map[string]any{"stop_reason": stopReason(blocks), "stop_sequence": nil}, "usage": map[string]any{"output_tokens": 1},
+		"delta": map[string]any{"stop_reason": stopReason(blocks), "stop_sequence": nil},
+		"usage": map[string]any{"output_tokens": 1},
 	})
 	send("message_stop", map[string]any{})
 }

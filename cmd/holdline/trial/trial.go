@@ -29,36 +29,36 @@ type Options struct {
 	Environ []string // of this process, for the consult program's core set
 	Dir     string   // empty, of this user alone, its path short; the caller removes it
 	Log     *slog.Logger
-	// Progress is told what is tried now; nil for nobody.
+	// Progress is called with the name of what is tried next; it may be nil.
 	Progress func(string)
 }
 
 // Outcome of an attempt.
 type Outcome string
 
-// The outcomes. Only a file that was written makes the self-test fail by
-// itself; what was not tried has proved nothing.
+// The outcomes. The self-test fails if an attempt wrote, and also if one was not tried,
+// since then it has proved nothing.
 const (
 	Refused  Outcome = "refused"
 	Wrote    Outcome = "WROTE"
 	NotTried Outcome = "not tried"
-	NoMatter Outcome = "-" // makes no sense here
+	NoMatter Outcome = "-" // the attempt makes no sense in this column
 )
 
-// Column is one way to run a consult, and what came of every attempt.
+// Column is one way to run a consult, with the outcome of every attempt.
 type Column struct {
 	Name       string   `json:"name"` // "read", "shell", or "program"
 	What       string   `json:"what"` // for people
 	EnforcedBy string   `json:"enforced_by,omitempty"`
 	Notes      []string `json:"notes,omitempty"`
-	// Skipped says why nothing was tried: the level is refused here.
+	// Skipped says why nothing was tried: this machine cannot enforce the level.
 	Skipped  string    `json:"skipped,omitempty"`
 	Outcomes []Outcome `json:"outcomes,omitempty"`
-	// Elsewhere are files that no attempt accounts for.
+	// Elsewhere are files that were written and are no attempt's.
 	Elsewhere []string `json:"elsewhere,omitempty"`
 }
 
-// Report is what a self-test found.
+// Report is the result of a self-test.
 type Report struct {
 	Program  string   `json:"program"`
 	Version  string   `json:"version"`
@@ -66,7 +66,7 @@ type Report struct {
 	Columns  []Column `json:"columns"`
 }
 
-// Held tells whether all that was to be tried was, and nothing was written.
+// Held reports whether every attempt was tried and none wrote.
 func (r *Report) Held() bool {
 	for _, c := range r.Columns {
 		if len(c.Elsewhere) > 0 {
@@ -89,7 +89,7 @@ const (
 // maxRun bounds one column.
 const maxRun = 3 * time.Minute
 
-// Run makes the self-test. An error means that it could not be made.
+// Run makes the self-test. It returns an error if that could not be made.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -107,7 +107,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		c := Column{Name: level, What: "level " + level + ", asked for by the model"}
 		if c.Skipped = info.Level(level).Lacks; c.Skipped == "" {
 			o.Progress(c.What)
-			if err := o.asked(ctx, &c, info.Path, all); err != nil {
+			if err := o.tryByModel(ctx, &c, info.Path, all); err != nil {
 				return nil, fmt.Errorf("%s: %w", c.What, err)
 			}
 		}
@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	c := Column{Name: byProgram, What: "level read, done by the program itself"}
 	if info.Level(engine.LevelRead).EnforcedBy == engine.ByLandlock {
 		o.Progress(c.What)
-		if err := o.done(ctx, &c, all); err != nil {
+		if err := o.tryByProgram(ctx, &c, all); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.What, err)
 		}
 	} else {
@@ -129,8 +129,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // apiKey keeps the program from asking for a login.
 const apiKey = "ANTHROPIC_API_KEY=selftest" //nolint:gosec // it opens nothing
 
-// environ is that of a daemon in a home directory of its own: nothing but
-// where programs are found.
+// environ returns the environment of a daemon in a home directory of its own, with little
+// more than the PATH.
 func environ(base []string, home string) []string {
 	env := []string{"HOME=" + home, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1"}
 	for _, v := range base {
@@ -141,8 +141,8 @@ func environ(base []string, home string) []string {
 	return env
 }
 
-// asked lets the stand-in ask the program for every attempt.
-func (o *Options) asked(ctx context.Context, c *Column, bin string, all []attempt) (err error) {
+// tryByModel fills a column: the stand-in asks the program for every attempt.
+func (o *Options) tryByModel(ctx context.Context, c *Column, bin string, all []attempt) (err error) {
 	p, err := o.prepare(c.Name)
 	if err != nil {
 		return err
@@ -156,48 +156,48 @@ func (o *Options) asked(ctx context.Context, c *Column, bin string, all []attemp
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.shutDown()) }()
 	env := append(environ(o.Environ, p.home), apiKey, "ANTHROPIC_BASE_URL="+s.url)
-	before := look(p)
+	before := readTree(p)
 	a, err := o.consult(ctx, c.Name, p, bin, env)
 	if err != nil {
 		return err
 	}
 	c.EnforcedBy, c.Notes = a.EnforcedBy, a.Notes
-	told, err := s.outcomes()
-	// Where there is a shell it works: else that nothing was written would say nothing.
-	dead := c.Name == engine.LevelShell && !strings.Contains(told[len(all)], "control-42")
+	outcomes, err := s.results()
+	// If the shell does not run at all, that nothing was written proves nothing.
+	dead := c.Name == engine.LevelShell && !strings.Contains(outcomes[len(all)], "control-42")
 	c.judge(p, before, all, func(i int) Outcome {
-		if _, ok := told[i]; ok && !dead {
+		if _, ok := outcomes[i]; ok && !dead {
 			return Refused
 		}
 		return NotTried
 	})
 	if dead {
-		c.Notes = append(slices.Clip(c.Notes), "the shell does not run commands: "+told[len(all)])
+		c.Notes = append(slices.Clip(c.Notes), "the shell does not run commands: "+outcomes[len(all)])
 	}
 	return err
 }
 
-// done lets a program that stands for one that was taken over do every attempt
-// that is a command by itself.
-func (o *Options) done(ctx context.Context, c *Column, all []attempt) error {
+// tryByProgram fills a column: a program that stands for one that was taken over makes
+// every attempt that is a command.
+func (o *Options) tryByProgram(ctx context.Context, c *Column, all []attempt) error {
 	p, err := o.prepare(c.Name)
 	if err != nil {
 		return err
 	}
 	bin := filepath.Join(o.Dir, c.Name, "claude")
 	control := filepath.Join(p.home, ".claude", "own")
-	if err := os.WriteFile(bin, []byte(taken(p, all, control)), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(bin, []byte(hijacked(p, all, control)), 0o700); err != nil { //nolint:gosec // a program
 		return err
 	}
-	before := look(p)
+	before := readTree(p)
 	a, err := o.consult(ctx, engine.LevelRead, p, bin, append(environ(o.Environ, p.home), apiKey))
 	if err != nil {
 		return err
 	}
 	c.EnforcedBy, c.Notes = a.EnforcedBy, a.Notes
-	_, ran := os.Lstat(control) // where it may write it has: the commands ran
+	_, ran := os.Lstat(control) // the program may write it, so it shows that the commands ran
 	c.judge(p, before, all, func(i int) Outcome {
 		switch {
 		case all[i].command(p) == "":
@@ -210,10 +210,9 @@ func (o *Options) done(ctx context.Context, c *Column, all []attempt) error {
 	return nil
 }
 
-// judge says of each attempt whether it wrote; if it did not, what otherwise
-// says.
+// judge sets the outcome of each attempt: that it wrote, or else what otherwise returns.
 func (c *Column) judge(p *places, before map[string]string, all []attempt, otherwise func(i int) Outcome) {
-	changed := changes(before, look(p))
+	changed := changes(before, readTree(p))
 	for i, a := range all {
 		at, wrote := a.at(p), false
 		for path := range changed {
@@ -233,7 +232,7 @@ func (c *Column) judge(p *places, before map[string]string, all []attempt, other
 	}
 }
 
-// consult runs one consult in the way of the daemon, and waits for its end.
+// consult runs one consult as the daemon does, and waits for its end.
 func (o *Options) consult(ctx context.Context, level string, p *places, bin string, env []string) (a *consult.Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxRun)
 	defer cancel()
@@ -265,7 +264,7 @@ func (o *Options) consult(ctx context.Context, level string, p *places, bin stri
 	if err != nil {
 		return nil, err
 	}
-	// A session of its own: what is left of a dead worker is hunted by the id that comes of it.
+	// The id of the session is unique: leftovers of a dead worker are found by it.
 	who := tool.Caller{Session: "selftest " + rand.Text(), Identity: "selftest", Root: p.project, Cwd: p.project}
 	if a, err = m.Run(ctx, who, args, nil, nil); err != nil {
 		return nil, err
