@@ -35,7 +35,7 @@ func (d *demo) startDaemon(ctx context.Context) error {
 	}
 	d.daemon = p
 	d.pids[p.cmd.Process.Pid] = "daemon"
-	go func() { // ends with the process; stop waits for it
+	go func() { // ends with the process; terminate waits for it
 		_ = p.cmd.Wait()
 		close(p.done)
 	}()
@@ -53,6 +53,7 @@ func (d *demo) startDaemon(ctx context.Context) error {
 	}
 }
 
+// readLog returns what the daemon has logged.
 func (p *daemonProcess) readLog() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
@@ -61,8 +62,8 @@ func (p *daemonProcess) readLog() string {
 	return string(b)
 }
 
-// stop ends the daemon if it still runs.
-func (p *daemonProcess) stop() error {
+// terminate ends the daemon if it still runs.
+func (p *daemonProcess) terminate() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
 	select {
 	case <-p.done:
@@ -105,6 +106,7 @@ func (s *status) runsAll() bool {
 	return consults == 2 && servers == 1
 }
 
+// status asks the daemon for its status.
 func (d *demo) status(ctx context.Context) (status, error) {
 	var s status
 	out, err := d.command(ctx, "status", "--json").Output()

@@ -28,6 +28,8 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
+// main acts by the name of the program: the demo starts itself as the imitation of claude
+// and as the counter.
 func main() {
 	if filepath.Base(os.Args[0]) == "claude" {
 		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
@@ -97,7 +99,7 @@ func (d *demo) show(ctx context.Context) (err error) {
 	}
 	defer func() { // of the latest one
 		if d.daemon != nil {
-			err = errors.Join(err, d.daemon.stop())
+			err = errors.Join(err, d.daemon.terminate())
 		}
 	}()
 	if err := d.configureCounter(); err != nil {

@@ -26,6 +26,7 @@ import (
 	"time"
 )
 
+// main makes the archives that the flags ask for.
 func main() {
 	r := release{}
 	targets := ""
@@ -64,6 +65,7 @@ func (r *release) epoch(s string) error {
 	return nil
 }
 
+// make writes an archive for each target, and their checksums.
 func (r *release) make(ctx context.Context, targets []string) error {
 	if r.version == "" {
 		return errors.New("no version is given: -version")

@@ -9,13 +9,12 @@ import (
 
 // State is the state of a circuit breaker.
 //
-//	state     event                                  next
-//	Closed    threshold failures in a row            Open
-//	Open      a call after the reset time            HalfOpen; that call is the probe
-//	HalfOpen  the probe succeeds                     Closed
-//	HalfOpen  the probe fails                        Open, for the reset time
-//	HalfOpen  the probe is cancelled                 Open; the next call is the probe
-//	any       [Breaker.Reset]                        Closed
+//	Closed    ‒ threshold failures in a row  → Open
+//	Open      ‒ a call after the reset time  → HalfOpen; that call is the probe
+//	HalfOpen  ‒ the probe succeeds           → Closed
+//	HalfOpen  ‒ the probe fails              → Open, for the reset time
+//	HalfOpen  ‒ the probe is cancelled       → Open; the next call is the probe
+//	any state ‒ [Breaker.Reset]              → Closed
 type State string
 
 // The states.

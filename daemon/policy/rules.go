@@ -78,6 +78,7 @@ func (r Rules) Offers(server string, names ...string) (ok bool, reason string) {
 	return pass("mcpServers."+server+".holdline", h.Allow, h.Deny, silent, func() asked { return askedOf(server, "", names) })
 }
 
+// mayOwn reports whether an identity may use one of holdline's own tools.
 func (r Rules) mayOwn(identity, name string) (ok bool, reason string) {
 	id, key := r.current().Identities[identity], "identities."+identity
 	byName := only(name)
@@ -96,7 +97,7 @@ func (r Rules) mayOwn(identity, name string) (ok bool, reason string) {
 // asked are the names by which a pair of lists is asked.
 type asked struct{ allow, deny []string }
 
-// askedOf are those by which lists are asked for something of a server: prefix
+// askedOf returns the names for something of a server: prefix
 // and its names, and what sessions see. They see a URI as it is, so a glob of
 // deny that has no prefix holds for it, too.
 //
@@ -188,7 +189,7 @@ func pass(key string, allow, deny []string, nothing string, of func() asked) (bo
 // only are the names of something that has no others.
 func only(names ...string) func() asked { return func() asked { return asked{names, names} } }
 
-// matching is the index of the first glob that matches one of the names, or -1.
+// matching returns the index of the first glob that matches one of the names, or -1.
 func matching(globs, names []string) int {
 	return slices.IndexFunc(globs, func(glob string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return config.Match(glob, name) })
@@ -226,6 +227,7 @@ func (r Rules) CheckShown(identity, server, shown string) error {
 	return r.Check(identity, of, name)
 }
 
+// denied returns nil if ok, or else the fault.
 func denied(ok bool, reason, identity, server, name string) error {
 	if ok {
 		return nil
@@ -233,7 +235,7 @@ func denied(ok bool, reason, identity, server, name string) error {
 	return fault.New(fault.Denied, fault.Host, operation(exposed(server, name)), "%s may not use %s: %s", who(identity), named(server, name), reason)
 }
 
-// operation is how telemetry and faults name the call of a tool.
+// operation returns the name of a call in telemetry and in faults.
 func operation(tool string) string { return "tools/call:" + tool }
 
 // exposed returns the name of a tool with the server that has it, if any, before it.
@@ -244,6 +246,7 @@ func exposed(server, tool string) string {
 	return server + "__" + strings.TrimPrefix(tool, server+"__")
 }
 
+// named returns the name of a tool for people.
 func named(server, tool string) string {
 	if server == "" {
 		return tool
@@ -251,6 +254,7 @@ func named(server, tool string) string {
 	return tool + " of " + server
 }
 
+// who returns an identity for people.
 func who(identity string) string {
 	if identity == "" {
 		return "a client without a name"

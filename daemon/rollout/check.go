@@ -16,15 +16,15 @@ import (
 	"holdline/daemon/filewatch"
 )
 
-// Limits of what a new file may do when it is tried.
+// Limits of a new file while it is checked.
 const (
 	checkTimeout = 10 * time.Second // for each command
 	maxOutput    = 64 << 10         // bytes
 	maxVersion   = 128              // bytes of a version's name
-	maxWords     = 300              // bytes of its last words in a reason
+	maxWords     = 300              // bytes of its stderr in an error
 )
 
-// Versions are the numbers of the formats that outlive a daemon.
+// Versions are the versions of the formats that outlive a daemon.
 type Versions struct {
 	Greeting []int `json:"greeting"` // proxies live as long as their agents
 	Worker   []int `json:"worker"`   // workers outlive the daemon
@@ -32,27 +32,27 @@ type Versions struct {
 	Handover []int `json:"handover"` // see [Version]
 }
 
-// Found is what a file says of itself.
+// Found is what a file says about itself.
 type Found struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit"`
 	Versions
 }
 
-// Checker tries files.
+// Checker runs a new file to see whether it may replace the daemon.
 type Checker struct {
 	Needs func() Versions // what is in use now
 	UID   int             // of this user
 	Owner int             // of the file that runs
-	Env   []string        // for the file that is tried: little
-	// Also are more commands that must succeed, each the arguments of the
-	// file; nil for none.
+	Env   []string        // for the file: little
+	// Also returns the arguments of more commands of the file that must succeed; nil is
+	// none.
 	Also func() [][]string
 }
 
-// Check runs the file at path as `PATH version --json` and wants an answer
-// that names every version in use. The error is for people. Nothing that the
-// file starts outlives the check, unless it leaves its process group.
+// Check runs the file at path as `PATH version --json` and returns the answer, which must
+// name every version in use. The error is for people. No process that the file starts
+// outlives the check, unless it leaves its process group.
 func (c *Checker) Check(ctx context.Context, path string) (Found, error) {
 	s, err := filewatch.Stat(path)
 	switch {
@@ -65,7 +65,7 @@ func (c *Checker) Check(ctx context.Context, path string) (Found, error) {
 	case s.UID != c.UID && s.UID != 0 && s.UID != c.Owner:
 		return Found{}, fmt.Errorf("%s belongs to user %d", path, s.UID)
 	}
-	out, err := c.run(ctx, path, "version", "--json")
+	out, err := c.runFile(ctx, path, "version", "--json")
 	if err != nil {
 		return Found{}, err
 	}
@@ -76,12 +76,12 @@ func (c *Checker) Check(ctx context.Context, path string) (Found, error) {
 	if f.Version == "" || len(f.Version) > maxVersion || strings.ContainsFunc(f.Version, unicode.IsControl) {
 		return Found{}, fmt.Errorf("%s names no version", path)
 	}
-	if err := f.lacks(c.Needs()); err != nil {
+	if err := f.checkVersions(c.Needs()); err != nil {
 		return Found{}, err
 	}
 	if c.Also != nil {
 		for _, args := range c.Also() {
-			if _, err := c.run(ctx, path, args...); err != nil {
+			if _, err := c.runFile(ctx, path, args...); err != nil {
 				return Found{}, err
 			}
 		}
@@ -89,8 +89,9 @@ func (c *Checker) Check(ctx context.Context, path string) (Found, error) {
 	return f, nil
 }
 
-// lacks is an error that names what f does not speak of what is needed.
-func (f Found) lacks(needs Versions) error {
+// checkVersions returns an error that names a version which is in use and which f does not
+// know.
+func (f Found) checkVersions(needs Versions) error {
 	for _, format := range []struct {
 		name        string
 		needs, have []int
@@ -110,8 +111,8 @@ func (f Found) lacks(needs Versions) error {
 	return nil
 }
 
-// run runs the file and is what it printed.
-func (c *Checker) run(ctx context.Context, path string, args ...string) ([]byte, error) {
+// runFile runs the file and returns what it has printed.
+func (c *Checker) runFile(ctx context.Context, path string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("it did not end within %v", checkTimeout))
 	defer cancel()
 	cmd := command.Command{
@@ -126,7 +127,7 @@ func (c *Checker) run(ctx context.Context, path string, args ...string) ([]byte,
 	}
 	what := fmt.Sprintf("%s %s", path, strings.Join(args, " "))
 	if _, ended := errors.AsType[*exec.ExitError](err); ended && len(out.Stderr) > 0 {
-		return nil, fmt.Errorf("%s: %w: %s", what, err, line(out.Stderr))
+		return nil, fmt.Errorf("%s: %w: %s", what, err, firstWords(out.Stderr))
 	}
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		err = pathErr.Err
@@ -134,8 +135,8 @@ func (c *Checker) run(ctx context.Context, path string, args ...string) ([]byte,
 	return nil, fmt.Errorf("%s: %w", what, err)
 }
 
-// line is the beginning of what was written, as one line.
-func line(written []byte) string {
+// firstWords returns the beginning of a text as one line.
+func firstWords(written []byte) string {
 	s := strings.Join(strings.FieldsFunc(string(written), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	if len(s) > maxWords {
 		s = strings.ToValidUTF8(s[:maxWords], "") + "…"

@@ -2,8 +2,8 @@ package rollout
 
 import "golang.org/x/sys/unix"
 
-// children lists the children of pid, those included that have ended and were
-// not waited for.
+// children returns the children of pid, including those that have ended and were not
+// waited for.
 func children(pid int) []int {
 	all, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	if err != nil {

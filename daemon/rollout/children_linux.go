@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// children lists the children of pid, those included that have ended and were
-// not waited for.
+// children returns the children of pid, including those that have ended and were not
+// waited for.
 func children(pid int) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -1,15 +1,14 @@
 // Package rollout replaces the running daemon by a newer one, in place.
 //
-// A [Watcher] looks at the path that the daemon was started by. When the file
-// there has become another one and stays as it is, it is run once, as
-// `holdline version --json`, and must speak every version that is in use (see
-// [Check]). Then [Exec] makes it the image of this very process: same pid,
-// same arguments, the listening socket and the lock inherited; what it has to
-// know travels in the variable [Env], which the new image reads with [Take]
-// before it does anything else. To everybody else that looks like a crash
-// with a successor at once, and takes the same way.
+// A [Watcher] watches the path by which the daemon was started. When another file has
+// settled there, a [Checker] runs it once, as `holdline version --json`: it must know
+// every version of a format that is in use. Then [Exec] makes it the image of this very
+// process, which keeps its pid, its arguments, the listening socket and the lock. The
+// variable [Env] says what else the new image has to know; the image reads it with [Take]
+// before it does anything else. For clients and workers a hand-over looks like a crash
+// with an immediate successor, and they recover in the same way.
 //
-// A file that fails is remembered and left alone until it changes; the daemon
-// goes on as before. The package owns no goroutine: [Watcher.Run] and [Reap]
-// run in their caller's. It never writes to the file that it watches.
+// A file that is not accepted is remembered and ignored until it changes; the daemon goes
+// on as before. The package starts no goroutine: [Watcher.Run] and [Reap] run in their
+// callers'. It never writes to the file that it watches.
 package rollout

@@ -8,30 +8,29 @@ import (
 	"time"
 )
 
-// Listener is what a [Gate] can close: [holdline/protocol/socket.Listener] is
-// one.
+// Listener is what a [Gate] needs of a listener, such as [holdline/protocol/socket.Listener].
 type Listener interface {
 	AcceptUnix() (*net.UnixConn, error)
 	SetDeadline(t time.Time) error
 	Close() error
 }
 
-// Gate is a listener that can be told to accept nothing for a while. Who
-// connects meanwhile waits in the socket's backlog, for this process or for
-// its successor. Make it with [NewGate].
+// Gate is a listener that can stop accepting for a while. Clients that connect meanwhile
+// wait in the socket's backlog, for this process or for its successor. Make it with
+// [NewGate].
 type Gate struct {
 	Listener
 
-	mu    sync.Mutex
+	mu    sync.Mutex    // guards shut
 	shut  chan struct{} // closed when the gate opens; nil while it is open
 	ended chan struct{} // closed by Close
 	once  sync.Once
 }
 
-// NewGate puts a gate before ln, which it owns from then on.
+// NewGate returns a gate before ln, which the gate owns from then on.
 func NewGate(ln Listener) *Gate { return &Gate{Listener: ln, ended: make(chan struct{})} }
 
-// AcceptUnix waits for a connection and for the gate to be open.
+// AcceptUnix blocks until there is a connection and the gate is open.
 func (g *Gate) AcceptUnix() (*net.UnixConn, error) {
 	for {
 		conn, err := g.Listener.AcceptUnix()

@@ -15,16 +15,16 @@ import (
 	"holdline/protocol/faultpoint"
 )
 
-// Env is the variable by which a daemon tells its successor what it inherits:
-// a [Handover] as JSON. It is to be removed from the environment at once, so
-// that no child sees it.
+// Env is the variable that tells the successor of a daemon what it inherits: a [Handover]
+// as JSON. The successor must remove it from the environment at once, so that no child
+// sees it.
 const Env = "HOLDLINE_HANDOVER"
 
-// Version is the version of [Handover]. A program that does not know it would
-// wait for its own lock.
+// Version is the version of [Handover]. A program that does not know it would wait for the
+// lock that it holds itself.
 const Version = 1
 
-// Handover is what a daemon leaves to the image that takes its place.
+// Handover is what a daemon hands over to the image that replaces it.
 type Handover struct {
 	PID      int             `json:"pid"`      // of both
 	Listener int             `json:"listener"` // descriptor of the listening socket
@@ -35,15 +35,14 @@ type Handover struct {
 	From     string          `json:"from"`     // version of the older daemon
 	Epoch    int64           `json:"epoch"`    // of the older daemon's life
 	Rollouts int64           `json:"rollouts"` // hand-overs before this one
-	// Children are processes that the older image has started and not waited
-	// for. They are found by [Take].
+	// Children are processes that the older image has started and not waited for. [Take]
+	// finds them.
 	Children []int `json:"-"`
 }
 
-// Exec makes the program at path the image of this process: the listening
-// socket and the lock stay open, everything else is closed. It returns only
-// if that failed, and then everything is as it was. No process is forked
-// while the two descriptors could be inherited.
+// Exec makes the program at path the image of this process. The listening socket and the
+// lock stay open, all else is closed. Exec returns only if that failed, and then nothing
+// has changed. No process is forked while a child could inherit the two descriptors.
 func Exec(path string, argv, env []string, ln, lock syscall.Conn, h Handover) error {
 	return withFD(ln, func(lnFD int) error {
 		return withFD(lock, func(lockFD int) error {
@@ -58,6 +57,8 @@ func Exec(path string, argv, env []string, ln, lock syscall.Conn, h Handover) er
 	})
 }
 
+// execInheriting executes a program that inherits some descriptors. It holds the fork lock,
+// so that no child inherits them, too. If the exec fails they are closed to children again.
 func execInheriting(path string, argv, env []string, fds ...int) error {
 	syscall.ForkLock.Lock()
 	defer syscall.ForkLock.Unlock()
@@ -88,7 +89,7 @@ func withFD(c syscall.Conn, f func(fd int) error) error {
 	return ferr
 }
 
-// without is a copy of env that lacks a variable.
+// without returns a copy of env that lacks a variable.
 func without(env []string, name string) []string {
 	out := make([]string, 0, len(env)+1)
 	for _, kv := range env {
@@ -99,11 +100,10 @@ func without(env []string, name string) []string {
 	return out
 }
 
-// Take reads what the image before this one left to process pid: the value of
-// [Env]. It is called before anything else that opens or starts something:
-// the descriptors are closed to children again, and the children that are
-// there are those of the older image. Without a value, or with one that is
-// meant for another process, there is nothing to take and it returns nil.
+// Take reads the value of [Env], which the image before this one has left for process pid.
+// Call it before any code that opens a file or starts a process: it closes the inherited
+// descriptors to children, and takes all children that exist for those of the older
+// image. It returns nil without a value, and for one that is meant for another process.
 func Take(value string, pid int) (*Handover, error) {
 	if value == "" {
 		return nil, nil //nolint:nilnil // no hand-over is no error
@@ -125,8 +125,8 @@ func Take(value string, pid int) (*Handover, error) {
 	return &h, nil
 }
 
-// Files are the inherited socket and lock file. It may be called once; the
-// caller owns both.
+// Files returns the inherited socket and lock file, which the caller owns. It may be
+// called once.
 func (h *Handover) Files(lockName string) (*net.UnixListener, *os.File, error) {
 	lock := os.NewFile(uintptr(h.Lock), lockName)
 	sock := os.NewFile(uintptr(h.Listener), "socket")

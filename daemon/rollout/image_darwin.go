@@ -2,6 +2,6 @@ package rollout
 
 import "os"
 
-// Image is the path of the program that this process runs: there is no other
-// way to name it here, so another file may have taken its place.
+// Image returns the path of the program that this process runs. The file there may have
+// been replaced since: this system has no other name for the program.
 func Image() (string, error) { return os.Executable() }

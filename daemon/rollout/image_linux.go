@@ -1,5 +1,5 @@
 package rollout
 
-// Image is the path of the program that this process runs, even if another
-// file has taken its place since, or none.
+// Image returns a path of the program that this process runs, even if its file was
+// replaced or removed since.
 func Image() (string, error) { return "/proc/self/exe", nil }

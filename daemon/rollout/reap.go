@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// reapLimit is how long a child of the older image may go on. Whoever waited
-// for it is no more; those are short commands, such as a question for a
-// version.
+// reapLimit is how long a child of the older image may run. Such children are short
+// commands, for example to ask a program for its version, whose caller no longer exists.
 const reapLimit = 30 * time.Second
 
-// Reap waits for children that the image before this one has started, so that
-// they do not stay as zombies, and kills what goes on for too long. It
-// returns when all have ended or ctx is done.
+// Reap waits for children that the image before this one has started, so that they do not
+// stay as zombies, and kills those that run for too long. It returns when all have ended
+// or ctx is done.
 func Reap(ctx context.Context, pids []int) {
 	if len(pids) == 0 {
 		return
@@ -41,7 +40,7 @@ func Reap(ctx context.Context, pids []int) {
 	}
 }
 
-// unreaped takes what has ended off the list.
+// unreaped reaps the children that have ended and returns the others.
 func unreaped(pids []int) []int {
 	var left []int
 	for _, pid := range pids {

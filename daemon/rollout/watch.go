@@ -12,62 +12,72 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Times of a watcher, unless its options say otherwise.
+// Defaults of a watcher's options.
 const (
-	DefaultPoll   = time.Second // the path is looked at so often
-	DefaultSettle = time.Second // a changed file must stay as it is for so long
+	DefaultPoll   = time.Second // between two looks at the path
+	DefaultSettle = time.Second // a changed file must stay unchanged for that long
 )
 
 var (
-	// ErrCurrent is returned by [Watcher.Upgrade] if the file is the one that
-	// runs.
+	// ErrCurrent is returned by [Watcher.Upgrade] if the file is the one that runs.
 	ErrCurrent = errors.New("already the running version")
-	// errChanging means that the file changed while it was looked at: it will
-	// be looked at again.
+	// errChanging is returned for a file that changed while it was verified. It is verified
+	// again once it has settled.
 	errChanging = errors.New("the file is changing, try again")
 )
 
-// Options are a watcher's settings. Every func is called from the goroutine
-// of [Watcher.Run].
+// Options are a watcher's settings. Its functions are called from the goroutine of
+// [Watcher.Run].
 type Options struct {
 	Log  *slog.Logger
 	Path string // absolute, links kept
-	// Running are the stamps of the file that runs: more than one, since a
-	// file system may show one file in two ways.
+	// Running are the stamps of the file that runs. A file system may show one file in two
+	// ways, so there may be two.
 	Running []filewatch.Stamp
-	// Stat looks at the path; nil takes [filewatch.Stat].
+	// Stat returns the stamp of a path; nil is [filewatch.Stat].
 	Stat func(path string) (filewatch.Stamp, error)
-	// Verify runs the file and tells what it found, or why it will not do.
+	// Verify runs the file and returns what the file says about itself, or why the daemon
+	// must not run it.
 	Verify func(ctx context.Context, path string) (Found, error)
-	// HandOver replaces this process and returns only if that failed. The file
-	// must still have the stamp.
+	// HandOver replaces the image of this process, if the file still has the stamp. It
+	// returns only if that failed.
 	HandOver func(ctx context.Context, s filewatch.Stamp, found Found) error
-	// Report is told each change of state. The fault is set if, and only if,
-	// the state is rejected.
+	// Report is called at each change of the state. The fault is set only for the state
+	// rejected.
 	Report func(state telemetry.Rollout, f *fault.Record)
-	// Poll and Settle, 0 for the defaults.
+	// Poll and Settle are 0 for the defaults.
 	Poll, Settle time.Duration
 }
 
-// Watcher waits for another file to take the place of the one that runs. Make
-// it with [New]; what it keeps belongs to the goroutine of [Watcher.Run].
+// Watcher waits for another file in the place of the one that runs, and hands over to it.
+// Make it with [New]. Its state belongs to the goroutine of [Watcher.Run]:
+//
+//	state      event                                    next
+//	Stable     another file is there                    Pending
+//	Pending    the old file is back, or none is there   Stable
+//	Pending    the file has settled, and is verified    Reloading: this process is replaced
+//	Pending    the file is not accepted                 Rejected
+//	Reloading  the hand-over fails                      Rejected
+//	Rejected   the file changes, or [Watcher.Forget]    Pending
+//
+// [Watcher.Upgrade] verifies the file at once, settled or rejected.
 type Watcher struct {
-	o      Options
-	asks   chan ask
-	forget chan struct{} // holds a token if what was rejected may be tried again
+	o        Options
+	upgrades chan upgrade
+	forget   chan struct{} // holds a token if the rejected file may be tried again
 
 	state    telemetry.Rollout
 	settler  filewatch.Settler
-	rejected filewatch.Stamp // the file that was refused last; zero if it may be tried again
+	rejected filewatch.Stamp // of the file that was rejected last; zero if it may be tried again
 }
 
-// ask is a wish to hand over now.
-type ask struct {
+// upgrade is a call of [Watcher.Upgrade].
+type upgrade struct {
 	begin func(Found)
-	done  chan error // takes one
+	done  chan error // receives one error
 }
 
-// New makes a watcher, which does nothing before [Watcher.Run].
+// New returns a watcher, which does nothing before [Watcher.Run].
 func New(o Options) *Watcher {
 	if o.Stat == nil {
 		o.Stat = filewatch.Stat
@@ -79,12 +89,12 @@ func New(o Options) *Watcher {
 		o.Settle = DefaultSettle
 	}
 	return &Watcher{
-		o: o, asks: make(chan ask), forget: make(chan struct{}, 1), state: telemetry.Stable,
+		o: o, upgrades: make(chan upgrade), forget: make(chan struct{}, 1), state: telemetry.Stable,
 		settler: filewatch.Settler{After: o.Settle},
 	}
 }
 
-// Run watches until ctx is done, whose cause it returns.
+// Run watches until ctx is done; it returns the cause.
 func (w *Watcher) Run(ctx context.Context) error {
 	tick := time.NewTicker(w.o.Poll)
 	defer tick.Stop()
@@ -92,8 +102,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case a := <-w.asks:
-			a.done <- w.now(ctx, a.begin)
+		case u := <-w.upgrades:
+			u.done <- w.upgradeNow(ctx, u.begin)
 		case <-w.forget:
 			w.rejected = filewatch.Stamp{}
 		case <-tick.C:
@@ -102,27 +112,27 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// Upgrade hands over now, whether or not the file has settled or has failed
-// before, and so returns only if that does not happen: with [ErrCurrent], or
-// with the reason, a rollout_failure. begin is called once everything is
-// verified, immediately before the hand-over. It needs [Watcher.Run] to run.
+// Upgrade hands over now, even if the file has not settled or was rejected before. It
+// returns only if that does not happen: [ErrCurrent], or the reason, a rollout_failure.
+// begin is called once the file is verified, immediately before the hand-over. Upgrade
+// blocks until [Watcher.Run] has done the work.
 func (w *Watcher) Upgrade(ctx context.Context, begin func(Found)) error {
-	a := ask{begin, make(chan error, 1)}
+	u := upgrade{begin, make(chan error, 1)}
 	select {
-	case w.asks <- a:
+	case w.upgrades <- u:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	select {
-	case err := <-a.done:
+	case err := <-u.done:
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// Forget lets a file that was rejected be tried once more: something that it
-// may have failed for has changed.
+// Forget lets a rejected file be tried once more. Call it when something has changed that
+// the file may have failed for. It does not block.
 func (w *Watcher) Forget() {
 	select {
 	case w.forget <- struct{}{}:
@@ -130,42 +140,42 @@ func (w *Watcher) Forget() {
 	}
 }
 
-// poll looks at the path once.
+// poll looks at the path once, and hands over to a file that has settled.
 func (w *Watcher) poll(ctx context.Context) {
 	s, err := w.o.Stat(w.o.Path)
 	switch {
-	case err != nil || w.runs(s): // missing for the moment, or back to what it was
+	case err != nil || w.runs(s): // it is missing for a moment, or the old file is back
 		w.settler.Reset()
-		w.tell(telemetry.Stable, nil)
+		w.setState(telemetry.Stable, nil)
 	case s == w.rejected:
 		w.settler.Reset()
 	case w.settler.Settled(s, time.Now()):
-		_ = w.take(ctx, s, nil) // told and logged there
+		_ = w.handOver(ctx, s, nil) // which reports and logs its error
 	default:
-		w.tell(telemetry.Pending, nil)
+		w.setState(telemetry.Pending, nil)
 	}
 }
 
-// now does what [Watcher.Upgrade] asks for.
-func (w *Watcher) now(ctx context.Context, begin func(Found)) error {
+// upgradeNow is [Watcher.Upgrade] in the goroutine of Run.
+func (w *Watcher) upgradeNow(ctx context.Context, begin func(Found)) error {
 	s, err := w.o.Stat(w.o.Path)
 	switch {
 	case err != nil:
-		return failure(err) // nothing is there that could be remembered
+		return failure(err) // there is no file to reject
 	case w.runs(s):
 		w.settler.Reset()
-		w.tell(telemetry.Stable, nil)
+		w.setState(telemetry.Stable, nil)
 		return ErrCurrent
 	}
-	return w.take(ctx, s, begin)
+	return w.handOver(ctx, s, begin)
 }
 
-// take verifies the file of stamp s and hands over to it. It returns only if
-// that did not succeed.
-func (w *Watcher) take(ctx context.Context, s filewatch.Stamp, begin func(Found)) error {
-	w.tell(telemetry.Pending, nil)
+// handOver verifies the file of stamp s and hands over to it. It returns only if that
+// failed. A file that is not accepted is remembered, so that it is not tried again.
+func (w *Watcher) handOver(ctx context.Context, s filewatch.Stamp, begin func(Found)) error {
+	w.setState(telemetry.Pending, nil)
 	found, err := w.o.Verify(ctx, w.o.Path)
-	if ctx.Err() != nil { // the daemon stops: that says nothing about the file
+	if ctx.Err() != nil { // the daemon stops, which says nothing about the file
 		return context.Cause(ctx)
 	}
 	if now, serr := w.o.Stat(w.o.Path); serr != nil || now != s {
@@ -174,7 +184,7 @@ func (w *Watcher) take(ctx context.Context, s filewatch.Stamp, begin func(Found)
 	}
 	if err == nil {
 		w.o.Log.InfoContext(ctx, "handing over", "path", w.o.Path, "to", found.Version, "commit", found.Commit)
-		w.tell(telemetry.Reloading, nil)
+		w.setState(telemetry.Reloading, nil)
 		if begin != nil {
 			begin(found)
 		}
@@ -187,14 +197,15 @@ func (w *Watcher) take(ctx context.Context, s filewatch.Stamp, begin func(Found)
 	w.settler.Reset()
 	w.rejected = s
 	w.o.Log.WarnContext(ctx, "the new program is not used", "path", w.o.Path, "err", err)
-	w.tell(telemetry.Rejected, f)
+	w.setState(telemetry.Rejected, f)
 	return f
 }
 
+// runs reports whether a file is the one that runs.
 func (w *Watcher) runs(s filewatch.Stamp) bool { return slices.ContainsFunc(w.o.Running, s.Same) }
 
-// tell reports a state if it is news.
-func (w *Watcher) tell(state telemetry.Rollout, f *fault.Record) {
+// setState changes the state, and reports it if it differs.
+func (w *Watcher) setState(state telemetry.Rollout, f *fault.Record) {
 	if state == w.state && f == nil {
 		return
 	}
@@ -202,6 +213,7 @@ func (w *Watcher) tell(state telemetry.Rollout, f *fault.Record) {
 	w.o.Report(state, f)
 }
 
+// failure returns an error as a fault.
 func failure(err error) *fault.Record {
 	return fault.New(fault.RolloutFailure, fault.Rollout, "upgrade", "%v", err)
 }

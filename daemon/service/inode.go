@@ -5,6 +5,7 @@ import (
 	"syscall"
 )
 
+// inode returns which file info describes.
 func inode(info os.FileInfo) (dev, ino uint64, ok bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

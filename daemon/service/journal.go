@@ -60,6 +60,7 @@ func priority(level slog.Level) int {
 // is one write, and so each line stays whole.
 type priorityWriter struct{ w io.Writer }
 
+// Write writes one line with its priority.
 func (p priorityWriter) Write(line []byte) (int, error) {
 	const levelAttr = len("level=N ")
 	out := append([]byte{'<', line[len("level=")], '>'}, line[levelAttr:]...)

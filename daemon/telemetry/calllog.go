@@ -62,6 +62,7 @@ type callLog struct {
 	hot   hotPaths
 }
 
+// newCallLog returns the log of calls; with an empty path it writes nothing.
 func newCallLog(o Options) *callLog {
 	return &callLog{Records: NewRecords(o), paths: o.Paths, hot: newHotPaths()}
 }
@@ -107,6 +108,8 @@ func (l *callLog) countPath(line *callLine, failed bool) *hotLine {
 	return l.hot.snapshot(line.TS, line.RepoRoot)
 }
 
+// callLineOf returns the line of a call. Without paths it names neither the project's root
+// nor a path of the arguments, and error messages have theirs replaced.
 func callLineOf(c *Call, now int64, paths bool) *callLine {
 	line := &callLine{
 		Event: "tool_call", TS: now, RequestID: requestID(c.RequestID),

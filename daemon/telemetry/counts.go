@@ -133,6 +133,7 @@ type histogram struct {
 	bucket [buckets]uint32
 }
 
+// add counts a duration.
 func (h *histogram) add(d time.Duration) {
 	i := bucketOf(uint64(d / time.Microsecond))
 	if h.bucket[i] == math.MaxUint32 {
@@ -142,6 +143,7 @@ func (h *histogram) add(d time.Duration) {
 	h.n++
 }
 
+// merge adds the counts of b.
 func (h *histogram) merge(b *histogram) {
 	for i, n := range b.bucket {
 		n = min(n, math.MaxUint32-h.bucket[i])

@@ -10,14 +10,14 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Parts are counts that others know.
+// Parts are counts that other parts of the daemon know.
 type Parts struct {
 	Sessions int // connected or kept for their clients
 	Servers  int // hosted
 	Unwell   []Unwell
 }
 
-// Unwell is a hosted server that cannot be used now, or may not be.
+// Unwell is a hosted server that cannot be used, or must not be used, at the moment.
 type Unwell struct {
 	Name   string `json:"name"`
 	State  string `json:"state"`

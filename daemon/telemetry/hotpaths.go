@@ -38,6 +38,7 @@ type hotLine struct {
 	Slowest  []pathLine `json:"slowest_paths"`
 }
 
+// newHotPaths returns an empty table.
 func newHotPaths() hotPaths { return hotPaths{byPath: map[string]*pathLine{}} }
 
 // add counts one call, with path "" if it named none, and reports whether a summary is

@@ -21,7 +21,7 @@ const (
 // errFound ends the walk of an object.
 var errFound = errors.New("found")
 
-// PathHint is the first path that a call's arguments name, or "". In each
+// PathHint returns the first path in the arguments of a call, or "". In each
 // object it looks at file_path, filePath, path and uri, then at the same of
 // textDocument, then into the values in their order; strings that hold JSON
 // are looked into as well. A file address becomes a path, of any other one
@@ -33,7 +33,7 @@ func PathHint(arguments json.RawMessage) string {
 	return search(bytes.TrimSpace(arguments), maxDepth)
 }
 
-// search looks into one valid JSON value.
+// search returns the first path in a valid JSON value.
 func search(raw []byte, depth int) string {
 	if depth == 0 || len(raw) == 0 {
 		return ""
@@ -60,6 +60,7 @@ func search(raw []byte, depth int) string {
 	return ""
 }
 
+// searchObject looks at the members that usually hold a path, then into all others.
 func searchObject(raw []byte, depth int) string {
 	if path := direct(raw, "file_path", "filePath", "path", "uri"); path != "" {
 		return path
@@ -79,7 +80,7 @@ func searchObject(raw []byte, depth int) string {
 	return path
 }
 
-// direct is the path in the first of the members that holds one.
+// direct returns the path in the first of the named members that has one.
 func direct(obj []byte, names ...string) string {
 	for _, name := range names {
 		if path := toPath(text(jsonrpc.Field(obj, name))); path != "" {
@@ -89,7 +90,7 @@ func direct(obj []byte, names ...string) string {
 	return ""
 }
 
-// text is a JSON string's content, "" for any other value.
+// text returns the content of a JSON string; "" for any other value.
 func text(raw []byte) string {
 	var s string
 	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
@@ -98,6 +99,8 @@ func text(raw []byte) string {
 	return s
 }
 
+// toPath returns the path in a string that may be a URL, without its user, query and
+// fragment.
 func toPath(s string) string {
 	s = strings.TrimSpace(s)
 	if !strings.Contains(s, "://") {

@@ -1,10 +1,10 @@
-// Package telemetry counts what is done, knows how well the daemon is, and
-// writes one line for every tool call to a log that rotates.
+// Package telemetry counts requests, computes the health of the daemon, and writes a line
+// for every tool call to a log that is rotated.
 //
-// It is told by others and imports none of them. A [Recorder] is safe for any
-// number of goroutines, starts none itself and owns one file, the log. All
-// that it keeps is bounded, whatever names clients make up. It never sees a
-// prompt, and of arguments it keeps at most one path, if that is asked for.
+// The other parts report to it, and it imports none of them. A [Recorder] is safe for
+// concurrent use, starts no goroutine and owns one file, the log. All that it keeps is
+// bounded, whatever names clients invent. It never sees a prompt. Of arguments it keeps at
+// most one path, and only if the configuration asks for paths.
 package telemetry
 
 import (
@@ -25,17 +25,17 @@ const (
 	maxWorkers    = 4096
 )
 
-// Names that stand for many.
+// Names in the place of several.
 const (
 	unknown = "(unknown)" // methods that do not exist
-	other   = "(other)"   // what was used least recently, beyond the bound
+	other   = "(other)"   // those used least recently, beyond the bound
 )
 
 // toolsCall is the method of a tool call.
 const toolsCall = "tools/call"
 
-// An Operation is what requests are counted by. All its names are of things
-// that exist: a name that a client made up is never one of them.
+// An Operation is what requests are counted by. Its names are of things that exist, never
+// names that a client has invented.
 type Operation struct {
 	Method string // "" if there is no such method
 	Server string // hosted server that served it; "" for the daemon itself
@@ -73,7 +73,7 @@ const (
 // byBadness lists the states from best to worst.
 var byBadness = []State{Cold, Ready, Starting, Recovering}
 
-// Rollout is where the replacement of the binary stands.
+// Rollout is the state of the replacement of the binary.
 type Rollout string
 
 // The states of a rollout.
@@ -112,7 +112,8 @@ type Options struct {
 	LogDelay time.Duration
 }
 
-// Recorder is told what happens and tells how things are.
+// Recorder counts what the parts of the daemon report, and returns the health and the
+// counts. Make it with [New].
 type Recorder struct {
 	o      Options
 	begin  time.Time
@@ -146,8 +147,8 @@ type session struct {
 	counts
 }
 
-// New makes a recorder. It serves nothing yet: see [Recorder.SetServing]. The
-// caller closes it.
+// New returns a recorder, which the caller must close. The health is not ready before
+// [Recorder.SetServing].
 func New(o Options) *Recorder {
 	return &Recorder{
 		o: o, begin: time.Now(), stable: StableLaunchPath(o.Executable),
@@ -162,11 +163,10 @@ func New(o Options) *Recorder {
 
 var _ io.Closer = (*Recorder)(nil)
 
-// Close closes the call log. What is told afterwards is counted, not logged.
+// Close closes the call log. Later calls are counted, and not logged.
 func (r *Recorder) Close() error { return r.log.Close() }
 
-// Request counts one request. A nil fault is a success. Replays is how often it
-// was run again.
+// Request counts one request, which was run again so many times. A nil fault is a success.
 func (r *Recorder) Request(op Operation, took time.Duration, replays int, f *fault.Record) {
 	if f != nil {
 		copied := *f
@@ -181,7 +181,7 @@ func (r *Recorder) Request(op Operation, took time.Duration, replays int, f *fau
 		if isWork(op) {
 			r.faulty, r.consecutive, r.lastFault = false, 0, nil
 		}
-	case f.IsOwn(): // the client's doing or wish, nobody's failure
+	case f.IsOwn(): // the client has caused or wanted it
 	default:
 		r.consecutive++
 		r.lastFault = f
@@ -236,13 +236,14 @@ func leastRecent[K comparable, V any](all map[K]V, except K, at func(V) time.Tim
 	return oldest
 }
 
-// ToolCall counts a call for its session and identity, and logs it. The log
-// is written before it returns; a failure is counted and shown in the health.
+// ToolCall counts a call for its session and identity, and logs it. The health shows
+// failures of the log.
 func (r *Recorder) ToolCall(c Call) {
 	r.count(&c)
 	r.log.logCall(&c)
 }
 
+// count counts a call for its identity and its session.
 func (r *Recorder) count(c *Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -265,14 +266,14 @@ func (r *Recorder) count(c *Call) {
 	s.add(c.Took, c.Replays, c.Fault)
 }
 
-// SessionEnded forgets the counters of a session, named by its hash.
+// SessionEnded forgets the counts of the session with that hash.
 func (r *Recorder) SessionEnded(hash string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.sessions, bounded(hash, maxField))
 }
 
-// Cache counts a look into the cache of answers.
+// Cache counts a request to the cache of answers.
 func (r *Recorder) Cache(hit bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -283,26 +284,26 @@ func (r *Recorder) Cache(hit bool) {
 	}
 }
 
-// Through has all lines of the call log written, and from now on each at once, as
-// before the process is replaced; with false they wait for others again.
+// Through writes all lines of the call log and makes it write each at once, as is needed
+// before the process is replaced. With false lines wait for others again.
 func (r *Recorder) Through(on bool) { r.log.Through(on) }
 
-// Bound says how many bytes the call log has from now on before it is rotated,
-// and how many rotated ones are kept, as in [Options].
+// Bound sets at how many bytes the call log is rotated, and how many rotated files are
+// kept, as in [Options].
 func (r *Recorder) Bound(maxBytes int64, keep int) { r.log.Bound(maxBytes, keep) }
 
-// ShowPaths says whether the call log names paths from now on; those counted
-// so far are forgotten when it stops.
+// ShowPaths says whether the call log names paths from now on. If not, the paths that were
+// counted are forgotten.
 func (r *Recorder) ShowPaths(show bool) { r.log.showPaths(show) }
 
-// SetServing says whether handshakes can be served.
+// SetServing records whether handshakes can be served.
 func (r *Recorder) SetServing(serving bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.serving = serving
 }
 
-// SetRollout says where the replacement of the binary stands.
+// SetRollout records the state of the replacement of the binary.
 func (r *Recorder) SetRollout(state Rollout) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -312,8 +313,8 @@ func (r *Recorder) SetRollout(state Rollout) {
 	r.rollout, r.refusal = state, nil
 }
 
-// RolloutRejected says that the new binary is not used, and why. As long as
-// that is so, it is the last fault unless a call has failed since.
+// RolloutRejected records why the new binary is not used. Until the state changes, that is
+// the last fault, unless a call has failed since.
 func (r *Recorder) RolloutRejected(f *fault.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -387,8 +388,8 @@ func (r *Recorder) setWorker(id string, state State) {
 	}
 }
 
-// StableLaunchPath is false for an executable that lies in a build's
-// directory: it may vanish or change at any moment.
+// StableLaunchPath reports whether an executable is outside of directories of builds, where
+// it may vanish or change at any moment.
 func StableLaunchPath(executable string) bool {
 	for part := range strings.SplitSeq(executable, "/") {
 		if part == "tmp" || part == "target" || strings.HasPrefix(part, "go-build") {

@@ -293,6 +293,7 @@ func twin(list []File, path string) string {
 	return ""
 }
 
+// exists reports whether a path has anything, be it a link that leads nowhere.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil

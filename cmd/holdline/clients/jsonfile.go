@@ -21,6 +21,8 @@ type jsonFile struct {
 	c    *Client
 }
 
+// parseJSON reads a file. Its errors name the place and nothing else: the messages of the
+// parser quote the file.
 func parseJSON(name string, data []byte, c *Client) (Document, error) {
 	x, err := jsonedit.Parse(name, data)
 	if at, ok := errors.AsType[*config.Error](err); ok && at.Line > 0 {
@@ -121,20 +123,25 @@ func object(fields []Field) []byte {
 	return append(b, '}')
 }
 
+// Text returns the value as it stands in the file, with its comments.
 func (f *jsonFile) Text(path []string) (string, bool) {
 	b, ok := f.file.Value(path...)
 	return string(b), ok
 }
 
+// Put writes the text as it is, without a new layout.
 func (f *jsonFile) Put(path []string, text string) error { return f.file.Put([]byte(text), path...) }
 
+// Remove removes the member, with the comments that belong to it.
 func (f *jsonFile) Remove(path []string) { f.file.Remove(path...) }
 
+// Same compares values: comments, white space and the order of keys do not count.
 func (f *jsonFile) Same(path []string, text string) bool {
 	now, ok := f.file.Value(path...)
 	return ok && sameJSON(now, []byte(text))
 }
 
+// RemoveEmptyParents stops at the first object that has a member, or that before has.
 func (f *jsonFile) RemoveEmptyParents(path []string, before Document) {
 	for at := path[:len(path)-1]; len(at) > 0; at = at[:len(at)-1] {
 		_, existed := before.Text(at)
@@ -145,4 +152,5 @@ func (f *jsonFile) RemoveEmptyParents(path []string, before Document) {
 	}
 }
 
+// Bytes returns the file with its byte order mark and its line ends.
 func (f *jsonFile) Bytes() []byte { return f.file.Bytes() }

@@ -32,6 +32,7 @@ type expression struct {
 	path       []string // of keys, from the root
 }
 
+// byteOrderMark begins the files of some editors. The parser does not accept it.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // parseTOML reads a file. Its errors name the line and nothing else, since the
@@ -186,6 +187,7 @@ func tomlText(v any) string {
 	return strings.ReplaceAll(string(Encode(v)), "\x7f", `\u007f`)
 }
 
+// bareKey matches keys that need no quotes.
 var bareKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // tomlKey returns a key as TOML, in quotes only if it needs them.
@@ -280,6 +282,8 @@ func (f *tomlFile) appendLines(lines string) error {
 	return f.parse()
 }
 
+// Text returns the lines of the table and of the tables in it. Tables of other servers may
+// stand in between; blank lines that separated the parts are kept.
 func (f *tomlFile) Text(path []string) (string, bool) {
 	var b strings.Builder
 	for _, x := range f.list {
@@ -294,6 +298,7 @@ func (f *tomlFile) Text(path []string) (string, bool) {
 	return b.String(), b.Len() > 0
 }
 
+// Put replaces the lines of the table where its first one stands, or appends the text.
 func (f *tomlFile) Put(path []string, text string) error {
 	i := slices.IndexFunc(f.list, func(x expression) bool { return x.isUnder(path) })
 	if i < 0 {
@@ -305,11 +310,13 @@ func (f *tomlFile) Put(path []string, text string) error {
 	return f.splice(func(x *expression) bool { return x.isUnder(path) }, f.list[i].start, text)
 }
 
+// Remove removes the lines of the table and of the tables in it.
 func (f *tomlFile) Remove(path []string) {
 	// A file without some of its tables is as valid as it was.
 	_ = f.splice(func(x *expression) bool { return x.isUnder(path) }, -1, "")
 }
 
+// Same compares values: comments, layout and the order of keys do not count.
 func (f *tomlFile) Same(path []string, text string) bool {
 	other := &tomlFile{data: []byte(text), key: f.key}
 	if other.parse() != nil {
@@ -323,4 +330,5 @@ func (f *tomlFile) Same(path []string, text string) bool {
 // RemoveEmptyParents does nothing: a table of servers needs no header.
 func (f *tomlFile) RemoveEmptyParents([]string, Document) {}
 
+// Bytes returns the file.
 func (f *tomlFile) Bytes() []byte { return f.data }

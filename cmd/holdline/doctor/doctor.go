@@ -99,6 +99,8 @@ func Run(ctx context.Context, o Options) []Finding {
 	return append(found, checkDaemon(ctx, o, conn, path)...)
 }
 
+// checkConfiguration says whether the configuration file can be read. No file is as good
+// as an empty one.
 func checkConfiguration(o Options) Finding {
 	f := Finding{Check: "configuration", State: OK, What: o.Config}
 	if o.ConfigErr != nil {
@@ -112,6 +114,8 @@ func checkConfiguration(o Options) Finding {
 	return f
 }
 
+// checkStateDir checks that the daemon can write into its state directory, and that other
+// users cannot read it.
 func checkStateDir(o Options) Finding {
 	f := Finding{Check: "state directory", State: OK, What: o.StateDir}
 	info, err := os.Stat(o.StateDir)

@@ -58,7 +58,7 @@ func (e *engine) judge(c control.CheckAnswer, seenBy, here string) Finding {
 	if c.Engine != "" && !c.Default {
 		state, why = Note, fmt.Sprintf("consults with engine %s cannot run (as seen by %s)", e.name, seenBy)
 	}
-	fix := fmt.Sprintf("run %s --version yourself", e.name)
+	var fix string
 	switch c.Fault.Reason() {
 	case fault.NotInstalled:
 		fix = fmt.Sprintf("npm install -g %s, or name the program: %s, or %s in the configuration", e.npm, e.variable, e.key)
@@ -71,6 +71,8 @@ func (e *engine) judge(c control.CheckAnswer, seenBy, here string) Finding {
 		fix = fmt.Sprintf("npm install -g %s@latest", e.npm)
 	case "": // consult.env_file is wrong; the fault says how
 		fix = "correct it; each consult reads the file again"
+	default:
+		fix = fmt.Sprintf("run %s --version yourself", e.name)
 	}
 	return f.with(state, c.Fault.Fault.Detail, why, fix)
 }

@@ -37,7 +37,7 @@ const welcomeTimeout = 2 * time.Second
 const endTime = 300 * time.Millisecond
 
 // checkMachine checks what lies around the daemon: PATH and programs of hosted servers,
-// disks, locks, and processes without an owner.
+// disks, locks, and processes that no daemon knows.
 func checkMachine(ctx context.Context, o *Options) []Finding {
 	run := filepath.Dir(o.Paths.Start())
 	f, path := o.checkPath(ctx)

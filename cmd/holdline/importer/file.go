@@ -66,6 +66,7 @@ type staysError struct{ why string }
 
 func (s *staysError) Error() string { return s.why }
 
+// stay returns a [staysError].
 func stay(format string, args ...any) error { return &staysError{fmt.Sprintf(format, args...)} }
 
 // notEdited is why the servers of a file that is not edited stay.
@@ -225,6 +226,7 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 // all servers cannot say that.
 var limiting = []string{"disabled_tools", "disabledTools", "enabled_tools", "enabledTools", "excludeTools", "includeTools"}
 
+// refuseLimits returns why a server cannot be part of one entry for all servers.
 func refuseLimits(keys map[string]any) error {
 	for _, key := range limiting {
 		if keys[key] != nil {

@@ -58,6 +58,7 @@ type keyChange struct {
 // name returns the key of the entry.
 func (k *keyChange) name() string { return k.Path[len(k.Path)-1] }
 
+// hash returns the SHA-256 of a file, in hexadecimal.
 func hash(data []byte) string {
 	h := sha256.Sum256(data)
 	return hex.EncodeToString(h[:])
@@ -109,6 +110,7 @@ func (j *journal) store(name string, data []byte) error {
 	return nil
 }
 
+// syncDir has the names in a directory written to the disk.
 func syncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -106,6 +106,7 @@ func (p *Plan) Print(w io.Writer) {
 	}
 }
 
+// print writes the plan for one file.
 func (f *File) print(w io.Writer) {
 	title := f.Title + ": " + printable(f.Path)
 	switch {
@@ -132,6 +133,7 @@ func (f *File) print(w io.Writer) {
 	}
 }
 
+// state returns what becomes of a server, in words.
 func (s *Server) state() string {
 	switch {
 	case s.Verdict == Ours:

@@ -78,7 +78,8 @@ func (t *translation) stays(format string, args ...any) {
 	}
 }
 
-func (t *translation) note(format string, args ...any) {
+// addNote adds a note for people. It must not contain a value of the entry.
+func (t *translation) addNote(format string, args ...any) {
 	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
@@ -157,6 +158,7 @@ func (t *translation) setType(name string) {
 	}
 }
 
+// lastElement returns the last element of the path of an address.
 func lastElement(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -282,7 +284,7 @@ func (t *translation) readAddress() {
 		t.s.Headers["Authorization"] = "Bearer ${" + name + "}"
 	}
 	if len(t.s.Headers) == 0 {
-		t.note("has no headers: if its client has logged in to it, that login does not move along")
+		t.addNote("has no headers: if its client has logged in to it, that login does not move along")
 	}
 }
 

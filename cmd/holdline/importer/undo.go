@@ -155,10 +155,8 @@ func (r *reversal) revertKeys(ctx context.Context, was []byte, inUse map[string]
 	}
 	var left []*keyChange
 	for _, k := range slices.Backward(r.e.Keys) {
-		why := ""
-		if by := inUse[k.name()]; by != "" {
-			why = by + " still starts it"
-		} else {
+		why := inUse[k.name()]
+		if why == "" {
 			why = k.revert(doc)
 		}
 		if why != "" {
@@ -206,8 +204,8 @@ func (k *keyChange) revert(doc clients.Document) (why string) {
 	return "it was changed since"
 }
 
-// serversInUse returns the servers of holdline's file that clients' entries still
-// start, and which entries those are. An entry that was left needs its server.
+// serversInUse returns the servers of holdline's file that clients' entries still start,
+// each with a sentence that names an entry. An entry that was left needs its server.
 func (r *reversal) serversInUse() map[string]string {
 	if r.client != &clients.Holdline {
 		return nil
@@ -229,7 +227,7 @@ func (r *reversal) serversInUse() map[string]string {
 		for _, e := range doc.Entries() {
 			name, ok := e.StartsHoldline()
 			if ok && slices.ContainsFunc(r.e.Keys, func(k *keyChange) bool { return k.name() == name }) {
-				out[name] = "the entry " + e.Name() + " of " + f.Path
+				out[name] = "the entry " + e.Name() + " of " + f.Path + " still starts it"
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"holdline/protocol/ownfile"
@@ -83,15 +84,15 @@ func removeFile(path string) error {
 // removeEmptyDirs removes those of the directories that are empty, the last one first,
 // and reports each.
 func (o *Options) removeEmptyDirs(dirs []string) error {
-	for i := len(dirs) - 1; i >= 0; i-- {
-		entries, err := os.ReadDir(dirs[i])
+	for _, dir := range slices.Backward(dirs) {
+		entries, err := os.ReadDir(dir)
 		if err != nil || len(entries) > 0 {
 			continue
 		}
-		if err := removeFile(dirs[i]); err != nil {
+		if err := removeFile(dir); err != nil {
 			return err
 		}
-		o.report("remove %s", dirs[i])
+		o.report("remove %s", dir)
 	}
 	return nil
 }
@@ -104,7 +105,7 @@ const lockWait = time.Minute
 // lacks the other's files.
 func (o *Options) lockHome(ctx context.Context) (unlock func(), err error) {
 	if _, err := os.Stat(o.Home); err != nil || o.DryRun {
-		return func() {}, nil //nolint:nilerr // a later step says that there is no home
+		return func() {}, nil // a later step says that there is no home
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lockWait,
 		errors.New("another holdline install or uninstall is at work: wait until it has ended, then do this again"))

@@ -67,7 +67,10 @@ type hintedError struct {
 	hint string
 }
 
+// Error returns the message without the hint.
 func (h *hintedError) Error() string { return h.err.Error() }
+
+// Unwrap returns the error itself.
 func (h *hintedError) Unwrap() error { return h.err }
 
 // Hint returns the way out that an error of this package has, or "".

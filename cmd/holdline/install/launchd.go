@@ -25,6 +25,7 @@ func (o *Options) launchctl(verb string) []string {
 	return []string{"launchctl", verb, o.launchDomain() + "/" + contrib.LaunchLabel}
 }
 
+// runLaunchctl runs a command about the daemon.
 func (o *Options) runLaunchctl(ctx context.Context, verb string) error {
 	argv := o.launchctl(verb)
 	_, err := o.Run(ctx, argv[0], argv[1:]...)
@@ -58,7 +59,7 @@ func (p *plan) planLaunchd(ctx context.Context, bin string, force bool) error {
 	logs := filepath.Dir(filepath.Join(o.Home, contrib.LaunchLog))
 	p.recordMissing(logs)
 	loaded := o.hasLoaded(ctx)
-	if loaded { // whoever restores the old file must load it again
+	if loaded { // the undo of the file is followed by this one
 		p.steps = append(p.steps, step{do: doNothing, undo: func(ctx context.Context) error {
 			if o.hasLoaded(ctx) {
 				return nil

@@ -145,6 +145,7 @@ func (p *plan) carryOut(ctx context.Context) error {
 	return p.next.store(p.o.StateDir)
 }
 
+// reportStep reports a step, unless it is nothing for people.
 func (p *plan) reportStep(prefix string, s step) {
 	if s.what != "" {
 		p.o.report("%s%s", prefix, s.what)
