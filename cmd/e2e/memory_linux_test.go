@@ -41,7 +41,7 @@ func TestMemoryGivenBack(t *testing.T) {
 	a, b := p.wild(hosting{"max_restarts": 100})
 	p.untilReady("wild")
 	daemon := p.status().Daemon.PID
-	for range 5 {
+	for range 3 {
 		const size = 65_000_000
 		if x := a.wait(a.call("wild__long", map[string]any{"bytes": size})); len(x.text()) != size {
 			t.Fatalf("a large answer has %d bytes: %.300s", len(x.text()), x.raw)

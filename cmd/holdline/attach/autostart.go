@@ -51,7 +51,7 @@ type autostart struct {
 	units service.Units       // that may be to start it instead
 	agent service.LaunchAgent // the same
 
-	done chan struct{} // closed: nobody waits for the daemon any more
+	done chan struct{} // closed when the command no longer waits for the daemon
 	wg   sync.WaitGroup
 }
 
@@ -138,13 +138,13 @@ func (a *autostart) Start(ctx context.Context) (<-chan error, error) {
 	return exited, nil
 }
 
-// Manageable tells whether a systemd that runs has units for this daemon.
+// Manageable reports whether a systemd that runs has units for this daemon.
 func (a *autostart) Manageable() bool {
 	return (!a.paths.Explicit() || a.paths.Start() == a.units.Socket()) && a.units.Running() && a.units.File(contrib.SystemdSocket) != ""
 }
 
-// managed tells whether the user has put the daemon into systemd's hands, and so
-// into nobody else's.
+// managed reports whether the user has enabled systemd's units for the daemon. Then
+// only systemd starts it.
 func (a *autostart) managed() bool { return a.Manageable() && a.units.Enabled() }
 
 // leaveTo is a start that is left to systemd. What it does not do is an error.

@@ -65,7 +65,7 @@ func testDaemon() int {
 	return 0
 }
 
-// leaked tells whether a descriptor leads to the marker file of the test.
+// leaked reports whether a descriptor leads to the marker file of the test.
 func leaked(fds []os.DirEntry) bool {
 	for _, fd := range fds {
 		if to, err := os.Readlink("/dev/fd/" + fd.Name()); err == nil && strings.HasSuffix(to, "/leak-marker") {

@@ -128,7 +128,7 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 	if err := finished(cmd, proc, o, plan, done); err != nil {
 		return err
 	}
-	return toldLeft(cmd, o, done)
+	return reportLeft(cmd, o, done)
 }
 
 func showPlan(cmd *cobra.Command, o *importOptions, plan *importer.Plan) error {
@@ -146,7 +146,7 @@ func showPlan(cmd *cobra.Command, o *importOptions, plan *importer.Plan) error {
 	return console.Say(cmd, "%s", end)
 }
 
-// finished tells what was done, and has a running daemon read its file.
+// finished prints what was done, and has the running daemon read its configuration.
 func finished(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions, plan *importer.Plan, done importer.Done) error {
 	if o.asJSON {
 		err := console.PrintJSON(cmd.OutOrStdout(), struct {
@@ -196,11 +196,11 @@ func undoImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions, look
 			return err
 		}
 	}
-	return toldLeft(cmd, o, done)
+	return reportLeft(cmd, o, done)
 }
 
-// toldLeft names what was not done, and makes the command fail if there is any.
-func toldLeft(cmd *cobra.Command, o *importOptions, done importer.Done) error {
+// reportLeft names what was not done, and makes the command fail if there is any.
+func reportLeft(cmd *cobra.Command, o *importOptions, done importer.Done) error {
 	if len(done.Left) == 0 {
 		return nil
 	}

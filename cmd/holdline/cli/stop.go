@@ -67,7 +67,7 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 		return err
 	}
 	defer c.Close()
-	err = tellToStop(cmd, c, all)
+	err = requestStop(cmd, c, all)
 	if all && errors.Is(err, context.DeadlineExceeded) {
 		dir, err := runDir(cmd, proc)
 		if err != nil {
@@ -78,7 +78,7 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	return err
 }
 
-// onCall tells whether there is no daemon, and to connect would have systemd start
+// onCall reports whether there is no daemon, and to connect would have systemd start
 // one, only to be stopped.
 func onCall(cmd *cobra.Command, proc *cmdenv.Process) bool {
 	paths, err := attach.PathsOf(cmd, proc)
@@ -127,9 +127,9 @@ func workersEnded(n int) string {
 	return fmt.Sprintf(", %d of its workers ended", n)
 }
 
-// tellToStop has a daemon stop and waits until it has. The error wraps
-// [context.DeadlineExceeded] if it does not in time.
-func tellToStop(cmd *cobra.Command, c *control.Client, all bool) error {
+// requestStop asks the daemon to stop and waits until it has. The error wraps
+// [context.DeadlineExceeded] if it does not stop in time.
+func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), stopWait)
 	defer cancel()
 	var answer control.StopAnswer

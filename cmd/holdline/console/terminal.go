@@ -13,7 +13,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// isTTY tells whether fd is a terminal: only a terminal has a window size
+// isTTY reports whether fd is a terminal: only a terminal has a window size
 // (ioctl_tty(2)).
 func isTTY(fd uintptr) bool {
 	_, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ)
@@ -63,7 +63,7 @@ func PrintJSON(w io.Writer, v any) error {
 	return err
 }
 
-// IsTerminal tells whether v is a terminal.
+// IsTerminal reports whether v is a terminal.
 func IsTerminal(v any) bool {
 	f, ok := v.(*os.File)
 	if !ok {
@@ -73,9 +73,8 @@ func IsTerminal(v any) bool {
 	return err == nil && info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice|os.ModeCharDevice && isTTY(f.Fd())
 }
 
-// IsPiped tells whether v is a pipe or a file that was redirected: something
-// that somebody has put there. Other things, such as a socket that a program
-// was given, may never end.
+// IsPiped reports whether v is a pipe or a redirected file, which the user has put
+// there. Other things, such as a socket that a program was given, may never end.
 func IsPiped(v any) bool {
 	if t, ok := v.(*output); ok {
 		v = t.w

@@ -136,12 +136,13 @@ func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 	return prompt + "\n\n<stdin>\n" + strings.TrimRight(string(b), "\n") + "\n</stdin>", nil
 }
 
-// stdinWait is how long something may take to begin on a stdin that need not
-// have anything: who starts a command may leave it a pipe that nobody writes to.
+// stdinWait bounds the wait for the first byte on stdin when the prompt is on the
+// command line: the program that starts a command may leave it a pipe into which
+// nothing is ever written.
 const stdinWait = 5 * time.Second
 
-// begins waits until there is something to read, or nothing any more; it is
-// false if neither is so in time.
+// begins waits until in has a byte to read or has ended. It returns false if neither
+// happens in time.
 func begins(in io.Reader, within time.Duration) bool {
 	f, ok := in.(*os.File)
 	if !ok {
@@ -246,7 +247,8 @@ func askConsult(cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, par
 	return answer, err
 }
 
-// lostConsult says where the answer of a consult is whose daemon ended.
+// lostConsult returns the error about a consult whose daemon ended, with the command
+// that gets its answer later. id is "" if the command never learnt it.
 func lostConsult(id string, err error) error {
 	if id == "" {
 		return cmdenv.WithHint(fmt.Errorf("whether the consult was begun is not known: %w", err), "if it was, this lists it: holdline consults")
@@ -277,8 +279,8 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 	return nil
 }
 
-// unwhole says of an answer that it is not, or not yet, the whole one; "" if it
-// is.
+// unwhole returns a note that an answer is partial, or not final yet; "" if it is
+// the whole answer.
 func unwhole(answer control.ConsultAnswer) string {
 	var is struct {
 		State   string `json:"state"`

@@ -83,8 +83,8 @@ func (s *serversCommand) control(cmd *cobra.Command, method, name string, words 
 	return console.Say(cmd, "%s", words(answer.Processes))
 }
 
-// withLastWords prints what a server said before it ended, if that is why a
-// command failed.
+// withLastWords returns err. If a server's end is why the command failed, it first
+// prints the last lines of that server's stderr.
 func (s *serversCommand) withLastWords(cmd *cobra.Command, err error) error {
 	if remote, ok := errors.AsType[*control.RemoteError](err); ok && remote.Fault != nil && remote.Fault.Cause != nil {
 		for _, line := range remote.Fault.Cause.StderrTail {
@@ -403,7 +403,8 @@ func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int,
 	return err
 }
 
-// lastWords is what there is of a server without a process.
+// lastWords prints what is known of a server without a process: its last fault and
+// the last lines of its stderr.
 func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer, follow bool) {
 	if follow {
 		return

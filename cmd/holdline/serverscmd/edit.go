@@ -205,7 +205,7 @@ func (o addOptions) object(args []string) ([]byte, error) {
 	return w.object(), nil
 }
 
-// others tells whether a flag was given that describes the server.
+// others reports whether a flag was given that describes the server.
 func (o addOptions) others() bool {
 	return o.transport+o.scope+o.cwd+o.envFile+o.contract != "" || o.lazy || o.off ||
 		len(o.env)+len(o.headers)+len(o.allow)+len(o.deny)+len(o.projects) > 0
@@ -330,7 +330,7 @@ func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 	}
 }
 
-// literal tells whether a value that may be a secret stands in the file.
+// literal reports whether a value that may be a secret stands in the file.
 func literal(s config.Settings) bool {
 	for _, m := range []map[string]config.Secret{s.Env, s.Headers} {
 		for _, value := range m {
