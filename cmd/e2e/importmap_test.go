@@ -47,6 +47,7 @@ var layers = readLayers(`
 2 daemon/session/peer
 0 daemon/session/crew
 4 daemon/standing
+4 daemon/dialect
 3 daemon/catalog
 3 daemon/consult
 5 daemon/hosted

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/daemon/listing"
 	"holdline/daemon/standing"
 	"holdline/daemon/statedir"
@@ -396,7 +397,7 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 		u.introducedLocked(server.Era, server.Result)
 		inst.up = u
 		u.standing.Wake()
-		if tellsRoots(server.Offered) { // its client may have said so while there was no daemon
+		if dialect.AcceptsRootsChanged(server.Offered) { // its client may have said so while there was no daemon
 			u.noteLocked(mcp.RootsChanged, nil)
 		}
 		if inst.srv.era == "" {

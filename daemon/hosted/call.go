@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
@@ -255,7 +256,8 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 	reading, stop := context.WithDeadline(ctx, until) // a server may hang that has yet to read what was said before
 	defer stop()
 	_, err = u.w.WriteFunc(reading, rec, func(id int64) ([]byte, error) {
-		params, err := u.envelope().params(rc, o, token(id, rc))
+		envelope := u.envelope()
+		params, err := envelope.Params(rc, o, token(id, rc))
 		if err != nil {
 			return nil, err
 		}
@@ -410,7 +412,7 @@ func (m *Manager) isLarge(c *call, rc *tool.RemoteCall) bool {
 		limit = maxShared
 	}
 	m.mu.Unlock()
-	return size >= limit && (rc.Modern || result == nil || !asksFor(result))
+	return size >= limit && (rc.Modern || result == nil || !dialect.AsksForInput(result))
 }
 
 // loadAnswer returns the answer of a call that has one, or the fault that stands for it.

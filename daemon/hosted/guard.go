@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"holdline/daemon/dialect"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
@@ -70,7 +71,7 @@ func (m *Manager) handle(ctx context.Context, s *server, o *listing.Offer, rc *t
 	}
 	ctx, cancel := s.bounded(ctx, o, rc)
 	defer cancel()
-	if worker, write, ok := retryOf(rc); ok && write == 0 {
+	if worker, write, ok := dialect.RetryOf(rc); ok && write == 0 {
 		return tool.RemoteResult{Error: json.RawMessage(strangeState)}, nil
 	} else if ok {
 		return m.resume(ctx, s, o, rc, worker, write)
@@ -87,7 +88,7 @@ func (m *Manager) handle(ctx context.Context, s *server, o *listing.Offer, rc *t
 			return tool.RemoteResult{}, err
 		}
 	}
-	if o.Remote.Contract != tool.Convergent || o.Method != mcp.ToolsCall || isRetry(rc.Params) {
+	if o.Remote.Contract != tool.Convergent || o.Method != mcp.ToolsCall || dialect.IsRetry(rc.Params) {
 		return m.protected(ctx, s, o, rc)
 	}
 	q := policy.Query{

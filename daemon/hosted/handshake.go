@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/daemon/listing"
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
@@ -54,11 +55,11 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 	era := u.inst.srv.era
 	u.m.mu.Unlock()
 	denied := false // it knows no such question
-	if era != legacy {
+	if era != dialect.Legacy {
 		result, err := u.discover(ctx, era == "")
 		switch {
 		case err == nil:
-			return modern, u.introduced(modern, result)
+			return dialect.Modern, u.introduced(dialect.Modern, result)
 		case u.leftAtOnce(), ctx.Err() != nil, u.exited.isSet():
 			return "", err
 		}
@@ -74,7 +75,7 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 	if _, refused := errors.AsType[*rpcError](err); refused && !denied {
 		// It was not up yet when it was asked, or is not what it was before.
 		if result, err := u.discover(ctx, true); err == nil {
-			return modern, u.introduced(modern, result)
+			return dialect.Modern, u.introduced(dialect.Modern, result)
 		}
 	}
 	if err != nil {
@@ -83,7 +84,7 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 		}
 		return "", err
 	}
-	if err := u.introduced(legacy, result); err != nil {
+	if err := u.introduced(dialect.Legacy, result); err != nil {
 		return "", err
 	}
 	_, err = u.worker().WriteFunc(ctx, calls.Record{Kind: calls.KindInitialized, Name: mcp.Initialized}, func(int64) ([]byte, error) {
@@ -92,7 +93,7 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", u.fallen(ctx, err)
 	}
-	return legacy, nil
+	return dialect.Legacy, nil
 }
 
 // leftAtOnce tells whether the server has ended when it was asked which era it
@@ -102,7 +103,7 @@ func (u *upstream) leftAtOnce() bool {
 	defer u.m.mu.Unlock()
 	left := u.state == exited && u.endedBy == endedByItself
 	if left {
-		u.inst.srv.era = legacy
+		u.inst.srv.era = dialect.Legacy
 	}
 	return left
 }
@@ -163,7 +164,7 @@ func (u *upstream) introduced(era string, result json.RawMessage) error {
 // introducedLocked notes what the handshake came to.
 func (u *upstream) introducedLocked(era string, result json.RawMessage) {
 	u.era, u.result, u.logs = era, result, listing.Has(result, "logging")
-	u.standing.Introduce(era == modern, result)
+	u.standing.Introduce(era == dialect.Modern, result)
 }
 
 // offered is what the server is told that its client can do: a process of one
@@ -197,12 +198,12 @@ func (u *upstream) meta() json.RawMessage {
 }
 
 // envelope is how requests to the server are dressed.
-func (u *upstream) envelope() envelope {
+func (u *upstream) envelope() dialect.Envelope {
 	u.m.mu.Lock()
-	e := envelope{era: u.era, logs: u.logs}
+	e := dialect.Envelope{Era: u.era, Logs: u.logs}
 	u.m.mu.Unlock()
-	if e.era == modern {
-		e.meta = u.meta()
+	if e.Era == dialect.Modern {
+		e.Meta = u.meta()
 	}
 	return e
 }
@@ -287,8 +288,8 @@ func (u *upstream) list(ctx context.Context, how listing.Protocol) (all []json.R
 	size := 0
 	for range listing.MaxPages {
 		params := json.RawMessage("{}")
-		if e.era == modern {
-			params = jsonrpc.Prepend(params, `"_meta":{`+string(e.meta)+`}`)
+		if e.Era == dialect.Modern {
+			params = jsonrpc.Prepend(params, `"_meta":{`+string(e.Meta)+`}`)
 		}
 		if cursor != nil {
 			params = jsonrpc.Prepend(params, `"cursor":`+string(cursor))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -91,10 +92,10 @@ func (u *upstream) livesAfter(wait time.Duration) bool {
 	// A modern server knows no ping, and must know this.
 	method, params := mcp.Discover, json.RawMessage(nil)
 	e := u.envelope()
-	if e.era == legacy {
+	if e.Era == dialect.Legacy {
 		method = mcp.Ping
 	} else {
-		params = jsonrpc.Prepend([]byte("{}"), `"_meta":{`+string(e.meta)+`}`)
+		params = jsonrpc.Prepend([]byte("{}"), `"_meta":{`+string(e.Meta)+`}`)
 	}
 	_, err := u.request(ctx, calls.KindProbe, method, params)
 	if _, refused := errors.AsType[*rpcError](err); err != nil && !refused {

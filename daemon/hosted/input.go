@@ -9,12 +9,12 @@ import (
 	"strings"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
-	"holdline/protocol/mcp"
 )
 
 // A legacy server asks its client in the midst of a call. A modern client takes
@@ -25,46 +25,9 @@ import (
 // maxSuspended bounds the calls of one session that are suspended.
 const maxSuspended = 64
 
-// statePrefix begins the state that a suspended call's client gives back.
-const statePrefix = "holdline:1:"
-
-// capabilityFor is what a client must be able to do to be asked; "" is never
-// asked of a modern one.
-func capabilityFor(method string) string {
-	switch method {
-	case mcp.RootsList:
-		return "roots"
-	case "sampling/createMessage":
-		return "sampling"
-	case "elicitation/create":
-		return "elicitation"
-	}
-	return ""
-}
-
 // strangeState answers a request whose state begins like one of ours, and is
 // none: it must not begin a call, since it was to go on with one.
 const strangeState = `{"code":-32602,"message":"params.requestState is not as it was given"}`
-
-// retryOf is the call that a request goes on with; false if it begins one. No
-// call has the write 0: the state is not as it was given.
-func retryOf(rc *tool.RemoteCall) (worker string, write int64, ok bool) {
-	if !rc.Modern {
-		return "", 0, false
-	}
-	state, _ := mcp.String(jsonrpc.Field(rc.Params, "requestState"))
-	rest, ok := strings.CutPrefix(state, statePrefix)
-	if !ok {
-		return "", 0, false
-	}
-	worker, n, _ := strings.Cut(rest, ":")
-	return worker, number([]byte(n)), true
-}
-
-// isRetry tells whether a request has answers to what a server has asked for.
-func isRetry(params json.RawMessage) bool {
-	return jsonrpc.Field(params, "requestState") != nil || jsonrpc.Field(params, "inputResponses") != nil
-}
 
 // eraLocked is the era of a session's client; "" if it is not known.
 func (m *Manager) eraLocked(session string) string {
@@ -83,10 +46,10 @@ func (u *upstream) putLocked(a *ask) {
 		return
 	}
 	switch c.Era() {
-	case legacy:
+	case dialect.Legacy:
 		c.Ask(a.line)
 		faultpoint.At("hosted.asked")
-	case modern:
+	case dialect.Modern:
 		u.interruptLocked()
 	}
 }
@@ -95,7 +58,7 @@ func (u *upstream) putLocked(a *ask) {
 // asks: the oldest one. If there is none the server is refused, unless a call
 // is under way whose client may still come for it.
 func (u *upstream) interruptLocked() {
-	if !u.caughtUp.isSet() || u.m.eraLocked(u.owner.Session) != modern {
+	if !u.caughtUp.isSet() || u.m.eraLocked(u.owner.Session) != dialect.Modern {
 		return
 	}
 	oldest, others := u.oldestLocked()
@@ -159,7 +122,7 @@ func (m *Manager) suspendedLocked(session string) int {
 // able tells whether a call's request may be answered with a request of that
 // method.
 func (c *call) able(method string) bool {
-	capability := capabilityFor(method)
+	capability := dialect.CapabilityFor(method)
 	return capability != "" && jsonrpc.Field(c.capabilities, capability) != nil
 }
 
@@ -209,7 +172,7 @@ func inputRequired(c *call, asks []*ask) (json.RawMessage, error) {
 		Type     string             `json:"resultType"`
 		Requests map[string]request `json:"inputRequests"`
 		State    string             `json:"requestState"`
-	}{"input_required", requests, fmt.Sprint(statePrefix, c.up.id, ":", c.write)})
+	}{"input_required", requests, fmt.Sprint(dialect.StatePrefix, c.up.id, ":", c.write)})
 }
 
 // parkLocked suspends a call until its client goes on with it, for as long as a
@@ -266,7 +229,7 @@ func (m *Manager) reviewLocked(c *call, o calls.Owner) {
 	switch {
 	case !c.Review(o):
 	case c.Phase() == calls.Open && u != nil && u.restored && u.caughtUp.isSet() && u.state != exited && u.owner.Session == c.Key.Session &&
-		m.clients[c.Key.Session] != nil && m.eraLocked(c.Key.Session) != legacy && u.perhapsLocked():
+		m.clients[c.Key.Session] != nil && m.eraLocked(c.Key.Session) != dialect.Legacy && u.perhapsLocked():
 		m.parkLocked(c, calls.Guess, u.unshownLocked())
 	default:
 		m.dropLocked(c)
@@ -288,7 +251,7 @@ func (u *upstream) perhapsLocked() bool {
 func (m *Manager) metLocked(session string) {
 	era := m.eraLocked(session)
 	for key, c := range m.calls {
-		if key.Session == session && c.Claim().IsSuspended() && era == legacy { // it answers by itself
+		if key.Session == session && c.Claim().IsSuspended() && era == dialect.Legacy { // it answers by itself
 			m.dropLocked(c)
 		}
 	}

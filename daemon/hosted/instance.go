@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -485,18 +484,3 @@ func pause(ctx context.Context, d time.Duration, skip <-chan struct{}) error {
 }
 
 func operation(server string) string { return "start:" + server }
-
-// rootURI is the file URI of the instance's root.
-func fileURI(path string) string {
-	var b strings.Builder
-	b.WriteString("file://")
-	for _, c := range []byte(path) {
-		switch {
-		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', strings.IndexByte("/-_.~", c) >= 0:
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
-}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"holdline/daemon/dialect"
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -22,10 +23,6 @@ import (
 // out: the next daemon, which sees only the rest of it, would not know.
 
 const (
-	// lineEnds is how much is kept of each end of a line that is left out, in
-	// bytes. As much of its latest output is not acknowledged, so that the next
-	// daemon can read the end of the line.
-	lineEnds = 512
 	// maxStray is how long a line may be that does not begin as a message
 	// does, in bytes.
 	maxStray = 64 << 10
@@ -36,14 +33,14 @@ const (
 
 // longLine is a line that is left out. It belongs to the reader.
 type longLine struct {
-	Head []byte `json:"head"` // its first bytes, at most lineEnds
+	Head []byte `json:"head"` // its first bytes, at most dialect.LineEnds
 	From int64  `json:"from"` // number of the output in which it begins
 
 	size     int64  // bytes so far, as far as this daemon has read them
-	tail     []byte // its latest bytes, at most lineEnds
+	tail     []byte // its latest bytes, at most dialect.LineEnds
 	recorded bool   // the file says so
 	safe     int64  // output up to this number can be acknowledged
-	next     int64  // output up to this number can be, once lineEnds bytes have followed it
+	next     int64  // output up to this number can be, once dialect.LineEnds bytes have followed it
 	since    int    // bytes behind next
 }
 
@@ -61,20 +58,20 @@ func isTooLong(line []byte) bool {
 // skipLine begins to leave out the line whose beginning is in u.rest, up to the
 // output seq.
 func (u *upstream) skipLine(seq int64) {
-	l := &longLine{Head: bytes.Clone(u.rest[:min(len(u.rest), lineEnds)]), From: u.begin, safe: u.begin - 1, next: seq}
-	l.tail = bytes.Clone(u.rest[max(len(u.rest)-lineEnds, 0):])
+	l := &longLine{Head: bytes.Clone(u.rest[:min(len(u.rest), dialect.LineEnds)]), From: u.begin, safe: u.begin - 1, next: seq}
+	l.tail = bytes.Clone(u.rest[max(len(u.rest)-dialect.LineEnds, 0):])
 	u.rest, u.long = nil, l
-	if id := answerOf(l.Head, nil); id != nil {
+	if id := dialect.AnswerID(l.Head, nil); id != nil {
 		u.failAnswer(id, tooLong)
 	}
 }
 
 // add notes more of the line, from the output seq.
 func (l *longLine) add(data []byte, seq int64) {
-	l.tail = append(l.tail, data[max(len(data)-lineEnds, 0):]...)
-	l.tail = bytes.Clone(l.tail[max(len(l.tail)-lineEnds, 0):])
+	l.tail = append(l.tail, data[max(len(data)-dialect.LineEnds, 0):]...)
+	l.tail = bytes.Clone(l.tail[max(len(l.tail)-dialect.LineEnds, 0):])
 	l.size += int64(len(data))
-	if l.since += len(data); l.since >= lineEnds {
+	if l.since += len(data); l.since >= dialect.LineEnds {
 		l.safe, l.next, l.since = l.next, seq, 0
 	}
 }
@@ -105,7 +102,7 @@ func (u *upstream) endLong() {
 		u.longDone = l
 	}
 	u.noisy("longer than a message may be")
-	if id := answerOf(l.Head, l.tail); id != nil {
+	if id := dialect.AnswerID(l.Head, l.tail); id != nil {
 		u.failAnswer(id, tooLong)
 	}
 }

@@ -3,6 +3,7 @@ package hosted
 import (
 	"encoding/json"
 
+	"holdline/daemon/dialect"
 	"holdline/daemon/tool"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -49,7 +50,7 @@ func (u *upstream) answeredLocked(id jsonrpc.ID) *call {
 	if faultpoint.Broken("hosted.ids") {
 		return u.anyLocked(func(c *call) bool { return c.naive.id == string(id) })
 	}
-	return u.calls[number(id)]
+	return u.calls[dialect.Number(id)]
 }
 
 // progressedLocked is the call that progress under a token is of; nil if it is
@@ -58,7 +59,7 @@ func (u *upstream) progressedLocked(token json.RawMessage) *call {
 	if faultpoint.Broken("hosted.tokens") {
 		return u.anyLocked(func(c *call) bool { return c.naive.token == string(token) })
 	}
-	return u.calls[number(token)]
+	return u.calls[dialect.Number(token)]
 }
 
 // anyLocked is any call that is so.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -28,7 +29,7 @@ func (u *upstream) withdrawn(msg jsonrpc.Message) {
 		if a.up != u || a.line == nil || a.sent || a.raw.Key() != raw.Key() {
 			continue
 		}
-		if c := u.m.clients[u.owner.Session]; c != nil && c.Era() == legacy {
+		if c := u.m.clients[u.owner.Session]; c != nil && c.Era() == dialect.Legacy {
 			c.Ask(a.withdrawal(msg.Params))
 		}
 		u.m.closeAskLocked(a)
@@ -58,7 +59,7 @@ func (u *upstream) remarked(msg jsonrpc.Message) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	c := u.m.clients[u.owner.Session]
-	if u.owner.Session == "" || c == nil || c.Era() != legacy || msg.Method == mcp.Initialized || msg.Method == mcp.RootsChanged {
+	if u.owner.Session == "" || c == nil || c.Era() != dialect.Legacy || msg.Method == mcp.Initialized || msg.Method == mcp.RootsChanged {
 		return
 	}
 	c.Ask(jsonrpc.AppendRequest(nil, nil, msg.Method, msg.Params))
@@ -97,7 +98,7 @@ func (m *Manager) Notified(session string, msg jsonrpc.Message) {
 
 // noteLocked has a legacy process told something.
 func (u *upstream) noteLocked(method string, params json.RawMessage) {
-	if u.era != legacy {
+	if u.era != dialect.Legacy {
 		return
 	}
 	line := jsonrpc.AppendRequest(nil, nil, method, params)
@@ -105,38 +106,4 @@ func (u *upstream) noteLocked(method string, params json.RawMessage) {
 		rec:     calls.Record{Session: u.owner.Session, Kind: calls.KindNote, Name: method},
 		compose: func(int64) []byte { return line },
 	})
-}
-
-// tellsRoots tells whether a process was offered to be told of other roots.
-func tellsRoots(offered json.RawMessage) bool {
-	return string(jsonrpc.Field(jsonrpc.Field(offered, "roots"), "listChanged")) == "true"
-}
-
-// tokened is the params of a request to a client with another token for
-// progress, and the server's own; nil if it wants no progress. Two servers of
-// one session may use equal ones.
-func tokened(params json.RawMessage, with []byte) (changed, token json.RawMessage) {
-	meta := jsonrpc.Field(params, "_meta")
-	if token = jsonrpc.Field(meta, mcp.MetaProgress); token == nil {
-		return params, nil
-	}
-	meta, err := jsonrpc.Rewrite(meta, func(key string, value []byte) []byte {
-		if key == mcp.MetaProgress {
-			return with
-		}
-		return value
-	})
-	if err != nil {
-		return params, nil
-	}
-	changed, err = jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
-		if key == "_meta" {
-			return meta
-		}
-		return value
-	})
-	if err != nil {
-		return params, nil
-	}
-	return changed, append(json.RawMessage(nil), token...)
 }

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -46,7 +46,7 @@ func (u *upstream) asked(msg jsonrpc.Message, id string, kept bool) {
 		return
 	case mcp.RootsList:
 		if u.inst.key.scope == Project && u.inst.root != "" {
-			u.reply(msg, raw, id, kept, jsonrpc.AppendResult(nil, raw, u.roots()))
+			u.reply(msg, raw, id, kept, jsonrpc.AppendResult(nil, raw, dialect.Roots(u.inst.root)))
 			return
 		}
 	}
@@ -84,20 +84,6 @@ func (s *server) overreachLocked() []string {
 		other = Project
 	}
 	return []string{fmt.Sprintf("asks its client for %s, which scope %s does not offer: \"scope\": %q in its holdline object would", s.beyond, s.spec.Scope, other)}
-}
-
-func (u *upstream) roots() json.RawMessage {
-	type root struct {
-		URI  string `json:"uri"`
-		Name string `json:"name"`
-	}
-	b, err := json.Marshal(struct {
-		Roots []root `json:"roots"`
-	}{[]root{{fileURI(u.inst.root), filepath.Base(u.inst.root)}}})
-	if err != nil { // strings encode
-		return json.RawMessage(`{"roots":[]}`)
-	}
-	return b
 }
 
 // reply answers a request of the server that nobody else need see. It stands
@@ -141,7 +127,7 @@ func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bo
 	if err != nil { // strings encode
 		return
 	}
-	params, token := tokened(msg.Params, quoted)
+	params, token := dialect.SetToken(msg.Params, quoted)
 	line := jsonrpc.AppendRequest(nil, quoted, msg.Method, params)
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()

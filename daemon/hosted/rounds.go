@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -47,7 +48,7 @@ func (m *Manager) call(ctx context.Context, s *server, o *listing.Offer, rc *too
 	defer func() { m.seen(rc.Caller.Session, seen) }()
 	for round := 0; ; round++ {
 		res, err := m.round(ctx, s, o, rc, round)
-		if err != nil || rc.Modern || !asksFor(res.Result) {
+		if err != nil || rc.Modern || !dialect.AsksForInput(res.Result) {
 			return res, err
 		}
 		made, err := m.made(ctx, rc, round+1)
@@ -165,12 +166,6 @@ func (m *Manager) heard(rc *tool.RemoteCall, round int) []int64 {
 // asked twice.
 func questionID(c *call, key string) string { return fmt.Sprintf("%s:%d/%s", c.up.id, c.write, key) }
 
-// asksFor tells whether a result asks for something before there is a proper
-// one.
-func asksFor(result json.RawMessage) bool {
-	return string(jsonrpc.Field(result, "resultType")) == `"input_required"`
-}
-
 // satisfy asks the client what a result asks for. It makes the request of the
 // next round, and tells in which lines the client has answered. A refusal is
 // the client's, an error of JSON-RPC.
@@ -267,7 +262,7 @@ func (m *Manager) question(rc *tool.RemoteCall, round int, key string, request [
 	}
 	u := c.up
 	if method == mcp.RootsList && u.inst.key.scope == Project && u.inst.root != "" {
-		return u.roots(), nil
+		return dialect.Roots(u.inst.root), nil
 	}
 	if u.owner.Session != rc.Caller.Session {
 		return nil, fault.New(fault.DownstreamFailure, fault.Server, mcp.ToolsCall,
@@ -336,7 +331,7 @@ func (m *Manager) repliedLocked(session string, n int64, id string, msg jsonrpc.
 // its answer, so that nobody will ask it again.
 func (m *Manager) answeredLocked(u *upstream, place string) bool {
 	write, _, _ := strings.Cut(place, "/")
-	c := u.calls[number([]byte(write))]
+	c := u.calls[dialect.Number([]byte(write))]
 	if c == nil {
 		return true
 	}

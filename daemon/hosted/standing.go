@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/daemon/standing"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -107,7 +108,7 @@ func (u *upstream) logged(msg jsonrpc.Message) {
 	for session, c := range u.m.clients {
 		in, begun := asked[session]
 		switch {
-		case u.era == modern && !begun: // it speaks of requests only
+		case u.era == dialect.Modern && !begun: // it speaks of requests only
 		case u.inst.usedByLocked(session, c):
 			c.Log(level, msg.Params, in)
 		}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 
+	"holdline/daemon/dialect"
 	"holdline/daemon/listing"
 	"holdline/daemon/standing"
 	"holdline/daemon/tool"
@@ -188,7 +188,7 @@ func (u *upstream) updated(msg jsonrpc.Message) {
 	if !ok {
 		return
 	}
-	params, err := untagged(msg.Params)
+	params, err := dialect.DropSubscription(msg.Params)
 	if err != nil {
 		return
 	}
@@ -201,36 +201,10 @@ func (u *upstream) updated(msg jsonrpc.Message) {
 	defer u.m.mu.Unlock()
 	u.eachWantLocked(func(c tool.Client, key want, _ *wanted) {
 		at := place{c, key.holder}
-		if _, ok := told[at]; ok || !holds(key.uri, uri) {
+		if _, ok := told[at]; ok || !dialect.Covers(key.uri, uri) {
 			return
 		}
 		told[at] = struct{}{}
 		c.Updated(key.holder, params)
 	})
-}
-
-// holds tells whether a resource is that one, or part of it.
-func holds(of, uri string) bool {
-	rest, ok := strings.CutPrefix(uri, of)
-	return ok && (rest == "" || strings.HasSuffix(of, "/") || strings.ContainsRune("/?#", rune(rest[0])))
-}
-
-// untagged is a notification's params without the id of the subscription of
-// ours that it was told for.
-func untagged(params json.RawMessage) (json.RawMessage, error) {
-	var bad error
-	out, err := jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
-		if key != "_meta" {
-			return value
-		}
-		meta, err := jsonrpc.Rewrite(value, func(key string, value []byte) []byte {
-			if key == mcp.MetaSubscription {
-				return nil
-			}
-			return value
-		})
-		bad = err
-		return meta
-	})
-	return out, errors.Join(err, bad)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/daemon/standing"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
@@ -365,7 +366,7 @@ func (u *upstream) line(ev *supervisor.Event, line []byte) {
 	if err != nil {
 		if !torn {
 			u.noisy(err.Error())
-			if id := brokenAnswerOf(line, err); id != nil {
+			if id := dialect.BrokenAnswerID(line, err); id != nil {
 				u.failAnswer(id, u.unreadable(line, err))
 			}
 		}
@@ -403,7 +404,7 @@ func (u *upstream) noisy(why string) {
 
 // answered takes the server's answer, which is that line, to where it belongs.
 func (u *upstream) answered(msg jsonrpc.Message, line []byte) {
-	if own, ok := u.takeInquiry(number(msg.ID)); ok {
+	if own, ok := u.takeInquiry(dialect.Number(msg.ID)); ok {
 		own.take(u.owned(msg))
 		return
 	}
@@ -413,7 +414,7 @@ func (u *upstream) answered(msg jsonrpc.Message, line []byte) {
 	if c == nil || c.Phase() == calls.Answered {
 		return // it was cancelled, or is known
 	}
-	if err := misshapen(&msg); err != nil {
+	if err := dialect.CheckAnswer(&msg); err != nil {
 		u.failLocked(c, u.unreadable(line, err))
 		return
 	}
@@ -475,7 +476,7 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Acknowledged:
 		id := jsonrpc.Field(jsonrpc.Field(msg.Params, "_meta"), mcp.MetaSubscription)
-		u.standing.Acknowledged(msg.Params, number(id))
+		u.standing.Acknowledged(msg.Params, dialect.Number(id))
 	case mcp.ResourceUpdated:
 		u.updated(msg)
 	case mcp.LogMessage:
@@ -489,118 +490,4 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 	default:
 		u.remarked(msg)
 	}
-}
-
-// settle acks what need not be kept by the worker any more, and tells when to
-// look again.
-func (u *upstream) settle(w *supervisor.Worker) time.Duration {
-	u.recordDeadlines()
-	spool, asks, next := u.settleMarks(time.Now())
-	for _, c := range spool {
-		size, err := u.spool(c)
-		u.spooled(c, size, err)
-		if err != nil { // the server is held up, and nothing is lost
-			u.log.Warn("answer cannot be written down", "err", err)
-			next = min(next, time.Second)
-		} else {
-			next = 0
-		}
-	}
-	for _, a := range asks {
-		if err := u.writeAsk(a); err != nil { // as above
-			u.log.Warn("a request of the server cannot be written down", "err", err)
-			next = min(next, time.Second)
-		} else {
-			next = 0
-		}
-	}
-	safe, again := u.ackable()
-	if again > 0 {
-		next = min(next, again)
-	}
-	ack, forget, files := u.dispensable(safe)
-	// The records go first: a daemon that found neither an answer nor that its
-	// call is done would cancel it.
-	if err := w.Forget(forget...); err != nil {
-		u.log.Debug("what is done is not on record yet", "err", err)
-	}
-	if len(forget) > 0 {
-		faultpoint.At("hosted.forgot")
-	}
-	w.Ack(ack)
-	calls.RemoveAnswers(u.dir, files)
-	u.removeAsks()
-	return next
-}
-
-// settleMarks forgets the lines that need not be kept any more. It returns the
-// calls whose answers are to be spooled, the requests that are to be written
-// down, and when to look again.
-func (u *upstream) settleMarks(now time.Time) (spool []*call, asks []*ask, next time.Duration) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	next = time.Hour
-	kept := u.marks[:0]
-	for _, k := range u.marks {
-		if k.settledLocked() {
-			continue
-		}
-		left := calls.SpoolAfter - now.Sub(k.at)
-		switch {
-		case left > 0:
-			next = min(next, left)
-		case k.ask != nil:
-			asks = append(asks, k.ask)
-		case k.c.BeginWriting():
-			spool = append(spool, k.c)
-		}
-		kept = append(kept, k)
-	}
-	clear(u.marks[len(kept):])
-	u.marks = kept
-	return spool, asks, next
-}
-
-// spooled notes whether an answer lies in its file now.
-func (u *upstream) spooled(c *call, size int64, err error) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	u.m.spooledLocked(c.Key.Session, c.Written(size, err))
-}
-
-// dispensable returns what nobody needs any more: output up to safe, as far as
-// no call needs it, records, and spooled answers.
-func (u *upstream) dispensable(safe int64) (ack int64, forget, files []int64) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	if u.state == draining && len(u.calls) == 0 {
-		u.endLocked()
-	}
-	forget, files = u.forget, u.files
-	u.forget, u.files = nil, nil
-	if ack = safe; len(u.rest) > 0 {
-		ack = min(ack, u.begin-1)
-	}
-	for _, k := range u.marks {
-		ack = calls.AckBefore(ack, k.seq)
-	}
-	return ack, forget, files
-}
-
-// settledLocked tells whether the worker need not keep the line any more.
-func (k *mark) settledLocked() bool {
-	if k.ask != nil {
-		return k.ask.done || k.ask.written
-	}
-	return !k.c.NeedsLine()
-}
-
-// spool writes an answer to its file, and returns its size in bytes.
-func (u *upstream) spool(c *call) (size int64, err error) {
-	u.m.mu.Lock()
-	a, write := c.Answer, c.write
-	u.m.mu.Unlock()
-	size, err = calls.WriteAnswer(u.dir, write, a)
-	faultpoint.At("hosted.spooled")
-	return size, err
 }

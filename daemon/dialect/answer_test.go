@@ -1,4 +1,4 @@
-package hosted
+package dialect
 
 import (
 	"strings"
@@ -40,8 +40,21 @@ func TestBrokenAnswer(t *testing.T) {
 		_, err := jsonrpc.Parse([]byte(tc.line))
 		if err == nil {
 			t.Errorf("%s is a message", tc.name)
-		} else if got := brokenAnswerOf([]byte(tc.line), err); string(got) != tc.want {
+		} else if got := BrokenAnswerID([]byte(tc.line), err); string(got) != tc.want {
 			t.Errorf("%s (%v): the answer to %q, want %q", tc.name, err, got, tc.want)
+		}
+	}
+}
+
+// TestNumber: ids and tokens are found by value, since some servers have only
+// one sort of numbers, or keep ids as strings.
+func TestNumber(t *testing.T) {
+	for raw, want := range map[string]int64{
+		"7": 7, "7.0": 7, "7e0": 7, "70e-1": 7, "0": 0, "-7": 0, "7.5": 0, `"7"`: 7, `"x7"`: 0, "": 0, "null": 0, "9007199254740993": 9007199254740993,
+		"9007199254740993.0": 0, "1e400": 0, "0.0": 0, "1e3": 1000,
+	} {
+		if got := Number([]byte(raw)); got != want {
+			t.Errorf("Number(%s) = %d, want %d", raw, got, want)
 		}
 	}
 }

@@ -1,0 +1,127 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"regexp"
+	"strconv"
+	"sync"
+
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// The call of an answer that cannot be read would wait until its time is over. So
+// a line that is no message is searched for the id of a call under way. It must be
+// certain that the line answers that call: the requests of a server have ids of
+// its own, which may be equal to those of calls.
+
+// LineEnds is how many bytes of the beginning and of the end of an answer
+// [AnswerID] needs.
+const LineEnds = 512
+
+// answerForms recognise an answer by one of its ends: in every order of its
+// members the id stands at one of them, beside "jsonrpc" at most.
+type answerForms struct {
+	head *regexp.Regexp // id first; with the id
+	late *regexp.Regexp // result or error first
+	tail *regexp.Regexp // id last; with the id
+}
+
+var forms = sync.OnceValue(func() answerForms {
+	const version, id, ws = `"jsonrpc"\s*:\s*"2\.0"`, `"id"\s*:\s*([0-9.eE+]+)`, `\s*`
+	const begin = `^\s*\{\s*(?:` + version + `\s*,\s*)?`
+	return answerForms{
+		head: regexp.MustCompile(begin + id + ws + `,\s*(?:` + version + `\s*,\s*)?"(?:result|error)"\s*:`),
+		late: regexp.MustCompile(begin + `"(?:result|error)"\s*:`),
+		tail: regexp.MustCompile(`,\s*` + id + ws + `(?:,\s*` + version + ws + `)?\}\s*$`),
+	}
+})
+
+// AnswerID returns the id of an answer of which only the first and the last bytes
+// are known, [LineEnds] of each; nil if they do not show one.
+func AnswerID(head, tail []byte) jsonrpc.ID {
+	f := forms()
+	if m := f.head.FindSubmatch(head); m != nil {
+		return bytes.Clone(m[1])
+	}
+	if !f.late.Match(head) {
+		return nil
+	}
+	if m := f.tail.FindSubmatch(tail); m != nil {
+		return bytes.Clone(m[1])
+	}
+	return nil
+}
+
+// BrokenAnswerID returns the id of the answer that a line is meant to be, which is
+// no message for the reason err. It returns nil unless that is certain.
+func BrokenAnswerID(line []byte, err error) jsonrpc.ID {
+	if !errors.Is(err, jsonrpc.ErrInvalid) {
+		return AnswerID(line[:min(len(line), LineEnds)], line[max(len(line)-LineEnds, 0):])
+	}
+	// It is JSON, in which keys may stand twice.
+	d := json.NewDecoder(bytes.NewReader(line))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil
+	}
+	var id jsonrpc.ID
+	for d.More() {
+		key, err := d.Token()
+		var value json.RawMessage
+		if err == nil {
+			err = d.Decode(&value)
+		}
+		switch {
+		case err != nil, key == "method":
+			return nil
+		case key == "id" && id != nil && !bytes.Equal(id, value):
+			return nil
+		case key == "id":
+			id = jsonrpc.ID(value)
+		}
+	}
+	return id
+}
+
+// CheckAnswer returns why clients would not accept a response of JSON-RPC as one
+// of MCP, and so would wait for another until they give up; nil if they accept it.
+// A result of MCP is always an object.
+func CheckAnswer(msg *jsonrpc.Message) error {
+	if msg.Error == nil {
+		if msg.Result[0] != '{' {
+			return errors.New("its result is not an object")
+		}
+		return nil
+	}
+	if msg.Error[0] != '{' {
+		return errors.New("its error is not an object")
+	}
+	code, err := strconv.ParseFloat(string(jsonrpc.Field(msg.Error, "code")), 64)
+	if err != nil || code != math.Trunc(code) {
+		return errors.New("its error has no code that is a whole number")
+	}
+	if _, ok := mcp.String(jsonrpc.Field(msg.Error, "message")); !ok {
+		return errors.New("its error has no message that is a string")
+	}
+	return nil
+}
+
+// Number returns the write id that an id or a progress token spells; 0 if it
+// spells none. Some servers have only floating numbers, and answer 7.0 to request
+// 7; others keep ids as strings, and answer "7".
+func Number(raw []byte) int64 {
+	raw = bytes.Trim(raw, `"`)
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil && len(raw) > 0 && (raw[0] >= '0' && raw[0] <= '9') {
+		if f, err := strconv.ParseFloat(string(raw), 64); err == nil && f == math.Trunc(f) && f < 1<<53 {
+			return max(int64(f), 0)
+		}
+	}
+	if err != nil || n < 1 {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,132 @@
+package dialect
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"holdline/daemon/listing"
+	"holdline/daemon/tool"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Eras of a server.
+const (
+	Legacy = "legacy"
+	Modern = "modern"
+)
+
+// Envelope is what a server of one era has to find in the requests of a client of
+// the other.
+type Envelope struct {
+	Era  string          // of the server
+	Meta json.RawMessage // members of a modern _meta, joined by commas
+	Logs bool            // the server has log messages
+}
+
+// Params returns the params of a client's request as the server has to see them:
+// with the server's own name for what is asked for, token as progress token if the
+// client wants progress, and the _meta that a modern server needs.
+func (e *Envelope) Params(c *tool.RemoteCall, o *listing.Offer, token json.RawMessage) (json.RawMessage, error) {
+	quoted := jsonrpc.AppendString(nil, o.Own)
+	complete := e.Era != Modern || c.Modern // _meta has all that the server needs
+	own := string(e.Meta)
+	if e.Logs && c.Level != "" {
+		own += fmt.Sprintf(",%q:%q", mcp.MetaLevel, c.Level)
+	}
+	if c.Progress == nil {
+		token = nil
+	}
+	var bad error
+	params, err := jsonrpc.Rewrite(c.Params, func(key string, value []byte) []byte {
+		switch key {
+		case "name":
+			if o.Method != mcp.ResourcesRead && o.Method != mcp.Complete {
+				return quoted
+			}
+		case "ref":
+			if o.Method == mcp.Complete {
+				value, bad = replace(value, "name", quoted)
+			}
+		case "inputResponses", "requestState":
+			if c.Modern && e.Era != Modern { // they were for the daemon
+				return nil
+			}
+		case "_meta":
+			value, err := replace(value, mcp.MetaProgress, token)
+			bad = errors.Join(bad, err)
+			if !complete {
+				complete = true
+				value = jsonrpc.Prepend(value, own)
+			}
+			return value
+		}
+		return value
+	})
+	if err = errors.Join(err, bad); err != nil {
+		return nil, err
+	}
+	if !complete {
+		params = jsonrpc.Prepend(params, `"_meta":{`+own+`}`)
+	}
+	return params, nil
+}
+
+// replace returns an object with another value for the member key, if it has one;
+// nil removes the member.
+func replace(object []byte, key string, with []byte) ([]byte, error) {
+	return jsonrpc.Rewrite(object, func(member string, value []byte) []byte {
+		if member == key {
+			return with
+		}
+		return value
+	})
+}
+
+// replaceMeta is replace for a member of _meta.
+func replaceMeta(params []byte, key string, with []byte) ([]byte, error) {
+	meta := jsonrpc.Field(params, "_meta")
+	if meta == nil {
+		return params, nil
+	}
+	meta, err := replace(meta, key, with)
+	if err != nil {
+		return nil, err
+	}
+	return replace(params, "_meta", meta)
+}
+
+// SetToken returns the params of a server's request with another progress token,
+// and the server's own token. That is nil, and the params are unchanged, if the
+// server wants no progress. Two servers of one session may use equal tokens.
+func SetToken(params json.RawMessage, with []byte) (changed, token json.RawMessage) {
+	if token = jsonrpc.Field(jsonrpc.Field(params, "_meta"), mcp.MetaProgress); token == nil {
+		return params, nil
+	}
+	changed, err := replaceMeta(params, mcp.MetaProgress, with)
+	if err != nil {
+		return params, nil
+	}
+	return changed, append(json.RawMessage(nil), token...)
+}
+
+// DropSubscription returns the params of a notification without the id of the
+// listen request that it belongs to, which is the daemon's.
+func DropSubscription(params json.RawMessage) (json.RawMessage, error) {
+	return replaceMeta(params, mcp.MetaSubscription, nil)
+}
+
+// Covers reports whether a subscription to the resource of covers a change of the
+// resource uri: they are the same, or uri is below of.
+func Covers(of, uri string) bool {
+	rest, ok := strings.CutPrefix(uri, of)
+	return ok && (rest == "" || strings.HasSuffix(of, "/") || strings.ContainsRune("/?#", rune(rest[0])))
+}
+
+// AcceptsRootsChanged reports whether a server was promised to be notified of
+// changed roots, by the capabilities that it was offered.
+func AcceptsRootsChanged(offered json.RawMessage) bool {
+	return string(jsonrpc.Field(jsonrpc.Field(offered, "roots"), "listChanged")) == "true"
+}

@@ -1,0 +1,99 @@
+package hosted
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/fault"
+	"holdline/protocol/ownfile"
+)
+
+// serverState is the file in the state directory that outlives every process of a
+// server: the user's word, and what its processes have come to.
+type serverState struct {
+	Version int      `json:"version"`
+	Key     string   `json:"key,omitempty"`     // of the spec that was ejected
+	Stopped bool     `json:"stopped,omitempty"` // by a user; stays so until it is started
+	Ejected []string `json:"ejected,omitempty"` // scopes whose process ended too often
+
+	Fault   *fault.Record `json:"fault,omitempty"` // with Ejected: of the last process that ended or did not start
+	FaultMS int64         `json:"fault_unix_ms,omitempty"`
+}
+
+const serverStateVersion = 1
+
+func (s *server) stateFile() string { return filepath.Join(s.m.o.StateDir, s.spec.Name+".json") }
+
+// recall reads how the server stood. It is called before anybody else knows of
+// the server.
+func (s *server) recall() error {
+	b, err := ownfile.Read(s.stateFile(), ownfile.MaxDocument)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var st serverState
+	if err == nil {
+		err = json.Unmarshal(b, &st)
+	}
+	if s.stopped = st.Stopped; st.Key == "" || st.Key == s.spec.Key { // else it is mended, as far as is known
+		s.ejected = st.Ejected
+	}
+	if len(s.ejected) > 0 && st.Fault != nil {
+		s.fault, s.faultAt = st.Fault, time.UnixMilli(st.FaultMS)
+	}
+	return err
+}
+
+// standingLocked is how the server stands.
+func (s *server) serverStateLocked() serverState {
+	st := serverState{Version: serverStateVersion, Key: s.spec.Key, Stopped: s.stopped, Ejected: slices.Clone(s.ejected)}
+	for key, inst := range s.m.instances {
+		if key.server == s.spec.Name && key.scope != Session && inst.guards.restarts.Ejected() && !slices.Contains(st.Ejected, key.of) {
+			st.Ejected = append(st.Ejected, key.of)
+		}
+	}
+	slices.Sort(st.Ejected)
+	if len(st.Ejected) > 0 && s.fault != nil {
+		st.Fault, st.FaultMS = s.fault, s.faultAt.UnixMilli()
+	}
+	return st
+}
+
+// write puts down how the server stands, or did when it was removed from the
+// configuration: then it is forgotten. The caller does not hold the lock.
+func (s *server) write() error {
+	s.m.filing.Lock()
+	defer s.m.filing.Unlock()
+	s.m.mu.Lock()
+	now := s.m.servers[s.spec.Name]
+	var st serverState
+	if now != nil {
+		st = now.serverStateLocked()
+	}
+	path := s.stateFile()
+	s.m.mu.Unlock()
+	if st.Stopped || len(st.Ejected) > 0 {
+		b, err := json.Marshal(st)
+		if err != nil {
+			return err
+		}
+		return statedir.WriteFile(path, append(b, '\n'))
+	}
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// persist writes down how the server stands, for the next daemon.
+func (s *server) persist() {
+	if err := s.write(); err != nil {
+		s.m.log.Warn("how a server stands cannot be written down", "server", s.spec.Name, "err", err)
+	}
+}
