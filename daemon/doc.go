@@ -97,7 +97,7 @@
 //	generation   number of a daemon (on disk: epoch), or of a worker's start
 //	hand-over    the daemon executes a newer program; socket and lock stay open
 //	instance     the processes of a server for one scope, one after the other
-//	line number  number that a proxy gives each line of its client
+//	line number  what a proxy gives each line of its client, from 1
 //	place        runtime directory and state directory of one daemon
 //	scope        which sessions share a process: shared, project or session
 //	settle       the fate of a write or a call is known and recorded

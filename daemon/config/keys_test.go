@@ -52,8 +52,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestReference: the reference page is the one that the table makes. To write it anew:
-// UPDATE=1 go test -run '^TestReference$' ./daemon/config
+// TestReference: the reference page is the one that the table makes. With UPDATE=1 the
+// test writes it anew.
 func TestReference(t *testing.T) {
 	want := Reference()
 	if os.Getenv("UPDATE") != "" {

@@ -227,7 +227,7 @@ func (c *conn) handle(f *workerwire.Frame) bool {
 		c.fail(f.ID, workerwire.Errorf(workerwire.CodeNotAttached, "this connection is not the attached one"))
 		return true
 	}
-	switch f.Kind {
+	switch f.Kind { //nolint:exhaustive // the others were answered above
 	case workerwire.Write:
 		w.takeLocked(c, f)
 	case workerwire.CloseStdin:

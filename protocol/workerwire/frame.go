@@ -21,10 +21,11 @@ import (
 // Kind says what a frame is.
 type Kind byte
 
-// The kinds of frames.
+// The kinds of frames: requests, answers and events.
+//
+// All requests but Initialize and Attach are refused from a connection that is not the
+// attached one. An answer has the ID of its request. N is the number of an event.
 const (
-	// Requests. All but Initialize and Attach are refused from a connection that is
-	// not the attached one.
 	Initialize Kind = iota + 1 // Body: [InitializeParams]; answered by [InitializeResult]
 	Attach                     // Body: [AttachParams]; answered by [AttachResult]
 	Write                      // N: the write's id; Payload: the bytes; answered by N, a [WriteStatus]
@@ -33,11 +34,9 @@ const (
 	Terminate                  // Body: [TerminateParams]; answered by [process.Exit]
 	Ack                        // N: the daemon is done with all events up to it
 
-	// Answers. They have the ID of their request.
 	Result  // Body or N: what the request says
 	Failure // Body: [Error]
 
-	// Events. N is the event's number.
 	Stdout // Payload: what the child wrote
 	Stderr // the same; Body: [Dropped] if bytes are missing
 	Exited // Body: [process.Exit]; output may still follow
