@@ -40,7 +40,7 @@ const GreetingTimeout = 5 * time.Second
 // keeps a session known from records for the second after its start, a worker
 // stays alone for the third; a session that this daemon saw connected is kept
 // for the fourth. Each of the first three must be shorter than the next. The
-// second ends so early that what nobody has come back for is gone 90 s after
+// second ends so early that records without a client are gone 90 s after
 // the start, although a process may ignore all but SIGKILL. They are constant
 // but for [DivideWindows].
 var (
@@ -188,7 +188,7 @@ var ErrNoGreeting = errors.New("no greeting")
 // prefix is what every line of ours begins with.
 var prefix = []byte(`{"holdline":`)
 
-// IsControl tells whether a line is ours and not MCP's.
+// IsControl reports whether a line is ours and not MCP's.
 func IsControl(line []byte) bool {
 	if !bytes.HasPrefix(line, prefix) {
 		return false

@@ -204,8 +204,7 @@ func (s *search) startOne(ctx context.Context) error {
 	return nil
 }
 
-// ended is told how the process ended that was started. An error ends the
-// search.
+// ended handles the end of the process that was started. An error ends the search.
 func (s *search) ended(ctx context.Context, err error) error {
 	s.exited = nil
 	switch {
@@ -223,7 +222,7 @@ func (s *search) ended(ctx context.Context, err error) error {
 
 // startFailed ends the search of a proxy that had no daemon yet: what is wrong
 // is told at once. One that lost its daemon goes on: the program or its
-// configuration may be mended in time, or somebody else starts a daemon.
+// configuration may be fixed in time, or another program starts a daemon.
 func (s *search) startFailed(ctx context.Context, err error) error {
 	if s.last == nil {
 		return err
@@ -241,7 +240,7 @@ func (s *search) pauseStarts() {
 	s.nextWait = min(2*s.nextWait, lastStartWait)
 }
 
-// drained tells whether the client has closed its side for longer than its
+// drained reports whether the client has closed its side for longer than its
 // answers are waited for.
 func (p *proxy) drained() bool {
 	if eof, _ := p.store.state(); !eof || p.o.Drain < 0 {
@@ -253,8 +252,8 @@ func (p *proxy) drained() bool {
 	return !time.Now().Before(p.drainBy)
 }
 
-// pause waits for d, no longer than somebody waits for the result and the
-// process that was started does not fail.
+// pause blocks for d. It returns earlier if the client needs no daemon any more, or if
+// the process that was started fails.
 func (s *search) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -280,7 +279,7 @@ func (s *search) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// sort says whether an error of try may pass, and whether nobody listens. That
+// sort reports whether an error of try may pass, and whether no daemon listens. That
 // the daemon has no place for another connection is worth waiting for to a
 // session that resumes.
 func (p *proxy) sort(err error, resumes bool) (retry, nobody bool) {

@@ -63,11 +63,11 @@ type Options struct {
 	// one again after a pause. It is a [*ManagedError] where a service manager is
 	// to start the daemon. A nil Autostart starts none.
 	Autostart func(context.Context) (<-chan error, error)
-	// Absent tells why nobody listens although a service manager is to, nil if
-	// there is none or that passes. It is asked once in a while as long as this
+	// Absent returns why no daemon listens although a service manager should have
+	// started one, nil if there is none or the reason passes. It is asked once in a while as long as this
 	// proxy starts no daemon itself. Nil tells it never.
 	Absent func(context.Context) *ManagedError
-	// Stopped tells whether the user has stopped the daemon that this proxy
+	// Stopped reports whether the user has stopped the daemon that this proxy
 	// was connected to: then a resume starts no other. Nil tells it never.
 	Stopped func() bool
 	// Drain is how long the answers still due are waited for when the client
@@ -231,7 +231,7 @@ func (p *proxy) resume(ctx context.Context, l **link) error {
 // errLeft is returned by connect if the client is done before there is a line.
 var errLeft = errors.New("the client is done")
 
-// giveUp ends the proxy that has no line. had tells whether there was one.
+// giveUp ends the proxy that has no line. had reports whether there was one.
 func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
 	if errors.Is(err, errLeft) || ctx.Err() != nil {
 		return ExitDone

@@ -131,12 +131,13 @@ func (s *Stdio) wait(events int16) bool {
 	}
 }
 
-// passing tells whether a call is just to be made again.
+// passing reports whether a system call only has to be repeated.
 func passing(err error) bool {
 	return errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)
 }
 
-// Close wakes who waits. It may be called more than once and from anywhere.
+// Close ends a Read or Write that waits. It may be called more than once and from any
+// goroutine.
 func (s *Stdio) Close() error {
 	s.once.Do(func() {
 		if s.file != nil {

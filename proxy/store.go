@@ -167,7 +167,7 @@ func (s *store) settled(e *entry) {
 	s.release(e)
 }
 
-// release lets go of what is not needed of e any more.
+// release frees what is not needed of e any more.
 func (s *store) release(e *entry) {
 	needed := e.pending || e.standing || e.unseen
 	if !needed {
@@ -212,7 +212,7 @@ func (s *store) flushed(e *entry) {
 	s.release(e)
 }
 
-// full tells whether the client has to wait before its next line is read.
+// full reports whether the client has to wait before its next line is read.
 // While the line is up little is read ahead; while it is down all that fits.
 func (s *store) full(up bool) bool {
 	s.mu.Lock()
@@ -226,8 +226,8 @@ func (s *store) full(up bool) bool {
 	return s.held >= s.limit
 }
 
-// answer tells whether an answer is to be copied to the client: if, and only
-// if, it is waited for. If so, the caller tells [store.copied] afterwards.
+// answer reports whether an answer is to be copied to the client: if, and only if,
+// the client waits for it. Then the caller must call [store.copied] afterwards.
 func (s *store) answer(id jsonrpc.ID, failed bool, line []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +258,7 @@ func (s *store) copied() {
 	s.due--
 }
 
-// relay tells whether a server's request is to be copied: not twice.
+// relay reports whether a server's request is to be copied: not twice.
 func (s *store) relay(id jsonrpc.ID) bool {
 	if !s.resume {
 		return true
@@ -278,7 +278,7 @@ func (s *store) relay(id jsonrpc.ID) bool {
 	return true
 }
 
-// seen says that the daemon has the response in line n for good.
+// seen notes that a server has the response in line n.
 func (s *store) seen(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +295,7 @@ func (s *store) end() {
 	s.eof = true
 }
 
-// state tells whether the client has closed its side, and whether with that
+// state reports whether the client has closed its side, and whether with that
 // nothing is left to send and nothing to wait for.
 func (s *store) state() (eof, drained bool) {
 	s.mu.Lock()

@@ -55,7 +55,7 @@ func (p *proxy) watched(m moment, within time.Duration) *watch {
 	}
 }
 
-// begin is told of a call that was taken from the store, before it is written.
+// begin notes a call that was taken from the store; call it before it is written.
 // If it is the only one, what was before it does not count.
 func (w *watch) begin(p *proxy) {
 	w.mu.Lock()
@@ -70,7 +70,7 @@ func (w *watch) begin(p *proxy) {
 	}
 }
 
-// look looks after the connection, and tells whether to look again.
+// look checks the connection, and reports whether to look again.
 func (w *watch) look(p *proxy, conn net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

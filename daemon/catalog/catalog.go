@@ -20,7 +20,7 @@ import (
 // errors, is what the session's identity may use. What it finds may be more than
 // that.
 type Provider interface {
-	// Waits tells whether List has to wait for something.
+	// Waits reports whether List may block.
 	Waits() bool
 	// List is what a session sees, sorted by name. It may wait for a while.
 	List(ctx context.Context, c tool.Caller) []tool.Listing
@@ -51,7 +51,7 @@ type Rules interface {
 	// one that sessions see, or, with a server, perhaps that server's own. It
 	// returns nil if that leaves open which rules hold.
 	CheckShown(identity, server, shown string) error
-	// Searches tells whether an identity finds the tools of hosted servers by
+	// Searches reports whether an identity finds the tools of hosted servers by
 	// words: they are not listed.
 	Searches(identity string) bool
 }
@@ -97,12 +97,12 @@ func New(rules Rules, more Provider, tools ...tool.Tool) (*Catalog, error) {
 	return c, nil
 }
 
-// Waits tells whether [Catalog.List] has to wait for something.
+// Waits reports whether [Catalog.List] may block.
 func (c *Catalog) Waits(who tool.Caller) bool {
 	return c.others(who) && !c.Searches(who) && c.more.Waits()
 }
 
-// Searches tells whether a session finds the tools of hosted servers by words,
+// Searches reports whether a session finds the tools of hosted servers by words,
 // and is not shown them.
 func (c *Catalog) Searches(who tool.Caller) bool {
 	return who.Only == "" && c.rules.Searches(who.Identity)
@@ -170,7 +170,7 @@ func (c *Catalog) Has(who tool.Caller) tool.Has {
 	return c.more.Has(who)
 }
 
-// Capabilities returns what a session is told that holdline can do: an object. A
+// Capabilities returns the capabilities that a handshake announces: an object. A
 // legacy client may always set a level of log messages.
 func (c *Catalog) Capabilities(who tool.Caller, modern bool) json.RawMessage {
 	has := c.Has(who)
@@ -202,7 +202,7 @@ func (c *Catalog) About(ctx context.Context, who tool.Caller) (tool.About, error
 	return c.more.About(ctx, who)
 }
 
-// others tells whether a session sees more than holdline's own tools.
+// others reports whether a session sees more than holdline's own tools.
 func (c *Catalog) others(who tool.Caller) bool {
 	return c.more != nil && who.Identity != tool.Anonymous && who.Only != tool.Own
 }

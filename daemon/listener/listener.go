@@ -1,6 +1,6 @@
-// Package listener accepts connections on the daemon's socket, checks who is
-// on the other side, reads the greeting, and hands each connection to the
-// handler of its role.
+// Package listener accepts connections on the daemon's socket, checks the user of
+// the other side, reads the greeting, and hands each connection to the handler of
+// its role.
 //
 // [Server.Serve] owns a goroutine for each connection and returns when all of
 // them have ended.
@@ -47,7 +47,7 @@ type Options struct {
 	// Greeting bounds the wait for the first line; 0 takes
 	// [protocol.GreetingTimeout].
 	Greeting time.Duration
-	// PeerOf asks the kernel who is on the other side; nil takes [socket.PeerOf].
+	// PeerOf asks the kernel for the process on the other side; nil takes [socket.PeerOf].
 	PeerOf func(*net.UnixConn) (socket.Peer, error)
 }
 
@@ -89,7 +89,7 @@ func New(o Options) *Server {
 // before, and may exceed the limit as often again.
 func (s *Server) Limit(conns int) { s.most.Store(int64(conns)) }
 
-// Back-off of accept errors, such as a lack of descriptors.
+// Back-off of accept errors, for example a lack of descriptors.
 const (
 	firstBackoff   = time.Millisecond
 	longestBackoff = time.Second
@@ -217,7 +217,8 @@ func (s *Server) greet(ctx context.Context, c *Conn) error {
 	return c.SetReadDeadline(time.Time{})
 }
 
-// Refuse tells the peer why it is not served. Errors are of no use to anyone.
+// Refuse says to the peer why it is not served. A failed write is ignored: the
+// connection is closed anyway.
 func Refuse(conn net.Conn, r *protocol.Refusal) {
 	_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	_, _ = conn.Write(protocol.Append(nil, protocol.Welcome{Holdline: protocol.Version, Error: r}))

@@ -1,6 +1,6 @@
 package session
 
-// Flushed tells whether everything that was queued for clients has been
+// Flushed reports whether everything that was queued for clients has been
 // written to their connections.
 func (s *Server) Flushed() bool {
 	s.mu.Lock()

@@ -37,9 +37,8 @@ type link struct {
 	writer    sync.WaitGroup
 	done      chan struct{} // closed when the session is through with it
 
-	mu         sync.Mutex
-	failed     error // of the writer; guarded by mu
-	superseded bool  // guarded by mu
+	mu    sync.Mutex
+	cause error // why the reader's wait was ended: nil if it was not; guarded by mu
 }
 
 func newLink(c *listener.Conn, confirm func(n int64)) *link {
@@ -55,33 +54,30 @@ func (l *link) wake() { _ = l.conn.SetReadDeadline(time.Unix(1, 0)) }
 // supersede makes room for another connection of the session.
 func (l *link) supersede() {
 	l.mu.Lock()
-	l.superseded = true
+	l.cause = errSuperseded // whatever else: the client has connected again
 	l.mu.Unlock()
 	l.wake()
 	_ = l.conn.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// why is the reason for which somebody ended the reader's wait; nil if nobody
-// did.
+// why returns the reason for which the reader's wait was ended; nil if it was not.
 func (l *link) why() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.superseded:
-		return errSuperseded
-	case errors.Is(l.failed, outbox.ErrSlow), errors.Is(l.failed, outbox.ErrHoarder), errors.Is(l.failed, errTooMuch):
-		return fmt.Errorf("%w: %w", errGone, l.failed)
-	case l.failed != nil:
-		return fmt.Errorf("%w: %w", errLost, l.failed)
+	case l.cause == nil, errors.Is(l.cause, errSuperseded):
+		return l.cause
+	case errors.Is(l.cause, outbox.ErrSlow), errors.Is(l.cause, outbox.ErrHoarder), errors.Is(l.cause, errTooMuch):
+		return fmt.Errorf("%w: %w", errGone, l.cause)
 	}
-	return nil
+	return fmt.Errorf("%w: %w", errLost, l.cause)
 }
 
 // fail ends the reader's wait for a reason of the daemon's.
 func (l *link) fail(why error) {
 	l.mu.Lock()
-	if l.failed == nil {
-		l.failed = why
+	if l.cause == nil {
+		l.cause = why
 	}
 	l.mu.Unlock()
 	l.wake()

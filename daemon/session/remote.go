@@ -47,7 +47,7 @@ var (
 	routedMethods = []string{mcp.PromptsGet, mcp.ResourcesRead, mcp.Complete}
 )
 
-// about is what the client is told at first: of holdline, or of the one server
+// about returns what the handshake says: of holdline, or of the one server
 // that the session is for. If that is not well the handshake succeeds all the
 // same, and says what is wrong.
 func (s *session) about(ctx context.Context, modern bool) tool.About {
@@ -107,9 +107,9 @@ func changeOf(method string) string {
 	return mcp.ResourcesChanged
 }
 
-// lists notes that the client is about to have lists. It is called before they
-// are made, so that a change of them meanwhile is told, and again afterwards,
-// since that was told of what the client had before.
+// lists records which lists the client will hold. Call it before building them and
+// again after sending them: a change in between is then announced, and so is the next
+// one.
 func (s *session) lists(methods ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,8 +206,7 @@ func (s *session) gave(tools []catalog.Entry) {
 	s.given = sum
 }
 
-// same tells whether the client's list of tools is known to be as it would be
-// now.
+// same reports whether a list of tools built now is known to equal the client's.
 func (s *session) same() bool {
 	who := s.who()
 	if !s.srv.o.Catalog.Searches(who) {
@@ -229,9 +228,8 @@ func digest(tools []catalog.Entry) []byte {
 	return h.Sum(nil)
 }
 
-// ListChanged says that a list is not what it was: to a legacy client that has
-// asked for it since it was told so last, to a modern one in each of its
-// subscriptions to that.
+// ListChanged announces that a list has changed: to a legacy client that has asked
+// for it since the last announcement, to a modern one in each subscription to it.
 func (s *session) ListChanged(method string) {
 	if method == mcp.ToolsChanged && s.same() {
 		return

@@ -107,7 +107,9 @@ func sentAt(again *protocol.Control) time.Time {
 func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Initialized:
-		s.ready = s.asked
+		if s.handshake == initialized {
+			s.handshake = ready
+		}
 	case mcp.CancelledNote:
 		p, err := mcp.ParseParams(msg.Params)
 		if err != nil || p.RequestID == nil {
@@ -150,9 +152,9 @@ func (s *session) request(ctx context.Context, r *request, calls *crew.Crew) {
 	if r.msg.Method != mcp.Initialize { // which says nothing of the client until it succeeds
 		s.settle(r)
 	}
-	if !r.modern && !s.ready && r.msg.Method != mcp.Initialize && r.msg.Method != mcp.Ping {
+	if !r.modern && s.handshake != ready && r.msg.Method != mcp.Initialize && r.msg.Method != mcp.Ping {
 		want := "initialize"
-		if s.asked {
+		if s.handshake == initialized {
 			want = "notifications/initialized"
 		}
 		s.fail(ctx, r, fault.New(fault.NotInitialized, fault.Protocol, r.operation(), "the session is not initialized: send %s first", want))
@@ -238,7 +240,7 @@ func (s *session) checkModern(ctx context.Context, r *request) bool {
 }
 
 // settle notes the era, what the client is able to do, and its name. Servers of
-// this session alone are told what it can do, and are started once it is known.
+// this session alone get its capabilities, and are started once these are known.
 func (s *session) settle(r *request) {
 	knew := s.Capabilities() != nil
 	s.note(r)
@@ -268,17 +270,16 @@ func (s *session) note(r *request) {
 	} else if r.msg.Method == mcp.Initialize && s.capabilities == nil {
 		s.capabilities = json.RawMessage("{}") // it has said what it can do: nothing
 	}
-	if s.settled || raw == nil {
+	if s.caller.Client != "" || raw == nil {
 		return
 	}
 	var client mcp.Implementation
 	if json.Unmarshal(raw, &client) != nil || client.Name == "" {
 		return
 	}
-	s.settled = true
 	client.Name, client.Version = clip(client.Name), clip(client.Version)
 	s.caller.Client = client.String()
-	if s.named {
+	if s.claimed != "" || s.anonymous {
 		return
 	}
 	client.Name = protocol.ClientName(client.Name)
@@ -303,11 +304,11 @@ func (s *session) initialize(ctx context.Context, r *request) {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.protocolVersion must be a string"))
 		return
 	}
-	if s.asked {
+	if s.handshake != notInitialized {
 		s.fail(ctx, r, fault.New(fault.InvalidRequest, fault.Protocol, r.operation(), "the session is already initialized"))
 		return
 	}
-	s.asked = true
+	s.handshake = initialized
 	s.settle(r)
 	about := s.about(ctx, false)
 	s.answerJSON(ctx, r, struct {

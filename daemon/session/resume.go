@@ -25,10 +25,9 @@ import (
 // client's process is still there.
 const gonePoll = 50 * time.Millisecond
 
-// claim lets l take the session over. It tells whether the session is through
-// with l, or will be: else it has ended meanwhile, or ctx has. A client closes
-// a connection before it makes the next one, and what it has said on the one
-// that is closed counts no more.
+// claim makes l the next connection of the session. It returns false if the session
+// or ctx has ended meanwhile; else the session ends l. A client closes a connection
+// before it makes the next one, and what it said on a closed one counts no more.
 func (s *session) claim(ctx context.Context, l *link) bool {
 	again := time.NewTicker(gonePoll)
 	defer again.Stop()
@@ -55,7 +54,7 @@ func (s *session) claim(ctx context.Context, l *link) bool {
 	}
 }
 
-// yields tells whether a connection of p may take the session over: it has
+// yields reports whether a connection of p may take the session over: it has
 // none, its own is the same process's, or that one's end is gone.
 func (s *session) yields(p peer.Peer) bool {
 	s.mu.Lock()
@@ -71,7 +70,11 @@ func (s *session) detach(l *link) {
 	if s.cur != l {
 		return
 	}
-	s.cur = nil
+	to := s.state
+	if to == attached {
+		to = detached
+	}
+	s.setLocked(to, nil)
 	if s.anonymous {
 		l.out.Abort()
 		return
@@ -84,12 +87,12 @@ func (s *session) detach(l *link) {
 // keepLocked keeps an answer until the client is back, within limits. One that is
 // stored is not kept: its executor gives it again.
 func (s *session) keepLocked(a outbox.Answer) {
-	if s.full || a.N == 0 || a.Stored {
+	if s.state == overfull || a.N == 0 || a.Stored {
 		return
 	}
 	s.kept = append(s.kept, a)
-	if s.keeps += len(a.Line); s.keeps > s.srv.o.MaxKept {
-		s.full, s.kept, s.keeps = true, nil, 0
+	if s.keptBytes += len(a.Line); s.keptBytes > s.srv.o.MaxKept {
+		s.setLocked(overfull, nil)
 	}
 }
 
@@ -100,12 +103,11 @@ var fullBye = protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeFull
 func (s *session) Full() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cur == nil {
-		s.full, s.kept, s.keeps = true, nil, 0
-		return
+	if s.cur != nil {
+		s.cur.out.Last(fullBye)
+		s.cur.fail(errTooMuch)
 	}
-	s.cur.out.Last(fullBye)
-	s.cur.fail(errTooMuch)
+	s.setLocked(overfull, s.cur)
 }
 
 // detached waits for the client to come back; nil says that it does not.
@@ -157,9 +159,9 @@ func (s *session) sayFarewellLocked() {
 	}
 }
 
-// take makes l the session's connection. What the client does not wait for any
-// more is confirmed, or was cancelled; answers that it does wait for are given
-// again. It tells whether the session has to end.
+// take makes l the session's connection. Requests that the client does not list as
+// pending are confirmed, or were cancelled; kept answers to the others are queued
+// again. It reports whether the session has to end.
 func (s *session) take(ctx context.Context, l *link) (over bool) {
 	g := &l.greeting
 	pending := make(map[int64]struct{}, len(g.Pending))
@@ -174,9 +176,9 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 		s.n = max(g.Next-1, 0)
 	}
 	s.mu.Lock()
-	s.cur, s.peer, s.version = l, l.peer, clip(g.Version)
-	close(s.came)
-	s.came = make(chan struct{})
+	over = s.state == overfull
+	s.setLocked(attached, l)
+	s.peer, s.version = l.peer, clip(g.Version)
 	if g.Resume {
 		s.listsLocked(mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList) // whatever it has, from whatever daemon
 	}
@@ -188,7 +190,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 			s.known[a.N] = struct{}{}
 		}
 	}
-	s.kept, s.keeps = nil, 0
+	s.kept, s.keptBytes = nil, 0
 	var dropped []*flight
 	for _, f := range s.flights {
 		if _, ok := pending[f.n]; ok {
@@ -197,7 +199,6 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 			dropped = append(dropped, f)
 		}
 	}
-	over = s.full
 	if over {
 		l.out.Control(fullBye)
 	}
@@ -212,7 +213,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	if hosted := s.srv.o.Hosted; hosted != nil && !s.anonymous {
 		hosted.Opened(s.hash, s)
 	}
-	s.distrust(g, fresh, g.Store != "" && g.Store != w.Store)
+	s.markUncertain(g, fresh, g.Store != "" && g.Store != w.Store)
 	if g.Resume {
 		s.log.InfoContext(ctx, "session resumed", "pending", len(pending), "answers", len(again), "cancelled", len(dropped))
 		for _, e := range s.srv.o.Executors {
@@ -244,7 +245,7 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 	case msg.Kind == jsonrpc.Notification:
 		s.notification(ctx, msg)
 	case msg.Method == mcp.Initialize:
-		s.asked = true
+		s.handshake = max(s.handshake, initialized)
 		if params, err := mcp.ParseParams(msg.Params); err == nil {
 			s.settle(&request{n: n, msg: msg, params: params})
 		}
@@ -283,7 +284,7 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 	case s.recorded(n):
 		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
 			"the daemon ended, and the request was too large to be kept for the next one; it had been begun")
-	case n < s.lost:
+	case n < s.uncertain:
 		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall, "%s, and the request was too large to be kept", lostWords)
 	}
 	if !c.Call {
@@ -300,25 +301,28 @@ var lostAnswer = json.RawMessage(`{"code":-32603,"message":"the daemon ended, an
 func (s *session) requestFromReplay(c *protocol.Control) *request {
 	return &request{
 		n: *c.Replay, msg: jsonrpc.Message{Kind: jsonrpc.Request, ID: jsonrpc.ID(c.ID), Method: mcp.ToolsCall},
-		modern: !s.asked, replay: true, sent: sentAt(c), begin: time.Now(), // a legacy session's initialize is replayed first
+		modern: s.handshake == notInitialized, replay: true, sent: sentAt(c), begin: time.Now(), // a legacy session's initialize is replayed first
 	}
 }
 
-// distrust notes up to which line the client may have asked for things that
-// nobody knows of any more: those records are gone if the client's store is
-// another, or if it is back at a daemon that has given it up. It comes after the
-// hosted servers know that the session is open: from then on none of its records
-// goes because its time is over. What was doubtful once stays so.
-func (s *session) distrust(g *protocol.Greeting, fresh, wiped bool) {
+// markUncertain records that calls up to line g.Next may have run without a record
+// that this daemon can read. That is the case if the state directory is a new one
+// (wiped), or if this daemon had already discarded the session's records (fresh).
+// Replays of these lines answer outcome_unknown unless a record turns up. The mark
+// never moves back.
+//
+// Call it after the hosted servers know the session: until then its records may still
+// expire.
+func (s *session) markUncertain(g *protocol.Greeting, fresh, wiped bool) {
 	if g.Resume && (wiped || fresh && s.srv.forgets(s.hash)) {
-		s.lost = max(s.lost, g.Next)
+		s.uncertain = max(s.uncertain, g.Next)
 	}
 }
 
-// doubtful is the fault of a replayed call of which nobody knows whether it
-// was begun, and which must not be run twice; nil for all others.
+// doubtful returns the fault of a replayed call that may have been begun without a
+// record and must not be made twice; nil for all others.
 func (s *session) doubtful(r *request) *fault.Record {
-	if !r.replay || r.n >= s.lost || r.target.Contract == tool.Convergent || s.recorded(r.n) {
+	if !r.replay || r.n >= s.uncertain || r.target.Contract == tool.Convergent || s.recorded(r.n) {
 		return nil
 	}
 	return fault.New(fault.OutcomeUnknown, fault.Host, operation(r.target.Name), lostWords)
@@ -328,7 +332,7 @@ func (s *session) doubtful(r *request) *fault.Record {
 const lostWords = "the daemon ended, and its records were lost or given up before the client was back: " +
 	"whether the call had its effect is not known"
 
-// Seen tells the proxy that the response in line n has arrived for good.
+// Seen says to the proxy that a server has the response in line n.
 func (s *session) Seen(n int64) {
 	s.mu.Lock()
 	l := s.cur
@@ -396,7 +400,7 @@ func (s *session) queue(ctx context.Context, a outbox.Answer, allowed func() boo
 
 // takeTurn blocks until the answer to a request may be loaded that its executor has
 // stored: there is a connection, less waits for it than a client is sent ahead, and no
-// other such answer of the session is in memory. The caller must call done once it
+// other stored answer of the session is in memory. The caller must call done once it
 // has queued the answer.
 func (s *session) takeTurn(ctx context.Context) (done func(), err error) {
 	select {

@@ -40,7 +40,7 @@ import (
 // that closed its side may still wait for answers, or be gone.
 const hangupPoll = 100 * time.Millisecond
 
-// Telemetry is told what happened. Its methods must not block for long.
+// Telemetry counts and logs requests. Its methods must not block for long.
 type Telemetry interface {
 	// Request counts one request; a nil fault is a success. Method is "" if there
 	// is no such method; toolName is "" if the request is no tool call.
@@ -88,12 +88,12 @@ type Hosted interface {
 	// Opened begins to reach a session; it may be told so again.
 	Opened(session string, c tool.Client)
 	// Respond takes the answer of the client, its line n, to the server that
-	// asked. It tells whether any did.
+	// asked. It reports whether a server waits for it.
 	Respond(session string, n int64, msg jsonrpc.Message) bool
-	// Notified is told what the client says without being asked of its roots,
-	// and of its progress with what a server has asked for.
+	// Notified passes on a notification of the client: its roots have changed, or its
+	// progress with what a server has asked for.
 	Notified(session string, msg jsonrpc.Message)
-	// Tuned is told that the session has set another level of log messages.
+	// Tuned says that the session has set another level of log messages.
 	Tuned(session string)
 	// Subscribe has the session told when a resource has changed, by
 	// [tool.Client] Updated with that holder: "" is the session, all others
@@ -116,7 +116,7 @@ type Options struct {
 	Searching    string // is added to Instructions for sessions that find the tools of hosted servers by words
 	// Authorise checks what a greeting claims; an error is refused aloud.
 	Authorise func(identity, token string) error
-	// Reserved tells whether an identity needs a token, so that no client can
+	// Reserved reports whether an identity needs a token, so that no client can
 	// become it by its name alone.
 	Reserved func(identity string) bool
 	// Welcome is the daemon's part of a welcome line.
@@ -134,8 +134,8 @@ type Options struct {
 	Executors []Executor
 	// Hosted are the hosted MCP servers; nil if there are none.
 	Hosted Hosted
-	// Still tells whether the daemon is the one that is found, so that what it
-	// records is: else calls are left to the next one. Nil says yes.
+	// Still reports whether clients still reach this daemon. If not, it records
+	// nothing more, and leaves calls to the daemon that they reach. Nil says yes.
 	Still func() bool
 	// Begun is when the daemon began, by the clock and by the wall; for so long
 	// as Return after it the records of sessions that it has not seen are kept.
@@ -143,7 +143,7 @@ type Options struct {
 	// [protocol.StartWindow].
 	Begun  time.Time
 	Return time.Duration
-	// Alive tells whether a client's process is still there; nil asks the
+	// Alive reports whether a client's process is still there; nil asks the
 	// system. The start time is 0 if it is not known.
 	Alive func(pid int, start uint64) bool
 }
@@ -366,7 +366,10 @@ func (s *Server) close(one *session) {
 	s.endedLocked(one.hash)
 	s.mu.Unlock()
 	close(one.over)
-	if !one.left {
+	one.mu.Lock()
+	final := one.state == ended // else the next daemon goes on
+	one.mu.Unlock()
+	if final {
 		for _, e := range s.o.Executors {
 			e.Closed(one.hash, over)
 		}
@@ -374,7 +377,7 @@ func (s *Server) close(one *session) {
 	s.o.Telemetry.SessionEnded(one.hash)
 }
 
-// forgets tells whether the records of a session that is not known here, and
+// forgets reports whether the records of a session that is not known here, and
 // is back, may be gone: the time is over for which they are kept, or it has
 // ended here.
 func (s *Server) forgets(session string) bool {
@@ -395,7 +398,7 @@ func (s *Server) endedLocked(session string) {
 	}
 }
 
-// overLocked tells whether no session of an earlier daemon may come back any
+// overLocked reports whether no session of an earlier daemon may come back any
 // more. A machine that was suspended counts, too: nothing says how long the
 // session's records lasted.
 func (s *Server) overLocked() bool {

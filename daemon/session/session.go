@@ -34,56 +34,96 @@ var (
 // lastWrites bounds the sending of what is still queued when a session ends.
 const lastWrites = 2 * time.Second
 
-// session is one client's. It outlives its connections: while there is none,
-// calls go on and their answers wait.
+// session is one client's. It outlives its connections: while it has none, calls
+// go on and their answers wait.
+//
+// Locks: Server.mu, then session.mu, then those of an outbox. None is held while a
+// connection is read or written, or an executor is called.
 type session struct {
 	srv       *Server
-	anonymous bool
-	named     bool   // the greeting gave the identity
-	claimed   string // identity that the greeting gave
+	anonymous bool   // the client sent no greeting
+	claimed   string // identity that the greeting gave; "" for none
 	hash      string // of the session's uuid
-	number    int64
+	number    int64  // for people
 	since     time.Time
 	log       *slog.Logger
-	client    int    // pid of the client, 0 if it is not known
-	agent     *agent // what the client's sessions share; set before it is served
+	client    int    // pid of the client; 0 if unknown
+	agent     *agent // what the client's sessions share; set before the session is served
 	calls     atomic.Int64
-	running   atomic.Int64  // calls whose goroutines have not ended
+	running   atomic.Int64  // goroutines for requests that have not ended
 	quiet     chan struct{} // holds a token when running may have become 0
 	turn      chan struct{} // holds a token while a stored answer is loaded and queued
 
 	claims chan *link    // connections that take the session over
-	left   bool          // to the next daemon; written before over is closed
-	over   chan struct{} // closed when it has ended
+	over   chan struct{} // closed when the session has ended
 
 	// Only the reader touches these; there is one at a time.
-	n       int64              // number of the client's last line
-	asked   bool               // initialize was answered
-	ready   bool               // and notifications/initialized was seen
-	settled bool               // the identity is fixed
-	known   map[int64]struct{} // lines that were taken on before this connection
-	lost    int64              // what lines below it have begun may not be on record any more; 0 is none
+	n         int64              // number of the client's last line
+	handshake handshake          // of a legacy client
+	known     map[int64]struct{} // lines whose requests this daemon had before the connection; nil before the first one
+	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
 
-	mu           sync.Mutex
-	came         chan struct{}        // closed and replaced when there is another connection; guarded by mu
-	cur          *link                // nil while detached; guarded by mu
-	kept         []outbox.Answer      // answers to give again; guarded by mu
-	keeps        int                  // bytes of them; guarded by mu
-	full         bool                 // they were too many, and are gone; guarded by mu
-	peer         peer.Peer            // of the latest connection; guarded by mu
-	version      string               // of the proxy; guarded by mu
-	caller       tool.Caller          // guarded by mu
-	era          string               // guarded by mu
-	flights      map[string]*flight   // requests that are not answered, by id; guarded by mu
-	listens      map[string]listening // open subscriptions to changes of lists, by id; guarded by mu
-	capabilities json.RawMessage      // that the client declared; guarded by mu
-	has          map[string]bool      // lists that the client has and that hold, by the notification of their change; guarded by mu
-	follows      map[string]int64     // resources that a legacy client has subscribed to, with the number of the latest line; guarded by mu
-	level        string               // of log messages, that the client has set; guarded by mu
-	given        []byte               // digest of the list of tools, if no hosted ones are in it; guarded by mu
-	wanted       string               // the most verbose that a modern request has asked for; guarded by mu
-	info         json.RawMessage      // of the one server that the session is for; guarded by mu
+	mu           sync.Mutex           // guards all below
+	state        sessionState         // changed by setLocked alone
+	came         chan struct{}        // closed and replaced when the session is attached
+	cur          *link                // nil unless the session is attached
+	kept         []outbox.Answer      // answers to give again when the client is back
+	keptBytes    int                  // size of kept
+	peer         peer.Peer            // of the latest connection
+	version      string               // of the proxy
+	caller       tool.Caller          // as it is known now
+	era          string               // of the latest request; "" before the first
+	flights      map[string]*flight   // requests that are not answered, by id
+	listens      map[string]listening // open subscriptions of a modern client, by id of the request
+	capabilities json.RawMessage      // that the client declared
+	has          map[string]bool      // lists that the client holds and that are true, by the notification of their change
+	follows      map[string]int64     // resources that a legacy client has subscribed to, with the number of the latest line
+	level        string               // of log messages, that the client has set
+	given        []byte               // digest of the list of tools, if no hosted ones are in it
+	wanted       string               // the most verbose level that a modern request has asked for
+	info         json.RawMessage      // of the one server that the session is for
 }
+
+// sessionState is where a session stands.
+//
+//	attached -> detached: its connection broke, or the client has made another one
+//	attached -> overfull: more answers waited than are kept; the client is told
+//	detached -> attached: the client is back
+//	detached -> overfull: as above; the client is told when it is back
+//	attached, detached, overfull -> ended: the client is gone, or does not come back
+//	attached, detached, overfull -> left:  the daemon stops; the next one goes on
+type sessionState int
+
+const (
+	attached sessionState = iota
+	detached
+	overfull
+	ended
+	left
+)
+
+// setLocked changes the state, and l becomes the session's connection, nil for none.
+// The caller must hold s.mu.
+func (s *session) setLocked(to sessionState, l *link) {
+	if to == attached {
+		close(s.came)
+		s.came = make(chan struct{})
+	}
+	if to == overfull {
+		s.kept, s.keptBytes = nil, 0
+	}
+	s.state, s.cur = to, l
+}
+
+// handshake is how far a legacy client has come: initialize is answered, then
+// notifications/initialized has arrived. It never goes back.
+type handshake int
+
+const (
+	notInitialized handshake = iota
+	initialized
+	ready
+)
 
 func newSession(srv *Server, l *link) *session {
 	g := &l.greeting
@@ -112,9 +152,8 @@ func newSession(srv *Server, l *link) *session {
 			one.client, one.caller.Agent = pid, key
 		}
 	}
-	one.named = g.Identity != ""
 	if l.anonymous {
-		one.caller.Identity, one.named = tool.Anonymous, true
+		one.caller.Identity = tool.Anonymous
 	}
 	return one
 }
@@ -146,7 +185,7 @@ func (s *session) serve(ctx context.Context, l *link) {
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(errGone)
-	// Whatever ends the daemon, calls are told so.
+	// Whatever ends the daemon, the cause of the calls' end is that it stops.
 	stop := context.AfterFunc(outer, func() { cancel(tool.ErrStopping) })
 	defer stop()
 	calls := crew.New()
@@ -168,10 +207,16 @@ func (s *session) serve(ctx context.Context, l *link) {
 	if errors.Is(end, tool.ErrStopping) || outer.Err() != nil {
 		cause = tool.ErrStopping
 	}
-	s.left = errors.Is(cause, tool.ErrStopping)
 	cancel(cause)
 	calls.Wait()
 	l.finish()
+	last := ended
+	if errors.Is(cause, tool.ErrStopping) {
+		last = left
+	}
+	s.mu.Lock()
+	s.setLocked(last, nil)
+	s.mu.Unlock()
 	s.log.InfoContext(ctx, "session closed", "dur", time.Since(s.since), "calls", s.calls.Load(), "err", end)
 }
 
@@ -181,7 +226,7 @@ func (s *session) identity() string {
 	return s.caller.Identity
 }
 
-// who is the caller as it is known now.
+// who returns the caller as it is known now.
 func (s *session) who() tool.Caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()

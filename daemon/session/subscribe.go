@@ -64,7 +64,7 @@ func (s *session) unsubscribe(ctx context.Context, r *request) {
 
 // subscribeAgain subscribes to what the client had subscribed to with an
 // earlier daemon, or before its connection broke. Nobody waits for an answer;
-// the client is told that the resource may have changed.
+// the client gets a notification that the resource may have changed.
 func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
 	if f != nil || s.follow(r, uri) != nil {
@@ -223,8 +223,8 @@ func (s *session) grant(ctx context.Context, r *request, l *listening, uris []st
 	return nil
 }
 
-// acknowledge says what the client is told from now on; it is false, and nothing
-// is said, if the client has ended that already.
+// acknowledge says which notifications the client gets from now on. It returns false,
+// and says nothing, if the client has ended the subscription already.
 func (s *session) acknowledge(ctx context.Context, r *request, l *listening) bool {
 	if r.flight.at() != running {
 		return false
@@ -261,8 +261,8 @@ func (s *session) unlisten(l *listening) {
 	}
 }
 
-// mayHaveChanged says of each resource of a subscription that it may have
-// changed: nobody knows what was not told meanwhile.
+// mayHaveChanged announces each resource of a subscription as changed: a notification
+// may have been lost.
 func (s *session) mayHaveChanged(l *listening) {
 	for _, uri := range l.uris {
 		s.Updated(l.holder, mcp.OfResource(uri))
@@ -309,7 +309,7 @@ func (s *session) Updated(holder string, params json.RawMessage) {
 	}
 }
 
-// tag is a notification's params with the subscription that it is told for.
+// tag returns a notification's params with the subscription that it belongs to.
 func tag(params json.RawMessage, id jsonrpc.ID) (json.RawMessage, error) {
 	ours := fmt.Sprintf("%q:%s", mcp.MetaSubscription, id)
 	if jsonrpc.Field(params, "_meta") == nil {

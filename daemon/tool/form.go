@@ -6,7 +6,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Form is what an answer is to look like: a JSON Schema that somebody gave. It
+// Form is the JSON Schema that an answer must match. It
 // serves any number of goroutines.
 type Form struct{ checker *jsonschema.Resolved }
 

@@ -72,7 +72,7 @@ type Has struct {
 	Logging            bool // messages, if they are asked for
 }
 
-// Listing is what a client is told of a tool of a hosted server.
+// Listing is an entry of a list: a tool of a hosted server.
 type Listing struct {
 	Name string
 	Raw  json.RawMessage
@@ -82,7 +82,7 @@ type Listing struct {
 type Client interface {
 	Caller() Caller
 	// Ask sends a request of a server to the client: a whole line without its
-	// newline. It tells whether there is anybody to read it.
+	// newline. It reports whether the client has a connection.
 	Ask(line []byte) bool
 	// ListChanged says that a list is not what it was, in the words of a
 	// notification's method.
@@ -100,7 +100,7 @@ type Client interface {
 	// Full ends the session, since more answers wait for its client than are
 	// kept: they will go. It does not block.
 	Full()
-	// Seen confirms line n of the client, a response, for good.
+	// Seen says to the client that a server has its line n, a response.
 	Seen(n int64)
 	// Era is "legacy" or "modern"; "" before the client's first request. When it
 	// is known the session is opened again.

@@ -69,7 +69,7 @@ type Caller struct {
 // of a server's name. No server can have that name.
 const Own = "holdline"
 
-// SeesOwn tells whether the session sees holdline's own tools.
+// SeesOwn reports whether the session sees holdline's own tools.
 func (c *Caller) SeesOwn() bool { return c.Only == "" || c.Only == Own }
 
 // Call is one call of a tool, its input checked against the schema.

@@ -232,7 +232,7 @@ func (r *Record) LastWords() []string {
 	return lines
 }
 
-// Limits of what a record repeats of words that somebody else chose, in bytes:
+// Limits of what a record repeats of words of others, in bytes:
 // a line of the greatest size must not come back several times as large.
 const (
 	maxDetail    = 4 << 10
@@ -304,7 +304,7 @@ func (r *Record) WithLimit(name string, value, spent int) *Record {
 	return r
 }
 
-// IsOwn tells whether the fault is the caller's own doing: what it asked for,
+// IsOwn reports whether the fault is the caller's own doing: what it asked for,
 // what it may not have, or a limit of its own. It says nothing of the health of
 // anything else.
 func (r *Record) IsOwn() bool {
@@ -318,7 +318,7 @@ func (r *Record) IsOwn() bool {
 	}
 }
 
-// IsTransport tells whether telemetry counts the fault as a transport fault;
+// IsTransport reports whether telemetry counts the fault as a transport fault;
 // the rest, and all that are the caller's own, count as response errors.
 func (r *Record) IsTransport() bool {
 	if r.IsOwn() {

@@ -30,7 +30,7 @@ func Install(f func(name string)) { hook = f }
 // broken is nil but in test binaries. It is written before anything else runs.
 var broken func(name string) bool
 
-// Broken tells whether the rule of that name is not to be kept, which only a
+// Broken reports whether the rule of that name is not to be kept, which only a
 // test can want. It may be called with locks held.
 func Broken(name string) bool { return broken != nil && broken(name) }
 

@@ -8,7 +8,7 @@ import (
 // maxDepth is how deep values may nest, as for [json.Valid].
 const maxDepth = 10_000
 
-// Valid tells whether b is one JSON value (RFC 8259) that nests no deeper than
+// Valid reports whether b is one JSON value (RFC 8259) that nests no deeper than
 // is read: what [json.Valid] tells, in a fraction of the time, since each line
 // is looked at by proxy and daemon. Like that it does not ask for UTF-8.
 func Valid(b []byte) bool {

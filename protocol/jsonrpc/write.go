@@ -95,7 +95,7 @@ func AppendString(dst []byte, s string) []byte {
 	return append(dst, b...)
 }
 
-// Plain tells whether a string is spelled as it is, within quotes: both when it
+// Plain reports whether a string is spelled as it is, within quotes: both when it
 // is written, by package json, too, and when it is read.
 func Plain[T string | []byte](s T) bool {
 	for i := range len(s) {

@@ -86,7 +86,7 @@ func Levels() []string {
 	return []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 }
 
-// Covers tells whether who wants messages from level on wants one of that
+// Covers reports whether a client that wants messages from level on wants one of that
 // level. It is false if either is none of [Levels].
 func Covers(level, message string) bool {
 	from, of := slices.Index(Levels(), level), slices.Index(Levels(), message)

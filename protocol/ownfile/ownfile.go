@@ -1,5 +1,5 @@
 // Package ownfile opens the files in which the program keeps its own state.
-// Whatever another program has put in the place of such a file is refused
+// Anything else that another program has put in the place of such a file is refused
 // rather than waited for, followed or read without end: a named pipe would hang
 // the reader, a symbolic link would lead a write elsewhere, and a huge file
 // would take all memory.

@@ -44,7 +44,7 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Still tells whether path names the file that info is of, and is no symbolic
+// Still reports whether path names the file that info is of, and is no symbolic
 // link. The runtime is not told if the file lies in memory.
 func Still(path string, info os.FileInfo, memory bool) bool {
 	if memory {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTransfer bounds what one system call is given, in bytes: nobody else runs
-// on this processor meanwhile.
+// maxTransfer bounds what one system call is given, in bytes: no other
+// goroutine runs on this processor meanwhile.
 const maxTransfer = 256 << 10
 
 // init has the stream make its own system calls, if none of them can wait: for
@@ -87,7 +87,7 @@ func (t *transfer) send(fd uintptr) bool {
 // rest is what the next system call is given.
 func (t *transfer) rest() []byte { return t.buf[t.n:min(len(t.buf), t.n+maxTransfer)] }
 
-// wrote notes what became of a system call that writes, and tells whether the
+// wrote notes what became of a system call that writes, and reports whether the
 // next one is to be made at once.
 func (t *transfer) wrote(call string, n int, errno syscall.Errno) bool {
 	switch {
@@ -106,7 +106,7 @@ func (t *transfer) wrote(call string, n int, errno syscall.Errno) bool {
 	return true
 }
 
-// took notes what became of a system call that reads, and tells whether it is
+// took notes what became of a system call that reads, and reports whether it is
 // over.
 func (t *transfer) took(call string, n int, errno syscall.Errno) bool {
 	switch errno {
@@ -120,7 +120,7 @@ func (t *transfer) took(call string, n int, errno syscall.Errno) bool {
 	return true
 }
 
-// InMemory tells whether a file lies in memory: to write it waits for no disk.
+// InMemory reports whether a file lies in memory: to write it waits for no disk.
 func InMemory(f *os.File) bool {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoDaemon is wrapped by [Paths.Dial] if nobody listens at any path.
+// ErrNoDaemon is wrapped by [Paths.Dial] if no daemon listens at any path.
 var ErrNoDaemon = errors.New("no daemon")
 
 // ErrOtherUser is wrapped by [CheckPeer] and [Paths.Dial] if the other end is
 // another user's.
 var ErrOtherUser = errors.New("the other end belongs to another user")
 
-// Peer is who is at the other end of a connection, as the kernel says.
+// Peer is the process at the other end of a connection, as the kernel says.
 type Peer struct {
 	UID int
 	PID int // 0 if the system does not say; of the process that connected or listened
@@ -86,7 +86,7 @@ func (p Paths) dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	return uc, nil
 }
 
-// nobody tells whether err says that no one listens at a path.
+// nobody reports whether err says that no process listens at a path.
 func nobody(err error) bool {
 	for _, errno := range []syscall.Errno{
 		syscall.ENOENT, syscall.ECONNREFUSED, syscall.ENOTDIR, syscall.ELOOP, syscall.ENOTSOCK, syscall.EPROTOTYPE,
@@ -129,7 +129,7 @@ func PeerOf(c *net.UnixConn) (Peer, error) {
 	return peer, nil
 }
 
-// HungUp tells whether the other end of c is closed for good, though bytes of
+// HungUp reports whether the other end of c is closed, though bytes of
 // it may still wait to be read. A half-closed peer has not hung up.
 func HungUp(c *net.UnixConn) bool {
 	raw, err := c.SyscallConn()

@@ -70,7 +70,7 @@ func (d *Dir) Hold() error {
 	return nil
 }
 
-// Still tells whether the path still leads to this directory.
+// Still reports whether the path still leads to this directory.
 func (d *Dir) Still() bool {
 	there, err := os.Lstat(d.path)
 	if err != nil {
@@ -80,5 +80,5 @@ func (d *Dir) Still() bool {
 	return err == nil && os.SameFile(here, there)
 }
 
-// Close lets go of the directory and of [Dir.Hold].
+// Close closes the directory and ends [Dir.Hold].
 func (d *Dir) Close() error { return d.f.Close() }

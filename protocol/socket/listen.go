@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// ErrInUse is returned by [Listen] if somebody answers at the path although
+// ErrInUse is returned by [Listen] if a process answers at the path although
 // the caller holds the lock: a service manager's socket unit, for example.
 var ErrInUse = errors.New("somebody else listens there")
 
@@ -25,7 +25,7 @@ type Listener struct {
 
 // Listen binds a socket with mode 0600 at path. The caller holds the daemon's
 // lock and has opened the directory with [OpenDir]: only then may a stale
-// socket be removed, and only a socket is removed, after nobody answered.
+// socket be removed, and only a socket is removed, after no process answered.
 //
 // The mode comes from the umask, so the socket is at no instant open to
 // others. The umask is the process's: Listen is to be called first thing at
@@ -71,7 +71,7 @@ func newListener(ln *net.UnixListener, path string, unlink bool) (*Listener, err
 // Path is the socket's path.
 func (l *Listener) Path() string { return l.path }
 
-// Still tells whether the path still leads to this socket. If not, nobody can
+// Still reports whether the path still leads to this socket. If not, nobody can
 // find the daemon any more, and another one may have taken its place.
 func (l *Listener) Still() bool {
 	info, err := os.Lstat(l.path)

@@ -109,7 +109,7 @@ func StateDirs(env func(string) string) []string {
 	return dirs
 }
 
-// Explicit tells whether the user named the path: then no other counts, and
+// Explicit reports whether the user named the path: then no other counts, and
 // no pointer is kept.
 func (p Paths) Explicit() bool { return p.explicit != nil }
 
@@ -152,7 +152,7 @@ func (p Paths) Candidates() []Candidate {
 	return list
 }
 
-// ownDir tells whether path is a directory of user uid.
+// ownDir reports whether path is a directory of user uid.
 func ownDir(path string, uid int) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir() && owner(info) == uid

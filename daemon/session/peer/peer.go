@@ -1,5 +1,4 @@
-// Package peer tells who is at the other end of a connection: the process of a
-// proxy, the client that started it, and the project that the client works on.
+// Package peer identifies the other end of a connection: the process of a proxy, the client that started it, and the project that the client works on.
 package peer
 
 import (
