@@ -46,6 +46,9 @@ var layers = readLayers(`
 2 daemon/session/outbox
 2 daemon/session/peer
 0 daemon/session/crew
+3 daemon/session/link
+2 daemon/session/listen
+0 daemon/session/returning
 4 daemon/standing
 4 daemon/dialect
 3 daemon/catalog

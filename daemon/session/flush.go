@@ -9,7 +9,7 @@ func (s *Server) Flushed() bool {
 		one.mu.Lock()
 		l := one.cur
 		one.mu.Unlock()
-		if l != nil && !l.out.Empty() {
+		if l != nil && !l.Out.Empty() {
 			return false
 		}
 	}

@@ -81,7 +81,7 @@ func (s *session) unusable(ctx context.Context, server string, err error) string
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cur != nil {
-		s.cur.out.Control(protocol.Control{Holdline: protocol.Version, Message: words})
+		s.cur.Out.Control(protocol.Control{Holdline: protocol.Version, Message: words})
 	}
 	return words
 }
@@ -157,9 +157,9 @@ func (s *session) Ask(line []byte) bool {
 	}
 	whole := append(append(make([]byte, 0, len(line)+1), line...), '\n')
 	if jsonrpc.Field(line, "id") == nil {
-		l.out.Offer(whole, nil)
+		l.Out.Offer(whole, nil)
 	} else {
-		l.out.Ask(whole)
+		l.Out.Ask(whole)
 	}
 	return true
 }
@@ -241,15 +241,15 @@ func (s *session) ListChanged(method string) {
 	}
 	if s.era == legacy {
 		if s.has[method] {
-			s.cur.out.Offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'), nil)
+			s.cur.Out.Offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'), nil)
 		}
 		delete(s.has, method)
 		return
 	}
 	for _, l := range s.listens {
-		if l.granted[method] {
-			params := fmt.Appendf(nil, `{"_meta":{%q:%s}}`, mcp.MetaSubscription, l.id)
-			s.cur.out.Offer(append(jsonrpc.AppendRequest(nil, nil, method, params), '\n'), nil)
+		if l.Granted[method] {
+			params := fmt.Appendf(nil, `{"_meta":{%q:%s}}`, mcp.MetaSubscription, l.ID)
+			s.cur.Out.Offer(append(jsonrpc.AppendRequest(nil, nil, method, params), '\n'), nil)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/session/crew"
+	"holdline/daemon/session/link"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
@@ -28,18 +29,18 @@ const gonePoll = 50 * time.Millisecond
 // claim makes l the next connection of the session. It returns false if the session
 // or ctx has ended meanwhile; else the session ends l. A client closes a connection
 // before it makes the next one, and what it said on a closed one counts no more.
-func (s *session) claim(ctx context.Context, l *link) bool {
+func (s *session) claim(ctx context.Context, l *link.Link) bool {
 	again := time.NewTicker(gonePoll)
 	defer again.Stop()
 	for {
 		s.mu.Lock()
-		gone := socket.HungUp(l.conn) // if a later one is the session's already, this is true
+		gone := socket.HungUp(l.Conn) // if a later one is the session's already, this is true
 		if s.cur != nil && !gone {
-			s.cur.supersede()
+			s.cur.Supersede()
 		}
 		s.mu.Unlock()
 		if gone {
-			l.drop()
+			l.Drop()
 			return true
 		}
 		select {
@@ -59,12 +60,12 @@ func (s *session) claim(ctx context.Context, l *link) bool {
 func (s *session) yields(p peer.Peer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cur == nil || s.cur.peer == p && p.PID > 0 || socket.HungUp(s.cur.conn)
+	return s.cur == nil || s.cur.Peer == p && p.PID > 0 || socket.HungUp(s.cur.Conn)
 }
 
 // detach takes the session off l: answers that it has not confirmed wait for
 // the next connection.
-func (s *session) detach(l *link) {
+func (s *session) detach(l *link.Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cur != l {
@@ -76,10 +77,10 @@ func (s *session) detach(l *link) {
 	}
 	s.setLocked(to, nil)
 	if s.anonymous {
-		l.out.Abort()
+		l.Out.Abort()
 		return
 	}
-	for _, a := range l.out.Abort() {
+	for _, a := range l.Out.Abort() {
 		s.keepLocked(a)
 	}
 }
@@ -97,21 +98,21 @@ func (s *session) keepLocked(a outbox.Answer) {
 }
 
 // fullBye says that too much waited for the client.
-var fullBye = protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeFull, Message: errTooMuch.Error()}
+var fullBye = protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeFull, Message: link.ErrTooMuch.Error()}
 
 // Full ends the session: at once if it has a connection, else when it is back.
 func (s *session) Full() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cur != nil {
-		s.cur.out.Last(fullBye)
-		s.cur.fail(errTooMuch)
+		s.cur.Out.Last(fullBye)
+		s.cur.Fail(link.ErrTooMuch)
 	}
 	s.setLocked(overfull, s.cur)
 }
 
 // detached waits for the client to come back; nil says that it does not.
-func (s *session) detached(ctx context.Context, why error) *link {
+func (s *session) detached(ctx context.Context, why error) *link.Link {
 	s.log.InfoContext(ctx, "session detached", "err", why)
 	limit := time.NewTimer(protocol.ResumeWindow)
 	defer limit.Stop()
@@ -123,12 +124,12 @@ func (s *session) detached(ctx context.Context, why error) *link {
 	for wait := time.Millisecond; ; wait = min(2*wait, gonePoll) {
 		select {
 		case l := <-s.claims:
-			if !socket.HungUp(l.conn) { // or a later one may be there
+			if !socket.HungUp(l.Conn) { // or a later one may be there
 				return l
 			}
-			l.drop()
+			l.Drop()
 		case <-look.C:
-			if !errors.Is(why, errSuperseded) && !s.srv.o.Alive(p.PID, p.Start) {
+			if !errors.Is(why, link.ErrSuperseded) && !s.srv.o.Alive(p.PID, p.Start) {
 				return nil
 			}
 			look.Reset(wait)
@@ -143,27 +144,27 @@ func (s *session) detached(ctx context.Context, why error) *link {
 
 // welcome queues the daemon's first line, which must be first in l's queue: call
 // it before l is the session's connection, or before others know the session.
-func (s *session) welcome(l *link, w protocol.Welcome) {
+func (s *session) welcome(l *link.Link, w protocol.Welcome) {
 	if s.anonymous {
 		return
 	}
-	w.Holdline, w.Session, w.Resumed = protocol.Version, l.greeting.Session, s.known != nil
-	l.out.Control(w)
+	w.Holdline, w.Session, w.Resumed = protocol.Version, l.Greeting.Session, s.known != nil
+	l.Out.Control(w)
 }
 
 // sayFarewellLocked tells the client that the daemon stops, if it does, behind
 // all that is queued. The caller must hold s.mu.
 func (s *session) sayFarewellLocked() {
 	if bye := s.srv.farewell.Load(); bye != nil && s.cur != nil && !s.anonymous {
-		s.cur.out.Farewell(bye)
+		s.cur.Out.Farewell(bye)
 	}
 }
 
 // take makes l the session's connection. Requests that the client does not list as
 // pending are confirmed, or were cancelled; kept answers to the others are queued
 // again. It reports whether the session has to end.
-func (s *session) take(ctx context.Context, l *link) (over bool) {
-	g := &l.greeting
+func (s *session) take(ctx context.Context, l *link.Link) (over bool) {
+	g := &l.Greeting
 	pending := make(map[int64]struct{}, len(g.Pending))
 	for _, n := range g.Pending {
 		pending[n] = struct{}{}
@@ -178,7 +179,7 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 	s.mu.Lock()
 	over = s.state == overfull
 	s.setLocked(attached, l)
-	s.peer, s.version = l.peer, clip(g.Version)
+	s.peer, s.version = l.Peer, clip(g.Version)
 	if g.Resume {
 		s.listsLocked(mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList) // whatever it has, from whatever daemon
 	}
@@ -200,10 +201,10 @@ func (s *session) take(ctx context.Context, l *link) (over bool) {
 		}
 	}
 	if over {
-		l.out.Control(fullBye)
+		l.Out.Control(fullBye)
 	}
 	slices.SortFunc(again, func(a, b outbox.Answer) int { return cmp.Compare(a.N, b.N) })
-	l.out.Requeue(again)
+	l.Out.Requeue(again)
 	s.sayFarewellLocked()
 	s.mu.Unlock()
 	faultpoint.At("session.taken")
@@ -314,7 +315,7 @@ func (s *session) requestFromReplay(c *protocol.Control) *request {
 // Call it after the hosted servers know the session: until then its records may still
 // expire.
 func (s *session) markUncertain(g *protocol.Greeting, fresh, wiped bool) {
-	if g.Resume && (wiped || fresh && s.srv.forgets(s.hash)) {
+	if g.Resume && (wiped || fresh && s.srv.discarded(s.hash)) {
 		s.uncertain = max(s.uncertain, g.Next)
 	}
 }
@@ -338,7 +339,7 @@ func (s *session) Seen(n int64) {
 	l := s.cur
 	s.mu.Unlock()
 	if l != nil && !s.anonymous {
-		l.out.Control(protocol.Control{Holdline: protocol.Version, Seen: &n})
+		l.Out.Control(protocol.Control{Holdline: protocol.Version, Seen: &n})
 	}
 }
 
@@ -348,7 +349,7 @@ func (s *session) offer(line []byte, allowed func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // so that no other connection takes its place meanwhile
 	if s.cur != nil {
-		s.cur.out.Offer(line, allowed)
+		s.cur.Out.Offer(line, allowed)
 	}
 }
 
@@ -386,7 +387,7 @@ func (s *session) queue(ctx context.Context, a outbox.Answer, allowed func() boo
 			return wanted
 		}
 		s.mu.Unlock()
-		err := l.out.Put(ctx, a, allowed)
+		err := l.Out.Put(ctx, a, allowed)
 		faultpoint.At("session.queued")
 		switch {
 		case errors.Is(err, outbox.ErrCancelled):
@@ -419,7 +420,7 @@ func (s *session) takeTurn(ctx context.Context) (done func(), err error) {
 			case <-ctx.Done():
 				err = context.Cause(ctx)
 			}
-		} else if err = l.out.AwaitRoom(ctx); errors.Is(err, net.ErrClosed) {
+		} else if err = l.Out.AwaitRoom(ctx); errors.Is(err, net.ErrClosed) {
 			s.detach(l)
 			continue
 		}

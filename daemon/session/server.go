@@ -26,8 +26,10 @@ import (
 
 	"holdline/daemon/catalog"
 	"holdline/daemon/listener"
+	"holdline/daemon/session/link"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
+	"holdline/daemon/session/returning"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -164,15 +166,10 @@ type Server struct {
 	next     int64
 	sessions map[*session]struct{} // guarded by mu
 	agents   map[string]*agent     // with sessions, by key; guarded by mu
-	ended    map[string]struct{}   // hashes of sessions that have ended, while others may come back from an earlier daemon; guarded by mu
-	over     bool                  // none may any more; guarded by mu
+	returns  *returning.Window     // which sessions of an earlier daemon may come back; guarded by mu
 
 	farewell atomic.Pointer[protocol.Control] // what every client is told from then on; nil until the daemon stops; set under mu
 }
-
-// maxEnded bounds the sessions that are known to have ended. A daemon that had
-// more trusts no session that it does not know.
-const maxEnded = 4096
 
 // New makes a server.
 func New(o Options) *Server {
@@ -195,7 +192,7 @@ func New(o Options) *Server {
 	if o.Alive == nil {
 		o.Alive = func(pid int, start uint64) bool { return peer.Peer{PID: pid, Start: start}.Alive() }
 	}
-	s := &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}, agents: map[string]*agent{}, ended: map[string]struct{}{}}
+	s := &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}, agents: map[string]*agent{}, returns: returning.New(o.Begun, o.Return)}
 	s.Limit(o.MaxInFlight)
 	return s
 }
@@ -265,7 +262,7 @@ func (s *Server) dismiss(c *listener.Conn) {
 	}
 	w := s.o.Welcome()
 	w.Holdline, w.Session = protocol.Version, c.Greeting.Session
-	_ = c.SetWriteDeadline(time.Now().Add(lastWrites))
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = c.Write(protocol.Append(protocol.Append(nil, w), bye)) // a client that is gone needs no word
 }
 
@@ -287,7 +284,7 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 		}
 	}
 	faultpoint.At("session.greeted")
-	l := newLink(c, s.confirmer(&g))
+	l := link.New(c, s.confirmer(&g))
 	for ctx.Err() == nil {
 		one, fresh, refusal := s.open(l)
 		switch {
@@ -302,7 +299,7 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 			s.close(one)
 			return
 		case one.claim(ctx, l):
-			<-l.done
+			<-l.Done
 			return
 		}
 		// It has ended meanwhile: the client begins another.
@@ -332,7 +329,7 @@ func (s *Server) confirmed(session string, n int64) {
 // open finds the session that a connection claims, or registers a new one;
 // after [Server.Farewell] it returns none instead. A new session is welcomed
 // before anything else can be queued for it.
-func (s *Server) open(l *link) (one *session, fresh bool, refusal *protocol.Refusal) {
+func (s *Server) open(l *link.Link) (one *session, fresh bool, refusal *protocol.Refusal) {
 	made, w := newSession(s, l), s.o.Welcome()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -342,7 +339,7 @@ func (s *Server) open(l *link) (one *session, fresh bool, refusal *protocol.Refu
 			continue
 		case other.claimed != made.claimed:
 			return nil, false, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: "this session belongs to another identity"}
-		case !other.yields(l.peer):
+		case !other.yields(l.Peer):
 			return nil, false, &protocol.Refusal{Code: protocol.RefusedBusy, Message: "this session is already connected"}
 		}
 		return other, false, nil
@@ -359,11 +356,20 @@ func (s *Server) open(l *link) (one *session, fresh bool, refusal *protocol.Refu
 	return made, true, nil
 }
 
+// discarded reports whether the records of a session that is not known here, and is
+// back, may be gone.
+func (s *Server) discarded(session string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.returns.Discarded(session)
+}
+
+// close ends a session that was served, and says so to the executors.
 func (s *Server) close(one *session) {
 	s.mu.Lock()
 	delete(s.sessions, one)
 	over := s.partLocked(one)
-	s.endedLocked(one.hash)
+	s.returns.Ended(one.hash)
 	s.mu.Unlock()
 	close(one.over)
 	one.mu.Lock()
@@ -375,39 +381,4 @@ func (s *Server) close(one *session) {
 		}
 	}
 	s.o.Telemetry.SessionEnded(one.hash)
-}
-
-// forgets reports whether the records of a session that is not known here, and
-// is back, may be gone: the time is over for which they are kept, or it has
-// ended here.
-func (s *Server) forgets(session string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, ended := s.ended[session]
-	return ended || s.overLocked()
-}
-
-// endedLocked notes that a session is given up.
-func (s *Server) endedLocked(session string) {
-	if s.overLocked() {
-		return
-	}
-	s.ended[session] = struct{}{}
-	if len(s.ended) > maxEnded {
-		s.over = true
-	}
-}
-
-// overLocked reports whether no session of an earlier daemon may come back any
-// more. A machine that was suspended counts, too: nothing says how long the
-// session's records lasted.
-func (s *Server) overLocked() bool {
-	wall := time.Now().Round(0).Sub(s.o.Begun.Round(0))
-	if !s.over && (time.Since(s.o.Begun) >= s.o.Return || wall >= s.o.Return) {
-		s.over = true
-	}
-	if s.over {
-		s.ended = nil
-	}
-	return s.over
 }

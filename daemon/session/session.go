@@ -13,26 +13,15 @@ import (
 	"time"
 
 	"holdline/daemon/session/crew"
+	"holdline/daemon/session/link"
+	"holdline/daemon/session/listen"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 )
 
-// Causes that end a call's context.
-var (
-	errGone = errors.New("client disconnected")
-)
-
-// Ways in which a connection ends.
-var (
-	errBye        = fmt.Errorf("%w: it said bye", errGone)
-	errLost       = errors.New("the connection broke")
-	errSuperseded = errors.New("the client has connected again")
-	errTooMuch    = errors.New("more answers waited for this client than are kept")
-)
-
-// lastWrites bounds the sending of what is still queued when a session ends.
-const lastWrites = 2 * time.Second
+// errBye is the end of a connection whose client said bye.
+var errBye = fmt.Errorf("%w: it said bye", link.ErrGone)
 
 // session is one client's. It outlives its connections: while it has none, calls
 // go on and their answers wait.
@@ -54,8 +43,8 @@ type session struct {
 	quiet     chan struct{} // holds a token when running may have become 0
 	turn      chan struct{} // holds a token while a stored answer is loaded and queued
 
-	claims chan *link    // connections that take the session over
-	over   chan struct{} // closed when the session has ended
+	claims chan *link.Link // connections that take the session over
+	over   chan struct{}   // closed when the session has ended
 
 	// Only the reader touches these; there is one at a time.
 	n         int64              // number of the client's last line
@@ -63,25 +52,25 @@ type session struct {
 	known     map[int64]struct{} // lines whose requests this daemon had before the connection; nil before the first one
 	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
 
-	mu           sync.Mutex           // guards all below
-	state        sessionState         // changed by setLocked alone
-	came         chan struct{}        // closed and replaced when the session is attached
-	cur          *link                // nil unless the session is attached
-	kept         []outbox.Answer      // answers to give again when the client is back
-	keptBytes    int                  // size of kept
-	peer         peer.Peer            // of the latest connection
-	version      string               // of the proxy
-	caller       tool.Caller          // as it is known now
-	era          string               // of the latest request; "" before the first
-	flights      map[string]*flight   // requests that are not answered, by id
-	listens      map[string]listening // open subscriptions of a modern client, by id of the request
-	capabilities json.RawMessage      // that the client declared
-	has          map[string]bool      // lists that the client holds and that are true, by the notification of their change
-	follows      map[string]int64     // resources that a legacy client has subscribed to, with the number of the latest line
-	level        string               // of log messages, that the client has set
-	given        []byte               // digest of the list of tools, if no hosted ones are in it
-	wanted       string               // the most verbose level that a modern request has asked for
-	info         json.RawMessage      // of the one server that the session is for
+	mu           sync.Mutex                      // guards all below
+	state        sessionState                    // changed by setLocked alone
+	came         chan struct{}                   // closed and replaced when the session is attached
+	cur          *link.Link                      // nil unless the session is attached
+	kept         []outbox.Answer                 // answers to give again when the client is back
+	keptBytes    int                             // size of kept
+	peer         peer.Peer                       // of the latest connection
+	version      string                          // of the proxy
+	caller       tool.Caller                     // as it is known now
+	era          string                          // of the latest request; "" before the first
+	flights      map[string]*flight              // requests that are not answered, by id
+	listens      map[string]*listen.Subscription // open subscriptions of a modern client, by id of the request
+	capabilities json.RawMessage                 // that the client declared
+	has          map[string]bool                 // lists that the client holds and that are true, by the notification of their change
+	follows      map[string]int64                // resources that a legacy client has subscribed to, with the number of the latest line
+	level        string                          // of log messages, that the client has set
+	given        []byte                          // digest of the list of tools, if no hosted ones are in it
+	wanted       string                          // the most verbose level that a modern request has asked for
+	info         json.RawMessage                 // of the one server that the session is for
 }
 
 // sessionState is where a session stands.
@@ -104,7 +93,7 @@ const (
 
 // setLocked changes the state, and l becomes the session's connection, nil for none.
 // The caller must hold s.mu.
-func (s *session) setLocked(to sessionState, l *link) {
+func (s *session) setLocked(to sessionState, l *link.Link) {
 	if to == attached {
 		close(s.came)
 		s.came = make(chan struct{})
@@ -125,15 +114,15 @@ const (
 	ready
 )
 
-func newSession(srv *Server, l *link) *session {
-	g := &l.greeting
+func newSession(srv *Server, l *link.Link) *session {
+	g := &l.Greeting
 	one := &session{
-		srv: srv, anonymous: l.anonymous, since: time.Now(), claimed: g.Identity,
-		quiet: make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}), claims: make(chan *link), over: make(chan struct{}),
-		cur: l, peer: l.peer, version: clip(g.Version), flights: map[string]*flight{}, listens: map[string]listening{}, follows: map[string]int64{}, has: map[string]bool{},
+		srv: srv, anonymous: l.Anonymous, since: time.Now(), claimed: g.Identity,
+		quiet: make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}), claims: make(chan *link.Link), over: make(chan struct{}),
+		cur: l, peer: l.Peer, version: clip(g.Version), flights: map[string]*flight{}, listens: map[string]*listen.Subscription{}, follows: map[string]int64{}, has: map[string]bool{},
 	}
 	uuid := g.Session
-	if l.anonymous {
+	if l.Anonymous {
 		uuid = rand.Text()
 	}
 	one.hash = Hash(uuid)
@@ -147,12 +136,12 @@ func newSession(srv *Server, l *link) *session {
 		Logins:   g.Logins,
 	}
 	one.caller.Agent = one.hash
-	if s := srv.o.Client; s != nil && !l.anonymous {
-		if pid, key := s(l.peer.PID); key != "" {
+	if s := srv.o.Client; s != nil && !l.Anonymous {
+		if pid, key := s(l.Peer.PID); key != "" {
 			one.client, one.caller.Agent = pid, key
 		}
 	}
-	if l.anonymous {
+	if l.Anonymous {
 		one.caller.Identity = tool.Anonymous
 	}
 	return one
@@ -179,12 +168,12 @@ func (s *session) status() Status {
 }
 
 // serve runs the session on l and on the connections that follow it.
-func (s *session) serve(ctx context.Context, l *link) {
-	s.log = s.srv.o.Log.With("client_pid", l.peer.PID, "session", s.number)
-	s.log.InfoContext(ctx, "session opened", "identity", s.identity(), "anonymous", s.anonymous, "resumed", l.greeting.Resume)
+func (s *session) serve(ctx context.Context, l *link.Link) {
+	s.log = s.srv.o.Log.With("client_pid", l.Peer.PID, "session", s.number)
+	s.log.InfoContext(ctx, "session opened", "identity", s.identity(), "anonymous", s.anonymous, "resumed", l.Greeting.Resume)
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(errGone)
+	defer cancel(link.ErrGone)
 	// Whatever ends the daemon, the cause of the calls' end is that it stops.
 	stop := context.AfterFunc(outer, func() { cancel(tool.ErrStopping) })
 	defer stop()
@@ -192,24 +181,24 @@ func (s *session) serve(ctx context.Context, l *link) {
 	var end error
 	for {
 		end = s.attached(ctx, l, calls)
-		if !errors.Is(end, errLost) && !errors.Is(end, errSuperseded) || s.anonymous {
+		if !errors.Is(end, link.ErrLost) && !errors.Is(end, link.ErrSuperseded) || s.anonymous {
 			break
 		}
 		s.detach(l)
-		l.drop()
+		l.Drop()
 		next := s.detached(ctx, end)
 		if next == nil {
 			break
 		}
 		l = next
 	}
-	cause := errGone
+	cause := link.ErrGone
 	if errors.Is(end, tool.ErrStopping) || outer.Err() != nil {
 		cause = tool.ErrStopping
 	}
 	cancel(cause)
 	calls.Wait()
-	l.finish()
+	l.Finish()
 	last := ended
 	if errors.Is(cause, tool.ErrStopping) {
 		last = left

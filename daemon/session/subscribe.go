@@ -4,12 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 
 	"holdline/daemon/session/crew"
+	"holdline/daemon/session/listen"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -123,53 +120,19 @@ func (s *session) followed(ctx context.Context, r *request, uri string) (json.Ra
 	return failure, err
 }
 
-// listening is a subscription to changes of lists and resources.
-type listening struct {
-	id      jsonrpc.ID
-	holder  string          // its name for hosted servers
-	granted map[string]bool // methods of notifications
-	words   []string        // the same, as the client is told
-	uris    []string        // resources
-}
-
 // listen begins a subscription: it is acknowledged, and stays open until the
 // client cancels it or goes. One that an earlier daemon had acknowledged is
 // acknowledged again.
 func (s *session) listen(ctx context.Context, r *request, calls *crew.Crew) {
-	if r.params.Notifications == nil || r.params.Notifications[0] != '{' {
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.notifications must be an object"))
+	l, uris, f := listen.Parse(r.msg.ID, r.n, r.operation(), r.params.Notifications, maxSubscriptions)
+	if f != nil {
+		s.fail(ctx, r, f)
 		return
-	}
-	var uris []string
-	if raw := jsonrpc.Field(r.params.Notifications, "resourceSubscriptions"); raw != nil && json.Unmarshal(raw, &uris) != nil {
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.notifications.resourceSubscriptions must be a list of strings"))
-		return
-	}
-	if slices.ContainsFunc(uris, func(uri string) bool { return len(uri) > mcp.MaxURI }) {
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(),
-			"params.notifications.resourceSubscriptions has a URI of more than %d bytes", mcp.MaxURI))
-		return
-	}
-	if len(uris) > maxSubscriptions {
-		s.fail(ctx, r, fault.New(fault.ResourceExhausted, fault.Protocol, r.operation(),
-			"params.notifications.resourceSubscriptions names more than %d resources: ask for fewer", maxSubscriptions).
-			WithLimit("subscriptions", maxSubscriptions, len(uris)))
-		return
-	}
-	id := append(jsonrpc.ID(nil), r.msg.ID...)
-	l := listening{id: id, holder: strconv.FormatInt(r.n, 10), granted: map[string]bool{}}
-	for _, wish := range []struct{ member, method string }{
-		{"toolsListChanged", mcp.ToolsChanged}, {"promptsListChanged", mcp.PromptsChanged}, {"resourcesListChanged", mcp.ResourcesChanged},
-	} {
-		if string(jsonrpc.Field(r.params.Notifications, wish.member)) == "true" {
-			l.granted[wish.method] = true
-			l.words = append(l.words, fmt.Sprintf("%q:true", wish.member))
-		}
 	}
 	callCtx, cancel := context.WithCancelCause(ctx)
-	f := s.enter(r, true, func(why error) {
+	f = s.enter(r, true, func(why error) {
 		cancel(why)
-		s.unlisten(&l)
+		s.unlisten(l)
 	})
 	if f != nil {
 		cancel(f)
@@ -177,64 +140,57 @@ func (s *session) listen(ctx context.Context, r *request, calls *crew.Crew) {
 		return
 	}
 	if len(uris) == 0 || s.srv.o.Hosted == nil || s.who().Identity == tool.Anonymous {
-		s.acknowledge(ctx, r, &l)
+		s.acknowledge(ctx, r, l)
 		return
 	}
 	s.running.Add(1)
 	calls.Go(func() {
 		defer s.ended()
-		err := s.grant(callCtx, r, &l, uris)
+		err := s.grant(callCtx, r, l, uris)
 		switch {
-		case err == nil && s.acknowledge(ctx, r, &l):
+		case err == nil && s.acknowledge(ctx, r, l):
 			return
 		case err != nil && !errors.Is(err, tool.ErrStopping) && s.leave(callCtx, r) == nil:
 			s.fail(ctx, r, fault.From(err, fault.Host, r.operation()))
 		}
-		s.unlisten(&l)
+		s.unlisten(l)
 	})
 }
 
 // grant subscribes to the resources that a client wants to be told of, and
 // notes those whose servers have agreed. An error ends it all.
-func (s *session) grant(ctx context.Context, r *request, l *listening, uris []string) error {
+func (s *session) grant(ctx context.Context, r *request, l *listen.Subscription, uris []string) error {
 	for _, uri := range uris {
-		failure, err := s.srv.o.Hosted.Subscribe(ctx, s.who(), l.holder, uri, r.replay)
+		failure, err := s.srv.o.Hosted.Subscribe(ctx, s.who(), l.Holder, uri, r.replay)
 		f, _ := errors.AsType[*fault.Record](err)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err == nil && failure == nil:
-			l.uris = append(l.uris, uri)
+			l.URIs = append(l.URIs, uri)
 		case failure != nil:
 		case f == nil || f.Fault.Code == fault.ResourceExhausted:
 			return err
 		case f.Fault.Code == fault.InvalidInput, f.Fault.Code == fault.UnknownMethod:
 		case r.replay: // it was granted once, and is in force when the server is back
-			l.uris = append(l.uris, uri)
+			l.URIs = append(l.URIs, uri)
 		}
-	}
-	if len(l.uris) > 0 {
-		list, err := json.Marshal(l.uris)
-		if err != nil { // strings encode
-			return err
-		}
-		l.words = append(l.words, `"resourceSubscriptions":`+string(list))
 	}
 	return nil
 }
 
 // acknowledge says which notifications the client gets from now on. It returns false,
 // and says nothing, if the client has ended the subscription already.
-func (s *session) acknowledge(ctx context.Context, r *request, l *listening) bool {
+func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscription) bool {
 	if r.flight.at() != running {
 		return false
 	}
 	s.count(r, 0, nil)
-	s.put(ctx, 0, l.acknowledgement())
+	s.put(ctx, 0, l.Acknowledgement())
 	s.mu.Lock()
 	wanted := r.flight.at() == running
 	if wanted {
-		s.listens[r.flight.key] = *l
+		s.listens[r.flight.key] = l
 	}
 	s.mu.Unlock()
 	if wanted && r.replay {
@@ -243,46 +199,41 @@ func (s *session) acknowledge(ctx context.Context, r *request, l *listening) boo
 	return wanted
 }
 
-func (l *listening) acknowledgement() []byte {
-	return jsonrpc.AppendRequest(nil, nil, mcp.Acknowledged,
-		fmt.Appendf(nil, `{"_meta":{%q:%s},"notifications":{%s}}`, mcp.MetaSubscription, l.id, strings.Join(l.words, ",")))
-}
-
 // unlisten ends a subscription.
-func (s *session) unlisten(l *listening) {
-	key := l.id.Key()
+func (s *session) unlisten(l *listen.Subscription) {
+	key := l.ID.Key()
 	s.mu.Lock()
-	if s.listens[key].holder == l.holder {
+	if s.listens[key] == l {
 		delete(s.listens, key)
 	}
 	s.mu.Unlock()
 	if s.srv.o.Hosted != nil {
-		s.srv.o.Hosted.Unsubscribe(s.hash, l.holder, "")
+		s.srv.o.Hosted.Unsubscribe(s.hash, l.Holder, "")
 	}
 }
 
 // mayHaveChanged announces each resource of a subscription as changed: a notification
 // may have been lost.
-func (s *session) mayHaveChanged(l *listening) {
-	for _, uri := range l.uris {
-		s.Updated(l.holder, mcp.OfResource(uri))
+func (s *session) mayHaveChanged(l *listen.Subscription) {
+	for _, uri := range l.URIs {
+		s.Updated(l.Holder, mcp.OfResource(uri))
 	}
 }
 
 // listenOn goes on with the subscriptions to resources of a client that is back:
-// what was said of them on the connection that broke may be lost.
+// notifications on the connection that broke may be lost.
 func (s *session) listenOn() {
 	s.mu.Lock()
-	var all []listening
+	var all []*listen.Subscription
 	for _, l := range s.listens {
-		if len(l.uris) > 0 {
+		if len(l.URIs) > 0 {
 			all = append(all, l)
 		}
 	}
 	s.mu.Unlock()
-	for i := range all {
-		s.offer(append(all[i].acknowledgement(), '\n'), nil)
-		s.mayHaveChanged(&all[i])
+	for _, l := range all {
+		s.offer(append(l.Acknowledgement(), '\n'), nil)
+		s.mayHaveChanged(l)
 	}
 }
 
@@ -296,29 +247,15 @@ func (s *session) Updated(holder string, params json.RawMessage) {
 	s.mu.Lock()
 	var id jsonrpc.ID
 	for _, l := range s.listens {
-		if l.holder == holder {
-			id = l.id
+		if l.Holder == holder {
+			id = l.ID
 		}
 	}
 	s.mu.Unlock()
 	if id == nil {
 		return // it is not acknowledged yet, or has ended
 	}
-	if tagged, err := tag(params, id); err == nil {
+	if tagged, err := listen.Tag(params, id); err == nil {
 		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, tagged), '\n'), nil)
 	}
-}
-
-// tag returns a notification's params with the subscription that it belongs to.
-func tag(params json.RawMessage, id jsonrpc.ID) (json.RawMessage, error) {
-	ours := fmt.Sprintf("%q:%s", mcp.MetaSubscription, id)
-	if jsonrpc.Field(params, "_meta") == nil {
-		return jsonrpc.Prepend(params, `"_meta":{`+ours+`}`), nil
-	}
-	return jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
-		if key == "_meta" && value[0] == '{' {
-			return jsonrpc.Prepend(value, ours)
-		}
-		return value
-	})
 }

@@ -1,0 +1,126 @@
+// Package link is one connection of a session: what is read from it, the outbox that
+// is written to it, and why it ends.
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"holdline/daemon/listener"
+	"holdline/daemon/session/outbox"
+	"holdline/daemon/session/peer"
+	"holdline/protocol"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/rawio"
+)
+
+// Ways in which a connection ends.
+var (
+	ErrGone       = errors.New("client disconnected")
+	ErrLost       = errors.New("the connection broke")
+	ErrSuperseded = errors.New("the client has connected again")
+	ErrTooMuch    = errors.New("more answers waited for this client than are kept")
+)
+
+// lastWrites bounds the sending of what is still queued when a session ends.
+const lastWrites = 2 * time.Second
+
+// A Link is one connection of a session. The goroutine that serves the session reads
+// it; another one, of [Link.Write], writes what is queued in Out.
+type Link struct {
+	Conn      *net.UnixConn
+	Lines     *jsonrpc.Lines
+	First     []byte // a line already read; nil if none
+	Greeting  protocol.Greeting
+	Anonymous bool
+	Peer      peer.Peer
+	Out       *outbox.Outbox
+	Done      chan struct{} // closed when the session has ended the connection
+
+	writer sync.WaitGroup
+
+	mu    sync.Mutex
+	cause error // why the reader's wait was ended; nil if it was not; guarded by mu
+}
+
+// New makes the link of a connection whose greeting has been read. Confirm is called
+// when the client holds the answer to its line n.
+func New(c *listener.Conn, confirm func(n int64)) *Link {
+	return &Link{
+		Conn: c.UnixConn, Lines: c.Lines, First: c.First, Greeting: c.Greeting, Anonymous: c.Anonymous,
+		Peer: peer.Of(c.Peer.PID), Out: outbox.New(rawio.NewConn(c.UnixConn), !c.Anonymous, confirm), Done: make(chan struct{}),
+	}
+}
+
+// Write begins to write what is queued, in a goroutine that ends with the connection.
+// Failed is called in it if the writing fails, before the reader's wait ends for that.
+func (l *Link) Write(failed func()) {
+	l.writer.Go(func() {
+		if err := l.Out.Run(); err != nil {
+			failed()
+			l.Fail(err)
+		}
+	})
+}
+
+// Wake ends the reader's wait.
+func (l *Link) Wake() { _ = l.Conn.SetReadDeadline(time.Unix(1, 0)) }
+
+// Supersede ends reading and writing: the client has made another connection.
+func (l *Link) Supersede() {
+	l.mu.Lock()
+	l.cause = ErrSuperseded // whatever else there was
+	l.mu.Unlock()
+	l.Wake()
+	_ = l.Conn.SetWriteDeadline(time.Unix(1, 0))
+}
+
+// Why returns the reason for which the reader's wait was ended; nil if it was not.
+func (l *Link) Why() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.cause == nil, errors.Is(l.cause, ErrSuperseded):
+		return l.cause
+	case errors.Is(l.cause, outbox.ErrSlow), errors.Is(l.cause, outbox.ErrHoarder), errors.Is(l.cause, ErrTooMuch):
+		return fmt.Errorf("%w: %w", ErrGone, l.cause)
+	}
+	return fmt.Errorf("%w: %w", ErrLost, l.cause)
+}
+
+// Fail ends the reader's wait for a reason of the daemon's. The first reason counts.
+func (l *Link) Fail(why error) {
+	l.mu.Lock()
+	if l.cause == nil {
+		l.cause = why
+	}
+	l.mu.Unlock()
+	l.Wake()
+}
+
+// Drop closes the connection at once, and blocks until its writer has ended.
+func (l *Link) Drop() {
+	l.Out.Abort()
+	_ = l.Conn.Close()
+	l.writer.Wait()
+	close(l.Done)
+}
+
+// Finish closes the connection once all that is queued is sent, or a time limit is
+// over. It does nothing after [Link.Drop].
+func (l *Link) Finish() {
+	select {
+	case <-l.Done:
+		return
+	default:
+	}
+	l.Out.Close()
+	l.Wake()
+	late := time.AfterFunc(lastWrites, func() { _ = l.Conn.Close() })
+	l.writer.Wait()
+	late.Stop()
+	close(l.Done)
+}

@@ -1,0 +1,90 @@
+// Package listen reads and writes what subscriptions/listen of the modern era says on
+// the wire: which notifications a client wants, which it gets, and for which request.
+package listen
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// A Subscription is what one request subscribes to: changes of lists and resources.
+type Subscription struct {
+	ID      jsonrpc.ID      // of the request
+	Holder  string          // the session's name for it, for hosted servers
+	Granted map[string]bool // the changes of lists, by the method of the notification
+	URIs    []string        // the resources whose servers have agreed
+	granted []string        // the members of the acknowledgement, for Granted
+}
+
+// Parse reads the member notifications of a request: the client's line n, with that
+// id. It returns the subscription, and the resources for which the servers are to be
+// asked, most at most. The fault names operation.
+func Parse(id jsonrpc.ID, n int64, operation string, notifications json.RawMessage, most int) (
+	*Subscription, []string, *fault.Record,
+) {
+	invalid := func(format string, args ...any) *fault.Record {
+		return fault.New(fault.InvalidInput, fault.Protocol, operation, "params.notifications"+format, args...)
+	}
+	if notifications == nil || notifications[0] != '{' {
+		return nil, nil, invalid(" must be an object")
+	}
+	var uris []string
+	raw := jsonrpc.Field(notifications, "resourceSubscriptions")
+	switch {
+	case raw != nil && json.Unmarshal(raw, &uris) != nil:
+		return nil, nil, invalid(".resourceSubscriptions must be a list of strings")
+	case slices.ContainsFunc(uris, func(uri string) bool { return len(uri) > mcp.MaxURI }):
+		return nil, nil, invalid(".resourceSubscriptions has a URI of more than %d bytes", mcp.MaxURI)
+	case len(uris) > most:
+		return nil, nil, fault.New(fault.ResourceExhausted, fault.Protocol, operation,
+			"params.notifications.resourceSubscriptions names more than %d resources: ask for fewer", most).
+			WithLimit("subscriptions", most, len(uris))
+	}
+	s := &Subscription{ID: slices.Clone(id), Holder: strconv.FormatInt(n, 10), Granted: map[string]bool{}}
+	for _, wish := range []struct{ member, method string }{
+		{"toolsListChanged", mcp.ToolsChanged},
+		{"promptsListChanged", mcp.PromptsChanged},
+		{"resourcesListChanged", mcp.ResourcesChanged},
+	} {
+		if string(jsonrpc.Field(notifications, wish.member)) == "true" {
+			s.Granted[wish.method] = true
+			s.granted = append(s.granted, fmt.Sprintf("%q:true", wish.member))
+		}
+	}
+	return s, uris, nil
+}
+
+// Acknowledgement returns the notification that says what the client gets.
+func (s *Subscription) Acknowledgement() []byte {
+	members := s.granted
+	if len(s.URIs) > 0 {
+		list, err := json.Marshal(s.URIs)
+		if err != nil { // strings encode
+			list = []byte("[]")
+		}
+		members = append(slices.Clip(members), `"resourceSubscriptions":`+string(list))
+	}
+	return jsonrpc.AppendRequest(nil, nil, mcp.Acknowledged,
+		fmt.Appendf(nil, `{"_meta":{%q:%s},"notifications":{%s}}`, mcp.MetaSubscription, s.ID, strings.Join(members, ",")))
+}
+
+// Tag returns a notification's params with the subscription that it belongs to.
+func Tag(params json.RawMessage, id jsonrpc.ID) (json.RawMessage, error) {
+	ours := fmt.Sprintf("%q:%s", mcp.MetaSubscription, id)
+	if jsonrpc.Field(params, "_meta") == nil {
+		return jsonrpc.Prepend(params, `"_meta":{`+ours+`}`), nil
+	}
+	return jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
+		if key == "_meta" && value[0] == '{' {
+			return jsonrpc.Prepend(value, ours)
+		}
+		return value
+	})
+}

@@ -1,0 +1,113 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"holdline/daemon/session/crew"
+	"holdline/daemon/session/link"
+	"holdline/daemon/tool"
+	"holdline/protocol"
+	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/socket"
+)
+
+// attached serves one connection until it ends, and says how: link.ErrLost and
+// link.ErrSuperseded leave the session to the next one. The writer goes on.
+func (s *session) attached(ctx context.Context, l *link.Link, calls *crew.Crew) error {
+	l.Write(func() { s.detach(l) }) // which ends all waits for room
+	// A done context, the daemon's, wakes the reader.
+	stop := context.AfterFunc(ctx, l.Wake)
+	defer stop()
+	if over := s.take(ctx, l); over {
+		return fmt.Errorf("%w: its answers were too many to keep", link.ErrGone)
+	}
+	err := s.read(ctx, l, calls)
+	faultpoint.At("session.ended")
+	if err == nil {
+		// The client closed its side only: it may still wait for answers.
+		err = s.drain(ctx, l)
+	}
+	return err
+}
+
+// drain waits until the calls in flight are answered (nil), or the client has
+// hung up. One that had a greeting may come back.
+func (s *session) drain(ctx context.Context, l *link.Link) error {
+	tick := time.NewTicker(hangupPoll)
+	defer tick.Stop()
+	for {
+		if s.running.Load() == 0 && !socket.HungUp(l.Conn) {
+			return nil
+		}
+		if err := l.Why(); err != nil {
+			return err
+		}
+		if socket.HungUp(l.Conn) {
+			return link.ErrLost
+		}
+		select {
+		case <-ctx.Done():
+			return tool.ErrStopping
+		case <-s.quiet:
+		case <-tick.C:
+		}
+	}
+}
+
+// read takes lines until the client closes its side (nil), says bye or is
+// lost, or ctx is done.
+func (s *session) read(ctx context.Context, l *link.Link, calls *crew.Crew) error {
+	if l.First != nil {
+		s.line(ctx, l.First, calls)
+		l.First = nil
+	}
+	var replay *protocol.Control // the next line is one that was sent before
+	for {
+		line, err := l.Lines.Next()
+		switch {
+		case err == nil:
+		case errors.Is(err, jsonrpc.ErrTooLong):
+			f := fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse", "%v", err)
+			s.refuse(ctx, 0, nil, f)
+			continue
+		case l.Why() != nil:
+			return l.Why()
+		case ctx.Err() != nil:
+			return tool.ErrStopping
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded): // whoever woke us says why in a moment
+			continue
+		default:
+			return fmt.Errorf("%w: %w", link.ErrLost, err)
+		}
+		switch {
+		case protocol.IsControl(line):
+			control, err := protocol.ParseControl(line)
+			switch {
+			case err != nil:
+			case control.Bye != "":
+				return errBye
+			case control.Ack != nil:
+				l.Out.Acknowledge(*control.Ack)
+			case control.Replay != nil && control.Bytes != nil && !*control.Bytes:
+				s.tooLarge(ctx, &control, calls)
+			case control.Replay != nil:
+				replay = &control
+			}
+		case replay != nil:
+			s.replayed(ctx, replay, bytes.Clone(line), calls)
+			replay = nil
+		default:
+			s.line(ctx, bytes.Clone(line), calls)
+		}
+	}
+}
