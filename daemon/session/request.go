@@ -136,18 +136,20 @@ func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
 func (s *session) request(ctx context.Context, r *request, calls *crew.Crew) {
 	var err error
 	if r.params, err = mcp.ParseParams(r.msg.Params); err != nil {
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params: %v", err))
-		return
+		err = fmt.Errorf("params: %w", err)
+	} else if err = r.params.CheckNames(&r.msg); err == nil {
+		if r.modern = r.params.Meta.Version != nil || r.msg.Method == mcp.Discover; r.modern {
+			version, ok := mcp.String(r.params.Meta.Version)
+			if ok && version != mcp.Modern {
+				s.refuseVersion(ctx, r, version)
+				return
+			}
+			err = r.params.CheckModern()
+		}
 	}
-	if err := r.checkNames(); err != nil {
+	if err != nil {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "%v", err))
 		return
-	}
-	r.modern = r.params.Meta.Version != nil || r.msg.Method == mcp.Discover
-	if r.modern {
-		if !s.checkModern(ctx, r) {
-			return
-		}
 	}
 	if r.msg.Method != mcp.Initialize { // which says nothing of the client until it succeeds
 		s.settle(r)
@@ -190,53 +192,14 @@ func (s *session) request(ctx context.Context, r *request, calls *crew.Crew) {
 	}
 }
 
-// checkNames is an error if a request names something by more bytes than what
-// servers list may have, or bears a longer token than an id may be: names and
-// URIs stand in records that all sessions share.
-func (r *request) checkNames() error {
-	names := [...]struct {
-		what string
-		raw  json.RawMessage
-	}{{"name", r.params.Name}, {"uri", r.params.URI}, {"ref.name", nil}, {"ref.uri", nil}}
-	if r.msg.Method == mcp.Complete {
-		ref := jsonrpc.Field(r.msg.Params, "ref")
-		names[2].raw, names[3].raw = jsonrpc.Field(ref, "name"), jsonrpc.Field(ref, "uri")
+// refuseVersion answers a modern request of a version that is not known here.
+func (s *session) refuseVersion(ctx context.Context, r *request, version string) {
+	data, err := json.Marshal(map[string]any{"supported": []string{mcp.Modern}, "requested": clip(version)})
+	if err != nil { // strings encode
+		data = nil
 	}
-	for _, one := range names {
-		if len(one.raw) <= mcp.MaxURI {
-			continue
-		}
-		if name, ok := mcp.String(one.raw); ok && len(name) > mcp.MaxURI {
-			return fmt.Errorf("params.%s has %d bytes, the most is %d", one.what, len(name), mcp.MaxURI)
-		}
-	}
-	if n := len(r.params.Meta.Progress); n > jsonrpc.MaxID {
-		return fmt.Errorf("params._meta.progressToken has %d bytes, the most is %d", n, jsonrpc.MaxID)
-	}
-	return nil
-}
-
-// checkModern checks what every modern request must carry.
-func (s *session) checkModern(ctx context.Context, r *request) bool {
-	version, ok := mcp.String(r.params.Meta.Version)
-	switch {
-	case !ok:
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be a string", mcp.MetaVersion))
-	case version != mcp.Modern:
-		data, err := json.Marshal(map[string]any{"supported": []string{mcp.Modern}, "requested": clip(version)})
-		if err != nil { // strings encode
-			data = nil
-		}
-		s.count(r, 0, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "unsupported protocol version"))
-		s.put(ctx, r.n, jsonrpc.AppendError(nil, r.msg.ID, mcp.CodeVersion, "unsupported protocol version "+clip(version), data))
-	case r.params.Meta.Capabilities == nil || r.params.Meta.Capabilities[0] != '{':
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be an object", mcp.MetaCapabilities))
-	case r.params.Meta.Level != nil && !isLevel(r.params.Meta.Level):
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params._meta[%q] must be one of %v", mcp.MetaLevel, mcp.Levels()))
-	default:
-		return true
-	}
-	return false
+	s.count(r, 0, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "unsupported protocol version"))
+	s.put(ctx, r.n, jsonrpc.AppendError(nil, r.msg.ID, mcp.CodeVersion, "unsupported protocol version "+clip(version), data))
 }
 
 // settle notes the era, what the client is able to do, and its name. Servers of
@@ -384,17 +347,12 @@ func (s *session) list(ctx context.Context, r *request, calls *crew.Crew) {
 }
 
 func (s *session) setLevel(ctx context.Context, r *request) {
-	if !isLevel(r.params.Level) {
+	if !mcp.IsLevel(r.params.Level) {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.level must be one of %v", mcp.Levels()))
 		return
 	}
 	s.tune(r)
 	s.answer(ctx, r, json.RawMessage(`{}`))
-}
-
-func isLevel(raw json.RawMessage) bool {
-	level, ok := mcp.String(raw)
-	return ok && slices.Contains(mcp.Levels(), level)
 }
 
 // tune takes the level that a client sets.

@@ -255,7 +255,7 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 			s.subscribeAgain(ctx, &request{n: n, msg: msg, params: params, standing: true}, calls)
 		}
 	case msg.Method == mcp.SetLevel:
-		if params, err := mcp.ParseParams(msg.Params); err == nil && isLevel(params.Level) {
+		if params, err := mcp.ParseParams(msg.Params); err == nil && mcp.IsLevel(params.Level) {
 			s.tune(&request{n: n, msg: msg, params: params})
 		}
 	}

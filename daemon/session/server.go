@@ -1,15 +1,3 @@
-// Package session speaks MCP with one client: both eras on one connection
-// kind, decided for each request by whether its params._meta names a protocol
-// version.
-//
-// [Server.ServeConn] is the handler of role "mcp". The handler of a session's
-// first connection serves the session: it is the reader, and owns a writer and
-// a goroutine for each tool call in flight; all have ended when it returns. A
-// session whose connection breaks while its client's process lives is kept for
-// [protocol.ResumeWindow]: its calls go on, and a later connection is handed
-// to the handler of the first. Answers are kept until the client has confirmed
-// them. Everything that a client sends is bounded: the line, the number of
-// calls in flight, the queue of answers.
 package session
 
 import (
