@@ -22,8 +22,8 @@
 //
 // # The walk of a tools/call
 //
-// Each number is a goroutine that has to run. From 3 to 4, and from 9 over 10 to 11,
-// are the hand-offs inside the daemon: one on the way in, two on the way out.
+// Each number is a goroutine that has to run. The hand-offs inside the daemon are from
+// 3 to 4 on the way in, and from 9 over 10 to 11 on the way out.
 //
 //	 1 proxy     readClient: a line of the client's stdin goes into the store
 //	 2 proxy     writeDaemon: the store's next line goes to the daemon's socket
@@ -36,7 +36,7 @@
 //	   child
 //	 7 worker    readStdout: the child's line is retained
 //	 8 worker    conn.push: it goes to the daemon's socket
-//	 9 daemon    supervisor.Worker.receive: reads it, as an Event
+//	 9 daemon    supervisor.Worker.receive, queueEvent: reads it, as an Event
 //	10 daemon    hosted upstream.run, event: finds the call, which is answered then
 //	11 daemon    the goroutine of 4 goes on: session.answerLine, deliver; Outbox.Put
 //	             writes to the proxy's socket at once, if nothing else is queued
