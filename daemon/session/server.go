@@ -272,7 +272,12 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 		}
 	}
 	faultpoint.At("session.greeted")
-	l := link.New(c, s.confirmer(&g))
+	greeting := &c.Greeting
+	if c.Anonymous {
+		greeting = nil
+	}
+	l := link.New(c.UnixConn, c.Lines, greeting, peer.Of(c.Peer.PID), s.confirmer(&g))
+	l.First = c.First
 	for ctx.Err() == nil {
 		one, fresh, refusal := s.open(l)
 		switch {

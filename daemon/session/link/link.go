@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"holdline/daemon/listener"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
 	"holdline/protocol"
@@ -46,13 +45,16 @@ type Link struct {
 	cause error // why the reader's wait was ended; nil if it was not; guarded by mu
 }
 
-// New makes the link of a connection whose greeting has been read. Confirm is called
-// when the client holds the answer to its line n.
-func New(c *listener.Conn, confirm func(n int64)) *Link {
-	return &Link{
-		Conn: c.UnixConn, Lines: c.Lines, First: c.First, Greeting: c.Greeting, Anonymous: c.Anonymous,
-		Peer: peer.Of(c.Peer.PID), Out: outbox.New(rawio.NewConn(c.UnixConn), !c.Anonymous, confirm), Done: make(chan struct{}),
+// New makes the link of conn, the connection of p, that lines reads and that has sent
+// greeting; a link without one is anonymous. Confirm is called when the client holds the
+// answer to its line n.
+func New(conn *net.UnixConn, lines *jsonrpc.Lines, greeting *protocol.Greeting, p peer.Peer, confirm func(n int64)) *Link {
+	l := &Link{Conn: conn, Lines: lines, Anonymous: greeting == nil, Peer: p, Done: make(chan struct{})}
+	if greeting != nil {
+		l.Greeting = *greeting
 	}
+	l.Out = outbox.New(rawio.NewConn(conn), !l.Anonymous, confirm)
+	return l
 }
 
 // Write begins to write what is queued, in a goroutine that ends with the connection.
