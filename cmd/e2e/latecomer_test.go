@@ -211,7 +211,7 @@ func TestSlowReader_LargeAnswersWait(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared")
 	p.daemon()
-	const size, calls = 24 << 20, 10
+	const size, calls = 8 << 20, 12
 	a, first, read := asksUnread(t, p, calls, size)
 	waitFor(t, "the answers to lie in files", func() bool { return len(p.spooledAnswers()) == calls })
 	// One waits for the client; the rest of the heap is garbage of those that were read.
