@@ -127,7 +127,8 @@ type chaosClient struct {
 	free   []string            // ids that may be used again
 	barred []*dueCall          // that were cancelled, and whose ids may not
 	backs  []backJob
-	n      int // requests made
+	half   *event // the latest line if it is no JSON: a proxy that is killed may leave half a line
+	n      int    // requests made
 	ended  bool
 	killed bool
 }
@@ -372,6 +373,9 @@ func (c *chaosClient) receive() {
 	}
 	_ = c.a.cmd.Wait()
 	c.mu.Lock()
+	if c.half != nil && !c.killed {
+		c.log.Events = append(c.log.Events, *c.half)
+	}
 	c.ended = true
 	c.mu.Unlock()
 	c.changed()
@@ -422,9 +426,13 @@ func (c *chaosClient) line(line string) {
 	err := json.Unmarshal([]byte(line), &m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.half != nil { // and more came, so it was not cut off by the proxy's end
+		c.log.Events = append(c.log.Events, *c.half)
+		c.half = nil
+	}
 	switch {
 	case err != nil:
-		c.log.Events = append(c.log.Events, event{At: at, Kind: evAnswer, ID: "?", Unasked: true, Text: shortened(line)})
+		c.half = &event{At: at, Kind: evAnswer, ID: "?", Unasked: true, Text: shortened(line)}
 	case m.Method == "notifications/progress":
 		e := event{At: at, Kind: evProgress, ID: fmt.Sprintf("#%d", m.Params.Token), Value: m.Params.Progress}
 		if call := c.calls[m.Params.Token]; call != nil && c.due[call.id] == call {
