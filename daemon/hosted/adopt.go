@@ -58,6 +58,7 @@ func (m *Manager) Load(ctx context.Context) error {
 	for _, e := range found {
 		m.load(e.dir, func() error { return m.restore(e) })
 	}
+	m.forsakeDeserted(found)
 	m.wg.Go(m.expect)
 	return nil
 }
@@ -387,7 +388,7 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	case err != nil, inst.use == retired, inst.up != nil || inst.starting != nil:
 		// A server that was not through with its handshake was told nothing
 		// else; one that is not wanted any more finishes what it has.
-		if len(u.calls) == 0 || err != nil {
+		if err != nil || !u.hasWantedCallLocked() {
 			u.endLocked()
 		} else {
 			u.drainLocked()

@@ -397,6 +397,12 @@ func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, 
 		ws.Owner.Project, ws.Owner.Root = inst.key.of, inst.root
 	case Session:
 		ws.Owner.Session = inst.key.of
+		m.mu.Lock()
+		if c := m.clients[inst.key.of]; c != nil {
+			who := c.Caller()
+			ws.Owner.ProxyPID, ws.Owner.ProxyStart = who.PID, who.Start
+		}
+		m.mu.Unlock()
 	case Shared:
 	}
 	dir := filepath.Join(m.o.WorkersDir, id)

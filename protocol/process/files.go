@@ -81,13 +81,17 @@ func (c *Confine) check() error {
 
 // Owner says for whom a worker runs.
 type Owner struct {
-	Session  string `json:"session,omitempty"` // hash of the session's uuid
-	N        int64  `json:"n,omitempty"`       // number of the client's line
-	Identity string `json:"identity,omitempty"`
-	Project  string `json:"project,omitempty"` // key
-	Root     string `json:"root,omitempty"`    // directory of the project
-	Scope    string `json:"scope,omitempty"`   // of a server
-	Key      string `json:"key,omitempty"`     // of a server's configuration
+	Session string `json:"session,omitempty"` // hash of the session's uuid
+	N       int64  `json:"n,omitempty"`       // number of the client's line
+	// ProxyPID and ProxyStart name the process without which the session cannot come
+	// back; 0 if that is not known.
+	ProxyPID   int    `json:"proxy_pid,omitempty"`
+	ProxyStart uint64 `json:"proxy_start,omitempty"`
+	Identity   string `json:"identity,omitempty"`
+	Project    string `json:"project,omitempty"` // key
+	Root       string `json:"root,omitempty"`    // directory of the project
+	Scope      string `json:"scope,omitempty"`   // of a server
+	Key        string `json:"key,omitempty"`     // of a server's configuration
 }
 
 // What a worker does alone.

@@ -1,0 +1,46 @@
+package hosted
+
+import (
+	"errors"
+
+	"holdline/protocol/process"
+)
+
+// A process of a single session is of no use once the session's proxy has ended.
+// While a daemon runs it notices that, and ends the process. A daemon that starts
+// finds out by the proxy's process, which is on record: otherwise the process would
+// wait for [Options.Return] after each start, with all the output that it has not
+// been able to get rid of.
+
+// forsakeDeserted gives up the sessions whose own processes an earlier daemon has
+// started and whose proxies are gone.
+func (m *Manager) forsakeDeserted(found []*earlier) {
+	for _, e := range found {
+		if o := &e.spec.Owner; isDeserted(o) {
+			m.mu.Lock()
+			m.forsakeLocked(o.Session)
+			m.mu.Unlock()
+		}
+	}
+}
+
+// isDeserted reports whether the proxy of an owner's session is gone. One that cannot
+// be seen counts as being there.
+func isDeserted(o *process.Owner) bool {
+	if o.Session == "" || o.ProxyPID == 0 || o.ProxyStart == 0 {
+		return false
+	}
+	p, err := process.Lookup(o.ProxyPID)
+	return errors.Is(err, process.ErrGone) || err == nil && p.Start != o.ProxyStart
+}
+
+// hasWantedCallLocked reports whether a client may still ask for the answer to a
+// call of the process.
+func (u *upstream) hasWantedCallLocked() bool {
+	for _, c := range u.calls {
+		if c.Claim().Wanted() {
+			return true
+		}
+	}
+	return false
+}
