@@ -158,7 +158,7 @@ func TestConsultEnvFile(t *testing.T) {
 	ask("consult.env_file of the configuration cannot be used: open " + file)
 	put("MINE=first\n", 0o644)
 	ask("others can read it")
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "others can read it") || !strings.Contains(out, "each consult looks at the file again") {
+	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "others can read it") || !strings.Contains(out, "each consult reads the file again") {
 		t.Errorf("doctor: %s", out)
 	}
 	put("MINE=first\n", 0o600)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -135,14 +136,14 @@ func TestServerAsksModernAmongOldRecords(t *testing.T) {
 	var rec calls.Record
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	decode(t, lines[len(lines)-1], &rec)
-	asked := rec.Write
-	for rec.Write = 1; rec.Write < asked; rec.Write++ {
+	asked, lines := rec.Write, lines[len(lines)-1:]
+	for rec.Write = asked - 1; rec.Write > 0; rec.Write-- {
 		rec.N, rec.Done = 100+rec.Write, nil
 		line, err := json.Marshal(rec)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines = append(lines, string(line))
+		lines = slices.Insert(lines, 0, string(line))
 	}
 	if err := os.WriteFile(files[0], []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -116,13 +116,19 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 			f = fault.New(fault.Cancelled, fault.Host, r.operation(), "%v", why)
 		}
 		s.count(r, res.Replays, f)
+		logged := r.msg.Method != mcp.ToolsCall
+		if r.target != nil && r.target.Server == "" && !logged {
+			// A hand-over that begins behind the answer must not lose the line.
+			s.logCall(r, args, f, &res)
+			logged = true
+		}
 		if why == nil {
 			line := s.answerLine(r, found || r.inner, &res, f)
 			res.Result, res.Error = nil, nil // they may be large, and the queue for the client full
 			s.deliver(ctx, r, outbox.Answer{Line: line, Confirm: true, Stored: stored})
 		}
-		if r.msg.Method == mcp.ToolsCall {
-			runtime.Gosched() // the answer goes first
+		if !logged {
+			runtime.Gosched() // the answer of a server goes first
 			s.logCall(r, args, f, &res)
 		}
 	})

@@ -216,8 +216,11 @@ func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []F
 		add("daemon health", d.Degraded, "the daemon works with less than it should", "holdline logs")
 	}
 	if d := status.Daemon; d.ConfigRefused != "" {
-		add("configuration in force", d.Config+" is refused: "+d.ConfigRefused,
-			"the daemon goes on with the configuration before it, and a new daemon would not start",
+		why := "the daemon goes on with the configuration before it"
+		if d.ConfigCopy != "" {
+			why = "the daemon serves by the copy of the file's last good state, " + d.ConfigCopy
+		}
+		add("configuration in force", d.Config+" is refused: "+d.ConfigRefused, why,
 			"correct the file; the daemon reads it by itself")
 	}
 	if d := status.Daemon; d.Refusal != "" {
