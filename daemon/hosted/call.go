@@ -116,7 +116,7 @@ func (m *Manager) boundLocked(session string) {
 func (u *upstream) cancel(c *call, forget bool) {
 	write := c.write
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, c.write))
-	u.errandLocked(errand{
+	u.queueWriteLocked(backgroundWrite{
 		rec:     calls.Record{N: c.Key.N, Session: c.Key.Session, Kind: calls.KindCancel, Name: c.Name},
 		compose: func(int64) []byte { return line },
 		done: func(err error) {

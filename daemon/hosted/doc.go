@@ -25,9 +25,16 @@
 // how it was when it was first seen, whichever process listed it. A tool that
 // differs is told of and offered as it is.
 //
-// Two goroutines run for each process: one reads its events and settles what
-// was confirmed, one makes the writes that belong to no call. Calls run in the
-// goroutines of their sessions. [Manager.Close] waits for all that are the
-// manager's; the processes live on. One mutex, the manager's, guards all state;
-// nothing is written to a worker or a file while it is held.
+// Three goroutines run for each process: upstream.run reads its events and settles
+// what was confirmed, makeBackgroundWrites makes the writes that belong to no
+// call, and package standing reconciles its log level and subscriptions. Calls run
+// in the goroutines of their sessions. [Manager.Close] waits for all that are the
+// manager's; the processes live on.
+//
+// Locks, in the order in which they are taken: Manager.careful, configuring and
+// filing, each of which orders one sort of work on files; the manager's mutex,
+// which guards all state of servers, instances, processes and calls; then that of
+// a [standing.Requests], and those of sessions and of package supervisor. No file,
+// socket or process is touched under one of the latter three:
+// TestNothingBlocksUnderLock.
 package hosted

@@ -102,7 +102,7 @@ func (u *upstream) noteLocked(method string, params json.RawMessage) {
 		return
 	}
 	line := jsonrpc.AppendRequest(nil, nil, method, params)
-	u.errandLocked(errand{
+	u.queueWriteLocked(backgroundWrite{
 		rec:     calls.Record{Session: u.owner.Session, Kind: calls.KindNote, Name: method},
 		compose: func(int64) []byte { return line },
 	})

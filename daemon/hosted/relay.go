@@ -104,7 +104,7 @@ func (u *upstream) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kep
 	}
 	if u.open >= maxAsks || u.askBytes+len(msg.Params) > maxAskBytes {
 		line := jsonrpc.AppendError(nil, raw, jsonrpc.CodeInternal, "too many requests wait for an answer", nil)
-		u.errandLocked(errand{
+		u.queueWriteLocked(backgroundWrite{
 			rec:     calls.Record{Kind: calls.KindRespond, ID: json.RawMessage(raw)},
 			compose: func(int64) []byte { return line },
 		})
@@ -223,7 +223,7 @@ func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
 	if a.by != nil {
 		rec.N, rec.Call = a.by.Key.N, a.by.write
 	}
-	a.up.errandLocked(errand{
+	a.up.queueWriteLocked(backgroundWrite{
 		rec:     rec,
 		compose: func(int64) []byte { return line },
 		done: func(err error) {

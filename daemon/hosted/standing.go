@@ -58,7 +58,7 @@ func (u *upstream) CancelListen(write int64) {
 	delete(u.internal, write)
 	id := jsonrpc.IntID(write)
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%s}`, id))
-	u.errandLocked(errand{
+	u.queueWriteLocked(backgroundWrite{
 		rec:     calls.Record{Kind: calls.KindCancel, Name: mcp.Listen, ID: json.RawMessage(id)},
 		compose: func(int64) []byte { return line },
 	})

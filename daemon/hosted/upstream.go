@@ -67,10 +67,10 @@ type upstream struct {
 	relisted   time.Time     // when it was last
 	relistWait time.Duration // before it is once more
 
-	errands errands
-	poke    chan struct{}              // holds a token while something may be settled
-	heard   atomic.Int64               // messages that were read of it
-	clock   atomic.Pointer[startClock] // of its start; nil once that is over
+	writes backgroundWrites
+	poke   chan struct{}              // holds a token while something may be settled
+	heard  atomic.Int64               // messages that were read of it
+	clock  atomic.Pointer[startClock] // of its start; nil once that is over
 
 	// The reader's alone.
 	rest     []byte    // of a line that is not whole
@@ -97,7 +97,7 @@ func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 	u := &upstream{
 		m: inst.m, inst: inst, dir: dir, id: id, owner: owner, log: inst.m.log.With("worker", id, "server", inst.key.server),
 		exited: newLatch(), readEnded: newLatch(), caughtUp: newLatch(),
-		calls: map[int64]*call{}, internal: map[int64]inquiry{}, errands: newErrands(), poke: make(chan struct{}, 1),
+		calls: map[int64]*call{}, internal: map[int64]inquiry{}, writes: newBackgroundWrites(), poke: make(chan struct{}, 1),
 	}
 	u.standing = standing.New(u, u.log)
 	return u
@@ -107,7 +107,7 @@ func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 func (u *upstream) attachLocked(w *supervisor.Worker) {
 	u.w, u.generation = w, w.Generation()
 	u.m.wg.Go(u.run)
-	u.m.wg.Go(func() { u.contain("told something to a process", u.runErrands) })
+	u.m.wg.Go(func() { u.contain("told something to a process", u.makeBackgroundWrites) })
 	u.m.wg.Go(func() { u.contain("told a process what sessions want of it", func() { u.standing.Run(u.m.life) }) })
 }
 

@@ -1,0 +1,129 @@
+package hosted
+
+import (
+	"slices"
+
+	"holdline/daemon/calls"
+	"holdline/daemon/supervisor"
+	"holdline/protocol/faultpoint"
+)
+
+// maxBackgroundWrites bounds the background writes that wait for the server to
+// read. There is always room for the answers to its requests.
+const maxBackgroundWrites = 1024 + maxAsks
+
+// backgroundWrite is a write that belongs to no call, such as a cancellation or an
+// answer to a request of the server.
+type backgroundWrite struct {
+	rec     calls.Record
+	compose func(id int64) []byte
+	done    func(err error) // may be nil; called once, when the write was made or has failed
+}
+
+// backgroundWrites is the queue of those that wait, in order. Empty it takes no room.
+type backgroundWrites struct {
+	queue []backgroundWrite // guarded by the manager's mutex
+	due   chan struct{}     // holds a token while queue may not be empty
+	full  bool              // an answer was dropped, and that is in the log
+}
+
+func newBackgroundWrites() backgroundWrites { return backgroundWrites{due: make(chan struct{}, 1)} }
+
+// queueWriteLocked queues a background write. It never blocks: the goroutine that
+// makes the writes takes the same lock.
+//
+// A full queue means that the server has stopped reading its stdin. Then the write
+// is dropped, and its done is not called. The last places are for answers to the
+// server's own requests, of which at most [maxAsks] can wait.
+func (u *upstream) queueWriteLocked(w backgroundWrite) {
+	q := &u.writes
+	switch waiting := len(q.queue); {
+	case w.rec.Kind != calls.KindRespond && waiting >= maxBackgroundWrites-maxAsks:
+		return
+	case waiting >= maxBackgroundWrites:
+		if !q.full { // said once: a flood of requests is one thing
+			u.log.Warn("the server does not read: answers to its requests are left out")
+		}
+		q.full = true
+		return
+	}
+	q.queue = append(q.queue, w)
+	select {
+	case q.due <- struct{}{}:
+	default:
+	}
+}
+
+// nextWriteLocked removes and returns the first write of the queue; false if it is
+// empty.
+func (u *upstream) nextWriteLocked() (backgroundWrite, bool) {
+	q := &u.writes
+	if len(q.queue) == 0 {
+		return backgroundWrite{}, false
+	}
+	e := q.queue[0]
+	q.queue[0] = backgroundWrite{}
+	if q.queue = q.queue[1:]; len(q.queue) == 0 {
+		q.queue = nil
+	}
+	return e, true
+}
+
+// makeBackgroundWrites makes the queued writes until the process has exited.
+func (u *upstream) makeBackgroundWrites() {
+	w := u.worker()
+	for {
+		select {
+		case <-u.writes.due:
+		case <-u.exited:
+			return
+		case <-u.m.life.Done():
+			return
+		}
+		for {
+			u.m.mu.Lock()
+			e, ok := u.nextWriteLocked()
+			over := u.state == exited
+			u.m.mu.Unlock()
+			if !ok || over || u.m.life.Err() != nil {
+				break
+			}
+			u.makeBackgroundWrite(w, &e)
+		}
+	}
+}
+
+func (u *upstream) makeBackgroundWrite(w *supervisor.Worker, e *backgroundWrite) {
+	id, err := w.WriteFunc(u.m.life, e.rec, func(id int64) ([]byte, error) { return append(e.compose(id), '\n'), nil })
+	faultpoint.At("hosted.errand")
+	if err == nil {
+		u.m.mu.Lock()
+		u.ranLocked(e.rec.Kind, id)
+		u.m.mu.Unlock()
+	}
+	if e.done != nil {
+		e.done(err)
+	}
+}
+
+// maxResponds is how many records of answers to the server are kept: those of
+// requests that stand in output which is acked long since are not needed.
+const maxResponds = 2 * maxAsks
+
+// ranLocked notes the record of a background write that was made. That of a cancellation
+// is of no use any more: if it had no effect its call has a record. Nor is that
+// of what a client only had to tell.
+func (u *upstream) ranLocked(kind string, write int64) {
+	switch kind {
+	case calls.KindCancel, calls.KindNote:
+		u.forget = append(u.forget, write)
+		u.nudge()
+	case calls.KindRespond:
+		if u.ran = append(u.ran, write); len(u.ran) > maxResponds {
+			old := len(u.ran) - maxAsks
+			u.forget = append(u.forget, u.ran[:old]...)
+			u.ran = slices.Clone(u.ran[old:])
+			u.nudge()
+		}
+	}
+}

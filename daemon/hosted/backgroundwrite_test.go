@@ -1,0 +1,59 @@
+package hosted
+
+import (
+	"log/slog"
+	"runtime"
+	"testing"
+
+	"holdline/daemon/calls"
+	"holdline/protocol/process"
+)
+
+// TestBackgroundWritesNeverBlock: the caller holds the lock that the writer needs,
+// so however many there are, none waits; answers to the server's requests have
+// places of their own.
+func TestBackgroundWritesNeverBlock(t *testing.T) {
+	u := &upstream{writes: newBackgroundWrites(), log: slog.New(slog.DiscardHandler)}
+	for range 2 * maxBackgroundWrites {
+		u.queueWriteLocked(backgroundWrite{rec: calls.Record{Kind: calls.KindCancel}, done: func(error) {}})
+	}
+	if n := len(u.writes.queue); n != maxBackgroundWrites-maxAsks {
+		t.Errorf("%d cancellations wait, want %d", n, maxBackgroundWrites-maxAsks)
+	}
+	for range 2 * maxAsks {
+		u.queueWriteLocked(backgroundWrite{rec: calls.Record{Kind: calls.KindRespond}})
+	}
+	if n := len(u.writes.queue); n != maxBackgroundWrites {
+		t.Errorf("%d writes wait, want %d", n, maxBackgroundWrites)
+	}
+}
+
+// TestBackgroundWritesTakeNoRoom: a process costs little at rest, also after it was told
+// much, and writes keep their order.
+func TestBackgroundWritesTakeNoRoom(t *testing.T) {
+	m := New(Options{Log: slog.New(slog.DiscardHandler)})
+	inst := &instance{m: m}
+	var before, after runtime.MemStats
+	const n = 32
+	all := make([]*upstream, n)
+	runtime.ReadMemStats(&before)
+	for i := range all {
+		all[i] = newUpstream(inst, "w", process.Owner{})
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 8<<10 {
+		t.Errorf("a process takes %d bytes", each)
+	}
+	u := all[0]
+	for i := range int64(100) {
+		u.queueWriteLocked(backgroundWrite{rec: calls.Record{N: i}})
+	}
+	for i := range int64(100) {
+		if e, ok := u.nextWriteLocked(); !ok || e.rec.N != i {
+			t.Fatalf("write %d is that of %d", i, e.rec.N)
+		}
+	}
+	if _, ok := u.nextWriteLocked(); ok || cap(u.writes.queue) > 0 {
+		t.Errorf("room for %d writes is left", cap(u.writes.queue))
+	}
+}
