@@ -269,7 +269,7 @@ func (u *upstream) listOne(ctx context.Context, k listing.Kind) (all []json.RawM
 	case ctx.Err() != nil, errors.Is(err, errDied):
 		return nil, "", err
 	case refused: // some say that they have resources, and know no templates
-		u.log.Debug("server lists nothing of a kind", "err", err)
+		u.log.DebugContext(ctx, "server lists nothing of a kind", "err", err)
 		return nil, "", nil
 	case patient.Err() != nil:
 		return nil, "", errUnheard

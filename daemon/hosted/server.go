@@ -69,12 +69,6 @@ func (s *server) reached(c *tool.Caller) bool {
 	return s.m.o.Rules == nil || s.m.o.Rules.Reaches(c.Identity, s.spec.Name)
 }
 
-// offers reports whether the server's own rules let something pass.
-func (s *server) offers(names ...string) bool {
-	offers := s.now().Offers
-	return offers == nil || offers(names...)
-}
-
 // mayUse reports whether the identity of a session may use an offer.
 func (m *Manager) mayUse(c *tool.Caller, o *listing.Offer) bool {
 	return m.o.Rules == nil || m.o.Rules.May(c.Identity, o.Remote.Server, o.Remote.Names...)

@@ -8,10 +8,10 @@ package hosted
 //	serving   –        draining  ending     exited
 //	draining  –        –         ending     exited
 //	ending    –        –         –          exited
-//	exited    –        –         –          –
 //
-// "–" leaves the state as it is. A process that is ended before this daemon is
-// attached to its worker is ending, too; it is terminated once that is the case.
+// No event changes exited, and "–" leaves the state as it is. A process that is
+// ended before this daemon is attached to its worker is ending, too; it is
+// terminated once that is the case.
 type processState int8
 
 const (

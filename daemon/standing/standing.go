@@ -127,7 +127,7 @@ func (r *Requests) reconcile(ctx context.Context) time.Duration {
 	for {
 		more, err := r.step(ctx)
 		if err != nil {
-			r.log.Debug("server cannot be told what is wanted of it", "err", err)
+			r.log.DebugContext(ctx, "server cannot be told what is wanted of it", "err", err)
 			return retryPause
 		}
 		if !more {
