@@ -45,7 +45,7 @@ func (p *program[E]) Command(req engine.Request, info engine.Info) engine.Comman
 	return (*p.now.Load()).Command(req, info)
 }
 
-func (p *program[E]) Environ() []string { return (*p.now.Load()).Environ() }
+func (p *program[E]) Environ() (environ, configured []string) { return (*p.now.Load()).Environ() }
 
 func (p *program[E]) NewRun(req engine.Request, info engine.Info) engine.Run {
 	return (*p.now.Load()).NewRun(req, info)
@@ -69,7 +69,7 @@ func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
 	var err error
 	l.consults, err = consult.New(consult.Options{
 		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults, Ledger: filepath.Join(l.dirs.Root, ledgerFile),
-		SocketDir: l.place.File(place.WorkersDir), Home: l.Home,
+		Exe: l.Image, SocketDir: l.place.File(place.WorkersDir), Home: l.Home,
 		Engines: map[string]engine.Engine{consult.Claude: &l.claude, consult.Codex: &l.codex},
 		Path:    func() string { return pathOf(l.env.List()) }, Audit: func(a consult.Audit) { l.audit.Write(a) },
 		Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),

@@ -3,32 +3,23 @@ package consult
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"holdline/daemon/adapter/engine"
 	"holdline/daemon/calls"
-	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
 // attachRetry is the pause between attempts to take up a worker that lives and
 // can be neither reached nor killed.
 const attachRetry = time.Second
-
-// catchUp is the least time that an adopted run has before it is late: what
-// its program said while no daemon lived is read first.
-const catchUp = 2 * time.Second
 
 // restore makes a job of a directory that can be gone on with: it has, or had,
 // a worker (started), or waits for one.
@@ -46,7 +37,7 @@ func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 		j.adopted, j.state, j.note = true, Running, "taken up again"
 		j.deadline = time.Now() // of an earlier boot nothing can still run
 		if rec.thisBoot() {
-			j.deadline = bootclock.TimeMS(spec.Orphan.HardDeadlineBootMS).Add(-m.opt.Ladder.Whole())
+			j.deadline = bootclock.TimeMS(spec.Orphan.HardDeadlineBootMS).Add(-m.opt.Ladder.Whole() - spareTime)
 		}
 		j.began = j.deadline.Add(-j.timeout)
 	}
@@ -137,71 +128,6 @@ func (m *Manager) Recorded(session string, n int64) bool {
 	return m.live[id] != nil || m.kept[id] != nil
 }
 
-// checkpoint is run.json: what a driver has made of the output up to Seq,
-// which the worker need not keep any more.
-type checkpoint struct {
-	Version  int             `json:"version"`
-	Seq      int64           `json:"seq"`
-	Rest     []byte          `json:"rest,omitempty"` // of a line that is not whole
-	Total    int             `json:"total"`
-	Noise    int             `json:"noise,omitempty"`
-	Turns    int             `json:"turns,omitempty"`    // that ended
-	Answered bool            `json:"answered,omitempty"` // the last of them, by an answer
-	Stderr   []string        `json:"stderr,omitempty"`
-	Run      json.RawMessage `json:"run"`
-}
-
-// maxRest is how long a line that is not whole may be at a checkpoint, in
-// bytes; a worker reads a line to its end, however much is not acked.
-const maxRest = 64 << 10
-
-// checkpoint writes down what has been read, so that it can be acked.
-func (d *driver) checkpoint(seq int64) error {
-	run, err := d.run.Checkpoint()
-	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	b, err := json.Marshal(checkpoint{
-		Version: formatVersion, Seq: seq, Rest: d.rest, Total: d.total, Noise: d.noise, Turns: d.turns, Answered: d.answered, Stderr: d.stderr, Run: run,
-	})
-	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	return statedir.WriteFile(filepath.Join(d.j.dir, fileRun), b)
-}
-
-// restore goes on from the checkpoint, if there is one, and says which event
-// that was.
-func (d *driver) restore() (seq int64, err error) {
-	b, err := ownfile.Read(filepath.Join(d.j.dir, fileRun), ownfile.MaxDocument)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
-	}
-	var c checkpoint
-	if err == nil {
-		err = json.Unmarshal(b, &c)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("reading the checkpoint: %w", err)
-	}
-	if err := d.run.Restore(c.Run); err != nil {
-		return 0, err
-	}
-	d.rest, d.total, d.noise, d.turns, d.answered, d.stderr = c.Rest, c.Total, c.Noise, c.Turns, c.Answered, c.Stderr
-	d.show(true)
-	return c.Seq, nil
-}
-
-// fresh is what d has not read yet of output that comes from the file of a
-// worker that has left. The file may begin before the checkpoint, if the
-// daemon that wrote that ended before the worker had taken its ack.
-func (d *driver) fresh(ev supervisor.Event) []byte {
-	if ev.Seq > 0 || ev.At < 0 {
-		return ev.Data
-	}
-	return ev.Data[max(0, min(int64(d.total)-ev.At, int64(len(ev.Data)))):]
-}
-
 // attach takes up the worker of an earlier daemon.
 func (d *driver) attach(ctx context.Context) error {
 	for {
@@ -224,35 +150,41 @@ func (d *driver) attach(ctx context.Context) error {
 	}
 }
 
+// attachOnce attaches to the worker, or reads what a dead one has left. A call
+// that the worker has not taken was certainly not made: it is composed anew.
 func (d *driver) attachOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	req := d.j.rec.Request
-	req.TempDir = filepath.Join(d.j.dir, dirTemp)
-	eng, err := d.m.engine(d.j.rec.Engine)
-	if err != nil {
-		return err
-	}
-	info, _ := eng.Check(ctx) // without it the run takes the program for one that can do least
-	d.run = eng.NewRun(req, info)
-	seq, err := d.restore()
-	if err != nil {
-		return err
-	}
-	told, err := calls.ReadRecords(d.j.dir)
-	if err != nil {
-		return err
-	}
-	var last int64
 	if alive, err := supervisor.Alive(d.j.dir); err == nil && !alive {
 		d.sign = lastSign(d.j.dir)
 	}
 	faultpoint.At("adopt.attaching")
-	if d.proc, last, err = d.m.opt.Starter.Attach(ctx, d.j.dir, seq); err != nil {
+	proc, last, err := d.m.opt.Starter.Attach(ctx, d.j.dir, 0)
+	if err != nil {
 		return err
 	}
+	d.proc = proc
 	faultpoint.At("adopt.attached")
-	d.standing(told, last)
+	d.sent = last > 0
+	if last > 1 {
+		d.j.end("it was being cancelled when the daemon ended")
+	}
+	if d.sent {
+		return nil
+	}
+	eng, err := d.m.engine(d.j.rec.Engine)
+	if err != nil {
+		return err
+	}
+	params, err := d.params(ctx, eng)
+	if err == nil {
+		params.TempDir, err = d.m.shortTemp(filepath.Join(d.j.dir, dirTemp), d.j.rec.ID, params.Level)
+	}
+	if err != nil {
+		d.failed = err // the process waits for a call that it will not get
+		return nil
+	}
+	d.call = callLine(params)
 	return nil
 }
 
@@ -265,60 +197,6 @@ func lastSign(dir string) (last time.Time) {
 		}
 	}
 	return last
-}
-
-// standing finds the rung of the ladder on which the run stands by what its
-// program was told: records above the last write are of writes never made.
-func (d *driver) standing(told []calls.Record, last int64) {
-	d.prompted = last > 0
-	for _, r := range told {
-		if r.Write > last {
-			continue
-		}
-		switch r.Name {
-		case interruptRecord:
-			d.phase, d.why = interrupting, engine.Deadline
-		case bestRecord:
-			d.phase = best
-		case cancelRecord:
-			d.phase, d.why = cancelling, engine.Cancelled
-		}
-	}
-	if why := d.j.rec.Ending; why != engine.Itself {
-		d.phase, d.why = leaving, why
-	}
-	if d.why == engine.Cancelled {
-		d.j.end("it was being cancelled when the daemon ended")
-	}
-	if d.phase == best && d.turns == 0 {
-		d.skip = 1 // the end of the turn that was interrupted is told again
-	}
-}
-
-// turnsOver tells whether the checkpoint has the end of the turn that an
-// adopted run would wait for: it is not told again.
-func (d *driver) turnsOver() bool {
-	if d.phase == best {
-		return d.turns > 1
-	}
-	return d.turns > 0
-}
-
-// left is how long the present rung lasts for an adopted run.
-func (d *driver) left() time.Duration {
-	ladder := &d.m.opt.Ladder
-	switch d.phase {
-	case interrupting:
-		return ladder.Interrupt
-	case best:
-		return ladder.Best
-	case cancelling:
-		return ladder.Cancel
-	case leaving:
-		return ladder.Leave
-	case working, ending:
-	}
-	return max(time.Until(d.j.deadline), catchUp)
 }
 
 // errLeft ends the attempts to take up a worker.

@@ -2,19 +2,16 @@ package consult
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude/claudetest"
-	"holdline/daemon/calls"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -189,7 +186,7 @@ func TestQueuedAgain(t *testing.T) {
 }
 
 // TestMuchOutput makes a program say more than a worker retains before the
-// daemon leaves: what was read of it is on disk.
+// daemon leaves: the next one has its whole answer.
 func TestMuchOutput(t *testing.T) {
 	h := newHouse(t, "")
 	long := strings.Repeat("word ", 50_000)
@@ -201,13 +198,10 @@ func TestMuchOutput(t *testing.T) {
 	dir := filepath.Join(h.opt.Dir, ID(h.session, 1))
 	<-h.beginIn(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", steps...), "wait_s": 0})
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		b, err := os.ReadFile(filepath.Join(dir, fileRun))
-		var c checkpoint
-		if err == nil && json.Unmarshal(b, &c) == nil && c.Total > 9<<20 {
+		if info, err := os.Stat(filepath.Join(dir, engine.FileTranscript)); err == nil && info.Size() > 8<<20 {
 			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no checkpoint: %v, %d bytes", err, c.Total)
+		} else if time.Now().After(deadline) {
+			t.Fatalf("the program says too little: %v", err)
 		}
 	}
 	h.detach()
@@ -215,86 +209,6 @@ func TestMuchOutput(t *testing.T) {
 	a, err := n.Wait(t.Context(), ID(h.session, 1), nil)
 	if err != nil || a.State != Done || a.Text != "the end" || a.NumTurns < 35 {
 		t.Errorf("%v state %s, %d turns, %.100q", err, a.State, a.NumTurns, a.Text)
-	}
-	if _, err := os.Stat(filepath.Join(dir, fileRun)); err == nil {
-		t.Error("the checkpoint is still there")
-	}
-}
-
-// TestTurnOverAtCheckpoint: a run whose turn had ended at the checkpoint goes
-// on with what that end calls for, though nobody tells it again.
-func TestTurnOverAtCheckpoint(t *testing.T) {
-	closed := func(p *fakeProcess) {
-		<-p.closed
-		p.exit(0)
-	}
-	best := func(p *fakeProcess) {
-		p.say("answer " + <-p.in)
-		closed(p)
-	}
-	for name, tt := range map[string]struct {
-		told     []string // records of the daemon before
-		turns    int
-		answered bool
-		program  func(*fakeProcess) // from now on
-		want     []string           // what it is told
-		answer   string
-	}{
-		"answered":               {[]string{promptRecord}, 1, true, closed, nil, "first"},
-		"failed":                 {[]string{promptRecord}, 1, false, closed, nil, "first"},
-		"interrupted":            {[]string{promptRecord, interruptRecord}, 1, false, best, []string{bestRecord}, "best"},
-		"answered as time is up": {[]string{promptRecord, interruptRecord}, 1, true, closed, nil, "first"},
-		"best answer to come": {
-			[]string{promptRecord, interruptRecord, bestRecord},
-			1, false,
-			func(p *fakeProcess) { p.say("answer late"); closed(p) }, nil, "late",
-		},
-		"best answer": {[]string{promptRecord, interruptRecord, bestRecord}, 2, true, closed, nil, "first"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, tt.program)
-				dir := filepath.Join(w.dir, ID("s", 1))
-				if err := os.Mkdir(dir, 0o700); err != nil {
-					t.Fatal(err)
-				}
-				proc, err := w.starter.Start(t.Context(), dir, process.Spec{}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				j := &job{
-					dir: dir, adopted: true, created: time.Now(), timeout: time.Hour, deadline: time.Now().Add(time.Hour),
-					stop: make(chan struct{}), done: make(chan struct{}),
-				}
-				before := &driver{m: w.Manager, j: j, run: &fakeRun{answer: "first", answers: 1}, turns: tt.turns, answered: tt.answered}
-				if err := before.checkpoint(7); err != nil {
-					t.Fatal(err)
-				}
-				d := &driver{m: w.Manager, j: j, run: &fakeRun{}, proc: proc}
-				if seq, err := d.restore(); seq != 7 || err != nil {
-					t.Fatal(seq, err)
-				}
-				var told []calls.Record
-				for i, kind := range tt.told {
-					told = append(told, calls.Record{Write: int64(i + 1), Name: kind})
-				}
-				d.standing(told, int64(len(told)))
-				begin := time.Now()
-				d.follow(t.Context())
-				d.release()
-				if took := time.Since(begin); took > time.Second {
-					t.Errorf("it ended after %v", took)
-				}
-				var said []string
-				for _, r := range w.starter.last().records {
-					said = append(said, r.Name)
-				}
-				if out := d.outcome(); !slices.Equal(said, tt.want) || out.Fault != nil || !strings.HasPrefix(out.Answer, tt.answer) {
-					t.Errorf("the program was told %v, want %v; outcome %+v", said, tt.want, out)
-				}
-				w.finish()
-			})
-		})
 	}
 }
 

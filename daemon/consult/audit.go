@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"holdline/daemon/adapter/engine"
-	"holdline/protocol/process"
 )
 
 // Audit is what is written down of a consult that has ended: all that tells
@@ -53,8 +52,8 @@ const (
 // audit tells of the end of a consult. argv is nil if it is not known here.
 func (m *Manager) audit(rec *record, a *Answer, argv []string) {
 	if argv == nil {
-		if spec, err := process.ReadSpec(filepath.Join(m.opt.Dir, rec.ID)); err == nil {
-			argv = spec.Argv
+		if said, err := engine.ReadTranscript(filepath.Join(m.opt.Dir, rec.ID)); err == nil {
+			argv = said.Start.Argv
 		}
 	}
 	sum := sha256.Sum256([]byte(rec.Request.Prompt))

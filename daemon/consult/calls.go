@@ -1,6 +1,7 @@
 package consult
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
@@ -361,17 +363,21 @@ func (m *Manager) Remove(id string) error {
 
 // sofar is the answer of a job that has not ended.
 func (m *Manager) sofar(j *job) *Answer {
+	said, err := engine.ReadTranscript(j.dir)
+	if err != nil {
+		m.opt.Log.Warn("transcript of a consult cannot be read", "consult", j.rec.ID, "err", err)
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	rec := &j.rec
 	a := &Answer{
-		Version: formatVersion, ID: rec.ID, State: j.state, Identity: rec.Identity, Project: rec.Project, Text: j.text, Partial: true,
-		SessionID: j.session, Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Engine: rec.Engine,
+		Version: formatVersion, ID: rec.ID, State: j.state, Identity: rec.Identity, Project: rec.Project, Text: said.Text, Partial: true,
+		SessionID: cmp.Or(j.session, said.Session), Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Engine: rec.Engine,
 		EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model, CreatedUnixMS: rec.CreatedUnixMS, Why: j.note,
 		Caller: rec.Session, Context: rec.Context, CostUSD: j.cost, NumTurns: j.turn,
 	}
-	if j.model != "" {
-		a.Models = []string{j.model}
+	if model := cmp.Or(j.model, said.Model); model != "" {
+		a.Models = []string{model}
 	}
 	if !j.began.IsZero() {
 		a.DurationMS = time.Since(j.began).Milliseconds()

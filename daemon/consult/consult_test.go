@@ -44,10 +44,10 @@ func TestAnswer(t *testing.T) {
 			t.Errorf("progress %v %q", progress, notes)
 		}
 		p := w.starter.last()
-		if p.records[0].N != 7 || p.records[0].Session != "hash-a" || p.records[0].Kind != "prompt" || p.records[0].Contract != "never_replay" {
+		if p.records[0].N != 7 || p.records[0].Session != "hash-a" || p.records[0].Kind != "call" || p.records[0].Contract != "never_replay" {
 			t.Errorf("record %+v", p.records[0])
 		}
-		if p.spec.Orphan.Do != "closeStdin" || p.spec.Orphan.HardDeadlineBootMS <= bootclock.AtMS(time.Now()) || p.spec.Owner.N != 7 {
+		if p.spec.Orphan.Do != "leave" || p.spec.Orphan.HardDeadlineBootMS <= bootclock.AtMS(time.Now()) || p.spec.Owner.N != 7 {
 			t.Errorf("spec %+v", p.spec)
 		}
 		// The same line again is the same job, whatever it says now.
@@ -100,7 +100,7 @@ func TestBackground(t *testing.T) {
 			p.say("start", "text first thoughts")
 			answers(3 * time.Minute)(&fakeProcess{
 				events: p.events, in: func() chan string { c := make(chan string, 1); c <- "prompt late"; return c }(), closed: p.closed, term: p.term,
-				seq: p.seq,
+				seq: p.seq, dir: p.dir, log: p.log,
 			})
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -239,27 +239,19 @@ func (l late) Start(ctx context.Context, dir string, spec process.Spec, env []st
 	return p, err
 }
 
-// hangs is a program that says something and then nothing until it is
-// interrupted; then it does what the script says for "interrupt" and "best".
-func hangs(script map[string]string) func(*fakeProcess) {
+// hangs is a program that says something and then nothing until it is cancelled.
+func hangs(heeds bool) func(*fakeProcess) {
 	return func(p *fakeProcess) {
 		<-p.in
 		p.say("start", "text so far")
 		for {
 			select {
-			case line := <-p.in:
-				if reply := script[line]; reply != "" {
-					p.say(reply)
-				}
-			case <-p.term:
-				p.killed()
-				return
-			case <-p.closed:
-				if script["closed"] == "leave" {
-					p.exit(1)
+			case <-p.in:
+				if heeds {
+					p.cancelled()
 					return
 				}
-				<-p.term
+			case <-p.term:
 				p.killed()
 				return
 			}
@@ -270,12 +262,10 @@ func hangs(script map[string]string) func(*fakeProcess) {
 // TestCancel: the end of an attended call ends its job, and what is known of
 // it is kept.
 func TestCancel(t *testing.T) {
-	for name, script := range map[string]map[string]string{
-		"heeds": {"interrupt": "aborted", "closed": "leave"}, "deaf": {},
-	} {
+	for name, heeds := range map[string]bool{"heeds": true, "deaf": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, hangs(script))
+				w := newWorld(t, hangs(heeds))
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				begin := time.Now()
@@ -290,7 +280,7 @@ func TestCancel(t *testing.T) {
 				if took := time.Since(begin) - 10*time.Second; took > 3*time.Second {
 					t.Errorf("took %s", took)
 				}
-				if name == "heeds" && *a.CostUSD != 0.25 {
+				if heeds && *a.CostUSD != 0.25 {
 					t.Errorf("cost %v", *a.CostUSD)
 				}
 				res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": a.ID})
@@ -305,7 +295,7 @@ func TestCancel(t *testing.T) {
 
 func TestControl(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, hangs(map[string]string{"interrupt": "aborted", "closed": "leave"}))
+		w := newWorld(t, hangs(true))
 		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "wait_s": 0})
 		if err != nil || !strings.Contains(res.Text, "consult_result") {
 			t.Fatalf("%v %q", err, res.Text)
@@ -323,45 +313,6 @@ func TestControl(t *testing.T) {
 		}
 		w.finish()
 	})
-}
-
-func TestDeadline(t *testing.T) {
-	for name, tt := range map[string]struct {
-		script  map[string]string
-		text    string
-		code    fault.Code
-		took    time.Duration
-		partial bool
-	}{
-		"best answer":  {script: map[string]string{"interrupt": "aborted", "best": "answer well", "closed": "leave"}, text: "well", partial: true, took: 60 * time.Second},
-		"just then":    {script: map[string]string{"interrupt": "answer whole", "closed": "leave"}, text: "whole", took: 60 * time.Second},
-		"no answer":    {script: map[string]string{"interrupt": "aborted"}, text: "so far", partial: true, code: fault.Timeout, took: 90 * time.Second},
-		"deaf":         {text: "so far", partial: true, code: fault.Timeout, took: 65 * time.Second},
-		"does not go":  {script: map[string]string{"interrupt": "aborted", "best": "answer well"}, text: "well", partial: true, took: 70 * time.Second},
-		"interrupting": {script: map[string]string{"interrupt": "aborted", "best": "aborted", "closed": "leave"}, text: "so far", partial: true, code: fault.Timeout, took: 60 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, hangs(tt.script))
-				begin := time.Now()
-				a, err := w.Run(t.Context(), w.caller("a"), []byte(`{"prompt":"x","timeout_s":60}`), nil, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got := fault.Code("")
-				if f := a.Failure(); f != nil {
-					got = f.Fault.Code
-				}
-				if a.Text != tt.text || a.Partial != tt.partial || got != tt.code {
-					t.Errorf("answer %q, partial %t, code %q", a.Text, a.Partial, got)
-				}
-				if took := time.Since(begin); took != tt.took {
-					t.Errorf("took %s, want %s", took, tt.took)
-				}
-				w.finish()
-			})
-		})
-	}
 }
 
 // TestQueue: no more than the limit at once, and fair between identities.
@@ -453,17 +404,12 @@ func TestFaults(t *testing.T) {
 	}{
 		"exit":      {program: exits(3, "start", "text half an answer"), code: fault.ProcessFailure, text: "half an answer"},
 		"at once":   {program: exits(0), code: fault.ProcessFailure},
-		"lost":      {program: func(p *fakeProcess) { p.say("text x"); p.events <- supervisor.Event{Kind: supervisor.Lost} }, code: fault.OutcomeUnknown},
-		"vanished":  {program: func(*fakeProcess) {}, code: fault.OutcomeUnknown},
+		"lost":      {program: func(p *fakeProcess) { p.say("start", "text x"); p.events <- supervisor.Event{Kind: supervisor.Lost} }, code: fault.OutcomeUnknown},
+		"vanished":  {program: func(p *fakeProcess) { p.say("start") }, code: fault.OutcomeUnknown},
+		"unasked":   {program: func(*fakeProcess) {}, code: fault.ProcessFailure},
 		"not ready": {edit: func(w *world) { w.engine.check = fault.New(fault.Unauthenticated, fault.Engine, operation, "log in") }, code: fault.Unauthenticated},
 		"no start":  {edit: func(w *world) { w.starter.err = fault.New(fault.SpawnFailure, fault.Worker, operation, "no") }, code: fault.SpawnFailure},
 		"odd start": {edit: func(w *world) { w.starter.err = errors.New("odd") }, code: fault.InternalFailure},
-		"overflow":  {program: floods("x"), code: fault.DownstreamFailure},
-		"noise":     {program: floods("x\n"), code: fault.DownstreamFailure},
-		"cwd is off": {program: func(p *fakeProcess) {
-			p.events <- supervisor.Event{Kind: supervisor.Exited, Seq: 1, Exit: exitOf("chdir", "ENOENT")}
-			p.events <- supervisor.Event{Kind: supervisor.Closed, Seq: 2}
-		}, code: fault.InvalidInput},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -484,22 +430,6 @@ func TestFaults(t *testing.T) {
 				w.finish()
 			})
 		})
-	}
-}
-
-// floods is a program that prints until it is ended.
-func floods(piece string) func(*fakeProcess) {
-	data := []byte(strings.Repeat(piece, 4<<20))
-	return func(p *fakeProcess) {
-		for {
-			p.seq++
-			select {
-			case p.events <- supervisor.Event{Kind: supervisor.Output, Stream: process.Stdout, Seq: p.seq, Data: data}:
-			case <-p.term:
-				p.killed()
-				return
-			}
-		}
 	}
 }
 
@@ -677,7 +607,7 @@ func TestOrphans(t *testing.T) {
 // hurry does not wait for ever.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, hangs(map[string]string{"interrupt": "aborted", "closed": "leave"}))
+		w := newWorld(t, hangs(true))
 		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "wait_s": 1}); err != nil {
 			t.Fatal(err)
 		}

@@ -1,9 +1,12 @@
 package consult
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -11,97 +14,83 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/calls"
-	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
-// phase is a rung of the ladder by which a run goes from its prompt to its
-// end.
-type phase int
-
 const (
-	working      phase = iota // on the prompt
-	interrupting              // the deadline has come, the turn is told to end
-	best                      // the best answer was asked for
-	cancelling                // the turn is told to end, and nothing is asked
-	leaving                   // it has answered and may go
-	ending                    // it is being ended
+	// giveUp is how long an ended worker may take to say that all is gone.
+	giveUp = 60 * time.Second
+	// cancelTime is how long an engine process may take to end after a
+	// cancellation; then its worker ends it.
+	cancelTime = 2200 * time.Millisecond
+	// spareTime is added to what a run can take by its own ladder. A process that
+	// takes longer is stuck, and its worker ends it.
+	spareTime = 30 * time.Second
+	// leaveTimeout bounds the wait for a worker that has nothing more to do.
+	leaveTimeout = 5 * time.Second
+	// startTimeout bounds the start of a worker.
+	startTimeout = 30 * time.Second
+	// maxOutcome bounds outcome.json, in bytes.
+	maxOutcome = 128 << 20
 )
 
-// giveUp is how long an ended worker may take to say that all is gone.
-const giveUp = 60 * time.Second
+// callID is the id of the one request to an engine process, and its progress
+// token.
+var callID = jsonrpc.IntID(1)
 
-// driver drives one run. It belongs to one goroutine.
+// driver makes the one call of a job's engine process and waits for its
+// outcome. It belongs to one goroutine.
 type driver struct {
 	m    *Manager
 	j    *job
-	run  engine.Run
 	proc Process
-	cmd  engine.Command
+	call []byte  // the line that calls the tool
 	cap  float64 // what the run may cost; 0 for no limit
 
-	prompted bool // the program has its prompt
-	begun    bool // it has that, or will
-	asked    bool // the program may have been told something; the writer's until it has ended
-	gone     bool // the job is left to the next daemon
-	phase    phase
-	timer    *time.Timer
-	writes   chan write
-	ops      sync.WaitGroup // of the calls to proc that may take long
-	why      engine.Why
+	sent   bool           // the call is with the worker, or on its way
+	unsure bool           // the worker may have taken the call; the writer's until that has ended
+	gone   bool           // the job is left to the next daemon
+	timer  *time.Timer    // until the worker has to end the process
+	ending bool           // the worker was told to
+	writes chan write     // to be made in order
+	ops    sync.WaitGroup // of the calls to proc that may block
 
-	rest     []byte // of standard output behind the last newline
-	total    int    // bytes of standard output, from the program's first on
-	unacked  int    // bytes of output since the last ack
-	noise    int    // of them, in lines that are none of the program's
-	turns    int    // that the program has ended
-	answered bool   // the last of them, by an answer
-	skip     int    // ends of turns that were acted upon by an earlier daemon
-	stderr   []string
-	errRest  []byte
-	exit     engine.Exit
-	raw      process.Exit
-	over     bool          // the worker has told everything
-	lost     *fault.Record // the worker itself died
-	failed   error         // writing the prompt failed
-	lastSeq  int64
-	sign     time.Time // if the worker was dead already: the last that it did
-	shown    time.Time // when the text so far was last shown
-	active   time.Time // when the program last made progress
+	rest    []byte          // of stdout behind the last newline
+	line    *engine.Outcome // of the result line; nil until that came
+	exit    process.Exit    // of the engine process
+	over    bool            // the worker has told everything
+	lost    *fault.Record   // the worker itself died
+	failed  error           // the call could not be written
+	lastSeq int64
+	sign    time.Time // if the worker was dead already: the last that it did
 }
 
+// write is one write to an engine process.
 type write struct {
-	kind  string // of the record
-	data  []byte
-	close bool // close standard input instead
+	kind string // of the record
+	data []byte
 }
 
 // result is what a driver hands over.
 type result struct {
-	out  engine.Outcome
-	cmd  engine.Command
-	exit string
-	took time.Duration
-
+	out    engine.Outcome
 	maxUSD float64
 	end    time.Time // zero is now
 	left   bool      // there is none: the next daemon goes on
 }
 
-// drive runs the job from its slot to the end of its process. The caller
-// calls done afterwards, once the answer is on disk.
+// drive runs the job from its slot to the end of its process. The caller calls
+// done afterwards, once the answer is on disk.
 func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
-	begin := time.Now()
 	d := &driver{m: m, j: j}
-	fail := func(err error) (result, func()) {
-		return result{out: engine.Outcome{Fault: fault.From(err, fault.Worker, operation)}, cmd: d.cmd, took: time.Since(begin), maxUSD: d.cap}, func() {}
-	}
 	if j.adopted {
-		begin = j.began
 		switch err := d.attach(ctx); {
 		case errors.Is(err, errLeft):
 			return result{left: true}, func() {}
@@ -109,7 +98,7 @@ func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
 			return result{out: engine.Outcome{Fault: unknown(err)}, end: d.sign}, func() {}
 		}
 	} else if err := d.start(ctx); err != nil {
-		return fail(err)
+		return result{out: engine.Outcome{Fault: fault.From(err, fault.Worker, operation)}, maxUSD: d.cap}, func() {}
 	}
 	faultpoint.At("consult.started")
 	d.follow(ctx)
@@ -117,21 +106,20 @@ func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
 	if d.gone {
 		return result{left: true}, d.proc.Close
 	}
-	res = result{out: d.outcome(), cmd: d.cmd, end: d.end(), maxUSD: d.cap}
-	res.took = res.end.Sub(begin)
-	if d.exit.Known {
-		res.exit = d.raw.String()
-	}
-	return res, d.release
+	out := d.outcome()
+	return result{out: out, maxUSD: d.cap, end: d.end(out.EndedUnixMS)}, d.release
 }
 
-// end is when the program ended: for an adopted run that may have been long
-// before anybody saw it.
-func (d *driver) end() time.Time {
+// end returns when the run ended: for an adopted one that may have been long
+// before a daemon saw it. unixMS is what its outcome says.
+func (d *driver) end(unixMS int64) time.Time {
 	now := time.Now()
 	at := d.sign
-	if d.raw.UnixMS > 0 {
-		at = time.UnixMilli(d.raw.UnixMS)
+	switch {
+	case unixMS > 0:
+		at = time.UnixMilli(unixMS)
+	case d.exit.UnixMS > 0:
+		at = time.UnixMilli(d.exit.UnixMS)
 	}
 	if !d.j.adopted || at.IsZero() || at.After(now) || at.Before(d.j.created) { // clocks are set
 		return now
@@ -139,8 +127,8 @@ func (d *driver) end() time.Time {
 	return at
 }
 
-// release gives the worker up. Once its last event is acked it leaves, and
-// that is waited for, so that a job that has ended has left no process.
+// release lets the worker go: once its last event is acknowledged it leaves. It
+// waits for that, so that a job that has ended has left no process.
 func (d *driver) release() {
 	defer d.proc.Close()
 	if !d.over {
@@ -157,13 +145,6 @@ func (d *driver) release() {
 	}
 }
 
-// maxUnacked is what a program may print before what was read of it is written
-// down and acked, in bytes; the worker retains some times more.
-const maxUnacked = 1 << 20
-
-// leaveTimeout bounds the wait for a worker that has nothing more to do.
-const leaveTimeout = 5 * time.Second
-
 // start makes the worker.
 func (d *driver) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -173,100 +154,108 @@ func (d *driver) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	info, err := eng.Check(ctx)
+	params, err := d.params(ctx, eng)
 	if err != nil {
 		return err
 	}
-	req := d.j.rec.Request
-	if err := permit(&req, &info); err != nil { // it was permitted when it was asked for
-		return err
-	}
-	// Others have spent meanwhile.
-	if req.MaxUSD, err = d.m.afford(d.m.settings.Load(), d.j.rec.Identity, d.j.rec.Session, eng, req, d.j); err != nil {
-		return err
-	}
-	d.cap = req.MaxUSD
 	temp := filepath.Join(d.j.dir, dirTemp)
 	if err := os.Mkdir(temp, 0o700); err != nil && !errors.Is(err, os.ErrExist) { // an earlier daemon got that far
 		return fmt.Errorf("making the run's temporary directory: %w", err)
 	}
-	if req.TempDir, err = d.m.shortTemp(temp, d.j.rec.ID, req.Level); err != nil {
+	if params.TempDir, err = d.m.shortTemp(temp, d.j.rec.ID, params.Level); err != nil {
 		return err
 	}
-	if len(req.Schema) > 0 {
-		req.SchemaFile = filepath.Join(temp, fileSchema)
-		if err := statedir.WriteFile(req.SchemaFile, req.Schema); err != nil {
-			return err
-		}
-	}
-	d.cmd, d.run = eng.Command(req, info), eng.NewRun(req, info)
-	if err := d.j.held(&d.cmd, info.Version); err != nil {
-		return err
-	}
-	if err := makeDirs(&d.cmd); err != nil {
-		return err
-	}
-	hard := time.Now().Add(d.j.timeout + opt.Ladder.Whole())
+	d.call = callLine(params)
+	hard := time.Now().Add(d.j.timeout + opt.Ladder.Whole() + spareTime)
 	faultpoint.At("consult.starting")
-	d.proc, err = opt.Starter.Start(ctx, d.j.dir, d.j.spec(d.cmd, opt.SocketDir, hard), d.cmd.Env)
+	environ, _ := eng.Environ()
+	d.proc, err = opt.Starter.Start(ctx, d.j.dir, d.j.spec(opt.Exe, opt.SocketDir, hard), environ)
 	return err
 }
 
-// startTimeout bounds the start of a worker.
-const startTimeout = 30 * time.Second
+// params returns the arguments of the call, as they are to be now: others have
+// spent meanwhile, and the program may be another version.
+func (d *driver) params(ctx context.Context, eng engine.Engine) (*engine.Params, error) {
+	info, err := eng.Check(ctx)
+	if err != nil {
+		return nil, err
+	}
+	req := d.j.rec.Request
+	if err := permit(&req, &info); err != nil { // it was permitted when it was asked for
+		return nil, err
+	}
+	if req.MaxUSD, err = d.m.afford(d.m.settings.Load(), d.j.rec.Identity, d.j.rec.Session, eng, req, d.j); err != nil {
+		return nil, err
+	}
+	d.cap = req.MaxUSD
+	if err := d.j.setLevel(eng.Command(req, info), info.Version); err != nil {
+		return nil, err
+	}
+	_, configured := eng.Environ()
+	return &engine.Params{
+		Version: engine.Version, Request: req, TimeoutMS: d.j.timeout.Milliseconds(), Program: &info, Dir: d.j.dir,
+		Mask: configured, Ladder: &d.m.opt.Ladder,
+	}, nil
+}
 
-// follow drives the ladder until the process is gone.
+// callLine returns the line that calls the tool.
+func callLine(params *engine.Params) []byte {
+	return append(jsonrpc.AppendRequest(nil, callID, mcp.ToolsCall, engine.JSON(map[string]any{
+		"name": engine.Tool, "arguments": params,
+		"_meta": map[string]any{mcp.MetaVersion: mcp.Modern, mcp.MetaCapabilities: map[string]any{}, mcp.MetaProgress: json.RawMessage(callID)},
+	})), '\n')
+}
+
+// cancelLine returns the line that cancels the call.
+func cancelLine() []byte {
+	return append(jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, engine.JSON(map[string]any{"requestId": json.RawMessage(callID)})), '\n')
+}
+
+// follow waits until the process is gone.
 func (d *driver) follow(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer d.ops.Wait()
 	defer cancel() // runs before Wait
 	errs := make(chan error, 1)
-	d.writes = make(chan write, 8)
-	d.ops.Go(func() { d.write(ctx, errs) })
+	d.writes = make(chan write, 2)
+	d.ops.Go(func() { d.writeLoop(ctx, errs) })
+	limit := d.j.timeout + d.m.opt.Ladder.Whole() + spareTime
 	if d.j.adopted {
-		d.timer = time.NewTimer(d.left())
-	} else {
-		d.timer = time.NewTimer(d.j.timeout)
+		limit = max(time.Until(d.j.deadline)+d.m.opt.Ladder.Whole()+spareTime, spareTime)
 	}
+	d.timer = time.NewTimer(limit)
 	defer d.timer.Stop()
-	d.active = time.Now()
-	stall := time.NewTimer(d.m.opt.Ladder.Stall)
-	defer stall.Stop()
-	d.begun = d.prompted
-	if !d.begun && !d.j.ending() && d.phase == working { // who has cancelled meanwhile does not pay for it
-		d.begun = true
-		d.send(promptRecord, d.run.Begin())
+	if !d.sent && !d.j.ending() && d.call != nil { // a client that has cancelled meanwhile does not pay for it
+		d.sent = true
+		d.writes <- write{kind: calls.KindCall, data: d.call}
+		d.call = nil
 		d.j.tell("started")
 	}
-	if d.run.Once() {
-		d.shut()
-	}
-	if d.turnsOver() { // the daemon that read it has ended before it could act
-		d.turnOver(ctx, d.answered)
+	if d.failed != nil {
+		d.terminate(ctx)
 	}
 	stop, letGo := d.j.stop, d.m.letGo
 	for {
 		select {
 		case ev, ok := <-d.proc.Events():
-			if !ok || d.event(ctx, ev) {
+			if !ok || d.event(ev) {
 				return
 			}
 		case <-stop:
 			stop = nil
 			d.cancel(ctx)
 		case <-d.timer.C:
-			if d.late(ctx) {
+			if d.ending {
 				return
 			}
-		case <-stall.C:
-			stall.Reset(d.stalled(ctx))
+			d.terminate(ctx)
 		case err := <-errs:
 			errs = nil
 			d.failed = err
-			d.terminate(ctx, d.m.opt.Ladder.Grace)
+			d.terminate(ctx)
 		case <-letGo:
 			letGo = nil
-			if d.phase != ending && !d.j.ending() {
+			if !d.ending && !d.j.ending() {
 				d.gone = true
 				return
 			}
@@ -277,25 +266,25 @@ func (d *driver) follow(ctx context.Context) {
 	}
 }
 
-// write carries out writes, one after the other: a program that does not read
-// holds back this goroutine and nothing else.
-func (d *driver) write(ctx context.Context, errs chan<- error) {
+// writeLoop makes the writes, one after the other: a process that does not read
+// delays this goroutine and nothing else.
+func (d *driver) writeLoop(ctx context.Context, errs chan<- error) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case w := <-d.writes:
-			if w.close {
-				_ = d.proc.CloseStdin(ctx) // if it fails the worker is lost, and that will be told
-				continue
-			}
 			rec := calls.Record{
-				N: d.j.rec.N, Session: d.j.rec.Session, Kind: calls.KindPrompt, Name: w.kind, Contract: contractWord,
+				N: d.j.rec.N, Session: d.j.rec.Session, Kind: w.kind, Name: engine.Tool, Contract: contractWord,
 				Identity: d.j.rec.Identity, DeadlineBootMS: bootclock.AtMS(d.j.created.Add(d.j.timeout)),
 			}
 			_, err := d.proc.Write(ctx, rec, w.data)
-			d.asked = d.asked || !supervisor.NotDispatched(err)
-			if err != nil && w.kind == promptRecord && ctx.Err() == nil {
+			if w.kind != calls.KindCall {
+				continue // if it fails the worker ends the process in time
+			}
+			faultpoint.At("consult.called")
+			d.unsure = !supervisor.NotDispatched(err)
+			if err != nil && ctx.Err() == nil {
 				errs <- err
 				return
 			}
@@ -303,48 +292,23 @@ func (d *driver) write(ctx context.Context, errs chan<- error) {
 	}
 }
 
-func (d *driver) send(kind string, data []byte) {
-	select {
-	case d.writes <- write{kind: kind, data: data}:
-	default: // the program has not read the last eight: it will be ended
-	}
-}
-
-// event handles one event of the process; it tells whether it was the last.
-func (d *driver) event(ctx context.Context, ev supervisor.Event) bool {
+// event handles one event of the process and reports whether it was the last.
+func (d *driver) event(ev supervisor.Event) bool {
 	faultpoint.At("consult.event")
 	d.lastSeq = max(d.lastSeq, ev.Seq)
 	switch ev.Kind {
 	case supervisor.Output:
-		if ev.Stream == process.Stderr {
-			d.keepStderr(ev.Data)
-		} else {
-			d.total += int(ev.Dropped)
-			d.output(ctx, d.fresh(ev))
+		if ev.Stream != process.Stderr {
+			d.readOutput(ev.Data)
 		}
-		// What the answer is made of stays with the worker until it is kept, or
-		// what was read of it is written down.
-		d.unacked += len(ev.Data)
-		if faultpoint.Broken("ack.confirmed") {
+		// The result line stays with the worker until the answer is kept: it may
+		// be the only copy.
+		if ev.Seq > 0 && len(d.rest) == 0 && d.line == nil || faultpoint.Broken("ack.confirmed") {
 			d.proc.Ack(ev.Seq)
-		}
-		switch {
-		case ev.Seq == 0: // it comes from a file
-		case d.why == engine.Overflow:
-			d.proc.Ack(ev.Seq)
-		case d.unacked > maxUnacked && len(d.rest) <= maxRest:
-			d.unacked = 0
-			if err := d.checkpoint(ev.Seq); err != nil {
-				d.m.opt.Log.ErrorContext(ctx, "consult cannot be written down", "consult", d.j.rec.ID, "err", err)
-				break // the program waits, and nothing is lost
-			}
-			faultpoint.At("consult.checkpoint")
-			d.proc.Ack(ev.Seq)
-			faultpoint.At("consult.acked")
 		}
 	case supervisor.Exited:
 		faultpoint.At("consult.exited")
-		d.ended(ev.Exit)
+		d.exit = ev.Exit
 	case supervisor.Closed:
 		d.over = true
 		return true
@@ -355,175 +319,156 @@ func (d *driver) event(ctx context.Context, ev supervisor.Event) bool {
 	return false
 }
 
-// ended takes the end of the program.
-func (d *driver) ended(exit process.Exit) {
-	d.raw = exit
-	d.exit = engine.Exit{Known: true, Signal: exit.Signal, SpawnErrno: exit.SpawnErrno}
-	if exit.Code != nil {
-		d.exit.Code = *exit.Code
-	}
-}
-
-// turnDone is the end of a turn of the program.
-func (d *driver) turnDone(ctx context.Context, answered bool) {
-	d.turns++
-	d.answered = answered
-	if d.skip > 0 {
-		d.skip--
-		return
-	}
-	d.turnOver(ctx, answered)
-}
-
-// turnOver does what the end of a turn calls for.
-func (d *driver) turnOver(ctx context.Context, answered bool) {
-	ladder := &d.m.opt.Ladder
-	switch d.phase {
-	case working, best:
-		d.leave(ladder.Leave)
-	case interrupting:
-		ask := d.run.BestAnswer()
-		if answered || ask == nil {
-			if answered {
-				d.why = engine.Itself // it had ended by itself just then
-			}
-			d.leave(ladder.Leave)
-			return
+// readOutput takes a piece of stdout apart into lines.
+func (d *driver) readOutput(data []byte) {
+	for {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			break
 		}
-		d.phase = best
-		d.j.tell("time is up, asked for the best answer so far")
-		d.send(bestRecord, ask)
-		d.timer.Reset(ladder.Best)
-	case cancelling:
-		d.terminate(ctx, ladder.CancelGrace)
-	case leaving, ending:
+		line := append(d.rest, data[:i]...)
+		d.rest, data = nil, data[i+1:]
+		if m, err := jsonrpc.Parse(line); err == nil {
+			d.readMessage(&m)
+		}
+	}
+	d.rest = append(d.rest, data...)
+}
+
+// readMessage handles one message of the engine process.
+func (d *driver) readMessage(m *jsonrpc.Message) {
+	switch {
+	case m.Kind == jsonrpc.Response && m.ID.Key() == callID.Key():
+		var out engine.Outcome
+		if json.Unmarshal(jsonrpc.Field(m.Result, "structuredContent"), &out) == nil && out.Version == engine.Version {
+			d.line = &out
+		}
+	case m.Method == mcp.ProgressNote:
+		var p struct {
+			Message string                     `json:"message"`
+			Meta    map[string]engine.Progress `json:"_meta"`
+		}
+		if json.Unmarshal(m.Params, &p) == nil {
+			d.m.hear(p.Meta[engine.MetaProgress].Window)
+			d.j.progress(p.Message, p.Meta[engine.MetaProgress])
+		}
 	}
 }
 
-// leave lets the program go: with its standard input closed it ends by
-// itself.
-func (d *driver) leave(within time.Duration) {
-	d.phase = leaving
-	d.shut()
-	d.timer.Reset(within)
-}
-
-// shut closes the program's standard input, behind what it was sent.
-func (d *driver) shut() {
-	select {
-	case d.writes <- write{close: true}:
-	default: // see send
-	}
-}
-
-// cancel begins the short ladder: a word to the program, so that its session
-// and its cost are told, then the end.
+// cancel cancels the call. If the process does not end in time the worker ends
+// it.
 func (d *driver) cancel(ctx context.Context) {
-	ladder := &d.m.opt.Ladder
-	interrupt := d.run.Interrupt()
-	switch d.phase {
-	case working, interrupting, best:
-		d.why = engine.Cancelled
-		if interrupt == nil || !d.begun {
-			d.endUnasked(ctx, ladder.CancelGrace)
-			return
-		}
-		d.phase = cancelling
-		d.j.tell("cancelling")
-		d.send(cancelRecord, interrupt)
-		d.timer.Reset(ladder.Cancel)
-	case cancelling:
-	case leaving, ending:
-		d.terminate(ctx, ladder.CancelGrace)
-	}
-}
-
-// late is the end of a rung's time; it tells whether to give up.
-func (d *driver) late(ctx context.Context) bool {
-	ladder := &d.m.opt.Ladder
-	switch d.phase {
-	case working:
-		d.interrupt(ctx, engine.Deadline, "time is up")
-	case interrupting, best, leaving:
-		d.terminate(ctx, ladder.Grace)
-	case cancelling:
-		d.terminate(ctx, ladder.CancelGrace)
-	case ending:
-		return true
-	}
-	return false
-}
-
-// interrupt begins the long ladder: the program is to give its best answer.
-func (d *driver) interrupt(ctx context.Context, why engine.Why, note string) {
-	ladder := &d.m.opt.Ladder
-	d.why = why
-	interrupt := d.run.Interrupt()
-	if interrupt == nil {
-		d.endUnasked(ctx, ladder.Grace)
+	if !d.sent {
+		d.terminate(ctx)
 		return
 	}
-	d.phase = interrupting
-	d.j.tell("%s", note)
-	d.send(interruptRecord, interrupt)
-	d.timer.Reset(ladder.Interrupt)
+	if d.ending {
+		return
+	}
+	d.j.tell("cancelling")
+	select {
+	case d.writes <- write{kind: calls.KindCancel, data: cancelLine()}:
+	default: // the call itself is not written yet: it will be ended
+	}
+	d.timer.Reset(cancelTime)
 }
 
-// stalled ends a program that has made no progress for too long, and says when
-// to look again.
-func (d *driver) stalled(ctx context.Context) time.Duration {
-	stall := d.m.opt.Ladder.Stall
-	if quiet := time.Since(d.active); quiet < stall {
-		return stall - quiet
+// terminate has the worker end the process and all that it started. It does not
+// block.
+func (d *driver) terminate(ctx context.Context) {
+	if d.ending {
+		return
 	}
-	if d.phase == working {
-		d.interrupt(ctx, engine.Stalled, "no progress for "+stall.String())
-	}
-	return stall
-}
-
-// endUnasked ends a program that was not asked to end its turn first: why it
-// ends is written down before.
-func (d *driver) endUnasked(ctx context.Context, grace time.Duration) {
-	if err := d.j.endsBy(d.why); err != nil {
-		d.m.opt.Log.ErrorContext(ctx, "consult cannot be written down", "consult", d.j.rec.ID, "err", err)
-	}
-	d.terminate(ctx, grace)
-}
-
-// terminate ends the program and its tree. It does not wait.
-func (d *driver) terminate(ctx context.Context, grace time.Duration) {
-	d.phase = ending
-	d.ops.Go(func() { _, _ = d.proc.Terminate(ctx, grace) }) // if it fails the worker is lost, and that will be told
+	d.ending = true
+	d.ops.Go(func() { _, _ = d.proc.Terminate(ctx, d.m.opt.Ladder.CancelGrace) }) // if it fails the worker is lost, which will be told
 	d.timer.Reset(giveUp)
 }
 
-// outcome reads the end of the run.
+// outcome returns what came of the run: what the engine process wrote to its
+// file, else to its result line, else what its transcript and its worker tell.
+// The process and its worker are gone by now, so no later word of theirs can
+// differ.
 func (d *driver) outcome() engine.Outcome {
-	d.run.Torn(d.rest)
-	d.stderrLine(d.errRest)
-	d.exit.Stderr = d.stderr
-	out := d.run.Outcome(d.exit, d.why)
+	out, err := readOutcome(d.j.dir)
 	switch {
-	case out.Fault == nil:
-	case d.raw.SpawnErrno != "" && d.raw.SpawnOp == "chdir":
-		out.Fault = invalid("cwd: %s is not there any more (%s)", d.j.rec.Request.Cwd, d.raw.SpawnErrno)
-	case d.raw.SpawnErrno != "" && d.raw.SpawnOp == process.OpConfine:
-		out.Fault = fault.New(fault.Denied, fault.Worker, operation,
-			"level %s cannot be enforced on this machine: Landlock refused to confine the program (%s)", d.cmd.Level, d.raw.SpawnErrno)
-	case d.lost != nil && !d.prompted && !d.asked:
-		out.Fault = fault.New(fault.ProcessFailure, fault.Worker, operation, "the consult's worker was lost before its program was told anything")
-		out.Fault.Fault.Generation, out.Fault.Cause = d.lost.Fault.Generation, d.lost.Cause
-	case d.failed != nil && d.exit.Signal != "":
-		// It was ended because it could not be told the prompt.
-		out.Fault = fault.From(fmt.Errorf("telling the program its prompt: %w", d.failed), fault.Worker, operation)
-	case d.lost != nil && out.Fault.Fault.Code == fault.OutcomeUnknown:
-		out.Fault.Fault.Generation, out.Fault.Cause = d.lost.Fault.Generation, d.lost.Cause
-		out.Fault.Fault.Detail += ": " + d.lost.Fault.Detail
+	case err == nil:
+	case d.line != nil:
+		out = *d.line
+	default:
+		if !errors.Is(err, fs.ErrNotExist) {
+			d.m.opt.Log.Error("outcome of a consult cannot be read", "consult", d.j.rec.ID, "err", err)
+		}
+		out = d.reconstruct()
 	}
 	judge(&out, d.j.rec.Request.Schema)
 	if out.Fault != nil && out.Fault.Fault.Generation == 0 {
 		out.Fault.Fault.Generation = d.proc.Generation()
 	}
 	return out
+}
+
+// readOutcome reads outcome.json of a job's directory.
+func readOutcome(dir string) (engine.Outcome, error) {
+	var out engine.Outcome
+	b, err := ownfile.Read(filepath.Join(dir, engine.FileOutcome), maxOutcome)
+	if err == nil {
+		err = json.Unmarshal(b, &out)
+	}
+	if err == nil && out.Version != engine.Version {
+		err = fmt.Errorf("%s is of version %d, which this program does not know", filepath.Join(dir, engine.FileOutcome), out.Version)
+	}
+	return out, err
+}
+
+// reconstruct returns the outcome of a run whose engine process died without
+// one. What the model had said, the session and the cost come from the
+// transcript. The call is never made again.
+func (d *driver) reconstruct() engine.Outcome {
+	said, err := engine.ReadTranscript(d.j.dir)
+	if err != nil {
+		d.m.opt.Log.Error("transcript of a consult cannot be read", "consult", d.j.rec.ID, "err", err)
+	}
+	out := engine.Outcome{
+		Answer: said.Text, Partial: said.Text != "", Session: said.Session, CostUSD: said.CostUSD, Turns: said.Turns,
+		Level: said.Start.Level, EnforcedBy: said.Start.EnforcedBy, Notes: said.Start.Notes, Argv: said.Start.Argv,
+	}
+	if said.Model != "" {
+		out.Models = []string{said.Model}
+	}
+	failed := func(code fault.Code, stage fault.Stage, format string, args ...any) *fault.Record {
+		return d.explain(fault.New(code, stage, operation, format, args...))
+	}
+	switch {
+	case d.j.ending():
+		out.Fault = failed(fault.Cancelled, fault.Engine, "the consult was cancelled")
+	case d.exit.SpawnErrno != "":
+		out.Fault = failed(fault.SpawnFailure, fault.Worker, "the engine process cannot be started: %s", d.exit)
+	case d.failed != nil && !said.Began:
+		out.Fault = fault.From(fmt.Errorf("calling the engine process: %w", d.failed), fault.Worker, operation)
+	case !said.Began && err == nil:
+		out.Fault = failed(fault.ProcessFailure, fault.Worker, "the consult's worker or engine process was lost before its program was told anything")
+	case d.lost != nil || d.exit == process.Exit{}:
+		detail := ""
+		if d.lost != nil {
+			detail = ": " + d.lost.Fault.Detail
+		}
+		out.Fault = failed(fault.OutcomeUnknown, fault.Worker,
+			"the consult's worker was lost, and what it did is unknown; it is not run again by itself%s", detail)
+	default:
+		out.Fault = failed(fault.ProcessFailure, fault.Engine, "the engine process ended (%s) before there was an answer", d.exit)
+	}
+	return out
+}
+
+// explain adds to a fault what is known of the process or of its lost worker.
+func (d *driver) explain(f *fault.Record) *fault.Record {
+	if d.lost != nil {
+		f.Fault.Generation, f.Cause = d.lost.Fault.Generation, d.lost.Cause
+		return f
+	}
+	exit := engine.Exit{Known: d.exit != process.Exit{}, Signal: d.exit.Signal, SpawnErrno: d.exit.SpawnErrno}
+	if d.exit.Code != nil {
+		exit.Code = *d.exit.Code
+	}
+	return exit.Explain(fault.Killed, f)
 }

@@ -20,12 +20,10 @@ import (
 	"holdline/protocol/process"
 )
 
-// fakeEngine speaks words instead of JSON: "text X", "answer X", "aborted",
-// "noise". Its prompts are the bare words, too.
+// fakeEngine is a program of which the daemon asks everything and that runs
+// nowhere: its engine process is a [fakeProcess].
 type fakeEngine struct {
 	check error
-	mute  bool // it cannot be interrupted
-	once  bool // it reads its prompt to the end of its input
 	shell bool // it can enforce level shell
 	unfit func(engine.Request) error
 
@@ -34,7 +32,7 @@ type fakeEngine struct {
 	newer bool             // it is of another version, held by another mechanism; guarded by mu
 }
 
-func (e *fakeEngine) Environ() []string { return nil }
+func (e *fakeEngine) Environ() (environ, configured []string) { return []string{"A=b"}, nil }
 
 func (e *fakeEngine) Without(names []string) []string { return names }
 
@@ -78,100 +76,8 @@ func (e *fakeEngine) Command(req engine.Request, info engine.Info) engine.Comman
 	return engine.Command{Argv: []string{info.Path}, Env: []string{"A=b"}, Level: "read", EnforcedBy: by}
 }
 
-func (e *fakeEngine) NewRun(req engine.Request, _ engine.Info) engine.Run {
-	return &fakeRun{mute: e.mute, once: e.once, req: req}
-}
-
-type fakeRun struct {
-	req     engine.Request
-	mute    bool
-	once    bool
-	said    []string
-	answer  string
-	answers int
-	cost    float64
-
-	structured string
-	window     *engine.Window
-}
-
-func (r *fakeRun) Begin() []byte { return []byte("prompt " + r.req.Prompt + "\n") }
-
-func (r *fakeRun) Once() bool { return r.once }
-
-func (r *fakeRun) Interrupt() []byte {
-	if r.mute {
-		return nil
-	}
-	return []byte("interrupt\n")
-}
-func (r *fakeRun) BestAnswer() []byte { return []byte("best\n") }
-func (r *fakeRun) Torn([]byte)        {}
-func (r *fakeRun) Text() string       { return strings.Join(r.said, "\n") }
-
-func (r *fakeRun) Checkpoint() ([]byte, error) {
-	return json.Marshal([]any{r.said, r.answer, r.answers, r.cost})
-}
-
-func (r *fakeRun) Restore(b []byte) error {
-	return json.Unmarshal(b, &[]any{&r.said, &r.answer, &r.answers, &r.cost})
-}
-
-func (r *fakeRun) Line(line []byte) []engine.Event {
-	word, rest, _ := strings.Cut(string(line), " ")
-	switch word {
-	case "start":
-		return []engine.Event{{Kind: engine.Started, Session: "S", Model: "M"}}
-	case "text":
-		r.said = append(r.said, rest)
-		return []engine.Event{{Kind: engine.Text, Text: rest}}
-	case "tool":
-		return []engine.Event{{Kind: engine.ToolUse, Text: rest}}
-	case "answer":
-		r.answer, r.answers = rest, r.answers+1
-		r.cost += 0.5
-		return []engine.Event{{Kind: engine.TurnDone, Answered: true}}
-	case "aborted":
-		r.cost += 0.25
-		return []engine.Event{{Kind: engine.TurnDone}}
-	case "wait":
-		return []engine.Event{{Kind: engine.Waiting}}
-	case "retry":
-		return []engine.Event{{Kind: engine.Retry, Text: "again"}}
-	case "stuck":
-		return []engine.Event{{Kind: engine.Stuck}}
-	case "structured":
-		r.structured = rest
-		return nil
-	case "window":
-		r.window = &engine.Window{Kind: "five_hour", Used: 0.8, ResetUnixMS: time.Now().Add(time.Hour).UnixMilli()}
-		return []engine.Event{{Kind: engine.Limit, Window: r.window}}
-	}
-	return []engine.Event{{Kind: engine.Noise}}
-}
-
-func (r *fakeRun) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
-	out := engine.Outcome{Session: "S", CostUSD: &r.cost, Answer: r.Text(), Partial: true}
-	switch {
-	case r.answers > 0:
-		out.Answer, out.Partial, out.Window = r.answer, why.Late(), r.window
-		if r.structured != "" {
-			out.Structured = json.RawMessage(r.structured)
-		}
-	case why == engine.Cancelled:
-		out.Fault = fault.New(fault.Cancelled, fault.Engine, operation, "cancelled")
-	case why.Late():
-		out.Fault = fault.New(fault.Timeout, fault.Engine, operation, "late").WithReason(fault.Deadline)
-	case why == engine.Overflow:
-		out.Fault = fault.New(fault.DownstreamFailure, fault.Engine, operation, "too much").WithReason(fault.BadOutput)
-	case !exit.Known:
-		out.Fault = fault.New(fault.OutcomeUnknown, fault.Engine, operation, "unknown")
-	default:
-		out.Fault = fault.New(fault.ProcessFailure, fault.Engine, operation, "ended: %s %d", exit.Signal, exit.Code).
-			WithCause(fault.Cause{StderrTail: exit.Stderr})
-	}
-	return out
-}
+// NewRun is never called by a daemon.
+func (e *fakeEngine) NewRun(engine.Request, engine.Info) engine.Run { return nil }
 
 // fakeStarter starts programs that are funcs.
 type fakeStarter struct {
@@ -224,31 +130,44 @@ type fakeProcess struct {
 	term   chan time.Duration
 	once   sync.Once
 	seq    int64 // of the program's goroutine
+	out    engine.Outcome
+	cost   float64
+	log    *engine.Transcript
 
 	mu       sync.Mutex
 	records  []calls.Record
 	acked    int64
 	released bool
 	graces   []time.Duration
+	params   engine.Params
 }
 
 func (p *fakeProcess) Events() <-chan supervisor.Event { return p.events }
 
+// Write tells the program "prompt X" of a call, and "cancel".
 func (p *fakeProcess) Write(ctx context.Context, rec calls.Record, data []byte) (int64, error) {
 	p.mu.Lock()
 	p.records = append(p.records, rec)
 	p.mu.Unlock()
+	word := "cancel"
+	if rec.Kind == calls.KindCall {
+		var m struct {
+			Params struct {
+				Arguments engine.Params `json:"arguments"`
+			} `json:"params"`
+		}
+		if err := json.Unmarshal(data, &m); err != nil {
+			return 0, err
+		}
+		p.params = m.Params.Arguments
+		word = "prompt " + p.params.Prompt
+	}
 	select {
-	case p.in <- strings.TrimSuffix(string(data), "\n"):
+	case p.in <- word:
 		return 1, nil
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-}
-
-func (p *fakeProcess) CloseStdin(context.Context) error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
 }
 
 func (p *fakeProcess) Terminate(_ context.Context, grace time.Duration) (process.Exit, error) {
@@ -278,9 +197,79 @@ func (p *fakeProcess) Close() {
 
 // What programs do.
 
+// say does what each line says: "start", "text X", "tool X", "window",
+// "structured X", "answer X". An answer is the result of the call.
 func (p *fakeProcess) say(lines ...string) {
+	for _, line := range lines {
+		word, rest, _ := strings.Cut(line, " ")
+		switch word {
+		case "start":
+			p.out.Session = "S"
+			if p.log != nil {
+				continue
+			}
+			log, err := engine.CreateTranscript(p.dir, engine.Entry{Argv: []string{"/bin/fake"}})
+			if err != nil {
+				panic(err)
+			}
+			p.log = log
+			p.write(engine.Entry{Kind: engine.KindSession, Session: "S", Model: "M"})
+			p.note("M is thinking", engine.Progress{Session: "S", Model: "M"})
+		case "text":
+			p.write(engine.Entry{Kind: engine.KindText, Text: rest})
+			p.note("writing", engine.Progress{Session: "S"})
+		case "tool":
+			p.note(rest, engine.Progress{Session: "S"})
+		case "window":
+			p.out.Window = &engine.Window{Kind: "five_hour", Used: 0.8, ResetUnixMS: time.Now().Add(time.Hour).UnixMilli()}
+			p.note("limit", engine.Progress{Window: p.out.Window})
+		case "structured":
+			p.out.Structured = json.RawMessage(rest)
+			if rest == "" {
+				p.out.Structured = nil
+			}
+		case "answer":
+			p.out.Version, p.out.State, p.out.Answer = engine.Version, engine.Done, rest
+			p.out.Argv, p.out.Exit = []string{"/bin/fake"}, "exit code 0"
+			p.cost += 0.5
+			p.out.CostUSD = &p.cost
+			p.line(map[string]any{"jsonrpc": "2.0", "id": 1, "result": map[string]any{"structuredContent": p.out}})
+			p.once.Do(func() { close(p.closed) })
+		}
+	}
+}
+
+// cancelled writes the outcome of a cancelled run and ends the process.
+func (p *fakeProcess) cancelled() {
+	p.cost += 0.25
+	p.out.Version, p.out.State, p.out.CostUSD, p.out.Why = engine.Version, engine.Aborted, &p.cost, engine.Cancelled
+	said, err := engine.ReadTranscript(p.dir)
+	if err != nil {
+		panic(err)
+	}
+	p.out.Answer, p.out.Partial = said.Text, said.Text != ""
+	p.out.Fault = fault.New(fault.Cancelled, fault.Engine, operation, "cancelled")
+	if err := os.WriteFile(filepath.Join(p.dir, engine.FileOutcome), engine.JSON(p.out), 0o600); err != nil {
+		panic(err)
+	}
+	p.exit(0)
+}
+
+func (p *fakeProcess) write(e engine.Entry) {
+	if err := p.log.Write(e); err != nil {
+		panic(err)
+	}
+}
+
+func (p *fakeProcess) note(message string, progress engine.Progress) {
+	p.line(map[string]any{"jsonrpc": "2.0", "method": "notifications/progress", "params": map[string]any{
+		"message": message, "_meta": map[string]any{engine.MetaProgress: progress},
+	}})
+}
+
+func (p *fakeProcess) line(v any) {
 	p.seq++
-	p.events <- supervisor.Event{Kind: supervisor.Output, Stream: process.Stdout, Seq: p.seq, Data: []byte(strings.Join(lines, "\n") + "\n")}
+	p.events <- supervisor.Event{Kind: supervisor.Output, Stream: process.Stdout, Seq: p.seq, Data: append(engine.JSON(v), '\n')}
 }
 
 func (p *fakeProcess) exit(code int) {
@@ -329,7 +318,7 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{
-		t: t, starter: &fakeStarter{program: program}, engine: &fakeEngine{}, codex: &fakeEngine{once: true, mute: true},
+		t: t, starter: &fakeStarter{program: program}, engine: &fakeEngine{}, codex: &fakeEngine{},
 		dir: filepath.Join(dir, "consults"), project: filepath.Join(dir, "project"),
 	}
 	for _, d := range []string{w.dir, w.project, filepath.Join(w.project, "sub")} {
@@ -413,5 +402,3 @@ func code(res tool.Result, err error) fault.Code {
 	}
 	return ""
 }
-
-func exitOf(op, errno string) process.Exit { return process.Exit{SpawnOp: op, SpawnErrno: errno} }

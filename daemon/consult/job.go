@@ -1,10 +1,10 @@
 package consult
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -57,7 +57,6 @@ type record struct {
 	ClientStart   uint64         `json:"client_start_time,omitempty"` // with ClientPID and BootID: the process that the client talks through
 	WaitMS        int64          `json:"wait_ms,omitempty"`           // how long the call waits; 0 if it does not
 	Context       *Context       `json:"context,omitempty"`           // what was put behind the prompt
-	Ending        engine.Why     `json:"ending,omitzero"`             // why the program is told to end, if no record of a write says so
 }
 
 // job is a consult that is queued or running.
@@ -84,7 +83,6 @@ type job struct {
 	stopWhy   string    // set before stop is closed
 	unnoted   bool      // job.json says still that it is attended
 	note      string    // what it does, for people
-	text      string    // what the model has said so far
 	session   string    // the program's own
 	model     string
 	turn      int      // of the model
@@ -115,10 +113,9 @@ func (j *job) end(why string) {
 	}
 }
 
-// held notes what the run is held to, and by which version of its program, if
-// that has changed since it was asked for: a daemon that takes it up knows no
-// better.
-func (j *job) held(cmd *engine.Command, version string) error {
+// setLevel notes in job.json what the run is held to, and by which version of its
+// program, if that has changed since it was asked for.
+func (j *job) setLevel(cmd engine.Command, version string) error {
 	j.mu.Lock()
 	rec := &j.rec
 	same := rec.Level == cmd.Level && rec.EnforcedBy == cmd.EnforcedBy && slices.Equal(rec.Notes, cmd.Notes) && rec.EngineVersion == version
@@ -130,13 +127,15 @@ func (j *job) held(cmd *engine.Command, version string) error {
 	return j.write()
 }
 
-// endsBy notes why the program is about to be told to end: a daemon that takes
-// it up finds it ended, and else would not know why.
-func (j *job) endsBy(why engine.Why) error {
+// progress keeps what the engine process reports of its run.
+func (j *job) progress(message string, p engine.Progress) {
 	j.mu.Lock()
-	j.rec.Ending = why
-	j.mu.Unlock()
-	return j.write()
+	defer j.mu.Unlock()
+	j.note, j.session, j.turn = message, p.Session, max(j.turn, p.Turn)
+	j.model = cmp.Or(p.Model, j.model)
+	if p.CostUSD != nil {
+		j.cost = p.CostUSD
+	}
 }
 
 // handOut makes the job a background one: its id is known to somebody who can
@@ -398,42 +397,18 @@ func readAnswer(dir string) (*Answer, error) {
 	return &a, nil
 }
 
-// spec is what the job's worker is to run.
-func (j *job) spec(cmd engine.Command, socketDir string, hard time.Time) process.Spec {
+// spec describes the job's worker: its child is the engine process.
+func (j *job) spec(exe, socketDir string, hard time.Time) process.Spec {
 	s := process.Spec{
 		Version: process.Newest(), ID: j.rec.ID, Kind: process.KindConsult, Name: j.rec.Engine,
-		Argv: cmd.Argv, Cwd: j.rec.Request.Cwd, Socket: filepath.Join(socketDir, j.rec.ID, process.FileSocket),
-		Owner:             process.Owner{Session: j.rec.Session, N: j.rec.N, Identity: j.rec.Identity},
-		Confine:           confine(cmd.Writable),
-		ParentDeathSignal: "SIGTERM", // so that the program ends its own tools before it goes
-		Versions:          process.Versions{Worker: process.Newest(), Record: calls.RecordVersion},
+		Argv: []string{exe, "engine", j.rec.Engine}, Cwd: j.dir, Socket: filepath.Join(socketDir, j.rec.ID, process.FileSocket),
+		Owner:    process.Owner{Session: j.rec.Session, N: j.rec.N, Identity: j.rec.Identity},
+		Versions: process.Versions{Worker: process.Newest(), Record: calls.RecordVersion},
 	}
-	s.Orphan.Do = process.OrphanCloseStdin
+	s.Orphan.Do = process.OrphanLeave
 	s.Orphan.HardDeadlineBootMS = bootclock.AtMS(hard)
 	s.SetDefaults()
 	return s
-}
-
-// confine is what a worker keeps its program to; nil if it is not to.
-func confine(w *engine.Writable) *process.Confine {
-	if w == nil {
-		return nil
-	}
-	return &process.Confine{Dirs: w.Dirs, Files: w.Files}
-}
-
-// makeDirs makes the directories that a command needs and that are not there.
-func makeDirs(cmd *engine.Command) error {
-	dirs := cmd.Makes
-	if cmd.Writable != nil {
-		dirs = append(slices.Clip(dirs), cmd.Writable.Dirs...)
-	}
-	for _, dir := range dirs {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("making a directory that a consult may write to: %w", err)
-		}
-	}
-	return nil
 }
 
 // maxTemp is how long the path of a temporary directory may be in which a

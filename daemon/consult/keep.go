@@ -97,7 +97,6 @@ func (m *Manager) told(id, dir string) {
 // clear removes what a job that has its answer needs no more. Its daemon may
 // have ended before it let the worker go.
 func (m *Manager) clear(id, dir string) {
-	_ = os.Remove(filepath.Join(dir, fileRun))
 	_ = os.RemoveAll(filepath.Join(dir, dirTemp))
 	m.settle(dir)
 	if alive, err := supervisor.Alive(dir); err != nil || !alive {
@@ -243,10 +242,10 @@ func (m *Manager) keep(j *job, res result) *Answer {
 	a := &Answer{
 		Version: formatVersion, ID: rec.ID, State: Done, Identity: rec.Identity, Project: rec.Project,
 		Text: out.Answer, Partial: out.Partial, SessionID: out.Session, Models: out.Models, CostUSD: out.CostUSD, Usage: out.Usage,
-		NumTurns: out.Turns, DurationMS: res.took.Milliseconds(), APIDurationMS: out.APIMS, StopReason: out.Stop,
+		NumTurns: out.Turns, DurationMS: out.DurationMS, APIDurationMS: out.APIMS, StopReason: out.Stop,
 		Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Denials: out.Denials, RateLimit: out.RateLimit,
 		Engine: rec.Engine, EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model,
-		CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: ended.UnixMilli(), Exit: res.exit,
+		CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: ended.UnixMilli(), Exit: out.Exit,
 		Caller: rec.Session, Structured: out.Structured, Window: out.Window, Context: rec.Context, MaxUSD: res.maxUSD,
 	}
 	if a.SessionID == "" && out.Fault != nil && out.Fault.Fault.Code != fault.InvalidInput {
@@ -255,8 +254,11 @@ func (m *Manager) keep(j *job, res result) *Answer {
 	if !began.IsZero() {
 		a.QueuedMS = began.Sub(j.created).Milliseconds()
 	}
-	if res.cmd.Level != "" {
-		a.Level, a.EnforcedBy, a.Notes = res.cmd.Level, res.cmd.EnforcedBy, res.cmd.Notes
+	if out.Level != "" {
+		a.Level, a.EnforcedBy, a.Notes = out.Level, out.EnforcedBy, out.Notes
+	}
+	if a.DurationMS == 0 && !began.IsZero() {
+		a.DurationMS = max(ended.Sub(began), 0).Milliseconds()
 	}
 	if out.Fault != nil {
 		a.State, a.Fault = Failed, out.Fault.JSON()

@@ -85,7 +85,7 @@ func TestUnconfined(t *testing.T) {
 
 // machine is the fake program on a machine with this Landlock and without
 // bubblewrap.
-func machine(t *testing.T, o *Options, abi int) engine.Engine {
+func machine(t *testing.T, o *Options, abi int, extra ...string) engine.Engine {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -93,7 +93,7 @@ func machine(t *testing.T, o *Options, abi int) engine.Engine {
 	}
 	return claude.New(claude.Options{
 		Bin: exe, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + o.Home},
-		Extra:      []string{claudetest.FakeEnv + "=ok", "ANTHROPIC_API_KEY=k", "GORACE=atexit_sleep_ms=0"},
+		Extra:      append(extra, claudetest.FakeEnv+"=ok", "ANTHROPIC_API_KEY=k", "GORACE=atexit_sleep_ms=0"),
 		Landlock:   func() int { return abi },
 		Bubblewrap: func(context.Context, []string) error { return errNoBubblewrap },
 	})
@@ -109,8 +109,7 @@ const errNoBubblewrap = constError("bubblewrap is not installed")
 // fault names what failed.
 func TestConfinementFails(t *testing.T) {
 	h := newHouse(t, "", func(o *Options) {
-		o.Engines[Claude] = machine(t, o, 7) // whatever the machine has: what follows is refused by any
-		o.Starter = spoiling{o.Starter}
+		o.Engines[Claude] = machine(t, o, 7, envRefuse+"=1") // whatever the machine has: what follows is refused by any
 	})
 	res, err := h.run(t.Context(), 1, map[string]any{"prompt": "hello"})
 	if err != nil || res.Fault == nil || res.Fault.Fault.Code != fault.Denied || !strings.Contains(res.Fault.Fault.Detail, "Landlock refused") {
@@ -119,15 +118,6 @@ func TestConfinementFails(t *testing.T) {
 	if strings.Contains(res.Text+res.FaultText, "fake answer") {
 		t.Errorf("it ran: %q", res.Text)
 	}
-}
-
-// spoiling takes away a directory to which a program is to be confined,
-// before its worker is started.
-type spoiling struct{ Starter }
-
-func (s spoiling) Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error) {
-	spec.Confine.Dirs = append(spec.Confine.Dirs, filepath.Join(dir, "nowhere"))
-	return s.Starter.Start(ctx, dir, spec, env)
 }
 
 // TestShortTemp: at level shell the program's sandbox makes its sockets in the
@@ -153,11 +143,11 @@ func TestShortTemp(t *testing.T) {
 			var w *world
 			w = newWorld(t, func(p *fakeProcess) {
 				<-p.in
-				temp = w.engine.last().TempDir
+				temp = w.starter.last().params.TempDir
 				if info, err := os.Stat(temp); err != nil || info.Mode().Perm() != 0o700 {
 					t.Errorf("%s: %v", temp, err)
 				}
-				p.say("answer well")
+				p.say("start", "answer well")
 				<-p.closed
 				p.exit(0)
 			}, func(o *Options) {

@@ -168,7 +168,7 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	if !how.confirms {
 		j.owed.until = now.Add(m.opt.Return)
 	}
-	if err := m.enqueue(ctx, j, cmd); err != nil {
+	if err := m.enqueue(ctx, j); err != nil {
 		return nil, nil, err
 	}
 	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", how.attended)
@@ -200,7 +200,7 @@ func (m *Manager) known(id string, attended bool) (*job, *Answer, error) {
 
 // enqueue writes the job's files and puts it in the queue. Its place is taken
 // before anything is written, and its files lie there before it can begin.
-func (m *Manager) enqueue(ctx context.Context, j *job, cmd engine.Command) error {
+func (m *Manager) enqueue(ctx context.Context, j *job) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -214,7 +214,7 @@ func (m *Manager) enqueue(ctx context.Context, j *job, cmd engine.Command) error
 	if err := m.queue.room(j.rec.Identity); err != nil {
 		return err
 	}
-	hard := j.created.Add(j.timeout + m.opt.Ladder.Whole())
+	hard := j.created.Add(j.timeout + m.opt.Ladder.Whole() + spareTime)
 	err := os.Mkdir(j.dir, 0o700)
 	faultpoint.At("consult.dir")
 	if err == nil {
@@ -222,7 +222,7 @@ func (m *Manager) enqueue(ctx context.Context, j *job, cmd engine.Command) error
 	}
 	if err == nil {
 		faultpoint.At("consult.job")
-		spec := j.spec(cmd, m.opt.SocketDir, hard)
+		spec := j.spec(m.opt.Exe, m.opt.SocketDir, hard)
 		err = statedir.WriteFile(filepath.Join(j.dir, process.FileSpec), append(process.Encode(spec), '\n'))
 	}
 	if errors.Is(err, os.ErrExist) {
@@ -288,9 +288,8 @@ func (m *Manager) wait(ctx context.Context, j *job) bool {
 func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	a := m.keep(j, res)
 	faultpoint.At("consult.kept")
-	m.audit(&j.rec, a, res.cmd.Argv)
+	m.audit(&j.rec, a, res.out.Argv)
 	entry := keptOf(a, nil)
-	_ = os.Remove(filepath.Join(j.dir, fileRun))
 	if err := os.RemoveAll(filepath.Join(j.dir, dirTemp)); err != nil {
 		m.opt.Log.WarnContext(ctx, "temporary directory cannot be removed", "consult", j.rec.ID, "err", err)
 	}

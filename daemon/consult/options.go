@@ -26,7 +26,6 @@ type Starter interface {
 type Process interface {
 	Events() <-chan supervisor.Event
 	Write(ctx context.Context, rec calls.Record, data []byte) (int64, error)
-	CloseStdin(ctx context.Context) error
 	Terminate(ctx context.Context, grace time.Duration) (process.Exit, error)
 	Ack(seq int64)
 	Close()
@@ -94,6 +93,7 @@ type Options struct {
 	Log       *slog.Logger
 	Dir       string                   // of the jobs' directories, 0700
 	Ledger    string                   // file of what consults have cost whose answers are not kept any more
+	Exe       string                   // of this program, for engine processes
 	SocketDir string                   // each worker's socket is <SocketDir>/<id>/sock
 	Home      string                   // of the user; "" if unknown
 	Engines   map[string]engine.Engine // by name
@@ -117,28 +117,17 @@ const (
 
 // Limits.
 const (
-	maxPrompt      = 9 << 20  // bytes; the program takes 10 MiB on its standard input
-	maxLine        = 32 << 20 // bytes of a line of output
-	maxOutput      = 1 << 30  // bytes of standard output in all
-	maxNoise       = 8 << 20  // bytes of output that is none of the program's protocol
-	maxQueued      = 256      // jobs that wait
-	maxQueuedEach  = 64       // of one identity
-	maxTimeout     = 24 * time.Hour
-	maxStderrLines = 20
-	maxStderrLine  = 512
-	maxAnswer      = 8 << 20 // bytes of an answer that are kept
-	progressEvery  = time.Second
-	heartbeat      = 15 * time.Second
-	contractWord   = "never_replay"
-	operation      = "tools/call:consult"
-	fileJob        = "job.json"
-	fileAnswer     = "answer.json"
-	fileRun        = "run.json"
-	dirTemp        = "tmp"
-	formatVersion  = 1
-	// What a program was told, as its records name it.
-	promptRecord    = "prompt"
-	interruptRecord = "interrupt" // at the deadline
-	bestRecord      = "best_answer"
-	cancelRecord    = "cancel"
+	maxPrompt     = 9 << 20 // bytes; the program takes 10 MiB on its standard input
+	maxQueued     = 256     // jobs that wait
+	maxQueuedEach = 64      // of one identity
+	maxTimeout    = 24 * time.Hour
+	maxAnswer     = 8 << 20 // bytes of an answer that are kept
+	progressEvery = time.Second
+	heartbeat     = 15 * time.Second
+	contractWord  = "never_replay"
+	operation     = "tools/call:consult"
+	fileJob       = "job.json"
+	fileAnswer    = "answer.json"
+	dirTemp       = "tmp"
+	formatVersion = 1
 )

@@ -61,7 +61,7 @@ func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 		Exe: exe, RuntimeDir: filepath.Join(dir, "r"), StateDir: h.dirs.Root, Epoch: 1, Program: "test", Log: log,
 	})
 	opt := Options{
-		Log: log, Dir: h.dirs.Consults, Ledger: filepath.Join(h.dirs.Root, "spent.json"), SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"),
+		Log: log, Dir: h.dirs.Consults, Ledger: filepath.Join(h.dirs.Root, "spent.json"), Exe: exe, SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"),
 		Starter: Supervised{sup}, Settings: DefaultSettings(),
 		Engines: map[string]engine.Engine{Claude: claude.New(claude.Options{
 			Bin: bin, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "SECRET=1"},
@@ -195,7 +195,7 @@ func TestEnvironment(t *testing.T) {
 	if err != nil || strings.Contains(string(spec), "ANTHROPIC") || strings.Contains(string(spec), "@@FAKE") {
 		t.Errorf("%v %s", err, spec)
 	}
-	if calls, err := os.ReadFile(filepath.Join(dir, "calls.jsonl")); err != nil || !strings.Contains(string(calls), `"kind":"prompt"`) {
+	if calls, err := os.ReadFile(filepath.Join(dir, "calls.jsonl")); err != nil || !strings.Contains(string(calls), `"kind":"call"`) || strings.Contains(string(calls), "@@FAKE") {
 		t.Errorf("%v %s", err, calls)
 	}
 }

@@ -309,7 +309,6 @@ func (w *worker) goAloneLocked() {
 		}
 		return
 	}
-	w.closeStdinLocked()
 	err := w.startSpoolLocked()
 	if err != nil {
 		w.logf("%v", err) // the child is held up instead
@@ -335,7 +334,7 @@ func (w *worker) phaseLocked() string {
 // stdout. A server that ends closes both, and has [linger] to do so; one that
 // lives on can be asked nothing, or answer nothing, and is ended.
 func (w *worker) closedByChildLocked(stream string) {
-	if w.spec.Kind != process.KindServer || w.closed != "" || w.ended || w.ladder.on {
+	if w.closed != "" || w.ended || w.ladder.on {
 		return
 	}
 	w.closed, w.closedAt = stream, time.Now()
@@ -395,7 +394,7 @@ func (w *worker) leave(accepting *sync.WaitGroup) {
 		w.lastSpoolLocked()
 	}
 	w.mu.Unlock()
-	if alone && w.spec.Kind == process.KindServer {
+	if alone && w.spec.Orphan.Do == process.OrphanTerminate {
 		// No client can still wait for an answer of it: proxies give up sooner.
 		_ = os.RemoveAll(w.dir)
 	} else if err := w.saveState(); err != nil {
@@ -413,7 +412,7 @@ func (w *worker) leave(accepting *sync.WaitGroup) {
 	w.cond.Broadcast()
 	w.mu.Unlock()
 	accepting.Wait()
-	if w.spec.Kind == process.KindConsult { // its socket has a directory of its own
+	if filepath.Dir(w.spec.Socket) != w.dir { // it has a directory of its own
 		_ = os.Remove(filepath.Dir(w.spec.Socket))
 	}
 }

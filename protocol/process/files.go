@@ -96,8 +96,8 @@ type Owner struct {
 
 // What a worker does alone.
 const (
-	OrphanTerminate  = "terminate"
-	OrphanCloseStdin = "closeStdin"
+	OrphanTerminate = "terminate" // end the child, then remove the directory
+	OrphanLeave     = "leave"     // let the child go on; its output goes to the spool
 )
 
 // Orphan says what a worker does when no daemon has been attached for AfterMS.
@@ -142,7 +142,7 @@ func (s *Spec) SetDefaults() {
 	if s.Orphan.Do == "" {
 		s.Orphan.Do = OrphanTerminate
 		if s.Kind == KindConsult {
-			s.Orphan.Do = OrphanCloseStdin
+			s.Orphan.Do = OrphanLeave
 		}
 	}
 	if s.ParentDeathSignal == "" {
@@ -183,7 +183,7 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("spec: no argv")
 	case s.Socket == "":
 		return fmt.Errorf("spec: no socket")
-	case s.Orphan.Do != OrphanTerminate && s.Orphan.Do != OrphanCloseStdin:
+	case s.Orphan.Do != OrphanTerminate && s.Orphan.Do != OrphanLeave:
 		return fmt.Errorf("spec: bad orphan rule %q", s.Orphan.Do)
 	case s.Limits.Retain < 1 || s.Limits.Line < 1 || s.Limits.Stderr < 1 || s.Orphan.AfterMS < 1 || s.Orphan.SpoolMax < 1:
 		return fmt.Errorf("spec: limits must be positive")

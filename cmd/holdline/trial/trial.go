@@ -248,8 +248,8 @@ func (o *Options) consult(ctx context.Context, level string, p *places, bin stri
 		Exe: o.Exe, RuntimeDir: runtime, StateDir: dirs.Root, Epoch: 1, Program: o.Version, Log: o.Log,
 	})
 	m, err := consult.New(consult.Options{
-		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"), SocketDir: filepath.Join(runtime, "w"), Home: p.home,
-		Engines: map[string]engine.Engine{consult.Claude: claude.New(claude.Options{Bin: bin, Env: env, MaxRetries: -1})},
+		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"), Exe: o.Exe, SocketDir: filepath.Join(runtime, "w"), Home: p.home,
+		Engines: map[string]engine.Engine{consult.Claude: claude.New(claude.Options{Bin: bin, Env: env, Extra: []string{"CLAUDE_CODE_MAX_RETRIES=0"}})},
 		Starter: consult.Supervised{Supervisor: sup}, Settings: consult.DefaultSettings(),
 	})
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -49,8 +50,8 @@ type Engine interface {
 	// for, else an invalid_input fault.
 	Fits(req Request) error
 	// Environ returns the environment of every run, before the variables of a
-	// single run are added.
-	Environ() []string
+	// single run are added, and the names of those that the configuration sets.
+	Environ() (environ, configured []string)
 	// Command returns the command line and environment of a run.
 	Command(req Request, info Info) Command
 	// NewRun returns the reader of one run's stream.
@@ -185,11 +186,6 @@ type Run interface {
 	Torn(rest []byte)
 	// Text returns what the model has said so far.
 	Text() string
-	// Checkpoint is what has been read so far, in a form that Restore of a new
-	// run of the same request takes, be it in another process.
-	Checkpoint() ([]byte, error)
-	// Restore goes on from a checkpoint.
-	Restore(checkpoint []byte) error
 	// Outcome returns the result, once the process has ended.
 	Outcome(exit Exit, why Why) Outcome
 }
@@ -276,4 +272,14 @@ func (w *Window) String() string {
 // Denial is a tool use that the program refused.
 type Denial struct {
 	Tool string `json:"tool"`
+}
+
+// Names returns the names of the variables of an environment.
+func Names(environ []string) []string {
+	names := make([]string, 0, len(environ))
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		names = append(names, name)
+	}
+	return names
 }

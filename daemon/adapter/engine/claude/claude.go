@@ -85,8 +85,9 @@ func New(opt Options) *Claude {
 	return c
 }
 
-// Environ returns the environment of every run.
-func (c *Claude) Environ() []string { return c.env }
+// Environ returns the environment of every run, and the names of the variables
+// that the configuration sets.
+func (c *Claude) Environ() (environ, configured []string) { return c.env, engine.Names(c.opt.Extra) }
 
 // environment is that of every run: own, of the user's settings, goes over the
 // daemon's, as it does in the program, and set over that.

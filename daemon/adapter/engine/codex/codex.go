@@ -94,8 +94,9 @@ var passed = []string{"CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODE
 // passedPrefixes are the beginnings of names that go, too.
 var passedPrefixes = []string{"OPENAI_", "AZURE_OPENAI_"}
 
-// Environ returns the environment of every run.
-func (c *Codex) Environ() []string { return c.env }
+// Environ returns the environment of every run, and the names of the variables
+// that the configuration sets.
+func (c *Codex) Environ() (environ, configured []string) { return c.env, engine.Names(c.opt.Extra) }
 
 // environment is that of every run, with set over it.
 func (c *Codex) environment(set ...string) []string {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -239,44 +238,4 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, operation, "session: cannot go on from %s: %s", r.req.Session, said))
 	}
 	return named.Silent(exit, r.torn, r.noise)
-}
-
-// checkpoint is a [Run] on disk.
-type checkpoint struct {
-	Session string          `json:"session,omitempty"`
-	Started bool            `json:"started,omitempty"`
-	Said    []string        `json:"said,omitempty"`
-	Answer  string          `json:"answer,omitempty"`
-	Usage   usage           `json:"usage"`
-	Turns   int             `json:"turns,omitempty"`
-	Failed  string          `json:"failed,omitempty"`
-	Over    bool            `json:"over,omitempty"`
-	Retries int             `json:"retries,omitempty"`
-	Asking  time.Time       `json:"asking,omitzero"`
-	Stuck   bool            `json:"stuck,omitempty"`
-	Denied  []engine.Denial `json:"denied,omitempty"`
-	Noise   int             `json:"noise,omitempty"`
-}
-
-// Checkpoint is what has been read so far.
-func (r *Run) Checkpoint() ([]byte, error) {
-	return json.Marshal(checkpoint{
-		Session: r.session, Started: r.started, Said: r.said.List(), Answer: r.answer, Usage: r.usage, Turns: r.turns,
-		Failed: r.failed, Over: r.over, Retries: r.retries, Asking: r.asking, Stuck: r.stuck, Denied: r.denied, Noise: r.noise,
-	})
-}
-
-// Restore goes on from a checkpoint of a run of the same request.
-func (r *Run) Restore(b []byte) error {
-	var c checkpoint
-	if err := json.Unmarshal(b, &c); err != nil {
-		return fmt.Errorf("reading a run's checkpoint: %w", err)
-	}
-	r.session, r.started, r.answer, r.usage, r.turns = c.Session, c.Started, c.Answer, c.Usage, c.Turns
-	r.said = engine.Texts{}
-	for _, text := range c.Said {
-		r.said.Add(text)
-	}
-	r.failed, r.over, r.retries, r.asking, r.stuck, r.denied, r.noise = c.Failed, c.Over, c.Retries, c.Asking, c.Stuck, c.Denied, c.Noise
-	return nil
 }
