@@ -33,56 +33,40 @@ func (p *place) wordy(n int) map[string]any {
 	return map[string]any{"prompt": claudetest.Prompt("x", steps...), "wait_s": 0}
 }
 
-// TestCheckpointNotAcked kills the daemon between a checkpoint and its ack.
-// The worker ends alone, so that its spool begins before the checkpoint: what
-// the model had said is there once.
-func TestCheckpointNotAcked(t *testing.T) {
-	const parts = 16                      // 4 MiB, three checkpoints
-	for times := 1; times <= 3; times++ { // at the first, nothing was ever acked
-		t.Run(fmt.Sprint(times), func(t *testing.T) {
-			t.Parallel()
-			p := newPlace(t).windows(40).faults()
-			p.dieAt("consult.checkpoint", times)
-			d := p.daemon()
-			a := p.agent("--no-autostart").shake()
-			if x := a.wait(a.call("consult", p.wordy(parts))); x.Result.IsError || x.Error != nil {
-				t.Fatal(x.raw)
-			}
-			for alive(d.Process.Pid) {
-				time.Sleep(time.Millisecond)
-			}
-			if !p.died("consult.checkpoint") {
-				t.Fatal("the daemon died elsewhere")
-			}
-			p.untilSteps(2)
-			dirs, _ := filepath.Glob(filepath.Join(p.dir, "home/.local/state/holdline/consults/*"))
-			if len(dirs) != 1 {
-				t.Fatalf("consults: %v", dirs)
-			}
-			st := p.untilLeft(dirs[0])
-			if st.Spool == nil || st.Spool.Begin == nil || (st.Spool.AfterSeq > 0) != (times > 1) || (*st.Spool.Begin > 0) != (times > 1) {
-				t.Fatalf("the spool is %+v, want it to begin with what was acked", st.Spool)
-			}
-			var c struct{ Seq, Total int64 }
-			b, err := os.ReadFile(filepath.Join(dirs[0], "run.json"))
-			if err == nil {
-				err = json.Unmarshal(b, &c)
-			}
-			if err != nil || c.Seq <= st.Spool.AfterSeq || c.Total <= *st.Spool.Begin {
-				t.Fatalf("checkpoint %+v, %v; the spool begins after %d", c, err, st.Spool.AfterSeq)
-			}
-			p.daemon()
-			p.ended()
-			b, err = os.ReadFile(filepath.Join(dirs[0], "answer.json"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range parts {
-				if n := strings.Count(string(b), fmt.Sprintf("part %d;", i)); n != 1 {
-					t.Errorf("part %d is there %d times", i, n)
-				}
-			}
-		})
+// TestEndedAlone kills the daemon, and the consult ends while no daemon lives and
+// its worker has gone alone: what the model had said is there once.
+func TestEndedAlone(t *testing.T) {
+	t.Parallel()
+	const parts = 16 // 4 MiB of output
+	p := newPlace(t).windows(40).faults()
+	p.dieAt("consult.called", 1)
+	d := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	if x := a.wait(a.call("consult", p.wordy(parts))); x.Result.IsError || x.Error != nil {
+		t.Fatal(x.raw)
+	}
+	for alive(d.Process.Pid) {
+		time.Sleep(time.Millisecond)
+	}
+	if !p.died("consult.called") {
+		t.Fatal("the daemon died elsewhere")
+	}
+	p.untilSteps(2)
+	dirs, _ := filepath.Glob(filepath.Join(p.dir, "home/.local/state/holdline/consults/*"))
+	if len(dirs) != 1 {
+		t.Fatalf("consults: %v", dirs)
+	}
+	p.untilLeft(dirs[0])
+	p.daemon()
+	p.ended()
+	b, err := os.ReadFile(filepath.Join(dirs[0], "answer.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range parts {
+		if n := strings.Count(string(b), fmt.Sprintf("part %d;", i)); n != 1 {
+			t.Errorf("part %d is there %d times", i, n)
+		}
 	}
 }
 

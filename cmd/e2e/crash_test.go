@@ -62,8 +62,10 @@ const (
 func (c crash) victim() string {
 	kind, _, _ := strings.Cut(c.point, ".")
 	switch cmp.Or(c.who, kind) {
-	case "worker", "exec", "proxy":
+	case "worker", "exec", "proxy", "engine":
 		return cmp.Or(c.who, kind)
+	case "adapter":
+		return "engine"
 	}
 	return "daemon"
 }
@@ -124,9 +126,9 @@ var (
 		{point: "write.made"},
 		{point: "write.made", times: 2},
 		{point: "consult.event"},
-		{point: "consult.event", times: 5},
-		{point: "consult.checkpoint"},
-		{point: "consult.acked"},
+		{point: "consult.event", times: 3},
+		{point: "consult.called"},
+		{point: "consult.called", times: 2},
 		{point: "consult.exited"},
 		{point: "consult.exited", times: 2},
 		{point: "consult.followed"},
@@ -203,6 +205,19 @@ var (
 		{point: "file.half", who: "worker", times: 2},
 		{point: "file.half", who: "worker", times: 3},
 	}
+	// Of the engine process, which dies alone.
+	engineCrashes = []crash{
+		{point: "adapter.begun"},
+		{point: "adapter.started"},
+		{point: "adapter.told"},
+		{point: "adapter.exited"},
+		{point: "adapter.outcome"},
+		{point: "adapter.outcome", after: "write.made"},
+		{point: "adapter.answered"},
+		{point: "adapter.answered", after: "write.made"},
+		{point: "adapter.cancelled"},
+		{point: "file.half", who: "engine"},
+	}
 	proxyCrashes = []crash{
 		{point: "proxy.started"},
 		{point: "proxy.dialled"},
@@ -252,7 +267,7 @@ const raceShare = 13 // odd, so that both eras come
 // answered once, no consult runs twice, only a dead worker makes an outcome
 // unknown, the next daemon serves, and nothing is left.
 func TestCrashes(t *testing.T) {
-	goThrough(t, slices.Concat(daemonCrashes, workerCrashes, proxyCrashes))
+	goThrough(t, slices.Concat(daemonCrashes, workerCrashes, engineCrashes, proxyCrashes))
 }
 
 // TestCrashesEverywhere goes through what the tables leave out: each point at
@@ -410,7 +425,7 @@ func TestCrashesOfStop(t *testing.T) {
 // round.
 func TestEveryFaultPoint(t *testing.T) {
 	walked := map[string]bool{}
-	for _, c := range slices.Concat(daemonCrashes, workerCrashes, proxyCrashes, stopCrashes, aloneCrashes, serverCrashes, askCrashes, questionCrashes) {
+	for _, c := range slices.Concat(daemonCrashes, workerCrashes, engineCrashes, proxyCrashes, stopCrashes, aloneCrashes, serverCrashes, askCrashes, questionCrashes) {
 		walked[c.point] = true
 	}
 	points := faultPoints(t)
@@ -749,6 +764,9 @@ func (d *day) consult() {
 // kills tells whether a worker or its child dies.
 func (c crash) kills() bool {
 	kind, _, _ := strings.Cut(c.after, ".")
+	if c.victim() == "engine" { // what it came to is in its file once that is written
+		return !slices.Contains([]string{"adapter.outcome", "adapter.answered", "adapter.cancelled"}, c.point)
+	}
 	return c.victim() == "worker" || c.victim() == "exec" || c.point == "file.half" && c.who == "" || kind == "worker"
 }
 
@@ -757,7 +775,7 @@ func (c crash) kills() bool {
 func (c crash) early() bool {
 	return slices.Contains([]string{
 		"worker.begun", "worker.detached", "worker.locked", "worker.checked", "worker.listening", "worker.starting",
-		"file.half", "worker.forked", "exec.begun", "exec.told", "worker.attached",
+		"file.half", "worker.forked", "exec.begun", "exec.told", "worker.attached", "adapter.begun",
 	}, c.point) && c.after == "" && c.times < 2
 }
 

@@ -41,6 +41,9 @@ func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 		}
 		j.began = j.deadline.Add(-j.timeout)
 	}
+	if rec.Ending != "" {
+		j.end(rec.Ending)
+	}
 	return j, nil
 }
 
@@ -155,7 +158,8 @@ func (d *driver) attach(ctx context.Context) error {
 func (d *driver) attachOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if alive, err := supervisor.Alive(d.j.dir); err == nil && !alive {
+	alive, err := supervisor.Alive(d.j.dir)
+	if err == nil && !alive {
 		d.sign = lastSign(d.j.dir)
 	}
 	faultpoint.At("adopt.attaching")
@@ -169,7 +173,7 @@ func (d *driver) attachOnce(ctx context.Context) error {
 	if last > 1 {
 		d.j.end("it was being cancelled when the daemon ended")
 	}
-	if d.sent {
+	if d.sent || !alive {
 		return nil
 	}
 	eng, err := d.m.engine(d.j.rec.Engine)

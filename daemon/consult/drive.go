@@ -358,6 +358,9 @@ func (d *driver) readMessage(m *jsonrpc.Message) {
 // cancel cancels the call. If the process does not end in time the worker ends
 // it.
 func (d *driver) cancel(ctx context.Context) {
+	if err := d.j.setEnding(); err != nil {
+		d.m.opt.Log.ErrorContext(ctx, "cancellation of a consult cannot be written", "consult", d.j.rec.ID, "err", err)
+	}
 	if !d.sent {
 		d.terminate(ctx)
 		return

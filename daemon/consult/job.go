@@ -57,6 +57,7 @@ type record struct {
 	ClientStart   uint64         `json:"client_start_time,omitempty"` // with ClientPID and BootID: the process that the client talks through
 	WaitMS        int64          `json:"wait_ms,omitempty"`           // how long the call waits; 0 if it does not
 	Context       *Context       `json:"context,omitempty"`           // what was put behind the prompt
+	Ending        string         `json:"ending,omitempty"`            // why it is being cancelled; "" if it is not
 }
 
 // job is a consult that is queued or running.
@@ -124,6 +125,15 @@ func (j *job) setLevel(cmd engine.Command, version string) error {
 	if same {
 		return nil
 	}
+	return j.write()
+}
+
+// setEnding notes in job.json that the job is being cancelled: a daemon that
+// adopts it goes on with that.
+func (j *job) setEnding() error {
+	j.mu.Lock()
+	j.rec.Ending = j.stopWhy
+	j.mu.Unlock()
 	return j.write()
 }
 
