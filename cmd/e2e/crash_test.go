@@ -344,7 +344,7 @@ func TestCrashesAlone(t *testing.T) {
 			first := daemon(1)
 			w, err := first.Start(t.Context(), first.Dir("alone"), process.Spec{
 				ID: "alone", Kind: process.KindConsult, Name: "alone", Argv: []string{"/bin/sh", "-c", "echo up; exec sleep 1000"}, Cwd: "/",
-				Orphan: process.Orphan{AfterMS: 50},
+				Orphan: process.Orphan{AfterMS: 50, Do: process.OrphanLeave},
 			}, p.env)
 			if err != nil {
 				t.Fatal(err)

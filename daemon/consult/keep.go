@@ -173,10 +173,11 @@ func (d *driver) last(ctx context.Context) bool {
 // asks for. Of the job that is gone on with and the answer that is kept at most
 // one is set.
 func (m *Manager) takeUp(dir string) (*job, *kept, error) {
-	f, err := supervisor.Look(dir, process.KindConsult)
+	found, err := supervisor.Look(dir)
 	if err != nil {
 		return nil, nil, err
 	}
+	f := facts{Facts: found}
 	a, err := readAnswer(dir)
 	if err == nil {
 		f.Answer = true
@@ -190,26 +191,26 @@ func (m *Manager) takeUp(dir string) (*job, *kept, error) {
 		return nil, nil, err
 	}
 	f.Boot = rec.thisBoot()
-	switch verdict := supervisor.Decide(f); verdict {
-	case supervisor.Keep, supervisor.Dismiss:
+	switch what := decide(f); what {
+	case verdictKeep, verdictDismiss:
 		return nil, keptOf(a, m.owes(&rec)), nil
-	case supervisor.Adopt, supervisor.Queue:
-		j, err := m.restore(rec, dir, verdict == supervisor.Adopt)
+	case verdictAdopt, verdictQueue:
+		j, err := m.restore(rec, dir, what == verdictAdopt)
 		return j, nil, err
-	case supervisor.Unbegun:
+	case verdictUnbegun:
 		return m.bury(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation, "the daemon ended before the consult began"))
-	case supervisor.Unknown:
+	case verdictUnknown:
 		return m.bury(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the daemon and the consult's worker ended before there was an answer; it is not run again by itself"))
-	case supervisor.Remove:
+	case verdictRemove:
 		return nil, nil, os.RemoveAll(dir)
-	case supervisor.End:
+	case verdictEnd:
 		m.jobs.Go(func() {
 			if m.dismiss(filepath.Base(dir), dir) {
 				_ = os.RemoveAll(dir)
 			}
 		})
-	case supervisor.Leave:
+	case verdictLeave:
 	}
 	return nil, nil, nil
 }

@@ -40,18 +40,3 @@ func TestServerClosesPipeAndLives(t *testing.T) {
 		})
 	}
 }
-
-// TestConsultClosesStdout: only a server has to keep its stdout open for as long
-// as it lives.
-func TestConsultClosesStdout(t *testing.T) {
-	t.Parallel()
-	h := newHome(t)
-	s := h.daemon()
-	spec := shell("closesconsult", "exec >&-; sleep 3; exit 5")
-	spec.Kind, spec.Orphan.Do = process.KindConsult, process.OrphanCloseStdin
-	w := h.start(s, spec)
-	got := follow(t, w, false, func(s *seen) bool { return s.last.Kind == supervisor.Closed })
-	if e := got.last.Exit; e.Code == nil || *e.Code != 5 || e.Closed != "" {
-		t.Errorf("it ended with %+v, want its own exit code", e)
-	}
-}

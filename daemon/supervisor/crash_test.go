@@ -283,8 +283,13 @@ func TestConnectionBreaks(t *testing.T) {
 func consult(id, script string, after time.Duration) process.Spec {
 	spec := shell(id, script)
 	spec.Kind = process.KindConsult
-	spec.Orphan = process.Orphan{AfterMS: after.Milliseconds()}
+	spec.Orphan = process.Orphan{AfterMS: after.Milliseconds(), Do: process.OrphanLeave}
 	return spec
+}
+
+// untilAlone is a command that waits until the worker of dir is alone.
+func untilAlone(dir string) string {
+	return "until grep -q '\"" + process.PhaseAlone + "\"' " + filepath.Join(dir, process.FileState) + "; do sleep 0.05; done"
 }
 
 func TestConsultAlone(t *testing.T) {
@@ -299,7 +304,7 @@ func TestConsultAlone(t *testing.T) {
 		}
 	}
 	w, err := first.Start(t.Context(), dir,
-		consult("alone", fmt.Sprintf(`echo up; cat; yes 0123456789 | head -c %d; echo end; exit 4`, size), time.Second), env)
+		consult("alone", fmt.Sprintf(`echo up; %s; yes 0123456789 | head -c %d; echo end; exit 4`, untilAlone(dir), size), time.Second), env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +340,7 @@ func TestAttachWhileSpooling(t *testing.T) {
 	const size = 12 << 20
 	h := newHome(t)
 	first := h.daemon()
-	w := h.start(first, consult("spool", fmt.Sprintf(`cat; yes 0123456789 | head -c %d; echo end; exec >&2; sleep 1000`, size), time.Second))
+	w := h.start(first, consult("spool", fmt.Sprintf(`%s; yes 0123456789 | head -c %d; echo end; exec sleep 1000`, untilAlone(h.path("spool")), size), time.Second))
 	if err := first.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func TestRecordsOfAWorkerThatLeft(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	first := h.daemon()
-	w := h.start(first, consult("spooled", `cat`, time.Second))
+	w := h.start(first, consult("spooled", untilAlone(h.path("spooled")), time.Second))
 	told(t, w, 2, "x")
 	if err := first.Close(t.Context()); err != nil {
 		t.Fatal(err)

@@ -16,17 +16,11 @@ import (
 // Facts are what a daemon that starts finds of a directory in which a worker
 // runs, ran or was to run.
 type Facts struct {
-	Kind  string // of worker, by where the directory lies
-	Alive bool   // the lock is held, whatever any pid says
-	Spec  bool   // there is a spec.json
-	State bool   // there is a state.json: the worker had its lock and its socket
-	Boot  bool   // what was asked for was asked for under this boot of the machine
+	Alive bool // the lock is held, whatever any pid says
+	Spec  bool // there is a spec.json
+	State bool // there is a state.json: the worker had its lock and its socket
+	Boot  bool // what was asked for was asked for under this boot of the machine
 
-	// Of a consult.
-	Job    bool // the request is on disk
-	Answer bool // and so is its answer
-
-	// Of a server.
 	Server      bool // its handshake is done
 	Unconfirmed bool // a client may still ask for what became of a call
 }
@@ -36,21 +30,16 @@ type Verdict int
 
 // The verdicts.
 const (
-	Leave   Verdict = iota + 1 // it sees to itself
-	Remove                     // nobody has been told of it, or nobody asks any more
-	Queue                      // it never began, and is to
-	Adopt                      // attach: it lives, or there is something to be read of it
-	End                        // it lives, and nobody can go on with it: end it, then remove it
-	Keep                       // it has its answer
-	Dismiss                    // it has its answer: keep that, and end the worker
-	Unbegun                    // say that it did not begin
-	Unknown                    // say that nobody knows what became of it
+	Leave  Verdict = iota + 1 // it sees to itself
+	Remove                    // no client was told of it, or none asks any more
+	Adopt                     // attach: it lives, or there is something to be read of it
+	End                       // it lives, and no daemon can go on with it: end it, then remove it
 )
 
 // Look finds the facts that the files of a worker's directory tell. The others
 // are the caller's to fill in.
-func Look(dir, kind string) (Facts, error) {
-	f := Facts{Kind: kind}
+func Look(dir string) (Facts, error) {
+	var f Facts
 	var err error
 	if f.Alive, err = Alive(dir); err != nil {
 		return f, err
@@ -74,7 +63,7 @@ func Look(dir, kind string) (Facts, error) {
 // LookServer is [Look] for the directory of a server's worker, with what its
 // state and its records tell. It returns the records, too.
 func LookServer(dir string) (Facts, []calls.Record, error) {
-	f, err := Look(dir, process.KindServer)
+	f, err := Look(dir)
 	if err != nil {
 		return f, nil, err
 	}
@@ -96,37 +85,6 @@ func LookServer(dir string) (Facts, []calls.Record, error) {
 // Decide is the whole decision of what to keep and what to reap. It depends on
 // nothing but the facts, so that each of its cases can be named and tested.
 func Decide(f Facts) Verdict {
-	if f.Kind == process.KindConsult {
-		return decideConsult(f)
-	}
-	return decideServer(f)
-}
-
-func decideConsult(f Facts) Verdict {
-	switch {
-	case f.Answer && f.Alive:
-		return Dismiss
-	case f.Answer:
-		return Keep
-	case f.Alive && !f.Spec: // it ends by itself when it comes to look for its spec
-		return Leave
-	case f.Alive && !f.Job:
-		return End
-	case f.Alive:
-		return Adopt
-	case !f.Job, !f.Spec && !f.State: // nobody was answered yet: who still waits asks again
-		return Remove
-	case !f.Spec: // it was taken away because the start failed
-		return Unknown
-	case f.State: // what the worker left tells more than nothing
-		return Adopt
-	case !f.Boot: // whoever asked is long gone
-		return Unbegun
-	}
-	return Queue
-}
-
-func decideServer(f Facts) Verdict {
 	switch {
 	case f.Alive && !f.Spec:
 		return Leave

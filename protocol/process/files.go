@@ -26,7 +26,7 @@ const (
 	DirAsks       = "q"          // open requests of a server, named by their place in its output
 )
 
-// Kinds of a worker.
+// What a worker is for, as people are told. Nothing is decided by it.
 const (
 	KindServer  = "server"
 	KindConsult = "consult"
@@ -141,9 +141,6 @@ func (s *Spec) SetDefaults() {
 	}
 	if s.Orphan.Do == "" {
 		s.Orphan.Do = OrphanTerminate
-		if s.Kind == KindConsult {
-			s.Orphan.Do = OrphanLeave
-		}
 	}
 	if s.ParentDeathSignal == "" {
 		s.ParentDeathSignal = "SIGKILL"
@@ -177,8 +174,6 @@ func (s *Spec) Check() error {
 	switch {
 	case !ValidID(s.ID):
 		return fmt.Errorf("spec: bad id %q", s.ID)
-	case s.Kind != KindServer && s.Kind != KindConsult:
-		return fmt.Errorf("spec: bad kind %q", s.Kind)
 	case len(s.Argv) == 0 || s.Argv[0] == "":
 		return fmt.Errorf("spec: no argv")
 	case s.Socket == "":

@@ -29,14 +29,13 @@ func TestSpecCheck(t *testing.T) {
 	if err := s.Check(); err != nil {
 		t.Errorf("good spec: %v", err)
 	}
-	if s.Orphan.Do != OrphanCloseStdin {
-		t.Errorf("a consult alone does %q", s.Orphan.Do)
+	if s.Orphan.Do != OrphanTerminate {
+		t.Errorf("a worker alone does %q", s.Orphan.Do)
 	}
 	for name, spoil := range map[string]func(*Spec){
 		"version": func(s *Spec) { s.Version = Version + 1 },
 		"old":     func(s *Spec) { s.Version = Oldest - 1 },
 		"id":      func(s *Spec) { s.ID = "../x" },
-		"kind":    func(s *Spec) { s.Kind = "" },
 		"argv":    func(s *Spec) { s.Argv = nil },
 		"socket":  func(s *Spec) { s.Socket = "" },
 		"orphan":  func(s *Spec) { s.Orphan.Do = "stay" },
