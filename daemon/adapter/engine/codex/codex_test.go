@@ -232,34 +232,22 @@ func TestOutcomes(t *testing.T) {
 				tt.exit = exited(0)
 			}
 			c := codex.New(codex.Options{})
-			for handed := range len(lines) + 1 {
-				run := c.NewRun(tt.req, engine.Info{})
-				for i, line := range lines {
-					if i == handed {
-						b, err := run.Checkpoint()
-						if err != nil {
-							t.Fatal(err)
-						}
-						run = c.NewRun(tt.req, engine.Info{})
-						if err := run.Restore(b); err != nil {
-							t.Fatal(err)
-						}
-					}
-					run.Line(line)
+			run := c.NewRun(tt.req, engine.Info{})
+			for _, line := range lines {
+				run.Line(line)
+			}
+			out := run.Outcome(tt.exit, tt.why)
+			if tt.code == "" {
+				if out.Fault != nil || out.Answer != tt.answer || out.Partial || out.CostUSD != nil || out.Session == "" {
+					t.Fatalf("%+v %v", out, out.Fault)
 				}
-				out := run.Outcome(tt.exit, tt.why)
-				if tt.code == "" {
-					if out.Fault != nil || out.Answer != tt.answer || out.Partial || out.CostUSD != nil || out.Session == "" {
-						t.Fatalf("handed over at %d: %+v %v", handed, out, out.Fault)
-					}
-					if got := len(out.Structured) > 0; got != (tt.req.Schema != nil) {
-						t.Errorf("structured %q", out.Structured)
-					}
-					continue
+				if got := len(out.Structured) > 0; got != (tt.req.Schema != nil) {
+					t.Errorf("structured %q", out.Structured)
 				}
-				if out.Fault == nil || out.Fault.Fault.Code != tt.code || out.Fault.Reason() != tt.reason || out.Answer != tt.answer {
-					t.Fatalf("handed over at %d: %+v %v %q", handed, out.Fault, out.Fault.Reason(), out.Answer)
-				}
+				return
+			}
+			if out.Fault == nil || out.Fault.Fault.Code != tt.code || out.Fault.Reason() != tt.reason || out.Answer != tt.answer {
+				t.Fatalf("%+v %v %q", out.Fault, out.Fault.Reason(), out.Answer)
 			}
 		})
 	}
