@@ -369,6 +369,9 @@ func (m *Manager) sofar(j *job) *Answer {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.answer != nil { // it has ended meanwhile
+		return j.answer
+	}
 	rec := &j.rec
 	a := &Answer{
 		Version: formatVersion, ID: rec.ID, State: j.state, Identity: rec.Identity, Project: rec.Project, Text: said.Text, Partial: true,

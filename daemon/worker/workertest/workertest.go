@@ -5,16 +5,24 @@ package workertest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/claude"
+	"holdline/daemon/adapter/engine/codex"
+	"holdline/daemon/adapter/engine/runner"
 	"holdline/daemon/spawn"
 	"holdline/daemon/worker"
+	"holdline/protocol/process"
 )
 
 // Freeze stops the process pid as SIGSTOP does, and returns when it stands
@@ -41,8 +49,8 @@ func Freeze(tb testing.TB, pid int) {
 	}
 }
 
-// Dispatch plays the worker or its exec step if the arguments (of the process,
-// without its name) ask for one, and then does not return.
+// Dispatch plays the worker, its exec step or an engine process if the arguments
+// (of the process, without its name) ask for one, and then does not return.
 func Dispatch(args, environ []string, stderr io.Writer) {
 	if len(args) == 0 {
 		return
@@ -53,6 +61,8 @@ func Dispatch(args, environ []string, stderr io.Writer) {
 		err = worker.Main(args[1:], stderr)
 	case "exec":
 		err = spawn.Exec(environ)
+	case "engine":
+		serveEngine(args[1], environ, stderr)
 	default:
 		return
 	}
@@ -62,4 +72,20 @@ func Dispatch(args, environ []string, stderr io.Writer) {
 	}
 	// Not the os package's, which under the race detector sleeps for a second.
 	syscall.Exit(code)
+}
+
+// serveEngine is the engine process of that name.
+func serveEngine(name string, environ []string, stderr io.Writer) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	runner.Serve(ctx, os.Stdin, os.Stdout, runner.Options{
+		Name: name, Version: "test", Environ: environ, Worker: os.Getenv(process.EnvWorker),
+		Log: slog.New(slog.NewTextHandler(stderr, nil)),
+		Engine: func(environ, extra []string) engine.Engine {
+			if name == "codex" {
+				return codex.New(codex.Options{Env: environ, Extra: extra})
+			}
+			return claude.New(claude.Options{Env: environ, Extra: extra})
+		},
+	})
 }
