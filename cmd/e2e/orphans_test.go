@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol"
 	"holdline/protocol/control"
+	"holdline/protocol/process"
 )
 
 // everything lists the processes of the place: those that have its home in
@@ -64,9 +65,16 @@ func (p *place) atWork(t *testing.T) victims {
 	v.agents[1].call("tools__hang", map[string]any{"token": "orphan"})
 	p.untilSteps(1)
 	p.untilEffect("begin orphan")
-	// The daemon, its proxies, and for each worker a child and one of its.
+	// The daemon, its proxies, and each worker with its child and a child of that;
+	// below the worker of a consult are the engine process, the program and its child.
 	v.workers = p.until("all to run", func(s control.StatusAnswer) bool {
-		return len(s.Workers) >= 2 && len(p.everything()) == 1+len(v.agents)+3*len(s.Workers)
+		processes := 1 + len(v.agents) + 3*len(s.Workers)
+		for _, w := range s.Workers {
+			if w.Kind == process.KindConsult {
+				processes++
+			}
+		}
+		return len(s.Workers) >= 2 && len(p.everything()) == processes
 	}).Workers
 	return v
 }

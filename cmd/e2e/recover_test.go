@@ -45,10 +45,10 @@ func (p *place) pid(before int) int {
 }
 
 // kill9 kills a process and waits until it is gone.
-func kill9(t testing.TB, pid int) {
-	t.Helper()
+func kill9(tb testing.TB, pid int) {
+	tb.Helper()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatalf("killing %d: %v", pid, err)
+		tb.Fatalf("killing %d: %v", pid, err)
 	}
 	for alive(pid) {
 		time.Sleep(time.Millisecond)

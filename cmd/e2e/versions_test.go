@@ -88,21 +88,21 @@ func refusesVersion(err error) bool {
 }
 
 // onOldWorker begins a consult under a daemon and a worker that know nothing
-// but version 1, and returns what runs.
+// but the oldest version, and returns what runs.
 func (p *place) onOldWorker(t *testing.T, a *agent, args map[string]any) (id int, w control.Worker) {
 	t.Helper()
 	id = a.call("consult", args)
 	p.untilSteps(1)
 	w = p.status().Workers[0]
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", w.PID))
-	if err == nil && filepath.Base(exe) != speaking(1, 1) {
+	if err == nil && filepath.Base(exe) != speaking(process.Version, process.Version) {
 		t.Fatalf("the worker is %s", exe)
 	}
-	if err := offer(t, w.ID, p, 2); !refusesVersion(err) {
-		t.Fatalf("an old worker answers version 2 with %v, want it refused", err)
+	if err := offer(t, w.ID, p, process.Version+1); !refusesVersion(err) {
+		t.Fatalf("an old worker answers a newer version with %v, want it refused", err)
 	}
-	if err := offer(t, w.ID, p, 1); err != nil {
-		t.Fatalf("an old worker refuses version 1: %v", err)
+	if err := offer(t, w.ID, p, process.Version); err != nil {
+		t.Fatalf("an old worker refuses its version: %v", err)
 	}
 	return id, w
 }
@@ -114,11 +114,11 @@ func TestOldWorker(t *testing.T) {
 	for _, how := range []string{"killed", "handed over"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPlace(t)
-			p.point(speaker(t, 1, 1))
+			p.point(speaker(t, process.Version, process.Version))
 			d := p.daemonAt(p.bin())
 			a := p.agent("--no-autostart").shake()
 			id, w := p.onOldWorker(t, a, p.slow(4)) // longer than the next daemon takes to start
-			p.point(filepath.Join(programs, "holdline"))
+			p.point(speaker(t, process.Version, process.Version+1))
 			if how == "killed" {
 				kill9(t, d.Process.Pid)
 				p.daemonAt(p.bin())
@@ -139,13 +139,13 @@ func TestOldWorker(t *testing.T) {
 			again := a.call("consult", p.hangs())
 			p.untilSteps(3)
 			now := p.status().Workers[0]
-			for _, v := range process.Known() {
+			for v := process.Version; v <= process.Version+1; v++ {
 				if err := offer(t, now.ID, p, v); err != nil {
 					t.Errorf("version %d: %v", v, err)
 				}
 			}
-			if err := offer(t, now.ID, p, process.Version+1); !refusesVersion(err) {
-				t.Errorf("version %d: %v, want it refused", process.Version+1, err)
+			if err := offer(t, now.ID, p, process.Version+2); !refusesVersion(err) {
+				t.Errorf("version %d: %v, want it refused", process.Version+2, err)
 			}
 			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, again))
 			a.rest(id, again)
@@ -157,11 +157,11 @@ func TestOldWorker(t *testing.T) {
 func TestOldWorkerIsTold(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	d := p.daemonAt(speaker(t, 1, 1))
+	d := p.daemonAt(speaker(t, process.Version, process.Version))
 	a := p.agent("--no-autostart").shake()
 	id, w := p.onOldWorker(t, a, p.hangs())
 	kill9(t, d.Process.Pid)
-	p.daemon()
+	p.daemonAt(speaker(t, process.Version, process.Version+1))
 	p.until("the worker to be adopted", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
 	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
 	if list := p.ended(); !strings.Contains(list, "cancelled") {
@@ -199,17 +199,17 @@ func TestNewerWorker(t *testing.T) {
 func TestUpgradeNeedsVersionsInUse(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.point(speaker(t, 1, 1))
+	p.point(speaker(t, process.Version, process.Version))
 	p.daemonAt(p.bin())
 	a := p.agent("--no-autostart").shake()
 	id, w := p.onOldWorker(t, a, p.hangs())
-	p.point(filepath.Join(programs, "holdline"))
+	p.point(speaker(t, process.Version, process.Version+1))
 	if out, errs, code := p.run("", "upgrade"); code != 0 {
 		t.Fatalf("upgrade: exit %d, %s%s", code, out, errs)
 	}
 	p.until("the worker to be adopted", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
-	p.point(speaker(t, process.Version, process.Version))
-	if out, errs, code := p.run("", "upgrade"); code == 0 || !strings.Contains(out+errs, "version 1 of the workers' protocol, which is in use") {
+	p.point(speaker(t, process.Version+1, process.Version+1))
+	if out, errs, code := p.run("", "upgrade"); code == 0 || !strings.Contains(out+errs, fmt.Sprintf("version %d of the workers' protocol, which is in use", process.Version)) {
 		t.Errorf("upgrade: exit %d, %s%s, want it refused for the worker's sake", code, out, errs)
 	}
 	if !alive(w.ChildPID) {

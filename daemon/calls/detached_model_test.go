@@ -263,7 +263,7 @@ func (r *detachedRules) lines(s life, add lifeAdder) {
 		t.got, t.confirmed, t.claim = false, true, r.claim(s.claim, Confirm)
 		add(t, must, "the daemon reads that line n is confirmed")
 	}
-	if s.proxyDead && !s.req && !s.cancel && !s.got && !(s.confirmed && !s.waiting) {
+	if s.proxyDead && !s.req && !s.cancel && !s.got && (!s.confirmed || s.waiting) {
 		t := s
 		t.confirmed, t.waiting, t.claim = true, false, r.claim(s.claim, Close)
 		add(t, must, "the session is over")
@@ -444,7 +444,7 @@ func (s *life) forgetJob() {
 
 // finish is the order of the end: answer.json, dismissal, directory, job.
 func (r *detachedRules) finish(s life, add lifeAdder) {
-	if v := r.verdict(&s); v != 0 && s.answer == 0 && !(r.broken["AnswerFirst"] && s.waiting && s.conn) {
+	if v := r.verdict(&s); v != 0 && s.answer == 0 && (!r.broken["AnswerFirst"] || !s.waiting || !s.conn) {
 		t := s
 		if s.dir == 0 && !s.confirmed && !r.broken["OwedMark"] {
 			t.dir, t.marked = 1, true

@@ -12,9 +12,6 @@ import (
 // word has 128 KiB at most.
 const maxSchema = 64 << 10
 
-// fileSchema is the schema, in the run's temporary directory.
-const fileSchema = "schema.json"
-
 // checkSchema refuses a schema that nothing can be checked against.
 func checkSchema(schema json.RawMessage) error {
 	switch {

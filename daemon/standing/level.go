@@ -68,7 +68,7 @@ func (r *Requests) setLevel(ctx context.Context, wanted string) error {
 		r.level = level{told: wanted, write: id, pending: true}
 	}, func(msg jsonrpc.Message) {
 		if msg.Error != nil {
-			r.log.DebugContext(ctx, "server refuses a level", "level", wanted, "err", fault.Quote(msg.Error))
+			r.log.DebugContext(ctx, "server refuses a level", "wanted", wanted, "err", fault.Quote(msg.Error))
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()

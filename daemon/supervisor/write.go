@@ -236,6 +236,7 @@ func (w *Worker) written(f *workerwire.Frame) error {
 		return nil
 	case workerwire.WriteStdinClosed:
 		return w.writeFault(fault.ProcessFailure, errStdinClosed)
+	case workerwire.WriteTorn: // a part of it was written: the child can be told nothing more
 	}
 	r := fault.New(fault.ProcessFailure, fault.Worker, "write:"+w.spec.Name, "%s does not take input any more", w.spec.Name)
 	r.Fault.Generation = w.spec.Generation

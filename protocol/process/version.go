@@ -9,11 +9,12 @@ import (
 // the oldest one that a daemon or a worker still takes: workers outlive the
 // program that started them.
 //
-// 1 is the first. 2 has [Owner.Project] and [Owner.Key]. 3 has [Spec.Confine]:
-// an older worker would run the child without it.
+// 1 was the first. 2 has [Owner.Project] and [Owner.Key]. 3 has [Spec.Confine]:
+// an older worker would run the child without it. 4 has binary frames alone, and
+// no process/read.
 const (
-	Version = 3
-	Oldest  = 1
+	Version = 4
+	Oldest  = 4
 )
 
 // ErrVersion is wrapped by errors about a version of the frames or of a

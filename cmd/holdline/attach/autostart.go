@@ -39,9 +39,9 @@ const (
 	maxWords     = 64 << 10
 )
 
-// autostart starts the daemon for a proxy, and reaps it if it ends before the
+// Autostart starts the daemon for a proxy, and reaps it if it ends before the
 // proxy does. Make it with newAutostart.
-type autostart struct {
+type Autostart struct {
 	paths  socket.Paths
 	env    func(string) string // the proxy's
 	stderr io.Writer
@@ -55,19 +55,21 @@ type autostart struct {
 	wg   sync.WaitGroup
 }
 
-func NewAutostart(paths socket.Paths, env func(string) string, stderr io.Writer) *autostart {
+// NewAutostart returns a starter of the daemon whose socket is at paths. Nothing is
+// started before it is asked.
+func NewAutostart(paths socket.Paths, env func(string) string, stderr io.Writer) *Autostart {
 	args := []string{"daemon", "--started-by", "proxy", "--idle-exit", "30m"}
 	if paths.Explicit() {
 		args = append(args, "--socket", paths.Start())
 	}
-	return &autostart{
+	return &Autostart{
 		paths: paths, env: env, stderr: stderr, args: args, units: service.FindUnits(env), agent: service.FindLaunchAgent(env), done: make(chan struct{}),
 		exe: func() (string, error) { return Program(os.Args[0]) },
 	}
 }
 
 // Close ends the waiting for what was started. That itself goes on.
-func (a *autostart) Close() {
+func (a *Autostart) Close() {
 	close(a.done)
 	a.wg.Wait()
 }
@@ -81,7 +83,7 @@ func (a *autostart) Close() {
 // the process ended, if it does: nil if it left the line to another daemon.
 // Where systemd is to start the daemon it starts none: see managed. Where launchd
 // is, that starts it.
-func (a *autostart) Start(ctx context.Context) (<-chan error, error) {
+func (a *Autostart) Start(ctx context.Context) (<-chan error, error) {
 	if a.managed() {
 		return a.leaveTo(ctx)
 	}
@@ -139,16 +141,16 @@ func (a *autostart) Start(ctx context.Context) (<-chan error, error) {
 }
 
 // Manageable reports whether a systemd that runs has units for this daemon.
-func (a *autostart) Manageable() bool {
+func (a *Autostart) Manageable() bool {
 	return (!a.paths.Explicit() || a.paths.Start() == a.units.Socket()) && a.units.Running() && a.units.File(contrib.SystemdSocket) != ""
 }
 
 // managed reports whether the user has enabled systemd's units for the daemon. Then
 // only systemd starts it.
-func (a *autostart) managed() bool { return a.Manageable() && a.units.Enabled() }
+func (a *Autostart) managed() bool { return a.Manageable() && a.units.Enabled() }
 
 // leaveTo is a start that is left to systemd. What it does not do is an error.
-func (a *autostart) leaveTo(ctx context.Context) (<-chan error, error) {
+func (a *Autostart) leaveTo(ctx context.Context) (<-chan error, error) {
 	if err := a.Absent(ctx); err != nil {
 		return nil, err
 	}
@@ -159,7 +161,7 @@ func (a *autostart) leaveTo(ctx context.Context) (<-chan error, error) {
 
 // Absent is why systemd, which is to start the daemon, does not listen; nil if
 // it is about to.
-func (a *autostart) Absent(ctx context.Context) *proxy.ManagedError {
+func (a *Autostart) Absent(ctx context.Context) *proxy.ManagedError {
 	if absence := a.units.Absent(ctx); absence != nil {
 		return &proxy.ManagedError{Why: absence.Why, Hint: absence.Hint}
 	}
@@ -167,7 +169,7 @@ func (a *autostart) Absent(ctx context.Context) *proxy.ManagedError {
 }
 
 // reap waits until process pid has ended, and tells; or until a is closed.
-func (a *autostart) reap(pid int, children <-chan os.Signal, tell func(syscall.WaitStatus)) {
+func (a *Autostart) reap(pid int, children <-chan os.Signal, tell func(syscall.WaitStatus)) {
 	for {
 		var status syscall.WaitStatus
 		got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
@@ -199,7 +201,7 @@ func newWords(dir string) *os.File {
 
 // verdict is nil for a process that ended well, else an error with the last of
 // its words, which may be nil. The log at path gets them, too.
-func (a *autostart) verdict(status syscall.WaitStatus, path string, words *os.File) error {
+func (a *Autostart) verdict(status syscall.WaitStatus, path string, words *os.File) error {
 	if status.Exited() && status.ExitStatus() == 0 {
 		return nil
 	}
@@ -237,7 +239,7 @@ func lastLines(f *os.File) string {
 }
 
 // openLog opens the daemon's log file for appending.
-func (a *autostart) openLog() (*os.File, error) {
+func (a *Autostart) openLog() (*os.File, error) {
 	dir, err := cmdenv.StateDir(a.env)
 	if err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func leaked(fds []os.DirEntry) bool {
 }
 
 // newTestAutostart starts the test binary as a daemon.
-func newTestAutostart(t *testing.T, mode string) (*autostart, map[string]string) {
+func newTestAutostart(t *testing.T, mode string) (*Autostart, map[string]string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {

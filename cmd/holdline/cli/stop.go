@@ -342,6 +342,6 @@ func waitExit(ctx context.Context, p process.Proc) {
 	defer cancel()
 	_ = attach.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
 		now, err := process.Lookup(p.PID)
-		return err != nil || now.Start != p.Start, nil
+		return err != nil || now.Start != p.Start, nil //nolint:nilerr // then it is gone
 	})
 }

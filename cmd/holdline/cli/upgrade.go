@@ -71,7 +71,7 @@ func awaitSuccessor(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Proces
 		next, err := attach.Connect(ctx, cmd, proc)
 		if err != nil {
 			last = err
-			return false, nil //nolint:nilerr // it is about to listen
+			return false, nil
 		}
 		defer next.Close()
 		now = next.Daemon

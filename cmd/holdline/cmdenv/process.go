@@ -15,7 +15,7 @@ var (
 	Commit  = ""
 )
 
-// A world is what a command may see of the process it runs in.
+// A Process is what a command may see of the process it runs in.
 type Process struct {
 	Args           []string
 	Getenv         func(string) string

@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/config"
 )
 
+// NewCommand returns the command config and those below it.
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{

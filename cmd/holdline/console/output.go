@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// An output is the standard output or error of a command. Everything that
+// An Output is the standard output or error of a command. Everything that
 // commands print goes through one, since most of it has words of servers, clients
 // and models in it. On a terminal it replaces each character that would move the
 // cursor, set the title, or reorder or hide the text around it; see [printable].
@@ -18,7 +18,7 @@ import (
 //
 // It keeps the first error of a write, so that a table need not be checked line
 // by line.
-type output struct {
+type Output struct {
 	w io.Writer
 
 	mu       sync.Mutex // guards what follows, and keeps writes apart
@@ -28,17 +28,18 @@ type output struct {
 	rest     []byte // the beginning of a character, whose end the next write has
 }
 
-func NewOutput(w io.Writer) *output { return &output{w: w} }
+// NewOutput returns a writer to w that keeps the first error of a write.
+func NewOutput(w io.Writer) *Output { return &Output{w: w} }
 
 // Failure returns the first error of a write.
-func (o *output) Failure() error {
+func (o *Output) Failure() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
 }
 
 // Write writes p, made harmless if a terminal shows it.
-func (o *output) Write(p []byte) (int, error) {
+func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.looked {
@@ -55,7 +56,7 @@ func (o *output) Write(p []byte) (int, error) {
 }
 
 // write writes p unless an earlier write has failed. The caller holds the lock.
-func (o *output) write(p []byte) error {
+func (o *Output) write(p []byte) error {
 	if o.err == nil && len(p) > 0 {
 		_, o.err = o.w.Write(p)
 	}
@@ -63,7 +64,7 @@ func (o *output) write(p []byte) error {
 }
 
 // legible returns what a terminal may show of p. The caller holds the lock.
-func (o *output) legible(p []byte) []byte {
+func (o *Output) legible(p []byte) []byte {
 	p = append(o.rest, p...)
 	end := len(p)
 	for i := max(0, end-utf8.UTFMax+1); i < end; i++ {
@@ -82,7 +83,7 @@ func (o *output) legible(p []byte) []byte {
 
 // WriteControl writes a control sequence to the terminal that w is.
 func WriteControl(w io.Writer, command string) {
-	o, ok := w.(*output)
+	o, ok := w.(*Output)
 	if !ok {
 		_, _ = io.WriteString(w, command)
 		return

@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-// table prints aligned columns.
-type table struct{ w *tabwriter.Writer }
+// Table prints aligned columns.
+type Table struct{ w *tabwriter.Writer }
 
-func NewTable(w io.Writer, head ...string) *table {
-	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+// NewTable returns a table that is written to w, below its head.
+func NewTable(w io.Writer, head ...string) *Table {
+	t := &Table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	fmt.Fprintln(t.w, strings.Join(head, "\t"))
 	return t
 }
 
-func (t *table) Row(cells ...any) {
+func (t *Table) Row(cells ...any) {
 	texts := make([]string, len(cells))
 	for i, c := range cells {
 		most := maxCell
@@ -29,7 +30,7 @@ func (t *table) Row(cells ...any) {
 	fmt.Fprintln(t.w, strings.Join(texts, "\t"))
 }
 
-func (t *table) Flush() { _ = t.w.Flush() }
+func (t *Table) Flush() { _ = t.w.Flush() }
 
 // Age is a duration in milliseconds, for people.
 func Age(ms int64) string {

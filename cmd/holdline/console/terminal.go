@@ -76,7 +76,7 @@ func IsTerminal(v any) bool {
 // IsPiped reports whether v is a pipe or a redirected file, which the user has put
 // there. Other things, such as a socket that a program was given, may never end.
 func IsPiped(v any) bool {
-	if t, ok := v.(*output); ok {
+	if t, ok := v.(*Output); ok {
 		v = t.w
 	}
 	f, ok := v.(*os.File)

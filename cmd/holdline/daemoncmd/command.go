@@ -40,6 +40,7 @@ type daemonOptions struct {
 	wanted    time.Duration // reading of the boot clock; 0 for now
 }
 
+// NewCommand returns the command daemon.
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	var o daemonOptions
 	cmd := &cobra.Command{

@@ -30,9 +30,9 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// launcher starts servers as the daemon would, without the daemon: with the
+// Launcher starts servers as the daemon would, without the daemon: with the
 // same configuration, environment and directory.
-type launcher struct {
+type Launcher struct {
 	from  launch.Start
 	env   *userenv.Environ
 	asked chan struct{} // closed when the user's shell is asked no more
@@ -41,7 +41,7 @@ type launcher struct {
 
 // New returns a launcher for the configuration at path. It asks the
 // user's shell in the background until ctx is done.
-func New(ctx context.Context, proc *cmdenv.Process, path string) (*launcher, error) {
+func New(ctx context.Context, proc *cmdenv.Process, path string) (*Launcher, error) {
 	state, err := cmdenv.StateDir(proc.Getenv)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func New(ctx context.Context, proc *cmdenv.Process, path string) (*launcher, err
 		return nil, fmt.Errorf("finding the current directory: %w", err)
 	}
 	shell := userenv.UserShell(proc.Getenv)
-	l := &launcher{
+	l := &Launcher{
 		from: launch.Start{Config: path, Home: proc.Getenv("HOME"), Image: image},
 		env:  userenv.New(userenv.Options{Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell}),
 		root: peer.ProjectRoot(cwd), asked: make(chan struct{}),
@@ -70,7 +70,7 @@ func New(ctx context.Context, proc *cmdenv.Process, path string) (*launcher, err
 // process returns the process of a server, its command an absolute path. It
 // waits until the environment is known, within bounds. Project is the root of
 // its project; "" is that of the current directory.
-func (l *launcher) process(ctx context.Context, s *config.Settings, project string) (config.Process, error) {
+func (l *Launcher) process(ctx context.Context, s *config.Settings, project string) (config.Process, error) {
 	if err := l.env.Await(ctx, s.Command); err != nil {
 		return config.Process{}, err
 	}
@@ -142,7 +142,7 @@ const (
 
 // Try starts a server, waits until it answers its first request, and ends it
 // with all processes of its group. The error says why it does not work.
-func (l *launcher) Try(ctx context.Context, s *config.Settings, project string) error {
+func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) error {
 	p, err := l.process(ctx, s, project)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"holdline/protocol/control"
 )
 
+// NewCommand returns the command servers and those below it.
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	s := &serversCommand{proc: proc, files: map[string][]string{}}
 	cmd := console.WithJSON(&cobra.Command{

@@ -286,7 +286,7 @@ func TestEvents(t *testing.T) {
 				b.WriteString("F")
 			case engine.TurnDone:
 				b.WriteString("D")
-			case engine.Limit, engine.Waiting, engine.Noise, engine.Stuck:
+			case engine.Limit, engine.Waiting, engine.Noise, engine.Stuck, engine.Piece:
 			}
 		}
 		return b.String()

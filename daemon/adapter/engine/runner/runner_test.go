@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -153,9 +154,7 @@ func TestJob(t *testing.T) {
 			})
 			h := newHost(t, true, "claude", id)
 			args := map[string]any{"prompt": tt.prompt, "dir": dir, "ladder": short}
-			for k, v := range tt.args {
-				args[k] = v
-			}
+			maps.Copy(args, tt.args)
 			h.run(1, args)
 			answers := h.wait()
 			if len(answers) != 1 {
@@ -217,9 +216,7 @@ func TestCancelJob(t *testing.T) {
 				id := "cancel" + filepath.Base(filepath.Dir(dir))
 				h := newHost(t, true, "claude", id)
 				args := map[string]any{"prompt": tt.prompt, "dir": dir}
-				for k, v := range tt.args {
-					args[k] = v
-				}
+				maps.Copy(args, tt.args)
 				h.run(1, args)
 				transcriptHas(t, dir, tt.kind, tt.text)
 				stop(h)
