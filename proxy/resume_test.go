@@ -388,7 +388,7 @@ func TestResumeAfterSleep(t *testing.T) {
 }
 
 // A daemon that cannot be started is started again, with pauses, as long as
-// one is looked for: whatever is wrong may be mended meanwhile.
+// one is looked for: whatever is wrong may be fixed meanwhile.
 func TestResumeStartsFail(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -403,14 +403,14 @@ func TestResumeStartsFail(t *testing.T) {
 		{"is killed", func(*rig) (<-chan error, error) { return endedWith(fmt.Errorf("%w by signal 11", ErrKilled)), nil }, 16 + maxStarts, "the daemon did not start: killed by signal 11"},
 		{"leaves", func(*rig) (<-chan error, error) { return endedWith(nil), nil }, 16 + maxStarts, ""},
 	} {
-		for _, mended := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, mended %v", tt.name, mended), func(t *testing.T) {
+		for _, fixed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, fixed %v", tt.name, fixed), func(t *testing.T) {
 				var at []time.Time
 				inBubble(t, func(r *rig) {
 					r.o.Resume = true
 					r.o.Autostart = func(context.Context) (<-chan error, error) {
 						at = append(at, time.Now())
-						if mended && time.Since(at[0]) > 30*time.Second {
+						if fixed && time.Since(at[0]) > 30*time.Second {
 							r.setDown(nil)
 							return make(chan error), nil
 						}
@@ -424,7 +424,7 @@ func TestResumeStartsFail(t *testing.T) {
 					r.setDown(errNobody)
 					begin := time.Now()
 					d.conn.Close()
-					if mended {
+					if fixed {
 						d = r.connect()
 						d.want(`{"holdline":1,"replay":1,"answered":false}`, call)
 						if took := time.Since(begin); took > 37*time.Second {

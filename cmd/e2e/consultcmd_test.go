@@ -131,7 +131,7 @@ func TestConsultCommandPartial(t *testing.T) {
 
 // TestConsultEnvFile: while the file of variables cannot be used no consult
 // runs, which would not be logged in, or by another account; the fault says so,
-// and a file that was mended or changed holds for the next one.
+// and a file that was fixed or changed holds for the next one.
 func TestConsultEnvFile(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

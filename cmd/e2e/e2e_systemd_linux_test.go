@@ -564,7 +564,7 @@ func burstOfKills(m *managed) {
 }
 
 // startLimit: a daemon that cannot start is given up by systemd, and proxies say
-// so and how to go on; those that wait go on once it is mended.
+// so and how to go on; those that wait go on once it is fixed.
 func startLimit(m *managed) {
 	m.enable()
 	a := m.agent().shake()
@@ -605,7 +605,7 @@ func startLimit(m *managed) {
 	m.systemctl("reset-failed", contrib.SystemdService, contrib.SystemdSocket)
 	m.systemctl("start", contrib.SystemdSocket)
 	if x := a.ask("ping", map[string]any{}); x.Error != nil {
-		m.t.Errorf("after it was mended: %s", x.raw)
+		m.t.Errorf("after it was fixed: %s", x.raw)
 	}
 	a.rest()
 }

@@ -12,7 +12,7 @@ import (
 
 // TestConfigEdited: a configuration that was edited, in whatever way editors do
 // that, is in force soon. A bad one is refused and named by status, doctor and the
-// log, once, and the one before holds until it is mended.
+// log, once, and the one before holds until it is fixed.
 func TestConfigEdited(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared")

@@ -110,7 +110,7 @@ func (x answer) code() string {
 }
 
 // TestServersShown: status and servers list say how each server is, what went
-// wrong, and what mends it; without a daemon there is what is configured.
+// wrong, and what fixes it; without a daemon there is what is configured.
 func TestServersShown(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -266,7 +266,7 @@ func TestServersReloadLists(t *testing.T) {
 }
 
 // TestServerEjected: a server that ends too often is left alone, also by the
-// next daemon, until it is mended and reloaded.
+// next daemon, until it is fixed and reloaded.
 func TestServerEjected(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

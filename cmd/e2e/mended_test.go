@@ -34,10 +34,10 @@ func (p *place) misconfigure() {
 	}
 }
 
-// TestDaemonMended kills the daemon under a call while no other can be
-// started, and mends that once a start has failed: the call gets its answer,
+// TestDaemonFixed kills the daemon under a call while no other can be
+// started, and fixes that once a start has failed: the call gets its answer,
 // and its effect happens once.
-func TestDaemonMended(t *testing.T) {
+func TestDaemonFixed(t *testing.T) {
 	t.Parallel()
 	program, err := os.ReadFile(filepath.Join(programs, "holdline"))
 	if err != nil {
@@ -45,7 +45,7 @@ func TestDaemonMended(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name        string
-		spoil, mend func(p *place)
+		spoil, fix func(p *place)
 		says        string
 	}{
 		{"garbage", func(p *place) { p.install([]byte("garbage"), 0o700) }, func(p *place) { p.install(program, 0o700) }, "exec format error"},
@@ -66,7 +66,7 @@ func TestDaemonMended(t *testing.T) {
 			if !strings.Contains(a.errs.String(), tt.says) {
 				t.Errorf("the proxy said %s, want %q in it", a.errs, tt.says)
 			}
-			tt.mend(p)
+			tt.fix(p)
 			if x := a.wait(id); x.Error != nil || x.Result.IsError || x.text() != "e" {
 				t.Errorf("the call's answer: %s", x.raw)
 			}
@@ -78,9 +78,9 @@ func TestDaemonMended(t *testing.T) {
 	}
 }
 
-// TestDaemonNotMended: a proxy that found no daemon in its time says why the
+// TestDaemonNotFixed: a proxy that found no daemon in its time says why the
 // last start failed.
-func TestDaemonNotMended(t *testing.T) {
+func TestDaemonNotFixed(t *testing.T) {
 	t.Parallel()
 	program, err := os.ReadFile(filepath.Join(programs, "holdline"))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 // TestReloadProvesServer edits the entry of a server that serves so that it does
 // not start any more: the reload says so and the server goes on, with the same
-// process and without a call that fails. Once the entry is mended the server is
+// process and without a call that fails. Once the entry is fixed the server is
 // replaced, and a call that the old process has is answered by it.
 func TestReloadProvesServer(t *testing.T) {
 	t.Parallel()

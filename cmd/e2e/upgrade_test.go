@@ -255,7 +255,7 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[1,2,3],"record":[1]}'
 	}
 
 	// A configuration that cannot be read would keep any successor from
-	// starting; when it is mended the file is tried again.
+	// starting; when it is fixed the file is tried again.
 	config := filepath.Join(p.dir, "home/.config/holdline/config.json")
 	if err := errors.Join(os.MkdirAll(filepath.Dir(config), 0o700), os.WriteFile(config, []byte("{\n  nonsense"), 0o600)); err != nil {
 		t.Fatal(err)

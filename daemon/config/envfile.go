@@ -32,7 +32,7 @@ func ReadEnvFile(path string) ([]string, error) {
 		return nil, err
 	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
-		return nil, fmt.Errorf("%w: %s holds secrets and others can read it (mode %04o); mend it with: chmod 600 %s", ErrUnsafe, path, perm, path)
+		return nil, fmt.Errorf("%w: %s holds secrets and others can read it (mode %04o); fix it with: chmod 600 %s", ErrUnsafe, path, perm, path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
 	if err != nil {

@@ -74,7 +74,7 @@ func (u *upstream) overreaches(method string) {
 	}
 }
 
-// overreachLocked tells what the server asks for in vain, and what mends it.
+// overreachLocked tells what the server asks for in vain, and what fixes it.
 func (s *server) overreachLocked() []string {
 	if s.beyond == "" {
 		return nil

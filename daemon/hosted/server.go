@@ -166,7 +166,7 @@ func (m *Manager) inOrderLocked() []*server {
 }
 
 // nextList is the same for a server whose last start has failed: it may be
-// mended, but probably is not.
+// fixed, but probably is not.
 const nextList = time.Second
 
 // unreadyList is the same for a server whose environment is not known yet: some

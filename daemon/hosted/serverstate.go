@@ -41,7 +41,7 @@ func (s *server) recall() error {
 	if err == nil {
 		err = json.Unmarshal(b, &st)
 	}
-	if s.stopped = st.Stopped; st.Key == "" || st.Key == s.spec.Key { // else it is mended, as far as is known
+	if s.stopped = st.Stopped; st.Key == "" || st.Key == s.spec.Key { // else it is fixed, as far as is known
 		s.ejected = st.Ejected
 	}
 	if len(s.ejected) > 0 && st.Fault != nil {

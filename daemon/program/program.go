@@ -4,7 +4,7 @@
 //
 // A question is a process that is waited for; its group does not outlive the
 // answer. The package reads no file and no environment of its own, and knows
-// nothing of what the programs are for. Its faults say how to mend them.
+// nothing of what the programs are for. Its faults say how to fix them.
 package program
 
 import (

@@ -114,7 +114,7 @@ func advice(f *fault.Record) string {
 	case fault.Unauthenticated:
 		return "Somebody has to log in first; repeating the call does not help."
 	case fault.SpawnFailure:
-		return "Somebody has to mend the installation first; repeating the call does not help."
+		return "The installation must be fixed first; repeating the call does not help."
 	case fault.Ejected:
 		return "It stays off until somebody starts it again."
 	case fault.DownstreamFailure:

@@ -40,7 +40,7 @@ files that there is. It costs nothing and needs no login. A table says what came
 each. The exit code is 1 if anything was written.
 
 With --json, a list of objects: check, state (ok, note, problem), what, why,
-mend.`,
+fix.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if selftest {
 				return runSelftest(cmd, proc)

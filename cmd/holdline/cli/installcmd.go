@@ -114,7 +114,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 	if err != nil {
 		err = fmt.Errorf("the PATH of your login shell is not captured: %w", err)
 		if o.path {
-			return cmdenv.WithHint(err, "mend the shell's profile, or write PATH into the env of a server")
+			return cmdenv.WithHint(err, "fix the shell's profile, or write PATH into the env of a server")
 		}
 		console.Warn(cmd, "%v", err)
 	}

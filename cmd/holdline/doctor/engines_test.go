@@ -11,9 +11,9 @@ import (
 )
 
 // TestConsults: what is said of a consult program is the same for each engine: a
-// problem if it is to answer, and how to mend it.
+// problem if it is to answer, and how to fix it.
 func TestConsults(t *testing.T) {
-	for reason, mends := range map[fault.Reason][]string{
+	for reason, fixes := range map[fault.Reason][]string{
 		fault.NotInstalled: {"npm install -g @anthropic-ai/claude-code, or name the program: HOLDLINE_CLAUDE_BIN", "npm install -g @openai/codex, or name the program: HOLDLINE_CODEX_BIN"},
 		fault.NotLoggedIn:  {"/login; with an API key", "codex login; with an API key"},
 		fault.Version:      {"npm install -g @anthropic-ai/claude-code@latest", "npm install -g @openai/codex@latest"},
@@ -31,7 +31,7 @@ func TestConsults(t *testing.T) {
 					t.Fatalf("nothing of %s: %+v", other.name, found)
 				}
 				f := found[at]
-				if (f.State == Problem) != (i == j) || f.State == OK || !strings.Contains(f.Fix, mends[j]) || !strings.Contains(f.Why, "as seen by this shell") ||
+				if (f.State == Problem) != (i == j) || f.State == OK || !strings.Contains(f.Fix, fixes[j]) || !strings.Contains(f.Why, "as seen by this shell") ||
 					f.What != "what is wrong" {
 					t.Errorf("%s, of %s if %s is to answer: %+v", reason, other.name, e.name, f)
 				}
@@ -53,7 +53,7 @@ func TestConsults(t *testing.T) {
 	}
 }
 
-// TestServers: each finding about a server says what, why and how to mend it.
+// TestServers: each finding about a server says what, why and how to fix it.
 func TestServers(t *testing.T) {
 	all := []control.Server{
 		{Name: "stopped", State: "stopped"},

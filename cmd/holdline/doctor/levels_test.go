@@ -9,7 +9,7 @@ import (
 )
 
 // TestLevels: a level that is held says by what, one that is refused why, and
-// what mends it; neither is a problem, since consults work.
+// what fixes it; neither is a problem, since consults work.
 func TestLevels(t *testing.T) {
 	found := checkLevels(control.CheckAnswer{Levels: []control.Level{
 		{Name: "read", EnforcedBy: "landlock", Notes: []string{"Landlock ABI 7"}},

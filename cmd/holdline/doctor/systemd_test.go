@@ -62,7 +62,7 @@ func TestUnitStates(t *testing.T) {
 		enabled         bool
 		socket, service service.UnitState
 		state           State
-		mend            string
+		fix            string
 	}{
 		{true, active, inactive, OK, ""},
 		{true, active, active, OK, ""},
@@ -75,7 +75,7 @@ func TestUnitStates(t *testing.T) {
 		{true, active, service.UnitState{Active: "active", Restarts: 2}, Note, "holdline logs"},
 	} {
 		f := checkUnitStates(c.enabled, c.socket, c.service)
-		if f.State != c.state || !strings.Contains(f.Fix, c.mend) {
+		if f.State != c.state || !strings.Contains(f.Fix, c.fix) {
 			t.Errorf("enabled %v, socket %+v, service %+v: %+v", c.enabled, c.socket, c.service, f)
 		}
 	}

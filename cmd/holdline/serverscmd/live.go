@@ -63,7 +63,7 @@ func toolCount(s *control.Server) string {
 	return fmt.Sprint(*s.Tools)
 }
 
-// printTroubles says in words what is wrong with servers, and what mends it.
+// printTroubles says in words what is wrong with servers, and what fixes it.
 func printTroubles(w io.Writer, servers []control.Server) {
 	for i := range servers {
 		for _, words := range troubles(&servers[i]) {
@@ -90,7 +90,7 @@ func troubles(s *control.Server) []string {
 	case s.State == "stopped":
 		out = append(out, "was stopped; to have it back: holdline servers start "+s.Name)
 	case s.Ejected:
-		out = append(out, "ended or failed to start too often; once it is mended: holdline servers reload "+s.Name)
+		out = append(out, "ended or failed to start too often; once it is fixed: holdline servers reload "+s.Name)
 	case s.State == "failed" || s.Circuit != "closed":
 		out = append(out, "is tried again by a later call; to try now: holdline servers restart "+s.Name)
 	}
