@@ -3,6 +3,7 @@ package calls
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -22,12 +23,12 @@ func TestDeadlineMoved(t *testing.T) {
 	want := func(when, want string) {
 		t.Helper()
 		_, records, err := reopen(path)
-		got := ""
+		var got strings.Builder
 		for _, r := range records {
-			got += fmt.Sprintf("%d:%d ", r.Write, r.DeadlineBootMS)
+			got.WriteString(fmt.Sprintf("%d:%d ", r.Write, r.DeadlineBootMS))
 		}
-		if err != nil || got != want {
-			t.Errorf("%s: write and deadline are %q, %v, want %q", when, got, err, want)
+		if err != nil || got.String() != want {
+			t.Errorf("%s: write and deadline are %q, %v, want %q", when, got.String(), err, want)
 		}
 	}
 	put(1, 100)

@@ -322,12 +322,12 @@ func (d *driver) event(ev supervisor.Event) bool {
 // readOutput takes a piece of stdout apart into lines.
 func (d *driver) readOutput(data []byte) {
 	for {
-		i := bytes.IndexByte(data, '\n')
-		if i < 0 {
+		before, after, ok := bytes.Cut(data, []byte{'\n'})
+		if !ok {
 			break
 		}
-		line := append(d.rest, data[:i]...)
-		d.rest, data = nil, data[i+1:]
+		line := append(d.rest, before...)
+		d.rest, data = nil, after
 		if m, err := jsonrpc.Parse(line); err == nil {
 			d.readMessage(&m)
 		}

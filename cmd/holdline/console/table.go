@@ -18,6 +18,7 @@ func NewTable(w io.Writer, head ...string) *Table {
 	return t
 }
 
+// Row adds a row. Cells are made harmless for a terminal, and bounded.
 func (t *Table) Row(cells ...any) {
 	texts := make([]string, len(cells))
 	for i, c := range cells {
@@ -30,6 +31,7 @@ func (t *Table) Row(cells ...any) {
 	fmt.Fprintln(t.w, strings.Join(texts, "\t"))
 }
 
+// Flush writes the table.
 func (t *Table) Flush() { _ = t.w.Flush() }
 
 // Age is a duration in milliseconds, for people.

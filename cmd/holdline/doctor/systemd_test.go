@@ -62,7 +62,7 @@ func TestUnitStates(t *testing.T) {
 		enabled         bool
 		socket, service service.UnitState
 		state           State
-		fix            string
+		fix             string
 	}{
 		{true, active, inactive, OK, ""},
 		{true, active, active, OK, ""},

@@ -44,9 +44,9 @@ func TestDaemonFixed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		name        string
+		name       string
 		spoil, fix func(p *place)
-		says        string
+		says       string
 	}{
 		{"garbage", func(p *place) { p.install([]byte("garbage"), 0o700) }, func(p *place) { p.install(program, 0o700) }, "exec format error"},
 		{"half written", func(p *place) { p.install(program[:len(program)/2], 0o700) }, func(p *place) { p.install(program, 0o700) }, ""},
