@@ -25,7 +25,7 @@ func TestDeadlineMoved(t *testing.T) {
 		_, records, err := reopen(path)
 		var got strings.Builder
 		for _, r := range records {
-			got.WriteString(fmt.Sprintf("%d:%d ", r.Write, r.DeadlineBootMS))
+			fmt.Fprintf(&got, "%d:%d ", r.Write, r.DeadlineBootMS)
 		}
 		if err != nil || got.String() != want {
 			t.Errorf("%s: write and deadline are %q, %v, want %q", when, got.String(), err, want)
