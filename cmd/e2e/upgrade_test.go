@@ -193,7 +193,7 @@ func TestUpgradeBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := `#!/bin/sh
-echo '{"version":"0.0.9","greeting":[0],"worker":[1,2,3],"record":[1]}'
+echo '{"version":"0.0.9","greeting":[0],"worker":[4],"record":[1]}'
 `
 	for _, c := range []struct {
 		name    string
@@ -207,7 +207,7 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[1,2,3],"record":[1]}'
 		{"garbage", slices.Repeat([]byte("garbage\x00\n"), 1000), 0o700, ""},
 		{"not executable", good, 0o600, "permission denied"},
 		{"too old", []byte(old), 0o700, "version 0.0.9 does not know version 1 of the greeting"},
-		{"too old to take over", []byte("#!/bin/sh\necho '{\"version\":\"0.0.9\",\"greeting\":[1],\"worker\":[1,2,3],\"record\":[1]}'\n"), 0o700, "version 1 of the hand-over"},
+		{"too old to take over", []byte("#!/bin/sh\necho '{\"version\":\"0.0.9\",\"greeting\":[1],\"worker\":[4],\"record\":[1]}'\n"), 0o700, "version 1 of the hand-over"},
 		{"another program", []byte("#!/bin/sh\necho hello\n"), 0o700, "does not print what a holdline does"},
 		{"crashes", []byte("#!/bin/sh\necho no >&2; kill -SEGV $$\n"), 0o700, "segmentation fault"},
 	} {
@@ -315,7 +315,7 @@ func TestUpgradeExecFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.install([]byte("#!"+shell+"\nrm "+shell+`
-echo '{"version":"9.3.0","greeting":[1],"worker":[1,2,3],"record":[1],"handover":[1]}'
+echo '{"version":"9.3.0","greeting":[1],"worker":[4],"record":[1],"handover":[1]}'
 `), 0o700)
 	_, errs, code := p.run("", "upgrade")
 	if code != exitFailure || !strings.Contains(errs, "rejected: executing "+p.bin()+": no such file") {
