@@ -354,7 +354,7 @@ func (r *chaosRun) processes() map[int]string {
 func (r *chaosRun) pause(d time.Duration) { time.Sleep(d) }
 
 // workerFiles are those that a consult's directory may hold in the end.
-var workerFiles = []string{"job.json", "spec.json", "calls.jsonl", "state.json", "answer.json", "lock", "stderr.log", "worker.log", "a"}
+var workerFiles = []string{"job.json", "spec.json", "calls.jsonl", "state.json", "answer.json", "outcome.json", "transcript.jsonl", "lock", "stderr.log", "worker.log", "a"}
 
 // files looks for what should not lie about.
 func (r *chaosRun) files(t *testing.T) {
