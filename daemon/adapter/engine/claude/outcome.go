@@ -128,7 +128,11 @@ func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 	case res.subtype == subtypeSuccess && !res.IsError:
 		return down(fault.EmptyAnswer, "the model gave an empty answer")
 	case res.subtype == subtypeSuccess:
-		return r.apiFault(exit, res.APIErrorStatus, r.apiError, said)
+		status := res.APIErrorStatus
+		if status == nil && r.retry != nil { // 2.1.197 names no status after three times 529
+			status = r.retry.ErrorStatus
+		}
+		return r.apiFault(exit, status, r.apiError, said)
 	case !r.started && r.req.Session != "":
 		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, operation,
 			"session: cannot go on from %s: %s", r.req.Session, said))
