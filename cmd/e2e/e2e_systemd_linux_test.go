@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/contrib"
+	"holdline/daemon/configfile"
 	"holdline/protocol/control"
 )
 
@@ -573,6 +574,9 @@ func startLimit(m *managed) {
 	good, err := os.ReadFile(path)
 	if err == nil {
 		err = os.WriteFile(path, []byte("{ typo"), 0o600)
+	}
+	if err == nil { // else the next daemon would serve by it
+		err = os.Remove(configfile.CopyPath(filepath.Join(m.dir, "home/.local/state/holdline"), path))
 	}
 	if err != nil {
 		m.t.Fatal(err)
