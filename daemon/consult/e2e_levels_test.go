@@ -357,7 +357,7 @@ func (h *house) need(level string) {
 // program and all that it has started, in whatever session.
 func (h *house) tree() []int {
 	var found []int
-	want := "HOLDLINE_WORKER=" + ID(h.session, 1) + "\x00"
+	want := "HOLDLINE_WORKER=" + filepath.Join(h.dirs.Consults, ID(h.session, 1)) + "\x00"
 	h.each(func(pid int, dir string) {
 		if env, err := os.ReadFile(filepath.Join(dir, "environ")); err == nil && strings.Contains(string(env), want) {
 			found = append(found, pid)

@@ -180,7 +180,7 @@ func TestEnvironment(t *testing.T) {
 	if err != nil || res.Fault != nil {
 		t.Fatal(err, res.Fault)
 	}
-	for _, want := range []string{"HOME=", "ANTHROPIC_API_KEY=k", "CLAUDE_CODE_MAX_RETRIES=3", "HOLDLINE_WORKER=" + ID(h.session, 1), "CLAUDE_CODE_TMPDIR="} {
+	for _, want := range []string{"HOME=", "ANTHROPIC_API_KEY=k", "CLAUDE_CODE_MAX_RETRIES=3", "HOLDLINE_WORKER=" + filepath.Join(h.dirs.Consults, ID(h.session, 1)), "CLAUDE_CODE_TMPDIR="} {
 		if !strings.Contains(res.Text, want) {
 			t.Errorf("no %s in %s", want, res.Text)
 		}

@@ -59,7 +59,7 @@ func New() (*Child, error) {
 }
 
 // Fork starts the exec step with the environment env in a process group of its
-// own and returns its pid. workerID is set as [process.EnvWorker] in place of
+// own and returns its pid. workerDir is set as [process.EnvWorker] in place of
 // any other value; with an empty one the variable is left out.
 //
 // On Linux the child is killed when the calling thread ends. The caller must
@@ -68,7 +68,7 @@ func New() (*Child, error) {
 //
 // The error is a [syscall.Errno]. After it the pipes of the exec step are
 // closed, and the caller needs neither Release nor AwaitExec.
-func (c *Child) Fork(env []string, workerID string) (pid int, err error) {
+func (c *Child) Fork(env []string, workerDir string) (pid int, err error) {
 	lockcheck.Blocking("fork")
 	defer func() {
 		for _, f := range c.theirs {
@@ -86,7 +86,7 @@ func (c *Child) Fork(env []string, workerID string) (pid int, err error) {
 			files[i] = f.Fd()
 		}
 		pid, err = syscall.ForkExec(exe, []string{"holdline", "exec"}, &syscall.ProcAttr{
-			Env: withWorker(env, workerID), Files: files, Sys: childAttr(),
+			Env: withWorker(env, workerDir), Files: files, Sys: childAttr(),
 		})
 	}
 	if err == nil {
@@ -98,16 +98,16 @@ func (c *Child) Fork(env []string, workerID string) (pid int, err error) {
 	return 0, syscall.EINVAL
 }
 
-// withWorker returns env with [process.EnvWorker] set to id alone.
-func withWorker(env []string, id string) []string {
+// withWorker returns env with [process.EnvWorker] set to dir alone.
+func withWorker(env []string, dir string) []string {
 	out := make([]string, 0, len(env)+1)
 	for _, v := range env {
 		if !strings.HasPrefix(v, process.EnvWorker+"=") {
 			out = append(out, v)
 		}
 	}
-	if id != "" {
-		out = append(out, process.EnvWorker+"="+id)
+	if dir != "" {
+		out = append(out, process.EnvWorker+"="+dir)
 	}
 	return out
 }

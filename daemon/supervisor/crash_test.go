@@ -31,7 +31,7 @@ func TestWorkerKilled(t *testing.T) {
 	if got.last.Kind != supervisor.Lost || got.last.Fault == nil || got.last.Fault.Fault.Generation != 1 {
 		t.Errorf("last event %+v, want Lost", got.last)
 	}
-	if left := carriers(t, "kill"); len(left) > 0 {
+	if left := h.carriers("kill"); len(left) > 0 {
 		t.Errorf("left after Lost: %v", left)
 	}
 	if alive, err := supervisor.Alive(w.Dir()); alive || err != nil {
@@ -46,23 +46,9 @@ func TestParentDeathSignal(t *testing.T) {
 	if !process.Exact {
 		t.Skip("no parent-death signal on this system")
 	}
-	// A daemon of another package's tests that starts in just this moment
-	// hunts the child down before it can say anything: then once more.
-	for attempt := range 5 {
-		if diesWithItsWorker(t, fmt.Sprintf("pds%d", attempt)) {
-			return
-		}
-	}
-	t.Error("the child never got its parent-death signal")
-}
-
-// diesWithItsWorker kills a worker and reports whether the child has got
-// SIGTERM before it was gone.
-func diesWithItsWorker(t *testing.T, id string) bool {
-	t.Helper()
 	h := newHome(t)
 	out := filepath.Join(h.dir, "out")
-	spec := shell(id, `trap 'echo bye >`+out+`; exit' TERM; echo up; while :; do sleep 0.05; done`)
+	spec := shell("child", `trap 'echo bye >`+out+`; exit' TERM; echo up; while :; do sleep 0.05; done`)
 	spec.ParentDeathSignal = "SIGTERM"
 	w := h.start(h.daemon(), spec)
 	follow(t, w, true, lines(1))
@@ -71,9 +57,10 @@ func diesWithItsWorker(t *testing.T, id string) bool {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the child to be gone", func() bool { return len(carriers(t, id)) == 0 })
-	b, _ := os.ReadFile(out)
-	return string(b) == "bye\n"
+	until(t, "the child to be gone", func() bool { return len(h.carriers("child")) == 0 })
+	if b, _ := os.ReadFile(out); string(b) != "bye\n" {
+		t.Errorf("the child got no SIGTERM before it was gone: it wrote %q", b)
+	}
 }
 
 // orphan makes a worker with a child that does not end, and kills the worker
@@ -108,21 +95,24 @@ func TestHuntAtStart(t *testing.T) {
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	prey := "prey"
-	for h.orphan(prey); len(carriers(t, prey)) == 0; h.orphan(prey) {
-		// Daemons that start in the tests of other packages hunt, too.
-		if prey += "s"; prey == "preysssss" {
-			t.Fatal("no orphan to hunt")
-		}
+	h.orphan("prey")
+	if len(h.carriers("prey")) == 0 {
+		t.Fatal("the dead worker left no process")
+	}
+	if err := newHome(t).daemon().HuntAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if len(h.carriers("prey")) == 0 {
+		t.Error("a daemon of other directories killed the process")
 	}
 	next := h.daemon()
 	if err := next.HuntAll(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if left := carriers(t, prey); len(left) > 0 {
+	if left := h.carriers("prey"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	if len(carriers(t, "lives")) == 0 {
+	if len(h.carriers("lives")) == 0 {
 		t.Error("the child of a living worker was hunted")
 	}
 	// The same without the directory: nobody knows the worker any more.
@@ -138,7 +128,7 @@ func TestHuntAtStart(t *testing.T) {
 	if err := next.HuntAll(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if len(carriers(t, "lives")) == 0 {
+	if len(h.carriers("lives")) == 0 {
 		t.Error("the child of a living worker was hunted after its directory was removed")
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -146,7 +136,7 @@ func TestHuntAtStart(t *testing.T) {
 		if err := next.HuntAll(t.Context()); err != nil {
 			t.Error(err)
 		}
-		return len(carriers(t, "lives")) == 0
+		return len(h.carriers("lives")) == 0
 	})
 }
 
@@ -168,7 +158,7 @@ func TestWorkerThatHangsIsKilled(t *testing.T) {
 	if got := follow(t, w, true, nil); got.last.Kind != supervisor.Lost {
 		t.Errorf("last event %+v, want Lost", got.last)
 	}
-	if left := carriers(t, "hang"); len(left) > 0 {
+	if left := h.carriers("hang"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -297,7 +287,7 @@ func TestConsultAlone(t *testing.T) {
 	const size = 20 << 20
 	h := newHome(t)
 	first := h.daemon()
-	dir := filepath.Join(h.dir, "consults", tag("alone"))
+	dir := filepath.Join(h.dir, "consults", "alone")
 	for _, d := range []string{filepath.Dir(dir)} {
 		if err := statedir.MakeDir(d); err != nil {
 			t.Fatal(err)

@@ -72,7 +72,7 @@ func TestTerminateFrozenWorker(t *testing.T) {
 		t.Errorf("ended with %+v, want lost", got.last)
 	}
 	wait(t, "Terminate", done)
-	if left := carriers(t, "frozen"); len(left) > 0 {
+	if left := h.carriers("frozen"); len(left) > 0 {
 		t.Errorf("these are left: %v", left)
 	}
 }

@@ -35,7 +35,7 @@ func TestForeignWorker(t *testing.T) {
 		if got.last.Kind != supervisor.Lost || !strings.Contains(got.last.Fault.Fault.Detail, "is of a newer program") {
 			t.Errorf("%s: last event %+v, want it lost for its version", when, got.last)
 		}
-		if left := carriers(t, "foreign"); len(left) > 0 {
+		if left := h.carriers("foreign"); len(left) > 0 {
 			t.Errorf("%s: left: %v", when, left)
 		}
 		wait(t, "the end", w.Done())

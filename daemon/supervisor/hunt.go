@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -100,9 +101,9 @@ func removeAll(dir string) (err error) {
 	return err
 }
 
-// Hunt kills what carries the id of a worker that is dead, until nothing does
+// killLeft kills the processes that the dead worker of dir left, until there are none
 // or five seconds have passed.
-func (s *Supervisor) Hunt(ctx context.Context, id string) error {
+func (s *Supervisor) killLeft(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
 	for {
@@ -110,36 +111,38 @@ func (s *Supervisor) Hunt(ctx context.Context, id string) error {
 		if err != nil {
 			return fmt.Errorf("hunt: %w", err)
 		}
-		if s.killAll(ctx, id, all[id]) == 0 {
+		if s.killAll(ctx, dir, all[dir]) == 0 {
 			return nil
 		}
 		if err := pause(ctx); err != nil {
-			return fmt.Errorf("hunt for %s: %w", id, err)
+			return fmt.Errorf("kill what %s left: %w", dir, err)
 		}
 	}
 }
 
-// HuntAll kills all that carries the id of any dead worker, in this runtime
-// directory or (since it may have been wiped) in none: what runs under no
-// worker of its id has lost it. It is for a daemon's start.
+// HuntAll kills the processes that dead workers of this daemon's directories left.
+// A directory may have been removed meanwhile: its processes are then those that
+// do not run under its worker. A daemon calls HuntAll when it starts.
 func (s *Supervisor) HuntAll(ctx context.Context) error {
 	all, err := process.Carriers()
 	if err != nil {
 		return fmt.Errorf("hunt: %w", err)
 	}
 	var errs []error
-	for id, procs := range all {
-		if !process.ValidID(id) {
+	for dir, procs := range all {
+		if !slices.Contains(s.parents(), filepath.Dir(dir)) {
 			continue
 		}
-		dead, known := s.deadByLock(id)
-		for _, p := range procs {
-			if known && dead || !known && !process.HasWorker(p, id) {
-				s.killAll(ctx, id, []process.Proc{p})
+		if dead, known := deadByLock(dir); known {
+			if dead {
+				errs = append(errs, s.killLeft(ctx, dir))
 			}
+			continue
 		}
-		if known && dead {
-			errs = append(errs, s.Hunt(ctx, id))
+		for _, p := range procs {
+			if !process.HasWorker(p, dir) {
+				s.killAll(ctx, dir, []process.Proc{p})
+			}
 		}
 	}
 	for _, dir := range s.dirs() {
@@ -175,10 +178,15 @@ func (s *Supervisor) EndAll(ctx context.Context) (ended int, err error) {
 	return ended, errors.Join(append(errs, s.HuntAll(ctx))...)
 }
 
-// dirs are the directories of this daemon's workers.
+// parents returns the directories that hold those of this daemon's workers.
+func (s *Supervisor) parents() []string {
+	return []string{filepath.Join(s.o.RuntimeDir, "w"), filepath.Join(s.o.StateDir, "consults")}
+}
+
+// dirs returns the directories of this daemon's workers.
 func (s *Supervisor) dirs() []string {
 	var found []string
-	for _, parent := range []string{filepath.Join(s.o.RuntimeDir, "w"), filepath.Join(s.o.StateDir, "consults")} {
+	for _, parent := range s.parents() {
 		all, _ := filepath.Glob(filepath.Join(parent, "*", process.FileState))
 		for _, f := range all {
 			found = append(found, filepath.Dir(f))
@@ -207,23 +215,19 @@ func (s *Supervisor) ServerDirs() ([]string, error) {
 	return found, nil
 }
 
-// deadByLock tells by the directory of worker id whether it is dead; known is
-// false if there is none.
-func (s *Supervisor) deadByLock(id string) (dead, known bool) {
-	for _, dir := range []string{s.Dir(id), filepath.Join(s.o.StateDir, "consults", id)} {
-		if _, err := os.Stat(filepath.Join(dir, process.FileSpec)); err != nil {
-			continue
-		}
-		alive, err := Alive(dir)
-		if err == nil {
-			return !alive, true
-		}
+// deadByLock reports whether the worker of dir is dead. The result known is false
+// if dir is gone or cannot be read.
+func deadByLock(dir string) (dead, known bool) {
+	if _, err := os.Stat(filepath.Join(dir, process.FileSpec)); err != nil {
+		return false, false
 	}
-	return false, false
+	alive, err := Alive(dir)
+	return !alive, err == nil
 }
 
-// killAll kills procs but itself, and tells how many there were.
-func (s *Supervisor) killAll(ctx context.Context, id string, procs []process.Proc) int {
+// killAll kills procs, which the worker of dir left, except this process, and
+// returns how many there were.
+func (s *Supervisor) killAll(ctx context.Context, dir string, procs []process.Proc) int {
 	n := 0
 	for _, p := range procs {
 		if p.PID == os.Getpid() {
@@ -232,10 +236,10 @@ func (s *Supervisor) killAll(ctx context.Context, id string, procs []process.Pro
 		n++
 		err := process.Signal(p, syscall.SIGKILL)
 		if err != nil && !errors.Is(err, process.ErrGone) {
-			s.log.WarnContext(ctx, "orphan not killed", "worker", id, "pid", p.PID, "err", err)
+			s.log.WarnContext(ctx, "orphan not killed", "worker", filepath.Base(dir), "pid", p.PID, "err", err)
 			continue
 		}
-		s.log.InfoContext(ctx, "orphan killed", "worker", id, "pid", p.PID)
+		s.log.InfoContext(ctx, "orphan killed", "worker", filepath.Base(dir), "pid", p.PID)
 	}
 	return n
 }
@@ -251,7 +255,7 @@ func (s *Supervisor) destroy(ctx context.Context, dir string, spec *process.Spec
 				err = os.Remove(filepath.Join(dir, process.FileSpec))
 			}
 			if err == nil || errors.Is(err, os.ErrNotExist) {
-				err = s.bury(ctx, dir, spec.ID)
+				err = s.bury(ctx, dir)
 			}
 			_ = lock.Unlock()
 			return err
@@ -292,12 +296,13 @@ func (s *Supervisor) SetAside(ctx context.Context, dir, to string) error {
 	return err
 }
 
-// bury kills what a dead worker left. Its lock is held.
-func (s *Supervisor) bury(ctx context.Context, dir, id string) error {
+// bury kills the processes that the dead worker of dir left. The caller holds its
+// lock.
+func (s *Supervisor) bury(ctx context.Context, dir string) error {
 	if err := s.killGroup(ctx, dir); err != nil {
 		return err
 	}
-	return s.Hunt(ctx, id)
+	return s.killLeft(ctx, dir)
 }
 
 // killGroup kills the group of the child that is on record in dir, if it is

@@ -74,18 +74,12 @@ func (h *home) daemonAt(epoch int64) *supervisor.Supervisor {
 	return s
 }
 
-// tag keeps apart what several runs of these tests do at once.
-func tag(id string) string {
-	suffix := fmt.Sprintf("-%d", os.Getpid())
-	return strings.TrimSuffix(id, suffix) + suffix
-}
-
-func (h *home) path(id string) string { return filepath.Join(h.dir, "w", tag(id)) }
+func (h *home) path(id string) string { return filepath.Join(h.dir, "w", id) }
 
 // shell is the spec of a worker that runs a script.
 func shell(id, script string) process.Spec {
 	return process.Spec{
-		ID: tag(id), Kind: process.KindServer, Name: id, Argv: []string{"/bin/sh", "-c", script}, Cwd: "/",
+		ID: id, Kind: process.KindServer, Name: id, Argv: []string{"/bin/sh", "-c", script}, Cwd: "/",
 		Orphan: process.Orphan{AfterMS: 60_000},
 	}
 }
@@ -111,7 +105,7 @@ func (h *home) wipe(id string) {
 		}
 	}
 	if all, err := process.Carriers(); err == nil {
-		for _, p := range all[tag(id)] {
+		for _, p := range all[h.path(id)] {
 			_ = process.Signal(p, syscall.SIGKILL)
 		}
 	}
@@ -190,13 +184,14 @@ func wait(t *testing.T, what string, ch <-chan struct{}) {
 	}
 }
 
-func carriers(t *testing.T, id string) []process.Proc {
-	t.Helper()
+// carriers returns the processes that name the worker of this id as theirs.
+func (h *home) carriers(id string) []process.Proc {
+	h.t.Helper()
 	all, err := process.Carriers()
 	if err != nil {
-		t.Fatal(err)
+		h.t.Fatal(err)
 	}
-	return all[tag(id)]
+	return all[h.path(id)]
 }
 
 // Who asks for the workers sees one that is just being started, too, and whole.
@@ -249,7 +244,7 @@ func TestCloseWhileBeginning(t *testing.T) {
 		_, err := s.Start(t.Context(), h.path("amid"), spec, env)
 		return err
 	})
-	if left := carriers(t, "amid"); err != nil && len(left) > 0 {
+	if left := h.carriers("amid"); err != nil && len(left) > 0 {
 		t.Errorf("Start: %v, and left %v", err, left)
 	}
 	s = h.daemon()
@@ -280,7 +275,7 @@ func TestLife(t *testing.T) {
 		t.Fatalf("Write = %d, %v", id, err)
 	}
 	got := follow(t, w, true, func(s *seen) bool { return s.stdout.Len() > 0 && s.stderr.Len() > 0 })
-	if got.stdout.String() != "got one x "+tag("life")+"\n" || got.stderr.String() != "oops\n" {
+	if got.stdout.String() != "got one x "+h.path("life")+"\n" || got.stderr.String() != "oops\n" {
 		t.Errorf("stdout %q, stderr %q", got.stdout.String(), got.stderr.String())
 	}
 	st := s.Workers()
@@ -408,7 +403,7 @@ func TestStartRefused(t *testing.T) {
 	if _, err := s.Start(ctx, h.path("late"), shell("late", "read a"), env); err == nil {
 		t.Error("Start succeeds under a cancelled context")
 	}
-	if left := carriers(t, "late"); len(left) > 0 {
+	if left := h.carriers("late"); len(left) > 0 {
 		t.Errorf("a cancelled Start leaves %v", left)
 	}
 	if _, err := w.Terminate(t.Context(), 0); err != nil {
@@ -426,7 +421,7 @@ func TestTerminateStubborn(t *testing.T) {
 	h := newHome(t)
 	w := h.start(h.daemon(), shell("stub", stubborn))
 	follow(t, w, true, lines(1))
-	if n := len(carriers(t, "stub")); n < 2 {
+	if n := len(h.carriers("stub")); n < 2 {
 		t.Fatalf("%d processes run, want at least 2", n)
 	}
 	begin := time.Now()
@@ -434,7 +429,7 @@ func TestTerminateStubborn(t *testing.T) {
 	if err != nil || exit.Signal != "SIGKILL" {
 		t.Errorf("Terminate = %+v, %v, want SIGKILL", exit, err)
 	}
-	if left := carriers(t, "stub"); len(left) > 0 {
+	if left := h.carriers("stub"); len(left) > 0 {
 		t.Errorf("after Terminate (%v) these are left: %v", time.Since(begin), left)
 	}
 	if got := follow(t, w, true, nil); got.last.Kind != supervisor.Closed {
@@ -460,7 +455,7 @@ func TestExitKillsWhatIsLeft(t *testing.T) {
 	if got.last.Kind != supervisor.Closed || *got.last.Exit.Code != 3 || len(got.kinds) != 2 {
 		t.Errorf("ended with %+v, kinds %v", got.last, got.kinds)
 	}
-	if left := carriers(t, "left"); len(left) > 0 {
+	if left := h.carriers("left"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }

@@ -18,7 +18,7 @@ func (w *worker) parent(c *spawn.Child) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer w.noMoreChildren()
-	pid, err := c.Fork(w.env, w.spec.ID)
+	pid, err := c.Fork(w.env, w.dir)
 	if err != nil {
 		w.logf("fork: %v", err)
 		w.childEnded(spawn.Failed("fork", err))

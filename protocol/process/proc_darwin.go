@@ -40,13 +40,12 @@ func Signal(p Proc, sig syscall.Signal) error {
 // Group lists the processes of group pgid.
 func Group(pgid int) ([]Proc, error) { return procs("kern.proc.pgrp", pgid) }
 
-// Carriers lists, by worker id, the processes of this user that carry
-// [EnvWorker]. Other processes' environments are not to be read here, so it
-// finds none.
+// Carriers returns no process: the environment of other processes cannot be read
+// on this system.
 func Carriers() (map[string][]Proc, error) { return map[string][]Proc{}, nil }
 
-// HasWorker reports whether a worker with this id is among p's ancestors, or
-// whether that cannot be known, as here.
+// HasWorker returns true: whether the worker is among the ancestors cannot be
+// known without its environment.
 func HasWorker(Proc, string) bool { return true }
 
 func list() ([]Proc, error) { return procs("kern.proc.all") }

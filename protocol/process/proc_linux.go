@@ -82,8 +82,8 @@ func Group(pgid int) ([]Proc, error) {
 	return found, nil
 }
 
-// Carriers lists, by worker id, the processes of this user that carry
-// [EnvWorker].
+// Carriers returns the processes of this user that have [EnvWorker] in their
+// environment, by its value: the directory of their worker.
 func Carriers() (map[string][]Proc, error) {
 	all, err := list()
 	if err != nil {
@@ -91,39 +91,40 @@ func Carriers() (map[string][]Proc, error) {
 	}
 	found := make(map[string][]Proc)
 	for _, p := range all {
-		if id := carried(p.PID); id != "" {
-			found[id] = append(found[id], p)
+		if dir := carried(p.PID); dir != "" {
+			found[dir] = append(found[dir], p)
 		}
 	}
 	return found, nil
 }
 
-// carried is the worker id in a process's environment, or "": also for the
-// processes of others, whose environment cannot be read.
+// carried returns the value of [EnvWorker] in a process's environment. It is
+// empty for the processes of other users, whose environment cannot be read.
 func carried(pid int) string {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	if err != nil {
 		return ""
 	}
 	for v := range bytes.SplitSeq(b, []byte{0}) {
-		if id, ok := bytes.CutPrefix(v, []byte(EnvWorker+"=")); ok {
-			return string(id)
+		if dir, ok := bytes.CutPrefix(v, []byte(EnvWorker+"=")); ok {
+			return string(dir)
 		}
 	}
 	return ""
 }
 
-// HasWorker reports whether a worker with this id is among p's ancestors, or
-// whether that cannot be known: what runs under a living worker is its own.
-func HasWorker(p Proc, id string) bool {
+// HasWorker reports whether the worker of the directory dir is among p's
+// ancestors. It also returns true if that cannot be known, since what runs under a
+// living worker must not be taken for an orphan.
+func HasWorker(p Proc, dir string) bool {
 	for pid, steps := p.PPID, 0; steps < 1000; steps++ {
 		if pid == 0 { // outside of what this process can see
 			return true
 		}
 		if pid == 1 {
-			return isWorker(pid, id)
+			return isWorker(pid, dir)
 		}
-		if isWorker(pid, id) {
+		if isWorker(pid, dir) {
 			return true
 		}
 		up, err := Lookup(pid)
@@ -135,13 +136,14 @@ func HasWorker(p Proc, id string) bool {
 	return true
 }
 
-func isWorker(pid int, id string) bool {
+// isWorker reports whether process pid is the worker of the directory dir.
+func isWorker(pid int, dir string) bool {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil {
 		return false
 	}
 	args := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
-	return len(args) == 4 && args[1] == "worker" && args[2] == "--run" && filepath.Base(args[3]) == id
+	return len(args) == 4 && args[1] == "worker" && args[2] == "--run" && args[3] == dir
 }
 
 func list() ([]Proc, error) {

@@ -16,8 +16,9 @@ import (
 	"fmt"
 )
 
-// EnvWorker is a variable of every child, whose value is its worker's id. By it the
-// processes that a dead worker left are found.
+// EnvWorker is a variable of every child. Its value is the directory of the child's
+// worker. A daemon finds the processes that a dead worker left by it, and leaves
+// those of workers in another daemon's directories alone.
 const EnvWorker = "HOLDLINE_WORKER"
 
 // Streams of a child.

@@ -263,8 +263,8 @@ type orphan struct {
 	what string // it is, for people
 }
 
-// orphans returns the workers whose directory, one of ours, is gone, and the processes
-// that have the id of a worker of this user's home and run under none.
+// orphans returns the workers whose directory, one of ours, is gone, and the
+// processes that name a worker of this user's home and do not run under it.
 func (o *Options) orphans(run string) []orphan {
 	var list []orphan
 	ours := []string{filepath.Join(run, "w") + "/", filepath.Join(o.StateDir, "consults") + "/"}
@@ -280,7 +280,7 @@ func (o *Options) orphans(run string) []orphan {
 			if len(p.args) > 0 {
 				program = filepath.Base(p.args[0])
 			}
-			list = append(list, orphan{p.Proc, fmt.Sprintf("(%s) belonged to worker %s, which is dead", program, p.worker)})
+			list = append(list, orphan{p.Proc, fmt.Sprintf("(%s) belonged to worker %s, which is dead", program, filepath.Base(p.worker))})
 		}
 	}
 	return list
@@ -298,6 +298,6 @@ func workerDir(args []string) (dir string, isWorker bool) {
 type oneProcess struct {
 	process.Proc
 	args   []string
-	worker string // id of the worker whose child it says to be
+	worker string // directory of the worker whose child it says to be
 	home   string // its HOME
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"holdline/daemon/config"
 	"holdline/daemon/userenv"
@@ -172,17 +171,10 @@ func TestOrphans(t *testing.T) {
 	if f := o.checkOrphans(t.Context(), run); len(f) != 1 || f[0].State != OK {
 		t.Fatalf("before: %+v", f)
 	}
-	for {
-		child, ended := prey(t, o.Home)
-		found := o.checkOrphans(t.Context(), run)
-		if len(found) == 1 && found[0].State == Problem && found[0].Fix == fmt.Sprintf("kill -9 %d", child) {
-			break
-		}
-		select {
-		case <-ended: // the daemon of some test has killed it as an orphan
-		case <-time.After(5 * time.Second):
-			t.Fatalf("found %+v, want process %d", found, child)
-		}
+	child := prey(t, o.Home)
+	found := o.checkOrphans(t.Context(), run)
+	if len(found) != 1 || found[0].State != Problem || found[0].Fix != fmt.Sprintf("kill -9 %d", child) {
+		t.Fatalf("found %+v, want process %d", found, child)
 	}
 	o.Home = "/somebody/else"
 	if f := o.checkOrphans(t.Context(), run); f[0].State != OK {
@@ -190,12 +182,12 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// prey starts what a dead worker might have left. The channel is closed when
-// it has ended, which it does with the test at the latest.
-func prey(t *testing.T, home string) (pid int, ended <-chan struct{}) {
+// prey starts a process like one that a dead worker has left, and returns its pid.
+// The process ends with the test.
+func prey(t *testing.T, home string) (pid int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "echo up; read -r _")
-	cmd.Env = []string{"HOME=" + home, process.EnvWorker + "=00000000-0000-4000-8000-000000000000"}
+	cmd.Env = []string{"HOME=" + home, process.EnvWorker + "=/nowhere/holdline/w/00000000-0000-4000-8000-000000000000"}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +209,7 @@ func prey(t *testing.T, home string) (pid int, ended <-chan struct{}) {
 		_ = cmd.Wait()
 	}()
 	t.Cleanup(func() { _ = in.Close(); <-end })
-	return cmd.Process.Pid, end
+	return cmd.Process.Pid
 }
 
 // TestWorkerDir reads the command line of a worker.

@@ -31,8 +31,8 @@ func running() []oneProcess {
 			one.args = strings.Split(strings.TrimSuffix(string(cmdline), "\x00"), "\x00")
 		}
 		for kv := range strings.SplitSeq(string(environ), "\x00") {
-			if id, ok := strings.CutPrefix(kv, process.EnvWorker+"="); ok {
-				one.worker = id
+			if dir, ok := strings.CutPrefix(kv, process.EnvWorker+"="); ok {
+				one.worker = dir
 			} else if home, ok := strings.CutPrefix(kv, "HOME="); ok {
 				one.home = home
 			}
