@@ -138,19 +138,20 @@ func TestFence(t *testing.T) {
 
 	// Events have numbers without gaps, and the end is the last one.
 	var got []byte
-	next := int64(1)
+	next, exited := int64(1), false
 	for last := workerwire.Kind(0); last != workerwire.Closed; next++ {
 		f, err := workerwire.ReadFrame(now.nc)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.N != next || f.Kind == workerwire.Closed && last != workerwire.Exited {
+		if f.N != next || f.Kind == workerwire.Closed && !exited {
 			t.Fatalf("event %d of kind %d after kind %d, want number %d", f.N, f.Kind, last, next)
 		}
 		if last = f.Kind; last == workerwire.Stdout {
 			got = append(got, f.Payload...)
 		}
-		if last == workerwire.Exited {
+		if last == workerwire.Exited { // output that was still in the pipe may follow
+			exited = true
 			var exit process.Exit
 			if unmarshal(t, f.Body, &exit); exit.Code == nil || *exit.Code != 0 {
 				t.Errorf("exit %+v", exit)

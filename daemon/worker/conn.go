@@ -38,10 +38,12 @@ type conn struct {
 	soon     *time.Timer // sets due; nil before it was first needed
 	inFlight int
 	hello    bool
-	closing  bool  // send the answers, then close
-	dead     bool  // send nothing more
-	sent     int64 // with the connection attached: last number pushed
-	out      gate  // of what was pushed and not acked
+	rest     []byte // of frames that sendNow has begun: push writes it before anything else
+	pushing  bool   // push is writing to stream, and nothing else may
+	closing  bool   // send the answers, then close
+	dead     bool   // send nothing more
+	sent     int64  // with the connection attached: last number pushed
+	out      gate   // of what was pushed and not acked
 }
 
 // accept serves peers until the listener is closed, then waits for them.
@@ -333,37 +335,79 @@ func (w *worker) ackLocked(seq int64) {
 	w.poke()
 }
 
-// push sends answers first, then events, until the connection is dead.
+// push sends answers first, then events, until the connection is dead. What sendNow
+// has sent already is not among them.
 func (c *conn) push() {
 	w := c.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for {
-		w.mu.Lock()
-		for !c.dead && !c.closing && !c.due && !c.pendingLocked() {
+		for !c.dead && !c.closing && !c.due && len(c.rest) == 0 && !c.pendingLocked() {
 			w.cond.Wait()
 		}
-		if c.closing && len(c.answers) == 0 {
+		if c.closing && len(c.answers) == 0 && len(c.rest) == 0 {
 			c.dropLocked()
 		}
 		if c.dead {
-			w.mu.Unlock()
 			return
 		}
-		frames := c.answers
-		if len(frames) > 0 && c.soon != nil {
-			c.soon.Stop()
-		}
-		c.answers, c.due = nil, false
-		if !c.closing && c.pendingLocked() {
-			frames = append(frames, c.eventLocked())
-		}
+		rest, frames := c.rest, c.takeFramesLocked()
+		c.rest, c.pushing = nil, true
 		w.mu.Unlock()
-		if err := workerwire.WriteFrames(c.stream, frames...); err != nil {
-			w.mu.Lock()
+		var err error
+		if len(rest) > 0 {
+			_, err = c.stream.Write(rest)
+		}
+		if err == nil && len(frames) > 0 {
+			err = workerwire.WriteFrames(c.stream, frames...)
+		}
+		w.mu.Lock()
+		if c.pushing = false; err != nil {
 			c.dropLocked()
-			w.mu.Unlock()
-			return
 		}
 	}
+}
+
+// sendNow sends the next event, with the answers that wait, as far as the peer takes
+// them at once. So the child's output needs no second goroutine on its way if nothing
+// else is being sent. What the peer does not take is left to push. It reports whether
+// all was sent. It never blocks; the caller holds w.mu.
+func (c *conn) sendNow() bool {
+	if c.dead || c.closing || c.pushing || len(c.rest) > 0 || !c.pendingLocked() {
+		return false
+	}
+	if err := workerwire.WriteFrames(tryWriter{c}, c.takeFramesLocked()...); err != nil {
+		c.dropLocked()
+	}
+	return len(c.rest) == 0 && !c.pendingLocked()
+}
+
+// tryWriter writes to the stream of a connection what the peer takes at once, and
+// keeps the rest in the connection.
+type tryWriter struct{ *conn }
+
+// Write never fails: push meets the error of the stream when it writes the rest.
+func (c tryWriter) Write(p []byte) (int, error) {
+	n := 0
+	if len(c.rest) == 0 {
+		n = c.stream.TryWrite(p)
+	}
+	c.rest = append(c.rest, p[n:]...)
+	return len(p), nil
+}
+
+// takeFramesLocked returns the frames to send next: the answers, and one event unless
+// the connection is closing.
+func (c *conn) takeFramesLocked() []workerwire.Frame {
+	frames := c.answers
+	if len(frames) > 0 && c.soon != nil {
+		c.soon.Stop()
+	}
+	c.answers, c.due = nil, false
+	if !c.closing && c.pendingLocked() {
+		frames = append(frames, c.eventLocked())
+	}
+	return frames
 }
 
 // pendingLocked reports whether an event may be sent now. Once the child was

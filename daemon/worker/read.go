@@ -56,6 +56,7 @@ func (w *worker) room() (gather, ok bool) {
 	return w.out.in.over && !w.draining && !w.spooling, !w.draining || w.drained < drainMax
 }
 
+// took keeps data, which was read from the child's stdout, and sends it.
 func (w *worker) took(data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,8 +69,10 @@ func (w *worker) took(data []byte) {
 		w.out.addStdout(data)
 	}
 	w.movedLocked(len(data))
-	w.cond.Broadcast()
 	faultpoint.At("worker.output")
+	if w.attached == nil || !w.attached.sendNow() {
+		w.cond.Broadcast()
+	}
 }
 
 // maxStderrLog is the size at which the log of stderr is rotated, in bytes.
