@@ -35,12 +35,18 @@ var errUnusable = errors.New("the daemon cannot be used")
 // link is a connection that a daemon has welcomed.
 type link struct {
 	conn    net.Conn
-	out     io.Writer // to conn
+	out     *rawio.Stream // to conn; for the goroutine that has the turn
 	lines   *jsonrpc.Lines
 	welcome protocol.Welcome
 	replays []replay
 	watch   *watch
 	bye     protocol.Control // set by the reader before it ends
+
+	// turn holds a token while no goroutine writes to the daemon. The goroutine that
+	// takes the token has the turn: it alone uses out, begun and rest.
+	turn  chan struct{}
+	begun *entry // the line that was begun and not written whole; nil if there is none
+	rest  []byte // of begun
 }
 
 // farewell is what the daemon said when it ended the session.
@@ -337,7 +343,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	g := p.o.Greeting
 	g.Holdline, g.Role = protocol.Version, protocol.RoleMCP
 	stream := rawio.New(conn)
-	l := &link{conn: conn, out: stream, lines: jsonrpc.NewLines(stream, nil, protocol.MaxGreeting)}
+	l := &link{conn: conn, out: stream, turn: make(chan struct{}, 1), lines: jsonrpc.NewLines(stream, nil, protocol.MaxGreeting)}
 	l.lines.DropTail = true // of a daemon that died while it wrote
 	if last != nil {
 		g.Resume, g.Store = true, last.welcome.Store

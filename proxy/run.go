@@ -131,7 +131,7 @@ type proxy struct {
 	space chan struct{} // for the reader of the client
 	idle  chan struct{} // for the loop, once the client has closed its side
 
-	up atomic.Bool // a daemon is connected
+	link atomic.Pointer[link] // the connection to the daemon; nil without one
 
 	drainBy time.Time // zero until the client's end was seen by a talk
 }
@@ -205,7 +205,7 @@ func (p *proxy) run(ctx context.Context) int {
 			return p.after(ctx, ExitLost)
 		case endLost:
 		}
-		p.setUp(false)
+		p.setLink(nil)
 		if !p.o.Resume {
 			p.say("the daemon went away", "start the server again in your client; holdline logs says why")
 			p.settle("the daemon went away")
@@ -352,8 +352,9 @@ func (p *proxy) say(message, hint string) {
 	_, _ = io.WriteString(p.o.Err, text)
 }
 
-func (p *proxy) setUp(up bool) {
-	p.up.Store(up)
+// setLink makes l the connection to the daemon. With nil there is none.
+func (p *proxy) setLink(l *link) {
+	p.link.Store(l)
 	poke(p.space)
 }
 

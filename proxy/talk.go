@@ -38,7 +38,7 @@ func (p *proxy) readClient(ctx context.Context) {
 	defer p.store.end()
 	lines := jsonrpc.NewLines(p.o.In, nil, jsonrpc.MaxFrame)
 	for {
-		for p.store.full(p.up.Load()) {
+		for p.store.full(p.link.Load() != nil) {
 			select {
 			case <-p.space:
 			case <-ctx.Done():
@@ -53,7 +53,9 @@ func (p *proxy) readClient(ctx context.Context) {
 		case err == nil:
 			p.store.add(line)
 			faultpoint.At("proxy.read")
-			poke(p.work)
+			if !p.forwardNow() {
+				poke(p.work)
+			}
 		case errors.Is(err, jsonrpc.ErrTooLong):
 			p.refuse(nil, fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse",
 				"the line has more than %d bytes, the most that one message may have", jsonrpc.MaxFrame))
@@ -74,7 +76,7 @@ func (p *proxy) refuse(id jsonrpc.ID, f *fault.Record) {
 // talk carries lines over one connection, and closes it.
 func (p *proxy) talk(ctx context.Context, l *link) ending {
 	defer l.conn.Close()
-	p.setUp(true)
+	p.setLink(l)
 	a := &acks{wake: p.work, at: time.Now()}
 	read := make(chan ending, 1)
 	leave := make(chan struct{}) // closed: the writer says bye and ends
@@ -161,8 +163,59 @@ wait:
 	return end
 }
 
-// writeDaemon writes what a resume repeats, then the client's lines and acks. After an error it only ends: what the daemon wrote before it died is
-// still to be read.
+// forwardNow writes what the store has to send, as far as the daemon takes it at once,
+// so that a line needs no second goroutine on its way if nothing else is being written.
+// It reports whether all was written; if not, writeDaemon has to do the rest. It never
+// blocks.
+func (p *proxy) forwardNow() bool {
+	l := p.link.Load()
+	if l == nil {
+		return false
+	}
+	select {
+	case <-l.turn:
+		defer l.giveTurn()
+	default:
+		return false
+	}
+	for l.begun == nil && p.takeLine(l) {
+		n := l.out.TryWrite(l.rest)
+		if l.rest = l.rest[n:]; len(l.rest) == 0 {
+			p.lineForwarded(l)
+		}
+	}
+	return l.begun == nil
+}
+
+// giveTurn lets another goroutine write. The caller has the turn.
+func (l *link) giveTurn() { l.turn <- struct{}{} }
+
+// takeLine makes the next line of the store the one that is begun, and reports whether
+// there was one. The caller has the turn.
+func (p *proxy) takeLine(l *link) bool {
+	e := p.store.take()
+	if e == nil {
+		return false
+	}
+	faultpoint.At("proxy.took")
+	if e.call {
+		l.watch.begin(p)
+	}
+	l.begun, l.rest = e, e.line
+	return true
+}
+
+// lineForwarded notes that the line that was begun was written, or as much of it as
+// there ever will be on this connection. The caller has the turn.
+func (p *proxy) lineForwarded(l *link) {
+	faultpoint.At("proxy.forwarded")
+	p.store.flushed(l.begun)
+	l.begun, l.rest = nil, nil
+}
+
+// writeDaemon writes what a resume repeats, then the client's lines and acks. It has the
+// turn except while it waits, and keeps it when it ends. After an error it only ends:
+// what the daemon wrote before it died is still to be read.
 func (p *proxy) writeDaemon(l *link, a *acks, leave, gone <-chan struct{}) {
 	broken := func(err error) bool {
 		if err != nil {
@@ -211,21 +264,14 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave, gone <-chan struct{}) {
 			armed = true
 			timer.Reset(ackDelay)
 		}
-		if e := p.store.take(); e != nil {
-			faultpoint.At("proxy.took")
-			if e.call {
-				l.watch.begin(p)
-			}
-			_, err := l.out.Write(e.line)
-			faultpoint.At("proxy.forwarded")
-			p.store.flushed(e)
-			poke(p.space)
-			if broken(err) {
+		if p.takeLine(l) {
+			if broken(p.finishLine(l)) {
 				return
 			}
 			continue
 		}
 		p.settledMaybe()
+		l.giveTurn()
 		select {
 		case <-p.work:
 		case <-timer.C:
@@ -234,7 +280,19 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave, gone <-chan struct{}) {
 		case <-leave:
 		case <-gone:
 		}
+		<-l.turn
+		if l.begun != nil && broken(p.finishLine(l)) {
+			return
+		}
 	}
+}
+
+// finishLine writes what is left of the line that was begun. The caller has the turn.
+func (p *proxy) finishLine(l *link) error {
+	_, err := l.out.Write(l.rest)
+	p.lineForwarded(l)
+	poke(p.space)
+	return err
 }
 
 // settledMaybe wakes the loop if the client has closed its side.

@@ -23,24 +23,26 @@
 // # The walk of a tools/call
 //
 // Each number is a goroutine that has to run. The hand-offs inside the daemon are from
-// 3 to 4 on the way in, and from 9 over 10 to 11 on the way out.
+// 2 to 3 on the way in, and from 7 over 8 to 9 on the way out. Whatever cannot be written
+// at once, in 1, 6 and 9, is left to the goroutine that writes to that socket:
+// proxy writeDaemon, worker conn.push, and the writer of the outbox.
 //
-//	 1 proxy     readClient: a line of the client's stdin goes into the store
-//	 2 proxy     writeDaemon: the store's next line goes to the daemon's socket
-//	 3 daemon    session.read, message, request, call: parses, checks, session.start
-//	 4 daemon    session.pursue, ask, then the Handle of a tool.Remote of package hosted,
+//	 1 proxy     readClient: a line of the client's stdin goes into the store, and from
+//	             there to the daemon's socket (forwardNow)
+//	 2 daemon    session.read, message, request, call: parses, checks, session.start
+//	 3 daemon    session.pursue, ask, then the Handle of a tool.Remote of package hosted,
 //	             which records the call and writes it to the worker's socket
 //	             (supervisor.Worker.WriteFunc)
-//	 5 worker    conn.serve, takeLocked: the write is taken
-//	 6 worker    feed: the write goes to the child's stdin
+//	 4 worker    conn.serve, takeLocked: the write is taken
+//	 5 worker    feed: the write goes to the child's stdin
 //	   child
-//	 7 worker    readStdout: the child's line is retained
-//	 8 worker    conn.push: it goes to the daemon's socket
-//	 9 daemon    supervisor.Worker.receive, queueEvent: reads it, as an Event
-//	10 daemon    hosted upstream.run, event: finds the call, which is answered then
-//	11 daemon    the goroutine of 4 goes on: session.answerLine, deliver; Outbox.Put
+//	 6 worker    readStdout: the child's line is retained, and goes to the daemon's socket
+//	             (conn.sendNow)
+//	 7 daemon    supervisor.Worker.receive, queueEvent: reads it, as an Event
+//	 8 daemon    hosted upstream.run, event: finds the call, which is answered then
+//	 9 daemon    the goroutine of 3 goes on: session.answerLine, deliver; Outbox.Put
 //	             writes to the proxy's socket at once, if nothing else is queued
-//	12 proxy     readDaemon, receive: the answer goes to the client's stdout
+//	10 proxy     readDaemon, receive: the answer goes to the client's stdout
 //
 // The client's ack follows later: proxy writeAck, session.read, Outbox.Acknowledge,
 // Executor.Confirmed; then the record of the call is dropped.
