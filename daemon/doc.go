@@ -44,6 +44,33 @@
 // Arrows point down only: cmd/e2e TestImportMap has the layers. What a part needs from
 // above or beside it is a small interface or func, which this package fills in.
 //
+// # The walk of a tools/call
+//
+// Each number is a goroutine that has to run. The hand-offs inside the daemon are from
+// 2 to 3 on the way in, and from 7 over 8 to 9 on the way out. Whatever cannot be written
+// at once, in 1, 6 and 9, is left to the goroutine that writes to that socket:
+// proxy writeDaemon, worker conn.push, and the writer of the outbox.
+//
+//	 1 proxy     readClient: a line of the client's stdin goes into the store, and from
+//	             there to the daemon's socket (forwardNow)
+//	 2 daemon    session.read, message, request, call: parses, checks, session.start
+//	 3 daemon    session.pursue, ask, then the Handle of a tool.Remote of package hosted,
+//	             which records the call and writes it to the worker's socket
+//	             (supervisor.Worker.WriteFunc)
+//	 4 worker    conn.serve, takeLocked: the write is taken
+//	 5 worker    feed: the write goes to the child's stdin
+//	   child
+//	 6 worker    readStdout: the child's line is retained, and goes to the daemon's socket
+//	             (conn.sendNow)
+//	 7 daemon    supervisor.Worker.receive, queueEvent: reads it, as an Event
+//	 8 daemon    hosted upstream.run, event: finds the call, which is answered then
+//	 9 daemon    the goroutine of 3 goes on: session.answerLine, deliver; Outbox.Put
+//	             writes to the proxy's socket at once, if nothing else is queued
+//	10 proxy     readDaemon, receive: the answer goes to the client's stdout
+//
+// The client's ack follows later: proxy writeAck, session.read, Outbox.Acknowledge,
+// Executor.Confirmed; then the record of the call is dropped.
+//
 // # The law of recovery
 //
 //  1. The proxy alone knows what is pending. It says so at each resume.

@@ -42,11 +42,15 @@ var layers = readLayers(`
 4 daemon/place
 6 daemon/launch
 4 daemon/sandbox/writetest (for tests)
-4 daemon/session
+5 daemon/session
 2 daemon/session/outbox
 2 daemon/session/peer
 0 daemon/session/crew
 3 daemon/session/link
+3 daemon/session/profile
+2 daemon/session/reply
+0 daemon/session/agents
+4 daemon/session/held
 2 daemon/session/listen
 0 daemon/session/returning
 4 daemon/standing

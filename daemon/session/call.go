@@ -10,6 +10,7 @@ import (
 
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
+	"holdline/daemon/session/profile"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -227,22 +228,14 @@ func (s *session) recorded(n int64) bool {
 // answerLine returns the answer to a request: that of a server as it came. readable
 // says that a model is to read a fault of a call of a tool, whatever it is.
 func (s *session) answerLine(r *request, readable bool, res *tool.RemoteResult, f *fault.Record) []byte {
+	form := s.formOf(r)
 	switch {
-	case f != nil && res.Result == nil && readable && r.msg.Method == mcp.ToolsCall:
-		return jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, tool.EncodeFault(f)))
-	case f != nil && res.Result == nil:
-		return s.faultLine(r, f)
-	case res.Error != nil:
-		if r.modern {
-			res.Error = mcp.ModernError(res.Error)
-		}
-		return jsonrpc.AppendFailure(make([]byte, 0, len(res.Error)+128), r.msg.ID, res.Error)
-	case r.target.Server == "":
-		res.Result = s.dress(r, res.Result)
-	case r.modern:
-		res.Result = mcp.ModernResult(r.msg.Method, res.Result)
+	case f == nil || res.Result != nil:
+		return form.Remote(r.target.Server, res)
+	case readable && r.msg.Method == mcp.ToolsCall:
+		return form.FaultAsResult(f)
 	}
-	return jsonrpc.AppendResult(make([]byte, 0, len(res.Result)+128), r.msg.ID, res.Result)
+	return form.Fault(f)
 }
 
 // noSuchTool stands for all names of tools that clients made up.
@@ -272,11 +265,11 @@ func (s *session) count(r *request, replays int, f *fault.Record) {
 // logCall logs a call of a tool.
 func (s *session) logCall(r *request, args json.RawMessage, f *fault.Record, res *tool.RemoteResult) {
 	c := ToolCall{
-		Caller: s.who(), RequestID: string(r.msg.ID), Tool: clip(r.tool), Arguments: args,
+		Caller: s.who(), RequestID: string(r.msg.ID), Tool: profile.Clip(r.tool), Arguments: args,
 		Took: time.Since(r.begin), Replays: res.Replays, Cache: res.Cache, Fault: f,
 	}
 	if t := r.target; t != nil {
-		c.Tool, c.Server = clip(t.Name), t.Server // of a request whose line is lost, too
+		c.Tool, c.Server = profile.Clip(t.Name), t.Server // of a request whose line is lost, too
 	}
 	s.srv.o.Telemetry.ToolCall(c)
 }

@@ -60,7 +60,7 @@ func (s *session) moveLocked(f *flight, to flightPhase) bool {
 		return false
 	}
 	if from == running {
-		s.agent.calls.Add(-1)
+		s.agent.EndCall()
 	}
 	f.phase.Store(int32(to))
 	if to != answering && s.flights[f.key] == f { // its id may be in use again
@@ -80,11 +80,10 @@ func (s *session) move(f *flight, to flightPhase) bool {
 func (s *session) enter(r *request, subscription bool, cancel context.CancelCauseFunc) *fault.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if most := s.srv.inFlight.Load(); s.agent.calls.Add(1) > most {
-		s.agent.calls.Add(-1)
+	if most, ok := s.agent.BeginCall(); !ok {
 		return fault.New(fault.ResourceExhausted, fault.Host, r.operation(),
 			"%d calls of this agent are in flight, its limit: wait for one of them", most).
-			WithLimit("calls in flight", int(most), int(most))
+			WithLimit("calls in flight", most, most)
 	}
 	r.flight = &flight{n: r.n, key: r.msg.ID.Key(), subscription: subscription, cancel: cancel}
 	s.flights[r.flight.key] = r.flight

@@ -1,15 +1,14 @@
 package session
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 
 	"holdline/daemon/catalog"
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
+	"holdline/daemon/session/profile"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -96,30 +95,11 @@ func (s *session) serverInfo() json.RawMessage {
 	return s.srv.serverInfo
 }
 
-// changeOf is the notification that concerns a list.
-func changeOf(method string) string {
-	switch method {
-	case mcp.ToolsList:
-		return mcp.ToolsChanged
-	case mcp.PromptsList:
-		return mcp.PromptsChanged
-	}
-	return mcp.ResourcesChanged
-}
-
-// lists records which lists the client will hold. Call it before building them and
-// again after sending them: a change in between is then announced, and so is the next
-// one.
-func (s *session) lists(methods ...string) {
+// noteLists is [held.Lists.Note].
+func (s *session) noteLists(methods ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.listsLocked(methods...)
-}
-
-func (s *session) listsLocked(methods ...string) {
-	for _, method := range methods {
-		s.has[changeOf(method)] = true
-	}
+	s.lists.Note(methods...)
 }
 
 // respond takes the client's answer to a request of a server.
@@ -136,14 +116,14 @@ func (s *session) Caller() tool.Caller { return s.who() }
 func (s *session) Era() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.era
+	return s.profile.Era
 }
 
 // Capabilities are those that the client declared.
 func (s *session) Capabilities() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.capabilities
+	return s.profile.Capabilities
 }
 
 // Ask queues a request of a server for the client, or a notification if there is
@@ -172,7 +152,7 @@ func (s *session) levelOf(r *request) string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.level
+	return s.profile.Level
 }
 
 // Level is the most verbose level of log messages that the client has ever
@@ -180,58 +160,45 @@ func (s *session) levelOf(r *request) string {
 func (s *session) Level() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return mcp.Verbose(s.level, s.wanted)
+	return s.profile.MostVerbose()
 }
 
 // Log passes on a log message of a server, if a request under way has asked for
 // it or the level that the client has set covers it.
 func (s *session) Log(level string, params json.RawMessage, asked bool) {
 	s.mu.Lock()
-	covers := mcp.Covers(s.level, level)
+	covers := mcp.Covers(s.profile.Level, level)
 	s.mu.Unlock()
 	if asked || covers {
 		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.LogMessage, params), '\n'), nil)
 	}
 }
 
-// gave notes the list of tools that the client gets, if a change of what hosted
-// servers offer is no change of it.
-func (s *session) gave(tools []catalog.Entry) {
-	var sum []byte
-	if s.srv.o.Catalog.Searches(s.who()) {
-		sum = digest(tools)
-	}
+// noteTools is [held.Lists.NoteTools]. What hosted servers offer changes no list of a
+// client that searches for their tools.
+func (s *session) noteTools(tools []catalog.Entry) {
+	searches := s.srv.o.Catalog.Searches(s.who())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.given = sum
+	s.lists.NoteTools(tools, searches)
 }
 
-// same reports whether a list of tools built now is known to equal the client's.
-func (s *session) same() bool {
+// holdsTools reports whether a list of tools built now is known to equal the client's.
+func (s *session) holdsTools() bool {
 	who := s.who()
 	if !s.srv.o.Catalog.Searches(who) {
 		return false
 	}
 	_, list, _ := s.srv.o.Catalog.List(context.Background(), who, mcp.ToolsList) // has nothing to wait for
-	now := digest(list)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return bytes.Equal(s.given, now)
-}
-
-func digest(tools []catalog.Entry) []byte {
-	h := sha256.New()
-	for _, t := range tools {
-		_, _ = h.Write(t.Raw) // a hash takes every write
-		_, _ = h.Write([]byte("\n"))
-	}
-	return h.Sum(nil)
+	return s.lists.HasTools(list)
 }
 
 // ListChanged announces that a list has changed: to a legacy client that has asked
 // for it since the last announcement, to a modern one in each subscription to it.
 func (s *session) ListChanged(method string) {
-	if method == mcp.ToolsChanged && s.same() {
+	if method == mcp.ToolsChanged && s.holdsTools() {
 		return
 	}
 	s.mu.Lock()
@@ -239,11 +206,10 @@ func (s *session) ListChanged(method string) {
 	if s.cur == nil {
 		return // whoever comes back is taken to have lists
 	}
-	if s.era == legacy {
-		if s.has[method] {
+	if s.profile.Era == profile.Legacy {
+		if s.lists.TakeChange(method) {
 			s.cur.Out.Offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'), nil)
 		}
-		delete(s.has, method)
 		return
 	}
 	for _, l := range s.listens {

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,8 @@ import (
 	"holdline/daemon/catalog"
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
+	"holdline/daemon/session/profile"
+	"holdline/daemon/session/reply"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -19,16 +20,6 @@ import (
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
-
-// Names of the two eras in status.
-const (
-	legacy = "legacy"
-	modern = "modern"
-)
-
-// listTTL is how long a modern client may keep a list or a discovery, in
-// milliseconds. What the daemon itself offers changes only with its binary.
-const listTTL = 60_000
 
 // request is one that waits for its answer.
 type request struct {
@@ -51,7 +42,7 @@ type request struct {
 func (r *request) operation() string {
 	switch {
 	case r.tool == "":
-		return clip(r.msg.Method)
+		return profile.Clip(r.msg.Method)
 	case r.inner && r.target != nil:
 		return operation(r.target.Name)
 	}
@@ -141,7 +132,9 @@ func (s *session) request(ctx context.Context, r *request, calls *crew.Crew) {
 		if r.modern = r.params.Meta.Version != nil || r.msg.Method == mcp.Discover; r.modern {
 			version, ok := mcp.String(r.params.Meta.Version)
 			if ok && version != mcp.Modern {
-				s.refuseVersion(ctx, r, version)
+				version = profile.Clip(version)
+				s.count(r, 0, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "unsupported protocol version"))
+				s.put(ctx, r.n, s.formOf(r).UnknownVersion(version))
 				return
 			}
 			err = r.params.CheckModern()
@@ -152,7 +145,7 @@ func (s *session) request(ctx context.Context, r *request, calls *crew.Crew) {
 		return
 	}
 	if r.msg.Method != mcp.Initialize { // which says nothing of the client until it succeeds
-		s.settle(r)
+		s.learn(r)
 	}
 	if !r.modern && s.handshake != ready && r.msg.Method != mcp.Initialize && r.msg.Method != mcp.Ping {
 		want := "initialize"
@@ -192,73 +185,17 @@ func (s *session) request(ctx context.Context, r *request, calls *crew.Crew) {
 	}
 }
 
-// refuseVersion answers a modern request of a version that is not known here.
-func (s *session) refuseVersion(ctx context.Context, r *request, version string) {
-	data, err := json.Marshal(map[string]any{"supported": []string{mcp.Modern}, "requested": clip(version)})
-	if err != nil { // strings encode
-		data = nil
-	}
-	s.count(r, 0, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "unsupported protocol version"))
-	s.put(ctx, r.n, jsonrpc.AppendError(nil, r.msg.ID, mcp.CodeVersion, "unsupported protocol version "+clip(version), data))
-}
-
-// settle notes the era, what the client is able to do, and its name. Servers of
-// this session alone get its capabilities, and are started once these are known.
-func (s *session) settle(r *request) {
-	knew := s.Capabilities() != nil
-	s.note(r)
-	if hosted := s.srv.o.Hosted; hosted != nil && !s.anonymous && !knew && s.Capabilities() != nil {
+// learn adds what a request says of the client to its profile. Servers of this session
+// alone get the client's capabilities, and are started once these are known.
+func (s *session) learn(r *request) {
+	s.mu.Lock()
+	knew := s.profile.Capabilities != nil
+	s.profile.Learn(r.msg.Method, &r.params, r.modern, s.srv.o.Reserved)
+	learned := !knew && s.profile.Capabilities != nil
+	s.mu.Unlock()
+	if hosted := s.srv.o.Hosted; hosted != nil && !s.anonymous && learned {
 		hosted.Opened(s.hash, s)
 	}
-}
-
-// note notes what a request says of the client. Its name is fixed by the first
-// that gives one. A name alone never becomes an identity that has a token.
-func (s *session) note(r *request) {
-	raw := r.params.Meta.Client
-	era := modern
-	if !r.modern {
-		raw, era = r.params.Client, legacy
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.era = era
-	if level, ok := mcp.String(r.params.Meta.Level); ok && r.modern {
-		s.wanted = mcp.Verbose(s.wanted, level)
-	}
-	if caps := r.params.Capabilities; r.msg.Method == mcp.Initialize && !r.modern && caps != nil {
-		s.capabilities = bytes.Clone(caps)
-	} else if r.modern && s.capabilities == nil {
-		s.capabilities = bytes.Clone(r.params.Meta.Capabilities)
-	} else if r.msg.Method == mcp.Initialize && s.capabilities == nil {
-		s.capabilities = json.RawMessage("{}") // it has said what it can do: nothing
-	}
-	if s.caller.Client != "" || raw == nil {
-		return
-	}
-	var client mcp.Implementation
-	if json.Unmarshal(raw, &client) != nil || client.Name == "" {
-		return
-	}
-	client.Name, client.Version = clip(client.Name), clip(client.Version)
-	s.caller.Client = client.String()
-	if s.claimed != "" || s.anonymous {
-		return
-	}
-	client.Name = protocol.ClientName(client.Name)
-	if s.srv.o.Reserved(client.Name) || client.Name == s.caller.Identity {
-		client.Name = "unverified:" + client.Name
-	}
-	s.caller.Identity = client.Name
-}
-
-// clip bounds a name that a client gave itself.
-func clip(s string) string {
-	const most = 64
-	if r := []rune(s); len(r) > most {
-		return string(r[:most])
-	}
-	return s
 }
 
 func (s *session) initialize(ctx context.Context, r *request) {
@@ -272,36 +209,14 @@ func (s *session) initialize(ctx context.Context, r *request) {
 		return
 	}
 	s.handshake = initialized
-	s.settle(r)
+	s.learn(r)
 	about := s.about(ctx, false)
-	s.answerJSON(ctx, r, struct {
-		Version      string          `json:"protocolVersion"`
-		Capabilities json.RawMessage `json:"capabilities"`
-		Info         json.RawMessage `json:"serverInfo"`
-		Instructions string          `json:"instructions,omitempty"`
-	}{mcp.Negotiate(asked), about.Capabilities, about.Info, about.Instructions})
+	s.answerJSON(ctx, r, reply.NewAbout(mcp.Negotiate(asked), &about))
 }
 
 func (s *session) discover(ctx context.Context, r *request) {
 	about := s.about(ctx, true)
-	s.answerJSON(ctx, r, struct {
-		Versions     []string        `json:"supportedVersions"`
-		Capabilities json.RawMessage `json:"capabilities"`
-		Info         json.RawMessage `json:"serverInfo"`
-		Instructions string          `json:"instructions,omitempty"`
-		cached
-	}{[]string{mcp.Modern}, about.Capabilities, about.Info, about.Instructions, cacheable()})
-}
-
-// cached is what a modern list carries.
-type cached struct {
-	TTL   *int64 `json:"ttlMs,omitempty"`
-	Scope string `json:"cacheScope,omitempty"`
-}
-
-func cacheable() cached {
-	ttl := int64(listTTL)
-	return cached{TTL: &ttl, Scope: "private"}
+	s.answerJSON(ctx, r, reply.NewDiscovery(&about))
 }
 
 // list answers a request for one page of a list. Only a list that has nothing to
@@ -313,15 +228,15 @@ func (s *session) list(ctx context.Context, r *request, calls *crew.Crew) {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "%v", err))
 		return
 	}
-	s.lists(method)
+	s.noteLists(method)
 	list := func(ctx context.Context) any {
 		member, all, ok := s.srv.o.Catalog.List(ctx, s.who(), method)
 		if !ok {
 			return fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", method)
 		}
-		s.lists(method)
+		s.noteLists(method)
 		if method == mcp.ToolsList {
-			s.gave(all)
+			s.noteTools(all)
 			if who := s.who(); len(all) == 0 && !who.SeesOwn() { // it may have failed to start since the handshake
 				if _, err := s.srv.o.Catalog.About(ctx, who); err != nil {
 					s.unusable(ctx, who.Only, err)
@@ -334,8 +249,8 @@ func (s *session) list(ctx context.Context, r *request, calls *crew.Crew) {
 			result["nextCursor"] = catalog.NewCursor(method, last)
 		}
 		if r.modern {
-			c := cacheable()
-			result["ttlMs"], result["cacheScope"] = *c.TTL, c.Scope
+			keep := reply.Cacheable()
+			result["ttlMs"], result["cacheScope"] = keep.TTL, keep.Scope
 		}
 		return result
 	}
@@ -359,7 +274,7 @@ func (s *session) setLevel(ctx context.Context, r *request) {
 func (s *session) tune(r *request) {
 	level, _ := mcp.String(r.params.Level)
 	s.mu.Lock()
-	s.level = level
+	s.profile.Level = level
 	s.mu.Unlock()
 	if s.srv.o.Hosted != nil {
 		s.srv.o.Hosted.Tuned(s.hash)
@@ -378,24 +293,16 @@ func (s *session) answerJSON(ctx context.Context, r *request, v any) {
 // answer sends a result, an object, as the request's era wants it.
 func (s *session) answer(ctx context.Context, r *request, result json.RawMessage) {
 	s.count(r, 0, nil)
-	s.deliver(ctx, r, outbox.Answer{Line: jsonrpc.AppendResult(nil, r.msg.ID, s.dress(r, result))})
+	s.deliver(ctx, r, outbox.Answer{Line: s.formOf(r).Result(result)})
 }
 
-// dress adds what a modern result must carry.
-func (s *session) dress(r *request, result json.RawMessage) json.RawMessage {
-	if !r.modern {
-		return result
+// formOf returns the form in which r is to be answered.
+func (s *session) formOf(r *request) *reply.Form {
+	f := &reply.Form{ID: r.msg.ID, Method: r.msg.Method, Modern: r.modern}
+	if r.modern {
+		f.Info = s.serverInfo()
 	}
-	return jsonrpc.Prepend(result, s.dressing(r))
-}
-
-// dressing returns the members that a modern result must carry; "" for a legacy
-// request.
-func (s *session) dressing(r *request) string {
-	if !r.modern {
-		return ""
-	}
-	return fmt.Sprintf(`"resultType":"complete","_meta":{%q:%s}`, mcp.MetaServer, s.serverInfo())
+	return f
 }
 
 // fail answers a request with a fault.
@@ -404,7 +311,7 @@ func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
 	if r.msg.Method == mcp.ToolsCall {
 		s.logCall(r, nil, f, &tool.RemoteResult{})
 	}
-	s.deliver(ctx, r, outbox.Answer{Line: s.faultLine(r, f)})
+	s.deliver(ctx, r, outbox.Answer{Line: s.formOf(r).Fault(f)})
 }
 
 // refuse answers line n with an error; a nil id is that of a line that could
@@ -414,9 +321,4 @@ func (s *session) refuse(ctx context.Context, n int64, id jsonrpc.ID, f *fault.R
 		n = 0 // nobody asks for it again
 	}
 	s.put(ctx, n, mcp.AppendFault(nil, id, "", "", f))
-}
-
-// faultLine returns the answer to a request that ended with a fault.
-func (s *session) faultLine(r *request, f *fault.Record) []byte {
-	return mcp.AppendFault(nil, r.msg.ID, r.msg.Method, s.dressing(r), f)
 }

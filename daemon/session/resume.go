@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/session/link"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
+	"holdline/daemon/session/profile"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -179,9 +180,9 @@ func (s *session) take(ctx context.Context, l *link.Link) (over bool) {
 	s.mu.Lock()
 	over = s.state == overfull
 	s.setLocked(attached, l)
-	s.peer, s.version = l.Peer, clip(g.Version)
+	s.peer, s.version = l.Peer, profile.Clip(g.Version)
 	if g.Resume {
-		s.listsLocked(mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList) // whatever it has, from whatever daemon
+		s.lists.Note(mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList) // an earlier daemon may have sent them
 	}
 	s.known = map[int64]struct{}{}
 	var again []outbox.Answer
@@ -248,7 +249,7 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 	case msg.Method == mcp.Initialize:
 		s.handshake = max(s.handshake, initialized)
 		if params, err := mcp.ParseParams(msg.Params); err == nil {
-			s.settle(&request{n: n, msg: msg, params: params})
+			s.learn(&request{n: n, msg: msg, params: params})
 		}
 	case msg.Method == mcp.Subscribe:
 		if params, err := mcp.ParseParams(msg.Params); err == nil {
@@ -291,7 +292,7 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 	if !c.Call {
 		r.msg.Method = ""
 	}
-	s.put(ctx, n, s.faultLine(r, f))
+	s.put(ctx, n, s.formOf(r).Fault(f))
 }
 
 // lostAnswer is what a server gets in place of an answer that no longer exists.

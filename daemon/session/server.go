@@ -8,12 +8,12 @@ import (
 	"encoding/json"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"holdline/daemon/catalog"
 	"holdline/daemon/listener"
+	"holdline/daemon/session/agents"
 	"holdline/daemon/session/link"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
@@ -23,6 +23,7 @@ import (
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/mcp"
 )
 
@@ -148,12 +149,11 @@ const (
 type Server struct {
 	o          Options
 	serverInfo json.RawMessage
-	inFlight   atomic.Int64 // calls that a client may have at once, in all its sessions
+	agents     *agents.Table // the clients that have sessions
 
-	mu       sync.Mutex
+	mu       lockcheck.Mutex
 	next     int64
 	sessions map[*session]struct{} // guarded by mu
-	agents   map[string]*agent     // with sessions, by key; guarded by mu
 	returns  *returning.Window     // which sessions of an earlier daemon may come back; guarded by mu
 
 	farewell atomic.Pointer[protocol.Control] // what every client is told from then on; nil until the daemon stops; set under mu
@@ -180,14 +180,14 @@ func New(o Options) *Server {
 	if o.Alive == nil {
 		o.Alive = func(pid int, start uint64) bool { return peer.Peer{PID: pid, Start: start}.Alive() }
 	}
-	s := &Server{o: o, serverInfo: info, sessions: map[*session]struct{}{}, agents: map[string]*agent{}, returns: returning.New(o.Begun, o.Return)}
+	s := &Server{o: o, serverInfo: info, agents: agents.New(), sessions: map[*session]struct{}{}, returns: returning.New(o.Begun, o.Return)}
 	s.Limit(o.MaxInFlight)
 	return s
 }
 
 // Limit bounds the calls that each client may have at once from now on, in all
 // its sessions; those in flight go on.
-func (s *Server) Limit(inFlight int) { s.inFlight.Store(int64(inFlight)) }
+func (s *Server) Limit(inFlight int) { s.agents.SetLimit(inFlight) }
 
 // Status describes one session, for people.
 type Status struct {
@@ -222,6 +222,22 @@ func (s *Server) Sessions() []Status {
 		out[i] = one.status()
 	}
 	return out
+}
+
+// Flushed reports whether everything that was queued for clients has been
+// written to their connections.
+func (s *Server) Flushed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for one := range s.sessions {
+		one.mu.Lock()
+		l := one.cur
+		one.mu.Unlock()
+		if l != nil && !l.Out.Empty() {
+			return false
+		}
+	}
+	return true
 }
 
 // Farewell says bye to every client; the connections end by themselves or
@@ -330,7 +346,7 @@ func (s *Server) open(l *link.Link) (one *session, fresh bool, refusal *protocol
 		switch {
 		case other.hash != made.hash:
 			continue
-		case other.claimed != made.claimed:
+		case other.profile.Claimed != made.profile.Claimed:
 			return nil, false, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: "this session belongs to another identity"}
 		case !other.yields(l.Peer):
 			return nil, false, &protocol.Refusal{Code: protocol.RefusedBusy, Message: "this session is already connected"}
@@ -342,10 +358,10 @@ func (s *Server) open(l *link.Link) (one *session, fresh bool, refusal *protocol
 	}
 	s.next++
 	made.number = s.next
-	made.caller.Number = s.next
+	made.profile.Caller.Number = s.next
 	made.welcome(l, w)
 	s.sessions[made] = struct{}{}
-	s.joinLocked(made)
+	made.agent = s.agents.Join(made.profile.Caller.Agent)
 	return made, true, nil
 }
 
@@ -361,13 +377,16 @@ func (s *Server) discarded(session string) bool {
 func (s *Server) close(one *session) {
 	s.mu.Lock()
 	delete(s.sessions, one)
-	over := s.partLocked(one)
 	s.returns.Ended(one.hash)
 	s.mu.Unlock()
-	close(one.over)
 	one.mu.Lock()
+	for _, f := range one.flights {
+		one.moveLocked(f, finished)
+	}
 	final := one.state == ended // else the next daemon goes on
 	one.mu.Unlock()
+	over := one.agent.Part()
+	close(one.over)
 	if final {
 		for _, e := range s.o.Executors {
 			e.Closed(one.hash, over)

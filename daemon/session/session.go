@@ -8,16 +8,19 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"holdline/daemon/session/agents"
 	"holdline/daemon/session/crew"
+	"holdline/daemon/session/held"
 	"holdline/daemon/session/link"
 	"holdline/daemon/session/listen"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
+	"holdline/daemon/session/profile"
 	"holdline/daemon/tool"
+	"holdline/protocol/lockcheck"
 )
 
 // errBye is the end of a connection whose client said bye.
@@ -31,13 +34,12 @@ var errBye = fmt.Errorf("%w: it said bye", link.ErrGone)
 type session struct {
 	srv       *Server
 	anonymous bool   // the client sent no greeting
-	claimed   string // identity that the greeting gave; "" for none
 	hash      string // of the session's uuid
 	number    int64  // for people
 	since     time.Time
 	log       *slog.Logger
-	client    int    // pid of the client; 0 if unknown
-	agent     *agent // what the client's sessions share; set before the session is served
+	client    int           // pid of the client; 0 if unknown
+	agent     *agents.Agent // the client process; set before the session is served
 	calls     atomic.Int64
 	running   atomic.Int64  // goroutines for requests that have not ended
 	quiet     chan struct{} // holds a token when running may have become 0
@@ -52,25 +54,20 @@ type session struct {
 	known     map[int64]struct{} // lines whose requests this daemon had before the connection; nil before the first one
 	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
 
-	mu           sync.Mutex                      // guards all below
-	state        sessionState                    // changed by setLocked alone
-	came         chan struct{}                   // closed and replaced when the session is attached
-	cur          *link.Link                      // nil unless the session is attached
-	kept         []outbox.Answer                 // answers to give again when the client is back
-	keptBytes    int                             // size of kept
-	peer         peer.Peer                       // of the latest connection
-	version      string                          // of the proxy
-	caller       tool.Caller                     // as it is known now
-	era          string                          // of the latest request; "" before the first
-	flights      map[string]*flight              // requests that are not answered, by id
-	listens      map[string]*listen.Subscription // open subscriptions of a modern client, by id of the request
-	capabilities json.RawMessage                 // that the client declared
-	has          map[string]bool                 // lists that the client holds and that are true, by the notification of their change
-	follows      map[string]int64                // resources that a legacy client has subscribed to, with the number of the latest line
-	level        string                          // of log messages, that the client has set
-	given        []byte                          // digest of the list of tools, if no hosted ones are in it
-	wanted       string                          // the most verbose level that a modern request has asked for
-	info         json.RawMessage                 // of the one server that the session is for
+	mu        lockcheck.Mutex                 // guards all below
+	state     sessionState                    // changed by setLocked alone
+	came      chan struct{}                   // closed and replaced when the session is attached
+	cur       *link.Link                      // nil unless the session is attached
+	kept      []outbox.Answer                 // answers to give again when the client is back
+	keptBytes int                             // size of kept
+	peer      peer.Peer                       // of the latest connection
+	version   string                          // of the proxy
+	profile   profile.Profile                 // what is known of the client now
+	flights   map[string]*flight              // requests that are not answered, by id
+	listens   map[string]*listen.Subscription // open subscriptions of a modern client, by id of the request
+	lists     held.Lists                      // the lists that the client holds
+	follows   map[string]int64                // resources that a legacy client has subscribed to, with the number of the latest line
+	info      json.RawMessage                 // of the one server that the session is for
 }
 
 // sessionState is where a session stands.
@@ -117,32 +114,21 @@ const (
 func newSession(srv *Server, l *link.Link) *session {
 	g := &l.Greeting
 	one := &session{
-		srv: srv, anonymous: l.Anonymous, since: time.Now(), claimed: g.Identity,
-		quiet: make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}), claims: make(chan *link.Link), over: make(chan struct{}),
-		cur: l, peer: l.Peer, version: clip(g.Version), flights: map[string]*flight{}, listens: map[string]*listen.Subscription{}, follows: map[string]int64{}, has: map[string]bool{},
+		srv: srv, anonymous: l.Anonymous, since: time.Now(), cur: l, peer: l.Peer, version: profile.Clip(g.Version),
+		quiet: make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}),
+		claims: make(chan *link.Link), over: make(chan struct{}), flights: map[string]*flight{},
+		listens: map[string]*listen.Subscription{}, follows: map[string]int64{},
 	}
 	uuid := g.Session
 	if l.Anonymous {
 		uuid = rand.Text()
 	}
 	one.hash = Hash(uuid)
-	one.caller = tool.Caller{
-		Session:  one.hash,
-		Identity: g.Identity,
-		Project:  g.Project,
-		Cwd:      g.Cwd,
-		Root:     peer.ProjectRoot(g.Cwd),
-		Only:     g.Server,
-		Logins:   g.Logins,
-	}
-	one.caller.Agent = one.hash
-	if s := srv.o.Client; s != nil && !l.Anonymous {
-		if pid, key := s(l.Peer.PID); key != "" {
-			one.client, one.caller.Agent = pid, key
+	one.profile = profile.New(one.hash, g, l.Anonymous)
+	if client := srv.o.Client; client != nil && !l.Anonymous {
+		if pid, key := client(l.Peer.PID); key != "" {
+			one.client, one.profile.Caller.Agent = pid, key
 		}
-	}
-	if l.Anonymous {
-		one.caller.Identity = tool.Anonymous
 	}
 	return one
 }
@@ -160,9 +146,10 @@ func (s *session) status() Status {
 			calls++
 		}
 	}
+	caller := &s.profile.Caller
 	return Status{
-		ID: strconv.FormatInt(s.number, 10), Identity: s.caller.Identity, Client: s.caller.Client, Era: s.era,
-		Project: s.caller.Project, Cwd: s.caller.Cwd, PID: s.peer.PID, ClientPID: s.client, Server: s.caller.Only, State: state,
+		ID: strconv.FormatInt(s.number, 10), Identity: caller.Identity, Client: caller.Client, Era: s.profile.Era,
+		Project: caller.Project, Cwd: caller.Cwd, PID: s.peer.PID, ClientPID: s.client, Server: caller.Only, State: state,
 		InFlight: calls, Calls: s.calls.Load(), SinceMS: time.Since(s.since).Milliseconds(), Proxy: s.version,
 	}
 }
@@ -212,14 +199,14 @@ func (s *session) serve(ctx context.Context, l *link.Link) {
 func (s *session) identity() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.caller.Identity
+	return s.profile.Caller.Identity
 }
 
 // who returns the caller as it is known now.
 func (s *session) who() tool.Caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	who := s.caller
+	who := s.profile.Caller
 	who.PID, who.Start = s.peer.PID, s.peer.Start
 	return who
 }

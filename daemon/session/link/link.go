@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/session/peer"
 	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/rawio"
 )
 
@@ -41,7 +42,7 @@ type Link struct {
 
 	writer sync.WaitGroup
 
-	mu    sync.Mutex
+	mu    lockcheck.Mutex
 	cause error // why the reader's wait was ended; nil if it was not; guarded by mu
 }
 

@@ -7,12 +7,12 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 	"time"
 
 	"holdline/protocol"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/lockcheck"
 )
 
 // The queue's limits: whichever is reached first. One line of the greatest size
@@ -75,7 +75,7 @@ type Outbox struct {
 	conn    net.Conn
 	confirm func(n int64) // says that the client holds the answer to its line n; called without the lock
 
-	mu          sync.Mutex // guards all below
+	mu          lockcheck.Mutex // guards all below
 	state       state
 	confirming  confirming
 	lines       [][]byte

@@ -1,0 +1,71 @@
+// Package agents counts what each client process uses in all its sessions together.
+package agents
+
+import (
+	"sync/atomic"
+
+	"holdline/protocol/lockcheck"
+)
+
+// A Table has the client processes that have sessions. It is safe for concurrent use.
+type Table struct {
+	limit atomic.Int64 // calls that an agent may have in flight
+
+	mu    lockcheck.Mutex // guards byKey, and sessions of each agent
+	byKey map[string]*Agent
+}
+
+// An Agent is a client process. Most have one session for each server that they use,
+// all of them children of the one process.
+type Agent struct {
+	table    *Table
+	key      string
+	sessions int
+	calls    atomic.Int64 // in flight
+}
+
+// New returns a table without agents.
+func New() *Table { return &Table{byKey: map[string]*Agent{}} }
+
+// SetLimit bounds the calls that each agent may have in flight from now on; those in
+// flight go on.
+func (t *Table) SetLimit(calls int) { t.limit.Store(int64(calls)) }
+
+// Join adds a session to the agent of that key, and returns the agent.
+func (t *Table) Join(key string) *Agent {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.byKey[key]
+	if a == nil {
+		a = &Agent{table: t, key: key}
+		t.byKey[key] = a
+	}
+	a.sessions++
+	return a
+}
+
+// Part removes a session that has ended. It returns the agent's key if that was its
+// last session, else "".
+func (a *Agent) Part() string {
+	a.table.mu.Lock()
+	defer a.table.mu.Unlock()
+	if a.sessions--; a.sessions > 0 {
+		return ""
+	}
+	delete(a.table.byKey, a.key)
+	return a.key
+}
+
+// BeginCall counts a call in flight, which ends with [Agent.EndCall]. If the agent has
+// as many as it may have, it counts nothing and returns false and the limit.
+func (a *Agent) BeginCall() (limit int, ok bool) {
+	most := a.table.limit.Load()
+	if a.calls.Add(1) > most {
+		a.calls.Add(-1)
+		return int(most), false
+	}
+	return int(most), true
+}
+
+// EndCall ends a call that [Agent.BeginCall] has counted.
+func (a *Agent) EndCall() { a.calls.Add(-1) }

@@ -1,0 +1,107 @@
+// Package profile collects what a session's client says of itself: its greeting, and
+// the first requests of each era.
+package profile
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"holdline/daemon/session/peer"
+	"holdline/daemon/tool"
+	"holdline/protocol"
+	"holdline/protocol/mcp"
+)
+
+// Names of the two eras.
+const (
+	Legacy = "legacy"
+	Modern = "modern"
+)
+
+// A Profile is what a session knows of its client. It has no lock of its own.
+type Profile struct {
+	Claimed      string          // identity that the greeting gave; "" for none; never changes
+	Caller       tool.Caller     // its Client and Identity may change with the first request
+	Era          string          // of the latest request; "" before the first
+	Capabilities json.RawMessage // that the client declared; nil before it has said anything of them
+	Level        string          // of log messages, that the client has set
+
+	wanted string // the most verbose level that a modern request has asked for
+}
+
+// New returns the profile of a client that has sent the greeting g. An anonymous
+// client has sent none. The session's hash also names the client's process until the
+// caller knows better.
+func New(hash string, g *protocol.Greeting, anonymous bool) Profile {
+	p := Profile{Claimed: g.Identity, Caller: tool.Caller{
+		Session:  hash,
+		Agent:    hash,
+		Identity: g.Identity,
+		Project:  g.Project,
+		Cwd:      g.Cwd,
+		Root:     peer.ProjectRoot(g.Cwd),
+		Only:     g.Server,
+		Logins:   g.Logins,
+	}}
+	if anonymous {
+		p.Caller.Identity = tool.Anonymous
+	}
+	return p
+}
+
+// Learn adds what a request of that method says of the client. The first request that
+// gives a name fixes it. The name becomes the identity of a client that has claimed
+// none, but never an identity for which reserved returns true: that one needs a token.
+func (p *Profile) Learn(method string, params *mcp.Params, modern bool, reserved func(identity string) bool) {
+	p.Era = Legacy
+	name := params.Client
+	if modern {
+		p.Era, name = Modern, params.Meta.Client
+		if level, ok := mcp.String(params.Meta.Level); ok {
+			p.wanted = mcp.Verbose(p.wanted, level)
+		}
+	}
+	initialize := method == mcp.Initialize
+	switch {
+	case initialize && !modern && params.Capabilities != nil:
+		p.Capabilities = bytes.Clone(params.Capabilities)
+	case modern && p.Capabilities == nil:
+		p.Capabilities = bytes.Clone(params.Meta.Capabilities)
+	case initialize && p.Capabilities == nil:
+		p.Capabilities = json.RawMessage("{}") // the client has declared none
+	}
+	if p.Caller.Client == "" && name != nil {
+		p.learnName(name, reserved)
+	}
+}
+
+// learnName sets the client's name, and its identity if the client may choose that.
+func (p *Profile) learnName(name json.RawMessage, reserved func(identity string) bool) {
+	var client mcp.Implementation
+	if json.Unmarshal(name, &client) != nil || client.Name == "" {
+		return
+	}
+	client.Name, client.Version = Clip(client.Name), Clip(client.Version)
+	p.Caller.Client = client.String()
+	if p.Claimed != "" || p.Caller.Identity == tool.Anonymous {
+		return
+	}
+	identity := protocol.ClientName(client.Name)
+	if reserved(identity) || identity == p.Caller.Identity {
+		identity = "unverified:" + identity
+	}
+	p.Caller.Identity = identity
+}
+
+// MostVerbose returns the most verbose level of log messages that the client has set,
+// or has ever asked for in a request.
+func (p *Profile) MostVerbose() string { return mcp.Verbose(p.Level, p.wanted) }
+
+// Clip returns at most 64 characters of a name that a client made up.
+func Clip(name string) string {
+	const most = 64
+	if r := []rune(name); len(r) > most {
+		return string(r[:most])
+	}
+	return name
+}

@@ -1,0 +1,115 @@
+// Package reply writes the answers to a client's requests, each in the form that the
+// era of its request wants.
+package reply
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// listTTL is how long a modern client may keep a list or a discovery, in
+// milliseconds. What the daemon itself offers changes only with its binary.
+const listTTL = 60_000
+
+// A Form says how the answer to a request has to look.
+type Form struct {
+	ID     jsonrpc.ID
+	Method string
+	Modern bool
+	Info   json.RawMessage // the serverInfo that a modern answer carries
+}
+
+// Result returns the answer with a result of Holdline's own, an object.
+func (f *Form) Result(result json.RawMessage) []byte {
+	return jsonrpc.AppendResult(nil, f.ID, f.dress(result))
+}
+
+// Fault returns the answer to a request that ended with a fault.
+func (f *Form) Fault(r *fault.Record) []byte {
+	return mcp.AppendFault(nil, f.ID, f.Method, f.members(), r)
+}
+
+// FaultAsResult returns the answer to the call of a tool that ended with a fault: a
+// result that says so, which a model reads.
+func (f *Form) FaultAsResult(r *fault.Record) []byte { return f.Result(tool.EncodeFault(r)) }
+
+// Remote returns the answer that server gave, as it came but for what the eras say
+// differently. An empty server is Holdline itself.
+func (f *Form) Remote(server string, res *tool.RemoteResult) []byte {
+	failure, result := res.Error, res.Result
+	switch {
+	case failure != nil:
+		if f.Modern {
+			failure = mcp.ModernError(failure)
+		}
+		return jsonrpc.AppendFailure(make([]byte, 0, len(failure)+128), f.ID, failure)
+	case server == "":
+		result = f.dress(result)
+	case f.Modern:
+		result = mcp.ModernResult(f.Method, result)
+	}
+	return jsonrpc.AppendResult(make([]byte, 0, len(result)+128), f.ID, result)
+}
+
+// UnknownVersion returns the answer to a modern request of a version of the protocol
+// that Holdline does not speak.
+func (f *Form) UnknownVersion(version string) []byte {
+	data, err := json.Marshal(map[string]any{"supported": []string{mcp.Modern}, "requested": version})
+	if err != nil { // strings encode
+		data = nil
+	}
+	return jsonrpc.AppendError(nil, f.ID, mcp.CodeVersion, "unsupported protocol version "+version, data)
+}
+
+// dress adds to a result what the era wants in it.
+func (f *Form) dress(result json.RawMessage) json.RawMessage {
+	if !f.Modern {
+		return result
+	}
+	return jsonrpc.Prepend(result, f.members())
+}
+
+// members returns the members that a modern result must carry; "" for a legacy one.
+func (f *Form) members() string {
+	if !f.Modern {
+		return ""
+	}
+	return fmt.Sprintf(`"resultType":"complete","_meta":{%q:%s}`, mcp.MetaServer, f.Info)
+}
+
+// Cached says in a modern result how long the client may keep it.
+type Cached struct {
+	TTL   int64  `json:"ttlMs"`
+	Scope string `json:"cacheScope"`
+}
+
+// Cacheable returns what a list or a discovery says of that.
+func Cacheable() Cached { return Cached{TTL: listTTL, Scope: "private"} }
+
+// About is the result of a handshake, in either era.
+type About struct {
+	Version      string          `json:"protocolVersion,omitempty"`   // that is spoken; legacy
+	Versions     []string        `json:"supportedVersions,omitempty"` // modern
+	Capabilities json.RawMessage `json:"capabilities"`
+	Info         json.RawMessage `json:"serverInfo"`
+	Instructions string          `json:"instructions,omitempty"`
+	*Cached                      // modern
+}
+
+// NewAbout returns the result of a legacy handshake: version is spoken from now on.
+func NewAbout(version string, a *tool.About) About {
+	return About{Version: version, Capabilities: a.Capabilities, Info: a.Info, Instructions: a.Instructions}
+}
+
+// NewDiscovery returns the result of a modern discovery.
+func NewDiscovery(a *tool.About) About {
+	keep := Cacheable()
+	about := NewAbout("", a)
+	about.Versions, about.Cached = []string{mcp.Modern}, &keep
+	return about
+}
