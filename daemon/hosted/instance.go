@@ -121,7 +121,7 @@ func (s *server) newInstanceLocked(key instanceKey) *instance {
 	if slices.Contains(s.ejected, key.of) {
 		inst.guards.restarts.Eject()
 	}
-	inst.own = s.bequeathedLocked(key)
+	inst.own = s.inheritedLocked(key)
 	s.m.instances[key] = inst
 	return inst
 }

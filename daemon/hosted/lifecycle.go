@@ -243,7 +243,7 @@ func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 		}
 		if old != nil {
 			m.mu.Lock()
-			s.pins = old.pins.Clone() // also those that could not be written down
+			s.pins = old.pins // also those that could not be written down
 			m.mu.Unlock()
 		}
 		fresh[name] = s

@@ -9,7 +9,6 @@ import (
 
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
-	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
@@ -66,9 +65,9 @@ func (s *server) storeOffers() error {
 	return err
 }
 
-// offersLocked is what a caller is offered: what the process that it uses has
-// listed, or listed last, or else what is known of the server. It is nil if
-// nothing is.
+// offersLocked returns what a caller is offered: what the process that it uses has
+// listed last, or else what is known of the server. It returns nil if nothing is
+// known.
 func (s *server) offersLocked(c *tool.Caller) *listing.Offering {
 	return s.offersOfLocked(s.instanceKey(c))
 }
@@ -77,18 +76,17 @@ func (s *server) offersOfLocked(key instanceKey) *listing.Offering {
 	return cmp.Or(s.ownLocked(key), s.latest)
 }
 
-// ownLocked is what the processes of an instance have listed last; nil if none
-// has.
+// ownLocked returns what the processes of an instance have listed last, or nil.
 func (s *server) ownLocked(key instanceKey) *listing.Offering {
 	if inst := s.m.instances[key]; inst != nil && inst.own != nil {
 		return inst.own
 	}
-	return s.bequeathedLocked(key)
+	return s.inheritedLocked(key)
 }
 
-// bequeathedLocked is what the last process of an instance has listed that an
-// earlier daemon had, as long as something of it is left.
-func (s *server) bequeathedLocked(key instanceKey) *listing.Offering {
+// inheritedLocked returns what the last process has listed that an earlier daemon
+// ran for an instance, as long as something of it is left; else nil.
+func (s *server) inheritedLocked(key instanceKey) *listing.Offering {
 	var last *upstream
 	for u := range s.m.processes {
 		if u.inst.key == key && u.inst.srv == s && u.inst.own != nil && (last == nil || u.generation > last.generation) {
@@ -101,17 +99,18 @@ func (s *server) bequeathedLocked(key instanceKey) *listing.Offering {
 	return last.inst.own
 }
 
-// take takes what a process lists, and where that was cut off, and tells
-// sessions whose lists are others by that.
+// take makes the lists of a process, with notes of what was cut off, the offering of
+// its instance, and notifies the sessions whose lists differ by that.
 func (u *upstream) take(raw listing.Lists, cut []string) {
 	s, inst := u.inst.srv, u.inst
 	m, list := u.m, listing.Likenesses(raw[listing.Tools])
 	m.mu.Lock()
 	about := u.result
 	m.mu.Unlock()
-	u.keepLists(raw, about, cut) // before anybody uses them: the next daemon finds there what was called
+	u.keepLists(raw, about, cut) // before they are used: the next daemon finds there what was called
 	m.mu.Lock()
-	if m.servers[s.spec.Name] != s && inst.use != onTrial || inst.up != nil && inst.up != u { // it was configured otherwise meanwhile, or has a successor
+	replaced := m.servers[s.spec.Name] != s && inst.use != onTrial // its entry was edited meanwhile
+	if replaced || inst.up != nil && inst.up != u {                // or it has a successor
 		m.mu.Unlock()
 		return
 	}
@@ -119,9 +118,9 @@ func (u *upstream) take(raw listing.Lists, cut []string) {
 	now := s.offeringLocked(inst, raw, about, cut)
 	inst.own, s.latest = now, now
 	altered, pinned := s.pins.Compare(list, time.Now())
-	told := s.concernedLocked(inst, listing.Differing(before, now), listing.Differing(latest, now))
-	if inst.use == onTrial { // who takes its place is told then
-		told = nil
+	changes := s.changedListsLocked(inst, listing.Differing(before, now), listing.Differing(latest, now))
+	if inst.use == onTrial { // sessions are notified when it takes the place of the other
+		changes = nil
 	}
 	m.mu.Unlock()
 	s.warnChanged(altered)
@@ -131,13 +130,15 @@ func (u *upstream) take(raw listing.Lists, cut []string) {
 	if listed != nil && listed != now {
 		m.cache.Forget(s.spec.Name)
 	}
-	for _, one := range told {
-		one.c.ListChanged(one.k.MCP().Changed)
+	for _, one := range changes {
+		one.client.ListChanged(one.kind.MCP().Changed)
 	}
 }
 
 // offeringLocked returns the offering of lists: an existing one, if it is the same.
-func (s *server) offeringLocked(inst *instance, raw listing.Lists, about json.RawMessage, cut []string) *listing.Offering {
+func (s *server) offeringLocked(
+	inst *instance, raw listing.Lists, about json.RawMessage, cut []string,
+) *listing.Offering {
 	for _, of := range []*listing.Offering{inst.own, s.latest} {
 		if of.Equal(&raw, about, cut) {
 			return of
@@ -146,17 +147,17 @@ func (s *server) offeringLocked(inst *instance, raw listing.Lists, about json.Ra
 	return s.source().Offering(raw, about, cut)
 }
 
-// news is a list of a session's that is not what it was.
-type news struct {
-	c tool.Client
-	k listing.Kind
+// changedList is a session's list of a kind that is not what it was.
+type changedList struct {
+	client tool.Client
+	kind   listing.Kind
 }
 
-// concernedLocked are the sessions that are told of other lists: those that
-// share the instance of that which differs for them, and those whose own has
-// never listed of what else differs.
-func (s *server) concernedLocked(inst *instance, shared, others []listing.Kind) []news {
-	var all []news
+// changedListsLocked returns which lists of which sessions have changed: the kinds
+// shared for sessions that share the instance, and the kinds others for those whose
+// own instance has never listed.
+func (s *server) changedListsLocked(inst *instance, shared, others []listing.Kind) []changedList {
+	var all []changedList
 	for _, c := range s.m.clients {
 		who := c.Caller()
 		if !s.visible(&who) {
@@ -170,14 +171,14 @@ func (s *server) concernedLocked(inst *instance, shared, others []listing.Kind) 
 			continue
 		}
 		for _, k := range differ {
-			all = append(all, news{c, k})
+			all = append(all, changedList{c, k})
 		}
 	}
 	return all
 }
 
-// remakeLocked makes all offerings anew, by what is configured now. It reports
-// whether some differ from what they were.
+// remakeLocked makes all offerings again, by the present configuration. It reports
+// whether one differs from what it was.
 func (s *server) remakeLocked() bool {
 	source, changed, made := s.source(), false, map[*listing.Offering]*listing.Offering{}
 	remake := func(of *listing.Offering) *listing.Offering {
@@ -204,7 +205,7 @@ func (s *server) remakeLocked() bool {
 	return changed
 }
 
-// keepLists writes down what a process lists, for the next daemon.
+// keepLists writes what a process lists into its directory, for the next daemon.
 func (u *upstream) keepLists(raw listing.Lists, about json.RawMessage, cut []string) {
 	mem := listing.NewMemory(u.inst.key.key, raw, about, cut)
 	if err := mem.Write(filepath.Join(u.dir, process.FileLists)); err != nil {
@@ -212,45 +213,18 @@ func (u *upstream) keepLists(raw listing.Lists, about json.RawMessage, cut []str
 	}
 }
 
-// blockedLocked returns the fault of a tool that cannot be used because it
-// differs from its pin and the configuration blocks that; nil for all others.
-func (s *server) blockedLocked(o *listing.Offer) *fault.Record {
-	if !s.now().BlockChanged {
-		return nil
-	}
-	what, blocked := s.pins.Blocked(o)
-	if !blocked {
-		return nil
-	}
-	return fault.New(fault.Denied, fault.Host, o.Operation(),
-		"tool %s of server %s has changed since it was first seen (%s), and is blocked until the user accepts it: "+
-			"holdline servers tools %s --changes shows how, --accept in its place takes it", o.Own, s.spec.Name, what, s.spec.Name)
-}
-
-// checkBlocked is [server.blockedLocked] for a tool as the caller is offered it
-// now: its server may have listed it again since the offer was made.
+// checkBlocked returns why a tool cannot be called, if it is blocked as the caller is
+// offered it now: its server may have listed it again since the offer was made. See
+// [listing.ServerView.Blocked].
 func (s *server) checkBlocked(c *tool.Caller, o *listing.Offer) error {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
 	if o.Method != mcp.ToolsCall {
 		return nil
 	}
-	o = cmp.Or(s.offersLocked(c).Find(listing.Tools, o.Own, true), o)
-	if f := s.blockedLocked(o); f != nil {
+	view := s.view(c)
+	if f := view.Blocked(cmp.Or(view.Offering.Find(listing.Tools, o.Own, true), o)); f != nil {
 		return f
 	}
 	return nil
-}
-
-// countChangesLocked counts the tools listed last that differ from their pins.
-func (s *server) countChangesLocked() int {
-	n := 0
-	for _, o := range s.latest.All(listing.Tools) {
-		if s.pins.Find(o.Own).Changed() {
-			n++
-		}
-	}
-	return n
 }
 
 // warnChanged logs that tools have changed.
@@ -263,9 +237,9 @@ func (s *server) warnChanged(changed []string) {
 		"server", s.spec.Name, "tools", changed[:min(len(changed), most)], "count", len(changed))
 }
 
-// Accept pins the tools of a server as the caller is offered them now, and
-// returns the names of those that were pinned otherwise. It asks a server first
-// that was never listed. Pins of tools that only other processes list stay.
+// Accept pins the tools of a server as the caller is offered them now, and returns
+// the names of those that were pinned otherwise. It first asks a server that has
+// never listed. Pins of tools that only other processes list stay.
 func (m *Manager) Accept(ctx context.Context, c tool.Caller, name string) ([]string, error) {
 	s, err := m.server(name)
 	if err != nil {

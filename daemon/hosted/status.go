@@ -2,7 +2,6 @@ package hosted
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Status is how a server stands, for users.
+// Status is the state of a server, for users.
 type Status struct {
 	Name         string
 	Scope        Scope
@@ -24,20 +23,20 @@ type Status struct {
 	Failures     int // in a row
 	Circuit      policy.State
 	Ejected      bool
-	Suspect      bool // it has left a call without an answer, and is asked for a sign of life
+	Suspect      bool // it left a call without an answer, and the daemon pings it
 	CacheEntries int
 	Tools        int  // -1 if it was never listed
 	Blocks       bool // changed tools cannot be used
-	Changed      int  // of these, that are not what they were when they were first seen
+	Changed      int  // of these, those that differ from what they were when they were first seen
 	InFlight     int  // calls with its processes
 	Queued       int  // calls that wait for their turn
 	Noise        int64
-	Notes        []string      // what sessions do not get of what it offers, and why, for people
+	Notes        []string      // what sessions do not get of its offers, and why
 	Fault        *fault.Record // of the last process that ended or did not start, until it is started by hand
 	FaultAt      time.Time
 }
 
-// Status lists the servers, by name.
+// Status returns the state of each server, by name.
 func (m *Manager) Status() []Status {
 	now := time.Now()
 	m.mu.Lock()
@@ -46,44 +45,17 @@ func (m *Manager) Status() []Status {
 	owners := map[string]string{}
 	for _, s := range m.inOrderLocked() {
 		st := s.statusLocked(now)
-		st.Notes = slices.Concat(s.latest.Cut(), s.clashesLocked(owners), s.overreachLocked())
+		st.Notes = slices.Concat(s.latest.Cut(), listing.Clashes(s.spec.Name, s.latest, owners), s.overreachLocked())
 		list = append(list, st)
 	}
 	return list
 }
 
-// Cache is what the cache of answers holds and did.
+// Cache returns what the cache of answers holds, and its hits and misses.
 func (m *Manager) Cache() policy.CacheStats { return m.cache.Stats() }
 
-// maxClashes bounds the clashes of a server that are told one by one.
-const maxClashes = 5
-
-// clashesLocked tells which resources a server before this one, by name, has
-// already. owners are those of the servers before; those of this one are added.
-func (s *server) clashesLocked(owners map[string]string) []string {
-	var out []string
-	n := 0
-	for _, k := range []listing.Kind{listing.Resources, listing.Templates} {
-		for _, o := range s.latest.All(k) {
-			owner := owners[o.Own]
-			if owner == "" {
-				owners[o.Own] = s.spec.Name
-				continue
-			}
-			if n++; n <= maxClashes {
-				out = append(out, fmt.Sprintf("resource %s is that of server %s for sessions that see both; to have this one's: holdline mcp-stdio --server %s",
-					fault.Quote([]byte(o.Own)), owner, s.spec.Name))
-			}
-		}
-	}
-	if n > maxClashes {
-		out = append(out, fmt.Sprintf("and %d more resources that other servers have", n-maxClashes))
-	}
-	return out
-}
-
-// failedToStartLocked tells whether the last start has failed. One that was ended
-// by us, since nobody wanted it any more, has not.
+// failedToStartLocked reports whether the last start failed. A start that the daemon
+// ended because no session wanted it any more has not.
 func (inst *instance) failedToStartLocked() bool {
 	return inst.err != nil && !errors.Is(inst.err, errEnded)
 }
@@ -94,7 +66,8 @@ func (s *server) statusLocked(now time.Time) Status {
 		CacheEntries: s.m.cache.Entries(s.spec.Name), Fault: s.fault, FaultAt: s.faultAt, Ejected: len(s.ejected) > 0,
 	}
 	if s.latest != nil {
-		st.Tools, st.Changed, st.Blocks = len(s.latest.All(listing.Tools)), s.countChangesLocked(), s.now().BlockChanged
+		st.Tools, st.Changed = len(s.latest.All(listing.Tools)), s.pins.CountChanged(s.latest)
+		st.Blocks = s.now().BlockChanged
 	}
 	worst := func(state string) {
 		order := []string{"idle", "ready", "starting", "recovering", "failed", "ejected"}

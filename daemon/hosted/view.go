@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,28 +22,9 @@ import (
 	"holdline/protocol/process"
 )
 
-// Offers is what a server offers, for people.
-type Offers struct {
-	Server string
-	Tools  []Offered
-	Fault  *fault.Record // why that is not known; nil if it is
-}
-
-// Offered is one tool of a server.
-type Offered struct {
-	Name     string // the server's own
-	Exposed  string // as sessions see it
-	Contract tool.Contract
-	Listing  json.RawMessage // as the server lists it
-	Pinned   *listing.Pin    // as it was first seen, or accepted
-	Blocked  bool            // it cannot be used, since it has changed
-
-	offer *listing.Offer
-}
-
-// Offers is what one server offers, or, without a name, what each does that the
-// caller sees. Those that were never listed are asked, at the same time.
-func (m *Manager) Offers(ctx context.Context, c tool.Caller, name string) ([]Offers, error) {
+// Offers returns the tools of one server or, without a name, those of each server
+// that the caller sees. Servers that have never listed are asked at the same time.
+func (m *Manager) Offers(ctx context.Context, c tool.Caller, name string) ([]listing.ServerTools, error) {
 	var asked []*server
 	if name != "" {
 		s, err := m.server(name)
@@ -55,7 +35,7 @@ func (m *Manager) Offers(ctx context.Context, c tool.Caller, name string) ([]Off
 	} else {
 		asked = m.visible(&c)
 	}
-	all := make([]Offers, len(asked))
+	all := make([]listing.ServerTools, len(asked))
 	var asking sync.WaitGroup
 	for i, s := range asked {
 		asking.Go(func() { all[i] = s.offered(ctx, c) })
@@ -64,43 +44,34 @@ func (m *Manager) Offers(ctx context.Context, c tool.Caller, name string) ([]Off
 	return all, nil
 }
 
-// visible are the servers that a caller sees, by name.
+// visible returns the servers that a caller sees, by name.
 func (m *Manager) visible(c *tool.Caller) []*server {
 	m.awaitSights(m.life, c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var all []*server
-	for _, s := range m.servers {
-		if s.visible(c) {
-			all = append(all, s)
-		}
-	}
-	slices.SortFunc(all, compareNames)
-	return all
+	return slices.DeleteFunc(m.inOrderLocked(), func(s *server) bool { return !s.visible(c) })
 }
 
-// offered is what a server offers a caller; it is asked if that is not known.
-func (s *server) offered(ctx context.Context, c tool.Caller) Offers {
-	out := Offers{Server: s.spec.Name, Tools: []Offered{}}
-	s.m.mu.Lock()
-	listed := s.offersLocked(&c) != nil
-	s.m.mu.Unlock()
-	if !listed {
+// offered returns the tools that a server offers a caller. A server that has never
+// listed is asked first.
+func (s *server) offered(ctx context.Context, c tool.Caller) listing.ServerTools {
+	view := s.view(&c)
+	if view.Offering == nil {
 		if err := s.listFor(ctx, c, s.spec.Name); err != nil {
-			out.Fault = fault.From(err, fault.Server, operation(s.spec.Name))
-			return out
+			return noTools(s.spec.Name, fault.From(err, fault.Server, operation(s.spec.Name)))
 		}
+		view = s.view(&c)
 	}
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	for _, o := range s.offersLocked(&c).All(listing.Tools) {
-		out.Tools = append(out.Tools, Offered{o.Own, o.Remote.Name, o.Remote.Contract, o.Plain, s.pins.Find(o.Own), s.blockedLocked(o) != nil, o})
-	}
-	return out
+	return view.Tools()
 }
 
-// Tool is a tool of a server by its own name, or by that which sessions see. A
-// server that was never listed is asked first.
+// noTools returns what is shown of a server whose tools are not known.
+func noTools(server string, why *fault.Record) listing.ServerTools {
+	return listing.ServerTools{Server: server, Tools: []listing.ServerTool{}, Fault: why}
+}
+
+// Tool returns a tool of a server by its own name, or by the one that sessions see.
+// A server that has never listed is asked first.
 func (m *Manager) Tool(ctx context.Context, c tool.Caller, server, name string) (*tool.Remote, error) {
 	s, err := m.server(server)
 	if err != nil {
@@ -109,9 +80,8 @@ func (m *Manager) Tool(ctx context.Context, c tool.Caller, server, name string) 
 	if out := s.offered(ctx, c); out.Fault != nil {
 		return nil, out.Fault
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if o := s.offersLocked(&c).Tool(name); o != nil {
+	view := s.view(&c)
+	if o := view.Offering.Tool(name); o != nil {
 		return &o.Remote, nil
 	}
 	return nil, fault.New(fault.UnknownTool, fault.Server, mcp.ToolsCall+":"+name,

@@ -80,8 +80,12 @@ func Likenesses(list []json.RawMessage) []Likeness {
 // Pins are the pinned tools of one server. They are kept as long as the
 // configuration has a server of that name, whatever its entry says: an edit of
 // the entry is how most servers change. A tool that is not listed any more keeps
-// its pin, so that it cannot come back as another tool unnoticed. A stored Pin is
-// replaced, never changed. The zero value has none.
+// its pin, so that it cannot come back as another tool unnoticed. The zero value
+// has none.
+//
+// Neither the map nor a Pin in it changes once it is stored: [Pins.Compare] and
+// [Pins.Accept] put others in their place. So a copy of a Pins keeps what it was
+// copied of.
 type Pins struct {
 	byTool map[string]*Pin
 }
@@ -94,9 +98,6 @@ func NewPins(stored []Pin) Pins {
 	}
 	return p
 }
-
-// Clone returns a copy that changes independently.
-func (ps *Pins) Clone() Pins { return Pins{byTool: maps.Clone(ps.byTool)} }
 
 // Stored returns the pins sorted by name.
 func (ps *Pins) Stored() []Pin {
@@ -114,15 +115,22 @@ func (ps *Pins) Find(own string) *Pin { return ps.byTool[own] }
 // changed names tools that differ in a way not seen before; dirty reports
 // whether the pins have to be stored.
 func (ps *Pins) Compare(list []Likeness, now time.Time) (changed []string, dirty bool) {
-	if ps.byTool == nil {
-		ps.byTool = map[string]*Pin{}
+	next := ps.byTool
+	pin := func(p *Pin) {
+		if !dirty {
+			next = maps.Clone(next)
+			dirty = true
+		}
+		if next == nil {
+			next = map[string]*Pin{}
+		}
+		next[p.Tool] = p
 	}
 	for i := range list {
 		is := &list[i]
-		was := ps.byTool[is.tool]
+		was := next[is.tool]
 		if was == nil {
-			ps.byTool[is.tool] = newPin(is, now)
-			dirty = true
+			pin(newPin(is, now))
 			continue
 		}
 		change := was.observe(is, now)
@@ -132,18 +140,19 @@ func (ps *Pins) Compare(list []Likeness, now time.Time) (changed []string, dirty
 		if change.UndoneMS == 0 && (was.Change == nil || was.Change.Hash != is.hash) {
 			changed = append(changed, is.tool)
 		}
-		next := *was
-		next.Change = change
-		ps.byTool[is.tool] = &next
-		dirty = true
+		differs := *was
+		differs.Change = change
+		pin(&differs)
 	}
-	if len(ps.byTool) > MaxEntries {
+	if len(next) > MaxEntries {
 		listed := map[string]bool{}
 		for i := range list {
 			listed[list[i].tool] = true
 		}
-		maps.DeleteFunc(ps.byTool, func(name string, _ *Pin) bool { return !listed[name] })
+		next = maps.Clone(next)
+		maps.DeleteFunc(next, func(name string, _ *Pin) bool { return !listed[name] })
 	}
+	ps.byTool = next
 	return changed, dirty
 }
 
@@ -196,6 +205,17 @@ func (ps *Pins) Blocked(o *Offer) (what string, blocked bool) {
 		return strings.Join(p.Change.Parts, ", "), true
 	}
 	return "its listing", true
+}
+
+// CountChanged returns how many tools of an offering differ from their pins.
+func (ps *Pins) CountChanged(of *Offering) int {
+	n := 0
+	for _, o := range of.All(Tools) {
+		if ps.Find(o.Own).Changed() {
+			n++
+		}
+	}
+	return n
 }
 
 // Accept pins the tools of a list as they are now. Of the other pins it keeps

@@ -1,0 +1,114 @@
+package listing
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"holdline/daemon/tool"
+	"holdline/daemon/words"
+	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
+)
+
+// Limits of what an error names in place of a name that does not exist.
+const (
+	maxNear     = 5
+	maxCompared = 48  // bytes of a name
+	maxQuoted   = 128 // bytes of a name
+)
+
+// UnknownServer returns the fault unknown_tool of a call to a server that the caller
+// does not see. It names those servers whose names are most like it.
+func (v *View) UnknownServer(name string) error {
+	var names []string
+	for i := range v.servers {
+		names = append(names, v.servers[i].Server)
+	}
+	return unknown("no server "+quote(name)+" is hosted here", near(name, names))
+}
+
+// UnknownTool returns the fault unknown_tool of a call to a tool that a server does
+// not offer. It names those tools that the caller may use and whose names are most
+// like it.
+func (v *View) UnknownTool(server, own string) error {
+	var names []string
+	if s := v.Server(server); s != nil {
+		for _, o := range s.Offering.All(Tools) {
+			if v.mayUse(server, o.Remote.Names...) {
+				names = append(names, o.Own)
+			}
+		}
+	}
+	return unknown("server "+server+" offers no tool "+quote(own), near(own, names))
+}
+
+// unknown returns the fault that says what does not exist, and what does.
+func unknown(detail string, near []string) error {
+	switch len(near) {
+	case 0:
+	case 1:
+		detail += "; there is " + near[0]
+	default:
+		detail += "; there are " + strings.Join(near, ", ")
+	}
+	return fault.New(fault.UnknownTool, fault.Host, mcp.ToolsCall+":"+tool.CallTool, "%s", detail)
+}
+
+// quote returns a name that a caller made up, fit for an error.
+func quote(name string) string { return strconv.Quote(name[:min(len(name), maxQuoted)]) }
+
+// near returns the names most like one, the nearest first.
+func near(name string, names []string) []string {
+	name = strings.ToLower(name[:min(len(name), maxCompared)])
+	type rated struct {
+		name     string
+		distance int
+	}
+	all := make([]rated, len(names))
+	for i, other := range names {
+		lower := strings.ToLower(other[:min(len(other), maxCompared)])
+		all[i] = rated{other, words.Distance(name, lower)}
+		if strings.Contains(lower, name) {
+			all[i].distance = 0
+		}
+	}
+	slices.SortFunc(all, func(a, b rated) int {
+		return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.name, b.name))
+	})
+	var out []string
+	for _, r := range all[:min(len(all), maxNear)] {
+		out = append(out, r.name)
+	}
+	return out
+}
+
+// maxClashes is how many clashes of one server are named one by one.
+const maxClashes = 5
+
+// Clashes returns notes for users on the resources of a server that a server before
+// it, by name, has already. owners are the servers that have a resource, by URI;
+// Clashes adds this one's.
+func Clashes(server string, of *Offering, owners map[string]string) []string {
+	var notes []string
+	n := 0
+	for _, k := range []Kind{Resources, Templates} {
+		for _, o := range of.All(k) {
+			owner := owners[o.Own]
+			if owner == "" {
+				owners[o.Own] = server
+				continue
+			}
+			if n++; n <= maxClashes {
+				notes = append(notes, fmt.Sprintf("resource %s is that of server %s for sessions that see both; "+
+					"to have this one's: holdline mcp-stdio --server %s", fault.Quote([]byte(o.Own)), owner, server))
+			}
+		}
+	}
+	if n > maxClashes {
+		notes = append(notes, fmt.Sprintf("and %d more resources that other servers have", n-maxClashes))
+	}
+	return notes
+}

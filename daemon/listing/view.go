@@ -1,0 +1,284 @@
+package listing
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// ServerView is what one caller is offered by one server. It does not change: Pins
+// and offerings that others use are replaced, never written to.
+type ServerView struct {
+	Server        string
+	Offering      *Offering // nil if the server has never listed anything
+	Pins          Pins
+	BlocksChanged bool // tools that differ from their pins are neither listed nor called
+}
+
+// Blocked returns the fault of a tool that cannot be used because it differs from
+// its pin and the configuration blocks that; nil for all others.
+func (s *ServerView) Blocked(o *Offer) *fault.Record {
+	if !s.BlocksChanged {
+		return nil
+	}
+	what, blocked := s.Pins.Blocked(o)
+	if !blocked {
+		return nil
+	}
+	return fault.New(fault.Denied, fault.Host, o.Operation(),
+		"tool %s of server %s has changed since it was first seen (%s), and is blocked until the user accepts it: "+
+			"holdline servers tools %s --changes shows how, --accept in its place takes it", o.Own, s.Server, what, s.Server)
+}
+
+// View is what one caller sees of all servers at one moment: the offerings of the
+// servers that it may see, under the rules of its identity. It never changes, so
+// its methods need no lock.
+type View struct {
+	caller  tool.Caller
+	rules   tool.Rules   // nil lets the caller use everything
+	servers []ServerView // by name
+}
+
+// NewView returns the view that a caller has of the servers that it sees. It takes
+// servers over. rules may be nil.
+func NewView(c *tool.Caller, rules tool.Rules, servers []ServerView) *View {
+	slices.SortFunc(servers, func(a, b ServerView) int { return cmp.Compare(a.Server, b.Server) })
+	return &View{caller: *c, rules: rules, servers: servers}
+}
+
+// Server returns the view of one server, or nil if the caller does not see it.
+func (v *View) Server(name string) *ServerView {
+	i := slices.IndexFunc(v.servers, func(s ServerView) bool { return s.Server == name })
+	if i < 0 {
+		return nil
+	}
+	return &v.servers[i]
+}
+
+// mayUse reports whether the rules let the caller use what a server knows by these
+// names.
+func (v *View) mayUse(server string, names ...string) bool {
+	return v.rules == nil || v.rules.May(v.caller.Identity, server, names...)
+}
+
+// offered returns the offers of a kind that are not blocked, by server, whether or
+// not the caller may use them.
+func (v *View) offered(k Kind) []*Offer {
+	var all []*Offer
+	for i := range v.servers {
+		s := &v.servers[i]
+		for _, o := range s.Offering.All(k) {
+			if s.Blocked(o) == nil {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}
+
+// usable returns the offers of a kind that the caller may use, without those whose
+// name an earlier one has: of two servers that list one resource, the first by name
+// has it.
+func (v *View) usable(k Kind) []*Offer {
+	var all []*Offer
+	seen := map[string]bool{}
+	for _, o := range v.offered(k) {
+		if !seen[o.Remote.Name] && v.mayUse(o.Remote.Server, o.Remote.Names...) {
+			seen[o.Remote.Name] = true
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// List returns the caller's list of a kind, by name.
+func (v *View) List(k Kind) []tool.Listing {
+	list := []tool.Listing{}
+	for _, o := range v.usable(k) {
+		raw := o.Raw
+		if v.caller.Only != "" {
+			raw = o.Plain
+		}
+		list = append(list, tool.Listing{Name: o.Remote.Name, Raw: raw})
+	}
+	slices.SortFunc(list, func(a, b tool.Listing) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Find returns the offer of that exposed name by the first server that has one, or
+// nil. unlisted names the servers that have never listed anything and could offer
+// it, by their names. Neither rules nor blocks count here: they refuse the call.
+func (v *View) Find(k Kind, name string) (found *Offer, unlisted []string) {
+	alone := v.caller.Only != ""
+	for i := range v.servers {
+		s := &v.servers[i]
+		if found == nil {
+			found = s.Offering.Find(k, name, alone)
+		}
+		if s.Offering == nil && (alone || tool.MayBeOf(s.Server, name)) {
+			unlisted = append(unlisted, s.Server)
+		}
+	}
+	return found, unlisted
+}
+
+// Has returns what the servers offer besides tools. A server that has never listed
+// anything may offer everything.
+func (v *View) Has() tool.Has {
+	var has tool.Has
+	for i := range v.servers {
+		of := v.servers[i].Offering
+		if of == nil {
+			return tool.Has{Prompts: true, Resources: true, Updates: true, Logging: true}
+		}
+		lists, about := of.Lists(), of.About()
+		has.Prompts = has.Prompts || len(lists[Prompts]) > 0
+		has.Resources = has.Resources || len(lists[Resources])+len(lists[Templates]) > 0
+		has.Updates = has.Updates || Subscribable(about)
+		has.Logging = has.Logging || Has(about, "logging")
+	}
+	return has
+}
+
+// Listed returns the offer of a resource that the caller's list has, or nil.
+func (v *View) Listed(uri string) *Offer {
+	for _, o := range v.usable(Resources) {
+		if o.Remote.Name == uri {
+			return o
+		}
+	}
+	return nil
+}
+
+// Resource returns the offer of a resource: that of the list or, with handle as its
+// handler, one made of the most likely template. A session for one server may ask
+// that server for any URI: it may have resources that it does not list, and refuses
+// others in its own words. Resource returns nil if no server is concerned.
+func (v *View) Resource(uri string, handle Handler) *Offer {
+	if o := v.Listed(uri); o != nil {
+		return o
+	}
+	best := v.template(uri)
+	if best == nil {
+		s := v.Server(v.caller.Only)
+		if s == nil || !Has(s.Offering.About(), "resources") {
+			return nil
+		}
+		best = &Offer{Method: mcp.ResourcesRead, Remote: tool.Remote{Server: s.Server, Contract: tool.Convergent}}
+	}
+	own := *best // what is asked for is not the template itself
+	own.Own, own.Remote.Name, own.Remote.Names = uri, uri, v.names(best.Remote.Server, uri)
+	own.Bind(handle)
+	return &own
+}
+
+// template returns the template that a URI is most likely made of: of those whose
+// text before the first variable it begins with, the one with the longest. One of
+// a server of which the caller may use the resource goes before others.
+func (v *View) template(uri string) (best *Offer) {
+	allowed := false
+	for _, o := range v.offered(Templates) {
+		if !madeOf(uri, o.Own) {
+			continue
+		}
+		may := v.mayUse(o.Remote.Server, v.names(o.Remote.Server, uri)...)
+		if best == nil || may && !allowed || may == allowed && len(fixed(o.Own)) > len(fixed(best.Own)) {
+			best, allowed = o, may
+		}
+	}
+	return best
+}
+
+// fixed returns the text of a template before its first variable.
+func fixed(template string) string {
+	text, _, _ := strings.Cut(template, "{")
+	return text
+}
+
+// madeOf reports whether a URI may be made of a template.
+func madeOf(uri, template string) bool {
+	return strings.HasPrefix(uri, fixed(template)) || uri == template
+}
+
+// names returns the names by which rules know a resource of a server: its URI, and
+// all templates of the server that it may be made of, offered or not.
+func (v *View) names(server, uri string) []string {
+	names := []string{uri}
+	s := v.Server(server)
+	if s == nil {
+		return names
+	}
+	for _, listing := range s.Offering.Lists()[Templates] {
+		if name, ok := mcp.String(jsonrpc.Field(listing, Templates.MCP().Key)); ok && madeOf(uri, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Unknown returns an offer that stands for what a server may offer under a name:
+// what the server offers is not known because of err, with which each use ends.
+func Unknown(server string, k Kind, name string, err error) *Offer {
+	return &Offer{Own: name, Method: k.MCP().Use, Remote: tool.Remote{
+		Name: name, Server: server, Names: []string{strings.TrimPrefix(name, server+"__")}, Contract: tool.NeverReplay,
+		Handle: func(context.Context, tool.RemoteCall) (tool.RemoteResult, error) { return tool.RemoteResult{}, err },
+	}}
+}
+
+// ServerTools are the tools of a server as users and searches are shown them.
+type ServerTools struct {
+	Server string
+	Tools  []ServerTool
+	Fault  *fault.Record // why the tools are not known, or cannot be called; nil if neither is so
+}
+
+// ServerTool is one tool of a server.
+type ServerTool struct {
+	Name     string // the server's own
+	Exposed  string // as sessions see it
+	Contract tool.Contract
+	Listing  json.RawMessage // as the server lists it
+	Pinned   *Pin            // as it was first seen, or accepted
+	Blocked  bool            // it cannot be used, since it has changed
+
+	names []string // by which [tool.Rules] know it
+}
+
+// Tools returns all tools that the server offers, also those that are blocked.
+func (s *ServerView) Tools() ServerTools {
+	all := ServerTools{Server: s.Server, Tools: []ServerTool{}}
+	for _, o := range s.Offering.All(Tools) {
+		all.Tools = append(all.Tools, ServerTool{
+			Name: o.Own, Exposed: o.Remote.Name, Contract: o.Remote.Contract, Listing: o.Plain,
+			Pinned: s.Pins.Find(o.Own), Blocked: s.Blocked(o) != nil, names: o.Remote.Names,
+		})
+	}
+	return all
+}
+
+// KeepUsable removes the tools that an identity may not use, and those that are
+// blocked, which is the server's fault if it has no other. rules may be nil.
+func (t *ServerTools) KeepUsable(rules tool.Rules, identity string) {
+	var blocked []string
+	t.Tools = slices.DeleteFunc(t.Tools, func(one ServerTool) bool {
+		if rules != nil && !rules.May(identity, t.Server, one.names...) {
+			return true
+		}
+		if one.Blocked {
+			blocked = append(blocked, one.Name)
+		}
+		return one.Blocked
+	})
+	if n := len(blocked); n > 0 && t.Fault == nil {
+		t.Fault = fault.New(fault.Denied, fault.Host, "start:"+t.Server,
+			"%d of its tools have changed since they were first seen, and are blocked until the user accepts them "+
+				"(holdline servers tools %s --changes): %s", n, t.Server, strings.Join(blocked[:min(n, maxNear)], ", "))
+	}
+}
