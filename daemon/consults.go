@@ -12,8 +12,7 @@ import (
 	"sync/atomic"
 
 	"holdline/daemon/adapter/engine"
-	"holdline/daemon/adapter/engine/claude"
-	"holdline/daemon/adapter/engine/codex"
+	"holdline/daemon/adapter/engines"
 	"holdline/daemon/commands"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
@@ -25,41 +24,41 @@ import (
 )
 
 // program is a consult program as the configuration names it now.
-type program[E engine.Engine] struct {
-	now   atomic.Pointer[E]
-	ready func(context.Context) error // tells whether it has what the configuration gives it
+type program struct {
+	engine *engines.Engine
+	ready  func(context.Context) error // returns an error if what the configuration gives it is missing
+	now    atomic.Pointer[engine.Engine]
 }
 
-func (p *program[E]) Check(ctx context.Context) (engine.Info, error) {
+func (p *program) Check(ctx context.Context) (engine.Info, error) {
 	if err := p.ready(ctx); err != nil {
 		return engine.Info{}, err
 	}
 	return (*p.now.Load()).Check(ctx)
 }
 
-func (p *program[E]) Fits(req engine.Request) error { return (*p.now.Load()).Fits(req) }
+func (p *program) Fits(req engine.Request) error { return (*p.now.Load()).Fits(req) }
 
-func (p *program[E]) Without(names []string) []string { return (*p.now.Load()).Without(names) }
+func (p *program) Without(names []string) []string { return (*p.now.Load()).Without(names) }
 
-func (p *program[E]) Command(req engine.Request, info engine.Info) engine.Command {
+func (p *program) Command(req engine.Request, info engine.Info) engine.Command {
 	return (*p.now.Load()).Command(req, info)
 }
 
-func (p *program[E]) Environ() (environ, configured []string) { return (*p.now.Load()).Environ() }
+func (p *program) Environ() (environ, configured []string) { return (*p.now.Load()).Environ() }
 
-func (p *program[E]) NewRun(req engine.Request, info engine.Info) engine.Run {
+func (p *program) NewRun(req engine.Request, info engine.Info) engine.Run {
 	return (*p.now.Load()).NewRun(req, info)
 }
 
-func (p *program[E]) use(e E) { p.now.Store(&e) }
-
 // buildConsults makes the consult part.
 func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
-	l.claude.ready = func(ctx context.Context) error {
-		return l.programsReady(ctx, func(cfg *config.Config) string { return cfg.Consult.ClaudeBin })
-	}
-	l.codex.ready = func(ctx context.Context) error {
-		return l.programsReady(ctx, func(cfg *config.Config) string { return cfg.Consult.CodexBin })
+	byName := map[string]engine.Engine{}
+	for i := range engines.All {
+		e := &engines.All[i]
+		p := &program{engine: e, ready: func(ctx context.Context) error { return l.programsReady(ctx, e) }}
+		l.programs = append(l.programs, p)
+		byName[e.Name] = p
 	}
 	l.usePrograms(ctx, cfg)
 	l.audit = telemetry.NewRecords(telemetry.Options{
@@ -70,7 +69,7 @@ func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
 	l.consults, err = consult.New(consult.Options{
 		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults, Ledger: filepath.Join(l.dirs.Root, ledgerFile),
 		Exe: l.Image, SocketDir: l.place.File(place.WorkersDir), Home: l.Home,
-		Engines: map[string]engine.Engine{consult.Claude: &l.claude, consult.Codex: &l.codex},
+		Engines: byName,
 		Path:    func() string { return pathOf(l.env.List()) }, Audit: func(a consult.Audit) { l.audit.Write(a) },
 		Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),
 	})
@@ -125,8 +124,8 @@ func envState(path string) string {
 // bounds, and follows a changed environment or file of variables. A consult
 // without these variables would not be logged in, or by another account: while
 // the file cannot be used there is none.
-func (l *life) programsReady(ctx context.Context, bin func(*config.Config) string) error {
-	if err := l.env.Await(ctx, bin(withBins(l.file.Current(), l.env.List()))); err != nil {
+func (l *life) programsReady(ctx context.Context, e *engines.Engine) error {
+	if err := l.env.Await(ctx, *e.Bin(withBins(l.file.Current(), l.env.List()))); err != nil {
 		return err
 	}
 	l.consulted.mu.Lock()
@@ -149,57 +148,53 @@ func (l *life) usePrograms(ctx context.Context, cfg *config.Config) {
 
 func (l *life) useProgramsLocked(ctx context.Context, cfg *config.Config) {
 	l.consulted.state, l.consulted.environ = envState(cfg.Consult.EnvFile), l.env.List()
-	byClaude, byCodex, err := programs(cfg, l.consulted.environ)
+	extra, err := extraEnviron(cfg)
 	if l.consulted.err = err; err != nil {
 		l.Log.ErrorContext(ctx, "no consult can run: env_file cannot be used", "err", err)
 	}
-	l.claude.use(byClaude)
-	l.codex.use(byCodex)
+	settings := withBins(cfg, l.consulted.environ)
+	for _, p := range l.programs {
+		now := p.engine.New(settings, l.consulted.environ, extra)
+		p.now.Store(&now)
+	}
 }
 
-// programs are the consult programs as a configuration names them, in an
-// environment. The error is that its env_file could not be read, without which
-// they are.
-func programs(cfg *config.Config, environ []string) (*claude.Claude, *codex.Codex, error) {
-	var extra []string
-	var err error
+// extraEnviron returns the variables that the configuration adds to the environment of
+// consult programs. With an error, those of its env_file are missing.
+func extraEnviron(cfg *config.Config) (extra []string, err error) {
 	if cfg.Consult.EnvFile != "" {
 		extra, err = config.ReadEnvFile(cfg.Consult.EnvFile)
 	}
 	for name, value := range cfg.Consult.Env {
 		extra = append(extra, name+"="+value.Reveal())
 	}
-	cfg = withBins(cfg, environ)
-	return claude.New(claude.Options{Bin: cfg.Consult.ClaudeBin, Env: environ, Extra: extra}),
-		codex.New(codex.Options{Bin: cfg.Consult.CodexBin, Env: environ, Extra: extra, Config: cfg.Consult.CodexConfig}), err
+	return extra, err
 }
 
-// withBins returns a configuration that names the programs which the environment
-// names instead.
-func withBins(cfg *config.Config, environ []string) *config.Config {
-	out := *cfg
-	value := config.Lookup(environ)
-	if bin, _ := value("HOLDLINE_CLAUDE_BIN"); bin != "" {
-		out.Consult.ClaudeBin = bin
-	}
-	if bin, _ := value("HOLDLINE_CODEX_BIN"); bin != "" {
-		out.Consult.CodexBin = bin
-	}
+// withBins returns the settings of consults, with the programs that the environment
+// names in place of those of the configuration.
+func withBins(cfg *config.Config, environ []string) *config.Consult {
+	out, value := cfg.Consult, config.Lookup(environ)
+	engines.UseVariables(&out, func(name string) string {
+		bin, _ := value(name)
+		return bin
+	})
 	return &out
 }
 
 // CheckConsult tells whether the consult program of an engine can be used, as a
 // daemon of that configuration would find it in that environment. It asks none.
 func CheckConsult(ctx context.Context, cfg *config.Config, environ []string, name string) control.CheckAnswer {
-	byClaude, byCodex, err := programs(cfg, environ)
+	e := engines.Find(name)
+	if e == nil {
+		e = &engines.All[0]
+	}
 	var info engine.Info
-	switch {
-	case err != nil:
+	extra, err := extraEnviron(cfg)
+	if err != nil {
 		err = fault.New(fault.InvalidInput, fault.Engine, control.ConsultCheck, "consult.env_file: %v", err)
-	case name == consult.Codex:
-		info, err = byCodex.Check(ctx)
-	default:
-		info, err = byClaude.Check(ctx)
+	} else {
+		info, err = e.New(withBins(cfg, environ), environ, extra).Check(ctx)
 	}
 	return commands.CheckAnswer(cfg, name, info, err)
 }

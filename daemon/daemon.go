@@ -15,8 +15,6 @@ import (
 
 	"github.com/oklog/run"
 
-	"holdline/daemon/adapter/engine/claude"
-	"holdline/daemon/adapter/engine/codex"
 	"holdline/daemon/catalog"
 	"holdline/daemon/commands"
 	"holdline/daemon/config"
@@ -106,8 +104,7 @@ type life struct {
 	telemetry *telemetry.Recorder
 	workers   *supervisor.Supervisor
 	crashes   *place.CrashLoop
-	claude    program[*claude.Claude]
-	codex     program[*codex.Codex]
+	programs  []*program // of consults
 	consulted consultEnv
 	audit     *telemetry.Records
 	consults  *consult.Manager

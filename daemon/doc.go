@@ -8,7 +8,7 @@
 //	agent ── holdline mcp-stdio ──┤                      │
 //	                              ├── holdline daemon ───┼── worker ── holdline remote ── a server by address
 //	holdline status, servers … ───┘ (one for each user)  │
-//	                                                     └── worker ── a consult program
+//	                                                     └── worker ── holdline engine NAME ── a consult program
 //
 // The proxy (package proxy, `holdline mcp-stdio`) is small and outlives the daemon. It
 // numbers each line of its client, keeps what is unanswered, finds the next daemon or
@@ -33,7 +33,9 @@
 //	hosted       the hosted servers: processes by scope, restarts, calls, subscriptions
 //	listing      what servers list, its offers and pins
 //	launch       how configured servers are started
-//	consult      the consult tools: queue, cost, kept answers; adapter/engine: the programs
+//	consult      the consult tools: queue, cost, kept answers
+//	adapter      the children that are our own: remote (servers by address) and engine
+//	             (consult programs); engines is the list of those
 //	catalog      the tools that a session sees: hosttools, consult tools, hosted tools
 //	session      MCP with one client: resume, order of answers
 //	commands     answers to the command line
@@ -137,7 +139,7 @@
 //   - A host tool: a func in package hosttools that returns a tool.Tool, and its name in
 //     the list of tools in daemon.go (build).
 //   - A consult engine: a package in adapter/engine with the interface engine.Engine, its
-//     name in consult/options.go, and its construction in consults.go.
+//     row in adapter/engines, and its name in the row of consult.engine in config/keys.go.
 //   - A command of the command line: a func in cmd/holdline/cli (or a package beside it)
 //     and a line in cli/run.go. If it asks the daemon: a method in protocol/control and a
 //     handler in [holdline/daemon/commands.Daemon.Handlers].

@@ -67,6 +67,7 @@ var layers = readLayers(`
 3 proxy
 2 daemon/adapter/engine/claude
 2 daemon/adapter/engine/codex
+3 daemon/adapter/engines
 3 daemon/adapter/engine/runner
 2 daemon/adapter/remote
 2 daemon/policy

@@ -58,15 +58,9 @@ type Limits struct {
 	InFlight    int `json:"in_flight"`
 }
 
-// The programs that answer consults.
-const (
-	EngineClaude = "claude"
-	EngineCodex  = "codex"
-)
-
 // Consult is how consults run.
 type Consult struct {
-	Engine        string            `json:"engine"`     // EngineClaude or EngineCodex
+	Engine        string            `json:"engine"`     // name of the engine that answers unless a call names one
 	ClaudeBin     string            `json:"claude_bin"` // "" finds claude on PATH
 	CodexBin      string            `json:"codex_bin"`  // "" finds codex on PATH
 	CodexConfig   []string          `json:"codex_config"`

@@ -55,7 +55,7 @@ func TestParse(t *testing.T) {
 		},
 		Limits: Limits{10, 2},
 		Consult: Consult{
-			Engine: EngineClaude, ClaudeBin: "~/bin/claude", Model: "opus", Effort: "high",
+			Engine: "claude", ClaudeBin: "~/bin/claude", Model: "opus", Effort: "high",
 			MaxConcurrent: 2, Timeout: 20 * time.Minute, MaxTurns: 7, Level: "shell",
 			Roots: []string{"/srv", "~/src"}, Env: map[string]Secret{"ANTHROPIC_API_KEY": "sk-very-secret"},
 			EnvFile: "~/.env", Keep: Keep{3, 90 * time.Minute},

@@ -20,6 +20,9 @@ import (
 	"holdline/protocol/process"
 )
 
+// Codex is the name of the second engine.
+const Codex = "codex"
+
 // fakeEngine is a program of which the daemon asks everything and that runs
 // nowhere: its engine process is a [fakeProcess].
 type fakeEngine struct {

@@ -109,11 +109,8 @@ type Options struct {
 	Return time.Duration
 }
 
-// Names of the engines.
-const (
-	Claude = "claude"
-	Codex  = "codex"
-)
+// Claude is the name of the engine that answers unless it is said otherwise.
+const Claude = "claude"
 
 // Limits.
 const (

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -66,7 +68,7 @@ func (m *Manager) consultTool() tool.Tool {
 "timeout_s":{"type":"number","exclusiveMinimum":0,"maximum":86400,"description":"After so many seconds it is asked for its best answer so far, and ended. Default: 1200, unless configured."},
 "wait_s":{"type":"number","minimum":0,"maximum":86400,"description":"How long this call waits for the answer, in seconds. 0 only starts it. Default: 100."},
 "level":{"type":"string","enum":["read","shell"],"description":"What it may do: read is no more than reading; shell runs commands, too, in a sandbox without network, where they can write nothing but temporary files, and is refused where there is none. Default: read, unless configured."},
-"engine":{"type":"string","enum":["claude","codex"],"description":"The program that answers: Claude Code or Codex. Default: claude, unless configured."},
+"engine":{"type":"string","enum":` + m.engineNames() + `,"description":"The program that answers. Default: claude, unless configured."},
 "max_usd":{"type":"number","exclusiveMinimum":0,"maximum":10000,"description":"It may cost so many US dollars (checked after each answer of the model). Not for codex, which tells no cost."},
 "schema":{"type":"object","description":"JSON Schema of an object: the answer is a JSON object of that form, checked, or a fault."},
 "files":{"type":"array","maxItems":64,"items":{"type":"string","minLength":1,"maxLength":4096},"description":"Files to quote behind the prompt, relative to cwd; long ones are cut at 256 KiB."},
@@ -77,6 +79,12 @@ func (m *Manager) consultTool() tool.Tool {
 		Handle: m.consult,
 		Resume: m.again,
 	}
+}
+
+// engineNames returns the names of the engines as a JSON array.
+func (m *Manager) engineNames() string {
+	b, _ := json.Marshal(slices.Sorted(maps.Keys(m.opt.Engines))) // of strings: it cannot fail
+	return string(b)
 }
 
 func (m *Manager) resultTool() tool.Tool {

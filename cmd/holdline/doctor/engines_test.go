@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"holdline/daemon/adapter/engines"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
@@ -19,21 +20,21 @@ func TestConsults(t *testing.T) {
 		fault.Version:      {"npm install -g @anthropic-ai/claude-code@latest", "npm install -g @openai/codex@latest"},
 		fault.Killed:       {"claude --version", "codex --version"},
 	} {
-		for i, e := range engines {
+		for i, e := range engines.All {
 			found := (&Options{}).checkEngines(func(name string) (control.CheckAnswer, error) {
-				a := control.CheckAnswer{Engine: name, Default: name == e.name, Path: "/bin/" + name, Version: "1", Account: "by somebody"}
+				a := control.CheckAnswer{Engine: name, Default: name == e.Name, Path: "/bin/" + name, Version: "1", Account: "by somebody"}
 				a.Fault = fault.New(fault.SpawnFailure, fault.Engine, "o", "what is wrong").WithReason(reason)
 				return a, nil
 			}, "this shell")
-			for j, other := range engines {
-				at := slices.IndexFunc(found, func(f Finding) bool { return f.Check == other.name })
+			for j, other := range engines.All {
+				at := slices.IndexFunc(found, func(f Finding) bool { return f.Check == other.Name })
 				if at < 0 {
-					t.Fatalf("nothing of %s: %+v", other.name, found)
+					t.Fatalf("nothing of %s: %+v", other.Name, found)
 				}
 				f := found[at]
 				if (f.State == Problem) != (i == j) || f.State == OK || !strings.Contains(f.Fix, fixes[j]) || !strings.Contains(f.Why, "as seen by this shell") ||
 					f.What != "what is wrong" {
-					t.Errorf("%s, of %s if %s is to answer: %+v", reason, other.name, e.name, f)
+					t.Errorf("%s, of %s if %s is to answer: %+v", reason, other.Name, e.Name, f)
 				}
 			}
 		}
