@@ -85,28 +85,32 @@ func (p *Program) unfit(format string, args ...any) error {
 	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, format, args...).WithReason(fault.Version)
 }
 
-// failureTTL is how long a failed look holds. It is short: a user who has just
-// logged in must not wait.
-const failureTTL = 2 * time.Second
-
 // Looks remembers what the last look at a program has found. Several callers
 // at once share one look. The zero value is of no use; see [NewLooks].
 type Looks[T any] struct {
-	turn chan struct{} // held by the one who looks; what follows is guarded by it
-	key  string        // of the file looked at
-	info T
-	err  error
-	till time.Time
+	turn   chan struct{} // held by the caller that looks; what follows is guarded by it
+	key    string        // of the file looked at
+	info   T
+	err    error
+	until  time.Time // callers that came before then are given what was found
+	unsure bool      // see [Looks.Doubt]
 }
 
 // NewLooks makes a memory without a look in it.
 func NewLooks[T any]() *Looks[T] { return &Looks[T]{turn: make(chan struct{}, 1)} }
 
-// Look finds p and asks look about it, or returns what was found last: that
-// holds for ttl, failures for a moment, and nothing holds once the file has
-// changed. The error is that of look, a fault, or the cause of ctx.
+// Doubt makes the present look hold for the callers that wait for it, and for
+// no later ones: a part of it was interrupted. Only look itself may call it.
+func (l *Looks[T]) Doubt() { l.unsure = true }
+
+// Look finds p and asks look about it, or returns what was found last. That
+// holds for ttl, as long as the file does not change. A look that failed is
+// shared by the callers that were waiting for it, and is not remembered: the
+// next caller looks again. One that was interrupted by its ctx is not shared
+// either. The error is that of look, a fault, or the cause of ctx.
 func (l *Looks[T]) Look(ctx context.Context, p *Program, ttl time.Duration, look func(ctx context.Context, path string) (T, error)) (T, error) {
 	var none T
+	came := time.Now()
 	select {
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
@@ -118,19 +122,20 @@ func (l *Looks[T]) Look(ctx context.Context, p *Program, ttl time.Duration, look
 		return none, err
 	}
 	key := fmt.Sprintf("%s|%d|%d", path, stat.Size(), stat.ModTime().UnixNano())
-	if l.key == key && time.Now().Before(l.till) {
+	if l.key == key && came.Before(l.until) {
 		return l.info, l.err
 	}
 	limited, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
+	l.unsure = false
 	info, err := look(limited, path)
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
 	}
-	if err != nil {
-		ttl = failureTTL
+	if err != nil || l.unsure {
+		ttl = 0
 	}
-	l.key, l.info, l.err, l.till = key, info, err, time.Now().Add(ttl)
+	l.key, l.info, l.err, l.until = key, info, err, time.Now().Add(ttl)
 	return info, err
 }
 

@@ -16,14 +16,18 @@ import (
 // trialTimeout bounds the trial of bubblewrap.
 const trialTimeout = 5 * time.Second
 
+// ErrInterrupted is the error of a trial of bubblewrap that did not end in time.
+// It says nothing about the machine.
+var ErrInterrupted = fmt.Errorf("the trial of bubblewrap did not end within %s: try again", trialTimeout)
+
 // Wrapper is the path of the program bwrap on the PATH of env, or "".
 func Wrapper(env []string) string { return onPath("bwrap", env) }
 
-// Bubblewrap tells whether a program with this environment, itself in a
+// Bubblewrap finds out whether a program with this environment, itself in a
 // sandbox of bubblewrap, can run commands in another one without a network:
 // bwrap and socat are on its PATH, and the kernel lets this user have
 // namespaces, one in the other, which is tried. The error names what is
-// missing and how to get it.
+// missing and how to get it, or is [ErrInterrupted].
 func Bubblewrap(ctx context.Context, env []string) error {
 	if runtime.GOOS != "linux" {
 		return errors.New("bubblewrap is for Linux alone")
@@ -38,6 +42,9 @@ func Bubblewrap(ctx context.Context, env []string) error {
 	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
 	words, err := trial(ctx, bwrap, env)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return ErrInterrupted
+	}
 	if err != nil {
 		return fmt.Errorf("bubblewrap cannot make a sandbox here, most likely since user namespaces are switched off for you (%w%s); "+
 			"see user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns of sysctl", err, words)

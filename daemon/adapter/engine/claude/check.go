@@ -3,26 +3,26 @@ package claude
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/program"
+	"holdline/daemon/sandbox"
 	"holdline/protocol/fault"
 )
 
-// needs are what no run is safe without; wanted are options that make it
-// better where they exist. Both are looked up in the program's own help, since
-// what a version number implies is a guess.
-var (
-	needs = program.Needs{
-		Least: program.Version{2, 1, 0}, Help: []string{"--help"}, Update: "claude update",
-		Options: []string{
-			"--input-format", "--output-format", "--strict-mcp-config", "--tools", "--permission-mode", "--settings",
-			"--setting-sources",
-		},
-	}
-	wanted = []string{optRestricted, optPartial, optNoChrome, optNoSlash, optEffort}
-)
+// needs are what no run is safe without, and the options that make it better
+// where they exist. They are looked up in the program's own help, since what a
+// version number implies is a guess.
+var needs = program.Needs{
+	Least: program.Version{2, 1, 0}, Help: []string{"--help"}, Update: "claude update",
+	Options: []string{
+		"--input-format", "--output-format", "--strict-mcp-config", "--tools", "--permission-mode", "--settings",
+		"--setting-sources",
+	},
+	Wanted: []string{optRestricted, optPartial, optNoChrome, optNoSlash, optEffort},
+}
 
 // Options of the program that not every version has.
 const (
@@ -33,11 +33,11 @@ const (
 	optEffort     = "--effort"
 )
 
-// Check tells whether the program can be used: found, of a version that can
+// Check finds out whether the program can be used: found, of a version that can
 // be driven, and logged in. It takes a fraction of a second the first time;
-// what it found holds for a while, failures for a moment, and nothing holds
-// once the file has changed. Several callers at once share one look. The
-// error is a [*fault.Record].
+// what it found holds for a while, unless the file changes. A failure is not
+// remembered. Several callers at once share one look. The error is a
+// [*fault.Record], or the cause of ctx.
 func (c *Claude) Check(ctx context.Context) (engine.Info, error) {
 	return c.looks.Look(ctx, &c.program, c.opt.TTL, c.look)
 }
@@ -54,10 +54,13 @@ func (c *Claude) look(ctx context.Context, path string) (engine.Info, error) {
 		return info, err
 	}
 	info.Version = version.String()
-	for _, opt := range wanted {
+	for _, opt := range needs.Wanted {
 		if has[opt] {
 			info.Features = append(info.Features, opt)
 		}
+	}
+	if errors.Is(noShell, sandbox.ErrInterrupted) {
+		c.looks.Doubt()
 	}
 	info.Levels = []engine.Level{c.read(&info), c.shell(&info, noShell)}
 	return c.account(ctx, path, info)
@@ -75,7 +78,7 @@ func (c *Claude) account(ctx context.Context, path string, info engine.Info) (en
 		return info, nil
 	}
 	args := append(isolation(&info), "--settings", settings(own, nil), "auth", "status")
-	out, code, err := asked.Probe(ctx, path, args...)
+	reply, err := asked.Probe(ctx, path, args...)
 	if err != nil {
 		return info, err
 	}
@@ -84,12 +87,15 @@ func (c *Claude) account(ctx context.Context, path string, info engine.Info) (en
 		Method   string `json:"authMethod"`
 		Provider string `json:"apiProvider"`
 	}
-	if err := json.Unmarshal(out, &st); err != nil || st.LoggedIn == nil {
+	if err := json.Unmarshal(reply.Stdout, &st); err != nil || st.LoggedIn == nil {
+		if !reply.IsComplete {
+			return info, asked.Unanswered(&reply, "auth", "status")
+		}
 		info.LoggedIn = true
 		info.Account = "unknown"
-		return info, nil //nolint:nilerr // no answer to the question is no failure, see above
+		return info, nil
 	}
-	if *st.LoggedIn && code == 0 {
+	if *st.LoggedIn && reply.ExitCode == 0 {
 		info.LoggedIn = true
 		info.Account = st.Method
 		if st.Provider != "" && st.Provider != "firstParty" {

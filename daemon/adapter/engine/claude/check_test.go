@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/sandbox"
 	"holdline/protocol/fault"
 )
 
@@ -307,5 +308,31 @@ func TestEnvironment(t *testing.T) {
 	}
 	if !slices.IsSorted(got) {
 		t.Error("not sorted")
+	}
+}
+
+// TestInterruptedTrialIsAskedAgain: a trial of the sandbox that did not end in
+// time refuses level shell to the consult that waited for it, and to no later
+// one.
+func TestInterruptedTrialIsAskedAgain(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trials := []error{sandbox.ErrInterrupted, nil, errors.New("asked once too often")}
+	c := claude.New(claude.Options{
+		Bin: exe, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, Timeout: time.Minute,
+		Extra: []string{claudetest.FakeEnv + "=ok", "GORACE=atexit_sleep_ms=0"},
+		Bubblewrap: func(context.Context, []string) error {
+			err := trials[0]
+			trials = trials[1:]
+			return err
+		},
+	})
+	for i, want := range []string{sandbox.ErrInterrupted.Error(), "", ""} {
+		info, err := c.Check(t.Context())
+		if err != nil || info.Level(engine.LevelShell).Lacks != want {
+			t.Errorf("check %d: %+v, %v, want level shell to lack %q", i, info.Level(engine.LevelShell), err, want)
+		}
 	}
 }

@@ -126,10 +126,10 @@ var needs = program.Needs{
 	Options: []string{"--json", optSandbox, "--skip-git-repo-check", "--ignore-user-config", "--ignore-rules", optSchema},
 }
 
-// Check tells whether the program can be used: found, of a version that can
-// be driven, and logged in. What it found holds for a while, failures for a
-// moment, and nothing holds once the file has changed. The error is a
-// [*fault.Record].
+// Check finds out whether the program can be used: found, of a version that can
+// be driven, and logged in. What it found holds for a while, unless the file
+// changes. A failure is not remembered. The error is a [*fault.Record], or the
+// cause of ctx.
 func (c *Codex) Check(ctx context.Context) (engine.Info, error) {
 	return c.looks.Look(ctx, &c.program, c.opt.TTL, c.look)
 }
@@ -142,15 +142,15 @@ func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
 		return info, err
 	}
 	info.Version = version.String()
+	var login program.Reply
 	var loginErr error
-	var loginCode int
 	if info.Account = c.account(); info.Account == "" {
-		_, loginCode, loginErr = c.program.Probe(ctx, path, c.loginStatus()...)
+		login, loginErr = c.program.Probe(ctx, path, c.loginStatus()...)
 	}
 	switch {
 	case loginErr != nil:
 		return info, loginErr
-	case loginCode != 0:
+	case login.ExitCode != 0:
 		return info, fault.New(fault.Unauthenticated, fault.Engine, operation,
 			"Codex is not logged in for the daemon: run codex login once, or give the daemon CODEX_API_KEY "+
 				"(consult.env or consult.env_file of the configuration); of its own configuration file a consult reads nothing: "+
