@@ -2,7 +2,6 @@ package fault
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"syscall"
@@ -13,62 +12,46 @@ import (
 // for any other error. No server is to blame for that, and it passes once there
 // is room again, so it counts against none.
 func Exhausted(operation string, err error) *Record {
-	words := exhausted(err)
-	if words == "" {
-		return nil
-	}
-	r := New(ResourceExhausted, Host, operation, "%s. Holdline tries again by itself", words)
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		if name := errnoNames[errno]; name != "" {
-			r.Cause = &Cause{Errno: &name}
+	for _, what := range exhaustions {
+		if !errors.Is(err, what.errno) {
+			continue
 		}
-	}
-	return r
-}
-
-// errnoNames are the errors that [Exhausted] is about, by what a worker calls
-// them.
-var errnoNames = map[syscall.Errno]string{
-	syscall.ENOSPC: "ENOSPC", syscall.EDQUOT: "EDQUOT", syscall.EMFILE: "EMFILE", syscall.ENFILE: "ENFILE",
-	syscall.EAGAIN: "EAGAIN", syscall.ENOMEM: "ENOMEM",
-}
-
-// ErrnoNamed returns the error that [Exhausted] is about and that goes by that
-// name; nil if there is none.
-func ErrnoNamed(name string) error {
-	for errno, known := range errnoNames {
-		if known == name {
-			return errno
+		words := what.words
+		if p, ok := errors.AsType[*fs.PathError](err); ok && what.advice != "" {
+			words += " at " + filepath.Dir(p.Path)
 		}
+		r := New(ResourceExhausted, Host, operation, "%s. Holdline tries again by itself", words+what.advice)
+		r.Cause = &Cause{Errno: &what.name}
+		return r
 	}
 	return nil
 }
 
-// exhausted says in words what is used up and what to free; "" for nothing.
-func exhausted(err error) string {
-	at := ""
-	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		at = filepath.Dir(p.Path)
-	}
-	place := func(what string) string {
-		if at == "" {
-			return what
+// exhaustion is a resource that may be used up.
+type exhaustion struct {
+	errno  syscall.Errno
+	name   string // of errno, as a worker reports it
+	words  string // what is used up, and what to free
+	advice string // follows the path, for resources that a path belongs to
+}
+
+var exhaustions = []exhaustion{
+	{syscall.ENOSPC, "ENOSPC", "the disk is full", ": free some space there"},
+	{syscall.EDQUOT, "EDQUOT", "your disk quota is used up", ": free some space there"},
+	{syscall.EMFILE, "EMFILE", "holdline has as many files open as it may: " +
+		"end agents or servers that are not needed, or raise the limit (ulimit -n)", ""},
+	{syscall.ENFILE, "ENFILE", "this machine has as many files open as it can: end programs that are not needed", ""},
+	{syscall.EAGAIN, "EAGAIN", "no more processes can be started: " +
+		"end programs that are not needed, or raise the limit (ulimit -u)", ""},
+	{syscall.ENOMEM, "ENOMEM", "the memory is used up: end programs that are not needed", ""},
+}
+
+// ErrnoNamed returns the error with that name if [Exhausted] knows it, else nil.
+func ErrnoNamed(name string) error {
+	for _, what := range exhaustions {
+		if what.name == name {
+			return what.errno
 		}
-		return fmt.Sprintf("%s at %s", what, at)
 	}
-	switch {
-	case errors.Is(err, syscall.ENOSPC):
-		return place("the disk is full") + ": free some space there"
-	case errors.Is(err, syscall.EDQUOT):
-		return place("your disk quota is used up") + ": free some space there"
-	case errors.Is(err, syscall.EMFILE):
-		return "holdline has as many files open as it may: end agents or servers that are not needed, or raise the limit (ulimit -n)"
-	case errors.Is(err, syscall.ENFILE):
-		return "this machine has as many files open as it can: end programs that are not needed"
-	case errors.Is(err, syscall.EAGAIN):
-		return "no more processes can be started: end programs that are not needed, or raise the limit (ulimit -u)"
-	case errors.Is(err, syscall.ENOMEM):
-		return "the memory is used up: end programs that are not needed"
-	}
-	return ""
+	return nil
 }

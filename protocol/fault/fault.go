@@ -4,8 +4,8 @@
 //
 // The table of codes is closed: [Code] values are the only ones that exist,
 // and class, directive and JSON-RPC code follow from the code alone. Nothing
-// in holdline decides by searching the text of an error; whoever makes a
-// record knows what happened and says so with its code and [Reason].
+// in holdline decides by searching the text of an error: the code that makes a
+// record knows what happened, and sets its code and [Reason].
 package fault
 
 import (
@@ -44,16 +44,6 @@ const (
 	CircuitOpen       Code = "circuit_open"
 	Cancelled         Code = "cancelled" // never sent, log only
 	InternalFailure   Code = "internal_failure"
-	replay                 = "replay"
-	abortRequest           = "abort_request"
-	restartAndReplay       = "restart_and_replay"
-	retryInPlace           = "retry_in_place"
-	jsonrpcInternal        = -32603
-	jsonrpcBadParams       = -32602
-	jsonrpcBadMethod       = -32601
-	jsonrpcBadRequest      = -32600
-	jsonrpcParse           = -32700
-	jsonrpcNotReady        = -32002
 )
 
 // Class groups codes for telemetry.
@@ -67,7 +57,7 @@ const (
 	ClassDownstream Class = "downstream"
 	ClassTimeout    Class = "timeout"
 	ClassResource   Class = "resource"
-	ClassReplay     Class = replay
+	ClassReplay     Class = "replay"
 	ClassRollout    Class = "rollout"
 	ClassPolicy     Class = "policy"
 	ClassInvariant  Class = "invariant"
@@ -109,60 +99,64 @@ const (
 	Version       Reason = "version"
 )
 
+// Directives: what the daemon does about a fault.
+const (
+	abortRequest     = "abort_request"
+	restartAndReplay = "restart_and_replay"
+	retryInPlace     = "retry_in_place"
+)
+
+// row is what follows from a code.
 type row struct {
+	code      Code
 	class     Class
 	directive string
-	jsonrpc   int
+	jsonrpc   int // the code of the JSON-RPC error
 }
 
-// rowOf is the closed table: what follows from a code.
+// table is closed: no other code exists. Its last row is also that of an unknown code.
+var table = []row{
+	{ParseError, ClassProtocol, abortRequest, -32700},
+	{InvalidRequest, ClassProtocol, abortRequest, -32600},
+	{UnknownMethod, ClassProtocol, abortRequest, -32601},
+	{InvalidInput, ClassProtocol, abortRequest, -32602},
+	{UnknownTool, ClassProtocol, abortRequest, -32602},
+	{NotInitialized, ClassProtocol, abortRequest, -32002},
+	{TransportFailure, ClassTransport, restartAndReplay, -32603},
+	{ProcessFailure, ClassProcess, restartAndReplay, -32603},
+	{SpawnFailure, ClassProcess, abortRequest, -32603},
+	{DownstreamFailure, ClassDownstream, abortRequest, -32603},
+	{Unauthenticated, ClassDownstream, abortRequest, -32603},
+	{Timeout, ClassTimeout, abortRequest, -32603},
+	{ResourceExhausted, ClassResource, retryInPlace, -32603},
+	{OutcomeUnknown, ClassReplay, abortRequest, -32603},
+	{RolloutFailure, ClassRollout, retryInPlace, -32603},
+	{Denied, ClassPolicy, abortRequest, -32603},
+	{BudgetExceeded, ClassPolicy, abortRequest, -32603},
+	{Ejected, ClassPolicy, abortRequest, -32603},
+	{IdentityRefused, ClassPolicy, abortRequest, -32603},
+	{CircuitOpen, ClassPolicy, retryInPlace, -32603},
+	{Cancelled, ClassProtocol, abortRequest, -32603},
+	{InternalFailure, ClassInvariant, abortRequest, -32603},
+}
+
+// rowOf returns the row of a code.
 func rowOf(c Code) row {
-	switch c {
-	case ParseError:
-		return row{ClassProtocol, abortRequest, jsonrpcParse}
-	case InvalidRequest:
-		return row{ClassProtocol, abortRequest, jsonrpcBadRequest}
-	case UnknownMethod:
-		return row{ClassProtocol, abortRequest, jsonrpcBadMethod}
-	case InvalidInput, UnknownTool:
-		return row{ClassProtocol, abortRequest, jsonrpcBadParams}
-	case NotInitialized:
-		return row{ClassProtocol, abortRequest, jsonrpcNotReady}
-	case TransportFailure:
-		return row{ClassTransport, restartAndReplay, jsonrpcInternal}
-	case ProcessFailure:
-		return row{ClassProcess, restartAndReplay, jsonrpcInternal}
-	case SpawnFailure:
-		return row{ClassProcess, abortRequest, jsonrpcInternal}
-	case DownstreamFailure, Unauthenticated:
-		return row{ClassDownstream, abortRequest, jsonrpcInternal}
-	case Timeout:
-		return row{ClassTimeout, abortRequest, jsonrpcInternal}
-	case ResourceExhausted:
-		return row{ClassResource, retryInPlace, jsonrpcInternal}
-	case OutcomeUnknown:
-		return row{ClassReplay, abortRequest, jsonrpcInternal}
-	case RolloutFailure:
-		return row{ClassRollout, retryInPlace, jsonrpcInternal}
-	case Denied, BudgetExceeded, Ejected, IdentityRefused:
-		return row{ClassPolicy, abortRequest, jsonrpcInternal}
-	case CircuitOpen:
-		return row{ClassPolicy, retryInPlace, jsonrpcInternal}
-	case Cancelled:
-		return row{ClassProtocol, abortRequest, jsonrpcInternal}
-	case InternalFailure:
+	for _, r := range table {
+		if r.code == c {
+			return r
+		}
 	}
-	return row{ClassInvariant, abortRequest, jsonrpcInternal}
+	return table[len(table)-1]
 }
 
-// Codes lists every code in the order of the table.
+// Codes returns every code in the order of the table.
 func Codes() []Code {
-	return []Code{
-		ParseError, InvalidRequest, UnknownMethod, InvalidInput, UnknownTool, NotInitialized,
-		TransportFailure, ProcessFailure, SpawnFailure, DownstreamFailure, Unauthenticated, Timeout,
-		ResourceExhausted, OutcomeUnknown, RolloutFailure, Denied, BudgetExceeded, Ejected,
-		IdentityRefused, CircuitOpen, Cancelled, InternalFailure,
+	codes := make([]Code, len(table))
+	for i, r := range table {
+		codes[i] = r.code
 	}
+	return codes
 }
 
 // Body is the inner object of a [Record].
