@@ -23,6 +23,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"holdline/protocol/jsonrpc"
 )
 
 // Version is the greeting's version. A daemon also takes the previous one,
@@ -229,8 +231,8 @@ func ParseGreeting(line []byte) (Greeting, error) {
 	if err := json.Unmarshal(line, &g); err != nil {
 		return g, &Refusal{RefusedGreeting, "greeting: " + err.Error()}
 	}
-	if key := repeated(line); key != "" {
-		return g, &Refusal{RefusedGreeting, fmt.Sprintf("greeting: %q stands twice", key)}
+	if err := checkKeys(line); err != nil {
+		return g, &Refusal{RefusedGreeting, "greeting: " + err.Error()}
 	}
 	switch g.Role {
 	case RoleMCP:
@@ -249,31 +251,18 @@ func ParseGreeting(line []byte) (Greeting, error) {
 	return g, nil
 }
 
-// repeated is a key of the JSON object that stands twice, in whatever case; ""
-// if none does. Two readers could take either for what is meant.
-func repeated(object []byte) string {
-	d := json.NewDecoder(bytes.NewReader(object))
-	if _, err := d.Token(); err != nil {
-		return ""
-	}
-	seen := map[string]struct{}{}
-	for d.More() {
-		token, err := d.Token()
-		key, ok := token.(string)
-		if err != nil || !ok {
-			return ""
-		}
+// checkKeys returns an error if a key of the JSON object stands twice, in upper or
+// lower case: two readers could take either for the value that is meant.
+func checkKeys(object []byte) error {
+	seen := map[string]bool{}
+	return jsonrpc.Fields(object, func(key string, _ []byte) error {
 		folded := strings.ToLower(key)
-		if _, twice := seen[folded]; twice {
-			return key
+		if seen[folded] {
+			return fmt.Errorf("%w %q", jsonrpc.ErrDuplicate, key)
 		}
-		seen[folded] = struct{}{}
-		var value json.RawMessage
-		if d.Decode(&value) != nil {
-			return ""
-		}
-	}
-	return ""
+		seen[folded] = true
+		return nil
+	})
 }
 
 // ParseWelcome reads a daemon's first line. A refusal is returned as the

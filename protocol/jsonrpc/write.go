@@ -27,19 +27,13 @@ func Marshal(v any) ([]byte, error) {
 
 // AppendResult appends the answer to id, without a newline.
 func AppendResult(dst []byte, id ID, result json.RawMessage) []byte {
-	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
-	dst = appendID(dst, id)
-	dst = append(dst, `,"result":`...)
-	dst = append(dst, result...)
-	return append(dst, '}')
+	return append(append(beginAnswer(dst, id, "result"), result...), '}')
 }
 
 // AppendError appends an error answer, without a newline. A nil id is written
 // as null; nil data is left out.
 func AppendError(dst []byte, id ID, code int, message string, data json.RawMessage) []byte {
-	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
-	dst = appendID(dst, id)
-	dst = append(dst, `,"error":{"code":`...)
+	dst = append(beginAnswer(dst, id, "error"), `{"code":`...)
 	dst = strconv.AppendInt(dst, int64(code), 10)
 	dst = append(dst, `,"message":`...)
 	dst = AppendString(dst, message)
@@ -52,11 +46,7 @@ func AppendError(dst []byte, id ID, code int, message string, data json.RawMessa
 
 // AppendFailure appends an error answer whose error object is as it came.
 func AppendFailure(dst []byte, id ID, err json.RawMessage) []byte {
-	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
-	dst = appendID(dst, id)
-	dst = append(dst, `,"error":`...)
-	dst = append(dst, err...)
-	return append(dst, '}')
+	return append(append(beginAnswer(dst, id, "error"), err...), '}')
 }
 
 // AppendRequest appends a request, without a newline; with a nil id it is a
@@ -76,11 +66,14 @@ func AppendRequest(dst []byte, id ID, method string, params json.RawMessage) []b
 	return append(dst, '}')
 }
 
-func appendID(dst []byte, id ID) []byte {
+// beginAnswer appends an answer up to its member result or error. A nil id is
+// written as null.
+func beginAnswer(dst []byte, id ID, member string) []byte {
 	if id == nil {
-		return append(dst, "null"...)
+		id = ID("null")
 	}
-	return append(dst, id...)
+	dst = append(append(dst, `{"jsonrpc":"2.0","id":`...), id...)
+	return append(append(append(dst, `,"`...), member...), `":`...)
 }
 
 // AppendString appends s as a JSON string, as package json spells it.
