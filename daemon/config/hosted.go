@@ -2,9 +2,6 @@ package config
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -172,17 +169,6 @@ func (s Settings) Process(a Around) (Process, error) {
 // optional matches a value that is one variable, which need not be set: then
 // the process has no such variable either.
 var optional = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*:-\}$`)
-
-// Key stands for the process: two with the same key can be one. Environment
-// and credentials are part of it.
-func (p Process) Key() string {
-	b, err := json.Marshal([]any{p.Command, p.Args, p.Dir, p.Env})
-	if err != nil { // strings always encode
-		return ""
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
-}
 
 // Address is where a remote server is, with what goes along. It holds
 // secrets.

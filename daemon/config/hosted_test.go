@@ -150,13 +150,8 @@ func TestProcess(t *testing.T) {
 	}
 
 	around.EnvFile, around.Variables = nil, []string{"SUB=sub"}
-	if p, err := s.Process(around); err != nil || !slices.Contains(p.Env, "TOKEN=from-environ") || p.Key() == got.Key() {
-		t.Errorf("another credential: %q, %v; the key must differ", p.Env, err)
-	}
-	if p, _ := s.Process(around); p.Key() == "" || p.Key() == got.Key() {
-		t.Error("the key is not that of the process")
-	} else if q, _ := s.Process(around); q.Key() != p.Key() {
-		t.Error("equal processes have different keys")
+	if p, err := s.Process(around); err != nil || !slices.Contains(p.Env, "TOKEN=from-environ") {
+		t.Errorf("another credential: %q, %v", p.Env, err)
 	}
 	around.Root = ""
 	if p, _ := s.Process(around); p.Dir != "/home/u/sub" {

@@ -1,11 +1,14 @@
 package config
 
 import (
+	"fmt"
+	"log/slog"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // referencePage is the page for users that is made from the table.
@@ -55,7 +58,7 @@ func TestTable(t *testing.T) {
 // TestReference: the reference page is the one that the table makes. With UPDATE=1 the
 // test writes it anew.
 func TestReference(t *testing.T) {
-	want := Reference()
+	want := reference()
 	if os.Getenv("UPDATE") != "" {
 		if err := os.WriteFile(referencePage, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -65,8 +68,77 @@ func TestReference(t *testing.T) {
 		t.Errorf("%s is out of date, %v; write it anew with UPDATE=1", referencePage, err)
 	}
 	for _, path := range []string{"limits.in_flight", "mcpServers.NAME.holdline.max_restarts", "identities.NAME.budget.calls"} {
-		if !slices.ContainsFunc(Keys(), func(k Key) bool { return k.Path == path }) {
+		if !slices.ContainsFunc(allKeys(), func(k key) bool { return k.Path == path }) {
 			t.Errorf("no key %s", path)
 		}
 	}
+}
+
+// key describes one key of the file, for people.
+type key struct {
+	Path    string // such as "limits.in_flight"; NAME stands for a name that the user chooses
+	Type    string
+	Default string // "" if there is none
+	Allowed string // "" if the type says all
+	Help    string
+}
+
+// allKeys returns all keys in the order of the table.
+func allKeys() []key { return keysOf(reflect.TypeFor[Config](), "") }
+
+func keysOf(t reflect.Type, prefix string) []key {
+	var all []key
+	for _, r := range table[t] {
+		ft := t.Field(field(t, r.name)).Type
+		k := key{Path: prefix + r.name, Type: typeName(ft), Default: r.preset, Help: r.help}
+		if strings.Contains(r.check, "..") || strings.Contains(r.check, "|") {
+			k.Allowed = r.check
+		}
+		all = append(all, k)
+		inner := prefix + r.name + "."
+		if ft.Kind() == reflect.Map {
+			ft, inner = ft.Elem(), inner+"NAME."
+		}
+		all = append(all, keysOf(ft, inner)...)
+	}
+	return all
+}
+
+// typeName names the type of a key for people.
+func typeName(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "duration"
+	case t == reflect.TypeFor[slog.Level]():
+		return "string"
+	case t.Kind() == reflect.Pointer:
+		return typeName(t.Elem())
+	case t.Kind() == reflect.Struct, t.Kind() == reflect.Map:
+		return "object"
+	case t.Kind() == reflect.Slice:
+		return "list of strings"
+	case t.Kind() == reflect.Int:
+		return "whole number"
+	case t.Kind() == reflect.Float64:
+		return "number"
+	}
+	return t.Kind().String()
+}
+
+// reference returns the reference page of all keys, as Markdown.
+func reference() string {
+	var b strings.Builder
+	b.WriteString("# Keys of the configuration\n\n" +
+		"This page is made from the table in `daemon/config/keys.go`. NAME stands for a name of yours.\n\n" +
+		"| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n")
+	code := func(s string) string {
+		if s == "" {
+			return ""
+		}
+		return "`" + strings.ReplaceAll(s, "|", `\|`) + "`"
+	}
+	for _, k := range allKeys() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.Path, k.Type, code(k.Default), code(k.Allowed), k.Help)
+	}
+	return b.String()
 }
