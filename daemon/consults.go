@@ -7,12 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engines"
+	"holdline/daemon/command"
 	"holdline/daemon/commands"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
@@ -70,7 +70,7 @@ func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
 		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults, Ledger: filepath.Join(l.dirs.Root, ledgerFile),
 		Exe: l.Image, SocketDir: l.place.File(place.WorkersDir), Home: l.Home,
 		Engines: byName,
-		Path:    func() string { return pathOf(l.env.List()) }, Audit: func(a consult.Audit) { l.audit.Write(a) },
+		Path:    func() string { return command.Variable(l.env.List(), "PATH") }, Audit: func(a consult.Audit) { l.audit.Write(a) },
 		Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),
 	})
 	return err
@@ -83,16 +83,6 @@ const auditFile = "consults.jsonl"
 // ledgerFile is what consults have cost whose answers are gone, in the state
 // directory.
 const ledgerFile = "spent.json"
-
-// pathOf is the PATH of an environment.
-func pathOf(environ []string) string {
-	for _, kv := range slices.Backward(environ) {
-		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
-			return path
-		}
-	}
-	return ""
-}
 
 // configureConsults follows a changed configuration.
 func (l *life) configureConsults(ctx context.Context, cfg *config.Config) {

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,7 +43,7 @@ func LookPath(name, path string) (string, error) {
 		switch failure := executable(file); {
 		case failure == nil:
 			return file, nil
-		case !os.IsNotExist(failure):
+		case !errors.Is(failure, os.ErrNotExist):
 			err = failure
 		}
 	}
@@ -55,7 +56,7 @@ func executable(path string) error {
 	switch {
 	case err != nil:
 		return err
-	case info.IsDir() || info.Mode()&0o111 == 0:
+	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
 		return &os.PathError{Op: "run", Path: path, Err: syscall.EACCES}
 	}
 	return nil

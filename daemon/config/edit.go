@@ -203,12 +203,7 @@ func read(path string) ([]byte, fs.FileMode, error) {
 
 // replaceFile replaces the file at path, which is on the disk afterwards.
 func replaceFile(path string, data []byte, mode fs.FileMode) error {
-	temp, err := ownfile.WriteTemp(filepath.Dir(path), "."+filepath.Base(path)+".*", data, mode, true)
-	if err == nil {
-		if err = os.Rename(temp, path); err != nil {
-			_ = os.Remove(temp)
-		}
-	}
+	err := ownfile.Replace(path, "."+filepath.Base(path)+".*", data, mode, true, nil)
 	if err != nil {
 		return fmt.Errorf("writing the configuration: %w", err)
 	}

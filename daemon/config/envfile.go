@@ -3,11 +3,8 @@ package config
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // VariablesFile is the file of variables for all servers that belongs to the
@@ -19,24 +16,13 @@ func VariablesFile(path string) string { return filepath.Join(filepath.Dir(path)
 // stands twice has its last value. The file holds secrets, so that it must be
 // ours, and no other user may be able to read it; [ErrUnsafe] is returned if not.
 func ReadEnvFile(path string) ([]string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	b, perm, err := readSafe(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if err := safe(path, info, os.Geteuid()); err != nil {
-		return nil, err
-	}
-	if perm := info.Mode().Perm(); perm&0o077 != 0 {
-		return nil, fmt.Errorf("%w: %s holds secrets and others can read it (mode %04o); fix it with: chmod 600 %s", ErrUnsafe, path, perm, path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+	if perm&0o077 != 0 {
+		return nil, fmt.Errorf("%w: %s holds secrets and others can read it (mode %04o); fix it with: chmod 600 %s",
+			ErrUnsafe, path, perm, path)
 	}
 	if len(b) > MaxFile {
 		return nil, fmt.Errorf("%s: has more than %d bytes", path, MaxFile)

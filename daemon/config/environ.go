@@ -1,7 +1,6 @@
 package config
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -48,15 +47,15 @@ var sessionPrefixes = []string{"CLAUDE_CODE_MESSAGING_", "HOLDLINE_", "LISTEN_"}
 
 // banned reports whether no server gets a variable at all.
 func banned(name string) bool {
-	return slices.Contains(loaders, name) || hasAnyPrefix(name, loaderPrefixes)
+	return slices.Contains(loaders, name) || command.HasAnyPrefix(name, loaderPrefixes)
 }
 
 // inherits reports whether a variable of the daemon's environment passes.
 func inherits(mode, name string) bool {
-	if mode == InheritNone || banned(name) || slices.Contains(sessions, name) || hasAnyPrefix(name, sessionPrefixes) {
+	if mode == InheritNone || banned(name) || slices.Contains(sessions, name) || command.HasAnyPrefix(name, sessionPrefixes) {
 		return false
 	}
-	return mode == InheritAll || slices.Contains(core, name) || hasAnyPrefix(name, corePrefixes)
+	return mode == InheritAll || slices.Contains(core, name) || command.HasAnyPrefix(name, corePrefixes)
 }
 
 // Environment is that of a server's process, sorted, each name once: what mode
@@ -76,18 +75,5 @@ func Environment(mode string, base []string, set map[string]string) []string {
 			out[name] = value
 		}
 	}
-	if path := command.SafePath(out["PATH"]); path != "" {
-		out["PATH"] = path
-	} else {
-		delete(out, "PATH") // an empty one means the working directory
-	}
-	env := make([]string, 0, len(out))
-	for _, name := range slices.Sorted(maps.Keys(out)) {
-		env = append(env, name+"="+out[name])
-	}
-	return env
-}
-
-func hasAnyPrefix(name string, prefixes []string) bool {
-	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return command.Environ(out)
 }

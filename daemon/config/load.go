@@ -31,33 +31,34 @@ func Load(path string) (Config, error) {
 // users can write the file. A file that does not exist is an empty one. A file that
 // is too large is cut off; [Parse] refuses what is left of it.
 func Read(path string) ([]byte, error) {
-	// Non-blocking, since opening a pipe would wait for its writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	b, _, err := readSafe(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the configuration: %w", err)
-	}
-	defer f.Close()
-	return readSafe(f, path)
+	return b, err
 }
 
-// readSafe reads at most one byte more than a configuration may have from f, which
-// was opened at path.
-func readSafe(f *os.File, path string) ([]byte, error) {
+// readSafe reads at most one byte more than a configuration may have from the file
+// at path, and returns its mode, too.
+func readSafe(path string) ([]byte, fs.FileMode, error) {
+	// Non-blocking, since opening a pipe would wait for its writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+		return nil, 0, fmt.Errorf("reading %s: %w", path, err)
 	}
 	if err := safe(path, info, os.Geteuid()); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	b, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+		return nil, 0, fmt.Errorf("reading %s: %w", path, err)
 	}
-	return b, nil
+	return b, info.Mode().Perm(), nil
 }
 
 // Absent reports whether there is no file at path, which [Load] takes for an empty

@@ -91,7 +91,7 @@ func (m *Manager) newGit(ctx context.Context, cwd string) (*git, error) {
 func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, cut bool, err error) {
 	cmd := command.Command{Path: g.path, Args: append([]string{"--no-pager"}, args...), Dir: g.cwd, Stdout: limit, Stderr: maxGitErrors}
 	cmd.Env = []string{
-		"PATH=" + program.Get(g.program.Env, "PATH"), "HOME=/nonexistent", "LC_ALL=C",
+		"PATH=" + command.Variable(g.program.Env, "PATH"), "HOME=/nonexistent", "LC_ALL=C",
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0",
 		"GIT_WORK_TREE=" + g.top, "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "GIT_PAGER=cat", "GIT_CONFIG_COUNT=" + strconv.Itoa(len(g.config)/2),
 	}

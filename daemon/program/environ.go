@@ -1,7 +1,6 @@
 package program
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -58,23 +57,14 @@ func Environment(base []string, pass func(name string) bool, set, extra []string
 	}
 	for _, kv := range base {
 		name, _, _ := strings.Cut(kv, "=")
-		if slices.Contains(core, name) || Network(name) || HasAnyPrefix(name, corePrefixes) || pass(name) {
+		if slices.Contains(core, name) || Network(name) || command.HasAnyPrefix(name, corePrefixes) || pass(name) {
 			put(kv)
 		}
 	}
 	for _, kv := range slices.Concat(git, set, extra) {
 		put(kv)
 	}
-	if path := command.SafePath(out["PATH"]); path != "" {
-		out["PATH"] = path
-	} else {
-		delete(out, "PATH") // an empty one means the working directory
-	}
-	env := make([]string, 0, len(out))
-	for _, name := range slices.Sorted(maps.Keys(out)) {
-		env = append(env, name+"="+out[name])
-	}
-	return env
+	return command.Environ(out)
 }
 
 // Network reports whether a variable says how the network is reached: a proxy, or
@@ -82,10 +72,5 @@ func Environment(base []string, pass func(name string) bool, set, extra []string
 func Network(name string) bool { return slices.Contains(network, name) }
 
 func forbidden(name string) bool {
-	return slices.Contains(never, name) || HasAnyPrefix(name, neverPrefixes)
-}
-
-// HasAnyPrefix reports whether name begins with one of prefixes.
-func HasAnyPrefix(name string, prefixes []string) bool {
-	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return slices.Contains(never, name) || command.HasAnyPrefix(name, neverPrefixes)
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,47 +31,31 @@ type Program struct {
 	Timeout   time.Duration // of all questions of one look
 }
 
-// Find is where the program is. The error is a fault of its own, a
-// spawn_failure that says how to install it.
+// Find returns the path of the program and what is known of its file. The error is
+// a fault, a spawn_failure that says how to install the program.
 func (p *Program) Find() (string, os.FileInfo, error) {
-	if strings.ContainsRune(p.Bin, filepath.Separator) {
-		path, err := filepath.Abs(p.Bin)
-		if err != nil {
+	bin, search := p.Bin, command.Variable(p.Env, "PATH")
+	named := !strings.Contains(bin, "/")
+	if !named {
+		var err error
+		if bin, err = filepath.Abs(bin); err != nil {
 			return "", nil, p.missing("%s: %v", p.Bin, err)
 		}
-		info, err := executable(path)
-		if err != nil {
-			return "", nil, p.missing("%s: %v", path, errors.Unwrap(err))
-		}
+	}
+	path, err := command.LookPath(bin, search)
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(path)
+	}
+	switch {
+	case err == nil:
 		return path, info, nil
+	case !named:
+		return "", nil, p.missing("%s: %v", bin, errors.Unwrap(err))
+	case !errors.Is(err, os.ErrNotExist):
+		return "", nil, p.missing("%v", err)
 	}
-	var refused error
-	for _, dir := range command.SearchDirs(Get(p.Env, "PATH")) {
-		path := filepath.Join(dir, p.Bin)
-		info, err := executable(path)
-		if err == nil {
-			return path, info, nil
-		}
-		if !errors.Is(err, os.ErrNotExist) {
-			refused = err
-		}
-	}
-	if refused != nil {
-		return "", nil, p.missing("%v", refused)
-	}
-	return "", nil, p.missing("%s is in none of %s", p.Bin, strings.Join(command.SearchDirs(Get(p.Env, "PATH")), ", "))
-}
-
-// executable is the stat of a file that can be run.
-func executable(path string) (os.FileInfo, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-		return nil, &os.PathError{Op: "run", Path: path, Err: os.ErrPermission}
-	}
-	return info, nil
+	return "", nil, p.missing("%s is in none of %s", p.Bin, strings.Join(command.SearchDirs(search), ", "))
 }
 
 func (p *Program) missing(format string, args ...any) error {
@@ -137,14 +120,4 @@ func (l *Looks[T]) Look(ctx context.Context, p *Program, ttl time.Duration, look
 	}
 	l.key, l.info, l.err, l.until = key, info, err, time.Now().Add(ttl)
 	return info, err
-}
-
-// Get is the value of a variable in env, "" if it is not there.
-func Get(env []string, name string) string {
-	for _, kv := range slices.Backward(env) {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			return v
-		}
-	}
-	return ""
 }

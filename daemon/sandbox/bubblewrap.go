@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -20,14 +18,17 @@ const trialTimeout = 5 * time.Second
 // It says nothing about the machine.
 var ErrInterrupted = fmt.Errorf("the trial of bubblewrap did not end within %s: try again", trialTimeout)
 
-// Wrapper is the path of the program bwrap on the PATH of env, or "".
-func Wrapper(env []string) string { return onPath("bwrap", env) }
+// Wrapper returns the path of the program bwrap on the PATH of env, or "".
+func Wrapper(env []string) string {
+	path, _ := command.LookPath("bwrap", command.Variable(env, "PATH"))
+	return path
+}
 
-// Bubblewrap finds out whether a program with this environment, itself in a
-// sandbox of bubblewrap, can run commands in another one without a network:
-// bwrap and socat are on its PATH, and the kernel lets this user have
-// namespaces, one in the other, which is tried. The error names what is
-// missing and how to get it, or is [ErrInterrupted].
+// Bubblewrap returns nil if a program with this environment, itself in a sandbox
+// of bubblewrap, can run commands in another one without a network. For that bwrap
+// and socat must be on its PATH, and the kernel must let this user have namespaces,
+// one in the other. Bubblewrap tries that. The error says what is missing and how to
+// get it, or is [ErrInterrupted].
 func Bubblewrap(ctx context.Context, env []string) error {
 	if runtime.GOOS != "linux" {
 		return errors.New("bubblewrap is for Linux alone")
@@ -36,8 +37,9 @@ func Bubblewrap(ctx context.Context, env []string) error {
 	if bwrap == "" {
 		return errors.New("bubblewrap is not installed (no bwrap on the daemon's PATH); install the package bubblewrap")
 	}
-	if onPath("socat", env) == "" {
-		return errors.New("socat is not installed (not on the daemon's PATH), which the sandbox needs beside bubblewrap; install the package socat")
+	if _, err := command.LookPath("socat", command.Variable(env, "PATH")); err != nil {
+		return errors.New("socat is not installed (not on the daemon's PATH), which the sandbox needs beside bubblewrap; " +
+			"install the package socat")
 	}
 	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
@@ -46,14 +48,14 @@ func Bubblewrap(ctx context.Context, env []string) error {
 		return ErrInterrupted
 	}
 	if err != nil {
-		return fmt.Errorf("bubblewrap cannot make a sandbox here, most likely since user namespaces are switched off for you (%w%s); "+
-			"see user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns of sysctl", err, words)
+		return fmt.Errorf("bubblewrap cannot make a sandbox here, most likely since user namespaces "+
+			"are switched off for you (%w%s); see user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns of sysctl", err, words)
 	}
 	return nil
 }
 
-// trial runs nothing in sandboxes of the kind that is needed, and returns
-// what bubblewrap had to say.
+// trial runs the program true in sandboxes of the kind that is needed, and returns
+// the first line that bubblewrap wrote to stderr.
 func trial(ctx context.Context, bwrap string, env []string) (words string, err error) {
 	cmd := command.Command{Path: bwrap, Env: env, Dir: "/", Stderr: 4 << 10, Args: []string{
 		"--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc", "--die-with-parent", "--",
@@ -66,21 +68,4 @@ func trial(ctx context.Context, bwrap string, env []string) (words string, err e
 		line = ": " + line[:min(len(line), 200)]
 	}
 	return line, err
-}
-
-// onPath is the program that name means with the PATH of env, "" for none.
-func onPath(name string, env []string) string {
-	for _, v := range env {
-		list, ok := strings.CutPrefix(v, "PATH=")
-		if !ok {
-			continue
-		}
-		for _, dir := range command.SearchDirs(list) {
-			path := filepath.Join(dir, name)
-			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-				return path
-			}
-		}
-	}
-	return ""
 }

@@ -113,13 +113,7 @@ func Overwrite(path string, data []byte) error {
 // [Sweep] removes.
 func WriteFile(path string, data []byte) error {
 	pattern := fmt.Sprintf(".%s.%d-*", filepath.Base(path), os.Getpid())
-	temp, err := ownfile.WriteTemp(filepath.Dir(path), pattern, data, 0o600, false)
-	faultpoint.At("file.half")
-	if err == nil {
-		if err = os.Rename(temp, path); err != nil {
-			_ = os.Remove(temp)
-		}
-	}
+	err := ownfile.Replace(path, pattern, data, 0o600, false, func() { faultpoint.At("file.half") })
 	if err != nil {
 		return fmt.Errorf("write file: %w", err)
 	}

@@ -210,8 +210,11 @@ func (p *Prepared) parse(arguments json.RawMessage, in *input) (json.RawMessage,
 	if arguments[0] != '{' {
 		return nil, fmt.Errorf("arguments: must be an object (got %s)", got(arguments))
 	}
+	if jsonrpc.DeeperThan(arguments, maxArgumentDepth) {
+		return nil, fmt.Errorf("arguments: nest deeper than %d levels", maxArgumentDepth)
+	}
 	if err := noDuplicates(arguments); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("arguments: %w", err)
 	}
 	// Render and detail are read first and wherever they stand, so that even a
 	// refusal of another argument is shown as it was asked for.

@@ -156,9 +156,9 @@ func TestParseRefuses(t *testing.T) {
 		{`{"prompt":"x","render":1}`, "render: must be porcelain or json (got 1)"},
 		{`{"prompt":"x","detail":""}`, "detail: must be concise or full (got a blank string)"},
 		{`{"prompt":"x","promt":"y"}`, "promt: no such argument, allowed are prompt, cwd, max_turns, max_usd, level, add_dirs, web, schema, render, detail"},
-		{`{"prompt":"x","prompt":"y"}`, "prompt: the key stands twice in one object"},
-		{`{"prompt":"x","render":"json","render":"json"}`, "render: the key stands twice in one object"},
-		{`{"prompt":"x","schema":{"a":[{"k":1,"k":2}]}}`, "k: the key stands twice in one object"},
+		{`{"prompt":"x","prompt":"y"}`, "arguments: duplicate key \"prompt\""},
+		{`{"prompt":"x","render":"json","render":"json"}`, "arguments: duplicate key \"render\""},
+		{`{"prompt":"x","schema":{"a":[{"k":1,"k":2}]}}`, "arguments: duplicate key \"k\""},
 		{`{"prompt":"x","web":1,"level":2}`, "web: must be true or false (got 1)\nlevel: must be one of read, shell (got 2)"},
 	} {
 		_, _, _, err := p.Parse(json.RawMessage(c.in))

@@ -3,9 +3,7 @@ package tool
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"unicode/utf8"
 
@@ -132,57 +130,20 @@ func isWord(s string) bool {
 	return s != ""
 }
 
-// noDuplicates refuses a key that stands twice in any object of raw, which is
-// valid JSON: readers disagree about which of the two counts.
+// maxArgumentDepth is how deep arguments of an own tool may nest.
+const maxArgumentDepth = 64
+
+// noDuplicates returns an error if a key stands twice in any object of raw, which is
+// valid JSON: readers disagree about which of the two counts. Each level is read
+// anew, so that raw must not nest deep.
 func noDuplicates(raw []byte) error {
-	type level struct {
-		keys  map[string]struct{} // nil in an array
-		isKey bool                // the next token is one
+	switch raw[0] {
+	case '{':
+		return jsonrpc.Fields(raw, func(_ string, value []byte) error { return noDuplicates(value) })
+	case '[':
+		return jsonrpc.Elements(raw, noDuplicates)
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var stack []level
-	for {
-		token, err := dec.Token()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("arguments: %w", err)
-		}
-		var top *level
-		if len(stack) > 0 {
-			top = &stack[len(stack)-1]
-		}
-		switch t := token.(type) {
-		case json.Delim:
-			switch t {
-			case '{':
-				stack = append(stack, level{keys: map[string]struct{}{}, isKey: true})
-				continue
-			case '[':
-				stack = append(stack, level{})
-				continue
-			}
-			stack = stack[:len(stack)-1]
-			if len(stack) > 0 {
-				stack[len(stack)-1].isKey = true
-			}
-			continue
-		case string:
-			if top != nil && top.keys != nil && top.isKey {
-				if _, twice := top.keys[t]; twice {
-					return fmt.Errorf("%s: the key stands twice in one object", label(t))
-				}
-				top.keys[t] = struct{}{}
-				top.isKey = false
-				continue
-			}
-		}
-		if top != nil {
-			top.isKey = true
-		}
-	}
+	return nil
 }
 
 // appendJSON writes a string or a list of strings, which always encode.

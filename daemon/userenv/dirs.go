@@ -8,14 +8,7 @@ import (
 	"syscall"
 
 	"holdline/daemon/command"
-	"holdline/daemon/config"
 )
-
-// pathOf returns the PATH of an environment.
-func pathOf(env []string) string {
-	path, _ := config.Lookup(env)("PATH")
-	return path
-}
 
 // splitPath returns the directories of a PATH in which programs may be looked for.
 // One with a line break cannot be kept in a file.

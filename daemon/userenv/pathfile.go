@@ -76,12 +76,7 @@ func LookPath(name string, environ []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return command.LookPath(name, "")
 	}
-	path := ""
-	for _, kv := range environ {
-		if list, ok := strings.CutPrefix(kv, "PATH="); ok {
-			path = list
-		}
-	}
+	path := command.Variable(environ, "PATH")
 	found, err := command.LookPath(name, path)
 	if err == nil {
 		return found, nil

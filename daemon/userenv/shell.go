@@ -93,7 +93,7 @@ func (s Shell) LoginPath(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := pathOf(env)
+	path := command.Variable(env, "PATH")
 	if path == "" || strings.Contains(path, "\n") {
 		return "", fmt.Errorf("login shell %s: its PATH cannot be kept in one line", s.Path)
 	}
@@ -123,7 +123,7 @@ func (s Shell) ask(ctx context.Context, limit time.Duration, interactive bool) (
 	out, err := cmd.Run(ctx)
 	env := parse(out.Stdout, marker)
 	switch {
-	case pathOf(env) != "": // a shell may fail once it has answered
+	case command.Variable(env, "PATH") != "": // a shell may fail once it has answered
 		return env, nil
 	case err != nil:
 		return nil, fmt.Errorf("login shell %s: %w", s.Path, err)

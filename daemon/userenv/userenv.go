@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/statedir"
 )
@@ -85,7 +86,7 @@ func (e *Environ) Run(ctx context.Context) error {
 	defer close(e.ended)
 	// Not in New: a directory of a file system that hangs must not keep the
 	// daemon from listening.
-	starter := safeDirs(splitPath(pathOf(e.o.Own)))
+	starter := safeDirs(splitPath(command.Variable(e.o.Own, "PATH")))
 	e.mu.Lock()
 	e.starter = starter
 	e.mu.Unlock()
@@ -142,7 +143,7 @@ func (e *Environ) ask(ctx context.Context, first bool) {
 		e.o.Log.InfoContext(ctx, "the interactive login shell does not say its PATH", "err", err)
 	}
 	e.mu.Lock()
-	dirs := splitPath(pathOf(env))
+	dirs := splitPath(command.Variable(env, "PATH"))
 	changed = err == nil && !slices.Equal(e.interactive, dirs)
 	if err == nil {
 		e.interactive = dirs
@@ -168,7 +169,7 @@ func (e *Environ) keep(ctx context.Context) {
 	e.mu.Lock()
 	var text strings.Builder
 	known := e.loginEnv != nil
-	dirs := splitPath(pathOf(e.loginEnv))
+	dirs := splitPath(command.Variable(e.loginEnv, "PATH"))
 	dirs = append(dirs, beyond(e.interactive, dirs)...)
 	for _, kv := range e.loginEnv {
 		if name, _, _ := strings.Cut(kv, "="); isLocale(name) && !strings.Contains(kv, "\n") {
@@ -325,9 +326,9 @@ func (e *Environ) Paths() []Path {
 	defer e.mu.Unlock()
 	all := []Path{{Captured, splitPath(captured)}}
 	if e.loginEnv != nil {
-		all = append(all, Path{Login, splitPath(pathOf(e.loginEnv))})
+		all = append(all, Path{Login, splitPath(command.Variable(e.loginEnv, "PATH"))})
 	} else {
-		all = append(all, Path{Kept, splitPath(pathOf(e.kept))})
+		all = append(all, Path{Kept, splitPath(command.Variable(e.kept, "PATH"))})
 	}
 	all = append(all, Path{Interactive, e.interactive}, Path{Starter, e.starter})
 	var seen []string

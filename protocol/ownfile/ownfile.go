@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"holdline/protocol/lockcheck"
@@ -87,6 +88,22 @@ func WriteTemp(dir, pattern string, data []byte, mode fs.FileMode, sync bool) (p
 		return "", errors.Join(err, os.Remove(f.Name()))
 	}
 	return f.Name(), nil
+}
+
+// Replace puts data into path as a whole, by a rename: a reader sees the old content
+// or the new. The other parameters are those of [WriteTemp]. beforeRename, if it is
+// not nil, is called once the new file is written and not yet in its place.
+func Replace(path, pattern string, data []byte, mode fs.FileMode, sync bool, beforeRename func()) error {
+	temp, err := WriteTemp(filepath.Dir(path), pattern, data, mode, sync)
+	if beforeRename != nil {
+		beforeRename()
+	}
+	if err == nil {
+		if err = os.Rename(temp, path); err != nil {
+			_ = os.Remove(temp)
+		}
+	}
+	return err
 }
 
 // Read reads the file at path, which may hold limit bytes.

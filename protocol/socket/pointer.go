@@ -70,15 +70,7 @@ func writePointer(file, path string) error {
 	}
 	// Mode 0600. The daemon finds by the pid what a killed one has left.
 	pattern := fmt.Sprintf(".%s.%d-*", pointerName, os.Getpid())
-	temp, err := ownfile.WriteTemp(dir, pattern, []byte(path+"\n"), 0o600, false)
-	if err != nil {
-		return err
-	}
-	faultpoint.At("pointer.half")
-	if err := os.Rename(temp, file); err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	return nil
+	return ownfile.Replace(file, pattern, []byte(path+"\n"), 0o600, false, func() { faultpoint.At("pointer.half") })
 }
 
 // readPointer reads a pointer file. It is trusted only as far as the dialled

@@ -97,10 +97,7 @@ func (j *journal) write() error {
 
 // store writes a file of the journal's directory and has it on the disk.
 func (j *journal) store(name string, data []byte) error {
-	temp, err := ownfile.WriteTemp(j.dir, "."+name+"-*", data, 0o600, true)
-	if err == nil {
-		err = os.Rename(temp, filepath.Join(j.dir, name))
-	}
+	err := ownfile.Replace(filepath.Join(j.dir, name), "."+name+"-*", data, 0o600, true, nil)
 	if err == nil {
 		err = syncDir(j.dir)
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"holdline/daemon/command"
 	"holdline/daemon/program"
 )
 
@@ -34,13 +35,13 @@ func mayPass(name string) bool {
 	if strings.HasPrefix(name, "CLAUDE_CODE_SKIP_") && strings.HasSuffix(name, "_AUTH") {
 		return true
 	}
-	return program.HasAnyPrefix(name, passedPrefixes)
+	return command.HasAnyPrefix(name, passedPrefixes)
 }
 
 // Without are those of the variables by which a program may log in that are for
 // this one and that it is not given.
 func (c *Claude) Without(names []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !mayPass(name) || program.Get(c.env, name) != "" })
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !mayPass(name) || command.Variable(c.env, name) != "" })
 }
 
 // yes are the words by which the program takes a variable for switched on.

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"holdline/daemon/adapter/engine"
-	"holdline/daemon/program"
+	"holdline/daemon/command"
 	"holdline/daemon/sandbox"
 )
 
@@ -62,9 +62,9 @@ func (c *Claude) shell(info *engine.Info, missing error) engine.Level {
 // configDir is where the program keeps what it writes, its login among it;
 // "" if that is not known.
 func (c *Claude) configDir() string {
-	dir := program.Get(c.env, "CLAUDE_CONFIG_DIR")
+	dir := command.Variable(c.env, "CLAUDE_CONFIG_DIR")
 	if dir == "" {
-		home := program.Get(c.env, "HOME")
+		home := command.Variable(c.env, "HOME")
 		if home == "" {
 			return ""
 		}
@@ -125,7 +125,7 @@ func (c *Claude) unwritable(req *engine.Request) []string {
 	if dir := c.configDir(); dir != "" {
 		deny = append(deny, filepath.Join(resolved(dir), "debug"))
 	}
-	if home := program.Get(c.env, "HOME"); home != "" {
+	if home := command.Variable(c.env, "HOME"); home != "" {
 		deny = append(deny, resolved(filepath.Join(home, ".claude", "debug")), resolved(filepath.Join(home, ".npm", "_logs")))
 	}
 	return deny

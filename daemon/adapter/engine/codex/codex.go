@@ -21,6 +21,7 @@ import (
 	"unicode/utf8"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/command"
 	"holdline/daemon/program"
 	"holdline/protocol/fault"
 )
@@ -101,7 +102,7 @@ func (c *Codex) Environ() (environ, configured []string) { return c.env, engine.
 // environment is that of every run, with set over it.
 func (c *Codex) environment(set ...string) []string {
 	pass := func(name string) bool {
-		return slices.Contains(passed, name) || program.HasAnyPrefix(name, passedPrefixes)
+		return slices.Contains(passed, name) || command.HasAnyPrefix(name, passedPrefixes)
 	}
 	return program.Environment(c.opt.Env, pass, set, c.opt.Extra)
 }
@@ -110,7 +111,7 @@ func (c *Codex) environment(set ...string) []string {
 // this one and that it is not given.
 func (c *Codex) Without(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		return !slices.Contains(passed, name) || program.Get(c.env, name) != ""
+		return !slices.Contains(passed, name) || command.Variable(c.env, name) != ""
 	})
 }
 
@@ -177,7 +178,7 @@ func (c *Codex) loginStatus() []string {
 // account is what logs the program in without a login of its own, for people;
 // "" if nothing does.
 func (c *Codex) account() string {
-	if program.Get(c.env, "CODEX_API_KEY") != "" {
+	if command.Variable(c.env, "CODEX_API_KEY") != "" {
 		return "by the environment"
 	}
 	for _, setting := range c.opt.Config {
