@@ -17,11 +17,11 @@ import (
 func (w *worker) parent(c *spawn.Child) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer w.noMoreChildren()
+	defer w.recordNoChildren()
 	pid, err := c.Fork(w.env, w.dir)
 	if err != nil {
 		w.logf("fork: %v", err)
-		w.childEnded(spawn.Failed("fork", err))
+		w.recordExit(spawn.Failed("fork", err))
 		close(w.forked)
 		return
 	}
@@ -53,9 +53,8 @@ func (w *worker) parent(c *spawn.Child) {
 		exit := c.AwaitExec()
 		if exit.SpawnErrno == "" {
 			w.mu.Lock()
-			w.running = true
+			w.moveChildLocked(childRunning)
 			w.mu.Unlock()
-			w.poke()
 		}
 		failed <- exit
 	})
@@ -68,7 +67,7 @@ func (w *worker) parent(c *spawn.Child) {
 		default:
 			exit = spawn.ExitOf(ws)
 		}
-		w.childEnded(exit)
+		w.recordExit(exit)
 	})
 }
 
@@ -77,7 +76,7 @@ func (w *worker) reap(pid int, ended func(syscall.WaitStatus)) {
 	for {
 		got, ws, err := waitAny(&w.mu, func(got int) {
 			if got == pid {
-				w.reaped = true // its group is not to be signalled any more
+				w.moveChildLocked(childReaped) // its group is not to be signalled any more
 			}
 		})
 		if err != nil {

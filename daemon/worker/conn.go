@@ -37,13 +37,35 @@ type conn struct {
 	due      bool        // the answers are to be sent now
 	soon     *time.Timer // sets due; nil before it was first needed
 	inFlight int
-	hello    bool
+	version  int // of the protocol, that both sides speak; 0 before initialize
+	state    connState
 	rest     []byte // of frames that sendNow has begun: push writes it before anything else
 	pushing  bool   // push is writing to stream, and nothing else may
-	closing  bool   // send the answers, then close
-	dead     bool   // send nothing more
 	sent     int64  // with the connection attached: last number pushed
 	out      gate   // of what was pushed and not acked
+}
+
+// connState is what is still sent to a peer. It only goes forward: dropLocked and
+// closeLocked change it.
+//
+//	connOpen              -> connClosing: the worker leaves: the answers are sent, and no events
+//	connOpen, connClosing -> connDropped: the connection broke, or another one was attached
+type connState int
+
+const (
+	connOpen connState = iota
+	connClosing
+	connDropped
+)
+
+// closeLocked has push send the answers that wait, within limit, and then drop the
+// connection. The caller must hold w.mu.
+func (c *conn) closeLocked(limit time.Duration) {
+	if c.state == connOpen {
+		c.state = connClosing
+		_ = c.nc.SetWriteDeadline(time.Now().Add(limit))
+		_ = c.nc.CloseRead()
+	}
 }
 
 // accept serves peers until the listener is closed, then waits for them.
@@ -55,7 +77,7 @@ func (w *worker) accept(ln *net.UnixListener) {
 		nc, err := ln.AcceptUnix()
 		if err != nil {
 			select {
-			case <-w.leaving:
+			case <-w.left:
 				return
 			case <-time.After(wait): // out of descriptors, say
 				wait = min(2*wait, time.Second)
@@ -69,7 +91,7 @@ func (w *worker) accept(ln *net.UnixListener) {
 		}
 		c := &conn{nc: nc, stream: rawio.New(nc), w: w}
 		w.mu.Lock()
-		if len(w.conns) >= maxConns || w.left {
+		if len(w.conns) >= maxConns || w.attendance == leaving {
 			w.mu.Unlock()
 			_ = nc.Close()
 			continue
@@ -105,10 +127,10 @@ func (c *conn) serve() {
 // dropLocked ends the connection: nothing of it is taken afterwards. Frames
 // that were read before wait for the lock and find it not attached.
 func (c *conn) dropLocked() {
-	if c.dead {
+	if c.state == connDropped {
 		return
 	}
-	c.dead = true
+	c.state = connDropped
 	c.answers = nil
 	_ = c.nc.Close()
 	w := c.w
@@ -148,7 +170,7 @@ func (c *conn) replyWrite(id int64, status workerwire.WriteStatus) {
 
 // answer queues the answer to a request.
 func (c *conn) answer(f workerwire.Frame) {
-	if c.dead || f.ID == 0 {
+	if c.state == connDropped || f.ID == 0 {
 		return
 	}
 	c.inFlight--
@@ -164,7 +186,7 @@ func (c *conn) answer(f workerwire.Frame) {
 // replyWritten answers a write that was made. The answer goes with the child's next
 // output, if that comes soon: a peer that waits for both is woken once.
 func (c *conn) replyWritten(id int64) {
-	if c.due || c.dead || id == 0 || len(c.answers) >= maxFrames {
+	if c.due || c.state == connDropped || id == 0 || len(c.answers) >= maxFrames {
 		c.replyWrite(id, workerwire.WriteAccepted)
 		return
 	}
@@ -195,7 +217,7 @@ func (c *conn) handle(f *workerwire.Frame) bool {
 	w := c.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if c.dead && !faultpoint.Broken("worker.fence") {
+	if c.state == connDropped && !faultpoint.Broken("worker.fence") {
 		return false
 	}
 	if f.ID > 0 {
@@ -203,7 +225,7 @@ func (c *conn) handle(f *workerwire.Frame) bool {
 			return false
 		}
 	}
-	if !c.hello && f.Kind != workerwire.Initialize {
+	if c.version == 0 && f.Kind != workerwire.Initialize {
 		c.fail(f.ID, workerwire.Errorf(workerwire.CodeInvalid, "initialize comes first"))
 		return true
 	}
@@ -254,7 +276,7 @@ func (c *conn) handle(f *workerwire.Frame) bool {
 			w.terminateLocked(time.Duration(p.GraceMS) * time.Millisecond)
 		}
 	case workerwire.Ack:
-		if w.left {
+		if w.attendance == leaving {
 			// state.json says by now which output is acknowledged. If the daemon
 			// forgot more than that, it would read it from the spool once more.
 			c.fail(f.ID, workerwire.Errorf(workerwire.CodeNotAttached, "the worker is leaving"))
@@ -285,7 +307,7 @@ func (c *conn) initializeLocked(id int64, p workerwire.InitializeParams) {
 		return
 	}
 	w := c.w
-	c.hello = true
+	c.version = p.Version
 	c.reply(id, workerwire.InitializeResult{
 		Version: p.Version, Program: w.spec.Versions.Program, ID: w.spec.ID,
 		PID: w.self.PID, ChildPID: w.child.PID, NextSeq: w.out.next, Acked: w.out.acked,
@@ -311,7 +333,7 @@ func (c *conn) attachLocked(id int64, p workerwire.AttachParams) {
 		old.dropLocked()
 	}
 	w.attached = c
-	w.alone, w.spooling = false, false
+	w.attendLocked(attended)
 	c.sent = max(p.AfterSeq, w.out.acked)
 	c.out = gate{limit: w.spec.Limits.Retain, lineMax: w.spec.Limits.Line}
 	w.out.seen = max(w.out.seen, c.sent)
@@ -342,13 +364,13 @@ func (c *conn) push() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
-		for !c.dead && !c.closing && !c.due && len(c.rest) == 0 && !c.pendingLocked() {
+		for c.state == connOpen && !c.due && len(c.rest) == 0 && !c.pendingLocked() {
 			w.cond.Wait()
 		}
-		if c.closing && len(c.answers) == 0 && len(c.rest) == 0 {
+		if c.state == connClosing && len(c.answers) == 0 && len(c.rest) == 0 {
 			c.dropLocked()
 		}
-		if c.dead {
+		if c.state == connDropped {
 			return
 		}
 		rest, frames := c.rest, c.takeFramesLocked()
@@ -373,7 +395,7 @@ func (c *conn) push() {
 // else is being sent. What the peer does not take is left to push. It reports whether
 // all was sent. It never blocks; the caller holds w.mu.
 func (c *conn) sendNow() bool {
-	if c.dead || c.closing || c.pushing || len(c.rest) > 0 || !c.pendingLocked() {
+	if c.state != connOpen || c.pushing || len(c.rest) > 0 || !c.pendingLocked() {
 		return false
 	}
 	if err := workerwire.WriteFrames(tryWriter{c}, c.takeFramesLocked()...); err != nil {
@@ -404,7 +426,7 @@ func (c *conn) takeFramesLocked() []workerwire.Frame {
 		c.soon.Stop()
 	}
 	c.answers, c.due = nil, false
-	if !c.closing && c.pendingLocked() {
+	if c.state == connOpen && c.pendingLocked() {
 		frames = append(frames, c.eventLocked())
 	}
 	return frames
@@ -415,7 +437,8 @@ func (c *conn) takeFramesLocked() []workerwire.Frame {
 // acknowledge what was said before must still be told of the end.
 func (c *conn) pendingLocked() bool {
 	w := c.w
-	return w.attached == c && c.sent < w.out.next-1 && (c.out.open() || w.ended) && w.out.after(c.sent) < len(w.out.entries)
+	return w.attached == c && c.sent < w.out.next-1 && (c.out.open() || w.childState >= childEnded) &&
+		w.out.after(c.sent) < len(w.out.entries)
 }
 
 // eventLocked returns the next event for the attached connection.

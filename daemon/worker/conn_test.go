@@ -15,7 +15,7 @@ func TestAckWhileLeaving(t *testing.T) {
 	spec := process.Spec{}
 	spec.SetDefaults()
 	w := newWorker(t.TempDir(), spec, nil, io.Discard)
-	c := &conn{w: w, hello: true}
+	c := &conn{w: w, version: 1}
 	w.attached = c
 	w.out.addStdout([]byte("one\n"))
 	w.out.push(entry{kind: exited})
@@ -31,7 +31,7 @@ func TestAckWhileLeaving(t *testing.T) {
 	if e := ack(1, 1); e != nil || w.out.acked != 1 {
 		t.Errorf("an acknowledgement before: %v, acknowledged up to %d", e, w.out.acked)
 	}
-	w.left = true
+	w.attendLocked(leaving)
 	if e := ack(2, 2); e == nil || w.out.acked != 1 {
 		t.Errorf("an acknowledgement behind the last state: %v, acknowledged up to %d", e, w.out.acked)
 	}

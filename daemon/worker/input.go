@@ -19,17 +19,30 @@ const maxQueued = workerwire.MaxPayload
 // input is the way to the child's stdin. Taken writes are made in order by one
 // goroutine; nothing else waits for a child that does not read.
 type input struct {
-	file    *os.File // nil once closed
+	state   inputState
+	file    *os.File
 	queue   [][]byte // taken, not yet written
 	making  bool     // the one behind written is being written: the child may have it
 	bytes   int
 	taken   int64 // L: last write id taken
 	written int64 // last write id that is wholly in the pipe
-	closing bool  // close once the queue is empty
 	lost    int64 // writes from this one on were not made; 0 if none
 	torn    int64 // the one of these of which the child may have got a part; 0 if none
 	waiting []waiter
 }
+
+// inputState is what can still be written to the child's stdin. It only goes forward:
+// closeStdinLocked and shutStdinLocked change it.
+//
+//	inputOpen               -> inputClosing: what was taken is written, then stdin is closed
+//	inputOpen, inputClosing -> inputShut:    stdin is closed; what waited was not written
+type inputState int
+
+const (
+	inputOpen inputState = iota
+	inputClosing
+	inputShut
+)
 
 // waiter is a request that is answered when the fate of a write is known.
 type waiter struct {
@@ -58,7 +71,7 @@ func (w *worker) takeLocked(c *conn, f *workerwire.Frame) {
 		faultpoint.At("worker.taken")
 		switch {
 		case in.lost > 0:
-		case in.closing:
+		case in.state != inputOpen:
 			in.lost = id
 		default:
 			in.queue = append(in.queue, f.Payload)
@@ -107,19 +120,16 @@ func (w *worker) feed() {
 	in := &w.in
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var to *rawio.Stream
-	if in.file != nil {
-		to = rawio.New(in.file)
-	}
+	to := rawio.New(in.file)
 	for {
-		for len(in.queue) == 0 && !in.closing && in.file != nil {
+		for len(in.queue) == 0 && in.state == inputOpen {
 			w.cond.Wait()
 		}
-		if in.file == nil || len(in.queue) == 0 {
+		if in.state == inputShut || len(in.queue) == 0 {
 			w.shutStdinLocked()
 			return
 		}
-		if err := w.makeLocked(to); err != nil || in.file == nil {
+		if err := w.makeLocked(to); err != nil || in.state == inputShut {
 			if errors.Is(err, syscall.EPIPE) {
 				w.closedByChildLocked(process.Stdin)
 			}
@@ -167,7 +177,7 @@ func (w *worker) makeLocked(to *rawio.Stream) error {
 	n, err := to.Write(data) // returns when the file is closed, too
 	w.mu.Lock()
 	in.making = false
-	if in.file != nil {
+	if in.state != inputShut {
 		in.bytes -= len(data)
 	}
 	if err != nil {
@@ -184,7 +194,7 @@ func (w *worker) makeLocked(to *rawio.Stream) error {
 
 // closeStdinLocked closes stdin behind the writes already taken.
 func (w *worker) closeStdinLocked() {
-	w.in.closing = true
+	w.in.state = max(w.in.state, inputClosing)
 	w.cond.Broadcast()
 }
 
@@ -192,10 +202,9 @@ func (w *worker) closeStdinLocked() {
 // becomes of a write in the making is known when that returns.
 func (w *worker) shutStdinLocked() {
 	in := &w.in
-	in.closing = true
-	if in.file != nil {
+	if in.state != inputShut {
+		in.state = inputShut
 		_ = in.file.Close()
-		in.file = nil
 	}
 	next := in.written + 1
 	if in.making {

@@ -36,7 +36,7 @@ func TestChildEndsDuringWrite(t *testing.T) {
 	w.shutStdinLocked()
 	w.mu.Unlock()
 	<-fed
-	if w.in.written != 1 || w.in.lost != 2 || w.in.file != nil || w.in.bytes != 0 {
+	if w.in.written != 1 || w.in.lost != 2 || w.in.state != inputShut || w.in.bytes != 0 {
 		t.Errorf("%d written, lost from %d on, %d bytes wait", w.in.written, w.in.lost, w.in.bytes)
 	}
 }

@@ -50,20 +50,23 @@ func (w *worker) readStdout() {
 func (w *worker) room() (gather, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for !w.draining && (!w.spooling || w.spool.full) && !w.out.in.open() {
+	for w.childState < childGone && (w.attendance != spooling || w.spool.full) && !w.out.in.open() {
 		w.cond.Wait()
 	}
-	return w.out.in.over && !w.draining && !w.spooling, !w.draining || w.drained < drainMax
+	if w.childState >= childGone {
+		return false, w.drained < drainMax
+	}
+	return w.out.in.over && w.attendance != spooling, true
 }
 
 // took keeps data, which was read from the child's stdout, and sends it.
 func (w *worker) took(data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.draining {
+	if w.childState >= childGone {
 		w.drained += len(data)
 	}
-	if w.spooling {
+	if w.attendance == spooling {
 		w.spoolLocked(data)
 	} else {
 		w.out.addStdout(data)

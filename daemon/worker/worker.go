@@ -56,10 +56,10 @@ type worker struct {
 	lock    *statedir.Lock
 	ln      *socket.Listener
 
-	wg      sync.WaitGroup // all goroutines but those of [conn]
-	wake    chan struct{}  // conduct is to look again
-	leaving chan struct{}  // closed before the listener is
-	forked  chan struct{}  // closed when the child's pid is known, or there will be none
+	wg     sync.WaitGroup // all goroutines but those of [conn]
+	wake   chan struct{}  // conduct is to look again
+	left   chan struct{}  // closed before the listener is
+	forked chan struct{}  // closed when the child's pid is known, or there will be none
 
 	saving sync.Mutex // orders the writes of state.json; taken before mu
 
@@ -73,52 +73,34 @@ type worker struct {
 	attached   *conn
 	epoch      int64
 	detachedAt time.Time
-	alone      bool // the window is over
-	spooling   bool // stdout goes to the spool
-	left       bool // the worker is leaving
-	moved      int  // bytes since memory was given back
+	attendance attendance // changed by attendLocked alone
+	moved      int        // bytes since memory was given back
 	movedAt    time.Time
 
-	child    process.Proc
-	running  bool // the exec step has become the program
-	reaped   bool
-	ended    bool // exit is known
-	exit     process.Exit
-	endedAt  time.Time
-	treeGone bool // no child of any kind is left
+	child      process.Proc // its PID is 0 until it was forked
+	childState childState   // changed by moveChildLocked alone
+	exit       process.Exit // of the child, from childEnded on; Closed may be set before
+	endedAt    time.Time    // from childEnded on
 
-	deserted bool      // it is ended for that
 	closed   string    // process.Stdin or Stdout, the first that a living server has closed; "" if neither
 	closedAt time.Time // when
 
 	outFile, errFile *os.File
-	readersLeft      int
-	draining         bool // read whatever the limits say
-	drained          int  // bytes read so
-	drainUntil       time.Time
+	readersLeft      int       // of the two
+	drained          int       // bytes of stdout read from childGone on
+	drainUntil       time.Time // when the readers are ended, from childGone on
 
-	closedSeq int64 // number of the closed event; 0 before it
+	closedSeq int64 // number of the closed event, from childClosed on
 
-	ladder ladder
-	ending []waiter // those who asked to terminate
-}
-
-// ladder is where the ending of the child stands.
-type ladder struct {
-	on           bool
-	termAt       time.Time
-	killAt       time.Time
-	termed       bool
-	killingUntil time.Time // zero until the tree is being killed
-	nextKill     time.Time // the next round of that
-	killed       bool      // it was tried for long enough
-	quit         bool      // leave without waiting for acks
+	ladder    ladder
+	skipsAcks bool     // a signal came: the worker leaves without waiting for acknowledgements
+	ending    []waiter // requests to terminate the child that are not answered
 }
 
 func newWorker(dir string, spec process.Spec, env []string, stderr io.Writer) *worker {
 	w := &worker{
 		dir: dir, spec: spec, env: env, stderr: stderr, boot: bootclock.ID(),
-		wake: make(chan struct{}, 1), leaving: make(chan struct{}), forked: make(chan struct{}),
+		wake: make(chan struct{}, 1), left: make(chan struct{}), forked: make(chan struct{}),
 		out: newOutput(spec.Limits), conns: make(map[*conn]struct{}), detachedAt: time.Now(),
 		moved: freeBytes, movedAt: time.Now(), // the start itself
 	}
@@ -215,7 +197,7 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 		case <-signals:
 			w.mu.Lock()
 			w.terminateLocked(linger)
-			w.ladder.quit = true
+			w.skipsAcks = true
 			w.mu.Unlock()
 		}
 	}
@@ -232,99 +214,83 @@ func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 		}
 		return true
 	}
-	if w.attached == nil && !w.alone && due(w.detachedAt.Add(time.Duration(w.spec.Orphan.AfterMS)*time.Millisecond)) {
+	alone := w.isAloneLocked()
+	if w.attached == nil && !alone && due(w.detachedAt.Add(time.Duration(w.spec.Orphan.AfterMS)*time.Millisecond)) {
 		w.goAloneLocked()
+		alone = true
 	}
-	hard := w.spec.Orphan.HardDeadlineBootMS
-	if w.alone && hard > 0 && !w.ladder.on && due(bootclock.TimeMS(hard)) {
+	idle := w.ladder.step == ladderIdle
+	if hard := w.spec.Orphan.HardDeadlineBootMS; alone && hard > 0 && idle && due(bootclock.TimeMS(hard)) {
 		w.terminateLocked(aloneGrace)
 	}
-	l := &w.ladder
-	if w.closed != "" && !w.ended && !l.on && due(w.closedAt.Add(linger)) {
-		// The server cannot be used any more, and may never notice that.
-		w.deserted = true
-		w.logf("the server has closed its %s and lives: it is ended", w.closed)
-		w.terminateLocked(linger)
-	}
-	if l.on && !w.ended {
-		if due(l.termAt) && !l.termed {
-			l.termed = true
-			w.shutStdinLocked()
-			w.signalTreeLocked(syscall.SIGTERM)
+	if w.childState < childEnded {
+		if w.closed != "" && w.ladder.step == ladderIdle && due(w.closedAt.Add(linger)) {
+			// The server cannot be used any more, and may never notice that.
+			w.exit.Closed = w.closed
+			w.logf("the server has closed its %s and lives: it is ended", w.closed)
+			w.terminateLocked(linger)
 		}
-		if due(l.killAt) && due(l.nextKill) {
-			w.killTreeLocked(now)
-		}
-	}
-	if w.ended {
+		w.climbLocked(now, due)
+	} else {
 		w.afterExitLocked(now, due)
 	}
-	if w.closedSeq > 0 && (w.out.acked >= w.closedSeq || w.alone || l.quit) {
+	if w.childState == childClosed && (w.out.acked >= w.closedSeq || alone || w.skipsAcks) {
 		return 0, true
 	}
 	return next, false
 }
 
-// afterExitLocked ends what the child left, then the output.
+// afterExitLocked ends what the child left behind, then its output. The caller must
+// hold w.mu.
 func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 	l := &w.ladder
-	if !w.treeGone && !l.killed && (l.on || due(w.endedAt.Add(linger))) && due(l.nextKill) {
+	if w.childState < childGone && (l.step != ladderIdle || due(w.endedAt.Add(linger))) && due(l.nextKill) {
 		w.killTreeLocked(now)
 	}
-	gone := w.treeGone || l.killed
-	if gone && len(w.ending) > 0 {
-		for _, q := range w.ending {
-			q.c.reply(q.id, w.exit)
-		}
-		w.ending = nil
+	if w.childState < childGone {
+		return
 	}
-	if gone && !w.draining {
-		// What is in the pipes is all that can come, unless a stranger has
-		// one open.
-		w.draining = true
-		w.drainUntil = now.Add(drainTime)
-		w.cond.Broadcast()
+	for _, q := range w.ending {
+		q.c.reply(q.id, w.exit)
 	}
-	if w.draining && w.readersLeft > 0 && due(w.drainUntil) {
+	w.ending = nil
+	switch {
+	case w.readersLeft == 0:
+		w.moveChildLocked(childClosed)
+	case due(w.drainUntil): // a process that is none of ours has a pipe open
 		for _, f := range []*os.File{w.outFile, w.errFile} {
 			if f != nil {
 				_ = f.SetReadDeadline(now)
 			}
 		}
 	}
-	if gone && w.readersLeft == 0 && w.closedSeq == 0 {
-		w.closedSeq = w.out.push(entry{kind: closed})
-		faultpoint.At("worker.closed")
-		w.cond.Broadcast()
-	}
 }
 
-// goAloneLocked is what happens when no daemon has come back in time.
+// goAloneLocked begins the time without a daemon. The caller must hold w.mu.
 func (w *worker) goAloneLocked() {
-	w.alone = true
+	w.attendLocked(holding)
 	faultpoint.At("worker.alone")
 	if w.spec.Orphan.Do == process.OrphanTerminate {
-		if !w.ended {
+		if w.childState < childEnded {
 			w.terminateLocked(aloneGrace)
 		}
 		return
 	}
-	err := w.startSpoolLocked()
-	if err != nil {
+	if err := w.startSpoolLocked(); err != nil {
 		w.logf("%v", err) // the child is held up instead
+		return
 	}
-	w.spooling = err == nil
-	w.cond.Broadcast()
+	w.attendLocked(spooling)
 }
 
-// phaseLocked is the phase that state.json should show.
+// phaseLocked returns the phase that state.json should show. The caller must hold w.mu.
 func (w *worker) phaseLocked() string {
 	switch {
-	case w.left:
+	case w.attendance == leaving:
 		return process.PhaseExited
-	case w.alone:
+	case w.isAloneLocked():
 		return process.PhaseAlone
-	case w.running || w.ended:
+	case w.childState > childStarting:
 		return process.PhaseRunning
 	}
 	return process.PhaseStarting
@@ -334,33 +300,33 @@ func (w *worker) phaseLocked() string {
 // stdout. A server that ends closes both, and has [linger] to do so; one that
 // lives on can be asked nothing, or answer nothing, and is ended.
 func (w *worker) closedByChildLocked(stream string) {
-	if w.closed != "" || w.ended || w.ladder.on {
+	if w.closed != "" || w.childState >= childEnded || w.ladder.step != ladderIdle {
 		return
 	}
 	w.closed, w.closedAt = stream, time.Now()
 	w.poke()
 }
 
-// childEnded records the exit.
-func (w *worker) childEnded(exit process.Exit) {
+// recordExit records how the child has ended.
+func (w *worker) recordExit(exit process.Exit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ended, w.reaped, w.exit, w.endedAt = true, true, exit, time.Now()
-	w.exit.UnixMS = w.endedAt.UnixMilli()
-	if w.deserted {
-		w.exit.Closed = w.closed
-	}
+	w.moveChildLocked(childEnded)
+	exit.Closed, exit.UnixMS = w.exit.Closed, w.endedAt.UnixMilli()
+	w.exit = exit
 	w.out.push(entry{kind: exited})
 	faultpoint.At("worker.exited")
 	w.shutStdinLocked()
-	w.poke()
 }
 
-// noMoreChildren is known where the worker is a subreaper.
-func (w *worker) noMoreChildren() {
+// recordNoChildren records that no descendant is left. It is called when there is
+// nothing to reap any more, which says so only where the worker is a subreaper.
+func (w *worker) recordNoChildren() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.treeGone = process.Exact || w.child.PID == 0
+	if w.childState == childEnded && (process.Exact || w.child.PID == 0) {
+		w.moveChildLocked(childGone)
+	}
 	w.poke()
 }
 
@@ -374,12 +340,15 @@ func (w *worker) saveState() error {
 		PID: w.self.PID, Start: w.self.Start, ChildPID: w.child.PID, ChildStart: w.child.Start,
 		LastWrite: w.in.taken, Acked: w.out.acked, NextSeq: w.out.next, UnixMS: time.Now().UnixMilli(),
 	}
-	if w.ended {
+	if w.childState >= childEnded {
 		exit := w.exit
 		s.Exit = &exit
 	}
 	if w.spool != nil {
-		s.Spool = &process.Spool{AfterSeq: w.spool.after, Begin: new(w.spool.begin), Bytes: w.spool.size, Acked: w.ackedSpoolLocked(), Lost: w.spool.lost}
+		s.Spool = &process.Spool{
+			AfterSeq: w.spool.after, Begin: new(w.spool.begin), Bytes: w.spool.size,
+			Acked: w.ackedSpoolLocked(), Lost: w.spool.lost,
+		}
 	}
 	w.mu.Unlock()
 	return statedir.WriteFile(filepath.Join(w.dir, process.FileState), process.Encode(s))
@@ -388,11 +357,11 @@ func (w *worker) saveState() error {
 // leave writes down what no daemon has acknowledged, and closes all connections.
 func (w *worker) leave(accepting *sync.WaitGroup) {
 	w.mu.Lock()
-	w.left = true
-	alone := w.alone
+	alone := w.isAloneLocked()
 	if w.out.acked < w.closedSeq {
 		w.lastSpoolLocked()
 	}
+	w.attendLocked(leaving)
 	w.mu.Unlock()
 	if alone && w.spec.Orphan.Do == process.OrphanTerminate {
 		// No client can still wait for an answer of it: proxies give up sooner.
@@ -401,13 +370,11 @@ func (w *worker) leave(accepting *sync.WaitGroup) {
 		w.logf("%v", err)
 	}
 	faultpoint.At("worker.leaving")
-	close(w.leaving)
+	close(w.left)
 	_ = w.ln.Close()
 	w.mu.Lock()
 	for c := range w.conns {
-		c.closing = true
-		_ = c.nc.SetWriteDeadline(time.Now().Add(leaveTime))
-		_ = c.nc.CloseRead()
+		c.closeLocked(leaveTime)
 	}
 	w.cond.Broadcast()
 	w.mu.Unlock()
@@ -420,12 +387,12 @@ func (w *worker) leave(accepting *sync.WaitGroup) {
 // lastSpoolLocked puts what is in memory into the spool, or counts it as lost.
 func (w *worker) lastSpoolLocked() {
 	inMemory := int64(w.out.in.bytes)
-	if inMemory == 0 && w.spooling {
+	if inMemory == 0 && w.attendance == spooling {
 		return
 	}
 	if err := w.startSpoolLocked(); err != nil {
 		w.logf("%v", err)
-		if !w.spooling { // an older spool has gaps
+		if w.attendance != spooling { // an older spool has gaps
 			w.spool = &spool{after: w.out.acked, begin: w.out.gone}
 		}
 		w.spool.lost = inMemory
@@ -441,32 +408,10 @@ func (w *worker) movedLocked(n int) {
 	w.movedAt = time.Now()
 }
 
-// terminateLocked begins to end the child, or hurries it on.
-func (w *worker) terminateLocked(grace time.Duration) {
-	grace = max(0, min(grace, time.Hour))
-	now := time.Now()
-	l := &w.ladder
-	if !l.on {
-		l.on = true
-		l.termAt, l.killAt = now.Add(grace), now.Add(2*grace)
-	}
-	l.termAt = earlier(l.termAt, now.Add(grace))
-	l.killAt = earlier(l.killAt, now.Add(2*grace))
-	w.closeStdinLocked()
-	w.poke()
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
 // signalGroupLocked signals the child's process group while that is surely
 // still its.
 func (w *worker) signalGroupLocked(sig syscall.Signal) {
-	if w.child.PID > 0 && !w.reaped {
+	if w.child.PID > 0 && w.childState < childReaped {
 		_ = syscall.Kill(-w.child.PID, sig)
 	}
 }
@@ -488,19 +433,4 @@ func (w *worker) signalTreeLocked(sig syscall.Signal) {
 			w.logf("signal %d: %v", p.PID, err)
 		}
 	}
-}
-
-// killTreeLocked kills all there is, and again as long as there is something:
-// what forks faster than it is killed is caught in a later round.
-func (w *worker) killTreeLocked(now time.Time) {
-	l := &w.ladder
-	if l.killingUntil.IsZero() {
-		l.killingUntil = now.Add(killTime)
-	}
-	l.nextKill = now.Add(killPause)
-	w.signalTreeLocked(syscall.SIGKILL)
-	if w.ended && (!process.Exact || now.After(l.killingUntil)) {
-		l.killed = true
-	}
-	w.poke()
 }

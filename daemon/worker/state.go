@@ -1,0 +1,161 @@
+package worker
+
+import (
+	"syscall"
+	"time"
+
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/process"
+)
+
+// childState is how far the life of the child has come. It only goes forward, and may
+// skip states.
+//
+//	childStarting -> childRunning: the exec step has become the program
+//	              -> childReaped:  its pid may be another process's: it gets no more signals
+//	              -> childEnded:   its exit is known; what it left behind may live
+//	              -> childGone:    all of that is gone too, or was killed for long enough;
+//	                               what is in the pipes now is read, whatever the limits say
+//	              -> childClosed:  all of its output was read: the last event has its number
+type childState int
+
+const (
+	childStarting childState = iota
+	childRunning
+	childReaped
+	childEnded
+	childGone
+	childClosed
+)
+
+// moveChildLocked changes the state of the child, and reports whether that is a step
+// forward. It does nothing if not. The caller must hold w.mu.
+func (w *worker) moveChildLocked(to childState) bool {
+	if to <= w.childState {
+		return false
+	}
+	w.childState = to
+	switch to { //nolint:exhaustive // the others are only noted
+	case childEnded:
+		w.endedAt = time.Now()
+	case childGone:
+		w.drainUntil = time.Now().Add(drainTime)
+	case childClosed:
+		w.closedSeq = w.out.push(entry{kind: closed})
+		faultpoint.At("worker.closed")
+	}
+	w.cond.Broadcast()
+	w.poke()
+	return true
+}
+
+// attendance is whether a daemon looks after the worker.
+//
+//	attended -> holding:  no daemon has come back in time; stdout is held up
+//	attended -> spooling: no daemon has come back in time; stdout goes to the spool
+//	holding, spooling -> attended: a daemon attaches
+//	any -> leaving: the worker has put what is left into its files; it stays so
+type attendance int
+
+const (
+	attended attendance = iota // a daemon is attached, or has time to come back
+	holding
+	spooling
+	leaving
+)
+
+// attendLocked changes the attendance. The caller must hold w.mu.
+func (w *worker) attendLocked(to attendance) {
+	if w.attendance != leaving {
+		w.attendance = to
+	}
+	w.cond.Broadcast()
+}
+
+// isAloneLocked reports whether no daemon has come back in time. The caller must hold
+// w.mu.
+func (w *worker) isAloneLocked() bool { return w.attendance == holding || w.attendance == spooling }
+
+// ladderStep is how far the ending of the child and of its descendants has come. It
+// only goes forward.
+//
+//	ladderIdle       -> ladderClosing:    a daemon, a signal or the worker wants the end: stdin is closed
+//	ladderClosing    -> ladderTerminated: the tree was sent SIGTERM, at termAt
+//	ladderTerminated -> ladderKilling:    the tree is killed again and again, from killAt on
+//	ladderIdle       -> ladderKilling:    the child has ended, and its descendants have had [linger]
+type ladderStep int
+
+const (
+	ladderIdle ladderStep = iota
+	ladderClosing
+	ladderTerminated
+	ladderKilling
+)
+
+// ladder is where the ending of the child stands.
+type ladder struct {
+	step         ladderStep
+	termAt       time.Time // set while step is ladderClosing or above
+	killAt       time.Time // as termAt
+	killingUntil time.Time // when the killing was tried for long enough
+	nextKill     time.Time // when the next round of the killing is due
+}
+
+// terminateLocked begins to end the child, or shortens the time that it has left. It
+// closes stdin, and sets the times for SIGTERM, after grace, and for SIGKILL, after
+// grace again. The caller must hold w.mu.
+func (w *worker) terminateLocked(grace time.Duration) {
+	grace = max(0, min(grace, time.Hour))
+	now := time.Now()
+	l := &w.ladder
+	if l.step == ladderIdle {
+		l.step = ladderClosing
+		l.termAt, l.killAt = now.Add(grace), now.Add(2*grace)
+	}
+	l.termAt = earlier(l.termAt, now.Add(grace))
+	l.killAt = earlier(l.killAt, now.Add(2*grace))
+	w.closeStdinLocked()
+	w.poke()
+}
+
+// climbLocked sends the signals that are due to a child that has not ended. The caller
+// must hold w.mu.
+func (w *worker) climbLocked(now time.Time, due func(time.Time) bool) {
+	l := &w.ladder
+	if l.step == ladderIdle {
+		return
+	}
+	if due(l.termAt) && l.step == ladderClosing {
+		l.step = ladderTerminated
+		w.shutStdinLocked()
+		w.signalTreeLocked(syscall.SIGTERM)
+	}
+	if due(l.killAt) && due(l.nextKill) {
+		w.killTreeLocked(now)
+	}
+}
+
+// killTreeLocked kills all processes that are there, and is called again as long as
+// there are some: what forks faster than it is killed is caught in a later round. The
+// caller must hold w.mu.
+func (w *worker) killTreeLocked(now time.Time) {
+	l := &w.ladder
+	if l.step != ladderKilling {
+		l.step = ladderKilling
+		l.killingUntil = now.Add(killTime)
+	}
+	l.nextKill = now.Add(killPause)
+	w.signalTreeLocked(syscall.SIGKILL)
+	if w.childState >= childEnded && (!process.Exact || now.After(l.killingUntil)) {
+		w.moveChildLocked(childGone)
+	}
+	w.poke()
+}
+
+// earlier returns the earlier one of two times.
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
