@@ -463,17 +463,14 @@ func TestExitKillsWhatIsLeft(t *testing.T) {
 func TestTerminateChildThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	w := h.start(h.daemon(), shell("deaf", `trap '' TERM; echo up; while :; do sleep 100; done`))
+	w := h.start(h.daemon(), shell("deaf", `trap '' TERM; echo up; head -c 1 >/dev/null; echo begun; while :; do sleep 100; done`))
 	follow(t, w, true, lines(1))
 	wrote := make(chan error, 1)
 	go func() {
 		_, err := w.Write(t.Context(), calls.Record{N: 1}, make([]byte, 20<<20))
 		wrote <- err
 	}()
-	until(t, "the write to be taken", func() bool {
-		b, _ := os.ReadFile(filepath.Join(w.Dir(), calls.File))
-		return bytes.Contains(b, []byte("\n"))
-	})
+	follow(t, w, true, lines(1)) // the child has got a part of it
 	if exit, err := w.Terminate(t.Context(), 50*time.Millisecond); err != nil || exit.Signal != "SIGKILL" {
 		t.Errorf("Terminate = %v, %v, want SIGKILL", exit, err)
 	}

@@ -28,11 +28,11 @@ const (
 	childClosed
 )
 
-// moveChildLocked changes the state of the child, and reports whether that is a step
-// forward. It does nothing if not. The caller must hold w.mu.
-func (w *worker) moveChildLocked(to childState) bool {
+// moveChildLocked changes the state of the child, unless that would be a step back. The
+// caller must hold w.mu.
+func (w *worker) moveChildLocked(to childState) {
 	if to <= w.childState {
-		return false
+		return
 	}
 	w.childState = to
 	switch to { //nolint:exhaustive // the others are only noted
@@ -46,7 +46,6 @@ func (w *worker) moveChildLocked(to childState) bool {
 	}
 	w.cond.Broadcast()
 	w.poke()
-	return true
 }
 
 // attendance is whether a daemon looks after the worker.
