@@ -45,8 +45,8 @@ func (d *demo) configureCounter() error {
 	return os.WriteFile(filepath.Join(dir, "config.json"), cfg, 0o600)
 }
 
-// showSharing shows two agents that use one process of a server, and that the server
-// runs again after a crash.
+// showSharing lets two agents use one process of a server, kills that process, and shows
+// that the daemon restarts it.
 func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 	countAll := func() error {
 		for _, a := range agents {
@@ -75,7 +75,7 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 		return err
 	}
 	pid := counterPID(&before)
-	d.say("$ kill -KILL %d\nthe server that both agents share crashes", pid)
+	d.say("$ kill -KILL %d\nthe server that both agents share is killed", pid)
 	begin := time.Now()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill the server: %w", err)
@@ -84,7 +84,7 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 	if err != nil {
 		return err
 	}
-	d.say("it is back after %d ms as process %d; no agent had to ask for it", time.Since(begin).Milliseconds(), counterPID(&after))
+	d.say("after %d ms the daemon has restarted it as process %d, without a call", time.Since(begin).Milliseconds(), counterPID(&after))
 	if err := countAll(); err != nil {
 		return err
 	}

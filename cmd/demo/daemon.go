@@ -15,12 +15,12 @@ import (
 // daemonProcess is the private daemon.
 type daemonProcess struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the process has ended
 	log  string        // path
 }
 
-// startDaemon starts a daemon, as a service manager or a proxy would, and waits until
-// it serves.
+// startDaemon starts a daemon as a service manager or a proxy would. It returns when the
+// daemon serves.
 func (d *demo) startDaemon(ctx context.Context) error {
 	p := &daemonProcess{done: make(chan struct{}), log: filepath.Join(d.dir, "daemon.log")}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -53,7 +53,7 @@ func (d *demo) startDaemon(ctx context.Context) error {
 	}
 }
 
-// readLog returns what the daemon has logged.
+// readLog returns the daemon's log.
 func (p *daemonProcess) readLog() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *daemonProcess) readLog() string {
 
 // terminate ends the daemon if it still runs.
 func (p *daemonProcess) terminate() error {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if the process has ended
 	select {
 	case <-p.done:
 		return nil
@@ -116,7 +116,8 @@ func (d *demo) status(ctx context.Context) (status, error) {
 	return s, json.Unmarshal(out, &s)
 }
 
-// waitForStatus asks for the status until it is ok.
+// waitForStatus polls the status until ok accepts it, for at most 40 s since the demo's
+// beginning.
 func (d *demo) waitForStatus(ctx context.Context, ok func(*status) bool) (status, error) {
 	for {
 		s, err := d.status(ctx)
@@ -124,7 +125,7 @@ func (d *demo) waitForStatus(ctx context.Context, ok func(*status) bool) (status
 			return s, err
 		}
 		if time.Since(d.begin) > 40*time.Second {
-			return s, fmt.Errorf("waited in vain; what runs is %+v", s)
+			return s, fmt.Errorf("the daemon did not reach the expected state within 40 s; its status is %+v", s)
 		}
 	}
 }

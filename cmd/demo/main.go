@@ -1,12 +1,12 @@
-// Command demo shows holdline's main job: a private daemon, two agents with
-// different identities, a consult in each at the same time, health and
-// telemetry while they run, the daemon killed and followed by another one in
-// the middle of both, an MCP server that two agents share crashing and coming
-// back, and nothing left behind.
+// Command demo shows holdline's main job with a private daemon. Two agents with
+// different identities run a consult each at the same time. While both run, it
+// shows health and status, kills the daemon and starts another one, which adopts
+// both. Then it crashes an MCP server that two agents share, and shows that the
+// daemon restarts it. At the end it checks that nothing is left.
 //
-// It never spends money, unless asked to by -real: the model behind the
-// consults is a stand-in on loopback. In front of it runs the claude on PATH
-// if there is one, else a built-in imitation.
+// It spends no money without -real: the model behind the consults is a stand-in
+// on loopback. The consults run the claude on PATH if there is one, else a
+// built-in imitation.
 package main
 
 import (
@@ -28,8 +28,8 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
-// main acts by the name of the program: the demo starts itself as the imitation of claude
-// and as the counter.
+// main chooses its role by the name of the program: the demo starts itself again as the
+// imitation of claude and as the counter.
 func main() {
 	if filepath.Base(os.Args[0]) == "claude" {
 		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
@@ -56,14 +56,14 @@ func main() {
 // demo is one run of the demonstration.
 type demo struct {
 	out    io.Writer
-	bin    string // the holdline to show
+	bin    string // path of the holdline program to show
 	real   bool   // with the user's own claude and login
 	begin  time.Time
 	dir    string // of everything that the demo makes
 	socket string
-	daemon *daemonProcess // the one that runs, or ran last
+	daemon *daemonProcess // the latest one; nil before the first
 	env    []string
-	pids   map[int]string // what was started, by pid; checked at the end
+	pids   map[int]string // names of the processes seen, by pid; checked at the end
 	mu     sync.Mutex     // guards out
 }
 
@@ -86,7 +86,7 @@ func (d *demo) show(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, d.checkNothingLeft()) }()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the proxies of a story that was broken off
+	defer cancel() // ends the proxies if the story fails halfway
 	if err := d.prepare(); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (d *demo) show(ctx context.Context) (err error) {
 	if api != nil {
 		defer api.Close()
 	}
-	defer func() { // of the latest one
+	defer func() { // the latest daemon
 		if d.daemon != nil {
 			err = errors.Join(err, d.daemon.terminate())
 		}
@@ -109,7 +109,7 @@ func (d *demo) show(ctx context.Context) (err error) {
 		return err
 	}
 	if err := d.tellStory(ctx); err != nil {
-		return fmt.Errorf("%w\nthe daemon said:\n%s", err, d.daemon.readLog())
+		return fmt.Errorf("%w\nlog of the daemon:\n%s", err, d.daemon.readLog())
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (d *demo) prepare() error {
 		return err
 	}
 	drop := []string{"HOLDLINE_", "XDG_STATE_HOME=", "XDG_CONFIG_HOME="}
-	if !d.real { // what could lead the real claude to a model that costs money
+	if !d.real { // variables that could connect the real claude to a model that costs money
 		drop = append(drop, "ANTHROPIC_", "CLAUDE", "AWS_", "GOOGLE_", "GCLOUD_", "CLOUD_ML_", "VERTEX_", "AZURE_")
 	}
 	for _, v := range os.Environ() {
@@ -142,15 +142,15 @@ func (d *demo) prepare() error {
 	return nil
 }
 
-// chooseClaude decides which claude the consults run and what stands behind
-// it, and says so.
+// chooseClaude decides which claude and which model the consults use, and prints it. It
+// returns the stand-in for the model, or nil if there is none.
 func (d *demo) chooseClaude() (*claudetest.API, error) {
 	found, notFound := exec.LookPath("claude")
 	if d.real {
 		if notFound != nil {
-			return nil, fmt.Errorf("REAL=1 wants claude on PATH: %w", notFound)
+			return nil, fmt.Errorf("REAL=1 needs claude on PATH: %w", notFound)
 		}
-		d.say("consults run %s with your own login: THIS MAY COST MONEY", found)
+		d.say("consults use %s with your own login: THIS MAY COST MONEY", found)
 		return nil, nil //nolint:nilnil // no stand-in is wanted
 	}
 	home := filepath.Join(d.dir, "home")
@@ -164,7 +164,7 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 			return nil, err
 		}
 		d.env = append(d.env, "HOLDLINE_CLAUDE_BIN="+fake, "ANTHROPIC_API_KEY=stand-in")
-		d.say("consults run a built-in imitation of claude (none is on PATH): no money is spent")
+		d.say("consults use a built-in imitation of claude (claude is not on PATH) and cost nothing")
 		return nil, nil //nolint:nilnil // the imitation needs no stand-in behind it
 	}
 	api, err := claudetest.StartAPI()
@@ -172,7 +172,7 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 		return nil, err
 	}
 	d.env = append(d.env, api.Env()...)
-	d.say("consults run the real claude at %s against a stand-in model at %s: no money is spent", found, api.URL())
+	d.say("consults use the real claude at %s with a stand-in model at %s and cost nothing", found, api.URL())
 	return api, nil
 }
 

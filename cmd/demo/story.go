@@ -57,7 +57,8 @@ func (a *agent) call(ctx context.Context, tool string, arguments any) (string, e
 	return "", fmt.Errorf("agent %s: %s failed: %+v", a.name, tool, result)
 }
 
-// prompts that the stand-in model answers slowly enough to be watched.
+// prompts holds the questions of the agents. The stand-in model answers them slowly, so
+// that a reader can watch.
 var prompts = map[string]string{
 	"alpha": `Is fib in main.go fast enough? @@FAKE [{"text":"Let me look.","tool":"Read",` +
 		`"input":{"file_path":"main.go"},"delay":1},{"text":"No: it is exponential. Memoise it, or loop.","delay":4}]`,
@@ -67,7 +68,7 @@ var prompts = map[string]string{
 
 // tellStory shows the parts one after the other.
 func (d *demo) tellStory(ctx context.Context) error {
-	d.say("daemon %d listens at %s (private: your own daemon, if any, is not touched)", d.daemon.cmd.Process.Pid, d.socket)
+	d.say("daemon %d listens at %s (private: this does not touch your own daemon)", d.daemon.cmd.Process.Pid, d.socket)
 	agents := map[string]*agent{}
 	for _, name := range []string{"alpha", "beta"} {
 		a, err := d.startAgent(ctx, name)
@@ -86,7 +87,7 @@ func (d *demo) tellStory(ctx context.Context) error {
 		consults.Go(func() {
 			answer, err := a.call(ctx, "consult", map[string]any{"prompt": prompt})
 			if err == nil {
-				d.say("agent %s has its answer, once:\n%s", name, answer)
+				d.say("agent %s gets its answer, once:\n%s", name, answer)
 			}
 			errs <- err
 		})
@@ -125,7 +126,7 @@ func (d *demo) tellStory(ctx context.Context) error {
 	return d.showCommand(ctx, "stop", "--all")
 }
 
-// showHealth shows that the daemon says at once how it is while consults run.
+// showHealth shows that health_snapshot answers at once while consults run.
 func (d *demo) showHealth(ctx context.Context, a *agent) error {
 	s, err := d.waitForStatus(ctx, (*status).runsAll)
 	if err != nil {
@@ -139,13 +140,13 @@ func (d *demo) showHealth(ctx context.Context, a *agent) error {
 	if err != nil {
 		return err
 	}
-	d.say("health_snapshot, asked while both consults run, after %.1f ms: %s",
+	d.say("health_snapshot answers after %.1f ms while both consults run: %s",
 		float64(time.Since(begin).Microseconds())/1000, text)
 	return d.showCommand(ctx, "status")
 }
 
-// killDaemon kills the daemon in the middle of the consults and starts another one. The
-// consult programs must go on under the same pids.
+// killDaemon kills the daemon while the consults run, and starts another one. It returns
+// an error unless the consults and the server continue in the same processes.
 func (d *demo) killDaemon(ctx context.Context) error {
 	before, err := d.waitForStatus(ctx, (*status).runsAll)
 	if err != nil {
@@ -157,7 +158,7 @@ func (d *demo) killDaemon(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	d.say("$ kill -KILL %d\nthe daemon dies in the middle of both consults", old)
+	d.say("$ kill -KILL %d\nthe daemon is killed while both consults run", old)
 	begin := time.Now()
 	if err := d.daemon.cmd.Process.Kill(); err != nil {
 		return err
@@ -170,17 +171,17 @@ func (d *demo) killDaemon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("daemon %d is gone, daemon %d has taken its place and all workers after %d ms",
-		old, after.Daemon.PID, time.Since(begin).Milliseconds())
+	d.say("daemon %d is gone; after %d ms daemon %d has adopted all its workers",
+		old, time.Since(begin).Milliseconds(), after.Daemon.PID)
 	for _, w := range after.Workers {
 		same := func(was worker) bool { return was.ID == w.ID && was.PID == w.PID && was.ChildPID == w.ChildPID }
 		if !slices.ContainsFunc(before.Workers, same) {
-			return fmt.Errorf("a worker is %+v, they were %+v", w, before.Workers)
+			return fmt.Errorf("the new daemon has worker %+v, which the old one did not have: %+v", w, before.Workers)
 		}
 		if w.Kind == "consult" {
-			d.say("consult %s goes on: claude is process %d, as before", w.ID, w.ChildPID)
+			d.say("consult %s continues in the same claude process %d", w.ID, w.ChildPID)
 		} else {
-			d.say("server %s goes on: it is process %d, as before", w.Name, w.ChildPID)
+			d.say("server %s continues in the same process %d", w.Name, w.ChildPID)
 		}
 	}
 	return nil
@@ -200,7 +201,7 @@ func (d *demo) checkNothingLeft() error {
 		return errors.Join(err, fmt.Errorf("still running: %s", strings.Join(left, ", ")))
 	}
 	if err == nil {
-		d.say("nothing is left: %d processes ended, %s removed", len(d.pids), d.dir)
+		d.say("nothing is left: all %d processes have ended, %s is removed", len(d.pids), d.dir)
 	}
 	return err
 }

@@ -17,8 +17,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// attachRetry is the pause between attempts to take up a worker that lives and
-// can be neither reached nor killed.
+// attachRetry is the pause between attempts to attach to a live worker that can
+// be neither reached nor killed.
 const attachRetry = time.Second
 
 // restore makes a job of a directory that can be gone on with: it has, or had,
@@ -34,7 +34,7 @@ func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 		if err != nil {
 			return nil, err
 		}
-		j.adopted, j.state, j.note = true, Running, "taken up again"
+		j.adopted, j.state, j.note = true, Running, "adopted by the new daemon"
 		j.deadline = time.Now() // of an earlier boot nothing can still run
 		if rec.thisBoot() {
 			j.deadline = bootclock.TimeMS(spec.Orphan.HardDeadlineBootMS).Add(-m.opt.Ladder.Whole() - spareTime)
