@@ -94,6 +94,7 @@ var layers = readLayers(`
 0 daemon/jsonedit
 0 daemon/redact
 0 daemon/words
+2 daemon/lines
 0 protocol
 0 protocol/mcp
 -1 protocol/rawio

@@ -177,7 +177,7 @@ func (m *Manager) restore(e *earlier) error {
 		s.latest = cmp.Or(s.latest, inst.own)
 	}
 	u := newUpstream(inst, e.dir, e.spec.Owner)
-	u.torn, u.restored, u.generation, u.unsure = true, true, e.spec.Generation, make(chan struct{})
+	u.restored, u.generation, u.unsure = true, e.spec.Generation, make(chan struct{})
 	u.told = map[string]struct{}{}
 	u.kept = u.readAsks()
 	m.processes[u] = struct{}{}

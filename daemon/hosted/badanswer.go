@@ -7,6 +7,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/config"
 	"holdline/daemon/dialect"
+	"holdline/daemon/lines"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -48,6 +49,35 @@ func (u *upstream) failAnswer(id jsonrpc.ID, describe func(server, operation str
 	u.failLocked(c, describe)
 }
 
+// failSkipped ends whatever waits for the answer that a skipped line is, as far as
+// the line's ends show which.
+func (u *upstream) failSkipped(l *lines.Line) {
+	if id := dialect.AnswerID(l.Head, l.Tail); id != nil {
+		u.failAnswer(id, tooLong)
+	}
+}
+
+// tooLong returns the fault of a call whose answer is left out.
+func tooLong(server, operation string) *fault.Record {
+	return fault.New(fault.DownstreamFailure, fault.Server, operation,
+		"server %s gave an answer of more than %d MiB, the most that a message may have: it was left out",
+		server, jsonrpc.MaxFrame>>20).WithReason(fault.BadOutput)
+}
+
+// condemnEndless ends a process that writes a line without end.
+func (u *upstream) condemnEndless() {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if u.state != serving || u.condemned != nil {
+		return
+	}
+	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.name(),
+		"Holdline ended server %s: it wrote %d MiB to stdout without a newline, so no answer could come from it any more",
+		u.name(), int64(lines.MaxSkipped)>>20)
+	f.Fault.Generation = u.generation
+	u.condemnLocked(f)
+}
+
 // failLocked ends a call with the fault of its answer.
 func (u *upstream) failLocked(c *call, describe func(server, operation string) *fault.Record) {
 	c.Answer.Fault = describe(u.name(), mcp.ToolsCall+":"+c.Name)
@@ -55,13 +85,12 @@ func (u *upstream) failLocked(c *call, describe func(server, operation string) *
 	u.settledLocked(c)
 }
 
-// settledLocked notes that a call has its answer, in the line that begins at
-// u.begin.
+// settledLocked notes that a call has its answer, in the line that is being read.
 func (u *upstream) settledLocked(c *call) {
 	c.Apply(calls.Reply)
 	if !c.Claim().Wanted() {
 		u.m.dropLocked(c)
 		return
 	}
-	u.marks = append(u.marks, mark{seq: u.begin, c: c, at: time.Now()})
+	u.marks = append(u.marks, mark{seq: u.stdout.Begin(), c: c, at: time.Now()})
 }

@@ -39,10 +39,4 @@ func TestReadAsksStrange(t *testing.T) {
 	if got.String() != "1 2 3 " {
 		t.Errorf("the requests %q are read, want 1, 2 and 3", got.String())
 	}
-	if err := os.Mkdir(u.longFile(), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if u.resumeLong(); u.long != nil {
-		t.Error("a line is left out of which nothing is known")
-	}
 }

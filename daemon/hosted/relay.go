@@ -115,7 +115,7 @@ func (u *upstream) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kep
 	u.askBytes += len(a.params)
 	u.m.asks[id] = a
 	if !kept {
-		u.marks = append(u.marks, mark{seq: u.begin, ask: a, at: time.Now()})
+		u.marks = append(u.marks, mark{seq: u.stdout.Begin(), ask: a, at: time.Now()})
 	}
 	return a
 }

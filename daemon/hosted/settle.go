@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"math"
 	"time"
 
 	"holdline/daemon/calls"
@@ -31,7 +32,7 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 			next = 0
 		}
 	}
-	safe, again := u.ackable()
+	safe, again := u.stdout.Ackable(u.last, u.firstMark())
 	if again > 0 {
 		next = min(next, again)
 	}
@@ -78,6 +79,15 @@ func (u *upstream) settleMarks(now time.Time) (spool []*call, asks []*ask, next 
 	return spool, asks, next
 }
 
+// firstMark returns the number of the output in which the first line begins that is
+// not settled.
+func (u *upstream) firstMark() int64 {
+	if len(u.marks) == 0 {
+		return math.MaxInt64
+	}
+	return u.marks[0].seq
+}
+
 // spooled notes whether an answer lies in its file now.
 func (u *upstream) spooled(c *call, size int64, err error) {
 	u.m.mu.Lock()
@@ -95,9 +105,7 @@ func (u *upstream) dispensable(safe int64) (ack int64, forget, files []int64) {
 	}
 	forget, files = u.forget, u.files
 	u.forget, u.files = nil, nil
-	if ack = safe; len(u.rest) > 0 {
-		ack = min(ack, u.begin-1)
-	}
+	ack = safe
 	for _, k := range u.marks {
 		ack = calls.AckBefore(ack, k.seq)
 	}

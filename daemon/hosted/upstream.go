@@ -11,6 +11,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/lines"
 	"holdline/daemon/standing"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
@@ -73,15 +74,10 @@ type upstream struct {
 	clock  atomic.Pointer[startClock] // of its start; nil once that is over
 
 	// The reader's alone.
-	rest     []byte    // of a line that is not whole
-	begin    int64     // number of the output in which rest, or the next line, begins
-	nth      int       // how many lines have ended in the present output
-	last     int64     // highest number received
-	torn     bool      // the next line may be the end of one
-	long     *longLine // the line under way, if it is left out
-	longDone *longLine // that was left out last, while its file is still there
-	marks    []mark    // lines that are not settled, in order
-	until    int64     // output below it was said before this daemon attached
+	stdout *lines.Splitter
+	last   int64  // highest number received
+	marks  []mark // lines that are not settled, in order
+	until  int64  // output below it was said before this daemon attached
 }
 
 // mark is a line that must not be acked yet.
@@ -100,6 +96,7 @@ func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 		calls: map[int64]*call{}, internal: map[int64]inquiry{}, writes: newBackgroundWrites(), poke: make(chan struct{}, 1),
 	}
 	u.standing = standing.New(u, u.log)
+	u.stdout = lines.New(dir, dialect.LineEnds, u.log, u.readLine)
 	return u
 }
 
@@ -200,7 +197,10 @@ func (u *upstream) run() {
 	w := u.worker()
 	u.last, u.until = w.Old()
 	deaf := !u.contain("took up the output of a process", func() {
-		u.resumeLong()
+		if u.restored {
+			u.stdout.MarkTorn()
+		}
+		u.stdout.Resume(u.last)
 		u.askKept(w)
 		u.caught()
 	})
@@ -258,14 +258,17 @@ func (u *upstream) event(ev *supervisor.Event) {
 	switch ev.Kind {
 	case supervisor.Output:
 		if ev.Stream == process.Stdout {
-			u.output(ev)
+			u.stdout.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Gap: ev.Dropped > 0, Old: ev.Old})
 		} else if c := u.clock.Load(); c != nil {
 			c.progress()
 		}
 	case supervisor.Exited:
 		u.log.Info("server ended", "exit", ev.Exit.String())
 	case supervisor.Closed, supervisor.Lost:
-		u.lastLine(ev)
+		u.stdout.End(ev.Seq, ev.Old, func(text []byte) bool {
+			_, err := jsonrpc.Parse(text)
+			return err == nil
+		})
 		return
 	}
 	u.caught()
@@ -298,76 +301,32 @@ func (u *upstream) caughtLocked() {
 	u.interruptLocked()
 }
 
-// output takes a piece of standard output apart into lines.
-func (u *upstream) output(ev *supervisor.Event) {
-	data := ev.Data
-	if ev.Dropped > 0 {
-		u.torn, u.rest = true, nil
-	}
-	if len(u.rest) == 0 && u.long == nil {
-		u.begin = ev.Seq
-	}
-	u.nth = 0
-	for {
-		i := bytes.IndexByte(data, '\n')
-		if i < 0 {
-			break
-		}
-		line := data[:i]
-		if u.long != nil {
-			u.addLong(line, ev.Seq)
-			u.endLong()
-		} else {
-			if len(u.rest) > 0 {
-				u.rest = append(u.rest, line...)
-				line = u.rest
-			}
-			u.line(ev, bytes.TrimSuffix(line, []byte("\r")))
-		}
-		u.rest = nil
-		data = data[i+1:]
-		u.begin = ev.Seq
-		u.nth++
-	}
-	if len(data) == 0 {
-		return
-	}
-	if u.long != nil {
-		u.addLong(data, ev.Seq)
-		return
-	}
-	if u.rest = append(u.rest, data...); isTooLong(u.rest) {
-		u.skipLine(ev.Seq)
+// readLine handles one line of the server's stdout.
+func (u *upstream) readLine(l *lines.Line) {
+	switch l.Event {
+	case lines.Skipping:
+		u.failSkipped(l)
+	case lines.Endless:
+		u.condemnEndless()
+	case lines.Skipped:
+		u.noisy("longer than a message may be")
+		u.failSkipped(l)
+	case lines.Whole:
+		u.readMessage(l)
 	}
 }
 
-// lastLine handles what follows the last newline of a server that has ended: some
-// end their last message with the end of their output. What is no message was
-// cut off by the end.
-func (u *upstream) lastLine(ev *supervisor.Event) {
-	line := u.rest
-	if u.rest = nil; u.long != nil {
-		u.endLong()
+// readMessage handles a line that should be a message.
+func (u *upstream) readMessage(l *lines.Line) {
+	if len(bytes.TrimSpace(l.Text)) == 0 {
 		return
 	}
-	if _, err := jsonrpc.Parse(line); err == nil {
-		u.line(ev, line)
-	}
-}
-
-// line handles one line of the server.
-func (u *upstream) line(ev *supervisor.Event, line []byte) {
-	torn := u.torn
-	u.torn = false
-	if len(bytes.TrimSpace(line)) == 0 {
-		return
-	}
-	msg, err := jsonrpc.Parse(line)
+	msg, err := jsonrpc.Parse(l.Text)
 	if err != nil {
-		if !torn {
+		if !l.Torn {
 			u.noisy(err.Error())
-			if id := dialect.BrokenAnswerID(line, err); id != nil {
-				u.failAnswer(id, u.unreadable(line, err))
+			if id := dialect.BrokenAnswerID(l.Text, err); id != nil {
+				u.failAnswer(id, u.unreadable(l.Text, err))
 			}
 		}
 		return
@@ -376,18 +335,18 @@ func (u *upstream) line(ev *supervisor.Event, line []byte) {
 	switch msg.Kind {
 	case jsonrpc.Response:
 		faultpoint.At("hosted.answered")
-		u.answered(msg, line)
+		u.answered(msg, l)
 	case jsonrpc.Notification:
 		switch {
 		case msg.Method == mcp.CancelledNote:
 			u.withdrawn(msg)
 		case msg.Method == mcp.ProgressNote:
-			u.progressed(msg, ev.Old)
-		case !ev.Old:
+			u.progressed(msg, l.Old)
+		case !l.Old:
 			u.notified(msg)
 		}
 	case jsonrpc.Request:
-		u.asked(msg, u.askID(ev.Seq, int64(u.nth)), false)
+		u.asked(msg, u.askID(l.Seq, int64(l.Nth)), false)
 	}
 }
 
@@ -403,9 +362,9 @@ func (u *upstream) noisy(why string) {
 }
 
 // answered takes the server's answer, which is that line, to where it belongs.
-func (u *upstream) answered(msg jsonrpc.Message, line []byte) {
+func (u *upstream) answered(msg jsonrpc.Message, l *lines.Line) {
 	if own, ok := u.takeInquiry(dialect.Number(msg.ID)); ok {
-		own.take(u.owned(msg))
+		own.take(owned(msg, l))
 		return
 	}
 	u.m.mu.Lock()
@@ -415,10 +374,10 @@ func (u *upstream) answered(msg jsonrpc.Message, line []byte) {
 		return // it was cancelled, or is known
 	}
 	if err := dialect.CheckAnswer(&msg); err != nil {
-		u.failLocked(c, u.unreadable(line, err))
+		u.failLocked(c, u.unreadable(l.Text, err))
 		return
 	}
-	msg = u.owned(msg)
+	msg = owned(msg, l)
 	c.Answer = calls.Answer{Result: msg.Result, Error: msg.Error}
 	u.settledLocked(c)
 }
@@ -438,17 +397,13 @@ func (u *upstream) takeInquiry(write int64) (own inquiry, ok bool) {
 	return own, true
 }
 
-// owned is msg, of the line under way, in memory of its own. A large line has that
-// already, and a copy would double it.
-func (u *upstream) owned(msg jsonrpc.Message) jsonrpc.Message {
-	if len(u.rest) > ownLine {
+// owned returns msg, which is that line, in memory that nothing else uses.
+func owned(msg jsonrpc.Message, l *lines.Line) jsonrpc.Message {
+	if l.Owned {
 		return msg
 	}
 	return clone(msg)
 }
-
-// ownLine is the length from which on a line that came in pieces is not copied.
-const ownLine = 1 << 20
 
 func clone(m jsonrpc.Message) jsonrpc.Message {
 	m.Result, m.Error = bytes.Clone(m.Result), bytes.Clone(m.Error)
