@@ -389,7 +389,9 @@ func TestIsolation(t *testing.T) {
 	defer w.mu.Unlock()
 	t.Logf("%d steps in %v: %d answers, %d times progress, %d log messages, %d cancellations, %d broken connections, %d processes",
 		steps, time.Since(begin), w.answers, w.progresses, w.logs, w.cancels, w.drops, len(w.upstreams))
-	if len(w.upstreams) != 8 || w.answers < steps/10 || w.progresses < steps/20 || w.logs == 0 || w.cancels < steps/100 || w.drops == 0 {
+	// How much progress comes while its call is open depends on the speed of the
+	// machine: the limit is far below what an idle one reaches.
+	if len(w.upstreams) != 8 || w.answers < steps/10 || w.progresses < steps/100 || w.logs == 0 || w.cancels < steps/100 || w.drops == 0 {
 		t.Error("that is not what was to be tried")
 	}
 }
