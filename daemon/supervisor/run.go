@@ -44,13 +44,11 @@ func (w *Worker) run(ctx context.Context, c *client) {
 		c.fail()
 		w.mu.Lock()
 		w.c = nil
-		if w.state == Ready {
-			w.state = Recovering
-		}
-		leaving, over := w.leaving, w.closed > 0
+		w.moveLocked(Recovering)
 		w.changed.Broadcast()
+		over := w.closed > 0
 		w.mu.Unlock()
-		if leaving {
+		if w.isDetached() {
 			return
 		}
 		if over {
@@ -67,7 +65,7 @@ func (w *Worker) run(ctx context.Context, c *client) {
 		}
 	}
 	w.mu.Lock()
-	w.state = Stopping
+	w.moveLocked(Stopping)
 	over := w.closed > 0
 	w.mu.Unlock()
 	if over {
@@ -135,14 +133,14 @@ func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 func (w *Worker) isOverdue() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.overdue
+	return errors.Is(w.killedBy, errOverdue)
 }
 
 // giveUp kills a worker that lives and cannot be spoken to.
 func (w *Worker) giveUp(ctx context.Context, why error) error {
 	w.sup.log.ErrorContext(ctx, "worker killed since it cannot be spoken to", "worker", w.spec.ID, "err", why)
 	w.mu.Lock()
-	w.given = why
+	w.killedBy = why
 	w.mu.Unlock()
 	return w.bury(ctx)
 }
@@ -152,7 +150,7 @@ func (w *Worker) giveUp(ctx context.Context, why error) error {
 func (w *Worker) foreign() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return errors.Is(w.given, process.ErrVersion)
+	return errors.Is(w.killedBy, process.ErrVersion)
 }
 
 // bury makes sure that the worker and its tree are gone.
@@ -201,7 +199,7 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 func (w *Worker) attached(c *client, hello *workerwire.InitializeResult, a *workerwire.AttachResult) (acked int64, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.leaving {
+	if w.isDetached() {
 		return 0, false
 	}
 	if w.pid == 0 { // the first attach
@@ -214,9 +212,7 @@ func (w *Worker) attached(c *client, hello *workerwire.InitializeResult, a *work
 		wr.void = wr.void || wr.id > a.LastWrite
 	}
 	faultpoint.At("attach.voided")
-	if w.state != Stopping {
-		w.state = Ready
-	}
+	w.moveLocked(Ready)
 	w.changed.Broadcast()
 	return w.acked, true
 }
@@ -225,7 +221,7 @@ func (w *Worker) attached(c *client, hello *workerwire.InitializeResult, a *work
 func (w *Worker) receive(c *client) {
 	for {
 		w.mu.Lock()
-		for w.queued > maxWaiting && !w.leaving && !c.busy() {
+		for w.queued > maxWaiting && !w.isDetached() && !c.busy() {
 			w.changed.Wait()
 		}
 		w.mu.Unlock()
@@ -280,12 +276,12 @@ func (w *Worker) queueEvent(f *workerwire.Frame) error {
 		}
 	case workerwire.Exited:
 		e.Kind, e.Exit = Exited, exit
-		w.exit, w.exitTold = exit, true
+		w.exit = &exit
 		w.child = 0
 	case workerwire.Closed:
-		e.Kind, e.Exit = Closed, w.exit
+		e.Kind, e.Exit = Closed, w.exitLocked()
 		w.closed = f.N
-		w.state = Stopping
+		w.moveLocked(Stopping)
 	default:
 		return nil // of a newer worker
 	}
@@ -293,6 +289,16 @@ func (w *Worker) queueEvent(f *workerwire.Frame) error {
 	return nil
 }
 
+// exitLocked returns how the child has ended, as far as that is known. The caller must
+// hold w.mu.
+func (w *Worker) exitLocked() process.Exit {
+	if w.exit == nil {
+		return process.Exit{}
+	}
+	return *w.exit
+}
+
+// putLocked queues an event. The caller must hold w.mu.
 func (w *Worker) putLocked(e Event) {
 	w.queue = append(w.queue, e)
 	w.queued += len(e.Data)
@@ -306,10 +312,10 @@ func (w *Worker) pump() {
 	defer close(w.events)
 	for {
 		w.mu.Lock()
-		for (len(w.queue) == 0 || !w.streamed) && !w.leaving && !w.drained {
+		for (len(w.queue) == 0 || w.delivery != byEvents) && !w.isDetached() && w.delivery != delivered {
 			w.changed.Wait()
 		}
-		if w.leaving || w.drained {
+		if w.isDetached() || w.delivery == delivered {
 			w.mu.Unlock()
 			return
 		}
@@ -369,16 +375,16 @@ func (w *Worker) aftermath(ctx context.Context) {
 	tail := w.StderrTail()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.given != nil {
-		detail = "its worker was killed, since it cannot be spoken to: " + w.given.Error()
+	if w.killedBy != nil {
+		detail = "its worker was killed, since it cannot be spoken to: " + w.killedBy.Error()
 	}
 	r := fault.New(fault.ProcessFailure, fault.Worker, "run:"+w.spec.Name, "%s is gone, %s", w.spec.Name, detail)
 	r.Fault.Generation = w.spec.Generation
 	r.Cause = &fault.Cause{StderrTail: tail}
 	faultpoint.At("attach.lost")
-	w.dead = true
+	w.lost = r
 	log.WarnContext(ctx, "worker lost", "err", err)
-	w.putLocked(Event{Kind: Lost, Exit: w.exit, Fault: r})
+	w.putLocked(Event{Kind: Lost, Exit: w.exitLocked(), Fault: r})
 }
 
 // fromFiles tells what a worker left that went in order.
@@ -390,11 +396,12 @@ func (w *Worker) fromFiles(st *process.State) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.last, w.closed, w.exit = max(w.last, st.NextSeq-1), st.NextSeq-1, *st.Exit
-	if !w.exitTold {
-		w.putLocked(Event{Kind: Exited, Exit: w.exit, Old: true})
+	w.last, w.closed = max(w.last, st.NextSeq-1), st.NextSeq-1
+	if w.exit == nil {
+		w.putLocked(Event{Kind: Exited, Exit: *st.Exit, Old: true})
 	}
-	w.putLocked(Event{Kind: Closed, Seq: w.closed, Exit: w.exit, Old: true})
+	w.exit = st.Exit
+	w.putLocked(Event{Kind: Closed, Seq: w.closed, Exit: *st.Exit, Old: true})
 	return nil
 }
 
@@ -433,13 +440,12 @@ func (w *Worker) fromSpool(s *process.Spool, acked int64) error {
 		}
 		off += int64(n)
 		w.mu.Lock()
-		for w.queued > maxWaiting && !w.leaving {
+		for w.queued > maxWaiting && !w.isDetached() {
 			w.changed.Wait()
 		}
-		leaving := w.leaving
 		w.putLocked(Event{Kind: Output, Stream: process.Stdout, At: at, Data: b[:n], Old: true})
 		w.mu.Unlock()
-		if leaving {
+		if w.isDetached() {
 			return nil
 		}
 	}

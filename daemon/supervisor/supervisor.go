@@ -265,7 +265,7 @@ func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*W
 		return nil, s.attachFault(&spec, err)
 	}
 	w.mu.Lock()
-	w.given = foreign
+	w.killedBy = foreign
 	w.mu.Unlock()
 	if err := w.begin(ctx, afterSeq); err != nil {
 		s.remove(w)

@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"holdline/daemon/calls"
 	"holdline/protocol/fault"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
-	"holdline/protocol/workerwire"
 )
 
 // Kind says what an [Event] is.
@@ -71,24 +68,19 @@ type Worker struct {
 	c        *client    // nil while there is no connection
 	pid      int
 	child    int
-	state    string
-	ended    bool  // gone is closed
-	leaving  bool  // Close was called
-	dead     bool  // the worker is dead, and with it what was written
-	given    error // why it was killed by this daemon
-	overdue  bool  // it has not ended its child in time, and is killed with it
+	state    workerState   // changed by moveLocked alone
+	lost     *fault.Record // of the Lost event, once that is queued; nil before
+	killedBy error         // why this daemon has killed the worker, or is about to; nil if it has not
 	queue    []Event
-	queued   int   // bytes in queue
-	streamed bool  // Events was called: pump empties queue, not Take
-	drained  bool  // Take has returned the last event
+	queued   int // bytes in queue
+	delivery delivery
 	last     int64 // highest number received
 	old      int64 // numbers below are from before the attach
 	begun    int64 // numbers up to it were acked before the attach
 	acked    int64
-	held     []held // stdout received that the worker may still keep
-	exit     process.Exit
-	exitTold bool  // by an event
-	closed   int64 // number of the closed event, 0 until it was received
+	held     []held        // stdout received that the worker may still keep
+	exit     *process.Exit // nil until an Exited event was queued
+	closed   int64         // number of the closed event, 0 until it was received
 	tail     []byte
 	secrets  []string // that the worker has told; guarded by mu
 
@@ -100,6 +92,52 @@ type Worker struct {
 	journal *calls.Journal // used by who holds writes, but for Forget
 	cancel  context.CancelFunc
 }
+
+// workerState is where the life of a worker stands.
+//
+//	Starting   -> Ready:      the first connection is attached
+//	Ready      -> Recovering: the connection broke
+//	Recovering -> Ready:      another connection is attached
+//	any        -> Stopping:   the child is being ended, or the worker is gone; it stays so
+//
+// [Worker.Close] changes no state: the worker goes on, and this daemon no longer knows
+// how. From then on the channel letGo is closed. The channel gone is closed then, too,
+// or once nothing of the worker is left.
+type workerState string
+
+// moveLocked changes the state, if the table of [workerState] has that transition. The caller
+// must hold w.mu.
+func (w *Worker) moveLocked(to workerState) {
+	if w.state != Stopping && (to != Recovering || w.state == Ready) {
+		w.state = to
+		w.changed.Broadcast()
+	}
+}
+
+// isDetached reports whether [Worker.Close] was called.
+func (w *Worker) isDetached() bool { return isClosed(w.letGo) }
+
+// isClosed reports whether a channel on which nothing is sent is closed.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// delivery is how events reach the user.
+//
+//	byTake   -> byEvents:  Events was called: the goroutine of deliverEvents empties the queue
+//	byTake   -> delivered: Take has returned the last event
+type delivery int
+
+const (
+	byTake delivery = iota
+	byEvents
+	delivered
+)
 
 // held is a received piece of stdout: what to leave out of a spool that begins
 // before it.
@@ -154,7 +192,7 @@ func (w *Worker) Status() Status {
 	defer w.mu.Unlock()
 	return Status{
 		ID: w.spec.ID, Kind: w.spec.Kind, Name: w.spec.Name, PID: w.pid, ChildPID: w.child,
-		Generation: w.spec.Generation, State: w.state, Attached: w.c != nil,
+		Generation: w.spec.Generation, State: string(w.state), Attached: w.c != nil,
 	}
 }
 
@@ -166,7 +204,7 @@ func (w *Worker) Status() Status {
 func (w *Worker) Events() <-chan Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.streamed = true
+	w.delivery = byEvents
 	w.changed.Broadcast()
 	return w.events
 }
@@ -180,12 +218,14 @@ func (w *Worker) Ready() <-chan struct{} { return w.ready }
 func (w *Worker) Take() (events []Event, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.leaving {
+	if w.isDetached() {
 		return nil, true
 	}
 	events, w.queue, w.queued = w.queue, nil, 0
 	if n := len(events); n > 0 {
-		w.drained = events[n-1].Kind == Closed || events[n-1].Kind == Lost
+		if last := events[n-1].Kind; last == Closed || last == Lost {
+			w.delivery = delivered
+		}
 		w.changed.Broadcast() // the connection is read again
 	}
 	return events, false
@@ -266,10 +306,9 @@ func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
 func (w *Worker) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.leaving {
+	if w.isDetached() {
 		return
 	}
-	w.leaving = true
 	close(w.letGo)
 	w.announce()
 	w.endLocked()
@@ -285,10 +324,9 @@ func (w *Worker) Close() {
 // it is over, its lock is free and its last event was received.
 func (w *Worker) Done() <-chan struct{} { return w.done }
 
-// endLocked ends what waits for the worker.
+// endLocked ends all waits for the worker. The caller must hold w.mu.
 func (w *Worker) endLocked() {
-	if !w.ended {
-		w.ended = true
+	if !isClosed(w.gone) {
 		close(w.gone)
 	}
 	w.changed.Broadcast()
@@ -321,140 +359,4 @@ func (w *Worker) ackTaken(seq int64) {
 		n++
 	}
 	w.held = append(w.held[:0], w.held[n:]...)
-}
-
-// CloseStdin closes the child's stdin behind all writes made so far.
-func (w *Worker) CloseStdin(ctx context.Context) error {
-	return w.call(ctx, workerwire.CloseStdin, nil, nil)
-}
-
-// Signal sends a signal, like "SIGINT", to the child's process group. It is
-// not repeated if the connection breaks.
-func (w *Worker) Signal(ctx context.Context, name string) error {
-	return w.once(ctx, workerwire.Signal, workerwire.SignalParams{Signal: name}, nil)
-}
-
-// terminateMargin is how much longer than its two grace periods a worker may
-// take to end its child.
-const terminateMargin = 10 * time.Second
-
-// errOverdue is why a worker is killed that does not end its child.
-var errOverdue = errors.New("it did not end its program in time")
-
-// Terminate ends the child and all that came from it: it closes stdin, sends
-// SIGTERM after grace and SIGKILL after grace again. It returns when all are
-// gone, with the child's exit. Nothing that the child does, and no event that
-// nobody receives, keeps it from working. A worker that hangs is killed itself
-// after [terminateMargin]. A second call can only hurry.
-func (w *Worker) Terminate(ctx context.Context, grace time.Duration) (process.Exit, error) {
-	w.mu.Lock()
-	if !w.ended {
-		w.state = Stopping
-	}
-	w.mu.Unlock()
-	late := time.AfterFunc(2*grace+terminateMargin, w.killOverdue)
-	defer late.Stop()
-	var exit process.Exit
-	err := w.call(ctx, workerwire.Terminate, workerwire.TerminateParams{GraceMS: grace.Milliseconds()}, &exit)
-	if errors.Is(err, errGone) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.closed > 0 || w.dead {
-			return w.exit, nil
-		}
-	}
-	return exit, err
-}
-
-// killOverdue breaks the connection to a worker that has not ended its child in
-// time. Instead of connecting again the daemon then kills the worker.
-func (w *Worker) killOverdue() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.overdue = true
-	if w.c != nil {
-		w.c.close()
-	}
-}
-
-// errGone is returned by call when the worker is over or was let go.
-var errGone = errors.New("the worker is gone")
-
-// call makes a request that may be repeated, on as many connections as it takes.
-func (w *Worker) call(ctx context.Context, kind workerwire.Kind, params, result any) error {
-	for {
-		if err := w.once(ctx, kind, params, result); !errors.Is(err, errLost) {
-			return err
-		}
-	}
-}
-
-// once makes a request on the connection there is, or on the next one. params and
-// result may be nil.
-func (w *Worker) once(ctx context.Context, kind workerwire.Kind, params, result any) error {
-	c, err := w.connected(ctx)
-	if err != nil {
-		return fmt.Errorf("request to worker: %w", err)
-	}
-	request := workerwire.Frame{Kind: kind}
-	if params != nil {
-		request.Body = workerwire.Encode(params)
-	}
-	ch, err := c.request(request)
-	if err != nil {
-		return fmt.Errorf("request to worker: %w", w.reconnected(ctx, c))
-	}
-	w.mu.Lock()
-	w.changed.Broadcast() // the connection is to be read although events wait
-	w.mu.Unlock()
-	select {
-	case f, ok := <-ch:
-		if !ok {
-			return fmt.Errorf("request to worker: %w", w.reconnected(ctx, c))
-		}
-		return f.Decode(result)
-	case <-ctx.Done():
-		return fmt.Errorf("request to worker: %w", context.Cause(ctx))
-	}
-}
-
-// reconnected waits until the broken connection c is not the current one any more,
-// and returns errLost so that the request is made again, or why it cannot be.
-func (w *Worker) reconnected(ctx context.Context, c *client) error {
-	if err := w.wait(ctx, func() bool { return w.c != c }); err != nil {
-		return err
-	}
-	return errLost
-}
-
-// connected waits for a connection.
-func (w *Worker) connected(ctx context.Context) (*client, error) {
-	var c *client
-	err := w.wait(ctx, func() bool { c = w.c; return c != nil })
-	return c, err
-}
-
-// wait waits until cond, called with the lock held, is true.
-func (w *Worker) wait(ctx context.Context, cond func() bool) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if cond() { // as it is most often
-		return nil
-	}
-	stop := context.AfterFunc(ctx, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.changed.Broadcast()
-	})
-	defer stop()
-	for !cond() {
-		if w.ended {
-			return errGone
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		w.changed.Wait()
-	}
-	return nil
 }

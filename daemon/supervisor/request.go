@@ -1,0 +1,149 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"holdline/protocol/process"
+	"holdline/protocol/workerwire"
+)
+
+// CloseStdin closes the child's stdin behind all writes made so far.
+func (w *Worker) CloseStdin(ctx context.Context) error {
+	return w.call(ctx, workerwire.CloseStdin, nil, nil)
+}
+
+// Signal sends a signal, like "SIGINT", to the child's process group. It is
+// not repeated if the connection breaks.
+func (w *Worker) Signal(ctx context.Context, name string) error {
+	return w.once(ctx, workerwire.Signal, workerwire.SignalParams{Signal: name}, nil)
+}
+
+// terminateMargin is how much longer than its two grace periods a worker may
+// take to end its child.
+const terminateMargin = 10 * time.Second
+
+// errOverdue is why a worker is killed that does not end its child.
+var errOverdue = errors.New("it did not end its program in time")
+
+// Terminate ends the child and all that came from it: it closes stdin, sends
+// SIGTERM after grace and SIGKILL after grace again. It returns when all are
+// gone, with the child's exit. Nothing that the child does, and no event that
+// nobody receives, keeps it from working. A worker that hangs is killed itself
+// after [terminateMargin]. A second call can only hurry.
+func (w *Worker) Terminate(ctx context.Context, grace time.Duration) (process.Exit, error) {
+	w.mu.Lock()
+	if !isClosed(w.gone) {
+		w.moveLocked(Stopping)
+	}
+	w.mu.Unlock()
+	late := time.AfterFunc(2*grace+terminateMargin, w.killOverdue)
+	defer late.Stop()
+	var exit process.Exit
+	err := w.call(ctx, workerwire.Terminate, workerwire.TerminateParams{GraceMS: grace.Milliseconds()}, &exit)
+	if errors.Is(err, errGone) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.closed > 0 || w.lost != nil {
+			return w.exitLocked(), nil
+		}
+	}
+	return exit, err
+}
+
+// killOverdue breaks the connection to a worker that has not ended its child in
+// time. Instead of connecting again the daemon then kills the worker.
+func (w *Worker) killOverdue() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.killedBy == nil {
+		w.killedBy = errOverdue
+	}
+	if w.c != nil {
+		w.c.close()
+	}
+}
+
+// errGone is returned by call when the worker is over or was let go.
+var errGone = errors.New("the worker is gone")
+
+// call makes a request that may be repeated, on as many connections as it takes.
+func (w *Worker) call(ctx context.Context, kind workerwire.Kind, params, result any) error {
+	for {
+		if err := w.once(ctx, kind, params, result); !errors.Is(err, errLost) {
+			return err
+		}
+	}
+}
+
+// once makes a request on the connection there is, or on the next one. params and
+// result may be nil.
+func (w *Worker) once(ctx context.Context, kind workerwire.Kind, params, result any) error {
+	c, err := w.connected(ctx)
+	if err != nil {
+		return fmt.Errorf("request to worker: %w", err)
+	}
+	request := workerwire.Frame{Kind: kind}
+	if params != nil {
+		request.Body = workerwire.Encode(params)
+	}
+	ch, err := c.request(request)
+	if err != nil {
+		return fmt.Errorf("request to worker: %w", w.reconnected(ctx, c))
+	}
+	w.mu.Lock()
+	w.changed.Broadcast() // the connection is to be read although events wait
+	w.mu.Unlock()
+	select {
+	case f, ok := <-ch:
+		if !ok {
+			return fmt.Errorf("request to worker: %w", w.reconnected(ctx, c))
+		}
+		return f.Decode(result)
+	case <-ctx.Done():
+		return fmt.Errorf("request to worker: %w", context.Cause(ctx))
+	}
+}
+
+// reconnected waits until the broken connection c is not the current one any more,
+// and returns errLost so that the request is made again, or why it cannot be.
+func (w *Worker) reconnected(ctx context.Context, c *client) error {
+	if err := w.wait(ctx, func() bool { return w.c != c }); err != nil {
+		return err
+	}
+	return errLost
+}
+
+// connected waits for a connection.
+func (w *Worker) connected(ctx context.Context) (*client, error) {
+	var c *client
+	err := w.wait(ctx, func() bool { c = w.c; return c != nil })
+	return c, err
+}
+
+// wait waits until cond, called with the lock held, is true.
+func (w *Worker) wait(ctx context.Context, cond func() bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if cond() { // as it is most often
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changed.Broadcast()
+	})
+	defer stop()
+	for !cond() {
+		if isClosed(w.gone) {
+			return errGone
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		w.changed.Wait()
+	}
+	return nil
+}
