@@ -41,17 +41,17 @@ func newInstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Put holdline onto this machine: its binary, its units, the PATH for hosted servers",
-		Long: `Put holdline onto this machine, for this user. Without a flag it captures the PATH of
-your login shell, or of this one if that has more, with which hosted servers and
-consults find their programs, and the first agent that connects starts the daemon. With --systemd (or --launchd on macOS) the
-service manager starts it. With --bin this program is copied to ~/.local/bin, and
-the units name it there.
+		Short: "Install holdline for this user: its binary, its units, the PATH for hosted servers",
+		Long: `Install holdline for this user. Without a flag the command captures the PATH of your
+login shell, or of this shell if its PATH has more entries. Hosted servers and consults
+find their programs on that PATH. The first agent that connects starts the daemon;
+with --systemd (or --launchd on macOS) the service manager starts it. --bin copies this
+program to ~/.local/bin, and the units name it there.
 
-Each step is told. A step that fails takes back those before it. Done again, it
-changes only what is different; holdline uninstall takes everything away. What
-was made stands in install.json in the state directory, and nothing else is ever
-replaced, but with --force.
+The command reports each step. If a step fails, it undoes the earlier ones. If you run
+it again, it changes only what is different. The file install.json in the state
+directory lists everything that it made; it replaces other files only with --force.
+"holdline uninstall" removes everything.
 
 After a change of your profile: holdline install --path.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInstall(cmd, proc, o) },
@@ -59,11 +59,11 @@ After a change of your profile: holdline install --path.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.systemd, "systemd", false, "write, enable and start units of systemd's user manager")
 	f.BoolVar(&o.launchd, "launchd", false, "write and load a LaunchAgent (macOS)")
-	f.BoolVar(&o.bin, "bin", false, "put this program into ~/.local/bin")
+	f.BoolVar(&o.bin, "bin", false, "install this program into ~/.local/bin")
 	f.BoolVar(&o.copy, "copy", false, "with --bin: as a copy (the default)")
 	f.BoolVar(&o.link, "link", false, "with --bin: as a link to where it is")
-	f.BoolVar(&o.force, "force", false, "replace also what something else has put there")
-	f.BoolVar(&o.path, "path", false, "only capture the PATH anew, that of this shell if it has more than the login shell's")
+	f.BoolVar(&o.force, "force", false, "also replace files that install did not make")
+	f.BoolVar(&o.path, "path", false, "only capture the PATH again: the login shell's, or this shell's if it has more")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, and do nothing")
 	return cmd
 }
@@ -176,13 +176,13 @@ func newUninstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var purge, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Take away what install has put onto this machine",
-		Long: `Stop the daemon with all that it runs, and take away what install has made: units,
-the binary, the captured PATH, and the directories that were not there before as
-far as nothing else is in them. A file that was changed since is left and named.
+		Short: "Stop the daemon and remove what install made",
+		Long: `Stop the daemon with everything that it runs, and remove what install made: units, the
+binary, the captured PATH, and the directories that it created if they are empty. The
+command leaves and names files that were changed since.
 
-Configuration, logs and kept consults stay, but with --purge. Agents whose
-configuration names holdline go on trying to start it: take that back first, with
+Configuration, logs and kept consults stay, except with --purge. Agents whose
+configuration names holdline will keep trying to start it: revert that first with
 holdline import --undo.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := installer(cmd, proc)

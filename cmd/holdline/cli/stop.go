@@ -35,12 +35,11 @@ func newStopCommand(proc *cmdenv.Process) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "stop",
-		Short: "Stop the daemon; agents are told and do not start it again by themselves",
-		Long: `Stop the daemon. Each connected agent's proxy is told: it answers what is
-outstanding with a fault and exits. Consults that go on in the background are
-left to their workers; the next daemon has their answers. With --all, workers
-and consults are ended at once and nothing is left; a daemon that does not answer
-is killed.
+		Short: "Stop the daemon; connected agents do not start it again by themselves",
+		Long: `Stop the daemon. The proxy of each connected agent answers pending calls with a
+fault and exits. Background consults continue in their workers; the next daemon
+has their answers. --all also ends workers and consults at once, and kills a daemon
+that does not answer.
 
 If no daemon runs, there is nothing to do and the command succeeds. Where systemd
 listens for the daemon, the next agent that connects starts it again; to prevent

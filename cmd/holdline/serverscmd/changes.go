@@ -51,7 +51,7 @@ func printChanges(w io.Writer, servers []control.ServerOffers) {
 		}
 	}
 	for _, name := range changed {
-		fmt.Fprintf(w, "to take them as they are now: holdline servers tools %s --accept\n", name)
+		fmt.Fprintf(w, "to accept them as they are now: holdline servers tools %s --accept\n", name)
 	}
 }
 
