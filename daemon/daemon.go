@@ -15,14 +15,12 @@ import (
 
 	"github.com/oklog/run"
 
-	"holdline/daemon/catalog"
 	"holdline/daemon/commands"
 	"holdline/daemon/config"
 	"holdline/daemon/configfile"
 	"holdline/daemon/consult"
 	"holdline/daemon/heap"
 	"holdline/daemon/hosted"
-	"holdline/daemon/hosttools"
 	"holdline/daemon/launch"
 	"holdline/daemon/listener"
 	"holdline/daemon/place"
@@ -34,6 +32,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/telemetry"
+	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
 	"holdline/protocol"
 	"holdline/protocol/faultpoint"
@@ -212,8 +211,9 @@ func (l *life) build(ctx context.Context) error {
 		Begin: l.begin, File: l.file, Place: l.place, Env: l.env, Telemetry: l.telemetry, Workers: l.workers,
 		Servers: l.servers, Consults: l.consults, Rules: l.rules(), Stop: l.stop, Upgrade: l.upgrade,
 	}
-	tools := append(l.consults.Tools(), hosttools.Health(l.commands.Health), hosttools.Telemetry(l.commands.Snapshot), hosttools.Find(l.discover), hosttools.Call())
-	cat, err := catalog.New(l.rules(), l.servers, tools...)
+	tools := append(l.consults.Tools(), tool.NewHealth(l.commands.Health), tool.NewTelemetry(l.commands.Snapshot),
+		tool.NewFindTools(l.discover), tool.NewCallTool())
+	cat, err := tool.NewCatalog(l.rules(), l.servers, tools...)
 	if err != nil {
 		return err
 	}

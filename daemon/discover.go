@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"holdline/daemon/hosttools"
 	"holdline/daemon/session"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
@@ -13,15 +12,15 @@ import (
 
 // discover returns what hosted servers offer that a caller may use, and what is
 // wrong with them.
-func (l *life) discover(ctx context.Context, c tool.Caller, start bool) hosttools.Discovery {
-	var d hosttools.Discovery
+func (l *life) discover(ctx context.Context, c tool.Caller, start bool) tool.Discovery {
+	var d tool.Discovery
 	for _, one := range l.servers.Discover(ctx, c, start) {
 		d.Servers++
 		if one.Fault != nil {
-			d.Troubles = append(d.Troubles, hosttools.Trouble{Server: one.Server, Error: one.Fault.Fault.Detail})
+			d.Troubles = append(d.Troubles, tool.Trouble{Server: one.Server, Error: one.Fault.Fault.Detail})
 		}
 		for _, t := range one.Tools {
-			d.Tools = append(d.Tools, hosttools.Candidate{Server: one.Server, Tool: t.Name, Exposed: t.Exposed, Listing: t.Listing})
+			d.Tools = append(d.Tools, tool.Candidate{Server: one.Server, Tool: t.Name, Exposed: t.Exposed, Listing: t.Listing})
 		}
 	}
 	return d

@@ -36,7 +36,7 @@
 //	consult      the consult tools: queue, cost, kept answers
 //	adapter      the children that are our own: remote (servers by address) and engine
 //	             (consult programs); engines is the list of those
-//	catalog      the tools that a session sees: hosttools, consult tools, hosted tools
+//	tool         the tools that a session sees: own tools, consult tools, hosted tools
 //	session      MCP with one client: resume, order of answers
 //	commands     answers to the command line
 //	listener     the socket, the greeting, a goroutine for each connection
@@ -136,7 +136,7 @@
 //
 // # Where to add
 //
-//   - A host tool: a func in package hosttools that returns a tool.Tool, and its name in
+//   - A host tool: a func in package tool that returns a Tool, and its name in
 //     the list of tools in daemon.go (build).
 //   - A consult engine: a package in adapter/engine with the interface engine.Engine, its
 //     row in adapter/engines, and its name in the row of consult.engine in config/keys.go.

@@ -55,10 +55,8 @@ var layers = readLayers(`
 0 daemon/session/returning
 4 daemon/standing
 4 daemon/dialect
-3 daemon/catalog
 3 daemon/consult
 5 daemon/hosted
-3 daemon/hosttools
 3 daemon/listener
 3 daemon/listing
 3 daemon/rollout
@@ -93,7 +91,6 @@ var layers = readLayers(`
 0 daemon/filewatch
 0 daemon/jsonedit
 0 daemon/redact
-0 daemon/words
 2 daemon/lines
 0 protocol
 0 protocol/mcp

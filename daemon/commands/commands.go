@@ -44,18 +44,12 @@ type Daemon struct {
 	Servers   *hosted.Manager
 	Consults  *consult.Manager
 	Sessions  *session.Server
-	Rules     Rules
+	Rules     tool.Rules
 	// Stop begins to stop the daemon, and ends workers and consults if all is set.
 	Stop func(all bool)
 	// Upgrade hands over to the program at Exe, and returns only if that failed; see
 	// [holdline/daemon/rollout.Watcher.Upgrade].
 	Upgrade func(ctx context.Context, progress Progress) (any, error)
-}
-
-// Rules say who may use what; see [holdline/daemon/policy.Rules].
-type Rules interface {
-	Check(identity, server string, names ...string) error
-	CheckShown(identity, server, shown string) error
 }
 
 // Handlers returns the handlers by method.

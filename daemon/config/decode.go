@@ -16,7 +16,6 @@ import (
 	"github.com/tailscale/hujson"
 
 	"holdline/daemon/jsonedit"
-	"holdline/daemon/words"
 )
 
 // maxDepth bounds how deep values may nest, maxErrors how many mistakes one
@@ -313,7 +312,7 @@ func nearest(s string, candidates []string) string {
 		return ""
 	}
 	for _, c := range candidates {
-		if n := words.Distance(strings.ToLower(s), strings.ToLower(c)); n <= least {
+		if n := Distance(strings.ToLower(s), strings.ToLower(c)); n <= least {
 			best, least = c, n-1
 		}
 	}
@@ -333,3 +332,26 @@ func invalidAt(data []byte) int {
 
 // sorted walks a map in a fixed order, so that errors are.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// Distance is how many bytes must be put into a, taken out or changed to make
+// it b (Levenshtein). It takes time in the product of their lengths: the caller
+// bounds them.
+func Distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := last
+			if a[i] != b[j] {
+				cost++
+			}
+			last = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

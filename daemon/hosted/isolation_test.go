@@ -16,13 +16,14 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/catalog"
 	"holdline/daemon/config"
 	"holdline/daemon/hosted"
 	"holdline/daemon/listener"
+	"holdline/daemon/policy"
 	"holdline/daemon/session"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -140,7 +141,7 @@ func (w *world) serve() {
 			w.spec(exe, perProject, hosted.Project), w.spec(exe, perSession, hosted.Session),
 		},
 	})
-	cat, err := catalog.New(nil, manager)
+	cat, err := tool.NewCatalog(policy.NewRules(&config.Config{}), manager)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"holdline/daemon/config"
 	"holdline/daemon/tool"
-	"holdline/daemon/words"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 )
@@ -70,7 +70,7 @@ func near(name string, names []string) []string {
 	all := make([]rated, len(names))
 	for i, other := range names {
 		lower := strings.ToLower(other[:min(len(other), maxCompared)])
-		all[i] = rated{other, words.Distance(name, lower)}
+		all[i] = rated{other, config.Distance(name, lower)}
 		if strings.Contains(lower, name) {
 			all[i].distance = 0
 		}

@@ -27,6 +27,10 @@ func (d denied) Check(identity, server string, names ...string) error {
 
 func (d denied) Reaches(string, string) bool { return true }
 
+func (denied) CheckShown(string, string, string) error { return nil }
+
+func (denied) Searches(string) bool { return false }
+
 // offering returns what a server offers that lists these entries.
 func offering(t *testing.T, server, about string, lists map[Kind][]string) *Offering {
 	t.Helper()

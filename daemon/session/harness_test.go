@@ -17,8 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/catalog"
+	"holdline/daemon/config"
 	"holdline/daemon/listener"
+	"holdline/daemon/policy"
 	"holdline/daemon/session"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -110,7 +111,7 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 		resumed: make(chan map[int64]struct{}, 16),
 	}
 	h.store.Store("st")
-	cat, err := catalog.New(nil, nil,
+	cat, err := tool.NewCatalog(policy.NewRules(&config.Config{}), nil,
 		tool.Tool{
 			Name: "echo", Description: "says it again", Dispatch: tool.OnHost, Contract: tool.Convergent,
 			Properties: json.RawMessage(`{"text":{"type":"string"}}`),
@@ -207,7 +208,7 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 // jobs is an executor that has begun line 77 as a call of hold.
 type jobs struct {
 	h   *host
-	cat *catalog.Catalog
+	cat *tool.Catalog
 }
 
 func (j jobs) Recall(_ string, n int64) (*tool.Remote, bool) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"holdline/daemon/catalog"
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/profile"
@@ -176,7 +175,7 @@ func (s *session) Log(level string, params json.RawMessage, asked bool) {
 
 // noteTools is [held.Lists.NoteTools]. What hosted servers offer changes no list of a
 // client that searches for their tools.
-func (s *session) noteTools(tools []catalog.Entry) {
+func (s *session) noteTools(tools []tool.Listing) {
 	searches := s.srv.o.Catalog.Searches(s.who())
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"holdline/daemon/catalog"
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/profile"
@@ -223,7 +222,7 @@ func (s *session) discover(ctx context.Context, r *request) {
 // wait for is made at once.
 func (s *session) list(ctx context.Context, r *request, calls *crew.Crew) {
 	method := r.msg.Method
-	after, err := catalog.ParseCursor(method, r.params.Cursor)
+	after, err := tool.ParseCursor(method, r.params.Cursor)
 	if err != nil {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "%v", err))
 		return
@@ -243,10 +242,10 @@ func (s *session) list(ctx context.Context, r *request, calls *crew.Crew) {
 				}
 			}
 		}
-		part, last := catalog.Page(all, after)
+		part, last := tool.Page(all, after)
 		result := map[string]any{member: part}
 		if last != "" {
-			result["nextCursor"] = catalog.NewCursor(method, last)
+			result["nextCursor"] = tool.NewCursor(method, last)
 		}
 		if r.modern {
 			keep := reply.Cacheable()

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holdline/daemon/catalog"
 	"holdline/daemon/listener"
 	"holdline/daemon/session/agents"
 	"holdline/daemon/session/link"
@@ -100,7 +99,7 @@ type Hosted interface {
 // Options are a server's settings.
 type Options struct {
 	Log          *slog.Logger
-	Catalog      *catalog.Catalog
+	Catalog      *tool.Catalog
 	Telemetry    Telemetry
 	Info         mcp.Implementation
 	Instructions string

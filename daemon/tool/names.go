@@ -104,17 +104,3 @@ func MayBeAltered(name string) bool {
 	i := len(name) - hashLength
 	return i >= 0 && name[i] == '-' && strings.Trim(name[i+1:], "0123456789abcdef") == ""
 }
-
-// Rules are what the configuration says of who may use what. Something of a
-// hosted server (a tool, a prompt, a resource, a template of resources) is asked
-// for by the names that the server itself has for it: one, and for a resource that
-// may be made of templates those of the templates behind it. Without a server the name
-// is that of one of holdline's own tools.
-type Rules interface {
-	// May reports whether an identity may see and use it.
-	May(identity, server string, names ...string) bool
-	// Check returns nil if it may, else the fault denied, which names the rule.
-	Check(identity, server string, names ...string) error
-	// Reaches reports whether an identity may use anything of a server.
-	Reaches(identity, server string) bool
-}

@@ -72,9 +72,9 @@ type Has struct {
 	Logging            bool // messages, if they are asked for
 }
 
-// Listing is an entry of a list: a tool of a hosted server.
+// Listing is one entry of a list.
 type Listing struct {
-	Name string
+	Name string // by which the list is sorted; no two have the same
 	Raw  json.RawMessage
 }
 

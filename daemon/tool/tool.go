@@ -1,10 +1,13 @@
-// Package tool is what holdline's own tools share: the shape of a tool, of a
-// call and of a result, the check of its input against its schema, and the
-// two renderings of what it answers.
+// Package tool holds the tools that a session can see and call.
 //
-// It starts no goroutine and owns no file. Providers of tools (packages
-// hosttools and consult) make [Tool] values; package catalog offers them to
-// sessions.
+// A [Tool] is one of holdline's own: its schema, its handler, and the two renderings
+// of what it answers. Package consult makes some; those that run inside the daemon
+// are here: the snapshots, which answer at once, [NewFindTools], which may wait a
+// while for servers, and [NewCallTool]. A [Remote] is what answers a call, be it an
+// own tool or one of a hosted server. A [Catalog] offers both to sessions.
+//
+// The package starts no goroutine and owns no file. A Catalog is safe for concurrent
+// use.
 package tool
 
 import (

@@ -18,7 +18,6 @@ import (
 	"holdline/daemon/listing"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
-	spelling "holdline/daemon/words"
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/ownfile"
@@ -155,7 +154,7 @@ func (a *adviser) inFull(glob string) (all []string, complete bool) {
 func nearest(name string, names []string) string {
 	const most = 64 // characters that are compared
 	distance := func(other string) int {
-		return spelling.Distance(name[:min(len(name), most)], other[:min(len(other), most)])
+		return config.Distance(name[:min(len(name), most)], other[:min(len(other), most)])
 	}
 	if len(names) == 0 {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 
-	"holdline/daemon/catalog"
+	"holdline/daemon/tool"
 	"holdline/protocol/mcp"
 )
 
@@ -38,7 +38,7 @@ func (l *Lists) TakeChange(notification string) bool {
 
 // NoteTools records the list of tools that the client gets. An unchangeable list is one
 // that hosted servers do not change with what they offer.
-func (l *Lists) NoteTools(tools []catalog.Entry, unchangeable bool) {
+func (l *Lists) NoteTools(tools []tool.Listing, unchangeable bool) {
 	l.tools = nil
 	if unchangeable {
 		l.tools = digest(tools)
@@ -46,7 +46,7 @@ func (l *Lists) NoteTools(tools []catalog.Entry, unchangeable bool) {
 }
 
 // HasTools reports whether the client is known to hold exactly that list of tools.
-func (l *Lists) HasTools(tools []catalog.Entry) bool { return bytes.Equal(l.tools, digest(tools)) }
+func (l *Lists) HasTools(tools []tool.Listing) bool { return bytes.Equal(l.tools, digest(tools)) }
 
 // changeOf returns the notification that announces a change of a list.
 func changeOf(method string) string {
@@ -60,7 +60,7 @@ func changeOf(method string) string {
 }
 
 // digest returns a hash of a list of tools.
-func digest(tools []catalog.Entry) []byte {
+func digest(tools []tool.Listing) []byte {
 	h := sha256.New()
 	for _, t := range tools {
 		_, _ = h.Write(t.Raw) // a hash takes every write

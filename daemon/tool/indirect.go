@@ -1,4 +1,4 @@
-package hosttools
+package tool
 
 import (
 	"encoding/json"
@@ -6,23 +6,22 @@ import (
 	"fmt"
 	"strings"
 
-	"holdline/daemon/tool"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
-// Call is the tool call_tool.
-func Call() tool.Tool {
-	return tool.Tool{
-		Name: tool.CallTool,
+// NewCallTool returns the tool call_tool.
+func NewCallTool() Tool {
+	return Tool{
+		Name: CallTool,
 		Description: "Calls a tool of an MCP server that is shared on this machine, and answers with what that tool answers. " +
-			tool.FindTools + " finds server, tool and the arguments that it takes.",
+			FindTools + " finds server, tool and the arguments that it takes.",
 		// What it does is for the other tool to say.
-		Annotations: tool.Annotations{Title: "Call a tool", Destructive: true, OpenWorld: true},
-		Dispatch:    tool.OnWorker,
-		Contract:    tool.NeverReplay,
+		Annotations: Annotations{Title: "Call a tool", Destructive: true, OpenWorld: true},
+		Dispatch:    OnWorker,
+		Contract:    NeverReplay,
 		Properties: json.RawMessage(`{
-			"server": {"type":"string","description":"as ` + tool.FindTools + ` names it"},
+			"server": {"type":"string","description":"as ` + FindTools + ` names it"},
 			"tool": {"type":"string","description":"its name at that server"},
 			"arguments": {"type":"object","description":"of the tool, by its own schema"}
 		}`),
@@ -33,8 +32,8 @@ func Call() tool.Tool {
 
 // inner reads the arguments of call_tool. Those of the other tool keep their
 // spelling; they are that tool's to check.
-func inner(arguments json.RawMessage) (tool.Inner, error) {
-	var in tool.Inner
+func inner(arguments json.RawMessage) (Inner, error) {
+	var in Inner
 	if arguments == nil || string(arguments) == "null" {
 		return in, errors.New("server and tool: are required")
 	}
@@ -58,22 +57,22 @@ func inner(arguments json.RawMessage) (tool.Inner, error) {
 			err = errors.New("no such argument, allowed are server, tool, arguments: those of the tool itself belong into arguments")
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", clip(key, 40), err)
+			return fmt.Errorf("%s: %w", shorten(oneLine(key), 40), err)
 		}
 		return nil
 	})
 	switch {
 	case err != nil:
-		return tool.Inner{}, err
+		return Inner{}, err
 	case in.Server == "":
-		return tool.Inner{}, errors.New("server: is required, a string")
+		return Inner{}, errors.New("server: is required, a string")
 	case in.Tool == "":
-		return tool.Inner{}, errors.New("tool: is required, a string")
+		return Inner{}, errors.New("tool: is required, a string")
 	}
 	return in, nil
 }
 
-// word is a name; it is not blank.
+// word reads a name that is not blank.
 func word(value []byte) (string, error) {
 	s, ok := mcp.String(value)
 	if !ok || strings.TrimSpace(s) == "" {

@@ -1,7 +1,4 @@
-// Package catalog holds the tools that a session can see and call, whoever
-// provides them: holdline's own, which never change, and those of a
-// [Provider]. It is safe for concurrent use.
-package catalog
+package tool
 
 import (
 	"cmp"
@@ -11,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 )
@@ -23,67 +19,43 @@ type Provider interface {
 	// Waits reports whether List may block.
 	Waits() bool
 	// List is what a session sees, sorted by name. It may wait for a while.
-	List(ctx context.Context, c tool.Caller) []tool.Listing
+	List(ctx context.Context, c Caller) []Listing
 	// Items is what a session sees of what method lists besides tools, and the
 	// member of the result that it stands in; false if method lists nothing.
-	Items(ctx context.Context, c tool.Caller, method string) (member string, list []tool.Listing, ok bool)
+	Items(ctx context.Context, c Caller, method string) (member string, list []Listing, ok bool)
 	// Route finds who answers a request that is no call of a tool: nil is
 	// nobody; false if such requests are not known.
-	Route(ctx context.Context, c tool.Caller, method string, params json.RawMessage) (*tool.Remote, bool)
+	Route(ctx context.Context, c Caller, method string, params json.RawMessage) (*Remote, bool)
 	// Has tells what a session sees besides tools, or may.
-	Has(c tool.Caller) tool.Has
+	Has(c Caller) Has
 	// About is what the one server says of itself that a session is for. It
 	// waits for no server that is coming up. An error is a fault.
-	About(ctx context.Context, c tool.Caller) (tool.About, error)
+	About(ctx context.Context, c Caller) (About, error)
 	// Find is the tool of that name, if there is one.
-	Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool)
+	Find(ctx context.Context, c Caller, name string) (*Remote, bool)
 	// Known returns the tool of that name if it is known now, else nil.
-	Known(c tool.Caller, name string) *tool.Remote
+	Known(c Caller, name string) *Remote
 	// Inner is a tool by its server and a name of its. It may wait for a while.
 	// An error is a fault that names what there is like it.
-	Inner(ctx context.Context, c tool.Caller, server, name string) (*tool.Remote, error)
+	Inner(ctx context.Context, c Caller, server, name string) (*Remote, error)
 }
-
-// Rules are what the configuration says of who may use what.
-type Rules interface {
-	tool.Rules
-	// CheckShown is Check for a tool of which nothing is known yet but a name: the
-	// one that sessions see, or, with a server, perhaps that server's own. It
-	// returns nil if that leaves open which rules hold.
-	CheckShown(identity, server, shown string) error
-	// Searches reports whether an identity finds the tools of hosted servers by
-	// words: they are not listed.
-	Searches(identity string) bool
-}
-
-// everything allows all, and lists it.
-type everything struct{}
-
-func (everything) May(string, string, ...string) bool      { return true }
-func (everything) Check(string, string, ...string) error   { return nil }
-func (everything) CheckShown(string, string, string) error { return nil }
-func (everything) Reaches(string, string) bool             { return true }
-func (everything) Searches(string) bool                    { return false }
 
 // Catalog is the set of tools.
 type Catalog struct {
 	more   Provider // nil for none
 	rules  Rules
-	tools  []*tool.Prepared // by name
-	byName map[string]*tool.Prepared
+	tools  []*Prepared // by name
+	byName map[string]*Prepared
 }
 
-// New makes a catalog of holdline's own tools and those of more, which may be
+// NewCatalog returns a catalog of holdline's own tools and those of more, which may be
 // nil. Two own tools of one name are an error; an own tool hides another of its
-// name. Nil rules allow all, and list it.
-func New(rules Rules, more Provider, tools ...tool.Tool) (*Catalog, error) {
-	if rules == nil {
-		rules = everything{}
-	}
-	c := &Catalog{rules: rules, more: more, byName: make(map[string]*tool.Prepared, len(tools))}
+// name.
+func NewCatalog(rules Rules, more Provider, tools ...Tool) (*Catalog, error) {
+	c := &Catalog{rules: rules, more: more, byName: make(map[string]*Prepared, len(tools))}
 	for i := range tools {
 		t := &tools[i]
-		p, err := tool.Prepare(t)
+		p, err := Prepare(t)
 		if err != nil {
 			return nil, fmt.Errorf("tool %s: %w", t.Name, err)
 		}
@@ -93,44 +65,34 @@ func New(rules Rules, more Provider, tools ...tool.Tool) (*Catalog, error) {
 		c.byName[t.Name] = p
 		c.tools = append(c.tools, p)
 	}
-	slices.SortFunc(c.tools, func(a, b *tool.Prepared) int { return cmp.Compare(a.Tool.Name, b.Tool.Name) })
+	slices.SortFunc(c.tools, func(a, b *Prepared) int { return cmp.Compare(a.Tool.Name, b.Tool.Name) })
 	return c, nil
 }
 
 // Waits reports whether [Catalog.List] may block.
-func (c *Catalog) Waits(who tool.Caller) bool {
+func (c *Catalog) Waits(who Caller) bool {
 	return c.others(who) && !c.Searches(who) && c.more.Waits()
 }
 
 // Searches reports whether a session finds the tools of hosted servers by words,
 // and is not shown them.
-func (c *Catalog) Searches(who tool.Caller) bool {
+func (c *Catalog) Searches(who Caller) bool {
 	return who.Only == "" && c.rules.Searches(who.Identity)
-}
-
-// Entry is one entry of a list.
-type Entry struct {
-	Key string // by which the list is sorted; no two have the same
-	Raw json.RawMessage
 }
 
 // List is what a session sees of what method lists, and the member of the
 // result that it stands in; false if method lists nothing. It may wait for a
 // while. Of tools holdline's own come first, then the others, each by name.
-func (c *Catalog) List(ctx context.Context, who tool.Caller, method string) (member string, list []Entry, ok bool) {
+func (c *Catalog) List(ctx context.Context, who Caller, method string) (member string, list []Listing, ok bool) {
 	if method != mcp.ToolsList {
 		if !c.others(who) {
 			return "", nil, false
 		}
-		member, all, ok := c.more.Items(ctx, who, method)
-		for _, l := range all {
-			list = append(list, Entry{l.Name, l.Raw})
-		}
-		return member, list, ok
+		return c.more.Items(ctx, who, method)
 	}
 	for _, p := range c.tools {
 		if who.SeesOwn() && c.allowed(who.Identity, p) {
-			list = append(list, Entry{"0" + p.Tool.Name, p.Listing()})
+			list = append(list, Listing{"0" + p.Tool.Name, p.Listing()})
 		}
 	}
 	if !c.others(who) || c.Searches(who) {
@@ -138,7 +100,7 @@ func (c *Catalog) List(ctx context.Context, who tool.Caller, method string) (mem
 	}
 	for _, l := range c.more.List(ctx, who) {
 		if c.byName[l.Name] == nil || who.Only != "" {
-			list = append(list, Entry{"1" + l.Name, l.Raw})
+			list = append(list, Listing{"1" + l.Name, l.Raw})
 		}
 	}
 	return "tools", list, true
@@ -147,7 +109,7 @@ func (c *Catalog) List(ctx context.Context, who tool.Caller, method string) (mem
 // Route finds who answers a request that is no call of a tool: nil is nobody;
 // false if such requests are not known. It may wait for a while. An error is the
 // fault denied.
-func (c *Catalog) Route(ctx context.Context, who tool.Caller, method string, params json.RawMessage) (*tool.Remote, bool, error) {
+func (c *Catalog) Route(ctx context.Context, who Caller, method string, params json.RawMessage) (*Remote, bool, error) {
 	if !c.others(who) {
 		return nil, false, nil
 	}
@@ -163,16 +125,16 @@ func (c *Catalog) Route(ctx context.Context, who tool.Caller, method string, par
 }
 
 // Has tells what a session sees besides tools, or may.
-func (c *Catalog) Has(who tool.Caller) tool.Has {
+func (c *Catalog) Has(who Caller) Has {
 	if !c.others(who) {
-		return tool.Has{}
+		return Has{}
 	}
 	return c.more.Has(who)
 }
 
 // Capabilities returns the capabilities that a handshake announces: an object. A
 // legacy client may always set a level of log messages.
-func (c *Catalog) Capabilities(who tool.Caller, modern bool) json.RawMessage {
+func (c *Catalog) Capabilities(who Caller, modern bool) json.RawMessage {
 	has := c.Has(who)
 	caps := `{"tools":{"listChanged":true}`
 	if has.Prompts {
@@ -195,21 +157,21 @@ func (c *Catalog) Capabilities(who tool.Caller, modern bool) json.RawMessage {
 }
 
 // About is what the one server says of itself that a session is for.
-func (c *Catalog) About(ctx context.Context, who tool.Caller) (tool.About, error) {
+func (c *Catalog) About(ctx context.Context, who Caller) (About, error) {
 	if !c.others(who) {
-		return tool.About{}, fault.New(fault.Denied, fault.Host, "initialize", "%s may not use hosted servers", who.Identity)
+		return About{}, fault.New(fault.Denied, fault.Host, "initialize", "%s may not use hosted servers", who.Identity)
 	}
 	return c.more.About(ctx, who)
 }
 
 // others reports whether a session sees more than holdline's own tools.
-func (c *Catalog) others(who tool.Caller) bool {
-	return c.more != nil && who.Identity != tool.Anonymous && who.Only != tool.Own
+func (c *Catalog) others(who Caller) bool {
+	return c.more != nil && who.Identity != Anonymous && who.Only != Own
 }
 
 // Own returns holdline's own tool of that name; nil if it has none that the session
 // may see. It never waits.
-func (c *Catalog) Own(who *tool.Caller, name string) *tool.Prepared {
+func (c *Catalog) Own(who *Caller, name string) *Prepared {
 	if p := c.byName[name]; p != nil && who.SeesOwn() && c.allowed(who.Identity, p) {
 		return p
 	}
@@ -220,9 +182,9 @@ func (c *Catalog) Own(who *tool.Caller, name string) *tool.Prepared {
 // keeps the session from it, else unknown_tool. With denied it returns the tool, too,
 // if it is known: no server is asked for what is certainly denied. It may wait for a
 // while.
-func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool.Remote, error) {
+func (c *Catalog) Find(ctx context.Context, who Caller, name string) (*Remote, error) {
 	unknown := func() error { return fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name) }
-	if who.SeesOwn() && (name == tool.FindTools || name == tool.CallTool) && !c.Searches(who) {
+	if who.SeesOwn() && (name == FindTools || name == CallTool) && !c.Searches(who) {
 		return nil, unknown() // they are for others
 	}
 	if err := c.refused(who, name); err != nil {
@@ -233,7 +195,7 @@ func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool
 			return r, c.rules.Check(who.Identity, r.Server, r.Names...)
 		}
 	}
-	if server, own, hosted := tool.SplitShown(name); hosted && tool.MayBeAltered(name) {
+	if server, own, hosted := SplitShown(name); hosted && MayBeAltered(name) {
 		if who.Only != "" {
 			server, own = who.Only, name
 		}
@@ -246,7 +208,7 @@ func (c *Catalog) Find(ctx context.Context, who tool.Caller, name string) (*tool
 
 // known returns the tool of that name as far as it is known, without any wait; nil
 // otherwise.
-func (c *Catalog) known(who tool.Caller, name string) *tool.Remote {
+func (c *Catalog) known(who Caller, name string) *Remote {
 	if p := c.byName[name]; p != nil && who.SeesOwn() {
 		return p.Remote()
 	}
@@ -259,11 +221,11 @@ func (c *Catalog) known(who tool.Caller, name string) *tool.Remote {
 // refused is the fault of a tool that the session's identity certainly may not
 // use, whether or not there is such a tool, by the name that the session uses;
 // else nil.
-func (c *Catalog) refused(who tool.Caller, name string) error {
+func (c *Catalog) refused(who Caller, name string) error {
 	switch {
 	case who.SeesOwn():
 		return c.rules.CheckShown(who.Identity, "", name)
-	case tool.MayBeAltered(name):
+	case MayBeAltered(name):
 		return nil // the lists are asked by its own name once that is known
 	}
 	return c.rules.Check(who.Identity, who.Only, name)
@@ -272,7 +234,7 @@ func (c *Catalog) refused(who tool.Caller, name string) error {
 // Inner is the tool of a hosted server that a call of another tool is for. An
 // error is a fault that names what there is like it, as far as the session may
 // see that. It may wait for a while.
-func (c *Catalog) Inner(ctx context.Context, who tool.Caller, in tool.Inner) (*tool.Remote, error) {
+func (c *Catalog) Inner(ctx context.Context, who Caller, in Inner) (*Remote, error) {
 	if !c.others(who) {
 		return nil, fault.New(fault.Denied, fault.Host, "tools/call", "%s may not use hosted servers", who.Identity)
 	}
@@ -289,13 +251,13 @@ func (c *Catalog) Inner(ctx context.Context, who tool.Caller, in tool.Inner) (*t
 // Indirect returns holdline's own tool of that name whose calls are calls of hosted
 // tools, whether or not it is offered now; nil if it is none. A call that was
 // begun when it was offered goes its way to the end.
-func (c *Catalog) Indirect(who *tool.Caller, name string) *tool.Prepared {
+func (c *Catalog) Indirect(who *Caller, name string) *Prepared {
 	if p := c.byName[name]; p != nil && p.Tool.Inner != nil && who.SeesOwn() {
 		return p
 	}
 	return nil
 }
 
-func (c *Catalog) allowed(identity string, p *tool.Prepared) bool {
-	return (identity != tool.Anonymous || p.Tool.Dispatch == tool.OnHost) && c.rules.May(identity, "", p.Tool.Name)
+func (c *Catalog) allowed(identity string, p *Prepared) bool {
+	return (identity != Anonymous || p.Tool.Dispatch == OnHost) && c.rules.May(identity, "", p.Tool.Name)
 }

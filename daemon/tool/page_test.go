@@ -1,4 +1,4 @@
-package catalog
+package tool
 
 import (
 	"bytes"
@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-func entries(size int, keys ...string) (all []Entry) {
+func entries(size int, keys ...string) (all []Listing) {
 	for _, key := range keys {
-		all = append(all, Entry{Key: key, Raw: bytes.Repeat([]byte("x"), size)})
+		all = append(all, Listing{Name: key, Raw: bytes.Repeat([]byte("x"), size)})
 	}
 	return all
 }
@@ -29,8 +29,8 @@ func TestPagesOfAChangingList(t *testing.T) {
 	}
 }
 
-// TestPageOfOneLongEntry: an entry that is longer than a page has one of its own.
-func TestPageOfOneLongEntry(t *testing.T) {
+// TestPageOfOneLongListing: an entry that is longer than a page has one of its own.
+func TestPageOfOneLongListing(t *testing.T) {
 	list, n := entries(maxPage+1, "a", "b", "c"), 0
 	for after := ""; ; n++ {
 		part, last := Page(list, after)

@@ -1,4 +1,4 @@
-package hosttools
+package tool
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
 
@@ -21,8 +20,8 @@ func candidate(server, name, description, properties string) Candidate {
 
 func find(t *testing.T, d Discovery, arguments string) (findings, string, error) {
 	t.Helper()
-	tl := Find(func(context.Context, tool.Caller, bool) Discovery { return d })
-	p, err := tool.Prepare(&tl)
+	tl := NewFindTools(func(context.Context, Caller, bool) Discovery { return d })
+	p, err := Prepare(&tl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +29,7 @@ func find(t *testing.T, d Discovery, arguments string) (findings, string, error)
 	if err != nil {
 		return findings{}, "", err
 	}
-	res, err := tl.Handle(t.Context(), tool.Call{Args: args, Detail: detail})
+	res, err := tl.Handle(t.Context(), Call{Args: args, Detail: detail})
 	f, _ := res.Value.(findings)
 	return f, res.Text, err
 }
@@ -98,7 +97,7 @@ func TestFindIsBounded(t *testing.T) {
 	}
 	f, text, err := find(t, d, `{"query":"word","limit":50,"detail":"full"}`)
 	b, _ := json.Marshal(f)
-	if err != nil || len(f.Tools) != 50 || len(b) > tool.MaxText || len(text) > tool.MaxText {
+	if err != nil || len(f.Tools) != 50 || len(b) > MaxText || len(text) > MaxText {
 		t.Errorf("%d tools in %d bytes, text of %d bytes, %v", len(f.Tools), len(b), len(text), err)
 	}
 	if f.Tools[0].Schema == nil || f.Tools[49].Schema != nil || f.LeftOut == 0 {
@@ -110,8 +109,8 @@ func TestFindIsBounded(t *testing.T) {
 }
 
 func TestInner(t *testing.T) {
-	tl := Call()
-	p, err := tool.Prepare(&tl)
+	tl := NewCallTool()
+	p, err := Prepare(&tl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +181,7 @@ func FuzzSearch(f *testing.F) {
 		}
 		d := Discovery{Tools: []Candidate{{"s", "t", "s__t", listing}, {"s", "u", "s__u", listing}}}
 		out := search(words(query), 8, &d)
-		if text := out.text(tool.Full); len(out.Tools) > 0 && !strings.Contains(text, "[1] server s, tool "+out.Tools[0].Tool) {
+		if text := out.text(Full); len(out.Tools) > 0 && !strings.Contains(text, "[1] server s, tool "+out.Tools[0].Tool) {
 			t.Errorf("%q: %s", query, text)
 		}
 		for _, h := range out.Tools {

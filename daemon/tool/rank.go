@@ -1,4 +1,4 @@
-package hosttools
+package tool
 
 import (
 	"cmp"

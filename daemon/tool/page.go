@@ -1,4 +1,4 @@
-package catalog
+package tool
 
 import (
 	"cmp"
@@ -19,15 +19,15 @@ const maxPage = 1 << 20
 // Page returns the entries of a list behind the key after, as many as one page
 // takes, and the key of the last of them if there are more; else "". The list must be
 // sorted by key.
-func Page(list []Entry, after string) (part []json.RawMessage, last string) {
+func Page(list []Listing, after string) (part []json.RawMessage, last string) {
 	part = []json.RawMessage{}
-	i, found := slices.BinarySearchFunc(list, after, func(e Entry, key string) int { return cmp.Compare(e.Key, key) })
+	i, found := slices.BinarySearchFunc(list, after, func(e Listing, key string) int { return cmp.Compare(e.Name, key) })
 	if found {
 		i++
 	}
 	for size := 0; i < len(list); i++ {
 		if size += len(list[i].Raw); size > maxPage && len(part) > 0 {
-			return part, list[i-1].Key
+			return part, list[i-1].Name
 		}
 		part = append(part, list[i].Raw)
 	}

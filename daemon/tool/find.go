@@ -1,4 +1,4 @@
-package hosttools
+package tool
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -38,7 +37,7 @@ type Trouble struct {
 // Discover asks hosted servers for what they offer a caller, for a limited
 // time. Start has those started, too, that are started by their first call
 // alone.
-type Discover func(ctx context.Context, c tool.Caller, start bool) Discovery
+type Discover func(ctx context.Context, c Caller, start bool) Discovery
 
 // Limits of an answer of find_tools.
 const (
@@ -53,43 +52,43 @@ const (
 	shownArguments = 16
 )
 
-// Find is the tool find_tools.
-func Find(discover Discover) tool.Tool {
-	return tool.Tool{
-		Name: tool.FindTools,
+// NewFindTools returns the tool find_tools.
+func NewFindTools(discover Discover) Tool {
+	return Tool{
+		Name: FindTools,
 		Description: "Finds tools of the MCP servers that are shared on this machine, by words: what you want to do, or parts of " +
 			"names. Searches names, descriptions and argument names of all tools that you may use, and answers with the best " +
-			"of them and the arguments that they take; call one with " + tool.CallTool + ". With render=json the answer has the whole " +
+			"of them and the arguments that they take; call one with " + CallTool + ". With render=json the answer has the whole " +
 			"input schemas, with detail=full the text has them.",
-		Annotations: tool.Annotations{Title: "Find tools", ReadOnly: true, Idempotent: true},
-		Dispatch:    tool.OnHost,
-		Contract:    tool.Convergent,
+		Annotations: Annotations{Title: "Find tools", ReadOnly: true, Idempotent: true},
+		Dispatch:    OnHost,
+		Contract:    Convergent,
 		Properties: json.RawMessage(`{
 			"query": {"type":"string","pattern":"\\S","maxLength":1000,"description":"words, e.g. \"create github issue\""},
 			"limit": {"type":"integer","minimum":1,"maximum":50,"default":8,"description":"most tools in the answer"},
 			"start": {"type":"boolean","default":false,"description":"also start servers that have never run, to see what they offer"}
 		}`),
 		Required: []string{"query"},
-		Handle: func(ctx context.Context, c tool.Call) (tool.Result, error) {
+		Handle: func(ctx context.Context, c Call) (Result, error) {
 			a := struct {
 				Query string `json:"query"`
 				Limit int    `json:"limit"`
 				Start bool   `json:"start"`
 			}{Limit: defaultLimit}
 			if err := json.Unmarshal(c.Args, &a); err != nil {
-				return tool.Result{}, fmt.Errorf("arguments of %s: %w", tool.FindTools, err)
+				return Result{}, fmt.Errorf("arguments of %s: %w", FindTools, err)
 			}
 			query := words(a.Query)
 			if len(query) == 0 {
-				return tool.Result{}, fault.New(fault.InvalidInput, fault.Host, mcp.ToolsCall+":"+tool.FindTools,
+				return Result{}, fault.New(fault.InvalidInput, fault.Host, mcp.ToolsCall+":"+FindTools,
 					"query: has no word to look for: letters or digits are wanted")
 			}
 			d := discover(ctx, c.Caller, a.Start)
 			if ctx.Err() != nil {
-				return tool.Result{}, context.Cause(ctx)
+				return Result{}, context.Cause(ctx)
 			}
 			out := search(query, a.Limit, &d)
-			return tool.Result{Text: out.text(c.Detail), Value: out}, nil
+			return Result{Text: out.text(c.Detail), Value: out}, nil
 		},
 	}
 }
@@ -135,7 +134,7 @@ func search(query []string, limit int, d *Discovery) findings {
 		t := &d.Tools[h.document]
 		text, _ := mcp.String(jsonrpc.Field(t.Listing, "description"))
 		f := finding{
-			Server: t.Server, Tool: t.Tool, Name: t.Exposed, Description: clip(text, maxWords), Score: math.Round(h.score*1000) / 1000,
+			Server: t.Server, Tool: t.Tool, Name: t.Exposed, Description: shorten(oneLine(text), maxWords), Score: math.Round(h.score*1000) / 1000,
 			arguments: signature(argumentsOf(t.Listing)),
 		}
 		schema := jsonrpc.Field(t.Listing, "inputSchema")
@@ -151,13 +150,13 @@ func search(query []string, limit int, d *Discovery) findings {
 		out.Tools = append(out.Tools, f)
 	}
 	for _, t := range d.Troubles[:min(len(d.Troubles), maxTroubles)] {
-		out.Errors = append(out.Errors, Trouble{t.Server, clip(t.Error, maxTroubleText)})
+		out.Errors = append(out.Errors, Trouble{t.Server, shorten(oneLine(t.Error), maxTroubleText)})
 	}
 	return out
 }
 
 // text is the answer for a model to read.
-func (f *findings) text(d tool.Detail) string {
+func (f *findings) text(d Detail) string {
 	var b strings.Builder
 	switch {
 	case f.Searched == 0:
@@ -169,9 +168,9 @@ func (f *findings) text(d tool.Detail) string {
 	}
 	for i := range f.Tools {
 		t := &f.Tools[i]
-		fmt.Fprintf(&b, "[%d] server %s, tool %s: %s\n", i+1, t.Server, t.Tool, clip(t.Description, maxLine))
-		if d == tool.Full && t.Schema != nil {
-			fmt.Fprintf(&b, "    schema: %s\n", oneLine(t.Schema))
+		fmt.Fprintf(&b, "[%d] server %s, tool %s: %s\n", i+1, t.Server, t.Tool, shorten(oneLine(t.Description), maxLine))
+		if d == Full && t.Schema != nil {
+			fmt.Fprintf(&b, "    schema: %s\n", strings.NewReplacer("\n", " ", "\r", " ").Replace(string(t.Schema)))
 		} else {
 			fmt.Fprintf(&b, "    arguments: %s\n", t.arguments)
 		}
@@ -180,7 +179,7 @@ func (f *findings) text(d tool.Detail) string {
 		fmt.Fprintf(&b, "server %s: %s\n", e.Server, e.Error)
 	}
 	if len(f.Tools) > 0 {
-		b.WriteString("call one with " + tool.CallTool + " {server, tool, arguments}")
+		b.WriteString("call one with " + CallTool + " {server, tool, arguments}")
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -223,12 +222,12 @@ func signature(all []argument) string {
 	}
 	var out []string
 	for _, a := range all[:min(len(all), shownArguments)] {
-		word := clip(a.name, 64)
+		word := shorten(oneLine(a.name), 64)
 		if !a.required {
 			word += "?"
 		}
 		if a.kind != "" {
-			word += " " + clip(a.kind, 16)
+			word += " " + shorten(oneLine(a.kind), 16)
 		}
 		out = append(out, word)
 	}
@@ -236,18 +235,4 @@ func signature(all []argument) string {
 		out = append(out, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(out, ", ")
-}
-
-// clip is a text on one line, of at most so many characters.
-func clip(text string, most int) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if r := []rune(text); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return text
-}
-
-// oneLine is JSON without line breaks, which stand between its values only.
-func oneLine(raw json.RawMessage) string {
-	return strings.NewReplacer("\n", " ", "\r", " ").Replace(string(raw))
 }
