@@ -31,6 +31,21 @@ func add(ctx context.Context, g *run.Group, log *slog.Logger, name string, serve
 	}, func(err error) { cancel(err) })
 }
 
+// untilDone blocks until ctx is done and returns the cause.
+func untilDone(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// stopAfter blocks until ctx is done and then calls stop, which has stopGrace to end
+// politely.
+func stopAfter(ctx context.Context, stop func(context.Context) error) error {
+	why := untilDone(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	return errors.Join(why, stop(ctx))
+}
+
 // watchdog ends a process that does not manage to stop in time: it writes all
 // goroutines to w, so that the one that hangs can be found, and exits. The
 // returned func calls it off.

@@ -103,8 +103,7 @@ type life struct {
 	telemetry *telemetry.Recorder
 	workers   *supervisor.Supervisor
 	crashes   *place.CrashLoop
-	programs  []*program // of consults
-	consulted consultEnv
+	programs  *launch.Programs
 	audit     *telemetry.Records
 	consults  *consult.Manager
 	launcher  launch.Launcher
@@ -304,8 +303,8 @@ func (l *life) serve(ctx context.Context) error {
 	add(ctx, &g, l.Log, "environment", l.env.Run)
 	add(ctx, &g, l.Log, "configuration", l.file.Watch)
 	add(ctx, &g, l.Log, "watch", l.watch)
-	add(ctx, &g, l.Log, "consults", l.runConsults)
-	add(ctx, &g, l.Log, "servers", l.runServers)
+	add(ctx, &g, l.Log, "consults", func(ctx context.Context) error { return stopAfter(ctx, l.stopConsults) })
+	add(ctx, &g, l.Log, "servers", func(ctx context.Context) error { return stopAfter(ctx, l.stopServers) })
 	add(ctx, &g, l.Log, "rollout", l.rollout.Run)
 	add(ctx, &g, l.Log, "reaper", l.reap)
 	add(ctx, &g, l.Log, "pings", l.ping)
@@ -322,18 +321,14 @@ func (l *life) serve(ctx context.Context) error {
 	return g.Run()
 }
 
-// runServers keeps the hosted servers until the daemon stops. Then it detaches them,
-// for the next daemon, or ends them if the user wants all to end.
-func (l *life) runServers(ctx context.Context) error {
-	<-ctx.Done()
-	why := context.Cause(ctx)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
-	defer cancel()
+// stopServers detaches the hosted servers, for the next daemon, or ends them if the
+// user wants all to end.
+func (l *life) stopServers(ctx context.Context) error {
 	var err error
 	if l.endAll.Load() {
 		err = l.servers.EndAll(ctx)
 	}
-	return errors.Join(why, err, l.servers.Close(ctx))
+	return errors.Join(err, l.servers.Close(ctx))
 }
 
 // control waits for a reason to stop that a part of the daemon gives.

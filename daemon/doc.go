@@ -32,7 +32,7 @@
 //	calls        the law of recovery, for every call
 //	hosted       the hosted servers: processes by scope, restarts, calls, subscriptions
 //	listing      what servers list, its offers and pins
-//	launch       how configured servers are started
+//	launch       how configured servers and consult programs are started
 //	consult      the consult tools: queue, cost, kept answers
 //	adapter      the children that are our own: remote (servers by address) and engine
 //	             (consult programs); engines is the list of those

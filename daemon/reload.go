@@ -15,7 +15,8 @@ func (l *life) apply(ctx context.Context, before, after *config.Config) {
 		return
 	}
 	l.Level.Set(after.Log.Level)
-	l.configureConsults(ctx, after)
+	l.programs.Use(ctx, after)
+	l.consults.Configure(settings(after))
 	l.servers.Configure(l.launcher.Specs(ctx, after))
 	if !reflect.DeepEqual(before.Identities, after.Identities) {
 		l.servers.Changed()

@@ -149,8 +149,7 @@ func (l *life) reap(ctx context.Context) error {
 	if l.Handover != nil {
 		rollout.Reap(ctx, l.Handover.Children)
 	}
-	<-ctx.Done()
-	return context.Cause(ctx)
+	return untilDone(ctx)
 }
 
 // upgrade answers the command of that name.

@@ -1,5 +1,6 @@
-// Package launch says how the configured servers are started: the program with its
-// arguments, environment and directory, and the limits that hold for it.
+// Package launch says how the configured servers and the consult programs are started:
+// the program with its arguments, environment and directory, and the limits that hold
+// for it.
 package launch
 
 import (

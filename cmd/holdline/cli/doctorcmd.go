@@ -16,8 +16,9 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/doctor"
-	"holdline/daemon"
+	"holdline/daemon/commands"
 	"holdline/daemon/config"
+	"holdline/daemon/launch"
 	"holdline/daemon/service"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
@@ -111,7 +112,8 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 		environ = proc.Environ() // what is wrong with it has a finding of its own
 	}
 	o.Check = func(ctx context.Context, engine string) control.CheckAnswer {
-		return daemon.CheckConsult(ctx, &consults, environ, engine)
+		info, err := launch.CheckProgram(ctx, &consults, environ, engine)
+		return commands.CheckAnswer(&consults, engine, info, err)
 	}
 	return o
 }
