@@ -173,11 +173,10 @@ func (d *driver) last(ctx context.Context) bool {
 // asks for. Of the job that is gone on with and the answer that is kept at most
 // one is set.
 func (m *Manager) takeUp(dir string) (*job, *kept, error) {
-	found, err := supervisor.Look(dir)
+	f, err := supervisor.Look(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	f := facts{Facts: found}
 	a, err := readAnswer(dir)
 	if err == nil {
 		f.Answer = true
@@ -191,26 +190,26 @@ func (m *Manager) takeUp(dir string) (*job, *kept, error) {
 		return nil, nil, err
 	}
 	f.Boot = rec.thisBoot()
-	switch what := decide(f); what {
-	case verdictKeep, verdictDismiss:
+	switch what := supervisor.Decide(f); what {
+	case supervisor.Keep, supervisor.Dismiss:
 		return nil, keptOf(a, m.owes(&rec)), nil
-	case verdictAdopt, verdictQueue:
-		j, err := m.restore(rec, dir, what == verdictAdopt)
+	case supervisor.Adopt, supervisor.Queue:
+		j, err := m.restore(rec, dir, what == supervisor.Adopt)
 		return j, nil, err
-	case verdictUnbegun:
+	case supervisor.Unbegun:
 		return m.bury(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation, "the daemon ended before the consult began"))
-	case verdictUnknown:
+	case supervisor.Unknown:
 		return m.bury(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the daemon and the consult's worker ended before there was an answer; it is not run again by itself"))
-	case verdictRemove:
+	case supervisor.Remove:
 		return nil, nil, os.RemoveAll(dir)
-	case verdictEnd:
+	case supervisor.End:
 		m.jobs.Go(func() {
 			if m.dismiss(filepath.Base(dir), dir) {
 				_ = os.RemoveAll(dir)
 			}
 		})
-	case verdictLeave:
+	case supervisor.Leave:
 	}
 	return nil, nil, nil
 }

@@ -13,7 +13,7 @@ import (
 	"holdline/protocol/process"
 )
 
-// Facts are what a daemon that starts finds of a directory in which a worker
+// Facts are what a daemon that starts finds in a directory in which a worker
 // runs, ran or was to run.
 type Facts struct {
 	Alive bool // the lock is held, whatever any pid says
@@ -21,19 +21,30 @@ type Facts struct {
 	State bool // there is a state.json: the worker had its lock and its socket
 	Boot  bool // what was asked for was asked for under this boot of the machine
 
+	// A server's process serves many calls.
 	Server      bool // its handshake is done
 	Unconfirmed bool // a client may still ask for what became of a call
+
+	// A consult's process serves one call, and has the files of a job beside its
+	// own.
+	Job    bool // there is a job.json
+	Answer bool // there is an answer.json
 }
 
-// Verdict is what is to become of a directory.
+// Verdict is what a daemon must do about a directory.
 type Verdict int
 
 // The verdicts.
 const (
-	Leave  Verdict = iota + 1 // it sees to itself
-	Remove                    // no client was told of it, or none asks any more
-	Adopt                     // attach: it lives, or there is something to be read of it
-	End                       // it lives, and no daemon can go on with it: end it, then remove it
+	Leave   Verdict = iota + 1 // nothing: the worker will find no spec.json, and end
+	Remove                     // remove it: no client was told of it, or none asks any more
+	Adopt                      // attach: the worker lives, or has left something to be read
+	End                        // the worker lives, and no daemon can use it: end it, then remove the directory
+	Keep                       // nothing: the job has its answer
+	Dismiss                    // the job has its answer, and its worker lives: end that
+	Queue                      // the job never began: queue it
+	Unbegun                    // answer that the job did not begin
+	Unknown                    // answer that it is not known what became of the job
 )
 
 // Look finds the facts that the files of a worker's directory tell. The others
@@ -82,18 +93,40 @@ func LookServer(dir string) (Facts, []calls.Record, error) {
 	return f, records, nil
 }
 
-// Decide is the whole decision of what to keep and what to reap. It depends on
-// nothing but the facts, so that each of its cases can be named and tested.
+// Decide says what to do about a worker's directory, be it a server's or a
+// consult's. It depends on nothing but the facts, so that each of its cases can
+// be named and tested. The first row that matches decides:
+//
+//	an answer             Dismiss if the worker lives, else Keep
+//	alive, no spec        Leave
+//	alive                 Adopt if it is of use: its handshake is done, or it has a job. Else End
+//	a server              Adopt if it ran under this boot and a call is unconfirmed, else Remove
+//	a job, nothing else   Remove: its id was told to no client
+//	a job, no spec        Unknown: the spec was removed because the start failed
+//	a job and a state     Adopt: what the worker left says more than nothing
+//	a job and a spec      Queue; Unbegun if the client that asked ended with the machine
 func Decide(f Facts) Verdict {
 	switch {
+	case f.Answer && f.Alive:
+		return Dismiss
+	case f.Answer:
+		return Keep
 	case f.Alive && !f.Spec:
 		return Leave
-	case f.Alive && !f.Server: // nothing was called on it, and none shakes hands twice
+	case f.Alive && !f.Server && !f.Job: // nothing was called on it, and no handshake is made twice
 		return End
 	case f.Alive:
 		return Adopt
-	case f.Spec && f.State && f.Unconfirmed && f.Boot:
+	case !f.Job && f.Spec && f.State && f.Unconfirmed && f.Boot:
 		return Adopt
+	case !f.Job, !f.Spec && !f.State:
+		return Remove
+	case !f.Spec:
+		return Unknown
+	case f.State:
+		return Adopt
+	case !f.Boot:
+		return Unbegun
 	}
-	return Remove
+	return Queue
 }

@@ -10,14 +10,17 @@ import (
 	"holdline/protocol/process"
 )
 
-// facts are written as their letters: Alive, Spec, sTate, Boot, Handshake,
-// Unconfirmed.
-func facts(letters string) supervisor.Facts {
+// letters of facts: Alive, Spec, sTate, Boot, Handshake, Unconfirmed, Job,
+// aNswer.
+const letters = "ASTBHUJN"
+
+// facts are written as their letters.
+func facts(has string) supervisor.Facts {
 	var f supervisor.Facts
-	for _, l := range letters {
+	for _, l := range has {
 		*map[rune]*bool{
 			'A': &f.Alive, 'S': &f.Spec, 'T': &f.State, 'B': &f.Boot,
-			'H': &f.Server, 'U': &f.Unconfirmed,
+			'H': &f.Server, 'U': &f.Unconfirmed, 'J': &f.Job, 'N': &f.Answer,
 		}[l] = true
 	}
 	return f
@@ -28,19 +31,36 @@ func TestDecide(t *testing.T) {
 		name, facts string
 		want        supervisor.Verdict
 	}{
-		{"directory made, and nothing more", "B", supervisor.Remove},
-		{"spec, never started", "SB", supervisor.Remove},
+		{"directory made, and nothing more", "", supervisor.Remove},
+		{"directory made, under this boot", "B", supervisor.Remove},
+		{"spec of a server that never started, or without its job", "SB", supervisor.Remove},
 		{"spec gone, worker comes to its lock", "AB", supervisor.Leave},
-		{"young worker: lock held, no state", "ASB", supervisor.End},
+		{"server's young worker: lock held, no state", "ASB", supervisor.End},
 		{"running, handshake not done", "ASTB", supervisor.End},
 		{"running, handshake not done, a record", "ASTUB", supervisor.End},
 		{"running", "ASTHB", supervisor.Adopt},
 		{"running, calls in flight", "ASTHUB", supervisor.Adopt},
 		{"dead, calls in flight or answers unconfirmed", "STHUB", supervisor.Adopt},
 		{"dead before its handshake, a record", "STUB", supervisor.Adopt},
-		{"dead, nobody waits", "STHB", supervisor.Remove},
+		{"dead, no client waits", "STHB", supervisor.Remove},
 		{"dead before a reboot: its clients are, too", "STHU", supervisor.Remove},
 		{"dead, spec gone", "THUB", supervisor.Remove},
+
+		{"job written, no spec", "JB", supervisor.Remove},
+		{"job written, no spec, before a reboot", "J", supervisor.Remove},
+		{"job in the queue: spec, never started", "JSB", supervisor.Queue},
+		{"job in the queue when the machine went down", "JS", supervisor.Unbegun},
+		{"job's young worker: lock held, no state", "AJSB", supervisor.Adopt},
+		{"job runs: lock held, state", "AJSTB", supervisor.Adopt},
+		{"job's worker dead or gone in order: state, lock free", "JSTB", supervisor.Adopt},
+		{"the same before a reboot: its spool is on disk", "JST", supervisor.Adopt},
+		{"job's spec removed since the start failed", "JTB", supervisor.Unknown},
+		{"job's spec removed while its worker comes to its lock", "AJB", supervisor.Leave},
+		{"answered, the worker gone", "JSTNB", supervisor.Keep},
+		{"answered before it began", "JSNB", supervisor.Keep},
+		{"answered long ago", "JSTN", supervisor.Keep},
+		{"answered, the worker lives on", "AJSTNB", supervisor.Dismiss},
+		{"answered, job gone", "N", supervisor.Keep},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := supervisor.Decide(facts(tt.facts)); got != tt.want {
@@ -50,9 +70,14 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideAlways holds what must be true whatever else is.
+// TestDecideAlways checks what must be true of every directory.
 func TestDecideAlways(t *testing.T) {
-	letters := "ASTBHU"
+	const (
+		ofLiving = 1<<supervisor.Leave | 1<<supervisor.Adopt | 1<<supervisor.End | 1<<supervisor.Dismiss
+		ofDead   = 1<<supervisor.Remove | 1<<supervisor.Adopt | 1<<supervisor.Keep | 1<<supervisor.Queue | 1<<supervisor.Unbegun |
+			1<<supervisor.Unknown
+		ofJobs = 1<<supervisor.Queue | 1<<supervisor.Unbegun | 1<<supervisor.Unknown
+	)
 	for set := range 1 << len(letters) {
 		has := strings.Map(func(l rune) rune {
 			if set&(1<<strings.IndexRune(letters, l)) == 0 {
@@ -63,12 +88,18 @@ func TestDecideAlways(t *testing.T) {
 		f := facts(has)
 		got := supervisor.Decide(f)
 		switch {
-		case got < supervisor.Leave || got > supervisor.End:
-			t.Errorf("%s: no verdict", has)
-		case f.Alive && got == supervisor.Remove:
+		case f.Alive && 1<<got&ofLiving == 0:
 			t.Errorf("%s: verdict %d on a worker that lives", has, got)
-		case !f.Alive && (got == supervisor.End || got == supervisor.Leave):
+		case !f.Alive && 1<<got&ofDead == 0:
 			t.Errorf("%s: verdict %d on a worker that is dead", has, got)
+		case !f.Job && 1<<got&ofJobs != 0:
+			t.Errorf("%s: verdict %d on a server", has, got)
+		case f.Answer && got != supervisor.Keep && got != supervisor.Dismiss:
+			t.Errorf("%s: verdict %d loses an answer", has, got)
+		case f.State && f.Job && got == supervisor.Queue:
+			t.Errorf("%s: it would run twice", has)
+		case f.Spec && f.Job && got == supervisor.Remove:
+			t.Errorf("%s: a job whose id may have been told is lost", has)
 		case f.Spec && f.State && f.Boot && f.Unconfirmed && got == supervisor.Remove:
 			t.Errorf("%s: a call that a client may ask for would run again", has)
 		}
