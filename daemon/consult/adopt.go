@@ -27,7 +27,7 @@ func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 	j := &job{
 		rec: rec, dir: dir, timeout: time.Duration(rec.TimeoutMS) * time.Millisecond, created: rec.created(),
 		state: Queued, note: "queued", slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
-		owed: m.owes(&rec),
+		claim: m.restoreClaim(&rec),
 	}
 	if started {
 		spec, err := process.ReadSpec(dir)
@@ -104,23 +104,6 @@ func (m *Manager) expect(j *job) {
 // lookPause is how often it is seen whether a client that is expected back
 // still can come.
 const lookPause = time.Second
-
-// Resumed is told which of its lines a client that is back waits for: what it
-// waited for and does not any more ends, unless it knows the id.
-func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
-	m.returned(session, pending)
-	m.mu.Lock()
-	var jobs []*job
-	for _, j := range m.live {
-		if _, ok := pending[j.rec.N]; j.rec.Session == session && !ok {
-			jobs = append(jobs, j)
-		}
-	}
-	m.mu.Unlock()
-	for _, j := range jobs {
-		j.forsake("its client cancelled it")
-	}
-}
 
 // Recorded tells whether line n of a session has asked for a consult that is
 // known here.

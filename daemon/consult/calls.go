@@ -349,7 +349,7 @@ func (m *Manager) Remove(id string) error {
 	case k == nil:
 		m.mu.Unlock()
 		return invalid("consult_id: %q is not known here", id)
-	case k.owed.open(now):
+	case k.claim.isOpen(now):
 		m.mu.Unlock()
 		return fault.New(fault.Denied, fault.Host, operation, "consult %s: its client may still come for the answer, and would have it run again", id)
 	default:

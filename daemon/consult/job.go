@@ -68,7 +68,7 @@ type job struct {
 	created  time.Time
 	adopted  bool      // its worker was started by an earlier daemon
 	deadline time.Time // if adopted: of the run
-	owed     *owed     // nil once its client does not come for it again; guarded by the manager's mutex
+	claim    *claim    // of the client that asked; guarded by the manager's mutex
 
 	writing sync.Mutex // orders the writes of job.json; taken before mu
 
@@ -198,6 +198,9 @@ func (j *job) forsake(why string) {
 		j.end(why)
 	}
 }
+
+// key returns the key of the call that asked for the job.
+func (rec *record) key() calls.Key { return calls.Key{Session: rec.Session, N: rec.N} }
 
 // thisBoot reports whether the job was asked for since the machine was booted.
 func (rec *record) thisBoot() bool { return rec.BootID != "" && rec.BootID == bootclock.ID() }

@@ -30,12 +30,12 @@ type kept struct {
 	window  *engine.Window
 	ended   int64   // unix ms
 	answer  *Answer // only if it could not be written; guarded by the manager's mutex
-	owed    *owed   // nil once its client holds it, or cannot come for it
+	claim   *claim  // of the client that asked; guarded by the manager's mutex
 }
 
 // keptOf is the entry of an answer that is on disk.
-func keptOf(a *Answer, o *owed) *kept {
-	return &kept{info: a.info(), project: a.Project, session: a.Caller, window: a.Window, ended: a.EndedUnixMS, owed: o}
+func keptOf(a *Answer, c *claim) *kept {
+	return &kept{info: a.info(), project: a.Project, session: a.Caller, window: a.Window, ended: a.EndedUnixMS, claim: c}
 }
 
 // load reads the directories of earlier jobs, and begins to go on with those
@@ -192,7 +192,7 @@ func (m *Manager) takeUp(dir string) (*job, *kept, error) {
 	f.Boot = rec.thisBoot()
 	switch what := supervisor.Decide(f); what {
 	case supervisor.Keep, supervisor.Dismiss:
-		return nil, keptOf(a, m.owes(&rec)), nil
+		return nil, keptOf(a, m.restoreClaim(&rec)), nil
 	case supervisor.Adopt, supervisor.Queue:
 		j, err := m.restore(rec, dir, what == supervisor.Adopt)
 		return j, nil, err
@@ -226,7 +226,7 @@ func (m *Manager) bury(rec record, dir string, f *fault.Record) (*job, *kept, er
 	if !unaudited(dir) { // else that is done when it is found to be kept
 		m.audit(&rec, a, nil)
 	}
-	return nil, keptOf(a, m.owes(&rec)), nil
+	return nil, keptOf(a, m.restoreClaim(&rec)), nil
 }
 
 // keep makes the answer of a job and writes it down.
@@ -308,9 +308,9 @@ func (m *Manager) writeAgain() {
 	}
 }
 
-// prune removes what is past the bounds of what is kept, unless it is owed: a
-// client that came back for it would have its consult run again. What goes
-// makes room for what could not be written.
+// prune removes answers beyond the bounds of what is kept, but for those with an
+// open claim: the client would come back for the answer, and its consult would
+// run again. What is removed makes room for what could not be written.
 func (m *Manager) prune() {
 	set := m.settings.Load()
 	now := time.Now()
@@ -321,7 +321,7 @@ func (m *Manager) prune() {
 	for i, id := range ids {
 		k := m.kept[id]
 		past := i >= set.KeepCount || k.ended < oldest
-		if past && !k.owed.open(now) || faultpoint.Broken("directory.kept") {
+		if past && !k.claim.isOpen(now) || faultpoint.Broken("directory.kept") {
 			delete(m.kept, id)
 			gone = append(gone, id)
 			m.ledger.add(k, now)

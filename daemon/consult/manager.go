@@ -160,13 +160,13 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 			EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: bootclock.ID(),
 			ClientPID: c.PID, ClientStart: c.Start, Context: given,
 		},
-		owed: &owed{session: session, n: n},
 	}
+	j.claim = &claim{key: j.rec.key()}
 	if how.attended {
 		j.attending = 1
 	}
 	if !how.confirms {
-		j.owed.until = now.Add(m.opt.Return)
+		j.claim.expires = now.Add(m.opt.Return)
 	}
 	if err := m.enqueue(ctx, j); err != nil {
 		return nil, nil, err
@@ -298,8 +298,8 @@ func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	}
 	m.mu.Lock()
 	delete(m.live, j.rec.ID)
-	if entry.owed = j.owed; entry.owed != nil && !entry.owed.until.IsZero() {
-		entry.owed.until = time.Now().Add(m.opt.Return)
+	if entry.claim = j.claim; entry.claim != nil && !entry.claim.expires.IsZero() {
+		entry.claim.expires = time.Now().Add(m.opt.Return)
 	}
 	m.kept[j.rec.ID] = entry
 	if ran {
