@@ -21,7 +21,7 @@ import (
 // be neither reached nor killed.
 const attachRetry = time.Second
 
-// restore makes a job of a directory that can be gone on with: it has, or had,
+// restore makes a job of a directory that an earlier daemon left: it has, or had,
 // a worker (started), or waits for one.
 func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 	j := &job{
@@ -47,8 +47,8 @@ func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 	return j, nil
 }
 
-// goOn begins to serve restored jobs. Their clients are expected back.
-func (m *Manager) goOn(jobs []*job) {
+// resumeJobs begins to serve restored jobs, whose clients are expected back.
+func (m *Manager) resumeJobs(jobs []*job) {
 	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.rec.CreatedUnixMS, b.rec.CreatedUnixMS) })
 	m.mu.Lock()
 	for _, j := range jobs {
@@ -68,22 +68,22 @@ func (m *Manager) goOn(jobs []*job) {
 		m.opt.Log.InfoContext(ctx, "consult of an earlier daemon", "consult", j.rec.ID, "identity", j.rec.Identity,
 			"state", j.state, "attended", j.rec.Attended)
 		if j.rec.Attended {
-			m.jobs.Go(func() { m.expect(j) })
+			m.jobs.Go(func() { m.awaitClient(j) })
 		}
 		m.jobs.Go(func() { m.serve(ctx, j) })
 	}
 }
 
-// expect ends a job whose client does not come back for it in time, or cannot.
-// Who waits for it by its id meanwhile is as good as its client.
-func (m *Manager) expect(j *job) {
+// awaitClient ends a job whose client does not come back for it in time, or
+// cannot. A caller that waits for the job by its id counts as its client.
+func (m *Manager) awaitClient(j *job) {
 	t := time.NewTimer(m.opt.Return)
 	defer t.Stop()
 	look := time.NewTicker(lookPause)
 	defer look.Stop()
 	for late := false; !j.rec.deserted(); {
 		if late && !j.watched() {
-			j.forsake("its client did not come back")
+			j.endUnattended("its client did not come back")
 			return
 		}
 		select {
@@ -92,20 +92,20 @@ func (m *Manager) expect(j *job) {
 			late = true
 		case <-j.done:
 			return
-		case <-m.letGo:
+		case <-m.detached:
 			return
-		case <-m.abandon:
+		case <-m.abandoned:
 			return
 		}
 	}
-	j.forsake("its client is gone")
+	j.endUnattended("its client is gone")
 }
 
-// lookPause is how often it is seen whether a client that is expected back
-// still can come.
+// lookPause is the pause between looks whether the process of a client that is
+// expected back is still there.
 const lookPause = time.Second
 
-// Recorded tells whether line n of a session has asked for a consult that is
+// Recorded reports whether line n of a session has asked for a consult that is
 // known here.
 func (m *Manager) Recorded(session string, n int64) bool {
 	id := ID(session, n)
@@ -114,7 +114,7 @@ func (m *Manager) Recorded(session string, n int64) bool {
 	return m.live[id] != nil || m.kept[id] != nil
 }
 
-// attach takes up the worker of an earlier daemon.
+// attach attaches to the worker of an earlier daemon.
 func (d *driver) attach(ctx context.Context) error {
 	for {
 		err := d.attachOnce(ctx)
@@ -128,9 +128,9 @@ func (d *driver) attach(ctx context.Context) error {
 		d.m.opt.Log.ErrorContext(ctx, "worker of a consult can be neither reached nor killed", "consult", d.j.rec.ID, "err", err)
 		select {
 		case <-time.After(attachRetry):
-		case <-d.m.letGo:
+		case <-d.m.detached:
 			return errLeft
-		case <-d.m.abandon:
+		case <-d.m.abandoned:
 			return errLeft
 		}
 	}
@@ -175,8 +175,8 @@ func (d *driver) attachOnce(ctx context.Context) error {
 	return nil
 }
 
-// lastSign is when a worker that is dead last wrote to its directory; zero if it
-// has left nothing.
+// lastSign returns when a worker that is dead last wrote to its directory; zero if
+// it has left nothing.
 func lastSign(dir string) (last time.Time) {
 	for _, name := range []string{process.FileLock, process.FileState, process.FileSpool, calls.File} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(last) {
@@ -186,10 +186,11 @@ func lastSign(dir string) (last time.Time) {
 	return last
 }
 
-// errLeft ends the attempts to take up a worker.
+// errLeft ends the attempts to attach to a worker.
 var errLeft = errors.New("left to the next daemon")
 
-// unknown is the fault of a job whose worker nothing can be read of.
+// unknown returns the fault of a job whose worker has left nothing that can be
+// read.
 func unknown(err error) *fault.Record {
 	return fault.New(fault.OutcomeUnknown, fault.Worker, operation,
 		"the consult was begun by an earlier daemon, and what became of it is not known: %v", err)

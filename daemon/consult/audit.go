@@ -9,8 +9,8 @@ import (
 	"holdline/daemon/adapter/engine"
 )
 
-// Audit is what is written down of a consult that has ended: all that tells
-// what was run and what it did, and nothing of what was asked or answered.
+// Audit is the audit line of a consult that has ended: what was run and what it
+// did, and nothing of what was asked or answered.
 type Audit struct {
 	Event         string          `json:"event"` // "consult"
 	ID            string          `json:"consult_id"`
@@ -49,7 +49,7 @@ const (
 	maxArg  = 256 // bytes
 )
 
-// audit tells of the end of a consult. argv is nil if it is not known here.
+// audit writes the audit line of a consult that has ended. argv is nil if it is not known here.
 func (m *Manager) audit(rec *record, a *Answer, argv []string) {
 	if argv == nil {
 		if said, err := engine.ReadTranscript(filepath.Join(m.opt.Dir, rec.ID)); err == nil {
@@ -82,8 +82,8 @@ func bounded(argv []string) []string {
 	return out
 }
 
-// unaudited tells whether the daemon that kept the answer in dir may have
-// ended before it had told of it: what is removed behind that is there still.
+// unaudited reports whether the daemon that kept the answer in dir may have
+// ended before it wrote the audit line: what is removed after that is still there.
 func unaudited(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, dirTemp))
 	return err == nil

@@ -31,7 +31,7 @@ func (m *Manager) await(ctx context.Context, j *job, wait time.Duration, progres
 	var told string
 	var last time.Time
 	tell := func() {
-		note := j.look()
+		note := j.progressNote()
 		if note == told && time.Since(last) < heartbeat {
 			return
 		}
@@ -132,9 +132,9 @@ func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.
 	// A call that was begun at an earlier daemon has waited since then.
 	ended, err := m.await(ctx, j, max(wait-time.Since(j.created), 0), reporter(c))
 	if err == nil && !ended {
-		j.handOut()
+		j.detach()
 	}
-	j.leave(err != nil && !errors.Is(err, tool.ErrStopping)) // then its client may come back
+	j.stopAttending(err != nil && !errors.Is(err, tool.ErrStopping)) // then its client may come back
 	switch {
 	case err != nil:
 		return tool.Result{}, err
@@ -255,7 +255,7 @@ func (m *Manager) Run(ctx context.Context, c tool.Caller, raw json.RawMessage, b
 		begun(j.rec.ID)
 	}
 	_, err = m.await(ctx, j, forever, lines(progress))
-	j.leave(err != nil && !errors.Is(err, tool.ErrStopping))
+	j.stopAttending(err != nil && !errors.Is(err, tool.ErrStopping))
 	if err != nil {
 		return nil, err
 	}

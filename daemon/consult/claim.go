@@ -68,7 +68,7 @@ func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 	}
 	m.mu.Unlock()
 	for _, j := range jobs {
-		j.forsake("its client cancelled it")
+		j.endUnattended("its client cancelled it")
 	}
 }
 

@@ -55,7 +55,6 @@ type driver struct {
 	cap  float64 // what the run may cost; 0 for no limit
 
 	sent   bool           // the call is with the worker, or on its way
-	unsure bool           // the worker may have taken the call; the writer's until that has ended
 	gone   bool           // the job is left to the next daemon
 	timer  *time.Timer    // until the worker has to end the process
 	ending bool           // the worker was told to
@@ -127,8 +126,8 @@ func (d *driver) end(unixMS int64) time.Time {
 	return at
 }
 
-// release lets the worker go: once its last event is acknowledged it leaves. It
-// waits for that, so that a job that has ended has left no process.
+// release detaches from the worker, which ends once its last event is
+// acknowledged. It waits for that, so that a job that has ended leaves no process.
 func (d *driver) release() {
 	defer d.proc.Close()
 	if !d.over {
@@ -141,7 +140,7 @@ func (d *driver) release() {
 	select {
 	case <-d.proc.Done():
 	case <-t.C:
-	case <-d.m.abandon:
+	case <-d.m.abandoned:
 	}
 }
 
@@ -229,12 +228,12 @@ func (d *driver) follow(ctx context.Context) {
 		d.sent = true
 		d.writes <- write{kind: calls.KindCall, data: d.call}
 		d.call = nil
-		d.j.tell("started")
+		d.j.setNote("started")
 	}
 	if d.failed != nil {
 		d.terminate(ctx)
 	}
-	stop, letGo := d.j.stop, d.m.letGo
+	stop, detached := d.j.stop, d.m.detached
 	for {
 		select {
 		case ev, ok := <-d.proc.Events():
@@ -253,14 +252,14 @@ func (d *driver) follow(ctx context.Context) {
 			errs = nil
 			d.failed = err
 			d.terminate(ctx)
-		case <-letGo:
-			letGo = nil
+		case <-detached:
+			detached = nil
 			if !d.ending && !d.j.ending() {
 				d.gone = true
 				return
 			}
-		case <-d.m.abandon:
-			d.gone = d.m.leaves()
+		case <-d.m.abandoned:
+			d.gone = isClosed(d.m.detached)
 			return
 		}
 	}
@@ -283,7 +282,6 @@ func (d *driver) writeLoop(ctx context.Context, errs chan<- error) {
 				continue // if it fails the worker ends the process in time
 			}
 			faultpoint.At("consult.called")
-			d.unsure = !supervisor.NotDispatched(err)
 			if err != nil && ctx.Err() == nil {
 				errs <- err
 				return
@@ -368,7 +366,7 @@ func (d *driver) cancel(ctx context.Context) {
 	if d.ending {
 		return
 	}
-	d.j.tell("cancelling")
+	d.j.setNote("cancelling")
 	select {
 	case d.writes <- write{kind: calls.KindCancel, data: cancelLine()}:
 	default: // the call itself is not written yet: it will be ended

@@ -203,11 +203,11 @@ func TestWindow(t *testing.T) {
 // TestProgress: those who wait see the turn and what it has cost.
 func TestProgress(t *testing.T) {
 	j := &job{state: Running, note: "Read main.go", turn: 3}
-	if note := j.look(); note != "Read main.go, turn 3" {
+	if note := j.progressNote(); note != "Read main.go, turn 3" {
 		t.Errorf("note %q", note)
 	}
 	j.cost = new(0.25)
-	if note := j.look(); note != "Read main.go, turn 3, $0.2500 so far" {
+	if note := j.progressNote(); note != "Read main.go, turn 3, $0.2500 so far" {
 		t.Errorf("note %q", note)
 	}
 }

@@ -80,9 +80,9 @@ type job struct {
 	state     State
 	began     time.Time // when it left the queue
 	attending int       // calls that wait and whose end ends the job, while it is attended
-	watching  int       // those who wait for it by its id
+	watching  int       // callers that wait for it by its id
 	stopWhy   string    // set before stop is closed
-	unnoted   bool      // job.json says still that it is attended
+	unsaved   bool      // job.json still says that it is attended
 	note      string    // what it does, for people
 	session   string    // the program's own
 	model     string
@@ -129,7 +129,7 @@ func (j *job) setLevel(cmd engine.Command, version string) error {
 }
 
 // setEnding notes in job.json that the job is being cancelled: a daemon that
-// adopts it goes on with that.
+// adopts it cancels it again.
 func (j *job) setEnding() error {
 	j.mu.Lock()
 	j.rec.Ending = j.stopWhy
@@ -148,22 +148,21 @@ func (j *job) progress(message string, p engine.Progress) {
 	}
 }
 
-// handOut makes the job a background one: its id is known to somebody who can
-// come back. That is on disk before anybody is told; where it cannot be written
-// [job.noted] tries again.
-func (j *job) handOut() {
+// detach makes the job a background one: its client is told its id next, by which
+// it can come back. [job.saveDetached] writes that to disk before.
+func (j *job) detach() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.unnoted = j.unnoted || j.rec.Attended
+	j.unsaved = j.unsaved || j.rec.Attended
 	j.rec.Attended = false
 }
 
-// noted makes sure that it is on disk that the job is a background one.
-func (j *job) noted() error {
+// saveDetached makes sure that it is on disk that the job is a background one.
+func (j *job) saveDetached() error {
 	j.mu.Lock()
-	unnoted := j.unnoted
+	unsaved := j.unsaved
 	j.mu.Unlock()
-	if !unnoted {
+	if !unsaved {
 		return nil
 	}
 	if err := j.write(); err != nil {
@@ -171,26 +170,26 @@ func (j *job) noted() error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.unnoted = false
+	j.unsaved = false
 	return nil
 }
 
-// watch counts those who wait for the job by its id.
+// watch counts the callers that wait for the job by its id.
 func (j *job) watch(n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.watching += n
 }
 
-// watched tells whether anybody waits for the job by its id.
+// watched reports whether a caller waits for the job by its id.
 func (j *job) watched() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.watching > 0
 }
 
-// forsake ends a job that nobody waits for, if nobody knows its id.
-func (j *job) forsake(why string) {
+// endUnattended ends a job for which no call waits, unless it is detached.
+func (j *job) endUnattended(why string) {
 	j.mu.Lock()
 	alone := j.attending == 0 && j.rec.Attended
 	j.mu.Unlock()
@@ -214,8 +213,8 @@ func (rec *record) created() time.Time {
 	return time.UnixMilli(rec.CreatedUnixMS)
 }
 
-// deserted tells whether the process through which the client would come back
-// for the job is gone. One that cannot be seen counts as being there.
+// deserted reports whether the process through which the client would come back
+// for the job is gone. A process that cannot be seen counts as being there.
 func (rec *record) deserted() bool {
 	if rec.BootID == "" || rec.ClientPID == 0 || rec.ClientStart == 0 {
 		return false
@@ -227,14 +226,14 @@ func (rec *record) deserted() bool {
 	return errors.Is(err, process.ErrGone) || err == nil && p.Start != rec.ClientStart
 }
 
-// ending tells whether the job was asked to end.
+// ending reports whether the job was asked to end.
 func (j *job) ending() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.stopWhy != ""
 }
 
-// attended tells whether nobody but a call that waits knows the job's id.
+// attended reports whether only a call that waits knows the job's id.
 func (j *job) attended() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -248,9 +247,10 @@ func (j *job) attend() {
 	j.attending++
 }
 
-// leave is the end of an attending call. gone tells that it did not get what
-// it waited for: if it was the last and nobody knows the id, the job ends.
-func (j *job) leave(gone bool) {
+// stopAttending is the end of an attending call. gone says that its client does not
+// wait for the answer any more: then the job ends if the call was the last, and
+// the job is not detached.
+func (j *job) stopAttending(gone bool) {
 	j.mu.Lock()
 	j.attending--
 	last := gone && j.attending == 0 && j.rec.Attended
@@ -260,16 +260,16 @@ func (j *job) leave(gone bool) {
 	}
 }
 
-// tell sets what the job does, for people.
-func (j *job) tell(format string, args ...any) {
+// setNote sets what the job does, for people.
+func (j *job) setNote(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.note = fmt.Sprintf(format, args...)
 }
 
-// look says for people what the job does, in which turn,
-// and what it has cost so far.
-func (j *job) look() string {
+// progressNote says for people what the job does, in which turn, and what it has
+// cost so far.
+func (j *job) progressNote() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	note := j.note

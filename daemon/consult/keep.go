@@ -54,7 +54,7 @@ func (m *Manager) load() error {
 		// What an image of this process before an upgrade was about to write
 		// bears its pid: nothing tells it from our own later.
 		statedir.Sweep(dir, true)
-		j, k, err := m.takeUp(dir)
+		j, k, err := m.adoptDir(dir)
 		switch {
 		case err != nil:
 			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
@@ -62,20 +62,20 @@ func (m *Manager) load() error {
 			open = append(open, j)
 		case k != nil:
 			m.kept[k.info.ID] = k
-			m.told(k.info.ID, dir)
-			m.clear(k.info.ID, dir)
+			m.auditKept(k.info.ID, dir)
+			m.removeLeftovers(k.info.ID, dir)
 		}
 	}
 	m.ledger = readLedger(m.opt.Ledger)
 	m.prune()
 	m.jobs.Go(m.expire)
-	m.goOn(open)
+	m.resumeJobs(open)
 	return nil
 }
 
-// told makes sure that the end of a kept consult was told of, and takes what
-// its answer says of the subscription, if it is the newest.
-func (m *Manager) told(id, dir string) {
+// auditKept makes sure that the end of a kept consult is in the audit log, and
+// takes what its answer says of the subscription, if that is the newest.
+func (m *Manager) auditKept(id, dir string) {
 	if w := m.kept[id].window; w != nil && (m.window == nil || w.ResetUnixMS >= m.window.ResetUnixMS) {
 		m.window = w
 	}
@@ -94,11 +94,11 @@ func (m *Manager) told(id, dir string) {
 	}
 }
 
-// clear removes what a job that has its answer needs no more. Its daemon may
-// have ended before it let the worker go.
-func (m *Manager) clear(id, dir string) {
+// removeLeftovers removes what a job that has its answer needs no more. Its daemon
+// may have ended before its worker did: then that is ended.
+func (m *Manager) removeLeftovers(id, dir string) {
 	_ = os.RemoveAll(filepath.Join(dir, dirTemp))
-	m.settle(dir)
+	m.removeSpool(dir)
 	if alive, err := supervisor.Alive(dir); err != nil || !alive {
 		_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, id))
 		return
@@ -106,18 +106,18 @@ func (m *Manager) clear(id, dir string) {
 	m.jobs.Go(func() { m.dismiss(id, dir) })
 }
 
-// settle removes from the directory of a job that has its answer what its worker
-// has left and nobody reads again: the output that the answer was made of. A
-// worker that lives removes that itself, or [Manager.dismiss] does.
-func (m *Manager) settle(dir string) {
+// removeSpool removes from the directory of a job that has its answer what its
+// worker has left and no daemon reads again: the output that the answer was made
+// of. A worker that lives removes that itself, or [Manager.dismiss] does.
+func (m *Manager) removeSpool(dir string) {
 	tidy(dir)
 	if alive, err := supervisor.Alive(dir); err == nil && !alive {
 		_ = os.Remove(filepath.Join(dir, process.FileSpool))
 	}
 }
 
-// tidy removes from a job's directory the files that somebody died over. A
-// worker that lives begins its files anew.
+// tidy removes from a job's directory the files in whose writing a process died.
+// A worker that lives begins its files anew.
 func tidy(dir string) {
 	statedir.Sweep(dir, false)
 	for _, name := range []string{process.FileSpool, calls.File} {
@@ -125,8 +125,8 @@ func tidy(dir string) {
 	}
 }
 
-// dismiss ends the worker of a job that has its answer, and tells whether it is
-// gone. One that it cannot end ends by itself, later.
+// dismiss ends the worker of a job that has its answer, and reports whether it is
+// gone. A worker that cannot be ended ends by itself, later.
 func (m *Manager) dismiss(id, dir string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), giveUp)
 	defer cancel()
@@ -137,7 +137,7 @@ func (m *Manager) dismiss(id, dir string) bool {
 	}
 	d := &driver{m: m, proc: proc}
 	d.ops.Go(func() { _, _ = proc.Terminate(ctx, m.opt.Ladder.CancelGrace) }) // if it fails the worker is lost, and that will be told
-	gone := d.last(ctx)
+	gone := d.skipEvents(ctx)
 	d.release() // ends the call to proc, too
 	d.ops.Wait()
 	if gone {
@@ -146,9 +146,9 @@ func (m *Manager) dismiss(id, dir string) bool {
 	return gone
 }
 
-// last takes the events of a process that nobody needs any more, up to the
-// last one; it is false if that does not come in time.
-func (d *driver) last(ctx context.Context) bool {
+// skipEvents takes the events of a process whose output is not needed any more,
+// and reports whether the last one came in time.
+func (d *driver) skipEvents(ctx context.Context) bool {
 	for {
 		select {
 		case ev, ok := <-d.proc.Events():
@@ -161,18 +161,18 @@ func (d *driver) last(ctx context.Context) bool {
 			}
 		case <-ctx.Done():
 			return false
-		case <-d.m.letGo:
+		case <-d.m.detached:
 			return false
-		case <-d.m.abandon:
+		case <-d.m.abandoned:
 			return false
 		}
 	}
 }
 
-// takeUp finds out what the directory of an earlier job is, and does what that
-// asks for. Of the job that is gone on with and the answer that is kept at most
-// one is set.
-func (m *Manager) takeUp(dir string) (*job, *kept, error) {
+// adoptDir decides what to do about the directory of an earlier daemon's job, and
+// does it. It returns the job if that goes on, or the answer if that is kept, or
+// neither.
+func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 	f, err := supervisor.Look(dir)
 	if err != nil {
 		return nil, nil, err
@@ -197,9 +197,9 @@ func (m *Manager) takeUp(dir string) (*job, *kept, error) {
 		j, err := m.restore(rec, dir, what == supervisor.Adopt)
 		return j, nil, err
 	case supervisor.Unbegun:
-		return m.bury(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation, "the daemon ended before the consult began"))
+		return m.answerLost(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation, "the daemon ended before the consult began"))
 	case supervisor.Unknown:
-		return m.bury(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
+		return m.answerLost(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the daemon and the consult's worker ended before there was an answer; it is not run again by itself"))
 	case supervisor.Remove:
 		return nil, nil, os.RemoveAll(dir)
@@ -214,8 +214,8 @@ func (m *Manager) takeUp(dir string) (*job, *kept, error) {
 	return nil, nil, nil
 }
 
-// bury gives a job whose daemon and worker are gone an answer.
-func (m *Manager) bury(rec record, dir string, f *fault.Record) (*job, *kept, error) {
+// answerLost gives a job whose daemon and worker are gone an answer: the fault.
+func (m *Manager) answerLost(rec record, dir string, f *fault.Record) (*job, *kept, error) {
 	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
 	if err != nil {
 		return nil, nil, err
@@ -339,9 +339,9 @@ func (m *Manager) prune() {
 	m.writeAgain()
 }
 
-// remove removes the directory of a job that nobody asks for any more. Without
-// its request it is none: should the daemon die with the directory half gone,
-// the next one does not take it for a job that has not begun.
+// remove removes the directory of a job for which no client asks any more. It
+// removes job.json first: if the daemon dies halfway, the next one does not take
+// the rest for a job that has not begun.
 func remove(dir string) error {
 	if err := os.Remove(filepath.Join(dir, fileJob)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -349,7 +349,7 @@ func remove(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// read is the answer of a kept job; unwritten is that of its entry.
+// read returns the answer of a kept job; unwritten is that of its entry.
 func (m *Manager) read(id string, unwritten *Answer) (*Answer, error) {
 	if unwritten != nil {
 		return unwritten, nil

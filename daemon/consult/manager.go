@@ -31,11 +31,14 @@ type Manager struct {
 	settings atomic.Pointer[Settings]
 	tool     *tool.Prepared // consult, for the command line
 
-	abandon chan struct{} // closed when nobody waits for the jobs any more
-	letGo   chan struct{} // closed when the jobs are left to the next daemon
-	closing chan struct{} // closed when no more jobs are taken
-	begun   time.Time     // when it was made
-	jobs    sync.WaitGroup
+	// The manager stops in steps. Each closes its channel, with mu held: first
+	// closing, then detached unless the jobs are to end, then abandoned if they
+	// did not end in time.
+	closing   chan struct{} // no more jobs are taken
+	detached  chan struct{} // the jobs are left to the next daemon
+	abandoned chan struct{} // the jobs are waited for no more
+	begun     time.Time     // when it was made
+	jobs      sync.WaitGroup
 
 	mu     sync.Mutex
 	live   map[string]*job // queued or running, by id
@@ -43,15 +46,30 @@ type Manager struct {
 	kept   map[string]*kept // ended, by id
 	ledger ledger
 	window *engine.Window // that was last heard of; nil if none
-	closed bool
-	left   bool // letGo is closed
-	gaveUp bool // abandon is closed
 }
 
-// New makes a manager and takes up what earlier daemons have left: it reads
-// the answers that are kept, queues again what never began, and goes on with
-// what has a worker, or had one. When it returns all jobs are known; what has
-// become of the workers is found out meanwhile.
+// isClosed reports whether a channel on which nothing is sent is closed.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// closeOnce closes a channel unless that was done before. The caller must hold a
+// lock.
+func closeOnce(c chan struct{}) {
+	if !isClosed(c) {
+		close(c)
+	}
+}
+
+// New makes a manager and adopts what earlier daemons have left: it reads the
+// answers that are kept, queues again the jobs that never began, and continues
+// those that have a worker, or had one. When it returns all jobs are known; their
+// workers are attached to meanwhile.
 func New(opt Options) (*Manager, error) {
 	if opt.Return == 0 {
 		opt.Return = protocol.StartWindow
@@ -60,7 +78,8 @@ func New(opt Options) (*Manager, error) {
 		opt.Ladder = engine.DefaultLadder()
 	}
 	m := &Manager{
-		opt: opt, abandon: make(chan struct{}), letGo: make(chan struct{}), closing: make(chan struct{}), begun: time.Now(), live: map[string]*job{}, kept: map[string]*kept{},
+		opt: opt, closing: make(chan struct{}), detached: make(chan struct{}), abandoned: make(chan struct{}), begun: time.Now(),
+		live: map[string]*job{}, kept: map[string]*kept{},
 		queue: queue{running: map[string]int{}, served: map[string]int64{}},
 	}
 	if m.opt.Audit == nil {
@@ -175,15 +194,24 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	return j, nil, nil
 }
 
-// known is the job or the answer of an id, if there is one.
+// refusalLocked returns why no job is taken any more; nil if jobs are taken. A
+// client may ask the next daemon for those that were left to it.
+func (m *Manager) refusalLocked() error {
+	switch {
+	case isClosed(m.detached):
+		return tool.ErrStopping
+	case isClosed(m.closing):
+		return fault.New(fault.TransportFailure, fault.Host, operation, "the daemon is stopping")
+	}
+	return nil
+}
+
+// known returns the job or the answer of an id, if there is one.
 func (m *Manager) known(id string, attended bool) (*job, *Answer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.left {
-		return nil, nil, tool.ErrStopping
-	}
-	if m.closed {
-		return nil, nil, fault.New(fault.TransportFailure, fault.Host, operation, "the daemon is stopping")
+	if err := m.refusalLocked(); err != nil {
+		return nil, nil, err
 	}
 	if j := m.live[id]; j != nil {
 		if attended {
@@ -203,12 +231,10 @@ func (m *Manager) known(id string, attended bool) (*job, *Answer, error) {
 func (m *Manager) enqueue(ctx context.Context, j *job) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case m.left:
-		return tool.ErrStopping
-	case m.closed:
-		return fault.New(fault.TransportFailure, fault.Host, operation, "the daemon is stopping")
-	case m.live[j.rec.ID] != nil:
+	if err := m.refusalLocked(); err != nil {
+		return err
+	}
+	if m.live[j.rec.ID] != nil {
 		return fault.New(fault.InternalFailure, fault.Host, operation, "the request was asked twice at once")
 	}
 	if err := m.queue.room(j.rec.Identity); err != nil {
@@ -257,15 +283,15 @@ func (m *Manager) serve(ctx context.Context, j *job) {
 	faultpoint.At("consult.told")
 	done()
 	faultpoint.At("consult.released")
-	m.settle(j.dir)
+	m.removeSpool(j.dir)
 	_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, j.rec.ID))
 }
 
-// wait is a job's time in the queue; it tells whether the job may run.
+// wait is a job's time in the queue; it reports whether the job may run.
 func (m *Manager) wait(ctx context.Context, j *job) bool {
 	select {
 	case <-j.slot:
-	case <-m.letGo:
+	case <-m.detached:
 		return false
 	case <-j.stop:
 		m.mu.Lock()
@@ -284,7 +310,7 @@ func (m *Manager) wait(ctx context.Context, j *job) bool {
 	return true
 }
 
-// finish keeps the answer, frees the slot and lets those who wait go on.
+// finish keeps the answer, frees the slot and wakes the callers that wait.
 func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	a := m.keep(j, res)
 	faultpoint.At("consult.kept")
@@ -320,14 +346,14 @@ func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	m.prune()
 }
 
-// Counts are how many jobs run, wait, and are kept.
+// Counts returns how many jobs run, wait, and are kept.
 func (m *Manager) Counts() (running, queued, keeps int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.queue.total, len(m.queue.waiting), len(m.kept)
 }
 
-// engine is the engine of that name.
+// engine returns the engine of that name.
 func (m *Manager) engine(name string) (engine.Engine, error) {
 	if eng := m.opt.Engines[name]; eng != nil {
 		return eng, nil
@@ -335,8 +361,8 @@ func (m *Manager) engine(name string) (engine.Engine, error) {
 	return nil, invalid("engine: %q is not known, there are %s", name, strings.Join(slices.Sorted(maps.Keys(m.opt.Engines)), ", "))
 }
 
-// Check tells whether a consult of an engine could run now; "" is the one that
-// answers if a call names none. logins are as in [tool.Caller].
+// Check finds out whether a consult of an engine could run now; "" is the engine
+// that answers if a call names none. logins are as in [tool.Caller].
 func (m *Manager) Check(ctx context.Context, name string, logins []string) (engine.Info, error) {
 	eng, err := m.engine(cmp.Or(name, m.settings.Load().Engine))
 	if err != nil {
@@ -351,28 +377,10 @@ func (m *Manager) Check(ctx context.Context, name string, logins []string) (engi
 // being ended are waited for, until ctx is done.
 func (m *Manager) Detach(ctx context.Context) error {
 	m.mu.Lock()
-	m.shutLocked()
-	if !m.left {
-		m.left = true
-		close(m.letGo)
-	}
+	closeOnce(m.closing)
+	closeOnce(m.detached)
 	m.mu.Unlock()
-	return m.wound(ctx)
-}
-
-// shutLocked takes no more jobs.
-func (m *Manager) shutLocked() {
-	if !m.closed {
-		m.closed = true
-		close(m.closing)
-	}
-}
-
-// leaves tells whether the jobs are left to the next daemon.
-func (m *Manager) leaves() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.left
+	return m.drain(ctx)
 }
 
 // Close takes no more jobs and ends those there are, as if each had been
@@ -380,18 +388,18 @@ func (m *Manager) leaves() bool {
 // ended, or gives up what is left when ctx is done.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
-	m.shutLocked()
+	closeOnce(m.closing)
 	jobs := slices.Collect(maps.Values(m.live))
 	m.mu.Unlock()
 	for _, j := range jobs {
 		j.end("the daemon stopped")
 	}
-	return m.wound(ctx)
+	return m.drain(ctx)
 }
 
-// wound waits until nothing runs for any job, or gives up what is left when
-// ctx is done.
-func (m *Manager) wound(ctx context.Context) error {
+// drain waits until no goroutine serves a job any more. When ctx is done it gives
+// up what is left.
+func (m *Manager) drain(ctx context.Context) error {
 	done := make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() {
@@ -405,10 +413,7 @@ func (m *Manager) wound(ctx context.Context) error {
 	case <-ctx.Done():
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if !m.gaveUp {
-			m.gaveUp = true
-			close(m.abandon)
-		}
+		closeOnce(m.abandoned)
 		return context.Cause(ctx)
 	}
 }

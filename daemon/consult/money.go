@@ -196,8 +196,8 @@ func (m *Manager) afford(set *Settings, identity, session string, eng engine.Eng
 
 func cents(usd float64) int { return int(usd*100 + 0.5) }
 
-// overspent is the fault of a budget that is used up for as long as after, 0 if
-// nobody knows.
+// overspent returns the fault of a budget that is used up for as long as after, 0
+// if that is not known.
 func overspent(after time.Duration, name string, limit, used int, format string, args ...any) *fault.Record {
 	f := fault.New(fault.BudgetExceeded, fault.Host, operation, format, args...).
 		WithReason(fault.Budget).WithLimit(name, limit, used)

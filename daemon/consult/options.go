@@ -15,7 +15,7 @@ import (
 // whole but for what the starter knows better (generation, versions, socket).
 type Starter interface {
 	Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error)
-	// Attach takes up the worker of dir, which an earlier daemon has started
+	// Attach attaches to the worker of dir, which an earlier daemon has started
 	// and which may be dead, behind event afterSeq. lastWrite is the id of the
 	// last write that the program was told.
 	Attach(ctx context.Context, dir string, afterSeq int64) (p Process, lastWrite int64, err error)
@@ -45,7 +45,7 @@ func (s Supervised) Start(ctx context.Context, dir string, spec process.Spec, en
 	return w, nil
 }
 
-// Attach takes up a worker.
+// Attach attaches to a worker of an earlier daemon.
 func (s Supervised) Attach(ctx context.Context, dir string, afterSeq int64) (Process, int64, error) {
 	w, err := s.Supervisor.Attach(ctx, dir, afterSeq)
 	if err != nil {
@@ -101,8 +101,8 @@ type Options struct {
 	Starter   Starter
 	Settings  Settings
 	Ladder    engine.Ladder // zero takes the defaults
-	// Audit is told of each consult that has ended; nil if nobody wants to
-	// know. It may be told of one a second time, by the next daemon.
+	// Audit receives each consult that has ended; nil for none. After a crash the
+	// next daemon may pass the same one again.
 	Audit func(Audit)
 	// Return is how long a client may take to come back for a job that an
 	// earlier daemon began for it; zero takes [protocol.StartWindow].

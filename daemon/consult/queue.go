@@ -12,7 +12,7 @@ import (
 //
 // It is fair between identities: the one with the fewest jobs running is
 // next, among equals the one that has waited longest since its last start;
-// within an identity, who came first. One agent that asks for fifty opinions
+// within an identity, the job that came first. One agent that asks for fifty opinions
 // delays another's first by one job at most.
 type queue struct {
 	waiting []*job
@@ -22,7 +22,7 @@ type queue struct {
 	total   int // running
 }
 
-// room is nil if a job of identity can be taken.
+// room returns nil if a job of identity can be queued, else a fault.
 func (q *queue) room(identity string) error {
 	mine := 0
 	for _, j := range q.waiting {
@@ -41,7 +41,7 @@ func (q *queue) room(identity string) error {
 	return f
 }
 
-// order is the waiting jobs in the order in which they would begin if one
+// order returns the waiting jobs in the order in which they would begin if one
 // slot at a time came free.
 func (q *queue) order() []*job {
 	running, served, count := maps.Clone(q.running), maps.Clone(q.served), q.count
@@ -59,7 +59,7 @@ func (q *queue) order() []*job {
 	return order
 }
 
-// pick is the index of the job that is next.
+// pick returns the index of the job that is next.
 func pick(waiting []*job, running map[string]int, served map[string]int64) int {
 	best := 0
 	for i, j := range waiting {
@@ -78,11 +78,11 @@ func (q *queue) start(limit int) {
 		j := q.waiting[i]
 		q.waiting = slices.Delete(q.waiting, i, i+1)
 		q.occupy(j)
-		j.tell("starting")
+		j.setNote("starting")
 		close(j.slot)
 	}
 	for i, j := range q.order() {
-		j.tell("queued, position %d of %d", i+1, len(q.waiting))
+		j.setNote("queued, position %d of %d", i+1, len(q.waiting))
 	}
 }
 
@@ -94,7 +94,7 @@ func (q *queue) occupy(j *job) {
 	q.served[j.rec.Identity] = q.count
 }
 
-// remove takes a job out of the waiting ones; false if it has begun.
+// remove removes a waiting job, and reports false if it has begun.
 func (q *queue) remove(j *job) bool {
 	i := slices.Index(q.waiting, j)
 	if i < 0 {

@@ -51,7 +51,7 @@ func ID(session string, n int64) string {
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// isID tells whether a name is that of a job's directory.
+// isID reports whether a name is that of a job's directory.
 func isID(name string) bool {
 	return len(name) == 12 && strings.Trim(name, "0123456789abcdef") == ""
 }
@@ -182,7 +182,7 @@ func existing(arg, base, name string) (string, os.FileInfo, error) {
 	return path, info, nil
 }
 
-// allowed tells whether a consult may look at the directory that path is: nil,
+// allowed reports whether a consult may look at the directory that path is: nil,
 // or a fault, denied.
 func (m *Manager) allowed(set *Settings, c tool.Caller, arg, path string) error {
 	home := resolved(m.opt.Home)
@@ -212,7 +212,7 @@ func (m *Manager) allowed(set *Settings, c tool.Caller, arg, path string) error 
 	return nil
 }
 
-// special tells whether path is where secrets live: the root, the home
+// special reports whether path is where secrets live: the root, the home
 // directory itself, or one of its dot directories. A root that the
 // configuration names counts if it is that place or inside of it, not if it
 // merely holds it.
@@ -234,7 +234,7 @@ func special(home, path, root string) bool {
 	return !within(home+"/"+first, root)
 }
 
-// within tells whether path is dir or below it. Both are clean and absolute.
+// within reports whether path is dir or below it. Both are clean and absolute.
 func within(dir, path string) bool {
 	if dir == "" {
 		return false

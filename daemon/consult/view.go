@@ -308,7 +308,7 @@ func (m *Manager) settled(a *Answer, offset int, d tool.Detail) tool.Result {
 // pending is the result of a call whose wait has ended before its job.
 func (m *Manager) pending(j *job, d tool.Detail) tool.Result {
 	a := m.sofar(j)
-	if err := j.noted(); err != nil { // who has the id can come back all the same
+	if err := j.saveDetached(); err != nil { // the client has the id and can come back all the same
 		m.opt.Log.Error("consult cannot be written down as a background one", "consult", a.ID, "err", err)
 		a.Why += "; it cannot be written down that you know of it, so it ends if the daemon does, and what it has said is kept"
 	}

@@ -47,7 +47,7 @@ func (c *Claude) Without(names []string) []string {
 // yes are the words by which the program takes a variable for switched on.
 var yes = []string{"1", "true", "yes", "on"}
 
-// credentialed tells whether the environment alone logs the program in.
+// credentialed reports whether the environment alone logs the program in.
 func credentialed(env []string) bool {
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")

@@ -64,7 +64,7 @@ func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	return out
 }
 
-// answered tells whether the last result is an answer.
+// answered reports whether the last result is an answer.
 func (r *Run) answered() bool {
 	return r.results > 0 && !r.last.IsError && r.last.subtype == subtypeSuccess &&
 		strings.TrimSpace(r.last.Answer) != "" && r.last.StopReason != stopRefusal
@@ -90,7 +90,7 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 	return named.Silent(exit, r.torn, r.noise)
 }
 
-// aborted tells whether the last result is that of an interrupt.
+// aborted reports whether the last result is that of an interrupt.
 func (r *Run) aborted() bool {
 	return r.last.TerminalReason == "aborted_streaming" || r.last.TerminalReason == "aborted_tools"
 }

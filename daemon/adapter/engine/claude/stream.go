@@ -10,7 +10,7 @@ import (
 )
 
 // message is the union of the lines that matter; the rest of their fields is
-// left alone. Types that are not known are ignored by whoever looks at Type.
+// left alone. Types that are not known are ignored.
 type message struct {
 	Type    string `json:"type"`
 	Subtype string `json:"subtype"`

@@ -39,7 +39,7 @@ type Run struct {
 }
 
 // message is the union of the lines that matter. Types that are not known are
-// ignored by whoever looks at Type.
+// ignored.
 type message struct {
 	Type   string `json:"type"`
 	Thread string `json:"thread_id"` // thread.started
@@ -184,7 +184,7 @@ func (r *Run) Torn(rest []byte) {
 // Text is what the model has said so far.
 func (r *Run) Text() string { return strings.Join(r.said.List(), "\n\n") }
 
-// answered tells whether the turn ended with an answer.
+// answered reports whether the turn ended with an answer.
 func (r *Run) answered() bool { return r.turns > 0 && !r.over && strings.TrimSpace(r.answer) != "" }
 
 // named is Codex in faults.
