@@ -76,7 +76,8 @@ func (p *Program) Unanswered(r *Reply, args ...string) error {
 	if !r.IsComplete {
 		what = "printed what could not be read to the end"
 	}
-	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, "%s %s %s, so that it is not known whether %s can be used: try again",
+	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation,
+		"%s %s %s, so that it is not known whether %s can be used: try again",
 		p.Bin, strings.Join(args, " "), what, p.Name).WithReason(fault.BadOutput)
 }
 
@@ -123,7 +124,8 @@ func (p *Program) Ask(ctx context.Context, path string, needs Needs) (v Version,
 	case !known:
 		return v, nil, p.unfit("%s --version does not say a version: it is not %s, or broken", path, p.Name)
 	case slices.Compare(v[:], needs.Least[:]) < 0:
-		return v, nil, p.unfit("%s %s at %s is too old: %s or newer is needed; update it with: %s", p.Name, v, path, needs.Least, needs.Update)
+		return v, nil, p.unfit("%s %s at %s is too old: %s or newer is needed; update it with: %s",
+			p.Name, v, path, needs.Least, needs.Update)
 	case helpErr != nil:
 		return v, nil, helpErr
 	}
@@ -133,7 +135,8 @@ func (p *Program) Ask(ctx context.Context, path string, needs Needs) (v Version,
 		return v, nil, p.Unanswered(&help, needs.Help...)
 	}
 	if i := slices.IndexFunc(needs.Options, lacks); i >= 0 {
-		return v, nil, p.unfit("%s %s at %s has no option %s: update it with: %s", p.Name, v, path, needs.Options[i], needs.Update)
+		return v, nil, p.unfit("%s %s at %s has no option %s: update it with: %s",
+			p.Name, v, path, needs.Options[i], needs.Update)
 	}
 	return v, has, nil
 }

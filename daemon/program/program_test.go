@@ -18,7 +18,8 @@ import (
 
 // needs are those of the program that [install] writes.
 var needs = program.Needs{
-	Least: program.Version{1, 2, 0}, Help: []string{"--help"}, Options: []string{"--first", "--last"}, Wanted: []string{"--extra"}, Update: "update it",
+	Least: program.Version{1, 2, 0}, Help: []string{"--help"}, Update: "update it",
+	Options: []string{"--first", "--last"}, Wanted: []string{"--extra"},
 }
 
 // install writes a program that is asked for its version and its options. The
@@ -30,7 +31,8 @@ func install(t *testing.T, trouble string) (p *program.Program, dir string) {
 	path := filepath.Join(dir, "tool")
 	script := "#!/bin/sh\necho \"$1\" >>" + dir + "/asked\ncase $1 in\n--version) echo 'tool 1.2.3';;\n" +
 		"--help) echo --first; if test -e " + dir + "/trouble; then " + trouble + "; fi; echo --last; echo --extra;;\nesac\n"
-	if err := errors.Join(os.WriteFile(path, []byte(script), 0o700), os.WriteFile(dir+"/trouble", nil, 0o600)); err != nil {
+	err := errors.Join(os.WriteFile(path, []byte(script), 0o700), os.WriteFile(dir+"/trouble", nil, 0o600))
+	if err != nil {
 		t.Fatal(err)
 	}
 	env := []string{"PATH=" + os.Getenv("PATH")}
@@ -66,7 +68,8 @@ func TestInterruptedCheckIsNoAnswer(t *testing.T) {
 			p.Timeout = tt.timeout
 			_, err := looks.Look(t.Context(), p, time.Hour, ask(p))
 			f, ok := errors.AsType[*fault.Record](err)
-			if !ok || f.Fault.Code != fault.SpawnFailure || f.Reason() != tt.reason || !strings.Contains(f.Fault.Detail, tt.says) {
+			if !ok || f.Fault.Code != fault.SpawnFailure || f.Reason() != tt.reason ||
+				!strings.Contains(f.Fault.Detail, tt.says) {
 				t.Errorf("the first look: %v, want a spawn_failure with reason %s that says %q", err, tt.reason, tt.says)
 			}
 			if err := os.Remove(dir + "/trouble"); err != nil {
@@ -134,7 +137,8 @@ func TestWhatALookHoldsFor(t *testing.T) {
 		{nil, false, "3"},
 		{nil, false, "3"},
 	} {
-		if v, err := looks.Look(t.Context(), p, time.Hour, look(step.err, step.doubt)); v != step.want || !errors.Is(err, step.err) {
+		v, err := looks.Look(t.Context(), p, time.Hour, look(step.err, step.doubt))
+		if v != step.want || !errors.Is(err, step.err) {
 			t.Errorf("step %d: %q, %v, want %q, %v", i, v, err, step.want, step.err)
 		}
 	}
@@ -172,7 +176,8 @@ func TestWaitingCallersShareAFailure(t *testing.T) {
 func TestMissingOption(t *testing.T) {
 	p, _ := install(t, "exit 0")
 	_, _, err := p.Ask(t.Context(), p.Bin, needs)
-	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Reason() != fault.Version || !strings.Contains(f.Fault.Detail, "has no option --last") {
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok || f.Reason() != fault.Version || !strings.Contains(f.Fault.Detail, "has no option --last") {
 		t.Errorf("%v", err)
 	}
 }

@@ -74,9 +74,8 @@ func TestDecide(t *testing.T) {
 func TestDecideAlways(t *testing.T) {
 	const (
 		ofLiving = 1<<supervisor.Leave | 1<<supervisor.Adopt | 1<<supervisor.End | 1<<supervisor.Dismiss
-		ofDead   = 1<<supervisor.Remove | 1<<supervisor.Adopt | 1<<supervisor.Keep | 1<<supervisor.Queue | 1<<supervisor.Unbegun |
-			1<<supervisor.Unknown
-		ofJobs = 1<<supervisor.Queue | 1<<supervisor.Unbegun | 1<<supervisor.Unknown
+		ofJobs   = 1<<supervisor.Queue | 1<<supervisor.Unbegun | 1<<supervisor.Unknown
+		ofDead   = 1<<supervisor.Remove | 1<<supervisor.Adopt | 1<<supervisor.Keep | ofJobs
 	)
 	for set := range 1 << len(letters) {
 		has := strings.Map(func(l rune) rune {
