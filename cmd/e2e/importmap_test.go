@@ -92,6 +92,7 @@ var layers = readLayers(`
 0 daemon/jsonedit
 0 daemon/redact
 2 daemon/lines
+2 daemon/masked
 0 protocol
 0 protocol/mcp
 -1 protocol/rawio

@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/listing"
+	"holdline/daemon/masked"
 	"holdline/daemon/standing"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
@@ -341,9 +342,10 @@ func (m *Manager) adopt(u *upstream) bool {
 func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	server, err := readServer(u.dir)
 	faultpoint.At("hosted.adopted")
-	secrets, known := w.Secrets()
-	if !known {
-		secrets, known = u.inst.secrets()
+	if words, known := w.Secrets(); known {
+		u.secrets.Store(masked.New(words))
+	} else {
+		u.secrets.Store(u.inst.secrets())
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -351,7 +353,6 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 		w.Close()
 		return false
 	}
-	u.secrets, u.withheld = secrets, !known
 	u.attachLocked(w) // its goroutines wait for the lock
 	m.o.Watch.WorkerStarting(u.inst.name, w.Generation())
 	m.o.Watch.WorkerReady(u.inst.name)

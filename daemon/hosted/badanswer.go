@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
-	"holdline/daemon/config"
 	"holdline/daemon/dialect"
 	"holdline/daemon/lines"
 	"holdline/protocol/fault"
@@ -20,10 +19,7 @@ const quoteBytes = 200
 // message, for the reason err.
 func (u *upstream) unreadable(line []byte, err error) func(server, operation string) *fault.Record {
 	begin := strings.ToValidUTF8(string(line[:min(len(line), 8*quoteBytes)]), "\uFFFD")
-	begin = config.Mask(begin, u.secrets) // before it is cut, which could leave half a secret
-	if u.withheld {
-		begin = unknownSecrets
-	}
+	begin = u.secrets.Load().Text(begin)
 	return func(server, operation string) *fault.Record {
 		return fault.New(fault.DownstreamFailure, fault.Server, operation,
 			"server %s answered with a line that cannot be read: %v; it begins: %s",

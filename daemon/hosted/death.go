@@ -22,7 +22,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	faultpoint.At("hosted.dead")
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
-	death = u.maskedLocked(death)
+	death = u.secrets.Load().Fault(death)
 	if u.condemned != nil {
 		u.condemned.Cause, death = death.Cause, u.condemned
 	}

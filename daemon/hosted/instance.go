@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/listing"
+	"holdline/daemon/masked"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -421,7 +422,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, 
 		w.Close()
 		return nil, tool.ErrStopping
 	}
-	u.secrets = p.Secrets
+	u.secrets.Store(masked.New(p.Secrets))
 	m.processes[u] = struct{}{}
 	u.attachLocked(w)
 	if m.ending { // whoever wants that waits for this start

@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/lines"
+	"holdline/daemon/masked"
 	"holdline/daemon/standing"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
@@ -57,8 +58,6 @@ type upstream struct {
 	early      map[string]early    // answers of its client to requests that are not read again yet
 	restored   bool                // an earlier daemon has started it
 	generation int64
-	secrets    []string            // that must not be shown of what it says
-	withheld   bool                // they are not known, so nothing is shown
 	extended   map[int64]time.Time // until when calls may take, by write, that is not on record yet
 	forget     []int64             // records that are not needed any more
 	files      []int64             // spooled answers that are not needed any more
@@ -68,10 +67,11 @@ type upstream struct {
 	relisted   time.Time     // when it was last
 	relistWait time.Duration // before it is once more
 
-	writes backgroundWrites
-	poke   chan struct{}              // holds a token while something may be settled
-	heard  atomic.Int64               // messages that were read of it
-	clock  atomic.Pointer[startClock] // of its start; nil once that is over
+	writes  backgroundWrites
+	secrets atomic.Pointer[masked.Secrets] // what must not be shown of what it says
+	poke    chan struct{}                  // holds a token while something may be settled
+	heard   atomic.Int64                   // messages that were read of it
+	clock   atomic.Pointer[startClock]     // of its start; nil once that is over
 
 	// The reader's alone.
 	stdout *lines.Splitter

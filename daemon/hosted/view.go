@@ -1,24 +1,18 @@
 package hosted
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
-	"holdline/daemon/config"
 	"holdline/daemon/listing"
+	"holdline/daemon/masked"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
-	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -94,20 +88,14 @@ type Log struct {
 	PID    int // of the server
 	Root   string
 	Text   string
-	Next   int64 // where to go on
+	Next   int64 // offset in bytes at which to go on
 }
 
-// Limits of a look into logs, in bytes of each.
-const (
-	maxLog  = 1 << 20
-	maxPart = 64 << 10 // of one that is followed
-)
-
-// Logs is what the processes of a server wrote to stderr since the places in
-// after, by worker, or the end of it; without the secrets of its environment.
-// A line that is not whole is left out if the log is followed. If there is no
-// process, the fault holds the last words of the one that ended; it is nil if
-// there was none.
+// Logs returns what each process of a server wrote to stderr after an offset, which
+// after has by worker, or else the end of that. The secrets of its environment are
+// hidden. With follow a line that is not whole is left for the next look. If there is
+// no process, the fault has the last words of the one that ended; it is nil if there
+// was none.
 func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]Log, *fault.Record, error) {
 	s, err := m.server(name)
 	if err != nil {
@@ -126,7 +114,7 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]Log,
 	var logs []Log
 	for _, u := range running {
 		from, known := after[u.id]
-		l, err := u.readLog(from, known, follow)
+		l, err := u.readLog(masked.Place{From: from, Known: known, Follow: follow})
 		if err != nil {
 			return nil, nil, fmt.Errorf("log of %s: %w", u.id, err)
 		}
@@ -136,89 +124,14 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]Log,
 }
 
 // readLog reads what the process wrote to stderr.
-func (u *upstream) readLog(from int64, known, follow bool) (Log, error) {
-	u.m.mu.Lock()
-	secrets, w, withheld := u.secrets, u.w, u.withheld
-	u.m.mu.Unlock()
-	l := Log{Worker: u.id, Root: u.inst.root, Next: from}
-	if w == nil || withheld { // what is secret in it is not known: its worker has yet to tell, or is gone
+func (u *upstream) readLog(at masked.Place) (l Log, err error) {
+	l = Log{Worker: u.id, Root: u.inst.root, Next: at.From}
+	w := u.worker()
+	secrets := u.secrets.Load() // not before: it is known when there is a worker
+	if w == nil || secrets.IsUnknown() {
 		return l, nil
 	}
 	l.PID = w.Status().ChildPID
-	f, err := ownfile.Open(filepath.Join(u.dir, process.FileStderr))
-	if errors.Is(err, os.ErrNotExist) { // it has written nothing
-		return l, nil
-	} else if err != nil {
-		return l, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return l, err
-	}
-	size := info.Size()
-	most := max(int64(maxPart), 2*int64(longest(secrets)))
-	if !known {
-		from, most = max(0, size-maxLog), maxLog
-	} else if size < from { // another file took its place
-		from = 0
-	}
-	// What lies around the part is read, too: a secret may begin before it or end
-	// behind it.
-	around := int64(max(longest(secrets)-1, 0))
-	begin := max(0, from-around)
-	b := make([]byte, from-begin+most+around)
-	n, err := f.ReadAt(b, begin)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return l, err
-	}
-	b = b[:n]
-	first := int(min(from-begin, int64(n)))
-	last := first + int(min(most, int64(n-first)))
-	switch end := bytes.LastIndexByte(b[first:last], '\n') + 1; {
-	case follow && (end > 0 || n == last): // whole lines
-		last = first + end
-	case follow && begin+int64(n) >= size: // what may be the beginning of a secret waits for the rest
-		last = max(first, min(last, n-int(around)))
-	}
-	text, last := maskPart(b, first, last, secrets)
-	l.Text, l.Next = strings.ToValidUTF8(text, "\uFFFD"), begin+int64(last)
-	return l, nil
-}
-
-// longest is the length of the longest secret, which is the first.
-func longest(secrets []string) int {
-	if len(secrets) == 0 {
-		return 0
-	}
-	return len(secrets[0])
-}
-
-// maskPart returns b[first:last] without secrets: also without the parts of those
-// that begin before it or end behind it. It returns where the next part begins.
-func maskPart(b []byte, first, last int, secrets []string) (string, int) {
-	var out strings.Builder
-	for at := 0; at < last; {
-		n := 0
-		for _, secret := range secrets {
-			if bytes.HasPrefix(b[at:], []byte(secret)) {
-				n = len(secret)
-				break
-			}
-		}
-		switch {
-		case n > 0:
-			if at+n > first {
-				out.WriteString(config.Hidden)
-			}
-			at += n
-			last = max(last, at)
-		case at >= first:
-			out.WriteByte(b[at])
-			at++
-		default:
-			at++
-		}
-	}
-	return out.String(), last
+	l.Text, l.Next, err = secrets.ReadLog(filepath.Join(u.dir, process.FileStderr), at)
+	return l, err
 }

@@ -1,14 +1,12 @@
-package hosted
+package masked
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"holdline/daemon/config"
-	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -17,9 +15,13 @@ import (
 // ends, also while it is being written.
 func TestLogsMaskedInParts(t *testing.T) {
 	const secret, other = "the-secret-0123456789", "0123456789"
-	for _, before := range []int{0, maxPart - len(secret) - 1, maxPart - 10, maxPart - 1, maxPart, maxLog - 10, 2*maxPart - 5} {
-		u := &upstream{m: New(Options{Log: slog.New(slog.DiscardHandler)}), dir: t.TempDir(), inst: &instance{}, w: new(supervisor.Worker), secrets: []string{secret, other}}
-		path := filepath.Join(u.dir, process.FileStderr)
+	for _, before := range []int{
+		0, maxPart - len(secret) - 1, maxPart - 10, maxPart - 1, maxPart, maxLog - 10, 2*maxPart - 5,
+	} {
+		s, path := New([]string{secret, other}), filepath.Join(t.TempDir(), process.FileStderr)
+		if text, next, err := s.ReadLog(path, Place{}); text != "" || next != 0 || err != nil {
+			t.Errorf("before the process writes its log is %q, %d, %v", text, next, err)
+		}
 		for _, end := range []string{"", "\n", strings.Repeat("x", 2*maxPart) + "\n", strings.Repeat("x", maxLog-10) + "\n"} {
 			whole := strings.Repeat("-", before) + secret + end
 			want := strings.Repeat("-", before) + config.Hidden + end
@@ -31,23 +33,27 @@ func TestLogsMaskedInParts(t *testing.T) {
 				}
 			}
 			write(len(whole))
-			l, err := u.readLog(0, false, false)
-			if err != nil || !strings.HasSuffix(want, strings.TrimPrefix(l.Text, config.Hidden)) || strings.ContainsAny(l.Text, "0123456789") {
-				t.Errorf("%d before, %d behind: at once %v, %.60q", before, len(end), err, strings.Trim(l.Text, "-x"))
+			text, _, err := s.ReadLog(path, Place{})
+			isEnd := strings.HasSuffix(want, strings.TrimPrefix(text, config.Hidden))
+			if err != nil || !isEnd || strings.ContainsAny(text, "0123456789") {
+				t.Errorf("%d before, %d behind: at once %v, %.60q", before, len(end), err, strings.Trim(text, "-x"))
+			}
+			if text, next, err := Unknown().ReadLog(path, Place{From: 3, Known: true}); text != "" || next != 3 || err != nil {
+				t.Errorf("with unknown secrets: %.60q, %d, %v", text, next, err)
 			}
 			got, next := "", int64(0)
 			for _, n := range []int{before + 5, before + len(secret) - 1, before + len(secret), len(whole)} {
 				write(n)
 				for {
-					l, err := u.readLog(next, true, true)
+					text, then, err := s.ReadLog(path, Place{From: next, Known: true, Follow: true})
 					if err != nil {
 						t.Fatal(err)
 					}
-					got += l.Text
-					if l.Next == next {
+					got += text
+					if then == next {
 						break
 					}
-					next = l.Next
+					next = then
 				}
 			}
 			if got != want && (end != "" || strings.Trim(got, "-") != "") { // a line that is not whole waits
@@ -62,13 +68,19 @@ func TestLogsMaskedInParts(t *testing.T) {
 func TestLastWordsMasked(t *testing.T) {
 	f := fault.New(fault.ProcessFailure, fault.Worker, "run:s", "it said abc-secret-1").
 		WithCause(fault.Cause{StderrTail: []string{"ret-1 is the end of it", "whole abc-secret-1 here", "begins abc-sec"}})
-	u := &upstream{secrets: []string{"abc-secret-1"}}
-	got := u.maskedLocked(f)
-	if s := strings.Join(append(got.Cause.StderrTail, got.Fault.Detail), "|"); s != "*** is the end of it|whole *** here|begins ***|it said ***" {
+	got := New([]string{"abc-secret-1"}).Fault(f)
+	const want = "*** is the end of it|whole *** here|begins ***|it said ***"
+	if s := strings.Join(append(got.Cause.StderrTail, got.Fault.Detail), "|"); s != want {
 		t.Errorf("masked: %s", s)
 	}
-	u = &upstream{withheld: true}
-	if got := u.maskedLocked(f).Cause.StderrTail; len(got) != 1 || got[0] != unknownSecrets {
-		t.Errorf("withheld: %q", got)
+	if got := Unknown().Fault(f).Cause.StderrTail; len(got) != 1 || got[0] != unknownSecrets {
+		t.Errorf("with unknown secrets: %q", got)
+	}
+	if got := Unknown().Text("abc"); got != unknownSecrets {
+		t.Errorf("with unknown secrets a line is quoted as %q", got)
+	}
+	var none *Secrets
+	if got := none.Fault(f); got != f || none.Text("abc") != "abc" {
+		t.Errorf("without secrets the fault is %+v", got)
 	}
 }
