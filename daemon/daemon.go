@@ -271,6 +271,7 @@ const instructions = "consult asks Claude Code or Codex on this machine for a se
 const searching = " More tools, of the MCP servers that are shared on this machine, are not listed: find_tools finds them by " +
 	"words, call_tool calls them."
 
+// welcome returns what a client is greeted with.
 func (l *life) welcome() protocol.Welcome {
 	return protocol.Welcome{
 		Store:          l.place.Store(),
@@ -390,6 +391,7 @@ func (l *life) ask(why error) {
 	}
 }
 
+// signals stops the daemon at SIGTERM and SIGINT, and reloads it at SIGHUP.
 func (l *life) signals(ctx context.Context) error {
 	for {
 		select {

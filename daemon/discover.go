@@ -29,10 +29,12 @@ func (l *life) discover(ctx context.Context, c tool.Caller, start bool) tool.Dis
 // recorder lets sessions tell telemetry what happened.
 type recorder struct{ r *telemetry.Recorder }
 
+// Request counts a request.
 func (t recorder) Request(method, server, toolName string, took time.Duration, replays int, f *fault.Record) {
 	t.r.Request(telemetry.Operation{Method: method, Server: server, Tool: toolName}, took, replays, f)
 }
 
+// ToolCall logs a call of a tool.
 func (t recorder) ToolCall(c session.ToolCall) {
 	t.r.ToolCall(telemetry.Call{
 		Session: c.Caller.Session, Number: c.Caller.Number, Identity: c.Caller.Identity, Client: c.Caller.Client,
@@ -41,4 +43,5 @@ func (t recorder) ToolCall(c session.ToolCall) {
 	})
 }
 
+// SessionEnded drops the counts of a session.
 func (t recorder) SessionEnded(hash string) { t.r.SessionEnded(hash) }

@@ -15,6 +15,7 @@ type starter struct {
 	t       *telemetry.Recorder
 }
 
+// Start starts a worker for a consult.
 func (s starter) Start(ctx context.Context, dir string, spec process.Spec, env []string) (consult.Process, error) {
 	s.t.WorkerStarting(spec.ID, 0) // which generation it is, is known once it runs
 	w, err := s.workers.Start(ctx, dir, spec, env)
@@ -27,6 +28,8 @@ func (s starter) Start(ctx context.Context, dir string, spec process.Spec, env [
 	return watched{w, s.t}, nil
 }
 
+// Attach adopts the worker of a consult that an earlier daemon has started. It also
+// returns the number of the last write that the worker knows.
 func (s starter) Attach(ctx context.Context, dir string, afterSeq int64) (consult.Process, int64, error) {
 	w, err := s.workers.Attach(ctx, dir, afterSeq)
 	if err != nil {
@@ -43,6 +46,7 @@ type watched struct {
 	t *telemetry.Recorder
 }
 
+// Close closes the connection to the worker, which telemetry then no longer shows.
 func (w watched) Close() {
 	w.Worker.Close()
 	w.t.WorkerEnded(w.ID())

@@ -21,6 +21,7 @@ import (
 // hand-over. What does not is asked for again, as after a crash.
 const flushTime = 50 * time.Millisecond
 
+// Why a hand-over that was prepared is not made.
 var (
 	errLeaving  = errors.New("the daemon is stopping")
 	errReplaced = errors.New("the file has changed since it was verified, try again")

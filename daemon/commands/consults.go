@@ -73,6 +73,7 @@ func (d *Daemon) handleConsult(
 	})
 }
 
+// encodeAnswer returns the answer of a consult as the command line gets it.
 func encodeAnswer(a *consult.Answer) (control.ConsultAnswer, error) {
 	raw, err := json.Marshal(a.Value(tool.Full))
 	return control.ConsultAnswer{Text: a.Text, Value: raw, Fault: a.Failure()}, err
@@ -98,6 +99,7 @@ func (d *Daemon) consultCounts() control.Consults {
 	return c
 }
 
+// listConsults returns the consults that run and those that are kept.
 func (d *Daemon) listConsults() []control.Consult {
 	list := []control.Consult{}
 	for _, i := range d.Consults.List("") {

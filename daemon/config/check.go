@@ -47,6 +47,7 @@ func (d *decoder) where(path string) int {
 	return d.at[""]
 }
 
+// wrong records a mistake in the value at path.
 func (d *decoder) wrong(path, format string, args ...any) {
 	d.fail(d.where(path), "%s: %s", clip(path), fmt.Sprintf(format, args...))
 }
@@ -58,6 +59,8 @@ func (d *decoder) name(path, name string, ok func(rune) bool, want string) {
 	}
 }
 
+// identity checks what the file says of one identity: its name, which clients must be
+// able to have, its token, and what makes no sense for anonymous clients.
 func (d *decoder) identity(name string, id Identity) {
 	at := "identities." + name
 	if known := protocol.ClientName(name); known != name {
@@ -81,6 +84,7 @@ func (d *decoder) identity(name string, id Identity) {
 	}
 }
 
+// globs checks patterns of names.
 func (d *decoder) globs(at string, globs []string) {
 	for i, g := range globs {
 		if _, err := path.Match(g, ""); err != nil || g == "" {
@@ -104,6 +108,7 @@ func (d *decoder) program(at, s string) {
 	}
 }
 
+// path checks a path, which begins at the root or at the home directory.
 func (d *decoder) path(at, s string) {
 	if s != "" && !strings.HasPrefix(s, "/") && !strings.HasPrefix(s, "~/") {
 		d.wrong(at, "wants a path that begins with / or ~/")
@@ -113,6 +118,7 @@ func (d *decoder) path(at, s string) {
 	}
 }
 
+// paths checks a list of such paths.
 func (d *decoder) paths(at string, list []string) {
 	for i, s := range list {
 		inner := fmt.Sprintf("%s[%d]", at, i)
@@ -124,6 +130,7 @@ func (d *decoder) paths(at string, list []string) {
 	}
 }
 
+// env checks variables of an environment.
 func (d *decoder) env(at string, env map[string]Secret) {
 	for _, name := range sorted(env) {
 		d.name(at+"."+name, name, func(r rune) bool { return r > ' ' && r != '=' && r != 0x7f }, "characters without = or spaces")
@@ -133,6 +140,8 @@ func (d *decoder) env(at string, env map[string]Secret) {
 	}
 }
 
+// server checks what the file says of one hosted server: its name, its transport, which
+// must fit its command or address, and every text in which ${NAME} is expanded.
 func (d *decoder) server(name string, s Server) {
 	at := "mcpServers." + name
 	d.name(at, name, serverName, "of A-Z a-z 0-9 _ . -")
@@ -181,6 +190,7 @@ func (d *decoder) server(name string, s Server) {
 // server's name.
 const reserved = "holdline"
 
+// serverName reports whether a character may be in a server's name.
 func serverName(r rune) bool {
 	return r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
 }
@@ -194,6 +204,7 @@ func (d *decoder) expands(at, s string) {
 	}
 }
 
+// serverEnv checks the variables of a hosted server.
 func (d *decoder) serverEnv(at string, env map[string]Secret) {
 	d.env(at, env)
 	for _, name := range sorted(env) {

@@ -81,6 +81,7 @@ func (d *decoder) err() error {
 	return errors.Join(errs...)
 }
 
+// fail records a mistake at an offset of the file. Beyond maxErrors it does nothing.
 func (d *decoder) fail(offset int, format string, args ...any) {
 	if len(d.errs) >= maxErrors {
 		return
@@ -244,6 +245,7 @@ func (d *decoder) object(v *hujson.Value, path string, f func(m *hujson.ObjectMe
 	}
 }
 
+// text returns the string v; if v is none it records that `want` is wanted.
 func (d *decoder) text(v *hujson.Value, path, want string) (string, bool) {
 	lit, ok := v.Value.(hujson.Literal)
 	if !ok || lit.Kind() != '"' {
@@ -253,6 +255,8 @@ func (d *decoder) text(v *hujson.Value, path, want string) (string, bool) {
 	return lit.String(), true
 }
 
+// number returns the number v as it is spelled; if v is none it records that `want` is
+// wanted.
 func (d *decoder) number(v *hujson.Value, path, want string) (string, bool) {
 	lit, ok := v.Value.(hujson.Literal)
 	if !ok || lit.Kind() != '0' {
@@ -279,6 +283,7 @@ func kind(v *hujson.Value) string {
 	return "a number"
 }
 
+// field returns the index of the struct's field with that key, or -1.
 func field(t reflect.Type, key string) int {
 	for i := range t.NumField() {
 		if t.Field(i).Tag.Get("json") == key {
@@ -288,6 +293,7 @@ func field(t reflect.Type, key string) int {
 	return -1
 }
 
+// keys returns the keys of the struct's fields.
 func keys(t reflect.Type) []string {
 	out := make([]string, t.NumField())
 	for i := range out {
@@ -319,6 +325,7 @@ func nearest(s string, candidates []string) string {
 	return best
 }
 
+// invalidAt returns the offset of the first byte that is not UTF-8.
 func invalidAt(data []byte) int {
 	for i := 0; i < len(data); {
 		r, n := utf8.DecodeRune(data[i:])

@@ -131,6 +131,8 @@ func edit(ctx context.Context, path string, change func(x *jsonedit.Text, before
 	return locked(ctx, path, func(path string) error { return editAt(path, change) })
 }
 
+// editAt changes the file at path, which is no link, with the lock held. It writes only
+// a valid file, and nothing if change made no difference.
 func editAt(path string, change func(x *jsonedit.Text, before Config) error) error {
 	data, mode, err := read(path)
 	if err != nil {

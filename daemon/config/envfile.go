@@ -30,6 +30,7 @@ func ReadEnvFile(path string) ([]string, error) {
 	return parseEnv(path, b)
 }
 
+// parseEnv reads the lines of a file of variables; see [ReadEnvFile].
 func parseEnv(path string, b []byte) ([]string, error) {
 	var vars []string
 	n := 0

@@ -23,12 +23,14 @@ var core = []string{
 	"SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST",
 }
 
+// corePrefixes are the beginnings of such names.
 var corePrefixes = []string{"LC_", "XDG_"}
 
 // loaders make a program load foreign code: no server gets them, not even from its
 // own entry. HOLDLINE_WORKER is how a worker's children are found.
 var loaders = []string{"LD_PRELOAD", "LD_AUDIT", "HOLDLINE_WORKER"}
 
+// loaderPrefixes are the beginnings of such names.
 var loaderPrefixes = []string{"DYLD_"}
 
 // sessions are variables of an agent's session or of the daemon's own, which
@@ -43,6 +45,7 @@ var sessions = []string{
 	"SYSTEMD_EXEC_PID", "MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE", "_", "PWD", "OLDPWD", "SHLVL",
 }
 
+// sessionPrefixes are the beginnings of such names.
 var sessionPrefixes = []string{"CLAUDE_CODE_MESSAGING_", "HOLDLINE_", "LISTEN_"}
 
 // banned reports whether no server gets a variable at all.

@@ -17,6 +17,7 @@ type UnsetError struct {
 	Name string
 }
 
+// Error names the variable.
 func (e *UnsetError) Error() string {
 	return fmt.Sprintf("variable %s is not set and ${%s} has no default", e.Name, e.Name)
 }
@@ -33,6 +34,7 @@ func Expand(s string, lookup func(name string) (string, bool)) (string, error) {
 // maxNesting is how deep defaults may stand in defaults.
 const maxNesting = 8
 
+// expand is [Expand] inside of depth defaults.
 func expand(s string, lookup func(string) (string, bool), depth int) (string, error) {
 	if depth > maxNesting {
 		return "", errExpand
@@ -80,6 +82,7 @@ func closing(s string) int {
 	return -1
 }
 
+// variable expands what stands between the braces of one ${…}.
 func variable(inner string, lookup func(string) (string, bool), depth int) (string, error) {
 	name, fallback, hasDefault := strings.Cut(inner, ":-")
 	if !validVariable(name) {

@@ -38,6 +38,7 @@ var renamed = map[string]string{ //nolint:gosec // names of keys, not credential
 	"workingDirectory":     "write cwd",
 }
 
+// foreign knows the keys of other clients in the object of a server.
 func (Server) foreign(key string, kind hujson.Kind) (hint string, ok bool) {
 	// Other clients' timeouts are numbers; a duration is meant for us.
 	if slices.Contains(tolerated, key) && (key != "timeout" || kind != '"') {

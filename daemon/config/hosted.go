@@ -128,6 +128,7 @@ type Around struct {
 	Root      string   // the project's root, absolute; "" for ScopeShared
 }
 
+// lookup returns a function that finds variables, those of the env_file first.
 func (a Around) lookup() func(string) (string, bool) {
 	return Lookup(a.EnvFile, a.Variables, a.Environ)
 }
@@ -210,6 +211,8 @@ type expander struct {
 	err    error
 }
 
+// newExpander returns an expander with the variables of a, which remembers the values
+// of those that are secret by their name.
 func newExpander(a Around) *expander {
 	e, lookup := &expander{}, a.lookup()
 	e.lookup = func(name string) (string, bool) {
@@ -222,6 +225,7 @@ func newExpander(a Around) *expander {
 	return e
 }
 
+// one expands the string of a key.
 func (e *expander) one(key, s string) string {
 	out, err := Expand(s, e.lookup)
 	if err == nil && strings.Contains(out, "\x00") {
@@ -233,6 +237,7 @@ func (e *expander) one(key, s string) string {
 	return out
 }
 
+// all expands the values of the map of a key.
 func (e *expander) all(key string, in map[string]Secret) map[string]string {
 	out := make(map[string]string, len(in))
 	for _, name := range sorted(in) {

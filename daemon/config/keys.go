@@ -216,6 +216,7 @@ func (d *decoder) checkRange(v, low, high reflect.Value, at string) {
 	}
 }
 
+// stringsOf returns the list of strings in v, or nil.
 func stringsOf(v reflect.Value) []string {
 	list, _ := reflect.TypeAssert[[]string](v)
 	return list

@@ -17,6 +17,7 @@ import (
 	"holdline/protocol/ownfile"
 )
 
+// Copies of good files, in the state directory.
 const (
 	copiesDir = "config"                // in the state directory
 	maxCopies = 8                       // of different files; the oldest go

@@ -14,6 +14,7 @@ type Error struct {
 	Message      string
 }
 
+// Error says where the mistake is, as compilers do.
 func (e *Error) Error() string {
 	if e.Line == 0 {
 		return e.File + ": " + e.Message

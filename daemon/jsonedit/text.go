@@ -144,6 +144,8 @@ func (x *Text) Put(value []byte, path ...string) error {
 	})
 }
 
+// change calls `change` with the object in which the last key of path is, that key and
+// the index of its member, or -1. It makes the objects on the way.
 func (x *Text) change(path []string, change func(o object, key string, at int) error) error {
 	root, ok := x.t.root.Value.(*hujson.Object)
 	if !ok || len(path) == 0 {

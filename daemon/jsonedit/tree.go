@@ -50,6 +50,8 @@ func SaysNothing(data []byte) bool {
 	}
 }
 
+// parseTree reads a file. One that says nothing becomes an empty object, with its
+// comments before it.
 func parseTree(data []byte) (*tree, error) {
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
@@ -168,6 +170,7 @@ func (o object) add(key string, text []byte) error {
 	return nil
 }
 
+// append adds a member at the end, on a line of its own if the others have one.
 func (o object) append(key string, v hujson.ValueTrimmed) {
 	m := hujson.ObjectMember{
 		Name:  hujson.Value{Value: hujson.String(key)},

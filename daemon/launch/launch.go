@@ -102,6 +102,8 @@ func (l *Launcher) GoneSpec() hosted.Spec {
 	return spec
 }
 
+// spec returns the spec of a server. Its functions resolve the settings at each start,
+// by the environment and the configuration of that moment.
 func (l *Launcher) spec(s config.Settings) hosted.Spec {
 	spec := hosted.Spec{
 		Name: s.Name, Scope: hosted.Scope(s.Scope), Key: serverKey(&s), Remote: s.Transport == config.HTTP,

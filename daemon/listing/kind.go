@@ -31,6 +31,7 @@ type Protocol struct {
 	Key        string // member of a listing that names the entry
 }
 
+// protocols has the row of each kind.
 var protocols = [Kinds]Protocol{
 	Tools:     {mcp.ToolsList, "tools", "tools", mcp.ToolsChanged, mcp.ToolsCall, "name"},
 	Prompts:   {mcp.PromptsList, "prompts", "prompts", mcp.PromptsChanged, mcp.PromptsGet, "name"},

@@ -29,6 +29,7 @@ type Memory struct {
 	Cut       []string          `json:"cut,omitempty"` // notes for users: which entries are left out
 }
 
+// memoryVersion is the version of the format. A file of another one is not read.
 const memoryVersion = 1
 
 // NewMemory returns a memory of these lists, for the configuration entry key.

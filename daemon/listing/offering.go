@@ -108,6 +108,7 @@ func (o *Offering) Equal(lists *Lists, about json.RawMessage, cut []string) bool
 	return o != nil && slices.Equal(o.cut, cut) && sameJSON(o.about, about) && o.lists.equal(lists)
 }
 
+// equal reports whether two sets of lists mean the same.
 func (l *Lists) equal(other *Lists) bool {
 	for k := range Kinds {
 		if !slices.EqualFunc(l[k], other[k], func(a, b json.RawMessage) bool { return sameJSON(a, b) }) {
@@ -134,6 +135,7 @@ func Differing(a, b *Offering) []Kind {
 	return all
 }
 
+// sameOffer reports whether sessions see no difference between two offers.
 func sameOffer(a, b *Offer) bool {
 	return a.Remote.Contract == b.Remote.Contract && sameJSON(a.Raw, b.Raw)
 }

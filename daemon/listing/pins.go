@@ -156,6 +156,7 @@ func (ps *Pins) Compare(list []Likeness, now time.Time) (changed []string, dirty
 	return changed, dirty
 }
 
+// newPin pins a tool as it is now.
 func newPin(l *Likeness, now time.Time) *Pin {
 	return &Pin{Tool: l.tool, Hash: l.hash, Parts: l.parts, Description: l.description, SinceMS: now.UnixMilli()}
 }
@@ -188,6 +189,7 @@ func (p *Pin) compare(is *Likeness, now time.Time) *Change {
 	return c
 }
 
+// undone returns the change as undone at ms, or as in force again with 0.
 func (c *Change) undone(ms int64) *Change {
 	next := *c
 	next.UndoneMS = ms

@@ -131,6 +131,7 @@ func (p *Place) moveAside(
 	return setAside(ctx, filepath.Join(p.File(WorkersDir), id), filepath.Join(aside, id))
 }
 
+// writeNotice writes down the crashes so far and the worker that is read now.
 func (c *CrashLoop) writeNotice(worker string) error {
 	b, err := json.Marshal(notice{Crashes: c.crashes, Worker: worker})
 	if err != nil { // strings encode

@@ -71,6 +71,7 @@ func Environment(base []string, pass func(name string) bool, set, extra []string
 // certificates.
 func Network(name string) bool { return slices.Contains(network, name) }
 
+// forbidden reports whether no program may inherit a variable.
 func forbidden(name string) bool {
 	return slices.Contains(never, name) || command.HasAnyPrefix(name, neverPrefixes)
 }

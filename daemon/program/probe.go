@@ -162,6 +162,7 @@ func ParseVersion(word string) (v Version, ok bool) {
 	return v, true
 }
 
+// String returns the version as programs print it.
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
 // options are the long options that a help text lists: words that begin with

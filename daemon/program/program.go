@@ -58,6 +58,7 @@ func (p *Program) Find() (string, os.FileInfo, error) {
 	return "", nil, p.missing("%s is in none of %s", p.Bin, strings.Join(command.SearchDirs(search), ", "))
 }
 
+// missing returns the fault of a program that cannot be found or run.
 func (p *Program) missing(format string, args ...any) error {
 	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, "cannot start "+p.Name+": "+format+"; "+p.Cure, args...).
 		WithReason(fault.NotInstalled)

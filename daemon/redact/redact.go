@@ -38,6 +38,7 @@ type hider struct {
 	found []string // what was replaced
 }
 
+// args hides the secrets in the arguments of a command.
 func (h *hider) args(args []string) []string {
 	out := make([]string, 0, len(args))
 	for i, arg := range args {

@@ -14,6 +14,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
+// Pauses of the reconcile loop.
 const (
 	// retryPause is the pause after a request that could not be written.
 	retryPause = time.Second

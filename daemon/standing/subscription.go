@@ -30,6 +30,7 @@ const ofLists = ""
 // wants it, or when a session subscribes once more.
 type subscriptionState int8
 
+// The states; see [subscriptionState].
 const (
 	asking subscriptionState = iota
 	agreed

@@ -258,6 +258,8 @@ func (c *Catalog) Indirect(who *Caller, name string) *Prepared {
 	return nil
 }
 
+// allowed reports whether an identity may see and call an own tool. An anonymous client
+// may call only those that run in the daemon.
 func (c *Catalog) allowed(identity string, p *Prepared) bool {
 	return (identity != Anonymous || p.Tool.Dispatch == OnHost) && c.rules.May(identity, "", p.Tool.Name)
 }

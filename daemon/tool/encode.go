@@ -27,6 +27,7 @@ type callResult struct {
 	IsError    bool            `json:"isError"`
 }
 
+// textContent is the one sort of content that own tools answer with.
 type textContent struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
@@ -50,6 +51,8 @@ func (p *Prepared) Encode(res Result, err error, r Render, d Detail) json.RawMes
 	return encodeFault(res.Fault, res.FaultText)
 }
 
+// encode makes the result object of a call that succeeded. It returns an error for a
+// value that cannot be encoded or is no object.
 func (p *Prepared) encode(res Result, r Render, d Detail) (json.RawMessage, error) {
 	if r == Porcelain && res.Text != "" {
 		return finish(callResult{Content: text(res.Text)})
@@ -71,12 +74,16 @@ func (p *Prepared) encode(res Result, r Render, d Detail) (json.RawMessage, erro
 	return finish(callResult{Content: text(lines)})
 }
 
+// encodeFault makes the result object of a call that failed; more follows the text of
+// the fault.
 func encodeFault(f *fault.Record, more string) json.RawMessage {
 	return mcp.ToolFailure(f, Cut(mcp.FaultText(f, more), MaxText))
 }
 
+// finish encodes a result.
 func finish(res callResult) (json.RawMessage, error) { return jsonrpc.Marshal(res) }
 
+// text returns s, cut to [MaxText], as content.
 func text(s string) []textContent {
 	return []textContent{{Type: "text", Text: Cut(s, MaxText)}}
 }
@@ -114,6 +121,7 @@ func Cut(s string, limit int) string {
 	return b.String()
 }
 
+// units returns how many UTF-16 units a character takes.
 func units(r rune) int {
 	if r > 0xffff {
 		return 2

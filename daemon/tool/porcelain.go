@@ -40,6 +40,7 @@ const (
 	shownMembers  = 4
 )
 
+// ellipsis ends a text that was cut.
 const ellipsis = "..."
 
 // limits picks the lines and characters for a detail. The zero value stands
@@ -70,6 +71,8 @@ func (b Bounds) Text(value json.RawMessage, d Detail) (string, error) {
 	return porcelain(v, max(lines, 1), max(chars, len(ellipsis)+1)), nil
 }
 
+// porcelain renders a decoded JSON value; see [Bounds.Text]. Both bounds must be at
+// least 1. The last line says so if lines are left out.
 func porcelain(v any, lines, chars int) string {
 	var out []string
 	cut := false

@@ -40,6 +40,7 @@ type Prepared struct {
 	names     []string // of all arguments, in the order of the schema
 }
 
+// operation names a call of a tool in faults.
 func operation(name string) string { return "tools/call:" + name }
 
 // property is one of a tool's own arguments.
@@ -58,6 +59,7 @@ type listing struct {
 	Meta        json.RawMessage `json:"_meta,omitempty"`
 }
 
+// annotations are MCP's hints, and what holdline says of its own tools beside them.
 type annotations struct {
 	Title       string `json:"title,omitempty"`
 	ReadOnly    bool   `json:"readOnlyHint"`
@@ -134,6 +136,7 @@ func Prepare(t *Tool) (*Prepared, error) {
 	return p, err
 }
 
+// check returns what is wrong with the definition of a tool, or nil.
 func (t *Tool) check() error {
 	switch {
 	case !regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`).MatchString(t.Name):
@@ -150,6 +153,7 @@ func (t *Tool) check() error {
 	return nil
 }
 
+// list returns the tool as tools/list shows it, with this input schema.
 func (t *Tool) list(schema json.RawMessage) (json.RawMessage, error) {
 	l := listing{
 		Name: t.Name, Title: t.Annotations.Title, Description: t.Description,
@@ -168,6 +172,7 @@ func (t *Tool) list(schema json.RawMessage) (json.RawMessage, error) {
 	return b, nil
 }
 
+// compile reads a JSON Schema and makes its checker.
 func compile(raw []byte) (property, error) {
 	s := new(jsonschema.Schema)
 	if err := json.Unmarshal(raw, s); err != nil {
@@ -194,11 +199,15 @@ func (p *Prepared) Parse(arguments json.RawMessage) (json.RawMessage, Render, De
 	return args, in.render, in.detail, nil
 }
 
+// input is what a call says besides the arguments of its tool.
 type input struct {
 	render Render
 	detail Detail
 }
 
+// parse is [Prepared.Parse] with a plain error, and stores render and detail in `in`.
+// It reads those first and wherever they stand, and stores them even if it returns an
+// error about another argument, so that the error is shown as it was asked for.
 func (p *Prepared) parse(arguments json.RawMessage, in *input) (json.RawMessage, error) {
 	arguments = bytes.TrimSpace(arguments)
 	if len(arguments) == 0 || string(arguments) == "null" {
@@ -303,6 +312,8 @@ func (p *Prepared) argument(name string, raw *[]byte) error {
 	return nil
 }
 
+// parseName reads a JSON string with parse. It returns false for an empty one and for
+// any other value.
 func parseName[T any](raw []byte, parse func(string) (T, bool)) (T, bool) {
 	var name string
 	if raw[0] != '"' || json.Unmarshal(raw, &name) != nil || name == "" {

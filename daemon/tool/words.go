@@ -42,6 +42,7 @@ func want(s *jsonschema.Schema) string {
 	return noun
 }
 
+// typeWord returns a type of JSON Schema with its article.
 func typeWord(t string) string {
 	switch t {
 	case "boolean":
@@ -120,6 +121,7 @@ func label(name string) string {
 	return fmt.Sprintf("%q", shorten(oneLine(name), maxGot))
 }
 
+// isWord reports whether s is one word of letters, digits and - _ .
 func isWord(s string) bool {
 	for i := range len(s) {
 		c := s[i]

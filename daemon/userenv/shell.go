@@ -100,6 +100,10 @@ func (s Shell) LoginPath(ctx context.Context) (string, error) {
 	return path, nil
 }
 
+// ask runs the shell with a command that prints the environment, and returns that. A
+// profile may print whatever it likes and may hang: the output is read between two
+// markers that no profile knows, and limit bounds the wait. A shell that answers and
+// then fails has answered.
 func (s Shell) ask(ctx context.Context, limit time.Duration, interactive bool) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
@@ -131,6 +135,7 @@ func (s Shell) ask(ctx context.Context, limit time.Duration, interactive bool) (
 	return nil, fmt.Errorf("login shell %s: %w", s.Path, errSilent)
 }
 
+// errSilent is the error of a shell that ended without an answer.
 var errSilent = errors.New("printed no environment")
 
 // own are variables that a shell sets for itself.

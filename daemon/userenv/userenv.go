@@ -114,6 +114,9 @@ func (e *Environ) Refresh() {
 	}
 }
 
+// ask asks the login shell and then the interactive one, stores what they answer, and
+// reports a change after each. With first set it also closes the channels that
+// [Environ.Await] waits for.
 func (e *Environ) ask(ctx context.Context, first bool) {
 	env, err := e.o.Shell.Login(ctx)
 	if ctx.Err() != nil {
@@ -158,6 +161,7 @@ func (e *Environ) ask(ctx context.Context, first bool) {
 	}
 }
 
+// tell reports a change to the part that wants to know.
 func (e *Environ) tell(ctx context.Context, changed bool) {
 	if changed && e.o.Changed != nil {
 		e.o.Changed(ctx)
@@ -199,6 +203,7 @@ func readKept(path string) []string {
 	})
 }
 
+// isLocale reports whether a variable says which language programs speak.
 func isLocale(name string) bool { return name == "LANG" || strings.HasPrefix(name, "LC_") }
 
 // Await waits until what can be known of the environment of a program is known:

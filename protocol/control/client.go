@@ -30,6 +30,7 @@ type RemoteError struct {
 	Fault   *fault.Record // nil if it came without one
 }
 
+// Error returns the daemon's message.
 func (e *RemoteError) Error() string { return e.Message }
 
 // NewClient greets the daemon on conn, which it owns from then on. A refusal
@@ -82,6 +83,8 @@ func (c *Client) Call(ctx context.Context, method string, params, answer any, pr
 	return err
 }
 
+// call is [Client.Call] without the context, whose end makes the reads and writes here
+// fail. Answers to earlier calls, which were given up, are skipped.
 func (c *Client) call(method string, params, answer any, progress func(Progress)) error {
 	var raw json.RawMessage
 	if params != nil {
@@ -118,6 +121,8 @@ func (c *Client) call(method string, params, answer any, progress func(Progress)
 	}
 }
 
+// decode stores the result of a response in answer, unless that is nil. An error answer
+// is returned as a [*RemoteError].
 func decode(method string, msg jsonrpc.Message, answer any) error {
 	if msg.Error != nil {
 		var e struct {

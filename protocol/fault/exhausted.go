@@ -35,6 +35,7 @@ type exhaustion struct {
 	advice string // follows the path, for resources that a path belongs to
 }
 
+// exhaustions are the errors that [Exhausted] knows.
 var exhaustions = []exhaustion{
 	{syscall.ENOSPC, "ENOSPC", "the disk is full", ": free some space there"},
 	{syscall.EDQUOT, "EDQUOT", "your disk quota is used up", ": free some space there"},

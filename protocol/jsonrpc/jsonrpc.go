@@ -27,10 +27,12 @@ var ErrInvalid = errors.New("not a JSON-RPC 2.0 message")
 // deepError is an [ErrParse] of a line that may well be JSON.
 type deepError struct{}
 
+// Error names the limit.
 func (deepError) Error() string {
 	return fmt.Sprintf("JSON that nests deeper than %d levels is not read", maxDepth)
 }
 
+// Unwrap returns [ErrParse].
 func (deepError) Unwrap() error { return ErrParse }
 
 // Kind tells the three sorts of messages apart.
@@ -324,6 +326,7 @@ func Elements(arr []byte, f func(value []byte) error) error {
 	return nil
 }
 
+// skipSpace returns the index of the first byte from i on that is no white space.
 func skipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
 		i++

@@ -84,6 +84,7 @@ func (l *Lines) Next() ([]byte, error) {
 // Partial is the number of bytes held of a line whose end was not yet read.
 func (l *Lines) Partial() int { return len(l.buf) - l.start }
 
+// tooLong returns an [ErrTooLong] with the limit.
 func (l *Lines) tooLong() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLong, l.max)
 }
@@ -110,6 +111,7 @@ func (l *Lines) fill() {
 	l.err = err
 }
 
+// trim returns a line without carriage returns at its end.
 func trim(line []byte) []byte { return bytes.TrimRight(line, "\r") }
 
 // SetLimit changes the longest line that is taken from now on.

@@ -210,6 +210,7 @@ func endDigits(b []byte, i int) int {
 	return i
 }
 
+// endWord returns the index behind word, which may begin at i; -1 if it does not.
 func endWord(b []byte, i int, word string) int {
 	if !bytes.HasPrefix(b[i:], []byte(word)) {
 		return -1

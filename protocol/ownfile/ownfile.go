@@ -155,6 +155,7 @@ func check(f *os.File) error {
 	return nil
 }
 
+// refuse returns an [ErrRefused] about what lies at path.
 func refuse(path, what string) error {
 	return fmt.Errorf("%s is %s, %w: Holdline has not put it there; move it away", path, what, ErrRefused)
 }

@@ -42,6 +42,7 @@ func (s *Stream) init(raw syscall.RawConn) {
 	}
 }
 
+// read makes one read(2) of a pipe; see [transfer].
 func (t *transfer) read(fd uintptr) bool {
 	for {
 		p := t.rest()
@@ -52,6 +53,7 @@ func (t *transfer) read(fd uintptr) bool {
 	}
 }
 
+// receive makes one recv(2) of a socket.
 func (t *transfer) receive(fd uintptr) bool {
 	for {
 		p := t.rest()
@@ -62,6 +64,7 @@ func (t *transfer) receive(fd uintptr) bool {
 	}
 }
 
+// write makes write(2) on a pipe until all is written or the pipe is full.
 func (t *transfer) write(fd uintptr) bool {
 	for t.n < len(t.buf) {
 		p := t.rest()
@@ -73,6 +76,7 @@ func (t *transfer) write(fd uintptr) bool {
 	return true
 }
 
+// send makes send(2) on a socket until all is written or its buffer is full.
 func (t *transfer) send(fd uintptr) bool {
 	for t.n < len(t.buf) {
 		p := t.rest()
@@ -142,6 +146,7 @@ func (f *File) init() {
 	}
 }
 
+// write makes pwrite(2) until all is written.
 func (f *File) write(fd uintptr) {
 	t := &f.out
 	for t.n < len(t.buf) {
@@ -153,6 +158,7 @@ func (f *File) write(fd uintptr) {
 	}
 }
 
+// still is [Still] for a file in memory. known is false if it cannot tell.
 func still(path string, info os.FileInfo) (same, known bool) {
 	mine, ok := info.Sys().(*syscall.Stat_t)
 	name, err := unix.BytePtrFromString(path)

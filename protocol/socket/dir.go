@@ -41,6 +41,7 @@ func OpenDir(socket string) (*Dir, error) {
 	return d, nil
 }
 
+// check returns an error unless the directory is this user's and closed to others.
 func (d *Dir) check() error {
 	info, err := d.f.Stat()
 	if err != nil {

@@ -60,6 +60,7 @@ func Adopt(ln *net.UnixListener, unlink bool) (*Listener, error) {
 	return newListener(ln, ln.Addr().String(), unlink)
 }
 
+// newListener returns the listener of a socket whose file is at path.
 func newListener(ln *net.UnixListener, path string, unlink bool) (*Listener, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

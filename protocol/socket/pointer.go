@@ -63,6 +63,7 @@ func (p Paths) RemovePointer(path string) error {
 	return errors.Join(errs...)
 }
 
+// writePointer replaces one pointer file. Its directory is made if need be.
 func writePointer(file, path string) error {
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

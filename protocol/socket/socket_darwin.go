@@ -17,6 +17,7 @@ func temporary(env func(string) string, uid string) string {
 	return filepath.Join("/tmp", dirName+"-"+uid)
 }
 
+// peerOf returns the process at the other end of the connection fd.
 func peerOf(fd int) (Peer, error) {
 	cred, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {

@@ -14,6 +14,7 @@ func temporary(_ func(string) string, uid string) string {
 	return filepath.Join("/tmp", dirName+"-"+uid)
 }
 
+// peerOf returns the process at the other end of the connection fd.
 func peerOf(fd int) (Peer, error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
