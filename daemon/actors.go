@@ -16,9 +16,9 @@ import (
 // errEnded is the error of an actor that ended without one.
 var errEnded = errors.New("ended")
 
-// add makes an actor of serve: its interrupt cancels the context that serve
+// addActor makes an actor of serve: its interrupt cancels the context that serve
 // was given and returns at once, since run.Group calls interrupts one by one.
-func add(ctx context.Context, g *run.Group, log *slog.Logger, name string, serve func(context.Context) error) {
+func addActor(ctx context.Context, g *run.Group, log *slog.Logger, name string, serve func(context.Context) error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	g.Add(func() error {
 		begin := time.Now()

@@ -120,7 +120,7 @@ type life struct {
 	leaving bool       // guarded by leave
 }
 
-// Run is the daemon: it starts, serves until it is told to stop, and stops in
+// Run is the daemon: it starts, serves until it is stopped, and stops in
 // order. Being stopped is no error; [place.ErrRunning] is returned if another daemon
 // serves the socket already, [*place.InUseError] if one at another socket uses the
 // state directory.
@@ -208,7 +208,7 @@ func (l *life) build(ctx context.Context) error {
 	l.commands = &commands.Daemon{
 		Log: l.Log.With("component", "control"), PID: l.PID, Version: l.Version, Exe: l.Exe, StartedBy: l.StartedBy,
 		Begin: l.begin, File: l.file, Place: l.place, Env: l.env, Telemetry: l.telemetry, Workers: l.workers,
-		Servers: l.servers, Consults: l.consults, Rules: l.rules(), Stop: l.stop, Upgrade: l.upgrade,
+		Servers: l.servers, Consults: l.consults, Rules: l.rules(), Stop: l.stopAsked, Upgrade: l.upgrade,
 	}
 	tools := append(l.consults.Tools(), tool.NewHealth(l.commands.Health), tool.NewTelemetry(l.commands.Snapshot),
 		tool.NewFindTools(l.discover), tool.NewCallTool())
@@ -298,18 +298,18 @@ func (l *life) serve(ctx context.Context) error {
 	}
 	l.gate = rollout.NewGate(l.place.Listener())
 	var g run.Group
-	add(ctx, &g, l.Log, "listener", func(ctx context.Context) error { return l.listener.Serve(ctx, l.gate) })
-	add(ctx, &g, l.Log, "control", l.control)
-	add(ctx, &g, l.Log, "signals", l.signals)
-	add(ctx, &g, l.Log, "environment", l.env.Run)
-	add(ctx, &g, l.Log, "configuration", l.file.Watch)
-	add(ctx, &g, l.Log, "watch", l.watch)
-	add(ctx, &g, l.Log, "consults", func(ctx context.Context) error { return stopAfter(ctx, l.stopConsults) })
-	add(ctx, &g, l.Log, "servers", func(ctx context.Context) error { return stopAfter(ctx, l.stopServers) })
-	add(ctx, &g, l.Log, "rollout", l.rollout.Run)
-	add(ctx, &g, l.Log, "reaper", l.reap)
-	add(ctx, &g, l.Log, "pings", l.ping)
-	add(ctx, &g, l.Log, "starts", l.forgetStarts)
+	addActor(ctx, &g, l.Log, "listener", func(ctx context.Context) error { return l.listener.Serve(ctx, l.gate) })
+	addActor(ctx, &g, l.Log, "control", l.control)
+	addActor(ctx, &g, l.Log, "signals", l.signals)
+	addActor(ctx, &g, l.Log, "environment", l.env.Run)
+	addActor(ctx, &g, l.Log, "configuration", l.file.Watch)
+	addActor(ctx, &g, l.Log, "watch", l.watch)
+	addActor(ctx, &g, l.Log, "consults", func(ctx context.Context) error { return stopAfter(ctx, l.stopConsults) })
+	addActor(ctx, &g, l.Log, "servers", func(ctx context.Context) error { return stopAfter(ctx, l.stopServers) })
+	addActor(ctx, &g, l.Log, "rollout", l.rollout.Run)
+	addActor(ctx, &g, l.Log, "reaper", l.reap)
+	addActor(ctx, &g, l.Log, "pings", l.ping)
+	addActor(ctx, &g, l.Log, "starts", l.forgetStarts)
 
 	faultpoint.At("start.serving")
 	l.telemetry.SetServing(true)
@@ -344,8 +344,9 @@ func (l *life) control(ctx context.Context) error {
 	return why
 }
 
-// stopping is what comes first, whatever the reason: the time is limited from
-// here on, and whoever wants to know is told.
+// stopping is the first step of every stop: it starts the watchdog and informs the
+// service manager. If the user has asked for the stop it also informs the proxies, and
+// waits a moment for them to disconnect.
 func (l *life) stopping(ctx context.Context, why error) {
 	watchdog(stopLimit, l.Stderr)
 	_ = l.Notifier.Stopping()
@@ -371,17 +372,17 @@ func (l *life) stopping(ctx context.Context, why error) {
 	}
 }
 
-// stop begins to stop because the user wants that, and ends workers and consults, too,
+// stopAsked begins to stop because the user wants that, and ends workers and consults, too,
 // if all is set.
-func (l *life) stop(all bool) {
+func (l *life) stopAsked(all bool) {
 	if all {
 		l.endAll.Store(true)
 	}
-	l.ask(errAsked)
+	l.beginStop(errAsked)
 }
 
-// ask begins to stop; only the first reason counts.
-func (l *life) ask(why error) {
+// beginStop begins to stop; only the first reason counts.
+func (l *life) beginStop(why error) {
 	l.leave.Lock()
 	defer l.leave.Unlock()
 	l.leaving = true
@@ -399,7 +400,7 @@ func (l *life) signals(ctx context.Context) error {
 			return context.Cause(ctx)
 		case sig := <-l.Signals:
 			if sig != syscall.SIGHUP {
-				l.ask(fmt.Errorf("%w: %v", errSignal, sig))
+				l.beginStop(fmt.Errorf("%w: %v", errSignal, sig))
 				continue
 			}
 			l.env.Refresh()
@@ -408,23 +409,22 @@ func (l *life) signals(ctx context.Context) error {
 	}
 }
 
-// still tells whether the daemon still is the one that is found; one that is not
-// stops.
+// still reports whether clients still find this daemon. If not, the daemon stops.
 func (l *life) still() bool { return l.stopUnless(l.place.OwnsPaths()) }
 
-// alone tells whether no other daemon can be at work; if one can, this one stops.
+// alone reports whether no other daemon can be at work. If one can, this one stops.
 func (l *life) alone() bool { return l.stopUnless(l.place.OwnsLock()) }
 
-// stopUnless has the daemon stop unless it is still what it was.
+// stopUnless begins to stop the daemon if still is false. It returns still.
 func (l *life) stopUnless(still bool) bool {
 	if !still {
-		l.ask(errDisowned)
+		l.beginStop(errDisowned)
 	}
 	return still
 }
 
-// watch looks every now and then whether the daemon still is the one that is
-// found, and whether anybody needs it.
+// watch checks every few seconds that clients still find this daemon, and stops it
+// when it was idle for long enough.
 func (l *life) watch(ctx context.Context) error {
 	every := watchEvery
 	if l.IdleExit > 0 {
@@ -454,7 +454,7 @@ func (l *life) watch(ctx context.Context) error {
 			busy = time.Now()
 		}
 		if l.IdleExit > 0 && time.Since(busy) >= l.IdleExit {
-			l.ask(errIdle)
+			l.beginStop(errIdle)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"holdline/protocol/process"
 )
 
-// starter starts workers for consults and tells telemetry how they fare.
+// starter starts workers for consults, and reports their states to telemetry.
 type starter struct {
 	workers *supervisor.Supervisor
 	t       *telemetry.Recorder
@@ -40,7 +40,7 @@ func (s starter) Attach(ctx context.Context, dir string, afterSeq int64) (consul
 	return watched{w, s.t}, w.LastWrite(), nil
 }
 
-// watched is a worker whose end is told.
+// watched is a worker whose end is reported to telemetry.
 type watched struct {
 	*supervisor.Worker
 	t *telemetry.Recorder

@@ -3,8 +3,8 @@ package protocol
 import "strings"
 
 // ClientName returns the one name by which Holdline knows a client, given what
-// the client calls itself when it introduces itself to a server: several clients
-// use names there that nobody would write into a configuration, or more than one.
+// the client calls itself in its handshake with a server: several clients use more
+// than one name there, or one that no user would write into a configuration.
 // A name that is not known is returned as it is.
 func ClientName(name string) string {
 	known, _, _ := strings.Cut(strings.ToLower(name), " (via mcp-remote") // what a bridge appends

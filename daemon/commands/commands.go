@@ -60,7 +60,7 @@ func (d *Daemon) Handlers() map[string]Handler {
 		control.Telemetry: handleNone(func(context.Context) (any, error) {
 			return encodeView(d.Snapshot(tool.Full))
 		}),
-		control.Stop:          handle(d.stop),
+		control.Stop:          handle(d.stopDaemon),
 		control.Reload:        handleNone(d.reload),
 		control.Environment:   handle(d.showEnvironment),
 		control.Upgrade:       handle(func(ctx context.Context, _ struct{}, p Progress) (any, error) { return d.Upgrade(ctx, p) }),
@@ -96,8 +96,8 @@ func encodeView(text string, value any) (control.TelemetryAnswer, error) {
 	return control.TelemetryAnswer{Text: text, Value: raw}, err
 }
 
-// stop answers first with what goes on without the daemon, and then begins to stop.
-func (d *Daemon) stop(_ context.Context, p control.StopParams, _ Progress) (any, error) {
+// stopDaemon answers first with what goes on without the daemon, and then begins to stop.
+func (d *Daemon) stopDaemon(_ context.Context, p control.StopParams, _ Progress) (any, error) {
 	now := d.status()
 	answer := control.StopAnswer{PID: d.PID, Lock: d.Place.File(socket.LockFile), Sessions: now.Sessions}
 	if !p.All {

@@ -207,9 +207,9 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 
 // foreigner is a struct whose object in the file may have keys of others.
 type foreigner interface {
-	// foreign tells of a key that the struct has not, and whose value is of a
-	// kind as hujson names them, whether it may stand there all the same, or
-	// else, if it is known, what is to be done.
+	// foreign reports whether a key that the struct does not have is tolerated.
+	// If it is not, hint says what to write instead, or is "". kind is that of
+	// the key's value.
 	foreign(key string, kind hujson.Kind) (hint string, tolerated bool)
 }
 

@@ -48,18 +48,18 @@ func NewReleaser() *Releaser {
 // Check gives memory back if little was allocated since the last check, and there is
 // enough to give back. Call it every few seconds.
 func (h *Releaser) Check() {
-	allocs, held := h.read()
+	allocs, held := h.readMetrics()
 	idle := allocs-h.allocs <= idleAllocs
 	h.allocs = allocs
 	if idle && held > h.held+idleHeld {
 		h.release()
-		h.allocs, h.held = h.read()
+		h.allocs, h.held = h.readMetrics()
 	}
 }
 
-// read returns how much was ever allocated, and how much memory of the system is
+// readMetrics returns how much was ever allocated, and how much memory of the system is
 // held now, both in bytes.
-func (h *Releaser) read() (allocs, held uint64) {
+func (h *Releaser) readMetrics() (allocs, held uint64) {
 	metrics.Read(h.samples)
 	return h.samples[0].Value.Uint64(), h.samples[1].Value.Uint64() - h.samples[2].Value.Uint64()
 }

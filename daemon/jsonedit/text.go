@@ -122,7 +122,7 @@ func (x *Text) at(path []string) *hujson.Value {
 func (x *Text) Set(value []byte, path ...string) error {
 	return x.change(path, func(o object, key string, at int) error {
 		if at < 0 {
-			return o.add(key, value)
+			return o.addMember(key, value)
 		}
 		return o.set(at, value)
 	})

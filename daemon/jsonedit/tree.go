@@ -76,7 +76,7 @@ func parseTree(data []byte) (*tree, error) {
 func (o object) inner(key string) (object, error) {
 	i := o.find(key)
 	if i < 0 {
-		if err := o.add(key, []byte("{}")); err != nil {
+		if err := o.addMember(key, []byte("{}")); err != nil {
 			return object{}, err
 		}
 		i = len(o.Members) - 1
@@ -160,8 +160,8 @@ func (o object) set(i int, text []byte) error {
 	return nil
 }
 
-// add appends a member. Comments behind the last one stay behind that.
-func (o object) add(key string, text []byte) error {
+// addMember appends a member. Comments behind the last one stay behind that.
+func (o object) addMember(key string, text []byte) error {
 	v, err := o.value(text)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (o object) append(key string, v hujson.ValueTrimmed) {
 	tail := o.AfterExtra
 	n := len(o.Members)
 	if n > 0 {
-		o.end(&m.Value, o.Members[n-1].Value.AfterExtra != nil)
+		o.setComma(&m.Value, o.Members[n-1].Value.AfterExtra != nil)
 	}
 	if (n > 0 || o.flat) && !o.lines() {
 		m.Name.BeforeExtra = hujson.Extra(" ")
@@ -227,7 +227,7 @@ func (o object) remove(i int) {
 		*next = append(bytes.Clone(gone.Name.BeforeExtra), bytes.TrimLeft(own, " \t")...)
 	}
 	if last && i > 0 {
-		o.end(&o.Members[i-1].Value, gone.Value.AfterExtra != nil)
+		o.setComma(&o.Members[i-1].Value, gone.Value.AfterExtra != nil)
 	}
 	o.Members = append(o.Members[:i], o.Members[i+1:]...)
 	if len(o.Members) == 0 && len(bytes.TrimSpace(o.AfterExtra)) == 0 {
@@ -235,8 +235,8 @@ func (o object) remove(i int) {
 	}
 }
 
-// end makes v the last value, with a comma behind it or without.
-func (o object) end(v *hujson.Value, comma bool) {
+// setComma puts a comma behind v, which is the last value, or takes it away.
+func (o object) setComma(v *hujson.Value, comma bool) {
 	switch {
 	case comma && v.AfterExtra == nil:
 		v.AfterExtra = hujson.Extra{}

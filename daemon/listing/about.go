@@ -21,7 +21,7 @@ func Subscribable(about json.RawMessage) bool {
 	return string(jsonrpc.Field(capability, "subscribe")) == "true"
 }
 
-// Describe returns what a session for one server is told of it, by the result of
+// Describe returns what a session for one server learns about it, from the result of
 // the server's handshake.
 func Describe(server string, about json.RawMessage) tool.About {
 	a := tool.About{Capabilities: jsonrpc.Field(about, "capabilities"), Info: jsonrpc.Field(about, "serverInfo")}
@@ -37,7 +37,7 @@ func Describe(server string, about json.RawMessage) tool.About {
 	return a
 }
 
-// DescribeStarting returns what a session is told of a server that is not up
+// DescribeStarting returns what a session learns about a server that is not up
 // yet: it may offer everything.
 func DescribeStarting(server string) tool.About {
 	return tool.About{

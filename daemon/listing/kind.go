@@ -2,7 +2,7 @@ package listing
 
 import "holdline/protocol/mcp"
 
-// Limits of one list. The rest is cut off, and users are told.
+// Limits of one list. The rest is cut off, which `holdline servers` shows.
 const (
 	MaxPages   = 64
 	MaxEntries = 10_000

@@ -27,7 +27,7 @@ type File struct {
 // Append writes b, whole lines, with one system call. If it fails, b is lost, and the
 // next append opens the file anew if need be.
 func (l *File) Append(b []byte) error {
-	if err := l.open(int64(len(b))); err != nil {
+	if err := l.openFor(int64(len(b))); err != nil {
 		return err
 	}
 	if l.torn {
@@ -52,8 +52,8 @@ func (l *File) Close() error {
 	return err
 }
 
-// open makes l.file the file that the path names, with room for n bytes.
-func (l *File) open(n int64) error {
+// openFor makes l.file the file that the path names, with room for n bytes.
+func (l *File) openFor(n int64) error {
 	named, err := os.Lstat(l.Path)
 	isFull := err == nil && named.Mode().IsRegular() && named.Size() > 0 && named.Size()+n > l.MaxBytes
 	if l.file != nil {

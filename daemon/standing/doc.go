@@ -3,7 +3,7 @@
 // on, and notifying of changed resources.
 //
 // A [Requests] reconciles. It reads the desired state from its [Process], knows
-// from its own fields what the process was told, and makes one request after the
+// from its own fields what the process was asked, and makes one request after the
 // other until the two agree. The records of these requests stay in the worker's
 // journal, and [Requests.Restore] reads there what an earlier daemon has told
 // the process.

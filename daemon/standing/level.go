@@ -26,7 +26,7 @@ type level struct {
 	pending bool   // it has not answered yet
 }
 
-// raises reports whether a level is more verbose than what the process was told.
+// raises reports whether a level is more verbose than the one that the process has.
 func (l *level) raises(wanted string) bool {
 	return wanted != "" && wanted != l.told && mcp.Verbose(l.told, wanted) == wanted
 }

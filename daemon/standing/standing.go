@@ -28,7 +28,7 @@ const (
 // ErrExited is returned if the process exits while a caller waits for it.
 var ErrExited = errors.New("it ended")
 
-// Process is the process that is told. Its methods may lock, and may be called
+// Process is the process of a server that the requests go to. Its methods may lock, and may be called
 // from several goroutines. A [Requests] holds no lock of its own while it calls
 // them.
 type Process interface {
@@ -80,7 +80,7 @@ type Requests struct {
 	changed chan struct{}            // closed and replaced when the process was told, or has answered
 }
 
-// New returns the standing requests of a process that was told nothing yet.
+// New returns the standing requests of a process that has got none yet.
 func New(p Process, log *slog.Logger) *Requests {
 	return &Requests{
 		p: p, log: log, wake: make(chan struct{}, 1),
@@ -88,7 +88,7 @@ func New(p Process, log *slog.Logger) *Requests {
 	}
 }
 
-// Introduce notes what the process is. Nothing is told to a process before.
+// Introduce records what the process is. No request is made before.
 func (r *Requests) Introduce(modern bool, about json.RawMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,9 +152,9 @@ func (r *Requests) step(ctx context.Context) (more bool, err error) {
 	case tune:
 		return true, r.setLevel(ctx, level)
 	case subscribe && end:
-		return true, r.end(ctx, uri)
+		return true, r.unsubscribe(ctx, uri)
 	case subscribe:
-		return true, r.begin(ctx, uri)
+		return true, r.subscribe(ctx, uri)
 	}
 	return false, nil
 }
@@ -180,14 +180,14 @@ func (r *Requests) Restore(records []calls.Record, last int64) (forget []int64) 
 			forget = append(forget, r.level.write)
 			r.level.told, r.level.write = rec.Name, rec.Write
 		case calls.KindSubscribe, calls.KindListen:
-			forget = append(forget, r.drop(rec.Name))
+			forget = append(forget, r.dropSubscription(rec.Name))
 			r.subs[rec.Name] = &subscription{state: agreed, write: rec.Write, inherited: true}
 		case calls.KindUnsubscribe:
-			forget = append(forget, r.drop(rec.Name), rec.Write)
+			forget = append(forget, r.dropSubscription(rec.Name), rec.Write)
 		case calls.KindCancel:
 			for uri, s := range r.subs {
 				if rec.Name == mcp.Listen && string(jsonrpc.IntID(s.write)) == string(rec.ID) {
-					forget = append(forget, r.drop(uri))
+					forget = append(forget, r.dropSubscription(uri))
 				}
 			}
 		}

@@ -47,9 +47,9 @@ type subscription struct {
 	restUntil time.Time       // of one that is ending: when it is forgotten; zero if an answer says so
 }
 
-// drop forgets a subscription. It returns the write whose record is not needed
+// dropSubscription forgets a subscription. It returns the write whose record is not needed
 // any more, or 0. The caller must hold r.mu.
-func (r *Requests) drop(uri string) (write int64) {
+func (r *Requests) dropSubscription(uri string) (write int64) {
 	if s := r.subs[uri]; s != nil {
 		write = s.write
 	}
@@ -101,8 +101,8 @@ func (r *Requests) untilRested() time.Duration {
 	return next
 }
 
-// begin asks the process to notify of changes to a resource, or to its lists.
-func (r *Requests) begin(ctx context.Context, uri string) error {
+// subscribe asks the process to notify of changes to a resource, or to its lists.
+func (r *Requests) subscribe(ctx context.Context, uri string) error {
 	s := &subscription{}
 	rec, method, params := calls.Record{Kind: calls.KindSubscribe, Name: uri}, mcp.Subscribe, mcp.OfResource(uri)
 	take := func(msg jsonrpc.Message) { r.subscribed(uri, s, msg) }
@@ -157,8 +157,8 @@ func (r *Requests) refuse(s *subscription, failure json.RawMessage) (write int64
 	return write
 }
 
-// end ends a subscription with the process.
-func (r *Requests) end(ctx context.Context, uri string) error {
+// unsubscribe ends a subscription with the process.
+func (r *Requests) unsubscribe(ctx context.Context, uri string) error {
 	r.mu.Lock()
 	s, modern := r.subs[uri], r.modern
 	if s == nil {
@@ -264,7 +264,7 @@ func (r *Requests) Await(ctx context.Context, uri string, again bool) (failure j
 			r.mu.Unlock()
 			return s.failure, nil
 		default:
-			needless = r.drop(uri)
+			needless = r.dropSubscription(uri)
 		}
 		changed := r.changed
 		r.mu.Unlock()

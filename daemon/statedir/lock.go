@@ -93,15 +93,15 @@ func (l *Lock) Write(pid int, start uint64, more ...string) error {
 	for _, line := range more {
 		b = append(append(b, line...), '\n')
 	}
-	return l.put(b)
+	return l.overwrite(b)
 }
 
 // Clear makes the lock's file name no process.
-func (l *Lock) Clear() error { return l.put(nil) }
+func (l *Lock) Clear() error { return l.overwrite(nil) }
 
-// put writes b over all that the file holds, in one write: a reader never sees
+// overwrite writes b over all that the file holds, in one write: a reader never sees
 // parts of both, and what the file once took of a full file system it keeps.
-func (l *Lock) put(b []byte) error {
+func (l *Lock) overwrite(b []byte) error {
 	info, err := l.f.Stat()
 	if err == nil && info.Size() < maxLockFile {
 		b = append(b, bytes.Repeat([]byte("\n"), max(0, int(info.Size())-len(b)))...)

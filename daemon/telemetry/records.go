@@ -66,13 +66,13 @@ func (r *Records) Bound(maxBytes int64, keep int) {
 // Write adds a record. The first failure in a row is reported to the daemon's log.
 func (r *Records) Write(record any) {
 	b, err := json.Marshal(record)
-	if r.add(b, err) {
+	if r.bufferRecord(b, err) {
 		r.flush()
 	}
 }
 
-// add puts a record into the buffer and reports whether it is time to flush.
-func (r *Records) add(b []byte, err error) (due bool) {
+// bufferRecord puts a record into the buffer and reports whether it is time to flush.
+func (r *Records) bufferRecord(b []byte, err error) (due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.file.Path == "" {

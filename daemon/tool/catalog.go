@@ -18,25 +18,25 @@ import (
 type Provider interface {
 	// Waits reports whether List may block.
 	Waits() bool
-	// List is what a session sees, sorted by name. It may wait for a while.
+	// List returns the tools that a session sees, sorted by name. It may wait for a while.
 	List(ctx context.Context, c Caller) []Listing
-	// Items is what a session sees of what method lists besides tools, and the
-	// member of the result that it stands in; false if method lists nothing.
+	// Items returns what a session sees of a list other than that of tools, and
+	// the member of the result that holds it; false if method lists nothing.
 	Items(ctx context.Context, c Caller, method string) (member string, list []Listing, ok bool)
-	// Route finds who answers a request that is no call of a tool: nil is
-	// nobody; false if such requests are not known.
-	Route(ctx context.Context, c Caller, method string, params json.RawMessage) (*Remote, bool)
-	// Has tells what a session sees besides tools, or may.
+	// Route returns what answers a request that is no call of a tool, or nil if
+	// nothing does. known is false for an unknown method.
+	Route(ctx context.Context, c Caller, method string, params json.RawMessage) (to *Remote, known bool)
+	// Has returns what a session sees besides tools, or may see.
 	Has(c Caller) Has
-	// About is what the one server says of itself that a session is for. It
-	// waits for no server that is coming up. An error is a fault.
+	// About describes the one server that a session is for. It does not wait for
+	// a server that is starting. An error is a fault.
 	About(ctx context.Context, c Caller) (About, error)
-	// Find is the tool of that name, if there is one.
+	// Find returns the tool of that name, if there is one.
 	Find(ctx context.Context, c Caller, name string) (*Remote, bool)
 	// Known returns the tool of that name if it is known now, else nil.
 	Known(c Caller, name string) *Remote
-	// Inner is a tool by its server and a name of its. It may wait for a while.
-	// An error is a fault that names what there is like it.
+	// Inner returns a tool by its server and one of its names. It may wait for a
+	// while. If there is none, the error is a fault that names similar ones.
 	Inner(ctx context.Context, c Caller, server, name string) (*Remote, error)
 }
 
@@ -80,9 +80,9 @@ func (c *Catalog) Searches(who Caller) bool {
 	return who.Only == "" && c.rules.Searches(who.Identity)
 }
 
-// List is what a session sees of what method lists, and the member of the
-// result that it stands in; false if method lists nothing. It may wait for a
-// while. Of tools holdline's own come first, then the others, each by name.
+// List returns what a session sees of the list that method asks for, and the member
+// of the result that holds it; false if method lists nothing. It may wait for a while.
+// Holdline's own tools come before the others; both are sorted by name.
 func (c *Catalog) List(ctx context.Context, who Caller, method string) (member string, list []Listing, ok bool) {
 	if method != mcp.ToolsList {
 		if !c.others(who) {
@@ -106,9 +106,9 @@ func (c *Catalog) List(ctx context.Context, who Caller, method string) (member s
 	return "tools", list, true
 }
 
-// Route finds who answers a request that is no call of a tool: nil is nobody;
-// false if such requests are not known. It may wait for a while. An error is the
-// fault denied.
+// Route returns what answers a request that is no call of a tool, or nil if nothing
+// does. The second result is false for an unknown method. It may wait for a while. An
+// error is the fault denied.
 func (c *Catalog) Route(ctx context.Context, who Caller, method string, params json.RawMessage) (*Remote, bool, error) {
 	if !c.others(who) {
 		return nil, false, nil
@@ -124,7 +124,7 @@ func (c *Catalog) Route(ctx context.Context, who Caller, method string, params j
 	return to, known, err
 }
 
-// Has tells what a session sees besides tools, or may.
+// Has returns what a session sees besides tools, or may see.
 func (c *Catalog) Has(who Caller) Has {
 	if !c.others(who) {
 		return Has{}
@@ -156,7 +156,7 @@ func (c *Catalog) Capabilities(who Caller, modern bool) json.RawMessage {
 	return json.RawMessage(caps + "}")
 }
 
-// About is what the one server says of itself that a session is for.
+// About describes the one server that a session is for.
 func (c *Catalog) About(ctx context.Context, who Caller) (About, error) {
 	if !c.others(who) {
 		return About{}, fault.New(fault.Denied, fault.Host, "initialize", "%s may not use hosted servers", who.Identity)
@@ -185,7 +185,7 @@ func (c *Catalog) Own(who *Caller, name string) *Prepared {
 func (c *Catalog) Find(ctx context.Context, who Caller, name string) (*Remote, error) {
 	unknown := func() error { return fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name) }
 	if who.SeesOwn() && (name == FindTools || name == CallTool) && !c.Searches(who) {
-		return nil, unknown() // they are for others
+		return nil, unknown() // they are for identities that search
 	}
 	if err := c.refused(who, name); err != nil {
 		return c.known(who, name), err
@@ -199,7 +199,7 @@ func (c *Catalog) Find(ctx context.Context, who Caller, name string) (*Remote, e
 		if who.Only != "" {
 			server, own = who.Only, name
 		}
-		if err := c.rules.Check(who.Identity, server, own); err != nil { // it is no altered name that anybody knows
+		if err := c.rules.Check(who.Identity, server, own); err != nil { // no server has a tool with that altered name
 			return nil, err
 		}
 	}
@@ -218,9 +218,8 @@ func (c *Catalog) known(who Caller, name string) *Remote {
 	return c.more.Known(who, name)
 }
 
-// refused is the fault of a tool that the session's identity certainly may not
-// use, whether or not there is such a tool, by the name that the session uses;
-// else nil.
+// refused returns the fault denied for a name of a tool that the session's identity
+// certainly may not use, whether or not the tool exists; else nil.
 func (c *Catalog) refused(who Caller, name string) error {
 	switch {
 	case who.SeesOwn():
@@ -231,9 +230,9 @@ func (c *Catalog) refused(who Caller, name string) error {
 	return c.rules.Check(who.Identity, who.Only, name)
 }
 
-// Inner is the tool of a hosted server that a call of another tool is for. An
-// error is a fault that names what there is like it, as far as the session may
-// see that. It may wait for a while.
+// Inner returns the tool of a hosted server that a call of another tool is for. If
+// there is none, the error is a fault that names similar tools which the session may
+// see. It may wait for a while.
 func (c *Catalog) Inner(ctx context.Context, who Caller, in Inner) (*Remote, error) {
 	if !c.others(who) {
 		return nil, fault.New(fault.Denied, fault.Host, "tools/call", "%s may not use hosted servers", who.Identity)
@@ -248,9 +247,9 @@ func (c *Catalog) Inner(ctx context.Context, who Caller, in Inner) (*Remote, err
 	return r, c.rules.Check(who.Identity, r.Server, r.Names...)
 }
 
-// Indirect returns holdline's own tool of that name whose calls are calls of hosted
-// tools, whether or not it is offered now; nil if it is none. A call that was
-// begun when it was offered goes its way to the end.
+// Indirect returns the own tool of that name if its calls are calls of hosted tools,
+// whether or not it is offered now; else nil. A call that began while the tool was
+// offered is finished.
 func (c *Catalog) Indirect(who *Caller, name string) *Prepared {
 	if p := c.byName[name]; p != nil && p.Tool.Inner != nil && who.SeesOwn() {
 		return p

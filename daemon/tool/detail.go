@@ -9,7 +9,7 @@ const (
 	Full
 )
 
-// String is the name that the argument "detail" has for it.
+// String returns the value of the argument "detail" that stands for it.
 func (d Detail) String() string {
 	if d == Full {
 		return "full"
@@ -18,7 +18,7 @@ func (d Detail) String() string {
 }
 
 // ParseDetail reads a detail by its name or by one of the aliases that are
-// taken though not listed. The empty string is the default.
+// accepted but not listed. The empty string is the default.
 func ParseDetail(s string) (Detail, bool) {
 	switch s {
 	case "", "concise", "summary", "compact":
@@ -38,7 +38,7 @@ const (
 	JSON                    // structured content, and the same as text
 )
 
-// String is the name that the argument "render" has for it.
+// String returns the value of the argument "render" that stands for it.
 func (r Render) String() string {
 	if r == JSON {
 		return "json"
@@ -47,7 +47,7 @@ func (r Render) String() string {
 }
 
 // ParseRender reads a rendering by its name or by one of the aliases that are
-// taken though not listed. The empty string is the default.
+// accepted but not listed. The empty string is the default.
 func ParseRender(s string) (Render, bool) {
 	switch s {
 	case "", "porcelain", "text", "plain", "plain_text":

@@ -93,7 +93,7 @@ func NewFindTools(discover Discover) Tool {
 	}
 }
 
-// findings are the answer of find_tools.
+// findings is the answer of find_tools.
 type findings struct {
 	Matches  int       `json:"matches"` // of which Tools are the best
 	Searched int       `json:"searched"`
@@ -155,7 +155,7 @@ func search(query []string, limit int, d *Discovery) findings {
 	return out
 }
 
-// text is the answer for a model to read.
+// text renders the answer for a model to read.
 func (f *findings) text(d Detail) string {
 	var b strings.Builder
 	switch {
@@ -184,14 +184,14 @@ func (f *findings) text(d Detail) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// argument is one that a tool takes, as far as its schema says so at once.
+// argument is an argument of a tool, as far as the top level of its schema says.
 type argument struct {
 	name     string
 	kind     string // its type; "" if that is not said plainly
 	required bool
 }
 
-// argumentsOf are those of a tool, the required ones first.
+// argumentsOf returns the arguments of a listed tool, the required ones first.
 func argumentsOf(listing json.RawMessage) []argument {
 	schema := jsonrpc.Field(listing, "inputSchema")
 	var required []string
@@ -214,8 +214,8 @@ func argumentsOf(listing json.RawMessage) []argument {
 	return all
 }
 
-// signature is arguments on one line, a question mark behind those that need
-// not be given.
+// signature renders arguments on one line, with a question mark behind those that are
+// not required.
 func signature(all []argument) string {
 	if len(all) == 0 {
 		return "none"

@@ -6,8 +6,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Form is the JSON Schema that an answer must match. It
-// serves any number of goroutines.
+// Form is a JSON Schema that an answer must match. It is safe for concurrent use.
 type Form struct{ checker *jsonschema.Resolved }
 
 // NewForm reads a schema. An error says what is wrong with it.
@@ -23,7 +22,7 @@ func NewForm(schema json.RawMessage) (*Form, error) {
 	return &Form{checker: r}, nil
 }
 
-// Check tells what is wrong with an answer, nil if nothing is.
+// Check returns what is wrong with an answer, or nil.
 func (f *Form) Check(answer json.RawMessage) error {
 	var value any
 	if err := json.Unmarshal(answer, &value); err != nil {

@@ -43,8 +43,8 @@ const (
 // ellipsis ends a text that was cut.
 const ellipsis = "..."
 
-// limits picks the lines and characters for a detail. The zero value stands
-// for an overview whose full form is roomy.
+// limits returns the lines and characters for a detail. The zero value stands
+// for an overview with more room in full detail.
 func (b Bounds) limits(d Detail) (lines, chars int) {
 	if b == (Bounds{}) {
 		b = BoundsOverview
@@ -108,7 +108,7 @@ func porcelain(v any, lines, chars int) string {
 	return strings.Join(out, "\n")
 }
 
-// preview is a value on one line of at most chars characters.
+// preview renders a value on one line of at most chars characters.
 func preview(v any, chars int) string {
 	var b strings.Builder
 	switch v := v.(type) {

@@ -68,8 +68,8 @@ func rank(query []string, documents []document) []hit {
 }
 
 // words splits a text into lower-case words at whatever is neither letter nor
-// digit, and in the middle of words that are writtenLikeThis or likeHTTPServer;
-// such a word counts as a whole, too, as "github" is what "GitHub" is.
+// digit, and in the middle of words that are writtenLikeThis or likeHTTPServer. Words
+// of the latter kind count as a whole, too: "GitHub" is found by "github".
 func words(text string) []string {
 	var out []string
 	for _, whole := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
@@ -84,7 +84,7 @@ func words(text string) []string {
 	return out
 }
 
-// humps are the parts of a word that begin with capitals.
+// humps returns the parts of a word that begin with capitals.
 func humps(word string) []string {
 	runes := []rune(word)
 	var parts []string

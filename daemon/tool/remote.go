@@ -35,9 +35,9 @@ type RemoteCall struct {
 	// but for the token; nil if the client did not ask. It never blocks, and
 	// after the call has returned it does nothing.
 	Progress func(params json.RawMessage)
-	// Refuse returns why the server must not be told the call now, if it was
-	// not told before; nil lets every call through. An earlier daemon may have
-	// told it when the configuration was another one.
+	// Refuse returns why a call that the server has not got yet must not be
+	// made any more; nil lets every call through. An earlier daemon may have
+	// accepted the call under another configuration.
 	Refuse func(ctx context.Context) error
 }
 
@@ -55,10 +55,10 @@ type RemoteResult struct {
 	Fault *fault.Record
 }
 
-// EncodeFault is the result object of a tools/call that failed.
+// EncodeFault makes the result object of a tools/call that failed.
 func EncodeFault(f *fault.Record) json.RawMessage { return encodeFault(f, "") }
 
-// About is what a hosted server says of itself.
+// About describes a hosted server in its own words.
 type About struct {
 	Capabilities json.RawMessage // an object
 	Info         json.RawMessage // an object
@@ -84,8 +84,8 @@ type Client interface {
 	// Ask sends a request of a server to the client: a whole line without its
 	// newline. It reports whether the client has a connection.
 	Ask(line []byte) bool
-	// ListChanged says that a list is not what it was, in the words of a
-	// notification's method.
+	// ListChanged notifies that a list has changed; method is that of the
+	// notification.
 	ListChanged(method string)
 	// Level is the most verbose level of log messages that the client has ever
 	// asked for in a request, or that it has set; "" if it wants none.
@@ -98,9 +98,9 @@ type Client interface {
 	// notification: to the holder of a subscription, see the session's call.
 	Updated(holder string, params json.RawMessage)
 	// Full ends the session, since more answers wait for its client than are
-	// kept: they will go. It does not block.
+	// kept. The answers are dropped. It does not block.
 	Full()
-	// Seen says to the client that a server has its line n, a response.
+	// Seen confirms to the client that a server has its line n, a response.
 	Seen(n int64)
 	// Era is "legacy" or "modern"; "" before the client's first request. When it
 	// is known the session is opened again.

@@ -134,7 +134,7 @@ type Tool struct {
 	// Inner, in the place of Handle, makes a call of the tool that of a hosted
 	// server's tool, from the arguments as they came; nil are none. An error is
 	// one of the arguments, for the caller to read. The answer is the server's
-	// as it came: such a tool takes neither render nor detail.
+	// as it came, so that the tool takes neither render nor detail.
 	Inner func(arguments json.RawMessage) (Inner, error)
 }
 

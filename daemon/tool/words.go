@@ -12,7 +12,7 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// want says in words what a schema asks for: "an integer of at least 1".
+// want renders what a schema asks for in words: "an integer of at least 1".
 func want(s *jsonschema.Schema) string {
 	if len(s.Enum) > 0 {
 		names := make([]string, len(s.Enum))
@@ -55,7 +55,7 @@ func typeWord(t string) string {
 	return "a " + t
 }
 
-// rules are the limits of a schema in words.
+// rules returns the limits of a schema in words.
 func rules(s *jsonschema.Schema) []string {
 	var out []string
 	number := func(word string, n *float64) {
@@ -90,8 +90,8 @@ func rules(s *jsonschema.Schema) []string {
 // maxGot bounds what of a value is repeated in an error.
 const maxGot = 40
 
-// got says what was given, without repeating prose: an error's text goes to
-// logs, and an argument does not.
+// got describes a value that was given, without repeating prose: an error's text is
+// logged, and arguments must not be.
 func got(raw []byte) string {
 	switch raw[0] {
 	case '{':
@@ -113,7 +113,7 @@ func got(raw []byte) string {
 	return shorten(string(raw), maxGot)
 }
 
-// label is a name that a client made up, fit for an error.
+// label returns a name that a client made up, fit for an error.
 func label(name string) string {
 	if isWord(name) {
 		return shorten(name, maxGot)
@@ -148,7 +148,7 @@ func noDuplicates(raw []byte) error {
 	return nil
 }
 
-// appendJSON writes a string or a list of strings, which always encode.
+// appendJSON appends a string or a list of strings, which always encode.
 func appendJSON(b *bytes.Buffer, v any) {
 	raw, err := jsonrpc.Marshal(v)
 	if err != nil {

@@ -77,14 +77,14 @@ func UserShell(getenv func(string) string) Shell {
 // Login returns the environment that the shell gives to programs when it is
 // started as a login shell.
 func (s Shell) Login(ctx context.Context) ([]string, error) {
-	return s.ask(ctx, LoginTimeout, false)
+	return s.printEnviron(ctx, LoginTimeout, false)
 }
 
 // Interactive returns the environment that the shell gives to programs when it
 // is started as an interactive login shell: many users set their PATH in a file
 // that only such a shell reads.
 func (s Shell) Interactive(ctx context.Context) ([]string, error) {
-	return s.ask(ctx, InteractiveTimeout, true)
+	return s.printEnviron(ctx, InteractiveTimeout, true)
 }
 
 // LoginPath returns the PATH that the login shell gives to programs.
@@ -100,11 +100,11 @@ func (s Shell) LoginPath(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// ask runs the shell with a command that prints the environment, and returns that. A
+// printEnviron runs the shell with a command that prints the environment, and returns that. A
 // profile may print whatever it likes and may hang: the output is read between two
 // markers that no profile knows, and limit bounds the wait. A shell that answers and
 // then fails has answered.
-func (s Shell) ask(ctx context.Context, limit time.Duration, interactive bool) ([]string, error) {
+func (s Shell) printEnviron(ctx context.Context, limit time.Duration, interactive bool) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
 	// A profile may print whatever it likes: the environment stands between two

@@ -92,7 +92,7 @@ func (e *Environ) Run(ctx context.Context) error {
 	e.mu.Unlock()
 	for first := true; ; first = false {
 		if e.o.Shell != nil {
-			e.ask(ctx, first)
+			e.askShells(ctx, first)
 		} else if first {
 			close(e.login)
 			close(e.settled)
@@ -114,10 +114,10 @@ func (e *Environ) Refresh() {
 	}
 }
 
-// ask asks the login shell and then the interactive one, stores what they answer, and
+// askShells asks the login shell and then the interactive one, stores what they answer, and
 // reports a change after each. With first set it also closes the channels that
 // [Environ.Await] waits for.
-func (e *Environ) ask(ctx context.Context, first bool) {
+func (e *Environ) askShells(ctx context.Context, first bool) {
 	env, err := e.o.Shell.Login(ctx)
 	if ctx.Err() != nil {
 		return
@@ -135,7 +135,7 @@ func (e *Environ) ask(ctx context.Context, first bool) {
 	if first {
 		close(e.login)
 	}
-	e.tell(ctx, changed)
+	e.reportChange(ctx, changed)
 	// Its PATH alone is of interest. A shell that fails when it is interactive
 	// has said what it could as a login shell.
 	env, err = e.o.Shell.Interactive(ctx)
@@ -155,21 +155,21 @@ func (e *Environ) ask(ctx context.Context, first bool) {
 	if first {
 		close(e.settled)
 	}
-	e.tell(ctx, changed)
+	e.reportChange(ctx, changed)
 	if e.o.Keep {
-		e.keep(ctx)
+		e.keepAnswer(ctx)
 	}
 }
 
-// tell reports a change to the part that wants to know.
-func (e *Environ) tell(ctx context.Context, changed bool) {
+// reportChange reports a change to the part that wants to know.
+func (e *Environ) reportChange(ctx context.Context, changed bool) {
 	if changed && e.o.Changed != nil {
 		e.o.Changed(ctx)
 	}
 }
 
-// keep writes PATH and locale down for the next daemon.
-func (e *Environ) keep(ctx context.Context) {
+// keepAnswer writes PATH and locale down for the next daemon.
+func (e *Environ) keepAnswer(ctx context.Context) {
 	e.mu.Lock()
 	var text strings.Builder
 	known := e.loginEnv != nil
@@ -190,7 +190,7 @@ func (e *Environ) keep(ctx context.Context) {
 	}
 }
 
-// readKept reads what keep wrote. A file that cannot be read is none: it only
+// readKept reads what keepAnswer wrote. A file that cannot be read is none: it only
 // stands in for an answer that is about to come.
 func readKept(path string) []string {
 	lines, err := config.ReadEnvFile(path)

@@ -95,7 +95,7 @@ func TestKept(t *testing.T) {
 	if got := value(e.List(), "TOKEN"); got != "exported-secret" {
 		t.Errorf("TOKEN=%s", got)
 	}
-	e.keep(t.Context())
+	e.keepAnswer(t.Context())
 	if err := filepath.Walk(state, func(path string, info os.FileInfo, err error) error {
 		if err != nil || info.IsDir() {
 			return err

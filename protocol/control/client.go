@@ -38,7 +38,7 @@ func (e *RemoteError) Error() string { return e.Message }
 func NewClient(ctx context.Context, conn net.Conn, version string, pid int) (*Client, error) {
 	c := &Client{conn: conn, lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)}
 	c.lines.DropTail = true // of a daemon that died while it wrote
-	stop := c.follow(ctx)
+	stop := c.interruptBy(ctx)
 	defer stop()
 	if err := conn.SetDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {
 		return nil, err
@@ -65,8 +65,8 @@ func NewClient(ctx context.Context, conn net.Conn, version string, pid int) (*Cl
 // Close ends the connection, and with it whatever the daemon does for it.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// follow makes reads and writes fail once ctx is done.
-func (c *Client) follow(ctx context.Context) (stop func() bool) {
+// interruptBy makes reads and writes fail once ctx is done.
+func (c *Client) interruptBy(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
 }
 
@@ -74,7 +74,7 @@ func (c *Client) follow(ctx context.Context) (stop func() bool) {
 // is nil. progress may be nil. A done ctx ends the wait with its cause, and
 // the client is of no use afterwards.
 func (c *Client) Call(ctx context.Context, method string, params, answer any, progress func(Progress)) error {
-	stop := c.follow(ctx)
+	stop := c.interruptBy(ctx)
 	defer stop()
 	err := c.call(method, params, answer, progress)
 	if err != nil && ctx.Err() != nil {

@@ -62,7 +62,7 @@ type ID []byte
 // each call, and the records of all sessions share one file of bounded size.
 const MaxID = 1 << 10
 
-// Key is a form of the id that is equal for equal ids: strings are unescaped
+// Key returns a form of the id that is equal for equal ids: strings are unescaped
 // and prefixed, numbers keep their spelling.
 func (id ID) Key() string {
 	if len(id) > 0 && id[0] == '"' {
@@ -74,7 +74,7 @@ func (id ID) Key() string {
 	return "n" + string(id)
 }
 
-// IntID is the id of number n.
+// IntID returns the id of number n.
 func IntID(n int64) ID { return strconv.AppendInt(nil, n, 10) }
 
 // Parse reads one line. On an error wrapping [ErrInvalid] the message still
@@ -215,8 +215,8 @@ func members(obj []byte, f func(spelled []byte, key string, value []byte) error)
 	return nil
 }
 
-// Rewrite is the object obj with each value replaced by what f makes of it;
-// nil leaves the member out. Everything else keeps its order and its spelling,
+// Rewrite returns the object obj with each value replaced by the result of f; nil
+// leaves the member out. Everything else keeps its order and its spelling,
 // but for the white space between members. obj must be valid JSON; anything
 // but an object without duplicate keys is an error.
 func Rewrite(obj []byte, f func(key string, value []byte) []byte) (json.RawMessage, error) {
@@ -235,8 +235,8 @@ func Rewrite(obj []byte, f func(key string, value []byte) []byte) (json.RawMessa
 	return append(out, '}'), err
 }
 
-// Prepend is the object obj with members, spelled as JSON and joined by
-// commas, before its own.
+// Prepend returns the object obj with members, spelled as JSON and joined by commas,
+// before its own.
 func Prepend(obj json.RawMessage, members string) json.RawMessage {
 	i := skipSpace(obj, 0) + 1
 	out := append(make([]byte, 0, len(obj)+len(members)+1), '{')
@@ -247,7 +247,7 @@ func Prepend(obj json.RawMessage, members string) json.RawMessage {
 	return append(out, obj[i:]...)
 }
 
-// keyOf is the key, or the method, that is spelled so.
+// keyOf returns the key, or the method, with this spelling.
 func keyOf(spelled []byte) (string, error) {
 	if bytes.IndexByte(spelled, '\\') < 0 && len(spelled) >= 2 {
 		return intern(spelled[1 : len(spelled)-1]), nil
@@ -260,7 +260,7 @@ func keyOf(spelled []byte) (string, error) {
 // fewKeys is how many keys of an object are compared one by one.
 const fewKeys = 16
 
-// intern is the key as a string, without a copy for those that every message
+// intern returns the key as a string, without a copy for the keys that every message
 // has.
 func intern(key []byte) string {
 	switch string(key) {
@@ -288,7 +288,7 @@ func intern(key []byte) string {
 	return string(key)
 }
 
-// Field is the value of one member of the object obj, or nil if it has none
+// Field returns the value of one member of the object obj, or nil if it has none
 // or is no object.
 func Field(obj []byte, key string) json.RawMessage {
 	var v json.RawMessage
@@ -334,7 +334,7 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipValue is the index behind the value that begins at i. b is valid JSON.
+// skipValue returns the index behind the value that begins at i. b is valid JSON.
 func skipValue(b []byte, i int) int {
 	if i >= len(b) {
 		return i
@@ -371,7 +371,7 @@ func skipValue(b []byte, i int) int {
 	return i
 }
 
-// skipString is the index behind the string that begins at i.
+// skipString returns the index behind the string that begins at i.
 func skipString(b []byte, i int) int {
 	begin := i + 1
 	for i = begin; ; i++ {

@@ -41,8 +41,8 @@ func NewLines(r io.Reader, buffered []byte, limit int) *Lines {
 	return &Lines{r: r, max: limit, buf: bytes.Clone(buffered)}
 }
 
-// Next is the next line without its end. It stays valid until the next call.
-// At the end of input it returns io.EOF.
+// Next returns the next line without its end. The line stays valid until the next
+// call. At the end of input Next returns io.EOF.
 func (l *Lines) Next() ([]byte, error) {
 	for {
 		if i := bytes.IndexByte(l.buf[l.scanned:], '\n'); i >= 0 {
@@ -81,7 +81,7 @@ func (l *Lines) Next() ([]byte, error) {
 	}
 }
 
-// Partial is the number of bytes held of a line whose end was not yet read.
+// Partial returns the number of bytes held of a line whose end was not yet read.
 func (l *Lines) Partial() int { return len(l.buf) - l.start }
 
 // tooLong returns an [ErrTooLong] with the limit.

@@ -31,7 +31,7 @@ type Peer struct {
 // none, and anything else may pass: a full backlog, for example. It wraps
 // os.ErrPermission or [ErrOtherUser] if what is at [Paths.Start] must not or
 // cannot be used, since no daemon can listen there. At any other candidate that
-// counts as nobody: other users can make what they like in a shared directory.
+// counts as no daemon: other users can make what they like in a shared directory.
 func (p Paths) Dial(ctx context.Context) (*net.UnixConn, string, error) {
 	var tried []string
 	var hard error
@@ -42,7 +42,7 @@ func (p Paths) Dial(ctx context.Context) (*net.UnixConn, string, error) {
 			return conn, c.Path, nil
 		case c.Path == p.Start() && refused(err):
 			hard = fmt.Errorf("%w (from %s)", err, c.Origin)
-		case nobody(err), refused(err):
+		case isAbsent(err), refused(err):
 			tried = append(tried, c.Path)
 		default:
 			return nil, c.Path, err
@@ -86,8 +86,8 @@ func (p Paths) dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	return uc, nil
 }
 
-// nobody reports whether err says that no process listens at a path.
-func nobody(err error) bool {
+// isAbsent reports whether err says that no process listens at a path.
+func isAbsent(err error) bool {
 	for _, errno := range []syscall.Errno{
 		syscall.ENOENT, syscall.ECONNREFUSED, syscall.ENOTDIR, syscall.ELOOP, syscall.ENOTSOCK, syscall.EPROTOTYPE,
 	} {
@@ -98,8 +98,8 @@ func nobody(err error) bool {
 	return false
 }
 
-// CheckPeer says who is at the other end; the error wraps [ErrOtherUser] if
-// that is not this process's user. The Peer is valid with that error, too.
+// CheckPeer returns the process at the other end. The error wraps [ErrOtherUser] if
+// that is another user's; the Peer is valid with that error, too.
 func CheckPeer(c *net.UnixConn) (Peer, error) {
 	peer, err := PeerOf(c)
 	if err != nil {
@@ -111,8 +111,8 @@ func CheckPeer(c *net.UnixConn) (Peer, error) {
 	return peer, nil
 }
 
-// PeerOf says who is at the other end of c: who connected, seen from the
-// listener; who called listen, seen from the client.
+// PeerOf returns the process at the other end of c: for a listener the one that
+// connected, for a client the one that called listen.
 func PeerOf(c *net.UnixConn) (Peer, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

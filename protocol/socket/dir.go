@@ -17,9 +17,9 @@ type Dir struct {
 }
 
 // OpenDir makes the directory of the socket path with mode 0700, if it is not
-// there, and opens it. A directory that is a symbolic link, somebody else's
-// or open to others is an error and is never repaired: whoever made it so may
-// hold files in it open. The parent must exist. The caller closes the Dir.
+// there, and opens it. A directory that is a symbolic link, another user's
+// or open to others is an error and is never repaired: its maker may hold files in
+// it open. The parent must exist. The caller closes the Dir.
 func OpenDir(socket string) (*Dir, error) {
 	if err := CheckPath(socket); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (d *Dir) check() error {
 	return nil
 }
 
-// Path is the directory's path.
+// Path returns the directory's path.
 func (d *Dir) Path() string { return d.path }
 
 // Hold takes a shared flock on the directory for as long as the Dir is open,

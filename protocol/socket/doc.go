@@ -11,9 +11,9 @@
 //  3. /run/user/UID/holdline/daemon.sock
 //  4. /tmp/holdline-UID/daemon.sock (on macOS $TMPDIR/holdline/daemon.sock)
 //
-// A variable or directory that does not exist, is not absolute or is somebody
-// else's is passed over. The first path at which somebody listens wins; if
-// nobody does, a daemon is to be started at the first of 1, 3, 4.
+// A variable or directory that does not exist, is not absolute or belongs to another
+// user is passed over. The first path at which a process listens wins. If there is
+// none, a daemon is started at the first of 1, 3, 4.
 //
 // The package reads no environment of its own: callers pass a lookup. It
 // starts no goroutine.

@@ -69,10 +69,10 @@ func newListener(ln *net.UnixListener, path string, unlink bool) (*Listener, err
 	return &Listener{UnixListener: ln, path: path, file: info, unlink: unlink}, nil
 }
 
-// Path is the socket's path.
+// Path returns the socket's path.
 func (l *Listener) Path() string { return l.path }
 
-// Still reports whether the path still leads to this socket. If not, nobody can
+// Still reports whether the path still leads to this socket. If not, no client can
 // find the daemon any more, and another one may have taken its place.
 func (l *Listener) Still() bool {
 	info, err := os.Lstat(l.path)
