@@ -52,7 +52,8 @@ func stopAfter(ctx context.Context, stop func(context.Context) error) error {
 func watchdog(grace time.Duration, w io.Writer) (callOff func() bool) {
 	t := time.AfterFunc(grace, func() {
 		buf := make([]byte, 1<<20)
-		fmt.Fprintf(w, "holdline: the daemon did not stop within %v; it is ended now. Its goroutines:\n%s\n", grace, buf[:runtime.Stack(buf, true)])
+		fmt.Fprintf(w, "holdline: the daemon did not stop within %v; it is ended now. Its goroutines:\n%s\n",
+			grace, buf[:runtime.Stack(buf, true)])
 		os.Exit(1) //nolint:forbidigo // nothing else is left to be done
 	})
 	return t.Stop

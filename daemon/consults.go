@@ -25,7 +25,8 @@ func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
 		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults, Ledger: filepath.Join(l.dirs.Root, ledgerFile),
 		Exe: l.Image, SocketDir: l.place.File(place.WorkersDir), Home: l.Home,
 		Engines: l.programs.Engines(),
-		Path:    func() string { return command.Variable(l.env.List(), "PATH") }, Audit: func(a consult.Audit) { l.audit.Write(a) },
+		Path:    func() string { return command.Variable(l.env.List(), "PATH") },
+		Audit:   func(a consult.Audit) { l.audit.Write(a) },
 		Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),
 	})
 	return err

@@ -141,7 +141,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		OwnFirst: l.Notifier.Managed() != service.Nobody, Changed: l.environChanged,
 	})
 	if l.place, err = place.Take(ctx, place.Options{
-		Log: o.Log, Version: o.Version, PID: o.PID, Paths: o.Paths, Socket: o.Socket, Handed: o.Handed, Handover: o.Handover,
+		Log: o.Log, Version: o.Version, PID: o.PID, Paths: o.Paths, Socket: o.Socket, Handed: o.Handed,
+		Handover: o.Handover,
 		Notifier: o.Notifier, StartedBy: o.StartedBy, Wanted: o.Wanted, StateDir: o.StateDir, Reclaim: l.reclaim,
 	}); err != nil {
 		return err
@@ -185,13 +186,15 @@ func (l *life) build(ctx context.Context) error {
 	cfg := l.file.Current()
 	var err error
 	l.workers = supervisor.New(supervisor.Options{
-		Exe: l.Image, RuntimeDir: l.place.Dir(), StateDir: l.dirs.Root, Epoch: l.place.Generation(), Program: l.Version, Log: l.Log,
+		Exe: l.Image, RuntimeDir: l.place.Dir(), StateDir: l.dirs.Root, Epoch: l.place.Generation(),
+		Program: l.Version, Log: l.Log,
 	})
 	l.telemetry = telemetry.New(telemetry.Options{
 		Log:        l.Log.With("component", "telemetry"),
 		Daemon:     telemetry.Daemon{PID: l.PID, Version: l.Version, Epoch: l.place.Generation()},
 		Executable: l.Exe, Generation: l.workers.Generation(), Rollouts: l.rollouts(),
-		Path: l.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep, Paths: cfg.Telemetry.Paths, LogDelay: logDelay,
+		Path: l.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep,
+		Paths: cfg.Telemetry.Paths, LogDelay: logDelay,
 	})
 	l.crashes = l.place.WatchCrashes(ctx, l.Log, l.workers.SetAside)
 	// What a dead worker left running is ended before anything else is said.
@@ -244,7 +247,8 @@ func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
 		Log: l.Log, Workers: l.workers, Watch: l.telemetry,
 		WorkersDir: l.place.File(place.WorkersDir), CatalogDir: l.dirs.Catalog, StateDir: l.dirs.Servers,
 		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
-		Servers: l.launcher.Specs(ctx, cfg), Gone: l.launcher.GoneSpec(), Touch: l.crashes.Touch, Careful: l.crashes.Crashed(),
+		Servers: l.launcher.Specs(ctx, cfg), Gone: l.launcher.GoneSpec(), Touch: l.crashes.Touch,
+		Careful:  l.crashes.Crashed(),
 		Prepared: l.env.Known,
 		Budget:   func(identity string) int { return l.file.Current().Identities[identity].Budget.Calls },
 		Rules:    l.rules(),

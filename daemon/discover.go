@@ -38,7 +38,8 @@ func (t recorder) Request(method, server, toolName string, took time.Duration, r
 func (t recorder) ToolCall(c session.ToolCall) {
 	t.r.ToolCall(telemetry.Call{
 		Session: c.Caller.Session, Number: c.Caller.Number, Identity: c.Caller.Identity, Client: c.Caller.Client,
-		Project: c.Caller.Project, Root: c.Caller.Root, RequestID: c.RequestID, Tool: c.Tool, Server: c.Server, Cache: c.Cache,
+		Project: c.Caller.Project, Root: c.Caller.Root, RequestID: c.RequestID, Tool: c.Tool, Server: c.Server,
+		Cache:     c.Cache,
 		Arguments: c.Arguments, Took: c.Took, Replays: c.Replays, Fault: c.Fault,
 	})
 }

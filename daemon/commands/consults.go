@@ -90,7 +90,8 @@ func (d *Daemon) consultCounts() control.Consults {
 	c.Running, c.Queued, c.Kept = d.Consults.Counts()
 	for _, s := range d.Consults.Spendings() {
 		c.Today = append(c.Today, control.Spending{
-			Identity: s.Identity, CostUSD: s.USD, Consults: s.Consults, MaxUSD: s.Budget.DayUSD, MaxConsults: s.Budget.Day,
+			Identity: s.Identity, CostUSD: s.USD, Consults: s.Consults, MaxUSD: s.Budget.DayUSD,
+			MaxConsults: s.Budget.Day,
 		})
 	}
 	if w := d.Consults.Window(); w != nil {

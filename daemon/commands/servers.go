@@ -29,7 +29,8 @@ func callerAt(w control.Whereabouts) tool.Caller {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return tool.Caller{
-		Session: hex.EncodeToString(b[:]), Identity: commandLine, Project: w.Project, Cwd: w.Cwd, Root: peer.ProjectRoot(w.Cwd),
+		Session: hex.EncodeToString(b[:]), Identity: commandLine, Project: w.Project, Cwd: w.Cwd,
+		Root:   peer.ProjectRoot(w.Cwd),
 		Client: "holdline servers",
 	}
 }
@@ -61,7 +62,8 @@ func (d *Daemon) checkHosted(name string) error {
 		return fault.New(fault.InvalidInput, fault.Host, "server:"+name,
 			"server %q is not configured in %s: holdline servers list shows those that are", name, d.File.Path())
 	case !s.Enabled:
-		return fault.New(fault.InvalidInput, fault.Host, "server:"+name, "server %s is disabled: holdline servers enable %s", name, name)
+		return fault.New(fault.InvalidInput, fault.Host, "server:"+name,
+			"server %s is disabled: holdline servers enable %s", name, name)
 	case s.Transport == config.SSE:
 		return fault.New(fault.InvalidInput, fault.Host, "server:"+name,
 			"server %s has the transport sse, which holdline does not speak; most such servers speak http, too", name)
@@ -100,7 +102,8 @@ func (d *Daemon) listTools(ctx context.Context, p control.ServerParams, _ Progre
 		offers := control.ServerOffers{Server: one.Server, Tools: []control.ServerTool{}, Fault: one.Fault}
 		for _, t := range one.Tools {
 			offers.Tools = append(offers.Tools, control.ServerTool{
-				Name: t.Name, Exposed: t.Exposed, Contract: string(t.Contract), Listing: t.Listing, Pinned: pinView(t.Pinned), Changed: t.Pinned.Changed(), Blocked: t.Blocked,
+				Name: t.Name, Exposed: t.Exposed, Contract: string(t.Contract), Listing: t.Listing,
+				Pinned: pinView(t.Pinned), Changed: t.Pinned.Changed(), Blocked: t.Blocked,
 			})
 		}
 		answer.Servers = append(answer.Servers, offers)
@@ -156,7 +159,8 @@ func (d *Daemon) callTool(ctx context.Context, p control.ServerCallParams, progr
 	took := time.Since(begin)
 	d.Telemetry.Request(telemetry.Operation{Method: mcp.ToolsCall, Server: p.Server, Tool: own}, took, res.Replays, f)
 	d.Telemetry.ToolCall(telemetry.Call{
-		Session: caller.Session, Identity: caller.Identity, Client: caller.Client, Project: caller.Project, Root: caller.Root,
+		Session: caller.Session, Identity: caller.Identity, Client: caller.Client, Project: caller.Project,
+		Root:      caller.Root,
 		RequestID: "1", Tool: p.Server + "__" + own, Server: p.Server, Cache: res.Cache, Arguments: p.Arguments,
 		Took: took, Replays: res.Replays, Fault: f,
 	})

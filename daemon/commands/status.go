@@ -90,8 +90,10 @@ func (d *Daemon) status() control.StatusAnswer {
 // serverView returns a hosted server as the command line gets it.
 func serverView(s *hosted.Status) control.Server {
 	v := control.Server{
-		Name: s.Name, Scope: string(s.Scope), State: s.State, Active: s.Active, Lazy: s.Lazy, RefCount: s.Users, Processes: s.Processes,
-		Restarts: s.Restarts, Failures: s.Failures, Circuit: string(s.Circuit), Ejected: s.Ejected, InFlight: s.InFlight, Queued: s.Queued,
+		Name: s.Name, Scope: string(s.Scope), State: s.State, Active: s.Active, Lazy: s.Lazy, RefCount: s.Users,
+		Processes: s.Processes,
+		Restarts:  s.Restarts, Failures: s.Failures, Circuit: string(s.Circuit), Ejected: s.Ejected,
+		InFlight: s.InFlight, Queued: s.Queued,
 		CacheCount: s.CacheEntries, NoiseLines: s.Noise, Notes: s.Notes, LastFault: s.Fault,
 	}
 	if s.Tools >= 0 {

@@ -74,7 +74,8 @@ func safe(path string, info fs.FileInfo, uid int) error {
 		return fmt.Errorf("%w: %s is no regular file", ErrUnsafe, path)
 	}
 	if perm := info.Mode().Perm(); perm&0o022 != 0 {
-		return fmt.Errorf("%w: %s can be written by others (mode %04o); fix it with: chmod go-w %s", ErrUnsafe, path, perm, path)
+		return fmt.Errorf("%w: %s can be written by others (mode %04o); fix it with: chmod go-w %s",
+			ErrUnsafe, path, perm, path)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != uid {
 		return fmt.Errorf("%w: %s belongs to another user", ErrUnsafe, path)

@@ -107,8 +107,9 @@ func (l *Launcher) GoneSpec() hosted.Spec {
 func (l *Launcher) spec(s config.Settings) hosted.Spec {
 	spec := hosted.Spec{
 		Name: s.Name, Scope: hosted.Scope(s.Scope), Key: serverKey(&s), Remote: s.Transport == config.HTTP,
-		Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, StartTimeout: s.StartTimeout, BlockChanged: s.Pin == config.PinBlock,
-		Lazy: s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent,
+		Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, StartTimeout: s.StartTimeout,
+		BlockChanged: s.Pin == config.PinBlock,
+		Lazy:         s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent,
 		MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,
 		CircuitThreshold: s.CircuitThreshold, CircuitReset: s.CircuitReset,
 		Process: func(root string) (config.Process, error) { return l.process(&s, root) },

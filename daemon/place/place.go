@@ -193,7 +193,8 @@ func (p *Place) retryInRoom(ctx context.Context, o Options, write func() error) 
 	o.Log.WarnContext(ctx, "the runtime directory is full: removed what dead workers left",
 		"path", p.dir.Path(), "workers", n)
 	if err = write(); err != nil {
-		return fmt.Errorf("the runtime directory is full: free some room in the file system of %s: %w", p.dir.Path(), err)
+		return fmt.Errorf("the runtime directory is full: free some room in the file system of %s: %w",
+			p.dir.Path(), err)
 	}
 	return nil
 }

@@ -232,7 +232,8 @@ func denied(ok bool, reason, identity, server, name string) error {
 	if ok {
 		return nil
 	}
-	return fault.New(fault.Denied, fault.Host, operation(exposed(server, name)), "%s may not use %s: %s", who(identity), named(server, name), reason)
+	return fault.New(fault.Denied, fault.Host, operation(exposed(server, name)), "%s may not use %s: %s",
+		who(identity), named(server, name), reason)
 }
 
 // operation returns the name of a call in telemetry and in faults.

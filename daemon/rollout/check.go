@@ -116,7 +116,8 @@ func (c *Checker) runFile(ctx context.Context, path string, args ...string) ([]b
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("it did not end within %v", checkTimeout))
 	defer cancel()
 	cmd := command.Command{
-		Path: path, Args: args, Name: "holdline", Env: c.Env, Dir: "/", Stdout: maxOutput, Stderr: maxOutput, Strict: true,
+		Path: path, Args: args, Name: "holdline", Env: c.Env, Dir: "/", Stdout: maxOutput, Stderr: maxOutput,
+		Strict: true,
 	}
 	out, err := cmd.Run(ctx)
 	if err == nil && out.Held {

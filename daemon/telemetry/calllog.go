@@ -114,8 +114,9 @@ func callLineOf(c *Call, now int64, paths bool) *callLine {
 	line := &callLine{
 		Event: "tool_call", TS: now, RequestID: requestID(c.RequestID),
 		Tool: bounded(c.Tool, maxField), Latency: c.Took.Milliseconds(), Replays: c.Replays, Outcome: "ok",
-		Session: bounded(c.Session, maxField), Identity: bounded(c.Identity, maxField), Project: bounded(c.Project, maxField),
-		Server: optional(c.Server, maxField), Cache: optional(c.Cache, maxField),
+		Session: bounded(c.Session, maxField), Identity: bounded(c.Identity, maxField),
+		Project: bounded(c.Project, maxField),
+		Server:  optional(c.Server, maxField), Cache: optional(c.Cache, maxField),
 	}
 	if paths {
 		line.RepoRoot = optional(c.Root, maxPath)

@@ -24,7 +24,8 @@ type Totals struct {
 
 // outcomes returns the counts for people.
 func (t Totals) outcomes() string {
-	return fmt.Sprintf("response_error=%d transport_fault=%d retry=%d", t.ResponseErrorCount, t.TransportFaultCount, t.RetryCount)
+	return fmt.Sprintf("response_error=%d transport_fault=%d retry=%d", t.ResponseErrorCount, t.TransportFaultCount,
+		t.RetryCount)
 }
 
 // percentiles returns the percentiles for people.

@@ -135,7 +135,8 @@ func (r *Recorder) Snapshot() Snapshot {
 func method(op Operation, c *counts) Method {
 	m := Method{
 		Method: op.String(), Server: op.Server, Tool: op.Tool, Totals: c.totals(),
-		LastLatencyMS: c.last.Milliseconds(), MaxLatencyMS: c.longest.Milliseconds(), AvgLatencyMS: c.average().Milliseconds(),
+		LastLatencyMS: c.last.Milliseconds(), MaxLatencyMS: c.longest.Milliseconds(),
+		AvgLatencyMS: c.average().Milliseconds(),
 	}
 	if c.lastError != "" {
 		code := c.lastError // which later requests change
@@ -206,7 +207,8 @@ func (s Snapshot) Text(full bool) string {
 	for _, m := range t.Methods[:min(len(t.Methods), rows)] {
 		fmt.Fprintf(&b, "\n%s requests=%d %s", m.Method, m.RequestCount, m.outcomes())
 		if full {
-			fmt.Fprintf(&b, " last=%dms avg=%dms max=%dms %s", m.LastLatencyMS, m.AvgLatencyMS, m.MaxLatencyMS, m.percentiles())
+			fmt.Fprintf(&b, " last=%dms avg=%dms max=%dms %s", m.LastLatencyMS, m.AvgLatencyMS, m.MaxLatencyMS,
+				m.percentiles())
 			if m.LastError != nil {
 				fmt.Fprintf(&b, " last_error=%s", *m.LastError)
 			}
@@ -224,7 +226,8 @@ func (s Snapshot) Text(full bool) string {
 			ResponseErrorCount: one.ResponseErrors, TransportFaultCount: one.TransportFaults, RetryCount: one.Retries,
 			P50: one.P50, P95: one.P95, P99: one.P99,
 		}
-		fmt.Fprintf(&b, "\n#%d %s calls=%d %s %s", one.Session, oneLine(one.Identity, maxField), one.Calls, c.outcomes(), c.percentiles())
+		fmt.Fprintf(&b, "\n#%d %s calls=%d %s %s", one.Session, oneLine(one.Identity, maxField), one.Calls,
+			c.outcomes(), c.percentiles())
 	}
 	writeMore(&b, len(s.Sessions)-textSessions)
 	writeFault(&b, t.LastFault)

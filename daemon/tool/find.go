@@ -134,7 +134,8 @@ func search(query []string, limit int, d *Discovery) findings {
 		t := &d.Tools[h.document]
 		text, _ := mcp.String(jsonrpc.Field(t.Listing, "description"))
 		f := finding{
-			Server: t.Server, Tool: t.Tool, Name: t.Exposed, Description: shorten(oneLine(text), maxWords), Score: math.Round(h.score*1000) / 1000,
+			Server: t.Server, Tool: t.Tool, Name: t.Exposed, Description: shorten(oneLine(text), maxWords),
+			Score:     math.Round(h.score*1000) / 1000,
 			arguments: signature(argumentsOf(t.Listing)),
 		}
 		schema := jsonrpc.Field(t.Listing, "inputSchema")
@@ -168,7 +169,8 @@ func (f *findings) text(d Detail) string {
 	}
 	for i := range f.Tools {
 		t := &f.Tools[i]
-		fmt.Fprintf(&b, "[%d] server %s, tool %s: %s\n", i+1, t.Server, t.Tool, shorten(oneLine(t.Description), maxLine))
+		fmt.Fprintf(&b, "[%d] server %s, tool %s: %s\n", i+1, t.Server, t.Tool,
+			shorten(oneLine(t.Description), maxLine))
 		if d == Full && t.Schema != nil {
 			fmt.Fprintf(&b, "    schema: %s\n", strings.NewReplacer("\n", " ", "\r", " ").Replace(string(t.Schema)))
 		} else {

@@ -102,7 +102,8 @@ func removeStale(path string) error {
 	case err != nil:
 		return fmt.Errorf("look for a stale socket: %w", err)
 	case info.Mode().Type() != os.ModeSocket:
-		return fmt.Errorf("%s is there and is not a socket: it is left alone, remove it or name another path with %s", path, Env)
+		return fmt.Errorf("%s is there and is not a socket: it is left alone, remove it or name another path with %s",
+			path, Env)
 	}
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	switch {
