@@ -55,12 +55,13 @@
 //
 //	 1 proxy     readClient: a line of the client's stdin goes into the store, and from
 //	             there to the daemon's socket (forwardNow)
-//	 2 daemon    session.read, message, request, call: parses, checks, session.start
-//	 3 daemon    session.pursue, ask, then the Handle of a tool.Remote of package hosted,
+//	 2 daemon    session.readLines, handleMessage, handleRequest, beginCall: parses,
+//	             checks, session.startWork
+//	 3 daemon    session.pursue, callTarget, then the Handle of a tool.Remote of package hosted,
 //	             which records the call and writes it to the worker's socket
 //	             (supervisor.Worker.WriteFunc)
 //	 4 worker    conn.serve, takeLocked: the write is taken
-//	 5 worker    feed: the write goes to the child's stdin
+//	 5 worker    writeStdin: the write goes to the child's stdin
 //	   child
 //	 6 worker    readStdout: the child's line is retained, and goes to the daemon's socket
 //	             (conn.sendNow)
@@ -70,7 +71,7 @@
 //	             writes to the proxy's socket at once, if nothing else is queued
 //	10 proxy     readDaemon, receive: the answer goes to the client's stdout
 //
-// The client's ack follows later: proxy writeAck, session.read, Outbox.Acknowledge,
+// The client's ack follows later: proxy writeAck, session.readLines, Outbox.Acknowledge,
 // Executor.Confirmed; then the record of the call is dropped.
 //
 // # The law of recovery

@@ -18,12 +18,12 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// findTarget finds what answers a request. It may wait for a while. An error is a
-// fault, which may come with a target: one that the session may not use.
+// findTarget returns the target that answers a request. It may block for a while. An
+// error is a fault, which may come with a target: one that the session may not use.
 type findTarget func(ctx context.Context) (*tool.Remote, error)
 
-// call begins a call of a tool.
-func (s *session) call(ctx context.Context, r *request, calls *crew.Crew) {
+// beginCall begins a call of a tool.
+func (s *session) beginCall(ctx context.Context, r *request, calls *crew.Crew) {
 	who, catalog := s.who(), s.srv.o.Catalog
 	var ok bool
 	if r.tool, ok = mcp.String(r.params.Name); !ok {
@@ -35,7 +35,9 @@ func (s *session) call(ctx context.Context, r *request, calls *crew.Crew) {
 		own = indirect // it was offered when the call was begun
 	}
 	if own == nil {
-		s.pursue(ctx, r, calls, func(ctx context.Context) (*tool.Remote, error) { return catalog.Find(ctx, s.who(), r.tool) })
+		s.pursue(ctx, r, calls, func(ctx context.Context) (*tool.Remote, error) {
+			return catalog.Find(ctx, s.who(), r.tool)
+		})
 		return
 	}
 	r.target = own.Remote()
@@ -44,14 +46,15 @@ func (s *session) call(ctx context.Context, r *request, calls *crew.Crew) {
 	case own.Tool.Inner != nil:
 		s.callInner(ctx, r, own, calls)
 	case args != nil && string(args) != "null" && args[0] != '{':
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.arguments must be an object"))
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(),
+			"params.arguments must be an object"))
 	default:
 		s.pursue(ctx, r, calls, func(context.Context) (*tool.Remote, error) { return own.Remote(), nil })
 	}
 }
 
 // callInner begins the call of a hosted server's tool that a call of own is for.
-// From here on it is that call, in all but the name by which it was asked for.
+// From here on r is that call, but for the name of the tool that was asked for.
 func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared, calls *crew.Crew) {
 	r.inner = true
 	in, err := own.Tool.Inner(r.params.Arguments)
@@ -72,8 +75,8 @@ func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared,
 	})
 }
 
-// route passes on a request for a prompt, a resource or a completion.
-func (s *session) route(ctx context.Context, r *request, calls *crew.Crew) {
+// routeRequest passes on a request for a prompt, a resource or a completion.
+func (s *session) routeRequest(ctx context.Context, r *request, calls *crew.Crew) {
 	s.pursue(ctx, r, calls, func(ctx context.Context) (*tool.Remote, error) {
 		to, ok, err := s.srv.o.Catalog.Route(ctx, s.who(), r.msg.Method, r.msg.Params)
 		switch {
@@ -82,22 +85,23 @@ func (s *session) route(ctx context.Context, r *request, calls *crew.Crew) {
 		case !ok:
 			return nil, fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", r.msg.Method)
 		case to == nil:
-			return nil, fault.New(fault.InvalidInput, fault.Host, r.operation(), "no hosted server offers what is asked for")
+			return nil, fault.New(fault.InvalidInput, fault.Host, r.operation(),
+				"no hosted server offers what is asked for")
 		}
 		return to, nil
 	})
 }
 
-// pursue has a request answered by the target that find returns, delivers the
-// answer, and counts and logs the call.
+// pursue calls the target that find returns, in a goroutine of calls. Then it delivers
+// the answer, and counts and logs the call.
 func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find findTarget) {
 	args := r.params.Arguments
 	var res tool.RemoteResult
 	var err error
 	found, stored := false, false
 	done := func() {}
-	s.start(ctx, r, calls, func(ctx context.Context) error {
-		res, found, err = s.ask(ctx, r, find)
+	s.startWork(ctx, r, calls, func(ctx context.Context) error {
+		res, found, err = s.callTarget(ctx, r, find)
 		faultpoint.At("session.pursued")
 		if stored = err == nil && res.Load != nil; stored {
 			if done, err = s.takeTurn(ctx); err == nil {
@@ -116,7 +120,7 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 		if why != nil {
 			f = fault.New(fault.Cancelled, fault.Host, r.operation(), "%v", why)
 		}
-		s.count(r, res.Replays, f)
+		s.countRequest(r, res.Replays, f)
 		logged := r.msg.Method != mcp.ToolsCall
 		if r.target != nil && r.target.Server == "" && !logged {
 			// A hand-over that begins behind the answer must not lose the line.
@@ -135,10 +139,12 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 	})
 }
 
-// ask finds the target of a request and has it answer. found reports whether the
-// target may be used: then its faults are for a model to read. A target that may not
-// be used is noted in the request all the same, for telemetry.
-func (s *session) ask(ctx context.Context, r *request, find findTarget) (res tool.RemoteResult, found bool, err error) {
+// callTarget finds the target of a request and calls it. found reports whether the target
+// may be used: then its faults are for a model to read. A target that may not be used is
+// recorded in the request all the same, for telemetry.
+func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
+	res tool.RemoteResult, found bool, err error,
+) {
 	who := s.who()
 	var refuse func(context.Context) error
 	var t *tool.Remote
@@ -176,7 +182,8 @@ func (s *session) ask(ctx context.Context, r *request, find findTarget) (res too
 	}
 	s.calls.Add(1)
 	res, err = t.Handle(ctx, tool.RemoteCall{
-		Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Modern: r.modern, Replay: r.replay, Sent: r.sent,
+		Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params,
+		Modern: r.modern, Replay: r.replay, Sent: r.sent,
 		Level: s.levelOf(r), Refuse: refuse, Progress: s.progressOf(r),
 	})
 	return res, true, err
@@ -201,11 +208,12 @@ func (r *request) finding(ctx context.Context) (context.Context, context.CancelF
 		until = soonest
 	}
 	return context.WithDeadlineCause(ctx, until, fault.New(fault.Timeout, fault.Host, r.operation(),
-		"no server has said within %v that it offers what is asked for, one may still be starting: try again", findTime))
+		"no server has said within %v that it offers what is asked for, one may still be starting: try again",
+		findTime))
 }
 
-// recall returns what answers the call that line n began, if that is on record;
-// nil otherwise.
+// recall returns the target of the call that line n began, if the call is on record; else
+// nil.
 func (s *session) recall(n int64) *tool.Remote {
 	for _, e := range s.srv.o.Executors {
 		if t, _ := e.Recall(s.hash, n); t != nil {
@@ -241,8 +249,8 @@ func (s *session) answerLine(r *request, readable bool, res *tool.RemoteResult, 
 // noSuchTool stands for all names of tools that clients made up.
 const noSuchTool = "(unknown)"
 
-// count counts a request, under the name of its target if that is known.
-func (s *session) count(r *request, replays int, f *fault.Record) {
+// countRequest counts a request, under the name of its target if that is known.
+func (s *session) countRequest(r *request, replays int, f *fault.Record) {
 	method, server, name := r.msg.Method, "", ""
 	if !slices.Contains(servedMethods, method) {
 		method = ""

@@ -9,9 +9,9 @@
 // handler of the first. Answers are kept until the client has confirmed them.
 //
 // A session owns its calls: it alone knows which answers its client still waits for.
-// What answers them and keeps records of them, hosted servers and consults, are
-// [Executor] values; the session says to them which answers the client holds, what it
-// waits for when it is back, what it has cancelled, and when it is gone.
+// The hosted servers and the consults answer them and keep records of them: they are
+// [Executor] values. The session reports to them which answers the client holds, which it
+// waits for when it is back, which it has cancelled, and that it is gone.
 //
 // # Bounds
 //
@@ -25,7 +25,7 @@
 //	link       one connection: reader, writer, the reason for its end
 //	outbox     the lines that wait for a connection, and when a client is too slow
 //	listen     what subscriptions/listen says on the wire
-//	profile    what the client says of itself
+//	profile    the client: its greeting, name, era and capabilities
 //	reply      answers, in the form of the request's era
 //	peer       the process at the other end, the client that started it, its project
 //	returning  for how long sessions of an earlier daemon may come back

@@ -76,8 +76,9 @@ func (s *session) move(f *flight, to flightPhase) bool {
 	return s.moveLocked(f, to)
 }
 
-// enter notes r as a request in flight. It returns why that may not be, or nil.
-func (s *session) enter(r *request, subscription bool, cancel context.CancelCauseFunc) *fault.Record {
+// enterFlight records r as a request in flight. It returns a fault, and records nothing,
+// if the client has as many as it may have.
+func (s *session) enterFlight(r *request, subscription bool, cancel context.CancelCauseFunc) *fault.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if most, ok := s.agent.BeginCall(); !ok {
@@ -90,10 +91,10 @@ func (s *session) enter(r *request, subscription bool, cancel context.CancelCaus
 	return nil
 }
 
-// leave ends the work on a request. It returns nil if the answer is still wanted:
-// then [session.deliver] must follow, and until that has queued the answer the
-// client can cancel it. Else it returns what ended the request.
-func (s *session) leave(ctx context.Context, r *request) error {
+// endWork ends the work on a request. It returns nil if the answer is still wanted: then
+// the caller must call [session.deliver], and until that has queued the answer the client
+// can cancel it. Else it returns why the request has ended.
+func (s *session) endWork(ctx context.Context, r *request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -115,14 +116,15 @@ func (s *session) busy(id jsonrpc.ID) bool {
 	return f != nil && f.at() == running
 }
 
-// start runs work, which may take a while, for a request that is in flight until
-// it returns, in a goroutine that calls waits for. Then, in the same goroutine, it
-// calls finish: the client still wants the answer if why is nil, else why says
-// what ended the request. An error of work matters only if it is
-// [tool.ErrStopping]: the next daemon will be asked.
-func (s *session) start(ctx context.Context, r *request, calls *crew.Crew, work func(context.Context) error, finish func(why error)) {
+// startWork runs work in a goroutine of calls; the request is in flight until work
+// returns. Then, in the same goroutine, it calls finish: the client still wants the
+// answer if why is nil, else why says why the request has ended. An error of work matters
+// only if it is [tool.ErrStopping]: then the next daemon answers.
+func (s *session) startWork(
+	ctx context.Context, r *request, calls *crew.Crew, work func(context.Context) error, finish func(why error),
+) {
 	callCtx, cancel := context.WithCancelCause(ctx)
-	if f := s.enter(r, false, cancel); f != nil {
+	if f := s.enterFlight(r, false, cancel); f != nil {
 		cancel(f)
 		s.fail(ctx, r, f)
 		return
@@ -134,13 +136,13 @@ func (s *session) start(ctx context.Context, r *request, calls *crew.Crew, work 
 		if err := work(callCtx); errors.Is(err, tool.ErrStopping) {
 			cancel(tool.ErrStopping)
 		}
-		why := s.leave(callCtx, r)
-		s.forget(r)
+		why := s.endWork(callCtx, r)
+		s.confirmCancelled(r)
 		finish(why)
 	})
 }
 
-// ended is the end of a goroutine of the session.
+// ended counts the end of a goroutine for a request.
 func (s *session) ended() {
 	if s.running.Add(-1) == 0 {
 		select {
@@ -150,9 +152,9 @@ func (s *session) ended() {
 	}
 }
 
-// forget has the records of a cancelled request dropped, as if its client held
-// the answer.
-func (s *session) forget(r *request) {
+// confirmCancelled drops the records of a request if it was cancelled, as if its client
+// held the answer.
+func (s *session) confirmCancelled(r *request) {
 	if r.flight.at() == cancelled {
 		s.srv.confirmed(s.hash, r.n)
 	}
@@ -175,7 +177,7 @@ func (s *session) progressOf(r *request) func(params json.RawMessage) {
 			return value
 		})
 		if err == nil {
-			s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, params), '\n'), f.mayReport)
+			s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, params), '\n'), f.mayReport)
 		}
 	}
 }

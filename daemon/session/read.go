@@ -19,17 +19,18 @@ import (
 	"holdline/protocol/socket"
 )
 
-// attached serves one connection until it ends, and says how: link.ErrLost and
-// link.ErrSuperseded leave the session to the next one. The writer goes on.
-func (s *session) attached(ctx context.Context, l *link.Link, calls *crew.Crew) error {
+// serveLink serves one connection until it ends, and returns why: after link.ErrLost and
+// link.ErrSuperseded the next connection goes on with the session. The writer of l still
+// runs when it returns.
+func (s *session) serveLink(ctx context.Context, l *link.Link, calls *crew.Crew) error {
 	l.Write(func() { s.detach(l) }) // which ends all waits for room
 	// A done context, the daemon's, wakes the reader.
 	stop := context.AfterFunc(ctx, l.Wake)
 	defer stop()
-	if over := s.take(ctx, l); over {
+	if over := s.attachLink(ctx, l); over {
 		return fmt.Errorf("%w: its answers were too many to keep", link.ErrGone)
 	}
-	err := s.read(ctx, l, calls)
+	err := s.readLines(ctx, l, calls)
 	faultpoint.At("session.ended")
 	if err == nil {
 		// The client closed its side only: it may still wait for answers.
@@ -62,11 +63,11 @@ func (s *session) drain(ctx context.Context, l *link.Link) error {
 	}
 }
 
-// read takes lines until the client closes its side (nil), says bye or is
+// readLines takes lines until the client closes its side (nil), says bye or is
 // lost, or ctx is done.
-func (s *session) read(ctx context.Context, l *link.Link, calls *crew.Crew) error {
+func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew) error {
 	if l.First != nil {
-		s.line(ctx, l.First, calls)
+		s.handleLine(ctx, l.First, calls)
 		l.First = nil
 	}
 	var replay *protocol.Control // the next line is one that was sent before
@@ -84,7 +85,7 @@ func (s *session) read(ctx context.Context, l *link.Link, calls *crew.Crew) erro
 			return tool.ErrStopping
 		case errors.Is(err, io.EOF):
 			return nil
-		case errors.Is(err, os.ErrDeadlineExceeded): // whoever woke us says why in a moment
+		case errors.Is(err, os.ErrDeadlineExceeded): // the reason is set in a moment
 			continue
 		default:
 			return fmt.Errorf("%w: %w", link.ErrLost, err)
@@ -107,7 +108,7 @@ func (s *session) read(ctx context.Context, l *link.Link, calls *crew.Crew) erro
 			s.replayed(ctx, replay, bytes.Clone(line), calls)
 			replay = nil
 		default:
-			s.line(ctx, bytes.Clone(line), calls)
+			s.handleLine(ctx, bytes.Clone(line), calls)
 		}
 	}
 }

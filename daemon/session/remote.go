@@ -15,11 +15,11 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// aside makes an answer that may take a while in a goroutine that calls waits
-// for, as a request in flight: it can be cancelled.
-func (s *session) aside(ctx context.Context, r *request, calls *crew.Crew, find func(ctx context.Context) any) {
+// answerAside answers r with what find returns, in a goroutine of calls, as a request in
+// flight: the client can cancel it.
+func (s *session) answerAside(ctx context.Context, r *request, calls *crew.Crew, find func(ctx context.Context) any) {
 	var v any
-	s.start(ctx, r, calls, func(ctx context.Context) error {
+	s.startWork(ctx, r, calls, func(ctx context.Context) error {
 		v = find(ctx)
 		err, _ := v.(error)
 		return err
@@ -31,7 +31,7 @@ func (s *session) aside(ctx context.Context, r *request, calls *crew.Crew, find 
 		case *fault.Record:
 			s.fail(ctx, r, v)
 		case refusal:
-			s.count(r, 0, nil)
+			s.countRequest(r, 0, nil)
 			s.deliver(ctx, r, outbox.Answer{Line: jsonrpc.AppendFailure(nil, r.msg.ID, v.raw)})
 		default:
 			s.answerJSON(ctx, r, v)
@@ -45,10 +45,10 @@ var (
 	routedMethods = []string{mcp.PromptsGet, mcp.ResourcesRead, mcp.Complete}
 )
 
-// about returns what the handshake says: of holdline, or of the one server
-// that the session is for. If that is not well the handshake succeeds all the
-// same, and says what is wrong.
-func (s *session) about(ctx context.Context, modern bool) tool.About {
+// describe returns the content of the handshake: of Holdline, or of the one server that
+// the session is for. If that server cannot be used the handshake succeeds all the same,
+// and the instructions say what is wrong.
+func (s *session) describe(ctx context.Context, modern bool) tool.About {
 	who := s.who()
 	own := tool.About{Info: s.srv.serverInfo, Instructions: s.srv.o.Instructions}
 	if who.SeesOwn() {
@@ -70,11 +70,12 @@ func (s *session) about(ctx context.Context, modern bool) tool.About {
 	return own
 }
 
-// unusable says why the one server cannot be used that the session is for, to
-// the log and to whoever reads what the proxy writes to stderr: few clients show
-// people the instructions, and few people read the log.
+// unusable reports why the one server that the session is for cannot be used: in the
+// log, and on the stderr of the proxy, since few clients show their users the
+// instructions and few users read the log. It returns the words.
 func (s *session) unusable(ctx context.Context, server string, err error) string {
-	words := "The MCP server " + server + " cannot be used now: " + fault.From(err, fault.Server, mcp.Initialize).Fault.Detail
+	f := fault.From(err, fault.Server, mcp.Initialize)
+	words := "The MCP server " + server + " cannot be used now: " + f.Fault.Detail
 	s.log.WarnContext(ctx, "session for a server that cannot be used", "server", server, "err", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +85,8 @@ func (s *session) unusable(ctx context.Context, server string, err error) string
 	return words
 }
 
-// serverInfo is who the client talks to: holdline, or the one server.
+// serverInfo returns the serverInfo of Holdline, or of the one server that the session is
+// for.
 func (s *session) serverInfo() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,24 +103,24 @@ func (s *session) noteLists(methods ...string) {
 	s.lists.Note(methods...)
 }
 
-// respond takes the client's answer to a request of a server.
-func (s *session) respond(n int64, msg jsonrpc.Message) {
+// forwardResponse passes the client's answer in line n to the server that has asked.
+func (s *session) forwardResponse(n int64, msg jsonrpc.Message) {
 	if s.srv.o.Hosted == nil || !s.srv.o.Hosted.Respond(s.hash, n, msg) {
-		s.Seen(n) // nobody waits for it
+		s.Seen(n) // no server waits for it
 	}
 }
 
-// Caller is the session as it is known now.
+// Caller returns the session as it is known now.
 func (s *session) Caller() tool.Caller { return s.who() }
 
-// Era is that of the client's latest request; "" before the first.
+// Era returns the era of the client's latest request; "" before the first.
 func (s *session) Era() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.profile.Era
 }
 
-// Capabilities are those that the client declared.
+// Capabilities returns those that the client declared.
 func (s *session) Capabilities() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +145,7 @@ func (s *session) Ask(line []byte) bool {
 	return true
 }
 
-// levelOf is the level from which on a request wants log messages.
+// levelOf returns the level from which on a request wants log messages.
 func (s *session) levelOf(r *request) string {
 	if r.modern {
 		level, _ := mcp.String(r.params.Meta.Level)
@@ -154,8 +156,8 @@ func (s *session) levelOf(r *request) string {
 	return s.profile.Level
 }
 
-// Level is the most verbose level of log messages that the client has ever
-// asked for in a request, or that it has set.
+// Level returns the most verbose level of log messages that the client has ever asked
+// for in a request, or that it has set.
 func (s *session) Level() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +171,7 @@ func (s *session) Log(level string, params json.RawMessage, asked bool) {
 	covers := mcp.Covers(s.profile.Level, level)
 	s.mu.Unlock()
 	if asked || covers {
-		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.LogMessage, params), '\n'), nil)
+		s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.LogMessage, params), '\n'), nil)
 	}
 }
 
@@ -203,7 +205,7 @@ func (s *session) ListChanged(method string) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // so that nothing that is queued meanwhile comes before
 	if s.cur == nil {
-		return // whoever comes back is taken to have lists
+		return // a client that comes back counts as one that holds all lists
 	}
 	if s.profile.Era == profile.Legacy {
 		if s.lists.TakeChange(method) {

@@ -52,19 +52,20 @@ func operation(name string) string { return mcp.ToolsCall + ":" + name }
 
 // servedMethods are all that a session answers, in either era.
 var servedMethods = slices.Concat([]string{
-	mcp.Initialize, mcp.Ping, mcp.Discover, mcp.ToolsCall, mcp.ToolsList, mcp.Listen, mcp.Subscribe, mcp.Unsubscribe, mcp.SetLevel,
+	mcp.Initialize, mcp.Ping, mcp.Discover, mcp.ToolsCall, mcp.ToolsList,
+	mcp.Listen, mcp.Subscribe, mcp.Unsubscribe, mcp.SetLevel,
 }, listMethods, routedMethods)
 
-// line handles one line of the client, in order. Only tool calls go on in a
+// handleLine handles one line of the client, in order. Only tool calls go on in a
 // goroutine of their own.
-func (s *session) line(ctx context.Context, line []byte, calls *crew.Crew) {
+func (s *session) handleLine(ctx context.Context, line []byte, calls *crew.Crew) {
 	s.n++
-	s.message(ctx, s.n, line, nil, calls)
+	s.handleMessage(ctx, s.n, line, nil, calls)
 }
 
-// message handles line n. again is what the proxy says of a line that it had sent
-// on an earlier connection; nil for all others.
-func (s *session) message(ctx context.Context, n int64, line []byte, again *protocol.Control, calls *crew.Crew) {
+// handleMessage handles line n. again is the control line of the proxy before a line that
+// it had sent on an earlier connection; nil for all others.
+func (s *session) handleMessage(ctx context.Context, n int64, line []byte, again *protocol.Control, calls *crew.Crew) {
 	msg, err := jsonrpc.Parse(line)
 	if err != nil {
 		code := fault.InvalidRequest
@@ -77,16 +78,16 @@ func (s *session) message(ctx context.Context, n int64, line []byte, again *prot
 	faultpoint.At("session.read")
 	switch msg.Kind {
 	case jsonrpc.Request:
-		s.request(ctx, &request{n: n, msg: msg, replay: again != nil, sent: sentAt(again), begin: time.Now()}, calls)
+		r := &request{n: n, msg: msg, replay: again != nil, sent: sentAt(again), begin: time.Now()}
+		s.handleRequest(ctx, r, calls)
 	case jsonrpc.Notification:
-		s.notification(ctx, msg)
+		s.handleNotification(ctx, msg)
 	case jsonrpc.Response:
-		s.respond(n, msg)
+		s.forwardResponse(n, msg)
 	}
 }
 
-// sentAt returns when the client sent a line, of which the proxy says again what
-// [session.message] is told.
+// sentAt returns when the client sent a line. again is as for [session.handleMessage].
 func sentAt(again *protocol.Control) time.Time {
 	if again == nil {
 		return time.Now()
@@ -94,7 +95,8 @@ func sentAt(again *protocol.Control) time.Time {
 	return time.Now().Add(-time.Duration(max(again.AgeMS, 0)) * time.Millisecond)
 }
 
-func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
+// handleNotification handles a notification, which is never answered.
+func (s *session) handleNotification(ctx context.Context, msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Initialized:
 		if s.handshake == initialized {
@@ -122,8 +124,8 @@ func (s *session) notification(ctx context.Context, msg jsonrpc.Message) {
 	}
 }
 
-// request answers r, or begins to.
-func (s *session) request(ctx context.Context, r *request, calls *crew.Crew) {
+// handleRequest answers r, or begins to.
+func (s *session) handleRequest(ctx context.Context, r *request, calls *crew.Crew) {
 	var err error
 	if r.params, err = mcp.ParseParams(r.msg.Params); err != nil {
 		err = fmt.Errorf("params: %w", err)
@@ -132,8 +134,9 @@ func (s *session) request(ctx context.Context, r *request, calls *crew.Crew) {
 			version, ok := mcp.String(r.params.Meta.Version)
 			if ok && version != mcp.Modern {
 				version = profile.Clip(version)
-				s.count(r, 0, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "unsupported protocol version"))
-				s.put(ctx, r.n, s.formOf(r).UnknownVersion(version))
+				f := fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "unsupported protocol version")
+				s.countRequest(r, 0, f)
+				s.queueLine(ctx, r.n, s.formOf(r).UnknownVersion(version))
 				return
 			}
 			err = r.params.CheckModern()
@@ -151,22 +154,24 @@ func (s *session) request(ctx context.Context, r *request, calls *crew.Crew) {
 		if s.handshake == initialized {
 			want = "notifications/initialized"
 		}
-		s.fail(ctx, r, fault.New(fault.NotInitialized, fault.Protocol, r.operation(), "the session is not initialized: send %s first", want))
+		s.fail(ctx, r, fault.New(fault.NotInitialized, fault.Protocol, r.operation(),
+			"the session is not initialized: send %s first", want))
 		return
 	}
 	if s.busy(r.msg.ID) {
-		s.fail(ctx, r, fault.New(fault.InvalidRequest, fault.Protocol, r.operation(), "id %s is in use by a request in flight", r.msg.ID))
+		s.fail(ctx, r, fault.New(fault.InvalidRequest, fault.Protocol, r.operation(),
+			"id %s is in use by a request in flight", r.msg.ID))
 		return
 	}
 	switch method := r.msg.Method; {
 	case method == mcp.ToolsCall:
-		s.call(ctx, r, calls)
+		s.beginCall(ctx, r, calls)
 	case slices.Contains(listMethods, method):
-		s.list(ctx, r, calls)
+		s.answerList(ctx, r, calls)
 	case slices.Contains(routedMethods, method):
-		s.route(ctx, r, calls)
+		s.routeRequest(ctx, r, calls)
 	case method == mcp.Listen && r.modern:
-		s.listen(ctx, r, calls)
+		s.beginListen(ctx, r, calls)
 	case method == mcp.Subscribe && !r.modern:
 		s.subscribe(ctx, r, calls)
 	case method == mcp.Unsubscribe && !r.modern:
@@ -197,30 +202,33 @@ func (s *session) learn(r *request) {
 	}
 }
 
+// initialize answers the handshake of a legacy client.
 func (s *session) initialize(ctx context.Context, r *request) {
 	asked, ok := mcp.String(r.params.Version)
 	if !ok {
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.protocolVersion must be a string"))
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(),
+			"params.protocolVersion must be a string"))
 		return
 	}
 	if s.handshake != notInitialized {
-		s.fail(ctx, r, fault.New(fault.InvalidRequest, fault.Protocol, r.operation(), "the session is already initialized"))
+		s.fail(ctx, r, fault.New(fault.InvalidRequest, fault.Protocol, r.operation(),
+			"the session is already initialized"))
 		return
 	}
 	s.handshake = initialized
 	s.learn(r)
-	about := s.about(ctx, false)
+	about := s.describe(ctx, false)
 	s.answerJSON(ctx, r, reply.NewAbout(mcp.Negotiate(asked), &about))
 }
 
 func (s *session) discover(ctx context.Context, r *request) {
-	about := s.about(ctx, true)
+	about := s.describe(ctx, true)
 	s.answerJSON(ctx, r, reply.NewDiscovery(&about))
 }
 
-// list answers a request for one page of a list. Only a list that has nothing to
+// answerList answers a request for one page of a list. Only a list that has nothing to
 // wait for is made at once.
-func (s *session) list(ctx context.Context, r *request, calls *crew.Crew) {
+func (s *session) answerList(ctx context.Context, r *request, calls *crew.Crew) {
 	method := r.msg.Method
 	after, err := tool.ParseCursor(method, r.params.Cursor)
 	if err != nil {
@@ -257,20 +265,21 @@ func (s *session) list(ctx context.Context, r *request, calls *crew.Crew) {
 		s.answerJSON(ctx, r, list(ctx))
 		return
 	}
-	s.aside(ctx, r, calls, list)
+	s.answerAside(ctx, r, calls, list)
 }
 
 func (s *session) setLevel(ctx context.Context, r *request) {
 	if !mcp.IsLevel(r.params.Level) {
-		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.level must be one of %v", mcp.Levels()))
+		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(),
+			"params.level must be one of %v", mcp.Levels()))
 		return
 	}
-	s.tune(r)
+	s.setLogLevel(r)
 	s.answer(ctx, r, json.RawMessage(`{}`))
 }
 
-// tune takes the level that a client sets.
-func (s *session) tune(r *request) {
+// setLogLevel sets the level of log messages that a legacy client wants.
+func (s *session) setLogLevel(r *request) {
 	level, _ := mcp.String(r.params.Level)
 	s.mu.Lock()
 	s.profile.Level = level
@@ -291,7 +300,7 @@ func (s *session) answerJSON(ctx context.Context, r *request, v any) {
 
 // answer sends a result, an object, as the request's era wants it.
 func (s *session) answer(ctx context.Context, r *request, result json.RawMessage) {
-	s.count(r, 0, nil)
+	s.countRequest(r, 0, nil)
 	s.deliver(ctx, r, outbox.Answer{Line: s.formOf(r).Result(result)})
 }
 
@@ -306,7 +315,7 @@ func (s *session) formOf(r *request) *reply.Form {
 
 // fail answers a request with a fault.
 func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
-	s.count(r, 0, f)
+	s.countRequest(r, 0, f)
 	if r.msg.Method == mcp.ToolsCall {
 		s.logCall(r, nil, f, &tool.RemoteResult{})
 	}
@@ -317,7 +326,7 @@ func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
 // not be read.
 func (s *session) refuse(ctx context.Context, n int64, id jsonrpc.ID, f *fault.Record) {
 	if id == nil {
-		n = 0 // nobody asks for it again
+		n = 0 // the client cannot ask for it again
 	}
-	s.put(ctx, n, mcp.AppendFault(nil, id, "", "", f))
+	s.queueLine(ctx, n, mcp.AppendFault(nil, id, "", "", f))
 }

@@ -23,8 +23,8 @@ import (
 	"holdline/protocol/socket"
 )
 
-// gonePoll is how often a session without a connection looks whether its
-// client's process is still there.
+// gonePoll is the interval in which a session without a connection checks whether its
+// client's process still lives.
 const gonePoll = 50 * time.Millisecond
 
 // claim makes l the next connection of the session. It returns false if the session
@@ -56,16 +56,16 @@ func (s *session) claim(ctx context.Context, l *link.Link) bool {
 	}
 }
 
-// yields reports whether a connection of p may take the session over: it has
-// none, its own is the same process's, or that one's end is gone.
+// yields reports whether a connection of p may take the session over: the session has
+// none, or one of the same process, or one whose other end is gone.
 func (s *session) yields(p peer.Peer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cur == nil || s.cur.Peer == p && p.PID > 0 || socket.HungUp(s.cur.Conn)
 }
 
-// detach takes the session off l: answers that it has not confirmed wait for
-// the next connection.
+// detach ends that l is the session's connection: answers that the client has not
+// confirmed wait for the next one.
 func (s *session) detach(l *link.Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,8 @@ func (s *session) detach(l *link.Link) {
 	}
 }
 
-// keepLocked keeps an answer until the client is back, within limits. One that is
-// stored is not kept: its executor gives it again.
+// keepLocked keeps an answer until the client is back, within limits. It keeps no stored
+// answer: the executor has that. The caller must hold s.mu.
 func (s *session) keepLocked(a outbox.Answer) {
 	if s.state == overfull || a.N == 0 || a.Stored {
 		return
@@ -98,7 +98,7 @@ func (s *session) keepLocked(a outbox.Answer) {
 	}
 }
 
-// fullBye says that too much waited for the client.
+// fullBye is the last line to a client for which too many answers waited.
 var fullBye = protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeFull, Message: link.ErrTooMuch.Error()}
 
 // Full ends the session: at once if it has a connection, else when it is back.
@@ -112,8 +112,9 @@ func (s *session) Full() {
 	s.setLocked(overfull, s.cur)
 }
 
-// detached waits for the client to come back; nil says that it does not.
-func (s *session) detached(ctx context.Context, why error) *link.Link {
+// awaitLink blocks until the client is back, and returns its connection; nil if it does
+// not come back.
+func (s *session) awaitLink(ctx context.Context, why error) *link.Link {
 	s.log.InfoContext(ctx, "session detached", "err", why)
 	limit := time.NewTimer(protocol.ResumeWindow)
 	defer limit.Stop()
@@ -161,17 +162,17 @@ func (s *session) sayFarewellLocked() {
 	}
 }
 
-// take makes l the session's connection. Requests that the client does not list as
+// attachLink makes l the session's connection. Requests that the client does not list as
 // pending are confirmed, or were cancelled; kept answers to the others are queued
 // again. It reports whether the session has to end.
-func (s *session) take(ctx context.Context, l *link.Link) (over bool) {
+func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	g := &l.Greeting
 	pending := make(map[int64]struct{}, len(g.Pending))
 	for _, n := range g.Pending {
 		pending[n] = struct{}{}
 	}
 	w, fresh := s.srv.o.Welcome(), s.known == nil
-	if !fresh { // else [Server.open] has done it
+	if !fresh { // else [Server.openSession] has done it
 		s.welcome(l, w)
 	}
 	if !s.anonymous {
@@ -217,7 +218,8 @@ func (s *session) take(ctx context.Context, l *link.Link) (over bool) {
 	}
 	s.markUncertain(g, fresh, g.Store != "" && g.Store != w.Store)
 	if g.Resume {
-		s.log.InfoContext(ctx, "session resumed", "pending", len(pending), "answers", len(again), "cancelled", len(dropped))
+		s.log.InfoContext(ctx, "session resumed",
+			"pending", len(pending), "answers", len(again), "cancelled", len(dropped))
 		for _, e := range s.srv.o.Executors {
 			e.Resumed(s.hash, pending)
 		}
@@ -226,9 +228,9 @@ func (s *session) take(ctx context.Context, l *link.Link) (over bool) {
 	return over
 }
 
-// replayed takes a line that the client had sent on an earlier connection. One
-// that is answered counts for what it says; one that is not begins anew unless
-// it is in hand already.
+// replayed handles a line that the client had sent on an earlier connection. A line that
+// is answered is handled for its effect on the session alone. Any other one is handled
+// anew, unless this daemon has it already.
 func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *crew.Crew) {
 	n := *c.Replay
 	faultpoint.At("session.replayed")
@@ -236,16 +238,16 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 		if _, ok := s.known[n]; ok {
 			return
 		}
-		s.message(ctx, n, line, c, calls)
+		s.handleMessage(ctx, n, line, c, calls)
 		return
 	}
 	msg, err := jsonrpc.Parse(line)
 	switch {
 	case err != nil:
 	case msg.Kind == jsonrpc.Response:
-		s.respond(n, msg)
+		s.forwardResponse(n, msg)
 	case msg.Kind == jsonrpc.Notification:
-		s.notification(ctx, msg)
+		s.handleNotification(ctx, msg)
 	case msg.Method == mcp.Initialize:
 		s.handshake = max(s.handshake, initialized)
 		if params, err := mcp.ParseParams(msg.Params); err == nil {
@@ -257,7 +259,7 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 		}
 	case msg.Method == mcp.SetLevel:
 		if params, err := mcp.ParseParams(msg.Params); err == nil && mcp.IsLevel(params.Level) {
-			s.tune(&request{n: n, msg: msg, params: params})
+			s.setLogLevel(&request{n: n, msg: msg, params: params})
 		}
 	}
 }
@@ -271,7 +273,7 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 		return
 	}
 	if c.Answered != nil && *c.Answered { // it was the client's answer to a server, which must not wait for ever
-		s.respond(n, jsonrpc.Message{Kind: jsonrpc.Response, ID: jsonrpc.ID(c.ID), Error: lostAnswer})
+		s.forwardResponse(n, jsonrpc.Message{Kind: jsonrpc.Response, ID: jsonrpc.ID(c.ID), Error: lostAnswer})
 		return
 	}
 	r := s.requestFromReplay(c)
@@ -287,23 +289,27 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
 			"the daemon ended, and the request was too large to be kept for the next one; it had been begun")
 	case n < s.uncertain:
-		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall, "%s, and the request was too large to be kept", lostWords)
+		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
+			"%s, and the request was too large to be kept", lostWords)
 	}
 	if !c.Call {
 		r.msg.Method = ""
 	}
-	s.put(ctx, n, s.formOf(r).Fault(f))
+	s.queueLine(ctx, n, s.formOf(r).Fault(f))
 }
 
 // lostAnswer is what a server gets in place of an answer that no longer exists.
-var lostAnswer = json.RawMessage(`{"code":-32603,"message":"the daemon ended, and the client's answer was too large to be kept for the next one"}`)
+var lostAnswer = json.RawMessage(`{"code":-32603,"message":"the daemon ended, and the client's answer ` +
+	`was too large to be kept for the next one"}`)
 
 // requestFromReplay returns the call of a tool that stands for a replayed line
 // whose bytes are lost.
 func (s *session) requestFromReplay(c *protocol.Control) *request {
+	// A legacy session's initialize is replayed before its calls.
+	modern := s.handshake == notInitialized
 	return &request{
 		n: *c.Replay, msg: jsonrpc.Message{Kind: jsonrpc.Request, ID: jsonrpc.ID(c.ID), Method: mcp.ToolsCall},
-		modern: s.handshake == notInitialized, replay: true, sent: sentAt(c), begin: time.Now(), // a legacy session's initialize is replayed first
+		modern: modern, replay: true, sent: sentAt(c), begin: time.Now(),
 	}
 }
 
@@ -330,11 +336,11 @@ func (s *session) doubtful(r *request) *fault.Record {
 	return fault.New(fault.OutcomeUnknown, fault.Host, operation(r.target.Name), lostWords)
 }
 
-// lostWords are said of a call whose record may have been lost.
+// lostWords describe a call whose record may have been lost.
 const lostWords = "the daemon ended, and its records were lost or given up before the client was back: " +
 	"whether the call had its effect is not known"
 
-// Seen says to the proxy that a server has the response in line n.
+// Seen reports to the proxy that a server has the response in line n.
 func (s *session) Seen(n int64) {
 	s.mu.Lock()
 	l := s.cur
@@ -344,9 +350,9 @@ func (s *session) Seen(n int64) {
 	}
 }
 
-// offer queues a line that is no answer if there is room for it, a connection, and
+// offerLine queues a line that is no answer if there is room for it, a connection, and
 // allowed, which may be nil, returns true once all that was queued before is known.
-func (s *session) offer(line []byte, allowed func() bool) {
+func (s *session) offerLine(line []byte, allowed func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // so that no other connection takes its place meanwhile
 	if s.cur != nil {
@@ -354,27 +360,27 @@ func (s *session) offer(line []byte, allowed func() bool) {
 	}
 }
 
-// put queues the answer to line n for the client, or keeps it until there is
-// a connection. It may wait for room.
-func (s *session) put(ctx context.Context, n int64, line []byte) {
-	s.queue(ctx, outbox.Answer{N: n, Line: line}, nil)
+// queueLine queues the answer to line n for the client, or keeps it until there is a
+// connection. It may block until there is room.
+func (s *session) queueLine(ctx context.Context, n int64, line []byte) {
+	s.queueAnswer(ctx, outbox.Answer{N: n, Line: line}, nil)
 }
 
 // deliver queues the answer to r, unless r is cancelled meanwhile.
 func (s *session) deliver(ctx context.Context, r *request, a outbox.Answer) {
 	if a.N = r.n; r.flight == nil {
-		s.queue(ctx, a, nil)
+		s.queueAnswer(ctx, a, nil)
 		return
 	}
-	if s.queue(ctx, a, r.flight.mayAnswer) {
+	if s.queueAnswer(ctx, a, r.flight.mayAnswer) {
 		s.move(r.flight, finished)
 	}
-	s.forget(r)
+	s.confirmCancelled(r)
 }
 
-// queue is [session.put]. It leaves the answer out, and returns false, once
-// allowed, which may be nil, returns false.
-func (s *session) queue(ctx context.Context, a outbox.Answer, allowed func() bool) bool {
+// queueAnswer queues an answer like [session.queueLine]. It queues nothing, and returns
+// false, once allowed, which may be nil, returns false.
+func (s *session) queueAnswer(ctx context.Context, a outbox.Answer, allowed func() bool) bool {
 	a.Line = append(a.Line, '\n')
 	for {
 		s.mu.Lock()

@@ -26,8 +26,8 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// hangupPoll is how often a half-closed connection is looked at: a client
-// that closed its side may still wait for answers, or be gone.
+// hangupPoll is the interval in which a half-closed connection is checked: a client that
+// closed its side may still wait for answers, or be gone.
 const hangupPoll = 100 * time.Millisecond
 
 // Telemetry counts and logs requests. Its methods must not block for long.
@@ -56,26 +56,26 @@ type ToolCall struct {
 
 // An Executor answers calls and keeps records of them: the hosted servers, and the
 // consults. A session owns its calls: it alone knows which answers its client still
-// waits for, and tells the executors. Sessions are named by their hashes, calls by the
+// waits for, and reports that to the executors. Sessions are named by their hashes, calls by the
 // number of the client's line. The methods must not block for long.
 type Executor interface {
 	// Recall returns what answers the call that line n began, nil if that is not
 	// known. recorded reports whether the call may have had an effect, known or not
 	// what answers it.
 	Recall(session string, n int64) (t *tool.Remote, recorded bool)
-	// Confirmed says that the client holds the answer to line n, or has cancelled it.
+	// Confirmed reports that the client holds the answer to line n, or has cancelled it.
 	Confirmed(session string, n int64)
-	// Resumed says that the client is back, and which of its lines it waits for. It
-	// waits for no other call that it made before.
+	// Resumed reports that the client is back, and which of its lines it waits for.
+	// It waits for no other call that it made before.
 	Resumed(session string, pending map[int64]struct{})
-	// Closed says that the session is over, and none of its calls is waited for. If
-	// it was the last one of its client, agent is the client's key, else "".
+	// Closed reports that the session is over, and that none of its calls is waited
+	// for. If it was the last one of its client, agent is the client's key, else "".
 	Closed(session, agent string)
 }
 
 // Hosted are the hosted MCP servers, as sessions reach them besides with calls.
 type Hosted interface {
-	// Opened begins to reach a session; it may be told so again.
+	// Opened begins to reach a session; it may be called again.
 	Opened(session string, c tool.Client)
 	// Respond takes the answer of the client, its line n, to the server that
 	// asked. It reports whether a server waits for it.
@@ -85,12 +85,12 @@ type Hosted interface {
 	Notified(session string, msg jsonrpc.Message)
 	// Tuned says that the session has set another level of log messages.
 	Tuned(session string)
-	// Subscribe has the session told when a resource has changed, by
-	// [tool.Client] Updated with that holder: "" is the session, all others
-	// are its own names for its requests to be told. It waits until the server
-	// has agreed; again says that an earlier daemon was asked the same. A
-	// failure is the server's refusal, an error of JSON-RPC; an error is a
-	// fault or [tool.ErrStopping].
+	// Subscribe subscribes the session to a resource: when that changes,
+	// [tool.Client] Updated is called with that holder. The holder "" is the
+	// session; others are its own names for its subscriptions. It blocks until
+	// the server has agreed; again says that an earlier daemon was asked the
+	// same. A failure is the server's refusal, an error of JSON-RPC; an error is
+	// a fault or [tool.ErrStopping].
 	Subscribe(ctx context.Context, c tool.Caller, holder, uri string, again bool) (failure json.RawMessage, err error)
 	// Unsubscribe ends that; all of the holder's if the URI is "".
 	Unsubscribe(session, holder, uri string)
@@ -155,7 +155,7 @@ type Server struct {
 	sessions map[*session]struct{} // guarded by mu
 	returns  *returning.Window     // which sessions of an earlier daemon may come back; guarded by mu
 
-	farewell atomic.Pointer[protocol.Control] // what every client is told from then on; nil until the daemon stops; set under mu
+	farewell atomic.Pointer[protocol.Control] // the bye, once the daemon stops; set under mu
 }
 
 // New makes a server.
@@ -179,7 +179,10 @@ func New(o Options) *Server {
 	if o.Alive == nil {
 		o.Alive = func(pid int, start uint64) bool { return peer.Peer{PID: pid, Start: start}.Alive() }
 	}
-	s := &Server{o: o, serverInfo: info, agents: agents.New(), sessions: map[*session]struct{}{}, returns: returning.New(o.Begun, o.Return)}
+	s := &Server{
+		o: o, serverInfo: info, agents: agents.New(), sessions: map[*session]struct{}{},
+		returns: returning.New(o.Begun, o.Return),
+	}
 	s.Limit(o.MaxInFlight)
 	return s
 }
@@ -239,10 +242,10 @@ func (s *Server) Flushed() bool {
 	return true
 }
 
-// Farewell says bye to every client; the connections end by themselves or
-// with the context of [Server.ServeConn]. From then on the server opens no
-// session: a client that resumes one is welcomed and told the same, any other
-// is refused with [protocol.RefusedStopping] and finds the next daemon.
+// Farewell sends a bye to every client. The clients then end their connections, or the
+// context of [Server.ServeConn] does. From then on the server opens no session: a client
+// that resumes one gets a welcome and the bye, any other one is refused with
+// [protocol.RefusedStopping] and finds the next daemon.
 func (s *Server) Farewell(reason, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,8 +257,8 @@ func (s *Server) Farewell(reason, message string) {
 	}
 }
 
-// dismiss tells a client why it is not served by a daemon that stops. One that
-// resumes must not look for another daemon, so it is told like those that were
+// dismiss sends a client the reason why a daemon that stops does not serve it. A client
+// that resumes must not look for another daemon, so it gets the bye, like those that were
 // connected.
 func (s *Server) dismiss(c *listener.Conn) {
 	bye := s.farewell.Load()
@@ -294,7 +297,7 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	l := link.New(c.UnixConn, c.Lines, greeting, peer.Of(c.Peer.PID), s.confirmer(&g))
 	l.First = c.First
 	for ctx.Err() == nil {
-		one, fresh, refusal := s.open(l)
+		one, fresh, refusal := s.openSession(l)
 		switch {
 		case refusal != nil:
 			listener.Refuse(c.UnixConn, refusal)
@@ -303,8 +306,8 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 			s.dismiss(c)
 			return
 		case fresh:
-			one.serve(ctx, l)
-			s.close(one)
+			one.serveLinks(ctx, l)
+			s.closeSession(one)
 			return
 		case one.claim(ctx, l):
 			<-l.Done
@@ -317,7 +320,8 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	}
 }
 
-// confirmer tells all who want to know what the client of a session holds.
+// confirmer returns the function that reports which answers the client of a session
+// holds; nil if the greeting names no session.
 func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
 	if g.Session == "" {
 		return nil
@@ -326,18 +330,18 @@ func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
 	return func(n int64) { s.confirmed(hash, n) }
 }
 
-// confirmed tells all who want to know that the client of a session holds the
-// answer to its line n, or does not want it any more.
+// confirmed reports to the executors that the client of a session holds the answer to
+// its line n, or does not want it any more.
 func (s *Server) confirmed(session string, n int64) {
 	for _, e := range s.o.Executors {
 		e.Confirmed(session, n)
 	}
 }
 
-// open finds the session that a connection claims, or registers a new one;
+// openSession finds the session that a connection claims, or registers a new one;
 // after [Server.Farewell] it returns none instead. A new session is welcomed
 // before anything else can be queued for it.
-func (s *Server) open(l *link.Link) (one *session, fresh bool, refusal *protocol.Refusal) {
+func (s *Server) openSession(l *link.Link) (one *session, fresh bool, refusal *protocol.Refusal) {
 	made, w := newSession(s, l), s.o.Welcome()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,9 +350,13 @@ func (s *Server) open(l *link.Link) (one *session, fresh bool, refusal *protocol
 		case other.hash != made.hash:
 			continue
 		case other.profile.Claimed != made.profile.Claimed:
-			return nil, false, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: "this session belongs to another identity"}
+			return nil, false, &protocol.Refusal{
+				Code: protocol.RefusedIdentity, Message: "this session belongs to another identity",
+			}
 		case !other.yields(l.Peer):
-			return nil, false, &protocol.Refusal{Code: protocol.RefusedBusy, Message: "this session is already connected"}
+			return nil, false, &protocol.Refusal{
+				Code: protocol.RefusedBusy, Message: "this session is already connected",
+			}
 		}
 		return other, false, nil
 	}
@@ -372,8 +380,8 @@ func (s *Server) discarded(session string) bool {
 	return s.returns.Discarded(session)
 }
 
-// close ends a session that was served, and says so to the executors.
-func (s *Server) close(one *session) {
+// closeSession ends a session that was served, and says so to the executors.
+func (s *Server) closeSession(one *session) {
 	s.mu.Lock()
 	delete(s.sessions, one)
 	s.returns.Ended(one.hash)

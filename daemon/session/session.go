@@ -62,20 +62,20 @@ type session struct {
 	keptBytes int                             // size of kept
 	peer      peer.Peer                       // of the latest connection
 	version   string                          // of the proxy
-	profile   profile.Profile                 // what is known of the client now
+	profile   profile.Profile                 // of the client, as far as it is known
 	flights   map[string]*flight              // requests that are not answered, by id
 	listens   map[string]*listen.Subscription // open subscriptions of a modern client, by id of the request
 	lists     held.Lists                      // the lists that the client holds
-	follows   map[string]int64                // resources that a legacy client has subscribed to, with the number of the latest line
+	follows   map[string]int64                // a legacy client's subscriptions to resources: their latest lines
 	info      json.RawMessage                 // of the one server that the session is for
 }
 
 // sessionState is where a session stands.
 //
 //	attached -> detached: its connection broke, or the client has made another one
-//	attached -> overfull: more answers waited than are kept; the client is told
+//	attached -> overfull: more answers waited than are kept; the client gets a bye
 //	detached -> attached: the client is back
-//	detached -> overfull: as above; the client is told when it is back
+//	detached -> overfull: as above; the client gets the bye when it is back
 //	attached, detached, overfull -> ended: the client is gone, or does not come back
 //	attached, detached, overfull -> left:  the daemon stops; the next one goes on
 type sessionState int
@@ -149,15 +149,17 @@ func (s *session) status() Status {
 	caller := &s.profile.Caller
 	return Status{
 		ID: strconv.FormatInt(s.number, 10), Identity: caller.Identity, Client: caller.Client, Era: s.profile.Era,
-		Project: caller.Project, Cwd: caller.Cwd, PID: s.peer.PID, ClientPID: s.client, Server: caller.Only, State: state,
+		Project: caller.Project, Cwd: caller.Cwd, Server: caller.Only,
+		PID: s.peer.PID, ClientPID: s.client, State: state,
 		InFlight: calls, Calls: s.calls.Load(), SinceMS: time.Since(s.since).Milliseconds(), Proxy: s.version,
 	}
 }
 
-// serve runs the session on l and on the connections that follow it.
-func (s *session) serve(ctx context.Context, l *link.Link) {
+// serveLinks runs the session on l and on the connections that follow it.
+func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	s.log = s.srv.o.Log.With("client_pid", l.Peer.PID, "session", s.number)
-	s.log.InfoContext(ctx, "session opened", "identity", s.identity(), "anonymous", s.anonymous, "resumed", l.Greeting.Resume)
+	s.log.InfoContext(ctx, "session opened",
+		"identity", s.identity(), "anonymous", s.anonymous, "resumed", l.Greeting.Resume)
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(link.ErrGone)
@@ -167,13 +169,13 @@ func (s *session) serve(ctx context.Context, l *link.Link) {
 	calls := crew.New()
 	var end error
 	for {
-		end = s.attached(ctx, l, calls)
+		end = s.serveLink(ctx, l, calls)
 		if !errors.Is(end, link.ErrLost) && !errors.Is(end, link.ErrSuperseded) || s.anonymous {
 			break
 		}
 		s.detach(l)
 		l.Drop()
-		next := s.detached(ctx, end)
+		next := s.awaitLink(ctx, end)
 		if next == nil {
 			break
 		}

@@ -20,19 +20,19 @@ const maxSubscriptions = 256
 // refusal is a server's answer with an error, as it came.
 type refusal struct{ raw json.RawMessage }
 
-// subscribe takes a legacy client's subscription to a resource to the server
-// that has it.
+// subscribe passes a legacy client's subscription to a resource to the server that has
+// it.
 func (s *session) subscribe(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
 	if f == nil {
-		f = s.follow(r, uri)
+		f = s.addFollow(r, uri)
 	}
 	if f != nil {
 		s.fail(ctx, r, f)
 		return
 	}
-	s.aside(ctx, r, calls, func(ctx context.Context) any {
-		failure, err := s.followed(ctx, r, uri)
+	s.answerAside(ctx, r, calls, func(ctx context.Context) any {
+		failure, err := s.subscribeTarget(ctx, r, uri)
 		switch {
 		case errors.Is(err, tool.ErrStopping):
 			return tool.ErrStopping
@@ -45,7 +45,7 @@ func (s *session) subscribe(ctx context.Context, r *request, calls *crew.Crew) {
 	})
 }
 
-// unsubscribe ends that.
+// unsubscribe ends a legacy client's subscription to a resource.
 func (s *session) unsubscribe(ctx context.Context, r *request) {
 	uri, f := s.uri(r)
 	if f != nil {
@@ -60,17 +60,17 @@ func (s *session) unsubscribe(ctx context.Context, r *request) {
 }
 
 // subscribeAgain subscribes to what the client had subscribed to with an
-// earlier daemon, or before its connection broke. Nobody waits for an answer;
-// the client gets a notification that the resource may have changed.
+// earlier daemon, or before its connection broke. There is no answer; the client gets a
+// notification that the resource may have changed.
 func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
-	if f != nil || s.follow(r, uri) != nil {
+	if f != nil || s.addFollow(r, uri) != nil {
 		return
 	}
 	s.running.Add(1)
 	calls.Go(func() {
 		defer s.ended()
-		failure, err := s.followed(ctx, r, uri)
+		failure, err := s.subscribeTarget(ctx, r, uri)
 		if err != nil || failure != nil {
 			s.log.DebugContext(ctx, "subscription is not in force again", "err", err)
 			return
@@ -79,7 +79,7 @@ func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Cr
 	})
 }
 
-// uri is the resource that a request is for.
+// uri returns the resource that a request is for.
 func (s *session) uri(r *request) (string, *fault.Record) {
 	uri, ok := mcp.String(r.params.URI)
 	switch {
@@ -91,8 +91,8 @@ func (s *session) uri(r *request) (string, *fault.Record) {
 	return uri, nil
 }
 
-// follow notes that the client wants to be told of a resource.
-func (s *session) follow(r *request, uri string) *fault.Record {
+// addFollow records that the client wants to know of changes of a resource.
+func (s *session) addFollow(r *request, uri string) *fault.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.follows[uri]; !ok && len(s.follows) >= maxSubscriptions {
@@ -104,9 +104,9 @@ func (s *session) follow(r *request, uri string) *fault.Record {
 	return nil
 }
 
-// followed subscribes to a resource, unless the client has ended that
-// meanwhile.
-func (s *session) followed(ctx context.Context, r *request, uri string) (json.RawMessage, error) {
+// subscribeTarget subscribes to a resource, and ends that at once if the client has
+// unsubscribed meanwhile.
+func (s *session) subscribeTarget(ctx context.Context, r *request, uri string) (json.RawMessage, error) {
 	failure, err := s.srv.o.Hosted.Subscribe(ctx, s.who(), "", uri, r.standing)
 	s.mu.Lock()
 	latest, wanted := s.follows[uri]
@@ -120,17 +120,17 @@ func (s *session) followed(ctx context.Context, r *request, uri string) (json.Ra
 	return failure, err
 }
 
-// listen begins a subscription: it is acknowledged, and stays open until the
+// beginListen begins a subscription: it is acknowledged, and stays open until the
 // client cancels it or goes. One that an earlier daemon had acknowledged is
 // acknowledged again.
-func (s *session) listen(ctx context.Context, r *request, calls *crew.Crew) {
+func (s *session) beginListen(ctx context.Context, r *request, calls *crew.Crew) {
 	l, uris, f := listen.Parse(r.msg.ID, r.n, r.operation(), r.params.Notifications, maxSubscriptions)
 	if f != nil {
 		s.fail(ctx, r, f)
 		return
 	}
 	callCtx, cancel := context.WithCancelCause(ctx)
-	f = s.enter(r, true, func(why error) {
+	f = s.enterFlight(r, true, func(why error) {
 		cancel(why)
 		s.unlisten(l)
 	})
@@ -146,20 +146,20 @@ func (s *session) listen(ctx context.Context, r *request, calls *crew.Crew) {
 	s.running.Add(1)
 	calls.Go(func() {
 		defer s.ended()
-		err := s.grant(callCtx, r, l, uris)
+		err := s.grantResources(callCtx, r, l, uris)
 		switch {
 		case err == nil && s.acknowledge(ctx, r, l):
 			return
-		case err != nil && !errors.Is(err, tool.ErrStopping) && s.leave(callCtx, r) == nil:
+		case err != nil && !errors.Is(err, tool.ErrStopping) && s.endWork(callCtx, r) == nil:
 			s.fail(ctx, r, fault.From(err, fault.Host, r.operation()))
 		}
 		s.unlisten(l)
 	})
 }
 
-// grant subscribes to the resources that a client wants to be told of, and
-// notes those whose servers have agreed. An error ends it all.
-func (s *session) grant(ctx context.Context, r *request, l *listen.Subscription, uris []string) error {
+// grantResources subscribes to the resources that a modern client has listed, and
+// records those whose servers have agreed. On an error the caller ends the subscription.
+func (s *session) grantResources(ctx context.Context, r *request, l *listen.Subscription, uris []string) error {
 	for _, uri := range uris {
 		failure, err := s.srv.o.Hosted.Subscribe(ctx, s.who(), l.Holder, uri, r.replay)
 		f, _ := errors.AsType[*fault.Record](err)
@@ -179,14 +179,14 @@ func (s *session) grant(ctx context.Context, r *request, l *listen.Subscription,
 	return nil
 }
 
-// acknowledge says which notifications the client gets from now on. It returns false,
-// and says nothing, if the client has ended the subscription already.
+// acknowledge sends the client which notifications it gets from now on. It returns false,
+// and sends nothing, if the client has ended the subscription already.
 func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscription) bool {
 	if r.flight.at() != running {
 		return false
 	}
-	s.count(r, 0, nil)
-	s.put(ctx, 0, l.Acknowledgement())
+	s.countRequest(r, 0, nil)
+	s.queueLine(ctx, 0, l.Acknowledgement())
 	s.mu.Lock()
 	wanted := r.flight.at() == running
 	if wanted {
@@ -220,8 +220,8 @@ func (s *session) mayHaveChanged(l *listen.Subscription) {
 	}
 }
 
-// listenOn goes on with the subscriptions to resources of a client that is back:
-// notifications on the connection that broke may be lost.
+// listenOn acknowledges the subscriptions to resources of a client that is back, and
+// announces the resources as changed: notifications may be lost with a connection.
 func (s *session) listenOn() {
 	s.mu.Lock()
 	var all []*listen.Subscription
@@ -232,16 +232,16 @@ func (s *session) listenOn() {
 	}
 	s.mu.Unlock()
 	for _, l := range all {
-		s.offer(append(l.Acknowledgement(), '\n'), nil)
+		s.offerLine(append(l.Acknowledgement(), '\n'), nil)
 		s.mayHaveChanged(l)
 	}
 }
 
-// Updated says that a resource has changed: to the legacy client, or in the
+// Updated announces that a resource has changed: to the legacy client, or in the
 // modern one's subscription of that name.
 func (s *session) Updated(holder string, params json.RawMessage) {
 	if holder == "" {
-		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, params), '\n'), nil)
+		s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, params), '\n'), nil)
 		return
 	}
 	s.mu.Lock()
@@ -256,6 +256,6 @@ func (s *session) Updated(holder string, params json.RawMessage) {
 		return // it is not acknowledged yet, or has ended
 	}
 	if tagged, err := listen.Tag(params, id); err == nil {
-		s.offer(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, tagged), '\n'), nil)
+		s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, tagged), '\n'), nil)
 	}
 }

@@ -159,7 +159,7 @@ func ExitOf(ws syscall.WaitStatus) process.Exit {
 	return process.Exit{Code: &code}
 }
 
-// errnoName returns the symbol of errno, such as "ENOENT".
+// errnoName returns the symbol of errno, like ENOENT.
 func errnoName(errno syscall.Errno) string {
 	if name := unix.ErrnoName(errno); name != "" {
 		return name

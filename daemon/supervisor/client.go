@@ -30,11 +30,11 @@ type client struct {
 	sending sync.Mutex // one frame at a time
 
 	mu      lockcheck.Mutex
-	next    int64 // request id
-	waiting map[int64]chan workerwire.Frame
-	acks    map[int64]int64 // numbers of the acks that are not answered, by request id
-	onAck   func(seq int64) // called by who receives
-	broken  bool
+	next    int64                           // request id
+	waiting map[int64]chan workerwire.Frame // for answers, by request id
+	acks    map[int64]int64                 // numbers of the acks that are not answered, by request id
+	onAck   func(seq int64)                 // called by the goroutine that receives
+	broken  bool                            // the connection has ended: no request is taken any more
 }
 
 // dial connects to a worker in the version of its spec, which the worker speaks
@@ -57,25 +57,30 @@ func dial(ctx context.Context, path string, version int, program string) (*clien
 		return nil, hello, err
 	}
 	stream := rawio.New(unix)
-	c := &client{nc: unix, out: stream, r: bufio.NewReaderSize(stream, 4<<10), waiting: make(map[int64]chan workerwire.Frame), acks: make(map[int64]int64)}
-	err = c.ask(ctx, workerwire.Initialize, workerwire.InitializeParams{Version: version, Program: program}, &hello)
+	c := &client{
+		nc: unix, out: stream, r: bufio.NewReaderSize(stream, 4<<10),
+		waiting: make(map[int64]chan workerwire.Frame), acks: make(map[int64]int64),
+	}
+	params := workerwire.InitializeParams{Version: version, Program: program}
+	err = c.exchange(ctx, workerwire.Initialize, params, &hello)
 	if err == nil && hello.Version != version {
-		err = workerwire.Errorf(workerwire.CodeVersion, "the worker answers with version %d of its protocol, %d was asked for", hello.Version, version)
+		err = workerwire.Errorf(workerwire.CodeVersion,
+			"the worker answers with version %d of its protocol, %d was asked for", hello.Version, version)
 	}
 	if err != nil {
-		c.close()
+		c.closeConn()
 		return nil, hello, err
 	}
 	return c, hello, nil
 }
 
-// ask makes a request and reads the answer itself. It is for requests before the
-// goroutine that receives is started.
-func (c *client) ask(ctx context.Context, kind workerwire.Kind, params, result any) error {
+// exchange makes a request and reads the answer. Call it only before the goroutine that
+// receives is started. result may be nil.
+func (c *client) exchange(ctx context.Context, kind workerwire.Kind, params, result any) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	c.next++
-	if err := c.send(workerwire.Frame{Kind: kind, ID: c.next, Body: workerwire.Encode(params)}); err != nil {
+	if err := c.sendFrame(workerwire.Frame{Kind: kind, ID: c.next, Body: workerwire.Encode(params)}); err != nil {
 		return err
 	}
 	f, err := workerwire.ReadFrame(c.r)
@@ -91,15 +96,15 @@ func (c *client) ask(ctx context.Context, kind workerwire.Kind, params, result a
 	return f.Decode(result)
 }
 
-// send writes one frame.
-func (c *client) send(f workerwire.Frame) error {
+// sendFrame writes one frame.
+func (c *client) sendFrame(f workerwire.Frame) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	if err := c.nc.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
 	if err := workerwire.WriteFrames(c.out, f); err != nil {
-		c.close() // a frame that is cut must be the last one
+		c.closeConn() // a frame that is cut must be the last one
 		return err
 	}
 	return nil
@@ -119,12 +124,12 @@ func (c *client) request(f workerwire.Frame) (<-chan workerwire.Frame, error) {
 	c.waiting[f.ID] = ch
 	c.mu.Unlock()
 	// On an error receive ends, and closes the channel.
-	err := c.send(f)
+	err := c.sendFrame(f)
 	return ch, err
 }
 
-// ack acknowledges events and does not wait. Once the worker has taken it,
-// onAck is called.
+// ack acknowledges events up to seq. It does not wait for the answer; onAck is called
+// when that has come.
 func (c *client) ack(seq int64) {
 	c.mu.Lock()
 	if c.broken {
@@ -135,10 +140,10 @@ func (c *client) ack(seq int64) {
 	id := c.next
 	c.acks[id] = seq
 	c.mu.Unlock()
-	_ = c.send(workerwire.Frame{Kind: workerwire.Ack, ID: id, N: seq})
+	_ = c.sendFrame(workerwire.Frame{Kind: workerwire.Ack, ID: id, N: seq})
 }
 
-// answered hands an answer to who waits for it.
+// answered passes an answer to the goroutine that waits for it.
 func (c *client) answered(f workerwire.Frame) {
 	c.mu.Lock()
 	seq, isAck := c.acks[f.ID]
@@ -160,9 +165,9 @@ func (c *client) busy() bool {
 	return len(c.waiting) > 0
 }
 
-// fail ends all waiting.
+// fail ends the connection, and all waits for answers.
 func (c *client) fail() {
-	c.close()
+	c.closeConn()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.broken = true
@@ -172,4 +177,5 @@ func (c *client) fail() {
 	}
 }
 
-func (c *client) close() { _ = c.nc.Close() }
+// closeConn closes the connection, which ends the goroutine that receives.
+func (c *client) closeConn() { _ = c.nc.Close() }

@@ -12,8 +12,8 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// Generation is how many workers were started since the state directory was
-// made; 0 if that cannot be read.
+// Generation returns how many workers were started since the state directory was made;
+// 0 if that cannot be read.
 func (s *Supervisor) Generation() int64 {
 	s.generation.Lock()
 	defer s.generation.Unlock()
@@ -26,8 +26,8 @@ func (s *Supervisor) Generation() int64 {
 
 func (s *Supervisor) generationFile() string { return filepath.Join(s.o.StateDir, "generation") }
 
-// readGeneration reads the counter, which is 0 before the first start. One that
-// is damaged, or no file, goes on from the clock. The caller holds generation.
+// readGeneration returns the counter, which is 0 before the first start. In place of a
+// damaged one it returns the time. The caller must hold s.generation.
 func (s *Supervisor) readGeneration() (int64, error) {
 	b, err := ownfile.Read(s.generationFile(), ownfile.MaxNumber)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -21,21 +21,22 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// maxReport bounds what a new worker may say, in bytes.
+// maxReport bounds the report of a new worker, in bytes.
 const maxReport = 64 << 10
 
-// errVanished says that the worker ended without a word.
+// errVanished says that the worker ended without a report.
 var errVanished = errors.New("the worker ended before it listened")
 
 // vanishedError marks a fault of a start whose worker was killed, as far as is
 // known.
 type vanishedError struct{ *fault.Record }
 
+// Unwrap returns the fault.
 func (e vanishedError) Unwrap() error { return e.Record }
 
 // Vanished reports whether the err of [Supervisor.Start] means that the worker
-// ended without a word before it listened: it was most likely killed, and
-// another one may do better.
+// ended before it listened, without a report: it was most likely killed, and another
+// start may succeed.
 func Vanished(err error) bool {
 	_, ok := errors.AsType[vanishedError](err)
 	return ok
@@ -108,7 +109,7 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env workerwire.Envi
 	return nil
 }
 
-// readReport reads what a new worker says of its start.
+// readReport reads the report of a new worker.
 func readReport(from io.Reader) (r workerwire.Report, err error) {
 	line, err := bufio.NewReader(io.LimitReader(from, maxReport)).ReadBytes('\n')
 	if err != nil {
@@ -120,12 +121,13 @@ func readReport(from io.Reader) (r workerwire.Report, err error) {
 	return r, nil
 }
 
-// limited takes the first bytes of what is written and drops the rest.
+// limited is a writer that passes on the first bytes and drops the rest.
 type limited struct {
 	w    io.Writer
 	left int
 }
 
+// Write never fails, so that the writer is not held up.
 func (l *limited) Write(b []byte) (int, error) {
 	n := min(len(b), l.left)
 	l.left -= n
@@ -133,6 +135,7 @@ func (l *limited) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// errnoName returns the symbol of errno, like ENOENT.
 func errnoName(errno syscall.Errno) string {
 	if name := unix.ErrnoName(errno); name != "" {
 		return name

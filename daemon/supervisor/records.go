@@ -7,27 +7,28 @@ import (
 	"holdline/protocol/process"
 )
 
-// Forget puts on record that the records of these writes are not needed any
-// more; they go at the next compaction of calls.jsonl. Call it once nobody can
-// ask for what became of a write, and before the output is acknowledged in which
-// the answer stands: a daemon that finds neither the answer nor this takes the
-// call for one that still runs. It is only for ids that [Worker.Write] returned
-// without [NotDispatched], or that an earlier daemon gave out.
+// Forget records that the records of these writes are not needed any more. They are
+// removed at the next compaction of calls.jsonl. Call it once no client can ask for the
+// outcome of a write, and before the output with the answer is acknowledged: a daemon
+// that finds neither the answer nor this mark believes that the call still runs. It is
+// only for ids that [Worker.Write] returned without [NotDispatched], or that an earlier
+// daemon gave out.
 //
-// On an error the next record says so.
+// After an error the mark is written with the next record.
 func (w *Worker) Forget(writes ...int64) error {
 	w.journal.Forget(writes...)
 	return w.journal.Settle()
 }
 
-// MoveDeadline records that the call of a write has another deadline. After an
-// error the deadline before it stands.
+// MoveDeadline records another deadline for the call of a write. After an error the
+// earlier deadline holds.
 func (w *Worker) MoveDeadline(write int64, deadline time.Time) error {
 	return w.journal.MoveDeadline(write, bootclock.AtMS(deadline))
 }
 
-// voidUnmade goes by what a dead worker that left in order has written down:
-// which write was its last. The records above it are void.
+// voidUnmade sets the next write id of a worker that has left in order behind the last
+// write in its state.json: the records above that are void. It does nothing while the
+// worker is connected.
 func (w *Worker) voidUnmade() {
 	foreign := w.foreign()
 	w.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// CloseStdin closes the child's stdin behind all writes made so far.
+// CloseStdin closes the child's stdin behind all writes that were made before.
 func (w *Worker) CloseStdin(ctx context.Context) error {
 	return w.call(ctx, workerwire.CloseStdin, nil, nil)
 }
@@ -18,7 +18,7 @@ func (w *Worker) CloseStdin(ctx context.Context) error {
 // Signal sends a signal, like "SIGINT", to the child's process group. It is
 // not repeated if the connection breaks.
 func (w *Worker) Signal(ctx context.Context, name string) error {
-	return w.once(ctx, workerwire.Signal, workerwire.SignalParams{Signal: name}, nil)
+	return w.callOnce(ctx, workerwire.Signal, workerwire.SignalParams{Signal: name}, nil)
 }
 
 // terminateMargin is how much longer than its two grace periods a worker may
@@ -30,9 +30,9 @@ var errOverdue = errors.New("it did not end its program in time")
 
 // Terminate ends the child and all that came from it: it closes stdin, sends
 // SIGTERM after grace and SIGKILL after grace again. It returns when all are
-// gone, with the child's exit. Nothing that the child does, and no event that
-// nobody receives, keeps it from working. A worker that hangs is killed itself
-// after [terminateMargin]. A second call can only hurry.
+// gone, with the child's exit. It works whatever the child does, and even if no event is
+// received. A worker that hangs is killed itself after [terminateMargin]. A second call
+// can only shorten the time.
 func (w *Worker) Terminate(ctx context.Context, grace time.Duration) (process.Exit, error) {
 	w.mu.Lock()
 	if !isClosed(w.gone) {
@@ -62,25 +62,25 @@ func (w *Worker) killOverdue() {
 		w.killedBy = errOverdue
 	}
 	if w.c != nil {
-		w.c.close()
+		w.c.closeConn()
 	}
 }
 
-// errGone is returned by call when the worker is over or was let go.
+// errGone is returned by call when the worker is over or was detached.
 var errGone = errors.New("the worker is gone")
 
 // call makes a request that may be repeated, on as many connections as it takes.
 func (w *Worker) call(ctx context.Context, kind workerwire.Kind, params, result any) error {
 	for {
-		if err := w.once(ctx, kind, params, result); !errors.Is(err, errLost) {
+		if err := w.callOnce(ctx, kind, params, result); !errors.Is(err, errLost) {
 			return err
 		}
 	}
 }
 
-// once makes a request on the connection there is, or on the next one. params and
+// callOnce makes a request on the connection there is, or on the next one. params and
 // result may be nil.
-func (w *Worker) once(ctx context.Context, kind workerwire.Kind, params, result any) error {
+func (w *Worker) callOnce(ctx context.Context, kind workerwire.Kind, params, result any) error {
 	c, err := w.connected(ctx)
 	if err != nil {
 		return fmt.Errorf("request to worker: %w", err)
@@ -116,14 +116,15 @@ func (w *Worker) reconnected(ctx context.Context, c *client) error {
 	return errLost
 }
 
-// connected waits for a connection.
+// connected blocks until there is a connection, and returns it.
 func (w *Worker) connected(ctx context.Context) (*client, error) {
 	var c *client
 	err := w.wait(ctx, func() bool { c = w.c; return c != nil })
 	return c, err
 }
 
-// wait waits until cond, called with the lock held, is true.
+// wait blocks until cond, which it calls with w.mu held, returns true. It returns errGone
+// once the worker is over or detached, and the cause of ctx once that is done.
 func (w *Worker) wait(ctx context.Context, cond func() bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"holdline/protocol/fault"
@@ -28,9 +27,9 @@ var errSilent = errors.New("the worker does not answer")
 // spoolChunk is the size of an event made from a spool, in bytes.
 const spoolChunk = 64 << 10
 
-// run keeps the connection until the worker is over or let go. A nil c means
-// that it is dead already.
-func (w *Worker) run(ctx context.Context, c *client) {
+// keepConnected receives events, and connects again when the connection breaks, until
+// the worker is over or detached. A nil c means that the worker is dead already.
+func (w *Worker) keepConnected(ctx context.Context, c *client) {
 	defer w.cancel()
 	defer func() {
 		w.mu.Lock()
@@ -78,8 +77,8 @@ func (w *Worker) run(ctx context.Context, c *client) {
 	w.aftermath(ctx)
 }
 
-// connect attaches, for as long as the worker lives and the time allows; a
-// worker that lives and does not answer in time is killed.
+// connect attaches to the worker, and tries again as long as it lives. It kills a worker
+// that lives and does not answer in time, and then returns [errDead].
 func (w *Worker) connect(ctx context.Context) (*client, error) {
 	for {
 		c, err := w.connectOnce(ctx)
@@ -94,8 +93,8 @@ func (w *Worker) connect(ctx context.Context) (*client, error) {
 	}
 }
 
-// connectOnce is connect for as long as a worker may take to answer. An error that
-// is errSilent says that it has not, and what went wrong instead.
+// connectOnce is [Worker.connect] within [answerTimeout]. If the worker has not answered
+// by then, the error is errSilent, joined with the last failure.
 func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, answerTimeout, errSilent)
 	defer cancel()
@@ -110,7 +109,7 @@ func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 		if err == nil {
 			var c *client
 			c, err = w.attach(limit)
-			if err == nil || errors.Is(err, ErrClosed) { // let go of
+			if err == nil || errors.Is(err, ErrClosed) { // detached
 				return c, err
 			}
 			e, ok := errors.AsType[*workerwire.Error](err)
@@ -130,13 +129,14 @@ func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 	}
 }
 
+// isOverdue reports whether the worker has not ended its child in time.
 func (w *Worker) isOverdue() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return errors.Is(w.killedBy, errOverdue)
 }
 
-// giveUp kills a worker that lives and cannot be spoken to.
+// giveUp kills a worker that lives and cannot be used, for the reason why.
 func (w *Worker) giveUp(ctx context.Context, why error) error {
 	w.sup.log.ErrorContext(ctx, "worker killed since it cannot be spoken to", "worker", w.spec.ID, "err", why)
 	w.mu.Lock()
@@ -145,7 +145,7 @@ func (w *Worker) giveUp(ctx context.Context, why error) error {
 	return w.bury(ctx)
 }
 
-// foreign reports whether the worker's files are of a program whose version is
+// foreign reports whether the worker's files were written by a program whose version is
 // not known here.
 func (w *Worker) foreign() bool {
 	w.mu.Lock()
@@ -153,7 +153,8 @@ func (w *Worker) foreign() bool {
 	return errors.Is(w.killedBy, process.ErrVersion)
 }
 
-// bury makes sure that the worker and its tree are gone.
+// bury kills what is left of the worker and its tree. It returns [errDead] once all of
+// that is gone.
 func (w *Worker) bury(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
@@ -163,29 +164,31 @@ func (w *Worker) bury(ctx context.Context) error {
 	return errDead
 }
 
-// attach makes the connection the one that may write.
+// attach dials the worker and makes the connection the one that may write.
 func (w *Worker) attach(ctx context.Context) (*client, error) {
 	c, hello, err := dial(ctx, w.spec.Socket, w.spec.Version, w.sup.o.Program)
 	if err != nil {
 		return nil, err
 	}
 	if hello.ID != w.spec.ID {
-		c.close()
-		return nil, workerwire.Errorf(workerwire.CodeInvalid, "worker %s answers at the socket of %s", hello.ID, w.spec.ID)
+		c.closeConn()
+		return nil, workerwire.Errorf(workerwire.CodeInvalid,
+			"worker %s answers at the socket of %s", hello.ID, w.spec.ID)
 	}
 	w.mu.Lock()
 	after := w.last
 	w.mu.Unlock()
 	c.onAck = w.ackTaken
 	var a workerwire.AttachResult
-	if err := c.ask(ctx, workerwire.Attach, workerwire.AttachParams{Epoch: w.sup.o.Epoch, AfterSeq: after}, &a); err != nil {
-		c.close()
+	params := workerwire.AttachParams{Epoch: w.sup.o.Epoch, AfterSeq: after}
+	if err := c.exchange(ctx, workerwire.Attach, params, &a); err != nil {
+		c.closeConn()
 		return nil, err
 	}
 	faultpoint.At("attach.fenced")
 	acked, ok := w.attached(c, &hello, &a)
 	if !ok {
-		c.close()
+		c.closeConn()
 		return nil, ErrClosed
 	}
 	if acked > a.Acked {
@@ -194,9 +197,12 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 	return c, nil
 }
 
-// attached notes a connection and what the worker said on it. It returns up to
-// where events were acknowledged, or false if the worker was let go meanwhile.
-func (w *Worker) attached(c *client, hello *workerwire.InitializeResult, a *workerwire.AttachResult) (acked int64, ok bool) {
+// attached records a connection and what the worker has answered on it. It returns the
+// number up to which events were acknowledged, or false if the worker was detached
+// meanwhile.
+func (w *Worker) attached(c *client, hello *workerwire.InitializeResult, a *workerwire.AttachResult) (
+	acked int64, ok bool,
+) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.isDetached() {
@@ -306,9 +312,9 @@ func (w *Worker) putLocked(e Event) {
 	w.changed.Broadcast()
 }
 
-// pump hands the events out, up to the last one or until the worker is let go. If
-// [Worker.Take] does that it only waits for the end.
-func (w *Worker) pump() {
+// deliverEvents sends the events to the channel of [Worker.Events], up to the last one or
+// until the worker is detached. If [Worker.Take] returns them it only waits for the end.
+func (w *Worker) deliverEvents() {
 	defer close(w.events)
 	for {
 		w.mu.Lock()
@@ -340,7 +346,7 @@ func (w *Worker) pump() {
 	}
 }
 
-// waitDead waits until the worker has given up its lock.
+// waitDead blocks until the worker has released its lock.
 func (w *Worker) waitDead(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
@@ -358,7 +364,8 @@ func (w *Worker) waitDead(ctx context.Context) error {
 	}
 }
 
-// aftermath tells what is known of a worker that is dead.
+// aftermath queues the last events of a worker that is dead: those that its files have
+// if it left in order, else [Lost].
 func (w *Worker) aftermath(ctx context.Context) {
 	log := w.sup.log.With("worker", w.spec.ID, "name", w.spec.Name)
 	st, err := process.ReadState(w.dir)
@@ -387,7 +394,7 @@ func (w *Worker) aftermath(ctx context.Context) {
 	w.putLocked(Event{Kind: Lost, Exit: w.exitLocked(), Fault: r})
 }
 
-// fromFiles tells what a worker left that went in order.
+// fromFiles queues the events in the files of a worker that left in order.
 func (w *Worker) fromFiles(st *process.State) error {
 	if st.Spool != nil {
 		if err := w.fromSpool(st.Spool, st.Acked); err != nil {
@@ -405,7 +412,8 @@ func (w *Worker) fromFiles(st *process.State) error {
 	return nil
 }
 
-// fromSpool queues what stands in the spool behind what was received already.
+// fromSpool queues the part of the spool that was not received. acked is the number up to
+// which the worker knew its output to be acknowledged.
 func (w *Worker) fromSpool(s *process.Spool, acked int64) error {
 	f, err := ownfile.Open(filepath.Join(w.dir, process.FileSpool))
 	if errors.Is(err, os.ErrNotExist) && s.Bytes == 0 {
@@ -455,42 +463,4 @@ func (w *Worker) fromSpool(s *process.Spool, acked int64) error {
 		w.mu.Unlock()
 	}
 	return nil
-}
-
-// whyNot says in words why a program was not started, as far as the error tells.
-func whyNot(spec *process.Spec, exit process.Exit) string {
-	switch {
-	case exit.SpawnErrno != "ENOENT":
-		return ""
-	case exit.SpawnOp == "chdir":
-		return ", there is no directory " + spec.Cwd
-	case exit.SpawnOp == "exec" && !strings.Contains(spec.Argv[0], "/"):
-		return ", no such program is on its PATH"
-	case exit.SpawnOp == "exec":
-		return ", there is no such program, or not what its first line names"
-	}
-	return ""
-}
-
-// ExitFault returns the fault of a child that ended by itself while a call waited for
-// it.
-func (w *Worker) ExitFault(operation string, exit process.Exit) *fault.Record {
-	code, detail := fault.ProcessFailure, fmt.Sprintf("%s ended: %s", w.spec.Name, exit)
-	cause := fault.Cause{ExitCode: exit.Code, StderrTail: w.StderrTail()}
-	if exit.Closed != "" {
-		detail = fmt.Sprintf("%s closed its %s and went on running, so Holdline ended it", w.spec.Name, exit.Closed)
-	}
-	if exit.Signal != "" {
-		cause.Signal = &exit.Signal
-	}
-	if exit.SpawnErrno != "" {
-		code, detail = fault.SpawnFailure, fmt.Sprintf("%s cannot be started: %s%s", w.spec.Argv[0], exit, whyNot(&w.spec, exit))
-		cause.Errno = &exit.SpawnErrno
-	}
-	r := fault.New(code, fault.Worker, operation, "%s", detail)
-	if own := fault.Exhausted(operation, fault.ErrnoNamed(exit.SpawnErrno)); own != nil {
-		r = own
-	}
-	r.Fault.Generation = w.spec.Generation
-	return r.WithCause(cause)
 }

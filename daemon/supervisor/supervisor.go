@@ -1,11 +1,11 @@
-// Package supervisor starts workers, stays connected to them, and cleans up
-// behind those that died. It knows nothing of what is said to their children.
+// Package supervisor starts workers, stays connected to them, and cleans up after those
+// that died. It does not know what is written to their children.
 //
-// A [Worker] is one worker seen from this daemon. Its connection may break and
-// come back without anybody noticing; what its user gets is a gap-free stream
-// of events that ends with [Closed] or, if the worker process itself was lost,
-// with [Lost], and by then nothing of its tree is left. A worker outlives the
-// supervisor: [Supervisor.Close] only lets go of it.
+// A [Worker] is one worker as this daemon sees it. Its connection may break and come
+// back, which its user does not notice: the user gets a stream of events without gaps.
+// The stream ends with [Closed] or, if the worker process itself was lost, with [Lost];
+// by then nothing of the worker's tree is left. A worker outlives the supervisor:
+// [Supervisor.Close] only detaches it.
 //
 // Two goroutines run for each worker, owned by the supervisor, which waits for
 // them in Close. On disk the supervisor owns the generation counter in the
@@ -51,7 +51,7 @@ type Options struct {
 	Exe        string // the program that has the worker and exec commands
 	RuntimeDir string // servers' directories and all sockets are in w/ of it
 	StateDir   string // holds the generation counter and consults/
-	Epoch      int64  // of this daemon's life
+	Epoch      int64  // generation of this daemon
 	Program    string // version, for people
 	Log        *slog.Logger
 }
@@ -63,18 +63,18 @@ type Supervisor struct {
 	wg  sync.WaitGroup
 
 	mu      lockcheck.Mutex
-	closed  bool
+	closed  bool               // Close was called
 	workers map[string]*Worker // by id
 
 	generation sync.Mutex // held while the counter is raised
 }
 
-// New makes a supervisor. It touches nothing.
+// New makes a supervisor. It does no I/O.
 func New(o Options) *Supervisor {
 	return &Supervisor{o: o, log: o.Log.With("component", "supervisor"), workers: make(map[string]*Worker)}
 }
 
-// Status is a worker as people see it.
+// Status describes a worker, for people.
 type Status struct {
 	ID         string `json:"id"`
 	Kind       string `json:"kind"`
@@ -94,7 +94,7 @@ const (
 	Stopping   = "stopping"
 )
 
-// Workers lists the workers, by id.
+// Workers returns the workers, sorted by id.
 func (s *Supervisor) Workers() []Status {
 	s.mu.Lock()
 	all := make([]*Worker, 0, len(s.workers))
@@ -125,21 +125,23 @@ func (s *Supervisor) Versions() []int {
 	return slices.Compact(used)
 }
 
-// Dir is the directory of the server worker id. A consult's directory is its
-// owner's to choose.
+// Dir returns the directory of the server worker id. The job store chooses the
+// directory of a consult.
 func (s *Supervisor) Dir(id string) string { return filepath.Join(s.o.RuntimeDir, "w", id) }
 
-// Start makes dir a worker's directory, with what lies in it already, and
-// starts the worker. env is the child's whole environment, secrets is what must not
-// be shown of what the child says, see [Worker.Secrets]; neither is written to a
-// file. The caller fills in ID, Kind, Name, Argv, Cwd, Owner, Orphan and
-// whatever limits shall not be the defaults; the rest of spec is set here.
+// Start makes dir a worker's directory, which may have files already, and starts the
+// worker. env is the child's whole environment; secrets must not be shown where the
+// child prints them, see [Worker.Secrets]. Neither is written to a file. The caller sets
+// ID, Kind, Name, Argv, Cwd, Owner, Orphan and the limits that are not the defaults;
+// Start sets the rest of spec.
 //
-// An error is a [*fault.Record], see also [Vanished]; then no process is left,
-// nor a spec.json that one could begin with. A program that cannot be executed is no error of Start: the worker's
-// events say so, by an [Exited] with a SpawnErrno.
-func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, env []string, secrets ...string) (*Worker, error) {
-	w, err := s.start(ctx, dir, spec, workerwire.Environment{Env: env, Secrets: secrets})
+// An error is a [*fault.Record], see also [Vanished]. Then no process is left, nor a
+// spec.json from which one could start. If the program cannot be executed Start
+// succeeds, and the worker's events have an [Exited] with a SpawnErrno.
+func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, env []string, secrets ...string) (
+	*Worker, error,
+) {
+	w, err := s.startWorker(ctx, dir, spec, workerwire.Environment{Env: env, Secrets: secrets})
 	if err != nil {
 		f := s.startFault(&spec, err)
 		if errors.Is(err, errVanished) {
@@ -150,10 +152,10 @@ func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, e
 	return w, nil
 }
 
-// run starts the process of w and connects to it. On an error none is left. A
-// worker that an earlier daemon was about to start may come to the directory
-// only now: its child was sent nothing, so it is ended in favour of ours.
-func (s *Supervisor) run(ctx context.Context, w *Worker, env workerwire.Environment) error {
+// startProcess starts the process of w and connects to it. On an error no process is
+// left. A worker that an earlier daemon was about to start may lock the directory only
+// now: its child got no write, so it is killed, and ours is started once more.
+func (s *Supervisor) startProcess(ctx context.Context, w *Worker, env workerwire.Environment) error {
 	for again := false; ; again = true {
 		err := s.launch(ctx, w.dir, env)
 		faultpoint.At("launch.listening")
@@ -164,7 +166,7 @@ func (s *Supervisor) run(ctx context.Context, w *Worker, env workerwire.Environm
 		if err == nil {
 			return nil
 		}
-		// Whatever runs by now, or comes late, is not to run unattended.
+		// A process that runs by now, or comes late, must not run unattended.
 		taken, ok := errors.AsType[*workerwire.Error](err)
 		again = again || !ok || taken.Code != workerwire.CodeLocked
 		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathTimeout)
@@ -180,6 +182,7 @@ func (s *Supervisor) run(ctx context.Context, w *Worker, env workerwire.Environm
 	}
 }
 
+// startFault returns the fault of a start that ended with err.
 func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 	if r, ok := errors.AsType[*fault.Record](err); ok {
 		return r
@@ -199,7 +202,12 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 	return r
 }
 
-func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, env workerwire.Environment) (*Worker, error) {
+// startWorker is [Supervisor.Start], with an error as it came: it completes spec, makes
+// the directories, counts the generation, registers the worker, writes spec.json and
+// starts the process.
+func (s *Supervisor) startWorker(ctx context.Context, dir string, spec process.Spec, env workerwire.Environment) (
+	*Worker, error,
+) {
 	spec.Version = process.Newest()
 	spec.Versions = process.Versions{Worker: spec.Version, Record: calls.RecordVersion, Program: s.o.Program}
 	spec.Socket = filepath.Join(s.Dir(spec.ID), process.FileSocket)
@@ -210,7 +218,8 @@ func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, e
 	if err := socket.CheckPath(spec.Socket); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{filepath.Dir(s.Dir(spec.ID)), s.Dir(spec.ID), dir, filepath.Join(dir, calls.DirAnswers)} {
+	own := s.Dir(spec.ID)
+	for _, d := range []string{filepath.Dir(own), own, dir, filepath.Join(dir, calls.DirAnswers)} {
 		if err := statedir.MakeDir(d); err != nil {
 			return nil, err
 		}
@@ -221,17 +230,17 @@ func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, e
 		return nil, err
 	}
 	faultpoint.At("launch.counted")
-	w, err := s.add(dir, spec)
+	w, err := s.register(dir, spec)
 	if err != nil {
 		return nil, err
 	}
 	if err := statedir.WriteFile(filepath.Join(dir, process.FileSpec), process.Encode(w.spec)); err != nil {
-		s.remove(w)
+		s.unregister(w)
 		return nil, err
 	}
 	faultpoint.At("launch.spec")
-	if err := s.run(ctx, w, env); err != nil {
-		s.remove(w)
+	if err := s.startProcess(ctx, w, env); err != nil {
+		s.unregister(w)
 		return nil, err
 	}
 	s.log.InfoContext(ctx, "worker started", "worker", spec.ID, "name", spec.Name, "kind", spec.Kind,
@@ -239,11 +248,11 @@ func (s *Supervisor) start(ctx context.Context, dir string, spec process.Spec, e
 	return w, nil
 }
 
-// Attach takes up the worker of an existing directory, which another daemon
-// may have started, from behind the event afterSeq on. If the worker is gone
-// in order (it was alone and its child ended) the events come from its files;
-// if it died, the stream is a [Lost] after its tree was killed. The worker of
-// a newer program, which cannot be spoken to, is killed.
+// Attach adopts the worker of an existing directory, which another daemon may have
+// started. Its events follow from the one behind afterSeq on. If the worker has left in
+// order (it was alone and its child ended) they come from its files. If it died its tree
+// is killed, and the only event is a [Lost]. A worker of a newer program, whose protocol
+// is not known here, is killed.
 //
 // An error is a [*fault.Record]: the directory cannot be read, or the worker
 // lives and could neither be reached nor killed.
@@ -260,7 +269,7 @@ func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*W
 	if err != nil {
 		return nil, s.attachFault(&spec, err)
 	}
-	w, err := s.add(dir, spec)
+	w, err := s.register(dir, spec)
 	if err != nil {
 		return nil, s.attachFault(&spec, err)
 	}
@@ -268,31 +277,33 @@ func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*W
 	w.killedBy = foreign
 	w.mu.Unlock()
 	if err := w.begin(ctx, afterSeq); err != nil {
-		s.remove(w)
+		s.unregister(w)
 		return nil, s.attachFault(&spec, err)
 	}
 	return w, nil
 }
 
-// endForeign ends the worker of a directory whose version is not known here.
+// endForeign kills the worker of a directory whose version is not known here.
 func (s *Supervisor) endForeign(ctx context.Context, dir string, spec *process.Spec) error {
 	if !process.ValidID(spec.ID) {
 		spec.ID = filepath.Base(dir)
 	}
-	s.log.ErrorContext(ctx, "worker of another version ended", "worker", spec.ID, "version", spec.Version, "program", spec.Versions.Program)
+	s.log.ErrorContext(ctx, "worker of another version ended", "worker", spec.ID,
+		"version", spec.Version, "program", spec.Versions.Program)
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
 	return s.destroy(ctx, dir, spec, false)
 }
 
+// attachFault returns the fault of an Attach that ended with err.
 func (s *Supervisor) attachFault(spec *process.Spec, err error) *fault.Record {
 	r := fault.New(fault.TransportFailure, fault.Worker, "attach:"+spec.Name, "worker %s: %v", spec.ID, err)
 	r.Fault.Generation = spec.Generation
 	return r
 }
 
-// add registers a worker, so that its id is taken.
-func (s *Supervisor) add(dir string, spec process.Spec) (*Worker, error) {
+// register adds a worker, so that its id is taken.
+func (s *Supervisor) register(dir string, spec process.Spec) (*Worker, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -306,7 +317,8 @@ func (s *Supervisor) add(dir string, spec process.Spec) (*Worker, error) {
 	return w, nil
 }
 
-func (s *Supervisor) remove(w *Worker) {
+// unregister removes a worker, whose id may be used again.
+func (s *Supervisor) unregister(w *Worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.workers[w.spec.ID] == w {
@@ -330,8 +342,8 @@ func (s *Supervisor) nextGeneration() (int64, error) {
 	return n, nil
 }
 
-// Close lets go of all workers, which live on alone, and waits until nothing
-// of the supervisor runs, or for ctx.
+// Close detaches all workers, which live on alone, and blocks until no goroutine of the
+// supervisor runs, or until ctx is done.
 func (s *Supervisor) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -352,6 +364,6 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("let go of workers: %w", context.Cause(ctx))
+		return fmt.Errorf("detach workers: %w", context.Cause(ctx))
 	}
 }

@@ -19,16 +19,16 @@ type Kind int
 // The kinds of events.
 const (
 	Output Kind = iota + 1 // the child wrote something
-	Exited                 // it ended; output may still come
-	Closed                 // nothing of it is left and all output was told; the last event
+	Exited                 // the child ended; output may still come
+	Closed                 // nothing of the child is left and all output came before; the last event
 	Lost                   // the worker itself died and nothing of its tree is left; the last event
 )
 
 // Event is one thing that happened to a worker's child.
 type Event struct {
 	Kind    Kind
-	Seq     int64  // to be acked; 0 for output that comes from the files of a worker that has left
-	At      int64  // of such output: how many bytes of stdout came before it; -1 if that is not known
+	Seq     int64  // for Ack; 0 for output from the files of a worker that has left
+	At      int64  // of output from files: how many bytes of stdout came before it; -1 if not known
 	Stream  string // of Output: process.Stdout or process.Stderr
 	Data    []byte
 	Dropped int64         // of Output: so many bytes of it were dropped or lost in this place
@@ -37,9 +37,9 @@ type Event struct {
 	Fault   *fault.Record // of Lost
 }
 
-// maxWaiting is how many bytes of events wait for a slow user before the
-// connection is not read any more, unless an answer is due on it: the worker
-// sends no more than it may retain.
+// maxWaiting bounds the events that wait for a slow user, in bytes. While more wait the
+// connection is not read, unless an answer is due on it: the worker sends no more than
+// it may retain.
 const maxWaiting = 1 << 20
 
 // stderrTail is how much of stderr is kept for faults, in bytes.
@@ -57,11 +57,11 @@ type Worker struct {
 	spec   process.Spec
 	events chan Event    // see Events
 	ready  chan struct{} // see Ready
-	gone   chan struct{} // closed when the worker is over or let go
+	gone   chan struct{} // closed when the worker is over or detached
 	letGo  chan struct{} // closed by Close
 	done   chan struct{} // closed when nothing runs for it any more
 	slots  chan struct{} // one for each write in flight
-	writes chan struct{} // of capacity 1: who holds it gives out write ids
+	writes chan struct{} // holds a token while a goroutine gives out a write id
 
 	mu       lockcheck.Mutex
 	changed  *sync.Cond // on mu
@@ -82,14 +82,14 @@ type Worker struct {
 	exit     *process.Exit // nil until an Exited event was queued
 	closed   int64         // number of the closed event, 0 until it was received
 	tail     []byte
-	secrets  []string // that the worker has told; guarded by mu
+	secrets  []string // that the worker has sent with its AttachResult
 
 	next        int64 // write id
 	inFlight    map[*write]struct{}
 	outstanding int // bytes of writes in flight
 	backlog     int // bytes that the worker had taken from an earlier daemon
 
-	journal *calls.Journal // used by who holds writes, but for Forget
+	journal *calls.Journal // used with the token of writes, but for Forget
 	cancel  context.CancelFunc
 }
 
@@ -139,8 +139,8 @@ const (
 	delivered
 )
 
-// held is a received piece of stdout: what to leave out of a spool that begins
-// before it.
+// held is a piece of stdout that was received: it is left out if a spool that begins
+// before it is read.
 type held struct {
 	seq  int64
 	size int
@@ -157,19 +157,19 @@ func newWorker(s *Supervisor, dir string, spec process.Spec) *Worker {
 	return w
 }
 
-// ID is the worker's id.
+// ID returns the worker's id.
 func (w *Worker) ID() string { return w.spec.ID }
 
-// Spec is what the worker runs.
+// Spec returns what the worker runs.
 func (w *Worker) Spec() process.Spec { return w.spec }
 
-// Dir is the worker's directory.
+// Dir returns the worker's directory.
 func (w *Worker) Dir() string { return w.dir }
 
-// Generation is the number of this start of a worker.
+// Generation returns the number of this start of a worker.
 func (w *Worker) Generation() int64 { return w.spec.Generation }
 
-// LastWrite is the id of the last write that was taken or is on its way; after
+// LastWrite returns the id of the last write that was taken or is being sent. After
 // [Supervisor.Attach] that is the last one that any daemon has made.
 func (w *Worker) LastWrite() int64 {
 	w.mu.Lock()
@@ -177,16 +177,15 @@ func (w *Worker) LastWrite() int64 {
 	return w.next - 1
 }
 
-// Old is what was made before the attach, as far as it is told again: output
-// with a number above acked and below until. Both are 0 for a worker that was
-// found dead.
+// Old returns the range of events from before the attach that are delivered again: their
+// numbers are above acked and below until. Both are 0 for a worker that was found dead.
 func (w *Worker) Old() (acked, until int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.begun, w.old
 }
 
-// Status is how the worker is now.
+// Status returns how the worker is now.
 func (w *Worker) Status() Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,10 +196,10 @@ func (w *Worker) Status() Status {
 }
 
 // Events is the stream of events, in order. It is closed after [Closed] or
-// [Lost], or by [Worker.Close]. What is received must be acked, or the child
-// is held up at some time; who does not receive holds up only this child.
+// [Lost], or by [Worker.Close]. A child whose events are not received, or not
+// acknowledged, is held up at some time; no other one is.
 //
-// [Worker.Take] does the same without a goroutine between: use either.
+// [Worker.Take] returns the same events without a goroutine in between: use either.
 func (w *Worker) Events() <-chan Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,8 +212,8 @@ func (w *Worker) Events() <-chan Event {
 func (w *Worker) Ready() <-chan struct{} { return w.ready }
 
 // Take returns the events that have come since the last call, in order, and does
-// not block. over reports that none will follow since the worker was let go; the
-// last event of one that was not is [Closed] or [Lost].
+// not block. over reports that none will follow since the worker was detached; the last
+// event of one that was not is [Closed] or [Lost].
 func (w *Worker) Take() (events []Event, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,16 +238,16 @@ func (w *Worker) announce() {
 	}
 }
 
-// Secrets returns what must not be shown of what the child says, as it was given
-// to [Supervisor.Start]. It reports whether the worker has told that: one that was
-// dead before it was spoken to has not.
+// Secrets returns the words that must not be shown where the child prints them, as they
+// were given to [Supervisor.Start]. It returns false if the worker has not sent them: it
+// was dead before this daemon could attach.
 func (w *Worker) Secrets() (secrets []string, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.secrets, w.pid != 0
 }
 
-// StderrTail is the last lines that the child wrote to stderr.
+// StderrTail returns the last lines that the child wrote to stderr, at most 20.
 func (w *Worker) StderrTail() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -280,7 +279,7 @@ func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed && err == nil {
-		c.close()
+		c.closeConn()
 		err = ErrClosed
 	}
 	if err != nil && !errors.Is(err, errDead) {
@@ -290,19 +289,18 @@ func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
 	}
 	s.wg.Go(func() {
 		var running sync.WaitGroup
-		running.Go(func() { w.run(life, c) })
-		w.pump()
+		running.Go(func() { w.keepConnected(life, c) })
+		w.deliverEvents()
 		running.Wait()
-		w.writes <- struct{}{} // nobody writes any more, nor ever will
+		w.writes <- struct{}{} // the journal has no user any more
 		_ = journal.Close()
-		s.remove(w)
+		s.unregister(w)
 		close(w.done)
 	})
 	return nil
 }
 
-// Close lets go of the worker, which lives on alone if it lives. It ends the
-// events.
+// Close detaches the worker, which lives on alone if it lives. It ends the events.
 func (w *Worker) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -313,15 +311,15 @@ func (w *Worker) Close() {
 	w.announce()
 	w.endLocked()
 	if w.c != nil {
-		w.c.close()
+		w.c.closeConn()
 	}
 	if w.cancel != nil {
 		w.cancel()
 	}
 }
 
-// Done is closed when nothing runs for the worker any more: it was let go, or
-// it is over, its lock is free and its last event was received.
+// Done returns a channel that is closed when nothing runs for the worker any more: it
+// was detached, or it is over, its lock is free and its last event was received.
 func (w *Worker) Done() <-chan struct{} { return w.done }
 
 // endLocked ends all waits for the worker. The caller must hold w.mu.
@@ -332,8 +330,8 @@ func (w *Worker) endLocked() {
 	w.changed.Broadcast()
 }
 
-// Ack says that all events up to seq are done with and need not be told to
-// anybody again. It waits for nothing.
+// Ack acknowledges all events up to seq: the worker need not keep them. It does not
+// block.
 func (w *Worker) Ack(seq int64) {
 	w.mu.Lock()
 	seq = min(seq, w.last)
@@ -344,13 +342,13 @@ func (w *Worker) Ack(seq int64) {
 	w.acked = seq
 	c := w.c
 	w.mu.Unlock()
-	if c != nil { // else it is told after the next attach
+	if c != nil { // else the next attach sends it
 		c.ack(seq)
 	}
 }
 
-// ackTaken is called once the worker keeps nothing up to seq any more: should
-// it leave a spool, that begins behind it.
+// ackTaken forgets the output up to seq, which the worker no longer keeps: a spool of it
+// would begin behind that.
 func (w *Worker) ackTaken(seq int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,19 +16,21 @@ import (
 // many as the worker takes.
 const maxOutstanding = workerwire.MaxPayload
 
-// Write writes data to the child's stdin, after rec was put on record with the
-// next write id, which is returned. It returns when the bytes are in the
-// child's pipe, or when ctx is done, which does not take the write back.
+// Write records rec with the next write id, then writes data to the child's stdin. It
+// returns the id when the bytes are in the child's pipe, or when ctx is done, which does
+// not take the write back.
 //
-// An error is a [*fault.Record]. If [NotDispatched] says so, the child was
-// certainly told nothing, and the id is 0 since another write may get it;
-// otherwise what became of the write is unknown.
+// An error is a [*fault.Record]. If [NotDispatched] returns true for it the child has got
+// no byte, and the id is 0 since another write may get it. Otherwise the outcome of the
+// write is unknown.
 func (w *Worker) Write(ctx context.Context, rec calls.Record, data []byte) (int64, error) {
 	return w.WriteFunc(ctx, rec, func(int64) ([]byte, error) { return data, nil })
 }
 
-// WriteFunc is [Worker.Write] of what compose makes of the write id.
-func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(id int64) ([]byte, error)) (int64, error) {
+// WriteFunc is [Worker.Write] of the bytes that compose returns for the write id.
+func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(id int64) ([]byte, error)) (
+	int64, error,
+) {
 	select {
 	case w.slots <- struct{}{}:
 		defer func() { <-w.slots }()
@@ -37,7 +39,7 @@ func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(i
 	case <-ctx.Done():
 		return 0, w.writeFault(fault.Cancelled, context.Cause(ctx))
 	}
-	wr, ch, err := w.send(ctx, rec, compose)
+	wr, ch, err := w.sendWrite(ctx, rec, compose)
 	if err != nil {
 		return 0, err
 	}
@@ -56,15 +58,15 @@ func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(i
 		case <-ctx.Done():
 			return wr.id, w.unknown(context.Cause(ctx))
 		}
-		// The connection broke. The next one tells what was taken, and the
-		// worker answers an id that it has taken with what became of it.
-		if ch, err = w.again(ctx, wr); err != nil {
+		// The connection broke. The worker says on the next one which writes it
+		// has taken, and answers an id that it has taken with the outcome.
+		if ch, err = w.repeatWrite(ctx, wr); err != nil {
 			return settled(wr, err)
 		}
 	}
 }
 
-// settled is what a write returns.
+// settled returns what Write returns for a write that ended with err.
 func settled(wr *write, err error) (int64, error) {
 	if NotDispatched(err) {
 		return 0, err
@@ -72,29 +74,31 @@ func settled(wr *write, err error) (int64, error) {
 	return wr.id, err
 }
 
-// write is a write on its way.
+// write is a write that has no outcome yet.
 type write struct {
 	id   int64
 	size int
-	void bool // it was not taken, and its id may be another's; guarded by the worker's mu
+	void bool // it was not taken, and another write may have its id; guarded by the worker's mu
 }
 
-// notDispatchedError marks a fault of a write that was certainly not made.
+// notDispatchedError marks the fault of a write of which the child has got no byte.
 type notDispatchedError struct{ *fault.Record }
 
+// Unwrap returns the fault.
 func (e notDispatchedError) Unwrap() error { return e.Record }
 
-// errStdinClosed says that the child has closed its stdin, or that it is closed
-// since the child is being ended: either way it ends soon.
+// errStdinClosed says that the child has closed its stdin, or that the worker has, to end
+// the child: either way it ends soon.
 var errStdinClosed = errors.New("it does not take input any more")
 
-// NotDispatched reports whether the err of a write means that the child was
-// certainly told nothing.
+// NotDispatched reports whether the err of a write means that the child has got no byte
+// of it.
 func NotDispatched(err error) bool {
 	_, ok := errors.AsType[notDispatchedError](err)
 	return ok
 }
 
+// writeFault returns the error of a write that was not dispatched.
 func (w *Worker) writeFault(code fault.Code, err error) error {
 	r := fault.New(code, fault.Worker, "write:"+w.spec.Name, "%s was not told: %v", w.spec.Name, err)
 	if own := fault.Exhausted("write:"+w.spec.Name, err); own != nil {
@@ -104,14 +108,17 @@ func (w *Worker) writeFault(code fault.Code, err error) error {
 	return notDispatchedError{r}
 }
 
+// unknown returns the error of a write whose outcome is not known.
 func (w *Worker) unknown(err error) error {
-	r := fault.New(fault.OutcomeUnknown, fault.Worker, "write:"+w.spec.Name, "%s may have been told: %v", w.spec.Name, err)
+	r := fault.New(fault.OutcomeUnknown, fault.Worker, "write:"+w.spec.Name,
+		"%s may have been told: %v", w.spec.Name, err)
 	r.Fault.Generation = w.spec.Generation
 	return r
 }
 
-// send gives out the next id, puts the record down and sends the bytes.
-func (w *Worker) send(ctx context.Context, rec calls.Record, compose func(int64) ([]byte, error)) (
+// sendWrite gives out the next id, writes the record and sends the bytes. On an error
+// nothing was sent, and the id is given out again.
+func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(int64) ([]byte, error)) (
 	*write, <-chan workerwire.Frame, error,
 ) {
 	select {
@@ -153,7 +160,8 @@ func (w *Worker) send(ctx context.Context, rec calls.Record, compose func(int64)
 	return wr, ch, nil
 }
 
-// dispatch composes, records and sends. On an error nothing was sent.
+// dispatch composes the bytes of a write, writes its record and sends them on c. On an
+// error nothing was sent.
 func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(int64) ([]byte, error)) (
 	<-chan workerwire.Frame, error,
 ) {
@@ -193,8 +201,8 @@ func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(i
 	return ch, nil // an error has broken the connection; what was taken will show
 }
 
-// again asks, on the next connection, what became of a write.
-func (w *Worker) again(ctx context.Context, wr *write) (<-chan workerwire.Frame, error) {
+// repeatWrite asks on the next connection for the outcome of a write.
+func (w *Worker) repeatWrite(ctx context.Context, wr *write) (<-chan workerwire.Frame, error) {
 	for {
 		var c *client
 		void := false
@@ -238,7 +246,8 @@ func (w *Worker) written(f *workerwire.Frame) error {
 		return w.writeFault(fault.ProcessFailure, errStdinClosed)
 	case workerwire.WriteTorn: // a part of it was written: the child can be told nothing more
 	}
-	r := fault.New(fault.ProcessFailure, fault.Worker, "write:"+w.spec.Name, "%s does not take input any more", w.spec.Name)
+	r := fault.New(fault.ProcessFailure, fault.Worker, "write:"+w.spec.Name,
+		"%s does not take input any more", w.spec.Name)
 	r.Fault.Generation = w.spec.Generation
 	return r
 }

@@ -11,8 +11,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// parent forks the child and reaps it and, where the worker is a subreaper,
-// all that came from it. It keeps its thread, since the child is sent its
+// parent forks the child and reaps it and, where the worker is a subreaper, all
+// of its descendants. It keeps its thread until then: the child gets its
 // parent-death signal when the thread that forked it ends.
 func (w *worker) parent(c *spawn.Child) {
 	runtime.LockOSThread()
@@ -71,7 +71,7 @@ func (w *worker) parent(c *spawn.Child) {
 	})
 }
 
-// reap reaps until no child is left, and calls ended for the one with pid.
+// reap reaps until no child is left, and calls ended with the status of pid.
 func (w *worker) reap(pid int, ended func(syscall.WaitStatus)) {
 	for {
 		got, ws, err := waitAny(&w.mu, func(got int) {

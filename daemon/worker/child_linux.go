@@ -16,7 +16,7 @@ import (
 const oomAbove = 100
 
 // yieldMemory makes this process, and all that it starts, go before the daemon
-// when memory is short. Who may not has to do without.
+// when memory is short. It does nothing where that is not permitted.
 func yieldMemory() {
 	const path = "/proc/self/oom_score_adj"
 	b, err := os.ReadFile(path)
@@ -30,18 +30,18 @@ func yieldMemory() {
 	_ = os.WriteFile(path, strconv.AppendInt(nil, int64(min(now+oomAbove, 1000)), 10), 0)
 }
 
-// closeOnExec reports whether descriptor fd has the flag, or is none.
+// closeOnExec reports whether descriptor fd is close-on-exec, or not open.
 func closeOnExec(fd int) bool {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	return err != nil || flags&unix.FD_CLOEXEC != 0
 }
 
-// adoptOrphans makes this process the parent of what its descendants leave
-// behind.
+// adoptOrphans makes this process the parent of each descendant whose own parent
+// has ended.
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// waitAny waits for a child to end, reaps it with mu held and calls reaped
-// before it lets go of mu: until then the pid cannot be reused. It returns
+// waitAny blocks until a child has ended. It reaps the child and calls reaped, both
+// with mu held: until mu is unlocked no other process can have the pid. It returns
 // ECHILD when no child is left.
 func waitAny(mu sync.Locker, reaped func(pid int)) (pid int, ws syscall.WaitStatus, err error) {
 	for {

@@ -22,7 +22,7 @@ const (
 	maxRequests = 1024             // unanswered requests
 	maxFrames   = 2 * maxRequests  // answers not yet sent
 	writeLimit  = 10 * time.Second // for a last answer to a peer that does not read
-	answerDelay = time.Millisecond // of an answer that nobody is held up by
+	answerDelay = time.Millisecond // of an answer that can go with the next output
 )
 
 // conn is one peer. Its requests are handled in order by serve, each at once;
@@ -36,8 +36,8 @@ type conn struct {
 	answers  []workerwire.Frame
 	due      bool        // the answers are to be sent now
 	soon     *time.Timer // sets due; nil before it was first needed
-	inFlight int
-	version  int // of the protocol, that both sides speak; 0 before initialize
+	inFlight int         // requests that are not answered
+	version  int         // of the protocol, that both sides speak; 0 before initialize
 	state    connState
 	rest     []byte // of frames that sendNow has begun: push writes it before anything else
 	pushing  bool   // push is writing to stream, and nothing else may
@@ -124,8 +124,8 @@ func (c *conn) serve() {
 	}
 }
 
-// dropLocked ends the connection: nothing of it is taken afterwards. Frames
-// that were read before wait for the lock and find it not attached.
+// dropLocked ends the connection. A frame of it that was read before and waits for
+// the lock is not handled. The caller must hold w.mu.
 func (c *conn) dropLocked() {
 	if c.state == connDropped {
 		return
@@ -144,13 +144,13 @@ func (c *conn) dropLocked() {
 	if w.attached == c {
 		w.attached = nil
 		w.detachedAt = time.Now()
-		w.poke()
+		w.wakeConduct()
 	}
 	w.cond.Broadcast()
 }
 
-// reply answers request id with a result, unless it wants no answer. The caller holds
-// w.mu, as for fail and answer.
+// reply answers request id with a result, unless the id is 0. The caller must hold
+// w.mu, as for all that answer.
 func (c *conn) reply(id int64, result any) {
 	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, Body: workerwire.Encode(result)})
 }
@@ -160,7 +160,7 @@ func (c *conn) fail(id int64, e *workerwire.Error) {
 	c.answer(workerwire.Frame{Kind: workerwire.Failure, ID: id, Body: workerwire.Encode(e)})
 }
 
-// confirm answers request id with nothing but that it was done.
+// confirm answers request id: it was done, and has no result.
 func (c *conn) confirm(id int64) { c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id}) }
 
 // replyWrite answers a write with what became of it.
@@ -203,7 +203,7 @@ func (c *conn) replyWritten(id int64) {
 	}
 }
 
-// hasten has the answers sent.
+// hasten wakes push to send the answers that wait.
 func (c *conn) hasten() {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
@@ -211,8 +211,8 @@ func (c *conn) hasten() {
 	c.w.cond.Broadcast()
 }
 
-// handle deals with one request; false ends the connection. Nothing in it
-// waits for the child or for a peer.
+// handle handles one request. It returns false if the connection is to end. It waits
+// neither for the child nor for a peer.
 func (c *conn) handle(f *workerwire.Frame) bool {
 	w := c.w
 	w.mu.Lock()
@@ -301,6 +301,8 @@ func (c *conn) parse(f *workerwire.Frame, v any) bool {
 	return err == nil
 }
 
+// initializeLocked answers an Initialize, the first request on a connection. The caller
+// must hold w.mu.
 func (c *conn) initializeLocked(id int64, p workerwire.InitializeParams) {
 	if err := process.CheckVersion(p.Version); err != nil {
 		c.fail(id, workerwire.Errorf(workerwire.CodeVersion, "%v", err))
@@ -314,8 +316,8 @@ func (c *conn) initializeLocked(id int64, p workerwire.InitializeParams) {
 	})
 }
 
-// attachLocked makes c the attached connection. It is a fence: from then on no frame of
-// the connection before is taken.
+// attachLocked makes c the attached connection. From then on no frame of the connection
+// that was attached before is handled. The caller must hold w.mu.
 func (c *conn) attachLocked(id int64, p workerwire.AttachParams) {
 	w := c.w
 	if p.Epoch < w.epoch {
@@ -342,19 +344,21 @@ func (c *conn) attachLocked(id int64, p workerwire.AttachParams) {
 		Secrets: w.secrets,
 	})
 	w.cond.Broadcast()
-	w.poke()
+	w.wakeConduct()
 }
 
+// ackLocked releases the output up to number seq, which the attached daemon has
+// acknowledged. The caller must hold w.mu.
 func (w *worker) ackLocked(seq int64) {
 	c := w.attached
 	faultpoint.At("worker.acked")
 	w.out.ack(seq, func(e *entry) {
 		if e.kind == stdout && e.seq <= c.sent {
-			c.out.free(min(e.size, c.out.bytes), min(1, c.out.count))
+			c.out.release(min(e.size, c.out.bytes), min(1, c.out.count))
 		}
 	})
 	w.cond.Broadcast()
-	w.poke()
+	w.wakeConduct()
 }
 
 // push sends answers first, then events, until the connection is dead. What sendNow
@@ -437,7 +441,7 @@ func (c *conn) takeFramesLocked() []workerwire.Frame {
 // acknowledge what was said before must still be told of the end.
 func (c *conn) pendingLocked() bool {
 	w := c.w
-	return w.attached == c && c.sent < w.out.next-1 && (c.out.open() || w.childState >= childEnded) &&
+	return w.attached == c && c.sent < w.out.next-1 && (c.out.isOpen() || w.childState >= childEnded) &&
 		w.out.after(c.sent) < len(w.out.entries)
 }
 
@@ -474,7 +478,7 @@ func (c *conn) eventLocked() workerwire.Frame {
 		f.Body = workerwire.Encode(dropped)
 	}
 	if e.kind == stdout && err == nil {
-		c.out.add(data, true)
+		c.out.addBytes(data, true)
 	}
 	return f
 }

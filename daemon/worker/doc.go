@@ -2,16 +2,17 @@
 // outlives the daemon that started it, and the exec step, which restricts
 // itself and becomes the child.
 //
-// A worker numbers and retains what its child says, until a daemon has acked
-// it; it writes to the child what the attached daemon tells it, each write
-// once; and it ends the child with all that came from it. It never looks into
-// the bytes. Since many run, it stays small: it logs nothing, and its last
-// words go to stderr, which is a file of its directory.
+// A worker numbers the output of its child and keeps it until a daemon has
+// acknowledged it. It writes to the child what the attached daemon sends, each
+// write once. It ends the child with all of the child's descendants. It never
+// looks into the bytes. Many workers run, so each stays small: it has no log of
+// its own, and writes its errors to stderr, a file of its directory.
 //
-// One mutex guards all state. These goroutines run, all owned and awaited by
-// [Main]: parent (on a locked thread: forks the child and reaps everything),
-// two readers of the child's output, feed (writes its stdin), accept with two
-// for each connection, and conduct, which acts when times are due. None of
-// them holds the mutex while it waits for the child or for a peer, so nothing
-// that those do can keep terminate from working.
+// One mutex guards all state; the phases of life have types with tables:
+// childState, ladderStep and attendance (state.go), inputState, connState.
+// These goroutines run, all owned and awaited by [Main]: parent (on a locked
+// thread: forks the child and reaps everything), two readers of the child's
+// output, writeStdin and watchStdin, accept with two for each connection, and
+// conduct, which acts when times are due. None of them holds the mutex while it
+// waits for the child or for a peer, so neither can delay a Terminate.
 package worker

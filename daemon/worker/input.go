@@ -16,19 +16,19 @@ import (
 // maxQueued bounds the bytes that were taken and not yet written to the child.
 const maxQueued = workerwire.MaxPayload
 
-// input is the way to the child's stdin. Taken writes are made in order by one
-// goroutine; nothing else waits for a child that does not read.
+// input is the way to the child's stdin. One goroutine makes the writes that were
+// taken, in order; no other one waits for a child that does not read.
 type input struct {
 	state   inputState
-	file    *os.File
+	file    *os.File // the writing end of the pipe
 	queue   [][]byte // taken, not yet written
-	making  bool     // the one behind written is being written: the child may have it
-	bytes   int
-	taken   int64 // L: last write id taken
-	written int64 // last write id that is wholly in the pipe
-	lost    int64 // writes from this one on were not made; 0 if none
-	torn    int64 // the one of these of which the child may have got a part; 0 if none
-	waiting []waiter
+	making  bool     // write written+1 is being made: the child may have it
+	bytes   int      // taken, not yet written
+	taken   int64    // last write id that was taken
+	written int64    // last write id that is wholly in the pipe
+	lost    int64    // the first of the writes that were not made; 0 if all were
+	torn    int64    // the write of which the child may have got a part only; 0 if none
+	waiting []waiter // requests whose write has no outcome yet
 }
 
 // inputState is what can still be written to the child's stdin. It only goes forward:
@@ -44,15 +44,15 @@ const (
 	inputShut
 )
 
-// waiter is a request that is answered when the fate of a write is known.
+// waiter is a request that is answered when the outcome of a write is known.
 type waiter struct {
 	c  *conn
 	id int64 // of the request
 	w  int64 // write id
 }
 
-// takeLocked takes the write f, or answers what became of it if it was taken before. c
-// is the attached connection.
+// takeLocked takes the write f, or answers with its outcome if it was taken before. c is
+// the attached connection. The caller must hold w.mu.
 func (w *worker) takeLocked(c *conn, f *workerwire.Frame) {
 	in, id := &w.in, f.N
 	switch {
@@ -64,7 +64,8 @@ func (w *worker) takeLocked(c *conn, f *workerwire.Frame) {
 		return
 	case id == in.taken+1:
 		if in.bytes+len(f.Payload) > maxQueued {
-			c.fail(f.ID, workerwire.Errorf(workerwire.CodeExhausted, "%d bytes wait for a child that does not read", in.bytes))
+			c.fail(f.ID, workerwire.Errorf(workerwire.CodeExhausted,
+				"%d bytes wait for a child that does not read", in.bytes))
 			return
 		}
 		in.taken = id
@@ -83,7 +84,8 @@ func (w *worker) takeLocked(c *conn, f *workerwire.Frame) {
 	w.cond.Broadcast()
 }
 
-// settleLocked answers those whose write's fate is known.
+// settleLocked answers the requests whose write has an outcome. The caller must hold
+// w.mu.
 func (w *worker) settleLocked() {
 	in := &w.in
 	rest := in.waiting[:0]
@@ -103,7 +105,8 @@ func (w *worker) settleLocked() {
 	in.waiting = rest
 }
 
-// forgetLocked drops the waiters of a connection that is gone.
+// forgetLocked drops the requests of a connection that is gone. The caller must hold
+// w.mu.
 func (w *worker) forgetLocked(c *conn) {
 	rest := w.in.waiting[:0]
 	for _, q := range w.in.waiting {
@@ -115,8 +118,8 @@ func (w *worker) forgetLocked(c *conn) {
 	w.in.waiting = rest
 }
 
-// feed makes the taken writes until stdin is closed.
-func (w *worker) feed() {
+// writeStdin makes the taken writes until stdin is closed.
+func (w *worker) writeStdin() {
 	in := &w.in
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,9 +143,9 @@ func (w *worker) feed() {
 	}
 }
 
-// watchStdin notes when the child closes its end of stdin, f, also if nothing is
-// written any more: what lies in the pipe by then is never read. It returns when
-// either end is closed.
+// watchStdin notices that the child has closed its end of stdin, even while nothing is
+// written: it never reads what is still in the pipe. It returns when either end of f is
+// closed.
 func (w *worker) watchStdin(f *os.File) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -163,8 +166,8 @@ func (w *worker) watchStdin(f *os.File) {
 	w.closedByChildLocked(process.Stdin)
 }
 
-// makeLocked makes the first write of the queue, to stdin, without the lock. The child
-// may end meanwhile, and stdin be shut.
+// makeLocked writes the first of the queue to stdin. It unlocks w.mu meanwhile, so that
+// the child may end and stdin be shut before it returns. The caller must hold w.mu.
 func (w *worker) makeLocked(to *rawio.Stream) error {
 	in := &w.in
 	data := in.queue[0]
@@ -192,14 +195,15 @@ func (w *worker) makeLocked(to *rawio.Stream) error {
 	return nil
 }
 
-// closeStdinLocked closes stdin behind the writes already taken.
+// closeStdinLocked closes stdin behind the writes that were taken. The caller must hold
+// w.mu.
 func (w *worker) closeStdinLocked() {
 	w.in.state = max(w.in.state, inputClosing)
 	w.cond.Broadcast()
 }
 
-// shutStdinLocked closes stdin at once, whatever waits to be written. What
-// becomes of a write in the making is known when that returns.
+// shutStdinLocked closes stdin at once, whatever waits to be written. A write that is
+// being made has its outcome when makeLocked returns. The caller must hold w.mu.
 func (w *worker) shutStdinLocked() {
 	in := &w.in
 	if in.state != inputShut {

@@ -23,7 +23,7 @@ func TestChildEndsDuringWrite(t *testing.T) {
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
-		w.feed()
+		w.writeStdin()
 	}()
 	// The first bytes show that the write has begun, without the lock.
 	if _, err := io.ReadFull(r, make([]byte, size/2)); err != nil {

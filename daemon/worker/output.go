@@ -8,8 +8,7 @@ import (
 	"holdline/protocol/process"
 )
 
-// maxChunk is the most bytes that one number of output stands for, unless they
-// were told already when more came.
+// maxChunk bounds the output that is joined under one number, in bytes.
 const maxChunk = 64 << 10
 
 // maxEntries bounds how many pieces of a stream are kept, since each costs
@@ -19,6 +18,7 @@ const maxEntries = 4096
 // maxStderrEntries is the same for the ring of stderr.
 const maxStderrEntries = 1024
 
+// kind says what an entry is.
 type kind int
 
 const (
@@ -40,18 +40,19 @@ type entry struct {
 	dropped    int64 // bytes of stderr
 }
 
-// gate lets a stream run until limit bytes or entries are held, and then to
-// the end of the line begun: half a line cannot be acked, so stopping inside
-// of one would stop for good.
+// gate stops a stream once limit bytes or [maxEntries] entries are held, but only at the
+// end of a line. A daemon cannot acknowledge half a line, so a stream that stopped
+// inside one would never go on.
 type gate struct {
 	limit, lineMax int
 	bytes, count   int
-	lineLen        int // bytes since the last newline
-	over           bool
-	finishing      bool
+	lineLen        int  // bytes since the last newline
+	over           bool // the limit was reached, and not enough released since
+	finishing      bool // over, and the line that was begun may still come
 }
 
-func (g *gate) add(data []byte, newEntry bool) {
+// addBytes counts data that is held from now on, in an entry of its own or not.
+func (g *gate) addBytes(data []byte, newEntry bool) {
 	g.bytes += len(data)
 	if newEntry {
 		g.count++
@@ -71,7 +72,8 @@ func (g *gate) add(data []byte, newEntry bool) {
 	}
 }
 
-func (g *gate) free(bytes, count int) {
+// release counts what is no longer held, and opens the gate if that is enough.
+func (g *gate) release(bytes, count int) {
 	g.bytes -= bytes
 	g.count -= count
 	if g.bytes < g.limit && g.count < maxEntries {
@@ -79,18 +81,18 @@ func (g *gate) free(bytes, count int) {
 	}
 }
 
-// open reports whether more may come.
-func (g *gate) open() bool { return !g.over || g.finishing }
+// isOpen reports whether more may come.
+func (g *gate) isOpen() bool { return !g.over || g.finishing }
 
 // output numbers and retains what the child said. It has no lock of its own.
 type output struct {
 	entries  []entry // by seq
 	next     int64   // next number to be given
-	acked    int64
-	gone     int64 // bytes of stdout that were acked
-	seen     int64 // highest number that anybody was told
-	in       gate  // of stdout in memory
-	ring     int   // bytes of stderr kept
+	acked    int64   // the daemon has acknowledged all numbers up to this one
+	gone     int64   // bytes of stdout that were acked
+	seen     int64   // highest number that was sent to any daemon
+	in       gate    // of stdout in memory
+	ring     int     // bytes of stderr kept
 	errBytes int
 	errCount int
 	dropped  int64 // of stderr, in all
@@ -101,8 +103,8 @@ func newOutput(l process.Limits) *output {
 }
 
 // last returns the newest entry of kind k if it was not sent yet and n more bytes fit
-// in, else nil. Growing it keeps many small reads from costing one entry
-// each while no daemon is attached.
+// into it, else nil. Because it can grow, many small reads do not cost an entry each
+// while no daemon is attached.
 func (o *output) last(k kind, n int) *entry {
 	for i := len(o.entries) - 1; i >= 0 && o.entries[i].seq > o.seen; i-- {
 		if e := &o.entries[i]; e.kind == k {
@@ -120,11 +122,11 @@ func (o *output) addStdout(data []byte) {
 	if e := o.last(stdout, len(data)); e != nil && !e.spooled {
 		e.data = append(e.data, data...)
 		e.size = len(e.data)
-		o.in.add(data, false)
+		o.in.addBytes(data, false)
 		return
 	}
 	o.push(entry{kind: stdout, data: bytes.Clone(data), size: len(data)})
-	o.in.add(data, true)
+	o.in.addBytes(data, true)
 }
 
 // addSpooled notes that n bytes of stdout are in the spool at off.
@@ -148,14 +150,15 @@ func (o *output) addStderr(data []byte) {
 	}
 	for i := 0; i < len(o.entries) && (o.errBytes > o.ring || o.errCount > maxStderrEntries); i++ {
 		if e := &o.entries[i]; e.kind == stderr && e.data != nil {
-			i = o.drop(i)
+			i = o.dropStderr(i)
 		}
 	}
 }
 
-// drop makes a marker of the stderr entry at i, merged with the markers beside
-// it so that markers are never many. It returns where the marker is then.
-func (o *output) drop(i int) int {
+// dropStderr replaces the stderr entry at i by a marker that only counts its bytes, and
+// joins that with the markers beside it, so that there are never many. It returns the
+// index of the marker.
+func (o *output) dropStderr(i int) int {
 	e := &o.entries[i]
 	o.errBytes -= e.size
 	o.errCount--
@@ -171,8 +174,8 @@ func (o *output) drop(i int) int {
 	return i
 }
 
-// mergeable reports whether the entries at i-1 and i are both markers, and both
-// told already or both not: else what was told once would be told again.
+// mergeable reports whether the entries at i-1 and i are both markers, and were both
+// sent or both not sent. Joining a sent one with an unsent one would send it again.
 func (o *output) mergeable(i int) bool {
 	if i < 1 || i >= len(o.entries) {
 		return false
@@ -182,14 +185,14 @@ func (o *output) mergeable(i int) bool {
 		(a.seq <= o.seen) == (b.seq <= o.seen)
 }
 
-// merge makes one of the markers at i-1 and i.
+// merge joins the markers at i-1 and i.
 func (o *output) merge(i int) {
 	o.entries[i].first = o.entries[i-1].first
 	o.entries[i].dropped += o.entries[i-1].dropped
 	o.entries = slices.Delete(o.entries, i-1, i)
 }
 
-// push numbers e.
+// push appends e under the next number, which it returns.
 func (o *output) push(e entry) int64 {
 	e.first, e.seq = o.next, o.next
 	o.next++
@@ -197,7 +200,7 @@ func (o *output) push(e entry) int64 {
 	return e.seq
 }
 
-// ack frees what is numbered up to seq. sent is told each freed entry.
+// ack releases all entries up to number seq, and calls sent with each of them.
 func (o *output) ack(seq int64, sent func(*entry)) {
 	seq = min(seq, o.next-1)
 	if seq <= o.acked {
@@ -215,7 +218,7 @@ func (o *output) ack(seq int64, sent func(*entry)) {
 			o.errBytes -= e.size
 			o.errCount--
 		case e.kind == stdout && !e.spooled:
-			o.in.free(e.size, 1)
+			o.in.release(e.size, 1)
 		}
 		sent(e)
 	}
@@ -225,7 +228,7 @@ func (o *output) ack(seq int64, sent func(*entry)) {
 	}
 }
 
-// after is the index of the first entry that tells of numbers above seq.
+// after returns the index of the first entry with a number above seq.
 func (o *output) after(seq int64) int {
 	return sort.Search(len(o.entries), func(i int) bool { return o.entries[i].seq > seq })
 }

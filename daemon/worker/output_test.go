@@ -88,7 +88,7 @@ func TestGateStopsBetweenLines(t *testing.T) {
 		t.Helper()
 		o.addStdout([]byte(s))
 		o.seen = o.next - 1
-		if o.in.open() != open {
+		if o.in.isOpen() != open {
 			t.Errorf("after %d bytes (line of %d): open = %v, want %v", o.in.bytes, o.in.lineLen, !open, open)
 		}
 	}
@@ -97,8 +97,8 @@ func TestGateStopsBetweenLines(t *testing.T) {
 	add(strings.Repeat("b", 500), true)
 	add("b\nnext", false) // the line is whole; the next one may wait
 	o.ack(3, func(*entry) {})
-	if !o.in.open() || o.in.bytes != 6 {
-		t.Errorf("after the ack: open %v, %d bytes", o.in.open(), o.in.bytes)
+	if !o.in.isOpen() || o.in.bytes != 6 {
+		t.Errorf("after the ack: open %v, %d bytes", o.in.isOpen(), o.in.bytes)
 	}
 	add(strings.Repeat("c", 999), false) // longer than any line may be
 	o.ack(o.next-1, func(*entry) {})
@@ -108,7 +108,7 @@ func TestGateStopsBetweenLines(t *testing.T) {
 func TestGateCountsEntries(t *testing.T) {
 	o := newOutput(limits(1<<30, 1<<30, 10))
 	n := 0
-	for o.in.open() {
+	for o.in.isOpen() {
 		o.addStdout([]byte("x\n"))
 		o.seen = o.next - 1
 		n++

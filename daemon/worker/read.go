@@ -16,7 +16,7 @@ const (
 	stderrBuffer = 8 << 10
 )
 
-// readStdout reads until the end of stdout, as far as the limits let it.
+// readStdout reads stdout to its end, and pauses while the limits are reached.
 func (w *worker) readStdout() {
 	f := w.outFile
 	defer w.stdoutEnded(f)
@@ -45,12 +45,12 @@ func (w *worker) readStdout() {
 	}
 }
 
-// room waits until more may be read; gather tells that only the end of a line
-// may. It is false when the last bytes were enough.
+// room blocks until more of stdout may be read. gather says that only the end of the
+// line is wanted. ok is false if enough was read of a child that is gone.
 func (w *worker) room() (gather, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.childState < childGone && (w.attendance != spooling || w.spool.full) && !w.out.in.open() {
+	for w.childState < childGone && (w.attendance != spooling || w.spool.full) && !w.out.in.isOpen() {
 		w.cond.Wait()
 	}
 	if w.childState >= childGone {
@@ -60,6 +60,7 @@ func (w *worker) room() (gather, ok bool) {
 }
 
 // took keeps data, which was read from the child's stdout, and sends it.
+// took keeps what was read of stdout, in memory or in the spool.
 func (w *worker) took(data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,10 +113,11 @@ func (w *worker) stdoutEnded(f *os.File) {
 	w.readerDone(f)
 }
 
+// readerDone closes one of the two pipes that the child writes to, at its end.
 func (w *worker) readerDone(f *os.File) {
 	_ = f.Close()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.readersLeft--
-	w.poke()
+	w.wakeConduct()
 }

@@ -14,15 +14,15 @@ import (
 // holds, without gaps, all that follows the number after.
 type spool struct {
 	f     *os.File
-	after int64
+	after int64 // the spool begins behind this number
 	begin int64 // bytes of stdout before it
-	size  int64
+	size  int64 // bytes in the file
 	lost  int64 // bytes that could not be written
 	full  bool  // nothing more is taken
 }
 
-// startSpoolLocked writes all stdout that is not acknowledged into a new spool,
-// which then stands in the place of an older one.
+// startSpoolLocked writes all stdout that is not acknowledged into a new spool, which
+// replaces an older one. The caller must hold w.mu.
 func (w *worker) startSpoolLocked() error {
 	tmp := filepath.Join(w.dir, process.FileSpool+".new")
 	f, err := ownfile.Create(tmp)
@@ -60,7 +60,7 @@ func (w *worker) startSpoolLocked() error {
 			continue
 		}
 		if !e.spooled {
-			w.out.in.free(e.size, 1)
+			w.out.in.release(e.size, 1)
 		}
 		e.data, e.spooled, e.off = nil, true, offs[i]
 	}
@@ -71,8 +71,8 @@ func (w *worker) startSpoolLocked() error {
 	return nil
 }
 
-// spoolLocked appends data. What does not fit or cannot be written is kept in
-// memory, and the child is held up.
+// spoolLocked appends data to the spool. Data that does not fit or cannot be written
+// stays in memory, and no more is read of stdout. The caller must hold w.mu.
 func (w *worker) spoolLocked(data []byte) {
 	s := w.spool
 	if !s.full && s.size+int64(len(data)) <= w.spec.Orphan.SpoolMax {
@@ -86,8 +86,8 @@ func (w *worker) spoolLocked(data []byte) {
 	w.out.addStdout(data)
 }
 
-// bytesOf are the bytes of an entry, from the spool if they are there. It must
-// hold the lock or own the only reference to an entry's copy.
+// bytesOf returns the bytes of an entry, from the spool if they are there. The caller
+// must hold w.mu.
 func (w *worker) bytesOf(e *entry) ([]byte, error) {
 	if !e.spooled {
 		return e.data, nil
@@ -99,8 +99,8 @@ func (w *worker) bytesOf(e *entry) ([]byte, error) {
 	return b, nil
 }
 
-// ackedSpoolLocked is how many bytes at the beginning of the spool were acked
-// since they were put there: what follows them is not acknowledged.
+// ackedSpoolLocked returns how many bytes at the beginning of the spool were acknowledged
+// since they were written there. The caller must hold w.mu.
 func (w *worker) ackedSpoolLocked() int64 {
 	for i := range w.out.entries {
 		if e := &w.out.entries[i]; e.kind == stdout && e.spooled {

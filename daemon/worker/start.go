@@ -30,8 +30,8 @@ const (
 // maxEnv bounds the environment of a child, in bytes.
 const maxEnv = 4 << 20
 
-// lockWait is how long a new worker waits for its lock: who looks whether a
-// worker lives holds it for an instant.
+// lockWait is how long a new worker waits for its lock: a process that checks whether
+// the worker lives holds it for an instant.
 const lockWait = time.Second
 
 // ErrUsage is returned by [Main] for arguments that make no sense.
@@ -50,7 +50,7 @@ func Main(args []string, stderr io.Writer) error {
 		}
 		return err
 	case len(args) == 2 && args[0] == "--run":
-		return run(args[1], stderr)
+		return runWorker(args[1], stderr)
 	}
 	return ErrUsage
 }
@@ -74,8 +74,8 @@ func detach(dir string) error {
 	defer func() { _ = log.Close() }()
 	p, err := os.StartProcess(exe, []string{"holdline", "worker", "--run", dir}, &os.ProcAttr{
 		Dir: "/",
-		// A worker moves bytes and waits; each thread and each megabyte of
-		// garbage would be paid for by all of many.
+		// A worker moves bytes and waits. There are many, so threads and garbage
+		// are kept few.
 		Env:   []string{"GOMAXPROCS=1", "GOGC=20"},
 		Files: []*os.File{null, null, log, os.NewFile(fdEnv, "env"), os.NewFile(fdReady, "ready")},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
@@ -88,8 +88,7 @@ func detach(dir string) error {
 }
 
 // closeOthers closes every descriptor from first on that this process
-// inherited. What it has opened itself is close-on-exec and by that told
-// apart.
+// inherited. A descriptor that it has opened itself is close-on-exec.
 func closeOthers(first int) {
 	names := []string{}
 	if d, err := os.Open("/dev/fd"); err == nil {
@@ -103,8 +102,8 @@ func closeOthers(first int) {
 	}
 }
 
-// run is the worker.
-func run(dir string, stderr io.Writer) error {
+// runWorker is the command "worker --run". It returns when the worker has left.
+func runWorker(dir string, stderr io.Writer) error {
 	closeOthers(fdReady + 1)
 	syscall.CloseOnExec(fdEnv)
 	syscall.CloseOnExec(fdReady)
@@ -117,7 +116,7 @@ func run(dir string, stderr io.Writer) error {
 	}
 	faultpoint.At("worker.starting")
 	report(ready, workerwire.Report{Ready: true, PID: os.Getpid()})
-	return w.run()
+	return w.runToEnd()
 }
 
 // failure is the report of a worker that did not start.
@@ -132,7 +131,7 @@ func failure(err error) workerwire.Report {
 	return workerwire.Report{Error: workerwire.Errorf(code, "%v", err)}
 }
 
-// report tells the daemon. If that is gone, the next one will find the socket.
+// report sends r to the daemon. If that is gone, the next one will find the socket.
 func report(f *os.File, r workerwire.Report) {
 	_, _ = f.Write(append(workerwire.Encode(r), '\n'))
 	_ = f.Close()
@@ -185,6 +184,8 @@ func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
 	return w, nil
 }
 
+// takeLock locks the worker's directory. It returns [statedir.ErrLocked] if another
+// process holds the lock for longer than [lockWait].
 func takeLock(path string) (*statedir.Lock, error) {
 	deadline := time.Now().Add(lockWait)
 	for {

@@ -45,7 +45,7 @@ func (w *worker) moveChildLocked(to childState) {
 		faultpoint.At("worker.closed")
 	}
 	w.cond.Broadcast()
-	w.poke()
+	w.wakeConduct()
 }
 
 // attendance is whether a daemon looks after the worker.
@@ -114,7 +114,7 @@ func (w *worker) terminateLocked(grace time.Duration) {
 	l.termAt = earlier(l.termAt, now.Add(grace))
 	l.killAt = earlier(l.killAt, now.Add(2*grace))
 	w.closeStdinLocked()
-	w.poke()
+	w.wakeConduct()
 }
 
 // climbLocked sends the signals that are due to a child that has not ended. The caller
@@ -148,7 +148,7 @@ func (w *worker) killTreeLocked(now time.Time) {
 	if w.childState >= childEnded && (!process.Exact || now.After(l.killingUntil)) {
 		w.moveChildLocked(childGone)
 	}
-	w.poke()
+	w.wakeConduct()
 }
 
 // earlier returns the earlier one of two times.

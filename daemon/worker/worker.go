@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// linger is how long what the child left behind may go on after its exit,
-	// and a server after it has closed its stdin or stdout.
+	// linger is how long descendants of the child may live after its exit, and a
+	// server after it has closed its stdin or stdout.
 	linger = time.Second
-	// drainTime bounds the reading after everything was killed: a pipe may be
-	// held by a process that is none of ours.
+	// drainTime bounds the reading after everything was killed: a process that is
+	// not ours may have a pipe open.
 	drainTime = time.Second
 	// drainMax bounds what is read then beyond the limits; no pipe holds more.
 	drainMax = 2 << 20
@@ -40,16 +40,16 @@ const (
 	// given back to the system: many workers are silent most of the time.
 	freeBytes = 256 << 10
 	freeIdle  = time.Second
-	// leaveTime is for the last answers.
+	// leaveTime bounds the sending of the last answers.
 	leaveTime = time.Second
 )
 
-// worker is the process's state.
+// worker is the state of the process.
 type worker struct {
 	dir     string
 	spec    process.Spec
 	env     []string
-	secrets []string // that must not be shown of what the child says
+	secrets []string // must not be shown where the child prints them
 	stderr  io.Writer
 	self    process.Proc
 	boot    string
@@ -57,7 +57,7 @@ type worker struct {
 	ln      *socket.Listener
 
 	wg     sync.WaitGroup // all goroutines but those of [conn]
-	wake   chan struct{}  // conduct is to look again
+	wake   chan struct{}  // holds a token when conduct has to check what is due
 	left   chan struct{}  // closed before the listener is
 	forked chan struct{}  // closed when the child's pid is known, or there will be none
 
@@ -70,12 +70,12 @@ type worker struct {
 	spool *spool // nil until needed
 
 	conns      map[*conn]struct{}
-	attached   *conn
-	epoch      int64
-	detachedAt time.Time
+	attached   *conn      // nil if no daemon is attached
+	epoch      int64      // of the last daemon that was attached
+	detachedAt time.Time  // when the last connection that was attached ended
 	attendance attendance // changed by attendLocked alone
 	moved      int        // bytes since memory was given back
-	movedAt    time.Time
+	movedAt    time.Time  // when bytes passed through for the last time
 
 	child      process.Proc // its PID is 0 until it was forked
 	childState childState   // changed by moveChildLocked alone
@@ -108,21 +108,21 @@ func newWorker(dir string, spec process.Spec, env []string, stderr io.Writer) *w
 	return w
 }
 
-// logf leaves last words.
+// logf writes a line to the worker's log.
 func (w *worker) logf(format string, args ...any) {
 	_, _ = fmt.Fprintf(w.stderr, "%s %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
 }
 
-// poke makes conduct look again.
-func (w *worker) poke() {
+// wakeConduct makes conduct check what is due. It does not block.
+func (w *worker) wakeConduct() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-// run is the worker's life from the first listening on.
-func (w *worker) run() error {
+// runToEnd starts the child and serves daemons until the worker has left.
+func (w *worker) runToEnd() error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
@@ -140,17 +140,17 @@ func (w *worker) run() error {
 	w.wg.Go(func() { w.parent(c) })
 	w.wg.Go(w.readStdout)
 	w.wg.Go(func() { w.readStderr(&log) })
-	w.wg.Go(w.feed)
+	w.wg.Go(w.writeStdin)
 	w.wg.Go(func() { w.watchStdin(c.Stdin) })
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
-		<-w.forked // who asks is told the child's pid, always
+		<-w.forked // so that each daemon gets the child's pid
 		w.accept(w.ln.UnixListener)
 	})
 
 	w.conduct(signals)
 
-	w.leave(&accepting)
+	w.shutDown(&accepting)
 	w.wg.Wait()
 	_ = log.Close()
 	faultpoint.At("worker.left")
@@ -203,8 +203,8 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 	}
 }
 
-// stepLocked does what is due, and says when to look again at the latest and
-// whether all is over.
+// stepLocked does what is due. It returns in how much time to call it again at the
+// latest, and done once the worker has to leave. The caller must hold w.mu.
 func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	next = time.Minute // the machine may sleep, which no timer counts
 	due := func(at time.Time) bool {
@@ -296,15 +296,15 @@ func (w *worker) phaseLocked() string {
 	return process.PhaseStarting
 }
 
-// closedByChildLocked notes that the child has closed its end of stdin or
-// stdout. A server that ends closes both, and has [linger] to do so; one that
-// lives on can be asked nothing, or answer nothing, and is ended.
+// closedByChildLocked records that the child has closed its end of stdin or stdout. A
+// server that ends closes both, and has [linger] to do so. One that lives on cannot be
+// used, and is ended. The caller must hold w.mu.
 func (w *worker) closedByChildLocked(stream string) {
 	if w.closed != "" || w.childState >= childEnded || w.ladder.step != ladderIdle {
 		return
 	}
 	w.closed, w.closedAt = stream, time.Now()
-	w.poke()
+	w.wakeConduct()
 }
 
 // recordExit records how the child has ended.
@@ -327,7 +327,7 @@ func (w *worker) recordNoChildren() {
 	if w.childState == childEnded && (process.Exact || w.child.PID == 0) {
 		w.moveChildLocked(childGone)
 	}
-	w.poke()
+	w.wakeConduct()
 }
 
 // saveState writes state.json. The final one says what the spool holds.
@@ -354,8 +354,8 @@ func (w *worker) saveState() error {
 	return statedir.WriteFile(filepath.Join(w.dir, process.FileState), process.Encode(s))
 }
 
-// leave writes down what no daemon has acknowledged, and closes all connections.
-func (w *worker) leave(accepting *sync.WaitGroup) {
+// shutDown writes down what no daemon has acknowledged, and closes all connections.
+func (w *worker) shutDown(accepting *sync.WaitGroup) {
 	w.mu.Lock()
 	alone := w.isAloneLocked()
 	if w.out.acked < w.closedSeq {
@@ -384,7 +384,8 @@ func (w *worker) leave(accepting *sync.WaitGroup) {
 	}
 }
 
-// lastSpoolLocked puts what is in memory into the spool, or counts it as lost.
+// lastSpoolLocked writes the output in memory to the spool, or counts it as lost. The
+// caller must hold w.mu.
 func (w *worker) lastSpoolLocked() {
 	inMemory := int64(w.out.in.bytes)
 	if inMemory == 0 && w.attendance == spooling {
@@ -399,25 +400,25 @@ func (w *worker) lastSpoolLocked() {
 	}
 }
 
-// movedLocked counts n bytes that passed through.
+// movedLocked counts n bytes that passed through. The caller must hold w.mu.
 func (w *worker) movedLocked(n int) {
 	if w.moved < freeBytes && w.moved+n >= freeBytes {
-		w.poke()
+		w.wakeConduct()
 	}
 	w.moved += n
 	w.movedAt = time.Now()
 }
 
-// signalGroupLocked signals the child's process group while that is surely
-// still its.
+// signalGroupLocked signals the child's process group, unless another process may have
+// the child's pid by now. The caller must hold w.mu.
 func (w *worker) signalGroupLocked(sig syscall.Signal) {
 	if w.child.PID > 0 && w.childState < childReaped {
 		_ = syscall.Kill(-w.child.PID, sig)
 	}
 }
 
-// signalTreeLocked signals the group and all that comes from the child,
-// whatever session it has made itself.
+// signalTreeLocked signals the child's process group and all of its descendants,
+// whatever sessions and groups they have made. The caller must hold w.mu.
 func (w *worker) signalTreeLocked(sig syscall.Signal) {
 	if !process.Exact || sig == syscall.SIGKILL {
 		w.signalGroupLocked(sig)

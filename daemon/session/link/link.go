@@ -40,7 +40,7 @@ type Link struct {
 	Out       *outbox.Outbox
 	Done      chan struct{} // closed when the session has ended the connection
 
-	writer sync.WaitGroup
+	writer sync.WaitGroup // the goroutine of Write
 
 	mu    lockcheck.Mutex
 	cause error // why the reader's wait was ended; nil if it was not; guarded by mu
@@ -49,7 +49,9 @@ type Link struct {
 // New makes the link of conn, the connection of p, that lines reads and that has sent
 // greeting; a link without one is anonymous. Confirm is called when the client holds the
 // answer to its line n.
-func New(conn *net.UnixConn, lines *jsonrpc.Lines, greeting *protocol.Greeting, p peer.Peer, confirm func(n int64)) *Link {
+func New(
+	conn *net.UnixConn, lines *jsonrpc.Lines, greeting *protocol.Greeting, p peer.Peer, confirm func(n int64),
+) *Link {
 	l := &Link{Conn: conn, Lines: lines, Anonymous: greeting == nil, Peer: p, Done: make(chan struct{})}
 	if greeting != nil {
 		l.Greeting = *greeting

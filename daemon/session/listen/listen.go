@@ -71,8 +71,9 @@ func (s *Subscription) Acknowledgement() []byte {
 		}
 		members = append(slices.Clip(members), `"resourceSubscriptions":`+string(list))
 	}
-	return jsonrpc.AppendRequest(nil, nil, mcp.Acknowledged,
-		fmt.Appendf(nil, `{"_meta":{%q:%s},"notifications":{%s}}`, mcp.MetaSubscription, s.ID, strings.Join(members, ",")))
+	params := fmt.Appendf(nil, `{"_meta":{%q:%s},"notifications":{%s}}`,
+		mcp.MetaSubscription, s.ID, strings.Join(members, ","))
+	return jsonrpc.AppendRequest(nil, nil, mcp.Acknowledged, params)
 }
 
 // Tag returns a notification's params with the subscription that it belongs to.

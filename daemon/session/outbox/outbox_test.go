@@ -165,14 +165,14 @@ func TestAskOfFullQueue(t *testing.T) {
 		o.Offer([]byte("note\n"), nil)
 	}
 	o.Ask([]byte("question\n"))
-	lines, _ := o.take()
+	lines, _ := o.takeLines()
 	if n := len(lines); n != MaxLines+1 || string(lines[n-1]) != "question\n" || o.count != int64(n) {
 		t.Errorf("%d lines are queued, the last is %q", n, lines[n-1])
 	}
 	o.written(0, false)
 	o.Offer(make([]byte, MaxBytes-o.bytes), nil)
 	o.Ask([]byte("question\n"))
-	if lines, _ := o.take(); len(lines) != 1 {
+	if lines, _ := o.takeLines(); len(lines) != 1 {
 		t.Errorf("%d lines are queued beyond the bytes that may be", len(lines))
 	}
 }
@@ -226,7 +226,7 @@ func TestOutboxTakesOneLongLine(t *testing.T) {
 	o := New(nil, false, nil)
 	o.Offer(make([]byte, jsonrpc.MaxFrame+2<<20), nil)
 	o.Offer([]byte("x\n"), nil)
-	if lines, _ := o.take(); len(lines) != 1 {
+	if lines, _ := o.takeLines(); len(lines) != 1 {
 		t.Errorf("%d lines are queued, want the one", len(lines))
 	}
 }
@@ -246,7 +246,7 @@ func TestOutboxUnwanted(t *testing.T) {
 		}()
 		synctest.Wait()
 		unwanted.Store(true)
-		lines, _ := o.take()
+		lines, _ := o.takeLines()
 		o.written(len(lines)*2, false)
 		if err := <-ended; !errors.Is(err, ErrCancelled) {
 			t.Errorf("put of a cancelled answer = %v", err)
@@ -254,7 +254,7 @@ func TestOutboxUnwanted(t *testing.T) {
 		if err := o.Put(t.Context(), Answer{N: 2, Line: []byte("next\n")}, nil); err != nil {
 			t.Errorf("put = %v", err)
 		}
-		if lines, _ := o.take(); len(lines) != 1 || string(lines[0]) != "next\n" {
+		if lines, _ := o.takeLines(); len(lines) != 1 || string(lines[0]) != "next\n" {
 			t.Errorf("queued: %q", lines)
 		}
 	})
@@ -267,7 +267,7 @@ func TestFarewellInFullQueue(t *testing.T) {
 		o.Offer([]byte("more\n"), nil)
 	}
 	o.Farewell(&protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeStopped})
-	lines, _ := o.take()
+	lines, _ := o.takeLines()
 	if n := len(lines); n != MaxLines+1 || !protocol.IsControl(lines[n-1]) {
 		t.Errorf("%d lines are queued, the last is %s; want %d and a bye", n, lines[n-1], MaxLines+1)
 	}

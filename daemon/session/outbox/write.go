@@ -18,7 +18,7 @@ const maxBatch = 64 << 10
 func (o *Outbox) Run() error {
 	for range o.ready {
 		for {
-			lines, done := o.take()
+			lines, done := o.takeLines()
 			if done {
 				return nil
 			}
@@ -33,10 +33,10 @@ func (o *Outbox) Run() error {
 	return nil
 }
 
-// take returns all that is queued, which the caller has to write; [Outbox.written]
+// takeLines returns all that is queued, which the caller has to write; [Outbox.written]
 // ends that. It returns nothing while another goroutine writes, and done once
 // nothing will be queued any more.
-func (o *Outbox) take() (lines [][]byte, done bool) {
+func (o *Outbox) takeLines() (lines [][]byte, done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.writing {
@@ -78,7 +78,7 @@ func (o *Outbox) writeLines(lines [][]byte) error {
 		if n > 1 {
 			batch = slices.Concat(lines[:n]...)
 		}
-		if err := o.send(batch); err != nil {
+		if err := o.sendWhole(batch); err != nil {
 			return err
 		}
 		afterWrite()
@@ -131,10 +131,10 @@ func (o *Outbox) writeNow() {
 	}
 }
 
-// send writes p whole. A client that takes no byte for [protocol.StallWindow], and
+// sendWhole writes p whole. A client that takes no byte for [protocol.StallWindow], and
 // acknowledges none, is ended when its queue is full; until then it may be as slow as
 // it likes.
-func (o *Outbox) send(p []byte) error {
+func (o *Outbox) sendWhole(p []byte) error {
 	atStart := true
 	for {
 		if err := o.conn.SetWriteDeadline(time.Now().Add(protocol.StallWindow)); err != nil {
@@ -167,5 +167,6 @@ func (o *Outbox) quietFor() time.Duration {
 // bye says why the session ends, if there is room for so little.
 func (o *Outbox) bye(why error) {
 	_ = o.conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-	_, _ = o.conn.Write(protocol.Append(nil, protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeSlow, Message: why.Error()}))
+	bye := protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeSlow, Message: why.Error()}
+	_, _ = o.conn.Write(protocol.Append(nil, bye))
 }

@@ -1,4 +1,5 @@
-// Package peer identifies the other end of a connection: the process of a proxy, the client that started it, and the project that the client works on.
+// Package peer identifies the other end of a connection: the process of a proxy, the
+// client that started it, and the project that the client works on.
 package peer
 
 import (

@@ -1,5 +1,5 @@
-// Package profile collects what a session's client says of itself: its greeting, and
-// the first requests of each era.
+// Package profile describes the client of a session, by its greeting and by its first
+// requests in each era.
 package profile
 
 import (
