@@ -75,7 +75,7 @@ consult, changes, diff), servers (names that holdline's file gets), config; and 
 	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session, for servers that are moved (default project)")
 	f.BoolVar(&o.undo, "undo", false, "take back what import did")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
-	f.StringVar(&o.file, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+	cmdenv.ConfigFlag(f, &o.file)
 	return cmd
 }
 

@@ -29,6 +29,15 @@ func StateDir(getenv func(string) string) (string, error) {
 	return XDGDir(getenv, "XDG_STATE_HOME", ".local/state")
 }
 
+// ConfigFlag adds the flag --config, which sets path, for [ConfigPath].
+func ConfigFlag(flags interface {
+	StringVar(p *string, name, value, usage string)
+}, path *string,
+) {
+	flags.StringVar(path, "config", "",
+		"configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+}
+
 // ConfigPath returns the path of the configuration file: the flag's, else the
 // variable's, else the default one.
 func ConfigPath(flag string, getenv func(string) string) (string, error) {

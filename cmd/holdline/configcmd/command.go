@@ -22,7 +22,7 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 		Short: "Check or explain the configuration, or say where it is",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&file, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+	cmdenv.ConfigFlag(cmd.PersistentFlags(), &file)
 	cmd.AddCommand(newConfigExplain(proc, &file), &cobra.Command{
 		Use:   "path",
 		Short: "Print where the configuration is read from",

@@ -58,7 +58,7 @@ succeeds.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.config, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+	cmdenv.ConfigFlag(f, &o.config)
 	f.DurationVar(&o.idleExit, "idle-exit", 0, "end after so long without an agent or a consult (default never)")
 	f.StringVar(&o.startedBy, "started-by", "shell", "who starts it, for status")
 	f.DurationVar(&o.wanted, "wanted", 0, "what the boot clock showed when it was to be started")

@@ -21,39 +21,29 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// controls are the commands about the processes of servers.
+// controls returns the commands about the processes of servers.
 func (s *serversCommand) controls() []*cobra.Command {
-	stop := &cobra.Command{
-		Use: "stop NAME", Short: "End a server's processes, and start none until you say so",
-		Long: `End a server's processes. None is started again, by nobody and in no later life of
-the daemon, until: holdline servers start NAME. Calls in flight end with a fault.`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.control(cmd, control.ServerStop, args[0], func(n int) string {
-				return fmt.Sprintf("server %s is stopped (%s ended); to have it back: holdline servers start %s", args[0], counted(n, "process"), args[0])
-			})
-		},
+	command := func(
+		verb, method string, words func(name string, n int) string, short, long string,
+	) *cobra.Command {
+		return &cobra.Command{
+			Use: verb + " NAME", Short: short, Long: long, Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error { return s.control(cmd, method, args[0], words) },
+		}
 	}
-	start := &cobra.Command{
-		Use: "start NAME", Short: "Start a server that was stopped or ejected",
-		Long: `Let a server be used again that was stopped, or that was ejected because it ended or
+	return []*cobra.Command{
+		command("start", control.ServerStart, started, "Start a server that was stopped or ejected",
+			`Let a server be used again that was stopped, or that was ejected because it ended or
 did not start too often, and start it for the agents that are connected, or else
-for the project here.`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.control(cmd, control.ServerStart, args[0], started(args[0]))
-		},
+for the project here.`),
+		command("stop", control.ServerStop, stopped, "End a server's processes, and start none until you say so",
+			`End a server's processes. None is started again, by nobody and in no later life of
+the daemon, until: holdline servers start NAME. Calls in flight end with a fault.`),
+		command("restart", control.ServerRestart, started, "End a server's processes and start new ones",
+			`End a server's processes and start new ones, with nothing held against them: the
+budget of restarts is fresh, the circuit closed. Calls in flight end with a fault.`),
+		s.reloadCommand(), s.toolsCommand(), s.callCommand(), s.logsCommand(),
 	}
-	restart := &cobra.Command{
-		Use: "restart NAME", Short: "End a server's processes and start new ones",
-		Long: `End a server's processes and start new ones, with nothing held against them: the
-budget of restarts is fresh, the circuit closed. Calls in flight end with a fault.`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.control(cmd, control.ServerRestart, args[0], started(args[0]))
-		},
-	}
-	return []*cobra.Command{start, stop, restart, s.reloadCommand(), s.toolsCommand(), s.callCommand(), s.logsCommand()}
 }
 
 func (s *serversCommand) reloadCommand() *cobra.Command {
@@ -66,21 +56,24 @@ held against it, an ejection included; its calls in flight end with a fault.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return s.control(cmd, control.ServerReload, args[0], started(args[0]))
+				return s.control(cmd, control.ServerReload, args[0], started)
 			}
 			return reload(cmd, s.proc)
 		},
 	}
 }
 
-// control has the daemon do something with a server and prints what came of it.
-func (s *serversCommand) control(cmd *cobra.Command, method, name string, words func(n int) string) error {
+// control asks the daemon for method on a server and prints the words for the
+// outcome; n is the number of processes that the daemon started or ended.
+func (s *serversCommand) control(
+	cmd *cobra.Command, method, name string, words func(name string, n int) string,
+) error {
 	params := control.ServerParams{Whereabouts: attach.Whereabouts(s.proc), Name: name}
 	answer, err := attach.Ask[control.ServerAnswer](cmd, s.proc, method, params)
 	if err != nil {
 		return s.withLastWords(cmd, err)
 	}
-	return console.Say(cmd, "%s", words(answer.Processes))
+	return console.Say(cmd, "%s", words(name, answer.Processes))
 }
 
 // withLastWords returns err. If a server's end is why the command failed, it first
@@ -94,20 +87,26 @@ func (s *serversCommand) withLastWords(cmd *cobra.Command, err error) error {
 	return err
 }
 
-func started(name string) func(n int) string {
-	return func(n int) string {
-		if n == 0 {
-			return fmt.Sprintf("server %s may be used; each agent that connects starts its own", name)
-		}
-		return fmt.Sprintf("server %s is ready (%s)", name, counted(n, "process"))
-	}
+// stopped says that a server was stopped, of which n processes ended.
+func stopped(name string, n int) string {
+	return fmt.Sprintf("server %s is stopped (%s ended); to have it back: holdline servers start %s",
+		name, processes(n), name)
 }
 
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+// started says that a server may be used, of which n processes were started.
+func started(name string, n int) string {
+	if n == 0 {
+		return fmt.Sprintf("server %s may be used; each agent that connects starts its own", name)
 	}
-	return fmt.Sprintf("%d %ses", n, what)
+	return fmt.Sprintf("server %s is ready (%s)", name, processes(n))
+}
+
+// processes returns a number of processes in words.
+func processes(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
 }
 
 func (s *serversCommand) toolsCommand() *cobra.Command {
@@ -147,7 +146,8 @@ known). With --accept, an object: server, tools (names of those accepted).`,
 			}
 			switch {
 			case o.accept && o.changes:
-				return fmt.Errorf("%w: --changes shows and --accept takes what has changed: one of them is wanted", cmdenv.ErrUsage)
+				return fmt.Errorf("%w: --changes shows and --accept takes what has changed: one of them is wanted",
+					cmdenv.ErrUsage)
 			case o.accept:
 				return s.accept(cmd, params)
 			}
@@ -216,7 +216,7 @@ func printTools(w io.Writer, servers []control.ServerOffers) {
 	t.Flush()
 }
 
-// firstWords are those of a tool's description.
+// firstWords returns the beginning of a tool's description.
 func firstWords(listing json.RawMessage) string {
 	const most = 72
 	var text string
@@ -260,7 +260,8 @@ With --json, the result as the server gave it.`,
 	})
 }
 
-// callArguments are a call's, from the command line or standard input.
+// callArguments returns the arguments of a call, from the command line or from
+// standard input.
 func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
 	raw := []byte(text)
 	if text == "-" {
@@ -271,7 +272,8 @@ func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
 	}
 	raw = bytes.TrimSpace(raw)
 	if !json.Valid(raw) || raw[0] != '{' {
-		return nil, cmdenv.WithHint(fmt.Errorf("%w: the arguments are no JSON object", cmdenv.ErrUsage), `holdline servers call NAME TOOL '{"key": "value"}'`)
+		return nil, cmdenv.WithHint(fmt.Errorf("%w: the arguments are no JSON object", cmdenv.ErrUsage),
+			`holdline servers call NAME TOOL '{"key": "value"}'`)
 	}
 	return raw, nil
 }
@@ -284,7 +286,9 @@ func (s *serversCommand) call(cmd *cobra.Command, params control.ServerCallParam
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted: the call is cancelled")
 	case attach.IsLost(err):
-		return cmdenv.WithHint(fmt.Errorf("%w: the daemon ended during the call: whether it had its effect is not known", cmdenv.ErrLost), "holdline logs says why it ended")
+		return cmdenv.WithHint(
+			fmt.Errorf("%w: the daemon ended during the call: whether it had its effect is not known", cmdenv.ErrLost),
+			"holdline logs says why it ended")
 	case err != nil:
 		return s.withLastWords(cmd, err)
 	}
@@ -318,8 +322,8 @@ func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer) error {
 	return err
 }
 
-// resultText is a tool's result for people: its text, and a line for what is
-// none.
+// resultText returns a tool's result for people: its text, and one line for each
+// piece that is not text.
 func resultText(result json.RawMessage) string {
 	var r struct {
 		Content []struct {
@@ -356,7 +360,9 @@ func (s *serversCommand) logsCommand() *cobra.Command {
 	lines := 200
 	cmd := &cobra.Command{
 		Use: "logs NAME", Short: "Show what a server wrote to stderr", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return PrintLogs(cmd, s.proc, args[0], lines, follow) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return PrintLogs(cmd, s.proc, args[0], lines, follow)
+		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as it writes")
 	cmd.Flags().IntVarP(&lines, "lines", "n", lines, "how many lines of each process to begin with")
@@ -370,7 +376,8 @@ func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int,
 	look := func(ctx context.Context, c *control.Client) error {
 		for {
 			var answer control.ServerLogsAnswer
-			err := c.Call(ctx, control.ServerLogs, control.ServerLogsParams{Name: name, After: p.after, Follow: follow}, &answer, nil)
+			params := control.ServerLogsParams{Name: name, After: p.after, Follow: follow}
+			err := c.Call(ctx, control.ServerLogs, params, &answer, nil)
 			switch {
 			case follow && errors.Is(err, context.Canceled): // how a followed log ends
 				return nil

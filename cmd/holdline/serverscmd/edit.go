@@ -1,7 +1,6 @@
 package serverscmd
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -77,7 +76,8 @@ shared (one for all), session (one for each agent).`,
 	f.BoolVar(&o.off, "disabled", false, "add it disabled")
 	f.BoolVar(&o.replace, "replace", false, "replace a server of that name")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return cmdenv.WithHint(fmt.Errorf("%w: %w", cmdenv.ErrUsage, err), "put -- before COMMAND: holdline servers add NAME -- COMMAND ARG...")
+		return cmdenv.WithHint(fmt.Errorf("%w: %w", cmdenv.ErrUsage, err),
+			"put -- before COMMAND: holdline servers add NAME -- COMMAND ARG...")
 	})
 	return cmd
 }
@@ -108,8 +108,11 @@ func (s *serversCommand) edits() []*cobra.Command {
 	}
 }
 
-// edit has the file edited, says so, and has a running daemon read it.
-func (s *serversCommand) edit(cmd *cobra.Command, name, done string, change func(path string) (changed bool, err error)) error {
+// edit changes the configuration file by change, prints that the server is done,
+// such as "removed", and has a running daemon read the file.
+func (s *serversCommand) edit(
+	cmd *cobra.Command, name, done string, change func(path string) (changed bool, err error),
+) error {
 	path, err := cmdenv.ConfigPath(s.file, s.proc.Getenv)
 	if err != nil {
 		return err
@@ -119,7 +122,8 @@ func (s *serversCommand) edit(cmd *cobra.Command, name, done string, change func
 	case errors.Is(err, config.ErrNoServer):
 		return cmdenv.WithHint(fmt.Errorf("%w in %s", err, path), "see: holdline servers list")
 	case errors.Is(err, config.ErrServerExists):
-		return cmdenv.WithHint(fmt.Errorf("%w in %s", err, path), "add --replace, or first: holdline servers remove "+name)
+		return cmdenv.WithHint(fmt.Errorf("%w in %s", err, path),
+			"add --replace, or first: holdline servers remove "+name)
 	case err != nil:
 		return err
 	case !changed:
@@ -134,7 +138,8 @@ func (s *serversCommand) edit(cmd *cobra.Command, name, done string, change func
 func (s *serversCommand) add(cmd *cobra.Command, args []string, o addOptions) error {
 	name, rest := args[0], args[1:]
 	if cmd.ArgsLenAtDash() == 0 {
-		return cmdenv.WithHint(fmt.Errorf("%w: NAME is missing", cmdenv.ErrUsage), "put it before the --: holdline servers add NAME -- COMMAND ARG...")
+		return cmdenv.WithHint(fmt.Errorf("%w: NAME is missing", cmdenv.ErrUsage),
+			"put it before the --: holdline servers add NAME -- COMMAND ARG...")
 	}
 	object, err := o.object(rest)
 	if err != nil {
@@ -150,19 +155,20 @@ func (s *serversCommand) add(cmd *cobra.Command, args []string, o addOptions) er
 	return nil
 }
 
-// object is the JSON object that the arguments behind the name and the flags
-// stand for. What is in it is checked by who writes it.
+// object returns the JSON object of the server that the flags and the arguments
+// after the name describe. [config.AddServer] checks what is in it.
 func (o addOptions) object(args []string) ([]byte, error) {
 	if o.json != "" {
 		if len(args) > 0 || o.others() {
-			return nil, fmt.Errorf("%w: --json says everything: neither COMMAND nor another flag but --replace goes with it", cmdenv.ErrUsage)
+			return nil, fmt.Errorf("%w: --json says everything: neither COMMAND nor another flag but --replace goes with it",
+				cmdenv.ErrUsage)
 		}
 		return []byte(o.json), nil
 	}
 	if len(args) == 0 {
-		return nil, cmdenv.WithHint(fmt.Errorf("%w: COMMAND or URL is missing", cmdenv.ErrUsage), "holdline servers add NAME -- COMMAND ARG..., or: holdline servers add NAME URL")
+		return nil, cmdenv.WithHint(fmt.Errorf("%w: COMMAND or URL is missing", cmdenv.ErrUsage),
+			"holdline servers add NAME -- COMMAND ARG..., or: holdline servers add NAME URL")
 	}
-	w := members{}
 	remote := o.transport == "http" || o.transport == "sse" ||
 		o.transport == "" && (strings.HasPrefix(args[0], "http://") || strings.HasPrefix(args[0], "https://"))
 	switch {
@@ -173,36 +179,34 @@ func (o addOptions) object(args []string) ([]byte, error) {
 	case !remote && len(o.headers) > 0:
 		return nil, fmt.Errorf("%w: only a remote server has --header", cmdenv.ErrUsage)
 	}
-	w.put("type", o.transport)
+	e := entry{Type: o.transport, Disabled: o.off}
 	if remote {
-		w.put("url", args[0])
+		e.URL = args[0]
 	} else {
-		w.put("command", args[0])
-		w.list("args", args[1:])
+		e.Command, e.Args = args[0], args[1:]
 	}
-	if err := w.pairs("env", o.env, "=", "--env wants NAME=VALUE"); err != nil {
+	var err error
+	if e.Env, err = parsePairs(o.env, "=", "--env wants NAME=VALUE"); err != nil {
 		return nil, err
 	}
-	if err := w.pairs("headers", o.headers, ":", `--header wants "Name: value"`); err != nil {
+	if e.Headers, err = parsePairs(o.headers, ":", `--header wants "Name: value"`); err != nil {
 		return nil, err
 	}
-	if err := w.path("cwd", o.cwd); err != nil {
+	if e.Cwd, err = absolute(o.cwd); err != nil {
 		return nil, err
 	}
-	if err := w.path("env_file", o.envFile); err != nil {
+	if e.EnvFile, err = absolute(o.envFile); err != nil {
 		return nil, err
 	}
-	if o.off {
-		w.raw("disabled", []byte("true"))
+	e.Hosting = hosting{Scope: o.scope, Lazy: o.lazy, Contract: o.contract, Allow: o.allow, Deny: o.deny}
+	for _, dir := range o.projects {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		e.Hosting.Projects = append(e.Hosting.Projects, abs)
 	}
-	h, err := o.hosting()
-	if err != nil {
-		return nil, err
-	}
-	if len(h) > 0 {
-		w.raw("holdline", h.object())
-	}
-	return w.object(), nil
+	return clients.Encode(e), nil
 }
 
 // others reports whether a flag was given that describes the server.
@@ -211,96 +215,79 @@ func (o addOptions) others() bool {
 		len(o.env)+len(o.headers)+len(o.allow)+len(o.deny)+len(o.projects) > 0
 }
 
-// hosting is the holdline object.
-func (o addOptions) hosting() (members, error) {
-	h := members{}
-	h.put("scope", o.scope)
-	if o.lazy {
-		h.raw("lazy", []byte("true"))
-	}
-	h.put("contract", o.contract)
-	h.list("allow", o.allow)
-	h.list("deny", o.deny)
-	var dirs []string
-	for _, dir := range o.projects {
-		abs, err := filepath.Abs(dir)
-		if err != nil {
-			return nil, err
+// entry is the JSON object of a server, with its members in the order in which
+// people write them.
+type entry struct {
+	Type     string   `json:"type,omitempty"`
+	URL      string   `json:"url,omitempty"`
+	Command  string   `json:"command,omitempty"`
+	Args     []string `json:"args,omitempty"`
+	Env      pairs    `json:"env,omitempty"`
+	Headers  pairs    `json:"headers,omitempty"`
+	Cwd      string   `json:"cwd,omitempty"`
+	EnvFile  string   `json:"env_file,omitempty"`
+	Disabled bool     `json:"disabled,omitempty"`
+	Hosting  hosting  `json:"holdline,omitzero"`
+}
+
+// hosting is the holdline object of an entry.
+type hosting struct {
+	Scope    string   `json:"scope,omitempty"`
+	Lazy     bool     `json:"lazy,omitempty"`
+	Contract string   `json:"contract,omitempty"`
+	Allow    []string `json:"allow,omitempty"`
+	Deny     []string `json:"deny,omitempty"`
+	Projects []string `json:"projects,omitempty"`
+}
+
+// pairs are the members of a JSON object whose values are strings. They keep the
+// order of the command line, and names that occur twice: the configuration
+// refuses those.
+type pairs [][2]string
+
+// MarshalJSON returns the object.
+func (p pairs) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for i, kv := range p {
+		if i > 0 {
+			b = append(b, ',')
 		}
-		dirs = append(dirs, abs)
+		b = append(append(b, clients.Encode(kv[0])...), ':')
+		b = append(b, clients.Encode(kv[1])...)
 	}
-	h.list("projects", dirs)
-	return h, nil
+	return append(b, '}'), nil
 }
 
-// members are those of a JSON object, in the order in which people write them.
-type members []member
-
-type member struct {
-	key   string
-	value []byte
-}
-
-func (m *members) raw(key string, value []byte) { *m = append(*m, member{key, value}) }
-
-// put leaves out what is empty.
-func (m *members) put(key, value string) {
-	if value != "" {
-		m.raw(key, clients.Encode(value))
-	}
-}
-
-func (m *members) list(key string, values []string) {
-	if len(values) > 0 {
-		m.raw(key, clients.Encode(values))
-	}
-}
-
-// path makes what the user's shell meant of a path: the daemon runs elsewhere.
-func (m *members) path(key, path string) error {
-	if path == "" || strings.HasPrefix(path, "~/") || strings.HasPrefix(path, "${") {
-		m.put(key, path)
-		return nil
-	}
-	abs, err := filepath.Abs(path)
-	m.put(key, abs)
-	return err
-}
-
-func (m *members) pairs(key string, list []string, sep, want string) error {
-	inner := members{}
+// parsePairs splits each word of list at sep into a name and a value. The error
+// is a usage error that says what is wanted; it does not show the word, which may
+// hold a secret.
+func parsePairs(list []string, sep, want string) (pairs, error) {
+	var out pairs
 	for _, kv := range list {
 		name, value, ok := strings.Cut(kv, sep)
 		if !ok || name == "" {
-			return fmt.Errorf("%w: %s", cmdenv.ErrUsage, want) // not shown: it may be a secret
+			return nil, fmt.Errorf("%w: %s", cmdenv.ErrUsage, want)
 		}
 		if sep == ":" {
 			value = strings.TrimSpace(value)
 		}
-		inner.raw(name, clients.Encode(value))
+		out = append(out, [2]string{name, value})
 	}
-	if len(inner) > 0 {
-		m.raw(key, inner.object())
-	}
-	return nil
+	return out, nil
 }
 
-func (m *members) object() []byte {
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i, x := range *m {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.Write(clients.Encode(x.key))
-		b.WriteByte(':')
-		b.Write(x.value)
+// absolute returns the path that the user's shell means by path: the daemon runs
+// in another directory. The daemon itself resolves a path in the home directory
+// and one that begins with a variable.
+func absolute(path string) (string, error) {
+	if path == "" || strings.HasPrefix(path, "~/") || strings.HasPrefix(path, "${") {
+		return path, nil
 	}
-	b.WriteByte('}')
-	return b.Bytes()
+	return filepath.Abs(path)
 }
 
-// warn tells what stands in the way of a server that was added.
+// warn prints what keeps a server that was added from starting, and what makes its
+// entry unsafe.
 func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 	path, cfg, err := s.load()
 	if err != nil {
@@ -315,7 +302,8 @@ func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 	}
 	sees := s.daemonSees(cmd, settings)
 	if unset := s.unsetFor(settings, sees); len(unset) > 0 {
-		warn("%s is not set: the server starts only once it is, in %s", strings.Join(unset, " and "), s.places(settings))
+		warn("%s is not set: the server starts only once it is, in %s",
+			strings.Join(unset, " and "), s.places(settings))
 	}
 	if settings.Transport == config.SSE {
 		warn("sse is the transport of old servers; most of them speak http, too")
@@ -326,7 +314,8 @@ func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 		}
 	}
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o044 != 0 && literal(settings) {
-		warn("%s can be read by others (mode %04o) and values of env or headers stand in it: chmod 600 it, or write ${NAME}", path, info.Mode().Perm())
+		warn("%s can be read by others (mode %04o) and values of env or headers stand in it: chmod 600 it, or write ${NAME}",
+			path, info.Mode().Perm())
 	}
 }
 
@@ -343,7 +332,7 @@ func literal(s config.Settings) bool {
 }
 
 // daemonSees returns what the daemon knows of the program and the variables of a
-// server; nil if none runs.
+// server, or nil if no daemon runs.
 func (s *serversCommand) daemonSees(cmd *cobra.Command, settings config.Settings) *control.EnvironmentAnswer {
 	params := control.EnvironmentParams{Variables: s.needs(settings)}
 	if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "/") {
@@ -363,15 +352,19 @@ func (s *serversCommand) unsetFor(settings config.Settings, sees *control.Enviro
 		return s.unset(settings)
 	}
 	ofServer := config.Lookup(s.variables(settings.EnvFile))
-	return slices.DeleteFunc(slices.Clone(sees.Unset), func(name string) bool { _, set := ofServer(name); return set })
+	return slices.DeleteFunc(slices.Clone(sees.Unset), func(name string) bool {
+		_, set := ofServer(name)
+		return set
+	})
 }
 
-// findable returns an error if the daemon would not find a command: the one that
-// runs or, if none does, one that looked where this shell does.
+// findable returns an error if the daemon would not find a command. If no daemon
+// runs, it looks on the PATH of this shell.
 func (s *serversCommand) findable(command string, sees *control.EnvironmentAnswer) error {
 	if strings.Contains(command, "/") {
 		return executable(command)
 	}
+	here, hereErr := userenv.LookPath(command, s.proc.Environ())
 	if sees != nil {
 		if len(sees.Programs) > 0 {
 			return nil
@@ -381,19 +374,18 @@ func (s *serversCommand) findable(command string, sees *control.EnvironmentAnswe
 			where = append(where, strings.Join(p.Dirs, ", ")+" ("+p.Source+")")
 		}
 		help := ""
-		if here, err := userenv.LookPath(command, s.proc.Environ()); err == nil {
+		if hereErr == nil {
 			help = "; this shell has it at " + here + ": holdline install --path"
 		}
 		return fmt.Errorf("%s is nowhere that the daemon looks: %s%s", command, strings.Join(where, "; "), help)
 	}
-	for _, dir := range filepath.SplitList(s.proc.Getenv("PATH")) {
-		if filepath.IsAbs(dir) && executable(filepath.Join(dir, command)) == nil {
-			return nil
-		}
+	if hereErr == nil {
+		return nil
 	}
 	return fmt.Errorf("%s is nowhere on the PATH; the daemon looks on that of your login shell", command)
 }
 
+// executable returns why the file at path cannot be run, or nil.
 func executable(path string) error {
 	info, err := os.Stat(path)
 	switch {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -43,7 +44,7 @@ server needs and that are not set), live (how a running daemon has it: an object
 as under "servers" in status --json).`,
 		RunE: s.list,
 	})
-	cmd.PersistentFlags().StringVar(&s.file, "config", "", "configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
+	cmdenv.ConfigFlag(cmd.PersistentFlags(), &s.file)
 	list := console.WithJSON(&cobra.Command{Use: "list", Short: "List the servers", RunE: s.list})
 	get := console.WithJSON(&cobra.Command{
 		Use: "get NAME", Short: "Show what the configuration says of a server, defaults included",
@@ -111,14 +112,8 @@ func (s server) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-func names(m map[string]config.Secret) []string {
-	out := make([]string, 0, len(m))
-	for name := range m {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
-}
+// names returns the names of variables or headers, sorted, without their values.
+func names(m map[string]config.Secret) []string { return slices.Sorted(maps.Keys(m)) }
 
 // load reads the file that the commands are about.
 func (s *serversCommand) load() (path string, cfg config.Config, err error) {
@@ -135,11 +130,10 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	all := make([]config.Settings, 0, len(cfg.Servers))
-	for name := range cfg.Servers {
+	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
 		settings, _ := cfg.Server(name)
 		all = append(all, settings)
 	}
-	slices.SortFunc(all, func(a, b config.Settings) int { return strings.Compare(a.Name, b.Name) })
 	live, known, err := s.live(cmd, path)
 	if err != nil {
 		return err
@@ -160,7 +154,8 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 	s.table(cmd, all, live, known)
 	for _, settings := range all {
 		if unset := s.unset(settings); len(unset) > 0 && settings.Enabled {
-			console.Warn(cmd, "server %s needs %s, not set in %s", settings.Name, strings.Join(unset, ", "), s.places(settings))
+			console.Warn(cmd, "server %s needs %s, not set in %s",
+				settings.Name, strings.Join(unset, ", "), s.places(settings))
 		}
 	}
 	return nil
@@ -176,7 +171,8 @@ func (s *serversCommand) table(cmd *cobra.Command, all []config.Settings, live m
 		t.Flush()
 		return
 	}
-	t := console.NewTable(cmd.OutOrStdout(), "SERVER", "STATE", "TRANSPORT", "SCOPE", "SESSIONS", "RESTARTS", "TOOLS", "RUNS")
+	t := console.NewTable(cmd.OutOrStdout(),
+		"SERVER", "STATE", "TRANSPORT", "SCOPE", "SESSIONS", "RESTARTS", "TOOLS", "RUNS")
 	var hosted []control.Server
 	for _, settings := range all {
 		one, ok := live[settings.Name]
@@ -185,7 +181,8 @@ func (s *serversCommand) table(cmd *cobra.Command, all []config.Settings, live m
 			continue
 		}
 		hosted = append(hosted, one)
-		t.Row(settings.Name, one.State, settings.Transport, settings.Scope, one.RefCount, one.Restarts, toolCount(&one), runs(settings))
+		t.Row(settings.Name, one.State, settings.Transport, settings.Scope,
+			one.RefCount, one.Restarts, toolCount(&one), runs(settings))
 	}
 	t.Flush()
 	printTroubles(cmd.OutOrStdout(), hosted)
@@ -198,7 +195,7 @@ func state(s config.Settings) string {
 	return "disabled"
 }
 
-// runs is what a server is, in the words of the file, without secrets.
+// runs returns the command line or the address of a server, without secrets.
 func runs(s config.Settings) string {
 	if s.Transport != config.Stdio {
 		return redact.URL(s.URL)
@@ -213,10 +210,13 @@ func (s *serversCommand) get(cmd *cobra.Command, args []string) error {
 	}
 	settings, ok := cfg.Server(args[0])
 	if !ok {
-		return cmdenv.WithHint(fmt.Errorf("server %s %w in %s", args[0], config.ErrNoServer, path), "see: holdline servers list")
+		return cmdenv.WithHint(fmt.Errorf("server %s %w in %s", args[0], config.ErrNoServer, path),
+			"see: holdline servers list")
 	}
 	unset := s.unset(settings)
-	return console.Print(cmd, serverOf(settings, unset), func(out io.Writer) { printSettings(out, settings, unset) })
+	return console.Print(cmd, serverOf(settings, unset), func(out io.Writer) {
+		printSettings(out, settings, unset)
+	})
 }
 
 // printSettings prints what the configuration says of a server, defaults included.
@@ -275,8 +275,8 @@ func (s *serversCommand) lacks(settings config.Settings, environ, variables, own
 	}
 }
 
-// variables are those of a file, none if it cannot be read: the daemon tells
-// what is wrong with it when it needs it.
+// variables returns the variables of a file. It returns none if the file cannot be
+// read, and prints why if the file exists.
 func (s *serversCommand) variables(path string) []string {
 	if list, known := s.files[path]; known || path == "" {
 		return list
@@ -289,7 +289,7 @@ func (s *serversCommand) variables(path string) []string {
 	return list
 }
 
-// places are where a server's variables can stand.
+// places names the places where a server's variables can be set.
 func (s *serversCommand) places(settings config.Settings) string {
 	var out []string
 	for _, path := range []string{settings.EnvFile, s.variablesPath()} {
@@ -300,8 +300,8 @@ func (s *serversCommand) places(settings config.Settings) string {
 	return strings.Join(append(out, "the environment"), ", ")
 }
 
-// variablesPath is the file of variables for all servers, "" if there is no
-// place for one.
+// variablesPath returns the path of the file of variables for all servers, or "" if
+// there is no directory for one.
 func (s *serversCommand) variablesPath() string {
 	path, err := cmdenv.ConfigPath(s.file, s.proc.Getenv)
 	if err != nil {

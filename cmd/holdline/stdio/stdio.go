@@ -97,10 +97,6 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 	if o.direct != "" {
 		return cmdenv.Report(stderr, direct.Run(proc, o.direct))
 	}
-	greeting, err := greet(o)
-	if err != nil {
-		return cmdenv.Report(stderr, err)
-	}
 	paths, err := socket.Resolve(o.socket, env)
 	if err != nil {
 		return cmdenv.Report(stderr, err)
@@ -126,7 +122,7 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 			_, err := os.Lstat(filepath.Join(filepath.Dir(at), socket.StoppedFile))
 			return at != "" && err == nil
 		},
-		In: in, Out: out, Err: stderr, Greeting: greeting,
+		In: in, Out: out, Err: stderr, Greeting: greet(o),
 		Drain: o.drain, ReconnectTimeout: o.reconnect,
 		Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Dial: func(ctx context.Context) (net.Conn, error) {
@@ -197,8 +193,8 @@ func sortDial(err error, elsewhere bool) proxy.Down {
 	return proxy.DownBusy
 }
 
-// Flags are the flags, which set o and the time to drain; what variables
-// say is their default.
+// Flags returns the flags, which set o and the time to drain. The variables of env
+// are their defaults.
 func Flags(o *Options, env func(string) string) (f *flag.FlagSet, drain *string) {
 	f = flag.NewFlagSet("mcp-stdio", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // help and errors are told by the caller
@@ -250,7 +246,7 @@ func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 	return o, err
 }
 
-// readToken reads a token from a file that nobody else can read.
+// readToken reads a token from a file. It refuses a file that other users can read.
 func readToken(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -277,12 +273,8 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// greet is what this proxy says of itself.
-func greet(o Options) (protocol.Greeting, error) {
-	session, err := newSession()
-	if err != nil {
-		return protocol.Greeting{}, err
-	}
+// greet returns what this proxy says of itself to the daemon.
+func greet(o Options) protocol.Greeting {
 	// A working directory that was removed under us is no reason to fail.
 	cwd, _ := os.Getwd()
 	project := o.project
@@ -290,24 +282,22 @@ func greet(o Options) (protocol.Greeting, error) {
 		project = attach.ProjectKey(cwd)
 	}
 	return protocol.Greeting{
-		Session: session, Identity: o.identity, Token: o.token, Project: project,
-		Cwd: cwd, Server: o.server, PID: os.Getpid(), Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
-	}, nil
+		Session: newSession(), Identity: o.identity, Token: o.token, Project: project, Cwd: cwd, Server: o.server,
+		PID: os.Getpid(), Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
+	}
 }
 
-// newSession makes a random uuid (version 4). It is the secret that resumes a
+// newSession returns a random uuid (version 4). It is the secret that resumes a
 // session.
-func newSession() (string, error) {
+func newSession() string {
 	var b [16]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return "", fmt.Errorf("make a session: %w", err)
-	}
+	_, _ = rand.Read(b[:]) // never fails
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]), nil
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// stdio makes both streams ones whose Close wakes who waits for them.
+// stdio returns both streams so that Close ends a read or write that blocks in them.
 func stdio(stdin io.Reader, stdout io.Writer) (io.ReadCloser, io.WriteCloser, error) {
 	in := io.NopCloser(stdin)
 	var out io.WriteCloser = nopWriteCloser{stdout}
@@ -328,7 +318,7 @@ func stdio(stdin io.Reader, stdout io.Writer) (io.ReadCloser, io.WriteCloser, er
 	return in, out, nil
 }
 
-// nopWriteCloser is a writer that never waits, such as a buffer.
+// nopWriteCloser is a writer that never blocks, such as a buffer. Close does nothing.
 type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }
