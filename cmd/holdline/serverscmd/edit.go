@@ -277,8 +277,8 @@ func parsePairs(list []string, sep, want string) (pairs, error) {
 }
 
 // absolute returns the path that the user's shell means by path: the daemon runs
-// in another directory. The daemon itself resolves a path in the home directory
-// and one that begins with a variable.
+// in another directory. A path in the home directory and one that begins with a
+// variable stay as they are.
 func absolute(path string) (string, error) {
 	if path == "" || strings.HasPrefix(path, "~/") || strings.HasPrefix(path, "${") {
 		return path, nil

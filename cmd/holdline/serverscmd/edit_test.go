@@ -1,0 +1,56 @@
+package serverscmd
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"holdline/cmd/holdline/cmdenv"
+)
+
+// TestAddedEntry: the members of an entry have the order in which people write
+// them, its variables that of the command line, and nothing is escaped.
+func TestAddedEntry(t *testing.T) {
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		flags addOptions
+		args  []string
+		want  string // "" for a usage error
+	}{
+		"a command": {args: []string{"ls", "-l", "a&<b>"}, want: `{"command":"ls","args":["-l","a&<b>"]}`},
+		"an address": {
+			flags: addOptions{headers: []string{"Z: 1 ", "A:b:c"}, transport: "sse"}, args: []string{"https://x"},
+			want: `{"type":"sse","url":"https://x","headers":{"Z":"1","A":"b:c"}}`,
+		},
+		"every flag": {
+			flags: addOptions{
+				transport: "stdio", scope: "shared", env: []string{"Z=1", "A=<&>", "A="}, cwd: "sub", envFile: "~/f",
+				contract: "convergent", allow: []string{"a*"}, deny: []string{"b"}, projects: []string{"."},
+				lazy: true, off: true,
+			},
+			args: []string{"x"},
+			want: `{"type":"stdio","command":"x","env":{"Z":"1","A":"<&>","A":""},"cwd":"` + here + `/sub","env_file":"~/f",` +
+				`"disabled":true,"holdline":{"scope":"shared","lazy":true,"contract":"convergent",` +
+				`"allow":["a*"],"deny":["b"],"projects":["` + here + `"]}}`,
+		},
+		"JSON":                    {flags: addOptions{json: `{"a": 1}`, replace: true}, want: `{"a": 1}`},
+		"JSON and a flag":         {flags: addOptions{json: `{}`, lazy: true}},
+		"nothing":                 {},
+		"a variable without a =":  {flags: addOptions{env: []string{"A"}}, args: []string{"x"}},
+		"a header without a name": {flags: addOptions{headers: []string{":b"}}, args: []string{"https://x"}},
+		"a header of a command":   {flags: addOptions{headers: []string{"a:b"}}, args: []string{"x"}},
+		"a variable of an address": {
+			flags: addOptions{env: []string{"A=b"}}, args: []string{"http://x"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := tt.flags.object(tt.args)
+			if string(got) != tt.want || tt.want != "" && err != nil || tt.want == "" && !errors.Is(err, cmdenv.ErrUsage) {
+				t.Errorf("got %s, %v, want %s", got, err, tt.want)
+			}
+		})
+	}
+}
