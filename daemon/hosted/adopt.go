@@ -64,9 +64,9 @@ func (m *Manager) Load(ctx context.Context) error {
 	return nil
 }
 
-// load reads what an earlier daemon has left in a directory. If it cannot be read,
-// or reading it panics, the directory is left alone, and nobody knows any more
-// which calls were made: see [Manager.Unread].
+// load calls read for a directory that an earlier daemon has left. If the directory
+// cannot be read, or read panics, the directory stays as it is. Then it is not known any
+// more which calls were made: see [Manager.Unread].
 func (m *Manager) load(dir string, read func() error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -163,8 +163,8 @@ func (m *Manager) look(dir string) (*earlier, error) {
 	}
 }
 
-// restore makes a process of a directory, and the calls of its records. It
-// takes up the worker meanwhile.
+// restore makes a process from a directory, and its calls from the records there.
+// Meanwhile another goroutine adopts the worker.
 func (m *Manager) restore(e *earlier) error {
 	answers, err := calls.AnswersIn(e.dir)
 	if err != nil {
@@ -299,15 +299,15 @@ func (u *upstream) recordLocked(r calls.Record, spec *process.Spec) {
 	}
 }
 
-// adoptTimeout is how long an attempt to take up a worker may last.
+// adoptTimeout bounds one attempt to adopt a worker.
 const adoptTimeout = time.Minute
 
-// adoptRetry is the pause between attempts to take up a worker that lives and
-// can be neither reached nor killed.
+// adoptRetry is the pause between attempts to adopt a worker that lives but can be
+// neither reached nor killed.
 const adoptRetry = time.Second
 
-// adopt takes up the worker of a process, or finds it dead. It tells whether
-// its events are read now.
+// adopt attaches to the worker of a process, or finds it dead. It reports whether a
+// goroutine reads the worker's events now.
 func (m *Manager) adopt(u *upstream) bool {
 	m.touch(u.dir)
 	var w *supervisor.Worker
@@ -387,8 +387,8 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	case inst.srv.stopped:
 		u.endLocked()
 	case err != nil, inst.use == retired, inst.up != nil || inst.starting != nil:
-		// A server that was not through with its handshake was told nothing
-		// else; one that is not wanted any more finishes what it has.
+		// A server whose handshake was not complete has got nothing but the
+		// handshake. One that is not configured any more completes its calls.
 		if err != nil || !u.hasWantedCallLocked() {
 			u.endLocked()
 		} else {
@@ -419,8 +419,7 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	return true
 }
 
-// listFirst asks a server that was taken up what it offers, and lets calls to
-// it then.
+// listFirst asks an adopted server what it offers. Calls may go to it afterwards.
 func (u *upstream) listFirst() {
 	u.contain("listed what a process offers", func() {
 		u.readLists()

@@ -12,8 +12,8 @@ import (
 // read. There is always room for the answers to its requests.
 const maxBackgroundWrites = 1024 + maxAsks
 
-// backgroundWrite is a write that belongs to no call, such as a cancellation or an
-// answer to a request of the server.
+// backgroundWrite is a write that belongs to no call: for example a cancellation, or
+// the answer to a request of the server.
 type backgroundWrite struct {
 	rec     calls.Record
 	compose func(id int64) []byte

@@ -48,8 +48,8 @@ func isOverdue(ctx context.Context) bool {
 	return overdue
 }
 
-// isAbandoned reports whether such a context has ended because nobody waits for the
-// call any more.
+// isAbandoned reports whether a call's context has ended because its client does not
+// wait for the call any more.
 func isAbandoned(ctx context.Context) bool { return ctx.Err() != nil && !isOverdue(ctx) }
 
 // patience returns how long a call waits for a process of the server.

@@ -102,17 +102,18 @@ func (m *Manager) spooledLocked(session string, grown int64) {
 	}
 }
 
-// boundLocked ends a session for which more lies in files than may. One that an
-// earlier daemon had is ended when it is back: until then nobody may say that
-// its calls have no answers.
+// boundLocked ends a session whose answers in files exceed their bound. A session of
+// an earlier daemon is ended only when its client is back: before that the answers may
+// still be wanted.
 func (m *Manager) boundLocked(session string) {
 	if c := m.clients[session]; c != nil && m.spooled[session] > m.o.MaxSpooled {
 		c.Full()
 	}
 }
 
-// cancel tells the server that nobody waits for the call. Its record may be
-// forgotten only once the server was told: until then the next daemon has to.
+// cancel queues a cancellation of the call for the server. With forget the record of
+// the call is dropped once the cancellation is written; before that the next daemon
+// needs the record, since it would have to cancel the call.
 func (u *upstream) cancel(c *call, forget bool) {
 	write := c.write
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, c.write))

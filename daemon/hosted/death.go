@@ -13,7 +13,7 @@ import (
 	"holdline/protocol/process"
 )
 
-// die notes the end of the process: whoever waits for it is told.
+// die records the end of the process and answers, or repeats, the calls that it had.
 func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	death := ev.Fault
 	if ev.Kind == supervisor.Closed {
@@ -55,7 +55,7 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 
 func (u *upstream) name() string { return u.inst.key.server }
 
-// outlive keeps the directory until nobody may ask for a call in it any more.
+// outlive keeps the directory until no client can ask for a call in it any more.
 func (u *upstream) outlive(w *supervisor.Worker) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

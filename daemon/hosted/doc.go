@@ -23,7 +23,7 @@
 // is remembered in a file of the server's, too, so that a list starts nothing: it
 // stands for instances that have never listed. That file has a pin for each tool:
 // how it was when it was first seen, whichever process listed it. A tool that
-// differs is told of and offered as it is.
+// differs is reported to the user, and offered as it is unless pins block it.
 //
 // Three goroutines run for each process: upstream.run reads its events and settles
 // what was confirmed, makeBackgroundWrites makes the writes that belong to no

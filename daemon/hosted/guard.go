@@ -195,7 +195,7 @@ func (g *guards) follow(was, is *Spec) {
 	g.gate.Resize(gateOf(is))
 }
 
-// blames tells whether an error is a failure of the server's process.
+// blames reports whether an error is a failure of the server's process.
 func blames(err error) bool {
 	f, ok := errors.AsType[*fault.Record](err)
 	if !ok {

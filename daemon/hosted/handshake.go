@@ -20,8 +20,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// probes tells whether the handshake begins with the question which era the
-// server is of: it is not known yet.
+// probes reports whether the handshake begins with the question which era of the
+// protocol the server speaks. It does as long as the era is not known.
 func (u *upstream) probes() bool {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -96,8 +96,8 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 	return dialect.Legacy, nil
 }
 
-// leftAtOnce tells whether the server has ended when it was asked which era it
-// is of: then it is asked no more.
+// leftAtOnce reports whether the server has ended because it was asked for its era.
+// Then it is a legacy server, and is not asked again.
 func (u *upstream) leftAtOnce() bool {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -167,9 +167,9 @@ func (u *upstream) introducedLocked(era string, result json.RawMessage) {
 	u.standing.Introduce(era == dialect.Modern, result)
 }
 
-// offered is what the server is told that its client can do: a process of one
-// session is offered what that session's client can do, one of a project may
-// ask for the project's root.
+// offered returns the capabilities that the daemon declares to the server. For a
+// process of one session they are those of that session's client. A process of a
+// project may ask for the project's root.
 func (u *upstream) offered() json.RawMessage {
 	switch u.inst.key.scope {
 	case Session:

@@ -17,10 +17,10 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// A legacy server asks its client in the midst of a call. A modern client takes
-// no requests: its call is answered with what is asked, and goes on when the
-// client calls again with the answers. Meanwhile the call is suspended: it is
-// under way with the server, and nobody waits for it.
+// A legacy server sends requests to its client during a call. A modern client takes no
+// requests: its call is answered with what the server asks, and goes on when the client
+// calls again with the answers. In between the call is suspended: the server works on
+// it, and no request of the client waits for it.
 
 // maxSuspended bounds the calls of one session that are suspended.
 const maxSuspended = 64
@@ -95,7 +95,7 @@ func (u *upstream) oldestLocked() (oldest *call, others bool) {
 	return oldest, others
 }
 
-// unshownLocked are the requests of the server that no client was told, in
+// unshownLocked returns the requests of the server that were sent to no client, in
 // order.
 func (u *upstream) unshownLocked() []*ask {
 	var all []*ask
@@ -119,14 +119,14 @@ func (m *Manager) suspendedLocked(session string) int {
 	return n
 }
 
-// able tells whether a call's request may be answered with a request of that
-// method.
+// able reports whether a call may be answered with a request of that method, which
+// takes a capability of its client.
 func (c *call) able(method string) bool {
 	capability := dialect.CapabilityFor(method)
 	return capability != "" && jsonrpc.Field(c.capabilities, capability) != nil
 }
 
-// interrupt wakes who waits for the call.
+// interrupt wakes the goroutine that waits for the call. It never blocks.
 func (c *call) interrupt() {
 	select {
 	case c.asked <- struct{}{}:
@@ -236,8 +236,8 @@ func (m *Manager) reviewLocked(c *call, o calls.Owner) {
 	}
 }
 
-// perhapsLocked tells whether the server has asked something of which it is not
-// known for certain which call's client was told.
+// perhapsLocked reports whether the server has an open request of which it is not known
+// for certain to which call's client it was sent.
 func (u *upstream) perhapsLocked() bool {
 	for _, a := range u.m.asks {
 		if a.up == u && !a.sent && a.line != nil && (a.shown == nil || a.shown.Claim() == calls.Guessed) {
@@ -247,7 +247,8 @@ func (u *upstream) perhapsLocked() bool {
 	return false
 }
 
-// metLocked is told that the era of a session's client is known.
+// metLocked acts on the era of a session's client, once it is known: questions that
+// wait for it are sent.
 func (m *Manager) metLocked(session string) {
 	era := m.eraLocked(session)
 	for key, c := range m.calls {

@@ -97,7 +97,7 @@ func (s *server) instanceKey(c *tool.Caller) instanceKey {
 	return key
 }
 
-// maxInstances is how many instances there are before those go that nobody uses.
+// maxInstances is how many instances are kept before unused ones are evicted.
 const maxInstances = 1024
 
 // evictIdleLocked forgets instances without sessions and processes if there are
@@ -178,8 +178,8 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 	}
 }
 
-// ejectedLocked is what callers of an ejected instance are told, with what was
-// wrong the last time.
+// ejectedLocked returns the fault for callers of an ejected instance, with the last
+// failure of the server.
 func (inst *instance) ejectedLocked() *fault.Record {
 	name := inst.key.server
 	f := inst.guards.restarts.Fault(name, "")
@@ -233,16 +233,17 @@ func (inst *instance) startLocked() {
 	})
 }
 
-// missedLocked says, of an instance without a process, that nobody is about to
-// start one.
+// missedLocked reports to the watcher that the instance has no process, unless one is
+// being started.
 func (inst *instance) missedLocked() {
 	if inst.up == nil && inst.starting == nil {
 		inst.m.o.Watch.WorkerEnded(inst.name)
 	}
 }
 
-// recoverLocked starts the instance again if its process has ended of itself,
-// so that it is back before the next call, until it is, or is ejected.
+// recoverLocked starts the instance again if its process has ended by itself and a
+// session uses it, so that the server is back before the next call. An ejected instance
+// is not started.
 func (inst *instance) recoverLocked() {
 	if !inst.mustRecover || inst.stateLocked() != idle || inst.refusalLocked() != nil || inst.m.instances[inst.key] != inst {
 		return

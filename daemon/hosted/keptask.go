@@ -105,8 +105,8 @@ func (u *upstream) readAsks() []keptAsk {
 	return kept
 }
 
-// askKept takes up the requests that an earlier daemon has written down. It is
-// called by the reader, before it reads.
+// askKept restores the requests of the server that an earlier daemon has kept in
+// files. The reader calls it before it reads.
 func (u *upstream) askKept(w *supervisor.Worker) {
 	u.m.mu.Lock()
 	kept := u.kept

@@ -14,7 +14,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// stoppedFault is what callers of a stopped server are told.
+// stoppedFault returns the fault for callers of a stopped server.
 func (s *server) stoppedFault() *fault.Record {
 	return fault.New(fault.Ejected, fault.Host, operation(s.spec.Name),
 		"server %s was stopped: holdline servers start %s", s.spec.Name, s.spec.Name)
@@ -174,12 +174,11 @@ func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
 	return serving, errors.Join(errs...)
 }
 
-// Configure takes another list of servers. A server that is configured as
-// before goes on; one that is not any more lets its calls end and is ended then.
-// So does one that is configured otherwise, once its successor has come up, see
-// [Manager.Replaced]; that begins with nothing held against it, but stays stopped
-// if it was. Sessions whose list of tools may be another one now
-// are told.
+// Configure replaces the list of servers. A server whose configuration is unchanged
+// goes on. One that is not configured any more ends when its calls have ended. One
+// whose configuration has changed does so, too, once its successor has come up, see
+// [Manager.Replaced]. The successor starts with no failures counted, but stays stopped
+// if the server was. Sessions whose list of tools may have changed are notified.
 func (m *Manager) Configure(specs []Spec) {
 	m.configuring.Lock()
 	defer m.configuring.Unlock()
@@ -251,8 +250,8 @@ func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 	return fresh
 }
 
-// adjustLocked takes other limits and lists for a server whose processes go
-// on. It tells whether some session may see other tools now.
+// adjustLocked puts other limits and lists into force for a server whose processes go
+// on. It reports whether some session may see other tools now.
 func (s *server) adjustLocked(spec *Spec) bool {
 	was := s.limits.Swap(spec)
 	for key, inst := range s.m.instances {
@@ -333,7 +332,7 @@ func (inst *instance) sharedByLocked(session string, c tool.Client) bool {
 	return false
 }
 
-// usedByLocked tells whether a session shares an instance and sees its server.
+// usedByLocked reports whether a session shares the instance and sees its server.
 func (inst *instance) usedByLocked(session string, c tool.Client) bool {
 	who := c.Caller()
 	return inst.srv.visible(&who) && inst.sharedByLocked(session, c)
@@ -377,9 +376,9 @@ func (m *Manager) eagerLocked(c tool.Caller) {
 	}
 }
 
-// introducesLocked tells whether it is known what the server is to be told of
-// its client: one of a single session is offered what that session's client
-// can do, which is not known before its first request.
+// introducesLocked reports whether the capabilities to declare to the server are known.
+// For a process of one session they are its client's, which are not known before the
+// client's first request.
 func (inst *instance) introducesLocked() bool {
 	if inst.key.scope != Session {
 		return true

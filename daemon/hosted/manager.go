@@ -48,7 +48,7 @@ type Spec struct {
 	// Ready waits, within bounds, until what Process needs is known. The error
 	// says why no process can be started. nil does not wait.
 	Ready func(ctx context.Context, root string) error
-	// Visible tells whether sessions of a project of that root see the server;
+	// Visible reports whether sessions of a project with that root see the server;
 	// nil shows it to all.
 	Visible func(root string) bool
 	// Contract is the operator's word on a tool; "" leaves it to the tool's
@@ -78,7 +78,7 @@ type Spec struct {
 	CircuitReset     time.Duration
 }
 
-// Watcher is told how workers fare.
+// Watcher counts what happens to workers.
 type Watcher interface {
 	WorkerStarting(id string, generation int64)
 	WorkerReady(id string)
@@ -99,10 +99,11 @@ type Options struct {
 	Servers    []Spec
 	// Prepared reports whether Ready of a spec would hardly wait. nil is always.
 	Prepared func() bool
-	// Touch is told the directory of a worker before what an earlier daemon has left
-	// in it, or what its child says, is read. It may be nil.
+	// Touch is called with the directory of a worker before the manager reads what an
+	// earlier daemon has left in it, or the child's output. A daemon that crashes while
+	// it reads is found by that. Touch may be nil.
 	Touch func(dir string)
-	// Careful has workers of an earlier daemon taken up one after the other.
+	// Careful makes the manager adopt workers of an earlier daemon one after the other.
 	Careful bool
 	// Gone is a spec with the limits of a server that is configured no more; a
 	// process of it that an earlier daemon has started still has calls.
@@ -306,8 +307,8 @@ func (m *Manager) expect() {
 	}
 }
 
-// Close lets go of all processes, which live on, and waits until nothing of
-// the manager runs, or for ctx. The supervisor must be closed first, or at the
+// Close detaches all processes, which live on, and waits until no goroutine of the
+// manager runs, or until ctx is done. The supervisor must be closed first, or at the
 // same time.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()

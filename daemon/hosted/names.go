@@ -62,7 +62,7 @@ func (u *upstream) progressedLocked(token json.RawMessage) *call {
 	return u.calls[dialect.Number(token)]
 }
 
-// anyLocked is any call that is so.
+// anyLocked returns a call of the process for which so is true, or nil.
 func (u *upstream) anyLocked(so func(*call) bool) *call {
 	for _, c := range u.calls {
 		if so(c) {

@@ -15,9 +15,9 @@ import (
 // scope session and its client, if both are of the legacy era. The modern one
 // knows no such messages.
 
-// withdrawn takes a request of the server off its client: nobody waits for the
-// answer any more. It holds for one that is read again after a daemon's end,
-// too, so that the client is not asked in vain.
+// withdrawn handles the server's cancellation of its own request: the request is taken
+// back from the client. After a restart of the daemon the cancellation is read once more
+// with the request, so that the client is not asked in vain.
 func (u *upstream) withdrawn(msg jsonrpc.Message) {
 	raw := jsonrpc.ID(jsonrpc.Field(msg.Params, "requestId"))
 	if raw == nil {
@@ -65,9 +65,9 @@ func (u *upstream) remarked(msg jsonrpc.Message) {
 	c.Ask(jsonrpc.AppendRequest(nil, nil, msg.Method, msg.Params))
 }
 
-// Notified is told what a session's client says without being asked, and that
-// servers may want to know: that its roots have changed, or how far it is with
-// what a server has asked for.
+// Notified passes a notification of a session's client on to the servers that it
+// concerns: that its roots have changed, or its progress with what a server has asked
+// for.
 func (m *Manager) Notified(session string, msg jsonrpc.Message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

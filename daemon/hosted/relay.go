@@ -59,8 +59,8 @@ func (u *upstream) asked(msg jsonrpc.Message, id string, kept bool) {
 	u.relay(msg, raw, id, kept)
 }
 
-// overreaches notes that the server asks for what its scope does not offer:
-// people are told which one does.
+// overreaches records that the server asks for what its scope does not offer. The status
+// then names the scope that does.
 func (u *upstream) overreaches(method string) {
 	u.m.mu.Lock()
 	s := u.inst.srv
@@ -86,8 +86,8 @@ func (s *server) overreachLocked() []string {
 	return []string{fmt.Sprintf("asks its client for %s, which scope %s does not offer: \"scope\": %q in its holdline object would", s.beyond, s.spec.Scope, other)}
 }
 
-// reply answers a request of the server that nobody else need see. It stands
-// in the server's output until the worker has taken the answer.
+// reply answers a request of the server without asking a client. The request is kept in
+// the server's output until the worker has taken the answer.
 func (u *upstream) reply(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool, line []byte) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -145,8 +145,8 @@ func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bo
 	u.putLocked(a)
 }
 
-// Respond takes the answer of a session's client, its line n, to the server
-// that asked. It tells whether any did.
+// Respond takes the answer of a session's client, its line n, to the server that asked.
+// It reports whether a server did.
 func (m *Manager) Respond(session string, n int64, msg jsonrpc.Message) bool {
 	id, ok := mcp.String(json.RawMessage(msg.ID))
 	m.mu.Lock()

@@ -106,8 +106,8 @@ func (m *Manager) roundsLocked(session string, n int64) []*call {
 	}
 }
 
-// made tells whether a round of a request was taken to a server already. It
-// waits until that is known.
+// made reports whether a round of a request was sent to a server already. It waits
+// until that is known.
 func (m *Manager) made(ctx context.Context, rc *tool.RemoteCall, round int) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,7 +138,7 @@ func (c *call) unsureLocked() chan struct{} {
 	return c.up.unsure
 }
 
-// madeLocked tells whether the call was made, if that is known.
+// madeLocked reports whether the call was sent to the server, if that is known.
 func (c *call) madeLocked() bool { return c != nil && c.Phase().Made() }
 
 // heard forgets the answers to what a round has asked, which the server has: it
@@ -327,8 +327,8 @@ func (m *Manager) repliedLocked(session string, n int64, id string, msg jsonrpc.
 	return false
 }
 
-// answeredLocked tells whether what was asked in the place that an id names has
-// its answer, so that nobody will ask it again.
+// answeredLocked reports whether the question in the place that an id names has its
+// answer, so that it will not be asked again.
 func (m *Manager) answeredLocked(u *upstream, place string) bool {
 	write, _, _ := strings.Cut(place, "/")
 	c := u.calls[dialect.Number([]byte(write))]

@@ -202,9 +202,9 @@ func (m *Manager) askAll(ctx context.Context, c tool.Caller) map[string]error {
 	return failed
 }
 
-// Find returns the tool of that exposed name; false if no server offers it. It
-// first asks the servers that have never listed and whose tool the name can be; if
-// such a server does not start, calls of the tool fail with the reason.
+// Find returns the tool of that exposed name; false if no server offers it. It first
+// asks the servers that have never listed and whose tool the name can be. If one of them
+// does not start, calls of the tool fail with the reason.
 func (m *Manager) Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool) {
 	if o := m.find(ctx, c, listing.Tools, name); o != nil {
 		return &o.Remote, true
@@ -269,7 +269,7 @@ const aboutWait = 50 * time.Millisecond
 // errStarting is the cause of the end of that wait.
 var errStarting = errors.New("the server is still starting")
 
-// About returns what the one server that a session is for says of itself. It starts
+// About returns how the only server of a session describes itself. It starts
 // a server that never served. While the server starts, it may offer everything; an
 // error says why it does not start, or did not the last time.
 func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) {

@@ -95,8 +95,9 @@ func (u *upstream) spooled(c *call, size int64, err error) {
 	u.m.spooledLocked(c.Key.Session, c.Written(size, err))
 }
 
-// dispensable returns what nobody needs any more: output up to safe, as far as
-// no call needs it, records, and spooled answers.
+// dispensable returns what is not needed any more: up to which number output may be
+// acknowledged (at most safe, and nothing that a call needs), which records may be
+// dropped, and which files of answers.
 func (u *upstream) dispensable(safe int64) (ack int64, forget, files []int64) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -112,7 +113,7 @@ func (u *upstream) dispensable(safe int64) (ack int64, forget, files []int64) {
 	return ack, forget, files
 }
 
-// settledLocked tells whether the worker need not keep the line any more.
+// settledLocked reports whether the worker need not keep the line any more.
 func (k *mark) settledLocked() bool {
 	if k.ask != nil {
 		return k.ask.done || k.ask.written

@@ -55,8 +55,8 @@ func (m *Manager) sees(ctx context.Context, s *server, c *tool.Caller) bool {
 	return s.visible(c)
 }
 
-// sightLocked returns what is known of a project, and has it looked for if that
-// is nothing, too old, or the word of an earlier configuration.
+// sightLocked returns what is known of a project. If nothing is known, or it is too old
+// or from an earlier configuration, sightLocked starts a look.
 func (s *server) sightLocked(root string) *sight {
 	e := s.sights[root]
 	if e == nil {
@@ -76,8 +76,8 @@ func (s *server) sightLocked(root string) *sight {
 	return e
 }
 
-// look finds out whether the sessions of a project see the server. If that is not
-// what their requests have gone by they are told.
+// look finds out whether the sessions of a project see the server. If their requests so
+// far have assumed otherwise, the sessions are notified of other lists.
 func (s *server) look(e *sight, spec *Spec, root string) {
 	visible := spec.Visible(root)
 	m := s.m

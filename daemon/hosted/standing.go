@@ -115,7 +115,8 @@ func (u *upstream) logged(msg jsonrpc.Message) {
 	}
 }
 
-// Tuned is told that a session wants messages of another level than before.
+// Tuned makes processes reconcile their log level, since a session wants messages of
+// another level than before.
 func (m *Manager) Tuned(session string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

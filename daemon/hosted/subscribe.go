@@ -87,7 +87,7 @@ func (m *Manager) subscribedServer(ctx context.Context, c *tool.Caller, uri stri
 	return s, names, nil
 }
 
-// want notes what a session wants, and tells whether it did not before.
+// want records what a session wants. It reports, as fresh, whether that is new.
 func (m *Manager) want(c *tool.Caller, key want, is *wanted) (w *wanted, fresh bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

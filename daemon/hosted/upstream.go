@@ -161,8 +161,8 @@ func (u *upstream) terminateLocked() {
 	u.m.wg.Go(func() { _, _ = w.Terminate(u.m.life, endGrace) }) // if it fails the worker is lost, and that will be told
 }
 
-// end ends the process for good, whatever is still to be told of it, and waits
-// until nothing of it is left.
+// end ends the process, whatever it has still to do, and waits until its events were
+// read to the end.
 func (u *upstream) end(ctx context.Context) error {
 	w := u.worker()
 	if w == nil {
@@ -189,7 +189,7 @@ func (u *upstream) finish() {
 	}
 }
 
-// run reads the worker's events until it is over or let go.
+// run reads the worker's events until their end, or until the worker is detached.
 func (u *upstream) run() {
 	defer close(u.readEnded)
 	timer := time.NewTimer(time.Hour)
@@ -274,8 +274,8 @@ func (u *upstream) event(ev *supervisor.Event) {
 	u.caught()
 }
 
-// caught notes when everything was read that was said before the attach: what
-// nobody waits for by then is cancelled.
+// caught notes when all output from before the attach was read. Calls for which no
+// client waits by then are cancelled.
 func (u *upstream) caught() {
 	if u.last < u.until-1 {
 		return
@@ -426,7 +426,7 @@ func (u *upstream) progressed(msg jsonrpc.Message, old bool) {
 	}
 }
 
-// notified handles what the server says to nobody in particular.
+// notified handles a notification of the server.
 func (u *upstream) notified(msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Acknowledged:
