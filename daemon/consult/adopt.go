@@ -125,7 +125,8 @@ func (d *driver) attach(ctx context.Context) error {
 			return err
 		}
 		// Nothing may be said of it while it lives.
-		d.m.opt.Log.ErrorContext(ctx, "worker of a consult can be neither reached nor killed", "consult", d.j.rec.ID, "err", err)
+		d.m.opt.Log.ErrorContext(ctx, "worker of a consult can be neither reached nor killed", "consult", d.j.rec.ID,
+			"err", err)
 		select {
 		case <-time.After(attachRetry):
 		case <-d.m.detached:

@@ -58,10 +58,14 @@ func (m *Manager) audit(rec *record, a *Answer, argv []string) {
 	}
 	sum := sha256.Sum256([]byte(rec.Request.Prompt))
 	line := Audit{
-		Event: "consult", ID: rec.ID, CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: a.EndedUnixMS, Identity: rec.Identity, Client: rec.Client,
-		Caller: rec.Session, Project: rec.Project, Cwd: rec.Request.Cwd, PromptSHA256: hex.EncodeToString(sum[:]), PromptBytes: len(rec.Request.Prompt),
-		Engine: rec.Engine, EngineVersion: a.EngineVersion, Argv: bounded(argv), Level: a.Level, EnforcedBy: a.EnforcedBy, Session: a.SessionID,
-		Models: a.Models, Turns: a.NumTurns, Usage: a.Usage, CostUSD: a.CostUSD, Denials: a.Denials, DurationMS: a.DurationMS, State: a.State,
+		Event: "consult", ID: rec.ID, CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: a.EndedUnixMS,
+		Identity: rec.Identity, Client: rec.Client,
+		Caller: rec.Session, Project: rec.Project, Cwd: rec.Request.Cwd, PromptSHA256: hex.EncodeToString(sum[:]),
+		PromptBytes: len(rec.Request.Prompt),
+		Engine:      rec.Engine, EngineVersion: a.EngineVersion, Argv: bounded(argv), Level: a.Level,
+		EnforcedBy: a.EnforcedBy, Session: a.SessionID,
+		Models: a.Models, Turns: a.NumTurns, Usage: a.Usage, CostUSD: a.CostUSD, Denials: a.Denials,
+		DurationMS: a.DurationMS, State: a.State,
 		Partial: a.Partial, Why: a.Why, Exit: a.Exit,
 	}
 	if f := a.Failure(); f != nil {

@@ -20,7 +20,9 @@ const forever time.Duration = -1
 
 // await waits for the end of a job, for at most wait, and tells progress what
 // it does: at once, then at most once a second, at least every 15 s.
-func (m *Manager) await(ctx context.Context, j *job, wait time.Duration, progress func(elapsed time.Duration, note string)) (ended bool, err error) {
+func (m *Manager) await(ctx context.Context, j *job, wait time.Duration,
+	progress func(elapsed time.Duration, note string),
+) (ended bool, err error) {
 	var limit <-chan time.Time
 	if wait >= 0 {
 		t := time.NewTimer(wait)
@@ -114,7 +116,8 @@ func (m *Manager) again(ctx context.Context, c tool.Call) (tool.Result, error) {
 	case answer != nil:
 		return m.ended(answer, 0, c.Detail), nil
 	case j == nil:
-		return tool.Result{}, fault.New(fault.OutcomeUnknown, fault.Host, operation, "the consult's answer is not kept any more")
+		return tool.Result{}, fault.New(fault.OutcomeUnknown, fault.Host, operation,
+			"the consult's answer is not kept any more")
 	}
 	wait := time.Duration(j.rec.WaitMS) * time.Millisecond
 	switch attended := j.attended(); {
@@ -238,7 +241,9 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 // which the command may come back. It comes back with the same session, of
 // which the consult is the one line. raw are the tool's arguments; begun is
 // told the job's id, before progress; both may be nil.
-func (m *Manager) Run(ctx context.Context, c tool.Caller, raw json.RawMessage, begun, progress func(string)) (*Answer, error) {
+func (m *Manager) Run(
+	ctx context.Context, c tool.Caller, raw json.RawMessage, begun, progress func(string),
+) (*Answer, error) {
 	raw, _, _, err := m.tool.Parse(raw)
 	if err != nil {
 		return nil, err
@@ -351,7 +356,8 @@ func (m *Manager) Remove(id string) error {
 		return invalid("consult_id: %q is not known here", id)
 	case k.claim.isOpen(now):
 		m.mu.Unlock()
-		return fault.New(fault.Denied, fault.Host, operation, "consult %s: its client may still come for the answer, and would have it run again", id)
+		return fault.New(fault.Denied, fault.Host, operation,
+			"consult %s: its client may still come for the answer, and would have it run again", id)
 	default:
 		delete(m.kept, id)
 		m.ledger.add(k, now)
@@ -374,9 +380,12 @@ func (m *Manager) sofar(j *job) *Answer {
 	}
 	rec := &j.rec
 	a := &Answer{
-		Version: formatVersion, ID: rec.ID, State: j.state, Identity: rec.Identity, Project: rec.Project, Text: said.Text, Partial: true,
-		SessionID: cmp.Or(j.session, said.Session), Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Engine: rec.Engine,
-		EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model, CreatedUnixMS: rec.CreatedUnixMS, Why: j.note,
+		Version: formatVersion, ID: rec.ID, State: j.state, Identity: rec.Identity, Project: rec.Project,
+		Text: said.Text, Partial: true,
+		SessionID: cmp.Or(j.session, said.Session), Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes,
+		Engine:        rec.Engine,
+		EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model,
+		CreatedUnixMS: rec.CreatedUnixMS, Why: j.note,
 		Caller: rec.Session, Context: rec.Context, CostUSD: j.cost, NumTurns: j.turn,
 	}
 	if model := cmp.Or(j.model, said.Model); model != "" {

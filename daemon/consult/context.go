@@ -89,7 +89,9 @@ func (c *Context) brief() *Context {
 
 // gather puts the files and the diff that a call names behind the prompt of
 // req. The result is nil if it names none.
-func (m *Manager) gather(ctx context.Context, set *Settings, c tool.Caller, a *arguments, req *engine.Request) (*Context, error) {
+func (m *Manager) gather(ctx context.Context, set *Settings, c tool.Caller, a *arguments,
+	req *engine.Request,
+) (*Context, error) {
 	if len(a.Files)+len(a.AddDirs) == 0 && a.Diff == "" {
 		return nil, nil //nolint:nilnil // there is no context, and nothing is wrong with that
 	}
@@ -125,7 +127,8 @@ func (m *Manager) gather(ctx context.Context, set *Settings, c tool.Caller, a *a
 		}
 	}
 	if text.Len() > maxPrompt {
-		return nil, invalid("prompt: with its files and its diff it has %d bytes, at most %d can be taken", text.Len(), maxPrompt)
+		return nil, invalid("prompt: with its files and its diff it has %d bytes, at most %d can be taken",
+			text.Len(), maxPrompt)
 	}
 	req.Prompt = text.String()
 	return given, nil
@@ -143,7 +146,9 @@ func quote(text *strings.Builder, kind, name, left string, data []byte) {
 }
 
 // file reads a file that a call names, where a consult may look.
-func (m *Manager) file(set *Settings, c tool.Caller, req *engine.Request, name string, room int) (GivenFile, []byte, error) {
+func (m *Manager) file(
+	set *Settings, c tool.Caller, req *engine.Request, name string, room int,
+) (GivenFile, []byte, error) {
 	var none GivenFile
 	path, info, err := existing("files", req.Cwd, name)
 	switch {
@@ -177,7 +182,8 @@ func (m *Manager) file(set *Settings, c tool.Caller, req *engine.Request, name s
 		file.Left, data = "it is no text", nil
 	case int64(len(data)) < info.Size():
 		file.Left = fmt.Sprintf("%d of its %d bytes", info.Size()-int64(len(data)), info.Size())
-		if slices.ContainsFunc(append([]string{req.Cwd}, req.AddDirs...), func(dir string) bool { return within(dir, path) }) {
+		if slices.ContainsFunc(append([]string{req.Cwd}, req.AddDirs...),
+			func(dir string) bool { return within(dir, path) }) {
 			file.Left += ": read the rest"
 		}
 	}

@@ -201,13 +201,17 @@ func (d *driver) params(ctx context.Context, eng engine.Engine) (*engine.Params,
 func callLine(params *engine.Params) []byte {
 	return append(jsonrpc.AppendRequest(nil, callID, mcp.ToolsCall, engine.JSON(map[string]any{
 		"name": engine.Tool, "arguments": params,
-		"_meta": map[string]any{mcp.MetaVersion: mcp.Modern, mcp.MetaCapabilities: map[string]any{}, mcp.MetaProgress: json.RawMessage(callID)},
+		"_meta": map[string]any{
+			mcp.MetaVersion: mcp.Modern, mcp.MetaCapabilities: map[string]any{},
+			mcp.MetaProgress: json.RawMessage(callID),
+		},
 	})), '\n')
 }
 
 // cancelLine returns the line that cancels the call.
 func cancelLine() []byte {
-	return append(jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, engine.JSON(map[string]any{"requestId": json.RawMessage(callID)})), '\n')
+	return append(jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote,
+		engine.JSON(map[string]any{"requestId": json.RawMessage(callID)})), '\n')
 }
 
 // follow waits until the process is gone.
@@ -381,7 +385,8 @@ func (d *driver) terminate(ctx context.Context) {
 		return
 	}
 	d.ending = true
-	d.ops.Go(func() { _, _ = d.proc.Terminate(ctx, d.m.opt.Ladder.CancelGrace) }) // if it fails the worker is lost, which will be told
+	// if it fails the worker is lost, which will be told
+	d.ops.Go(func() { _, _ = d.proc.Terminate(ctx, d.m.opt.Ladder.CancelGrace) })
 	d.timer.Reset(giveUp)
 }
 
@@ -416,7 +421,8 @@ func readOutcome(dir string) (engine.Outcome, error) {
 		err = json.Unmarshal(b, &out)
 	}
 	if err == nil && out.Version != engine.Version {
-		err = fmt.Errorf("%s is of version %d, which this program does not know", filepath.Join(dir, engine.FileOutcome), out.Version)
+		err = fmt.Errorf("%s is of version %d, which this program does not know",
+			filepath.Join(dir, engine.FileOutcome), out.Version)
 	}
 	return out, err
 }
@@ -447,7 +453,8 @@ func (d *driver) reconstruct() engine.Outcome {
 	case d.failed != nil && !said.Began:
 		out.Fault = fault.From(fmt.Errorf("calling the engine process: %w", d.failed), fault.Worker, operation)
 	case !said.Began && err == nil:
-		out.Fault = failed(fault.ProcessFailure, fault.Worker, "the consult's worker or engine process was lost before its program was told anything")
+		out.Fault = failed(fault.ProcessFailure, fault.Worker,
+			"the consult's worker or engine process was lost before its program was told anything")
 	case d.lost != nil || d.exit == process.Exit{}:
 		detail := ""
 		if d.lost != nil {
@@ -456,7 +463,8 @@ func (d *driver) reconstruct() engine.Outcome {
 		out.Fault = failed(fault.OutcomeUnknown, fault.Worker,
 			"the consult's worker was lost, and what it did is unknown; it is not run again by itself%s", detail)
 	default:
-		out.Fault = failed(fault.ProcessFailure, fault.Engine, "the engine process ended (%s) before there was an answer", d.exit)
+		out.Fault = failed(fault.ProcessFailure, fault.Engine,
+			"the engine process ended (%s) before there was an answer", d.exit)
 	}
 	return out
 }

@@ -89,11 +89,16 @@ func (m *Manager) newGit(ctx context.Context, cwd string) (*git, error) {
 // run runs git and returns the first limit bytes of what it prints. A failure
 // is a fault, invalid_input, with git's own words.
 func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, cut bool, err error) {
-	cmd := command.Command{Path: g.path, Args: append([]string{"--no-pager"}, args...), Dir: g.cwd, Stdout: limit, Stderr: maxGitErrors}
+	cmd := command.Command{
+		Path: g.path, Args: append([]string{"--no-pager"}, args...), Dir: g.cwd, Stdout: limit,
+		Stderr: maxGitErrors,
+	}
 	cmd.Env = []string{
 		"PATH=" + command.Variable(g.program.Env, "PATH"), "HOME=/nonexistent", "LC_ALL=C",
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0",
-		"GIT_WORK_TREE=" + g.top, "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "GIT_PAGER=cat", "GIT_CONFIG_COUNT=" + strconv.Itoa(len(g.config)/2),
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0",
+		"GIT_TERMINAL_PROMPT=0",
+		"GIT_WORK_TREE=" + g.top, "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "GIT_PAGER=cat",
+		"GIT_CONFIG_COUNT=" + strconv.Itoa(len(g.config)/2),
 	}
 	for i := 0; i < len(g.config); i += 2 {
 		n := strconv.Itoa(i / 2)
@@ -102,7 +107,8 @@ func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, c
 	printed, err := cmd.Run(ctx)
 	switch exit, failed := errors.AsType[*exec.ExitError](err); {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errGitSlow):
-		return nil, false, fault.New(fault.Timeout, fault.Host, operation, "diff: git %s took more than %s", args[0], gitTimeout)
+		return nil, false, fault.New(fault.Timeout, fault.Host, operation, "diff: git %s took more than %s", args[0],
+			gitTimeout)
 	case ctx.Err() != nil:
 		return nil, false, context.Cause(ctx)
 	case failed:
@@ -127,7 +133,10 @@ func (m *Manager) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte,
 	}
 	// Nothing outside of the directory is compared, wherever the repository says
 	// that its files are.
-	args := []string{"diff", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--relative", "-M"}
+	args := []string{
+		"diff", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty",
+		"--relative", "-M",
+	}
 	given := &GivenDiff{Of: of}
 	switch of {
 	case diffUncommitted, diffStaged:
@@ -146,7 +155,8 @@ func (m *Manager) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte,
 		args = append(args, base)
 	default:
 		if given.Base, err = g.commit(ctx, of); err != nil {
-			return nil, nil, invalid("diff: wants uncommitted, staged, or a commit to compare with, and %q is none in %s", of, cwd)
+			return nil, nil, invalid("diff: wants uncommitted, staged, or a commit to compare with, and %q "+
+				"is none in %s", of, cwd)
 		}
 		args = append(args, "--merge-base", given.Base)
 	}

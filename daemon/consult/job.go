@@ -54,10 +54,11 @@ type record struct {
 	Notes         []string       `json:"notes,omitempty"`
 	BootID        string         `json:"boot_id,omitempty"` // of the machine when it was asked for
 	ClientPID     int            `json:"client_pid,omitempty"`
-	ClientStart   uint64         `json:"client_start_time,omitempty"` // with ClientPID and BootID: the process that the client talks through
-	WaitMS        int64          `json:"wait_ms,omitempty"`           // how long the call waits; 0 if it does not
-	Context       *Context       `json:"context,omitempty"`           // what was put behind the prompt
-	Ending        string         `json:"ending,omitempty"`            // why it is being cancelled; "" if it is not
+	// with ClientPID and BootID: the process that the client talks through
+	ClientStart uint64   `json:"client_start_time,omitempty"`
+	WaitMS      int64    `json:"wait_ms,omitempty"` // how long the call waits; 0 if it does not
+	Context     *Context `json:"context,omitempty"` // what was put behind the prompt
+	Ending      string   `json:"ending,omitempty"`  // why it is being cancelled; "" if it is not
 }
 
 // job is a consult that is queued or running.
@@ -119,7 +120,8 @@ func (j *job) end(why string) {
 func (j *job) setLevel(cmd engine.Command, version string) error {
 	j.mu.Lock()
 	rec := &j.rec
-	same := rec.Level == cmd.Level && rec.EnforcedBy == cmd.EnforcedBy && slices.Equal(rec.Notes, cmd.Notes) && rec.EngineVersion == version
+	same := rec.Level == cmd.Level && rec.EnforcedBy == cmd.EnforcedBy && slices.Equal(rec.Notes, cmd.Notes) &&
+		rec.EngineVersion == version
 	rec.Level, rec.EnforcedBy, rec.Notes, rec.EngineVersion = cmd.Level, cmd.EnforcedBy, cmd.Notes, version
 	j.mu.Unlock()
 	if same {
@@ -320,9 +322,11 @@ type Answer struct {
 	Structured    json.RawMessage `json:"structured,omitempty"`
 	Window        *engine.Window  `json:"window,omitempty"` // of the subscription
 	Context       *Context        `json:"context,omitempty"`
-	MaxUSD        float64         `json:"max_usd,omitempty"`          // what it could cost at most; 0 for no limit
-	SessionUSD    float64         `json:"session_cost_usd,omitempty"` // of all consults of the session that asked, with this one
-	TodayUSD      float64         `json:"today_cost_usd,omitempty"`   // of all consults of the identity on that day, with this one
+	MaxUSD        float64         `json:"max_usd,omitempty"` // what it could cost at most; 0 for no limit
+	// of all consults of the session that asked, with this one
+	SessionUSD float64 `json:"session_cost_usd,omitempty"`
+	// of all consults of the identity on that day, with this one
+	TodayUSD float64 `json:"today_cost_usd,omitempty"`
 }
 
 // Failure is the fault of an answer that is none; nil for a good one.
@@ -358,7 +362,8 @@ type Info struct {
 func (a *Answer) info() Info {
 	i := Info{
 		ID: a.ID, State: a.State, Identity: a.Identity, Cwd: a.Cwd, Model: a.Model, CreatedUnixMS: a.CreatedUnixMS,
-		TookMS: a.EndedUnixMS - a.CreatedUnixMS, CostUSD: a.CostUSD, Engine: a.Engine, Level: a.Level, EnforcedBy: a.EnforcedBy,
+		TookMS: a.EndedUnixMS - a.CreatedUnixMS, CostUSD: a.CostUSD, Engine: a.Engine, Level: a.Level,
+		EnforcedBy: a.EnforcedBy,
 	}
 	if len(a.Models) > 0 {
 		i.Model = a.Models[0]
@@ -414,7 +419,8 @@ func readAnswer(dir string) (*Answer, error) {
 func (j *job) spec(exe, socketDir string, hard time.Time) process.Spec {
 	s := process.Spec{
 		Version: process.Newest(), ID: j.rec.ID, Kind: process.KindConsult, Name: j.rec.Engine,
-		Argv: []string{exe, "engine", j.rec.Engine}, Cwd: j.dir, Socket: filepath.Join(socketDir, j.rec.ID, process.FileSocket),
+		Argv: []string{exe, "engine", j.rec.Engine}, Cwd: j.dir, Socket: filepath.Join(socketDir, j.rec.ID,
+			process.FileSocket),
 		Owner:    process.Owner{Session: j.rec.Session, N: j.rec.N, Identity: j.rec.Identity},
 		Versions: process.Versions{Worker: process.Newest(), Record: calls.RecordVersion},
 	}
@@ -438,7 +444,8 @@ func (m *Manager) shortTemp(temp, id, level string) (string, error) {
 	short := filepath.Join(m.opt.SocketDir, id, dirTemp)
 	if len(short) > maxTemp {
 		return "", fault.New(fault.Denied, fault.Host, operation,
-			"level %s cannot be enforced on this machine: the paths of the state directory (%s) and of the socket's (%s) are too long for the sandbox's own sockets",
+			"level %s cannot be enforced on this machine: the paths of the state directory (%s) and of the socket's "+
+				"(%s) are too long for the sandbox's own sockets",
 			level, m.opt.Dir, m.opt.SocketDir)
 	}
 	for _, dir := range []string{m.opt.SocketDir, filepath.Dir(short), short} {

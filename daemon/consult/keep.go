@@ -35,7 +35,10 @@ type kept struct {
 
 // keptOf is the entry of an answer that is on disk.
 func keptOf(a *Answer, c *claim) *kept {
-	return &kept{info: a.info(), project: a.Project, session: a.Caller, window: a.Window, ended: a.EndedUnixMS, claim: c}
+	return &kept{
+		info: a.info(), project: a.Project, session: a.Caller, window: a.Window, ended: a.EndedUnixMS,
+		claim: c,
+	}
 }
 
 // load reads the directories of earlier jobs, and begins to go on with those
@@ -136,7 +139,8 @@ func (m *Manager) dismiss(id, dir string) bool {
 		return false
 	}
 	d := &driver{m: m, proc: proc}
-	d.ops.Go(func() { _, _ = proc.Terminate(ctx, m.opt.Ladder.CancelGrace) }) // if it fails the worker is lost, and that will be told
+	// if it fails the worker is lost, and that will be told
+	d.ops.Go(func() { _, _ = proc.Terminate(ctx, m.opt.Ladder.CancelGrace) })
 	gone := d.skipEvents(ctx)
 	d.release() // ends the call to proc, too
 	d.ops.Wait()
@@ -197,7 +201,8 @@ func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 		j, err := m.restore(rec, dir, what == supervisor.Adopt)
 		return j, nil, err
 	case supervisor.Unbegun:
-		return m.answerLost(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation, "the daemon ended before the consult began"))
+		return m.answerLost(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation,
+			"the daemon ended before the consult began"))
 	case supervisor.Unknown:
 		return m.answerLost(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the daemon and the consult's worker ended before there was an answer; it is not run again by itself"))
@@ -241,7 +246,8 @@ func (m *Manager) keep(j *job, res result) *Answer {
 	}
 	a := &Answer{
 		Version: formatVersion, ID: rec.ID, State: Done, Identity: rec.Identity, Project: rec.Project,
-		Text: out.Answer, Partial: out.Partial, SessionID: out.Session, Models: out.Models, CostUSD: out.CostUSD, Usage: out.Usage,
+		Text: out.Answer, Partial: out.Partial, SessionID: out.Session, Models: out.Models, CostUSD: out.CostUSD,
+		Usage:    out.Usage,
 		NumTurns: out.Turns, DurationMS: out.DurationMS, APIDurationMS: out.APIMS, StopReason: out.Stop,
 		Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Denials: out.Denials, RateLimit: out.RateLimit,
 		Engine: rec.Engine, EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model,
@@ -316,7 +322,9 @@ func (m *Manager) prune() {
 	now := time.Now()
 	oldest := now.Add(-set.KeepAge).UnixMilli()
 	m.mu.Lock()
-	ids := slices.SortedFunc(maps.Keys(m.kept), func(a, b string) int { return cmp.Compare(m.kept[b].ended, m.kept[a].ended) })
+	ids := slices.SortedFunc(maps.Keys(m.kept), func(a, b string) int {
+		return cmp.Compare(m.kept[b].ended, m.kept[a].ended)
+	})
 	var gone []string
 	for i, id := range ids {
 		k := m.kept[id]
@@ -356,7 +364,8 @@ func (m *Manager) read(id string, unwritten *Answer) (*Answer, error) {
 	}
 	a, err := readAnswer(filepath.Join(m.opt.Dir, id))
 	if err != nil {
-		return nil, fault.New(fault.InternalFailure, fault.Host, operation, "the kept answer of consult %s cannot be read: %v", id, err)
+		return nil, fault.New(fault.InternalFailure, fault.Host, operation,
+			"the kept answer of consult %s cannot be read: %v", id, err)
 	}
 	return a, nil
 }

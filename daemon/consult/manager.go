@@ -78,8 +78,9 @@ func New(opt Options) (*Manager, error) {
 		opt.Ladder = engine.DefaultLadder()
 	}
 	m := &Manager{
-		opt: opt, closing: make(chan struct{}), detached: make(chan struct{}), abandoned: make(chan struct{}), begun: time.Now(),
-		live: map[string]*job{}, kept: map[string]*kept{},
+		opt: opt, closing: make(chan struct{}), detached: make(chan struct{}), abandoned: make(chan struct{}),
+		begun: time.Now(),
+		live:  map[string]*job{}, kept: map[string]*kept{},
 		queue: queue{running: map[string]int{}, served: map[string]int64{}},
 	}
 	if m.opt.Audit == nil {
@@ -173,9 +174,12 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 		dir: filepath.Join(m.opt.Dir, id), timeout: timeout, created: now, state: Queued, note: "queued",
 		slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		rec: record{
-			Version: formatVersion, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project, Client: c.Client,
-			Attended: how.attended, Contract: contractWord, Engine: name, CreatedUnixMS: now.UnixMilli(), CreatedBootMS: bootclock.AtMS(now),
-			TimeoutMS: timeout.Milliseconds(), WaitMS: a.wait(set).Milliseconds(), Request: req, EngineVersion: info.Version, Level: cmd.Level,
+			Version: formatVersion, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project,
+			Client:   c.Client,
+			Attended: how.attended, Contract: contractWord, Engine: name, CreatedUnixMS: now.UnixMilli(),
+			CreatedBootMS: bootclock.AtMS(now),
+			TimeoutMS:     timeout.Milliseconds(), WaitMS: a.wait(set).Milliseconds(), Request: req,
+			EngineVersion: info.Version, Level: cmd.Level,
 			EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: bootclock.ID(),
 			ClientPID: c.PID, ClientStart: c.Start, Context: given,
 		},
@@ -341,7 +345,8 @@ func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	if f := a.Failure(); f != nil {
 		code = f.Fault.Code
 	}
-	m.opt.Log.InfoContext(ctx, "consult ended", "consult", j.rec.ID, "identity", j.rec.Identity, "state", a.State, "code", code,
+	m.opt.Log.InfoContext(ctx, "consult ended", "consult", j.rec.ID, "identity", j.rec.Identity, "state", a.State,
+		"code", code,
 		"dur", time.Since(j.created))
 	m.prune()
 }
@@ -358,7 +363,8 @@ func (m *Manager) engine(name string) (engine.Engine, error) {
 	if eng := m.opt.Engines[name]; eng != nil {
 		return eng, nil
 	}
-	return nil, invalid("engine: %q is not known, there are %s", name, strings.Join(slices.Sorted(maps.Keys(m.opt.Engines)), ", "))
+	return nil, invalid("engine: %q is not known, there are %s", name,
+		strings.Join(slices.Sorted(maps.Keys(m.opt.Engines)), ", "))
 }
 
 // Check finds out whether a consult of an engine could run now; "" is the engine

@@ -149,7 +149,9 @@ func (m *Manager) spentWith(j *job, cost *float64) (session, today float64) {
 // is held to the number of consults alone. The error is a fault,
 // budget_exceeded. self is the job if it is queued already, else nil. Runs that go on at the same time do not know what each other
 // will cost.
-func (m *Manager) afford(set *Settings, identity, session string, eng engine.Engine, req engine.Request, self *job) (float64, error) {
+func (m *Manager) afford(
+	set *Settings, identity, session string, eng engine.Engine, req engine.Request, self *job,
+) (float64, error) {
 	b, limited := set.Budgets[identity]
 	if !limited {
 		return req.MaxUSD, nil
@@ -165,15 +167,18 @@ func (m *Manager) afford(set *Settings, identity, session string, eng engine.Eng
 	switch {
 	case b.Day > 0 && today.Consults >= b.Day:
 		return 0, overspent(tomorrow.Sub(now), "consults a day", b.Day, today.Consults,
-			"%s has asked for %d consults today and may ask for %d; identities.%s.budget.consults_per_day sets the limit",
+			"%s has asked for %d consults today and may ask for %d; identities.%s.budget.consults_per_day sets the "+
+				"limit",
 			identity, today.Consults, b.Day, identity)
 	case b.DayUSD > 0 && today.USD >= b.DayUSD:
 		return 0, overspent(tomorrow.Sub(now), "US cents a day", cents(b.DayUSD), cents(today.USD),
-			"the consults of %s have cost $%.2f today and may cost $%.2f; identities.%s.budget.max_usd_per_day sets the limit",
+			"the consults of %s have cost $%.2f today and may cost $%.2f; identities.%s.budget.max_usd_per_day sets "+
+				"the limit",
 			identity, today.USD, b.DayUSD, identity)
 	case b.SessionUSD > 0 && inSession.USD >= b.SessionUSD:
 		return 0, overspent(0, "US cents a session", cents(b.SessionUSD), cents(inSession.USD),
-			"the consults of this session have cost $%.2f and may cost $%.2f; identities.%s.budget.max_usd_per_session sets the limit",
+			"the consults of this session have cost $%.2f and may cost $%.2f; "+
+				"identities.%s.budget.max_usd_per_session sets the limit",
 			inSession.USD, b.SessionUSD, identity)
 	}
 	capped := req
@@ -238,7 +243,10 @@ func (m *Manager) Spendings() []Spending {
 	for name := range names {
 		today, _ := m.spentLocked(name, "", now)
 		if today.Consults > 0 {
-			list = append(list, Spending{Identity: name, USD: today.USD, Consults: today.Consults, Budget: set.Budgets[name]})
+			list = append(list, Spending{
+				Identity: name, USD: today.USD, Consults: today.Consults,
+				Budget: set.Budgets[name],
+			})
 		}
 	}
 	slices.SortFunc(list, func(a, b Spending) int { return strings.Compare(a.Identity, b.Identity) })

@@ -83,7 +83,8 @@ type Budget struct {
 // DefaultSettings are those of an empty configuration.
 func DefaultSettings() Settings {
 	return Settings{
-		Engine: Claude, Level: engine.LevelRead, Web: true, MaxConcurrent: 4, Timeout: 20 * time.Minute, Wait: 100 * time.Second,
+		Engine: Claude, Level: engine.LevelRead, Web: true, MaxConcurrent: 4, Timeout: 20 * time.Minute,
+		Wait:      100 * time.Second,
 		KeepCount: 200, KeepAge: 30 * 24 * time.Hour,
 	}
 }

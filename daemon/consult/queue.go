@@ -64,7 +64,8 @@ func pick(waiting []*job, running map[string]int, served map[string]int64) int {
 	best := 0
 	for i, j := range waiting {
 		b := waiting[best].rec.Identity
-		if c := cmp.Or(cmp.Compare(running[j.rec.Identity], running[b]), cmp.Compare(served[j.rec.Identity], served[b])); c < 0 {
+		if c := cmp.Or(cmp.Compare(running[j.rec.Identity], running[b]),
+			cmp.Compare(served[j.rec.Identity], served[b])); c < 0 {
 			best = i
 		}
 	}

@@ -61,13 +61,16 @@ func invalid(format string, args ...any) *fault.Record {
 }
 
 // resolve checks what no schema can, and fills in what the settings say.
-func (m *Manager) resolve(set *Settings, c tool.Caller, a *arguments, eng engine.Engine) (engine.Request, time.Duration, error) {
+func (m *Manager) resolve(
+	set *Settings, c tool.Caller, a *arguments, eng engine.Engine,
+) (engine.Request, time.Duration, error) {
 	var none engine.Request
 	switch {
 	case strings.TrimSpace(strings.Trim(a.Prompt, "\x00")) == "":
 		return none, 0, invalid("prompt: must not be blank")
 	case len(a.Prompt) > maxPrompt:
-		return none, 0, invalid("prompt: %d bytes are too many, at most %d can be taken; name files in it instead of quoting them",
+		return none, 0, invalid("prompt: %d bytes are too many, at most %d can be taken; name files in it instead of "+
+			"quoting them",
 			len(a.Prompt), maxPrompt)
 	}
 	timeout := set.Timeout
@@ -118,7 +121,8 @@ func without(err error, eng engine.Engine, has []string) error {
 // weaker.
 func permit(req *engine.Request, info *engine.Info) error {
 	if lacks := info.Level(req.Level).Lacks; lacks != "" {
-		return fault.New(fault.Denied, fault.Host, operation, "level %s cannot be enforced on this machine: %s", req.Level, lacks)
+		return fault.New(fault.Denied, fault.Host, operation, "level %s cannot be enforced on this machine: %s",
+			req.Level, lacks)
 	}
 	return nil
 }
@@ -201,7 +205,8 @@ func (m *Manager) allowed(set *Settings, c tool.Caller, arg, path string) error 
 	}
 	switch {
 	case special(home, path, ""):
-		return denied("the root, the home directory or one of its dot directories, which a consult may not read by default")
+		return denied("the root, the home directory or one of its dot directories, which a consult may not read by " +
+			"default")
 	case project == "" || !within(resolved(project), path):
 		return denied("outside of the client's project")
 	case resolved(project) != home && within(resolved(project), home) || resolved(project) == "/":

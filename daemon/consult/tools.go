@@ -46,14 +46,16 @@ const loaded = `{"anthropic/maxResultSizeChars":200000,"anthropic/alwaysLoad":tr
 func (m *Manager) consultTool() tool.Tool {
 	return tool.Tool{
 		Name: "consult",
-		Description: "Asks another model, through the Claude Code or Codex installed on this machine, for a second opinion: a review, a diagnosis, " +
-			"a plan, an answer about the code. It works on its own, read-only, in the given directory: it can read and search files " +
-			"there (and the web, where that is allowed), and cannot write anything, nor execute unless level is shell. It knows nothing of your " +
-			"conversation: put the question, the context and what you have tried into the prompt, and name files instead of " +
-			"pasting them.\n\nIt takes from seconds to minutes. The call waits up to wait_s and returns the answer; if there is none yet, " +
-			"it returns a consult_id, and the work goes on: fetch the answer with consult_result. wait_s 0 only starts it, so that you can " +
-			"go on working or start several at once. Cancelling the call ends the consult. To ask a follow-up question, pass the session " +
-			"that the answer names.",
+		Description: "Asks another model, through the Claude Code or Codex installed on this machine, for a " +
+			"second opinion: a review, a diagnosis, a plan, an answer about the code. It works on its own, " +
+			"read-only, in the given directory: it can read and search files there (and the web, where that is " +
+			"allowed), and cannot write anything, nor execute unless level is shell. It knows nothing of your " +
+			"conversation: put the question, the context and what you have tried into the prompt, and name files " +
+			"instead of pasting them.\n\nIt takes from seconds to minutes. The call waits up to wait_s and returns " +
+			"the answer; if there is none yet, it returns a consult_id, and the work goes on: fetch the answer with " +
+			"consult_result. wait_s 0 only starts it, so that you can go on working or start several at once. " +
+			"Cancelling the call ends the consult. To ask a follow-up question, pass the session that the answer " +
+			"names.",
 		Annotations: tool.Annotations{Title: "Ask another model", ReadOnly: true, OpenWorld: true},
 		Dispatch:    tool.OnWorker,
 		Contract:    tool.NeverReplay,
@@ -90,9 +92,10 @@ func (m *Manager) engineNames() string {
 func (m *Manager) resultTool() tool.Tool {
 	return tool.Tool{
 		Name: resultName,
-		Description: "Fetches the answer of a consult that was started before: waits up to wait_s for it, then returns it, or what was said so far. " +
-			"With offset it returns the next part of a long answer. Without consult_id it lists your consults. It can be " +
-			"called as often as you like; ending the call never ends the consult.",
+		Description: "Fetches the answer of a consult that was started before: waits up to wait_s for it, then " +
+			"returns it, or what was said so far. With offset it returns the next part of a long answer. Without " +
+			"consult_id it lists your consults. It can be called as often as you like; ending the call never ends " +
+			"the consult.",
 		Annotations: tool.Annotations{Title: "Answer of a consult", ReadOnly: true, Idempotent: true},
 		Dispatch:    tool.OnHost,
 		Contract:    tool.Convergent,
@@ -109,8 +112,8 @@ func (m *Manager) resultTool() tool.Tool {
 func (m *Manager) controlTool() tool.Tool {
 	return tool.Tool{
 		Name: controlName,
-		Description: "Ends a consult that is queued or running. What it has said and what it cost is kept, and returned. " +
-			"One that has ended already is left as it is.",
+		Description: "Ends a consult that is queued or running. What it has said and what it cost is kept, and " +
+			"returned. One that has ended already is left as it is.",
 		// It ends a process of ours and changes nothing that the user has.
 		Annotations: tool.Annotations{Title: "End a consult", Idempotent: true},
 		Dispatch:    tool.OnHost,

@@ -121,9 +121,11 @@ func (a *Answer) value(offset, limit int, d tool.Detail) (value, string) {
 	}
 	part, next, total := page(a.Text, offset, limit)
 	v := value{
-		Answer: part, ConsultID: a.ID, State: a.State, Partial: a.Partial, NextOffset: next, Length: total, SessionID: a.SessionID,
-		Models: a.Models, CostUSD: a.CostUSD, NumTurns: a.NumTurns, DurationMS: a.DurationMS, StopReason: a.StopReason,
-		Level: a.Level, EnforcedBy: a.EnforcedBy, DenialN: len(a.Denials),
+		Answer: part, ConsultID: a.ID, State: a.State, Partial: a.Partial, NextOffset: next, Length: total,
+		SessionID: a.SessionID,
+		Models:    a.Models, CostUSD: a.CostUSD, NumTurns: a.NumTurns, DurationMS: a.DurationMS,
+		StopReason: a.StopReason,
+		Level:      a.Level, EnforcedBy: a.EnforcedBy, DenialN: len(a.Denials),
 		Engine: a.Engine, Window: a.Window,
 	}
 	if offset == 0 && len(a.Structured) <= limit {
@@ -134,9 +136,11 @@ func (a *Answer) value(offset, limit int, d tool.Detail) (value, string) {
 	}
 	if d == tool.Full {
 		v.extra = &extra{
-			Cwd: a.Cwd, MaxUSD: a.MaxUSD, SessionUSD: a.SessionUSD, TodayUSD: a.TodayUSD, Context: a.Context, EngineVersion: a.EngineVersion, Model: a.Model, Usage: a.Usage, APIDurationMS: a.APIDurationMS,
-			QueuedMS: a.QueuedMS, CreatedUnixMS: a.CreatedUnixMS, EndedUnixMS: a.EndedUnixMS, Denials: a.Denials, Notes: a.Notes,
-			Exit: a.Exit,
+			Cwd: a.Cwd, MaxUSD: a.MaxUSD, SessionUSD: a.SessionUSD, TodayUSD: a.TodayUSD, Context: a.Context,
+			EngineVersion: a.EngineVersion, Model: a.Model, Usage: a.Usage, APIDurationMS: a.APIDurationMS,
+			QueuedMS: a.QueuedMS, CreatedUnixMS: a.CreatedUnixMS, EndedUnixMS: a.EndedUnixMS, Denials: a.Denials,
+			Notes: a.Notes,
+			Exit:  a.Exit,
 		}
 		if len(a.RateLimit) > 0 {
 			v.extra.RateLimit = a.RateLimit
@@ -225,7 +229,8 @@ func (a *Answer) footer(d tool.Detail) string {
 		parts = append(parts, text)
 	}
 	if d == tool.Full {
-		parts = append(parts, fmt.Sprintf("%d tokens in, %d out", a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite, a.Usage.Output))
+		parts = append(parts, fmt.Sprintf("%d tokens in, %d out", a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite,
+			a.Usage.Output))
 		if a.EngineVersion != "" {
 			parts = append(parts, a.Engine+" "+a.EngineVersion)
 		}
@@ -310,10 +315,12 @@ func (m *Manager) pending(j *job, d tool.Detail) tool.Result {
 	a := m.sofar(j)
 	if err := j.saveDetached(); err != nil { // the client has the id and can come back all the same
 		m.opt.Log.Error("consult cannot be written down as a background one", "consult", a.ID, "err", err)
-		a.Why += "; it cannot be written down that you know of it, so it ends if the daemon does, and what it has said is kept"
+		a.Why += "; it cannot be written down that you know of it, so it ends if the daemon does, and what it has " +
+			"said is kept"
 	}
 	_, part := a.value(0, pageUnits, d)
-	text := fmt.Sprintf("No answer yet: %s. The consult goes on in the background.\nGet it with: consult_result {\"consult_id\":%q}\n"+
+	text := fmt.Sprintf("No answer yet: %s. The consult goes on in the background.\nGet it with: consult_result "+
+		"{\"consult_id\":%q}\n"+
 		"End it with: consult_control {\"consult_id\":%q,\"action\":\"cancel\"}\n", a.Why, a.ID, a.ID)
 	if part != "" {
 		text += "\nWhat was said so far:\n" + part + "\n"
@@ -349,5 +356,8 @@ func (m *Manager) listing(identity string, d tool.Detail) tool.Result {
 	if n := len(all) - len(list); n > 0 {
 		fmt.Fprintf(&text, "and %d older ones\n", n)
 	}
-	return tool.Result{Text: strings.TrimRight(text.String(), "\n"), Value: map[string]any{"consults": list, "total": len(all)}}
+	return tool.Result{
+		Text:  strings.TrimRight(text.String(), "\n"),
+		Value: map[string]any{"consults": list, "total": len(all)},
+	}
 }

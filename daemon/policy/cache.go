@@ -140,7 +140,10 @@ func (c *Cache) Do(ctx context.Context, q Query, fetch Fetch) (json.RawMessage, 
 	if err != nil {
 		return c.fetchAlone(ctx, fetch)
 	}
-	k := key{toolKey: toolKey{q.Server, q.Tool}, process: q.Process, private: true, identity: q.Identity, arguments: sum}
+	k := key{
+		toolKey: toolKey{q.Server, q.Tool}, process: q.Process, private: true, identity: q.Identity,
+		arguments: sum,
+	}
 	for {
 		result, f, leads := c.find(k)
 		switch {

@@ -92,6 +92,7 @@ func (r *Restarts) Reset() {
 // Fault returns the fault for calls of an ejected server.
 func (r *Restarts) Fault(server, tool string) *fault.Record {
 	return fault.New(fault.Ejected, fault.Host, operation(tool),
-		"server %s is ejected: it ended or did not start more than %d times in %v; once it is fixed: holdline servers reload %s",
+		"server %s is ejected: it ended or did not start more than %d times in %v; once it is fixed: holdline servers "+
+			"reload %s",
 		server, r.most, r.window, server)
 }

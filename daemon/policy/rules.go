@@ -68,14 +68,16 @@ func (r Rules) Explain(identity, server string, names ...string) (ok bool, reaso
 		return false, "anonymous, who sends no greeting, uses holdline's own tools only"
 	}
 	id := r.current().Identities[identity]
-	return pass("identities."+identity, id.Allow, id.Deny, reason, func() asked { return askedOf(server, server+"__", names) })
+	return pass("identities."+identity, id.Allow, id.Deny, reason,
+		func() asked { return askedOf(server, server+"__", names) })
 }
 
 // Offers reports whether the server's own lists let something pass, whoever
 // wants it.
 func (r Rules) Offers(server string, names ...string) (ok bool, reason string) {
 	h := r.current().Servers[server].Holdline
-	return pass("mcpServers."+server+".holdline", h.Allow, h.Deny, silent, func() asked { return askedOf(server, "", names) })
+	return pass("mcpServers."+server+".holdline", h.Allow, h.Deny, silent,
+		func() asked { return askedOf(server, "", names) })
 }
 
 // mayOwn reports whether an identity may use one of holdline's own tools.

@@ -60,7 +60,8 @@ func (p *Program) Find() (string, os.FileInfo, error) {
 
 // missing returns the fault of a program that cannot be found or run.
 func (p *Program) missing(format string, args ...any) error {
-	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, "cannot start "+p.Name+": "+format+"; "+p.Cure, args...).
+	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, "cannot start "+p.Name+": "+format+"; "+p.Cure,
+		args...).
 		WithReason(fault.NotInstalled)
 }
 
@@ -92,7 +93,9 @@ func (l *Looks[T]) Doubt() { l.unsure = true }
 // shared by the callers that were waiting for it, and is not remembered: the
 // next caller looks again. One that was interrupted by its ctx is not shared
 // either. The error is that of look, a fault, or the cause of ctx.
-func (l *Looks[T]) Look(ctx context.Context, p *Program, ttl time.Duration, look func(ctx context.Context, path string) (T, error)) (T, error) {
+func (l *Looks[T]) Look(ctx context.Context, p *Program, ttl time.Duration,
+	look func(ctx context.Context, path string) (T, error),
+) (T, error) {
 	var none T
 	came := time.Now()
 	select {

@@ -138,7 +138,9 @@ func (c *Checker) runFile(ctx context.Context, path string, args ...string) ([]b
 
 // firstWords returns the beginning of a text as one line.
 func firstWords(written []byte) string {
-	s := strings.Join(strings.FieldsFunc(string(written), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	s := strings.Join(strings.FieldsFunc(string(written), func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	}), " ")
 	if len(s) > maxWords {
 		s = strings.ToValidUTF8(s[:maxWords], "") + "…"
 	}

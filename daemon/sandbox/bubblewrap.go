@@ -38,8 +38,8 @@ func Bubblewrap(ctx context.Context, env []string) error {
 		return errors.New("bubblewrap is not installed (no bwrap on the daemon's PATH); install the package bubblewrap")
 	}
 	if _, err := command.LookPath("socat", command.Variable(env, "PATH")); err != nil {
-		return errors.New("socat is not installed (not on the daemon's PATH), which the sandbox needs beside bubblewrap; " +
-			"install the package socat")
+		return errors.New("socat is not installed (not on the daemon's PATH), which the sandbox needs beside " +
+			"bubblewrap; install the package socat")
 	}
 	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
@@ -49,7 +49,8 @@ func Bubblewrap(ctx context.Context, env []string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("bubblewrap cannot make a sandbox here, most likely since user namespaces "+
-			"are switched off for you (%w%s); see user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns of sysctl", err, words)
+			"are switched off for you (%w%s); see user.max_user_namespaces and "+
+			"kernel.apparmor_restrict_unprivileged_userns of sysctl", err, words)
 	}
 	return nil
 }

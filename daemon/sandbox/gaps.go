@@ -11,7 +11,8 @@ const (
 // change under this version of the Landlock ABI; "" if nothing.
 func Gaps(version int) string {
 	if version > 0 && version < Complete {
-		return "this kernel's Landlock (ABI 1 or 2, before Linux 6.2) does not keep a file that exists from being truncated"
+		return "this kernel's Landlock (ABI 1 or 2, before Linux 6.2) does not keep a file that exists from being " +
+			"truncated"
 	}
 	return ""
 }

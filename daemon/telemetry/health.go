@@ -164,7 +164,8 @@ func (h Health) Text(full bool) string {
 		return b.String()
 	}
 	fmt.Fprintf(&b, "\nstate=%s uptime=%s consecutive_failures=%d restarts=%d rollout=%s",
-		h.State, (time.Duration(h.UptimeMS) * time.Millisecond).Round(time.Second), h.ConsecutiveFailures, h.RestartCount, h.Rollout)
+		h.State, (time.Duration(h.UptimeMS) * time.Millisecond).Round(time.Second), h.ConsecutiveFailures,
+		h.RestartCount, h.Rollout)
 	fmt.Fprintf(&b, "\ndaemon pid=%d version=%s epoch=%d", h.Daemon.PID, h.Daemon.Version, h.Daemon.Epoch)
 	fmt.Fprintf(&b, "\nsessions=%d workers=%d servers=%d", h.Sessions, h.Workers, h.Servers)
 	for _, one := range h.Unwell {

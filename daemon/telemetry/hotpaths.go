@@ -92,7 +92,8 @@ func (h *hotPaths) snapshot(now int64, root *string) *hotLine {
 			return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(b.Max, a.Max), cmp.Compare(a.Path, b.Path))
 		}),
 		Slowest: first(func(a, b pathLine) int {
-			return cmp.Or(cmp.Compare(b.Average, a.Average), cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Path, b.Path))
+			return cmp.Or(cmp.Compare(b.Average, a.Average), cmp.Compare(b.Requests, a.Requests),
+				cmp.Compare(a.Path, b.Path))
 		}),
 	}
 }

@@ -50,7 +50,10 @@ func NewRecords(o Options) *Records {
 	if o.Path != "" {
 		_ = os.MkdirAll(filepath.Dir(o.Path), 0o700) // the first write says why it failed
 	}
-	r := &Records{log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), delay: o.LogDelay, file: logfile.File{Path: o.Path}}
+	r := &Records{
+		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), delay: o.LogDelay,
+		file: logfile.File{Path: o.Path},
+	}
 	r.Bound(o.MaxBytes, o.Keep)
 	return r
 }

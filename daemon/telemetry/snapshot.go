@@ -157,7 +157,8 @@ func callerCounts(identity string, c *counts) SessionCounts {
 // busiest returns the rows with the most calls.
 func busiest(rows []SessionCounts) []SessionCounts {
 	slices.SortFunc(rows, func(a, b SessionCounts) int {
-		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Session, b.Session))
+		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Identity, b.Identity),
+			cmp.Compare(a.Session, b.Session))
 	})
 	return slices.Clip(rows[:min(len(rows), hotSessions)])
 }

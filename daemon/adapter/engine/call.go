@@ -76,9 +76,10 @@ type Outcome struct {
 	State   State `json:"state"`
 	Why     Why   `json:"why"`
 
-	Answer     string          `json:"answer"` // the answer, or what there was of one
-	Partial    bool            `json:"partial"`
-	Structured json.RawMessage `json:"structured,omitempty"` // the answer in the form of the schema; nil if there is none
+	Answer  string `json:"answer"` // the answer, or what there was of one
+	Partial bool   `json:"partial"`
+	// Structured is the answer in the form of the schema; nil if there is none.
+	Structured json.RawMessage `json:"structured,omitempty"`
 	Fault      *fault.Record   `json:"fault,omitempty"`
 	Session    string          `json:"session,omitempty"`
 	Models     []string        `json:"models,omitempty"` // those that answered, most output first

@@ -31,7 +31,8 @@ func (p Program) Ended(exit Exit, why Why) *fault.Record {
 		if exit.SpawnErrno == "ENOENT" || exit.SpawnErrno == "EACCES" {
 			reason = fault.NotInstalled
 		}
-		return exit.Explain(reason, fault.New(fault.SpawnFailure, fault.Worker, p.Operation, "cannot start %s: %s", p.Name, exit.SpawnErrno))
+		return exit.Explain(reason, fault.New(fault.SpawnFailure, fault.Worker, p.Operation, "cannot start %s: %s",
+			p.Name, exit.SpawnErrno))
 	}
 	return nil
 }
@@ -63,7 +64,8 @@ func (p Program) Silent(exit Exit, torn bool, noise int) *fault.Record {
 	case torn:
 		return p.Down(exit, fault.BadOutput, "%s ended (exit code %d) in the middle of a line", p.Name, exit.Code)
 	case noise > 0:
-		return p.Down(exit, fault.BadOutput, "%s ended (exit code %d) without a result; %d of its lines were not JSON", p.Name, exit.Code, noise)
+		return p.Down(exit, fault.BadOutput, "%s ended (exit code %d) without a result; %d of its lines "+
+			"were not JSON", p.Name, exit.Code, noise)
 	}
 	text := fmt.Sprintf("%s ended (exit code %d) without a result", p.Name, exit.Code)
 	if n := len(exit.Stderr); n > 0 {

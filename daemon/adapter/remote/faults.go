@@ -35,19 +35,23 @@ func (c *Client) broken(ctx context.Context, m *message, sent bool, err error) e
 			"server %s cannot be reached: %v", c.o.Name, err).WithReason(fault.Unreachable)
 	}
 	if m.Kind != jsonrpc.Request {
-		return fault.New(fault.TransportFailure, fault.Server, operationOf(m), "the connection to server %s broke: %v", c.o.Name, err)
+		return fault.New(fault.TransportFailure, fault.Server, operationOf(m),
+			"the connection to server %s broke: %v", c.o.Name, err)
 	}
 	return fault.New(fault.OutcomeUnknown, fault.Server, operationOf(m),
-		"the connection to server %s broke before its answer, and whether it did what was asked is not known: %v", c.o.Name, err)
+		"the connection to server %s broke before its answer, and whether it did what was asked "+
+			"is not known: %v", c.o.Name, err)
 }
 
 // strange is an answer that makes no sense.
 func (c *Client) strange(m *message, what string) error {
-	return fault.New(fault.DownstreamFailure, fault.Server, operationOf(m), "server %s: %s", c.o.Name, what).WithReason(fault.BadOutput)
+	return fault.New(fault.DownstreamFailure, fault.Server, operationOf(m), "server %s: %s", c.o.Name, what).
+		WithReason(fault.BadOutput)
 }
 
 func (c *Client) tooLarge(m *message) error {
-	return fault.New(fault.ResourceExhausted, fault.Server, operationOf(m), "server %s sent a message of more than %d bytes", c.o.Name, c.o.MaxMessage)
+	return fault.New(fault.ResourceExhausted, fault.Server, operationOf(m),
+		"server %s sent a message of more than %d bytes", c.o.Name, c.o.MaxMessage)
 }
 
 // refused is the fault of a status that is no success.
@@ -57,18 +61,21 @@ func (c *Client) refused(m *message, resp *http.Response) error {
 	switch {
 	case code == http.StatusUnauthorized:
 		return fault.New(fault.Unauthenticated, fault.Server, op,
-			"server %s wants other credentials (%s); put them into mcpServers.%s.headers, such as \"Authorization\": \"Bearer ${TOKEN}\", and TOKEN=... into ~/.config/holdline/env; then: holdline reload",
+			"server %s wants other credentials (%s); put them into mcpServers.%s.headers, such as \"Authorization\": "+
+				"\"Bearer ${TOKEN}\", and TOKEN=... into ~/.config/holdline/env; then: holdline reload",
 			name, text, name).WithReason(fault.NotLoggedIn)
 	case code == http.StatusForbidden:
 		return fault.New(fault.Unauthenticated, fault.Server, op,
-			"server %s does not allow that with these credentials (%s); see mcpServers.%s.headers", name, text, name).WithReason(fault.Rejected)
+			"server %s does not allow that with these credentials (%s); see "+
+				"mcpServers.%s.headers", name, text, name).WithReason(fault.Rejected)
 	case code >= 300 && code < 400:
 		where := "elsewhere"
 		if at, err := resp.Location(); err == nil {
 			where = "to " + at.Scheme + "://" + at.Host + redact.URL(at.Path)
 		}
 		return fault.New(fault.DownstreamFailure, fault.Server, op,
-			"server %s points %s (%s), and redirects are not followed; if that is right, put it into mcpServers.%s.url", name, where, text, name).WithReason(fault.Rejected)
+			"server %s points %s (%s), and redirects are not followed; if that is right, put it into "+
+				"mcpServers.%s.url", name, where, text, name).WithReason(fault.Rejected)
 	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
 		f := fault.New(fault.ResourceExhausted, fault.Server, op, "server %s takes no more for now (%s)", name, text)
 		f.RetryAfterMS = retryAfter(resp.Header.Get("Retry-After"))
@@ -78,9 +85,11 @@ func (c *Client) refused(m *message, resp *http.Response) error {
 		return f.WithReason(fault.Overloaded)
 	case (code == http.StatusBadGateway || code == http.StatusGatewayTimeout) && m.Kind == jsonrpc.Request:
 		return fault.New(fault.OutcomeUnknown, fault.Server, op,
-			"what stands before server %s lost its answer (%s), and whether it did what was asked is not known", name, text)
+			"what stands before server %s lost its answer (%s), and whether it did what was asked "+
+				"is not known", name, text)
 	}
-	return fault.New(fault.DownstreamFailure, fault.Server, op, "server %s answers %s", name, text).WithReason(fault.Rejected)
+	return fault.New(fault.DownstreamFailure, fault.Server, op, "server %s answers %s", name, text).
+		WithReason(fault.Rejected)
 }
 
 // retryAfter reads seconds or a date (RFC 9110, Retry-After); nil if it is

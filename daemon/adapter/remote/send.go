@@ -102,7 +102,8 @@ func (c *Client) renew(ctx context.Context, old session) error {
 	}
 	m, err := parse(hello)
 	if err != nil { // an id that nobody was given
-		return fault.New(fault.DownstreamFailure, fault.Server, "", "server %s knows of no session (404), and none was begun", c.o.Name)
+		return fault.New(fault.DownstreamFailure, fault.Server, "",
+			"server %s knows of no session (404), and none was begun", c.o.Name)
 	}
 	fresh, refused := session{era: old.era + 1}, false
 	err = c.initialize(ctx, &m, session{era: old.era + 1}, func(line []byte) error {
@@ -114,7 +115,8 @@ func (c *Client) renew(ctx context.Context, old session) error {
 	case err != nil:
 		return fmt.Errorf("beginning a new session: %w", err)
 	case refused:
-		return fault.New(fault.DownstreamFailure, fault.Server, mcp.Initialize, "server %s has forgotten the session and begins no new one", c.o.Name)
+		return fault.New(fault.DownstreamFailure, fault.Server, mcp.Initialize,
+			"server %s has forgotten the session and begins no new one", c.o.Name)
 	}
 	if ready != nil {
 		if m, err = parse(ready); err != nil {
@@ -165,7 +167,8 @@ func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit,
 	case "text/event-stream":
 		return c.stream(ctx, m, s, resp.Body, emit)
 	}
-	return c.strange(m, fmt.Sprintf("its answer is neither JSON nor an event stream (status %d, type %.40q)", resp.StatusCode, kind))
+	return c.strange(m, fmt.Sprintf("its answer is neither JSON nor an event stream (status %d, type %.40q)",
+		resp.StatusCode, kind))
 }
 
 // errTold is returned by [Client.status] when the body of an error was an
@@ -340,7 +343,8 @@ func (c *Client) Listen(ctx context.Context, emit Emit) error {
 	e := newEvents(nil, c.o.MaxMessage)
 	for failures := 0; ; failures++ {
 		body, err := c.resume(ctx, s, e.last)
-		if refused, ok := errors.AsType[*statusError](err); ok && refused.code < 500 && refused.code != http.StatusTooManyRequests {
+		if refused, ok := errors.AsType[*statusError](err); ok && refused.code < 500 &&
+			refused.code != http.StatusTooManyRequests {
 			return nil
 		}
 		if err == nil {

@@ -147,11 +147,13 @@ func (b *bridge) request(all context.Context, m *message) {
 	switch {
 	case full:
 		end(nil)
-		b.fail(all, m, fault.New(fault.ResourceExhausted, fault.Host, m.operation(), "%d calls to server %s are under way", maxCalls, b.c.o.Name))
+		b.fail(all, m, fault.New(fault.ResourceExhausted, fault.Host, m.operation(),
+			"%d calls to server %s are under way", maxCalls, b.c.o.Name))
 		return
 	case twice:
 		end(nil)
-		b.fail(all, m, fault.New(fault.InvalidRequest, fault.Protocol, m.operation(), "a request of this id is under way"))
+		b.fail(all, m, fault.New(fault.InvalidRequest, fault.Protocol, m.operation(),
+			"a request of this id is under way"))
 		return
 	}
 	b.work.Go(func() {

@@ -44,7 +44,8 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	if req.Web {
 		tools = append(tools, web...)
 	}
-	argv = append(argv, "--tools", strings.Join(tools, ","), "--permission-mode", "dontAsk", "--settings", c.settingsOf(&req, own))
+	argv = append(argv, "--tools", strings.Join(tools, ","), "--permission-mode", "dontAsk", "--settings",
+		c.settingsOf(&req, own))
 	if req.Web {
 		argv = append(argv, "--allowedTools", strings.Join(web, ","))
 	}

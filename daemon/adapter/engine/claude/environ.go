@@ -41,7 +41,9 @@ func mayPass(name string) bool {
 // Without are those of the variables by which a program may log in that are for
 // this one and that it is not given.
 func (c *Claude) Without(names []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !mayPass(name) || command.Variable(c.env, name) != "" })
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return !mayPass(name) || command.Variable(c.env, name) != ""
+	})
 }
 
 // yes are the words by which the program takes a variable for switched on.
@@ -58,7 +60,8 @@ func credentialed(env []string) bool {
 		case "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN":
 			return true
 		}
-		if strings.HasPrefix(name, "CLAUDE_CODE_USE_") && slices.Contains(yes, strings.ToLower(strings.TrimSpace(value))) {
+		if strings.HasPrefix(name, "CLAUDE_CODE_USE_") &&
+			slices.Contains(yes, strings.ToLower(strings.TrimSpace(value))) {
 			return true
 		}
 	}

@@ -18,12 +18,14 @@ func (c *Claude) read(info *engine.Info) engine.Level {
 	level := engine.Level{Name: engine.LevelRead, EnforcedBy: engine.ByTools}
 	if !slices.Contains(info.Features, optRestricted) {
 		level.Notes = append(level.Notes, "Claude Code "+info.Version+
-			" has no --restricted: settings files are left out by --setting-sources instead, and no @path in the prompt is attached")
+			" has no --restricted: settings files are left out by --setting-sources instead, and no @path in the "+
+			"prompt is attached")
 	}
 	abi := c.opt.Landlock()
 	switch {
 	case abi == 0:
-		level.Notes = append(level.Notes, "no Landlock on this machine: what keeps the consult from writing is that it is offered no tool that could")
+		level.Notes = append(level.Notes, "no Landlock on this machine: what keeps the consult from writing is that "+
+			"it is offered no tool that could")
 		return level
 	case c.configDir() == "":
 		level.Notes = append(level.Notes, "no Landlock: where Claude Code keeps its login is not known, "+
@@ -31,7 +33,8 @@ func (c *Claude) read(info *engine.Info) engine.Level {
 		return level
 	}
 	level.EnforcedBy = engine.ByLandlock
-	level.Notes = append(level.Notes, fmt.Sprintf("Landlock ABI %d: the kernel lets the program make, write and remove files in its own configuration directory and a private temporary one only; "+
+	level.Notes = append(level.Notes, fmt.Sprintf("Landlock ABI %d: the kernel lets the program make, write and "+
+		"remove files in its own configuration directory and a private temporary one only; "+
 		"it keeps no mode, owner, time or extended attribute of your other files from being changed", abi))
 	if gaps := sandbox.Gaps(abi); gaps != "" {
 		level.Notes = append(level.Notes, gaps)
@@ -48,11 +51,13 @@ func (c *Claude) shell(info *engine.Info, missing error) engine.Level {
 	level := engine.Level{Name: engine.LevelShell}
 	switch {
 	case !slices.Contains(info.Features, optRestricted):
-		level.Lacks = "Claude Code " + info.Version + " has no --restricted, without which the user's own settings could open its sandbox; update it with: claude update"
+		level.Lacks = "Claude Code " + info.Version + " has no --restricted, without which the user's own settings " +
+			"could open its sandbox; update it with: claude update"
 	case missing != nil:
 		level.Lacks = missing.Error()
 	case c.configDir() == "":
-		level.Lacks = "where Claude Code keeps its login is not known; give the daemon a HOME or CLAUDE_CONFIG_DIR that is an absolute path"
+		level.Lacks = "where Claude Code keeps its login is not known; give the daemon a HOME or CLAUDE_CONFIG_DIR " +
+			"that is an absolute path"
 	default:
 		level.EnforcedBy = engine.BySandbox
 	}
@@ -111,7 +116,10 @@ func resolved(path string) string {
 // program's configuration directory and the run's temporary one: as at level
 // read, but by mounts, in which the program can make its own.
 func (c *Claude) wrapped(req *engine.Request, argv []string) []string {
-	wrap := []string{sandbox.Wrapper(c.env), "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc"}
+	wrap := []string{
+		sandbox.Wrapper(c.env), "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc",
+		"/proc",
+	}
 	for _, dir := range c.owned(req) {
 		wrap = append(wrap, "--bind", dir, dir)
 	}
@@ -126,7 +134,8 @@ func (c *Claude) unwritable(req *engine.Request) []string {
 		deny = append(deny, filepath.Join(resolved(dir), "debug"))
 	}
 	if home := command.Variable(c.env, "HOME"); home != "" {
-		deny = append(deny, resolved(filepath.Join(home, ".claude", "debug")), resolved(filepath.Join(home, ".npm", "_logs")))
+		deny = append(deny, resolved(filepath.Join(home, ".claude", "debug")),
+			resolved(filepath.Join(home, ".npm", "_logs")))
 	}
 	return deny
 }

@@ -118,10 +118,12 @@ func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 	case res.TerminalReason == "budget_exhausted" || res.subtype == "error_max_budget_usd":
 		return exit.Explain(fault.Budget, fault.New(fault.BudgetExceeded, fault.Engine, operation,
 			"the run spent its budget before there was an answer"))
-	case res.TerminalReason == "prompt_too_long", res.TerminalReason == "blocking_limit", res.TerminalReason == "image_error",
+	case res.TerminalReason == "prompt_too_long", res.TerminalReason == "blocking_limit",
+		res.TerminalReason == "image_error",
 		res.APIErrorStatus != nil && *res.APIErrorStatus == statusTooLarge:
 		return down(fault.PromptTooLong, "the prompt is too long for the model: %s", said)
-	case res.subtype == "error_max_structured_output_retries", res.TerminalReason == "structured_output_retry_exhausted":
+	case res.subtype == "error_max_structured_output_retries",
+		res.TerminalReason == "structured_output_retry_exhausted":
 		return down(fault.BadOutput, "the model never gave an answer of the form that schema asks for")
 	case r.aborted():
 		return down(fault.Killed, "the run was interrupted before there was an answer")

@@ -124,7 +124,10 @@ const (
 // needs are what no run is safe without, looked up in the program's own help.
 var needs = program.Needs{
 	Least: program.Version{0, 100, 0}, Help: []string{"exec", "--help"}, Update: "npm install -g @openai/codex",
-	Options: []string{"--json", optSandbox, "--skip-git-repo-check", "--ignore-user-config", "--ignore-rules", optSchema},
+	Options: []string{
+		"--json", optSandbox, "--skip-git-repo-check", "--ignore-user-config", "--ignore-rules",
+		optSchema,
+	},
 }
 
 // Check finds out whether the program can be used: found, of a version that can
@@ -154,8 +157,9 @@ func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
 	case login.ExitCode != 0:
 		return info, fault.New(fault.Unauthenticated, fault.Engine, operation,
 			"Codex is not logged in for the daemon: run codex login once, or give the daemon CODEX_API_KEY "+
-				"(consult.env or consult.env_file of the configuration); of its own configuration file a consult reads nothing: "+
-				"for a login in the keyring add cli_auth_credentials_store=\"keyring\" to consult.codex_config").
+				"(consult.env or consult.env_file of the configuration); of its own configuration file a consult "+
+				"reads nothing: for a login in the keyring "+
+				"add cli_auth_credentials_store=\"keyring\" to consult.codex_config").
 			WithReason(fault.NotLoggedIn)
 	case info.Account == "":
 		info.Account = "by codex login"
@@ -169,7 +173,8 @@ func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
 // what it says of that.
 func (c *Codex) loginStatus() []string {
 	var args []string
-	for _, setting := range append([]string{`cli_auth_credentials_store="file"`, `model_provider="openai"`}, c.opt.Config...) {
+	for _, setting := range append([]string{`cli_auth_credentials_store="file"`, `model_provider="openai"`},
+		c.opt.Config...) {
 		args = append(args, "-c", setting)
 	}
 	return append(args, "login", "status")
@@ -197,7 +202,8 @@ func (c *Codex) Fits(req engine.Request) error {
 	}
 	switch n := utf8.RuneCountInString(req.Prompt); {
 	case n > MaxPrompt:
-		return lacks("prompt: Codex takes %d characters at most, and this has %d; name files in it instead of quoting them", MaxPrompt, n)
+		return lacks("prompt: Codex takes %d characters at most, and this has %d; name files in it instead of "+
+			"quoting them", MaxPrompt, n)
 	case req.MaxTurns > 0:
 		return lacks("max_turns: Codex does not count turns; leave it out, or give a timeout_s")
 	case req.MaxUSD > 0:
@@ -227,7 +233,8 @@ func (c *Codex) Command(req engine.Request, info engine.Info) engine.Command {
 		Notes: []string{elsewhere},
 	}
 	argv := []string{
-		info.Path, "exec", "--json", optSandbox, "read-only", "--skip-git-repo-check", "--ignore-user-config", "--ignore-rules",
+		info.Path, "exec", "--json", optSandbox, "read-only", "--skip-git-repo-check", "--ignore-user-config",
+		"--ignore-rules",
 	}
 	set := func(settings ...string) {
 		for _, s := range settings {
@@ -236,7 +243,8 @@ func (c *Codex) Command(req engine.Request, info engine.Info) engine.Command {
 	}
 	set(info.Settings...)
 	// Behind what the user says: the last one counts.
-	set(`sandbox_mode="read-only"`, `approval_policy="never"`, "project_doc_max_bytes=0", "check_for_update_on_startup=false", "analytics.enabled=false")
+	set(`sandbox_mode="read-only"`, `approval_policy="never"`, "project_doc_max_bytes=0",
+		"check_for_update_on_startup=false", "analytics.enabled=false")
 	if !req.Web {
 		set(`web_search="disabled"`)
 	}

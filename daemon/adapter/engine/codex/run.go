@@ -195,7 +195,8 @@ func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	out := engine.Outcome{
 		Session: r.session, Turns: r.turns, Denials: r.denied,
 		Usage: engine.Usage{
-			Input: r.usage.Input - r.usage.Cached, Output: r.usage.Output, CacheRead: r.usage.Cached, CacheWrite: r.usage.CacheWrite,
+			Input: r.usage.Input - r.usage.Cached, Output: r.usage.Output, CacheRead: r.usage.Cached,
+			CacheWrite: r.usage.CacheWrite,
 		},
 	}
 	if r.req.Model != "" && r.turns > 0 {
@@ -225,7 +226,8 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 	case r.over:
 		return named.Down(exit, "", "Codex could not finish its turn: %s", engine.Short(r.failed, 400))
 	case r.stuck:
-		return named.Down(exit, fault.Unreachable, "the API cannot be reached, asked %d times: %s", r.retries, engine.Short(r.failed, 400))
+		return named.Down(exit, fault.Unreachable, "the API cannot be reached, asked %d times: %s", r.retries,
+			engine.Short(r.failed, 400))
 	case r.turns > 0:
 		return named.Down(exit, fault.EmptyAnswer, "the model gave an empty answer")
 	case why.Late():
@@ -235,7 +237,8 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 		if n := len(exit.Stderr); n > 0 {
 			said = engine.Short(exit.Stderr[n-1], 400)
 		}
-		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, operation, "session: cannot go on from %s: %s", r.req.Session, said))
+		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, operation,
+			"session: cannot go on from %s: %s", r.req.Session, said))
 	}
 	return named.Silent(exit, r.torn, r.noise)
 }

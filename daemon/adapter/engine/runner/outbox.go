@@ -23,7 +23,10 @@ type outbox struct {
 
 // newOutbox starts an outbox. The caller must close it.
 func newOutbox(w io.Writer, broken func(error)) *outbox {
-	o := &outbox{w: w, broken: broken, wake: make(chan struct{}, 1), done: make(chan struct{}), notes: map[string][]byte{}}
+	o := &outbox{
+		w: w, broken: broken, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		notes: map[string][]byte{},
+	}
 	go o.writeLoop()
 	return o
 }

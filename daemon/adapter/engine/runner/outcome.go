@@ -13,7 +13,8 @@ func (r *run) outcome(err error) engine.Outcome {
 	var out engine.Outcome
 	switch {
 	case err != nil && r.why == engine.Cancelled:
-		out.Fault = fault.New(fault.Cancelled, fault.Engine, operation, "the consult was cancelled before its program was started")
+		out.Fault = fault.New(fault.Cancelled, fault.Engine, operation,
+			"the consult was cancelled before its program was started")
 	case err != nil:
 		f := fault.Exhausted(operation, err)
 		if f == nil {
@@ -25,8 +26,10 @@ func (r *run) outcome(err error) engine.Outcome {
 	}
 	now := time.Now()
 	out.Version, out.Why = engine.Version, r.why
-	out.Level, out.EnforcedBy, out.Notes, out.Argv, out.EngineVersion = r.cmd.Level, r.cmd.EnforcedBy, r.cmd.Notes, r.cmd.Argv, r.info.Version
-	out.BeganUnixMS, out.EndedUnixMS, out.DurationMS = r.began.UnixMilli(), now.UnixMilli(), now.Sub(r.began).Milliseconds()
+	out.Level, out.EnforcedBy, out.Notes, out.Argv, out.EngineVersion = r.cmd.Level, r.cmd.EnforcedBy, r.cmd.Notes,
+		r.cmd.Argv, r.info.Version
+	out.BeganUnixMS, out.EndedUnixMS, out.DurationMS = r.began.UnixMilli(), now.UnixMilli(),
+		now.Sub(r.began).Milliseconds()
 	if r.exit != (process.Exit{}) {
 		out.Exit = r.exit.String()
 	}
@@ -47,7 +50,10 @@ func (r *run) outcome(err error) engine.Outcome {
 func (r *run) said() engine.Outcome {
 	r.talk.Torn(r.rest)
 	r.keepStderr(r.errRest)
-	exit := engine.Exit{Known: r.exit != process.Exit{}, Signal: r.exit.Signal, SpawnErrno: r.exit.SpawnErrno, Stderr: r.errLines}
+	exit := engine.Exit{
+		Known: r.exit != process.Exit{}, Signal: r.exit.Signal, SpawnErrno: r.exit.SpawnErrno,
+		Stderr: r.errLines,
+	}
 	if r.exit.Code != nil {
 		exit.Code = *r.exit.Code
 	}
@@ -61,7 +67,8 @@ func (r *run) said() engine.Outcome {
 		out.Fault = invalid("cwd: %s is not there any more (%s)", r.params.Cwd, r.exit.SpawnErrno)
 	case r.exit.SpawnErrno != "" && r.exit.SpawnOp == process.OpConfine:
 		out.Fault = fault.New(fault.Denied, fault.Engine, operation,
-			"level %s cannot be enforced on this machine: Landlock refused to confine the program (%s)", r.cmd.Level, r.exit.SpawnErrno)
+			"level %s cannot be enforced on this machine: Landlock refused to confine the program (%s)",
+			r.cmd.Level, r.exit.SpawnErrno)
 	case r.stop != nil && exit.Signal != "": // it was ended because it did not take its prompt
 		out.Fault = r.stop
 	}

@@ -89,7 +89,10 @@ type run struct {
 // With a job's directory the outcome is in its file when runOnce returns, unless
 // the disk is full: then the result line alone has it.
 func runOnce(ctx context.Context, o *Options, params engine.Params, report reporter) engine.Outcome {
-	r := &run{o: o, params: &params, report: report, began: time.Now(), active: time.Now(), hide: masker(o.Environ, params.Mask)}
+	r := &run{
+		o: o, params: &params, report: report, began: time.Now(), active: time.Now(),
+		hide: masker(o.Environ, params.Mask),
+	}
 	err := r.prepare(ctx)
 	if err == nil {
 		r.conduct(ctx)
@@ -108,7 +111,8 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	if out.State == engine.Aborted {
 		faultpoint.At("adapter.cancelled")
 	}
-	if err := statedir.WriteFile(filepath.Join(params.Dir, engine.FileOutcome), append(engine.JSON(out), '\n')); err != nil {
+	if err := statedir.WriteFile(filepath.Join(params.Dir, engine.FileOutcome),
+		append(engine.JSON(out), '\n')); err != nil {
 		o.Log.ErrorContext(ctx, "outcome cannot be written", "err", err)
 	}
 	faultpoint.At("adapter.outcome")
@@ -145,7 +149,8 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	if lacks := r.info.Level(p.Level).Lacks; lacks != "" {
-		return fault.New(fault.Denied, fault.Engine, operation, "level %s cannot be enforced on this machine: %s", p.Level, lacks)
+		return fault.New(fault.Denied, fault.Engine, operation, "level %s cannot be enforced on this machine: %s",
+			p.Level, lacks)
 	}
 	if err := eng.Fits(p.Request); err != nil {
 		return err

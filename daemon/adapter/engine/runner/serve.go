@@ -267,7 +267,8 @@ func (s *server) reporter(token json.RawMessage, key string) reporter {
 	return func(elapsed time.Duration, message string, p engine.Progress) {
 		last = max(last+1, elapsed.Milliseconds())
 		s.out.note(key, jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, engine.JSON(map[string]any{
-			"progressToken": token, "progress": last, "message": message, "_meta": map[string]any{engine.MetaProgress: p},
+			"progressToken": token, "progress": last, "message": message,
+			"_meta": map[string]any{engine.MetaProgress: p},
 		})))
 	}
 }
