@@ -17,12 +17,17 @@ import (
 	"holdline/protocol/process"
 )
 
-// attachRetry is the pause between attempts to attach to a live worker that can
-// be neither reached nor killed.
+// attachRetry is the pause between two attempts to attach to a live worker that the
+// daemon can neither reach nor kill.
 const attachRetry = time.Second
 
-// restore makes a job of a directory that an earlier daemon left: it has, or had,
-// a worker (started), or waits for one.
+// restore returns the job of a directory that an earlier daemon has left. With started
+// the job has a worker, or had one; without, it still waits in the queue. The caller
+// must pass the job to [Manager.resumeJobs].
+//
+// An adopted job keeps its deadline: restore computes it from the worker's hard
+// deadline. If the machine has been booted since, no process of the job can be alive,
+// and the deadline is now. A job that was being cancelled is cancelled again.
 func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 	j := &job{
 		rec: rec, dir: dir, timeout: time.Duration(rec.TimeoutMS) * time.Millisecond, created: rec.created(),
@@ -47,7 +52,11 @@ func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 	return j, nil
 }
 
-// resumeJobs begins to serve restored jobs, whose clients are expected back.
+// resumeJobs puts restored jobs into the queue or into its slots, oldest first, and
+// starts a goroutine for each. For an attended job it starts a second one, which ends
+// the job if its client does not come back.
+//
+// Adopted jobs take their slots whatever the limit says: their programs already run.
 func (m *Manager) resumeJobs(jobs []*job) {
 	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.rec.CreatedUnixMS, b.rec.CreatedUnixMS) })
 	m.mu.Lock()
@@ -74,8 +83,11 @@ func (m *Manager) resumeJobs(jobs []*job) {
 	}
 }
 
-// awaitClient ends a job whose client does not come back for it in time, or
-// cannot. A caller that waits for the job by its id counts as its client.
+// awaitClient ends an attended job of an earlier daemon if its client does not come
+// back for it within [Options.Return], or at once if the client's process is gone. A
+// job that a call attends by then, or that is a background job, goes on. A caller that
+// waits for the job by its id counts as its client for as long as it waits. It blocks
+// until the time is over, the job has ended or the manager stops.
 func (m *Manager) awaitClient(j *job) {
 	t := time.NewTimer(m.opt.Return)
 	defer t.Stop()
@@ -101,12 +113,12 @@ func (m *Manager) awaitClient(j *job) {
 	j.endUnattended("its client is gone")
 }
 
-// lookPause is the pause between looks whether the process of a client that is
-// expected back is still there.
+// lookPause is the pause between two looks at the process of a client that is expected
+// back.
 const lookPause = time.Second
 
-// Recorded reports whether line n of a session has asked for a consult that is
-// known here.
+// Recorded reports whether line n of a session has asked for a consult that is live or
+// kept here.
 func (m *Manager) Recorded(session string, n int64) bool {
 	id := ID(session, n)
 	m.mu.Lock()
@@ -114,7 +126,11 @@ func (m *Manager) Recorded(session string, n int64) bool {
 	return m.live[id] != nil || m.kept[id] != nil
 }
 
-// attach attaches to the worker of an earlier daemon.
+// attach attaches to the worker that an earlier daemon has started. While the worker
+// lives but cannot be reached, attach tries again every second: as long as the worker
+// may still finish, the answer outcome_unknown would not be safe. It returns
+// [errLeft] if the manager stops meanwhile, and the error of the last attempt if the
+// worker is dead.
 func (d *driver) attach(ctx context.Context) error {
 	for {
 		err := d.attachOnce(ctx)
@@ -137,8 +153,12 @@ func (d *driver) attach(ctx context.Context) error {
 	}
 }
 
-// attachOnce attaches to the worker, or reads what a dead one has left. A call
-// that the worker has not taken was certainly not made: it is composed anew.
+// attachOnce attaches to the worker, or reads what a dead worker has left. It sets
+// d.proc and d.sent.
+//
+// Writes are numbered from 1: the first is the call, the second its cancellation. If
+// the worker has taken no write, the program has certainly not seen the call. Then
+// attachOnce composes the call again for a live worker, and [driver.follow] sends it.
 func (d *driver) attachOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -176,8 +196,8 @@ func (d *driver) attachOnce(ctx context.Context) error {
 	return nil
 }
 
-// lastSign returns when a worker that is dead last wrote to its directory; zero if
-// it has left nothing.
+// lastSign returns when a dead worker last wrote to its directory. That is the best
+// guess at when the run ended. It is zero if the worker has left no file.
 func lastSign(dir string) (last time.Time) {
 	for _, name := range []string{process.FileLock, process.FileState, process.FileSpool, calls.File} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(last) {
@@ -187,11 +207,12 @@ func lastSign(dir string) (last time.Time) {
 	return last
 }
 
-// errLeft ends the attempts to attach to a worker.
+// errLeft ends the attempts to attach to a worker: the manager stops, and the next
+// daemon goes on with the job.
 var errLeft = errors.New("left to the next daemon")
 
-// unknown returns the fault of a job whose worker has left nothing that can be
-// read.
+// unknown returns the outcome_unknown fault of a job whose worker has left no file that
+// can be read.
 func unknown(err error) *fault.Record {
 	return fault.New(fault.OutcomeUnknown, fault.Worker, operation,
 		"the consult was begun by an earlier daemon, and what became of it is not known: %v", err)

@@ -9,8 +9,8 @@ import (
 	"holdline/daemon/adapter/engine"
 )
 
-// Audit is the audit line of a consult that has ended: what was run and what it
-// did, and nothing of what was asked or answered.
+// Audit is the audit line of a consult that has ended. It says what ran and what that
+// did. It holds neither prompt nor answer: of the prompt it has the hash and the size.
 type Audit struct {
 	Event         string          `json:"event"` // "consult"
 	ID            string          `json:"consult_id"`
@@ -43,13 +43,15 @@ type Audit struct {
 	Exit          string          `json:"exit,omitempty"`   // of the program
 }
 
-// Bounds of a command line in an audit.
+// Bounds of a command line in an audit line.
 const (
-	maxArgs = 64
+	maxArgs = 64  // words
 	maxArg  = 256 // bytes
 )
 
-// audit writes the audit line of a consult that has ended. argv is nil if it is not known here.
+// audit writes the audit line of a consult that has ended. If the caller does not know
+// the program's command line, argv is nil, and audit takes it from the transcript. Call
+// it only after answer.json is written: see [unaudited].
 func (m *Manager) audit(rec *record, a *Answer, argv []string) {
 	if argv == nil {
 		if said, err := engine.ReadTranscript(filepath.Join(m.opt.Dir, rec.ID)); err == nil {
@@ -74,7 +76,7 @@ func (m *Manager) audit(rec *record, a *Answer, argv []string) {
 	m.opt.Audit(line)
 }
 
-// bounded is a command line, cut to what an audit keeps.
+// bounded returns a copy of a command line, cut to what an audit line keeps.
 func bounded(argv []string) []string {
 	out := make([]string, 0, min(len(argv), maxArgs))
 	for _, arg := range argv[:min(len(argv), maxArgs)] {
@@ -86,8 +88,10 @@ func bounded(argv []string) []string {
 	return out
 }
 
-// unaudited reports whether the daemon that kept the answer in dir may have
-// ended before it wrote the audit line: what is removed after that is still there.
+// unaudited reports whether the audit line of the answer in dir may be missing, since
+// the daemon that kept the answer died first. The daemon removes the job's temporary
+// directory only after it has written the line. While the directory exists, the line
+// may or may not be there; writing it twice is better than never.
 func unaudited(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, dirTemp))
 	return err == nil

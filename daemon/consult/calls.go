@@ -15,11 +15,16 @@ import (
 	"holdline/protocol/fault"
 )
 
-// forever is a wait that ends with its context or its job alone.
+// forever is a wait without a limit: it ends only with its context or with its job.
 const forever time.Duration = -1
 
-// await waits for the end of a job, for at most wait, and tells progress what
-// it does: at once, then at most once a second, at least every 15 s.
+// await blocks until the job ends, wait is over or ctx is done. It returns true if the
+// job has ended, false and no error when the wait is over, and otherwise the cause of
+// ctx. A negative wait has no limit.
+//
+// It calls progress, unless that is nil, with the time since the job was asked for and
+// with what the job does: at once, then when that has changed, but at most once a
+// second, and at least every 15 s.
 func (m *Manager) await(ctx context.Context, j *job, wait time.Duration,
 	progress func(elapsed time.Duration, note string),
 ) (ended bool, err error) {
@@ -65,8 +70,10 @@ func (m *Manager) await(ctx context.Context, j *job, wait time.Duration,
 	}
 }
 
-// reporter makes the progress of a call: milliseconds since the job began,
-// strictly increasing, with what it does.
+// reporter returns a function that sends the progress of a call, or nil if the client
+// asked for none. The progress value is the number of milliseconds since the job was
+// asked for. MCP wants it to increase with each report, so a report in the same
+// millisecond adds one.
 func reporter(c *tool.Call) func(time.Duration, string) {
 	if c.Progress == nil {
 		return nil
@@ -78,7 +85,9 @@ func reporter(c *tool.Call) func(time.Duration, string) {
 	}
 }
 
-// consult is the tool.
+// consult handles a call of the tool consult. It starts a job, or finds the one that
+// this line of the client has started before. With wait_s 0 it returns the id at once.
+// Else it waits, and returns the answer or, if the wait is over first, the id.
 func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error) {
 	var a arguments
 	if err := decode(c.Args, &a); err != nil {
@@ -97,8 +106,9 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 	return m.attended(ctx, &c, j, wait)
 }
 
-// Recall returns the tool consult if line n of a session has asked for a consult
-// that is known here; nil otherwise.
+// Recall returns the tool consult if line n of a session has asked for a consult that
+// is live or kept here, and nil otherwise. The session uses it for a call that was made
+// at an earlier daemon.
 func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool) {
 	if !m.Recorded(session, n) {
 		return nil, false
@@ -106,8 +116,10 @@ func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool
 	return m.tool.Remote(), true
 }
 
-// again answers a call of consult whose arguments are lost as it would have been
-// answered with them.
+// again answers a repeated call of consult whose arguments are lost. How long it waits
+// is in the job's record, so the answer is the one that the call would have had with
+// its arguments. If the job's answer has been pruned, the fault is outcome_unknown: the
+// consult did run.
 func (m *Manager) again(ctx context.Context, c tool.Call) (tool.Result, error) {
 	j, answer, err := m.known(ID(c.Caller.Session, c.N), false)
 	switch {
@@ -130,7 +142,13 @@ func (m *Manager) again(ctx context.Context, c tool.Call) (tool.Result, error) {
 	return m.attended(ctx, &c, j, wait)
 }
 
-// attended is the end of a call that attends a job and waits for it.
+// attended waits for a job that the call attends, and ends the attendance. The caller
+// must have called [job.attend], or have made the job with its first attendance.
+//
+// If the wait is over first, the job becomes a background one before the client gets
+// its id. If the client cancels or leaves, the job ends with the last attending call.
+// If the daemon stops ([tool.ErrStopping]), the job stays: its client comes back at the
+// next daemon.
 func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.Duration) (tool.Result, error) {
 	// A call that was begun at an earlier daemon has waited since then.
 	ended, err := m.await(ctx, j, max(wait-time.Since(j.created), 0), reporter(c))
@@ -147,8 +165,9 @@ func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.
 	return m.pending(j, c.Detail), nil
 }
 
-// find is the job or the answer that an identity knows by id; "" stands for
-// the command line, which knows all.
+// find returns the live job or the kept answer with that id; one of the two is set. An
+// identity finds only its own consults: those of other identities give the same
+// invalid_input fault as an unknown id. The command line passes "" and finds all.
 func (m *Manager) find(identity, id string) (*job, *Answer, error) {
 	unknown := fault.New(fault.InvalidInput, fault.Host, operation,
 		"consult_id: %q is not known here; without consult_id, consult_result lists those that are", id)
@@ -175,7 +194,9 @@ func (m *Manager) find(identity, id string) (*job, *Answer, error) {
 	return nil, nil, unknown
 }
 
-// consultResult is the tool.
+// consultResult handles a call of the tool consult_result. It waits for a job and
+// returns its answer, or what the program has said so far. Without an id it lists the
+// caller's consults. The end of this call never ends the job.
 func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, error) {
 	var a struct {
 		ID     string   `json:"consult_id"`
@@ -209,7 +230,9 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 	return m.pending(j, c.Detail), nil
 }
 
-// consultControl is the tool.
+// consultControl handles a call of the tool consult_control. It cancels a job and waits
+// until the job has ended, at most as long as all steps of ending a program can take. A
+// consult that has ended is returned as it is.
 func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result, error) {
 	var a struct {
 		ID     string `json:"consult_id"`
@@ -236,11 +259,15 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 	return m.pending(j, c.Detail), nil
 }
 
-// Run runs a consult for the command line and waits for its end, however long
-// that takes: the end of ctx ends the job, but for [tool.ErrStopping], after
-// which the command may come back. It comes back with the same session, of
-// which the consult is the one line. raw are the tool's arguments; begun is
-// told the job's id, before progress; both may be nil.
+// Run runs a consult for the command line and blocks until it has ended, without a
+// limit.
+//
+// If ctx is done, the job ends with it, unless the cause is [tool.ErrStopping]: then
+// the command can come back to the next daemon with the same session and finds the job
+// again. A command's session has one line, which is the consult.
+//
+// raw are the tool's arguments. Run calls begun once with the job's id, and then
+// progress with what the job does; both may be nil.
 func (m *Manager) Run(
 	ctx context.Context, c tool.Caller, raw json.RawMessage, begun, progress func(string),
 ) (*Answer, error) {
@@ -267,7 +294,7 @@ func (m *Manager) Run(
 	return j.answer, nil
 }
 
-// lines is progress for a terminal.
+// lines returns a progress function that writes one line of text, or nil for nil.
 func lines(progress func(string)) func(time.Duration, string) {
 	if progress == nil {
 		return nil
@@ -275,8 +302,8 @@ func lines(progress func(string)) func(time.Duration, string) {
 	return func(elapsed time.Duration, note string) { progress(note + ", " + seconds(elapsed)) }
 }
 
-// List are the jobs and answers of an identity, newest first; "" stands for
-// all.
+// List returns the jobs and answers of an identity, newest first. With "" it returns
+// those of all identities.
 func (m *Manager) List(identity string) []Info {
 	now := time.Now()
 	m.mu.Lock()
@@ -304,7 +331,8 @@ func (m *Manager) List(identity string) []Info {
 	return list
 }
 
-// Show is an answer, or what there is of one yet.
+// Show returns the answer with that id. For a job that has not ended it returns what
+// the program has said so far, as a partial answer.
 func (m *Manager) Show(id string) (*Answer, error) {
 	j, answer, err := m.find("", id)
 	if err != nil || answer != nil {
@@ -313,8 +341,9 @@ func (m *Manager) Show(id string) (*Answer, error) {
 	return m.sofar(j), nil
 }
 
-// Wait waits for the end of a job, and leaves it alone if ctx ends first. While
-// it waits a client that does not come back for the job is made up for.
+// Wait blocks until a job has ended, and returns its answer. If ctx ends first, the job
+// goes on. While Wait blocks, the caller stands in for a client that has not come back:
+// the daemon does not end the job for want of one.
 func (m *Manager) Wait(ctx context.Context, id string, progress func(note string)) (*Answer, error) {
 	j, answer, err := m.find("", id)
 	if err != nil || answer != nil {
@@ -328,8 +357,8 @@ func (m *Manager) Wait(ctx context.Context, id string, progress func(note string
 	return j.answer, nil
 }
 
-// Cancel ends a job and waits until it has ended. One that has ended already
-// is returned as it is.
+// Cancel ends a job and blocks until it has ended. It returns the answer of a consult
+// that has ended already.
 func (m *Manager) Cancel(ctx context.Context, id string) (*Answer, error) {
 	j, answer, err := m.find("", id)
 	if err != nil || answer != nil {
@@ -342,8 +371,10 @@ func (m *Manager) Cancel(ctx context.Context, id string) (*Answer, error) {
 	return j.answer, nil
 }
 
-// Remove removes a kept answer. One that its client may still come for stays,
-// and so does what has not ended.
+// Remove removes a kept answer with its directory. It refuses a job that has not ended.
+// It also refuses an answer with an open claim: the client would repeat its request,
+// find no job, and so run the consult a second time. The cost of the answer moves to
+// the ledger first.
 func (m *Manager) Remove(id string) error {
 	m.mu.Lock()
 	j, k := m.live[id], m.kept[id]
@@ -367,7 +398,9 @@ func (m *Manager) Remove(id string) error {
 	return remove(filepath.Join(m.opt.Dir, id))
 }
 
-// sofar is the answer of a job that has not ended.
+// sofar returns a partial answer for a job that has not ended: the text from its
+// transcript, and the progress that the engine process has reported. If the job has
+// ended meanwhile, it returns the job's answer.
 func (m *Manager) sofar(j *job) *Answer {
 	said, err := engine.ReadTranscript(j.dir)
 	if err != nil {

@@ -6,20 +6,24 @@ import (
 	"holdline/daemon/calls"
 )
 
-// A claim is a client's right to fetch the answer to its line again: it asked,
-// and has not yet confirmed that it holds the answer. A nil claim is none.
+// A claim is a client's right to fetch the answer to its line again. The client has
+// asked, and has not yet confirmed that it holds the answer. A nil claim means that no
+// client can come back. Claims are not changed after they are shared, except under the
+// manager's mutex.
 type claim struct {
 	key     calls.Key
 	expires time.Time // zero while the client is connected
 }
 
-// isOpen reports whether the client may still come back for the answer.
+// isOpen reports whether the client may still come back for the answer. It is false for
+// a nil claim.
 func (c *claim) isOpen(now time.Time) bool {
 	return c != nil && (c.expires.IsZero() || now.Before(c.expires))
 }
 
-// restoreClaim returns the claim to a job of an earlier daemon. Its client is
-// expected back, unless its process is gone: then there is no claim.
+// restoreClaim returns the claim to a job of an earlier daemon. Its client has
+// [Options.Return] from the manager's start to come back. If the client's process is
+// gone, restoreClaim returns nil.
 func (m *Manager) restoreClaim(rec *record) *claim {
 	if rec.deserted() {
 		return nil
@@ -27,9 +31,9 @@ func (m *Manager) restoreClaim(rec *record) *claim {
 	return &claim{key: rec.key(), expires: m.begun.Add(m.opt.Return)}
 }
 
-// reviewed returns what is left of the claim after its owner was asked. It is nil
-// if the client has confirmed. An owner that has not is connected: the claim does
-// not expire.
+// reviewed asks the owner of the call, and returns what remains of the claim. It
+// returns nil if the owner has confirmed that it holds the answer. An owner that
+// answers is connected, so its claim has no expiry.
 func (c *claim) reviewed(o calls.Owner) *claim {
 	if c == nil || o.HasConfirmed(c.key) {
 		return nil
@@ -37,7 +41,8 @@ func (c *claim) reviewed(o calls.Owner) *claim {
 	return &claim{key: c.key}
 }
 
-// review asks the owner of all claims of a session.
+// review asks the owner about all claims of a session, those of live jobs and those of
+// kept answers.
 func (m *Manager) review(session string, o calls.Owner) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,9 +58,10 @@ func (m *Manager) review(session string, o calls.Owner) {
 	}
 }
 
-// Resumed takes the lines that a client which is back lists as pending. Its jobs
-// for other lines end, unless they were detached: it holds their answers, or has
-// cancelled them.
+// Resumed is called when a client is back, with the numbers of its lines that are
+// pending. The daemon drops the session's claims to other lines. It ends the attended
+// jobs of other lines: for those the client already holds an answer, or it has
+// cancelled them. Background jobs go on.
 func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 	o := calls.Resumed(pending)
 	m.review(session, o)
@@ -72,8 +78,8 @@ func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 	}
 }
 
-// Confirmed drops the claim to the answer of line n: the client holds it, or
-// does not want it any more.
+// Confirmed drops the claim to the answer of line n. The client holds the answer, or
+// does not want it any more. If more is kept than the settings allow, it prunes.
 func (m *Manager) Confirmed(session string, n int64) {
 	id := ID(session, n)
 	m.mu.Lock()
@@ -90,14 +96,16 @@ func (m *Manager) Confirmed(session string, n int64) {
 	}
 }
 
-// Closed drops all claims of a session that is over.
+// Closed drops all claims of a session that is over, and prunes if more is kept than
+// the settings allow. The second argument, the agent, is not used.
 func (m *Manager) Closed(session, _ string) {
 	m.review(session, calls.Gone{})
 	m.pruneOver()
 }
 
-// pruneOver prunes if more is kept than the settings allow, or if nothing is to
-// be kept for long.
+// pruneOver prunes if more answers are kept than the settings allow, or if answers are
+// to go as soon as their clients hold them (KeepAge 0). Otherwise it only compares two
+// numbers, since each confirmed answer calls it.
 func (m *Manager) pruneOver() {
 	set := m.settings.Load()
 	m.mu.Lock()
@@ -108,11 +116,13 @@ func (m *Manager) pruneOver() {
 	}
 }
 
-// agePause is the pause between looks for answers that are too old to be kept.
+// agePause is the longest pause between two looks for answers that are too old to be
+// kept.
 const agePause = time.Hour
 
-// expire prunes once the clients of an earlier daemon are expected no more, and
-// then again and again: answers become too old while nothing else happens.
+// expire prunes when the claims of an earlier daemon's clients have expired, and from
+// then on at intervals: answers grow too old while nothing else happens. It blocks
+// until the manager closes.
 func (m *Manager) expire() {
 	t := time.NewTimer(m.opt.Return)
 	defer t.Stop()

@@ -15,7 +15,7 @@ import (
 	"holdline/daemon/tool"
 )
 
-// Bounds of what is put behind a prompt, in bytes.
+// Bounds of what the daemon puts behind a prompt, in bytes.
 const (
 	maxFile  = 256 << 10 // of one file; the rest is left for the program to read
 	maxFiles = 2 << 20   // of all of them
@@ -23,7 +23,8 @@ const (
 	maxShown = 16 << 10 // of a diff that an answer repeats
 )
 
-// Context is what was put behind a prompt, for people to see.
+// Context lists what the daemon has put behind a prompt. It is kept with the answer for
+// the user to see.
 type Context struct {
 	Files   []GivenFile `json:"files,omitempty"`
 	AddDirs []string    `json:"add_dirs,omitempty"`
@@ -49,7 +50,7 @@ type GivenDiff struct {
 	Text      string   `json:"text"` // its beginning
 }
 
-// words are the context in a few of them.
+// words returns a line for each file, directory and diff of the context, for people.
 func (c *Context) words() []string {
 	if c == nil {
 		return nil
@@ -72,7 +73,8 @@ func (c *Context) words() []string {
 	return list
 }
 
-// brief is the context without what may be long.
+// brief returns a short copy of the context: the first file, the first directory, and
+// the diff without its text. More counts what it leaves out.
 func (c *Context) brief() *Context {
 	if c == nil {
 		return nil
@@ -87,8 +89,13 @@ func (c *Context) brief() *Context {
 	return short
 }
 
-// gather puts the files and the diff that a call names behind the prompt of
-// req. The result is nil if it names none.
+// gather appends the files, directories and the diff that a call names to the prompt of
+// req, and returns what it has appended. It returns nil if the call names none. The
+// error is a fault.
+//
+// The daemon reads the files itself, so it checks each path against the same rules as
+// the working directory: a consult must not be a way to read a file that the program is
+// not shown.
 func (m *Manager) gather(ctx context.Context, set *Settings, c tool.Caller, a *arguments,
 	req *engine.Request,
 ) (*Context, error) {
@@ -134,7 +141,8 @@ func (m *Manager) gather(ctx context.Context, set *Settings, c tool.Caller, a *a
 	return given, nil
 }
 
-// quote adds a piece of context to a prompt.
+// quote appends one piece of context to a prompt, in an element that names it. left
+// says what is missing of it; "" says that it is whole.
 func quote(text *strings.Builder, kind, name, left string, data []byte) {
 	fmt.Fprintf(text, "\n\n<%s of=%q", kind, name)
 	if left != "" {
@@ -145,7 +153,9 @@ func quote(text *strings.Builder, kind, name, left string, data []byte) {
 	fmt.Fprintf(text, "\n</%s>", kind)
 }
 
-// file reads a file that a call names, where a consult may look.
+// file reads the first room bytes of a file that a call names. It refuses what is no
+// regular file, and what lies outside of the directories that a consult may see. Of a
+// file that is no text it returns no bytes, but its entry says so.
 func (m *Manager) file(
 	set *Settings, c tool.Caller, req *engine.Request, name string, room int,
 ) (GivenFile, []byte, error) {

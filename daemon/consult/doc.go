@@ -1,25 +1,27 @@
-// Package consult is the consult tools and the jobs behind them.
+// Package consult has the consult tools and runs the jobs behind them.
 //
-// A consult is a job from the start: a directory of its own in the state
-// directory, a place in a queue that is fair between identities, one worker
-// process with a consult program in it, and a kept answer. A call of the tool
-// starts a job and waits for it; it can end before the job does. A job is
-// attended until its id was handed out, and background after that: the end of
-// an attended call ends its job, a background one ends only by its own
-// ending, its deadline, consult_control or the command line.
+// A consult is a job from the start. A job has a directory of its own in the state
+// directory, a place in a queue that is fair between identities, one worker process
+// with a consult program in it, and in the end a kept answer. A call of the tool starts
+// a job and waits for it. The call can end before the job does.
+//
+// A job is attended until the daemon has handed out its id, and a background job after
+// that. If the client cancels an attended call or leaves, the daemon ends the job:
+// without the id nothing can fetch its answer later. A background job ends only by its
+// own ending, by its deadline, by consult_control or from the command line.
 //
 // Files of a job's directory, beside the worker's own:
 //
-//	job.json     the request, prompt included, and when it came; written first
+//	job.json     the request with its prompt, and its time; written first
 //	spec.json    what the worker is to run; written before the call is answered
-//	calls.jsonl  what was written to the program, noted before it was
-//	answer.json  how it ended; written last, once
+//	calls.jsonl  record of each write to the program; written before the write
+//	answer.json  how the job ended; written last, once
 //	tmp/         the program's private temporary directory; removed at the end
 //
-// The id of a job is a function of the session and the number of the client's
-// line, so that a request that is asked again finds its job, and never runs
-// twice.
+// The id of a job is a hash of the session and of the number of the client's line. A
+// client that repeats a request after a crash therefore finds its job again, and the
+// job never runs twice.
 //
-// The [Manager] owns one goroutine for each job that is queued or running;
-// [Manager.Close] waits for them.
+// The [Manager] owns one goroutine for each job that is queued or running.
+// [Manager.Close] and [Manager.Detach] wait for them.
 package consult

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// giveUp is how long an ended worker may take to say that all is gone.
+	// giveUp bounds the wait for a terminated worker to report that all processes are gone.
 	giveUp = 60 * time.Second
 	// cancelTime is how long an engine process may take to end after a
 	// cancellation; then its worker ends it.
@@ -33,7 +33,7 @@ const (
 	// spareTime is added to what a run can take by its own ladder. A process that
 	// takes longer is stuck, and its worker ends it.
 	spareTime = 30 * time.Second
-	// leaveTimeout bounds the wait for a worker that has nothing more to do.
+	// leaveTimeout bounds the wait for a worker to exit after its last event.
 	leaveTimeout = 5 * time.Second
 	// startTimeout bounds the start of a worker.
 	startTimeout = 30 * time.Second
@@ -41,12 +41,11 @@ const (
 	maxOutcome = 128 << 20
 )
 
-// callID is the id of the one request to an engine process, and its progress
-// token.
+// callID is the id of the one request to an engine process, and its progress token.
 var callID = jsonrpc.IntID(1)
 
-// driver makes the one call of a job's engine process and waits for its
-// outcome. It belongs to one goroutine.
+// driver makes the one call of a job's engine process and waits for its outcome. One
+// goroutine owns it; the goroutines of ops use only proc and their arguments.
 type driver struct {
 	m    *Manager
 	j    *job
@@ -54,21 +53,21 @@ type driver struct {
 	call []byte  // the line that calls the tool
 	cap  float64 // what the run may cost; 0 for no limit
 
-	sent   bool           // the call is with the worker, or on its way
+	sent   bool           // the call is queued in writes, or the worker has it
 	gone   bool           // the job is left to the next daemon
-	timer  *time.Timer    // until the worker has to end the process
-	ending bool           // the worker was told to
+	timer  *time.Timer    // when it fires, the worker is to end the process
+	ending bool           // terminate was called
 	writes chan write     // to be made in order
-	ops    sync.WaitGroup // of the calls to proc that may block
+	ops    sync.WaitGroup // goroutines whose calls to proc may block
 
 	rest    []byte          // of stdout behind the last newline
 	line    *engine.Outcome // of the result line; nil until that came
 	exit    process.Exit    // of the engine process
-	over    bool            // the worker has told everything
+	over    bool            // Closed has come: the worker has no more events
 	lost    *fault.Record   // the worker itself died
 	failed  error           // the call could not be written
 	lastSeq int64
-	sign    time.Time // if the worker was dead already: the last that it did
+	sign    time.Time // when a worker that was dead already last wrote a file
 }
 
 // write is one write to an engine process.
@@ -77,7 +76,7 @@ type write struct {
 	data []byte
 }
 
-// result is what a driver hands over.
+// result is what a driver returns of a run.
 type result struct {
 	out    engine.Outcome
 	maxUSD float64
@@ -109,8 +108,10 @@ func (m *Manager) drive(ctx context.Context, j *job) (res result, done func()) {
 	return result{out: out, maxUSD: d.cap, end: d.end(out.EndedUnixMS)}, d.release
 }
 
-// end returns when the run ended: for an adopted one that may have been long
-// before a daemon saw it. unixMS is what its outcome says.
+// end returns when the run ended. An adopted run may have ended long before this daemon
+// saw it, so end takes the best record of that: the time in the outcome (unixMS), that
+// of the exit, or that of the last file. It returns now for a run of this daemon, and
+// if the time makes no sense since a clock was set.
 func (d *driver) end(unixMS int64) time.Time {
 	now := time.Now()
 	at := d.sign
@@ -126,8 +127,9 @@ func (d *driver) end(unixMS int64) time.Time {
 	return at
 }
 
-// release detaches from the worker, which ends once its last event is
-// acknowledged. It waits for that, so that a job that has ended leaves no process.
+// release acknowledges the last event, after which the worker exits, and waits for
+// that, at most [leaveTimeout]. A job that has ended thus leaves no process. Call it
+// only after the answer is on disk: the acknowledged output may be its only other copy.
 func (d *driver) release() {
 	defer d.proc.Close()
 	if !d.over {
@@ -144,7 +146,8 @@ func (d *driver) release() {
 	}
 }
 
-// start makes the worker.
+// start starts the job's worker with the engine process. It composes the call but does
+// not send it: [driver.follow] does that.
 func (d *driver) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -172,8 +175,9 @@ func (d *driver) start(ctx context.Context) error {
 	return err
 }
 
-// params returns the arguments of the call, as they are to be now: others have
-// spent meanwhile, and the program may be another version.
+// params returns the arguments of the call as of now. Since the consult was asked for,
+// other consults may have spent the budget, and the program may have been updated; so
+// it checks both again. The error is a fault.
 func (d *driver) params(ctx context.Context, eng engine.Engine) (*engine.Params, error) {
 	info, err := eng.Check(ctx)
 	if err != nil {
@@ -214,7 +218,9 @@ func cancelLine() []byte {
 		engine.JSON(map[string]any{"requestId": json.RawMessage(callID)})), '\n')
 }
 
-// follow waits until the process is gone.
+// follow sends the call and handles events until the process and its worker are gone,
+// or until the daemon leaves the job to the next one (d.gone). It returns only after
+// all goroutines of ops have ended.
 func (d *driver) follow(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer d.ops.Wait()
@@ -269,8 +275,9 @@ func (d *driver) follow(ctx context.Context) {
 	}
 }
 
-// writeLoop makes the writes, one after the other: a process that does not read
-// delays this goroutine and nothing else.
+// writeLoop makes the writes in their order until ctx is done. A write blocks while the
+// process does not read; it must not block the goroutine that handles events. It sends
+// an error only if the call itself could not be written.
 func (d *driver) writeLoop(ctx context.Context, errs chan<- error) {
 	for {
 		select {
@@ -378,8 +385,8 @@ func (d *driver) cancel(ctx context.Context) {
 	d.timer.Reset(cancelTime)
 }
 
-// terminate has the worker end the process and all that it started. It does not
-// block.
+// terminate asks the worker to end the process and all that it has started. It does not
+// block; the second call does nothing.
 func (d *driver) terminate(ctx context.Context) {
 	if d.ending {
 		return
@@ -390,10 +397,9 @@ func (d *driver) terminate(ctx context.Context) {
 	d.timer.Reset(giveUp)
 }
 
-// outcome returns what came of the run: what the engine process wrote to its
-// file, else to its result line, else what its transcript and its worker tell.
-// The process and its worker are gone by now, so no later word of theirs can
-// differ.
+// outcome returns what came of the run: the file that the engine process wrote, else
+// its result line, else what transcript and worker say. The process and its worker are
+// gone by now, so none of these can change any more.
 func (d *driver) outcome() engine.Outcome {
 	out, err := readOutcome(d.j.dir)
 	switch {

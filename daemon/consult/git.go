@@ -18,25 +18,26 @@ import (
 	"holdline/protocol/fault"
 )
 
-// gitTimeout bounds all that git does for one call.
+// gitTimeout bounds all git commands of one call together.
 const gitTimeout = 20 * time.Second
 
-// Limits of what git says.
+// Bounds of what git prints.
 const (
 	maxUntracked = 200     // names of new files
 	maxGitNames  = 1 << 20 // bytes of a list of names
 	maxGitErrors = 4 << 10 // bytes of standard error
 )
 
-// Diffs that have a name. Anything else names a base: a commit, with which what
-// has become of it since they parted is compared.
+// Names of diffs. Every other value names a commit: the diff is then from the point
+// where HEAD and that commit parted.
 const (
 	diffUncommitted = "uncommitted"
 	diffStaged      = "staged"
 )
 
-// git is a git that runs no program of the repository's choice, reads no
-// configuration but the repository's, writes nothing and reaches no network.
+// git runs git commands in one directory. The repository may be hostile: it can name
+// programs that git would run, as hooks, filters or pagers. This git runs none of them,
+// reads no configuration but the repository's, writes nothing and reaches no network.
 type git struct {
 	program program.Program
 	path    string
@@ -45,14 +46,17 @@ type git struct {
 	config  []string // of the repository, overruled: name and value by turns
 }
 
-// fixedConfig overrules what could run a program. What a driver of diffs would
-// run is switched off by options of diff itself.
+// fixedConfig overrules the repository's settings that could run a program: names and
+// values by turns. The drivers of diffs are switched off by options of the command diff
+// instead.
 var fixedConfig = []string{
 	"core.fsmonitor", "false", "core.untrackedCache", "false", "core.hooksPath", "/dev/null", "core.pager", "cat",
 	"diff.submodule", "short", "submodule.recurse", "false", "protocol.allow", "never",
 }
 
-// newGit finds git, and which programs the repository would have run on files.
+// newGit finds git and the repository around cwd. It reads the repository's
+// configuration once, to overrule each filter that the repository defines: git diff
+// would run it on the files. The error is a fault.
 func (m *Manager) newGit(ctx context.Context, cwd string) (*git, error) {
 	g := &git{cwd: cwd, config: slices.Clone(fixedConfig), program: program.Program{
 		Name: "git", Bin: "git", Env: []string{"PATH=" + m.opt.Path()}, Operation: operation, Timeout: gitTimeout,
@@ -86,8 +90,10 @@ func (m *Manager) newGit(ctx context.Context, cwd string) (*git, error) {
 	return g, nil
 }
 
-// run runs git and returns the first limit bytes of what it prints. A failure
-// is a fault, invalid_input, with git's own words.
+// run runs git with args and blocks until it has ended. It returns the first limit
+// bytes of what git prints, and whether there was more. If git fails, the error is an
+// invalid_input fault with git's own words. If ctx is done since [gitTimeout] has
+// passed, it is a timeout fault, and otherwise the cause of ctx.
 func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, cut bool, err error) {
 	cmd := command.Command{
 		Path: g.path, Args: append([]string{"--no-pager"}, args...), Dir: g.cwd, Stdout: limit,
@@ -120,10 +126,17 @@ func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, c
 	return printed.Stdout, printed.Cut, nil
 }
 
-// errGitSlow is the cause of the end of git's time.
+// errGitSlow is the cause of a context that ends after [gitTimeout].
 var errGitSlow = errors.New("git takes too long")
 
-// diff is what has changed below a directory.
+// diff returns a git diff of the directory cwd: what was given, and the bytes to put
+// behind the prompt. of is "uncommitted", "staged" or the name of a commit. Except for
+// "staged" it lists files that git does not track, too, since they are in no diff. A
+// diff that is too long is cut at the end of a line.
+//
+// In a repository without a commit, diff compares with the empty tree. If nothing
+// differs, that is an invalid_input fault: most likely the caller has named the wrong
+// directory.
 func (m *Manager) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, gitTimeout, errGitSlow)
 	defer cancel()
@@ -182,21 +195,22 @@ func (m *Manager) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte,
 	return given, data, nil
 }
 
-// commit is the id of the commit that a name stands for.
+// commit returns the id of the commit that name stands for.
 func (g *git) commit(ctx context.Context, name string) (string, error) {
 	out, _, err := g.run(ctx, maxGitErrors, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	return strings.TrimSpace(string(out)), err
 }
 
-// emptyTree is what a repository without a commit is compared with. Its id
-// depends on the hash that the repository uses.
+// emptyTree returns the id of the tree without files. A repository without a commit is
+// compared with that. The id depends on the hash that the repository uses, so it is no
+// constant.
 func (g *git) emptyTree(ctx context.Context) (string, error) {
 	out, _, err := g.run(ctx, maxGitErrors, "hash-object", "-t", "tree", "--stdin")
 	return strings.TrimSpace(string(out)), err
 }
 
-// untracked are the files below the directory that git does not know and is
-// not told to ignore.
+// untracked returns the names of files below the directory that git neither tracks nor
+// ignores, at most maxUntracked of them. A last entry says if there are more.
 func (g *git) untracked(ctx context.Context) ([]string, error) {
 	out, _, err := g.run(ctx, maxGitNames, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
 	if err != nil {

@@ -19,10 +19,11 @@ import (
 	"holdline/protocol/process"
 )
 
-// State is where a job stands.
+// State is the state of a job.
 type State string
 
-// The states. Done, Failed and Cancelled are final.
+// The states. A job is Queued until it has a slot, then Running. Done, Failed and
+// Cancelled are final.
 const (
 	Queued    State = "queued"
 	Running   State = "running"
@@ -31,8 +32,9 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// record is job.json: the request, as it came and as it was resolved. It
-// holds the prompt and is for this user's eyes only.
+// record is job.json: the request, as it came and as the daemon has resolved it. It
+// holds the prompt, so only this user may read the file. An older daemon's record must
+// stay readable: fields that are missing are zero.
 type record struct {
 	Version       int            `json:"version"`
 	ID            string         `json:"consult_id"`
@@ -61,7 +63,8 @@ type record struct {
 	Ending      string   `json:"ending,omitempty"`  // why it is being cancelled; "" if it is not
 }
 
-// job is a consult that is queued or running.
+// job is a consult that is queued or running. Lock order: writing before mu; the
+// manager's mutex before mu.
 type job struct {
 	rec      record // read-only but for Attended and what it is held to, which mu guards
 	dir      string
@@ -92,7 +95,8 @@ type job struct {
 	answer    *Answer  // read-only once done is closed
 }
 
-// write puts job.json in place.
+// write replaces job.json with the present record. It takes writing for the whole
+// write, so that an older record never replaces a newer one.
 func (j *job) write() error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
@@ -105,7 +109,8 @@ func (j *job) write() error {
 	return statedir.WriteFile(filepath.Join(j.dir, fileJob), append(b, '\n'))
 }
 
-// end asks the job to end, once.
+// end asks the job to end. The first call counts; its reason is shown to the user. end
+// does not block.
 func (j *job) end(why string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -115,8 +120,9 @@ func (j *job) end(why string) {
 	}
 }
 
-// setLevel notes in job.json what the run is held to, and by which version of its
-// program, if that has changed since it was asked for.
+// setLevel writes to job.json to which level the run is held, by which mechanism, and
+// the version of its program. It writes nothing if all that is as it was when the job
+// was asked for.
 func (j *job) setLevel(cmd engine.Command, version string) error {
 	j.mu.Lock()
 	rec := &j.rec
@@ -130,8 +136,8 @@ func (j *job) setLevel(cmd engine.Command, version string) error {
 	return j.write()
 }
 
-// setEnding notes in job.json that the job is being cancelled: a daemon that
-// adopts it cancels it again.
+// setEnding writes to job.json that the job is being cancelled. Call it before the
+// cancellation is sent: a daemon that adopts the job then cancels it again.
 func (j *job) setEnding() error {
 	j.mu.Lock()
 	j.rec.Ending = j.stopWhy
@@ -139,7 +145,8 @@ func (j *job) setEnding() error {
 	return j.write()
 }
 
-// progress keeps what the engine process reports of its run.
+// progress keeps the latest progress that the engine process has reported. The turn
+// never moves back, and a cost that is not in the report stays.
 func (j *job) progress(message string, p engine.Progress) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -150,8 +157,8 @@ func (j *job) progress(message string, p engine.Progress) {
 	}
 }
 
-// detach makes the job a background one: its client is told its id next, by which
-// it can come back. [job.saveDetached] writes that to disk before.
+// detach makes the job a background job in memory. The caller then hands the job's id
+// to the client, and must call [job.saveDetached] before that.
 func (j *job) detach() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -159,7 +166,9 @@ func (j *job) detach() {
 	j.rec.Attended = false
 }
 
-// saveDetached makes sure that it is on disk that the job is a background one.
+// saveDetached writes to disk that the job is a background job, unless that is done.
+// The client may learn the id only afterwards: a next daemon would otherwise end the
+// job as one whose id no client knows.
 func (j *job) saveDetached() error {
 	j.mu.Lock()
 	unsaved := j.unsaved
@@ -176,7 +185,8 @@ func (j *job) saveDetached() error {
 	return nil
 }
 
-// watch counts the callers that wait for the job by its id.
+// watch adds n, which is 1 or -1, to the number of callers that wait for the job by its
+// id.
 func (j *job) watch(n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -190,7 +200,8 @@ func (j *job) watched() bool {
 	return j.watching > 0
 }
 
-// endUnattended ends a job for which no call waits, unless it is detached.
+// endUnattended ends the job if it is attended in name only: no call waits for it, and
+// it is no background job.
 func (j *job) endUnattended(why string) {
 	j.mu.Lock()
 	alone := j.attending == 0 && j.rec.Attended
@@ -206,8 +217,9 @@ func (rec *record) key() calls.Key { return calls.Key{Session: rec.Session, N: r
 // thisBoot reports whether the job was asked for since the machine was booted.
 func (rec *record) thisBoot() bool { return rec.BootID != "" && rec.BootID == bootclock.ID() }
 
-// created returns when the job was asked for. A clock that was set since then
-// does not count, unless the machine has been booted since, too.
+// created returns when the job was asked for. Within one boot it reads the boot clock,
+// so that a change of the wall clock does not move deadlines. After another boot only
+// the wall clock is left.
 func (rec *record) created() time.Time {
 	if rec.thisBoot() && rec.CreatedBootMS > 0 {
 		return bootclock.TimeMS(rec.CreatedBootMS)
@@ -215,8 +227,10 @@ func (rec *record) created() time.Time {
 	return time.UnixMilli(rec.CreatedUnixMS)
 }
 
-// deserted reports whether the process through which the client would come back
-// for the job is gone. A process that cannot be seen counts as being there.
+// deserted reports whether the process through which the client would come back for the
+// job is gone. That process is the proxy; it is recognised by its pid, its start time
+// and the boot. If the daemon cannot look at the process, deserted returns false: a job
+// is rather kept than lost.
 func (rec *record) deserted() bool {
 	if rec.BootID == "" || rec.ClientPID == 0 || rec.ClientStart == 0 {
 		return false
@@ -235,23 +249,25 @@ func (j *job) ending() bool {
 	return j.stopWhy != ""
 }
 
-// attended reports whether only a call that waits knows the job's id.
+// attended reports whether the job is attended: its id is known only to calls that
+// wait.
 func (j *job) attended() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.rec.Attended
 }
 
-// attend counts a call that waits.
+// attend counts one more call that waits. The caller must call [job.stopAttending]
+// once.
 func (j *job) attend() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.attending++
 }
 
-// stopAttending is the end of an attending call. gone says that its client does not
-// wait for the answer any more: then the job ends if the call was the last, and
-// the job is not detached.
+// stopAttending ends the attendance of one call. gone means that the client does not
+// want the answer any more. Then the job ends, if this was the last attending call and
+// the job is no background job.
 func (j *job) stopAttending(gone bool) {
 	j.mu.Lock()
 	j.attending--
@@ -269,8 +285,8 @@ func (j *job) setNote(format string, args ...any) {
 	j.note = fmt.Sprintf(format, args...)
 }
 
-// progressNote says for people what the job does, in which turn, and what it has
-// cost so far.
+// progressNote returns for people what the job does, in which turn of the model, and
+// what it has cost so far.
 func (j *job) progressNote() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -284,8 +300,8 @@ func (j *job) progressNote() string {
 	return note
 }
 
-// Answer is answer.json: how a job ended, and all that is kept of it. Answers
-// are read-only.
+// Answer is answer.json: how a job ended, and all that is kept of it. It is read-only
+// once made, and is shared without a lock.
 type Answer struct {
 	Version       int             `json:"version"`
 	ID            string          `json:"consult_id"`
@@ -329,7 +345,8 @@ type Answer struct {
 	TodayUSD float64 `json:"today_cost_usd,omitempty"`
 }
 
-// Failure is the fault of an answer that is none; nil for a good one.
+// Failure returns the fault of an answer that failed or was cancelled, and nil for a
+// good one.
 func (a *Answer) Failure() *fault.Record {
 	if len(a.Fault) == 0 {
 		return nil
@@ -358,7 +375,8 @@ type Info struct {
 	EnforcedBy    string   `json:"enforced_by,omitempty"`
 }
 
-// info is the row of an answer.
+// info returns the row of an answer. Its model is the one with the most output, if the
+// program has named any.
 func (a *Answer) info() Info {
 	i := Info{
 		ID: a.ID, State: a.State, Identity: a.Identity, Cwd: a.Cwd, Model: a.Model, CreatedUnixMS: a.CreatedUnixMS,
@@ -374,7 +392,7 @@ func (a *Answer) info() Info {
 	return i
 }
 
-// info is the row of a job that has not ended.
+// info returns the row of a job that has not ended.
 func (j *job) info(now time.Time) Info {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -415,7 +433,9 @@ func readAnswer(dir string) (*Answer, error) {
 	return &a, nil
 }
 
-// spec describes the job's worker: its child is the engine process.
+// spec returns the worker's specification: its child is the engine process. After the
+// time hard the worker ends the child even if no daemon lives. Until then an orphaned
+// worker leaves the child alone.
 func (j *job) spec(exe, socketDir string, hard time.Time) process.Spec {
 	s := process.Spec{
 		Version: process.Newest(), ID: j.rec.ID, Kind: process.KindConsult, Name: j.rec.Engine,
@@ -430,13 +450,14 @@ func (j *job) spec(exe, socketDir string, hard time.Time) process.Spec {
 	return s
 }
 
-// maxTemp is how long the path of a temporary directory may be in which a
-// program's sandbox makes its sockets, as claude-http-0123456789abcdef.sock: a
-// socket's path has 107 bytes at most.
+// maxTemp bounds the path of a run's temporary directory, in bytes. The program's
+// sandbox makes sockets in it with names like claude-http-0123456789abcdef.sock (34
+// bytes with the slash), and the path of a socket has at most 107 bytes.
 const maxTemp = 107 - 34
 
-// shortTemp is the temporary directory of a run: temp, or one beside the
-// worker's socket where that is too long for the level.
+// shortTemp returns the temporary directory of a run: temp, or, if that is too long for
+// the sandbox of level shell, a directory beside the worker's socket. It makes that
+// directory. The error is a fault if that path is too long as well.
 func (m *Manager) shortTemp(temp, id, level string) (string, error) {
 	if level != engine.LevelShell || len(temp) <= maxTemp {
 		return temp, nil

@@ -22,7 +22,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// kept is an answer that was given.
+// kept is the entry of an answer that the manager keeps. The answer itself is on disk:
+// only what lists and budgets need stays in memory.
 type kept struct {
 	info    Info
 	project string
@@ -33,7 +34,7 @@ type kept struct {
 	claim   *claim  // of the client that asked; guarded by the manager's mutex
 }
 
-// keptOf is the entry of an answer that is on disk.
+// keptOf returns the entry of an answer, with the claim of the client that asked.
 func keptOf(a *Answer, c *claim) *kept {
 	return &kept{
 		info: a.info(), project: a.Project, session: a.Caller, window: a.Window, ended: a.EndedUnixMS,
@@ -41,8 +42,9 @@ func keptOf(a *Answer, c *claim) *kept {
 	}
 }
 
-// load reads the directories of earlier jobs, and begins to go on with those
-// that have no answer yet.
+// load reads the directories of earlier jobs. It keeps their answers, and resumes the
+// jobs that have none. A directory that it cannot read is reported and left alone. The
+// order matters: the ledger must be read before prune books costs into it.
 func (m *Manager) load() error {
 	entries, err := os.ReadDir(m.opt.Dir)
 	if err != nil {
@@ -76,8 +78,8 @@ func (m *Manager) load() error {
 	return nil
 }
 
-// auditKept makes sure that the end of a kept consult is in the audit log, and
-// takes what its answer says of the subscription, if that is the newest.
+// auditKept writes the audit line of a kept consult if it may be missing. It also takes
+// over what the answer says of the subscription's window, if that is the latest.
 func (m *Manager) auditKept(id, dir string) {
 	if w := m.kept[id].window; w != nil && (m.window == nil || w.ResetUnixMS >= m.window.ResetUnixMS) {
 		m.window = w
@@ -97,8 +99,9 @@ func (m *Manager) auditKept(id, dir string) {
 	}
 }
 
-// removeLeftovers removes what a job that has its answer needs no more. Its daemon
-// may have ended before its worker did: then that is ended.
+// removeLeftovers removes what a job with an answer no longer needs: temporary files,
+// output and the socket directory. If the daemon died before the job's worker had
+// ended, the worker still lives; then a goroutine ends it.
 func (m *Manager) removeLeftovers(id, dir string) {
 	_ = os.RemoveAll(filepath.Join(dir, dirTemp))
 	m.removeSpool(dir)
@@ -109,9 +112,9 @@ func (m *Manager) removeLeftovers(id, dir string) {
 	m.jobs.Go(func() { m.dismiss(id, dir) })
 }
 
-// removeSpool removes from the directory of a job that has its answer what its
-// worker has left and no daemon reads again: the output that the answer was made
-// of. A worker that lives removes that itself, or [Manager.dismiss] does.
+// removeSpool removes the output that a dead worker has left in the directory of a job
+// with an answer: no daemon reads it again. A worker that lives removes its output
+// itself, or [Manager.dismiss] ends it.
 func (m *Manager) removeSpool(dir string) {
 	tidy(dir)
 	if alive, err := supervisor.Alive(dir); err == nil && !alive {
@@ -119,8 +122,8 @@ func (m *Manager) removeSpool(dir string) {
 	}
 }
 
-// tidy removes from a job's directory the files in whose writing a process died.
-// A worker that lives begins its files anew.
+// tidy removes half-written files from a job's directory. A process died while it wrote
+// them. A live worker loses nothing by that: it starts its files anew.
 func tidy(dir string) {
 	statedir.Sweep(dir, false)
 	for _, name := range []string{process.FileSpool, calls.File} {
@@ -128,8 +131,9 @@ func tidy(dir string) {
 	}
 }
 
-// dismiss ends the worker of a job that has its answer, and reports whether it is
-// gone. A worker that cannot be ended ends by itself, later.
+// dismiss ends the worker of a job that has its answer, and reports whether the worker
+// is gone. It blocks for at most [giveUp]. A worker that it cannot reach ends later: at
+// its own hard deadline at the latest.
 func (m *Manager) dismiss(id, dir string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), giveUp)
 	defer cancel()
@@ -150,8 +154,9 @@ func (m *Manager) dismiss(id, dir string) bool {
 	return gone
 }
 
-// skipEvents takes the events of a process whose output is not needed any more,
-// and reports whether the last one came in time.
+// skipEvents discards the events of a process whose output is not needed any more. It
+// returns true when the last event has come, and false if ctx is done or the manager
+// stops first. It sets lastSeq and over for [driver.release].
 func (d *driver) skipEvents(ctx context.Context) bool {
 	for {
 		select {
@@ -173,9 +178,10 @@ func (d *driver) skipEvents(ctx context.Context) bool {
 	}
 }
 
-// adoptDir decides what to do about the directory of an earlier daemon's job, and
-// does it. It returns the job if that goes on, or the answer if that is kept, or
-// neither.
+// adoptDir decides what happens to the directory of an earlier daemon's job, and does
+// it. It gathers facts from the directory, and [supervisor.Decide] decides from these
+// alone. It returns the job if that goes on, the entry if there is an answer, and
+// neither if the directory is removed or left alone.
 func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 	f, err := supervisor.Look(dir)
 	if err != nil {
@@ -219,7 +225,10 @@ func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 	return nil, nil, nil
 }
 
-// answerLost gives a job whose daemon and worker are gone an answer: the fault.
+// answerLost writes the fault f as the answer of a job whose daemon and worker are both
+// gone. It holds the lock of the worker's directory meanwhile: so no worker can start
+// there. It returns an error if the lock is taken, that is, if a worker lives after
+// all.
 func (m *Manager) answerLost(rec record, dir string, f *fault.Record) (*job, *kept, error) {
 	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
 	if err != nil {
@@ -234,7 +243,13 @@ func (m *Manager) answerLost(rec record, dir string, f *fault.Record) (*job, *ke
 	return nil, keptOf(a, m.restoreClaim(&rec)), nil
 }
 
-// keep makes the answer of a job and writes it down.
+// keep makes the answer of a job from the result of its run, and writes it to disk. It
+// returns the answer even if the write fails; the error is in the log, and
+// [Manager.finish] then keeps the answer in memory.
+//
+// What the outcome says is stronger than what the record says: the program may have run
+// at another level or version than the one that was expected. The text is cut to
+// [maxAnswer].
 func (m *Manager) keep(j *job, res result) *Answer {
 	out, rec := res.out, &j.rec
 	j.mu.Lock()
@@ -282,7 +297,7 @@ func (m *Manager) keep(j *job, res result) *Answer {
 	return a
 }
 
-// write puts answer.json in place.
+// write replaces answer.json in the directory dir.
 func (a *Answer) write(dir string) error {
 	b, err := json.Marshal(a)
 	if err != nil {
@@ -291,8 +306,9 @@ func (a *Answer) write(dir string) error {
 	return statedir.WriteFile(filepath.Join(dir, fileAnswer), append(b, '\n'))
 }
 
-// writeAgain writes the answers that could not be written when they came, once
-// they can: they are in memory alone, and would be lost with the daemon.
+// writeAgain writes the answers that could not be written when they came, for example
+// since the disk was full. Until then they are only in memory and would be lost with
+// the daemon. It stops at the first failure, which was logged before.
 func (m *Manager) writeAgain() {
 	m.mu.Lock()
 	var unwritten []*Answer
@@ -314,9 +330,11 @@ func (m *Manager) writeAgain() {
 	}
 }
 
-// prune removes answers beyond the bounds of what is kept, but for those with an
-// open claim: the client would come back for the answer, and its consult would
-// run again. What is removed makes room for what could not be written.
+// prune removes the oldest answers beyond KeepCount, and those older than KeepAge. An
+// answer with an open claim stays: its client would repeat the request, and the consult
+// would run twice. prune books the cost of each removed answer in the ledger before it
+// removes the directory. Then it writes the answers that were only in memory: there may
+// be room for them now.
 func (m *Manager) prune() {
 	set := m.settings.Load()
 	now := time.Now()
@@ -347,9 +365,9 @@ func (m *Manager) prune() {
 	m.writeAgain()
 }
 
-// remove removes the directory of a job for which no client asks any more. It
-// removes job.json first: if the daemon dies halfway, the next one does not take
-// the rest for a job that has not begun.
+// remove removes the directory of a job. It removes job.json first. If the daemon dies
+// halfway, the next daemon finds a directory without job.json and does not take it for
+// a job that has yet to begin.
 func remove(dir string) error {
 	if err := os.Remove(filepath.Join(dir, fileJob)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -357,7 +375,8 @@ func remove(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// read returns the answer of a kept job; unwritten is that of its entry.
+// read returns the answer of a kept job. unwritten is the answer of its entry: nil if
+// the answer is on disk.
 func (m *Manager) read(id string, unwritten *Answer) (*Answer, error) {
 	if unwritten != nil {
 		return unwritten, nil

@@ -25,7 +25,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// Manager owns the jobs. It is safe for concurrent use.
+// Manager owns the jobs and the kept answers. It is safe for concurrent use. Its mutex
+// is never held during a call to a worker.
 type Manager struct {
 	opt      Options
 	settings atomic.Pointer[Settings]
@@ -34,10 +35,10 @@ type Manager struct {
 	// The manager stops in steps. Each closes its channel, with mu held: first
 	// closing, then detached unless the jobs are to end, then abandoned if they
 	// did not end in time.
-	closing   chan struct{} // no more jobs are taken
-	detached  chan struct{} // the jobs are left to the next daemon
-	abandoned chan struct{} // the jobs are waited for no more
-	begun     time.Time     // when it was made
+	closing   chan struct{} // the manager takes no more jobs
+	detached  chan struct{} // the next daemon goes on with the jobs
+	abandoned chan struct{} // Close or Detach waits no longer
+	begun     time.Time     // when the manager was made
 	jobs      sync.WaitGroup
 
 	mu     sync.Mutex
@@ -45,7 +46,7 @@ type Manager struct {
 	queue  queue
 	kept   map[string]*kept // ended, by id
 	ledger ledger
-	window *engine.Window // that was last heard of; nil if none
+	window *engine.Window // of the subscription, the latest one; nil if unknown
 }
 
 // isClosed reports whether a channel on which nothing is sent is closed.
@@ -58,18 +59,18 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// closeOnce closes a channel unless that was done before. The caller must hold a
-// lock.
+// closeOnce closes a channel unless it is closed already. The caller must hold the lock
+// that orders all calls for this channel.
 func closeOnce(c chan struct{}) {
 	if !isClosed(c) {
 		close(c)
 	}
 }
 
-// New makes a manager and adopts what earlier daemons have left: it reads the
-// answers that are kept, queues again the jobs that never began, and continues
-// those that have a worker, or had one. When it returns all jobs are known; their
-// workers are attached to meanwhile.
+// New returns a manager that has adopted what earlier daemons have left: it keeps their
+// answers, queues the jobs that never began, and continues those that have, or had, a
+// worker. When New returns, all jobs are known and lookups find them; goroutines attach
+// to their workers meanwhile. The caller must call [Manager.Close] or [Manager.Detach].
 func New(opt Options) (*Manager, error) {
 	if opt.Return == 0 {
 		opt.Return = protocol.StartWindow
@@ -95,8 +96,10 @@ func New(opt Options) (*Manager, error) {
 	return m, m.load()
 }
 
-// Configure takes new settings. Zero values that make no sense are those of
-// [DefaultSettings].
+// Configure replaces the settings. Where a zero value makes no sense, that of
+// [DefaultSettings] takes its place. The new settings hold for jobs that are asked for
+// later, but budgets hold for all that have not started. If more jobs may run at once
+// now, waiting jobs start.
 func (m *Manager) Configure(s Settings) {
 	def := DefaultSettings()
 	s.Engine = cmp.Or(s.Engine, def.Engine)
@@ -124,14 +127,21 @@ func (m *Manager) Configure(s Settings) {
 	m.queue.start(s.MaxConcurrent)
 }
 
-// asking is how a consult is asked for.
+// asking says how a caller asks for a consult.
 type asking struct {
 	n        int64 // number of the client's line
 	attended bool
-	confirms bool // it will be told when the client holds the answer, or is gone
+	confirms bool // the caller's session will confirm the answer, or report its end
 }
 
-// begin finds the job of a call, or makes it. Of the two results one is set.
+// begin returns the job or the kept answer of a call that was made before, or else
+// makes and queues a job. One of the two results is set. With how.attended the job
+// counts the caller as attending.
+//
+// It checks everything that can be refused before it makes the job: arguments, budget,
+// program, level and context. An error is a fault, and then nothing is left behind. The
+// check of the budget here only refuses early; [driver.params] checks again when the
+// job has its slot.
 func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *arguments) (*job, *Answer, error) {
 	session, n := c.Session, how.n
 	if session == "" || n == 0 {
@@ -198,8 +208,9 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	return j, nil, nil
 }
 
-// refusalLocked returns why no job is taken any more; nil if jobs are taken. A
-// client may ask the next daemon for those that were left to it.
+// refusalLocked returns why the manager takes no job any more, and nil if it takes
+// jobs. After [Manager.Detach] that is [tool.ErrStopping]: the client may ask the next
+// daemon. The caller must hold m.mu.
 func (m *Manager) refusalLocked() error {
 	switch {
 	case isClosed(m.detached):
@@ -210,7 +221,9 @@ func (m *Manager) refusalLocked() error {
 	return nil
 }
 
-// known returns the job or the answer of an id, if there is one.
+// known returns the live job or the kept answer with that id, or neither. With attended
+// it counts the caller as attending the job, under the same lock: the job cannot end as
+// unattended in between.
 func (m *Manager) known(id string, attended bool) (*job, *Answer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -230,8 +243,13 @@ func (m *Manager) known(id string, attended bool) (*job, *Answer, error) {
 	return nil, nil, nil
 }
 
-// enqueue writes the job's files and puts it in the queue. Its place is taken
-// before anything is written, and its files lie there before it can begin.
+// enqueue writes the job's files, puts the job into the queue and starts its goroutine.
+// It holds m.mu throughout: the queue must have room before anything is written, and
+// the files must be on disk before the job can start.
+//
+// If the directory exists already, an earlier daemon has begun this job and this one
+// could not read it. Running the consult again might run it twice, so the fault is
+// outcome_unknown.
 func (m *Manager) enqueue(ctx context.Context, j *job) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -273,7 +291,10 @@ func (m *Manager) enqueue(ctx context.Context, j *job) error {
 	return nil
 }
 
-// serve is a job's life from the queue, or from its adoption, to its answer.
+// serve takes a job from the queue, or from its adoption, to its answer. It runs in the
+// job's own goroutine. It keeps the answer before it releases the worker, since the
+// worker's output may be the only copy. If the next daemon is to go on with the job,
+// serve returns without an answer.
 func (m *Manager) serve(ctx context.Context, j *job) {
 	if !j.adopted && !m.wait(ctx, j) {
 		return
@@ -291,7 +312,12 @@ func (m *Manager) serve(ctx context.Context, j *job) {
 	_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, j.rec.ID))
 }
 
-// wait is a job's time in the queue; it reports whether the job may run.
+// wait blocks until the job has a slot and returns true. It returns false if the
+// manager is detached, or if the job was cancelled in the queue; it has finished a
+// cancelled one.
+//
+// A job that was cancelled just after it left the queue has its slot. Then wait returns
+// true, and the driver does not send the call.
 func (m *Manager) wait(ctx context.Context, j *job) bool {
 	select {
 	case <-j.slot:
@@ -314,7 +340,10 @@ func (m *Manager) wait(ctx context.Context, j *job) bool {
 	return true
 }
 
-// finish keeps the answer, frees the slot and wakes the callers that wait.
+// finish keeps the answer of a job, moves the job from the live ones to the kept ones,
+// and wakes the callers that wait. ran means that the job has a slot to give back. It
+// writes the audit line before it removes the temporary directory: see [unaudited]. A
+// claim whose client is not connected gets its full time from now.
 func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	a := m.keep(j, res)
 	faultpoint.At("consult.kept")
@@ -351,14 +380,15 @@ func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	m.prune()
 }
 
-// Counts returns how many jobs run, wait, and are kept.
+// Counts returns how many jobs run, how many wait and how many answers are kept.
 func (m *Manager) Counts() (running, queued, keeps int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.queue.total, len(m.queue.waiting), len(m.kept)
 }
 
-// engine returns the engine of that name.
+// engine returns the engine with that name, or an invalid_input fault that lists the
+// names.
 func (m *Manager) engine(name string) (engine.Engine, error) {
 	if eng := m.opt.Engines[name]; eng != nil {
 		return eng, nil
@@ -367,8 +397,10 @@ func (m *Manager) engine(name string) (engine.Engine, error) {
 		strings.Join(slices.Sorted(maps.Keys(m.opt.Engines)), ", "))
 }
 
-// Check finds out whether a consult of an engine could run now; "" is the engine
-// that answers if a call names none. logins are as in [tool.Caller].
+// Check returns what is known of an engine's program, or a fault if a consult of it
+// could not run now. With name "" it checks the engine of the settings. logins are as
+// in [tool.Caller]: the fault names those which the daemon lacks. Check may take
+// seconds.
 func (m *Manager) Check(ctx context.Context, name string, logins []string) (engine.Info, error) {
 	eng, err := m.engine(cmp.Or(name, m.settings.Load().Engine))
 	if err != nil {
@@ -378,9 +410,9 @@ func (m *Manager) Check(ctx context.Context, name string, logins []string) (engi
 	return info, without(err, eng, logins)
 }
 
-// Detach takes no more jobs and leaves those there are to the next daemon:
-// those in the queue on disk, those that run to their workers. Jobs that are
-// being ended are waited for, until ctx is done.
+// Detach stops the manager and leaves its jobs to the next daemon: queued jobs are on
+// disk, and running ones go on in their workers. It waits for jobs that are already
+// being ended, until ctx is done. It returns the cause of ctx if some have not ended.
 func (m *Manager) Detach(ctx context.Context) error {
 	m.mu.Lock()
 	closeOnce(m.closing)
@@ -389,9 +421,9 @@ func (m *Manager) Detach(ctx context.Context) error {
 	return m.drain(ctx)
 }
 
-// Close takes no more jobs and ends those there are, as if each had been
-// cancelled: what they have said and cost is kept. It returns when all have
-// ended, or gives up what is left when ctx is done.
+// Close stops the manager and ends all jobs as if each was cancelled: what their
+// programs have said and cost is kept. It returns when all have ended. If ctx is done
+// first, it gives up the rest and returns the cause of ctx.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	closeOnce(m.closing)
@@ -403,8 +435,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	return m.drain(ctx)
 }
 
-// drain waits until no goroutine serves a job any more. When ctx is done it gives
-// up what is left.
+// drain waits until no goroutine serves a job any more. If ctx is done first, it closes
+// abandoned, which makes those goroutines return, waits for that, and returns the cause
+// of ctx.
 func (m *Manager) drain(ctx context.Context) error {
 	done := make(chan struct{})
 	var wait sync.WaitGroup

@@ -14,30 +14,31 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// maxLedger is how many identities, and how many sessions, a ledger has.
+// maxLedger bounds the identities, and the sessions, of a ledger.
 const maxLedger = 4096
 
-// spent is what consults have cost.
+// spent is a sum of costs.
 type spent struct {
 	USD      float64 `json:"usd"`
 	Consults int     `json:"consults"`
 	Day      string  `json:"day,omitempty"` // of a session: when it was last booked
 }
 
-// ledger is what consults have cost whose answers are not kept any more; those
-// that are kept say it themselves.
+// ledger holds what removed answers have cost. Kept answers name their own cost and are
+// not in it. Budgets need both; without the ledger the budget of a day would grow back
+// as answers are pruned.
 type ledger struct {
 	Day        string           `json:"day"`        // of Identities
 	Identities map[string]spent `json:"identities"` // on that day
 	Sessions   map[string]spent `json:"sessions"`   // ever, by hash
 }
 
-// day is the day of a time, by the clock on the wall: budgets begin anew when
-// people expect it.
+// day returns the local date of a time. Budgets of a day begin anew at the user's
+// midnight.
 func day(t time.Time) string { return t.Local().Format(time.DateOnly) }
 
-// readLedger reads the ledger of earlier daemons. One that is not there, or
-// cannot be read, is empty.
+// readLedger returns the ledger that earlier daemons have written. A file that is
+// missing or cannot be read gives an empty ledger: the daemon starts all the same.
 func readLedger(path string) ledger {
 	var l ledger
 	if b, err := ownfile.Read(path, ownfile.MaxDocument); err != nil || json.Unmarshal(b, &l) != nil {
@@ -46,7 +47,9 @@ func readLedger(path string) ledger {
 	return l
 }
 
-// add books an answer that is about to be removed.
+// add books the cost of an answer that is about to be removed. The day's table starts
+// anew with the first booking of a day. If the table of sessions or identities is full,
+// the entry that was booked least recently is dropped.
 func (l *ledger) add(k *kept, now time.Time) {
 	today := day(now)
 	book := func(m *map[string]spent, key string) {
@@ -77,8 +80,9 @@ func (l *ledger) add(k *kept, now time.Time) {
 	}
 }
 
-// writeLedgerLocked puts the ledger on disk. It is written before the answers
-// go: a daemon that dies in between counts them twice, and never not at all.
+// writeLedgerLocked writes the ledger to disk. Call it before the booked answers are
+// removed. A daemon that dies in between counts these twice; the other order could
+// count them not at all. The caller must hold m.mu.
 func (m *Manager) writeLedgerLocked() {
 	b, err := json.Marshal(m.ledger)
 	if err == nil {
@@ -89,8 +93,9 @@ func (m *Manager) writeLedgerLocked() {
 	}
 }
 
-// spentLocked is what the consults of an identity have cost today, those that
-// run included as far as they have told, and what those of a session have cost.
+// spentLocked returns what the consults of an identity have cost today, and what those
+// of a session have cost. It adds up the ledger, the kept answers and the live jobs,
+// the last as far as their programs have reported a cost. The caller must hold m.mu.
 func (m *Manager) spentLocked(identity, session string, now time.Time) (today, inSession spent) {
 	add := func(s *spent, cost *float64) {
 		s.Consults++
@@ -125,8 +130,9 @@ func (m *Manager) spentLocked(identity, session string, now time.Time) (today, i
 	return today, inSession
 }
 
-// spentWith is what the consults of a job's session, and those of its identity
-// today, have cost once the job has cost so much.
+// spentWith returns what all consults of the job's session have cost, and those of its
+// identity today, if the job has cost that much. What a live job has reported so far is
+// in the sums already and is not counted twice.
 func (m *Manager) spentWith(j *job, cost *float64) (session, today float64) {
 	m.mu.Lock()
 	t, s := m.spentLocked(j.rec.Identity, j.rec.Session, time.Now())
@@ -144,11 +150,13 @@ func (m *Manager) spentWith(j *job, cost *float64) (session, today float64) {
 	return s.USD + more, t.USD + more
 }
 
-// afford is what a run may cost: what it asks for, or what is left of the
-// budgets if that is less; 0 is no limit. An engine that does not tell its cost
-// is held to the number of consults alone. The error is a fault,
-// budget_exceeded. self is the job if it is queued already, else nil. Runs that go on at the same time do not know what each other
-// will cost.
+// afford returns what a run may cost in US dollars: what it asks for, or what is left
+// of the budgets if that is less. 0 means no limit. The error is a budget_exceeded
+// fault. self is the job if it is live already, else nil.
+//
+// An engine that cannot hold a limit on its cost is held to the number of consults
+// alone. Runs that go on at the same time do not know what each other will cost, so
+// together they may exceed a budget by what one run may cost each.
 func (m *Manager) afford(
 	set *Settings, identity, session string, eng engine.Engine, req engine.Request, self *job,
 ) (float64, error) {
@@ -199,10 +207,11 @@ func (m *Manager) afford(
 	return req.MaxUSD, nil
 }
 
+// cents returns an amount in US cents, rounded.
 func cents(usd float64) int { return int(usd*100 + 0.5) }
 
-// overspent returns the fault of a budget that is used up for as long as after, 0
-// if that is not known.
+// overspent returns the budget_exceeded fault of a budget. after is when the budget
+// begins anew; 0 means that this is not known.
 func overspent(after time.Duration, name string, limit, used int, format string, args ...any) *fault.Record {
 	f := fault.New(fault.BudgetExceeded, fault.Host, operation, format, args...).
 		WithReason(fault.Budget).WithLimit(name, limit, used)
@@ -221,8 +230,8 @@ type Spending struct {
 	Budget   Budget
 }
 
-// Spendings are those of all identities that have asked today or have a
-// budget, by name.
+// Spendings returns, by name, what the consults of each identity have cost today.
+// Identities without a consult today are left out.
 func (m *Manager) Spendings() []Spending {
 	now, set := time.Now(), m.settings.Load()
 	m.mu.Lock()
@@ -253,7 +262,8 @@ func (m *Manager) Spendings() []Spending {
 	return list
 }
 
-// hear keeps what was last heard of the subscription's window.
+// hear keeps the latest window of the subscription that a program has reported; nil
+// changes nothing.
 func (m *Manager) hear(w *engine.Window) {
 	if w == nil {
 		return
@@ -263,8 +273,8 @@ func (m *Manager) hear(w *engine.Window) {
 	m.window = w
 }
 
-// Window is what was last heard of the subscription's window, nil if nothing
-// was, or if it has begun anew since.
+// Window returns the latest window of the subscription that a program has reported. It
+// returns nil if there was none, or if the window has begun anew since.
 func (m *Manager) Window() *engine.Window {
 	m.mu.Lock()
 	defer m.mu.Unlock()

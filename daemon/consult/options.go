@@ -11,18 +11,20 @@ import (
 	"holdline/protocol/process"
 )
 
-// Starter starts workers. dir exists and holds the job's own files; spec is
-// whole but for what the starter knows better (generation, versions, socket).
+// Starter starts workers and attaches to them. In the daemon it is a [Supervised];
+// tests have others. For Start the directory dir must exist and hold the job's own
+// files. The specification must be complete except for what the starter knows better:
+// generation, versions and socket.
 type Starter interface {
 	Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error)
-	// Attach attaches to the worker of dir, which an earlier daemon has started
-	// and which may be dead, behind event afterSeq. lastWrite is the id of the
-	// last write that the program was told.
+	// Attach attaches to the worker of dir, which an earlier daemon has started and
+	// which may be dead. It delivers the events after number afterSeq. lastWrite is the
+	// number of the last write that the worker has taken.
 	Attach(ctx context.Context, dir string, afterSeq int64) (p Process, lastWrite int64, err error)
 }
 
-// Process is a worker with a program in it: what a job needs of a
-// [*supervisor.Worker], whose methods say more.
+// Process is a worker with a program in it: the methods of a [*supervisor.Worker] that
+// a job needs. See there.
 type Process interface {
 	Events() <-chan supervisor.Event
 	Write(ctx context.Context, rec calls.Record, data []byte) (int64, error)
@@ -36,7 +38,7 @@ type Process interface {
 // Supervised is the [Starter] of real workers.
 type Supervised struct{ *supervisor.Supervisor }
 
-// Start starts a worker.
+// Start starts a worker; see [Starter].
 func (s Supervised) Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error) {
 	w, err := s.Supervisor.Start(ctx, dir, spec, env)
 	if err != nil {
@@ -45,7 +47,7 @@ func (s Supervised) Start(ctx context.Context, dir string, spec process.Spec, en
 	return w, nil
 }
 
-// Attach attaches to a worker of an earlier daemon.
+// Attach attaches to a worker of an earlier daemon; see [Starter].
 func (s Supervised) Attach(ctx context.Context, dir string, afterSeq int64) (Process, int64, error) {
 	w, err := s.Supervisor.Attach(ctx, dir, afterSeq)
 	if err != nil {
@@ -54,33 +56,33 @@ func (s Supervised) Attach(ctx context.Context, dir string, afterSeq int64) (Pro
 	return w, w.LastWrite(), nil
 }
 
-// Settings are what the configuration says of consults. A change holds for
-// jobs that are asked for after it.
+// Settings are what the configuration says of consults. A change holds for jobs that
+// are asked for later.
 type Settings struct {
-	Engine        string  // that answers if the call names none
-	Model         string  // of that engine; "" leaves it to the program
-	Effort        string  // of that engine; "" leaves it to the program
-	MaxTurns      int     // 0 is no limit
-	MaxUSD        float64 // what a run may cost if the call does not say; 0 is no limit
-	Level         string  // of a run if the call names none
-	Web           bool
+	Engine        string            // for calls that name none
+	Model         string            // of that engine; "" leaves it to the program
+	Effort        string            // of that engine; "" leaves it to the program
+	MaxTurns      int               // 0 is no limit
+	MaxUSD        float64           // what a run may cost if the call does not say; 0 is no limit
+	Level         string            // for calls that name none
+	Web           bool              // the program may use its web tools
 	Roots         []string          // directories allowed besides the caller's project; absolute
 	MaxConcurrent int               // jobs that run at once
-	Timeout       time.Duration     // a job's deadline if the call names none
-	Wait          time.Duration     // how long a call waits if it does not say; 0 only starts it
+	Timeout       time.Duration     // of a run, for calls that name none
+	Wait          time.Duration     // of a call that does not say; 0 only starts the job
 	KeepCount     int               // answers kept
-	KeepAge       time.Duration     // for how long; 0 is until their clients have them
+	KeepAge       time.Duration     // 0 keeps an answer until its client holds it
 	Budgets       map[string]Budget // by identity
 }
 
-// Budget is what the consults of an identity may cost. Zeros are no limit.
+// Budget limits what the consults of an identity may cost. A zero is no limit.
 type Budget struct {
 	DayUSD     float64 // in a day
 	SessionUSD float64 // in one session
 	Day        int     // consults in a day
 }
 
-// DefaultSettings are those of an empty configuration.
+// DefaultSettings returns the settings of an empty configuration.
 func DefaultSettings() Settings {
 	return Settings{
 		Engine: Claude, Level: engine.LevelRead, Web: true, MaxConcurrent: 4, Timeout: 20 * time.Minute,
@@ -89,7 +91,7 @@ func DefaultSettings() Settings {
 	}
 }
 
-// Options are what a [Manager] is made of.
+// Options are what [New] needs to make a [Manager].
 type Options struct {
 	Log       *slog.Logger
 	Dir       string                   // of the jobs' directories, 0700
@@ -102,18 +104,18 @@ type Options struct {
 	Starter   Starter
 	Settings  Settings
 	Ladder    engine.Ladder // zero takes the defaults
-	// Audit receives each consult that has ended; nil for none. After a crash the
-	// next daemon may pass the same one again.
+	// Audit receives a line for each consult that has ended; nil for none. After a
+	// crash the next daemon may pass the same line again. It is called without a lock.
 	Audit func(Audit)
-	// Return is how long a client may take to come back for a job that an
-	// earlier daemon began for it; zero takes [protocol.StartWindow].
+	// Return is how long a client may take to come back for a job that an earlier
+	// daemon began for it; 0 is [protocol.StartWindow].
 	Return time.Duration
 }
 
-// Claude is the name of the engine that answers unless it is said otherwise.
+// Claude is the name of the engine in [DefaultSettings].
 const Claude = "claude"
 
-// Limits.
+// Limits of requests and answers, words of records and faults, and names of files.
 const (
 	maxPrompt     = 9 << 20 // bytes; the program takes 10 MiB on its standard input
 	maxQueued     = 256     // jobs that wait

@@ -8,12 +8,12 @@ import (
 	"holdline/protocol/fault"
 )
 
-// queue decides which job runs next. It is guarded by the manager's mutex.
+// queue decides which job runs next. The manager's mutex guards it.
 //
-// It is fair between identities: the one with the fewest jobs running is
-// next, among equals the one that has waited longest since its last start;
-// within an identity, the job that came first. One agent that asks for fifty opinions
-// delays another's first by one job at most.
+// It is fair between identities. Next is the identity with the fewest running jobs;
+// among equals, the one whose last start was longest ago; within an identity, the job
+// that came first. An agent that asks for fifty opinions thus delays another agent's
+// first job by one job at most.
 type queue struct {
 	waiting []*job
 	running map[string]int   // by identity
@@ -22,7 +22,8 @@ type queue struct {
 	total   int // running
 }
 
-// room returns nil if a job of identity can be queued, else a fault.
+// room returns nil if another job of the identity can be queued, else a
+// resource_exhausted fault.
 func (q *queue) room(identity string) error {
 	mine := 0
 	for _, j := range q.waiting {
@@ -41,8 +42,8 @@ func (q *queue) room(identity string) error {
 	return f
 }
 
-// order returns the waiting jobs in the order in which they would begin if one
-// slot at a time came free.
+// order returns the waiting jobs in the order in which they would start if slots came
+// free one by one. It changes nothing; users see the result as positions.
 func (q *queue) order() []*job {
 	running, served, count := maps.Clone(q.running), maps.Clone(q.served), q.count
 	left := slices.Clone(q.waiting)
@@ -59,7 +60,7 @@ func (q *queue) order() []*job {
 	return order
 }
 
-// pick returns the index of the job that is next.
+// pick returns the index of the waiting job that is next. There must be one.
 func pick(waiting []*job, running map[string]int, served map[string]int64) int {
 	best := 0
 	for i, j := range waiting {
@@ -72,7 +73,8 @@ func pick(waiting []*job, running map[string]int, served map[string]int64) int {
 	return best
 }
 
-// start lets jobs begin while there is room for limit at once.
+// start gives slots to waiting jobs until limit jobs run. It wakes them by closing
+// their slot channels, and tells the others their new positions.
 func (q *queue) start(limit int) {
 	for len(q.waiting) > 0 && q.total < limit {
 		i := pick(q.waiting, q.running, q.served)
@@ -87,7 +89,8 @@ func (q *queue) start(limit int) {
 	}
 }
 
-// occupy takes a slot for a job that runs already, whatever the limit.
+// occupy counts a job as running, whatever the limit. Each call needs one of
+// [queue.release].
 func (q *queue) occupy(j *job) {
 	q.count++
 	q.total++
@@ -95,7 +98,8 @@ func (q *queue) occupy(j *job) {
 	q.served[j.rec.Identity] = q.count
 }
 
-// remove removes a waiting job, and reports false if it has begun.
+// remove removes a job that waits. It returns false if the job has a slot already; then
+// the caller must not finish the job as one that never began.
 func (q *queue) remove(j *job) bool {
 	i := slices.Index(q.waiting, j)
 	if i < 0 {
@@ -106,15 +110,15 @@ func (q *queue) remove(j *job) bool {
 	return true
 }
 
-// release gives the slot of a job back.
+// release gives the slot of a job back. The caller then calls [queue.start].
 func (q *queue) release(j *job) {
 	q.total--
 	q.running[j.rec.Identity]--
 	q.forget(j.rec.Identity)
 }
 
-// forget drops what is kept of an identity that has no job left, so that the
-// maps do not grow with every name that was ever heard.
+// forget drops the counts of an identity that has no job left. Without that the maps
+// would grow with each name that a client invents.
 func (q *queue) forget(identity string) {
 	if q.running[identity] > 0 {
 		return

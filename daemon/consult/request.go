@@ -17,7 +17,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// arguments are those of the tool consult.
+// arguments are the arguments of the tool consult; its schema describes them. Times are
+// in seconds.
 type arguments struct {
 	Prompt   string   `json:"prompt"`
 	Cwd      string   `json:"cwd"`
@@ -37,7 +38,8 @@ type arguments struct {
 	Diff    string          `json:"diff"`
 }
 
-// wait is how long the call waits for the answer.
+// wait returns how long the call waits for the answer: what it says, else what the
+// settings say.
 func (a *arguments) wait(set *Settings) time.Duration {
 	if a.WaitS == nil {
 		return set.Wait
@@ -45,22 +47,26 @@ func (a *arguments) wait(set *Settings) time.Duration {
 	return time.Duration(*a.WaitS * float64(time.Second))
 }
 
-// ID is the id of the job that line n of a session asks for.
+// ID returns the id of the job that line n of a session asks for. It depends on these
+// two alone, so a repeated request finds the same job after any crash.
 func ID(session string, n int64) string {
 	sum := sha256.Sum256([]byte(session + ":" + strconv.FormatInt(n, 10)))
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// isID reports whether a name is that of a job's directory.
+// isID reports whether name has the form of a job's id, and so of its directory.
 func isID(name string) bool {
 	return len(name) == 12 && strings.Trim(name, "0123456789abcdef") == ""
 }
 
+// invalid returns an invalid_input fault. The message begins with the argument's name.
 func invalid(format string, args ...any) *fault.Record {
 	return fault.New(fault.InvalidInput, fault.Host, operation, format, args...)
 }
 
-// resolve checks what no schema can, and fills in what the settings say.
+// resolve returns the request to the engine and the run's deadline. It checks what the
+// schema cannot check, resolves paths, and fills in what the settings say. The error is
+// a fault.
 func (m *Manager) resolve(
 	set *Settings, c tool.Caller, a *arguments, eng engine.Engine,
 ) (engine.Request, time.Duration, error) {
@@ -101,8 +107,9 @@ func (m *Manager) resolve(
 	return preset(set, req, a, eng), timeout, nil
 }
 
-// without says of a program that is not logged in for the daemon by which
-// variables, of those that the caller has, it might be.
+// without adds a hint to the fault of a program that is not logged in: those login
+// variables which the caller's own environment has and the daemon's has not. has are
+// the names of the caller's variables. Other errors are returned as they are.
 func without(err error, eng engine.Engine, has []string) error {
 	f, ok := errors.AsType[*fault.Record](err)
 	if !ok || f.Reason() != fault.NotLoggedIn {
@@ -117,8 +124,8 @@ func without(err error, eng engine.Engine, has []string) error {
 	return &its
 }
 
-// permit refuses a level that cannot be enforced here: none is ever run
-// weaker.
+// permit returns a denied fault if the level that req asks for cannot be enforced on
+// this machine. A run never falls back to a weaker level.
 func permit(req *engine.Request, info *engine.Info) error {
 	if lacks := info.Level(req.Level).Lacks; lacks != "" {
 		return fault.New(fault.Denied, fault.Host, operation, "level %s cannot be enforced on this machine: %s",
@@ -127,9 +134,10 @@ func permit(req *engine.Request, info *engine.Info) error {
 	return nil
 }
 
-// preset fills in what the settings say and the call does not. Words that name
-// a model are those of one engine; limits that an engine cannot hold are left
-// out.
+// preset returns req with what the settings say and the call does not. Model and effort
+// are words of one engine, so they hold only if the call uses the engine of the
+// settings. A limit that the engine cannot hold is left out; it would make each call
+// fail.
 func preset(set *Settings, req engine.Request, a *arguments, eng engine.Engine) engine.Request {
 	if a.Engine == "" || a.Engine == set.Engine {
 		req.Model, req.Effort = cmp.Or(req.Model, set.Model), cmp.Or(req.Effort, set.Effort)
@@ -147,9 +155,9 @@ func preset(set *Settings, req engine.Request, a *arguments, eng engine.Engine) 
 	return req
 }
 
-// directory is the real path of a directory that the consult may look around
-// in: relative to base, inside the caller's project or a configured root. arg
-// is the argument that it stands in.
+// directory returns the real path of a directory that the consult may look around in.
+// dir may be relative to base. The directory must be inside the caller's project or a
+// configured root. arg names the argument in faults.
 func (m *Manager) directory(set *Settings, c tool.Caller, arg, base, dir string) (string, error) {
 	path, info, err := existing(arg, base, dir)
 	switch {
@@ -161,7 +169,10 @@ func (m *Manager) directory(set *Settings, c tool.Caller, arg, base, dir string)
 	return path, m.allowed(set, c, arg, path)
 }
 
-// existing is the path of something that exists, without symbolic links.
+// existing returns the path, without symbolic links, and the file information of
+// something that exists. name may be relative to base; base is "" if the client's
+// directory is not known. Checks of what is allowed need the path without links: a link
+// inside the project may lead out of it.
 func existing(arg, base, name string) (string, os.FileInfo, error) {
 	if strings.ContainsRune(name, 0) {
 		return "", nil, invalid("%s: must not hold a NUL", arg)
@@ -186,8 +197,10 @@ func existing(arg, base, name string) (string, os.FileInfo, error) {
 	return path, info, nil
 }
 
-// allowed reports whether a consult may look at the directory that path is: nil,
-// or a fault, denied.
+// allowed returns nil if a consult may look at the directory path, which must have no
+// symbolic links, and a denied fault otherwise. A configured root allows what is below
+// it. Otherwise the path must be inside the client's project, and must not be the root,
+// the home directory or one of its dot directories: those hold logins and keys.
 func (m *Manager) allowed(set *Settings, c tool.Caller, arg, path string) error {
 	home := resolved(m.opt.Home)
 	for _, root := range set.Roots {
@@ -217,10 +230,10 @@ func (m *Manager) allowed(set *Settings, c tool.Caller, arg, path string) error 
 	return nil
 }
 
-// special reports whether path is where secrets live: the root, the home
-// directory itself, or one of its dot directories. A root that the
-// configuration names counts if it is that place or inside of it, not if it
-// merely holds it.
+// special reports whether path is a place where secrets are: the root directory, the
+// home directory or a parent of it, or one of its dot directories. A configured root
+// lifts that only if it is this place itself or inside of it: a root that merely
+// contains it was not meant to open it.
 func special(home, path, root string) bool {
 	if path == "/" {
 		return root != "/"
@@ -239,7 +252,8 @@ func special(home, path, root string) bool {
 	return !within(home+"/"+first, root)
 }
 
-// within reports whether path is dir or below it. Both are clean and absolute.
+// within reports whether path is dir or is below it. Both must be clean and absolute;
+// with dir "" it is false.
 func within(dir, path string) bool {
 	if dir == "" {
 		return false
@@ -247,7 +261,7 @@ func within(dir, path string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// resolved is path without symbolic links, as far as it exists.
+// resolved returns path without symbolic links, or the clean path if it does not exist.
 func resolved(path string) string {
 	if path == "" {
 		return ""
@@ -258,7 +272,7 @@ func resolved(path string) string {
 	return filepath.Clean(path)
 }
 
-// decode reads arguments that the schema has passed.
+// decode reads arguments into v. The tool's schema has accepted them already.
 func decode(raw json.RawMessage, v any) error {
 	if err := json.Unmarshal(raw, v); err != nil {
 		return invalid("arguments: %v", err)

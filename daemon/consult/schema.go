@@ -8,11 +8,12 @@ import (
 	"holdline/protocol/fault"
 )
 
-// maxSchema bounds a schema in bytes: it stands on a command line, where one
-// word has 128 KiB at most.
+// maxSchema bounds a schema, in bytes. The schema is one word of a command line, and
+// Linux allows 128 KiB for a word.
 const maxSchema = 64 << 10
 
-// checkSchema refuses a schema that nothing can be checked against.
+// checkSchema returns an invalid_input fault for a schema that is too large or is no
+// JSON Schema.
 func checkSchema(schema json.RawMessage) error {
 	switch {
 	case len(schema) == 0:
@@ -26,8 +27,10 @@ func checkSchema(schema json.RawMessage) error {
 	return nil
 }
 
-// judge makes an answer that is not what the schema asks for a fault, with the
-// text that there is kept. The program has checked it too, if it could.
+// judge checks the structured answer of out against the schema that the caller gave. If
+// it does not fit, judge sets a fault and keeps the text as a partial answer. The
+// program may have checked the answer as well, but the daemon does not rely on that.
+// Without a schema, or with a fault in out, judge changes nothing.
 func judge(out *engine.Outcome, schema json.RawMessage) {
 	if len(schema) == 0 || out.Fault != nil {
 		return

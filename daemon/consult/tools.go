@@ -11,11 +11,11 @@ import (
 	"holdline/protocol/fault"
 )
 
-// handler is what handles the calls of a tool.
+// handler handles the calls of a tool.
 type handler func(context.Context, tool.Call) (tool.Result, error)
 
-// named is handle for the tool of that name: its faults name that, and not the
-// tool consult as those of jobs do.
+// named returns handle with faults that name the tool name. Jobs file their faults
+// under the tool consult, whichever tool has asked.
 func named(name string, handle handler) handler {
 	return func(ctx context.Context, c tool.Call) (tool.Result, error) {
 		result, err := handle(ctx, c)
@@ -28,21 +28,23 @@ func named(name string, handle handler) handler {
 	}
 }
 
-// Names of the tools that deal with jobs that there are.
+// Names of the tools that work on existing consults.
 const (
 	resultName  = "consult_result"
 	controlName = "consult_control"
 )
 
-// Tools are the tools of this package.
+// Tools returns the tools of this package: consult, consult_result and consult_control.
 func (m *Manager) Tools() []tool.Tool {
 	return []tool.Tool{m.consultTool(), m.resultTool(), m.controlTool()}
 }
 
-// loaded keeps a tool in front of the model: a client that hides the rest
-// behind a search shows it at once, and does not cut its answers.
+// loaded asks clients to show a tool to the model from the start, even if they hide
+// others behind a search, and not to cut its answers at their usual size.
 const loaded = `{"anthropic/maxResultSizeChars":200000,"anthropic/alwaysLoad":true}`
 
+// consultTool returns the tool consult. It is never replayed, since a second run would
+// cost again: a repeated call finds its job by the line's number.
 func (m *Manager) consultTool() tool.Tool {
 	return tool.Tool{
 		Name: "consult",
@@ -89,6 +91,7 @@ func (m *Manager) engineNames() string {
 	return string(b)
 }
 
+// resultTool returns the tool consult_result, which only reads.
 func (m *Manager) resultTool() tool.Tool {
 	return tool.Tool{
 		Name: resultName,
@@ -109,6 +112,7 @@ func (m *Manager) resultTool() tool.Tool {
 	}
 }
 
+// controlTool returns the tool consult_control, which cancels a consult.
 func (m *Manager) controlTool() tool.Tool {
 	return tool.Tool{
 		Name: controlName,

@@ -12,23 +12,24 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// pageUnits is how much of an answer one result carries, counted as it grows
-// in JSON: what clients cut at is the text of the result, with the footer and
-// whatever the rendering adds.
+// pageUnits bounds the part of an answer in one result, in units of [cost]. Clients cut
+// the text of a result, so the footer, and what the rendering adds, must still fit
+// behind it.
 const pageUnits = 37_000
 
-// partialUnits is the same for what stands behind a fault.
+// partialUnits bounds the part of an answer that follows a fault, in units of [cost].
 const partialUnits = 20_000
 
-// tellUsed is the share of a subscription's window from which on everybody is
-// told.
+// tellUsed is the share of a subscription's window from which on each answer names the
+// window.
 const tellUsed = 0.5
 
-// listed bounds a list of jobs.
+// listed bounds the rows of a list of consults.
 const listed = 20
 
-// page is the part of text that begins at character offset and fits into
-// limit, and the offset of the rest; 0 if there is none.
+// page returns the part of text that begins at character offset and costs at most limit
+// units, the offset of the rest, or 0 if there is none, and the number of characters of
+// text. Beyond the end the part is empty.
 func page(text string, offset, limit int) (part string, next, total int) {
 	total = utf8.RuneCountInString(text)
 	if offset >= total {
@@ -49,7 +50,8 @@ func page(text string, offset, limit int) (part string, next, total int) {
 	return text[start:], 0, total
 }
 
-// cost is what a character takes in a JSON string, in UTF-16 units.
+// cost returns how many UTF-16 units a character takes in a JSON string: that is how
+// clients count.
 func cost(r rune) int {
 	switch {
 	case r == '\n' || r == '"' || r == '\\' || r == '\t' || r == '\r':
@@ -62,7 +64,7 @@ func cost(r rune) int {
 	return 1
 }
 
-// value is what render=json shows of an answer.
+// value is an answer, or a page of it, as render=json shows it.
 type value struct {
 	Answer     string   `json:"answer"`
 	ConsultID  string   `json:"consult_id"`
@@ -87,7 +89,7 @@ type value struct {
 	*extra
 }
 
-// extra is what detail=full adds.
+// extra is what detail=full adds to a value.
 type extra struct {
 	Cwd           string          `json:"cwd"`
 	EngineVersion string          `json:"engine_version,omitempty"`
@@ -108,13 +110,15 @@ type extra struct {
 	Fault         any             `json:"fault,omitempty"`
 }
 
-// Value is the answer as render=json shows it, whole, for the command line.
+// Value returns the whole answer as render=json shows it, for the command line.
 func (a *Answer) Value(d tool.Detail) any {
 	v, _ := a.value(0, 0, d)
 	return v
 }
 
-// value is a page of the answer; limit 0 is all of it.
+// value returns the page of the answer that begins at character offset, as a value and
+// as text. limit is in units of [cost]; 0 means no limit. The structured answer is only
+// on the first page, and only if it fits.
 func (a *Answer) value(offset, limit int, d tool.Detail) (value, string) {
 	if limit == 0 {
 		limit = maxAnswer * 6
@@ -152,13 +156,14 @@ func (a *Answer) value(offset, limit int, d tool.Detail) (value, string) {
 	return v, part
 }
 
-// leastPage is how much of an answer a result carries at least, counted as
-// [pageUnits] is, however much else there is to say.
+// leastPage is the least part of an answer that a result carries, in units of [cost],
+// even if the rest of the result is long.
 const leastPage = 4_000
 
-// fitting is a page of the answer as render=json shows it, within what clients
-// take of one result: what else there is to say is counted, and left out as far
-// as it must be. An answer that is structured stands in the pages, too.
+// fitting returns a page of the answer as render=json shows it, within [tool.MaxText],
+// the size that clients accept. If it is too long, it leaves out the structured answer,
+// then most of the context, and then shortens the page. Nothing is lost: the structured
+// answer is also the text of the pages.
 func (a *Answer) fitting(offset int, d tool.Detail) value {
 	v, _ := a.value(offset, pageUnits, d)
 	over := func() int { return units(v) - tool.MaxText }
@@ -179,7 +184,8 @@ func (a *Answer) fitting(offset int, d tool.Detail) value {
 	return v
 }
 
-// units is how many characters v has as JSON, counted as clients do.
+// units returns the length of v as JSON in UTF-16 units, as clients count it, and 0 if
+// v cannot be encoded.
 func units(v any) int {
 	b, err := jsonrpc.Marshal(v) // as the result is written
 	if err != nil {
@@ -194,7 +200,9 @@ func units(v any) int {
 	return n
 }
 
-// footer is the line below an answer.
+// footer returns the line below an answer: id, state, cost and what held the run to its
+// level. With detail full it adds tokens, versions, sums of cost, directory and
+// context.
 func (a *Answer) footer(d tool.Detail) string {
 	parts := []string{"consult " + a.ID}
 	if a.State != Done {
@@ -244,6 +252,7 @@ func (a *Answer) footer(d tool.Detail) string {
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 
+// plural returns n with the word what, in the plural unless n is 1.
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -251,7 +260,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// seconds is a duration for people: "12.3 s".
+// seconds returns a duration for people: "12.3 s", or "2m5s" from a minute on.
 func seconds(d time.Duration) string {
 	if d < time.Minute {
 		return fmt.Sprintf("%.1f s", d.Seconds())
@@ -259,7 +268,8 @@ func seconds(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// more says where the rest of an answer is.
+// more returns a line that says how to fetch the rest of an answer, or "" if there is
+// none.
 func (v *value) more() string {
 	if v.NextOffset == 0 {
 		return ""
@@ -268,8 +278,9 @@ func (v *value) more() string {
 		v.ConsultID, v.NextOffset, v.Length)
 }
 
-// ended is the result of a call whose job has ended: the answer, or its
-// fault with whatever there is of an answer.
+// ended returns the result of a call whose job has ended: the answer, or the fault with
+// the part of an answer that there is. The later pages of a failed answer are no
+// faults, since the fault was on the first.
 func (m *Manager) ended(a *Answer, offset int, d tool.Detail) tool.Result {
 	if a.State == Failed && offset == 0 {
 		v, part := a.value(0, partialUnits, d)
@@ -282,7 +293,8 @@ func (m *Manager) ended(a *Answer, offset int, d tool.Detail) tool.Result {
 	return m.settled(a, offset, d)
 }
 
-// settled is the end of a job, whatever it was, as a result that is no fault.
+// settled returns the end of a job as a result that is no fault, whatever the end was.
+// consult_control needs that: a cancelled consult is what its caller wanted.
 func (m *Manager) settled(a *Answer, offset int, d tool.Detail) tool.Result {
 	v, part := a.value(offset, pageUnits, d)
 	shown := a.fitting(offset, d)
@@ -310,7 +322,9 @@ func (m *Manager) settled(a *Answer, offset int, d tool.Detail) tool.Result {
 	return tool.Result{Text: text.String(), Value: shown}
 }
 
-// pending is the result of a call whose wait has ended before its job.
+// pending returns the result of a call whose wait was over before its job had ended:
+// the id, how to use it, and what the program has said so far. It first writes to disk
+// that the job is a background job: see [job.saveDetached].
 func (m *Manager) pending(j *job, d tool.Detail) tool.Result {
 	a := m.sofar(j)
 	if err := j.saveDetached(); err != nil { // the client has the id and can come back all the same
@@ -328,7 +342,8 @@ func (m *Manager) pending(j *job, d tool.Detail) tool.Result {
 	return tool.Result{Text: text + "\n" + a.footer(d), Value: a.fitting(0, d)}
 }
 
-// listing is the result of consult_result without an id.
+// listing returns the result of consult_result without an id: the latest consults of an
+// identity, as many as fit into a result.
 func (m *Manager) listing(identity string, d tool.Detail) tool.Result {
 	all := m.List(identity)
 	list := all[:min(len(all), listed)]
