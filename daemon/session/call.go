@@ -22,7 +22,9 @@ import (
 // error is a fault, which may come with a target: one that the session may not use.
 type findTarget func(ctx context.Context) (*tool.Remote, error)
 
-// beginCall begins a call of a tool.
+// beginCall begins a call of a tool: one of the daemon's own tools, or one of a hosted
+// server. It answers a malformed call at once; the call itself runs in a goroutine of
+// calls.
 func (s *session) beginCall(ctx context.Context, r *request, calls *crew.Crew) {
 	who, catalog := s.who(), s.srv.o.Catalog
 	var ok bool
@@ -53,8 +55,9 @@ func (s *session) beginCall(ctx context.Context, r *request, calls *crew.Crew) {
 	}
 }
 
-// callInner begins the call of a hosted server's tool that a call of own is for.
-// From here on r is that call, but for the name of the tool that was asked for.
+// callInner begins the call of a hosted server's tool that the arguments of own name: own
+// is the tool call_tool. It replaces the arguments in r by those of the inner call. Only
+// r.tool still names own. Faults of the arguments are answered by the goroutine of calls.
 func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared, calls *crew.Crew) {
 	r.inner = true
 	in, err := own.Tool.Inner(r.params.Arguments)
@@ -92,8 +95,11 @@ func (s *session) routeRequest(ctx context.Context, r *request, calls *crew.Crew
 	})
 }
 
-// pursue calls the target that find returns, in a goroutine of calls. Then it delivers
-// the answer, and counts and logs the call.
+// pursue calls the target that find returns, in a goroutine of calls. Then it counts and
+// logs the call, and delivers the answer if the client still wants it.
+//
+// An answer that the executor has in a file is loaded in the session's turn: a client
+// that reads slowly must not fill the memory with large answers.
 func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find findTarget) {
 	args := r.params.Arguments
 	var res tool.RemoteResult
@@ -156,10 +162,9 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 		t, err = find(finding)
 		cancel()
 	} else {
-		// A call that is on record belongs to the process that has it, whatever the
-		// configuration says by now: find may wait for another process, or say that
-		// there is no such tool. It only decides whether the call may be made if it
-		// was not made yet.
+		// A recorded call belongs to the process that has it, even if the configuration
+		// has changed since: find could wait for another process, or find no such tool.
+		// So find only decides whether a call that was never made may be made now.
 		refuse = func(ctx context.Context) error {
 			_, err := find(ctx)
 			return err
@@ -189,16 +194,18 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	return res, true, err
 }
 
-// findTime bounds how long a request that is replayed waits for its target to be
-// found, from when the client sent it. Executors have the same bound for a request
-// in one daemon: some servers say only once they are up what they offer.
+// findTime bounds the search for the target of a replayed request, from when the client
+// sent it. Executors have the same bound for a request in one daemon: some servers report
+// what they offer only after they have started.
 const findTime = 8 * time.Second
 
-// findGrace is how long a daemon looks for the target of a request whose findTime
-// was over before the daemon had it.
+// findGrace is the least time that a daemon searches for the target of a replayed request.
+// It counts if findTime was over before this daemon had the request.
 const findGrace = time.Second
 
-// finding returns the context in which the target of a request is looked for.
+// finding returns the context for the search for the target of r. Only that of a replayed
+// request has a deadline; its cause is a fault for the client. The caller must call the
+// cancel function.
 func (r *request) finding(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !r.replay {
 		return ctx, func() {}
@@ -233,8 +240,9 @@ func (s *session) recorded(n int64) bool {
 	return false
 }
 
-// answerLine returns the answer to a request: that of a server as it came. readable
-// says that a model is to read a fault of a call of a tool, whatever it is.
+// answerLine returns the line that answers r, without its newline. The answer of a server
+// is passed on as it came. If readable is true, any fault of a tool call becomes a result
+// that the client's model reads; else the fault's class decides its form.
 func (s *session) answerLine(r *request, readable bool, res *tool.RemoteResult, f *fault.Record) []byte {
 	form := s.formOf(r)
 	switch {
@@ -249,7 +257,8 @@ func (s *session) answerLine(r *request, readable bool, res *tool.RemoteResult, 
 // noSuchTool stands for all names of tools that clients made up.
 const noSuchTool = "(unknown)"
 
-// countRequest counts a request, under the name of its target if that is known.
+// countRequest counts a request, under the name of its target if that is known. Names
+// that a client made up must not become labels: they are counted under one name.
 func (s *session) countRequest(r *request, replays int, f *fault.Record) {
 	method, server, name := r.msg.Method, "", ""
 	if !slices.Contains(servedMethods, method) {
@@ -270,7 +279,8 @@ func (s *session) countRequest(r *request, replays int, f *fault.Record) {
 	s.srv.o.Telemetry.Request(method, server, name, time.Since(r.begin), replays, f)
 }
 
-// logCall logs a call of a tool.
+// logCall writes the call of a tool to the call log, with args as the client sent them. A
+// nil f is a success.
 func (s *session) logCall(r *request, args json.RawMessage, f *fault.Record, res *tool.RemoteResult) {
 	c := ToolCall{
 		Caller: s.who(), RequestID: string(r.msg.ID), Tool: profile.Clip(r.tool), Arguments: args,

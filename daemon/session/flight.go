@@ -15,13 +15,13 @@ import (
 )
 
 // A flight is a request that is not answered yet. It is in session.flights, under
-// its id, until it is over.
+// its key, while it is running or answering, unless a later request takes its key.
 type flight struct {
-	n            int64 // number of the client's line
-	key          string
-	subscription bool // stays open until the client cancels it
-	cancel       context.CancelCauseFunc
-	phase        atomic.Int32 // a flightPhase; changed by [session.moveLocked] alone
+	n            int64                   // number of the client's line
+	key          string                  // of the request's id: equal ids have equal keys
+	subscription bool                    // stays open until the client cancels it
+	cancel       context.CancelCauseFunc // ends the work on the request
+	phase        atomic.Int32            // a flightPhase; changed by [session.moveLocked] alone
 }
 
 // flightPhase is where a request in flight stands.
@@ -43,6 +43,7 @@ const (
 	finished
 )
 
+// at returns the phase. It may change at once, unless the caller holds session.mu.
 func (f *flight) at() flightPhase { return flightPhase(f.phase.Load()) }
 
 // mayReport reports whether progress of the flight may still be sent.

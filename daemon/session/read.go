@@ -19,11 +19,11 @@ import (
 	"holdline/protocol/socket"
 )
 
-// serveLink serves one connection until it ends, and returns why: after link.ErrLost and
-// link.ErrSuperseded the next connection goes on with the session. The writer of l still
-// runs when it returns.
+// serveLink serves one connection until it ends, and returns why. After link.ErrLost and
+// link.ErrSuperseded the client may resume the session on another connection. The writer
+// of l still runs when serveLink returns: the caller must call Drop or Finish.
 func (s *session) serveLink(ctx context.Context, l *link.Link, calls *crew.Crew) error {
-	l.Write(func() { s.detach(l) }) // which ends all waits for room
+	l.Write(func() { s.detach(l) }) // detach ends all waits for room in the outbox
 	// A done context, the daemon's, wakes the reader.
 	stop := context.AfterFunc(ctx, l.Wake)
 	defer stop()
@@ -39,8 +39,9 @@ func (s *session) serveLink(ctx context.Context, l *link.Link, calls *crew.Crew)
 	return err
 }
 
-// drain waits until the calls in flight are answered (nil), or the client has
-// hung up. One that had a greeting may come back.
+// drain blocks until all goroutines of requests have ended, and then returns nil. It
+// returns link.ErrLost once the client has hung up: a client with a greeting may connect
+// again. It polls the connection: after EOF no read is left that would report a hang-up.
 func (s *session) drain(ctx context.Context, l *link.Link) error {
 	tick := time.NewTicker(hangupPoll)
 	defer tick.Stop()
@@ -63,14 +64,17 @@ func (s *session) drain(ctx context.Context, l *link.Link) error {
 	}
 }
 
-// readLines takes lines until the client closes its side (nil), says bye or is
-// lost, or ctx is done.
+// readLines reads and handles the client's lines, one after the other. It returns nil
+// after the client has closed its side, errBye after a bye, [tool.ErrStopping] if ctx is
+// done, else the reason why the connection ended.
+//
+// A line that the proxy sends again stands behind a control line that gives its number.
 func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew) error {
 	if l.First != nil {
 		s.handleLine(ctx, l.First, calls)
 		l.First = nil
 	}
-	var replay *protocol.Control // the next line is one that was sent before
+	var replay *protocol.Control // describes the next line, which the proxy sends again; nil if it is a new one
 	for {
 		line, err := l.Lines.Next()
 		switch {

@@ -39,7 +39,7 @@ func (s *session) answerAside(ctx context.Context, r *request, calls *crew.Crew,
 	})
 }
 
-// Methods that list, and those that hosted servers answer besides calls of tools.
+// listMethods ask for a list. Hosted servers answer routedMethods, besides tool calls.
 var (
 	listMethods   = []string{mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList, mcp.TemplatesList}
 	routedMethods = []string{mcp.PromptsGet, mcp.ResourcesRead, mcp.Complete}
@@ -70,9 +70,9 @@ func (s *session) describe(ctx context.Context, modern bool) tool.About {
 	return own
 }
 
-// unusable reports why the one server that the session is for cannot be used: in the
-// log, and on the stderr of the proxy, since few clients show their users the
-// instructions and few users read the log. It returns the words.
+// unusable reports why the session's one server cannot be used: in the log, and on the
+// stderr of the proxy. Instructions alone are not enough: few clients show them to their
+// users, and few users read the log. It returns the words for the instructions.
 func (s *session) unusable(ctx context.Context, server string, err error) string {
 	f := fault.From(err, fault.Server, mcp.Initialize)
 	words := "The MCP server " + server + " cannot be used now: " + f.Fault.Detail
@@ -127,8 +127,9 @@ func (s *session) Capabilities() json.RawMessage {
 	return s.profile.Capabilities
 }
 
-// Ask queues a request of a server for the client, or a notification if there is
-// room.
+// Ask queues a server's message for the client. A request is queued however many lines
+// wait; a notification is dropped if there is no room. Ask returns false, and queues
+// nothing, if the client is not connected. It does not keep line.
 func (s *session) Ask(line []byte) bool {
 	s.mu.Lock()
 	l := s.cur
@@ -203,7 +204,7 @@ func (s *session) ListChanged(method string) {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock() // so that nothing that is queued meanwhile comes before
+	defer s.mu.Unlock() // so that the line stands before all that other goroutines queue afterwards
 	if s.cur == nil {
 		return // a client that comes back counts as one that holds all lists
 	}

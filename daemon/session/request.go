@@ -20,24 +20,25 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// request is one that waits for its answer.
+// request is a request of the client. The reader fills it in. If a goroutine of its own
+// works on it, that goroutine owns it from then on.
 type request struct {
-	n      int64
-	msg    jsonrpc.Message
-	params mcp.Params
-	modern bool
-	replay bool      // sent on an earlier connection
-	sent   time.Time // by the client, whichever daemon read it first
-	inner  bool      // the call of a hosted server's tool, which another one was asked for
+	n      int64           // number of the client's line
+	msg    jsonrpc.Message // as the client sent it
+	params mcp.Params      // parsed from msg
+	modern bool            // of the modern era
+	replay bool            // sent on an earlier connection
+	sent   time.Time       // when the client sent it, perhaps to an earlier daemon
+	inner  bool            // call_tool was called; this is the call of the hosted server's tool that it named
 
-	tool     string       // name of the tool, as asked for; "" if it calls none
+	tool     string       // name of the tool, as the client gave it; "" if it calls none
 	target   *tool.Remote // what answers it; nil while that is not known
-	standing bool         // repeated for its effect: the client has the answer
-	begin    time.Time
-	flight   *flight // nil unless its answer takes a while
+	standing bool         // replayed for its effect alone: the client has the answer
+	begin    time.Time    // when this daemon read it
+	flight   *flight      // nil until [session.enterFlight]; most short requests have none
 }
 
-// operation is what a fault of the request says was asked for.
+// operation returns the name of what the client asked for, as faults show it.
 func (r *request) operation() string {
 	switch {
 	case r.tool == "":
@@ -48,6 +49,7 @@ func (r *request) operation() string {
 	return operation(r.tool)
 }
 
+// operation returns the name of the call of a tool, as faults show it.
 func operation(name string) string { return mcp.ToolsCall + ":" + name }
 
 // servedMethods are all that a session answers, in either era.
@@ -56,15 +58,15 @@ var servedMethods = slices.Concat([]string{
 	mcp.Listen, mcp.Subscribe, mcp.Unsubscribe, mcp.SetLevel,
 }, listMethods, routedMethods)
 
-// handleLine handles one line of the client, in order. Only tool calls go on in a
-// goroutine of their own.
+// handleLine handles the client's next line. Lines are handled in order; work that may
+// block goes on in a goroutine of calls.
 func (s *session) handleLine(ctx context.Context, line []byte, calls *crew.Crew) {
 	s.n++
 	s.handleMessage(ctx, s.n, line, nil, calls)
 }
 
-// handleMessage handles line n. again is the control line of the proxy before a line that
-// it had sent on an earlier connection; nil for all others.
+// handleMessage handles line n. If the proxy sends the line again, again is the control
+// line before it; for a new line it is nil. The message keeps parts of line.
 func (s *session) handleMessage(ctx context.Context, n int64, line []byte, again *protocol.Control, calls *crew.Crew) {
 	msg, err := jsonrpc.Parse(line)
 	if err != nil {
@@ -95,7 +97,9 @@ func sentAt(again *protocol.Control) time.Time {
 	return time.Now().Add(-time.Duration(max(again.AgeMS, 0)) * time.Millisecond)
 }
 
-// handleNotification handles a notification, which is never answered.
+// handleNotification handles a notification of the client: the end of the handshake, a
+// cancellation, or one for hosted servers. It ignores all others, and malformed ones: a
+// notification has no answer.
 func (s *session) handleNotification(ctx context.Context, msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Initialized:
@@ -124,7 +128,9 @@ func (s *session) handleNotification(ctx context.Context, msg jsonrpc.Message) {
 	}
 }
 
-// handleRequest answers r, or begins to.
+// handleRequest checks r, and then answers it at once or begins the work on it. The checks
+// are the params, the version of the protocol, the handshake of a legacy client, and that
+// no request in flight has the same id.
 func (s *session) handleRequest(ctx context.Context, r *request, calls *crew.Crew) {
 	var err error
 	if r.params, err = mcp.ParseParams(r.msg.Params); err != nil {
@@ -146,7 +152,7 @@ func (s *session) handleRequest(ctx context.Context, r *request, calls *crew.Cre
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "%v", err))
 		return
 	}
-	if r.msg.Method != mcp.Initialize { // which says nothing of the client until it succeeds
+	if r.msg.Method != mcp.Initialize { // an initialize that fails must not name the client
 		s.learn(r)
 	}
 	if !r.modern && s.handshake != ready && r.msg.Method != mcp.Initialize && r.msg.Method != mcp.Ping {
@@ -221,13 +227,18 @@ func (s *session) initialize(ctx context.Context, r *request) {
 	s.answerJSON(ctx, r, reply.NewAbout(mcp.Negotiate(asked), &about))
 }
 
+// discover answers a modern client that asks for the server's name and capabilities.
 func (s *session) discover(ctx context.Context, r *request) {
 	about := s.describe(ctx, true)
 	s.answerJSON(ctx, r, reply.NewDiscovery(&about))
 }
 
-// answerList answers a request for one page of a list. Only a list that has nothing to
-// wait for is made at once.
+// answerList answers a request for one page of a list. Only a list that needs no hosted
+// server is built at once; others are built in a goroutine of calls, since a server may
+// still be starting.
+//
+// The session notes the list twice, before and after it was built. A change in between
+// is then announced, and so is the next one.
 func (s *session) answerList(ctx context.Context, r *request, calls *crew.Crew) {
 	method := r.msg.Method
 	after, err := tool.ParseCursor(method, r.params.Cursor)
@@ -268,6 +279,7 @@ func (s *session) answerList(ctx context.Context, r *request, calls *crew.Crew) 
 	s.answerAside(ctx, r, calls, list)
 }
 
+// setLevel answers a legacy client that sets the level of its log messages.
 func (s *session) setLevel(ctx context.Context, r *request) {
 	if !mcp.IsLevel(r.params.Level) {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(),
@@ -278,7 +290,8 @@ func (s *session) setLevel(ctx context.Context, r *request) {
 	s.answer(ctx, r, json.RawMessage(`{}`))
 }
 
-// setLogLevel sets the level of log messages that a legacy client wants.
+// setLogLevel records the level of log messages that a legacy client wants, and reports
+// the change to the hosted servers. The caller must have checked the level.
 func (s *session) setLogLevel(r *request) {
 	level, _ := mcp.String(r.params.Level)
 	s.mu.Lock()
@@ -289,8 +302,9 @@ func (s *session) setLogLevel(r *request) {
 	}
 }
 
+// answerJSON answers r with the encoding of v, an object; with a fault if v does not encode.
 func (s *session) answerJSON(ctx context.Context, r *request, v any) {
-	b, err := jsonrpc.Marshal(v) // what servers say is passed on as they wrote it
+	b, err := jsonrpc.Marshal(v) // unlike json.Marshal, it leaves the characters of servers as they are
 	if err != nil {
 		s.fail(ctx, r, fault.New(fault.InternalFailure, fault.Host, r.operation(), "encoding the answer: %v", err))
 		return
@@ -322,8 +336,7 @@ func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
 	s.deliver(ctx, r, outbox.Answer{Line: s.formOf(r).Fault(f)})
 }
 
-// refuse answers line n with an error; a nil id is that of a line that could
-// not be read.
+// refuse answers line n with an error. id is nil if the line could not be parsed.
 func (s *session) refuse(ctx context.Context, n int64, id jsonrpc.ID, f *fault.Record) {
 	if id == nil {
 		n = 0 // the client cannot ask for it again

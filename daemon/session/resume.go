@@ -27,9 +27,13 @@ import (
 // client's process still lives.
 const gonePoll = 50 * time.Millisecond
 
-// claim makes l the next connection of the session. It returns false if the session
-// or ctx has ended meanwhile; else the session ends l. A client closes a connection
-// before it makes the next one, and what it said on a closed one counts no more.
+// claim hands l to the session's reader as the next connection, and ends the present one.
+// It blocks until the reader has taken l. It returns false if the session or ctx has ended
+// meanwhile: then the caller still owns l. After true the session closes l, or claim has
+// closed it because the client had hung up.
+//
+// Lines that the reader has not read from the present connection are dropped: the client
+// has closed it, and its proxy sends them again.
 func (s *session) claim(ctx context.Context, l *link.Link) bool {
 	again := time.NewTicker(gonePoll)
 	defer again.Stop()
@@ -64,8 +68,9 @@ func (s *session) yields(p peer.Peer) bool {
 	return s.cur == nil || s.cur.Peer == p && p.PID > 0 || socket.HungUp(s.cur.Conn)
 }
 
-// detach ends that l is the session's connection: answers that the client has not
-// confirmed wait for the next one.
+// detach takes the connection l from the session. It does nothing if l is no longer the
+// session's connection. Answers that the client has not confirmed are kept for its next
+// connection, unless the client is anonymous. All waits for room in the outbox of l end.
 func (s *session) detach(l *link.Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +106,8 @@ func (s *session) keepLocked(a outbox.Answer) {
 // fullBye is the last line to a client for which too many answers waited.
 var fullBye = protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeFull, Message: link.ErrTooMuch.Error()}
 
-// Full ends the session: at once if it has a connection, else when it is back.
+// Full ends the session since too many answers wait for its client: at once if the client
+// is connected, else as soon as it connects again.
 func (s *session) Full() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +118,12 @@ func (s *session) Full() {
 	s.setLocked(overfull, s.cur)
 }
 
-// awaitLink blocks until the client is back, and returns its connection; nil if it does
-// not come back.
+// awaitLink blocks until the client has connected again, and returns the new connection.
+// It returns nil if the client's process has ended, after [protocol.ResumeWindow], or if
+// ctx is done. why is the reason why the last connection ended.
+//
+// The first checks of the process follow each other fast: most often a connection ends
+// because its process does.
 func (s *session) awaitLink(ctx context.Context, why error) *link.Link {
 	s.log.InfoContext(ctx, "session detached", "err", why)
 	limit := time.NewTimer(protocol.ResumeWindow)
@@ -126,7 +136,7 @@ func (s *session) awaitLink(ctx context.Context, why error) *link.Link {
 	for wait := time.Millisecond; ; wait = min(2*wait, gonePoll) {
 		select {
 		case l := <-s.claims:
-			if !socket.HungUp(l.Conn) { // or a later one may be there
+			if !socket.HungUp(l.Conn) { // if it is, the client may have made a later one
 				return l
 			}
 			l.Drop()
@@ -144,8 +154,8 @@ func (s *session) awaitLink(ctx context.Context, why error) *link.Link {
 	}
 }
 
-// welcome queues the daemon's first line, which must be first in l's queue: call
-// it before l is the session's connection, or before others know the session.
+// welcome queues the daemon's first line. It must be the first in l's queue: call welcome
+// before l becomes the session's connection, or before the session is registered.
 func (s *session) welcome(l *link.Link, w protocol.Welcome) {
 	if s.anonymous {
 		return
@@ -154,17 +164,21 @@ func (s *session) welcome(l *link.Link, w protocol.Welcome) {
 	l.Out.Control(w)
 }
 
-// sayFarewellLocked tells the client that the daemon stops, if it does, behind
-// all that is queued. The caller must hold s.mu.
+// sayFarewellLocked queues a bye behind all other lines if the daemon stops; else it does
+// nothing. The caller must hold s.mu.
 func (s *session) sayFarewellLocked() {
 	if bye := s.srv.farewell.Load(); bye != nil && s.cur != nil && !s.anonymous {
 		s.cur.Out.Farewell(bye)
 	}
 }
 
-// attachLink makes l the session's connection. Requests that the client does not list as
-// pending are confirmed, or were cancelled; kept answers to the others are queued
-// again. It reports whether the session has to end.
+// attachLink makes l the session's connection. The greeting of l lists the lines that the
+// client still waits for. The session queues the answers that it has kept for these lines,
+// cancels its other requests, and reports the list to the executors. It returns true if
+// the session must end, since too many answers waited.
+//
+// Flights are cancelled before any line is queued: an answer to a request that the client
+// has given up must not reach it.
 func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	g := &l.Greeting
 	pending := make(map[int64]struct{}, len(g.Pending))
@@ -228,9 +242,10 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	return over
 }
 
-// replayed handles a line that the client had sent on an earlier connection. A line that
-// is answered is handled for its effect on the session alone. Any other one is handled
-// anew, unless this daemon has it already.
+// replayed handles a line that the client had sent on an earlier connection. If the client
+// has the answer, the session only restores the state that the line had set, for example a
+// subscription. Else it handles the line like a new one, unless the request is still in
+// flight here or its answer was kept.
 func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *crew.Crew) {
 	n := *c.Replay
 	faultpoint.At("session.replayed")
@@ -264,9 +279,10 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 	}
 }
 
-// tooLarge handles a request that the client still waits for, or the client's
-// answer to a server's request, which was too large for its proxy to keep. A
-// request that was begun is answered like one that is replayed.
+// tooLarge handles a line that the proxy could not keep, since it was too large: only its
+// number and its id are known. A recorded call goes on like a replayed one. A request
+// without a record fails. If the line was the client's answer to a server's request, the
+// server gets an error in its place.
 func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew.Crew) {
 	n := *c.Replay
 	if _, ok := s.known[n]; ok || len(c.ID) == 0 {
@@ -327,8 +343,8 @@ func (s *session) markUncertain(g *protocol.Greeting, fresh, wiped bool) {
 	}
 }
 
-// doubtful returns the fault of a replayed call that may have been begun without a
-// record and must not be made twice; nil for all others.
+// doubtful returns a fault for a replayed call that an earlier daemon may have begun, if
+// the call's record may be lost and it must not run twice. Else it returns nil.
 func (s *session) doubtful(r *request) *fault.Record {
 	if !r.replay || r.n >= s.uncertain || r.target.Contract == tool.Convergent || s.recorded(r.n) {
 		return nil
@@ -350,18 +366,19 @@ func (s *session) Seen(n int64) {
 	}
 }
 
-// offerLine queues a line that is no answer if there is room for it, a connection, and
-// allowed, which may be nil, returns true once all that was queued before is known.
+// offerLine queues a line that is no answer. It drops the line if the client is not
+// connected, if there is no room, or if allowed returns false. allowed may be nil; the
+// outbox calls it under its lock, after all lines that were queued before.
 func (s *session) offerLine(line []byte, allowed func() bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock() // so that no other connection takes its place meanwhile
+	defer s.mu.Unlock() // so that no other connection replaces s.cur meanwhile
 	if s.cur != nil {
 		s.cur.Out.Offer(line, allowed)
 	}
 }
 
-// queueLine queues the answer to line n for the client, or keeps it until there is a
-// connection. It may block until there is room.
+// queueLine queues the answer to line n for the client, or keeps it until the client is
+// connected. It may block until there is room.
 func (s *session) queueLine(ctx context.Context, n int64, line []byte) {
 	s.queueAnswer(ctx, outbox.Answer{N: n, Line: line}, nil)
 }
@@ -406,10 +423,10 @@ func (s *session) queueAnswer(ctx context.Context, a outbox.Answer, allowed func
 	}
 }
 
-// takeTurn blocks until the answer to a request may be loaded that its executor has
-// stored: there is a connection, less waits for it than a client is sent ahead, and no
-// other stored answer of the session is in memory. The caller must call done once it
-// has queued the answer.
+// takeTurn blocks until a stored answer may be loaded from its executor's file. That is
+// the case when the client is connected, little else waits for it, and no other stored
+// answer of the session is in memory. The caller must call done after it has queued the
+// answer. On an error, which is the cause of ctx, done is nil.
 func (s *session) takeTurn(ctx context.Context) (done func(), err error) {
 	select {
 	case s.turn <- struct{}{}:

@@ -44,32 +44,32 @@ type Telemetry interface {
 // ToolCall is one line of the call log.
 type ToolCall struct {
 	Caller    tool.Caller
-	RequestID string
-	Tool      string
+	RequestID string          // as it is spelled in JSON
+	Tool      string          // the target's name; as the client gave it if there is no target
 	Server    string          // that has the tool; "" for holdline's own
 	Cache     string          // "hit" or "miss"; "" if there was no look
 	Arguments json.RawMessage // to look for a path in, never to be logged
-	Took      time.Duration
-	Replays   int
-	Fault     *fault.Record
+	Took      time.Duration   // from when this daemon read the request
+	Replays   int             // as the target counts them
+	Fault     *fault.Record   // nil after a success
 }
 
 // An Executor answers calls and keeps records of them: the hosted servers, and the
 // consults. A session owns its calls: it alone knows which answers its client still
-// waits for, and reports that to the executors. Sessions are named by their hashes, calls by the
-// number of the client's line. The methods must not block for long.
+// waits for, and reports that to the executors. A session is named by its hash, a call by
+// the number of the client's line. The methods must not block for long.
 type Executor interface {
-	// Recall returns what answers the call that line n began, nil if that is not
-	// known. recorded reports whether the call may have had an effect, known or not
-	// what answers it.
+	// Recall returns the target that answers the call of line n, nil if it is not
+	// known. recorded reports whether the call may have had an effect; it may be true
+	// although the target is not known.
 	Recall(session string, n int64) (t *tool.Remote, recorded bool)
 	// Confirmed reports that the client holds the answer to line n, or has cancelled it.
 	Confirmed(session string, n int64)
 	// Resumed reports that the client is back, and which of its lines it waits for.
 	// It waits for no other call that it made before.
 	Resumed(session string, pending map[int64]struct{})
-	// Closed reports that the session is over, and that none of its calls is waited
-	// for. If it was the last one of its client, agent is the client's key, else "".
+	// Closed reports that the session is over, and that its client waits for none of
+	// its calls. agent is the client's key if this was its last session, else "".
 	Closed(session, agent string)
 }
 
@@ -88,11 +88,12 @@ type Hosted interface {
 	// Subscribe subscribes the session to a resource: when that changes,
 	// [tool.Client] Updated is called with that holder. The holder "" is the
 	// session; others are its own names for its subscriptions. It blocks until
-	// the server has agreed; again says that an earlier daemon was asked the
-	// same. A failure is the server's refusal, an error of JSON-RPC; an error is
-	// a fault or [tool.ErrStopping].
+	// the server has agreed or refused. again is true if an earlier daemon had the
+	// same request. A failure is the server's refusal, an error of JSON-RPC; an
+	// error is a fault or [tool.ErrStopping].
 	Subscribe(ctx context.Context, c tool.Caller, holder, uri string, again bool) (failure json.RawMessage, err error)
-	// Unsubscribe ends that; all of the holder's if the URI is "".
+	// Unsubscribe ends the holder's subscription to a resource; all of the holder's
+	// if the URI is "".
 	Unsubscribe(session, holder, uri string)
 }
 
@@ -144,7 +145,8 @@ const (
 	Detached = "detached" // its client has no connection and may come back
 )
 
-// Server serves MCP clients.
+// Server serves MCP clients. It has one session for each client that is connected or may
+// still come back. It is safe for concurrent use.
 type Server struct {
 	o          Options
 	serverInfo json.RawMessage
@@ -272,13 +274,16 @@ func (s *Server) dismiss(c *listener.Conn) {
 	_, _ = c.Write(protocol.Append(protocol.Append(nil, w), bye)) // a client that is gone needs no word
 }
 
-// Hash is the form in which a session's uuid, its secret, may be recorded.
+// Hash returns the form in which a session's uuid may be recorded. The uuid itself is a
+// secret: a connection that knows it can take over the session.
 func Hash(uuid string) string {
 	sum := sha256.Sum256([]byte(uuid))
 	return hex.EncodeToString(sum[:])
 }
 
-// ServeConn serves one client until it is done, ctx ends, or it is dropped.
+// ServeConn serves one connection, and returns after it is closed or refused. If it is the
+// first connection of a session, ServeConn serves the whole session, later connections
+// included. A later one is handed to the session's reader.
 func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	c.Greeting.Identity = protocol.ClientName(c.Greeting.Identity)
 	g := c.Greeting
@@ -313,7 +318,7 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 			<-l.Done
 			return
 		}
-		// It has ended meanwhile: the client begins another.
+		// The session has ended meanwhile: the connection opens another one.
 	}
 	if s.farewell.Load() != nil {
 		s.dismiss(c)
@@ -338,9 +343,9 @@ func (s *Server) confirmed(session string, n int64) {
 	}
 }
 
-// openSession finds the session that a connection claims, or registers a new one;
-// after [Server.Farewell] it returns none instead. A new session is welcomed
-// before anything else can be queued for it.
+// openSession finds the session that a connection names, or registers a new one; after
+// [Server.Farewell] it returns nil instead of a new one. The welcome of a new session is
+// queued before other goroutines can find it.
 func (s *Server) openSession(l *link.Link) (one *session, fresh bool, refusal *protocol.Refusal) {
 	made, w := newSession(s, l), s.o.Welcome()
 	s.mu.Lock()
@@ -380,7 +385,8 @@ func (s *Server) discarded(session string) bool {
 	return s.returns.Discarded(session)
 }
 
-// closeSession ends a session that was served, and says so to the executors.
+// closeSession removes a session whose serving has ended. It reports the end to the
+// executors only if the client is gone: after a stop of the daemon the next one goes on.
 func (s *Server) closeSession(one *session) {
 	s.mu.Lock()
 	delete(s.sessions, one)

@@ -26,21 +26,24 @@ import (
 // errBye is the end of a connection whose client said bye.
 var errBye = fmt.Errorf("%w: it said bye", link.ErrGone)
 
-// session is one client's. It outlives its connections: while it has none, calls
-// go on and their answers wait.
+// session is the state of one client. It outlives its connections: while the client is
+// not connected, its calls go on and their answers wait.
 //
-// Locks: Server.mu, then session.mu, then those of an outbox. None is held while a
-// connection is read or written, or an executor is called.
+// The handler of the session's first connection is the reader. It runs serveLinks, and
+// owns the goroutines of the requests in flight.
+//
+// Locks are taken in this order: Server.mu, session.mu, the lock of an outbox. No
+// goroutine holds one while it reads or writes a connection, or calls an executor.
 type session struct {
 	srv       *Server
-	anonymous bool   // the client sent no greeting
+	anonymous bool   // the client sent no greeting: it cannot resume the session
 	hash      string // of the session's uuid
-	number    int64  // for people
+	number    int64  // shown to users; counts the sessions of this daemon from 1
 	since     time.Time
-	log       *slog.Logger
+	log       *slog.Logger  // set by serveLinks
 	client    int           // pid of the client; 0 if unknown
 	agent     *agents.Agent // the client process; set before the session is served
-	calls     atomic.Int64
+	calls     atomic.Int64  // calls of targets so far, replayed ones included
 	running   atomic.Int64  // goroutines for requests that have not ended
 	quiet     chan struct{} // holds a token when running may have become 0
 	turn      chan struct{} // holds a token while a stored answer is loaded and queued
@@ -48,7 +51,7 @@ type session struct {
 	claims chan *link.Link // connections that take the session over
 	over   chan struct{}   // closed when the session has ended
 
-	// Only the reader touches these; there is one at a time.
+	// Only the reader uses these fields, without a lock. A session has one reader.
 	n         int64              // number of the client's last line
 	handshake handshake          // of a legacy client
 	known     map[int64]struct{} // lines whose requests this daemon had before the connection; nil before the first one
@@ -101,16 +104,18 @@ func (s *session) setLocked(to sessionState, l *link.Link) {
 	s.state, s.cur = to, l
 }
 
-// handshake is how far a legacy client has come: initialize is answered, then
-// notifications/initialized has arrived. It never goes back.
+// handshake is a step in the handshake of a legacy client. It never goes back.
 type handshake int
 
 const (
 	notInitialized handshake = iota
-	initialized
-	ready
+	initialized              // the session has accepted initialize
+	ready                    // the client has sent notifications/initialized
 )
 
+// newSession makes the session of a client whose first connection is l. It registers the
+// session nowhere: [Server.openSession] does that, and sets number and agent. A client
+// without a greeting gets a random uuid, so that no greeting can name its session.
 func newSession(srv *Server, l *link.Link) *session {
 	g := &l.Greeting
 	one := &session{
@@ -133,6 +138,8 @@ func newSession(srv *Server, l *link.Link) *session {
 	return one
 }
 
+// status returns the session as the command line shows it. Subscriptions do not count
+// as calls in flight: they stay open.
 func (s *session) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +162,13 @@ func (s *session) status() Status {
 	}
 }
 
-// serveLinks runs the session on l and on the connections that follow it.
+// serveLinks serves the session on l and on the connections that replace it. It returns
+// after the last connection has closed and all goroutines of requests have ended. The
+// session's state is then ended, or left if the daemon stops.
+//
+// Calls get a context that a done ctx ends with the cause [tool.ErrStopping]: the next
+// daemon must then answer them. With any other cause the client no longer wants the
+// answers.
 func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	s.log = s.srv.o.Log.With("client_pid", l.Peer.PID, "session", s.number)
 	s.log.InfoContext(ctx, "session opened",
@@ -163,7 +176,7 @@ func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(link.ErrGone)
-	// Whatever ends the daemon, the cause of the calls' end is that it stops.
+	// The cause of ctx may be any error. The calls must see that the daemon stops.
 	stop := context.AfterFunc(outer, func() { cancel(tool.ErrStopping) })
 	defer stop()
 	calls := crew.New()
@@ -198,13 +211,15 @@ func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	s.log.InfoContext(ctx, "session closed", "dur", time.Since(s.since), "calls", s.calls.Load(), "err", end)
 }
 
+// identity returns the identity of the client as it is known now.
 func (s *session) identity() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.profile.Caller.Identity
 }
 
-// who returns the caller as it is known now.
+// who returns the client as executors and the catalogue know a caller. Its name and its
+// identity may change with the client's first request.
 func (s *session) who() tool.Caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()

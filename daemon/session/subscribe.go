@@ -17,11 +17,12 @@ import (
 // at once, as far as the session itself remembers them.
 const maxSubscriptions = 256
 
-// refusal is a server's answer with an error, as it came.
+// refusal is the JSON-RPC error with which a server refused a request, as it came.
 type refusal struct{ raw json.RawMessage }
 
-// subscribe passes a legacy client's subscription to a resource to the server that has
-// it.
+// subscribe passes a legacy client's subscription to the server that has the resource,
+// and answers once that server has agreed or refused. A limit is checked before: too many
+// subscriptions are a fault.
 func (s *session) subscribe(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
 	if f == nil {
@@ -59,9 +60,9 @@ func (s *session) unsubscribe(ctx context.Context, r *request) {
 	s.answer(ctx, r, json.RawMessage(`{}`))
 }
 
-// subscribeAgain subscribes to what the client had subscribed to with an
-// earlier daemon, or before its connection broke. There is no answer; the client gets a
-// notification that the resource may have changed.
+// subscribeAgain subscribes again to what the client had subscribed to at an earlier
+// daemon, or before its connection broke. It sends no answer: the client has that. The
+// client gets a notification that the resource may have changed.
 func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
 	if f != nil || s.addFollow(r, uri) != nil {
@@ -91,7 +92,8 @@ func (s *session) uri(r *request) (string, *fault.Record) {
 	return uri, nil
 }
 
-// addFollow records that the client wants to know of changes of a resource.
+// addFollow records that the client subscribes to a resource, with the line that asks for
+// it. It returns a fault, and records nothing, if the session has too many subscriptions.
 func (s *session) addFollow(r *request, uri string) *fault.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,8 +106,10 @@ func (s *session) addFollow(r *request, uri string) *fault.Record {
 	return nil
 }
 
-// subscribeTarget subscribes to a resource, and ends that at once if the client has
-// unsubscribed meanwhile.
+// subscribeTarget subscribes to a resource, and blocks until its server has agreed or
+// refused. If the client has unsubscribed meanwhile, it ends the subscription at once. A
+// subscription that failed is forgotten, unless a later line asks for the same resource
+// or the client believes that it has the subscription already (standing).
 func (s *session) subscribeTarget(ctx context.Context, r *request, uri string) (json.RawMessage, error) {
 	failure, err := s.srv.o.Hosted.Subscribe(ctx, s.who(), "", uri, r.standing)
 	s.mu.Lock()
@@ -120,9 +124,9 @@ func (s *session) subscribeTarget(ctx context.Context, r *request, uri string) (
 	return failure, err
 }
 
-// beginListen begins a subscription: it is acknowledged, and stays open until the
-// client cancels it or goes. One that an earlier daemon had acknowledged is
-// acknowledged again.
+// beginListen begins a subscription of a modern client. The daemon acknowledges it, after
+// the servers of its resources have answered. It stays in flight until the client cancels
+// it or disconnects. A replayed one is acknowledged again.
 func (s *session) beginListen(ctx context.Context, r *request, calls *crew.Crew) {
 	l, uris, f := listen.Parse(r.msg.ID, r.n, r.operation(), r.params.Notifications, maxSubscriptions)
 	if f != nil {
@@ -157,8 +161,10 @@ func (s *session) beginListen(ctx context.Context, r *request, calls *crew.Crew)
 	})
 }
 
-// grantResources subscribes to the resources that a modern client has listed, and
-// records those whose servers have agreed. On an error the caller ends the subscription.
+// grantResources subscribes to the resources that a modern client has listed, one after
+// the other, and adds those whose servers have agreed to l.URIs. It skips the others: the
+// acknowledgement shows the client what it gets. A replayed request keeps a resource whose
+// server cannot answer now. On an error the caller must end the subscription.
 func (s *session) grantResources(ctx context.Context, r *request, l *listen.Subscription, uris []string) error {
 	for _, uri := range uris {
 		failure, err := s.srv.o.Hosted.Subscribe(ctx, s.who(), l.Holder, uri, r.replay)
@@ -172,15 +178,16 @@ func (s *session) grantResources(ctx context.Context, r *request, l *listen.Subs
 		case f == nil || f.Fault.Code == fault.ResourceExhausted:
 			return err
 		case f.Fault.Code == fault.InvalidInput, f.Fault.Code == fault.UnknownMethod:
-		case r.replay: // it was granted once, and is in force when the server is back
+		case r.replay: // an earlier daemon granted it; it is in force again after the server has restarted
 			l.URIs = append(l.URIs, uri)
 		}
 	}
 	return nil
 }
 
-// acknowledge sends the client which notifications it gets from now on. It returns false,
-// and sends nothing, if the client has ended the subscription already.
+// acknowledge sends the client which notifications it gets from now on. It returns false
+// if the client has ended the subscription, before or meanwhile: then the subscription is
+// not registered.
 func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscription) bool {
 	if r.flight.at() != running {
 		return false
@@ -199,7 +206,8 @@ func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscri
 	return wanted
 }
 
-// unlisten ends a subscription.
+// unlisten removes a subscription, and ends the subscriptions at the servers that belong
+// to it. It may be called again.
 func (s *session) unlisten(l *listen.Subscription) {
 	key := l.ID.Key()
 	s.mu.Lock()

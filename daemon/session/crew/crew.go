@@ -31,6 +31,8 @@ func (c *Crew) Go(f func()) {
 	}
 }
 
+// work runs f, and then the functions that Go hands over, until enough other goroutines
+// rest or Wait has closed the channel.
 func (c *Crew) work(f func()) {
 	for ok := true; ok; {
 		f()

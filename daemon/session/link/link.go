@@ -32,11 +32,11 @@ const lastWrites = 2 * time.Second
 // it; another one, of [Link.Write], writes what is queued in Out.
 type Link struct {
 	Conn      *net.UnixConn
-	Lines     *jsonrpc.Lines
-	First     []byte // a line already read; nil if none
-	Greeting  protocol.Greeting
-	Anonymous bool
-	Peer      peer.Peer
+	Lines     *jsonrpc.Lines    // reads Conn; only the session's reader uses it
+	First     []byte            // a line already read; nil if none
+	Greeting  protocol.Greeting // empty if Anonymous
+	Anonymous bool              // the client sent no greeting
+	Peer      peer.Peer         // the process that connected
 	Out       *outbox.Outbox
 	Done      chan struct{} // closed when the session has ended the connection
 

@@ -23,9 +23,11 @@ type Subscription struct {
 	granted []string        // the members of the acknowledgement, for Granted
 }
 
-// Parse reads the member notifications of a request: the client's line n, with that
-// id. It returns the subscription, and the resources for which the servers are to be
-// asked, most at most. The fault names operation.
+// Parse reads the member notifications of a request in the client's line n. It returns the
+// subscription with the changes of lists that the client wants, and the resources that it
+// lists. The caller must ask the servers for these, and add the granted ones to URIs.
+//
+// More than most resources, or a malformed member, are a fault of operation.
 func Parse(id jsonrpc.ID, n int64, operation string, notifications json.RawMessage, most int) (
 	*Subscription, []string, *fault.Record,
 ) {
@@ -61,7 +63,8 @@ func Parse(id jsonrpc.ID, n int64, operation string, notifications json.RawMessa
 	return s, uris, nil
 }
 
-// Acknowledgement returns the notification that says what the client gets.
+// Acknowledgement returns the notification that lists what the client gets, without a
+// newline: the changes of lists, and the resources in URIs.
 func (s *Subscription) Acknowledgement() []byte {
 	members := s.granted
 	if len(s.URIs) > 0 {
@@ -76,7 +79,9 @@ func (s *Subscription) Acknowledgement() []byte {
 	return jsonrpc.AppendRequest(nil, nil, mcp.Acknowledged, params)
 }
 
-// Tag returns a notification's params with the subscription that it belongs to.
+// Tag returns a notification's params with the id of its subscription in _meta. It keeps
+// all other members as they are spelled. It returns an error if params has a _meta but
+// cannot be rewritten.
 func Tag(params json.RawMessage, id jsonrpc.ID) (json.RawMessage, error) {
 	ours := fmt.Sprintf("%q:%s", mcp.MetaSubscription, id)
 	if jsonrpc.Field(params, "_meta") == nil {

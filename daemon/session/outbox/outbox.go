@@ -70,7 +70,11 @@ const (
 )
 
 // Outbox is the queue of lines to one connection. It is safe for concurrent use,
-// but for [Outbox.Run].
+// but for [Outbox.Run], which one goroutine calls.
+//
+// It also keeps each answer until the client has acknowledged it. Acknowledgements count
+// the lines of the connection, without control lines. confirm is always called after the
+// lock is released: executors take locks of their own.
 type Outbox struct {
 	conn    net.Conn
 	confirm func(n int64) // says that the client holds the answer to its line n; called without the lock
@@ -118,8 +122,8 @@ func (o *Outbox) Put(ctx context.Context, a Answer, allowed func() bool) error {
 	return err
 }
 
-// AwaitRoom blocks while more waits than a client should be sent ahead, until ctx
-// is done or the outbox takes nothing more.
+// AwaitRoom blocks while more than softBytes wait to be written. It returns the cause of
+// ctx once that is done, and [net.ErrClosed] once the outbox takes nothing more.
 func (o *Outbox) AwaitRoom(ctx context.Context) error {
 	return o.await(ctx, func() bool { return o.bytes <= softBytes }, nil, nil)
 }
@@ -185,9 +189,9 @@ func (o *Outbox) Offer(line []byte, allowed func() bool) {
 	}
 }
 
-// Ask queues a request if there is room for its bytes, however many lines wait:
-// it is not made again as long as the connection holds, and a server waits for the
-// answer.
+// Ask queues a server's request if there is room for its bytes, however many lines wait.
+// A dropped request would leave the server waiting: the daemon sends it again only on the
+// next connection.
 func (o *Outbox) Ask(line []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -207,8 +211,8 @@ func (o *Outbox) Control(v any) {
 	}
 }
 
-// Farewell queues a bye behind all that is queued, whatever room there is: a
-// client that misses it waits for a daemon that does not come.
+// Farewell queues a bye behind all that is queued, whatever room there is: a client that
+// misses it waits in vain for this daemon.
 func (o *Outbox) Farewell(bye *protocol.Control) {
 	line := protocol.Append(nil, bye)
 	o.mu.Lock()
@@ -218,7 +222,8 @@ func (o *Outbox) Farewell(bye *protocol.Control) {
 	}
 }
 
-// Acknowledge says that the client holds the first k lines whole.
+// Acknowledge records that the client has received the first k lines of the connection
+// completely, control lines not counted. Their answers are dropped and confirmed.
 func (o *Outbox) Acknowledge(k int64) {
 	o.mu.Lock()
 	defer o.unlock()
@@ -233,7 +238,7 @@ func (o *Outbox) Acknowledge(k int64) {
 		o.settleLocked(&o.unconfirmed[i])
 		i++
 	}
-	clear(o.unconfirmed[:i]) // so that nothing of them is held
+	clear(o.unconfirmed[:i]) // else the array would keep their lines in memory
 	if o.unconfirmed = o.unconfirmed[i:]; len(o.unconfirmed) == 0 {
 		o.unconfirmed = nil
 	}
@@ -253,7 +258,7 @@ func (o *Outbox) Abort() []Answer {
 	return left
 }
 
-// Close has the writer end once all that is queued is written. Nothing more is
+// Close makes [Outbox.Run] return after all queued lines are written. Later lines are not
 // taken.
 func (o *Outbox) Close() {
 	o.mu.Lock()
@@ -304,14 +309,15 @@ func (o *Outbox) answerLocked(a Answer) {
 	o.addLocked(a.Line)
 }
 
-// settleLocked notes that the client holds an answer, or never asks for it again.
+// settleLocked marks an answer as confirmed: the client holds it, or cannot ask for it
+// again. [Outbox.unlock] reports that. The caller must hold o.mu.
 func (o *Outbox) settleLocked(a *Answer) {
 	if a.Confirm && o.confirm != nil {
 		o.settled = append(o.settled, a.N)
 	}
 }
 
-// unlock unlocks o.mu, and then says what the client holds.
+// unlock unlocks o.mu, and then calls confirm for the answers that were settled under it.
 func (o *Outbox) unlock() {
 	settled := o.settled
 	o.settled = nil
@@ -336,16 +342,21 @@ func (o *Outbox) hoards() bool {
 	return false
 }
 
+// fitsLocked reports whether a line of n bytes is within both limits.
 func (o *Outbox) fitsLocked(n int) bool { return len(o.lines) < MaxLines && o.roomLocked(n) }
 
+// roomLocked reports whether a line of n bytes is within the limit of bytes. An empty
+// outbox takes a line of any length.
 func (o *Outbox) roomLocked(n int) bool { return o.bytes == 0 || o.bytes+n <= MaxBytes }
 
+// addLocked queues a line, whatever room there is, and wakes the writer.
 func (o *Outbox) addLocked(line []byte) {
 	o.lines = append(o.lines, line)
 	o.bytes += len(line)
 	o.wakeLocked()
 }
 
+// wakeLocked makes [Outbox.Run] look for lines. It does not block.
 func (o *Outbox) wakeLocked() {
 	select {
 	case o.ready <- struct{}{}:

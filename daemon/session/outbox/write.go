@@ -13,8 +13,8 @@ import (
 // maxBatch bounds the lines that are copied together for one write, in bytes.
 const maxBatch = 64 << 10
 
-// Run writes what is queued until the outbox is closed and empty, an error happens,
-// or the client is to be ended: [ErrSlow], [ErrHoarder].
+// Run writes the queued lines. It returns nil once the outbox is closed and empty, else
+// the error of the connection, or [ErrSlow] or [ErrHoarder]: then the session must end.
 func (o *Outbox) Run() error {
 	for range o.ready {
 		for {
@@ -33,9 +33,9 @@ func (o *Outbox) Run() error {
 	return nil
 }
 
-// takeLines returns all that is queued, which the caller has to write; [Outbox.written]
-// ends that. It returns nothing while another goroutine writes, and done once
-// nothing will be queued any more.
+// takeLines returns all queued lines. The caller must write them, and call
+// [Outbox.written] for each batch. It returns no lines while another goroutine writes;
+// done is true once the outbox is empty and takes no more lines.
 func (o *Outbox) takeLines() (lines [][]byte, done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -49,9 +49,9 @@ func (o *Outbox) takeLines() (lines [][]byte, done bool) {
 	return lines, false
 }
 
-// written makes room for others after n bytes went out. If more is false the caller
-// has written all that it took. It reports whether what is left of that is to be
-// left out: [Outbox.Last] has replaced it.
+// written records that n bytes were sent, and wakes the goroutines that wait for room. If
+// more is false the caller has written all lines that it took. It returns true if the
+// caller must drop the rest of these lines: [Outbox.Last] has replaced it.
 func (o *Outbox) written(n int, more bool) (cut bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,7 +66,8 @@ func (o *Outbox) written(n int, more bool) (cut bool) {
 	return cut
 }
 
-// writeLines writes lines; those that are short go out together, in one system call.
+// writeLines writes lines, short ones together in one system call. It returns an error
+// of the connection, or [ErrHoarder] if the client acknowledges too little.
 func (o *Outbox) writeLines(lines [][]byte) error {
 	for len(lines) > 0 {
 		n, size := 1, len(lines[0])
@@ -97,9 +98,9 @@ func (o *Outbox) writeLines(lines [][]byte) error {
 // afterWrite is called once a line was written whole.
 func afterWrite() { faultpoint.At("session.written") }
 
-// writeNow writes the one line that is queued, if that is all there is to write, as
-// far as the connection takes it without a wait. The goroutine of Run, which would
-// have to be woken, writes the rest.
+// writeNow writes the only queued line, as far as the connection takes it without
+// blocking. So the answer needs no second goroutine on its way. The goroutine of Run
+// writes the rest. It does nothing if more lines are queued or another goroutine writes.
 func (o *Outbox) writeNow() {
 	now, ok := o.conn.(interface{ TryWrite(p []byte) int })
 	if !ok {
@@ -131,9 +132,9 @@ func (o *Outbox) writeNow() {
 	}
 }
 
-// sendWhole writes p whole. A client that takes no byte for [protocol.StallWindow], and
-// acknowledges none, is ended when its queue is full; until then it may be as slow as
-// it likes.
+// sendWhole writes all of p. It returns [ErrSlow] if the queue is full and the client has
+// neither taken a byte nor acknowledged a line for [protocol.StallWindow]. Until the queue
+// is full the client may be as slow as it likes.
 func (o *Outbox) sendWhole(p []byte) error {
 	atStart := true
 	for {
@@ -148,7 +149,7 @@ func (o *Outbox) sendWhole(p []byte) error {
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
 		case n == 0 && o.isFull() && o.quietFor() >= protocol.StallWindow:
-			if atStart { // between two lines: say why, if there is room for so little
+			if atStart { // inside a line the bye would be taken for the rest of it
 				o.bye(ErrSlow)
 			}
 			return ErrSlow
@@ -164,7 +165,7 @@ func (o *Outbox) quietFor() time.Duration {
 	return time.Since(o.acked)
 }
 
-// bye says why the session ends, if there is room for so little.
+// bye tries for 10 ms to send the client the reason why its session ends.
 func (o *Outbox) bye(why error) {
 	_ = o.conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
 	bye := protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeSlow, Message: why.Error()}

@@ -18,9 +18,9 @@ const listTTL = 60_000
 
 // A Form says how the answer to a request has to look.
 type Form struct {
-	ID     jsonrpc.ID
-	Method string
-	Modern bool
+	ID     jsonrpc.ID      // of the request
+	Method string          // of the request
+	Modern bool            // the request's era
 	Info   json.RawMessage // the serverInfo that a modern answer carries
 }
 
@@ -88,7 +88,7 @@ type Cached struct {
 	Scope string `json:"cacheScope"`
 }
 
-// Cacheable returns what a list or a discovery says of that.
+// Cacheable returns how long a client may keep a list or a discovery.
 func Cacheable() Cached { return Cached{TTL: listTTL, Scope: "private"} }
 
 // About is the result of a handshake, in either era.
