@@ -55,7 +55,7 @@ type Progress struct {
 	Window    *Window  `json:"window,omitempty"`     // of the subscription, if the program told
 }
 
-// State says how a run ended.
+// State is the way in which a run ended.
 type State string
 
 // The states of an [Outcome].
@@ -66,11 +66,12 @@ const (
 	Aborted State = "cancelled"
 )
 
-// Outcome is the result of a run. A [Run] fills in what the program said of it,
+// Outcome is the result of a run. A [Run] fills in what the program has said of it, and
 // the engine process adds the rest.
 //
-// Fault is nil if there is a whole answer, or the best answer that could be had
-// in time (Partial). The other fields hold what is known in any case.
+// Fault is nil if there is a whole answer, or the best answer that could be had in time
+// (Partial). All other fields hold what is known, with a fault or without: a run that
+// failed has cost money, too.
 type Outcome struct {
 	Version int   `json:"version"`
 	State   State `json:"state"`
@@ -103,7 +104,8 @@ type Outcome struct {
 	Exit          string   `json:"exit,omitempty"` // of the program, for people
 }
 
-// Ladder are the waits by which a run that must end is ended.
+// Ladder holds the times of the steps by which a run that must end is ended: a polite
+// request, then closed stdin, then signals.
 type Ladder struct {
 	// At the deadline the program is interrupted, and has Interrupt to end its
 	// turn. Then it is asked for its best answer and has Best for it.
@@ -119,8 +121,8 @@ type Ladder struct {
 	Grace time.Duration
 	// CancelGrace is the same for a run that was cancelled: a caller waits.
 	CancelGrace time.Duration
-	// Stall is how long a program may make no progress, such as a word of the
-	// model or the use of a tool, before it is ended as at its deadline.
+	// Stall is how long a program may make no progress before it is ended as at its
+	// deadline. Text of the model or the use of a tool is progress; retries are not.
 	Stall time.Duration
 }
 
@@ -134,14 +136,14 @@ func DefaultLadder() Ladder {
 	}
 }
 
-// Whole returns how long all steps behind a deadline can take, with room to
-// spare.
+// Whole returns how long all steps that follow a deadline can take together, with some
+// time to spare. The worker's hard deadline must be later than that.
 func (l Ladder) Whole() time.Duration {
 	return l.Interrupt + l.Best + l.Leave + 2*l.Grace + 10*time.Second
 }
 
-// JSON returns v as JSON. It is for values of this package and plain maps of
-// them, which always encode.
+// JSON returns v as JSON. Use it only for values of this package and plain maps of
+// them: these always encode. It returns null for anything that does not.
 func JSON(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -7,19 +7,21 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Program is who a fault is about.
+// Program names a consult program in faults. Its methods make the faults that all
+// engines share.
 type Program struct {
 	Name      string // "Claude Code"
 	Operation string // what faults are filed under
 }
 
-// Down is a downstream_failure with what is known of the process.
+// Down returns a downstream_failure fault with what is known of the process.
 func (p Program) Down(exit Exit, reason fault.Reason, format string, args ...any) *fault.Record {
 	return exit.Explain(reason, fault.New(fault.DownstreamFailure, fault.Engine, p.Operation, format, args...))
 }
 
-// Ended is the fault of a run that its driver ended, or whose program could
-// not be started; nil if it is neither.
+// Ended returns the fault of a run that the runner has ended, or whose program could
+// not be started. It returns nil for all other endings, and for a deadline: then there
+// may be an answer.
 func (p Program) Ended(exit Exit, why Why) *fault.Record {
 	switch {
 	case why == Cancelled:
@@ -37,7 +39,7 @@ func (p Program) Ended(exit Exit, why Why) *fault.Record {
 	return nil
 }
 
-// Late is the fault of a run that had no answer in time.
+// Late returns the timeout fault of a run that has no answer when its time is up.
 func (p Program) Late(exit Exit, why Why) *fault.Record {
 	text := "time was up before there was an answer; ask for less, or give a larger timeout_s"
 	if why == Stalled {
@@ -46,9 +48,10 @@ func (p Program) Late(exit Exit, why Why) *fault.Record {
 	return exit.Explain(fault.Deadline, fault.New(fault.Timeout, fault.Engine, p.Operation, "%s", text))
 }
 
-// Silent is the fault of a process that ended without a result: torn tells
-// that it was in the middle of a line, noise counts lines that were none of
-// its protocol.
+// Silent returns the fault of a process that ended without a result. torn means that
+// its output ended in the middle of a line. noise is the number of lines that were not
+// part of its protocol. If the worker was lost, the fault is outcome_unknown, since the
+// program may have done its work.
 func (p Program) Silent(exit Exit, torn bool, noise int) *fault.Record {
 	switch {
 	case !exit.Known:
@@ -74,7 +77,8 @@ func (p Program) Silent(exit Exit, torn bool, noise int) *fault.Record {
 	return p.Down(exit, fault.BadOutput, "%s", text)
 }
 
-// Explain adds what is known of the process to a fault.
+// Explain adds to f what is known of the process: exit code or signal, the error of its
+// start, and the last lines of stderr. It returns f.
 func (e Exit) Explain(reason fault.Reason, f *fault.Record) *fault.Record {
 	cause := fault.Cause{Reason: reason, StderrTail: e.Stderr}
 	if e.Known && e.SpawnErrno == "" {
@@ -90,7 +94,7 @@ func (e Exit) Explain(reason fault.Reason, f *fault.Record) *fault.Record {
 	return f.WithCause(cause)
 }
 
-// Short is s on one line, cut to n runes.
+// Short returns s on one line, cut to at most n characters. A cut text ends with "…".
 func Short(s string, n int) string {
 	runes := []rune(strings.Join(strings.Fields(s), " "))
 	if len(runes) > n {
@@ -99,17 +103,18 @@ func Short(s string, n int) string {
 	return string(runes)
 }
 
-// maxText is how much is kept of what a model said, in bytes; the oldest goes
-// first.
+// maxText bounds the text of a model that is kept, in bytes. The oldest texts are
+// dropped first.
 const maxText = 2 << 20
 
-// Texts is what a model said, piece by piece.
+// Texts collects the texts of a model in their order, at most [maxText] bytes of them.
 type Texts struct {
 	list []string
 	size int
 }
 
-// Add adds a piece, and lets go of the oldest past the limit.
+// Add appends a text. If all texts together are too long, it drops the oldest ones. A
+// single text that is too long is cut.
 func (t *Texts) Add(text string) {
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "")
@@ -125,5 +130,6 @@ func (t *Texts) Add(text string) {
 	t.list = t.list[n:]
 }
 
-// List is what there is, oldest first. It must not be changed.
+// List returns the texts that are kept, oldest first. The caller must not change the
+// slice.
 func (t *Texts) List() []string { return t.list }

@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// Levels of a run: what the program may do at most.
+// Levels of a run: the most that the program may do.
 const (
 	LevelRead  = "read"  // read files; nothing that writes or executes is offered
 	LevelShell = "shell" // and run commands that can write nothing but what is temporary
@@ -58,8 +58,8 @@ type Engine interface {
 	NewRun(req Request, info Info) Run
 }
 
-// Request is what a program is asked to do. The daemon has checked it and
-// resolved its paths.
+// Request is what a program is asked to do. The daemon has checked it and resolved its
+// paths.
 type Request struct {
 	Prompt   string          `json:"prompt"`
 	Cwd      string          `json:"cwd,omitempty"`       // absolute, an existing directory
@@ -79,7 +79,7 @@ type Request struct {
 	SchemaFile string `json:"-"`
 }
 
-// Info is what is known of the program installed.
+// Info is what is known of the installed program.
 type Info struct {
 	Path     string   `json:"path"`    // absolute
 	Version  string   `json:"version"` // "2.1.329"
@@ -90,7 +90,8 @@ type Info struct {
 	Settings []string `json:"settings,omitempty"` // that the configuration gives the program, in its own form
 }
 
-// Level is what a run may do at most, and what holds it to that here.
+// Level is what a run may do at most, and which mechanism holds it to that on this
+// machine.
 type Level struct {
 	Name       string   `json:"level"`
 	EnforcedBy string   `json:"enforced_by,omitempty"`
@@ -100,7 +101,9 @@ type Level struct {
 	Lacks string `json:"lacks,omitempty"`
 }
 
-// Level is what is known of the level of that name; "" is [LevelRead].
+// Level returns what is known of the level with that name; "" is [LevelRead]. For a
+// name that the engine does not know it returns a level that lacks something, so the
+// caller refuses it.
 func (i *Info) Level(name string) Level {
 	name = cmp.Or(name, LevelRead)
 	for _, l := range i.Levels {
@@ -111,7 +114,8 @@ func (i *Info) Level(name string) Level {
 	return Level{Name: name, Lacks: "this engine has no such level"}
 }
 
-// Command is a program's command line. The prompt is never in it.
+// Command is how to start a program for one run. The prompt is never part of it: other
+// users can see a command line.
 type Command struct {
 	Argv []string // Argv[0] is absolute
 	Env  []string // the whole environment
@@ -126,15 +130,16 @@ type Command struct {
 	Notes    []string // what the installed version lacks, for people
 }
 
-// Writable are places that a program may write to: below directories, which
-// whoever starts it makes if they are not there, and into single files, which
-// nobody makes. The paths are absolute.
+// Writable lists the places that a program may write to: everything below the
+// directories, and single files. The engine process creates directories that are
+// missing before it starts the program. It does not create files. The paths are
+// absolute.
 type Writable struct {
 	Dirs  []string
 	Files []string
 }
 
-// EventKind says what a line of the stream meant.
+// EventKind says what a line of the stream means.
 type EventKind int
 
 // The kinds.
@@ -152,7 +157,8 @@ const (
 	Stuck                         // the program asks its API for ever and would not end by itself
 )
 
-// Event is one step of a run, for progress and for the driver.
+// Event is one step of a run. The runner uses events for progress, and some of them
+// drive its phases.
 type Event struct {
 	Kind     EventKind
 	Text     string
@@ -190,7 +196,7 @@ type Run interface {
 	Outcome(exit Exit, why Why) Outcome
 }
 
-// Usage counts tokens of one run.
+// Usage counts the tokens of one run.
 type Usage struct {
 	Input      int64 `json:"input_tokens"`
 	Output     int64 `json:"output_tokens"`
@@ -200,7 +206,7 @@ type Usage struct {
 
 // Exit is how the program's process ended.
 type Exit struct {
-	Known      bool // false: the worker was lost, nobody knows
+	Known      bool // false if the worker was lost: nothing says how the process ended
 	Code       int
 	Signal     string   // "SIGTERM"; "" if it exited
 	SpawnErrno string   // the program could not be started: "ENOENT"
@@ -219,10 +225,10 @@ const (
 	Stalled              // it made no progress for too long
 )
 
-// whys are the words for them in files.
+// whys are the words for the endings in files and messages, by number.
 var whys = []string{"itself", "cancelled", "deadline", "overflow", "stalled"}
 
-// MarshalText is the word for w.
+// MarshalText returns the word for w. It fails for a number without a word.
 func (w Why) MarshalText() ([]byte, error) {
 	if int(w) >= len(whys) {
 		return nil, fmt.Errorf("no ending has the number %d", w)
@@ -240,10 +246,11 @@ func (w *Why) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Late tells whether the run was to give its best answer in time.
+// Late reports whether the run was asked for its best answer since its deadline passed
+// or it made no progress.
 func (w Why) Late() bool { return w == Deadline || w == Stalled }
 
-// Window is how much of a subscription is used up.
+// Window is how much of a subscription's quota is used up in a period of time.
 type Window struct {
 	Kind        string  `json:"kind,omitempty"`   // "five_hour"
 	Status      string  `json:"status,omitempty"` // allowed, allowed_warning, rejected
@@ -251,7 +258,7 @@ type Window struct {
 	ResetUnixMS int64   `json:"reset_unix_ms,omitempty"`
 }
 
-// String is the window for people; "" if nothing is known of it.
+// String returns the window for people, and "" if nothing is known of it. w may be nil.
 func (w *Window) String() string {
 	if w == nil || w.Kind == "" && w.Used == 0 && w.ResetUnixMS == 0 {
 		return ""
@@ -274,7 +281,8 @@ type Denial struct {
 	Tool string `json:"tool"`
 }
 
-// Names returns the names of the variables of an environment.
+// Names returns the names of the variables of an environment, whose entries have the
+// form NAME=VALUE.
 func Names(environ []string) []string {
 	names := make([]string, 0, len(environ))
 	for _, kv := range environ {

@@ -30,7 +30,7 @@ const (
 	KindEnd     = "end"
 )
 
-// Entry is one line of a transcript.
+// Entry is one line of a transcript. Which fields are set depends on its kind.
 type Entry struct {
 	Seq        int64    `json:"q"`
 	UnixMS     int64    `json:"t"`
@@ -49,8 +49,9 @@ type Entry struct {
 // maxTranscript bounds a transcript, in bytes.
 const maxTranscript = 16 << 20
 
-// Transcript writes the file of what happens in a run. A nil Transcript writes
-// nothing. It is for one goroutine.
+// Transcript writes the file of what happens in a run. The daemon reads it if the
+// engine process dies. A nil Transcript writes nothing. One goroutine at a time may use
+// it; the caller must close it.
 type Transcript struct {
 	f    *os.File
 	seq  int64
@@ -81,7 +82,8 @@ func CreateTranscript(dir string, start Entry) (*Transcript, error) {
 	return t, nil
 }
 
-// syncDir writes the entries of a directory to the disk.
+// syncDir writes the entries of a directory to the disk. Without it a power cut could
+// lose the name of a file whose content is safe.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -91,8 +93,9 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// Write appends one line. A line that would pass the limit is left out, and the
-// line "cut" stands in place of the first of them; the line "end" always fits.
+// Write appends one line and fills in its number and time. When the transcript is full,
+// Write appends the line "cut" once and drops the lines that follow, except "end",
+// which always fits. It does not sync.
 func (t *Transcript) Write(e Entry) error {
 	if t == nil || t.full && e.Kind != KindEnd {
 		return nil
@@ -112,7 +115,7 @@ func (t *Transcript) Write(e Entry) error {
 	return err
 }
 
-// Seq returns the number of the last line; 0 for none.
+// Seq returns the number of the last line, and 0 if there is none.
 func (t *Transcript) Seq() int64 {
 	if t == nil {
 		return 0
@@ -120,14 +123,14 @@ func (t *Transcript) Seq() int64 {
 	return t.seq
 }
 
-// Close closes the file.
+// Close closes the file. Later writes return [os.ErrClosed].
 func (t *Transcript) Close() {
 	if t != nil {
 		_ = t.f.Close()
 	}
 }
 
-// Said is what a transcript tells of a run whose process has died.
+// Said is what the transcript says of a run whose process has died.
 type Said struct {
 	Began   bool // the program was started, or was about to be
 	Start   Entry
@@ -138,8 +141,10 @@ type Said struct {
 	CostUSD *float64
 }
 
-// ReadTranscript reads the transcript of a job's directory. A file that is not
-// there says nothing; a torn last line is left out.
+// ReadTranscript reads the transcript in a job's directory. Without the file it returns
+// an empty Said and no error: then the program was never started. A torn last line is
+// left out, and so is all that follows a line that the disk has lost. Pieces of a text
+// that was never finished count as a text.
 func ReadTranscript(dir string) (Said, error) {
 	var s Said
 	f, err := ownfile.Open(filepath.Join(dir, FileTranscript))

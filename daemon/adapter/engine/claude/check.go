@@ -12,9 +12,9 @@ import (
 	"holdline/protocol/fault"
 )
 
-// needs are what no run is safe without, and the options that make it better
-// where they exist. They are looked up in the program's own help, since what a
-// version number implies is a guess.
+// needs lists the options without which no run is safe, and those which make a run
+// better where they exist. The check looks them up in the program's own help: a version
+// number only allows a guess.
 var needs = program.Needs{
 	Least: program.Version{2, 1, 0}, Help: []string{"--help"}, Update: "claude update",
 	Options: []string{
@@ -24,7 +24,7 @@ var needs = program.Needs{
 	Wanted: []string{optRestricted, optPartial, optNoChrome, optNoSlash, optEffort},
 }
 
-// Options of the program that not every version has.
+// Options of the program that only some versions have.
 const (
 	optRestricted = "--restricted"
 	optPartial    = "--include-partial-messages"
@@ -33,16 +33,20 @@ const (
 	optEffort     = "--effort"
 )
 
-// Check finds out whether the program can be used: found, of a version that can
-// be driven, and logged in. It takes a fraction of a second the first time;
-// what it found holds for a while, unless the file changes. A failure is not
-// remembered. Several callers at once share one look. The error is a
-// [*fault.Record], or the cause of ctx.
+// Check returns what is known of the installed program, or why it cannot be used: not
+// found, too old, or not logged in. The error is a [*fault.Record], or the cause of
+// ctx.
+//
+// The first check takes a fraction of a second. Its result holds for [Options.TTL]
+// unless the program's file changes; a failure is not remembered. Callers that come at
+// the same time share one check.
 func (c *Claude) Check(ctx context.Context) (engine.Info, error) {
 	return c.looks.Look(ctx, &c.program, c.opt.TTL, c.look)
 }
 
-// look asks the program itself.
+// look asks the program at path for its version, its options and its login. The trial
+// of bubblewrap runs beside these questions, since each takes a while. A trial that was
+// interrupted says nothing about the machine, so its result is not remembered.
 func (c *Claude) look(ctx context.Context, path string) (engine.Info, error) {
 	info := engine.Info{Path: path}
 	var noShell error
@@ -66,9 +70,10 @@ func (c *Claude) look(ctx context.Context, path string) (engine.Info, error) {
 	return c.account(ctx, path, info)
 }
 
-// account asks the program how it is logged in, with the settings of a run: a
-// login that those would not have is none. A version that does not know the
-// question is believed to be logged in: the run itself will tell.
+// account asks the program how it is logged in, and returns info with the answer. It
+// asks with the settings of a run: a login that a run would not have is no use. If the
+// version does not know the question, account assumes a login; a run without one fails
+// with a clear fault.
 func (c *Claude) account(ctx context.Context, path string, info engine.Info) (engine.Info, error) {
 	own := c.login()
 	asked := c.program

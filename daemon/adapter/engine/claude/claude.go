@@ -11,7 +11,7 @@ import (
 	"holdline/daemon/sandbox"
 )
 
-// operation is what faults of this package are filed under.
+// operation is the operation that the faults of this package name.
 const operation = "tools/call:consult"
 
 // Defaults of [Options].
@@ -38,15 +38,15 @@ type Options struct {
 	Timeout time.Duration
 	// TTL is how long a check that succeeded holds; 0 means 10 min.
 	TTL time.Duration
-	// Landlock is the version of the kernel's Landlock ABI, 0 for none;
-	// Bubblewrap tells what keeps a program with this environment from running
-	// commands in a sandbox. Nil asks the machine ([sandbox.Landlock],
-	// [sandbox.Bubblewrap]).
+	// Landlock returns the version of the kernel's Landlock ABI, 0 for none. Bubblewrap
+	// returns what keeps a program with this environment from running commands in a
+	// sandbox, or nil. If they are nil, New takes [sandbox.Landlock] and
+	// [sandbox.Bubblewrap], which ask the machine.
 	Landlock   func() int
 	Bubblewrap func(ctx context.Context, env []string) error
 }
 
-// Claude is Claude Code as installed on this machine. It is safe for
+// Claude is the Claude Code that is installed on this machine. It is safe for
 // concurrent use.
 type Claude struct {
 	opt     Options
@@ -55,7 +55,8 @@ type Claude struct {
 	looks   *program.Looks[engine.Info]
 }
 
-// New makes a Claude. It looks at nothing yet.
+// New returns a Claude with the defaults for what opt leaves out. It does not look for
+// the program yet.
 func New(opt Options) *Claude {
 	if opt.Bin == "" {
 		opt.Bin = "claude"
@@ -89,8 +90,9 @@ func New(opt Options) *Claude {
 // that the configuration sets.
 func (c *Claude) Environ() (environ, configured []string) { return c.env, engine.Names(c.opt.Extra) }
 
-// environment is that of every run: own, of the user's settings, goes over the
-// daemon's, as it does in the program, and set over that.
+// environment returns the environment of a run. own are the variables of the user's
+// settings; they replace the daemon's, as they do in the program itself. set replaces
+// both.
 func (c *Claude) environment(own []string, set ...string) []string {
 	retries := "CLAUDE_CODE_MAX_RETRIES=" + strconv.Itoa(max(c.opt.MaxRetries, 0))
 	return Environment(c.opt.Env, c.opt.Extra, slices.Concat(own, set, []string{retries}))

@@ -8,15 +8,15 @@ import (
 	"holdline/daemon/adapter/engine"
 )
 
-// Fits is nil: the program takes all that can be asked for.
+// Fits returns nil: the program can do all that a request can ask for.
 func (c *Claude) Fits(engine.Request) error { return nil }
 
-// Command is the command line of a run. At level read nothing offered to the
-// model writes or executes; at level shell its commands run in a sandbox. No
-// settings file, hook or server of the user or of the project is looked at, but
-// for how the user's own settings log in.
-// The prompt is not in it: it is the first line on standard input, see
-// [Run.Prompt].
+// Command returns the command line of a run. At level read the model gets no tool that
+// writes or executes. At level shell its commands run in a sandbox.
+//
+// The program reads no settings file, hook or server of the user or of the project;
+// only the user's own login settings reach it. The prompt is not part of the command
+// line: it is the first line on standard input, see [Run.Begin].
 func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	has := func(opt string) bool { return slices.Contains(info.Features, opt) }
 	level := info.Level(req.Level)
@@ -87,7 +87,7 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	return cmd
 }
 
-// isolation is what keeps every settings file from the program.
+// isolation returns the options that keep the program from reading any settings file.
 func isolation(info *engine.Info) []string {
 	if slices.Contains(info.Features, optRestricted) {
 		return []string{optRestricted}

@@ -8,26 +8,27 @@ import (
 	"holdline/daemon/program"
 )
 
-// passed are the names that go from the daemon's environment to the program
-// besides those of any session: its login, and what people use to keep it
-// from talking about them.
+// passed are the names that pass from the daemon's environment to the program, besides
+// those that every program gets: the login, and the variables by which users switch
+// telemetry off.
 var passed = []string{
 	"CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN", "CLOUD_ML_REGION",
 	"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING", "DO_NOT_TRACK",
 }
 
-// passedPrefixes are the beginnings of names that go, too.
+// passedPrefixes are the prefixes of further names that pass.
 var passedPrefixes = []string{"ANTHROPIC_", "CLAUDE_CODE_USE_", "AWS_", "GOOGLE_"}
 
-// fixed is what every run gets: nothing in the background that would outlive
-// the answer, and no update under our feet.
+// fixed are the variables of every run: no background work that would outlive the
+// answer, and no update of the program during a run.
 var fixed = []string{"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1", "DISABLE_AUTOUPDATER=1"}
 
-// Environment builds the environment of a run; see [program.Environment].
+// Environment returns the environment of a run; see [program.Environment].
 func Environment(base, extra, set []string) []string {
 	return program.Environment(base, mayPass, slices.Concat(fixed, set), extra)
 }
 
+// mayPass reports whether the program may get the variable name from the daemon.
 func mayPass(name string) bool {
 	if slices.Contains(passed, name) {
 		return true
@@ -38,15 +39,15 @@ func mayPass(name string) bool {
 	return command.HasAnyPrefix(name, passedPrefixes)
 }
 
-// Without are those of the variables by which a program may log in that are for
-// this one and that it is not given.
+// Without returns those of the names that are login variables of this program and that
+// its environment lacks.
 func (c *Claude) Without(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return !mayPass(name) || command.Variable(c.env, name) != ""
 	})
 }
 
-// yes are the words by which the program takes a variable for switched on.
+// yes are the words that the program reads as "switched on".
 var yes = []string{"1", "true", "yes", "on"}
 
 // credentialed reports whether the environment alone logs the program in.

@@ -11,9 +11,9 @@ import (
 	"holdline/daemon/sandbox"
 )
 
-// read is what holds a run to level read. No tool that writes or executes is
-// offered in any case; where the kernel can, it keeps the program itself, and
-// whatever it might start, from writing anything but its own files.
+// read returns what holds a run to level read. In any case the model gets no tool that
+// writes or executes. Where the kernel has Landlock, it also keeps the program, and all
+// that it starts, from writing anything but the program's own files.
 func (c *Claude) read(info *engine.Info) engine.Level {
 	level := engine.Level{Name: engine.LevelRead, EnforcedBy: engine.ByTools}
 	if !slices.Contains(info.Features, optRestricted) {
@@ -42,11 +42,14 @@ func (c *Claude) read(info *engine.Info) engine.Level {
 	return level
 }
 
-// shell is what holds a run to level shell: the program's own sandbox, in
-// which its shell tool runs commands, and one around the program, without which
-// it would make directories in what it looks at, to guard what is there, and
-// leave the repository behind a work tree open to commands. Landlock is not laid around it, since
-// it forbids the mounts that sandboxes are made of.
+// shell returns what holds a run to level shell. missing is why bubblewrap does not
+// work here, or nil.
+//
+// Two sandboxes are needed. In the inner one, which is the program's own, its shell
+// tool runs commands. The outer one is around the program: without it, the program
+// would make directories in the project to guard what is there, and would leave the
+// repository behind a work tree open to commands. Landlock cannot be the outer one,
+// since it forbids the mounts that the inner one needs.
 func (c *Claude) shell(info *engine.Info, missing error) engine.Level {
 	level := engine.Level{Name: engine.LevelShell}
 	switch {
@@ -64,8 +67,8 @@ func (c *Claude) shell(info *engine.Info, missing error) engine.Level {
 	return level
 }
 
-// configDir is where the program keeps what it writes, its login among it;
-// "" if that is not known.
+// configDir returns the directory in which the program keeps its login and all else
+// that it writes. It returns "" if that is not known.
 func (c *Claude) configDir() string {
 	dir := command.Variable(c.env, "CLAUDE_CONFIG_DIR")
 	if dir == "" {
@@ -81,12 +84,13 @@ func (c *Claude) configDir() string {
 	return filepath.Clean(dir)
 }
 
-// owned are the directories that a run may write to. The configuration
-// directory is among them as a whole: the program replaces a file by renaming
-// another one over it, and a login that it refreshes must not be lost. The
-// file .claude.json in the home directory is not: it is replaced the same
-// way, which would take the right to remove any file below the home
-// directory; without it the program goes on, and leaves the file alone.
+// owned returns the directories that a run may write to.
+//
+// The configuration directory is one of them as a whole: the program replaces a file by
+// renaming another one over it, and a login that it refreshes must not be lost. The
+// file .claude.json in the home directory is not: replacing it would need the right to
+// remove any file of the home directory. The program goes on without that, and leaves
+// the file alone.
 func (c *Claude) owned(req *engine.Request) []string {
 	var dirs []string
 	for _, dir := range []string{c.configDir(), req.TempDir} {
@@ -97,8 +101,8 @@ func (c *Claude) owned(req *engine.Request) []string {
 	return dirs
 }
 
-// resolved is path without symbolic links, as far as it exists: bubblewrap
-// follows none, and people keep such directories elsewhere.
+// resolved returns path without symbolic links, as far as it exists. Bubblewrap does
+// not follow links, and users keep such directories elsewhere.
 func resolved(path string) string {
 	rest := ""
 	for dir := path; ; dir = filepath.Dir(dir) {
@@ -112,9 +116,10 @@ func resolved(path string) string {
 	}
 }
 
-// wrapped is the command line in a sandbox in which all is read-only but the
-// program's configuration directory and the run's temporary one: as at level
-// read, but by mounts, in which the program can make its own.
+// wrapped returns the command line argv inside the outer sandbox. All is read-only
+// there except the program's configuration directory and the run's temporary directory.
+// That is the same as at level read, but done with mounts, so that the program can add
+// its own.
 func (c *Claude) wrapped(req *engine.Request, argv []string) []string {
 	wrap := []string{
 		sandbox.Wrapper(c.env), "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc",
@@ -126,8 +131,8 @@ func (c *Claude) wrapped(req *engine.Request, argv []string) []string {
 	return append(append(wrap, "--die-with-parent", "--"), argv...)
 }
 
-// unwritable are the places that the sandbox lets commands write to unless
-// told otherwise.
+// unwritable returns the places that the inner sandbox would let commands write to by
+// default, and that no command may write to.
 func (c *Claude) unwritable(req *engine.Request) []string {
 	deny := append([]string{req.Cwd, "/tmp/claude"}, req.AddDirs...)
 	if dir := c.configDir(); dir != "" {
@@ -140,6 +145,7 @@ func (c *Claude) unwritable(req *engine.Request) []string {
 	return deny
 }
 
+// shellSandbox is the setting "sandbox" of the program.
 type shellSandbox struct {
 	Enabled           bool       `json:"enabled"`
 	FailIfUnavailable bool       `json:"failIfUnavailable"`
@@ -148,14 +154,14 @@ type shellSandbox struct {
 	Filesystem        shellFiles `json:"filesystem"`
 }
 
+// shellFiles are the rules of a [shellSandbox] for files.
 type shellFiles struct {
 	DenyWrite []string `json:"denyWrite"`
 }
 
-// settingsOf is the value of --settings for a run: no hook runs, whatever file
-// names it, and at level shell commands run in a sandbox or not at all, which
-// keeps the directories looked at as they are. What the sandbox would let
-// commands write by itself, beside the temporary directory, is denied, too.
+// settingsOf returns the value of the option --settings for a run. No hook runs,
+// whatever file names it. At level shell, commands run in a sandbox or not at all, and
+// cannot change the directories that the model looks at.
 func (c *Claude) settingsOf(req *engine.Request, own login) string {
 	if req.Level != engine.LevelShell {
 		return settings(own, nil)
@@ -166,7 +172,8 @@ func (c *Claude) settingsOf(req *engine.Request, own login) string {
 	})
 }
 
-// settings is the value of --settings with a login and a sandbox; nil is none.
+// settings returns the value of the option --settings with a login and a sandbox; nil
+// is no sandbox.
 func settings(own login, box *shellSandbox) string {
 	all := map[string]any{"disableAllHooks": true}
 	for name, command := range own.commands {

@@ -11,16 +11,16 @@ import (
 	"holdline/daemon/program"
 )
 
-// fileSettings is the user's own settings file, in the configuration
+// fileSettings is the name of the user's own settings file in the configuration
 // directory.
 const fileSettings = "settings.json"
 
-// maxSettings bounds what is read of it, in bytes.
+// maxSettings bounds what is read of that file, in bytes.
 const maxSettings = 1 << 20
 
-// helpers are the settings that name a command by which the program logs in,
-// and the variable in which a run is told the command: it may hold a key, which
-// has no business on a command line that everybody can see.
+// helpers are the settings that name a command by which the program logs in. A run gets
+// the command in a variable, and its settings name only the variable: the command may
+// contain a key, and other users can see a command line.
 var helpers = []struct{ setting, variable string }{
 	{"apiKeyHelper", "CONSULT_API_KEY_HELPER"},
 	{"awsAuthRefresh", "CONSULT_AWS_AUTH_REFRESH"},
@@ -28,15 +28,16 @@ var helpers = []struct{ setting, variable string }{
 	{"gcpAuthRefresh", "CONSULT_GCP_AUTH_REFRESH"},
 }
 
-// login is what the user's own settings say of how the program logs in. Runs
-// look at no settings file, and are given this instead.
+// login is what the user's own settings say about logging in. A run reads no settings
+// file and gets this instead.
 type login struct {
 	env      []string          // variables, the commands of the helpers among them
 	commands map[string]string // settings of a run: how each helper is called
 }
 
-// login reads the user's own settings file. One that is not there, or cannot
-// be read, says nothing; so the program has it, too.
+// login reads the login from the user's own settings file. A file that is missing or
+// cannot be read gives an empty login, as it does in the program. It reads the file for
+// each run, so that a change holds at once.
 func (c *Claude) login() login {
 	var l login
 	var settings map[string]json.RawMessage
@@ -63,7 +64,8 @@ func (c *Claude) login() login {
 	return l
 }
 
-// readSettings is the settings file below dir; nil if there is none.
+// readSettings returns the content of the settings file in dir, and nil if it cannot be
+// read. It does not wait for a pipe in the place of the file.
 func readSettings(dir string) []byte {
 	if dir == "" {
 		return nil

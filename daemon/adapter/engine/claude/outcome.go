@@ -18,8 +18,9 @@ const (
 	statusOverloaded = 529
 )
 
-// Outcome is what came of the run. Everything that is known is in it whatever
-// the ending: what was said, session, cost, denials.
+// Outcome returns what came of the run. Whatever the ending, it has all that is known:
+// text, session, cost and denials. The cost is nil if one of the models has no known
+// price.
 func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	out := engine.Outcome{
 		Session: r.session, Models: r.models(), Turns: r.turns, Stop: r.last.StopReason,
@@ -64,7 +65,8 @@ func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	return out
 }
 
-// answered reports whether the last result is an answer.
+// answered reports whether the last result is an answer: a success with text that is no
+// refusal.
 func (r *Run) answered() bool {
 	return r.results > 0 && !r.last.IsError && r.last.subtype == subtypeSuccess &&
 		strings.TrimSpace(r.last.Answer) != "" && r.last.StopReason != stopRefusal
@@ -73,7 +75,9 @@ func (r *Run) answered() bool {
 // named is Claude Code in faults.
 var named = engine.Program{Name: "Claude Code", Operation: operation}
 
-// fault is nil if the last result is an answer.
+// fault returns nil if the last result is an answer, else why there is none. An answer
+// counts even if the runner ended the program afterwards. The result of an interrupt
+// says nothing of its own: then the fault is the deadline.
 func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 	if r.answered() {
 		return nil
@@ -90,12 +94,15 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 	return named.Silent(exit, r.torn, r.noise)
 }
 
-// aborted reports whether the last result is that of an interrupt.
+// aborted reports whether the last result is the one that the program gives for an
+// interrupt.
 func (r *Run) aborted() bool {
 	return r.last.TerminalReason == "aborted_streaming" || r.last.TerminalReason == "aborted_tools"
 }
 
-// resultFault reads a result that is no answer.
+// resultFault returns the fault of a result that is no answer. It decides by the
+// result's fields, which are stable words; the text of a result only becomes part of
+// the message.
 func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 	res := r.last
 	down := func(reason fault.Reason, format string, args ...any) *fault.Record {
@@ -144,8 +151,9 @@ func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 	return down("", "the run ended in an error (%s): %s", res.subtype, said)
 }
 
-// apiFault reads an error of the API: its HTTP status where there is one, and
-// the program's word for it.
+// apiFault returns the fault of an error of the API. It decides by the HTTP status
+// where there is one, and otherwise by kind, the program's word for the error. said is
+// the program's text.
 func (r *Run) apiFault(exit engine.Exit, status *int, kind, said string) *fault.Record {
 	code, reason, what := fault.DownstreamFailure, fault.Rejected, "the API rejected the request"
 	n := 0
@@ -176,7 +184,8 @@ func (r *Run) apiFault(exit engine.Exit, status *int, kind, said string) *fault.
 	return exit.Explain(reason, fault.New(code, fault.Engine, operation, "%s: %s", what, said))
 }
 
-// retryAfter is when it makes sense to ask again, 0 if nothing was said.
+// retryAfter returns how long a client should wait before it asks again after a rate
+// limit or an overload, and 0 if the program has not said.
 func (r *Run) retryAfter(f *fault.Record) time.Duration {
 	switch f.Reason() {
 	case fault.RateLimited, fault.Overloaded:

@@ -59,9 +59,9 @@ func (c *Claude) NewRun(req engine.Request, info engine.Info) engine.Run {
 	return &Run{req: req, confine: !slices.Contains(info.Features, optRestricted), spent: map[string]usage{}}
 }
 
-// Begin is the line that carries the prompt. A prompt that begins with a
-// slash would be taken for a command of the program, and answered with "not
-// available" as a success: a space in front disarms it.
+// Begin returns the line that carries the prompt. The program would take a prompt that
+// begins with a slash for one of its commands and answer "not available" as a success,
+// so Begin puts a space in front.
 func (r *Run) Begin() []byte {
 	text := clean(r.req.Prompt)
 	if r.confine {
@@ -73,11 +73,11 @@ func (r *Run) Begin() []byte {
 	return say(text)
 }
 
-// Once is false: the program reads further messages.
+// Once returns false: the program reads further messages.
 func (r *Run) Once() bool { return false }
 
-// Interrupt is the line that stops the turn; the program answers it with a
-// result within milliseconds.
+// Interrupt returns the line that stops the turn. The program answers with a result
+// within milliseconds.
 func (r *Run) Interrupt() []byte {
 	return line(map[string]any{
 		"type": "control_request", "request_id": "holdline-interrupt",
@@ -85,8 +85,9 @@ func (r *Run) Interrupt() []byte {
 	})
 }
 
-// BestAnswer is the line that asks, after an interrupt, for what there is. An
-// answer of the form that a schema asks for is given by a tool of the program.
+// BestAnswer returns the line that asks, after an interrupt, for the best answer so
+// far. With a schema the program gives its answer by a tool, so that tool stays
+// allowed.
 func (r *Run) BestAnswer() []byte {
 	tools := "Do not call any tool."
 	if len(r.req.Schema) > 0 {
@@ -96,22 +97,21 @@ func (r *Run) BestAnswer() []byte {
 		" Answer now, as well as you can, from what you have seen so far, and say what you could not check.")
 }
 
-// clean makes a prompt that JSON and the API take: bytes that are no UTF-8
-// and NULs become the replacement character.
+// clean returns s as JSON and the API accept it: NULs and bytes that are no UTF-8
+// become the replacement character.
 func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// mention is an @ that a program without --restricted would take for a file to
-// attach, wherever that lies and whatever the permissions say: one that is
-// not inside of a word and is followed by something with a slash, a quote, a
-// tilde or a dot in front.
-// It is made when it is first needed.
+// mention matches an @ that a program without --restricted takes for a file to attach,
+// whatever its permissions say: the @ is not inside a word, and what follows contains a
+// slash or begins with a quote, a tilde, a dot or a backslash. It is compiled at its
+// first use.
 var mention = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(^|[^\pL\pN_])@([/~."'\\]|[^\s@]*/)`)
 })
 
-// detach disarms every mention with a space behind its @.
+// detach disarms every mention in text by a space behind its @.
 func detach(text string) string {
 	for mention().MatchString(text) { // again where two matches share a character
 		text = mention().ReplaceAllString(text, "${1}@ ${2}")
@@ -119,6 +119,7 @@ func detach(text string) string {
 	return text
 }
 
+// say returns a user message as one line.
 func say(text string) []byte {
 	return line(map[string]any{
 		"type": "user",
@@ -129,7 +130,7 @@ func say(text string) []byte {
 	})
 }
 
-// line encodes v as one line. The values given are plain, so it cannot fail.
+// line returns v as one line of JSON. It cannot fail for the plain values that it gets.
 func line(v any) []byte {
 	b, err := jsonrpc.Marshal(v) // with escapes for HTML a prompt of code would grow by half
 	if err != nil {
@@ -138,7 +139,8 @@ func line(v any) []byte {
 	return append(b, '\n')
 }
 
-// Line takes one line of the stream.
+// Line reads one line of the stream; see [engine.Run]. A line of an unknown type is
+// skipped: new versions add types.
 func (r *Run) Line(text []byte) []engine.Event {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 {
@@ -176,7 +178,8 @@ func (r *Run) Line(text []byte) []engine.Event {
 	return nil
 }
 
-// Torn takes what stood behind the last newline.
+// Torn reads what came after the last newline. If that is a whole message, only its
+// newline is missing, and it counts.
 func (r *Run) Torn(rest []byte) {
 	if len(bytes.TrimSpace(rest)) == 0 {
 		return
@@ -189,6 +192,7 @@ func (r *Run) Torn(rest []byte) {
 	r.torn = true
 }
 
+// system reads a line of type system: the start, a retry, a fallback or a denial.
 func (r *Run) system(m *message) []engine.Event {
 	switch m.Subtype {
 	case "init":
@@ -216,6 +220,8 @@ func (r *Run) system(m *message) []engine.Event {
 	return nil
 }
 
+// rateLimit keeps the latest state of the subscription's window, unless it is
+// implausibly long.
 func (r *Run) rateLimit(raw json.RawMessage) []engine.Event {
 	if len(raw) == 0 || len(raw) > 4<<10 {
 		return nil
@@ -224,7 +230,7 @@ func (r *Run) rateLimit(raw json.RawMessage) []engine.Event {
 	return []engine.Event{{Kind: engine.Limit, Text: r.window().limitText(), Window: r.window().share()}}
 }
 
-// window is the rate limit window last heard of.
+// window returns the latest state of the subscription's window, or the zero value.
 func (r *Run) window() rateLimit {
 	var w rateLimit
 	if json.Unmarshal(r.limit, &w) != nil {
@@ -233,6 +239,8 @@ func (r *Run) window() rateLimit {
 	return w
 }
 
+// partial reads a piece of a message that the model is still writing. Pieces of
+// subagents are skipped.
 func (r *Run) partial(m *message) []engine.Event {
 	if m.Event == nil || m.Parent != "" {
 		return nil
@@ -251,6 +259,9 @@ func (r *Run) partial(m *message) []engine.Event {
 	return []engine.Event{{Kind: engine.Waiting}}
 }
 
+// assistant reads a whole message of the model. The program sends a message once for
+// each of its blocks, with the same id, so only a new id is a new turn. A synthetic
+// message is the program's own word on an API error.
 func (r *Run) assistant(m *message) []engine.Event {
 	if m.Message == nil || m.Parent != "" {
 		return nil
@@ -282,6 +293,9 @@ func (r *Run) assistant(m *message) []engine.Event {
 	return events
 }
 
+// result reads the end of a turn, with its cost. Some versions report the cost since
+// the last result, which is added up. The others report the sum of the process, so the
+// latest one counts.
 func (r *Run) result(m *message) []engine.Event {
 	r.results++
 	r.last = m.result
@@ -310,6 +324,8 @@ func (r *Run) result(m *message) []engine.Event {
 	return []engine.Event{done}
 }
 
+// spend adds u to the usage of a model. If the price of one part is unknown, the price
+// of the sum is.
 func (r *Run) spend(model string, u usage) {
 	sum := r.spent[model]
 	sum.Input += u.Input
@@ -322,9 +338,10 @@ func (r *Run) spend(model string, u usage) {
 	r.spent[model] = sum
 }
 
+// ms returns a number of milliseconds as a duration.
 func ms(f float64) time.Duration { return time.Duration(f * float64(time.Millisecond)) }
 
-// Text is what the model has said so far, the unfinished text included.
+// Text returns what the model has said so far, with the text that it is still writing.
 func (r *Run) Text() string {
 	parts := r.said.List()
 	if strings.TrimSpace(r.live.String()) != "" {
@@ -333,7 +350,7 @@ func (r *Run) Text() string {
 	return strings.Join(parts, "\n\n")
 }
 
-// models are those that answered, most output first.
+// models returns the models that have answered, most output first.
 func (r *Run) models() []string {
 	names := slices.Collect(maps.Keys(r.spent))
 	slices.SortFunc(names, func(a, b string) int {

@@ -9,8 +9,8 @@ import (
 	"holdline/daemon/adapter/engine"
 )
 
-// message is the union of the lines that matter; the rest of their fields is
-// left alone. Types that are not known are ignored.
+// message is the union of the lines that matter, with the fields that the daemon reads.
+// A comment behind a field names the subtypes or types that have it.
 type message struct {
 	Type    string `json:"type"`
 	Subtype string `json:"subtype"`
@@ -43,6 +43,7 @@ type spoken struct {
 	Content    json.RawMessage `json:"content"` // a list of blocks; a string in lines of type user
 }
 
+// block is one part of a message's content: a text, or the use of a tool.
 type block struct {
 	Type  string          `json:"type"`
 	Text  string          `json:"text"`
@@ -84,6 +85,7 @@ type result struct {
 	Structured json.RawMessage `json:"structured_output,omitempty"`
 }
 
+// usage is what one model has used: tokens, and US dollars.
 type usage struct {
 	Input      int64   `json:"inputTokens"`
 	Output     int64   `json:"outputTokens"`
@@ -101,7 +103,7 @@ type rateLimit struct {
 	Utilization float64 `json:"utilization"`
 }
 
-// word is a string in raw, "" if there is none.
+// word returns the string in raw, and "" if raw is no string.
 func word(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) != nil {
@@ -110,7 +112,7 @@ func word(raw json.RawMessage) string {
 	return s
 }
 
-// blocks are the content of a message, none if it is not a list.
+// blocks returns the content of a message, and nil if that is no list.
 func (s *spoken) blocks() []block {
 	var list []block
 	if json.Unmarshal(s.Content, &list) != nil {
@@ -119,8 +121,8 @@ func (s *spoken) blocks() []block {
 	return list
 }
 
-// describe says in a few words what a tool is used on: "Read sub/main.go", with
-// paths below cwd as people there name them.
+// describe returns in a few words what a tool is used on: "Read sub/main.go". Paths
+// below cwd are relative to it.
 func describe(b block, cwd string) string {
 	var in map[string]json.RawMessage
 	if json.Unmarshal(b.Input, &in) != nil {
@@ -139,7 +141,7 @@ func describe(b block, cwd string) string {
 	return b.Name
 }
 
-// retryText says why and when the program asks its API again.
+// retryText returns why and when the program asks its API again, for people.
 func (m *message) retryText() string {
 	why := word(m.Error)
 	switch {
@@ -154,9 +156,11 @@ func (m *message) retryText() string {
 	return fmt.Sprintf("API error (%s), retry %d of %d in %s", why, m.Attempt, m.MaxRetries, wait)
 }
 
+// retryDelay returns how long the program waits before it asks its API again.
 func (m *message) retryDelay() time.Duration { return time.Duration(m.RetryDelayMS) * time.Millisecond }
 
-// limitText describes a window that is not simply open; "" for one that is.
+// limitText describes a window that is limited, for people. It returns "" for one that
+// is simply open.
 func (r rateLimit) limitText() string {
 	if r.Status == "" || r.Status == "allowed" {
 		return ""
@@ -174,7 +178,8 @@ func (r rateLimit) limitText() string {
 	return text
 }
 
-// share is the window as engines say it; nil if nothing was said.
+// share returns the window in the form that engines share, and nil if the program has
+// said nothing.
 func (r rateLimit) share() *engine.Window {
 	if r == (rateLimit{}) {
 		return nil

@@ -1,15 +1,14 @@
-// Package codex knows Codex as a consult program: where it is found and
-// whether it can be used ([Codex.Check]), its command line and environment for
-// a run inside its own read-only sandbox ([Codex.Command]), and its stream of
-// JSON lines ([Run]).
+// Package codex knows Codex as a consult program: where it is installed and whether it
+// can be used ([Codex.Check]), its command line and environment for a run inside its
+// own read-only sandbox ([Codex.Command]), and its stream of JSON lines ([Run]).
 //
-// It starts the program only for the short questions of a check, which it
-// waits for; the runs themselves are started by others. It reads no file and
-// no environment of its own: both are given to it.
+// The package starts the program only for the short questions of a check, and waits for
+// these. The engine process starts the runs. The package reads no file and no
+// environment of its own: its caller passes both.
 //
-// Codex says what went wrong in words alone. Words are shown and never
-// searched: what a run's ending means is decided by the kinds of its lines and
-// by how the process ended.
+// Codex describes errors only in free text. The package shows that text and never
+// searches it. What the end of a run means follows from the kinds of its lines, and
+// from how the process ended.
 package codex
 
 import (
@@ -26,7 +25,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// operation is what faults of this package are filed under.
+// operation is the operation that the faults of this package name.
 const operation = "tools/call:consult"
 
 // Defaults of [Options].
@@ -35,22 +34,21 @@ const (
 	defaultTTL     = 10 * time.Minute
 )
 
-// MaxPrompt is the most characters of a prompt that Codex takes.
+// MaxPrompt is the largest number of characters in a prompt that Codex accepts.
 const MaxPrompt = 1 << 20
 
 // Options say which program is used and what it is given.
 type Options struct {
 	// Bin is a path or a name on the PATH of Env; "" means "codex".
 	Bin string
-	// Env is the environment that the daemon itself was given, of which the
 	// program gets what it needs.
 	Env []string
 	// Extra is what the configuration adds; it passes unfiltered but for what
 	// no program may inherit.
 	Extra []string
-	// Config are settings in the form of Codex's option -c, such as
-	// model_provider="azure". Its own configuration file is not read, since
-	// that may name programs to run.
+	// Config are settings in the form of Codex's option -c, for example
+	// model_provider="azure". The program's own configuration file is not read, since
+	// it may name programs to run.
 	Config []string
 	// Timeout bounds a check; 0 means 10 s.
 	Timeout time.Duration
@@ -58,7 +56,7 @@ type Options struct {
 	TTL time.Duration
 }
 
-// Codex is Codex as installed on this machine. It is safe for concurrent use.
+// Codex is the Codex that is installed on this machine. It is safe for concurrent use.
 type Codex struct {
 	opt     Options
 	env     []string // of every run and check
@@ -66,7 +64,8 @@ type Codex struct {
 	looks   *program.Looks[engine.Info]
 }
 
-// New makes a Codex. It looks at nothing yet.
+// New returns a Codex with the defaults for what opt leaves out. It does not look for
+// the program yet.
 func New(opt Options) *Codex {
 	if opt.Bin == "" {
 		opt.Bin = "codex"
@@ -87,19 +86,19 @@ func New(opt Options) *Codex {
 	return c
 }
 
-// passed are the names that go from the daemon's environment to the program
-// besides those of any session. Those by which Codex tells its own children
-// that they are in a sandbox are not among them.
+// passed are the names that pass from the daemon's environment to the program, besides
+// those that every program gets. The variables by which Codex tells its own children
+// that they are in a sandbox must not pass.
 var passed = []string{"CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CA_CERTIFICATE"}
 
-// passedPrefixes are the beginnings of names that go, too.
+// passedPrefixes are the prefixes of further names that pass.
 var passedPrefixes = []string{"OPENAI_", "AZURE_OPENAI_"}
 
 // Environ returns the environment of every run, and the names of the variables
 // that the configuration sets.
 func (c *Codex) Environ() (environ, configured []string) { return c.env, engine.Names(c.opt.Extra) }
 
-// environment is that of every run, with set over it.
+// environment returns the environment of a run. set replaces variables of the daemon.
 func (c *Codex) environment(set ...string) []string {
 	pass := func(name string) bool {
 		return slices.Contains(passed, name) || command.HasAnyPrefix(name, passedPrefixes)
@@ -107,8 +106,8 @@ func (c *Codex) environment(set ...string) []string {
 	return program.Environment(c.opt.Env, pass, set, c.opt.Extra)
 }
 
-// Without are those of the variables by which a program may log in that are for
-// this one and that it is not given.
+// Without returns those of the names that are login variables of this program and that
+// its environment lacks.
 func (c *Codex) Without(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return !slices.Contains(passed, name) || command.Variable(c.env, name) != ""
@@ -121,7 +120,8 @@ const (
 	optSchema  = "--output-schema"
 )
 
-// needs are what no run is safe without, looked up in the program's own help.
+// needs lists the options without which no run is safe. The check looks them up in the
+// program's own help.
 var needs = program.Needs{
 	Least: program.Version{0, 100, 0}, Help: []string{"exec", "--help"}, Update: "npm install -g @openai/codex",
 	Options: []string{
@@ -130,15 +130,16 @@ var needs = program.Needs{
 	},
 }
 
-// Check finds out whether the program can be used: found, of a version that can
-// be driven, and logged in. What it found holds for a while, unless the file
-// changes. A failure is not remembered. The error is a [*fault.Record], or the
-// cause of ctx.
+// Check returns what is known of the installed program, or why it cannot be used: not
+// found, too old, or not logged in. Its result holds for [Options.TTL] unless the
+// program's file changes; a failure is not remembered. The error is a [*fault.Record],
+// or the cause of ctx.
 func (c *Codex) Check(ctx context.Context) (engine.Info, error) {
 	return c.looks.Look(ctx, &c.program, c.opt.TTL, c.look)
 }
 
-// look asks the program itself.
+// look asks the program at path for its version and options. It asks for the login only
+// if neither the environment nor the configuration provides one.
 func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
 	info := engine.Info{Path: path, Levels: levels(), Settings: c.opt.Config}
 	version, _, err := c.program.Ask(ctx, path, needs)
@@ -168,9 +169,9 @@ func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
 	return info, nil
 }
 
-// loginStatus is the question whether the program is logged in, for a run: the
-// program's own configuration file, which a run does not read, is overruled in
-// what it says of that.
+// loginStatus returns the arguments that ask the program whether it is logged in. They
+// overrule what the program's own configuration file says about logins: a run does not
+// read that file, so its answer would be about another login.
 func (c *Codex) loginStatus() []string {
 	var args []string
 	for _, setting := range append([]string{`cli_auth_credentials_store="file"`, `model_provider="openai"`},
@@ -180,8 +181,8 @@ func (c *Codex) loginStatus() []string {
 	return append(args, "login", "status")
 }
 
-// account is what logs the program in without a login of its own, for people;
-// "" if nothing does.
+// account returns, for people, what logs the program in without a login of its own. It
+// returns "" if there is no such thing.
 func (c *Codex) account() string {
 	if command.Variable(c.env, "CODEX_API_KEY") != "" {
 		return "by the environment"
@@ -194,8 +195,8 @@ func (c *Codex) account() string {
 	return ""
 }
 
-// Fits tells what the program cannot be asked for; the error is a fault,
-// invalid_input.
+// Fits returns nil if the program can do what req asks for, else an invalid_input
+// fault. Codex counts no turns and tells no cost, so it cannot hold limits on these.
 func (c *Codex) Fits(req engine.Request) error {
 	lacks := func(format string, args ...any) error {
 		return fault.New(fault.InvalidInput, fault.Engine, operation, format, args...)
@@ -212,10 +213,11 @@ func (c *Codex) Fits(req engine.Request) error {
 	return nil
 }
 
-// elsewhere is what its sandbox leaves open.
+// elsewhere says what the program's sandbox leaves open.
 const elsewhere = "Codex can read files outside of the directory, too"
 
-// levels are all: at each the program has its shell, in its own sandbox.
+// levels returns both levels. At each, the model has its shell inside the program's own
+// sandbox, so they differ only in name.
 func levels() []engine.Level {
 	return []engine.Level{
 		{Name: engine.LevelRead, EnforcedBy: engine.BySandbox, Notes: []string{elsewhere}},
@@ -223,10 +225,10 @@ func levels() []engine.Level {
 	}
 }
 
-// Command is the command line of a run inside the program's own sandbox, in
-// which nothing can be written and no network is reached. No configuration
-// file, rule or server of the user or of the project is looked at. The prompt
-// is not in it: it is what stands on standard input, see [Run.Prompt].
+// Command returns the command line of a run inside the program's own sandbox, which
+// allows no write and no network. The program reads no configuration file, rule or
+// server of the user or of the project. The prompt is not part of the command line: it
+// comes on standard input, see [Run.Begin].
 func (c *Codex) Command(req engine.Request, info engine.Info) engine.Command {
 	cmd := engine.Command{
 		Level: req.Level, EnforcedBy: engine.BySandbox,

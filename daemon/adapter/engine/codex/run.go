@@ -11,9 +11,10 @@ import (
 	"holdline/protocol/fault"
 )
 
-// The program gives up by itself after five failed answers, some 25 s, and
-// never while it has no connection: then it asks at ever longer pauses. It is
-// stuck once it has asked so often in a row, for so long.
+// Without a connection the program asks its API again and again, at ever longer pauses,
+// and never gives up. (After failed answers it gives up by itself, after five of them,
+// in some 25 s.) A run is stuck when the program has reported so many retries in a row,
+// over so long a time.
 const (
 	maxRetries = 4
 	maxAsking  = 40 * time.Second
@@ -38,8 +39,7 @@ type Run struct {
 	torn    bool // the output ended inside a line
 }
 
-// message is the union of the lines that matter. Types that are not known are
-// ignored.
+// message is the union of the lines that matter. Lines of an unknown type are skipped.
 type message struct {
 	Type   string `json:"type"`
 	Thread string `json:"thread_id"` // thread.started
@@ -51,6 +51,8 @@ type message struct {
 	} `json:"error"` // turn.failed
 }
 
+// item is one step of a turn: a message of the model, a command, or another use of a
+// tool. A comment names the types that have a field.
 type item struct {
 	Type    string `json:"type"`
 	Text    string `json:"text"`    // agent_message, reasoning
@@ -61,6 +63,7 @@ type item struct {
 	Query   string `json:"query"` // web_search
 }
 
+// usage counts the tokens of a turn.
 type usage struct {
 	Input      int64 `json:"input_tokens"` // those of the cache, too
 	Cached     int64 `json:"cached_input_tokens"`
@@ -71,22 +74,23 @@ type usage struct {
 // NewRun returns the reader of one run of req.
 func (c *Codex) NewRun(req engine.Request, _ engine.Info) engine.Run { return &Run{req: req} }
 
-// Begin is the prompt itself: the program reads it to its end. Bytes that are
-// no UTF-8, and NULs, become the replacement character.
+// Begin returns the prompt itself: the program reads its stdin to the end. NULs and
+// bytes that are no UTF-8 become the replacement character.
 func (r *Run) Begin() []byte {
 	return []byte(strings.ReplaceAll(strings.ToValidUTF8(r.req.Prompt, "\uFFFD"), "\x00", "\uFFFD"))
 }
 
-// Once is true: the prompt is all that the program reads.
+// Once returns true: the prompt is all that the program reads.
 func (r *Run) Once() bool { return true }
 
-// Interrupt is nil: the program reads nothing behind its prompt.
+// Interrupt returns nil: the program reads nothing after its prompt.
 func (r *Run) Interrupt() []byte { return nil }
 
-// BestAnswer is nil, for the same reason.
+// BestAnswer returns nil, for the same reason.
 func (r *Run) BestAnswer() []byte { return nil }
 
-// Line takes one line of the stream.
+// Line reads one line of the stream; see [engine.Run]. Each line but an error shows
+// that the API answers, so the count of retries starts anew.
 func (r *Run) Line(text []byte) []engine.Event {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 {
@@ -125,7 +129,8 @@ func (r *Run) Line(text []byte) []engine.Event {
 	return []engine.Event{{Kind: engine.Waiting}}
 }
 
-// retry takes an error that is not the end of the turn.
+// retry reads an error that does not end the turn: the program asks its API again. It
+// reports when the run is stuck.
 func (r *Run) retry(text string) []engine.Event {
 	if r.retries++; r.retries == 1 {
 		r.asking = time.Now()
@@ -138,6 +143,8 @@ func (r *Run) retry(text string) []engine.Event {
 	return events
 }
 
+// item reads the beginning, the progress or the end of a step. kind is the type of its
+// line.
 func (r *Run) item(kind string, it *item) []engine.Event {
 	begun := kind == "item.started"
 	switch it.Type {
@@ -169,7 +176,8 @@ func (r *Run) item(kind string, it *item) []engine.Event {
 // maxDenials bounds the denials of a run that are kept.
 const maxDenials = 100
 
-// Torn takes what stood behind the last newline.
+// Torn reads what came after the last newline. If that is a whole message, only its
+// newline is missing, and it counts.
 func (r *Run) Torn(rest []byte) {
 	if len(bytes.TrimSpace(rest)) == 0 {
 		return
@@ -181,7 +189,7 @@ func (r *Run) Torn(rest []byte) {
 	r.torn = true
 }
 
-// Text is what the model has said so far.
+// Text returns what the model has said so far.
 func (r *Run) Text() string { return strings.Join(r.said.List(), "\n\n") }
 
 // answered reports whether the turn ended with an answer.
@@ -190,7 +198,8 @@ func (r *Run) answered() bool { return r.turns > 0 && !r.over && strings.TrimSpa
 // named is Codex in faults.
 var named = engine.Program{Name: "Codex", Operation: operation}
 
-// Outcome is what came of the run. It has no cost: the program tells none.
+// Outcome returns what came of the run. It has no cost, since the program reports none.
+// With a schema the last message is the structured answer.
 func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	out := engine.Outcome{
 		Session: r.session, Turns: r.turns, Denials: r.denied,
@@ -214,7 +223,7 @@ func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	return out
 }
 
-// fault is nil if there is an answer.
+// fault returns nil if there is an answer, else why there is none.
 func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 	if r.answered() {
 		return nil

@@ -7,16 +7,16 @@ import (
 	"holdline/daemon/adapter/engine"
 )
 
-// phase is a step of a run from its prompt to its end. Each has a time limit but
-// ended.
+// phase is a step of a run from its prompt to its end. Each phase but ended has a time
+// limit.
 //
 //	phase         begins when                          ends with
 //	working       the program is started               turn over: leaving
 //	                                                   deadline, stall: interrupting
 //	                                                   cancelled: cancelling
-//	interrupting  the program was told to end its turn turn over: best; answered: leaving
+//	interrupting  an interrupt was sent to it          turn over: best; answered: leaving
 //	best          its best answer was asked for        turn over: leaving
-//	cancelling    it was told to end its turn          turn over: closing
+//	cancelling    an interrupt was sent to it          turn over: closing
 //	leaving       its stdin was closed behind the      its own exit
 //	              answer
 //	closing       its stdin was closed to end it       its own exit
@@ -26,10 +26,10 @@ import (
 //	drained       it has exited; output is read on     end of its output
 //	ended         there is nothing more to come
 //
-// When the time of interrupting, best, leaving or cancelling is over, closing
-// follows; then terminating, then killing. A program that cannot be told to end
-// its turn goes from working to closing. A cancellation during leaving leads to
-// closing. The exit leads to drained from each of them.
+// When the time of interrupting, best, leaving or cancelling is over, closing follows;
+// then terminating, then killing. A program that reads no interrupt goes from working
+// to closing. A cancellation during leaving leads to closing. The exit leads to drained
+// from each of them.
 type phase int
 
 const (
@@ -45,15 +45,16 @@ const (
 	ended
 )
 
-// enter begins a phase that may last for limit. Only [run.conduct] enters the
-// last one.
+// enter begins a phase that may last for limit. Only [run.conduct] enters the phase
+// drained, and no caller enters ended.
 func (r *run) enter(p phase, limit time.Duration) {
 	r.phase = p
 	r.timer.Reset(limit)
 }
 
-// endTurn does what the end of a turn calls for; answered says that it ended by
-// an answer.
+// endTurn moves on to the next phase after the end of a turn. answered means that the
+// turn ended with an answer. An answer that came just as the time was up counts as a
+// whole one.
 func (r *run) endTurn(answered bool) {
 	ladder := r.params.Ladder
 	switch r.phase {
@@ -78,8 +79,9 @@ func (r *run) endTurn(answered bool) {
 	}
 }
 
-// cancel begins the short way: the program is told to end its turn, so that it
-// reports its session and cost, and is then ended.
+// cancel begins to cancel the run. It interrupts the program first, so that the program
+// still reports its session and cost, and ends it soon after. A program that reads no
+// interrupt is ended at once.
 func (r *run) cancel() {
 	switch r.phase {
 	case working, interrupting, best:
@@ -101,7 +103,7 @@ func (r *run) cancel() {
 	}
 }
 
-// expire is the end of a phase's time.
+// expire moves on when the time of the present phase is over.
 func (r *run) expire() {
 	switch r.phase {
 	case working:
@@ -117,7 +119,7 @@ func (r *run) expire() {
 		r.enter(killing, killPause)
 	case killing:
 		if time.Since(r.killed) > giveUp {
-			r.phase = ended // the kernel does not let go of it; the worker says what became of it
+			r.phase = ended // the kernel does not end it; the worker reports its exit
 			return
 		}
 		r.prog.signal(syscall.SIGKILL)
@@ -128,7 +130,9 @@ func (r *run) expire() {
 	}
 }
 
-// interrupt begins the long way: the program is to give its best answer.
+// interrupt interrupts the turn, so that the program can then give its best answer. why
+// and note are the reason, for the outcome and for people. A program that reads no
+// interrupt is ended.
 func (r *run) interrupt(why engine.Why, note string) {
 	r.why = why
 	line := r.talk.Interrupt()
@@ -141,8 +145,8 @@ func (r *run) interrupt(why engine.Why, note string) {
 	r.enter(interrupting, r.params.Ladder.Interrupt)
 }
 
-// checkStall interrupts a program that has made no progress for too long, and
-// returns when to look again.
+// checkStall interrupts a program that has made no progress for too long. It returns
+// how long to wait before the next check.
 func (r *run) checkStall() time.Duration {
 	stall := r.params.Ladder.Stall
 	if quiet := time.Since(r.active); quiet < stall {
@@ -154,8 +158,9 @@ func (r *run) checkStall() time.Duration {
 	return stall
 }
 
-// terminate ends the program: its stdin is closed, then it gets SIGTERM, then
-// SIGKILL.
+// terminate ends the program: it closes stdin, and later phases send SIGTERM, then
+// SIGKILL. If the program is being ended already, the grace of a cancellation can only
+// shorten the wait.
 func (r *run) terminate() {
 	if r.phase >= closing {
 		if r.phase == closing { // a shorter grace may hold now
@@ -168,7 +173,8 @@ func (r *run) terminate() {
 	r.enter(closing, r.grace())
 }
 
-// grace is the time between two steps of ending the program.
+// grace returns the time between two steps of ending the program. It is shorter after a
+// cancellation, since a caller waits.
 func (r *run) grace() time.Duration {
 	if r.why == engine.Cancelled {
 		return r.params.Ladder.CancelGrace
@@ -176,7 +182,7 @@ func (r *run) grace() time.Duration {
 	return r.params.Ladder.Grace
 }
 
-// ladder records and reports a step of the ladder.
+// ladder records a step of the ladder in the transcript and reports it as progress.
 func (r *run) ladder(note string) {
 	r.flushPiece()
 	r.record(engine.Entry{Kind: engine.KindLadder, Text: note})

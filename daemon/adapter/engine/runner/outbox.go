@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// outbox writes messages to stdout from a goroutine of its own, so that a client
-// that does not read stops no run. Answers wait in a queue. Of each call's
-// progress only the latest waits; it is dropped once the call is answered.
+// outbox writes messages to stdout in a goroutine of its own, so that a client that
+// does not read delays no run. Answers wait in a queue. Of each call's progress only
+// the latest report waits; it is dropped once the call is answered.
 type outbox struct {
 	w      io.Writer
 	broken func(error) // called if w cannot be written
@@ -18,10 +18,12 @@ type outbox struct {
 	mu      sync.Mutex
 	answers [][]byte          // guarded by mu
 	notes   map[string][]byte // by request id; guarded by mu
-	closed  bool              // no more will come; guarded by mu
+	closed  bool              // close was called; guarded by mu
 }
 
-// newOutbox starts an outbox. The caller must close it.
+// newOutbox returns an outbox and starts its goroutine. The caller must close it.
+// broken is called, from any goroutine, if w cannot be written or the client does not
+// read.
 func newOutbox(w io.Writer, broken func(error)) *outbox {
 	o := &outbox{
 		w: w, broken: broken, wake: make(chan struct{}, 1), done: make(chan struct{}),
@@ -31,13 +33,15 @@ func newOutbox(w io.Writer, broken func(error)) *outbox {
 	return o
 }
 
-// maxAnswers bounds the answers that wait. A client that asks on without reading
-// is given up.
+// maxAnswers bounds the answers that wait. The process gives up a client that sends
+// more requests without reading answers.
 const maxAnswers = 256
 
+// errUnread is the reason for giving up a client that does not read its answers.
 var errUnread = errors.New("the client does not read")
 
-// put queues the answer to a request.
+// put queues the answer to the request key, and drops its progress: no report may
+// follow the answer. It does not block.
 func (o *outbox) put(key string, line []byte) {
 	o.mu.Lock()
 	delete(o.notes, key)
@@ -53,7 +57,7 @@ func (o *outbox) put(key string, line []byte) {
 	o.signal()
 }
 
-// note sets the progress of a call.
+// note replaces the progress report that waits for the request key. It does not block.
 func (o *outbox) note(key string, line []byte) {
 	o.mu.Lock()
 	o.notes[key] = append(line, '\n')
@@ -68,7 +72,8 @@ func (o *outbox) drop(key string) {
 	o.mu.Unlock()
 }
 
-// close blocks until everything is written, or cannot be.
+// close blocks until everything is written, or until a write fails. Nothing may be
+// queued afterwards.
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.closed = true
@@ -77,7 +82,7 @@ func (o *outbox) close() {
 	<-o.done
 }
 
-// signal wakes the writer.
+// signal wakes the goroutine that writes.
 func (o *outbox) signal() {
 	select {
 	case o.wake <- struct{}{}:
@@ -85,7 +90,7 @@ func (o *outbox) signal() {
 	}
 }
 
-// writeLoop writes what there is until the outbox is closed and empty.
+// writeLoop writes the messages that wait until the outbox is closed and empty.
 func (o *outbox) writeLoop() {
 	defer close(o.done)
 	for range o.wake {
@@ -105,8 +110,8 @@ func (o *outbox) writeLoop() {
 	}
 }
 
-// next takes the next line; nil if there is none, and then whether none will
-// come.
+// next takes the next message, progress before answers. It returns nil if there is
+// none; then last reports whether the outbox is closed.
 func (o *outbox) next() (line []byte, last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// outcome returns what came of the run. err is why nothing was started, if so.
+// outcome returns what came of the run. err is why no program was started, or nil.
+// Secrets are removed from the fault's text.
 func (r *run) outcome(err error) engine.Outcome {
 	var out engine.Outcome
 	switch {
@@ -45,8 +46,9 @@ func (r *run) outcome(err error) engine.Outcome {
 	return out
 }
 
-// said returns what the program said of the run. A cancelled run is cancelled
-// whatever its program said last; its answer is kept as a partial one.
+// said returns what the program has said of the run. A cancelled run counts as
+// cancelled whatever its program said last; an answer is kept as a partial one. Faults
+// of the start get a text that names the argument or the level.
 func (r *run) said() engine.Outcome {
 	r.talk.Torn(r.rest)
 	r.keepStderr(r.errRest)

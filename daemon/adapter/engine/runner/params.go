@@ -19,8 +19,8 @@ const operation = "tools/call:consult"
 // defaultTimeout is the deadline of a run whose call names none.
 const defaultTimeout = 20 * time.Minute
 
-// inputSchema describes [engine.Params] to clients. The daemon fills in all of
-// them; the last five are of no use by hand.
+// inputSchema describes [engine.Params] to clients. The daemon fills in all of the
+// members. The last five are of no use to a client that starts the process by hand.
 const inputSchema = `{"type":"object","additionalProperties":false,"required":["prompt"],"properties":{` +
 	`"version":{"type":"integer","const":1},` +
 	`"prompt":{"type":"string","minLength":1,"description":"What the program is asked."},` +
@@ -48,8 +48,9 @@ func describeTool(name string) map[string]any {
 	}
 }
 
-// parseParams reads the arguments of a call and fills in what is left out. The
-// error is a fault.
+// parseParams reads the arguments of a call and fills in what they leave out. worker is
+// the worker that this process belongs to: only under one may the call name a directory
+// for files. The error is an invalid_input fault.
 func parseParams(raw json.RawMessage, worker string) (engine.Params, error) {
 	var p engine.Params
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -90,6 +91,7 @@ func parseParams(raw json.RawMessage, worker string) (engine.Params, error) {
 	return p, nil
 }
 
+// invalid returns an invalid_input fault. The message begins with the argument's name.
 func invalid(format string, args ...any) *fault.Record {
 	return fault.New(fault.InvalidInput, fault.Engine, operation, format, args...)
 }

@@ -18,11 +18,11 @@ import (
 // readSize is the most that is read of a program's output at once, in bytes.
 const readSize = 64 << 10
 
-// maxWrites bounds the messages that wait for a program that does not read.
+// maxWrites bounds the writes that wait for a program that does not read.
 const maxWrites = 8
 
-// program is a consult program as a child process. Its channels are read by the
-// goroutine that owns the run; none of its methods blocks.
+// program is a consult program as a child process. The goroutine that owns the run
+// reads its channels. None of its methods blocks, except close.
 type program struct {
 	child  *spawn.Child
 	stdout chan []byte       // pieces; closed at the end
@@ -38,8 +38,9 @@ type program struct {
 	reaped bool // then pid may be another process; guarded by mu
 }
 
-// startProgram starts the program of cmd in the directory cwd. An error to start
-// it comes through exited. The caller must call close.
+// startProgram starts cmd in the directory cwd, with four goroutines that run until
+// close. The error is only about pipes: if the program itself cannot be started, exited
+// says why. The caller must call close.
 func startProgram(cmd *engine.Command, cwd, worker string) (*program, error) {
 	child, err := spawn.New()
 	if err != nil {
@@ -63,9 +64,9 @@ func startProgram(cmd *engine.Command, cwd, worker string) (*program, error) {
 	return p, nil
 }
 
-// runChild starts the program and blocks until it has ended. It keeps its
-// thread: the kernel sends the parent-death signal when the thread that forked
-// the program ends.
+// runChild starts the program, blocks until it has ended, and returns how. It locks its
+// goroutine to its thread: the kernel sends the parent-death signal when the thread
+// that forked the program ends, and an unlocked thread may end at any time.
 func (p *program) runChild(env []string, worker string, request process.ExecRequest) process.Exit {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -91,7 +92,7 @@ func (p *program) runChild(env []string, worker string, request process.ExecRequ
 	return spawn.ExitOf(ws)
 }
 
-// read sends what comes from f to ch, and closes ch at its end.
+// read sends what comes from f to ch, and closes ch at the end of f.
 func (p *program) read(f *os.File, ch chan<- []byte) {
 	defer close(ch)
 	for {
@@ -110,7 +111,9 @@ func (p *program) read(f *os.File, ch chan<- []byte) {
 	}
 }
 
-// writeLoop makes the writes, in their order, until stdin is closed.
+// writeLoop makes the writes in their order until stdin is closed. It reports only a
+// failure of the first write, the prompt. A later one fails if the program has ended,
+// which exited reports.
 func (p *program) writeLoop() {
 	defer p.child.Stdin.Close()
 	for first := true; ; first = false {
@@ -134,8 +137,8 @@ func (p *program) writeLoop() {
 	}
 }
 
-// write queues data for stdin. It drops it if too much waits: the program does
-// not read, and the ladder will end it.
+// write queues data for stdin. If too much waits, it drops data: the program does not
+// read, and the ladder will end it.
 func (p *program) write(data []byte) {
 	select {
 	case p.writes <- data:
@@ -143,12 +146,15 @@ func (p *program) write(data []byte) {
 	}
 }
 
-// closeStdin closes stdin behind what was written.
+// closeStdin closes stdin after the writes that wait.
 func (p *program) closeStdin() { p.write(nil) }
 
-// signal sends sig to the program's process group; SIGKILL also to all that the
-// program has started, since commands of its tools have sessions of their own.
-// What it leaves behind when it ends by itself is the worker's to end.
+// signal sends sig to the program's process group. SIGKILL also goes to all that the
+// program has started, since the commands of its tools run in sessions of their own.
+// The worker ends what a program leaves behind when it ends by itself.
+//
+// It holds mu, and does nothing after the program is reaped: its pid may then be
+// another process.
 func (p *program) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,8 +171,8 @@ func (p *program) signal(sig syscall.Signal) {
 	}
 }
 
-// stopReading ends the reading of what is still open after the program's end: a
-// process that the program left behind may hold its stdout.
+// stopReading ends the reading of output after the program's end. A process that the
+// program left behind may hold its stdout open for ever.
 func (p *program) stopReading() {
 	now := time.Now()
 	for _, f := range []*os.File{p.child.Stdout, p.child.Stderr} {
@@ -174,8 +180,9 @@ func (p *program) stopReading() {
 	}
 }
 
-// close frees what is left. The program must have ended, or be left to the
-// worker; in that case its reaper goroutine remains until this process exits.
+// close closes the pipes and, if the program has ended, waits for all goroutines. If it
+// has not, it is left to the worker, and the goroutine that reaps it stays until this
+// process exits.
 func (p *program) close(ended bool) {
 	close(p.quit)
 	for _, f := range []io.Closer{p.child.Stdin, p.child.Stdout, p.child.Stderr} {

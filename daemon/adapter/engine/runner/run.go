@@ -44,11 +44,12 @@ const (
 // fileSchema holds a run's schema in its temporary directory.
 const fileSchema = "schema.json"
 
-// reporter sends one progress report.
+// reporter sends one progress report: the time since the run began, what the run does,
+// and figures.
 type reporter func(elapsed time.Duration, message string, p engine.Progress)
 
-// run is one run of a program. It belongs to one goroutine, which never waits
-// for the client: reports go through the [outbox].
+// run is one run of a program. One goroutine owns it and never waits for the client:
+// reports go through the [outbox].
 type run struct {
 	o      *Options
 	params *engine.Params
@@ -83,11 +84,11 @@ type run struct {
 	pieceAt  time.Time // when the last piece was written to the transcript
 }
 
-// runOnce runs the program once and returns what came of it. It returns when the
-// program has ended; the end of ctx cancels the run.
+// runOnce runs the program once, blocks until it has ended, and returns what came of
+// the run. The end of ctx cancels the run.
 //
-// With a job's directory the outcome is in its file when runOnce returns, unless
-// the disk is full: then the result line alone has it.
+// If the call names a job's directory, the outcome is in its file when runOnce returns.
+// Only if the disk is full is the result line the only copy.
 func runOnce(ctx context.Context, o *Options, params engine.Params, report reporter) engine.Outcome {
 	r := &run{
 		o: o, params: &params, report: report, began: time.Now(), active: time.Now(),
@@ -119,8 +120,9 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	return out
 }
 
-// masker replaces the values of the variables in names. Short ones are words
-// that occur by chance.
+// masker returns a replacer of the values of the variables in names, which may be
+// secrets. It leaves values of fewer than six bytes alone: they are words that occur by
+// chance.
 func masker(environ, names []string) *strings.Replacer {
 	var pairs []string
 	for _, kv := range environ {
@@ -131,8 +133,10 @@ func masker(environ, names []string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// prepare makes the command line, and what the program needs on disk, and starts
-// it. After an error nothing was started.
+// prepare checks the request, writes what the program needs to disk, opens the
+// transcript, and starts the program. If it returns an error, no program was started.
+// The transcript must come last before the start: its first line proves that the
+// program may have run.
 func (r *run) prepare(ctx context.Context) error {
 	p := r.params
 	var extra []string
@@ -186,7 +190,8 @@ func (r *run) prepare(ctx context.Context) error {
 	return err
 }
 
-// conduct drives the run until the program has ended and its output is read.
+// conduct drives the run until the program has ended and its output is read. It is the
+// only loop of the run: all state of the run changes here.
 func (r *run) conduct(ctx context.Context) {
 	defer func() { r.prog.close(r.exit != process.Exit{}) }()
 	r.timer = time.NewTimer(time.Duration(r.params.TimeoutMS) * time.Millisecond)
@@ -240,8 +245,8 @@ func (r *run) conduct(ctx context.Context) {
 	}
 }
 
-// lingerTime is how long output is read on after the program's end. A program
-// that was ended by force owes nothing.
+// lingerTime returns how long output is read after the program's end. After a program
+// that was ended by force there is little to wait for.
 func (r *run) lingerTime() time.Duration {
 	if r.phase == terminating || r.phase == killing {
 		return killPause
@@ -249,7 +254,9 @@ func (r *run) lingerTime() time.Duration {
 	return linger
 }
 
-// readStdout takes a piece of stdout apart into lines.
+// readStdout splits a piece of stdout into lines and handles each. If a line, the
+// output or its noise is too long, it ends the program with [engine.Overflow] and
+// ignores all that follows.
 func (r *run) readStdout(data []byte) {
 	if r.why == engine.Overflow {
 		return
@@ -279,7 +286,8 @@ func (r *run) readStdout(data []byte) {
 	}
 }
 
-// readLine handles one line of the program.
+// readLine handles one line of the program: it records what the line means in the
+// transcript, reports progress, and moves the phase on.
 func (r *run) readLine(line []byte) {
 	for _, e := range r.talk.Line(line) {
 		r.countProgress(&e)
@@ -324,7 +332,9 @@ func (r *run) readLine(line []byte) {
 	}
 }
 
-// countProgress keeps what an event says beside its kind.
+// countProgress notes that the program makes progress, with turn and cost. Retries,
+// rate limits and noise are signs of life but no progress: a program that only retries
+// is stalled.
 func (r *run) countProgress(e *engine.Event) {
 	switch e.Kind {
 	case engine.Retry, engine.Limit, engine.Noise, engine.Stuck:
@@ -338,8 +348,8 @@ func (r *run) countProgress(e *engine.Event) {
 	}
 }
 
-// record writes a line to the transcript. A full disk costs the view of the run
-// and nothing else.
+// record writes a line to the transcript, without secrets. If that fails, for example
+// on a full disk, the run goes on: only the view of it suffers.
 func (r *run) record(e engine.Entry) {
 	e.Text = r.hide.Replace(e.Text)
 	if err := r.log.Write(e); err != nil && !errors.Is(err, os.ErrClosed) {
@@ -348,7 +358,7 @@ func (r *run) record(e engine.Entry) {
 	r.progress.Seq = r.log.Seq()
 }
 
-// flushPiece writes the pieces of an unfinished text to the transcript.
+// flushPiece writes the pieces of an unfinished text to the transcript, as one line.
 func (r *run) flushPiece() {
 	if r.piece.Len() == 0 {
 		return
@@ -359,14 +369,14 @@ func (r *run) flushPiece() {
 	r.message = "writing"
 }
 
-// say sets what the run does, for people.
+// say sets what the run does, for people, and reports it if a report is due.
 func (r *run) say(format string, args ...any) {
 	r.message = fmt.Sprintf(format, args...)
 	r.sendProgress()
 }
 
-// sendProgress reports what the run does: at most once a second, at least every
-// 15 s.
+// sendProgress reports what the run does: at most once a second, and at least every 15
+// s.
 func (r *run) sendProgress() {
 	if r.report == nil || time.Since(r.sentAt) < noteEvery {
 		return
@@ -384,7 +394,8 @@ func (r *run) sendProgress() {
 	r.report(time.Since(r.began), r.hide.Replace(message), r.progress)
 }
 
-// readStderr keeps the last lines of stderr.
+// readStderr splits a piece of stderr into lines and keeps the last ones. It cuts a
+// line that does not end.
 func (r *run) readStderr(data []byte) {
 	r.errRest = append(r.errRest, data...)
 	for {
@@ -401,7 +412,7 @@ func (r *run) readStderr(data []byte) {
 	}
 }
 
-// keepStderr keeps one line of stderr.
+// keepStderr keeps one line of stderr, without secrets and cut to maxStderrLine.
 func (r *run) keepStderr(line []byte) {
 	text := strings.TrimRight(strings.ToValidUTF8(string(line[:min(len(line), maxStderrLine)]), "\uFFFD"), "\r ")
 	if text == "" {

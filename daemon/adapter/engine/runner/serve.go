@@ -1,21 +1,21 @@
-// Package runner is the process "holdline engine NAME": a stdio MCP server with
-// one tool, "run", that runs a consult program once and returns what it said.
+// Package runner is the process "holdline engine NAME": a stdio MCP server with one
+// tool, "run", that runs a consult program once and returns what the program has said.
 //
-// The process holds all that a run needs while it lasts: the command line, the
-// dialogue with the program, the deadline and the steps behind it, the partial
-// answer. Under a worker it therefore goes on, and ends on time, whether a
-// daemon lives or not. Any MCP client can start one by hand.
+// The process holds all that a run needs while it lasts: the command line, the dialogue
+// with the program, the deadline and the steps that follow it, the partial answer.
+// Under a worker a run therefore goes on, and ends on time, without a daemon. Any MCP
+// client can start such a process by hand.
 //
-// Under a worker the call names a job's directory. Then the process serves that
-// one call and exits. It writes there
+// Under a worker the call names a job's directory. Then the process serves that one
+// call and exits. It writes there
 //
 //   - transcript.jsonl, whose first line is on disk before the program starts,
-//   - outcome.json, before the result line. It counts as the answer, whoever
-//     died. A cancelled call gets no result line, as MCP wants it, and has its
-//     outcome in the file.
+//   - outcome.json, before the result line. It counts as the answer, whichever process
+//     dies. A cancelled call gets no result line, as MCP wants it, and has its outcome
+//     in the file.
 //
-// Goroutines: one reads stdin, one writes stdout, [Serve] decides. Each call has
-// one that owns its [run], and those of its [program].
+// Goroutines: one reads stdin, one writes stdout, and that of [Serve] decides. Each
+// call has one that owns its [run], and those of its [program].
 package runner
 
 import (
@@ -49,11 +49,12 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// maxCalls bounds the calls of one client at once, by hand.
+// maxCalls bounds the calls of one client at the same time. Under a worker there is
+// only one call.
 const maxCalls = 8
 
-// parentPoll is how often a process whose stdin has ended looks whether its
-// parent still lives.
+// parentPoll is the pause between two checks whether the parent still lives, once stdin
+// has ended.
 const parentPoll = time.Second
 
 // Reasons for which calls are cancelled.
@@ -74,11 +75,12 @@ type server struct {
 	work   sync.WaitGroup
 }
 
-// Serve is the process. It reads MCP messages from in, one a line, and answers
-// on out. It returns when the job's call has ended, or when in has ended and all
-// calls are answered. When ctx is done, out cannot be written, or in ends because
-// the parent died, it cancels the calls and returns when their programs have
-// ended.
+// Serve runs the process. It reads MCP messages from in, one a line, and answers on
+// out.
+//
+// It returns when the job's call has ended, or when in has ended and all calls are
+// answered. It cancels the calls if ctx is done, if out cannot be written, or if in has
+// ended and the parent has died; then it returns when their programs have ended.
 func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, o Options) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -96,7 +98,8 @@ func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, o Options) {
 	_ = in.Close()
 }
 
-// readLines sends the lines of in to lines, and closes that at the end of in.
+// readLines sends the lines of in to lines, and closes lines at the end of in. Lines
+// that are too long are skipped.
 func (s *server) readLines(ctx context.Context, in io.Reader, lines chan<- []byte) {
 	defer close(lines)
 	reader := jsonrpc.NewLines(in, nil, jsonrpc.MaxFrame)
@@ -117,7 +120,8 @@ func (s *server) readLines(ctx context.Context, in io.Reader, lines chan<- []byt
 	}
 }
 
-// serve handles messages and ends of calls until there is nothing left to do.
+// serve handles messages and ends of calls. It returns when no call runs and no message
+// can come, or when the job's call has ended.
 func (s *server) serve(ctx context.Context, lines <-chan []byte) {
 	poll := time.NewTicker(parentPoll)
 	defer poll.Stop()
@@ -143,8 +147,8 @@ func (s *server) serve(ctx context.Context, lines <-chan []byte) {
 	}
 }
 
-// leaveIfOrphan cancels the calls of a process whose parent has died: no one
-// can read their answers.
+// leaveIfOrphan cancels all calls if the parent has died: then no process can read the
+// answers.
 func (s *server) leaveIfOrphan() {
 	if os.Getppid() == s.parent {
 		return
@@ -154,7 +158,8 @@ func (s *server) leaveIfOrphan() {
 	}
 }
 
-// handle handles one message.
+// handle handles one message: a request, or the cancellation of a call. It ignores all
+// else.
 func (s *server) handle(ctx context.Context, line []byte) {
 	m, err := jsonrpc.Parse(line)
 	if err != nil {
@@ -179,7 +184,9 @@ func (s *server) fail(id jsonrpc.ID, code int, format string, args ...any) {
 	s.out.put(id.Key(), jsonrpc.AppendError(nil, id, code, fmt.Sprintf(format, args...), nil))
 }
 
-// request answers a request, or begins to.
+// request answers a request, or starts the call that will answer it. It speaks both the
+// older versions of MCP, with a handshake, and the modern one, in which each request
+// names its version.
 func (s *server) request(ctx context.Context, m jsonrpc.Message, p mcp.Params) {
 	version, modern := mcp.String(p.Meta.Version)
 	if modern && version != mcp.Modern {
@@ -212,7 +219,7 @@ func (s *server) request(ctx context.Context, m jsonrpc.Message, p mcp.Params) {
 	}
 }
 
-// answer answers a request with a result.
+// answer queues the result of a request.
 func (s *server) answer(id jsonrpc.ID, result map[string]any, modern bool) {
 	if modern {
 		result["resultType"] = "complete"
@@ -220,7 +227,8 @@ func (s *server) answer(id jsonrpc.ID, result map[string]any, modern bool) {
 	s.out.put(id.Key(), jsonrpc.AppendResult(nil, id, engine.JSON(result)))
 }
 
-// call begins a call of the tool.
+// call starts a call of the tool, in a goroutine of its own. It refuses a second call
+// under a worker: a run must never happen twice.
 func (s *server) call(ctx context.Context, m jsonrpc.Message, p mcp.Params, modern bool) {
 	key := m.ID.Key()
 	if name, _ := mcp.String(p.Name); name != engine.Tool {
@@ -257,8 +265,8 @@ func (s *server) call(ctx context.Context, m jsonrpc.Message, p mcp.Params, mode
 	})
 }
 
-// reporter returns the function that sends a call's progress; nil if the caller
-// wants none.
+// reporter returns the function that reports a call's progress, and nil if the client
+// gave no token. The progress value is in milliseconds, and always increases.
 func (s *server) reporter(token json.RawMessage, key string) reporter {
 	if token == nil {
 		return nil
@@ -273,7 +281,8 @@ func (s *server) reporter(token json.RawMessage, key string) reporter {
 	}
 }
 
-// result returns the result of a call.
+// result returns the result of a call as MCP has it: the text for people, and the
+// outcome for the daemon.
 func result(out *engine.Outcome) map[string]any {
 	text := out.Answer
 	if out.Fault != nil {
