@@ -31,9 +31,9 @@ func lockDir(dir string) (*statedir.Lock, error) {
 	return statedir.TryLock(filepath.Join(dir, process.FileLock))
 }
 
-// Reap removes the directory of a dead worker; the error wraps
-// [statedir.ErrLocked] if it lives. The caller has made sure that nothing in
-// it is still to be told to anybody.
+// Reap removes the directory of a dead worker; the error wraps [statedir.ErrLocked] if the
+// worker lives. The caller must have made sure that no client can still ask for an answer
+// in it.
 func (s *Supervisor) Reap(dir string) error {
 	lock, err := lockDir(dir)
 	for range looks {
@@ -60,9 +60,9 @@ func (s *Supervisor) Reap(dir string) error {
 	return nil
 }
 
-// ReapSettled removes the directories of those dead servers' workers of whose
-// calls no client can ask any more, and returns how many they were. A daemon does
-// that before anything else if it finds no room.
+// ReapSettled removes the directories of dead servers' workers about whose calls no client
+// can ask any more. It returns their number. A daemon whose disk is full calls it before
+// anything else.
 func (s *Supervisor) ReapSettled() int {
 	dirs, err := s.ServerDirs()
 	if err != nil {
@@ -82,16 +82,16 @@ func (s *Supervisor) ReapSettled() int {
 	return n
 }
 
-// looks is how often the lock of a dead worker is tried again: who looks whether
-// it lives holds it for an instant.
+// looks is how often Reap tries the lock of a dead worker again: each process that checks
+// whether the worker lives holds the lock for an instant.
 const looks = 10
 
-// removals bounds how often a directory is emptied that fills again.
+// removals bounds how often removeAll empties a directory that fills again.
 const removals = 100
 
-// removeAll removes dir although a last file may still be written into it: by the
-// daemon, which had just read what the server said when it was ended, or by a worker
-// that comes late and finds nothing to do. Neither makes the directory again.
+// removeAll removes dir, even if a last file is written into it meanwhile. That file may be
+// the daemon's, with a last answer of the server, or that of a worker that comes late and
+// finds nothing to do. Neither makes the directory again.
 func removeAll(dir string) (err error) {
 	for range removals {
 		if err = os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
@@ -154,8 +154,9 @@ func (s *Supervisor) HuntAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// EndAll ends all workers of these directories that live, with their trees. It
-// is for when no daemon runs that has them.
+// EndAll kills all workers that live in this daemon's directories, with their trees, and
+// then what dead workers left. It returns the number of workers that it has killed. Call it
+// only while no daemon uses these directories.
 func (s *Supervisor) EndAll(ctx context.Context) (ended int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
@@ -195,9 +196,9 @@ func (s *Supervisor) dirs() []string {
 	return found
 }
 
-// ServerDirs lists the directories in which a server's worker runs, ran or was
-// to run. Those that hold the socket of a consult, which has its directory
-// elsewhere, are not among them.
+// ServerDirs lists the directories of servers' workers, living and dead ones, and those whose
+// worker never started. It leaves out the directories that only hold the socket of a
+// consult: the worker of a consult has its directory elsewhere.
 func (s *Supervisor) ServerDirs() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(s.o.RuntimeDir, "w"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -244,9 +245,9 @@ func (s *Supervisor) killAll(ctx context.Context, dir string, procs []process.Pr
 	return n
 }
 
-// destroy ends the worker of dir whatever state it is in, with its tree. With
-// revoke it takes spec.json away, without which no worker begins that was
-// started and has not come to its lock yet.
+// destroy kills the worker of dir with its tree, whatever state it is in, and returns when
+// all of that is gone. With revoke it also removes spec.json: then a worker process that was
+// started and does not hold its lock yet cannot begin.
 func (s *Supervisor) destroy(ctx context.Context, dir string, spec *process.Spec, revoke bool) error {
 	for {
 		lock, err := lockDir(dir)
@@ -263,14 +264,15 @@ func (s *Supervisor) destroy(ctx context.Context, dir string, spec *process.Spec
 		if !errors.Is(err, statedir.ErrLocked) {
 			return err
 		}
-		// The tree first: an answer that comes after it was said that none
-		// will would be worse than none.
+		// The tree comes first. Else the child could still act after the client
+		// has learned that the call's outcome is unknown.
 		if err := s.killGroup(ctx, dir); err != nil {
 			return err
 		}
 		pid, start, err := statedir.Holder(filepath.Join(dir, process.FileLock))
 		if err == nil && pid != os.Getpid() {
-			if err := process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL); err != nil && !errors.Is(err, process.ErrGone) {
+			if err := process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL); err != nil &&
+				!errors.Is(err, process.ErrGone) {
 				return fmt.Errorf("kill worker %d: %w", pid, err)
 			}
 		}
@@ -280,9 +282,9 @@ func (s *Supervisor) destroy(ctx context.Context, dir string, spec *process.Spec
 	}
 }
 
-// SetAside ends the worker of a server's directory, whatever state it is in, and
-// moves the directory to another place, where no daemon looks. Nothing is read of
-// what its child has said.
+// SetAside kills the worker of a server's directory, whatever state it is in, and moves the
+// directory to the path to, where no daemon looks for workers. It reads no output of the
+// child: an earlier daemon crashed while it did. A missing directory is no error.
 func (s *Supervisor) SetAside(ctx context.Context, dir, to string) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
@@ -296,8 +298,8 @@ func (s *Supervisor) SetAside(ctx context.Context, dir, to string) error {
 	return err
 }
 
-// bury kills the processes that the dead worker of dir left. The caller holds its
-// lock.
+// bury kills the processes that the dead worker of dir left: the child's process group, and
+// the processes that carry the worker's mark. The caller must hold the directory's lock.
 func (s *Supervisor) bury(ctx context.Context, dir string) error {
 	if err := s.killGroup(ctx, dir); err != nil {
 		return err
@@ -305,8 +307,9 @@ func (s *Supervisor) bury(ctx context.Context, dir string) error {
 	return s.killLeft(ctx, dir)
 }
 
-// killGroup kills the group of the child that is on record in dir, if it is
-// still that child's: by pid, start time and boot.
+// killGroup kills the process group of the child that state.json in dir names, and returns
+// when the group is empty. It kills nothing if the group is not that child's any more: pid,
+// start time and boot must be the same. Another program may have the pid by now.
 func (s *Supervisor) killGroup(ctx context.Context, dir string) error {
 	st, err := process.ReadState(dir)
 	if err != nil || st.ChildPID < 2 || st.ChildStart == 0 || st.BootID == "" || st.BootID != bootclock.ID() {
@@ -318,17 +321,18 @@ func (s *Supervisor) killGroup(ctx context.Context, dir string) error {
 		return err == nil && now.Start == leader.Start
 	}
 	for {
-		// Before all processes are looked at, which takes long and would be done
-		// for every consult that is kept; and again once they are known.
+		// This check comes first, since listing all processes takes long, and a
+		// daemon does it for every consult that is kept. It is repeated after
+		// the listing: the pid may have changed hands meanwhile.
 		if process.Exact && !led() {
-			return nil // the hunt finds the rest, and nobody else
+			return nil // killLeft finds the rest, by the worker's mark
 		}
 		members, err := process.Group(leader.PID)
 		if err != nil {
 			return fmt.Errorf("kill group: %w", err)
 		}
-		// A group's number is not given to another as long as it has members,
-		// so older members than the child itself mean that it is not its.
+		// The system does not reuse a group's number while the group has members. So
+		// a member that is older than the child is not one of its group.
 		mine := members[:0]
 		for _, p := range members {
 			if p.PID == leader.PID && p.Start != leader.Start {
@@ -350,7 +354,8 @@ func (s *Supervisor) killGroup(ctx context.Context, dir string) error {
 	}
 }
 
-// pause waits a moment for something that cannot be waited for.
+// pause blocks for pollPause, for a caller that must poll. It returns the cause of ctx if
+// that is done before.
 func pause(ctx context.Context) error {
 	t := time.NewTimer(pollPause)
 	defer t.Stop()

@@ -17,18 +17,19 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// errDead is returned by connect if the worker's lock is free, and everything
-// of its tree was killed.
+// errDead is returned by connect if the worker's lock is free and its whole tree was
+// killed. Only then may a call be reported as lost.
 var errDead = errors.New("the worker is dead")
 
-// errSilent is why a worker that lives is given up.
+// errSilent is the error of a worker that lives and does not answer in time.
 var errSilent = errors.New("the worker does not answer")
 
 // spoolChunk is the size of an event made from a spool, in bytes.
 const spoolChunk = 64 << 10
 
-// keepConnected receives events, and connects again when the connection breaks, until
-// the worker is over or detached. A nil c means that the worker is dead already.
+// keepConnected receives events on c, and connects again when the connection breaks, until
+// the worker is over or detached. A nil c means that the worker is dead already. For a dead
+// worker it queues the last events from its files. It runs in a goroutine of its own.
 func (w *Worker) keepConnected(ctx context.Context, c *client) {
 	defer w.cancel()
 	defer func() {
@@ -93,8 +94,9 @@ func (w *Worker) connect(ctx context.Context) (*client, error) {
 	}
 }
 
-// connectOnce is [Worker.connect] within [answerTimeout]. If the worker has not answered
-// by then, the error is errSilent, joined with the last failure.
+// connectOnce tries to connect for [answerTimeout]. If the worker lives and has not
+// answered by then, it returns errSilent, joined with the last failure. It returns at once
+// if the worker is dead, and if it answers but refuses this daemon.
 func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, answerTimeout, errSilent)
 	defer cancel()
@@ -117,7 +119,7 @@ func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 				return nil, w.giveUp(ctx, err)
 			}
 			if ok {
-				return nil, e // it answers, and does not want us
+				return nil, e // the worker answers and refuses this daemon
 			}
 		}
 		if perr := pause(limit); perr != nil {
@@ -129,14 +131,16 @@ func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 	}
 }
 
-// isOverdue reports whether the worker has not ended its child in time.
+// isOverdue reports whether this daemon has given up waiting for the worker to end its
+// child.
 func (w *Worker) isOverdue() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return errors.Is(w.killedBy, errOverdue)
 }
 
-// giveUp kills a worker that lives and cannot be used, for the reason why.
+// giveUp kills a worker that lives and cannot be used. It records the reason why, which the
+// fault of the Lost event names. It returns [errDead] once the worker's tree is gone.
 func (w *Worker) giveUp(ctx context.Context, why error) error {
 	w.sup.log.ErrorContext(ctx, "worker killed since it cannot be spoken to", "worker", w.spec.ID, "err", why)
 	w.mu.Lock()
@@ -164,7 +168,9 @@ func (w *Worker) bury(ctx context.Context) error {
 	return errDead
 }
 
-// attach dials the worker and makes the connection the one that may write.
+// attach dials the worker, and makes the new connection the only one that may write. It
+// asks for the events behind the last one that was received. It returns [ErrClosed] if the
+// worker was detached meanwhile.
 func (w *Worker) attach(ctx context.Context) (*client, error) {
 	c, hello, err := dial(ctx, w.spec.Socket, w.spec.Version, w.sup.o.Program)
 	if err != nil {
@@ -197,9 +203,10 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 	return c, nil
 }
 
-// attached records a connection and what the worker has answered on it. It returns the
-// number up to which events were acknowledged, or false if the worker was detached
-// meanwhile.
+// attached records a connection and what the worker has answered on it. Writes in flight
+// that the worker has not taken are void: the worker will never take them, since only the
+// new connection may write. It returns the number up to which events were acknowledged, or
+// false if the worker was detached meanwhile.
 func (w *Worker) attached(c *client, hello *workerwire.InitializeResult, a *workerwire.AttachResult) (
 	acked int64, ok bool,
 ) {
@@ -223,7 +230,9 @@ func (w *Worker) attached(c *client, hello *workerwire.InitializeResult, a *work
 	return w.acked, true
 }
 
-// receive reads the connection until it breaks.
+// receive reads answers and events until the connection breaks or an event is missing. It
+// stops reading while too many events wait for the user, unless a request on c is not
+// answered: its answer stands behind the events.
 func (w *Worker) receive(c *client) {
 	for {
 		w.mu.Lock()
@@ -246,7 +255,9 @@ func (w *Worker) receive(c *client) {
 	}
 }
 
-// queueEvent queues the event f. It returns an error if an event is missing before it.
+// queueEvent queues the event f. It drops an event that was received before: after each
+// attach the worker sends what was not acknowledged again. It returns an error if an event
+// is missing before f: the user must get the events without gaps.
 func (w *Worker) queueEvent(f *workerwire.Frame) error {
 	var dropped workerwire.Dropped
 	var exit process.Exit
@@ -289,7 +300,7 @@ func (w *Worker) queueEvent(f *workerwire.Frame) error {
 		w.closed = f.N
 		w.moveLocked(Stopping)
 	default:
-		return nil // of a newer worker
+		return nil // a kind that only newer workers send
 	}
 	w.putLocked(e)
 	return nil
@@ -346,7 +357,7 @@ func (w *Worker) deliverEvents() {
 	}
 }
 
-// waitDead blocks until the worker has released its lock.
+// waitDead blocks until the worker has released its lock, for [deathTimeout] at most.
 func (w *Worker) waitDead(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
@@ -364,8 +375,9 @@ func (w *Worker) waitDead(ctx context.Context) error {
 	}
 }
 
-// aftermath queues the last events of a worker that is dead: those that its files have
-// if it left in order, else [Lost].
+// aftermath queues the last events of a dead worker. If it left in order, its files have
+// them; else the last event is [Lost], with a fault that says why. The worker's tree must
+// have been killed before.
 func (w *Worker) aftermath(ctx context.Context) {
 	log := w.sup.log.With("worker", w.spec.ID, "name", w.spec.Name)
 	st, err := process.ReadState(w.dir)
@@ -394,7 +406,8 @@ func (w *Worker) aftermath(ctx context.Context) {
 	w.putLocked(Event{Kind: Lost, Exit: w.exitLocked(), Fault: r})
 }
 
-// fromFiles queues the events in the files of a worker that left in order.
+// fromFiles queues the events in the files of a worker that left in order, up to [Closed].
+// On an error some output may be queued already: a Lost follows.
 func (w *Worker) fromFiles(st *process.State) error {
 	if st.Spool != nil {
 		if err := w.fromSpool(st.Spool, st.Acked); err != nil {
@@ -412,8 +425,10 @@ func (w *Worker) fromFiles(st *process.State) error {
 	return nil
 }
 
-// fromSpool queues the part of the spool that was not received. acked is the number up to
-// which the worker knew its output to be acknowledged.
+// fromSpool queues the part of the spool that this daemon has not received. acked is the
+// number up to which the worker knew its output to be acknowledged: its spool begins behind
+// that, so the output that was received since is skipped. It blocks while too many events
+// wait for the user.
 func (w *Worker) fromSpool(s *process.Spool, acked int64) error {
 	f, err := ownfile.Open(filepath.Join(w.dir, process.FileSpool))
 	if errors.Is(err, os.ErrNotExist) && s.Bytes == 0 {

@@ -56,7 +56,8 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// Supervisor has the workers of one daemon.
+// Supervisor has the workers of one daemon, by id. It is safe for concurrent use. The caller
+// must call Close, which waits for its goroutines.
 type Supervisor struct {
 	o   Options
 	log *slog.Logger
@@ -110,9 +111,8 @@ func (s *Supervisor) Workers() []Status {
 	return found
 }
 
-// Versions are the versions of the workers' protocol that are in use, in
-// order: those of the workers that live, and of those that may be started at
-// any moment.
+// Versions returns the versions of the workers' protocol that are in use, in ascending
+// order: that of new workers, and those of the workers that live.
 func (s *Supervisor) Versions() []int {
 	used := []int{process.Newest()}
 	for _, dir := range s.dirs() {
@@ -326,8 +326,8 @@ func (s *Supervisor) unregister(w *Worker) {
 	}
 }
 
-// nextGeneration raises the counter on disk and returns it: no two workers of
-// a state directory have the same.
+// nextGeneration raises the counter on disk and returns it. No two workers of a state
+// directory have the same generation, even if the daemon crashes in between.
 func (s *Supervisor) nextGeneration() (int64, error) {
 	s.generation.Lock()
 	defer s.generation.Unlock()
@@ -342,8 +342,9 @@ func (s *Supervisor) nextGeneration() (int64, error) {
 	return n, nil
 }
 
-// Close detaches all workers, which live on alone, and blocks until no goroutine of the
-// supervisor runs, or until ctx is done.
+// Close detaches all workers; their processes live on. It blocks until no goroutine of the
+// supervisor runs, or until ctx is done: then it returns an error. Later starts and attaches
+// return [ErrClosed].
 func (s *Supervisor) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

@@ -101,7 +101,7 @@ func LookServer(dir string) (Facts, []calls.Record, error) {
 //	alive, no spec        Leave
 //	alive                 Adopt if it is of use: its handshake is done, or it has a job. Else End
 //	a server              Adopt if it ran under this boot and a call is unconfirmed, else Remove
-//	a job, nothing else   Remove: its id was told to no client
+//	a job, nothing else   Remove: no client knows its id
 //	a job, no spec        Unknown: the spec was removed because the start failed
 //	a job and a state     Adopt: what the worker left says more than nothing
 //	a job and a spec      Queue; Unbegun if the client that asked ended with the machine

@@ -31,7 +31,7 @@ type Event struct {
 	At      int64  // of output from files: how many bytes of stdout came before it; -1 if not known
 	Stream  string // of Output: process.Stdout or process.Stderr
 	Data    []byte
-	Dropped int64         // of Output: so many bytes of it were dropped or lost in this place
+	Dropped int64         // of Output: bytes that were dropped or lost in this place
 	Old     bool          // it happened before this daemon attached
 	Exit    process.Exit  // of Exited; of Closed and Lost, if known
 	Fault   *fault.Record // of Lost
@@ -51,10 +51,13 @@ const maxInFlight = 512
 
 // Worker is a worker process seen from this daemon. Its methods may be called
 // from any goroutine.
+//
+// Two goroutines run for it: keepConnected reads the connection and queues events,
+// deliverEvents hands them to the user of Events. The fields up to writes do not change.
 type Worker struct {
 	sup    *Supervisor
-	dir    string
-	spec   process.Spec
+	dir    string        // the worker's directory
+	spec   process.Spec  // what the worker runs
 	events chan Event    // see Events
 	ready  chan struct{} // see Ready
 	gone   chan struct{} // closed when the worker is over or detached
@@ -64,30 +67,30 @@ type Worker struct {
 	writes chan struct{} // holds a token while a goroutine gives out a write id
 
 	mu       lockcheck.Mutex
-	changed  *sync.Cond // on mu
-	c        *client    // nil while there is no connection
-	pid      int
-	child    int
+	changed  *sync.Cond    // on mu
+	c        *client       // nil while there is no connection
+	pid      int           // 0 until the first attach
+	child    int           // pid of the child; 0 if unknown or ended
 	state    workerState   // changed by moveLocked alone
 	lost     *fault.Record // of the Lost event, once that is queued; nil before
 	killedBy error         // why this daemon has killed the worker, or is about to; nil if it has not
-	queue    []Event
-	queued   int // bytes in queue
+	queue    []Event       // received, not yet given to the user
+	queued   int           // bytes of events that the user does not have yet
 	delivery delivery
-	last     int64 // highest number received
-	old      int64 // numbers below are from before the attach
-	begun    int64 // numbers up to it were acked before the attach
-	acked    int64
+	last     int64         // highest number received
+	old      int64         // numbers below are from before the attach
+	begun    int64         // numbers up to it were acked before the attach
+	acked    int64         // the user has acknowledged all numbers up to this one
 	held     []held        // stdout received that the worker may still keep
 	exit     *process.Exit // nil until an Exited event was queued
 	closed   int64         // number of the closed event, 0 until it was received
-	tail     []byte
-	secrets  []string // that the worker has sent with its AttachResult
+	tail     []byte        // of stderr, for faults
+	secrets  []string      // that the worker has sent with its AttachResult
 
-	next        int64 // write id
-	inFlight    map[*write]struct{}
-	outstanding int // bytes of writes in flight
-	backlog     int // bytes that the worker had taken from an earlier daemon
+	next        int64               // write id
+	inFlight    map[*write]struct{} // writes whose outcome is not known
+	outstanding int                 // bytes of writes in flight
+	backlog     int                 // bytes that the worker had taken from an earlier daemon
 
 	journal *calls.Journal // used with the token of writes, but for Forget
 	cancel  context.CancelFunc
@@ -146,6 +149,7 @@ type held struct {
 	size int
 }
 
+// newWorker returns a worker without a connection. [Worker.begin] connects it.
 func newWorker(s *Supervisor, dir string, spec process.Spec) *Worker {
 	w := &Worker{
 		sup: s, dir: dir, spec: spec, state: Starting,
@@ -195,9 +199,9 @@ func (w *Worker) Status() Status {
 	}
 }
 
-// Events is the stream of events, in order. It is closed after [Closed] or
-// [Lost], or by [Worker.Close]. A child whose events are not received, or not
-// acknowledged, is held up at some time; no other one is.
+// Events returns the stream of events, in order. It is closed after [Closed] or
+// [Lost], or by [Worker.Close]. If the user does not receive and acknowledge the events,
+// the child's output is held up; other workers are not affected.
 //
 // [Worker.Take] returns the same events without a goroutine in between: use either.
 func (w *Worker) Events() <-chan Event {
@@ -208,7 +212,8 @@ func (w *Worker) Events() <-chan Event {
 	return w.events
 }
 
-// Ready returns a channel that yields when Take has something to return.
+// Ready returns a channel that yields a token when Take may have events to return, or the
+// worker was detached.
 func (w *Worker) Ready() <-chan struct{} { return w.ready }
 
 // Take returns the events that have come since the last call, in order, and does
@@ -260,7 +265,9 @@ func (w *Worker) StderrTail() []string {
 	return lines[max(0, len(lines)-20):]
 }
 
-// begin connects for the first time and starts the worker's goroutines.
+// begin opens the call journal, connects for the first time, and starts the worker's
+// goroutines. A dead worker is no error: its events come from its files. On an error no
+// goroutine runs and the journal is closed. The goroutines outlive ctx.
 func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
 	journal, err := calls.OpenJournal(filepath.Join(w.dir, calls.File))
 	if err != nil {
@@ -300,7 +307,8 @@ func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
 	return nil
 }
 
-// Close detaches the worker, which lives on alone if it lives. It ends the events.
+// Close detaches the worker: its process lives on, and this daemon no longer writes to it.
+// It ends the events. It does not block, and may be called again.
 func (w *Worker) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -330,8 +338,8 @@ func (w *Worker) endLocked() {
 	w.changed.Broadcast()
 }
 
-// Ack acknowledges all events up to seq: the worker need not keep them. It does not
-// block.
+// Ack acknowledges all events up to seq, so that the worker drops them. Call it only when
+// what they say is recorded: no daemon gets them again. It does not block.
 func (w *Worker) Ack(seq int64) {
 	w.mu.Lock()
 	seq = min(seq, w.last)
@@ -347,8 +355,8 @@ func (w *Worker) Ack(seq int64) {
 	}
 }
 
-// ackTaken forgets the output up to seq, which the worker no longer keeps: a spool of it
-// would begin behind that.
+// ackTaken forgets the output up to seq: the worker has dropped it, so a spool written from
+// now on begins behind it.
 func (w *Worker) ackTaken(seq int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

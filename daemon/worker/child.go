@@ -11,9 +11,12 @@ import (
 	"holdline/protocol/process"
 )
 
-// parent forks the child and reaps it and, where the worker is a subreaper, all
-// of its descendants. It keeps its thread until then: the child gets its
-// parent-death signal when the thread that forked it ends.
+// parent forks the child, lets it become the program, and reaps it. Where the worker is a
+// subreaper, it reaps all descendants, too. It keeps its thread until then: the child gets
+// its parent-death signal when the thread that forked it ends.
+//
+// The child becomes the program only after state.json has its pid. A daemon that finds the
+// worker dead can then kill the child; an unrecorded one would live on.
 func (w *worker) parent(c *spawn.Child) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -34,7 +37,7 @@ func (w *worker) parent(c *spawn.Child) {
 	w.child = child
 	w.mu.Unlock()
 	close(w.forked)
-	// Only now is the child on record, and may become the program.
+	// From here on the child is recorded. It still waits for Release.
 	err = w.saveState()
 	faultpoint.At("worker.recorded")
 	if err == nil {
@@ -59,7 +62,7 @@ func (w *worker) parent(c *spawn.Child) {
 		failed <- exit
 	})
 	w.reap(pid, func(ws syscall.WaitStatus) {
-		exit := <-failed // known: the pipe ends with the child at the latest
+		exit := <-failed // does not block for long: the pipe ends with the child at the latest
 		switch {
 		case exit.SpawnErrno != "":
 		case err != nil:

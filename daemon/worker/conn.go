@@ -22,22 +22,21 @@ const (
 	maxRequests = 1024             // unanswered requests
 	maxFrames   = 2 * maxRequests  // answers not yet sent
 	writeLimit  = 10 * time.Second // for a last answer to a peer that does not read
-	answerDelay = time.Millisecond // of an answer that can go with the next output
+	answerDelay = time.Millisecond // how long an answer waits for output that it can be sent with
 )
 
-// conn is one peer. Its requests are handled in order by serve, each at once;
-// its answers and events are sent by push. All fields below w are guarded by
-// w.mu.
+// conn is the connection of one peer. Two goroutines run for it: serve handles its requests
+// in order, and push sends its answers and events. w.mu guards all fields below w.
 type conn struct {
 	nc     *net.UnixConn
 	stream *rawio.Stream // over nc
 	w      *worker
 
-	answers  []workerwire.Frame
-	due      bool        // the answers are to be sent now
-	soon     *time.Timer // sets due; nil before it was first needed
-	inFlight int         // requests that are not answered
-	version  int         // of the protocol, that both sides speak; 0 before initialize
+	answers  []workerwire.Frame // in the order of the answers, not yet taken by push or sendNow
+	due      bool               // the answers are to be sent now
+	soon     *time.Timer        // sets due; nil before it was first needed
+	inFlight int                // requests that are not answered
+	version  int                // of the protocol, that both sides speak; 0 before initialize
 	state    connState
 	rest     []byte // of frames that sendNow has begun: push writes it before anything else
 	pushing  bool   // push is writing to stream, and nothing else may
@@ -68,7 +67,9 @@ func (c *conn) closeLocked(limit time.Duration) {
 	}
 }
 
-// accept serves peers until the listener is closed, then waits for them.
+// accept serves peers until the worker leaves, and returns after their goroutines have
+// ended. It refuses peers of other users, and those beyond maxConns. It waits after an error
+// of the listener: the process may be out of descriptors for a while.
 func (w *worker) accept(ln *net.UnixListener) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -79,7 +80,7 @@ func (w *worker) accept(ln *net.UnixListener) {
 			select {
 			case <-w.left:
 				return
-			case <-time.After(wait): // out of descriptors, say
+			case <-time.After(wait):
 				wait = min(2*wait, time.Second)
 				continue
 			}
@@ -103,7 +104,8 @@ func (w *worker) accept(ln *net.UnixListener) {
 	}
 }
 
-// serve reads requests until the connection ends.
+// serve reads and handles requests until the connection breaks or a request breaks the
+// protocol. Then it removes the connection from the worker.
 func (c *conn) serve() {
 	defer func() {
 		c.w.mu.Lock()
@@ -124,8 +126,9 @@ func (c *conn) serve() {
 	}
 }
 
-// dropLocked ends the connection. A frame of it that was read before and waits for
-// the lock is not handled. The caller must hold w.mu.
+// dropLocked closes the connection, and drops its answers and its requests that wait. A
+// frame that serve has read already, and that waits for the lock, is not handled. If the
+// connection was the attached one, the worker is detached. The caller must hold w.mu.
 func (c *conn) dropLocked() {
 	if c.state == connDropped {
 		return
@@ -149,8 +152,8 @@ func (c *conn) dropLocked() {
 	w.cond.Broadcast()
 }
 
-// reply answers request id with a result, unless the id is 0. The caller must hold
-// w.mu, as for all that answer.
+// reply answers request id with a result. It does nothing if the id is 0: the peer wants no
+// answer. The caller must hold w.mu; that is so for all methods that answer.
 func (c *conn) reply(id int64, result any) {
 	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, Body: workerwire.Encode(result)})
 }
@@ -163,18 +166,19 @@ func (c *conn) fail(id int64, e *workerwire.Error) {
 // confirm answers request id: it was done, and has no result.
 func (c *conn) confirm(id int64) { c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id}) }
 
-// replyWrite answers a write with what became of it.
+// replyWrite answers a write with its outcome.
 func (c *conn) replyWrite(id int64, status workerwire.WriteStatus) {
 	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, N: int64(status)})
 }
 
-// answer queues the answer to a request.
+// answer queues the answer to a request, and wakes push. It drops a connection whose peer
+// sends requests and does not read their answers.
 func (c *conn) answer(f workerwire.Frame) {
 	if c.state == connDropped || f.ID == 0 {
 		return
 	}
 	c.inFlight--
-	if len(c.answers) >= maxFrames { // it asks and does not read
+	if len(c.answers) >= maxFrames {
 		c.dropLocked()
 		return
 	}
@@ -211,8 +215,11 @@ func (c *conn) hasten() {
 	c.w.cond.Broadcast()
 }
 
-// handle handles one request. It returns false if the connection is to end. It waits
-// neither for the child nor for a peer.
+// handle handles one request. It returns false if the connection must end. It waits
+// neither for the child nor for a peer, so that no request delays a Terminate.
+//
+// Only the attached connection may change the child or its output. That is checked under
+// the lock, for each request: another daemon may have attached meanwhile.
 func (c *conn) handle(f *workerwire.Frame) bool {
 	w := c.w
 	w.mu.Lock()
@@ -277,8 +284,9 @@ func (c *conn) handle(f *workerwire.Frame) bool {
 		}
 	case workerwire.Ack:
 		if w.attendance == leaving {
-			// state.json says by now which output is acknowledged. If the daemon
-			// forgot more than that, it would read it from the spool once more.
+			// state.json already records which output is acknowledged. An
+			// acknowledgement beyond that would be lost, and the next daemon
+			// would read that output from the spool once more.
 			c.fail(f.ID, workerwire.Errorf(workerwire.CodeNotAttached, "the worker is leaving"))
 			return true
 		}
@@ -316,8 +324,10 @@ func (c *conn) initializeLocked(id int64, p workerwire.InitializeParams) {
 	})
 }
 
-// attachLocked makes c the attached connection. From then on no frame of the connection
-// that was attached before is handled. The caller must hold w.mu.
+// attachLocked makes c the attached connection, unless a later daemon was attached before.
+// From then on no frame of the connection that was attached before is handled. The answer
+// says which write was taken last: the daemon decides by it which calls the child got.
+// Events follow from the one behind p.AfterSeq on. The caller must hold w.mu.
 func (c *conn) attachLocked(id int64, p workerwire.AttachParams) {
 	w := c.w
 	if p.Epoch < w.epoch {
@@ -361,8 +371,9 @@ func (w *worker) ackLocked(seq int64) {
 	w.wakeConduct()
 }
 
-// push sends answers first, then events, until the connection is dead. What sendNow
-// has sent already is not among them.
+// push sends answers and events until the connection is dropped. The rest of a frame that
+// sendNow has begun goes first, then answers, then events. It writes without the lock:
+// pushing keeps sendNow from writing in between.
 func (c *conn) push() {
 	w := c.w
 	w.mu.Lock()
@@ -395,9 +406,9 @@ func (c *conn) push() {
 }
 
 // sendNow sends the next event, with the answers that wait, as far as the peer takes
-// them at once. So the child's output needs no second goroutine on its way if nothing
-// else is being sent. What the peer does not take is left to push. It reports whether
-// all was sent. It never blocks; the caller holds w.mu.
+// them without blocking. So the child's output needs no second goroutine on its way if
+// nothing else is being sent. push sends what the peer does not take. It returns true if
+// all was sent. It never blocks. The caller must hold w.mu.
 func (c *conn) sendNow() bool {
 	if c.state != connOpen || c.pushing || len(c.rest) > 0 || !c.pendingLocked() {
 		return false
@@ -422,8 +433,8 @@ func (c tryWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// takeFramesLocked returns the frames to send next: the answers, and one event unless
-// the connection is closing.
+// takeFramesLocked removes and returns the frames to send next: all answers, and one event
+// unless the connection is closing. The caller must send them.
 func (c *conn) takeFramesLocked() []workerwire.Frame {
 	frames := c.answers
 	if len(frames) > 0 && c.soon != nil {
@@ -436,16 +447,17 @@ func (c *conn) takeFramesLocked() []workerwire.Frame {
 	return frames
 }
 
-// pendingLocked reports whether an event may be sent now. Once the child was
-// reaped the gate is lifted: little more can come, and a daemon that cannot
-// acknowledge what was said before must still be told of the end.
+// pendingLocked reports whether an event may be sent now. After the child's end the gate is
+// lifted: little more can come, and a daemon that cannot acknowledge the earlier output
+// must still get the events of the end.
 func (c *conn) pendingLocked() bool {
 	w := c.w
 	return w.attached == c && c.sent < w.out.next-1 && (c.out.isOpen() || w.childState >= childEnded) &&
 		w.out.after(c.sent) < len(w.out.entries)
 }
 
-// eventLocked returns the next event for the attached connection.
+// eventLocked returns the next event for the attached connection, and counts it as sent.
+// The caller must have checked [conn.pendingLocked].
 func (c *conn) eventLocked() workerwire.Frame {
 	w := c.w
 	e := &w.out.entries[w.out.after(c.sent)]
@@ -466,7 +478,7 @@ func (c *conn) eventLocked() workerwire.Frame {
 	}
 	dropped := workerwire.Dropped{Bytes: e.dropped}
 	data, err := w.bytesOf(e)
-	if err != nil { // the spool cannot be read: the bytes are lost, which the event says
+	if err != nil { // the spool cannot be read: the event counts its bytes as dropped
 		w.logf("read spool: %v", err)
 		dropped.Bytes = int64(e.size)
 	}

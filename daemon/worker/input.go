@@ -16,8 +16,12 @@ import (
 // maxQueued bounds the bytes that were taken and not yet written to the child.
 const maxQueued = workerwire.MaxPayload
 
-// input is the way to the child's stdin. One goroutine makes the writes that were
-// taken, in order; no other one waits for a child that does not read.
+// input holds the writes to the child's stdin. Taking a write only queues it. One goroutine
+// makes the writes, in order; only that one waits for a child that does not read.
+//
+// Every write id up to taken has one outcome: it is in the pipe (up to written), it is torn,
+// or it was not made (from lost on). Those between are queued or being made. worker.mu
+// guards all fields.
 type input struct {
 	state   inputState
 	file    *os.File // the writing end of the pipe
@@ -51,8 +55,10 @@ type waiter struct {
 	w  int64 // write id
 }
 
-// takeLocked takes the write f, or answers with its outcome if it was taken before. c is
-// the attached connection. The caller must hold w.mu.
+// takeLocked takes the write f, which is answered when its outcome is known. A write that
+// was taken before is not made again: the daemon asks for its outcome. Ids have no gaps, so
+// the last one that was taken tells a new daemon which calls the child got. c is the
+// attached connection. The caller must hold w.mu.
 func (w *worker) takeLocked(c *conn, f *workerwire.Frame) {
 	in, id := &w.in, f.N
 	switch {
@@ -118,7 +124,8 @@ func (w *worker) forgetLocked(c *conn) {
 	w.in.waiting = rest
 }
 
-// writeStdin makes the taken writes until stdin is closed.
+// writeStdin makes the taken writes, in order, until stdin is closed. It closes stdin after
+// an error, and after the last write once the daemon has asked for that.
 func (w *worker) writeStdin() {
 	in := &w.in
 	w.mu.Lock()
@@ -143,9 +150,9 @@ func (w *worker) writeStdin() {
 	}
 }
 
-// watchStdin notices that the child has closed its end of stdin, even while nothing is
-// written: it never reads what is still in the pipe. It returns when either end of f is
-// closed.
+// watchStdin records when the child has closed its end of stdin. A write would show that
+// only later: nothing may be written for hours. It reads nothing from the pipe. It returns
+// when either end of f is closed.
 func (w *worker) watchStdin(f *os.File) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -202,8 +209,9 @@ func (w *worker) closeStdinLocked() {
 	w.cond.Broadcast()
 }
 
-// shutStdinLocked closes stdin at once, whatever waits to be written. A write that is
-// being made has its outcome when makeLocked returns. The caller must hold w.mu.
+// shutStdinLocked closes stdin at once. The writes that wait get the outcome that they were
+// not made. A write that is being made has its outcome when makeLocked returns. It may be
+// called again. The caller must hold w.mu.
 func (w *worker) shutStdinLocked() {
 	in := &w.in
 	if in.state != inputShut {

@@ -15,7 +15,7 @@ const maxChunk = 64 << 10
 // memory however small it is.
 const maxEntries = 4096
 
-// maxStderrEntries is the same for the ring of stderr.
+// maxStderrEntries bounds how many pieces of stderr are kept.
 const maxStderrEntries = 1024
 
 // kind says what an entry is.
@@ -28,30 +28,32 @@ const (
 	closed
 )
 
-// entry is a piece of output, or the end of the child. It stands for the
-// numbers first to seq.
+// entry is a piece of output, or the end of the child. It stands for the numbers first to
+// seq: these differ only in a marker of dropped stderr.
 type entry struct {
 	first, seq int64
 	kind       kind
 	data       []byte // nil if it is in the spool or was dropped
 	spooled    bool   // at [off, off+size) of the spool
-	off        int64
-	size       int
-	dropped    int64 // bytes of stderr
+	off        int64  // in the spool, in bytes
+	size       int    // bytes of data, wherever they are
+	dropped    int64  // bytes of stderr that this marker stands for
 }
 
 // gate stops a stream once limit bytes or [maxEntries] entries are held, but only at the
 // end of a line. A daemon cannot acknowledge half a line, so a stream that stopped
-// inside one would never go on.
+// inside one would never go on. A line of lineMax bytes stops the stream all the same:
+// else a child without newlines would pass any limit.
 type gate struct {
-	limit, lineMax int
-	bytes, count   int
+	limit, lineMax int  // bytes
+	bytes, count   int  // bytes and entries that are held
 	lineLen        int  // bytes since the last newline
 	over           bool // the limit was reached, and not enough released since
 	finishing      bool // over, and the line that was begun may still come
 }
 
-// addBytes counts data that is held from now on, in an entry of its own or not.
+// addBytes counts data that is held from now on. newEntry is false if the data was added to
+// an entry that is counted already.
 func (g *gate) addBytes(data []byte, newEntry bool) {
 	g.bytes += len(data)
 	if newEntry {
@@ -84,7 +86,9 @@ func (g *gate) release(bytes, count int) {
 // isOpen reports whether more may come.
 func (g *gate) isOpen() bool { return !g.over || g.finishing }
 
-// output numbers and retains what the child said. It has no lock of its own.
+// output numbers the child's output, and keeps it until the daemon has acknowledged it. The
+// daemon's events are its entries. All stdout is kept, in memory or in the spool; of stderr
+// only the last bytes. It has no lock of its own.
 type output struct {
 	entries  []entry // by seq
 	next     int64   // next number to be given
@@ -92,12 +96,13 @@ type output struct {
 	gone     int64   // bytes of stdout that were acked
 	seen     int64   // highest number that was sent to any daemon
 	in       gate    // of stdout in memory
-	ring     int     // bytes of stderr kept
-	errBytes int
-	errCount int
-	dropped  int64 // of stderr, in all
+	ring     int     // the most bytes of stderr to keep
+	errBytes int     // bytes of stderr that are kept
+	errCount int     // entries of stderr that are kept, markers not counted
+	dropped  int64   // of stderr, in all
 }
 
+// newOutput returns an output without entries. Numbers begin with 1.
 func newOutput(l process.Limits) *output {
 	return &output{next: 1, in: gate{limit: l.Retain, lineMax: l.Line}, ring: l.Stderr}
 }
@@ -117,7 +122,7 @@ func (o *output) last(k kind, n int) *entry {
 	return nil
 }
 
-// addStdout keeps a copy of data.
+// addStdout keeps a copy of data in memory, and counts it against the limit of stdout.
 func (o *output) addStdout(data []byte) {
 	if e := o.last(stdout, len(data)); e != nil && !e.spooled {
 		e.data = append(e.data, data...)
@@ -129,7 +134,7 @@ func (o *output) addStdout(data []byte) {
 	o.in.addBytes(data, true)
 }
 
-// addSpooled notes that n bytes of stdout are in the spool at off.
+// addSpooled records that n bytes of stdout are in the spool at off.
 func (o *output) addSpooled(off int64, n int) {
 	if e := o.last(stdout, n); e != nil && e.spooled && e.off+int64(e.size) == off {
 		e.size += n
@@ -138,7 +143,7 @@ func (o *output) addSpooled(off int64, n int) {
 	o.push(entry{kind: stdout, spooled: true, off: off, size: n})
 }
 
-// addStderr keeps a copy of data and drops the oldest of what is kept.
+// addStderr keeps a copy of data. If too much stderr is kept, it drops the oldest part.
 func (o *output) addStderr(data []byte) {
 	o.errBytes += len(data)
 	if e := o.last(stderr, len(data)); e != nil {
@@ -200,7 +205,8 @@ func (o *output) push(e entry) int64 {
 	return e.seq
 }
 
-// ack releases all entries up to number seq, and calls sent with each of them.
+// ack releases all entries up to number seq, and calls sent with each of them. It does
+// nothing if these were acknowledged before.
 func (o *output) ack(seq int64, sent func(*entry)) {
 	seq = min(seq, o.next-1)
 	if seq <= o.acked {

@@ -16,7 +16,8 @@ const (
 	stderrBuffer = 8 << 10
 )
 
-// readStdout reads stdout to its end, and pauses while the limits are reached.
+// readStdout reads the child's stdout to its end. It pauses while as much is kept as may be:
+// then the pipe fills, and the child waits.
 func (w *worker) readStdout() {
 	f := w.outFile
 	defer w.stdoutEnded(f)
@@ -28,8 +29,8 @@ func (w *worker) readStdout() {
 			return
 		}
 		n, err := in.Read(buf)
-		// The limit is reached and a line is read to its end: it must not
-		// become thousands of small pieces.
+		// The limit is reached, and only the rest of a line is read. It must not
+		// become thousands of small pieces, which count against the limit.
 		for from := 0; gather && err == nil && n < len(buf) && bytes.IndexByte(buf[from:n], '\n') < 0; {
 			var more int
 			from = n
@@ -45,8 +46,8 @@ func (w *worker) readStdout() {
 	}
 }
 
-// room blocks until more of stdout may be read. gather says that only the end of the
-// line is wanted. ok is false if enough was read of a child that is gone.
+// room blocks until more of stdout may be read. gather is true if only the rest of the line
+// may still be read. ok is false if enough was read of a child that is gone.
 func (w *worker) room() (gather, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,8 +60,8 @@ func (w *worker) room() (gather, ok bool) {
 	return w.out.in.over && w.attendance != spooling, true
 }
 
-// took keeps data, which was read from the child's stdout, and sends it.
-// took keeps what was read of stdout, in memory or in the spool.
+// took keeps data that was read from the child's stdout, in memory or in the spool. If a
+// daemon is attached, it also sends the next event, as far as that does not block.
 func (w *worker) took(data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,8 +83,8 @@ func (w *worker) took(data []byte) {
 // maxStderrLog is the size at which the log of stderr is rotated, in bytes.
 const maxStderrLog = 1 << 20
 
-// readStderr reads stderr without limit, into the ring and the log. A disk that takes no
-// more costs only the log.
+// readStderr reads the child's stderr to its end, into memory and into the log. It never
+// pauses: old stderr is dropped instead. If the disk is full, only the log misses it.
 func (w *worker) readStderr(log *logfile.File) {
 	f := w.errFile
 	defer w.readerDone(f)
@@ -104,8 +105,8 @@ func (w *worker) readStderr(log *logfile.File) {
 	}
 }
 
-// stdoutEnded is [worker.readerDone] of stdout, which the child may have closed
-// although it lives.
+// stdoutEnded closes stdout at its end. It records the end first: the child may have closed
+// its stdout although it lives.
 func (w *worker) stdoutEnded(f *os.File) {
 	w.mu.Lock()
 	w.closedByChildLocked(process.Stdout)
@@ -113,7 +114,7 @@ func (w *worker) stdoutEnded(f *os.File) {
 	w.readerDone(f)
 }
 
-// readerDone closes one of the two pipes that the child writes to, at its end.
+// readerDone closes the pipe f of stdout or stderr, which was read to its end.
 func (w *worker) readerDone(f *os.File) {
 	_ = f.Close()
 	w.mu.Lock()

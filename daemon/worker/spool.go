@@ -10,8 +10,9 @@ import (
 	"holdline/protocol/process"
 )
 
-// spool is the file that takes the child's stdout while no daemon is there. It
-// holds, without gaps, all that follows the number after.
+// spool is the file that takes the child's stdout while no daemon is there. It holds, without
+// gaps, all stdout that follows the number after. The next daemon reads it if the worker has
+// left by then.
 type spool struct {
 	f     *os.File
 	after int64 // the spool begins behind this number
@@ -22,7 +23,9 @@ type spool struct {
 }
 
 // startSpoolLocked writes all stdout that is not acknowledged into a new spool, which
-// replaces an older one. The caller must hold w.mu.
+// replaces an older one. The new file gets its name only when it is complete: a daemon that
+// finds a spool must find all of it. On an error the older spool stays. The caller must hold
+// w.mu.
 func (w *worker) startSpoolLocked() error {
 	tmp := filepath.Join(w.dir, process.FileSpool+".new")
 	f, err := ownfile.Create(tmp)

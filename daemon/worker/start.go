@@ -21,10 +21,10 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// Descriptors that a worker is given beside the first three.
+// Descriptors that a worker inherits beside the first three.
 const (
-	fdEnv   = 3 // to be read: [workerwire.Environment] as JSON
-	fdReady = 4 // to be written: [workerwire.Report] as a line
+	fdEnv   = 3 // the worker reads its [workerwire.Environment], as JSON
+	fdReady = 4 // the worker writes its [workerwire.Report], as a line
 )
 
 // maxEnv bounds the environment of a child, in bytes.
@@ -55,7 +55,9 @@ func Main(args []string, stderr io.Writer) error {
 	return ErrUsage
 }
 
-// detach starts the worker in a session of its own with the same descriptors.
+// detach starts "worker --run" in a session of its own, with the descriptors of this
+// process, and does not wait for it. Its parent becomes init when this process ends, so the
+// daemon's end cannot end it.
 func detach(dir string) error {
 	faultpoint.At("worker.begun")
 	exe, err := spawn.Self()
@@ -137,8 +139,10 @@ func report(f *os.File, r workerwire.Report) {
 	_ = f.Close()
 }
 
-// prepare takes the lock, checks the spec, listens and writes the first
-// state, in this order: a lock that is held means that there is a worker.
+// prepare makes the worker of dir. It reads the environment from env and closes that, takes
+// the lock, checks the spec, listens, and writes the first state.json. The order matters: a
+// daemon takes a held lock for a worker that lives. The lock is free again when the process
+// ends, whether prepare succeeds or not.
 func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
 	b, err := io.ReadAll(io.LimitReader(env, maxEnv+1))
 	_ = env.Close()

@@ -48,7 +48,8 @@ func (w *worker) moveChildLocked(to childState) {
 	w.wakeConduct()
 }
 
-// attendance is whether a daemon looks after the worker.
+// attendance records whether a daemon looks after the worker. Without one the child's output
+// would fill the memory: it is held up, or goes to the spool.
 //
 //	attended -> holding:  no daemon has come back in time; stdout is held up
 //	attended -> spooling: no daemon has come back in time; stdout goes to the spool
@@ -91,12 +92,12 @@ const (
 	ladderKilling
 )
 
-// ladder is where the ending of the child stands.
+// ladder is the state of the ending of the child.
 type ladder struct {
 	step         ladderStep
 	termAt       time.Time // set while step is ladderClosing or above
 	killAt       time.Time // as termAt
-	killingUntil time.Time // when the killing was tried for long enough
+	killingUntil time.Time // when the worker stops killing, whatever still lives
 	nextKill     time.Time // when the next round of the killing is due
 }
 
@@ -117,8 +118,8 @@ func (w *worker) terminateLocked(grace time.Duration) {
 	w.wakeConduct()
 }
 
-// climbLocked sends the signals that are due to a child that has not ended. The caller
-// must hold w.mu.
+// climbLocked sends the signals that are due to a child that has not ended. due is that of
+// [worker.stepLocked]. The caller must hold w.mu.
 func (w *worker) climbLocked(now time.Time, due func(time.Time) bool) {
 	l := &w.ladder
 	if l.step == ladderIdle {
@@ -134,9 +135,9 @@ func (w *worker) climbLocked(now time.Time, due func(time.Time) bool) {
 	}
 }
 
-// killTreeLocked kills all processes that are there, and is called again as long as
-// there are some: what forks faster than it is killed is caught in a later round. The
-// caller must hold w.mu.
+// killTreeLocked kills all processes of the tree. conduct calls it again until all are gone
+// or killTime is over: a process may fork between the listing and the signal, and a later
+// round catches its child. The caller must hold w.mu.
 func (w *worker) killTreeLocked(now time.Time) {
 	l := &w.ladder
 	if l.step != ladderKilling {

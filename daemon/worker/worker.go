@@ -22,39 +22,42 @@ import (
 )
 
 const (
-	// linger is how long descendants of the child may live after its exit, and a
-	// server after it has closed its stdin or stdout.
+	// linger is the time that descendants of the child have after its exit, and that
+	// a server has after it has closed its stdin or stdout. Then they are killed.
 	linger = time.Second
-	// drainTime bounds the reading after everything was killed: a process that is
-	// not ours may have a pipe open.
+	// drainTime bounds the reading after the whole tree was killed: a process
+	// outside the tree may still have a pipe open.
 	drainTime = time.Second
-	// drainMax bounds what is read then beyond the limits; no pipe holds more.
+	// drainMax bounds what is read in that time beyond the limits, in bytes; no
+	// pipe holds more.
 	drainMax = 2 << 20
-	// killTime is how long the tree is killed again and again.
+	// killTime is how long the worker kills the tree again and again.
 	killTime = 2 * time.Second
-	// killPause is between two rounds of it.
+	// killPause is the pause between two of these rounds.
 	killPause = 20 * time.Millisecond
-	// aloneGrace is between the steps when a worker ends its child by itself.
+	// aloneGrace is the pause between the steps of the ladder when a worker
+	// without a daemon ends its child.
 	aloneGrace = 5 * time.Second
-	// After freeBytes have passed through and freeIdle of silence, memory is
-	// given back to the system: many workers are silent most of the time.
+	// After freeBytes have passed through and then freeIdle of silence, the worker
+	// returns memory to the system: many workers are silent most of the time.
 	freeBytes = 256 << 10
 	freeIdle  = time.Second
-	// leaveTime bounds the sending of the last answers.
+	// leaveTime bounds the sending of the last answers on each connection.
 	leaveTime = time.Second
 )
 
-// worker is the state of the process.
+// worker is the state of the process. The fields up to forked are set before its
+// goroutines start; mu guards all fields below it.
 type worker struct {
-	dir     string
+	dir     string // the worker's directory
 	spec    process.Spec
-	env     []string
-	secrets []string // must not be shown where the child prints them
-	stderr  io.Writer
-	self    process.Proc
-	boot    string
-	lock    *statedir.Lock
-	ln      *socket.Listener
+	env     []string         // the child's whole environment
+	secrets []string         // must not be shown where the child prints them
+	stderr  io.Writer        // the worker's own log
+	self    process.Proc     // this process
+	boot    string           // id of the machine's boot
+	lock    *statedir.Lock   // held as long as the process lives: to daemons it is the sign of life
+	ln      *socket.Listener // for daemons
 
 	wg     sync.WaitGroup // all goroutines but those of [conn]
 	wake   chan struct{}  // holds a token when conduct has to check what is due
@@ -70,7 +73,7 @@ type worker struct {
 	spool *spool // nil until needed
 
 	conns      map[*conn]struct{}
-	attached   *conn      // nil if no daemon is attached
+	attached   *conn      // the only connection that may write to the child; nil if there is none
 	epoch      int64      // of the last daemon that was attached
 	detachedAt time.Time  // when the last connection that was attached ended
 	attendance attendance // changed by attendLocked alone
@@ -97,6 +100,8 @@ type worker struct {
 	ending    []waiter // requests to terminate the child that are not answered
 }
 
+// newWorker returns a worker that runs nothing yet. Its caller must set self, lock, ln and
+// secrets before [worker.runToEnd].
 func newWorker(dir string, spec process.Spec, env []string, stderr io.Writer) *worker {
 	w := &worker{
 		dir: dir, spec: spec, env: env, stderr: stderr, boot: bootclock.ID(),
@@ -121,7 +126,9 @@ func (w *worker) wakeConduct() {
 	}
 }
 
-// runToEnd starts the child and serves daemons until the worker has left.
+// runToEnd starts the child and serves daemons until the worker has left. It returns after
+// all goroutines have ended and the lock is free. Daemons are accepted only after the child
+// was forked, so that each one gets its pid.
 func (w *worker) runToEnd() error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -144,7 +151,7 @@ func (w *worker) runToEnd() error {
 	w.wg.Go(func() { w.watchStdin(c.Stdin) })
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
-		<-w.forked // so that each daemon gets the child's pid
+		<-w.forked
 		w.accept(w.ln.UnixListener)
 	})
 
@@ -157,8 +164,9 @@ func (w *worker) runToEnd() error {
 	return w.lock.Unlock()
 }
 
-// conduct acts when something has changed or a time has come, until the
-// worker is to leave.
+// conduct runs [worker.stepLocked] whenever the state has changed or a time has come, and
+// saves state.json when the phase has changed. It returns when the worker may leave: its
+// child has ended with all its output, and that is acknowledged or no daemon is there.
 func (w *worker) conduct(signals <-chan os.Signal) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -203,10 +211,12 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 	}
 }
 
-// stepLocked does what is due. It returns in how much time to call it again at the
-// latest, and done once the worker has to leave. The caller must hold w.mu.
+// stepLocked does what is due: it ends the attendance of a daemon that does not come back,
+// sends the signals of the ladder, and ends what the child left. It returns after how much
+// time it must be called again, or done once the worker may leave. The caller must hold
+// w.mu.
 func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
-	next = time.Minute // the machine may sleep, which no timer counts
+	next = time.Minute // timers do not count the time for which the machine sleeps
 	due := func(at time.Time) bool {
 		if d := at.Sub(now); d > 0 {
 			next = min(next, d)
@@ -225,7 +235,7 @@ func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	}
 	if w.childState < childEnded {
 		if w.closed != "" && w.ladder.step == ladderIdle && due(w.closedAt.Add(linger)) {
-			// The server cannot be used any more, and may never notice that.
+			// The server is useless now, and may never find out.
 			w.exit.Closed = w.closed
 			w.logf("the server has closed its %s and lives: it is ended", w.closed)
 			w.terminateLocked(linger)
@@ -240,8 +250,9 @@ func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	return next, false
 }
 
-// afterExitLocked ends what the child left behind, then its output. The caller must
-// hold w.mu.
+// afterExitLocked kills the descendants that the child left. After that it answers the
+// Terminate requests, and ends the reading of the output: either both pipes have ended, or
+// their time is over. due is that of [worker.stepLocked]. The caller must hold w.mu.
 func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 	l := &w.ladder
 	if w.childState < childGone && (l.step != ladderIdle || due(w.endedAt.Add(linger))) && due(l.nextKill) {
@@ -257,7 +268,7 @@ func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 	switch {
 	case w.readersLeft == 0:
 		w.moveChildLocked(childClosed)
-	case due(w.drainUntil): // a process that is none of ours has a pipe open
+	case due(w.drainUntil): // a process outside the tree has a pipe open
 		for _, f := range []*os.File{w.outFile, w.errFile} {
 			if f != nil {
 				_ = f.SetReadDeadline(now)
@@ -266,7 +277,9 @@ func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 	}
 }
 
-// goAloneLocked begins the time without a daemon. The caller must hold w.mu.
+// goAloneLocked begins the time without a daemon: as spec.Orphan says, the worker ends its
+// child, or writes stdout to the spool. If there can be no spool, stdout is held up. The
+// caller must hold w.mu.
 func (w *worker) goAloneLocked() {
 	w.attendLocked(holding)
 	faultpoint.At("worker.alone")
@@ -307,7 +320,7 @@ func (w *worker) closedByChildLocked(stream string) {
 	w.wakeConduct()
 }
 
-// recordExit records how the child has ended.
+// recordExit records how the child has ended, queues the event Exited, and closes stdin.
 func (w *worker) recordExit(exit process.Exit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -319,8 +332,9 @@ func (w *worker) recordExit(exit process.Exit) {
 	w.shutStdinLocked()
 }
 
-// recordNoChildren records that no descendant is left. It is called when there is
-// nothing to reap any more, which says so only where the worker is a subreaper.
+// recordNoChildren records that no descendant is left, if that is certain. The caller has
+// no child left to reap. Only where the worker is a subreaper does this mean that all
+// descendants are gone.
 func (w *worker) recordNoChildren() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -330,7 +344,9 @@ func (w *worker) recordNoChildren() {
 	w.wakeConduct()
 }
 
-// saveState writes state.json. The final one says what the spool holds.
+// saveState writes state.json. Later daemons read it if the worker is dead: it has the
+// child's process, the last write that was taken, what was acknowledged, and what the
+// spool holds. Writes are ordered, so that an older state never replaces a newer one.
 func (w *worker) saveState() error {
 	w.saving.Lock()
 	defer w.saving.Unlock()
@@ -354,7 +370,9 @@ func (w *worker) saveState() error {
 	return statedir.WriteFile(filepath.Join(w.dir, process.FileState), process.Encode(s))
 }
 
-// shutDown writes down what no daemon has acknowledged, and closes all connections.
+// shutDown saves the output that no daemon has acknowledged, and closes the listener and
+// all connections. It returns after the goroutines of the connections have ended. From the
+// attendance leaving on no acknowledgement is taken: state.json would not have it.
 func (w *worker) shutDown(accepting *sync.WaitGroup) {
 	w.mu.Lock()
 	alone := w.isAloneLocked()
@@ -364,7 +382,7 @@ func (w *worker) shutDown(accepting *sync.WaitGroup) {
 	w.attendLocked(leaving)
 	w.mu.Unlock()
 	if alone && w.spec.Orphan.Do == process.OrphanTerminate {
-		// No client can still wait for an answer of it: proxies give up sooner.
+		// No client still waits for its answers: proxies give up before a worker goes alone.
 		_ = os.RemoveAll(w.dir)
 	} else if err := w.saveState(); err != nil {
 		w.logf("%v", err)

@@ -1,6 +1,6 @@
-// Package workertest lets a test binary stand in for the holdline program
-// where workers are started: its TestMain begins with [Dispatch], and the
-// test names its own binary as the program.
+// Package workertest lets a test binary stand in for the holdline program where workers are
+// started. The TestMain of the binary calls [Dispatch] first, and the tests name the binary
+// as the program. So tests of the daemon run real workers without building holdline.
 package workertest
 
 import (
@@ -25,8 +25,9 @@ import (
 	"holdline/protocol/process"
 )
 
-// Freeze stops the process pid as SIGSTOP does, and returns when it stands
-// still: the signal alone lets a busy machine run it on for a while.
+// Freeze stops the process pid with SIGSTOP. On Linux it returns when all its threads stand
+// still: on a busy machine they run on for a while after the signal. It fails the test after
+// 20 seconds.
 func Freeze(tb testing.TB, pid int) {
 	tb.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -49,8 +50,9 @@ func Freeze(tb testing.TB, pid int) {
 	}
 }
 
-// Dispatch plays the worker, its exec step or an engine process if the arguments
-// (of the process, without its name) ask for one, and then does not return.
+// Dispatch runs the worker, its exec step or an engine process if args name one, and then ends
+// the process. It returns if they name none of these. args are the arguments of the process
+// without its name.
 func Dispatch(args, environ []string, stderr io.Writer) {
 	if len(args) == 0 {
 		return
@@ -74,7 +76,8 @@ func Dispatch(args, environ []string, stderr io.Writer) {
 	syscall.Exit(code)
 }
 
-// serveEngine is the engine process of that name.
+// serveEngine runs the engine process of that name. A SIGTERM ends its context. Any name but
+// codex runs claude.
 func serveEngine(name string, environ []string, stderr io.Writer) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
