@@ -25,17 +25,19 @@ import (
 	"holdline/protocol/process"
 )
 
-// Load reads what earlier daemons have left: what servers offered, and the
-// records of all calls. When it returns every call is known; what has become
-// of the processes is found out meanwhile. It is called once, before any
-// session is served.
+// Load reads what earlier daemons have left: what servers offered, and the records of
+// all calls. When it returns, every call is known. Goroutines of the manager go on to
+// adopt the processes.
+//
+// Call it once, before the daemon serves any session: a session that came earlier
+// could repeat a call whose record is still unread.
 func (m *Manager) Load(ctx context.Context) error {
 	for _, dir := range []string{m.o.CatalogDir, m.o.StateDir} {
 		if err := statedir.MakeDir(dir); err != nil {
 			return fmt.Errorf("files of servers: %w", err)
 		}
 	}
-	for _, s := range m.servers { // nobody else knows of them yet
+	for _, s := range m.servers { // no other goroutine knows them yet, so no lock is needed
 		if err := errors.Join(s.remember(), s.recall()); err != nil {
 			m.log.WarnContext(ctx, "what was known of a server is forgotten", "server", s.spec.Name, "err", err)
 		}
@@ -64,9 +66,10 @@ func (m *Manager) Load(ctx context.Context) error {
 	return nil
 }
 
-// load calls read for a directory that an earlier daemon has left. If the directory
-// cannot be read, or read panics, the directory stays as it is. Then it is not known any
-// more which calls were made: see [Manager.Unread].
+// load runs read, which reads what an earlier daemon has left in a directory. If that
+// fails or panics, load leaves the directory alone. Then this daemon cannot know
+// which calls were made: see [Manager.Unread]. A directory that is already gone is no
+// failure.
 func (m *Manager) load(dir string, read func() error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -87,14 +90,16 @@ func (m *Manager) load(dir string, read func() error) {
 	}
 }
 
-// touch says that what a worker has left, or says, is read now.
+// touch announces to [Options.Touch] that this daemon is about to read what a worker
+// has left in its directory, or what its child writes.
 func (m *Manager) touch(dir string) {
 	if m.o.Touch != nil {
 		m.o.Touch(dir)
 	}
 }
 
-// disownLocked forgets a process that was restored by half.
+// disownLocked forgets a process that was restored only in part, with its calls and
+// its instance.
 func (m *Manager) disownLocked(dir string) {
 	for u := range m.processes {
 		if u.dir != dir {
@@ -123,8 +128,8 @@ type earlier struct {
 	alive   bool
 }
 
-// before orders those that live first, the youngest first: that one goes on
-// serving.
+// before orders processes for restoring: living ones first, and of these the youngest
+// first. The first living process of an instance is the one that goes on serving.
 func (e *earlier) before(other *earlier) int {
 	switch {
 	case e.alive && !other.alive:
@@ -135,8 +140,9 @@ func (e *earlier) before(other *earlier) int {
 	return cmp.Compare(other.spec.Generation, e.spec.Generation)
 }
 
-// look does with the directory of an earlier daemon's server what is due at
-// once. What it returns is to be restored; it is nil for nothing.
+// look decides about the directory of an earlier daemon's server. It removes a
+// directory that no client needs. It returns what is to be restored, or nil if there
+// is nothing to restore.
 func (m *Manager) look(dir string) (*earlier, error) {
 	f, records, err := supervisor.LookServer(dir)
 	if err != nil {
@@ -163,8 +169,9 @@ func (m *Manager) look(dir string) (*earlier, error) {
 	}
 }
 
-// restore makes a process from a directory, and its calls from the records there.
-// Meanwhile another goroutine adopts the worker.
+// restore makes a process of a directory, and calls of its records. Then a goroutine
+// of the manager adopts the worker. Until that has ended, inst.adopting keeps calls
+// from starting a second process.
 func (m *Manager) restore(e *earlier) error {
 	answers, err := calls.AnswersIn(e.dir)
 	if err != nil {
@@ -207,10 +214,11 @@ func (m *Manager) restore(e *earlier) error {
 	return nil
 }
 
-// catchUp waits until all is read that was said before this daemon attached: the
-// server may have ended meanwhile, and must not be told anything then. A call that
-// was lost in its stdin would be one of which the next daemon does not know whether
-// it was made. How long calls wait for that is bounded by their own time.
+// catchUp waits until this daemon has read everything that the server wrote before
+// the attach. The server may have ended meanwhile, and then must get no writes: a
+// call that is lost in its stdin is one of which the next daemon does not know
+// whether it was made. The wait has no limit of its own; each call's own time bounds
+// it.
 func (u *upstream) catchUp() {
 	select {
 	case <-u.caughtUp:
@@ -219,7 +227,8 @@ func (u *upstream) catchUp() {
 	}
 }
 
-// taken lets those go on who wait for the process of an earlier daemon.
+// taken wakes the callers that wait for the adoption of an instance's process, and
+// restarts the instance if that process has ended.
 func (m *Manager) taken(inst *instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -230,10 +239,10 @@ func (m *Manager) taken(inst *instance) {
 	}
 }
 
-// ownerLocked returns the instance that a process of an earlier daemon belongs
-// to. If its server is configured as it was, that is the instance that goes on.
-// Otherwise, and for a dead or second process, it is an instance of its own that
-// only ends the calls it has.
+// ownerLocked returns the instance that owns a process of an earlier daemon. If the
+// server is configured as it was, and the process lives and is the first one of its
+// instance, that instance goes on with it. In all other cases the process gets a
+// retired instance of its own, which only ends the calls that the process has.
 func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 	o := &spec.Owner
 	key := instanceKey{server: spec.Name, key: o.Key, scope: Scope(o.Scope)}
@@ -254,12 +263,15 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 	if !configured {
 		s = m.goneServerLocked(key)
 	}
-	return &instance{m: m, srv: s, key: key, root: o.Root, name: workerID(key.server), guards: newGuards(s.now()), use: retired}
+	return &instance{
+		m: m, srv: s, key: key, root: o.Root, name: workerID(key.server), guards: newGuards(s.now()),
+		use: retired,
+	}
 }
 
-// goneServerLocked returns a server for a process that belongs to none of the
-// configured ones: its entry was edited or removed. The entry that goes by the
-// name now sets the limits of the calls that the process still has.
+// goneServerLocked returns a server for a process whose entry was edited or removed.
+// The limits of the process's calls come from the entry that has the name now, or
+// else from [Options.Gone].
 func (m *Manager) goneServerLocked(key instanceKey) *server {
 	spec := m.o.Gone
 	if s := m.servers[key.server]; s != nil {
@@ -269,7 +281,13 @@ func (m *Manager) goneServerLocked(key instanceKey) *server {
 	return m.newServer(&spec)
 }
 
-// recordLocked takes one record of an earlier daemon.
+// recordLocked restores one record of an earlier daemon. Records of answers,
+// cancellations and subscriptions wait in u.responds until [Manager.takeUp] knows
+// which of these writes were made.
+//
+// Two processes may have a record of the same call: the daemon made the call again
+// after the first process died. Then the younger process has the call, and the write
+// to the older one is kept in call.earlier.
 func (u *upstream) recordLocked(r calls.Record, spec *process.Spec) {
 	m := u.m
 	switch r.Kind {
@@ -299,15 +317,16 @@ func (u *upstream) recordLocked(r calls.Record, spec *process.Spec) {
 	}
 }
 
-// adoptTimeout bounds one attempt to adopt a worker.
+// adoptTimeout bounds one attempt to attach to a worker.
 const adoptTimeout = time.Minute
 
-// adoptRetry is the pause between attempts to adopt a worker that lives but can be
-// neither reached nor killed.
+// adoptRetry is the pause between attempts to attach to a worker that lives and can
+// be neither reached nor killed.
 const adoptRetry = time.Second
 
-// adopt attaches to the worker of a process, or finds it dead. It reports whether a
-// goroutine reads the worker's events now.
+// adopt attaches to the worker of a process, or finds it dead. It retries until that
+// succeeds or the manager closes. It reports whether goroutines of this daemon read
+// the worker's events now.
 func (m *Manager) adopt(u *upstream) bool {
 	m.touch(u.dir)
 	var w *supervisor.Worker
@@ -319,7 +338,7 @@ func (m *Manager) adopt(u *upstream) bool {
 		if err == nil {
 			break
 		}
-		// Nothing may be said of its calls while it lives.
+		// While it lives its calls may still run: no outcome may be reported.
 		u.log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
 		if pause(m.life, adoptRetry, nil) != nil {
 			return false
@@ -331,14 +350,18 @@ func (m *Manager) adopt(u *upstream) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if u.w == nil && !m.closed { // it was condemned before anybody could end it
+	if u.w == nil && !m.closed { // it was condemned before this daemon was attached to its worker
 		u.attachLocked(w)
 		u.terminateLocked()
 	}
 	return u.w != nil
 }
 
-// takeUp goes on with a process whose worker is attached.
+// takeUp continues a process whose worker is attached. It learns from the worker
+// which writes of the earlier daemon were made, and resets calls that were certainly
+// not made. Then it decides whether the process serves, is drained, or is ended. It
+// reports whether the goroutines of the process run; they do not if the manager is
+// closed.
 func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	server, err := readServer(u.dir)
 	faultpoint.At("hosted.adopted")
@@ -387,14 +410,14 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	case inst.srv.stopped:
 		u.endLocked()
 	case err != nil, inst.use == retired, inst.up != nil || inst.starting != nil:
-		// A server whose handshake was not complete has got nothing but the
-		// handshake. One that is not configured any more completes its calls.
+		// A server without a finished handshake has no calls, so it is ended.
+		// One that no session uses any more first finishes its calls.
 		if err != nil || !u.hasWantedCallLocked() {
 			u.endLocked()
 		} else {
 			u.drainLocked()
 		}
-	case !alive: // its death will be told
+	case !alive: // its reader will handle the event of its death
 	default:
 		u.introducedLocked(server.Era, server.Result)
 		inst.up = u
@@ -406,11 +429,12 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 			inst.srv.era = server.Era
 		}
 		switch {
-		case inst.srv.latest == nil: // who asks for tools waits, as for a server that starts
+		case inst.srv.latest == nil: // callers that list tools wait, as for a server that starts
 			inst.starting, inst.begun = make(chan struct{}), time.Now()
 			m.wg.Go(u.listFirst)
 			return true
-		case inst.own == nil, len(standing.ListsTold(server.Result)) > 0: // it may have said meanwhile that they have changed
+		case inst.own == nil, len(standing.ListsTold(server.Result)) > 0:
+			// it may have said meanwhile that they have changed
 			u.relistLocked()
 		}
 		u.state = u.state.after(ready)
@@ -419,7 +443,9 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	return true
 }
 
-// listFirst asks an adopted server what it offers. Calls may go to it afterwards.
+// listFirst asks an adopted server for its lists, then lets calls to it. It is for a
+// server whose lists are not known at all. Callers wait for inst.starting meanwhile,
+// which listFirst closes.
 func (u *upstream) listFirst() {
 	u.contain("listed what a process offers", func() {
 		u.readLists()
@@ -431,6 +457,8 @@ func (u *upstream) listFirst() {
 	u.inst.starting = nil
 }
 
+// readServer reads the result of the handshake that an earlier daemon has written to
+// a worker's directory.
 func readServer(dir string) (process.Server, error) {
 	var s process.Server
 	b, err := ownfile.Read(filepath.Join(dir, process.FileServer), ownfile.MaxDocument)
@@ -440,7 +468,8 @@ func readServer(dir string) (process.Server, error) {
 	return s, err
 }
 
-// serve lets calls to a process that is through with its handshake.
+// serve lets calls to a process whose handshake is over. It returns [errDied] if the
+// process is not starting any more: it has ended, or is being drained or ended.
 func (m *Manager) serve(u *upstream) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

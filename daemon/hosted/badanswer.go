@@ -68,7 +68,8 @@ func (u *upstream) condemnEndless() {
 		return
 	}
 	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.name(),
-		"Holdline ended server %s: it wrote %d MiB to stdout without a newline, so no answer could come from it any more",
+		"Holdline ended server %s: it wrote %d MiB to stdout without a newline, "+
+			"so no answer could come from it any more",
 		u.name(), int64(lines.MaxSkipped)>>20)
 	f.Fault.Generation = u.generation
 	u.condemnLocked(f)

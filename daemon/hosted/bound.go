@@ -34,7 +34,9 @@ type overdueError struct{ *fault.Record }
 func (e overdueError) Unwrap() error { return e.Record }
 
 // bounded returns a context that ends when a call has had all of its time.
-func (s *server) bounded(ctx context.Context, o *listing.Offer, rc *tool.RemoteCall) (context.Context, context.CancelFunc) {
+func (s *server) bounded(
+	ctx context.Context, o *listing.Offer, rc *tool.RemoteCall,
+) (context.Context, context.CancelFunc) {
 	most := s.now().MaxTimeout
 	f := fault.New(fault.Timeout, fault.Server, o.Operation(),
 		"the call has waited for server %s for %v, the most that it may take: it was not made", s.spec.Name, most)

@@ -70,10 +70,12 @@ func (m *Manager) containCall(rc *tool.RemoteCall, o *listing.Offer, res *tool.R
 func (m *Manager) panicked(server, doing string, reason any) *fault.Record {
 	stack := string(debug.Stack())
 	m.background(func() { // the caller may hold the mutex
-		m.log.Error("internal failure, contained to one process of a server", "server", server, "while_it", doing, "panic", fmt.Sprint(reason), "stack", stack)
+		m.log.Error("internal failure, contained to one process of a server", "server", server, "while_it", doing,
+			"panic", fmt.Sprint(reason), "stack", stack)
 	})
 	return fault.New(fault.InternalFailure, fault.Host, "run:"+server,
-		"holdline itself failed when it %s of server %s: %v. It ends that process of the server; everything else goes on. The stack is in the log: holdline logs",
+		"holdline itself failed when it %s of server %s: %v. It ends that process of the server; "+
+			"everything else goes on. The stack is in the log: holdline logs",
 		doing, server, reason)
 }
 

@@ -121,7 +121,8 @@ func (u *upstream) startFault(err error) error {
 	if death != nil && (errors.Is(err, errDied) || alone && (!refused || refusal.method == mcp.Discover)) {
 		why = death.Fault.Detail + lastWords(death.Cause)
 	}
-	r := fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %s", u.name(), why)
+	r := fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %s", u.name(),
+		why)
 	if death != nil {
 		r.Fault.Generation, r.Cause = death.Fault.Generation, death.Cause
 	}

@@ -84,8 +84,9 @@ func (s *server) trouble(c *tool.Caller) *fault.Record {
 // tool's calls fail with the reason. An error is a fault unknown_tool, which names
 // what is most like it of what the caller may use.
 func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string) (*tool.Remote, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.ToolsCall+":"+own,
-		"its server has not said within %v what it offers: it may still be starting, try again", firstList))
+	ctx, cancel := context.WithTimeoutCause(ctx, firstList,
+		fault.New(fault.Timeout, fault.Server, mcp.ToolsCall+":"+own,
+			"its server has not said within %v what it offers: it may still be starting, try again", firstList))
 	defer cancel()
 	view := m.view(&c)
 	offered := view.Server(name)

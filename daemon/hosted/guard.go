@@ -42,7 +42,10 @@ func newGuards(spec *Spec) guards {
 }
 
 func gateOf(spec *Spec) policy.GateOptions {
-	return policy.GateOptions{Server: spec.Name, InFlight: spec.MaxConcurrent, Queue: maxWaiting, PerSession: maxWaitingEach}
+	return policy.GateOptions{
+		Server: spec.Name, InFlight: spec.MaxConcurrent, Queue: maxWaiting,
+		PerSession: maxWaitingEach,
+	}
 }
 
 // answerError is a JSON-RPC error with which a server has answered: not kept,
@@ -64,7 +67,9 @@ func (m *Manager) handleOffer(ctx context.Context, o *listing.Offer, rc *tool.Re
 
 // handle is a call of a tool: budget, cache, breaker, a place in the queue,
 // the server. A call that was dispatched already goes straight to its answer.
-func (m *Manager) handle(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall) (res tool.RemoteResult, err error) {
+func (m *Manager) handle(
+	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall,
+) (res tool.RemoteResult, err error) {
 	defer m.containCall(rc, o, &res, &err)
 	if rc.Sent.IsZero() {
 		rc.Sent = time.Now()
@@ -84,7 +89,8 @@ func (m *Manager) handle(ctx context.Context, s *server, o *listing.Offer, rc *t
 		return tool.RemoteResult{}, err
 	}
 	if m.o.Budget != nil && !rc.Replay {
-		if err := m.budget.Charge(cmp.Or(who.Agent, who.Session), who.Identity, o.Remote.Name, m.o.Budget(who.Identity)); err != nil {
+		if err := m.budget.Charge(cmp.Or(who.Agent, who.Session), who.Identity, o.Remote.Name,
+			m.o.Budget(who.Identity)); err != nil {
 			return tool.RemoteResult{}, err
 		}
 	}
@@ -114,7 +120,9 @@ func (m *Manager) handle(ctx context.Context, s *server, o *listing.Offer, rc *t
 }
 
 // protected makes a call that breaker and queue let through.
-func (m *Manager) protected(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+func (m *Manager) protected(
+	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall,
+) (tool.RemoteResult, error) {
 	g, err := s.guards(&rc.Caller)
 	if err != nil {
 		return tool.RemoteResult{}, err

@@ -87,9 +87,10 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 	if err := u.introduced(dialect.Legacy, result); err != nil {
 		return "", err
 	}
-	_, err = u.worker().WriteFunc(ctx, calls.Record{Kind: calls.KindInitialized, Name: mcp.Initialized}, func(int64) ([]byte, error) {
-		return append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n'), nil
-	})
+	_, err = u.worker().WriteFunc(ctx, calls.Record{Kind: calls.KindInitialized, Name: mcp.Initialized},
+		func(int64) ([]byte, error) {
+			return append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n'), nil
+		})
 	if err != nil {
 		return "", u.fallen(ctx, err)
 	}
@@ -132,7 +133,8 @@ func (u *upstream) discover(ctx context.Context, probe bool) (json.RawMessage, e
 		return nil, err
 	}
 	var versions []string
-	if json.Unmarshal(jsonrpc.Field(result, "supportedVersions"), &versions) != nil || !slices.Contains(versions, mcp.Modern) {
+	if json.Unmarshal(jsonrpc.Field(result, "supportedVersions"), &versions) != nil ||
+		!slices.Contains(versions, mcp.Modern) {
 		return nil, fmt.Errorf("it does not speak %s", mcp.Modern)
 	}
 	return result, nil
@@ -194,7 +196,8 @@ func (u *upstream) meta() json.RawMessage {
 	if err != nil { // strings encode
 		info = []byte(`{"name":"holdline","version":""}`)
 	}
-	return fmt.Appendf(nil, "%q:%q,%q:%s,%q:%s", mcp.MetaVersion, mcp.Modern, mcp.MetaCapabilities, u.offered(), mcp.MetaClient, info)
+	return fmt.Appendf(nil, "%q:%q,%q:%s,%q:%s", mcp.MetaVersion, mcp.Modern, mcp.MetaCapabilities, u.offered(),
+		mcp.MetaClient, info)
 }
 
 // envelope is how requests to the server are dressed.
@@ -223,9 +226,11 @@ func (u *upstream) listAll(ctx context.Context) (raw listing.Lists, cut []string
 		raw[k], more, err = u.listOne(ctx, k)
 		if errors.Is(err, errUnheard) {
 			silent, err = true, nil
-			raw[k], more = before[k], fmt.Sprintf("%s was not answered within %v: what it would list is left out", k.MCP().List, listPatience)
+			raw[k], more = before[k], fmt.Sprintf("%s was not answered within %v: what it would list is left out",
+				k.MCP().List, listPatience)
 			if raw[k] != nil {
-				more = fmt.Sprintf("%s was not answered within %v: what was listed before stands", k.MCP().List, listPatience)
+				more = fmt.Sprintf("%s was not answered within %v: what was listed before stands", k.MCP().List,
+					listPatience)
 			}
 		}
 		if err != nil {
@@ -307,14 +312,16 @@ func (u *upstream) list(ctx context.Context, how listing.Protocol) (all []json.R
 		}
 		for i, one := range page {
 			if size += len(one); size > listing.MaxBytes {
-				return append(all, page[:i]...), fmt.Sprintf("%s has more than %d MiB: what follows is left out", how.List, listing.MaxBytes>>20), nil
+				return append(all, page[:i]...), fmt.Sprintf("%s has more than %d MiB: what follows is left out",
+					how.List, listing.MaxBytes>>20), nil
 			}
 		}
 		all = append(all, page...)
 		next := jsonrpc.Field(result, "nextCursor")
 		switch {
 		case len(all) > listing.MaxEntries, len(all) == listing.MaxEntries && len(next) > 0:
-			return all[:listing.MaxEntries], fmt.Sprintf("%s has more than %d entries: the others are left out", how.List, listing.MaxEntries), nil
+			return all[:listing.MaxEntries], fmt.Sprintf("%s has more than %d entries: the others are left out",
+				how.List, listing.MaxEntries), nil
 		case len(next) == 0, string(next) == "null", string(next) == `""`:
 			return all, "", nil
 		case string(next) == string(cursor):

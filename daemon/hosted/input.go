@@ -71,7 +71,8 @@ func (u *upstream) interruptLocked() {
 		case oldest != nil:
 			oldest.interrupt()
 		case !others:
-			u.refuseLocked(a, jsonrpc.CodeInternal, "no request of the client is under way with which it could be asked")
+			u.refuseLocked(a, jsonrpc.CodeInternal,
+				"no request of the client is under way with which it could be asked")
 		}
 	}
 }
@@ -228,7 +229,8 @@ func (m *Manager) reviewLocked(c *call, o calls.Owner) {
 	u := c.up
 	switch {
 	case !c.Review(o):
-	case c.Phase() == calls.Open && u != nil && u.restored && u.caughtUp.isSet() && u.state != exited && u.owner.Session == c.Key.Session &&
+	case c.Phase() == calls.Open && u != nil && u.restored && u.caughtUp.isSet() && u.state != exited &&
+		u.owner.Session == c.Key.Session &&
 		m.clients[c.Key.Session] != nil && m.eraLocked(c.Key.Session) != dialect.Legacy && u.perhapsLocked():
 		m.parkLocked(c, calls.Guess, u.unshownLocked())
 	default:
@@ -266,7 +268,9 @@ func (m *Manager) metLocked(session string) {
 
 // resume goes on with a suspended call: the server gets the answers to what it
 // has asked, and the call is waited for again. It is not made again.
-func (m *Manager) resume(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, worker string, write int64) (tool.RemoteResult, error) {
+func (m *Manager) resume(
+	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, worker string, write int64,
+) (tool.RemoteResult, error) {
 	c, err := m.resumed(o, rc, worker, write)
 	if err != nil {
 		return tool.RemoteResult{}, err
@@ -290,7 +294,8 @@ func (m *Manager) resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, 
 		return nil, fault.New(fault.OutcomeUnknown, fault.Server, o.Operation(),
 			"the call that these answers are for is not under way any more: whether it had its effect is not known")
 	case c.Claim() == calls.Awaited:
-		return nil, fault.New(fault.InvalidInput, fault.Server, o.Operation(), "params.requestState was used already, by a request under way")
+		return nil, fault.New(fault.InvalidInput, fault.Server, o.Operation(),
+			"params.requestState was used already, by a request under way")
 	}
 	m.unparkLocked(c)
 	for _, a := range m.asks {
@@ -305,7 +310,8 @@ func (m *Manager) resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, 
 	c.Demand(calls.Ask)
 	c.up.restartClockLocked(c) // it is another request
 	m.calls[c.Key] = c
-	_ = jsonrpc.Fields(jsonrpc.Field(rc.Params, "inputResponses"), func(id string, result []byte) error { // none, if it is no object
+	// none, if it is no object
+	_ = jsonrpc.Fields(jsonrpc.Field(rc.Params, "inputResponses"), func(id string, result []byte) error {
 		m.tellLocked(c, id, result)
 		return nil
 	})
@@ -323,7 +329,8 @@ func (m *Manager) tellLocked(c *call, id string, result []byte) {
 	case a != nil && a.up == u && !a.sent:
 		a.by = c
 		m.respondLocked(a, 0, jsonrpc.AppendResult(nil, a.raw, result))
-	case a == nil && !told && !u.caughtUp.isSet() && u.state != exited && strings.HasPrefix(id, u.id+":") && len(u.early) < maxAsks:
+	case a == nil && !told && !u.caughtUp.isSet() && u.state != exited && strings.HasPrefix(id, u.id+":") &&
+		len(u.early) < maxAsks:
 		u.earlyLocked(id, early{msg: jsonrpc.Message{Result: bytes.Clone(result)}, by: c})
 	}
 }

@@ -23,7 +23,8 @@ import (
 // probeTimeout is how long a server has to answer server/discover.
 const probeTimeout = time.Second
 
-// instanceKey names an instance.
+// An instanceKey identifies an instance: a server, and the scope that shares its
+// process.
 type instanceKey struct {
 	server string
 	key    string // of the spec
@@ -31,8 +32,8 @@ type instanceKey struct {
 	of     string // project's key or session's hash; "" if shared
 }
 
-// instance is a server as one scope uses it. Its fields are guarded by the
-// manager's mutex.
+// An instance is a server as one scope uses it. Its processes run one after the
+// other. Its fields are guarded by the manager's mutex.
 type instance struct {
 	m    *Manager
 	srv  *server // never nil: a process of a server that is configured no more has one of its own
@@ -52,17 +53,18 @@ type instance struct {
 
 	notUntil    time.Time     // the next start waits until then
 	skipBackoff chan struct{} // closed to end that wait; nil if no start waits
-	mustRecover bool          // its process ended by itself, and none has served since: the next one needs no call to start
-	abandoned   bool          // its last session left during a start: the process is drained at once
-	inherited   bool          // it has, or had, a process of an earlier daemon
-	idleSince   time.Time     // no session shares it since then; zero while one does
+	// its process ended by itself, and none has served since: the next one needs no call to start
+	mustRecover bool
+	abandoned   bool      // its last session left during a start: the process is drained at once
+	inherited   bool      // it has, or had, a process of an earlier daemon
+	idleSince   time.Time // no session shares it since then; zero while one does
 }
 
-// errEnded says that a process was ended by us before it was of any use.
+// errEnded says that Holdline ended a process before it served.
 var errEnded = errors.New("it was ended while it started")
 
-// useLocked is the instance that a caller uses of the server, or of the one
-// that goes by its name now.
+// useLocked returns the instance that a caller uses. The server that has the name now
+// decides: it may have replaced s.
 func (s *server) useLocked(c *tool.Caller) (*instance, error) {
 	now := s.m.servers[s.spec.Name]
 	if now == nil {
@@ -71,7 +73,8 @@ func (s *server) useLocked(c *tool.Caller) (*instance, error) {
 	return now.instanceLocked(c), nil
 }
 
-// instanceLocked is the instance of a server that a caller uses.
+// instanceLocked returns the instance of the server that a caller uses, and makes it
+// if there is none.
 func (s *server) instanceLocked(c *tool.Caller) *instance {
 	key := s.instanceKey(c)
 	inst := s.m.instances[key]
@@ -84,7 +87,7 @@ func (s *server) instanceLocked(c *tool.Caller) *instance {
 	return inst
 }
 
-// instanceKey names the instance of a server that a caller uses.
+// instanceKey returns the key of the instance that a caller uses.
 func (s *server) instanceKey(c *tool.Caller) instanceKey {
 	key := instanceKey{server: s.spec.Name, key: s.spec.Key, scope: s.spec.Scope}
 	switch s.spec.Scope {
@@ -97,25 +100,27 @@ func (s *server) instanceKey(c *tool.Caller) instanceKey {
 	return key
 }
 
-// maxInstances is how many instances are kept before unused ones are evicted.
+// maxInstances is the number of instances above which unused ones are evicted.
 const maxInstances = 1024
 
-// evictIdleLocked forgets instances without sessions and processes if there are
-// too many: those that were ejected only if the others are not enough.
+// evictIdleLocked forgets instances without sessions and processes if there are too
+// many. It takes ejected ones only if the others are not enough.
 func (m *Manager) evictIdleLocked() {
 	for _, all := range []bool{false, true} {
 		if len(m.instances) < maxInstances {
 			return
 		}
 		for key, inst := range m.instances {
-			if inst.up == nil && inst.starting == nil && inst.adopting == nil && (all || !inst.guards.restarts.Ejected()) && inst.usersLocked() == 0 {
+			if inst.up == nil && inst.starting == nil && inst.adopting == nil &&
+				(all || !inst.guards.restarts.Ejected()) && inst.usersLocked() == 0 {
 				delete(m.instances, key)
 			}
 		}
 	}
 }
 
-// newInstanceLocked makes an instance as it stood in an earlier daemon.
+// newInstanceLocked makes an instance with the state that it had in an earlier
+// daemon.
 func (s *server) newInstanceLocked(key instanceKey) *instance {
 	s.m.evictIdleLocked()
 	inst := &instance{m: s.m, srv: s, key: key, name: workerID(key.server), guards: newGuards(s.now())}
@@ -127,8 +132,8 @@ func (s *server) newInstanceLocked(key instanceKey) *instance {
 	return inst
 }
 
-// ready is a process of the server that serves the caller: the one there is,
-// or a new one.
+// ready returns a serving process for the caller. It starts one if there is none, and
+// waits for it until ctx ends.
 func (s *server) ready(ctx context.Context, c tool.Caller) (*upstream, error) {
 	m := s.m
 	m.mu.Lock()
@@ -140,7 +145,7 @@ func (s *server) ready(ctx context.Context, c tool.Caller) (*upstream, error) {
 	return inst.readyLocked(ctx)
 }
 
-// readyLocked waits, without the lock, for a process that serves.
+// readyLocked returns a process that serves. It releases the mutex while it waits.
 func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 	m, name := inst.m, inst.key.server
 	for tried := false; ; {
@@ -162,7 +167,8 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 		case !tried || inst.err != nil:
 			inst.startLocked()
 		default:
-			return nil, fault.New(fault.TransportFailure, fault.Server, operation(name), "server %s ended as soon as it was up", name)
+			return nil, fault.New(fault.TransportFailure, fault.Server, operation(name),
+				"server %s ended as soon as it was up", name)
 		}
 		if wait == nil {
 			tried, wait = true, inst.starting
@@ -178,8 +184,8 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 	}
 }
 
-// ejectedLocked returns the fault for callers of an ejected instance, with the last
-// failure of the server.
+// ejectedLocked returns the fault of calls to an ejected instance, with the last
+// failure.
 func (inst *instance) ejectedLocked() *fault.Record {
 	name := inst.key.server
 	f := inst.guards.restarts.Fault(name, "")
@@ -191,7 +197,7 @@ func (inst *instance) ejectedLocked() *fault.Record {
 	return f
 }
 
-// refusalLocked is why the instance is to have no process; nil if it may.
+// refusalLocked returns why the instance may have no process, or nil if it may.
 func (inst *instance) refusalLocked() error {
 	switch {
 	case inst.m.closed:
@@ -204,7 +210,7 @@ func (inst *instance) refusalLocked() error {
 	return nil
 }
 
-// startLocked begins to start a process.
+// startLocked starts a process in a goroutine of the manager.
 func (inst *instance) startLocked() {
 	m := inst.m
 	inst.starting, inst.skipBackoff, inst.begun = make(chan struct{}), make(chan struct{}), time.Now()
@@ -233,8 +239,8 @@ func (inst *instance) startLocked() {
 	})
 }
 
-// missedLocked reports to the watcher that the instance has no process, unless one is
-// being started.
+// missedLocked reports to the watcher an instance without a process and without a
+// start.
 func (inst *instance) missedLocked() {
 	if inst.up == nil && inst.starting == nil {
 		inst.m.o.Watch.WorkerEnded(inst.name)
@@ -242,10 +248,11 @@ func (inst *instance) missedLocked() {
 }
 
 // recoverLocked starts the instance again if its process has ended by itself and a
-// session uses it, so that the server is back before the next call. An ejected instance
-// is not started.
+// session uses it, so that it is back before the next call. An ejected instance is
+// not started.
 func (inst *instance) recoverLocked() {
-	if !inst.mustRecover || inst.stateLocked() != idle || inst.refusalLocked() != nil || inst.m.instances[inst.key] != inst {
+	if !inst.mustRecover || inst.stateLocked() != idle || inst.refusalLocked() != nil ||
+		inst.m.instances[inst.key] != inst {
 		return
 	}
 	if inst.usersLocked() > 0 && inst.introducesLocked() {
@@ -257,14 +264,14 @@ func (inst *instance) recoverLocked() {
 // no room for them.
 const exhaustedPause = time.Second
 
-// isOurs reports whether a fault says that holdline itself has no disk space,
-// files, processes or memory left: no server is to blame for that.
+// isOurs reports whether Holdline itself ran out of disk space, files, processes or
+// memory. No server is to blame for that.
 func isOurs(f *fault.Record) bool {
 	return f != nil && f.Fault.Code == fault.ResourceExhausted && f.Stage == fault.Host
 }
 
-// failedLocked counts a process that ended by itself, or did not start: the
-// next one has to wait, or there is none.
+// failedLocked counts a process that ended by itself or did not start. The next start
+// has to wait, or the instance is ejected.
 func (inst *instance) failedLocked(f *fault.Record) {
 	now := time.Now()
 	inst.srv.fault, inst.srv.faultAt = f, now
@@ -281,7 +288,7 @@ func (inst *instance) failedLocked(f *fault.Record) {
 	}
 }
 
-// startContained is start; a panic of it is the error.
+// startContained calls start, and turns a panic into an error.
 func (inst *instance) startContained() (err error) {
 	m := inst.m
 	defer func() {
@@ -301,9 +308,9 @@ func (inst *instance) startContained() (err error) {
 	return inst.start()
 }
 
-// start makes a process and goes through its handshake. If the server leaves
-// when it is asked which era it is of, it is started once more; so it is if it
-// is killed before it serves, which says nothing of the installation.
+// start starts a process and performs its handshake. It starts a second one if a
+// legacy server left on server/discover, or if another program killed the first:
+// neither says that the server does not work.
 func (inst *instance) start() error {
 	if err := inst.ready(); err != nil {
 		return err
@@ -350,8 +357,8 @@ func (inst *instance) start() error {
 	}
 }
 
-// ready waits until what a process needs is known. That is no part of the time
-// that the process has to come up.
+// ready waits until Process of the spec can know all it needs. This wait does not
+// count as start time.
 func (inst *instance) ready() error {
 	m, spec := inst.m, inst.srv.spec
 	if spec.Ready == nil {
@@ -426,7 +433,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, 
 	u.secrets.Store(masked.New(p.Secrets))
 	m.processes[u] = struct{}{}
 	u.attachLocked(w)
-	if m.ending { // whoever wants that waits for this start
+	if m.ending { // EndAll waits for this start
 		u.state = u.state.after(terminate)
 		m.mu.Unlock()
 		err := u.end(ctx)
@@ -449,7 +456,7 @@ func unused(name string) *fault.Record {
 	return fault.New(fault.TransportFailure, fault.Server, operation(name), "server %s is not used any more", name)
 }
 
-// workerID is a new id that begins with the server's name.
+// workerID returns a new id that begins with the server's name.
 func workerID(name string) string {
 	const most = 12
 	safe := strings.Map(func(r rune) rune {
@@ -463,8 +470,7 @@ func workerID(name string) string {
 	return "s" + safe[:min(len(safe), most)] + "-" + hex.EncodeToString(b[:])
 }
 
-// retireLocked ends the instance: it is not started again, and its process is
-// ended.
+// retireLocked ends the instance and its process. It never starts again.
 func (inst *instance) retireLocked() {
 	inst.use = retired
 	delete(inst.m.instances, inst.key)

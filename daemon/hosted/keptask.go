@@ -101,7 +101,9 @@ func (u *upstream) readAsks() []keptAsk {
 		}
 		kept = append(kept, k)
 	}
-	slices.SortFunc(kept, func(a, b keptAsk) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.nth, b.nth)) })
+	slices.SortFunc(kept, func(a, b keptAsk) int {
+		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.nth, b.nth))
+	})
 	return kept
 }
 

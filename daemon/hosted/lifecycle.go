@@ -343,7 +343,8 @@ func (inst *instance) usedByLocked(session string, c tool.Client) bool {
 func (m *Manager) idleLocked() {
 	now := time.Now()
 	for _, inst := range m.instances {
-		if m.closed || inst.inherited && !m.expected || inst.key.scope == Session || !inst.idleSince.IsZero() || inst.usersLocked() > 0 {
+		if m.closed || inst.inherited && !m.expected || inst.key.scope == Session || !inst.idleSince.IsZero() ||
+			inst.usersLocked() > 0 {
 			continue
 		}
 		inst.idleSince = now

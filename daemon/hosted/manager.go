@@ -23,14 +23,14 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Scope says who shares a process of a server.
+// A Scope says which sessions share a process of a server.
 type Scope string
 
 // The scopes.
 const (
 	Project Scope = "project" // all sessions of one project
 	Shared  Scope = "shared"  // all sessions
-	Session Scope = "session" // nobody
+	Session Scope = "session" // no other session
 )
 
 // Spec is a configured server. It is read-only, and has no defaults: every
@@ -38,35 +38,36 @@ const (
 type Spec struct {
 	Name  string
 	Scope Scope
-	// Key is equal for specs whose processes may stand for each other: it
-	// covers what is configured of the command, its environment and its
-	// directory.
+	// Key is equal for specs whose processes can replace each other: it covers the
+	// configured command, environment and directory.
 	Key string
-	// Process is how a process is started for a project of that root, which is
-	// "" if there is none. The error names what is missing.
+	// Process returns how to start a process for the project with that root, which
+	// is "" if there is none. Its error names what is missing.
 	Process func(root string) (config.Process, error)
 	// Ready waits, within bounds, until what Process needs is known. The error
 	// says why no process can be started. nil does not wait.
 	Ready func(ctx context.Context, root string) error
-	// Visible reports whether sessions of a project with that root see the server;
-	// nil shows it to all.
+	// Visible reports whether sessions of the project with that root see the server.
+	// It may block on the file system. nil shows the server to all.
 	Visible func(root string) bool
-	// Contract is the operator's word on a tool; "" leaves it to the tool's
-	// own annotations. nil says nothing of any.
+	// Contract returns the operator's setting for a tool, or "" to use the tool's
+	// own annotations. nil has no settings.
 	Contract func(tool string) tool.Contract
-	// Offers reports whether something of the server, by its names for it, is
-	// offered to anybody at all; nil offers all. See [tool.Rules].
+	// Offers reports whether at least one identity may use something of the server,
+	// by its names for it. nil offers all. See [tool.Rules].
 	Offers func(names ...string) bool
-	// BlockChanged says that a tool which is not what it was when it was first
-	// seen is not listed, nor called, until it is accepted.
+	// BlockChanged hides, and refuses calls of, a tool that differs from its pin,
+	// until the user accepts it.
 	BlockChanged bool
-	// Remote says that a process of ours stands for a server elsewhere: an error
-	// of its with a fault record is the process's own word.
+	// Remote says that a process of ours stands for a server elsewhere. If its error
+	// contains a fault record, that process reports its own failure, not the
+	// server's.
 	Remote     bool
 	Timeout    time.Duration // of a call, anew at each progress
 	MaxTimeout time.Duration // of a call, whatever its progress
-	// StartTimeout is how long a process may take from its start to its lists,
-	// anew whenever it writes to stderr: it may be downloading what it runs.
+	// StartTimeout is how long a process may take from its start to its lists. It
+	// begins anew whenever the process writes to stderr: it may be downloading what
+	// it runs.
 	StartTimeout time.Duration
 
 	Lazy             bool          // a process is started by the first call, not by the first session
@@ -78,11 +79,18 @@ type Spec struct {
 	CircuitReset     time.Duration
 }
 
-// Watcher counts what happens to workers.
+// A Watcher receives the states of processes, for counts and health, and the hits and
+// misses of the cache. Its methods may be called with the manager's mutex held: they
+// must not block or call back.
 type Watcher interface {
+	// WorkerStarting reports that a worker was started or attached.
 	WorkerStarting(id string, generation int64)
+	// WorkerReady reports that the process of a worker serves.
 	WorkerReady(id string)
+	// WorkerLost reports a process that was not ended on request. restarts is
+	// false if its instance gets no other process.
 	WorkerLost(id string, restarts bool)
+	// WorkerEnded reports that no process runs and none is being started.
 	WorkerEnded(id string)
 	Cache(hit bool)
 }
@@ -97,32 +105,37 @@ type Options struct {
 	StateDir   string // how servers stand is remembered here
 	Info       mcp.Implementation
 	Servers    []Spec
-	// Prepared reports whether Ready of a spec would hardly wait. nil is always.
+	// Prepared reports whether Ready of a spec would return at once, or almost. nil
+	// means that it always would.
 	Prepared func() bool
-	// Touch is called with the directory of a worker before the manager reads what an
-	// earlier daemon has left in it, or the child's output. A daemon that crashes while
-	// it reads is found by that. Touch may be nil.
+	// Touch is called with the directory of a worker before the manager reads what
+	// an earlier daemon has left in it, or the child's output. A daemon that crashes
+	// while it reads is found by that. Touch may be nil.
 	Touch func(dir string)
-	// Careful makes the manager adopt workers of an earlier daemon one after the other.
+	// Careful makes the manager adopt workers of an earlier daemon one after the
+	// other, so that a crash can be blamed on one of them.
 	Careful bool
-	// Gone is a spec with the limits of a server that is configured no more; a
-	// process of it that an earlier daemon has started still has calls.
+	// Gone has the limits for a server that is not configured any more, while a
+	// process of it from an earlier daemon still has calls.
 	Gone Spec
-	// Budget is how many calls a session of an identity may issue; 0 is no
+	// Budget returns how many calls a session of an identity may make; 0 is no
 	// limit. It may be nil.
 	Budget func(identity string) int
-	// Rules say what of a server an identity may use. A server of which it may use
-	// nothing does not exist for it. nil lets all use all.
+	// Rules decide which servers and tools an identity may use. A server of which it
+	// may use nothing does not exist for it. nil allows everything.
 	Rules tool.Rules
-	// MaxSpooled bounds the answers in files that wait for one session, in
-	// bytes; one with more is ended. 0 is eight times the longest line, 512 MiB.
+	// MaxSpooled bounds, in bytes, the answers in files that wait for one session.
+	// The manager ends a session with more. 0 is eight times the longest line, 512
+	// MiB.
 	MaxSpooled int64
-	// Return is how long after the manager's begin the sessions of an earlier
-	// daemon may come back; 0 takes [protocol.StartWindow].
+	// Return is how long after [New] the sessions of an earlier daemon may come
+	// back; 0 is [protocol.StartWindow].
 	Return time.Duration
 }
 
-// Manager has the hosted servers. It is safe for concurrent use.
+// A Manager runs the configured servers for all sessions. It is safe for concurrent
+// use. Make it with [New], then call [Manager.Load] once. [Manager.Close] leaves the
+// processes to the next daemon; [Manager.EndAll] ends them.
 type Manager struct {
 	o     Options
 	log   *slog.Logger
@@ -136,14 +149,14 @@ type Manager struct {
 
 	unreadable bool // records of earlier daemons could not be read; set by Load
 
-	careful     sync.Mutex // held while a worker is taken up, if that is to be done one after the other
+	careful     sync.Mutex // held while a worker is adopted, with Options.Careful
 	configuring sync.Mutex // held while the list of servers is changed
-	filing      sync.Mutex // held while it is written down how a server stands, or what it offers
+	filing      sync.Mutex // held while a file of a server is written: its state, or its offers
 
 	mu        lockcheck.Mutex
 	closed    bool
-	expected  bool                        // the time is over in which sessions of an earlier daemon may come back
-	ending    bool                        // nothing is kept for anybody
+	expected  bool                        // Options.Return is over: sessions of an earlier daemon do not come back
+	ending    bool                        // by EndAll: processes, and what clients may still ask for, are given up
 	servers   map[string]*server          // guarded by mu
 	instances map[instanceKey]*instance   // guarded by mu
 	calls     map[calls.Key]*call         // not confirmed; guarded by mu
@@ -156,7 +169,8 @@ type Manager struct {
 	processes map[*upstream]struct{}      // living, and dead ones whose directories stay; guarded by mu
 }
 
-// New makes a manager. It touches nothing: see [Manager.Load].
+// New returns a manager for o.Servers. It reads no file and starts nothing: see
+// [Manager.Load].
 func New(o Options) *Manager {
 	if o.MaxSpooled == 0 {
 		o.MaxSpooled = 8 * jsonrpc.MaxFrame
@@ -167,8 +181,9 @@ func New(o Options) *Manager {
 	m := &Manager{
 		o: o, log: o.Log.With("component", "hosted"), begun: time.Now(),
 		servers: map[string]*server{}, instances: map[instanceKey]*instance{}, calls: map[calls.Key]*call{},
-		clients: map[string]tool.Client{}, wants: map[string]map[want]*wanted{}, asks: map[string]*ask{}, questions: map[string]*question{},
-		spooled: map[string]int64{}, replies: map[string]map[string]reply{}, processes: map[*upstream]struct{}{},
+		clients: map[string]tool.Client{}, wants: map[string]map[want]*wanted{}, asks: map[string]*ask{},
+		questions: map[string]*question{},
+		spooled:   map[string]int64{}, replies: map[string]map[string]reply{}, processes: map[*upstream]struct{}{},
 	}
 	m.budget, m.cache = policy.NewBudget(maxBudgets), policy.NewCache()
 	m.life, m.end = context.WithCancel(context.Background())
@@ -178,7 +193,9 @@ func New(o Options) *Manager {
 	return m
 }
 
-// Opened begins to reach a session; it may be told so again.
+// Opened connects a session to the manager: servers that it uses are started unless
+// they are lazy, and requests of servers reach its client. Call it again whenever
+// more is known of the client, such as its era.
 func (m *Manager) Opened(session string, c tool.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,8 +213,8 @@ func (m *Manager) Opened(session string, c tool.Client) {
 	}
 }
 
-// Resumed settles the calls of a session whose client is back, but for those of
-// the lines that it lists as pending.
+// Resumed settles the calls of a session whose client is back, except the calls of
+// the lines that the client lists as pending.
 func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -217,8 +234,9 @@ func (m *Manager) Confirmed(session string, n int64) {
 	}
 }
 
-// Closed is called when a session is over: no answer of it is wanted any more.
-// If it was the last one of its client, agent names that client, else it is "".
+// Closed gives up everything of a session that is over: its calls, subscriptions and
+// own processes. agent names its client if this was the client's last session, else
+// it is ""; the client's budget ends with it.
 func (m *Manager) Closed(session, agent string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -233,7 +251,8 @@ func (m *Manager) Closed(session, agent string) {
 	m.reconcileLocked()
 }
 
-// forsakeLocked ends what there is for a session.
+// forsakeLocked gives up the calls of a session, except detached ones, refuses the
+// requests of servers that wait for it, and ends its own processes.
 func (m *Manager) forsakeLocked(session string) {
 	for key, c := range m.calls {
 		if key.Session == session && !c.Claim().IsDetached() && c.Review(calls.Gone{}) {
@@ -248,9 +267,9 @@ func (m *Manager) forsakeLocked(session string) {
 	}
 }
 
-// Recall returns the tool that line n of a session has called, whether or not its
-// server still offers it, or is configured at all; nil if no process has the call.
-// recorded reports whether the call is on record.
+// Recall returns the tool that line n of a session has called, even if its server
+// does not offer it any more or is not configured any more. It returns nil if no
+// process has the call. recorded reports whether the manager knows the call.
 func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -272,7 +291,8 @@ func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool
 	return &o.Remote, true
 }
 
-// expect gives up the sessions of an earlier daemon that do not come back.
+// expect waits for [Options.Return], then gives up the sessions of an earlier daemon
+// that have not come back.
 func (m *Manager) expect() {
 	t := time.NewTimer(m.o.Return)
 	defer t.Stop()
@@ -307,8 +327,8 @@ func (m *Manager) expect() {
 	}
 }
 
-// Close detaches all processes, which live on, and waits until no goroutine of the
-// manager runs, or until ctx is done. The supervisor must be closed first, or at the
+// Close detaches from all processes, which live on. It waits until all goroutines of
+// the manager have ended, or until ctx ends. Close the supervisor first, or at the
 // same time.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
@@ -322,6 +342,8 @@ func (m *Manager) Close(ctx context.Context) error {
 	return m.wait(ctx)
 }
 
+// wait waits for the manager's goroutines. If ctx ends first it returns its cause,
+// and one goroutine still waits.
 func (m *Manager) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	var waiting sync.WaitGroup
@@ -338,10 +360,12 @@ func (m *Manager) wait(ctx context.Context) error {
 	}
 }
 
-// endGrace is how long a server that is ended may take for each rung.
+// endGrace is how long a server that is being ended may take for each step of its
+// termination.
 const endGrace = time.Second
 
-// EndAll ends all processes, with their trees, and those that are being started.
+// EndAll ends all processes with their trees, and those that are being started. It
+// waits for that, or until ctx ends. The manager starts nothing after it.
 func (m *Manager) EndAll(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed, m.ending = true, true
@@ -373,7 +397,7 @@ func (m *Manager) EndAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Processes counts those that run.
+// Processes returns how many processes have not exited.
 func (m *Manager) Processes() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -59,7 +59,8 @@ func (u *upstream) remarked(msg jsonrpc.Message) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	c := u.m.clients[u.owner.Session]
-	if u.owner.Session == "" || c == nil || c.Era() != dialect.Legacy || msg.Method == mcp.Initialized || msg.Method == mcp.RootsChanged {
+	if u.owner.Session == "" || c == nil || c.Era() != dialect.Legacy || msg.Method == mcp.Initialized ||
+		msg.Method == mcp.RootsChanged {
 		return
 	}
 	c.Ask(jsonrpc.AppendRequest(nil, nil, msg.Method, msg.Params))

@@ -89,7 +89,8 @@ func (s *server) ownLocked(key instanceKey) *listing.Offering {
 func (s *server) inheritedLocked(key instanceKey) *listing.Offering {
 	var last *upstream
 	for u := range s.m.processes {
-		if u.inst.key == key && u.inst.srv == s && u.inst.own != nil && (last == nil || u.generation > last.generation) {
+		if u.inst.key == key && u.inst.srv == s && u.inst.own != nil &&
+			(last == nil || u.generation > last.generation) {
 			last = u
 		}
 	}

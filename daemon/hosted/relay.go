@@ -83,7 +83,8 @@ func (s *server) overreachLocked() []string {
 	if s.beyond == mcp.RootsList && s.spec.Scope == Shared {
 		other = Project
 	}
-	return []string{fmt.Sprintf("asks its client for %s, which scope %s does not offer: \"scope\": %q in its holdline object would", s.beyond, s.spec.Scope, other)}
+	return []string{fmt.Sprintf("asks its client for %s, which scope %s does not offer: "+
+		"\"scope\": %q in its holdline object would", s.beyond, s.spec.Scope, other)}
 }
 
 // reply answers a request of the server without asking a client. The request is kept in
@@ -193,7 +194,8 @@ func (u *upstream) earlyLocked(id string, e early) {
 // earlyLocked keeps an answer for a process of an earlier daemon.
 func (m *Manager) earlyLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
 	for u := range m.processes {
-		if strings.HasPrefix(id, u.id+":") && u.owner.Session == session && !u.caughtUp.isSet() && u.state != exited && len(u.early) < maxAsks {
+		if strings.HasPrefix(id, u.id+":") && u.owner.Session == session && !u.caughtUp.isSet() && u.state != exited &&
+			len(u.early) < maxAsks {
 			u.earlyLocked(id, early{n: n, msg: clone(msg)})
 			return true
 		}

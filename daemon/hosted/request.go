@@ -96,5 +96,6 @@ func (e *rpcError) Error() string {
 	if !ok || words == "" {
 		return fmt.Sprintf("%s is refused: %s", e.method, fault.Quote(e.raw))
 	}
-	return fmt.Sprintf("%s is refused: %s (%s)", e.method, fault.Quote([]byte(words)), fault.Quote(jsonrpc.Field(e.raw, "code")))
+	return fmt.Sprintf("%s is refused: %s (%s)", e.method, fault.Quote([]byte(words)),
+		fault.Quote(jsonrpc.Field(e.raw, "code")))
 }

@@ -43,7 +43,9 @@ type reply struct {
 
 // call takes a request to the server and waits for the answer, over as many
 // rounds, processes and lives of the daemon as it takes.
-func (m *Manager) call(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+func (m *Manager) call(
+	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall,
+) (tool.RemoteResult, error) {
 	var seen []int64 // lines of the client that the server has been told of, once it answers
 	defer func() { m.seen(rc.Caller.Session, seen) }()
 	for round := 0; ; round++ {
@@ -60,7 +62,8 @@ func (m *Manager) call(ctx context.Context, s *server, o *listing.Offer, rc *too
 			continue
 		}
 		if round >= maxRounds {
-			return res, fault.New(fault.DownstreamFailure, fault.Server, o.Operation(), "server %s has asked %d times and not answered", s.spec.Name, round+1)
+			return res, fault.New(fault.DownstreamFailure, fault.Server, o.Operation(),
+				"server %s has asked %d times and not answered", s.spec.Name, round+1)
 		}
 		next, lines, refusal, err := m.satisfy(ctx, s, o, rc, round, res.Result)
 		seen = append(seen, lines...)
@@ -72,7 +75,9 @@ func (m *Manager) call(ctx context.Context, s *server, o *listing.Offer, rc *too
 }
 
 // round is one round of [Manager.call].
-func (m *Manager) round(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int) (tool.RemoteResult, error) {
+func (m *Manager) round(
+	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int,
+) (tool.RemoteResult, error) {
 	key := calls.Key{Session: rc.Caller.Session, N: rc.N, Round: round}
 	m.mu.Lock()
 	c := m.calls[key]
@@ -169,7 +174,8 @@ func questionID(c *call, key string) string { return fmt.Sprintf("%s:%d/%s", c.u
 // satisfy asks the client what a result asks for. It makes the request of the
 // next round, and tells in which lines the client has answered. A refusal is
 // the client's, an error of JSON-RPC.
-func (m *Manager) satisfy(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int, result json.RawMessage) (
+func (m *Manager) satisfy(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int,
+	result json.RawMessage) (
 	next *tool.RemoteCall, lines []int64, refusal json.RawMessage, err error,
 ) {
 	answers, lines, refusal, err := m.inquiries(ctx, s, o, rc, round, jsonrpc.Field(result, "inputRequests"))
@@ -196,7 +202,8 @@ func (m *Manager) satisfy(ctx context.Context, s *server, o *listing.Offer, rc *
 
 // inquiries asks the client everything at once, and waits for all answers: the
 // members of an object.
-func (m *Manager) inquiries(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int, requests json.RawMessage) (
+func (m *Manager) inquiries(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int,
+	requests json.RawMessage) (
 	answers []string, lines []int64, refusal json.RawMessage, err error,
 ) {
 	asked := map[string]*question{}
@@ -252,7 +259,9 @@ func (m *Manager) inquiries(ctx context.Context, s *server, o *listing.Offer, rc
 }
 
 // question asks the client one thing, unless the daemon knows the answer.
-func (m *Manager) question(rc *tool.RemoteCall, round int, key string, request []byte, asked map[string]*question) (own json.RawMessage, err error) {
+func (m *Manager) question(
+	rc *tool.RemoteCall, round int, key string, request []byte, asked map[string]*question,
+) (own json.RawMessage, err error) {
 	method, _ := mcp.String(jsonrpc.Field(request, "method"))
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -182,8 +182,9 @@ func (m *Manager) askAll(ctx context.Context, c tool.Caller) map[string]error {
 		}
 		patience := s.instanceLocked(&c).patienceLocked(time.Now())
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(ctx, patience, fault.New(fault.Timeout, fault.Server, operation(s.spec.Name),
-				"server %s has not said in time what it offers: it may still be starting, try again", s.spec.Name))
+			ctx, cancel := context.WithTimeoutCause(ctx, patience,
+				fault.New(fault.Timeout, fault.Server, operation(s.spec.Name),
+					"server %s has not said in time what it offers: it may still be starting, try again", s.spec.Name))
 			defer cancel()
 			_, err := s.ready(ctx, c)
 			if err == nil {
@@ -226,8 +227,9 @@ func (m *Manager) find(ctx context.Context, c tool.Caller, k listing.Kind, name 
 	if found != nil || len(unlisted) == 0 {
 		return found
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.ToolsCall+":"+name,
-		"its server has not said within %v what it offers: it may still be starting, try again", firstList))
+	ctx, cancel := context.WithTimeoutCause(ctx, firstList,
+		fault.New(fault.Timeout, fault.Server, mcp.ToolsCall+":"+name,
+			"its server has not said within %v what it offers: it may still be starting, try again", firstList))
 	defer cancel()
 	var failed *listing.Offer
 	for _, server := range unlisted {
@@ -284,7 +286,8 @@ func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize,
 			"identity %q may use no tool of server %s", c.Identity, c.Only)
 	case !m.sees(ctx, s, &c):
-		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "server %s is not for this project", c.Only)
+		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "server %s is not for this project",
+			c.Only)
 	}
 	view := s.view(&c)
 	about := view.Offering.About()

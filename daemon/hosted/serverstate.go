@@ -52,9 +52,13 @@ func (s *server) recall() error {
 
 // standingLocked is how the server stands.
 func (s *server) serverStateLocked() serverState {
-	st := serverState{Version: serverStateVersion, Key: s.spec.Key, Stopped: s.stopped, Ejected: slices.Clone(s.ejected)}
+	st := serverState{
+		Version: serverStateVersion, Key: s.spec.Key, Stopped: s.stopped,
+		Ejected: slices.Clone(s.ejected),
+	}
 	for key, inst := range s.m.instances {
-		if key.server == s.spec.Name && key.scope != Session && inst.guards.restarts.Ejected() && !slices.Contains(st.Ejected, key.of) {
+		if key.server == s.spec.Name && key.scope != Session && inst.guards.restarts.Ejected() &&
+			!slices.Contains(st.Ejected, key.of) {
 			st.Ejected = append(st.Ejected, key.of)
 		}
 	}

@@ -131,7 +131,9 @@ func (m *Manager) awaitSights(ctx context.Context, c *tool.Caller) {
 		}
 		m.mu.Unlock()
 		if ctx.Err() == nil {
-			m.log.WarnContext(ctx, "it takes long to find out whether a project sees all servers: its sessions go on without", "root", cmp.Or(c.Root, c.Cwd))
+			m.log.WarnContext(ctx,
+				"it takes long to find out whether a project sees all servers: its sessions go on without",
+				"root", cmp.Or(c.Root, c.Cwd))
 		}
 		return
 	}

@@ -46,8 +46,9 @@ func (u *upstream) slowFault(took time.Duration) *fault.Record {
 		again = ""
 	}
 	u.m.mu.Unlock()
-	f := fault.New(fault.Timeout, fault.Server, operation(u.name()), "server %s was ended by Holdline: it had not come up after %v. %s"+
-		"If it needs more time, set start_timeout in its \"holdline\" object", u.name(), took.Round(time.Second), again)
+	f := fault.New(fault.Timeout, fault.Server, operation(u.name()),
+		"server %s was ended by Holdline: it had not come up after %v. %s"+
+			"If it needs more time, set start_timeout in its \"holdline\" object", u.name(), took.Round(time.Second), again)
 	f.Fault.Generation = u.generation
 	if death != nil {
 		f.Cause = death.Cause

@@ -34,7 +34,9 @@ type wanted struct {
 // session had subscribed with an earlier daemon; then it stays subscribed if
 // the server is not there now. A failure is the server's refusal, an error of
 // JSON-RPC; an error is a fault, or [tool.ErrStopping].
-func (m *Manager) Subscribe(ctx context.Context, c tool.Caller, holder, uri string, again bool) (failure json.RawMessage, err error) {
+func (m *Manager) Subscribe(
+	ctx context.Context, c tool.Caller, holder, uri string, again bool,
+) (failure json.RawMessage, err error) {
 	s, names, err := m.subscribedServer(ctx, &c, uri)
 	if err != nil {
 		return nil, err
@@ -63,7 +65,9 @@ func (m *Manager) Subscribe(ctx context.Context, c tool.Caller, holder, uri stri
 
 // subscribedServer returns the server whose resource it is, if that tells changes,
 // and the names by which rules know the resource.
-func (m *Manager) subscribedServer(ctx context.Context, c *tool.Caller, uri string) (s *server, names []string, err error) {
+func (m *Manager) subscribedServer(
+	ctx context.Context, c *tool.Caller, uri string,
+) (s *server, names []string, err error) {
 	if o := m.resource(ctx, *c, uri); o != nil {
 		names = o.Remote.Names
 		s, err = m.server(o.Remote.Server)
@@ -77,12 +81,14 @@ func (m *Manager) subscribedServer(ctx context.Context, c *tool.Caller, uri stri
 		return nil, nil, err
 	}
 	if s == nil || !m.sees(ctx, s, c) {
-		return nil, nil, fault.New(fault.InvalidInput, fault.Host, mcp.Subscribe, "no hosted server offers the resource %s", fault.Quote([]byte(uri)))
+		return nil, nil, fault.New(fault.InvalidInput, fault.Host, mcp.Subscribe,
+			"no hosted server offers the resource %s", fault.Quote([]byte(uri)))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !listing.Subscribable(s.offersLocked(c).About()) {
-		return nil, nil, fault.New(fault.UnknownMethod, fault.Host, mcp.Subscribe, "server %s does not tell changes of its resources", s.spec.Name)
+		return nil, nil, fault.New(fault.UnknownMethod, fault.Host, mcp.Subscribe,
+			"server %s does not tell changes of its resources", s.spec.Name)
 	}
 	return s, names, nil
 }
@@ -109,7 +115,9 @@ func (m *Manager) want(c *tool.Caller, key want, is *wanted) (w *wanted, fresh b
 }
 
 // subscribe waits until a process of the server tells changes of the resource.
-func (m *Manager) subscribe(ctx context.Context, s *server, c tool.Caller, uri string, again bool) (json.RawMessage, error) {
+func (m *Manager) subscribe(
+	ctx context.Context, s *server, c tool.Caller, uri string, again bool,
+) (json.RawMessage, error) {
 	for range maxAttempts {
 		u, err := s.ready(ctx, c)
 		if err != nil {
@@ -121,7 +129,8 @@ func (m *Manager) subscribe(ctx context.Context, s *server, c tool.Caller, uri s
 			return failure, err
 		}
 	}
-	return nil, fault.New(fault.TransportFailure, fault.Server, mcp.Subscribe, "server %s ended %d times", s.spec.Name, maxAttempts)
+	return nil, fault.New(fault.TransportFailure, fault.Server, mcp.Subscribe, "server %s ended %d times", s.spec.Name,
+		maxAttempts)
 }
 
 // Unsubscribe ends a subscription of a session; all of a holder's if the URI is
@@ -156,7 +165,8 @@ func (u *upstream) eachWantLocked(f func(c tool.Client, key want, w *wanted)) {
 		}
 		identity := c.Caller().Identity
 		for key, w := range all {
-			if w.server == u.inst.key.server && (u.m.o.Rules == nil || u.m.o.Rules.May(identity, w.server, w.names...)) {
+			if w.server == u.inst.key.server &&
+				(u.m.o.Rules == nil || u.m.o.Rules.May(identity, w.server, w.names...)) {
 				f(c, key, w)
 			}
 		}

@@ -58,7 +58,10 @@ func (m *Manager) replaceLocked(old, next *server) bool {
 		return true
 	}
 	who := c.Caller()
-	trial := &instance{m: m, srv: next, key: next.instanceKey(&who), name: workerID(next.spec.Name), guards: newGuards(next.now()), use: onTrial}
+	trial := &instance{
+		m: m, srv: next, key: next.instanceKey(&who), name: workerID(next.spec.Name),
+		guards: newGuards(next.now()), use: onTrial,
+	}
 	if next.spec.Scope != Shared {
 		trial.root = cmp.Or(who.Root, who.Cwd)
 	}
@@ -79,7 +82,8 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	m.mu.Lock()
 	wanted := m.servers[next.spec.Name] == old && old.succession != nil && old.succession.next == next
 	if f, ok := errors.AsType[*fault.Record](err); wanted && ok {
-		f.Fault.Detail = "its entry was edited, and what that says now does not start, so the server goes on as it was: " + f.Fault.Detail
+		f.Fault.Detail = "its entry was edited, and what that says now does not start, " +
+			"so the server goes on as it was: " + f.Fault.Detail
 		old.fault, old.faultAt, old.succession.fault = f, time.Now(), f
 	}
 	if err != nil || !wanted || m.closed {

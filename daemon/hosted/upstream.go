@@ -91,9 +91,11 @@ type mark struct {
 func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 	id := filepath.Base(dir)
 	u := &upstream{
-		m: inst.m, inst: inst, dir: dir, id: id, owner: owner, log: inst.m.log.With("worker", id, "server", inst.key.server),
+		m: inst.m, inst: inst, dir: dir, id: id, owner: owner,
+		log:    inst.m.log.With("worker", id, "server", inst.key.server),
 		exited: newLatch(), readEnded: newLatch(), caughtUp: newLatch(),
-		calls: map[int64]*call{}, internal: map[int64]inquiry{}, writes: newBackgroundWrites(), poke: make(chan struct{}, 1),
+		calls: map[int64]*call{}, internal: map[int64]inquiry{},
+		writes: newBackgroundWrites(), poke: make(chan struct{}, 1),
 	}
 	u.standing = standing.New(u, u.log)
 	u.stdout = lines.New(dir, dialect.LineEnds, u.log, u.readLine)
@@ -158,7 +160,8 @@ func (u *upstream) terminateLocked() {
 	if w == nil || u.m.closed {
 		return
 	}
-	u.m.wg.Go(func() { _, _ = w.Terminate(u.m.life, endGrace) }) // if it fails the worker is lost, and that will be told
+	// if it fails the worker is lost, and that will be told
+	u.m.wg.Go(func() { _, _ = w.Terminate(u.m.life, endGrace) })
 }
 
 // end ends the process, whatever it has still to do, and waits until its events were

@@ -57,7 +57,8 @@ func unknownVersion(server string) json.RawMessage {
 // forward returns those of a server's capabilities that Holdline passes on.
 func forward(capabilities json.RawMessage) json.RawMessage {
 	onlyTools := json.RawMessage(`{"tools":{"listChanged":true}}`)
-	if len(capabilities) == 0 || capabilities[0] != '{' || len(capabilities) > maxListing || jsonrpc.DeeperThan(capabilities, maxDepth) {
+	if len(capabilities) == 0 || capabilities[0] != '{' || len(capabilities) > maxListing ||
+		jsonrpc.DeeperThan(capabilities, maxDepth) {
 		return onlyTools
 	}
 	out, err := jsonrpc.Rewrite(capabilities, func(key string, value []byte) []byte {

@@ -36,7 +36,10 @@ var protocols = [Kinds]Protocol{
 	Tools:     {mcp.ToolsList, "tools", "tools", mcp.ToolsChanged, mcp.ToolsCall, "name"},
 	Prompts:   {mcp.PromptsList, "prompts", "prompts", mcp.PromptsChanged, mcp.PromptsGet, "name"},
 	Resources: {mcp.ResourcesList, "resources", "resources", mcp.ResourcesChanged, mcp.ResourcesRead, "uri"},
-	Templates: {mcp.TemplatesList, "resourceTemplates", "resources", mcp.ResourcesChanged, mcp.ResourcesRead, "uriTemplate"},
+	Templates: {
+		mcp.TemplatesList, "resourceTemplates", "resources", mcp.ResourcesChanged, mcp.ResourcesRead,
+		"uriTemplate",
+	},
 }
 
 // MCP returns how MCP spells the kind.

@@ -35,13 +35,18 @@ type Handler func(ctx context.Context, o *Offer, rc *tool.RemoteCall) (tool.Remo
 
 // Bind makes handle the handler of the offer.
 func (o *Offer) Bind(handle Handler) {
-	o.Remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) { return handle(ctx, o, &rc) }
+	o.Remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
+		return handle(ctx, o, &rc)
+	}
 }
 
 // Completion returns the offer to complete arguments of o.
 func (o *Offer) Completion(handle Handler) *Offer {
 	c := &Offer{Own: o.Own, Method: mcp.Complete}
-	c.Remote = tool.Remote{Name: o.Remote.Name, Server: o.Remote.Server, Names: o.Remote.Names, Contract: tool.Convergent}
+	c.Remote = tool.Remote{
+		Name: o.Remote.Name, Server: o.Remote.Server, Names: o.Remote.Names,
+		Contract: tool.Convergent,
+	}
 	c.Bind(handle)
 	return c
 }

@@ -29,8 +29,9 @@ type Change struct {
 	Hash        string   `json:"hash"`
 	Parts       []string `json:"parts"` // members of the listing that differ
 	Description string   `json:"description,omitempty"`
-	AtMS        int64    `json:"at_unix_ms"`               // when the change was first seen
-	UndoneMS    int64    `json:"undone_unix_ms,omitempty"` // when the tool was seen as pinned again; 0 if it still differs
+	AtMS        int64    `json:"at_unix_ms"` // when the change was first seen
+	// when the tool was seen as pinned again; 0 if it still differs
+	UndoneMS int64 `json:"undone_unix_ms,omitempty"`
 }
 
 // Changed reports whether the tool differs from its pin now. The pin may be nil.

@@ -174,19 +174,20 @@ func (r *Requests) unsubscribe(ctx context.Context, uri string) error {
 	}
 	r.mu.Unlock()
 	var unsubscribe int64
-	err := r.p.Inquire(ctx, calls.Record{Kind: calls.KindUnsubscribe, Name: uri}, mcp.Unsubscribe, mcp.OfResource(uri), func(write int64) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		unsubscribe, s.state = write, ending
-	}, func(jsonrpc.Message) {
-		r.mu.Lock()
-		delete(r.subs, uri)
-		subscribe := s.write
-		r.notify()
-		r.mu.Unlock()
-		r.forget(subscribe, unsubscribe)
-		r.Wake() // it may be wanted again
-	})
+	err := r.p.Inquire(ctx, calls.Record{Kind: calls.KindUnsubscribe, Name: uri}, mcp.Unsubscribe, mcp.OfResource(uri),
+		func(write int64) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			unsubscribe, s.state = write, ending
+		}, func(jsonrpc.Message) {
+			r.mu.Lock()
+			delete(r.subs, uri)
+			subscribe := s.write
+			r.notify()
+			r.mu.Unlock()
+			r.forget(subscribe, unsubscribe)
+			r.Wake() // it may be wanted again
+		})
 	if err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -207,7 +208,8 @@ func (r *Requests) rest(s *subscription) (write int64) {
 // notifies of changes from now on.
 func (r *Requests) Acknowledged(params json.RawMessage, write int64) {
 	var granted []string
-	_ = json.Unmarshal(jsonrpc.Field(jsonrpc.Field(params, "notifications"), "resourceSubscriptions"), &granted) // none, if it is no list
+	// none, if it is no list
+	_ = json.Unmarshal(jsonrpc.Field(jsonrpc.Field(params, "notifications"), "resourceSubscriptions"), &granted)
 	r.mu.Lock()
 	for uri, s := range r.subs {
 		if s.write != write || s.state != asking {
