@@ -15,10 +15,10 @@ import (
 	"holdline/protocol/fault"
 )
 
-// maxProbe bounds what is kept of one answer.
+// maxProbe bounds what is kept of one reply, in bytes.
 const maxProbe = 256 << 10
 
-// A Reply is what a program printed for a question, and how it ended.
+// A Reply is what a program has printed for a question, and how it ended.
 type Reply struct {
 	Stdout   []byte
 	ExitCode int
@@ -27,14 +27,14 @@ type Reply struct {
 	IsComplete bool
 }
 
-// IsAnswer reports whether what is missing from Stdout is missing in the
-// program: it succeeded, and its output was read to the end.
+// IsAnswer reports whether the program has succeeded and all of its output was read.
+// Only then does something that is missing in Stdout not exist in the program.
 func (r *Reply) IsAnswer() bool { return r.IsComplete && r.ExitCode == 0 }
 
-// Probe runs the program at path for a short question, with nothing on its
-// standard input, in a process group that does not outlive the reply. An exit
-// code other than 0 is no error. A program that did not end by itself in time
-// gave no reply: that is an error, whatever it had printed.
+// Probe runs the program at path with args, and blocks until it has ended or ctx is
+// done. Its stdin is empty, and its process group does not outlive the reply. An exit
+// code other than 0 is no error. If the program was killed or did not end in time, that
+// is an error, whatever it had printed.
 func (p *Program) Probe(ctx context.Context, path string, args ...string) (Reply, error) {
 	cmd := command.Command{Path: path, Args: args, Env: p.Env, Dir: "/", Stdout: maxProbe, Stderr: 4 << 10}
 	out, err := cmd.Run(ctx)
@@ -69,8 +69,9 @@ func (p *Program) Probe(ctx context.Context, path string, args ...string) (Reply
 	return reply, nil
 }
 
-// Unanswered returns the fault of a question whose reply is no answer. It says
-// nothing about the program: the same question may be answered the next time.
+// Unanswered returns the fault of a question whose reply is no answer. It says nothing
+// about the program itself: the same question may be answered the next time, so the
+// fault asks the user to try again.
 func (p *Program) Unanswered(r *Reply, args ...string) error {
 	what := fmt.Sprintf("ended with exit code %d", r.ExitCode)
 	if !r.IsComplete {
@@ -81,7 +82,7 @@ func (p *Program) Unanswered(r *Reply, args ...string) error {
 		p.Bin, strings.Join(args, " "), what, p.Name).WithReason(fault.BadOutput)
 }
 
-// tail is the last lines of a text.
+// tail returns the last five lines of a text, and nil if the text is empty.
 func tail(s string) []string {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	if len(lines) == 1 && lines[0] == "" {
@@ -90,7 +91,7 @@ func tail(s string) []string {
 	return lines[max(len(lines)-5, 0):]
 }
 
-// Needs are what a program must be and have to be used.
+// Needs says what version and options a program must have.
 type Needs struct {
 	Least   Version
 	Help    []string // the question whose answer lists the options
@@ -99,9 +100,10 @@ type Needs struct {
 	Update  string   // command that gets another version
 }
 
-// Ask asks the program at path for its version and its options, and whether it
-// has what is needed; else the error is a fault, which says how to get it. An
-// option is missing only if the program's help was read to the end.
+// Ask asks the program at path for its version and its options, both at the same time.
+// It returns a fault if the program lacks what needs lists; the fault says how to get
+// it. An option counts as missing only if the whole help was read: a help that was cut
+// proves nothing.
 func (p *Program) Ask(ctx context.Context, path string, needs Needs) (v Version, has map[string]bool, err error) {
 	var said, help Reply
 	var helpErr error
@@ -144,8 +146,8 @@ func (p *Program) Ask(ctx context.Context, path string, needs Needs) (v Version,
 // Version is three numbers, most significant first.
 type Version [3]int
 
-// ParseVersion reads a word such as "2.1.329"; what follows a dash in it does
-// not count.
+// ParseVersion reads three numbers with dots, as in "2.1.329". A dash and what follows
+// it are ignored.
 func ParseVersion(word string) (v Version, ok bool) {
 	word, _, _ = strings.Cut(word, "-")
 	parts := strings.Split(word, ".")
@@ -165,9 +167,9 @@ func ParseVersion(word string) (v Version, ok bool) {
 // String returns the version as programs print it.
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// options are the long options that a help text lists: words that begin with
-// two dashes, cut at the first byte that no option has. What a version number
-// implies is a guess; this is not.
+// options returns the long options that a help text lists: words that begin with two
+// dashes, cut at the first character that no option has. A version number would only
+// allow a guess at the options.
 func options(help []byte) map[string]bool {
 	out := map[string]bool{}
 	for word := range strings.FieldsSeq(string(help)) {

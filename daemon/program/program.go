@@ -1,10 +1,10 @@
-// Package program describes a program of another vendor as it is installed on this
-// machine: found by path or name, asked short questions, and given an
-// environment that is built and not inherited.
+// Package program describes a program of another vendor that is installed on this
+// machine. It finds the program by path or name, asks it short questions, and builds
+// its environment instead of passing on the daemon's.
 //
-// A question is a process that is waited for; its group does not outlive the
-// answer. The package reads no file and no environment of its own, and knows
-// nothing of what the programs are for. Its faults say how to fix them.
+// For each question the package starts a process and waits for it; the process's group
+// does not outlive the answer. The package reads no file and no environment of its own,
+// and does not know what the programs are for. Its faults say how to fix the problem.
 package program
 
 import (
@@ -20,8 +20,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Program is what is known of a program before it was looked for. It
-// is read-only once used, and safe for concurrent use.
+// Program is what is known of a program before it is found. It must not be changed once
+// used, and is then safe for concurrent use.
 type Program struct {
 	Name      string        // for people: "Claude Code"
 	Bin       string        // a path, or a name on the PATH of Env
@@ -31,8 +31,8 @@ type Program struct {
 	Timeout   time.Duration // of all questions of one look
 }
 
-// Find returns the path of the program and what is known of its file. The error is
-// a fault, a spawn_failure that says how to install the program.
+// Find returns the path of the program and the information of its file. The error is a
+// spawn_failure fault that says how to install the program.
 func (p *Program) Find() (string, os.FileInfo, error) {
 	bin, search := p.Bin, command.Variable(p.Env, "PATH")
 	named := !strings.Contains(bin, "/")
@@ -58,20 +58,21 @@ func (p *Program) Find() (string, os.FileInfo, error) {
 	return "", nil, p.missing("%s is in none of %s", p.Bin, strings.Join(command.SearchDirs(search), ", "))
 }
 
-// missing returns the fault of a program that cannot be found or run.
+// missing returns the fault of a program that cannot be found or run. It adds the cure
+// to the text.
 func (p *Program) missing(format string, args ...any) error {
 	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, "cannot start "+p.Name+": "+format+"; "+p.Cure,
 		args...).
 		WithReason(fault.NotInstalled)
 }
 
-// unfit is the fault of a version that cannot be used.
+// unfit returns the fault of a version that cannot be used.
 func (p *Program) unfit(format string, args ...any) error {
 	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, format, args...).WithReason(fault.Version)
 }
 
-// Looks remembers what the last look at a program has found. Several callers
-// at once share one look. The zero value is of no use; see [NewLooks].
+// Looks remembers the result of the last look at a program. Callers that come at the
+// same time share one look. Make it with [NewLooks].
 type Looks[T any] struct {
 	turn   chan struct{} // held by the caller that looks; what follows is guarded by it
 	key    string        // of the file looked at
@@ -81,18 +82,22 @@ type Looks[T any] struct {
 	unsure bool      // see [Looks.Doubt]
 }
 
-// NewLooks makes a memory without a look in it.
+// NewLooks returns a memory that holds no result yet.
 func NewLooks[T any]() *Looks[T] { return &Looks[T]{turn: make(chan struct{}, 1)} }
 
-// Doubt makes the present look hold for the callers that wait for it, and for
-// no later ones: a part of it was interrupted. Only look itself may call it.
+// Doubt keeps the result of the present look from being remembered. The callers that
+// wait for it still get it. Call it from the look function if a part of the look was
+// interrupted.
 func (l *Looks[T]) Doubt() { l.unsure = true }
 
-// Look finds p and asks look about it, or returns what was found last. That
-// holds for ttl, as long as the file does not change. A look that failed is
-// shared by the callers that were waiting for it, and is not remembered: the
-// next caller looks again. One that was interrupted by its ctx is not shared
-// either. The error is that of look, a fault, or the cause of ctx.
+// Look finds p and calls look for it, or returns the result of an earlier look. A
+// result holds for ttl, as long as the file does not change. look gets a context that
+// ends after the program's timeout.
+//
+// Callers that wait while another caller looks share its result, even if it is an
+// error. An error is not remembered: the next caller looks again. A look that its own
+// caller's ctx has interrupted is not shared. The error is that of look, a fault, or
+// the cause of ctx.
 func (l *Looks[T]) Look(ctx context.Context, p *Program, ttl time.Duration,
 	look func(ctx context.Context, path string) (T, error),
 ) (T, error) {

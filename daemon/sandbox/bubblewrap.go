@@ -24,11 +24,12 @@ func Wrapper(env []string) string {
 	return path
 }
 
-// Bubblewrap returns nil if a program with this environment, itself in a sandbox
-// of bubblewrap, can run commands in another one without a network. For that bwrap
-// and socat must be on its PATH, and the kernel must let this user have namespaces,
-// one in the other. Bubblewrap tries that. The error says what is missing and how to
-// get it, or is [ErrInterrupted].
+// Bubblewrap returns nil if a program with this environment, itself inside a sandbox of
+// bubblewrap, can run commands in a second sandbox without a network. For that bwrap
+// and socat must be on its PATH, and the kernel must let this user create namespaces,
+// one inside the other. Only a trial can show the latter, so Bubblewrap runs one, which
+// takes up to five seconds. The error says what is missing and how to get it, or is
+// [ErrInterrupted].
 func Bubblewrap(ctx context.Context, env []string) error {
 	if runtime.GOOS != "linux" {
 		return errors.New("bubblewrap is for Linux alone")
@@ -55,8 +56,8 @@ func Bubblewrap(ctx context.Context, env []string) error {
 	return nil
 }
 
-// trial runs the program true in sandboxes of the kind that is needed, and returns
-// the first line that bubblewrap wrote to stderr.
+// trial runs the program true inside two sandboxes of the kind that a consult needs. It
+// returns the first line that bubblewrap wrote to stderr, for the error's text.
 func trial(ctx context.Context, bwrap string, env []string) (words string, err error) {
 	cmd := command.Command{Path: bwrap, Env: env, Dir: "/", Stderr: 4 << 10, Args: []string{
 		"--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc", "--die-with-parent", "--",

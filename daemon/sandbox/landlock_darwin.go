@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// Landlock is 0: this system has none.
+// Landlock returns 0: this system has no Landlock.
 func Landlock() int { return 0 }
 
-// Confine is not to be had: the error is [syscall.EOPNOTSUPP].
+// Confine always fails with [syscall.EOPNOTSUPP].
 func Confine(_, _ []string) error { return fmt.Errorf("landlock: %w", syscall.EOPNOTSUPP) }

@@ -8,21 +8,22 @@ import (
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 )
 
-// writing are the rights by which a process changes what is there, of the
-// first version of the ABI. Reading and executing are not among them: a
-// confined process sees all that it saw before.
+// writing are the rights to change files and directories that the first version of the
+// ABI knows. Rights to read and execute are not among them: a confined process sees all
+// that it saw before.
 const writing = ll.AccessFSWriteFile | ll.AccessFSRemoveDir | ll.AccessFSRemoveFile | ll.AccessFSMakeChar |
 	ll.AccessFSMakeDir | ll.AccessFSMakeReg | ll.AccessFSMakeSock | ll.AccessFSMakeFifo | ll.AccessFSMakeBlock |
 	ll.AccessFSMakeSym
 
-// ofFiles are those of them that a rule about a single file can grant.
+// ofFiles are those rights that a rule about a single file can grant. The kernel
+// refuses a rule with any other.
 const ofFiles = ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
 
-// devices are what every program writes to, and nothing is kept of.
+// devices are the files that every program writes to and that keep nothing.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/tty"}
 
-// Landlock is the version of the kernel's Landlock ABI, or 0 if it has none,
-// or it is switched off.
+// Landlock returns the version of the kernel's Landlock ABI. It returns 0 if the kernel
+// has none or if it is switched off.
 func Landlock() int {
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil || version < 0 {
@@ -31,7 +32,7 @@ func Landlock() int {
 	return version
 }
 
-// rights are those that a kernel of this version of the ABI can take away.
+// rights returns the rights that a kernel with this version of the ABI can take away.
 func rights(version int) landlock.AccessFSSet {
 	set := landlock.AccessFSSet(writing)
 	for _, later := range []struct {
@@ -45,16 +46,17 @@ func rights(version int) landlock.AccessFSSet {
 	return set
 }
 
-// Confine takes from the calling process, all its threads and all that it
-// will ever start the right to change anything in the file system but what
-// is below dirs, and what is in files; devices like /dev/null stay. It cannot
-// be undone, and no program that it starts gets more rights by being set-uid.
-// Both lists hold absolute paths without symbolic links to be trusted: where
-// they lead now is what is meant. A directory must exist, a file that does not
-// is left out.
+// Confine takes from the calling process, from all its threads and from all that it
+// will ever start the right to change anything in the file system. Excepted are what is
+// below dirs, what is in files, and devices like /dev/null. It cannot be undone, and a
+// set-uid program gets no more rights.
 //
-// What the kernel's version of the ABI cannot take away ([Gaps]) stays
-// possible. Without Landlock the error is [syscall.EOPNOTSUPP].
+// Both lists hold absolute paths. Confine follows symbolic links now, once: a link that
+// changes later changes nothing. A directory must exist; a file that does not exist is
+// left out.
+//
+// What this version of the ABI cannot take away stays possible: see [Gaps]. Without
+// Landlock the error is [syscall.EOPNOTSUPP].
 func Confine(dirs, files []string) error {
 	version := Landlock()
 	if version == 0 {

@@ -14,7 +14,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Headers of the transport.
+// Headers of the transport. The user's own headers never replace them.
 const (
 	headerSession  = "Mcp-Session-Id"
 	headerVersion  = "Mcp-Protocol-Version"
@@ -23,8 +23,7 @@ const (
 	headerLastSeen = "Last-Event-ID"
 )
 
-// Times of a connection. A call itself has no limit here: that is its
-// caller's.
+// Times of a connection. A call itself has no limit here: its caller sets one.
 const (
 	dialTimeout = 10 * time.Second
 	idleTimeout = 90 * time.Second
@@ -40,9 +39,9 @@ type Options struct {
 	Version    string            // of this program, for the User-Agent
 }
 
-// Emit takes one message, without a newline. It is called from one goroutine
-// at a time for each call of the client that it was given to, and what it gets
-// is valid until it returns. Its error ends that call.
+// Emit receives one message, without a newline. For each call of the client, one
+// goroutine at a time calls it. The line is valid only until Emit returns. An error of
+// Emit ends the call.
 type Emit func(line []byte) error
 
 // Client is one session with a server. It is safe for concurrent use.
@@ -50,7 +49,7 @@ type Client struct {
 	o    Options
 	http *http.Client
 
-	renewing chan struct{} // holds a token while a new session is made
+	renewing chan struct{} // holds a token while one caller begins a new session
 
 	mu    sync.Mutex
 	now   session // guarded by mu
@@ -65,7 +64,7 @@ type session struct {
 	era     int    // how many there were before
 }
 
-// New is a client that has said nothing yet. [Client.Close] ends it.
+// New returns a client that has sent nothing yet. The caller must call [Client.Close].
 func New(o Options) *Client {
 	if o.MaxMessage == 0 {
 		o.MaxMessage = jsonrpc.MaxFrame
@@ -85,8 +84,9 @@ func New(o Options) *Client {
 	}
 }
 
-// Close ends the session, for which a server has two seconds, and the
-// connections. Calls that are under way break.
+// Close ends the session, for which the server has two seconds, and closes idle
+// connections. Calls that are under way fail. ctx need not be alive: its end does not
+// stop Close.
 func (c *Client) Close(ctx context.Context) {
 	if s := c.session(); s.id != "" {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), byeTimeout)
@@ -100,14 +100,15 @@ func (c *Client) Close(ctx context.Context) {
 	c.http.CloseIdleConnections()
 }
 
+// session returns the present session.
 func (c *Client) session() session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// begin remembers the message that a session begins with, and forgets the
-// session before.
+// begin remembers the message with which a session begins, and forgets the session
+// before. The new session has no id until [Client.establish].
 func (c *Client) begin(hello []byte) session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +117,7 @@ func (c *Client) begin(hello []byte) session {
 	return c.now
 }
 
-// establish sets the session, unless a later one was begun.
+// establish replaces the present session by s, unless a later one has begun since.
 func (c *Client) establish(s session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,20 +126,22 @@ func (c *Client) establish(s session) {
 	}
 }
 
+// setReady remembers the notification that ended the handshake. A new session needs it
+// again.
 func (c *Client) setReady(line []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ready = line
 }
 
-// handshake is what a new session begins with.
+// handshake returns the two messages with which a new session begins.
 func (c *Client) handshake() (hello, ready []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.hello, c.ready
 }
 
-// message is a line and what is known of it.
+// message is a line with what the client needs to know of it.
 type message struct {
 	jsonrpc.Message
 
@@ -147,6 +150,7 @@ type message struct {
 	name    string // of the tool, prompt or resource
 }
 
+// parse reads one line. The message keeps line, so the caller must not change it.
 func parse(line []byte) (message, error) {
 	m, err := jsonrpc.Parse(line)
 	if err != nil {
@@ -170,7 +174,7 @@ func parse(line []byte) (message, error) {
 	return out, nil
 }
 
-// operation is how faults name what was asked.
+// operation returns the name of the request in faults.
 func (m *message) operation() string {
 	if m.Method == mcp.ToolsCall {
 		return m.Method + ":" + m.name
@@ -178,7 +182,12 @@ func (m *message) operation() string {
 	return m.Method
 }
 
-// request makes a request of session s; m is nil if it is not about a message.
+// request returns an HTTP request of session s with the headers of the transport. m is
+// the message that it carries, or nil. A modern message names its version itself and
+// belongs to no session.
+//
+// The user's headers are set first and those of the transport last: a configured
+// Mcp-Session-Id would break every session.
 func (c *Client) request(ctx context.Context, method string, m *message, s session) (*http.Request, error) {
 	var body []byte
 	if m != nil {
@@ -221,7 +230,8 @@ func (c *Client) request(ctx context.Context, method string, m *message, s sessi
 	return req, nil
 }
 
-// headerText is s as a header may have it (MCP 2026-07-28, standard headers).
+// headerText returns s in a form that a header may have (MCP 2026-07-28, standard
+// headers): plain, or as base64.
 func headerText(s string) string {
 	const prefix, suffix = "=?base64?", "?="
 	plain := strings.TrimSpace(s) == s && !strings.HasPrefix(s, prefix) &&
@@ -232,8 +242,8 @@ func headerText(s string) string {
 	return prefix + base64.StdEncoding.EncodeToString([]byte(s)) + suffix
 }
 
-// oneLine is a JSON text without line breaks; it stays as it is if it has
-// none.
+// oneLine returns a JSON text without line breaks. Text without any is returned as it
+// is.
 func oneLine(text []byte) ([]byte, error) {
 	if !json.Valid(text) {
 		return nil, jsonrpc.ErrParse

@@ -11,14 +11,15 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// errCut is returned for a stream that has ended, however it did.
+// errCut reports that the stream has ended, in whatever way.
 var errCut = errors.New("the stream ended")
 
-// maxEventID bounds what is kept to take a stream up again, in bytes.
+// maxEventID bounds the event id that is kept for a resume, in bytes.
 const maxEventID = 4 << 10
 
-// events reads a stream of server-sent events (HTML Living Standard, section
-// 9.2), and the stream that takes it up.
+// events reads a stream of server-sent events (HTML Living Standard, section 9.2), and
+// the streams that resume it. It keeps the last event id and the server's wait between
+// them. One goroutine at a time may use it.
 type events struct {
 	r    *bufio.Reader
 	max  int           // bytes of one event, and of one line
@@ -26,16 +27,18 @@ type events struct {
 	wait time.Duration // that the server asked for, or 0
 }
 
+// newEvents returns a reader of r. limit bounds one event, and one line, in bytes.
 func newEvents(r io.Reader, limit int) *events {
 	return &events{r: bufio.NewReaderSize(r, 32<<10), max: limit}
 }
 
-// from goes on with another stream.
+// from continues with another stream that resumes this one.
 func (e *events) from(r io.Reader) { e.r.Reset(r) }
 
-// read calls f with the data of each event that has some, and returns how many
-// there were and f's error, one wrapping [jsonrpc.ErrTooLong], or errCut. An
-// event that the stream does not end is dropped.
+// read calls f with the data of each event that has data. It returns the number of
+// these events, and an error: that of f, one that wraps [jsonrpc.ErrTooLong], or errCut
+// at the end of the stream. An event without its final empty line is dropped, and its
+// id does not count: a resume then delivers it again.
 func (e *events) read(f func(data []byte) error) (n int, err error) {
 	var data []byte
 	var kind, id []byte
@@ -89,7 +92,7 @@ func (e *events) read(f func(data []byte) error) (n int, err error) {
 	}
 }
 
-// line is the next line without its end. It is valid until the next call.
+// line returns the next line without its end. It is valid until the next call.
 func (e *events) line() ([]byte, error) {
 	part, err := e.r.ReadSlice('\n')
 	if err == nil {
@@ -105,8 +108,8 @@ func (e *events) line() ([]byte, error) {
 	return bytes.TrimRight(long, "\r\n"), err
 }
 
-// retry is how long to wait before the stream is taken up again for the nth
-// time in a row.
+// retry returns how long to wait before the nth resume in a row: the time that the
+// server has asked for, else one that doubles up to [maxRetry].
 func (e *events) retry(n int) time.Duration {
 	if e.wait > 0 {
 		return e.wait

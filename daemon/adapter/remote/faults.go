@@ -13,7 +13,8 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// operationOf is m's, or nothing for what the server says unasked.
+// operationOf returns the operation of m, and "" for nil: what the server sends unasked
+// has none.
 func operationOf(m *message) string {
 	if m == nil {
 		return ""
@@ -21,7 +22,12 @@ func operationOf(m *message) string {
 	return m.operation()
 }
 
-// broken is what becomes of a message when the connection breaks.
+// broken returns the fault of a message whose connection broke, or the cause of ctx if
+// that is done. sent means that the server may have got the message. If it has not, the
+// fault is transport_failure and a retry is safe. If it may have, a request ends with
+// outcome_unknown.
+//
+// The message leaves the URL out: its text may contain a secret.
 func (c *Client) broken(ctx context.Context, m *message, sent bool, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -43,18 +49,22 @@ func (c *Client) broken(ctx context.Context, m *message, sent bool, err error) e
 			"is not known: %v", c.o.Name, err)
 }
 
-// strange is an answer that makes no sense.
+// strange returns the fault of an answer that makes no sense.
 func (c *Client) strange(m *message, what string) error {
 	return fault.New(fault.DownstreamFailure, fault.Server, operationOf(m), "server %s: %s", c.o.Name, what).
 		WithReason(fault.BadOutput)
 }
 
+// tooLarge returns the fault of a message that is larger than [Options.MaxMessage].
 func (c *Client) tooLarge(m *message) error {
 	return fault.New(fault.ResourceExhausted, fault.Server, operationOf(m),
 		"server %s sent a message of more than %d bytes", c.o.Name, c.o.MaxMessage)
 }
 
-// refused is the fault of a status that is no success.
+// refused returns the fault of a status that is no success. 502 and 504 are those of a
+// proxy in front of the server, which may have lost the answer of a request that did
+// run: that is outcome_unknown. The texts of 401, 403 and of redirects name the
+// configuration key to change.
 func (c *Client) refused(m *message, resp *http.Response) error {
 	name, op, code := c.o.Name, operationOf(m), resp.StatusCode
 	text := strconv.Itoa(code) + " " + http.StatusText(code)
@@ -92,8 +102,8 @@ func (c *Client) refused(m *message, resp *http.Response) error {
 		WithReason(fault.Rejected)
 }
 
-// retryAfter reads seconds or a date (RFC 9110, Retry-After); nil if it is
-// neither.
+// retryAfter returns the milliseconds of a Retry-After header, in seconds or as a date
+// (RFC 9110), and nil if s is neither.
 func retryAfter(s string) *int64 {
 	var wait time.Duration
 	if n, err := strconv.ParseUint(s, 10, 31); err == nil {

@@ -18,7 +18,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Limits of what is read besides messages.
+// Limits of what the client reads besides messages, and of its resumes.
 const (
 	maxErrorBody = 64 << 10         // bytes
 	maxResumes   = 5                // of a stream, in a row, without a message
@@ -26,21 +26,21 @@ const (
 	firstRetry   = 500 * time.Millisecond
 )
 
-// errGone is returned for a session that the server does not know any more.
+// errGone reports a session that the server does not know any more.
 var errGone = errors.New("the session is gone")
 
-// Send posts one message, a request, a notification or a response, and hands
-// what the server sends for it to emit: for a request, its answer as the last.
-// The error is ctx's cause, emit's own, or a [*fault.Record]:
+// Send posts one message, a request, a notification or a response, and passes what the
+// server sends for it to emit. For a request the last of these is its answer. If the
+// server has forgotten the session, Send begins a new one first.
 //
-//   - transport_failure: it was not sent;
-//   - outcome_unknown: it was sent, and the answer was lost;
+// Send blocks until the answer has come. The error is ctx's cause, emit's own, or a
+// [*fault.Record]:
+//
+//   - transport_failure: the message was not sent;
+//   - outcome_unknown: it was sent, and the answer is lost;
 //   - unauthenticated: the server wants other credentials;
-//   - resource_exhausted: the server refused it for now, or the answer is too
-//     large;
-//   - downstream_failure: the server answered what makes no sense.
-//
-// A session that the server has forgotten is begun anew first.
+//   - resource_exhausted: the server refuses it for now, or the answer is too large;
+//   - downstream_failure: the server's answer makes no sense.
 func (c *Client) Send(ctx context.Context, line []byte, emit Emit) error {
 	m, err := parse(line)
 	if err != nil {
@@ -64,7 +64,8 @@ func (c *Client) Send(ctx context.Context, line []byte, emit Emit) error {
 	return c.kept(&m, c.post(ctx, &m, c.session(), emit))
 }
 
-// kept is err, for a message of a session that is new.
+// kept returns err for a message of a session that has just begun. If the server has
+// forgotten that one, too, a third attempt would not help, and kept returns a fault.
 func (c *Client) kept(m *message, err error) error {
 	if errors.Is(err, errGone) {
 		return c.strange(m, "it forgets each session at once (404)")
@@ -72,8 +73,10 @@ func (c *Client) kept(m *message, err error) error {
 	return err
 }
 
-// initialize posts the handshake of session s, and has set told what the
-// server makes of it, before anything of the answer is emitted and after.
+// initialize posts the handshake of session s. It calls set with the session as far as
+// it is known: with the id before any part of the answer is emitted, and with the
+// version before the answer is. The caller of Send may send its next message as soon as
+// it has the answer, and that must belong to the session.
 func (c *Client) initialize(ctx context.Context, m *message, s session, emit Emit, set func(session)) error {
 	return c.exchange(ctx, m, s, func(line []byte) error {
 		if answer, err := jsonrpc.Parse(line); err == nil && answer.Kind == jsonrpc.Response && answer.Result != nil {
@@ -87,8 +90,9 @@ func (c *Client) initialize(ctx context.Context, m *message, s session, emit Emi
 	})
 }
 
-// renew begins a new session in the place of old, unless somebody has done so
-// already. Nobody sees it before its handshake is over.
+// renew begins a new session in the place of old. If another caller has done so
+// already, it returns nil at once. Other callers see the new session only after its
+// handshake, since the server would refuse their messages before.
 func (c *Client) renew(ctx context.Context, old session) error {
 	select {
 	case c.renewing <- struct{}{}:
@@ -101,7 +105,7 @@ func (c *Client) renew(ctx context.Context, old session) error {
 		return nil
 	}
 	m, err := parse(hello)
-	if err != nil { // an id that nobody was given
+	if err != nil { // the client has never sent an initialize
 		return fault.New(fault.DownstreamFailure, fault.Server, "",
 			"server %s knows of no session (404), and none was begun", c.o.Name)
 	}
@@ -130,13 +134,14 @@ func (c *Client) renew(ctx context.Context, old session) error {
 	return nil
 }
 
-// post is [Client.exchange] in a session that there is.
+// post is [Client.exchange] in a session that exists already.
 func (c *Client) post(ctx context.Context, m *message, s session, emit Emit) error {
 	return c.exchange(ctx, m, s, emit, func(string) {})
 }
 
-// exchange posts one message. Greeted is told the session's id, or "", before
-// anything of the answer is emitted.
+// exchange posts one message and reads the answer. It calls greeted with the session's
+// id, or "", before it emits any part of the answer. It returns errGone if the server
+// does not know session s.
 func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit, greeted func(id string)) error {
 	// From here on the server may have it, whatever comes back.
 	var sent atomic.Bool
@@ -171,11 +176,12 @@ func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit,
 		resp.StatusCode, kind))
 }
 
-// errTold is returned by [Client.status] when the body of an error was an
-// answer, which has been emitted.
+// errTold reports that the body of an error status was the answer, and that it has been
+// emitted.
 var errTold = errors.New("answered")
 
-// status is nil if the answer is in the body.
+// status returns nil if the response's body holds the answer. Otherwise it returns
+// errGone, errTold, or a fault.
 func (c *Client) status(m *message, s session, resp *http.Response, emit Emit) error {
 	code := resp.StatusCode
 	if code >= 200 && code < 300 {
@@ -194,8 +200,9 @@ func (c *Client) status(m *message, s session, resp *http.Response, emit Emit) e
 	return c.refused(m, resp)
 }
 
-// speaks reports whether the body of a status may have the server's own answer,
-// and the status says no more than that.
+// speaks reports whether the body of an error status may hold the server's own JSON-RPC
+// error. For the codes of logins, limits and proxies the status itself says what is
+// wrong.
 func speaks(code int) bool {
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests,
@@ -205,8 +212,10 @@ func speaks(code int) bool {
 	return code >= 400
 }
 
-// errorBody emits the JSON-RPC error that an error status may come with, under
-// the request's own id: servers leave it out when they have read no further.
+// errorBody emits the JSON-RPC error in the body of an error status, and reports
+// whether there was one. It uses the request's own id, since servers leave the id out
+// if they refused the request before they had read it. An unreadable body is no error:
+// the status is enough.
 func (c *Client) errorBody(m *message, body io.Reader, emit Emit) (told bool, err error) {
 	text, err := io.ReadAll(io.LimitReader(body, maxErrorBody))
 	if err != nil || len(text) == maxErrorBody {
@@ -223,8 +232,8 @@ func (c *Client) errorBody(m *message, body io.Reader, emit Emit) (told bool, er
 	return true, emit(jsonrpc.AppendFailure(nil, m.ID, failure))
 }
 
-// body reads an answer that is one JSON text: the answer, or an array that has
-// it.
+// body reads an answer that is one JSON text: the answer to m, or an array that
+// contains it.
 func (c *Client) body(ctx context.Context, m *message, body io.Reader, emit Emit) error {
 	text, err := io.ReadAll(io.LimitReader(body, int64(c.o.MaxMessage)+1))
 	switch {
@@ -240,8 +249,8 @@ func (c *Client) body(ctx context.Context, m *message, body io.Reader, emit Emit
 	return c.strange(m, "its answer is to something else")
 }
 
-// deliver emits a JSON text, one message or an array of them, and tells
-// whether the answer to m was among them.
+// deliver emits a JSON text, which is one message or an array of them. It reports
+// whether the answer to m was among them; m may be nil.
 func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err error) {
 	line, err := oneLine(text)
 	if err != nil {
@@ -266,8 +275,10 @@ func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err
 	return answered, emit(line)
 }
 
-// stream reads events until the answer to m has come. If the stream ends
-// before that, it is taken up again, if the server said how.
+// stream reads events until the answer to m has come. If the stream ends before, it
+// resumes the stream, at most [maxResumes] times in a row without a message. It cannot
+// resume without an event id, nor for a modern message. Then the answer is lost, and
+// the fault is outcome_unknown.
 func (c *Client) stream(ctx context.Context, m *message, s session, body io.ReadCloser, emit Emit) error {
 	e := newEvents(body, c.o.MaxMessage)
 	for resumes := 0; ; resumes++ {
@@ -307,7 +318,8 @@ func (c *Client) stream(ctx context.Context, m *message, s session, body io.Read
 	}
 }
 
-// resume opens the rest of a stream.
+// resume opens the stream that follows event last, or the server's general stream if
+// last is "". The caller must close it. A status other than 200 is a [*statusError].
 func (c *Client) resume(ctx context.Context, s session, last string) (io.ReadCloser, error) {
 	req, err := c.request(ctx, http.MethodGet, nil, s)
 	if err != nil {
@@ -328,16 +340,18 @@ func (c *Client) resume(ctx context.Context, s session, last string) (io.ReadClo
 	return nil, &statusError{resp.StatusCode}
 }
 
-// statusError is a stream that was not opened.
+// statusError is the error of a stream that the server has not opened.
 type statusError struct{ code int }
 
+// Error returns the status for people.
 func (e *statusError) Error() string {
 	return fmt.Sprintf("status %d %s", e.code, http.StatusText(e.code))
 }
 
-// Listen hands over what the server says unasked, until ctx is done, whose
-// cause it returns, or emit fails. A server that has no such stream, or that
-// no longer knows the session, ends it without an error.
+// Listen passes on what the server sends unasked. It blocks until ctx is done and
+// returns its cause, or until emit fails and returns that error. It returns nil if the
+// server offers no such stream, or no longer knows the session. It opens a stream that
+// breaks again, after a pause that grows.
 func (c *Client) Listen(ctx context.Context, emit Emit) error {
 	s := c.session()
 	e := newEvents(nil, c.o.MaxMessage)
@@ -367,7 +381,7 @@ func (c *Client) Listen(ctx context.Context, emit Emit) error {
 	}
 }
 
-// pause waits.
+// pause blocks for d, or until ctx is done; then it returns the cause.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -379,6 +393,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// newRequest returns an HTTP request with body, or without one if body is nil.
 func newRequest(ctx context.Context, method, url string, body []byte) (*http.Request, error) {
 	if body == nil {
 		return http.NewRequestWithContext(ctx, method, url, http.NoBody)
@@ -386,8 +401,7 @@ func newRequest(ctx context.Context, method, url string, body []byte) (*http.Req
 	return http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 }
 
-// compact takes the line breaks out of valid JSON; numbers and strings stay
-// spelled as they are.
+// compact removes line breaks from valid JSON. Numbers and strings keep their spelling.
 func compact(text []byte) ([]byte, error) {
 	text = bytes.TrimSpace(text)
 	if !bytes.ContainsAny(text, "\r\n") {

@@ -20,23 +20,24 @@ import (
 // Limits of [Serve].
 const (
 	maxCalls    = 1024             // under way at once
-	noteTimeout = 10 * time.Second // for what is not answered: the next message waits for it
+	noteTimeout = 10 * time.Second // for a notification or a response: the next message waits for it
 )
 
-// Why a call of [Serve] ends early.
+// Reasons for which a call of [Serve] ends early.
 var (
 	errCancelled = errors.New("cancelled by the one who asked")
 	errLeft      = errors.New("nobody listens any more")
 )
 
-// Serve makes the server of o look like one that reads in and writes out, one
-// message a line, until in ends. Then it breaks what is under way, ends the
-// session and returns nil, or what was wrong with in or out. When ctx is done
-// it closes in, and returns ctx's cause.
+// Serve makes the server of o look like a process that reads in and writes out, one
+// message a line. It blocks until in ends. Then it cancels the calls that are under
+// way, ends the session and returns nil, or what was wrong with in or out. When ctx is
+// done it closes in, and returns the cause of ctx.
 //
-// A request whose answer cannot be had is answered with the fault as a
-// JSON-RPC error. What is not answered is sent in its order, and the next
-// message waits for it; requests do not wait for each other.
+// If a request gets no answer, Serve answers it with the fault as a JSON-RPC error.
+// Notifications and responses are sent in their order, and the next message waits for
+// them: a server must see "initialized" before the first request. Requests do not wait
+// for each other.
 func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, log *slog.Logger, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -53,6 +54,7 @@ func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, log *slog.Logge
 	return err
 }
 
+// bridge is the state of [Serve].
 type bridge struct {
 	c    *Client
 	log  *slog.Logger
@@ -68,12 +70,14 @@ type bridge struct {
 	hush     func()           // ends listening to the one before; guarded by mu
 }
 
+// call is a request that is under way. end cancels it.
 type call struct {
 	modern bool
 	end    context.CancelCauseFunc
 }
 
-// read takes lines until there are no more; nil is their end.
+// read handles the lines until their end, and then returns nil. Lines that are no
+// messages are skipped and logged.
 func (b *bridge) read(ctx context.Context, lines *jsonrpc.Lines) error {
 	for {
 		line, err := lines.Next()
@@ -100,7 +104,8 @@ func (b *bridge) read(ctx context.Context, lines *jsonrpc.Lines) error {
 	}
 }
 
-// note sends what is not answered.
+// note sends a notification or a response, and blocks until the server has it, at most
+// [noteTimeout]. After "initialized" it starts to listen to the server.
 func (b *bridge) note(ctx context.Context, m *message) {
 	timed, stop := context.WithTimeout(ctx, noteTimeout)
 	defer stop()
@@ -112,8 +117,9 @@ func (b *bridge) note(ctx context.Context, m *message) {
 	}
 }
 
-// cancel ends a call. A modern server is told by the end of the connection
-// alone.
+// cancel ends a call. An older server gets the client's notification; a modern one sees
+// the end of the connection. The call's id is free at once, so that the client may use
+// it again.
 func (b *bridge) cancel(ctx context.Context, m *message) {
 	p, err := mcp.ParseParams(m.Params)
 	if err != nil || p.RequestID == nil {
@@ -133,7 +139,8 @@ func (b *bridge) cancel(ctx context.Context, m *message) {
 	c.end(errCancelled)
 }
 
-// request has a request answered.
+// request starts a call in a goroutine, which answers it. It refuses a second request
+// with the id of one that is under way, and one beyond [maxCalls].
 func (b *bridge) request(all context.Context, m *message) {
 	ctx, end := context.WithCancelCause(all)
 	key := m.ID.Key()
@@ -174,7 +181,8 @@ func (b *bridge) request(all context.Context, m *message) {
 	})
 }
 
-// listen hears what the server says unasked, once for each session.
+// listen starts to listen to what the server sends unasked, once for each session. It
+// ends the listening to the session before.
 func (b *bridge) listen(ctx context.Context) {
 	s := b.c.session()
 	b.mu.Lock()
@@ -194,14 +202,16 @@ func (b *bridge) listen(ctx context.Context) {
 	})
 }
 
-// fail answers a request with a fault, and says it aloud: whoever asked may
-// show no more than that the server does not work.
+// fail answers a request with a fault, and logs it: clients often show no more than
+// that the server does not work.
 func (b *bridge) fail(ctx context.Context, m *message, f *fault.Record) {
 	b.log.WarnContext(ctx, "request not answered by the server", "method", m.Method, "code", f.Fault.Code, "err", f)
-	_ = b.emit(jsonrpc.AppendError(nil, m.ID, f.JSONRPCCode, f.Error(), f.JSON())) // nobody listens: b.left knows
+	// If this fails, emit has ended the bridge already.
+	_ = b.emit(jsonrpc.AppendError(nil, m.ID, f.JSONRPCCode, f.Error(), f.JSON()))
 }
 
-// emit writes one message. It is for any goroutine.
+// emit writes one message. Any goroutine may call it. If the write fails, no message
+// can be written any more, so it ends Serve.
 func (b *bridge) emit(line []byte) error {
 	b.writing.Lock()
 	defer b.writing.Unlock()
@@ -213,18 +223,18 @@ func (b *bridge) emit(line []byte) error {
 	return err
 }
 
-// Target is what a process needs to know of a server that it is to [Serve]: a
-// secret, which it is told by an environment variable.
+// Target is what a process must know of a server that it is to [Serve]. It may hold
+// secrets, so it is passed in an environment variable and not on the command line.
 type Target struct {
 	Name    string            `json:"name"`
 	URL     string            `json:"url"`
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// EnvTarget is that variable.
+// EnvTarget is the name of that variable.
 const EnvTarget = "HOLDLINE_REMOTE"
 
-// Encode is the variable's value.
+// Encode returns the variable's value.
 func (t Target) Encode() string {
 	b, err := json.Marshal(t)
 	if err != nil { // strings always encode
@@ -233,7 +243,8 @@ func (t Target) Encode() string {
 	return string(b)
 }
 
-// ParseTarget reads the variable's value.
+// ParseTarget reads the variable's value. Its error does not quote the value, which may
+// hold secrets.
 func ParseTarget(s string) (Target, error) {
 	var t Target
 	if err := json.Unmarshal([]byte(s), &t); err != nil || t.URL == "" {

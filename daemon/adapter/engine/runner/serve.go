@@ -4,7 +4,7 @@
 // The process holds all that a run needs while it lasts: the command line, the dialogue
 // with the program, the deadline and the steps that follow it, the partial answer.
 // Under a worker a run therefore goes on, and ends on time, without a daemon. Any MCP
-// client can start such a process by hand.
+// client can start this process by hand.
 //
 // Under a worker the call names a job's directory. Then the process serves that one
 // call and exits. It writes there
