@@ -12,15 +12,16 @@ import (
 // read. There is always room for the answers to its requests.
 const maxBackgroundWrites = 1024 + maxAsks
 
-// backgroundWrite is a write that belongs to no call: for example a cancellation, or
-// the answer to a request of the server.
+// A backgroundWrite is a write that belongs to no call, such as a cancellation or an
+// answer to a request of the server.
 type backgroundWrite struct {
 	rec     calls.Record
 	compose func(id int64) []byte
 	done    func(err error) // may be nil; called once, when the write was made or has failed
 }
 
-// backgroundWrites is the queue of those that wait, in order. Empty it takes no room.
+// backgroundWrites is the queue of background writes of one process, in order. An
+// empty queue holds no memory.
 type backgroundWrites struct {
 	queue []backgroundWrite // guarded by the manager's mutex
 	due   chan struct{}     // holds a token while queue may not be empty
@@ -93,6 +94,9 @@ func (u *upstream) makeBackgroundWrites() {
 	}
 }
 
+// makeBackgroundWrite makes one write, which may block until the server reads, and
+// calls its done callback. The record of the write is on disk before the server can
+// see it.
 func (u *upstream) makeBackgroundWrite(w *supervisor.Worker, e *backgroundWrite) {
 	id, err := w.WriteFunc(u.m.life, e.rec, func(id int64) ([]byte, error) { return append(e.compose(id), '\n'), nil })
 	faultpoint.At("hosted.errand")
@@ -106,13 +110,15 @@ func (u *upstream) makeBackgroundWrite(w *supervisor.Worker, e *backgroundWrite)
 	}
 }
 
-// maxResponds is how many records of answers to the server are kept: those of
-// requests that stand in output which is acked long since are not needed.
+// maxResponds bounds the records of answers to the server that are kept. The older
+// ones belong to requests in output that was acknowledged long ago: no daemon will
+// read those again.
 const maxResponds = 2 * maxAsks
 
-// ranLocked notes the record of a background write that was made. That of a cancellation
-// is of no use any more: if it had no effect its call has a record. Nor is that
-// of what a client only had to tell.
+// ranLocked notes that a background write was made, and drops the records that have
+// served. Those of cancellations and notifications go at once: no later decision
+// needs them. Those of answers to the server stay for a while, so that a request that
+// is read again is not answered twice.
 func (u *upstream) ranLocked(kind string, write int64) {
 	switch kind {
 	case calls.KindCancel, calls.KindNote:

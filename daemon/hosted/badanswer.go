@@ -15,8 +15,9 @@ import (
 // quoteBytes is how much of a line that cannot be read is quoted, in bytes.
 const quoteBytes = 200
 
-// unreadable makes the fault of a call whose answer is a line that is no
-// message, for the reason err.
+// unreadable returns a function that makes the fault for a call whose answer is no
+// message. err says why; the fault quotes the begin of the line, without secrets. The
+// quoted bytes are copied now, so line may be reused.
 func (u *upstream) unreadable(line []byte, err error) func(server, operation string) *fault.Record {
 	begin := strings.ToValidUTF8(string(line[:min(len(line), 8*quoteBytes)]), "\uFFFD")
 	begin = u.secrets.Load().Text(begin)
@@ -27,8 +28,8 @@ func (u *upstream) unreadable(line []byte, err error) func(server, operation str
 	}
 }
 
-// failAnswer ends whatever waits for the answer with an id, which came and cannot
-// be read: a call, or a request of the daemon's own.
+// failAnswer fails the call, or the daemon's own request, whose answer has arrived
+// and cannot be read. describe makes the fault.
 func (u *upstream) failAnswer(id jsonrpc.ID, describe func(server, operation string) *fault.Record) {
 	if own, ok := u.takeInquiry(dialect.Number(id)); ok {
 		f := describe(u.name(), "run:"+u.name())
@@ -45,22 +46,23 @@ func (u *upstream) failAnswer(id jsonrpc.ID, describe func(server, operation str
 	u.failLocked(c, describe)
 }
 
-// failSkipped ends whatever waits for the answer that a skipped line is, as far as
-// the line's ends show which.
+// failSkipped fails the call whose answer was too long to be read. The id is looked
+// for in the begin and the end of the line; without one no call fails.
 func (u *upstream) failSkipped(l *lines.Line) {
 	if id := dialect.AnswerID(l.Head, l.Tail); id != nil {
 		u.failAnswer(id, tooLong)
 	}
 }
 
-// tooLong returns the fault of a call whose answer is left out.
+// tooLong returns the fault of a call whose answer exceeds the limit of a message.
 func tooLong(server, operation string) *fault.Record {
 	return fault.New(fault.DownstreamFailure, fault.Server, operation,
 		"server %s gave an answer of more than %d MiB, the most that a message may have: it was left out",
 		server, jsonrpc.MaxFrame>>20).WithReason(fault.BadOutput)
 }
 
-// condemnEndless ends a process that writes a line without end.
+// condemnEndless ends a process that writes a line without end: no answer could
+// follow.
 func (u *upstream) condemnEndless() {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -82,7 +84,9 @@ func (u *upstream) failLocked(c *call, describe func(server, operation string) *
 	u.settledLocked(c)
 }
 
-// settledLocked notes that a call has its answer, in the line that is being read.
+// settledLocked records that the line being read answers the call. The line gets a
+// mark, which keeps it with the worker until the client has the answer or a file
+// holds it.
 func (u *upstream) settledLocked(c *call) {
 	c.Apply(calls.Reply)
 	if !c.Claim().Wanted() {

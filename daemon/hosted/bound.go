@@ -22,18 +22,19 @@ import (
 // time anew. Until when, stands in its record, so that a call that hangs gets no more
 // time by the next daemon, and one that makes progress no less.
 
-// overdueGrace is how long a daemon waits for the answer to a call whose time was
-// over before the daemon was there: the answer may lie unread in what the process
-// has said meanwhile.
+// overdueGrace is how long a daemon waits for the answer to a call whose time ended
+// before the daemon started. The answer may be in output of the process that is still
+// unread.
 const overdueGrace = time.Second
 
-// overdueError is the cause of a context whose call has had all of its time.
+// An overdueError is the cause of a context whose call has used up all of its time.
 type overdueError struct{ *fault.Record }
 
-// Unwrap returns the fault with which a call ends that was not dispatched by then.
+// Unwrap returns the fault for a call that was not dispatched within its time.
 func (e overdueError) Unwrap() error { return e.Record }
 
-// bounded returns a context that ends when a call has had all of its time.
+// bounded returns a context that ends when the call has used up all of its time,
+// counted from when its client sent it. The caller must call the returned function.
 func (s *server) bounded(
 	ctx context.Context, o *listing.Offer, rc *tool.RemoteCall,
 ) (context.Context, context.CancelFunc) {
@@ -43,8 +44,8 @@ func (s *server) bounded(
 	return context.WithDeadlineCause(ctx, later(rc.Sent.Add(most), time.Now().Add(overdueGrace)), overdueError{f})
 }
 
-// isOverdue reports whether a context of [server.bounded] has ended since its call
-// has had all of its time.
+// isOverdue reports whether a context of [server.bounded] has ended because the call
+// has used up all of its time.
 func isOverdue(ctx context.Context) bool {
 	_, overdue := errors.AsType[overdueError](context.Cause(ctx))
 	return overdue
@@ -54,11 +55,12 @@ func isOverdue(ctx context.Context) bool {
 // wait for the call any more.
 func isAbandoned(ctx context.Context) bool { return ctx.Err() != nil && !isOverdue(ctx) }
 
-// patience returns how long a call waits for a process of the server.
+// patience returns how long a call waits for a process that serves.
 func (s *server) patience() time.Duration { return max(s.now().Timeout, s.now().StartTimeout) }
 
-// patientUntil returns when a call ends that waits for a process: anew if it lost
-// the one that had it.
+// patientUntil returns until when a call waits for a process that serves. lost says
+// that the process that had the call has died; then the wait begins anew. Otherwise a
+// replayed call has only what an earlier daemon left of its wait.
 func (s *server) patientUntil(rc *tool.RemoteCall, lost bool) time.Time {
 	now := time.Now()
 	if !rc.Replay || lost {
@@ -67,7 +69,8 @@ func (s *server) patientUntil(rc *tool.RemoteCall, lost bool) time.Time {
 	return later(rc.Sent.Add(s.patience()), now.Add(overdueGrace))
 }
 
-// soonest returns when a call may be found to have run out of time at the earliest.
+// soonest returns the earliest time at which a call may be declared timed out. Only a
+// call with the deadline of an earlier daemon gets such a grace.
 func (m *Manager) soonest(c *call) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,8 +80,9 @@ func (m *Manager) soonest(c *call) time.Time {
 	return time.Now().Add(overdueGrace)
 }
 
-// timeLeft returns how long an open call may take without an answer or progress,
-// but not less than until soonest.
+// timeLeft returns how long an open call may still take without an answer or
+// progress, but at least until soonest. Its clock stands still while a person answers
+// a question of the server.
 func (m *Manager) timeLeft(s *server, c *call, soonest time.Time) time.Duration {
 	spec := s.now()
 	m.mu.Lock()
@@ -90,7 +94,8 @@ func (m *Manager) timeLeft(s *server, c *call, soonest time.Time) time.Duration 
 	return left
 }
 
-// restartClockLocked gives a call its time for an answer anew.
+// restartClockLocked gives a call its full time for an answer again. The new deadline
+// is written to the call's record later, by the reader.
 func (u *upstream) restartClockLocked(c *call) {
 	timeout := u.inst.srv.now().Timeout
 	until := time.Now().Add(timeout)
@@ -104,8 +109,8 @@ func (u *upstream) restartClockLocked(c *call) {
 	c.Progressed()
 }
 
-// recordDeadlines puts on record until when the calls may take that have made
-// progress.
+// recordDeadlines writes the deadlines that progress has moved into the records of
+// their calls. The next daemon goes by these.
 func (u *upstream) recordDeadlines() {
 	u.m.mu.Lock()
 	w, extended := u.w, u.extended
@@ -118,6 +123,7 @@ func (u *upstream) recordDeadlines() {
 	}
 }
 
+// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

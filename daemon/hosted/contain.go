@@ -18,9 +18,9 @@ import (
 // lockWait bounds how long a panic waits for the manager's mutex.
 const lockWait = 5 * time.Second
 
-// contain calls f, which handles what the process said or left behind; doing says
-// in words what f does. If f panics the process is condemned, and contain reports
-// false. The caller must not hold the manager's mutex.
+// contain calls f, which handles output or files of the process; doing completes the
+// words "when it …" for the log. If f panics, contain condemns the process and
+// returns false. The caller must not hold the manager's mutex.
 func (u *upstream) contain(doing string, f func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -44,8 +44,8 @@ func (m *Manager) containLocked(u *upstream, doing string, f func()) {
 	f()
 }
 
-// containCall is the deferred part of a call: a panic of it condemns the process
-// that has the call, and is the call's fault.
+// containCall recovers a panic of a call: defer it. The panic condemns the process
+// that has the call, and becomes the call's fault.
 func (m *Manager) containCall(rc *tool.RemoteCall, o *listing.Offer, res *tool.RemoteResult, err *error) {
 	r := recover() //nolint:revive // it is deferred itself: see the comment above
 	if r == nil {
@@ -79,8 +79,8 @@ func (m *Manager) panicked(server, doing string, reason any) *fault.Record {
 		doing, server, reason)
 }
 
-// background runs f in a goroutine of the manager, or at once if the manager is
-// closed.
+// background runs f in a goroutine of the manager. After [Manager.Close] it runs f at
+// once, in the caller's goroutine.
 func (m *Manager) background(f func()) {
 	if m.life.Err() != nil {
 		f()
@@ -89,9 +89,10 @@ func (m *Manager) background(f func()) {
 	m.wg.Go(f)
 }
 
-// lockOrPanic takes the mutex for a goroutine that has recovered from a panic. If
-// the mutex is not free for long, that goroutine itself left it locked: then the
-// panic goes on, and the next daemon serves.
+// lockOrPanic locks the manager's mutex for a goroutine that has recovered from a
+// panic. If the mutex stays locked for [lockWait], the panicking goroutine itself
+// probably holds it. Then lockOrPanic panics again: the daemon ends, and the next one
+// serves.
 func (m *Manager) lockOrPanic(reason any) {
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
@@ -122,8 +123,9 @@ func (u *upstream) condemnLocked(f *fault.Record) {
 	u.endLocked()
 }
 
-// exitLocked records that nothing is left of the process, and wakes all that
-// wait for it: calls under way are lost.
+// exitLocked marks the process as exited: nothing is left of its tree. Its open calls
+// are lost, and goroutines that wait for u.exited are woken. Call it once for each
+// process.
 func (u *upstream) exitLocked(death *fault.Record, by ender) {
 	u.state, u.endedBy, u.death = u.state.after(exit), by, death
 	for _, c := range u.calls {

@@ -55,7 +55,9 @@ func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 
 func (u *upstream) name() string { return u.inst.key.server }
 
-// outlive keeps the directory until no client can ask for a call in it any more.
+// outlive keeps the directory of a dead process until no client may ask for one of
+// its calls any more, then removes it. It returns early if the manager closes: the
+// next daemon goes on.
 func (u *upstream) outlive(w *supervisor.Worker) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -90,7 +92,9 @@ func (u *upstream) outlive(w *supervisor.Worker) {
 	delete(u.m.processes, u)
 }
 
-// startFault is why a process was of no use.
+// startFault returns the fault of a start that failed with err. It prefers the most
+// useful reason: a lack of resources on this machine, the word of our own remote
+// process, or the last line that the server wrote.
 func (u *upstream) startFault(err error) error {
 	u.m.mu.Lock()
 	death, alone := u.death, u.endedBy != endedByHoldline
@@ -129,8 +133,8 @@ func (u *upstream) startFault(err error) error {
 	return r
 }
 
-// lastWords are the last line of what a process wrote to stderr, to stand
-// behind the words for its end: it often says why.
+// lastWords returns the last line that a process wrote to stderr, with a colon before
+// it, or "". It often says why the process ended.
 func lastWords(c *fault.Cause) string {
 	if c == nil || len(c.StderrTail) == 0 {
 		return ""

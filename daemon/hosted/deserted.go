@@ -12,8 +12,8 @@ import (
 // wait for [Options.Return] after each start, with all the output that it has not
 // been able to get rid of.
 
-// forsakeDeserted gives up the sessions whose own processes an earlier daemon has
-// started and whose proxies are gone.
+// forsakeDeserted gives up the sessions whose proxies have ended while no daemon ran.
+// found are the processes that earlier daemons have started.
 func (m *Manager) forsakeDeserted(found []*earlier) {
 	for _, e := range found {
 		if o := &e.spec.Owner; isDeserted(o) {
@@ -24,8 +24,8 @@ func (m *Manager) forsakeDeserted(found []*earlier) {
 	}
 }
 
-// isDeserted reports whether the proxy of an owner's session is gone. One that cannot
-// be seen counts as being there.
+// isDeserted reports whether the proxy of an owner's session has ended. If the
+// proxy's process cannot be looked up, it counts as alive.
 func isDeserted(o *process.Owner) bool {
 	if o.Session == "" || o.ProxyPID == 0 || o.ProxyStart == 0 {
 		return false

@@ -13,9 +13,9 @@ import (
 )
 
 // Discover returns the tools that a caller may use of each server that it sees, by
-// name, and what is wrong with the server. Servers that have never listed are asked
-// at the same time, for a limited time in all; those that start with their first
-// call are asked only with start.
+// name, and what is wrong with the server. It asks servers that have never listed,
+// all at the same time and at most for [firstList]. It asks lazy servers only if
+// start is true.
 func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool) []listing.ServerTools {
 	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.ToolsList,
 		"it has not said within %v what it offers: it may still be starting, try again", firstList))
@@ -40,8 +40,8 @@ func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool) []lis
 	return all
 }
 
-// rests returns why a server is not asked what it offers; nil if it is asked, or if
-// that is known.
+// rests returns why a server is not asked for its tools: it is lazy and does not run.
+// It returns nil if the server is to be asked, or if its tools are known.
 func (s *server) rests(c *tool.Caller, start bool) *fault.Record {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -57,8 +57,8 @@ func (s *server) rests(c *tool.Caller, start bool) *fault.Record {
 		"what it offers is not known, since it was never started: ask with start=true, or call a tool of it")
 }
 
-// trouble returns why a call to a server would fail at once, as far as that is
-// known; nil if nothing is known to be wrong.
+// trouble returns why a call to the server would fail at once, or nil if no reason is
+// known.
 func (s *server) trouble(c *tool.Caller) *fault.Record {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -79,10 +79,10 @@ func (s *server) trouble(c *tool.Caller) *fault.Record {
 	return nil
 }
 
-// Inner returns the tool of a server by its own name or by the one that sessions
-// see. A server that has never listed is asked first; if it does not start, the
-// tool's calls fail with the reason. An error is a fault unknown_tool, which names
-// what is most like it of what the caller may use.
+// Inner returns a tool of a server by the server's name for it, or by the name that
+// sessions see. It first asks a server that has never listed; if that fails, the
+// returned tool's calls fail with the reason. The error is a fault unknown_tool that
+// suggests similar names which the caller may use.
 func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string) (*tool.Remote, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, firstList,
 		fault.New(fault.Timeout, fault.Server, mcp.ToolsCall+":"+own,

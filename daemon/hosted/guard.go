@@ -26,7 +26,9 @@ const (
 // maxBudgets is how many budgets are counted at once.
 const maxBudgets = 4096
 
-// guards keep calls from an instance that is not well, and from crowding it.
+// guards protect an instance, and its callers. restarts ejects a server that fails
+// too often, breaker refuses calls after failures in a row, and gate bounds the calls
+// at once.
 type guards struct {
 	restarts *policy.Restarts
 	breaker  *policy.Breaker
@@ -48,15 +50,16 @@ func gateOf(spec *Spec) policy.GateOptions {
 	}
 }
 
-// answerError is a JSON-RPC error with which a server has answered: not kept,
-// and no failure of the server's.
+// An answerError is a JSON-RPC error that the server has answered. As an error it
+// keeps the cache from storing the answer. It is no failure of the server's process.
 type answerError struct{ raw json.RawMessage }
 
 func (e *answerError) Error() string {
 	return "the server answered with an error: " + fault.Quote(e.raw)
 }
 
-// handleOffer makes a call of an offer of a server that is configured now.
+// handleOffer makes a call of an offer. The server that is configured under the
+// offer's name now gets it.
 func (m *Manager) handleOffer(ctx context.Context, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
 	s, err := m.server(o.Remote.Server)
 	if err != nil {
@@ -65,8 +68,10 @@ func (m *Manager) handleOffer(ctx context.Context, o *listing.Offer, rc *tool.Re
 	return m.handle(ctx, s, o, rc)
 }
 
-// handle is a call of a tool: budget, cache, breaker, a place in the queue,
-// the server. A call that was dispatched already goes straight to its answer.
+// handle makes a call: it checks budget, cache, breaker and queue, in that order,
+// then takes the call to the server. A call that was already dispatched, perhaps by
+// an earlier daemon, goes straight to its answer: it must not be refused or counted
+// again.
 func (m *Manager) handle(
 	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall,
 ) (res tool.RemoteResult, err error) {
@@ -119,7 +124,8 @@ func (m *Manager) handle(
 	return tool.RemoteResult{Result: result, Replays: res.Replays, Cache: string(source)}, asFault(err, o)
 }
 
-// protected makes a call that breaker and queue let through.
+// protected makes a call if the breaker allows it, after it has waited for its turn
+// in the queue. It reports the result to the breaker.
 func (m *Manager) protected(
 	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall,
 ) (tool.RemoteResult, error) {
@@ -149,7 +155,7 @@ func (m *Manager) protected(
 	return res, err
 }
 
-// guards are those of the instance that a caller uses.
+// guards returns the guards of the instance that a caller uses.
 func (s *server) guards(c *tool.Caller) (guards, error) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -160,7 +166,8 @@ func (s *server) guards(c *tool.Caller) (guards, error) {
 	return inst.guards, nil
 }
 
-// tell tells the breaker how a call has ended.
+// tell reports the end of a call to the breaker. A call that its client gave up says
+// nothing about the server.
 func tell(ctx context.Context, turn *policy.Turn, err error) {
 	switch {
 	case err == nil:
@@ -172,8 +179,8 @@ func tell(ctx context.Context, turn *policy.Turn, err error) {
 	}
 }
 
-// listFor has a server that was never listed say what it offers, for the call of
-// a tool, which counts as other calls do.
+// listFor starts a server that has never listed, and waits for its lists, on behalf
+// of a call of the tool name. The breaker counts it as a call.
 func (s *server) listFor(ctx context.Context, c tool.Caller, name string) error {
 	g, err := s.guards(&c)
 	if err != nil {
@@ -191,7 +198,8 @@ func (s *server) listFor(ctx context.Context, c tool.Caller, name string) error 
 	return nil
 }
 
-// follow takes other limits: what they are of begins anew.
+// follow takes over changed limits. A guard whose limits have changed starts without
+// its history.
 func (g *guards) follow(was, is *Spec) {
 	fresh := newGuards(is)
 	if was.MaxRestarts != is.MaxRestarts || was.RestartWindow != is.RestartWindow {
@@ -203,7 +211,8 @@ func (g *guards) follow(was, is *Spec) {
 	g.gate.Resize(gateOf(is))
 }
 
-// blames reports whether an error is a failure of the server's process.
+// blames reports whether an error is a failure of the server's process, rather than
+// of a caller or of Holdline.
 func blames(err error) bool {
 	f, ok := errors.AsType[*fault.Record](err)
 	if !ok {

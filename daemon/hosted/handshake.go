@@ -28,8 +28,9 @@ func (u *upstream) probes() bool {
 	return u.inst.srv.era == ""
 }
 
-// handshake finds out the server's era, introduces the daemon, and asks what
-// the server offers.
+// handshake introduces the daemon to the server, in the server's era, and reads the
+// server's lists. It returns when the lists are stored. Calls may follow after
+// [Manager.serve].
 func (u *upstream) handshake(ctx context.Context) error {
 	era, err := u.introduce(ctx)
 	if err != nil {
@@ -48,8 +49,10 @@ func (u *upstream) handshake(ctx context.Context) error {
 	return nil
 }
 
-// introduce is the handshake proper. Its result is on disk before anything
-// else is said.
+// introduce performs the handshake proper and returns the server's era. A server of
+// unknown era is first asked server/discover, then, if that fails, sent initialize.
+// The result is on disk before any other write: the next daemon ends a process
+// without it.
 func (u *upstream) introduce(ctx context.Context) (string, error) {
 	u.m.mu.Lock()
 	era := u.inst.srv.era
@@ -109,9 +112,9 @@ func (u *upstream) leftAtOnce() bool {
 	return left
 }
 
-// doubtEra has the next start ask the server which era it is of, after a
-// handshake that went wrong with one that did not leave: another program may
-// stand behind its command by now.
+// doubtEra forgets the server's era after a handshake that failed while the process
+// lived: another program may be installed behind its command by now. The next start
+// asks again.
 func (u *upstream) doubtEra() {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -120,7 +123,8 @@ func (u *upstream) doubtEra() {
 	}
 }
 
-// discover asks a server of the modern era what it is.
+// discover asks a server of the modern era for its description. With probe it waits
+// only for [probeTimeout], since a legacy server may never answer.
 func (u *upstream) discover(ctx context.Context, probe bool) (json.RawMessage, error) {
 	if probe {
 		var cancel context.CancelFunc
@@ -140,10 +144,11 @@ func (u *upstream) discover(ctx context.Context, probe bool) (json.RawMessage, e
 	return result, nil
 }
 
-// errSilent is the cause of a probe's end.
+// errSilent is the cause of a context whose probe had no answer.
 var errSilent = errors.New("no answer to server/discover")
 
-// introduced writes down what the handshake came to.
+// introduced writes the result of the handshake to the worker's directory, then
+// records it.
 func (u *upstream) introduced(era string, result json.RawMessage) error {
 	s := process.Server{Version: process.Version, Era: era, Result: result, Offered: u.offered()}
 	if u.owner.Session != "" {
@@ -163,7 +168,7 @@ func (u *upstream) introduced(era string, result json.RawMessage) error {
 	return nil
 }
 
-// introducedLocked notes what the handshake came to.
+// introducedLocked records the result of the handshake.
 func (u *upstream) introducedLocked(era string, result json.RawMessage) {
 	u.era, u.result, u.logs = era, result, listing.Has(result, "logging")
 	u.standing.Introduce(era == dialect.Modern, result)
@@ -190,7 +195,7 @@ func (u *upstream) offered() json.RawMessage {
 	return json.RawMessage(`{}`)
 }
 
-// meta is the members of the _meta of a modern request of the daemon's own.
+// meta returns the members of _meta for the daemon's own requests to a modern server.
 func (u *upstream) meta() json.RawMessage {
 	info, err := json.Marshal(u.m.o.Info)
 	if err != nil { // strings encode
@@ -200,7 +205,7 @@ func (u *upstream) meta() json.RawMessage {
 		mcp.MetaClient, info)
 }
 
-// envelope is how requests to the server are dressed.
+// envelope returns how to write requests for the era of this server.
 func (u *upstream) envelope() dialect.Envelope {
 	u.m.mu.Lock()
 	e := dialect.Envelope{Era: u.era, Logs: u.logs}
@@ -211,8 +216,9 @@ func (u *upstream) envelope() dialect.Envelope {
 	return e
 }
 
-// listAll asks for all that the server offers, and tells where there is more
-// than is listed.
+// listAll reads all lists that the server declares. cut has a note for each list that
+// is incomplete, for the user. A list that was not answered in time keeps its earlier
+// content, and u.unheard is set so that it is asked for again.
 func (u *upstream) listAll(ctx context.Context) (raw listing.Lists, cut []string, err error) {
 	u.m.mu.Lock()
 	has, before := jsonrpc.Field(u.result, "capabilities"), u.inst.srv.offersOfLocked(u.inst.key).Lists()
@@ -249,17 +255,18 @@ func (u *upstream) listAll(ctx context.Context) (raw listing.Lists, cut []string
 	return raw, cut, nil
 }
 
-// errUnheard says that a list was not answered in time: what the server has of
-// the kind is not known.
+// errUnheard says that a list was not answered in time. The list is then unknown,
+// which is not the same as empty.
 var errUnheard = errors.New("no answer in time")
 
-// listPatience is how long a server may take for a list other than that of its
-// tools: without it the server is of use all the same.
+// listPatience bounds the wait for a list other than the tools. A server without that
+// list is still useful.
 const listPatience = 5 * time.Second
 
-// listOne asks for the list of a kind. An error says that the server is of no
-// use, or [errUnheard]; one that only lacks the list has none of the kind. A
-// list that could not be asked for is never an empty one.
+// listOne reads the list of one kind. It returns [errUnheard] if the server is
+// silent, and any other error if the server is useless without the answer. A refusal
+// means that the server has nothing of the kind. more is a note for the user if
+// something was left out.
 func (u *upstream) listOne(ctx context.Context, k listing.Kind) (all []json.RawMessage, more string, err error) {
 	if k == listing.Tools {
 		return u.list(ctx, k.MCP())
@@ -285,7 +292,8 @@ func (u *upstream) listOne(ctx context.Context, k listing.Kind) (all []json.RawM
 	return nil, fmt.Sprintf("the answer to %s makes no sense: what it would list is left out", k.MCP().List), nil
 }
 
-// list asks for one list, page by page, and tells if there is more.
+// list reads one list, page by page, up to the limits of package listing. more says
+// what was left out, or is "".
 func (u *upstream) list(ctx context.Context, how listing.Protocol) (all []json.RawMessage, more string, err error) {
 	e := u.envelope()
 	all = []json.RawMessage{}

@@ -21,25 +21,25 @@ import (
 // if it says nothing at all for longer than it may take for a call. One that
 // computes meanwhile has until its longest call would be over.
 
-// maxProbes is how often in a row a suspect process is asked for a sign of life
-// before it is ended.
+// maxProbes is how many probes in a row a suspect process may leave unanswered before
+// it is ended.
 const maxProbes = 3
 
 // probeMargin is what each probe waits beyond its share of a call's time, so
 // that a process that is busy with one call can still answer that in time.
 const probeMargin = time.Second
 
-// busyShare is the share of a probe's time, as its inverse, for which a process
-// that computes runs on a processor at least, however many others do. One that
-// only waits needs far less.
+// busyShare is the inverse of the share of a probe's time for which a computing
+// process runs on a processor at least, even on a busy machine. A process that only
+// waits needs far less.
 const busyShare = 50
 
-// longWait is how long a call that its client cancels must have been under way
-// to make its process suspect. No client has a shorter limit of its own.
+// longWait is the age from which a call that its client cancels makes the process
+// suspect. No client has a shorter limit of its own.
 const longWait = 30 * time.Second
 
-// suspectLocked begins to probe a process that has left a call without an
-// answer, unless that is under way.
+// suspectLocked starts to probe a process that has left a call without an answer,
+// unless a probe is under way.
 func (u *upstream) suspectLocked() {
 	if u.state != serving || u.suspect || u.m.closed {
 		return
@@ -48,13 +48,15 @@ func (u *upstream) suspectLocked() {
 	u.m.wg.Go(func() { u.contain("asked a process for a sign of life", u.probe) })
 }
 
+// suspectNow is suspectLocked for a caller that does not hold the manager's mutex.
 func (u *upstream) suspectNow() {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	u.suspectLocked()
 }
 
-// probe asks a suspect process for signs of life, and ends it if it gives none.
+// probe pings a suspect process, and ends it if it stays silent. Probes during which
+// the process computes do not count, up to the time that the longest call may take.
 func (u *upstream) probe() {
 	begun, w := time.Now(), u.worker()
 	alive := false
@@ -83,9 +85,9 @@ func (u *upstream) probe() {
 	u.endLocked()
 }
 
-// livesAfter asks the process for a sign of life, and reports whether there was
-// one within that time: any message of its, an error included. A process whose
-// own request waits for a client's answer may rightly wait for it, too.
+// livesAfter pings the process and reports whether any message of it arrived within
+// wait; an error counts, too. A process whose own request waits for a client counts
+// as alive: it may rightly wait for that answer.
 func (u *upstream) livesAfter(wait time.Duration) bool {
 	before := u.heard.Load()
 	ctx, cancel := context.WithTimeout(u.m.life, wait)

@@ -22,8 +22,12 @@ import (
 	"holdline/protocol/process"
 )
 
-// upstream is one process of a server, seen from this daemon. What is not said
-// to belong to its reader is guarded by the manager's mutex.
+// An upstream is one process of a server, as this daemon sees it. Its worker outlives
+// the daemon. Fields that are not atomic, and not marked as the reader's, are guarded
+// by the manager's mutex.
+//
+// The reader is the goroutine of [upstream.run]. It alone acknowledges output, so it
+// decides what the next daemon will read again.
 type upstream struct {
 	m     *Manager
 	inst  *instance
@@ -80,7 +84,8 @@ type upstream struct {
 	until  int64  // output below it was said before this daemon attached
 }
 
-// mark is a line that must not be acked yet.
+// A mark is a line of output that the worker must still keep: the answer to a call,
+// or a request of the server. Exactly one of c and ask is set.
 type mark struct {
 	seq int64 // of the output in which it begins
 	c   *call // one of the two is set
@@ -102,7 +107,8 @@ func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
 	return u
 }
 
-// attachLocked gives the process its worker, and starts its goroutines.
+// attachLocked gives the process its worker and starts its three goroutines. They
+// belong to the manager, which waits for them in [Manager.Close].
 func (u *upstream) attachLocked(w *supervisor.Worker) {
 	u.w, u.generation = w, w.Generation()
 	u.m.wg.Go(u.run)
@@ -110,13 +116,15 @@ func (u *upstream) attachLocked(w *supervisor.Worker) {
 	u.m.wg.Go(func() { u.contain("told a process what sessions want of it", func() { u.standing.Run(u.m.life) }) })
 }
 
+// worker returns the worker, or nil if this daemon is not attached to it yet. The
+// caller must not hold the manager's mutex.
 func (u *upstream) worker() *supervisor.Worker {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	return u.w
 }
 
-// letGo leaves the process to the next daemon.
+// letGo detaches from the worker. The process lives on for the next daemon.
 func (u *upstream) letGo() {
 	if w := u.worker(); w != nil {
 		w.Close()
@@ -131,7 +139,8 @@ func (u *upstream) status() (processState, ender) {
 	return u.state, u.endedBy
 }
 
-// nudge has the reader look for what can be settled.
+// nudge wakes the reader, so that it acknowledges output and drops records that are
+// not needed any more. It never blocks.
 func (u *upstream) nudge() {
 	select {
 	case u.poke <- struct{}{}:
@@ -139,7 +148,8 @@ func (u *upstream) nudge() {
 	}
 }
 
-// endLocked ends the process. It does not wait.
+// endLocked begins to end the process. It does not wait: u.exited is closed when
+// nothing is left of it.
 func (u *upstream) endLocked() {
 	before := u.state
 	if u.state = before.after(terminate); u.state != before {
@@ -147,14 +157,16 @@ func (u *upstream) endLocked() {
 	}
 }
 
-// drainLocked lets the process's calls end, and ends it then.
+// drainLocked gives the process no more calls. The process is ended once the clients
+// of its calls have their answers.
 func (u *upstream) drainLocked() {
 	u.state = u.state.after(drain)
 	u.nudge()
 }
 
-// terminateLocked terminates a process that is ending, if this daemon is
-// attached to its worker. The next daemon does it otherwise.
+// terminateLocked tells the worker to end the process tree, in a goroutine. It does
+// nothing if this daemon is not attached yet, or is closing; then the next attach
+// does it.
 func (u *upstream) terminateLocked() {
 	w := u.w
 	if w == nil || u.m.closed {
@@ -229,9 +241,10 @@ func (u *upstream) run() {
 	}
 }
 
-// readEvent handles one event, unless deaf says that an earlier one could not be
-// handled. It returns false after the last one, once nothing is left of the
-// process and of what clients may still ask for.
+// readEvent handles one event. After an event that panicked, deaf is true and further
+// output is skipped. It returns false after the last event, which is the end of the
+// process. Before that it waits until clients need nothing of the process's directory
+// any more.
 func (u *upstream) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bool) bool {
 	u.last = max(u.last, ev.Seq)
 	if u.restored {
@@ -247,7 +260,8 @@ func (u *upstream) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *b
 	return false
 }
 
-// ensureDead notes the end of the process if that could not be done in full.
+// ensureDead marks the process as exited if die has panicked before it could: callers
+// wait for that.
 func (u *upstream) ensureDead() {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -256,7 +270,8 @@ func (u *upstream) ensureDead() {
 	}
 }
 
-// event handles one event.
+// event handles one event of the worker: output, or the end of the process. Output to
+// stderr counts as progress of a start.
 func (u *upstream) event(ev *supervisor.Event) {
 	switch ev.Kind {
 	case supervisor.Output:
@@ -288,8 +303,10 @@ func (u *upstream) caught() {
 	u.caughtLocked()
 }
 
-// caughtLocked notes that everything was read that was said before the attach,
-// as it was also when the process has ended.
+// caughtLocked notes that this daemon has read all output from before the attach, or
+// that the process has exited. From now on a missing answer means that the server has
+// not answered, so calls that no client wants are settled, and clients may be asked
+// what the server asks.
 func (u *upstream) caughtLocked() {
 	if u.caughtUp.isSet() {
 		return
@@ -304,7 +321,8 @@ func (u *upstream) caughtLocked() {
 	u.interruptLocked()
 }
 
-// readLine handles one line of the server's stdout.
+// readLine handles one line of the server's stdout, or the report that a line is too
+// long to be a message.
 func (u *upstream) readLine(l *lines.Line) {
 	switch l.Event {
 	case lines.Skipping:
@@ -319,7 +337,9 @@ func (u *upstream) readLine(l *lines.Line) {
 	}
 }
 
-// readMessage handles a line that should be a message.
+// readMessage handles a line that should be a message. A line that is none is
+// counted. If it looks like the answer to a call, the call fails; otherwise its
+// client would wait in vain.
 func (u *upstream) readMessage(l *lines.Line) {
 	if len(bytes.TrimSpace(l.Text)) == 0 {
 		return
@@ -353,7 +373,8 @@ func (u *upstream) readMessage(l *lines.Line) {
 	}
 }
 
-// noisy counts a line that is no message. It is never fatal.
+// noisy counts a line that is no message, and logs the first one. Such lines are
+// never fatal: many servers print a banner.
 func (u *upstream) noisy(why string) {
 	u.m.mu.Lock()
 	u.noise++
@@ -364,7 +385,9 @@ func (u *upstream) noisy(why string) {
 	}
 }
 
-// answered takes the server's answer, which is that line, to where it belongs.
+// answered delivers an answer of the server to the call, or to the daemon's own
+// request, that it is for. l is the line that msg was parsed from. Answers to unknown
+// calls are dropped.
 func (u *upstream) answered(msg jsonrpc.Message, l *lines.Line) {
 	if own, ok := u.takeInquiry(dialect.Number(msg.ID)); ok {
 		own.take(owned(msg, l))
@@ -385,8 +408,8 @@ func (u *upstream) answered(msg jsonrpc.Message, l *lines.Line) {
 	u.settledLocked(c)
 }
 
-// takeInquiry removes and returns the daemon's own request of that write, which
-// has its answer now.
+// takeInquiry removes and returns the daemon's own request with that write number. It
+// returns false if there is none.
 func (u *upstream) takeInquiry(write int64) (own inquiry, ok bool) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -400,7 +423,8 @@ func (u *upstream) takeInquiry(write int64) (own inquiry, ok bool) {
 	return own, true
 }
 
-// owned returns msg, which is that line, in memory that nothing else uses.
+// owned returns msg, which was parsed from l, in memory of its own. The splitter
+// reuses the memory of a line that is not owned.
 func owned(msg jsonrpc.Message, l *lines.Line) jsonrpc.Message {
 	if l.Owned {
 		return msg
@@ -408,13 +432,15 @@ func owned(msg jsonrpc.Message, l *lines.Line) jsonrpc.Message {
 	return clone(msg)
 }
 
+// clone returns m with copies of its result and error.
 func clone(m jsonrpc.Message) jsonrpc.Message {
 	m.Result, m.Error = bytes.Clone(m.Result), bytes.Clone(m.Error)
 	return m
 }
 
-// progressed handles the progress of a call. That which came before this daemon may
-// have been told to the client: it only shows that the call goes on.
+// progressed passes the progress of a call to its client, and restarts the call's
+// time. Progress from before the attach (old) may have reached the client already, so
+// it only restarts the time.
 func (u *upstream) progressed(msg jsonrpc.Message, old bool) {
 	u.m.mu.Lock()
 	c := u.progressedLocked(jsonrpc.Field(msg.Params, mcp.MetaProgress))
