@@ -28,7 +28,7 @@ func Wrapper(env []string) string {
 // bubblewrap, can run commands in a second sandbox without a network. For that bwrap
 // and socat must be on its PATH, and the kernel must let this user create namespaces,
 // one inside the other. Only a trial can show the latter, so Bubblewrap runs one, which
-// takes up to five seconds. The error says what is missing and how to get it, or is
+// takes five seconds at most. The error says what is missing and how to get it, or is
 // [ErrInterrupted].
 func Bubblewrap(ctx context.Context, env []string) error {
 	if runtime.GOOS != "linux" {

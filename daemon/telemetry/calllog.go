@@ -8,7 +8,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Call is one call of a tool, refused ones too.
+// Call is one call of a tool. Calls that were refused count, too.
 type Call struct {
 	Session   string // hash of the session's uuid
 	Number    int64  // of the session, as people see it
@@ -26,13 +26,14 @@ type Call struct {
 	Fault     *fault.Record // nil for a success
 }
 
-// Bounds of a line, in bytes.
+// Bounds of fields of a line, in bytes.
 const (
 	maxMessage = 1024
 	maxPath    = 1024
 )
 
-// callLine is a call in the log.
+// callLine is the line of a call in the log. Fields that are unknown are null, so that
+// each line has the same members.
 type callLine struct {
 	Event     string          `json:"event"`
 	TS        int64           `json:"ts_unix_ms"`
@@ -53,7 +54,8 @@ type callLine struct {
 	Cache     *string         `json:"cache"`
 }
 
-// callLog writes a line for each call, and a summary of paths after every hundredth.
+// callLog writes a line for each call, and a summary of paths after every hundredth
+// call. Without a path for the log it does nothing.
 type callLog struct {
 	*Records
 
@@ -62,13 +64,14 @@ type callLog struct {
 	hot   hotPaths
 }
 
-// newCallLog returns the log of calls; with an empty path it writes nothing.
+// newCallLog returns the log of calls. With an empty path in o it writes nothing. The
+// caller must close it.
 func newCallLog(o Options) *callLog {
 	return &callLog{Records: NewRecords(o), paths: o.Paths, hot: newHotPaths()}
 }
 
-// showPaths says whether lines name paths from now on. The paths that were counted are
-// forgotten when they stop.
+// showPaths sets whether lines name paths from now on. When that is switched off, the
+// log forgets the paths that it has counted: a later summary must not show them.
 func (l *callLog) showPaths(show bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +81,8 @@ func (l *callLog) showPaths(show bool) {
 	}
 }
 
-// logCall writes the line of a call, and perhaps a summary.
+// logCall writes the line of a call, and a summary after it if one is due. It reads the
+// arguments only during the call.
 func (l *callLog) logCall(c *Call) {
 	if l.file.Path == "" {
 		return
@@ -94,7 +98,8 @@ func (l *callLog) logCall(c *Call) {
 	}
 }
 
-// countPath counts a call by the path in its line. It returns the summary if one is due.
+// countPath counts a call by the path in its line. It returns the summary if one is
+// due, else nil.
 func (l *callLog) countPath(line *callLine, failed bool) *hotLine {
 	path := ""
 	if line.PathHint != nil {
@@ -108,8 +113,9 @@ func (l *callLog) countPath(line *callLine, failed bool) *hotLine {
 	return l.hot.snapshot(line.TS, line.RepoRoot)
 }
 
-// callLineOf returns the line of a call. Without paths it names neither the project's root
-// nor a path of the arguments, and error messages have theirs replaced.
+// callLineOf returns the line of a call at now, in Unix milliseconds. With paths it
+// names the project's root and a path of the arguments. Without, it names neither, and
+// replaces what looks like a path in error messages.
 func callLineOf(c *Call, now int64, paths bool) *callLine {
 	line := &callLine{
 		Event: "tool_call", TS: now, RequestID: requestID(c.RequestID),
@@ -133,7 +139,8 @@ func callLineOf(c *Call, now int64, paths bool) *callLine {
 	return line
 }
 
-// requestID returns an id as the client wrote it, unless that is long or no JSON.
+// requestID returns an id as the client has written it. An id that is too long or is no
+// JSON becomes a JSON string, so that the line stays valid.
 func requestID(id string) json.RawMessage {
 	if len(id) <= maxField && json.Valid([]byte(id)) {
 		return json.RawMessage(id)
@@ -145,7 +152,7 @@ func requestID(id string) json.RawMessage {
 	return b
 }
 
-// optional returns nil for an empty string.
+// optional returns s, cut to limit bytes, and nil if s is empty.
 func optional(s string, limit int) *string {
 	if s == "" {
 		return nil

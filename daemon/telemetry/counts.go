@@ -9,8 +9,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Totals counts requests. Every request is a success, a response error or a transport
-// fault. Percentiles are milliseconds.
+// Totals counts requests. Each request is either a success, a response error or a
+// transport fault. Percentiles are in milliseconds.
 type Totals struct {
 	RequestCount        int64   `json:"request_count"`
 	SuccessCount        int64   `json:"success_count"`
@@ -22,7 +22,7 @@ type Totals struct {
 	P99                 float64 `json:"p99_ms"`
 }
 
-// outcomes returns the counts for people.
+// outcomes returns the counts of failures and retries for people.
 func (t Totals) outcomes() string {
 	return fmt.Sprintf("response_error=%d transport_fault=%d retry=%d", t.ResponseErrorCount, t.TransportFaultCount,
 		t.RetryCount)
@@ -33,18 +33,20 @@ func (t Totals) percentiles() string {
 	return fmt.Sprintf("p50=%vms p95=%vms p99=%vms", t.P50, t.P95, t.P99)
 }
 
-// counts is what is known of one operation, session or identity.
+// counts is what is known of the requests of one operation, session or identity. A lock
+// of its owner guards it.
 type counts struct {
 	total     Totals // without the percentiles
 	last      time.Duration
 	longest   time.Duration
 	sum       time.Duration
-	lastError fault.Code // of the last request; "" if it was a success
+	lastError fault.Code // of the last request; "" for a success
 	latency   *histogram // nil until the first request
 	at        time.Time  // of the last request
 }
 
-// add counts a request; a nil fault is a success.
+// add counts one request, which took the time took and was replayed that many times. A
+// nil fault is a success. Negative values count as 0: a clock may have been set back.
 func (c *counts) add(took time.Duration, replays int, f *fault.Record) {
 	took = max(took, 0)
 	c.total.RequestCount++
@@ -71,8 +73,8 @@ func (c *counts) add(took time.Duration, replays int, f *fault.Record) {
 	c.latency.add(took)
 }
 
-// merge adds what b, which has counted a request, has counted. The last request is the
-// later one of both.
+// merge adds the counts of b, which must have counted at least one request. The later
+// of both last requests counts as the last one.
 func (c *counts) merge(b *counts) {
 	c.total.RequestCount += b.total.RequestCount
 	c.total.SuccessCount += b.total.SuccessCount
@@ -94,20 +96,22 @@ func (c *counts) merge(b *counts) {
 	}
 }
 
-// totals returns the counts with the percentiles.
+// totals returns the counts with the percentiles, which it computes now: that is too
+// slow to do for each request.
 func (c *counts) totals() Totals {
 	t := c.total
 	t.P50, t.P95, t.P99 = ms(c.percentile(.5)), ms(c.percentile(.95)), ms(c.percentile(.99))
 	return t
 }
 
-// average returns the mean latency, 0 without requests.
+// average returns the mean latency, and 0 without requests.
 func (c *counts) average() time.Duration {
 	return c.sum / time.Duration(max(c.total.RequestCount, 1))
 }
 
-// percentile returns the latency that a share p of the requests, between 0 and 1, did
-// not exceed. It is at most an eighth too large.
+// percentile returns the latency that a share p of the requests, from 0 to 1, has not
+// exceeded. The result is up to an eighth too large, but never larger than the longest
+// latency.
 func (c *counts) percentile(p float64) time.Duration {
 	if c.latency == nil {
 		return 0
@@ -115,20 +119,22 @@ func (c *counts) percentile(p float64) time.Duration {
 	return min(c.latency.percentile(p), c.longest)
 }
 
-// ms returns d in milliseconds, to the microsecond.
+// ms returns d in milliseconds, rounded to a microsecond.
 func ms(d time.Duration) float64 {
 	return math.Round(float64(d)/float64(time.Microsecond)) / 1000
 }
 
-// Buckets of a histogram: their width is an eighth of their lower edge, from a
-// microsecond to 19 hours; longer durations are in the last one.
+// Buckets of a histogram. The width of a bucket is an eighth of its lower edge. They
+// reach from one microsecond to 19 hours; the last bucket also holds all that is
+// longer.
 const (
 	subBits = 3
 	top     = 36 // powers of two of a microsecond
 	buckets = (top - subBits + 1) << subBits
 )
 
-// histogram counts durations. Counts of a bucket stop at their maximum.
+// histogram counts durations in buckets. A count that has reached its maximum stays
+// there.
 type histogram struct {
 	n      uint64
 	bucket [buckets]uint32
@@ -144,7 +150,7 @@ func (h *histogram) add(d time.Duration) {
 	h.n++
 }
 
-// merge adds the counts of b.
+// merge adds the counts of b. A bucket that would overflow keeps its maximum.
 func (h *histogram) merge(b *histogram) {
 	for i, n := range b.bucket {
 		n = min(n, math.MaxUint32-h.bucket[i])
@@ -153,7 +159,9 @@ func (h *histogram) merge(b *histogram) {
 	}
 }
 
-// bucketOf returns the bucket of a number of microseconds.
+// bucketOf returns the bucket of a number of microseconds. Its index has the power of
+// two of v in the upper bits, and the three bits that follow the leading one in the
+// lower bits. Numbers below 8 have buckets of their own.
 func bucketOf(v uint64) int {
 	if v < 1<<subBits {
 		return int(v)
@@ -163,7 +171,8 @@ func bucketOf(v uint64) int {
 	return min(i, buckets-1)
 }
 
-// upper returns the largest number of microseconds that bucket i holds.
+// upper returns the largest number of microseconds in bucket i. It is the inverse of
+// [bucketOf].
 func upper(i int) uint64 {
 	if i < 1<<subBits {
 		return uint64(i)
@@ -172,7 +181,8 @@ func upper(i int) uint64 {
 	return (uint64(i&(1<<subBits-1))+1<<subBits+1)<<shift - 1
 }
 
-// percentile returns the upper edge of the bucket in which the share p is reached.
+// percentile returns the upper edge of the bucket that contains the share p of all
+// durations, and 0 if there are none.
 func (h *histogram) percentile(p float64) time.Duration {
 	if h.n == 0 {
 		return 0

@@ -10,21 +10,21 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Parts are counts that other parts of the daemon know.
+// Parts are figures that other parts of the daemon know and pass to [Recorder.Health].
 type Parts struct {
 	Sessions int // connected or kept for their clients
 	Servers  int // hosted
 	Unwell   []Unwell
 }
 
-// Unwell is a hosted server that cannot be used, or must not be used, at the moment.
+// Unwell is a hosted server that cannot be used at the moment, or must not be used.
 type Unwell struct {
 	Name   string `json:"name"`
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"` // what is wrong with it, for people
 }
 
-// Health is how well the daemon is at one moment.
+// Health is the state of the daemon at one moment.
 type Health struct {
 	HealthBody
 	HealthDetails
@@ -35,7 +35,7 @@ type Health struct {
 	Refusal *fault.Record // why the rollout is rejected; nil if it is not
 }
 
-// HealthConcise is a [Health] in concise detail.
+// HealthConcise is a [Health] with few details.
 type HealthConcise struct {
 	Ready            bool  `json:"ready"`
 	WorkerGeneration int64 `json:"worker_generation"`
@@ -46,7 +46,7 @@ type HealthConcise struct {
 	Unwell []Unwell `json:"unwell,omitempty"`
 }
 
-// HealthFull is a [Health] in full detail.
+// HealthFull is a [Health] with all details.
 type HealthFull struct {
 	Health HealthBody `json:"health"`
 	HealthDetails
@@ -75,7 +75,9 @@ type HealthDetails struct {
 	TelemetryLog     LogHealth `json:"telemetry_log"`
 }
 
-// Health returns how things are now.
+// Health returns the state of the daemon now. It writes the lines of the call log that
+// wait, so that a failure of the log shows at once; it may therefore take as long as a
+// write.
 func (r *Recorder) Health(p Parts) Health {
 	log := r.log.Health()
 	r.mu.Lock()
@@ -103,9 +105,9 @@ func (r *Recorder) Health(p Parts) Health {
 	return h
 }
 
-// state returns the worst state of all parts. Work that ended in a transport fault
-// makes it recovering until other work succeeds or the worker is back. The caller
-// holds mu.
+// state returns the worst state of all parts. A transport fault of some work makes the
+// daemon recovering until other work succeeds or a lost worker is back. The caller must
+// hold mu.
 func (r *Recorder) state() State {
 	worst := Cold
 	if r.faulty || r.rollout == Reloading {
@@ -119,7 +121,7 @@ func (r *Recorder) state() State {
 	return worst
 }
 
-// Concise returns h in concise detail.
+// Concise returns h with few details.
 func (h Health) Concise() HealthConcise {
 	return HealthConcise{
 		Ready: h.Ready, WorkerGeneration: h.Generation, WorkerAlive: h.WorkerAlive,
@@ -128,10 +130,10 @@ func (h Health) Concise() HealthConcise {
 	}
 }
 
-// Full returns h in full detail.
+// Full returns h with all details.
 func (h Health) Full() HealthFull { return HealthFull{h.HealthBody, h.HealthDetails} }
 
-// Text returns h for a model to read: one line, in full detail more.
+// Text returns h for a model to read: one line, and with full more lines.
 func (h Health) Text(full bool) string {
 	var b strings.Builder
 	if !h.Ready {
@@ -181,7 +183,8 @@ func (h Health) Text(full bool) string {
 	return b.String()
 }
 
-// oneLine returns s without line breaks, cut to limit bytes.
+// oneLine returns s on one line, cut to limit bytes. Names and faults come from
+// servers; a line break in one must not look like a line of ours.
 func oneLine(s string, limit int) string {
 	return bounded(strings.Join(strings.Fields(s), " "), limit)
 }

@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-// Bounds of the table of paths.
+// Bounds of the table of paths, and of its summary.
 const (
 	snapshotEvery = 100 // calls
 	shownPaths    = 12
 	maxHotPaths   = 1024
 )
 
-// hotPaths counts calls by the path that they named.
+// hotPaths counts calls by the path that they name. A lock of its owner guards it.
 type hotPaths struct {
 	events int64
 	byPath map[string]*pathLine
 }
 
-// pathLine is a path in the log's summary.
+// pathLine is one path in the summary. Latencies are in milliseconds.
 type pathLine struct {
 	Path     string `json:"path"`
 	Requests int64  `json:"request_count"`
@@ -28,7 +28,8 @@ type pathLine struct {
 	sum      int64
 }
 
-// hotLine is the log's summary of the paths that were called most, and that took longest.
+// hotLine is the log's summary: the paths that were called most often, and those that
+// took longest on average.
 type hotLine struct {
 	Event    string     `json:"event"`
 	TS       int64      `json:"ts_unix_ms"`
@@ -41,8 +42,9 @@ type hotLine struct {
 // newHotPaths returns an empty table.
 func newHotPaths() hotPaths { return hotPaths{byPath: map[string]*pathLine{}} }
 
-// add counts one call, with path "" if it named none, and reports whether a summary is
-// due.
+// add counts one call; path is "" if it names none. It reports whether a summary is
+// due, which is after each hundredth call. If the table is full, a new path replaces
+// the one with the fewest calls.
 func (h *hotPaths) add(path string, latency int64, failed bool) bool {
 	h.events++
 	if path != "" {
@@ -65,7 +67,7 @@ func (h *hotPaths) add(path string, latency int64, failed bool) bool {
 	return h.events%snapshotEvery == 0
 }
 
-// dropColdest forgets the path that was called least.
+// dropColdest forgets the path with the fewest calls. There must be a path.
 func (h *hotPaths) dropColdest() {
 	var coldest *pathLine
 	for _, p := range h.byPath {
@@ -76,7 +78,7 @@ func (h *hotPaths) dropColdest() {
 	delete(h.byPath, coldest.Path)
 }
 
-// snapshot returns the summary.
+// snapshot returns the summary, at now in Unix milliseconds.
 func (h *hotPaths) snapshot(now int64, root *string) *hotLine {
 	rows := make([]pathLine, 0, len(h.byPath))
 	for _, p := range h.byPath {

@@ -11,21 +11,22 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// Bounds of the search for a path: larger or deeper arguments are not looked
-// at, so that a call's size cannot make the log slow.
+// Bounds of the search for a path. Arguments that are larger or deeper are not
+// searched: no call may make the log slow.
 const (
 	maxSearched = 1 << 20 // bytes
 	maxDepth    = 16
 )
 
-// errFound ends the walk of an object.
+// errFound ends the walk through an object once a path is found.
 var errFound = errors.New("found")
 
-// PathHint returns the first path in the arguments of a call, or "". In each
-// object it looks at file_path, filePath, path and uri, then at the same of
-// textDocument, then into the values in their order; strings that hold JSON
-// are looked into as well. A file address becomes a path, of any other one
-// the parts that could be secret are dropped.
+// PathHint returns the first path in the arguments of a call, or "" if it finds none.
+//
+// In each object it looks at the members file_path, filePath, path and uri, then at
+// those of textDocument, then into all values in their order. It also looks into
+// strings that hold JSON. A file URL becomes a path. Of any other URL it drops the
+// user, the query and the fragment, which may be secrets.
 func PathHint(arguments json.RawMessage) string {
 	if len(arguments) > maxSearched || !json.Valid(arguments) {
 		return ""
@@ -33,7 +34,8 @@ func PathHint(arguments json.RawMessage) string {
 	return search(bytes.TrimSpace(arguments), maxDepth)
 }
 
-// search returns the first path in a valid JSON value.
+// search returns the first path in a valid JSON value, or "". depth is the number of
+// levels that it may still enter.
 func search(raw []byte, depth int) string {
 	if depth == 0 || len(raw) == 0 {
 		return ""
@@ -60,7 +62,8 @@ func search(raw []byte, depth int) string {
 	return ""
 }
 
-// searchObject looks at the members that usually hold a path, then into all others.
+// searchObject looks first at the members that usually hold a path, and then into all
+// others.
 func searchObject(raw []byte, depth int) string {
 	if path := direct(raw, "file_path", "filePath", "path", "uri"); path != "" {
 		return path
@@ -80,7 +83,7 @@ func searchObject(raw []byte, depth int) string {
 	return path
 }
 
-// direct returns the path in the first of the named members that has one.
+// direct returns the path in the first of the named members that has one, or "".
 func direct(obj []byte, names ...string) string {
 	for _, name := range names {
 		if path := toPath(text(jsonrpc.Field(obj, name))); path != "" {
@@ -90,7 +93,7 @@ func direct(obj []byte, names ...string) string {
 	return ""
 }
 
-// text returns the content of a JSON string; "" for any other value.
+// text returns the content of a JSON string, and "" for any other value.
 func text(raw []byte) string {
 	var s string
 	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
@@ -99,8 +102,8 @@ func text(raw []byte) string {
 	return s
 }
 
-// toPath returns the path in a string that may be a URL, without its user, query and
-// fragment.
+// toPath returns the path in a string that may be a URL. Of a URL that is no file it
+// returns scheme, host and path.
 func toPath(s string) string {
 	s = strings.TrimSpace(s)
 	if !strings.Contains(s, "://") {
@@ -119,12 +122,13 @@ func toPath(s string) string {
 // hiddenPath stands for a path in an error message.
 const hiddenPath = "<path>"
 
-// pathLike is what looks like a path: in quotes whatever has a slash in it, else
-// words with slashes. It is taken for one too many rather than one too few.
+// pathLike matches what looks like a path: a quoted string with a slash in it, and a
+// word with one. It matches rather too much than too little.
 var pathLike = regexp.MustCompile(`"[^"\n]*[/\\][^"\n]*"|'[^'\n]*[/\\][^'\n]*'|[^\s"'(<\[=]*[/\\][^\s"')>\],;]*`)
 
-// withoutPaths returns an error message without the paths that are known to be in
-// it and without what looks like one.
+// withoutPaths returns an error message without the known paths and without all that
+// looks like a path. It replaces the known ones first, since they may contain spaces or
+// no slash.
 func withoutPaths(message string, known ...string) string {
 	for _, path := range known { // it may have spaces, or no slash
 		if len(path) > 1 {

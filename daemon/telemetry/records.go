@@ -13,19 +13,22 @@ import (
 	"holdline/daemon/logfile"
 )
 
-// LogHealth says whether a log is written.
+// LogHealth says whether a log can be written.
 type LogHealth struct {
 	Written   int64  `json:"written"` // records
 	Failed    int64  `json:"failed"`  // records lost
 	LastError string `json:"last_error,omitempty"`
 }
 
-// maxBuffered is how many bytes of records wait to be written together.
+// maxBuffered is how many bytes of records may wait before they are written.
 const maxBuffered = 32 << 10
 
-// Records appends records of any kind to a file, one line of JSON each. Records wait
-// up to [Options.LogDelay] for others, to be written with one system call. It is safe
-// for concurrent use, and owns the file until Close.
+// Records appends records of any kind to a file, one line of JSON each. A record waits
+// up to [Options.LogDelay] for others, so that one system call writes them together.
+// Records is safe for concurrent use, and owns the file until Close.
+//
+// Lock order: writing before mu. A caller that only adds a record takes mu, so it does
+// not wait for the disk unless it has to flush.
 type Records struct {
 	log   *slog.Logger
 	delay time.Duration
@@ -44,8 +47,9 @@ type Records struct {
 	health    LogHealth
 }
 
-// NewRecords returns a log at o.Path, whose directory it creates with mode 0700. Of the
-// rest of o, Log, MaxBytes, Keep and LogDelay count.
+// NewRecords returns a log at o.Path. It creates the directory with mode 0700. Of the
+// other options it uses Log, MaxBytes, Keep and LogDelay. The caller must close the
+// log.
 func NewRecords(o Options) *Records {
 	if o.Path != "" {
 		_ = os.MkdirAll(filepath.Dir(o.Path), 0o700) // the first write says why it failed
@@ -58,15 +62,17 @@ func NewRecords(o Options) *Records {
 	return r
 }
 
-// Bound sets the size at which the log is rotated, and how many rotated files are kept.
-// Zero values mean the defaults, as in [Options].
+// Bound sets the size in bytes at which the log is rotated, and how many rotated files
+// are kept. Zero values mean the defaults, as in [Options].
 func (r *Records) Bound(maxBytes int64, keep int) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	r.file.MaxBytes, r.file.Keep = cmp.Or(maxBytes, 8<<20), max(cmp.Or(keep, 3), 0)
 }
 
-// Write adds a record. The first failure in a row is reported to the daemon's log.
+// Write adds a record. It returns no error: the daemon's work does not depend on this
+// log. The first failure in a row goes to the daemon's log, and [Records.Health] counts
+// them all.
 func (r *Records) Write(record any) {
 	b, err := json.Marshal(record)
 	if r.bufferRecord(b, err) {
@@ -74,7 +80,9 @@ func (r *Records) Write(record any) {
 	}
 }
 
-// bufferRecord puts a record into the buffer and reports whether it is time to flush.
+// bufferRecord puts a record into the buffer, and reports whether the caller must
+// flush. err is an error of the record's encoding. The first record in an empty buffer
+// starts the timer that will flush.
 func (r *Records) bufferRecord(b []byte, err error) (due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +105,9 @@ func (r *Records) bufferRecord(b []byte, err error) (due bool) {
 	return false
 }
 
-// flush writes the buffer; a failure loses it.
+// flush writes the buffer to the file. If the write fails, the records are lost and
+// counted. It takes the buffer away before it writes, so that other callers can add
+// records meanwhile.
 func (r *Records) flush() {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -120,7 +130,8 @@ func (r *Records) flush() {
 	}
 }
 
-// count counts records that were written, or lost with err. The caller holds mu.
+// count counts records that were written, or that were lost with err. It logs only the
+// first failure in a row and the recovery. The caller must hold mu.
 func (r *Records) count(err error, records int64) {
 	if err == nil {
 		if r.health.LastError != "" {
@@ -137,7 +148,8 @@ func (r *Records) count(err error, records int64) {
 	r.health.LastError = err.Error()
 }
 
-// Through writes the buffer. While it is on, each record is written at once.
+// Through writes the buffer, and sets whether each record is written at once from now
+// on.
 func (r *Records) Through(on bool) {
 	r.mu.Lock()
 	r.unwaiting = on
@@ -145,7 +157,7 @@ func (r *Records) Through(on bool) {
 	r.flush()
 }
 
-// Health writes the buffer and returns how the log fares.
+// Health writes the buffer and returns the state of the log.
 func (r *Records) Health() LogHealth {
 	r.flush()
 	r.mu.Lock()
@@ -153,7 +165,7 @@ func (r *Records) Health() LogHealth {
 	return r.health
 }
 
-// Close writes the buffer and closes the file. Later records are lost.
+// Close writes the buffer and closes the file. Later records are dropped.
 func (r *Records) Close() error {
 	r.mu.Lock()
 	r.closed = true

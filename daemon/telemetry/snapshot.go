@@ -10,13 +10,13 @@ import (
 	"holdline/protocol/fault"
 )
 
-// How many rows snapshots show.
+// Bounds of the rows in snapshots.
 const (
 	hotMethods  = 6
 	hotSessions = 12
 )
 
-// Snapshot is what was counted so far.
+// Snapshot is all that was counted since the daemon started.
 type Snapshot struct {
 	Telemetry    Body            `json:"telemetry"`
 	HostRollouts int64           `json:"host_rollouts"`
@@ -71,7 +71,7 @@ type SessionCounts struct {
 	P99             float64 `json:"p99_ms"`
 }
 
-// Concise is a [Snapshot] in concise detail.
+// Concise is a [Snapshot] with few details.
 type Concise struct {
 	Requests        int64       `json:"requests"`
 	Successes       int64       `json:"successes"`
@@ -83,7 +83,7 @@ type Concise struct {
 	HotMethods      []HotMethod `json:"hot_methods"`
 }
 
-// HotMethod is one of the busiest operations.
+// HotMethod is one of the operations with the most requests.
 type HotMethod struct {
 	Method          string `json:"method"`
 	Requests        int64  `json:"requests"`
@@ -92,7 +92,8 @@ type HotMethod struct {
 	Retries         int64  `json:"retries"`
 }
 
-// Snapshot returns what was counted so far.
+// Snapshot returns all that was counted so far, with the busiest operations, sessions
+// and identities first. It shares no memory with the recorder.
 func (r *Recorder) Snapshot() Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +132,8 @@ func (r *Recorder) Snapshot() Snapshot {
 	return s
 }
 
-// method returns the row of an operation.
+// method returns the row of an operation. It copies the error's code, which later
+// requests change.
 func method(op Operation, c *counts) Method {
 	m := Method{
 		Method: op.String(), Server: op.Server, Tool: op.Tool, Totals: c.totals(),
@@ -154,7 +156,8 @@ func callerCounts(identity string, c *counts) SessionCounts {
 	}
 }
 
-// busiest returns the rows with the most calls.
+// busiest returns the [hotSessions] rows with the most calls, sorted. It sorts rows in
+// place.
 func busiest(rows []SessionCounts) []SessionCounts {
 	slices.SortFunc(rows, func(a, b SessionCounts) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Identity, b.Identity),
@@ -163,7 +166,7 @@ func busiest(rows []SessionCounts) []SessionCounts {
 	return slices.Clip(rows[:min(len(rows), hotSessions)])
 }
 
-// Concise returns s in concise detail.
+// Concise returns s with few details.
 func (s Snapshot) Concise() Concise {
 	t := s.Telemetry
 	c := Concise{
@@ -186,7 +189,7 @@ const (
 	textSessions = 6
 )
 
-// Text returns s for a model to read.
+// Text returns s for a model to read, with more rows and figures if full is true.
 func (s Snapshot) Text(full bool) string {
 	t := s.Telemetry
 	var b strings.Builder
@@ -235,7 +238,7 @@ func (s Snapshot) Text(full bool) string {
 	return b.String()
 }
 
-// writeMore writes how many rows are left out, if any are.
+// writeMore writes how many rows are left out, if left is above 0.
 func writeMore(b *strings.Builder, left int) {
 	if left > 0 {
 		fmt.Fprintf(b, "\n+%d more", left)

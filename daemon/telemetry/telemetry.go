@@ -1,10 +1,11 @@
-// Package telemetry counts requests, computes the health of the daemon, and writes a line
-// for every tool call to a log that is rotated.
+// Package telemetry counts requests, computes the health of the daemon, and writes a
+// line for each tool call to a log that it rotates.
 //
 // The other parts report to it, and it imports none of them. A [Recorder] is safe for
-// concurrent use, starts no goroutine and owns one file, the log. All that it keeps is
-// bounded, whatever names clients invent. It never sees a prompt. Of arguments it keeps at
-// most one path, and only if the configuration asks for paths.
+// concurrent use. It owns one file, the log, and no goroutine except for the timer of
+// that log. All that it keeps is bounded, whatever names clients invent. It never sees
+// a prompt. Of arguments it keeps at most one path, and only if the configuration asks
+// for paths.
 package telemetry
 
 import (
@@ -17,7 +18,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Bounds of what a recorder keeps.
+// Bounds of the tables that a recorder keeps, in entries.
 const (
 	maxOperations = 1024
 	maxSessions   = 1024
@@ -25,7 +26,7 @@ const (
 	maxWorkers    = 4096
 )
 
-// Names in the place of several.
+// Names that stand for several.
 const (
 	unknown = "(unknown)" // methods that do not exist
 	other   = "(other)"   // those used least recently, beyond the bound
@@ -34,8 +35,9 @@ const (
 // toolsCall is the method of a tool call.
 const toolsCall = "tools/call"
 
-// An Operation is what requests are counted by. Its names are of things that exist, never
-// names that a client has invented.
+// An Operation is what requests are counted by. Its names must be those of methods,
+// servers and tools that exist: with names that a client has invented the table would
+// fill with rubbish.
 type Operation struct {
 	Method string // "" if there is no such method
 	Server string // hosted server that served it; "" for the daemon itself
@@ -58,11 +60,11 @@ func (o Operation) String() string {
 	return o.Method + ":" + name
 }
 
-// State is how well the daemon, or a part of it, is.
+// State is the state of the daemon or of a part of it.
 type State string
 
-// The states. If parts have different ones, the worst counts; Cold is the best, since a
-// part that never ran is no reason to call the whole cold.
+// The states. If parts have different states, the worst one counts. Cold is the best: a
+// part that has never run does not make the whole cold.
 const (
 	Cold       State = "cold"
 	Ready      State = "ready"
@@ -73,7 +75,7 @@ const (
 // byBadness lists the states from best to worst.
 var byBadness = []State{Cold, Ready, Starting, Recovering}
 
-// Rollout is the state of the replacement of the binary.
+// Rollout is the state of the replacement of the daemon's program.
 type Rollout string
 
 // The states of a rollout.
@@ -84,21 +86,21 @@ const (
 	Rejected  Rollout = "rejected"
 )
 
-// Daemon names the process.
+// Daemon identifies the process.
 type Daemon struct {
 	PID     int    `json:"pid"`
 	Version string `json:"version"`
 	Epoch   int64  `json:"epoch"`
 }
 
-// Options are a recorder's settings.
+// Options are the settings of a [Recorder].
 type Options struct {
-	Log    *slog.Logger // told when the call log begins to fail and when it works again; nil for nobody
+	Log    *slog.Logger // gets the failures and the recovery of the call log; may be nil
 	Daemon Daemon
 	// Executable is the path that the daemon was started by.
 	Executable string
-	// Generation and Rollouts were counted by earlier daemons on the same
-	// state directory; 0 if they are not known.
+	// Generation and Rollouts are the counts of earlier daemons on the same state
+	// directory; 0 if they are not known.
 	Generation int64
 	Rollouts   int64
 
@@ -107,13 +109,14 @@ type Options struct {
 	MaxBytes int64  // of the log before it is rotated; 0 for 8 MiB
 	Keep     int    // rotated logs that are kept; 0 for 3, negative for none
 
-	// LogDelay is how long a line may wait for others, to be written with them;
-	// 0 for not at all. What waits is lost if the process is killed.
+	// LogDelay is how long a line may wait for others, so that one system call writes
+	// them together; 0 writes each at once. Lines that wait are lost if the process is
+	// killed.
 	LogDelay time.Duration
 }
 
-// Recorder counts what the parts of the daemon report, and returns the health and the
-// counts. Make it with [New].
+// Recorder counts what the parts of the daemon report, and returns health and counts.
+// Make it with [New].
 type Recorder struct {
 	o      Options
 	begin  time.Time
@@ -128,7 +131,7 @@ type Recorder struct {
 	generation  int64
 	restarts    int64
 	workers     map[string]State // see setWorker
-	faulty      bool             // the last failure of work was a transport fault, and none has succeeded since
+	faulty      bool             // a transport fault has come, and no work has succeeded since
 	consecutive int64
 	lastFault   *fault.Record
 	totals      counts
@@ -139,7 +142,7 @@ type Recorder struct {
 	misses      int64
 }
 
-// session counts the calls of one.
+// session counts the calls of one session.
 type session struct {
 	number   int64
 	identity string
@@ -147,8 +150,8 @@ type session struct {
 	counts
 }
 
-// New returns a recorder, which the caller must close. The health is not ready before
-// [Recorder.SetServing].
+// New returns a recorder. The caller must close it. The health is not ready until
+// [Recorder.SetServing] is called.
 func New(o Options) *Recorder {
 	return &Recorder{
 		o: o, begin: time.Now(), stable: StableLaunchPath(o.Executable),
@@ -163,10 +166,15 @@ func New(o Options) *Recorder {
 
 var _ io.Closer = (*Recorder)(nil)
 
-// Close closes the call log. Later calls are counted, and not logged.
+// Close closes the call log. Later calls are counted but not logged.
 func (r *Recorder) Close() error { return r.log.Close() }
 
-// Request counts one request, which was run again so many times. A nil fault is a success.
+// Request counts one request, which took the time took and was replayed that many
+// times. A nil fault is a success.
+//
+// Work that succeeds clears the last fault. A fault that the client has caused or
+// wanted changes no health. Neither does a transport fault of a hosted server make the
+// daemon recovering: the health lists that server as unwell.
 func (r *Recorder) Request(op Operation, took time.Duration, replays int, f *fault.Record) {
 	if f != nil {
 		copied := *f
@@ -191,8 +199,8 @@ func (r *Recorder) Request(op Operation, took time.Duration, replays int, f *fau
 	}
 }
 
-// isWork reports whether a success proves that things work. Pings, lists and
-// handshakes prove nothing, and looking at the health must not change it.
+// isWork reports whether a success of op proves that things work. Pings, lists and
+// handshakes prove nothing. A look at the health must not change the health.
 func isWork(op Operation) bool {
 	switch op.Method {
 	case "resources/read", "prompts/get":
@@ -203,9 +211,9 @@ func isWork(op Operation) bool {
 	return false
 }
 
-// counter returns the counts of key in all, and adds them if there are none. If all has
-// most keys, the one that was counted least recently is merged into rest, which comes
-// on top of that number.
+// counter returns the counts of key, which it adds to all if they are missing. If all
+// has most keys already, it merges the counts that were used least recently into those
+// of the key rest. That key comes on top of the number.
 func counter[K comparable](all map[K]*counts, key K, most int, rest K) *counts {
 	if c := all[key]; c != nil {
 		return c
@@ -224,7 +232,7 @@ func counter[K comparable](all map[K]*counts, key K, most int, rest K) *counts {
 	return c
 }
 
-// leastRecent returns the key with the earliest time, but not the key except.
+// leastRecent returns the key with the earliest time. It never returns the key except.
 func leastRecent[K comparable, V any](all map[K]V, except K, at func(V) time.Time) K {
 	var oldest K
 	var first time.Time
@@ -236,14 +244,15 @@ func leastRecent[K comparable, V any](all map[K]V, except K, at func(V) time.Tim
 	return oldest
 }
 
-// ToolCall counts a call for its session and identity, and logs it. The health shows
-// failures of the log.
+// ToolCall counts a call for its session and identity, and writes its line to the log.
+// A failure of the log shows in the health alone.
 func (r *Recorder) ToolCall(c Call) {
 	r.count(&c)
 	r.log.logCall(&c)
 }
 
-// count counts a call for its identity and its session.
+// count counts a call for its identity and, if it has one, its session. A new session
+// beyond [maxSessions] replaces the one that was used least recently.
 func (r *Recorder) count(c *Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -266,14 +275,15 @@ func (r *Recorder) count(c *Call) {
 	s.add(c.Took, c.Replays, c.Fault)
 }
 
-// SessionEnded forgets the counts of the session with that hash.
+// SessionEnded forgets the counts of the session with that hash. The counts of its
+// identity stay.
 func (r *Recorder) SessionEnded(hash string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.sessions, bounded(hash, maxField))
 }
 
-// Cache counts a request to the cache of answers.
+// Cache counts a request to the cache of answers, which was a hit or a miss.
 func (r *Recorder) Cache(hit bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -284,26 +294,28 @@ func (r *Recorder) Cache(hit bool) {
 	}
 }
 
-// Through writes all lines of the call log and makes it write each at once, as is needed
-// before the process is replaced. With false lines wait for others again.
+// Through writes all lines of the call log that wait, and sets whether each line is
+// written at once from now on. The daemon calls it before another program replaces the
+// process: lines in memory would be lost.
 func (r *Recorder) Through(on bool) { r.log.Through(on) }
 
-// Bound sets at how many bytes the call log is rotated, and how many rotated files are
-// kept, as in [Options].
+// Bound sets the size in bytes at which the call log is rotated, and how many rotated
+// files are kept, as in [Options].
 func (r *Recorder) Bound(maxBytes int64, keep int) { r.log.Bound(maxBytes, keep) }
 
-// ShowPaths says whether the call log names paths from now on. If not, the paths that were
-// counted are forgotten.
+// ShowPaths sets whether the call log names paths from now on. When that is switched
+// off, the recorder forgets the paths that it has counted.
 func (r *Recorder) ShowPaths(show bool) { r.log.showPaths(show) }
 
-// SetServing records whether handshakes can be served.
+// SetServing records whether the daemon can serve handshakes.
 func (r *Recorder) SetServing(serving bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.serving = serving
 }
 
-// SetRollout records the state of the replacement of the binary.
+// SetRollout records the state of the replacement of the program. The reason of an
+// earlier rejection is then no longer the last fault.
 func (r *Recorder) SetRollout(state Rollout) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -313,8 +325,8 @@ func (r *Recorder) SetRollout(state Rollout) {
 	r.rollout, r.refusal = state, nil
 }
 
-// RolloutRejected records why the new binary is not used. Until the state changes, that is
-// the last fault, unless a call has failed since.
+// RolloutRejected records why the daemon does not use the new program. This is the last
+// fault until the state changes or another request fails.
 func (r *Recorder) RolloutRejected(f *fault.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -322,16 +334,17 @@ func (r *Recorder) RolloutRejected(f *fault.Record) {
 	r.lastFault = f
 }
 
-// RolledOut counts a replacement of the binary.
+// RolledOut counts one replacement of the program.
 func (r *Recorder) RolledOut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rollouts++
 }
 
-// WorkerStarting says that the worker id is being started. The generation is the number
-// of starts since the state directory was created; the highest one is shown. A start of
-// a worker that was lost counts as a restart.
+// WorkerStarting records that the worker id is being started. generation is the number
+// of worker starts since the state directory was created; the health shows the highest
+// one. The start of a worker that was lost counts as a restart, and that worker stays
+// missing until it is ready.
 func (r *Recorder) WorkerStarting(id string, generation int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -343,7 +356,7 @@ func (r *Recorder) WorkerStarting(id string, generation int64) {
 	r.setWorker(id, Starting)
 }
 
-// WorkerReady says that the worker id runs, be it started or adopted.
+// WorkerReady records that the worker id runs. It may have been started or adopted.
 func (r *Recorder) WorkerReady(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -353,8 +366,8 @@ func (r *Recorder) WorkerReady(id string) {
 	r.setWorker(id, Ready)
 }
 
-// WorkerLost says that the worker id ended when it should not have, and whether it will
-// be started again. Until then it is missing.
+// WorkerLost records that the worker id ended unexpectedly. restarts says whether it
+// will be started again; until then the health reports it as missing.
 func (r *Recorder) WorkerLost(id string, restarts bool) {
 	if !restarts {
 		r.WorkerEnded(id)
@@ -365,14 +378,14 @@ func (r *Recorder) WorkerLost(id string, restarts bool) {
 	r.setWorker(id, Recovering)
 }
 
-// WorkerEnded says that the worker id ended as it should, or was given up.
+// WorkerEnded records that the worker id ended as it should, or was given up.
 func (r *Recorder) WorkerEnded(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.workers, id)
 }
 
-// setWorker records the state of a worker. The caller holds mu.
+// setWorker records the state of a worker. The caller must hold mu.
 //
 //	state       event     next
 //	(none)      starting  Starting
@@ -381,15 +394,15 @@ func (r *Recorder) WorkerEnded(id string) {
 //	Recovering  starting  Recovering, so that it is missing until it is ready
 //	any         ended     (none)
 //
-// Of more than maxWorkers workers the further ones are not recorded.
+// A new worker beyond [maxWorkers] is not recorded.
 func (r *Recorder) setWorker(id string, state State) {
 	if r.workers[id] != "" || len(r.workers) < maxWorkers {
 		r.workers[id] = state
 	}
 }
 
-// StableLaunchPath reports whether an executable is outside of directories of builds, where
-// it may vanish or change at any moment.
+// StableLaunchPath reports whether an executable lies outside of the directories of
+// builds. In these it may vanish or change at any moment.
 func StableLaunchPath(executable string) bool {
 	for part := range strings.SplitSeq(executable, "/") {
 		if part == "tmp" || part == "target" || strings.HasPrefix(part, "go-build") {
@@ -402,8 +415,8 @@ func StableLaunchPath(executable string) bool {
 // maxField bounds the names that are kept, in bytes.
 const maxField = 128
 
-// bounded returns a copy of s, cut to at most limit bytes of valid UTF-8. It
-// shares no memory with s, which may be part of a long line.
+// bounded returns a copy of s, cut to at most limit bytes, without invalid UTF-8. It
+// shares no memory with s: s may be part of a long line that must not be kept.
 func bounded(s string, limit int) string {
 	if len(s) > limit {
 		s = s[:limit]
