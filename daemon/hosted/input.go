@@ -25,11 +25,11 @@ import (
 // maxSuspended bounds the calls of one session that are suspended.
 const maxSuspended = 64
 
-// strangeState answers a request whose state begins like one of ours, and is
-// none: it must not begin a call, since it was to go on with one.
+// strangeState answers a request whose requestState looks like ours but is not valid.
+// Such a request continues a call, so it must not begin a new one.
 const strangeState = `{"code":-32602,"message":"params.requestState is not as it was given"}`
 
-// eraLocked is the era of a session's client; "" if it is not known.
+// eraLocked returns the era of a session's client, or "" if it is not known yet.
 func (m *Manager) eraLocked(session string) string {
 	if c := m.clients[session]; c != nil {
 		return c.Era()
@@ -37,9 +37,9 @@ func (m *Manager) eraLocked(session string) string {
 	return ""
 }
 
-// putLocked takes a request of the server to its session's client: at once if
-// that is legacy, with one of its calls if it is modern, and later if its era is
-// not known.
+// putLocked sends a request of the server to its session's client. A legacy client
+// gets it at once. A modern client gets it as the answer to one of its calls. If the
+// client's era is not known yet, [Manager.metLocked] sends it later.
 func (u *upstream) putLocked(a *ask) {
 	c := u.m.clients[u.owner.Session]
 	if c == nil {
@@ -54,9 +54,9 @@ func (u *upstream) putLocked(a *ask) {
 	}
 }
 
-// interruptLocked has a call whose client waits answered with what the server
-// asks: the oldest one. If there is none the server is refused, unless a call
-// is under way whose client may still come for it.
+// interruptLocked wakes the oldest call whose client waits: its client gets the open
+// requests of the server as the answer. If no such call is under way the requests are
+// refused, unless the client may still come back for one.
 func (u *upstream) interruptLocked() {
 	if !u.caughtUp.isSet() || u.m.eraLocked(u.owner.Session) != dialect.Modern {
 		return
@@ -77,12 +77,15 @@ func (u *upstream) interruptLocked() {
 	}
 }
 
+// refuseLocked answers a request of the server with an error.
 func (u *upstream) refuseLocked(a *ask, code int, why string) {
 	u.m.respondLocked(a, 0, jsonrpc.AppendError(nil, a.raw, code, why, nil))
 }
 
-// oldestLocked is the oldest call under way whose client waits, and whether
-// there are others: suspended, or by a line that the client repeats soon.
+// oldestLocked returns the oldest open call whose client waits for the answer, or
+// nil. others reports whether there are open calls whose client does not wait now:
+// they are suspended, or their client is about to repeat them after a restart of the
+// daemon.
 func (u *upstream) oldestLocked() (oldest *call, others bool) {
 	for _, c := range u.calls {
 		switch {
@@ -135,8 +138,8 @@ func (c *call) interrupt() {
 	}
 }
 
-// suspend suspends a call if its server asks something of its client. It is the
-// answer to the client's request then, else nil.
+// suspend suspends a call if its server asks something of its client. It returns the
+// answer for the client then, which contains the questions; otherwise it returns nil.
 func (m *Manager) suspend(rc *tool.RemoteCall, c *call) (json.RawMessage, error) {
 	if !rc.Modern {
 		return nil, nil
@@ -159,7 +162,9 @@ func (m *Manager) suspend(rc *tool.RemoteCall, c *call) (json.RawMessage, error)
 	return answer, err
 }
 
-// inputRequired is the result that tells a call's client what is asked.
+// inputRequired returns the result that shows the requests of the server to a call's
+// client. Its requestState names the worker and the write of the call, so that the
+// call is found again, also by the next daemon.
 func inputRequired(c *call, asks []*ask) (json.RawMessage, error) {
 	type request struct {
 		Method string          `json:"method"`
@@ -176,8 +181,8 @@ func inputRequired(c *call, asks []*ask) (json.RawMessage, error) {
 	}{"input_required", requests, fmt.Sprint(dialect.StatePrefix, c.up.id, ":", c.write)})
 }
 
-// parkLocked suspends a call until its client goes on with it, for as long as a
-// call may take.
+// parkLocked suspends a call until its client continues it. If the client does not do
+// so within the longest time of a call, a goroutine of the manager gives the call up.
 func (m *Manager) parkLocked(c *call, how calls.Demand, asks []*ask) {
 	back := make(chan struct{})
 	c.Demand(how)
@@ -204,7 +209,8 @@ func (m *Manager) parkLocked(c *call, how calls.Demand, asks []*ask) {
 	})
 }
 
-// unparkLocked ends a suspension. What the client was asked may be asked again.
+// unparkLocked ends the suspension of a call, if it is suspended. Requests of the
+// server that were shown with it may be shown again.
 func (m *Manager) unparkLocked(c *call) {
 	if c.back == nil {
 		return
@@ -266,8 +272,8 @@ func (m *Manager) metLocked(session string) {
 	}
 }
 
-// resume goes on with a suspended call: the server gets the answers to what it
-// has asked, and the call is waited for again. It is not made again.
+// resume continues a suspended call: the server gets the answers to its requests, and
+// the client's new request waits for the call. The call is not made again.
 func (m *Manager) resume(
 	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, worker string, write int64,
 ) (tool.RemoteResult, error) {
@@ -279,7 +285,9 @@ func (m *Manager) resume(
 	return m.follow(ctx, s, o, rc, c)
 }
 
-// resumed gives a suspended call to the request that goes on with it.
+// resumed assigns a suspended call, named by worker and write, to the request that
+// continues it, and passes its answers to the server. It returns a fault if the call
+// is not under way any more, or if another request waits for it.
 func (m *Manager) resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, write int64) (*call, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -318,7 +326,9 @@ func (m *Manager) resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, 
 	return c, nil
 }
 
-// tellLocked takes one answer of a call's client to the server.
+// tellLocked passes one answer of a call's client to the server. id is that of the
+// server's request. If this daemon has yet to read the request again, the answer is
+// kept until then.
 func (m *Manager) tellLocked(c *call, id string, result []byte) {
 	u, a := c.up, m.asks[id]
 	if u == nil {

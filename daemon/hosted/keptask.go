@@ -27,21 +27,24 @@ import (
 // maxAskBytes bounds the open requests of one process, in bytes.
 const maxAskBytes = jsonrpc.MaxFrame
 
-// keptAsk is a request of a server that an earlier daemon has written to a file.
+// A keptAsk is a request of a server that an earlier daemon has written to a file.
 type keptAsk struct {
 	seq, nth int64 // its place in the server's output
 	msg      jsonrpc.Message
 }
 
-// askID is the id of the request at a place in the output of the process.
+// askID returns the id of the request at a place in the server's output. The same
+// request has the same id in each daemon.
 func (u *upstream) askID(seq, nth int64) string { return fmt.Sprintf("%s:%d.%d", u.id, seq, nth) }
 
-// askFile is where a request is written to. Its name is that of its place.
+// askFile returns the path of a request's file, which is named by the request's place
+// in the output.
 func (u *upstream) askFile(id string) string {
 	return filepath.Join(u.dir, process.DirAsks, id[len(u.id)+1:])
 }
 
-// writeAsk writes down a request of the server.
+// writeAsk writes a request of the server to its file. After that the worker need not
+// keep its line.
 func (u *upstream) writeAsk(a *ask) error {
 	u.m.mu.Lock()
 	line := jsonrpc.AppendRequest(nil, a.raw, a.method, a.params)
@@ -63,7 +66,7 @@ func (u *upstream) writeAsk(a *ask) error {
 	return err
 }
 
-// removeAsks removes the files of requests that are not open any more.
+// removeAsks removes the files of requests that have their answer.
 func (u *upstream) removeAsks() {
 	u.m.mu.Lock()
 	ids := u.askFiles
@@ -76,8 +79,8 @@ func (u *upstream) removeAsks() {
 	}
 }
 
-// readAsks reads the requests that an earlier daemon has written down, in their
-// order.
+// readAsks reads the requests that an earlier daemon has written to files, in the
+// order of the server's output. It skips files that it cannot read.
 func (u *upstream) readAsks() []keptAsk {
 	dir := filepath.Join(u.dir, process.DirAsks)
 	statedir.Sweep(dir, true)
@@ -107,8 +110,9 @@ func (u *upstream) readAsks() []keptAsk {
 	return kept
 }
 
-// askKept restores the requests of the server that an earlier daemon has kept in
-// files. The reader calls it before it reads.
+// askKept handles the requests that an earlier daemon has written to files. The
+// reader calls it before it reads output. Their ids go into u.told, so that output
+// which contains one again is ignored.
 func (u *upstream) askKept(w *supervisor.Worker) {
 	u.m.mu.Lock()
 	kept := u.kept
@@ -135,14 +139,14 @@ func (u *upstream) askKept(w *supervisor.Worker) {
 	u.kept = nil
 }
 
-// asksPerson reports whether a request of a server waits for a person, to whom its
-// client shows it.
+// asksPerson reports whether a client shows a request with that method to a person,
+// who may take long to answer.
 func asksPerson(method string) bool {
 	return method == "elicitation/create" || method == "sampling/createMessage"
 }
 
-// asksPersonLocked reports whether a person is being asked something by the
-// process. Meanwhile the clocks of its calls stand still.
+// asksPersonLocked reports whether a person has yet to answer a request of the
+// process. Meanwhile the calls of the process do not time out.
 func (u *upstream) asksPersonLocked() bool {
 	for _, a := range u.m.asks {
 		if a.up == u && !a.sent && a.line != nil && asksPerson(a.method) {
@@ -152,8 +156,8 @@ func (u *upstream) asksPersonLocked() bool {
 	return slices.ContainsFunc(u.kept, func(k keptAsk) bool { return asksPerson(k.msg.Method) })
 }
 
-// restartClocksLocked gives the calls of a process their time anew when a person
-// was asked and is not any more.
+// restartClocksLocked restarts the time of the process's calls, if a person was
+// asked. Call it when that has ended.
 func (a *ask) restartClocksLocked() {
 	if !asksPerson(a.method) {
 		return

@@ -20,12 +20,13 @@ func (s *server) stoppedFault() *fault.Record {
 		"server %s was stopped: holdline servers start %s", s.spec.Name, s.spec.Name)
 }
 
-// errNoServer says that no server of that name is configured.
+// errNoServer returns the fault for a name of no configured server.
 func (m *Manager) errNoServer(name string) error {
 	return fault.New(fault.InvalidInput, fault.Host, operation(name),
 		"no server %q is hosted here: holdline servers list shows those that are", name)
 }
 
+// server returns the configured server of that name, or a fault.
 func (m *Manager) server(name string) (*server, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -35,10 +36,10 @@ func (m *Manager) server(name string) (*server, error) {
 	return nil, m.errNoServer(name)
 }
 
-// Stop ends all processes of a server, and starts none until [Manager.Start]
-// or [Manager.Restart], in this life of the daemon and those that follow. Calls
-// in flight end as if the server had died. It waits for the processes' end, or
-// for ctx, and tells how many there were.
+// Stop ends all processes of a server. No daemon starts one before [Manager.Start] or
+// [Manager.Restart]: the stop is on disk before the first process ends. Calls in
+// flight end as if the server had died. Stop waits until the processes have exited,
+// or until ctx ends, and returns how many it has ended.
 func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 	s, err := m.server(name)
 	if err != nil {
@@ -57,7 +58,8 @@ func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 	return len(ending), errors.Join(written, waitDead(ctx, ending))
 }
 
-// endAllLocked begins to end all processes of a server.
+// endAllLocked begins to end all processes of a server, except draining ones, and
+// returns them.
 func (s *server) endAllLocked() []*upstream {
 	var ending []*upstream
 	for u := range s.m.processes {
@@ -69,6 +71,7 @@ func (s *server) endAllLocked() []*upstream {
 	return ending
 }
 
+// waitDead waits until all processes have exited, or returns the cause of ctx.
 func waitDead(ctx context.Context, all []*upstream) error {
 	for _, u := range all {
 		select {
@@ -80,9 +83,9 @@ func waitDead(ctx context.Context, all []*upstream) error {
 	return nil
 }
 
-// Start lets a server that was stopped or ejected be used again, and starts a
-// process for each scope that has sessions; if none has, for that of the
-// caller. It tells how many serve, and why others do not come up.
+// Start makes a stopped or ejected server usable again, and starts a process for each
+// scope that has sessions; without any, for the caller's scope. It returns how many
+// serve, and the errors of the others.
 func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) (int, error) {
 	s, err := m.server(name)
 	if err != nil {
@@ -95,9 +98,9 @@ func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) (int, e
 	return s.startAll(ctx, &c)
 }
 
-// Restart ends all processes of a server and starts it as [Manager.Start]
-// does, with nothing held against it. Calls in flight end as if the server had
-// died.
+// Restart ends all processes of a server, clears its failures, and starts it as
+// [Manager.Start] does. Calls in flight end as if the server had died. Cached answers
+// are dropped.
 func (m *Manager) Restart(ctx context.Context, name string, c tool.Caller) (int, error) {
 	s, err := m.server(name)
 	if err != nil {
@@ -116,7 +119,7 @@ func (m *Manager) Restart(ctx context.Context, name string, c tool.Caller) (int,
 	return s.startAll(ctx, &c)
 }
 
-// pardonLocked forgets what a server's processes have come to.
+// pardonLocked clears a server's stop and failures, and the back-off of its starts.
 func (s *server) pardonLocked() {
 	s.stopped, s.ejected, s.fault = false, nil, nil
 	for key, inst := range s.m.instances {
@@ -130,7 +133,7 @@ func (s *server) pardonLocked() {
 	}
 }
 
-// skipBackoffLocked ends the wait of a start for its time.
+// skipBackoffLocked lets a start that is backing off begin at once.
 func (inst *instance) skipBackoffLocked() {
 	if inst.skipBackoff != nil {
 		close(inst.skipBackoff)
@@ -138,7 +141,8 @@ func (inst *instance) skipBackoffLocked() {
 	}
 }
 
-// startAll starts what the sessions use, or else what the caller would.
+// startAll starts the instances that sessions use, or the caller's if there are none.
+// It waits for all of them.
 func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
 	m := s.m
 	m.mu.Lock()
@@ -222,7 +226,9 @@ func (m *Manager) Configure(specs []Spec) {
 	}
 }
 
-// newcomers are the servers that are not there yet, or otherwise.
+// newcomers returns, by name, a new server for each wanted spec that is not
+// configured yet, or that is configured differently. It reads their files, so it must
+// not hold the manager's mutex.
 func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 	fresh := map[string]*server{}
 	for name, spec := range wanted {
@@ -262,12 +268,12 @@ func (s *server) adjustLocked(spec *Spec) bool {
 	changed := s.remakeLocked() || was.BlockChanged != spec.BlockChanged
 	for _, c := range s.m.clients {
 		who := c.Caller()
-		s.seenByLocked(&who) // it is looked for again, and who sees another list is told
+		s.seenByLocked(&who) // this looks again, and notifies sessions whose list changes
 	}
 	return changed
 }
 
-// Changed tells all sessions that they may see other tools than before.
+// Changed notifies all sessions that their lists may have changed.
 func (m *Manager) Changed() {
 	m.mu.Lock()
 	all := slices.Collect(maps.Values(m.clients))
@@ -279,7 +285,7 @@ func (m *Manager) Changed() {
 	}
 }
 
-// retireLocked takes a server out of use.
+// retireLocked removes a server from the configured ones. Its processes are drained.
 func (m *Manager) retireLocked(s *server) {
 	delete(m.servers, s.spec.Name)
 	for key, inst := range m.instances {
@@ -292,8 +298,8 @@ func (m *Manager) retireLocked(s *server) {
 	}
 }
 
-// leaveLocked lets the calls of the instance's process end, and ends it then.
-// One that is just being made ends as soon as it is there.
+// leaveLocked drains the instance's process. A process that is being started is
+// drained as soon as it is there.
 func (inst *instance) leaveLocked() {
 	if u := inst.up; u != nil && u.state != exited {
 		u.drainLocked()
@@ -314,8 +320,9 @@ func (inst *instance) usersLocked() int {
 	return n
 }
 
-// sharedByLocked reports whether a session shares an instance. One that may not
-// use the server shares none.
+// sharedByLocked reports whether a session shares the instance: it may see the
+// server, and belongs to the instance's scope. If it is not known yet whether the
+// session sees the server, it counts as sharing.
 func (inst *instance) sharedByLocked(session string, c tool.Client) bool {
 	who := c.Caller()
 	if !inst.srv.visible(&who) && !inst.srv.unseenLocked(&who) {
@@ -338,8 +345,9 @@ func (inst *instance) usedByLocked(session string, c tool.Client) bool {
 	return inst.srv.visible(&who) && inst.sharedByLocked(session, c)
 }
 
-// idleLocked ends, after a while, the processes that no session shares any
-// more.
+// idleLocked starts the idle time of instances that no session shares. When that
+// time, KeepAlive, is over and still no session shares the instance, its process is
+// drained.
 func (m *Manager) idleLocked() {
 	now := time.Now()
 	for _, inst := range m.instances {
@@ -353,7 +361,7 @@ func (m *Manager) idleLocked() {
 			err := pause(m.life, wait, nil)
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			if !inst.idleSince.Equal(now) { // somebody came meanwhile, and may have left again
+			if !inst.idleSince.Equal(now) { // a session came meanwhile, and may have left again
 				return
 			}
 			inst.idleSince = time.Time{}
@@ -364,7 +372,7 @@ func (m *Manager) idleLocked() {
 	}
 }
 
-// eagerLocked starts what a new session will want.
+// eagerLocked starts the servers that a session sees and that are not lazy.
 func (m *Manager) eagerLocked(c tool.Caller) {
 	for _, s := range m.servers {
 		if s.now().Lazy || s.stopped || !s.visible(&c) || m.closed {

@@ -14,9 +14,12 @@ import (
 // token: what its clients call theirs may be equal. Tests break that, to see
 // that they would notice.
 
-// spelled is a client's own id and token of a call, where they are used.
+// spelled has a client's own id and token of a call, where a test makes the daemon
+// use them.
 type spelled struct{ id, token string }
 
+// naively returns what the wrong implementation that a test asks for would send: the
+// client's own id and token. It is empty outside of such tests.
 func naively(c *tool.RemoteCall) (s spelled) {
 	if faultpoint.Broken("hosted.ids") {
 		s.id = c.ID
@@ -27,7 +30,8 @@ func naively(c *tool.RemoteCall) (s spelled) {
 	return s
 }
 
-// wireID is the id under which the server sees a call.
+// wireID returns the JSON-RPC id that the server sees for a call: the number of its
+// write.
 func wireID(write int64, c *tool.RemoteCall) jsonrpc.ID {
 	if own := naively(c).id; own != "" {
 		return jsonrpc.ID(own)
@@ -35,8 +39,7 @@ func wireID(write int64, c *tool.RemoteCall) jsonrpc.ID {
 	return jsonrpc.IntID(write)
 }
 
-// token is the progress token that the server sees, if the client wants
-// progress.
+// token returns the progress token that the server sees for a call.
 func token(write int64, c *tool.RemoteCall) json.RawMessage {
 	if own := naively(c).token; own != "" {
 		return json.RawMessage(own)
@@ -44,8 +47,7 @@ func token(write int64, c *tool.RemoteCall) json.RawMessage {
 	return json.RawMessage(jsonrpc.IntID(write))
 }
 
-// answeredLocked is the call that an answer of that id is for; nil if it is for
-// none.
+// answeredLocked returns the call that an answer with that id is for, or nil.
 func (u *upstream) answeredLocked(id jsonrpc.ID) *call {
 	if faultpoint.Broken("hosted.ids") {
 		return u.anyLocked(func(c *call) bool { return c.naive.id == string(id) })
@@ -53,8 +55,7 @@ func (u *upstream) answeredLocked(id jsonrpc.ID) *call {
 	return u.calls[dialect.Number(id)]
 }
 
-// progressedLocked is the call that progress under a token is of; nil if it is
-// of none.
+// progressedLocked returns the call that has that progress token, or nil.
 func (u *upstream) progressedLocked(token json.RawMessage) *call {
 	if faultpoint.Broken("hosted.tokens") {
 		return u.anyLocked(func(c *call) bool { return c.naive.token == string(token) })
@@ -62,7 +63,7 @@ func (u *upstream) progressedLocked(token json.RawMessage) *call {
 	return u.calls[dialect.Number(token)]
 }
 
-// anyLocked returns a call of the process for which so is true, or nil.
+// anyLocked returns a call for which so is true, or nil.
 func (u *upstream) anyLocked(so func(*call) bool) *call {
 	for _, c := range u.calls {
 		if so(c) {

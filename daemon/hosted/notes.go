@@ -37,8 +37,8 @@ func (u *upstream) withdrawn(msg jsonrpc.Message) {
 	}
 }
 
-// withdrawal tells the client that the request is withdrawn, in the server's
-// words.
+// withdrawal returns the notification that cancels the request at the client. It has
+// the server's params, with the id that the client knows.
 func (a *ask) withdrawal(params json.RawMessage) []byte {
 	quoted := fmt.Appendf(nil, "%q", a.id)
 	told, err := jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
@@ -53,8 +53,8 @@ func (a *ask) withdrawal(params json.RawMessage) []byte {
 	return jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, told)
 }
 
-// remarked passes on what a server tells its client that nothing else here
-// knows of.
+// remarked passes any other notification of the server to the legacy client of its
+// session. Without such a client it is dropped.
 func (u *upstream) remarked(msg jsonrpc.Message) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -97,7 +97,7 @@ func (m *Manager) Notified(session string, msg jsonrpc.Message) {
 	}
 }
 
-// noteLocked has a legacy process told something.
+// noteLocked queues a notification to the server, if the server is legacy.
 func (u *upstream) noteLocked(method string, params json.RawMessage) {
 	if u.era != dialect.Legacy {
 		return

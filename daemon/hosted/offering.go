@@ -13,7 +13,7 @@ import (
 	"holdline/protocol/process"
 )
 
-// source returns what makes offers of the server's listings, by the present
+// source returns what makes offers from the server's lists, by the present
 // configuration.
 func (s *server) source() *listing.Source {
 	spec := s.now()
@@ -28,8 +28,8 @@ func (s *server) source() *listing.Source {
 	}
 }
 
-// remember reads the server's pins, and what it offered last if its entry is the
-// same. Call it before other goroutines know the server.
+// remember reads the server's pins and, if its entry has not changed, what it offered
+// last. Call it before other goroutines know the server.
 func (s *server) remember() error {
 	mem, err := listing.ReadMemory(s.file())
 	if err != nil || mem == nil {
@@ -72,6 +72,9 @@ func (s *server) offersLocked(c *tool.Caller) *listing.Offering {
 	return s.offersOfLocked(s.instanceKey(c))
 }
 
+// offersOfLocked returns what sessions of an instance are offered: what the instance
+// has listed, or else what any process of the server has listed last. It returns nil
+// if neither is known.
 func (s *server) offersOfLocked(key instanceKey) *listing.Offering {
 	return cmp.Or(s.ownLocked(key), s.latest)
 }
@@ -84,8 +87,8 @@ func (s *server) ownLocked(key instanceKey) *listing.Offering {
 	return s.inheritedLocked(key)
 }
 
-// inheritedLocked returns what the last process has listed that an earlier daemon
-// ran for an instance, as long as something of it is left; else nil.
+// inheritedLocked returns what the youngest process of an earlier daemon has listed
+// for an instance, as long as that process or its directory exists; else nil.
 func (s *server) inheritedLocked(key instanceKey) *listing.Offering {
 	var last *upstream
 	for u := range s.m.processes {
@@ -100,8 +103,9 @@ func (s *server) inheritedLocked(key instanceKey) *listing.Offering {
 	return last.inst.own
 }
 
-// take makes the lists of a process, with notes of what was cut off, the offering of
-// its instance, and notifies the sessions whose lists differ by that.
+// take makes the lists of a process the offering of its instance. It writes them to
+// the worker's directory and the server's file, and notifies the sessions whose lists
+// have changed by that. Lists of a process that was replaced meanwhile are dropped.
 func (u *upstream) take(raw listing.Lists, cut []string) {
 	s, inst := u.inst.srv, u.inst
 	m, list := u.m, listing.Likenesses(raw[listing.Tools])
@@ -136,7 +140,8 @@ func (u *upstream) take(raw listing.Lists, cut []string) {
 	}
 }
 
-// offeringLocked returns the offering of lists: an existing one, if it is the same.
+// offeringLocked returns an offering of these lists. It returns an existing one if
+// that is equal, so that callers can compare pointers to see changes.
 func (s *server) offeringLocked(
 	inst *instance, raw listing.Lists, about json.RawMessage, cut []string,
 ) *listing.Offering {

@@ -17,7 +17,7 @@ import (
 // maxAsks bounds the open requests of one process.
 const maxAsks = 256
 
-// ask is a request of a server to its session's client. Guarded by the
+// An ask is an open request of a server to its session's client. It is guarded by the
 // manager's mutex.
 type ask struct {
 	id   string // under which the client sees it
@@ -36,8 +36,9 @@ type ask struct {
 	written bool // it stands in a file
 }
 
-// asked answers a request of the server, or relays it. One that is kept stands in
-// a file, and not in the output that the worker has to keep.
+// asked handles a request of the server: the daemon answers it, refuses it, or relays
+// it to the client. kept says that the request was read from a file, so the worker
+// need not keep a line for it.
 func (u *upstream) asked(msg jsonrpc.Message, id string, kept bool) {
 	raw := jsonrpc.ID(append([]byte(nil), msg.ID...))
 	switch msg.Method {
@@ -74,7 +75,8 @@ func (u *upstream) overreaches(method string) {
 	}
 }
 
-// overreachLocked tells what the server asks for in vain, and what fixes it.
+// overreachLocked returns a note for the user if the server has asked for what its
+// scope does not offer; it names the scope that does.
 func (s *server) overreachLocked() []string {
 	if s.beyond == "" {
 		return nil
@@ -97,8 +99,8 @@ func (u *upstream) reply(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bo
 	}
 }
 
-// askLocked notes a request of the server. It is nil if the request is known
-// already, or one too many, which is refused.
+// askLocked records a request of the server. It returns nil if the request already
+// has an answer or a record, or if too many are open; then it is refused.
 func (u *upstream) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool) *ask {
 	if _, ok := u.told[id]; ok || u.m.asks[id] != nil {
 		return nil // it has its answer already
@@ -121,8 +123,9 @@ func (u *upstream) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kep
 	return a
 }
 
-// relay takes a request to the session's client. The id is made of the place
-// in the server's output, so that one that is read again is known.
+// relay sends a request of the server to the session's client. The id that the client
+// sees is made of the request's place in the output. After a restart of the daemon
+// the same request so has the same id, and the client is not asked twice.
 func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool) {
 	quoted, err := json.Marshal(id)
 	if err != nil { // strings encode
@@ -168,7 +171,7 @@ func (m *Manager) Respond(session string, n int64, msg jsonrpc.Message) bool {
 	return true
 }
 
-// answer is the line with which the server gets the client's answer.
+// answer returns the line that gives the client's answer to the server.
 func (a *ask) answer(msg jsonrpc.Message) []byte {
 	if msg.Error != nil {
 		return jsonrpc.AppendFailure(nil, a.raw, msg.Error)
@@ -176,14 +179,15 @@ func (a *ask) answer(msg jsonrpc.Message) []byte {
 	return jsonrpc.AppendResult(nil, a.raw, msg.Result)
 }
 
-// early is an answer of a client that was back before the server's request
-// was read again.
+// An early is a client's answer that arrived before this daemon has read the server's
+// request again.
 type early struct {
 	n   int64
 	msg jsonrpc.Message
 	by  *call // of a modern client: whose request has it
 }
 
+// earlyLocked stores an early answer under the request's relayed id.
 func (u *upstream) earlyLocked(id string, e early) {
 	if u.early == nil {
 		u.early = map[string]early{}
@@ -191,7 +195,8 @@ func (u *upstream) earlyLocked(id string, e early) {
 	u.early[id] = e
 }
 
-// earlyLocked keeps an answer for a process of an earlier daemon.
+// earlyLocked keeps an answer for a process whose earlier output is still unread. It
+// returns false if no such process can have asked.
 func (m *Manager) earlyLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
 	for u := range m.processes {
 		if strings.HasPrefix(id, u.id+":") && u.owner.Session == session && !u.caughtUp.isSet() && u.state != exited &&
@@ -203,7 +208,8 @@ func (m *Manager) earlyLocked(session string, n int64, id string, msg jsonrpc.Me
 	return false
 }
 
-// dropEarlyLocked confirms the answers that no request was read for.
+// dropEarlyLocked drops early answers to which no request was read, and confirms
+// their lines to the client.
 func (u *upstream) dropEarlyLocked() {
 	if c := u.m.clients[u.owner.Session]; c != nil {
 		for _, e := range u.early {
@@ -215,8 +221,9 @@ func (u *upstream) dropEarlyLocked() {
 	u.early = nil
 }
 
-// respondLocked has an answer written to the server. It is confirmed to the
-// client once the worker has taken it.
+// respondLocked queues the answer to a request of the server. n is the client's line,
+// or 0 if the daemon answers itself; it is confirmed to the client only after the
+// worker has the write.
 func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
 	a.sent = true
 	a.restartClocksLocked()
@@ -243,6 +250,8 @@ func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
 	})
 }
 
+// closeAskLocked forgets a request of the server that needs no answer any more. It
+// may be called twice.
 func (m *Manager) closeAskLocked(a *ask) {
 	if a.done {
 		return
@@ -260,7 +269,7 @@ func (m *Manager) closeAskLocked(a *ask) {
 	a.up.nudge()
 }
 
-// refuseAsksLocked answers what was asked of a session that is over.
+// refuseAsksLocked answers the open requests to a session that is over with an error.
 func (m *Manager) refuseAsksLocked(session string) {
 	for _, a := range m.asks {
 		if a.up.owner.Session == session && !a.sent {
@@ -269,7 +278,7 @@ func (m *Manager) refuseAsksLocked(session string) {
 	}
 }
 
-// refuseAsksOfLocked forgets what a process asked that is dead.
+// refuseAsksOfLocked forgets the open requests of a process that has exited.
 func (m *Manager) refuseAsksOfLocked(u *upstream) {
 	for _, a := range m.asks {
 		if a.up == u {

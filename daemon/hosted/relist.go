@@ -21,10 +21,11 @@ const (
 	relistAgain               // so, and since then the process said that they have changed
 )
 
-// relistTimeout is how long a process that serves may take for all its lists.
+// relistTimeout bounds the time for reading all lists of a process that serves.
 const relistTimeout = time.Minute
 
-// relistLocked has the process asked for its lists again.
+// relistLocked makes a goroutine read the process's lists again. If one is reading
+// them already, it reads once more.
 func (u *upstream) relistLocked() {
 	if u.relist != relistIdle {
 		u.relist = relistAgain
@@ -34,8 +35,8 @@ func (u *upstream) relistLocked() {
 	u.m.wg.Go(func() { u.contain("listed what a process offers", u.relistChanged) })
 }
 
-// relistIn is how long to wait before the lists are asked for again: not at
-// all if that was long ago, else longer each time.
+// relistIn returns how long to wait before the lists are read again: 0 if the last
+// time was long ago, else longer each time.
 func (u *upstream) relistIn(now time.Time) time.Duration {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -48,12 +49,13 @@ func (u *upstream) relistIn(now time.Time) time.Duration {
 	return u.relistWait - since
 }
 
-// maxUnheard is how often a server is asked in vain for a list that it has not
-// answered, before it is left at that.
+// maxUnheard is how often a list that the server does not answer is asked for before
+// the daemon gives up.
 const maxUnheard = 3
 
-// relistChanged asks for the lists until they have not changed meanwhile, and
-// were answered: once, however often the server says that they have changed.
+// relistChanged reads the lists until none has changed meanwhile and all were
+// answered. However often the server announces changes, it only reads once for all
+// announcements during a pause.
 func (u *upstream) relistChanged() {
 	for unheard := 0; ; {
 		if pause(u.m.life, u.relistIn(time.Now()), u.exited) != nil {

@@ -13,7 +13,9 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// request makes a request of the daemon's own and waits for the answer.
+// request sends a request of the daemon's own and returns the result. It blocks until
+// the server answers, exits ([errDied]), or ctx ends. A JSON-RPC error of the server
+// is an [*rpcError].
 func (u *upstream) request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
 	ch := make(chan jsonrpc.Message, 1)
 	var write int64
@@ -60,12 +62,12 @@ func resultOf(method string, msg jsonrpc.Message) (json.RawMessage, error) {
 	return msg.Result, nil
 }
 
-// fallTimeout is how long after a write that failed the end of the process may
-// be told, which is most often why it failed.
+// fallTimeout bounds the wait for the process's end after a failed write. That end is
+// the usual reason of the failure.
 const fallTimeout = 5 * time.Second
 
-// fallen is the error of a write that failed, [errDied] if the process has
-// ended by it: it waits until that is known.
+// fallen returns the error for a write that failed with err: [errDied] if the process
+// ends within [fallTimeout], else err.
 func (u *upstream) fallen(ctx context.Context, err error) error {
 	f, ok := errors.AsType[*fault.Record](err)
 	if !ok || f.Fault.Code == fault.ResourceExhausted || f.Fault.Code == fault.InternalFailure {
@@ -85,7 +87,8 @@ func (u *upstream) fallen(ctx context.Context, err error) error {
 // errDied says that the server ended while it was asked.
 var errDied = errors.New("it ended")
 
-// rpcError is a server's refusal of a request of the daemon's own.
+// An rpcError is a JSON-RPC error with which a server answered a request of the
+// daemon's own.
 type rpcError struct {
 	method string
 	raw    json.RawMessage
