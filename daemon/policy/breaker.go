@@ -24,14 +24,14 @@ const (
 	HalfOpen State = "half_open" // one call passes, whose outcome decides
 )
 
-// probeWait is when callers are asked to try again while a probe decides. How long the
-// probe takes is not known.
+// probeWait is the time after which callers should try again while a probe is under
+// way. How long the probe takes is not known.
 const probeWait = time.Second
 
-// Breaker keeps calls from a server that fails. It is safe for concurrent use.
+// Breaker keeps calls away from a server that fails. It is safe for concurrent use.
 //
-// Only failures of the infrastructure count. An error that a tool returns is a success:
-// the server has answered.
+// Only failures of the infrastructure count. An error that a tool returns counts as a
+// success: the server has answered.
 type Breaker struct {
 	server    string
 	threshold int
@@ -44,22 +44,23 @@ type Breaker struct {
 	era      int       // counts openings and resets; turns of an earlier era do not count
 }
 
-// NewBreaker returns the breaker of a server. It opens after threshold failures in a row,
-// for the time reset.
+// NewBreaker returns the closed breaker of a server. It opens after threshold failures
+// in a row, for the time reset.
 func NewBreaker(server string, threshold int, reset time.Duration) *Breaker {
 	return &Breaker{server: server, threshold: max(threshold, 1), reset: reset, state: Closed}
 }
 
-// Turn is the permission to make one call. Call one of its methods when the call is over;
-// further calls do nothing.
+// Turn is the permission to make one call. The caller must call one of its methods when
+// the call is over. Further calls do nothing.
 type Turn struct {
 	b    *Breaker
 	era  int
 	done bool // guarded by b.mu
 }
 
-// Allow permits a call now, or returns a fault of code circuit_open that says when to try
-// again.
+// Allow permits a call now, or returns a circuit_open fault that says when to try
+// again. After the reset time it permits one call as the probe, and refuses the others
+// until that call is over.
 func (b *Breaker) Allow(now time.Time, tool string) (*Turn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,8 +86,8 @@ func (t *Turn) Success() {
 	t.finish(func(b *Breaker) { b.state, b.failures = Closed, 0 })
 }
 
-// Failure counts a failure, and opens the breaker if there were enough of them or if the
-// call was the probe.
+// Failure counts a failure. It opens the breaker if there were enough of them, or if
+// the call was the probe.
 func (t *Turn) Failure(now time.Time) {
 	t.finish(func(b *Breaker) {
 		b.failures++
@@ -97,7 +98,7 @@ func (t *Turn) Failure(now time.Time) {
 }
 
 // Cancel gives the turn back: the call was not made, or its end says nothing about the
-// server. If it was the probe, the next call is.
+// server. If it was the probe, the next call becomes the probe.
 func (t *Turn) Cancel() {
 	t.finish(func(b *Breaker) {
 		if b.state == HalfOpen {
@@ -106,8 +107,8 @@ func (t *Turn) Cancel() {
 	})
 }
 
-// finish applies the outcome of a call once. A call that was made before the breaker
-// opened says nothing about the server of now, and does not count.
+// finish applies the outcome of a call, once. A call that was made before the breaker
+// opened or was reset does not count: it says nothing about the server as it is now.
 func (t *Turn) finish(apply func(b *Breaker)) {
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
@@ -117,8 +118,8 @@ func (t *Turn) finish(apply func(b *Breaker)) {
 	t.done = true
 }
 
-// State returns the state and how many calls have failed in a row. A breaker that would
-// let a probe through is half open.
+// State returns the state, and how many calls have failed in a row. If the breaker
+// would permit a probe now, the state is HalfOpen.
 func (b *Breaker) State(now time.Time) (s State, failures int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +129,7 @@ func (b *Breaker) State(now time.Time) (s State, failures int) {
 	return b.state, b.failures
 }
 
-// Reset closes the breaker; calls that are under way no longer count.
+// Reset closes the breaker. Calls that are under way no longer count.
 func (b *Breaker) Reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

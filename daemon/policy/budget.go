@@ -6,13 +6,13 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Budget counts the calls that agents issue, under each identity. An agent is
-// one client process with all its sessions. It is safe for concurrent use.
+// Budget counts the calls that agents make under each identity. An agent is one client
+// process with all its sessions. Budget is safe for concurrent use.
 //
-// A call is charged once, when it is issued: answers from the cache are
-// charged, replays and retries of a call are not.
+// A call is charged once, when it is made. Answers from the cache are charged, too.
+// Replays and retries of a call are not.
 type Budget struct {
-	most  int // purses
+	most  int // purses at once
 	mu    sync.Mutex
 	spent map[purse]int // guarded by mu
 }
@@ -20,15 +20,17 @@ type Budget struct {
 // purse identifies one budget.
 type purse struct{ agent, identity string }
 
-// NewBudget returns a budget that counts for at most so many purses at once.
+// NewBudget returns a budget that counts at most most purses at the same time.
 func NewBudget(most int) *Budget {
 	return &Budget{most: most, spent: map[purse]int{}}
 }
 
-// Charge takes one call from the budget of an agent, whose identity may issue limit calls;
-// 0 is no limit, and nothing is counted. The error is a fault of code budget_exceeded,
-// with limit and spent, or resource_exhausted if too many agents are counted already. A
-// call that is refused is not charged.
+// Charge takes one call from the budget of an agent, whose identity may make limit
+// calls. With limit 0 there is no limit, and Charge counts nothing.
+//
+// The error is a budget_exceeded fault with the limit and what was spent, or a
+// resource_exhausted fault if too many agents are counted already. A call that is
+// refused is not charged.
 func (b *Budget) Charge(agent, identity, tool string, limit int) error {
 	if limit <= 0 {
 		return nil
@@ -59,7 +61,7 @@ func (b *Budget) Spent(agent, identity string) int {
 	return b.spent[purse{agent, identity}]
 }
 
-// End forgets what an agent has spent.
+// End forgets what an agent has spent. Call it when the agent's process has ended.
 func (b *Budget) End(agent string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

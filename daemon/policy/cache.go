@@ -26,14 +26,15 @@ const (
 	maxCached  = int64(64 << 20) // bytes of all entries
 )
 
-// Cache keeps answers of hosted tools for as long as their servers allow. It is only for
-// calls of convergent tools: a call that the cache answers is not made, so its effects
-// must not matter. It is safe for concurrent use.
+// Cache keeps answers of hosted tools for as long as their servers allow. Use it only
+// for calls of convergent tools: a call that the cache answers is not made, so its
+// effects must not matter. It is safe for concurrent use.
 //
-// An answer is kept if its result has a ttlMs above 0, is no error and asks for no input.
-// It is kept for the identity that asked, or, if its cacheScope is "public", for all
-// identities that share the server's process. Arguments are compared by value, but
-// numbers and strings by spelling.
+// The cache keeps an answer if its result has a ttlMs above 0, is no error and asks for
+// no input. It keeps the answer for the identity that asked. If the result's cacheScope
+// is "public", it keeps the answer for all identities that share the server's process.
+// Arguments are equal if their values are, but numbers and strings must be spelled
+// alike.
 type Cache struct {
 	limit int64 // bytes
 
@@ -51,8 +52,8 @@ type Cache struct {
 // toolKey identifies a tool.
 type toolKey struct{ server, tool string }
 
-// key identifies an answer. The identity is "" for public answers and for clients without
-// a name; private tells them apart.
+// key identifies an answer. The identity is "" both for public answers and for clients
+// without a name; private is the difference.
 type key struct {
 	toolKey
 
@@ -62,7 +63,7 @@ type key struct {
 	arguments [sha256.Size]byte
 }
 
-// entry is an answer that is kept.
+// entry is an answer that the cache keeps.
 type entry struct {
 	key     key
 	result  json.RawMessage
@@ -73,12 +74,13 @@ type entry struct {
 // toolState is what the cache knows of a tool.
 type toolState struct {
 	used  *list.List // of *entry, the last used in front
-	never bool       // its last good answer was not to be kept: equal calls do not wait for each other
+	never bool       // its last good answer could not be kept, so equal calls do not wait for each other
 }
 
-// flight is a call that is under way, and for which equal calls wait.
+// flight is a call that is under way, and for which equal calls wait. The caller that
+// makes it is its leader.
 type flight struct {
-	done  chan struct{} // closed when the leader is back
+	done  chan struct{} // closed when the leader's call is over
 	stale bool          // the server's answers were forgotten meanwhile; guarded by the cache's mu
 
 	// The outcome, set before done is closed.
@@ -87,17 +89,18 @@ type flight struct {
 	what   ending
 }
 
-// ending is what the end of the leader's call means for those that wait for it.
+// ending is what the end of the leader's call means for the callers that wait for it.
 type ending int
 
 const (
-	gone    ending = iota // the leader was cancelled: one of them becomes the leader
+	gone    ending = iota // the leader was cancelled: one of the callers becomes the leader
 	failed                // they get its error
 	kept                  // they get its result
 	notKept               // each makes its own call
 )
 
-// NewCache returns an empty cache of 64 MiB in all and 64 entries a tool.
+// NewCache returns an empty cache of at most 64 MiB, with at most 64 entries for each
+// tool.
 func NewCache() *Cache {
 	return &Cache{
 		limit: maxCached, used: list.New(),
@@ -109,7 +112,7 @@ func NewCache() *Cache {
 // Fetch makes a call and returns its result.
 type Fetch = func(context.Context) (json.RawMessage, error)
 
-// Query is a call of a convergent tool.
+// Query describes a call of a convergent tool.
 type Query struct {
 	Identity     string
 	Server, Tool string
@@ -117,7 +120,7 @@ type Query struct {
 	Arguments    json.RawMessage // nil if absent
 }
 
-// Source says where an answer came from, as telemetry has it.
+// Source says where an answer came from. Telemetry counts it.
 type Source string
 
 // The sources.
@@ -126,15 +129,17 @@ const (
 	Miss Source = "miss" // the server was asked
 )
 
-// Do returns a result that is kept, or that of an equal call of the same identity which
-// is under way, or else calls fetch, in the caller's goroutine and with its ctx. The
-// result is shared with other callers and must not be changed. The error is that of
+// Do returns a result that is kept, or the result of an equal call of the same identity
+// that is under way. Otherwise it calls fetch, in the caller's goroutine and with the
+// caller's ctx. Callers share the result and must not change it. The error is that of
 // fetch, or the cause of ctx.
 //
-// A call that waits for another one gets its error, or its result if that may be kept. If
-// the other one is cancelled, one of those that wait makes the call. Results that may not
-// be kept are not shared, and calls of a tool whose last result was one do not wait for
-// each other: between two equal calls that set a value, another call may have changed it.
+// A caller that waits for another call gets its error, or its result if that may be
+// kept. If the other call is cancelled, one of the waiting callers makes the call.
+//
+// Results that may not be kept are not shared either: between two equal calls another
+// call may have changed what they read. If the last result of a tool was one of these,
+// equal calls of that tool do not wait for each other at all.
 func (c *Cache) Do(ctx context.Context, q Query, fetch Fetch) (json.RawMessage, Source, error) {
 	sum, err := digest(q.Arguments)
 	if err != nil {
@@ -171,7 +176,7 @@ func (c *Cache) Do(ctx context.Context, q Query, fetch Fetch) (json.RawMessage, 
 	}
 }
 
-// fetchAlone makes a call for which no other call waits.
+// fetchAlone makes a call for which no other caller waits.
 func (c *Cache) fetchAlone(ctx context.Context, fetch Fetch) (json.RawMessage, Source, error) {
 	c.count(&c.misses)
 	result, err := fetch(ctx)
@@ -185,8 +190,8 @@ func (c *Cache) count(n *int64) {
 	*n++
 }
 
-// find returns an answer, or the flight to wait for, or a new flight that the caller must
-// lead.
+// find returns a kept answer, or the flight to wait for, or a new flight that the
+// caller must lead. It drops an answer that has expired.
 func (c *Cache) find(k key) (result json.RawMessage, f *flight, leads bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,7 +218,8 @@ func (c *Cache) find(k key) (result json.RawMessage, f *flight, leads bool) {
 	return nil, f, true
 }
 
-// lead makes the call of a flight.
+// lead makes the call of a flight, and then wakes the callers that wait for it. It
+// wakes them even if fetch panics.
 func (c *Cache) lead(ctx context.Context, k key, f *flight, fetch Fetch) (json.RawMessage, Source, error) {
 	c.count(&c.misses)
 	f.what = gone // in case fetch panics
@@ -236,15 +242,17 @@ func (c *Cache) lead(ctx context.Context, k key, f *flight, fetch Fetch) (json.R
 	return f.result, Miss, f.err
 }
 
-// isExhausted reports whether a limit refused the call. It may be a limit of the leader's
-// session, so the error is not shared.
+// isExhausted reports whether a limit has refused the call. Callers do not share that
+// error: it may be a limit of the leader's session alone.
 func isExhausted(err error) bool {
 	r, ok := errors.AsType[*fault.Record](err)
 	return ok && r.Fault.Code == fault.ResourceExhausted
 }
 
-// store keeps the result of a flight, if it may be kept, and drops the least recently used
-// entries beyond the bounds.
+// store keeps the result of a flight if that is allowed, and then drops the least
+// recently used entries beyond the bounds. It returns what the result means for the
+// callers that wait. A result that is too large, or that was forgotten during the call,
+// is shared with those callers but not kept.
 func (c *Cache) store(k key, f *flight) ending {
 	ttl, scope, whole := hint(f.result)
 	c.mu.Lock()
@@ -281,8 +289,9 @@ func (c *Cache) store(k key, f *flight) ending {
 	return kept
 }
 
-// tool returns the state of a tool. If there are too many tools, those without an entry
-// are forgotten, or else the one whose entry was used least recently.
+// tool returns the state of a tool. If there are too many tools, it forgets those
+// without an entry. If there are still too many, it forgets the tool whose latest entry
+// was used least recently. The caller must hold mu.
 func (c *Cache) tool(k toolKey) *toolState {
 	if t := c.tools[k]; t != nil {
 		return t
@@ -303,7 +312,7 @@ func (c *Cache) tool(k toolKey) *toolState {
 	return t
 }
 
-// forgetTool drops a tool with its entries.
+// forgetTool drops a tool and its entries. The caller must hold mu.
 func (c *Cache) forgetTool(k toolKey) {
 	t := c.tools[k]
 	for t.used.Len() > 0 {
@@ -312,7 +321,7 @@ func (c *Cache) forgetTool(k toolKey) {
 	delete(c.tools, k)
 }
 
-// dropEntry removes an answer.
+// dropEntry removes an answer. The caller must hold mu.
 func (c *Cache) dropEntry(e *entry) {
 	delete(c.entries, e.key)
 	c.used.Remove(e.all)
@@ -320,8 +329,9 @@ func (c *Cache) dropEntry(e *entry) {
 	c.bytes -= int64(len(e.result)) + overhead
 }
 
-// Forget drops the answers of a server. Call it after a reload, or when its list of tools
-// has changed. Answers to calls that are under way are not kept either.
+// Forget drops all answers of a server. Call it after a reload of the server, or when
+// its list of tools has changed. Answers of calls that are under way are not kept
+// either, and later callers do not wait for those calls.
 func (c *Cache) Forget(server string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -336,7 +346,7 @@ func (c *Cache) Forget(server string) {
 	maps.DeleteFunc(c.flights, func(k key, _ *flight) bool { return k.server == server })
 }
 
-// CacheStats is what the cache has and did.
+// CacheStats are the figures of a cache.
 type CacheStats struct {
 	Hits, Misses int64
 	Entries      int
@@ -350,7 +360,8 @@ func (c *Cache) Stats() CacheStats {
 	return CacheStats{c.hits, c.misses, len(c.entries), c.bytes}
 }
 
-// Entries returns how many answers of a server are kept, expired ones included.
+// Entries returns how many answers of a server are kept. Expired answers that no call
+// has asked for since count, too.
 func (c *Cache) Entries(server string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -363,8 +374,9 @@ func (c *Cache) Entries(server string) int {
 	return n
 }
 
-// hint returns how long a result may be kept, 0 if not at all, and its cacheScope. Whole
-// is false for errors, and for results that ask for more input.
+// hint returns how long a result may be kept, which is 0 if not at all, and its
+// cacheScope. whole is false for errors, for results that ask for more input, and for
+// what is no JSON.
 func hint(result json.RawMessage) (ttl time.Duration, scope string, whole bool) {
 	whole = json.Valid(result)
 	if !whole {

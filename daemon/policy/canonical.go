@@ -20,13 +20,13 @@ const (
 	maxDepth     = 64
 )
 
-// errNoKey is returned for arguments that have no key: they are too large or too deep, or
-// have keys that cannot be told apart.
+// errNoKey reports arguments without a key: they are too large or too deep, or they
+// have names that cannot be told apart.
 var errNoKey = errors.New("no key")
 
-// digest returns the SHA-256 of arguments in their canonical form: keys sorted at every
-// level, no space between. Strings and numbers keep their spelling, since 1 and 1.0 may
-// mean different things to a tool. Absent arguments have a digest of their own.
+// digest returns the SHA-256 of arguments in their canonical form: names sorted at each
+// level, and no white space. Strings and numbers keep their spelling, since a tool may
+// treat 1 and 1.0 differently. Absent arguments (nil) have a digest of their own.
 func digest(arguments []byte) (d [sha256.Size]byte, err error) {
 	h := sha256.New()
 	if arguments != nil {
@@ -41,9 +41,9 @@ func digest(arguments []byte) (d [sha256.Size]byte, err error) {
 	return d, nil
 }
 
-// Digest returns a hash of JSON, for example of a tool's schema, that does not depend on
-// the order of keys and on white space. Absent JSON (nil) has a digest of its own. JSON
-// that is too large or too deep has the digest of its bytes.
+// Digest returns a hash of JSON, for example of a tool's schema, that does not depend
+// on white space or on the order of names. Absent JSON (nil) has a digest of its own.
+// For JSON that is too large or too deep it is the hash of the bytes.
 func Digest(raw []byte) [sha256.Size]byte {
 	d, err := digest(raw)
 	if err != nil {
@@ -58,7 +58,8 @@ type member struct {
 	value []byte
 }
 
-// canonical writes the canonical form of a valid value to h.
+// canonical writes the canonical form of a valid value to h. It returns errNoKey if the
+// value is too deep, or if a name in it cannot be read exactly.
 func canonical(h hash.Hash, v []byte, depth int) error {
 	switch {
 	case depth > maxDepth:

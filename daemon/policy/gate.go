@@ -8,20 +8,20 @@ import (
 	"holdline/protocol/fault"
 )
 
-// GateOptions are the limits of a [Gate], all at least 1.
+// GateOptions are the limits of a [Gate]. Each must be at least 1.
 type GateOptions struct {
 	Server     string // for errors
 	InFlight   int    // calls at once
 	Queue      int    // calls that wait, of all sessions
-	PerSession int    // calls that wait, of one session: what keeps one from taking the whole queue
+	PerSession int    // calls that wait, of one session, so that no session fills the whole queue
 }
 
-// Gate lets a limited number of calls through to a server at a time. The other calls
-// wait. The sessions that wait take turns, and the calls of one session keep their order:
-// a session with a hundred calls delays the first call of another session by one call at
-// most. It is safe for concurrent use.
+// Gate lets a limited number of calls through to a server at the same time. The other
+// calls wait. The waiting sessions take turns, and the calls of one session keep their
+// order: a session with a hundred calls delays the first call of another session by one
+// call at most. It is safe for concurrent use.
 //
-// A call's deadline begins behind the gate.
+// The deadline of a call starts after the gate.
 type Gate struct {
 	mu      sync.Mutex // guards the fields that follow
 	o       GateOptions
@@ -31,8 +31,8 @@ type Gate struct {
 	turns   []string             // sessions that wait, in the order of their turns
 }
 
-// waiter is a call that waits. Its channel is closed, under the gate's lock,
-// when it is let in.
+// waiter is a call that waits. The gate closes its channel, under mu, when it lets the
+// call in.
 type waiter struct {
 	in chan struct{}
 }
@@ -42,9 +42,9 @@ func NewGate(o GateOptions) *Gate {
 	return &Gate{o: o, queues: map[string][]*waiter{}}
 }
 
-// Enter waits until a call of the session may be made. The caller must call leave when the
-// call is over; further calls of leave do nothing. The error is the cause of ctx, or at
-// once a fault of code resource_exhausted if too many calls wait already.
+// Enter blocks until a call of the session may be made. The caller must call leave when
+// the call is over; further calls of leave do nothing. The error is the cause of ctx,
+// or a resource_exhausted fault, at once, if too many calls wait already.
 func (g *Gate) Enter(ctx context.Context, session, tool string) (leave func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -65,7 +65,8 @@ func (g *Gate) Enter(ctx context.Context, session, tool string) (leave func(), e
 	return sync.OnceFunc(g.letNextIn), nil
 }
 
-// enter lets a call in or puts it into the queue.
+// enter lets a call in, or puts it into the queue. The channel of a call that is in is
+// closed.
 func (g *Gate) enter(session, tool string) (*waiter, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,7 +96,8 @@ func (g *Gate) enter(session, tool string) (*waiter, error) {
 	return w, nil
 }
 
-// withdraw removes a call from the queue. It returns false if the call has been let in.
+// withdraw removes a call from the queue. It returns false if the gate has let the call
+// in already; then the caller must give the place back.
 func (g *Gate) withdraw(session string, w *waiter) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -109,7 +111,8 @@ func (g *Gate) withdraw(session string, w *waiter) bool {
 	return true
 }
 
-// setQueue stores what is left of a session's queue. The caller holds mu.
+// setQueue stores the rest of a session's queue. A session whose queue is empty loses
+// its turn. The caller must hold mu.
 func (g *Gate) setQueue(session string, queue []*waiter) {
 	if len(queue) > 0 {
 		g.queues[session] = queue
@@ -119,7 +122,7 @@ func (g *Gate) setQueue(session string, queue []*waiter) {
 	g.turns = slices.DeleteFunc(g.turns, func(s string) bool { return s == session })
 }
 
-// letNextIn ends a call inside.
+// letNextIn gives back the place of a call that is over, and lets the next one in.
 func (g *Gate) letNextIn() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,7 +130,8 @@ func (g *Gate) letNextIn() {
 	g.admit()
 }
 
-// admit lets calls in as far as the limit allows. The caller holds mu.
+// admit lets calls in as far as the limit allows, one session after the other. The
+// caller must hold mu.
 func (g *Gate) admit() {
 	for g.inside < g.o.InFlight && g.waiting > 0 {
 		session := g.turns[0]
@@ -141,7 +145,8 @@ func (g *Gate) admit() {
 	}
 }
 
-// Resize changes the limits. Calls inside and in the queue stay there.
+// Resize changes the limits. Calls inside and in the queue stay, even if they are now
+// too many.
 func (g *Gate) Resize(o GateOptions) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

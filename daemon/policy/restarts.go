@@ -7,13 +7,14 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Back-off before a restart.
+// Bounds of the back-off before a restart.
 const (
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 5 * time.Second
 )
 
-// Restarts is the restart budget of one server's process. It is safe for concurrent use.
+// Restarts is the restart budget of one server's process. It is safe for concurrent
+// use.
 type Restarts struct {
 	most   int
 	window time.Duration
@@ -24,17 +25,18 @@ type Restarts struct {
 	ejected bool        // guarded by mu
 }
 
-// NewRestarts allows at most so many restarts within window. With one more the server is
-// ejected until [Restarts.Reset]. Jitter returns numbers in [0, 1), as
+// NewRestarts returns a budget of most restarts within window. One more ejects the
+// server until [Restarts.Reset]. jitter must return numbers in [0, 1), as
 // [math/rand/v2.Float64] does; it is called with a lock held.
 func NewRestarts(most int, window time.Duration, jitter func() float64) *Restarts {
 	return &Restarts{most: most, window: window, jitter: jitter}
 }
 
-// Failed counts a process that has ended unasked or could not be started. It returns how
-// long to wait before the next start: 100 ms × 2^(n-1) for the nth restart in the window,
-// at most 5 s, less jitter of up to a half. ok is false if the server is ejected, now or
-// earlier.
+// Failed counts a process that has ended unexpectedly or could not be started. It
+// returns how long to wait before the next start: 100 ms × 2^(n-1) for the nth restart
+// in the window, at most 5 s, less a jitter of up to a half. The jitter keeps servers
+// that fail together from starting together. ok is false if the server is ejected, by
+// this failure or an earlier one.
 func (r *Restarts) Failed(now time.Time) (wait time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +53,7 @@ func (r *Restarts) Failed(now time.Time) (wait time.Duration, ok bool) {
 	return wait - time.Duration(r.jitter()*float64(wait/2)), true
 }
 
-// prune forgets restarts before the window. The caller holds mu.
+// prune forgets the restarts before the window. The caller must hold mu.
 func (r *Restarts) prune(now time.Time) {
 	old := 0
 	for old < len(r.at) && now.Sub(r.at[old]) >= r.window {
@@ -68,21 +70,22 @@ func (r *Restarts) Count(now time.Time) int {
 	return len(r.at)
 }
 
-// Ejected reports whether the budget was spent since the last reset.
+// Ejected reports whether the server is ejected.
 func (r *Restarts) Ejected() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ejected
 }
 
-// Eject ejects the server. A daemon calls it for a server that an earlier one has ejected.
+// Eject ejects the server. The daemon calls it for a server that an earlier daemon has
+// ejected: a restart of the daemon must not give such servers a new budget.
 func (r *Restarts) Eject() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ejected = true
 }
 
-// Reset gives a fresh budget.
+// Reset gives the server a fresh budget.
 func (r *Restarts) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,19 +12,19 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Rules are the lists of a configuration that say who may see and use what.
-// They are a view: making them costs nothing.
+// Rules are the lists of a configuration that say which identity may see and use what.
+// A Rules is only a view of the configuration, so it costs nothing to make.
 type Rules struct {
 	current func() *config.Config
 }
 
-// NewRules returns the rules of cfg, which must not be nil and is never changed.
+// NewRules returns the rules of cfg. cfg must not be nil, and must not change.
 func NewRules(cfg *config.Config) Rules {
 	return Rules{func() *config.Config { return cfg }}
 }
 
-// CurrentRules returns the rules of the configuration that current returns each time
-// that a rule is asked.
+// CurrentRules returns the rules of the configuration in force. Each question to them
+// calls current once or more.
 func CurrentRules(current func() *config.Config) Rules { return Rules{current} }
 
 // May reports whether an identity may see and use something; see [Rules.Explain].
@@ -33,30 +33,29 @@ func (r Rules) May(identity, server string, names ...string) bool {
 	return ok
 }
 
-// Searches reports whether an identity finds the tools of hosted servers by words:
-// they are not listed.
+// Searches reports whether an identity finds the tools of hosted servers by a search,
+// instead of getting a list.
 func (r Rules) Searches(identity string) bool { return r.current().Searches(identity) }
 
-// Explain reports whether an identity may see and use something of a hosted server
-// (a tool, a prompt, a resource, a template of resources), or, with server "",
-// one of holdline's own tools. The reason names the rule and its key in the file.
+// Explain reports whether an identity may see and use something of a hosted server: a
+// tool, a prompt, a resource or a template of resources. With server "" it is one of
+// holdline's own tools. The reason names the rule and its key in the file.
 //
-// A name is the server's own; that of a resource is its URI. A resource that is
-// made of a template has the template's name, too, behind its own.
+// A name is the server's own name; for a resource it is the URI. A resource that comes
+// from a template has the template's name as a second name.
 //
-// Two pairs of lists are asked, and both must let it pass: the server's, by the
-// own name, and the identity's, by SERVER__NAME (own tools by their name). Both
-// are asked by the name that sessions see as well, which may differ: see
-// [tool.Shown]. In each pair a glob of deny that matches any name is stronger
-// than one of allow, and a list allow, even an empty one, refuses what it does
-// not name. An identity that the file does not name may use everything.
+// Two pairs of lists decide, and both must let it pass: the server's pair, with the own
+// name, and the identity's pair, with SERVER__NAME, or with the name of an own tool.
+// Both pairs also get the name that sessions see, which may differ: see [tool.Shown].
+// In each pair, a glob of deny that matches any of the names is stronger than one of
+// allow. A list allow, even an empty one, refuses what it does not name. An identity
+// that the file does not name may use everything.
 //
-// Anonymous may use no hosted server, and none of the own tools that run in a
-// worker.
+// Anonymous may use no hosted server, and none of the own tools that run in a worker.
 //
-// The own tools that find tools of hosted servers and call them are for those
-// identities whose hosted tools are not listed; a list allow need not name
-// them, since what they find and call is asked for by itself.
+// The own tools that find and call tools of hosted servers are only for identities that
+// search for tools. A list allow need not name these two: what they find and call is
+// checked by itself.
 func (r Rules) Explain(identity, server string, names ...string) (ok bool, reason string) {
 	if server == "" {
 		return r.mayOwn(identity, names[0])
@@ -72,15 +71,15 @@ func (r Rules) Explain(identity, server string, names ...string) (ok bool, reaso
 		func() asked { return askedOf(server, server+"__", names) })
 }
 
-// Offers reports whether the server's own lists let something pass, whoever
-// wants it.
+// Offers reports whether the server's own lists let something pass, for any identity.
 func (r Rules) Offers(server string, names ...string) (ok bool, reason string) {
 	h := r.current().Servers[server].Holdline
 	return pass("mcpServers."+server+".holdline", h.Allow, h.Deny, silent,
 		func() asked { return askedOf(server, "", names) })
 }
 
-// mayOwn reports whether an identity may use one of holdline's own tools.
+// mayOwn reports whether an identity may use one of holdline's own tools; see
+// [Rules.Explain].
 func (r Rules) mayOwn(identity, name string) (ok bool, reason string) {
 	id, key := r.current().Identities[identity], "identities."+identity
 	byName := only(name)
@@ -96,16 +95,16 @@ func (r Rules) mayOwn(identity, name string) (ok bool, reason string) {
 	return pass(key, id.Allow, id.Deny, silent, byName)
 }
 
-// asked are the names by which a pair of lists is asked.
+// asked are the names with which a pair of lists is asked.
 type asked struct{ allow, deny []string }
 
-// askedOf returns the names for something of a server: prefix
-// and its names, and what sessions see. They see a URI as it is, so a glob of
-// deny that has no prefix holds for it, too.
+// askedOf returns the names of something of a server: prefix with each of its names,
+// and what sessions see. Sessions see a URI as it is, so a glob of deny without a
+// prefix holds for it, too.
 //
-// Different URIs may mean one resource. The lists deny are asked by what is left
-// without escapes and dots as well, and the lists allow by that alone if dots
-// lead out of a directory.
+// Different URIs may mean the same resource. The lists deny therefore also get the URI
+// without escapes and dots. The lists allow get only that form if dots lead out of a
+// directory: otherwise a glob for one directory would allow what lies beside it.
 func askedOf(server, prefix string, names []string) (a asked) {
 	for _, name := range names {
 		a.allow = append(a.allow, prefix+name, tool.Shown(server, name), prefix+tool.ShownAlone(server, name))
@@ -120,8 +119,8 @@ func askedOf(server, prefix string, names []string) (a asked) {
 	return a
 }
 
-// cleanURI returns a URI without percent escapes and without . and .. in its
-// path, and reports whether there were any. It returns "" for a name that is no
+// cleanURI returns a URI without percent escapes and without . and .. in its path.
+// climbs reports whether its path contained "..". It returns "" for a name that is no
 // URI.
 func cleanURI(name string) (clean string, climbs bool) {
 	scheme, rest, ok := strings.Cut(name, ":")
@@ -138,8 +137,9 @@ func cleanURI(name string) (clean string, climbs bool) {
 	return scheme + ":" + rest, false
 }
 
-// Reaches reports whether an identity may use anything of a server, as far as
-// that can be told without the names: if not, it need not know of the server.
+// Reaches reports whether an identity may use anything of a server, as far as the lists
+// say so without the names of its tools. If not, the daemon does not show the server to
+// the identity at all.
 func (r Rules) Reaches(identity, server string) bool {
 	id := r.current().Identities[identity]
 	if identity == tool.Anonymous {
@@ -166,11 +166,13 @@ func (r Rules) Reaches(identity, server string) bool {
 	return false
 }
 
-// silent is the reason if no list says anything.
+// silent is the reason if no list decides.
 const silent = "no rule names it"
 
-// pass asks one pair of lists, which stand under key, by the names that of
-// returns. It returns nothing as the reason if the lists do not say anything.
+// pass asks one pair of lists, which stand under key in the configuration, with the
+// names that of returns. It returns nothing as the reason if the lists do not decide.
+// It calls of only if there are lists: most identities have none, and there may be
+// thousands of tools.
 func pass(key string, allow, deny []string, nothing string, of func() asked) (bool, string) {
 	if allow == nil && len(deny) == 0 { // as for most, of which there may be thousands
 		return true, nothing
@@ -188,7 +190,7 @@ func pass(key string, allow, deny []string, nothing string, of func() asked) (bo
 	return false, fmt.Sprintf("%s.allow does not name it", key)
 }
 
-// only are the names of something that has no others.
+// only returns the names of something that is always asked by the same names.
 func only(names ...string) func() asked { return func() asked { return asked{names, names} } }
 
 // matching returns the index of the first glob that matches one of the names, or -1.
@@ -198,16 +200,16 @@ func matching(globs, names []string) int {
 	})
 }
 
-// Check is [Rules.Explain] as an error: nil, or a fault of code denied.
+// Check is [Rules.Explain] as an error: nil, or a denied fault.
 func (r Rules) Check(identity, server string, names ...string) error {
 	ok, reason := r.Explain(identity, server, names...)
 	return denied(ok, reason, identity, server, names[0])
 }
 
-// CheckShown is [Rules.Check] for a tool of which nothing is known yet but a name:
-// the one that sessions see, or, with a server, perhaps that server's own. If the
-// name may have been altered, only the lists deny are asked: the lists allow may
-// name the server's own name.
+// CheckShown is [Rules.Check] for a tool of which only a name is known so far. That is
+// the name that sessions see or, with a server, perhaps that server's own name. If the
+// name may have been altered, CheckShown asks only the lists deny: the lists allow may
+// name the tool by its own name.
 func (r Rules) CheckShown(identity, server, shown string) error {
 	of, name, hosted := tool.SplitShown(shown)
 	_, configured := r.current().Servers[of]
@@ -229,7 +231,7 @@ func (r Rules) CheckShown(identity, server, shown string) error {
 	return r.Check(identity, of, name)
 }
 
-// denied returns nil if ok, or else the fault.
+// denied returns nil if ok, else a denied fault with the reason.
 func denied(ok bool, reason, identity, server, name string) error {
 	if ok {
 		return nil
@@ -241,7 +243,7 @@ func denied(ok bool, reason, identity, server, name string) error {
 // operation returns the name of a call in telemetry and in faults.
 func operation(tool string) string { return "tools/call:" + tool }
 
-// exposed returns the name of a tool with the server that has it, if any, before it.
+// exposed returns the name of a tool with its server in front, if it has one.
 func exposed(server, tool string) string {
 	if server == "" {
 		return tool
@@ -257,7 +259,7 @@ func named(server, tool string) string {
 	return tool + " of " + server
 }
 
-// who returns an identity for people.
+// who returns the name of an identity for people.
 func who(identity string) string {
 	if identity == "" {
 		return "a client without a name"

@@ -173,8 +173,8 @@ func (r *Recorder) Close() error { return r.log.Close() }
 // times. A nil fault is a success.
 //
 // Work that succeeds clears the last fault. A fault that the client has caused or
-// wanted changes no health. Neither does a transport fault of a hosted server make the
-// daemon recovering: the health lists that server as unwell.
+// wanted does not change the health. A transport fault makes the daemon recovering,
+// except for one of a hosted server: the health lists that server as unwell.
 func (r *Recorder) Request(op Operation, took time.Duration, replays int, f *fault.Record) {
 	if f != nil {
 		copied := *f
