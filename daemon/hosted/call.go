@@ -20,12 +20,12 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// maxAttempts bounds how often a call is dispatched that each time was
-// certainly not made: a server may always die before it reads.
+// maxAttempts bounds how often one call is dispatched to processes that die before
+// they read it.
 const maxAttempts = 5
 
-// call is a call of a tool, and the request of its client that waits for it.
-// Everything is guarded by the manager's mutex.
+// A call is a tool call, and the client's request that waits for it. Its fields are
+// guarded by the manager's mutex.
 type call struct {
 	*calls.Call
 	up      *upstream // the process that has it, or had it last; nil for none
@@ -91,8 +91,8 @@ func (m *Manager) dropLocked(c *call) {
 	}
 }
 
-// spooledLocked counts the bytes in files that wait for a session, and ends the
-// session if they are more than it may have.
+// spooledLocked counts the bytes in files that wait for a session, and ends a session
+// with too many.
 func (m *Manager) spooledLocked(session string, grown int64) {
 	if m.spooled[session] += grown; m.spooled[session] <= 0 {
 		delete(m.spooled, session)
@@ -132,7 +132,7 @@ func (u *upstream) cancel(c *call, forget bool) {
 	})
 }
 
-// follow waits for the answer to a call, for a request of its client.
+// follow waits for the answer to a call, on behalf of a request of its client.
 func (m *Manager) follow(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
 	m.mu.Lock()
 	c.progress, c.level, c.Repeats = rc.Progress, rc.Level, o.Remote.Contract == tool.Convergent
@@ -159,7 +159,7 @@ func (m *Manager) follow(ctx context.Context, s *server, o *listing.Offer, rc *t
 		if c.Phase() == calls.Open && !c.Claim().IsSuspended() && !c.Begun.IsZero() && time.Since(c.Begun) >= longWait {
 			c.up.suspectLocked() // most clients give up long before the call's own time is over
 		}
-		m.dropLocked(c) // nobody waits for it, or it was never made
+		m.dropLocked(c) // no client waits for it, or it was never made
 	case c.Phase() == calls.Open:
 		// It has run out of time. The record stays until the client has been
 		// told so, or it would be made once more.
@@ -172,7 +172,8 @@ func (m *Manager) follow(ctx context.Context, s *server, o *listing.Offer, rc *t
 	return res, err
 }
 
-// pursue does with a call what is to be done, until there is an answer.
+// pursue takes the steps that [calls.Decide] returns for a call until it has an
+// answer or a fault.
 func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
 	soonest := m.soonest(c)
 	var patient time.Time // until when it waits for a process
@@ -184,7 +185,7 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *t
 			death = c.up.death
 		}
 		m.mu.Unlock()
-		if at == calls.Over { // it was made, and nobody wants to know
+		if at == calls.Over { // it was made, and no client waits for it
 			return tool.RemoteResult{}, fault.New(fault.Cancelled, fault.Host, o.Operation(), "%v", context.Cause(ctx))
 		}
 		switch calls.Decide(f) {
@@ -221,11 +222,10 @@ func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *t
 	}
 }
 
-// errUnwanted says that a call was settled before it was made.
+// errUnwanted says that the call was settled before its write was made.
 var errUnwanted = errors.New("nobody waits for the answer")
 
-// dispatch makes the call's write to a process that serves, for which it waits
-// until patient.
+// dispatch writes a call to a process that serves; it waits for one until patient.
 func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call, again bool, patient time.Time) error {
 	if rc.Params == nil {
 		return fault.New(fault.ResourceExhausted, fault.Host, o.Operation(),
@@ -309,9 +309,9 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 	return u.lost(starting, o, ends)
 }
 
-// unread is the end of a call that the server has not read in the call's time;
-// nil if it has ended otherwise meanwhile. One that was not even sent was not
-// made.
+// unread returns the fault of a call that the server has not read within the call's
+// time; nil if the call has ended otherwise meanwhile. A call that was not sent was
+// not made.
 func (m *Manager) unread(c *call, o *listing.Offer, timeout time.Duration, unsent bool) error {
 	m.mu.Lock()
 	at := c.Phase()
@@ -325,12 +325,11 @@ func (m *Manager) unread(c *call, o *listing.Offer, timeout time.Duration, unsen
 	return m.timedOut(c, o, "the server has not read the call within %v: the call was cancelled", timeout)
 }
 
-// goneTimeout is how long a call waits for the end of a process that does not
-// take writes.
+// goneTimeout bounds the wait for the end of a process that takes no writes.
 const goneTimeout = time.Minute
 
-// lost waits until it is known that a process is gone which does not take
-// writes. One that takes them again is not gone, unless it ends.
+// lost waits until a process that takes no writes has exited. A process that takes
+// writes again is not lost, unless it ends.
 func (u *upstream) lost(ctx context.Context, o *listing.Offer, ends bool) error {
 	if w := u.worker(); w.Status().Attached && !ends {
 		return nil
@@ -346,7 +345,7 @@ func (u *upstream) lost(ctx context.Context, o *listing.Offer, ends bool) error 
 	return nil
 }
 
-// forgetVoidLocked takes a call off a process that was certainly not told it.
+// forgetVoidLocked detaches a call from a process that certainly did not get it.
 func (c *call) forgetVoidLocked() {
 	if c.up == nil {
 		return
@@ -355,8 +354,8 @@ func (c *call) forgetVoidLocked() {
 	c.up, c.write = nil, 0
 }
 
-// await waits until the call is not open any more, or its time is over, but not
-// before soonest. ctx bounds its time in all.
+// await waits until the call is not open any more, or has timed out, but not before
+// soonest. ctx bounds all of the call's time.
 func (m *Manager) await(ctx context.Context, s *server, o *listing.Offer, c *call, soonest time.Time) error {
 	m.mu.Lock()
 	done := c.Left()
@@ -385,8 +384,8 @@ func (m *Manager) await(ctx context.Context, s *server, o *listing.Offer, c *cal
 	}
 }
 
-// timedOut is the fault of a call that has run out of time: c, if it was
-// dispatched, else nil.
+// timedOut returns the fault of a call that has timed out: c, if dispatched, else
+// nil.
 func (m *Manager) timedOut(c *call, o *listing.Offer, format string, args ...any) *fault.Record {
 	f := fault.New(fault.Timeout, fault.Server, o.Operation(), format, args...)
 	m.mu.Lock()
@@ -403,9 +402,9 @@ func (m *Manager) timedOut(c *call, o *listing.Offer, format string, args ...any
 // maxShared is how large an answer may be that equal calls share, in bytes.
 const maxShared = 8 << 20
 
-// isLarge reports whether the answer of a call is to be loaded only when its client is
-// about to get it. One that a legacy client does not get, since it asks for input, is
-// not.
+// isLarge reports whether an answer is so large that it is loaded only when its
+// client gets it. A legacy client never gets an answer that asks for input, so that
+// one is not.
 func (m *Manager) isLarge(c *call, rc *tool.RemoteCall) bool {
 	m.mu.Lock()
 	result, size, limit := c.Answer.Result, c.AnswerSize(), int64(tool.LargeAnswer)
@@ -450,8 +449,8 @@ func (m *Manager) take(c *call) (tool.RemoteResult, error) {
 	return tool.RemoteResult{Result: a.Result, Error: a.Error}, nil
 }
 
-// proxied is the fault with which the process that stands for a server elsewhere
-// has answered in the server's place; nil for all that is the server's own word.
+// proxied returns the fault that our own process for a remote server has answered in
+// the server's place; nil if the answer is the server's.
 func (s *server) proxied(failure json.RawMessage) *fault.Record {
 	if failure == nil || !s.now().Remote {
 		return nil
@@ -482,7 +481,7 @@ func unknownFault(name string, death *fault.Record, convergent bool, replays int
 	return f
 }
 
-// asFault is err as a call's end; a stopping daemon is none.
+// asFault returns err as the fault that ends a call; a stopping daemon is no fault.
 func asFault(err error, o *listing.Offer) error {
 	if err == nil {
 		return nil

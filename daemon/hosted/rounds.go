@@ -27,22 +27,25 @@ import (
 // maxRounds bounds how often a server may ask before it answers.
 const maxRounds = 16
 
-// question is something that a legacy client is asked for a modern server.
-// Guarded by the manager's mutex.
+// A question is a request of a modern server that the daemon sends to a legacy
+// client. It is guarded by the manager's mutex.
 type question struct {
 	session string
 	line    []byte
 	answer  chan reply // has room for the one answer
 }
 
-// reply is a client's answer, in its line n.
+// A reply is the client's answer to a question. n is the number of its line, which is
+// confirmed once the server has the answer.
 type reply struct {
 	n   int64
 	msg jsonrpc.Message
 }
 
-// call takes a request to the server and waits for the answer, over as many
-// rounds, processes and lives of the daemon as it takes.
+// call takes a request to the server and waits for the answer, over as many rounds,
+// processes and lives of the daemon as it takes. Each time a modern server asks a
+// legacy client for input, one more round begins. Rounds that an earlier daemon has
+// made are not made again.
 func (m *Manager) call(
 	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall,
 ) (tool.RemoteResult, error) {
@@ -74,7 +77,8 @@ func (m *Manager) call(
 	}
 }
 
-// round is one round of [Manager.call].
+// round makes one round of [Manager.call], or waits for it if it is under way. If the
+// call ends without an answer to keep, the earlier rounds are dropped.
 func (m *Manager) round(
 	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int,
 ) (tool.RemoteResult, error) {
@@ -99,7 +103,8 @@ func (m *Manager) round(
 	return res, err
 }
 
-// roundsLocked are the calls that a line of a client has come to.
+// roundsLocked returns the calls, one for each round, that a line of a client has led
+// to.
 func (m *Manager) roundsLocked(session string, n int64) []*call {
 	var all []*call
 	for round := 0; ; round++ {
@@ -111,8 +116,8 @@ func (m *Manager) roundsLocked(session string, n int64) []*call {
 	}
 }
 
-// made reports whether a round of a request was sent to a server already. It waits
-// until that is known.
+// made reports whether a round of a request has reached a server. After a restart of
+// the daemon it blocks until the worker has said so.
 func (m *Manager) made(ctx context.Context, rc *tool.RemoteCall, round int) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,8 +139,8 @@ func (m *Manager) made(ctx context.Context, rc *tool.RemoteCall, round int) (boo
 	}
 }
 
-// unsureLocked is nil if it is known whether the call was made, else closed when
-// it is.
+// unsureLocked returns a channel that is closed once it is known whether the call was
+// made. It returns nil if that is known.
 func (c *call) unsureLocked() chan struct{} {
 	if c == nil || c.Phase() != calls.Open || c.up == nil {
 		return nil
@@ -143,11 +148,12 @@ func (c *call) unsureLocked() chan struct{} {
 	return c.up.unsure
 }
 
-// madeLocked reports whether the call was sent to the server, if that is known.
+// madeLocked reports whether the call was made. It is only right if unsureLocked
+// returns nil.
 func (c *call) madeLocked() bool { return c != nil && c.Phase().Made() }
 
-// heard forgets the answers to what a round has asked, which the server has: it
-// returns in which lines they came.
+// heard drops the client's answers to the questions of a round, since the server has
+// them. It returns the numbers of their lines.
 func (m *Manager) heard(rc *tool.RemoteCall, round int) []int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,14 +172,14 @@ func (m *Manager) heard(rc *tool.RemoteCall, round int) []int64 {
 	return lines
 }
 
-// questionID is the id of what a call's answer asks for under a key: it is made
-// of the place, so that a client that was asked by an earlier daemon is not
-// asked twice.
+// questionID returns the id of the question that a call's answer asks under a key. It
+// names the worker and the write, so that the next daemon uses the same id and the
+// client is not asked twice.
 func questionID(c *call, key string) string { return fmt.Sprintf("%s:%d/%s", c.up.id, c.write, key) }
 
-// satisfy asks the client what a result asks for. It makes the request of the
-// next round, and tells in which lines the client has answered. A refusal is
-// the client's, an error of JSON-RPC.
+// satisfy asks the client for the input that a result requires, and returns the
+// request of the next round. lines are the numbers of the client's lines with the
+// answers. refusal is the JSON-RPC error with which the client answered, if it did.
 func (m *Manager) satisfy(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int,
 	result json.RawMessage) (
 	next *tool.RemoteCall, lines []int64, refusal json.RawMessage, err error,
@@ -200,8 +206,9 @@ func (m *Manager) satisfy(ctx context.Context, s *server, o *listing.Offer, rc *
 	return &again, lines, nil, nil
 }
 
-// inquiries asks the client everything at once, and waits for all answers: the
-// members of an object.
+// inquiries sends all questions to the client at once and waits for the answers. It
+// returns them as members of a JSON object. A question for a person may take as long
+// as a call, any other as long as an answer.
 func (m *Manager) inquiries(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, round int,
 	requests json.RawMessage) (
 	answers []string, lines []int64, refusal json.RawMessage, err error,
@@ -258,7 +265,9 @@ func (m *Manager) inquiries(ctx context.Context, s *server, o *listing.Offer, rc
 	return answers, lines, nil, nil
 }
 
-// question asks the client one thing, unless the daemon knows the answer.
+// question sends one question to the client and adds it to asked. If the daemon
+// itself knows the answer, it returns that instead. A reply that is already there is
+// used at once.
 func (m *Manager) question(
 	rc *tool.RemoteCall, round int, key string, request []byte, asked map[string]*question,
 ) (own json.RawMessage, err error) {
@@ -299,7 +308,7 @@ func (m *Manager) question(
 	return nil, nil
 }
 
-// unask forgets what was asked.
+// unask forgets questions; later answers to them are dropped.
 func (m *Manager) unask(asked map[string]*question) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -308,8 +317,10 @@ func (m *Manager) unask(asked map[string]*question) {
 	})
 }
 
-// repliedLocked takes a client's answer to a question; false if it is none. One
-// that comes before the question, from a client that is back, is kept.
+// repliedLocked takes a client's answer, its line n, to the question with that id. An
+// answer that arrives before this daemon has asked is kept, if a process of an
+// earlier daemon can have asked. It returns false if the answer belongs to no
+// question.
 func (m *Manager) repliedLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
 	r := reply{n, clone(msg)}
 	if q := m.questions[id]; q != nil && q.session == session {
@@ -336,8 +347,8 @@ func (m *Manager) repliedLocked(session string, n int64, id string, msg jsonrpc.
 	return false
 }
 
-// answeredLocked reports whether the question in the place that an id names has its
-// answer, so that it will not be asked again.
+// answeredLocked reports whether the round after the one that place names was made.
+// Then the question was answered, and this daemon will not ask it.
 func (m *Manager) answeredLocked(u *upstream, place string) bool {
 	write, _, _ := strings.Cut(place, "/")
 	c := u.calls[dialect.Number([]byte(write))]
@@ -348,8 +359,8 @@ func (m *Manager) answeredLocked(u *upstream, place string) bool {
 	return next.madeLocked() && next.unsureLocked() == nil
 }
 
-// askAgainLocked repeats the questions of a session that is back: its proxy
-// drops what it has copied already.
+// askAgainLocked sends the open questions of a session again after its client is
+// back. Its proxy drops those that it has already passed on.
 func (m *Manager) askAgainLocked(session string) {
 	for _, q := range m.questions {
 		if c := m.clients[session]; c != nil && q.session == session {
@@ -358,7 +369,7 @@ func (m *Manager) askAgainLocked(session string) {
 	}
 }
 
-// seen confirms the lines of a client that have reached the server.
+// seen confirms lines of a client whose content has reached the server.
 func (m *Manager) seen(session string, lines []int64) {
 	m.mu.Lock()
 	c := m.clients[session]

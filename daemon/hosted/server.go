@@ -24,7 +24,8 @@ import (
 // than the 10 s after which clients give up a server that is slow to start.
 const firstList = 8 * time.Second
 
-// server is a configured server, with what is known of it for all its callers. Its
+// A server is a configured server with what is known of it for all its callers. A
+// server whose entry is edited is replaced by another one: spec never changes. Its
 // fields are guarded by the manager's mutex.
 type server struct {
 	m    *Manager
@@ -44,17 +45,21 @@ type server struct {
 	pins       listing.Pins      // tools as they were first seen, with any process
 }
 
+// newServer makes a server without reading its files.
 func (m *Manager) newServer(spec *Spec) *server {
 	s := &server{m: m, spec: spec}
 	s.limits.Store(spec)
 	return s
 }
 
+// compareNames orders servers by name.
 func compareNames(a, b *server) int { return cmp.Compare(a.spec.Name, b.spec.Name) }
 
-// now returns the server as it is configured now.
+// now returns the present limits of the server. They may change while its processes
+// go on; name, scope, key and process do not.
 func (s *server) now() *Spec { return s.limits.Load() }
 
+// file returns the path of the file that has the server's offers and pins.
 func (s *server) file() string { return filepath.Join(s.m.o.CatalogDir, s.spec.Name+".json") }
 
 // visible reports whether a session sees the server, as far as that is known. The
@@ -69,7 +74,7 @@ func (s *server) reached(c *tool.Caller) bool {
 	return s.m.o.Rules == nil || s.m.o.Rules.Reaches(c.Identity, s.spec.Name)
 }
 
-// Waits reports whether [Manager.List] has to ask a server first.
+// Waits reports whether [Manager.List] may have to start a server and wait for it.
 func (m *Manager) Waits() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,10 +86,10 @@ func (m *Manager) Waits() bool {
 	return false
 }
 
-// List returns the tools of all servers that a session sees, by name: what the
-// processes that it uses have listed or, for a server whose process has not listed
-// yet, what is known of that server. It asks servers that have never listed, for a
-// limited time.
+// List returns the tools of all servers that a session sees, by name. The tools are
+// those that the session's own processes have listed, or else those that any process
+// of the server has listed last. It starts servers that have never listed, and waits
+// for them for a limited time.
 func (m *Manager) List(ctx context.Context, c tool.Caller) []tool.Listing {
 	m.askAll(ctx, c)
 	return m.view(&c).List(listing.Tools)
@@ -143,8 +148,8 @@ func (m *Manager) inOrderLocked() []*server {
 	return all
 }
 
-// nextList is how long a list waits for a server whose last start has failed: it
-// may be fixed, but probably is not.
+// nextList is how long a list waits for a server whose last start failed. Most such
+// servers fail again.
 const nextList = time.Second
 
 // unreadyList is how long a list waits for a server whose environment is not known
@@ -152,8 +157,8 @@ const nextList = time.Second
 // second: for them, Holdline with all its servers is one.
 const unreadyList = 500 * time.Millisecond
 
-// patienceLocked returns how long a list waits for an instance that was never
-// listed: all lists together wait no longer than the first one would.
+// patienceLocked returns how long a list waits for an instance that has never listed.
+// All lists together wait only as long as the first one.
 func (inst *instance) patienceLocked(now time.Time) time.Duration {
 	wait := firstList
 	switch {
@@ -168,8 +173,9 @@ func (inst *instance) patienceLocked(now time.Time) time.Duration {
 	return max(wait, 0)
 }
 
-// askAll asks the servers that have never listed anything for their lists, for a
-// limited time. It returns the names of those that have not answered, and why.
+// askAll starts the servers that a caller sees and that have never listed, and waits
+// for their lists for a limited time. It returns the errors of those that have not
+// listed, by name.
 func (m *Manager) askAll(ctx context.Context, c tool.Caller) map[string]error {
 	var mu sync.Mutex // guards failed
 	failed := map[string]error{}
@@ -268,12 +274,12 @@ func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *list
 // clients wait for the handshake no longer than a second.
 const aboutWait = 50 * time.Millisecond
 
-// errStarting is the cause of the end of that wait.
+// errStarting is the cause of a context that ends with [aboutWait].
 var errStarting = errors.New("the server is still starting")
 
-// About returns how the only server of a session describes itself. It starts
-// a server that never served. While the server starts, it may offer everything; an
-// error says why it does not start, or did not the last time.
+// About returns the description of the only server of a session. It starts a server
+// that has never served. A server that is still starting is described as offering
+// everything. The error says why it does not start, or did not the last time.
 func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, aboutWait, errStarting)
 	defer cancel()
@@ -309,10 +315,10 @@ func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 	return listing.Describe(c.Only, about), nil
 }
 
-// Route returns where a request goes that is no call of a tool: for a prompt by its
-// name, for a resource by its URI or the template that it begins like, for a
-// completion by what it completes. It returns nil if no server is concerned, and
-// false if servers do not know the method.
+// Route returns the server's handler of a request other than a tool call. A prompt is
+// found by its name, a resource by its URI or a matching template, a completion by
+// what it completes. It returns nil if no server has it, and false if no server can
+// know the method.
 func (m *Manager) Route(
 	ctx context.Context, c tool.Caller, method string, params json.RawMessage,
 ) (to *tool.Remote, ok bool) {

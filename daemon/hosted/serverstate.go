@@ -14,8 +14,9 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// serverState is the file in the state directory that outlives every process of a
-// server: the user's word, and what its processes have come to.
+// A serverState is the content of a server's file in the state directory. It outlives
+// every process of the server: whether the user has stopped it, and which scopes were
+// ejected.
 type serverState struct {
 	Version int      `json:"version"`
 	Key     string   `json:"key,omitempty"`     // of the spec that was ejected
@@ -28,10 +29,11 @@ type serverState struct {
 
 const serverStateVersion = 1
 
+// stateFile returns the path of the server's state file.
 func (s *server) stateFile() string { return filepath.Join(s.m.o.StateDir, s.spec.Name+".json") }
 
-// recall reads how the server stood. It is called before anybody else knows of
-// the server.
+// recall reads the server's state file. A server whose entry has changed since is no
+// longer ejected. Call it before other goroutines know the server.
 func (s *server) recall() error {
 	b, err := ownfile.Read(s.stateFile(), ownfile.MaxDocument)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +52,7 @@ func (s *server) recall() error {
 	return err
 }
 
-// standingLocked is how the server stands.
+// serverStateLocked returns the present content for the server's state file.
 func (s *server) serverStateLocked() serverState {
 	st := serverState{
 		Version: serverStateVersion, Key: s.spec.Key, Stopped: s.stopped,
@@ -69,8 +71,9 @@ func (s *server) serverStateLocked() serverState {
 	return st
 }
 
-// write puts down how the server stands, or did when it was removed from the
-// configuration: then it is forgotten. The caller does not hold the lock.
+// write writes the server's state file, or removes it if there is nothing to
+// remember. A server that was removed from the configuration has nothing to remember.
+// The caller must not hold the manager's mutex.
 func (s *server) write() error {
 	s.m.filing.Lock()
 	defer s.m.filing.Unlock()
@@ -95,7 +98,7 @@ func (s *server) write() error {
 	return nil
 }
 
-// persist writes down how the server stands, for the next daemon.
+// persist writes the server's state file, and logs a failure.
 func (s *server) persist() {
 	if err := s.write(); err != nil {
 		s.m.log.Warn("how a server stands cannot be written down", "server", s.spec.Name, "err", err)

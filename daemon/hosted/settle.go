@@ -9,8 +9,10 @@ import (
 	"holdline/protocol/faultpoint"
 )
 
-// settle acks what need not be kept by the worker any more, and tells when to
-// look again.
+// settle acknowledges output that the worker need not keep, and removes records and
+// files that are not needed any more. Answers that wait too long for their client are
+// written to files first. It returns how long the reader may wait before it calls
+// settle again. Only the reader calls it.
 func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 	u.recordDeadlines()
 	spool, asks, next := u.settleMarks(time.Now())
@@ -51,9 +53,9 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 	return next
 }
 
-// settleMarks forgets the lines that need not be kept any more. It returns the
-// calls whose answers are to be spooled, the requests that are to be written
-// down, and when to look again.
+// settleMarks drops the marks of lines that the worker need not keep. It returns the
+// calls whose answers, and the requests which, must now go to files, and how long
+// until the next one must.
 func (u *upstream) settleMarks(now time.Time) (spool []*call, asks []*ask, next time.Duration) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -88,7 +90,7 @@ func (u *upstream) firstMark() int64 {
 	return u.marks[0].seq
 }
 
-// spooled notes whether an answer lies in its file now.
+// spooled records the result of writing a call's answer to its file.
 func (u *upstream) spooled(c *call, size int64, err error) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -121,7 +123,7 @@ func (k *mark) settledLocked() bool {
 	return !k.c.NeedsLine()
 }
 
-// spool writes an answer to its file, and returns its size in bytes.
+// spool writes the answer of a call to its file, and returns its size in bytes.
 func (u *upstream) spool(c *call) (size int64, err error) {
 	u.m.mu.Lock()
 	a, write := c.Answer, c.write

@@ -22,8 +22,8 @@ const (
 	sightAge = 10 * time.Second
 )
 
-// sight is whether the sessions of one project see a server. Guarded by the
-// manager's mutex.
+// A sight records whether the sessions of one project see a server. It is guarded by
+// the manager's mutex.
 type sight struct {
 	spec    *Spec // that was asked; nil if none has answered yet
 	visible bool
@@ -32,8 +32,8 @@ type sight struct {
 	late    bool          // a request has gone on without the answer
 }
 
-// seenByLocked reports whether the sessions of a caller's project see the server,
-// as far as that is known.
+// seenByLocked reports whether the sessions of a caller's project see the server, by
+// what is known now. It never blocks.
 func (s *server) seenByLocked(c *tool.Caller) bool {
 	if s.now().Visible == nil {
 		return true
@@ -41,13 +41,13 @@ func (s *server) seenByLocked(c *tool.Caller) bool {
 	return s.sightLocked(cmp.Or(c.Root, c.Cwd)).visible
 }
 
-// unseenLocked reports whether it is not known yet if a caller sees the server.
+// unseenLocked reports whether it is still unknown if a caller sees the server.
 func (s *server) unseenLocked(c *tool.Caller) bool {
 	return s.now().Visible != nil && s.sightLocked(cmp.Or(c.Root, c.Cwd)).spec == nil
 }
 
-// sees reports whether a caller sees a server, and waits for that for a limited
-// time. The caller must not hold the manager's mutex.
+// sees reports whether a caller sees a server. It waits up to [sightWait] if that is
+// not known yet. The caller must not hold the manager's mutex.
 func (m *Manager) sees(ctx context.Context, s *server, c *tool.Caller) bool {
 	m.awaitSights(ctx, c)
 	m.mu.Lock()
@@ -109,7 +109,7 @@ func (s *server) look(e *sight, spec *Spec, root string) {
 	m.reconcileLocked()
 }
 
-// awaitSights waits, for a limited time, until it is known which servers a caller
+// awaitSights waits, up to [sightWait], until it is known which servers a caller
 // sees. The caller must not hold the manager's mutex.
 func (m *Manager) awaitSights(ctx context.Context, c *tool.Caller) {
 	pending := m.pendingSights(c)
@@ -139,7 +139,8 @@ func (m *Manager) awaitSights(ctx context.Context, c *tool.Caller) {
 	}
 }
 
-// pendingSights returns what a caller's request has to wait for.
+// pendingSights returns the answers that a caller's request has to wait for, each
+// with a channel that is closed when it is there.
 func (m *Manager) pendingSights(c *tool.Caller) map[*sight]<-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,7 +161,7 @@ func (m *Manager) pendingSights(c *tool.Caller) map[*sight]<-chan struct{} {
 	return pending
 }
 
-// forgetSightsLocked forgets the projects that no session is of.
+// forgetSightsLocked forgets projects without sessions.
 func (m *Manager) forgetSightsLocked() {
 	used := map[string]struct{}{}
 	for _, c := range m.clients {

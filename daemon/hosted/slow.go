@@ -8,23 +8,23 @@ import (
 	"holdline/protocol/fault"
 )
 
-// maxStart is how many times its StartTimeout a process may take to come up,
-// whatever it writes meanwhile.
+// maxStart bounds the time of a start, as a multiple of StartTimeout, whatever the
+// process writes.
 const maxStart = 5
 
 // errSlow is the cause of the end of a start that takes too long.
 var errSlow = errors.New("it was too slow")
 
-// startClock bounds the time that a process has to come up. Each sign of
-// progress gives it that time anew, up to an end.
+// A startClock bounds the time of a start. Output to stderr restarts it, up to
+// maxStart times its patience in all.
 type startClock struct {
 	patience time.Duration
 	last     time.Time
 	timer    *time.Timer
 }
 
-// newStartClock returns a clock and a context that ends, with the cause
-// [errSlow], when the time of the start is over.
+// newStartClock returns a context that ends with the cause [errSlow] when the start
+// takes too long, and its clock. The caller must call the returned function.
 func newStartClock(ctx context.Context, patience time.Duration) (context.Context, *startClock, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &startClock{patience: patience, last: time.Now().Add(maxStart * patience)}
@@ -35,10 +35,11 @@ func newStartClock(ctx context.Context, patience time.Duration) (context.Context
 	}
 }
 
-// progress begins the time of the start anew.
+// progress restarts the clock.
 func (c *startClock) progress() { c.timer.Reset(min(c.patience, time.Until(c.last))) }
 
-// slowFault is why a process was ended that had not come up in time.
+// slowFault returns the fault of a start that was ended after took because it was too
+// slow.
 func (u *upstream) slowFault(took time.Duration) *fault.Record {
 	u.m.mu.Lock()
 	death, again := u.death, "It is started again by itself. "

@@ -15,14 +15,14 @@ import (
 // An upstream is the [standing.Process] of its standing requests.
 var _ standing.Process = (*upstream)(nil)
 
-// inquiry is a request of the daemon's own that waits for its answer.
+// An inquiry is a request of the daemon's own that waits for its answer.
 type inquiry struct {
 	take  func(jsonrpc.Message) // called once, without the manager's mutex
 	stays bool                  // its record is needed although it was answered
 }
 
-// reconcileLocked makes all processes compare what sessions want with what they
-// were told.
+// reconcileLocked makes all processes compare the log levels and subscriptions that
+// sessions want with those that the process has.
 func (m *Manager) reconcileLocked() {
 	for u := range m.processes {
 		u.standing.Wake()
@@ -91,10 +91,9 @@ func (u *upstream) Desired() standing.Desired {
 	return d
 }
 
-// logged takes a message of the server to the sessions that share the process
-// and want such messages: all from the level on that the session has set, or,
-// while a request of it is under way that asked for messages, from that
-// request's level on.
+// logged passes a log message of the server to the sessions that share the process
+// and want messages of its level. A session wants the level that it has set. While a
+// request of the session is under way, it also wants the level of that request.
 func (u *upstream) logged(msg jsonrpc.Message) {
 	level, _ := mcp.String(jsonrpc.Field(msg.Params, "level"))
 	u.m.mu.Lock()

@@ -60,6 +60,8 @@ func (inst *instance) failedToStartLocked() bool {
 	return inst.err != nil && !errors.Is(inst.err, errEnded)
 }
 
+// statusLocked returns the state of one server. State is the worst state of its
+// instances.
 func (s *server) statusLocked(now time.Time) Status {
 	st := Status{
 		Name: s.spec.Name, Scope: s.spec.Scope, State: "idle", Lazy: s.now().Lazy, Circuit: policy.Closed, Tools: -1,

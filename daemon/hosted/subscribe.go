@@ -17,11 +17,11 @@ import (
 // maxWants bounds the subscriptions of one session.
 const maxWants = 256
 
-// want is what one holder of a session has subscribed to: the session itself,
-// "", or one of its requests to be told changes.
+// A want identifies a subscription of a session. holder is "" for the session itself,
+// or the id of the request that subscribed.
 type want struct{ holder, uri string }
 
-// wanted is where a subscription belongs.
+// A wanted is the server that a subscription goes to.
 type wanted struct {
 	server string
 	names  []string // by which rules know it
@@ -63,8 +63,9 @@ func (m *Manager) Subscribe(
 	return failure, asFault(err, &listing.Offer{Method: mcp.Subscribe})
 }
 
-// subscribedServer returns the server whose resource it is, if that tells changes,
-// and the names by which rules know the resource.
+// subscribedServer returns the server of a resource, and the names by which rules
+// know the resource. It returns a fault if the server does not offer subscriptions,
+// or if the caller may not use the resource.
 func (m *Manager) subscribedServer(
 	ctx context.Context, c *tool.Caller, uri string,
 ) (s *server, names []string, err error) {
@@ -114,7 +115,8 @@ func (m *Manager) want(c *tool.Caller, key want, is *wanted) (w *wanted, fresh b
 	return all[key], true, nil
 }
 
-// subscribe waits until a process of the server tells changes of the resource.
+// subscribe waits until a process of the server has agreed to a subscription. It
+// tries again with the next process if one exits meanwhile.
 func (m *Manager) subscribe(
 	ctx context.Context, s *server, c tool.Caller, uri string, again bool,
 ) (json.RawMessage, error) {
@@ -133,8 +135,8 @@ func (m *Manager) subscribe(
 		maxAttempts)
 }
 
-// Unsubscribe ends a subscription of a session; all of a holder's if the URI is
-// "". It does not wait for the server.
+// Unsubscribe ends a subscription of a session, or all of the holder's if uri is "".
+// It does not wait for the server.
 func (m *Manager) Unsubscribe(session, holder, uri string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +148,7 @@ func (m *Manager) Unsubscribe(session, holder, uri string) {
 	m.reconcileLocked()
 }
 
-// URIs returns the resources of whose changes sessions want to know.
+// URIs returns the resources to which sessions of the process have subscribed.
 func (u *upstream) URIs() map[string]struct{} {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -155,8 +157,8 @@ func (u *upstream) URIs() map[string]struct{} {
 	return uris
 }
 
-// eachWantLocked calls f for all subscriptions of sessions that the process
-// serves.
+// eachWantLocked calls f for each subscription that this process serves and that the
+// rules still allow.
 func (u *upstream) eachWantLocked(f func(c tool.Client, key want, w *wanted)) {
 	for session, all := range u.m.wants {
 		c := u.m.clients[session]
@@ -191,8 +193,8 @@ func (u *upstream) Agreed(uri string) {
 	})
 }
 
-// updated tells those who have subscribed to it that a resource has changed, or
-// to one that it is part of.
+// updated notifies the subscribers of a resource that it has changed. Subscribers of
+// a resource that contains it are notified, too, each holder once.
 func (u *upstream) updated(msg jsonrpc.Message) {
 	uri, ok := mcp.String(jsonrpc.Field(msg.Params, "uri"))
 	if !ok {

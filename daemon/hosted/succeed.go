@@ -11,10 +11,10 @@ import (
 )
 
 // A server whose entry was edited, and that serves, goes on until a process of its
-// successor has come up: an edit that does not work takes nothing from anybody.
+// successor has come up: an edit that does not work takes no server from any session.
 
-// succession is a server that is to take another's place. Guarded by the manager's
-// mutex.
+// A succession is the attempt to replace a server by the one that its edited entry
+// describes. It is guarded by the manager's mutex.
 type succession struct {
 	next  *server
 	done  chan struct{} // closed when it has, or will not
@@ -22,7 +22,8 @@ type succession struct {
 	fault *fault.Record // the same, as it stands with the server that goes on
 }
 
-// keepLocked forgets the successor of a server, and why that did not start.
+// keepLocked ends the succession of a server, because its entry is again as before.
+// The fault of the successor's start is cleared.
 func (s *server) keepLocked() {
 	if x := s.succession; x != nil && x.fault == s.fault {
 		s.fault = nil
@@ -30,8 +31,8 @@ func (s *server) keepLocked() {
 	s.succession = nil
 }
 
-// servesLocked returns an instance of the server that serves and that a session
-// uses, and that session; nil if there is none.
+// servesLocked returns an instance of the server that serves a session, and that
+// session; nil if there is none.
 func (s *server) servesLocked() (*instance, tool.Client) {
 	for key, inst := range s.m.instances {
 		if key.server != s.spec.Name || inst.up == nil || inst.up.state != serving {
@@ -46,9 +47,9 @@ func (s *server) servesLocked() (*instance, tool.Client) {
 	return nil, nil
 }
 
-// replaceLocked puts a server in the place of another one of its name: once a
-// process of it has come up, if the other one serves, else at once. It reports
-// whether that is done.
+// replaceLocked replaces a server by another one of its name. If the old one serves a
+// session, a process of the new one must come up first; a goroutine sees to that. It
+// reports whether the server is replaced already.
 func (m *Manager) replaceLocked(old, next *server) bool {
 	next.stopped = old.stopped
 	inst, c := old.servesLocked()
@@ -74,9 +75,9 @@ func (m *Manager) replaceLocked(old, next *server) bool {
 	return false
 }
 
-// succeed puts the server of a trial in the place of another one, unless err says
-// why the trial has failed, or the configuration has changed again meanwhile. It
-// returns why it did not.
+// succeed replaces a server after the trial start of its successor ended with err. If
+// that failed, or the configuration has changed again, the old server goes on and the
+// trial is ended. It returns why the old server was not replaced.
 func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	next := trial.srv
 	m.mu.Lock()

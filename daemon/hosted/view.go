@@ -46,8 +46,8 @@ func (m *Manager) visible(c *tool.Caller) []*server {
 	return slices.DeleteFunc(m.inOrderLocked(), func(s *server) bool { return !s.visible(c) })
 }
 
-// offered returns the tools that a server offers a caller. A server that has never
-// listed is asked first.
+// offered returns the tools that the server offers a caller. It first asks a server
+// that has never listed.
 func (s *server) offered(ctx context.Context, c tool.Caller) listing.ServerTools {
 	view := s.view(&c)
 	if view.Offering == nil {
@@ -59,7 +59,7 @@ func (s *server) offered(ctx context.Context, c tool.Caller) listing.ServerTools
 	return view.Tools()
 }
 
-// noTools returns what is shown of a server whose tools are not known.
+// noTools returns the entry of a server whose tools are not known, with the reason.
 func noTools(server string, why *fault.Record) listing.ServerTools {
 	return listing.ServerTools{Server: server, Tools: []listing.ServerTool{}, Fault: why}
 }
@@ -91,11 +91,10 @@ type Log struct {
 	Next   int64 // offset in bytes at which to go on
 }
 
-// Logs returns what each process of a server wrote to stderr after an offset, which
-// after has by worker, or else the end of that. The secrets of its environment are
-// hidden. With follow a line that is not whole is left for the next look. If there is
-// no process, the fault has the last words of the one that ended; it is nil if there
-// was none.
+// Logs returns what each process of a server wrote to stderr, with the secrets of its
+// environment hidden. after has the offset in bytes at which to begin, by worker;
+// other logs begin near their end. With follow an incomplete last line is left for
+// the next call. The fault is that of the process that ended last, or nil.
 func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]Log, *fault.Record, error) {
 	s, err := m.server(name)
 	if err != nil {
@@ -123,7 +122,8 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]Log,
 	return logs, last, nil
 }
 
-// readLog reads what the process wrote to stderr.
+// readLog reads what the process wrote to stderr. It returns no text while the
+// secrets of the process are unknown.
 func (u *upstream) readLog(at masked.Place) (l Log, err error) {
 	l = Log{Worker: u.id, Root: u.inst.root, Next: at.From}
 	w := u.worker()
