@@ -20,7 +20,7 @@ type Budget struct {
 // purse identifies one budget.
 type purse struct{ agent, identity string }
 
-// NewBudget returns a budget that counts at most most purses at the same time.
+// NewBudget returns a budget that counts for at most that many purses at the same time.
 func NewBudget(most int) *Budget {
 	return &Budget{most: most, spent: map[purse]int{}}
 }

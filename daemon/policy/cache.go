@@ -290,8 +290,8 @@ func (c *Cache) store(k key, f *flight) ending {
 }
 
 // tool returns the state of a tool. If there are too many tools, it forgets those
-// without an entry. If there are still too many, it forgets the tool whose latest entry
-// was used least recently. The caller must hold mu.
+// without an entry. If there are still too many, it forgets the tool of the least
+// recently used entry. The caller must hold mu.
 func (c *Cache) tool(k toolKey) *toolState {
 	if t := c.tools[k]; t != nil {
 		return t

@@ -119,9 +119,8 @@ func askedOf(server, prefix string, names []string) (a asked) {
 	return a
 }
 
-// cleanURI returns a URI without percent escapes and without . and .. in its path.
-// climbs reports whether its path contained "..". It returns "" for a name that is no
-// URI.
+// cleanURI returns a URI without percent escapes. If its path contains "..", climbs is
+// true, and the URI has no . and .. any more. It returns "" for a name that is no URI.
 func cleanURI(name string) (clean string, climbs bool) {
 	scheme, rest, ok := strings.Cut(name, ":")
 	if !ok {
@@ -138,7 +137,7 @@ func cleanURI(name string) (clean string, climbs bool) {
 }
 
 // Reaches reports whether an identity may use anything of a server, as far as the lists
-// say so without the names of its tools. If not, the daemon does not show the server to
+// say so without the names of its tools. If not, the daemon need not show the server to
 // the identity at all.
 func (r Rules) Reaches(identity, server string) bool {
 	id := r.current().Identities[identity]
@@ -170,9 +169,9 @@ func (r Rules) Reaches(identity, server string) bool {
 const silent = "no rule names it"
 
 // pass asks one pair of lists, which stand under key in the configuration, with the
-// names that of returns. It returns nothing as the reason if the lists do not decide.
-// It calls of only if there are lists: most identities have none, and there may be
-// thousands of tools.
+// names that of returns. If the lists do not decide, the answer is true and the reason
+// is the parameter nothing. It calls of only if there are lists: most identities have
+// none, and there may be thousands of tools.
 func pass(key string, allow, deny []string, nothing string, of func() asked) (bool, string) {
 	if allow == nil && len(deny) == 0 { // as for most, of which there may be thousands
 		return true, nothing

@@ -16,7 +16,7 @@ import (
 	"holdline/daemon/filewatch"
 )
 
-// Limits of a new file while it is checked.
+// Limits for a new program while it is checked.
 const (
 	checkTimeout = 10 * time.Second // for each command
 	maxOutput    = 64 << 10         // bytes
@@ -32,27 +32,32 @@ type Versions struct {
 	Handover []int `json:"handover"` // see [Version]
 }
 
-// Found is what a file says about itself.
+// Found is what a program says about itself.
 type Found struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit"`
 	Versions
 }
 
-// Checker runs a new file to see whether it may replace the daemon.
+// Checker runs a new program to see whether it may replace the daemon.
 type Checker struct {
 	Needs func() Versions // what is in use now
 	UID   int             // of this user
 	Owner int             // of the file that runs
-	Env   []string        // for the file: little
-	// Also returns the arguments of more commands of the file that must succeed; nil is
-	// none.
+	Env   []string        // of the commands; it should be small
+	// Also returns the arguments of further commands of the new program that must
+	// succeed. Nil means none.
 	Also func() [][]string
 }
 
-// Check runs the file at path as `PATH version --json` and returns the answer, which must
-// name every version in use. The error is for people. No process that the file starts
-// outlives the check, unless it leaves its process group.
+// Check runs the file at path as `PATH version --json` and returns the answer, which
+// must name every version that is in use. It blocks for at most [checkTimeout] for each
+// command. The error is for people.
+//
+// Check does not run a file that another user could have written: it must be a regular
+// file of this user, of root or of the owner of the running program, and not writable
+// by everybody. No process that the file starts outlives the check, unless it leaves
+// its process group.
 func (c *Checker) Check(ctx context.Context, path string) (Found, error) {
 	s, err := filewatch.Stat(path)
 	switch {
@@ -89,8 +94,9 @@ func (c *Checker) Check(ctx context.Context, path string) (Found, error) {
 	return f, nil
 }
 
-// checkVersions returns an error that names a version which is in use and which f does not
-// know.
+// checkVersions returns an error that names the first version which is in use and which
+// f does not know. A program that cannot read what live proxies and workers write would
+// lose their calls.
 func (f Found) checkVersions(needs Versions) error {
 	for _, format := range []struct {
 		name        string
@@ -111,7 +117,8 @@ func (f Found) checkVersions(needs Versions) error {
 	return nil
 }
 
-// runFile runs the file and returns what it has printed.
+// runFile runs the file and returns what it has printed. A process that it leaves
+// behind with open output is an error.
 func (c *Checker) runFile(ctx context.Context, path string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("it did not end within %v", checkTimeout))
 	defer cancel()
@@ -136,7 +143,8 @@ func (c *Checker) runFile(ctx context.Context, path string, args ...string) ([]b
 	return nil, fmt.Errorf("%s: %w", what, err)
 }
 
-// firstWords returns the beginning of a text as one line.
+// firstWords returns the beginning of a text on one line, without control characters:
+// it goes into an error for people.
 func firstWords(written []byte) string {
 	s := strings.Join(strings.FieldsFunc(string(written), func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r)

@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-// Listener is what a [Gate] needs of a listener, such as [holdline/protocol/socket.Listener].
+// Listener is the part of a listener that a [Gate] needs. In the daemon it is a
+// [holdline/protocol/socket.Listener].
 type Listener interface {
 	AcceptUnix() (*net.UnixConn, error)
 	SetDeadline(t time.Time) error
 	Close() error
 }
 
-// Gate is a listener that can stop accepting for a while. Clients that connect meanwhile
-// wait in the socket's backlog, for this process or for its successor. Make it with
-// [NewGate].
+// Gate is a listener that can stop accepting for a while. Clients that connect
+// meanwhile wait in the socket's backlog, for this program or for its successor: no
+// connection is refused during a hand-over. Make it with [NewGate].
 type Gate struct {
 	Listener
 
@@ -27,10 +28,11 @@ type Gate struct {
 	once  sync.Once
 }
 
-// NewGate returns a gate before ln, which the gate owns from then on.
+// NewGate returns an open gate in front of ln. From then on the gate owns ln.
 func NewGate(ln Listener) *Gate { return &Gate{Listener: ln, ended: make(chan struct{})} }
 
-// AcceptUnix blocks until there is a connection and the gate is open.
+// AcceptUnix blocks until there is a connection and the gate is open. After Close it
+// returns [net.ErrClosed].
 func (g *Gate) AcceptUnix() (*net.UnixConn, error) {
 	for {
 		conn, err := g.Listener.AcceptUnix()
@@ -56,7 +58,8 @@ func (g *Gate) AcceptUnix() (*net.UnixConn, error) {
 	}
 }
 
-// Shut stops accepting.
+// Shut stops accepting. It wakes a blocked AcceptUnix with a deadline in the past; that
+// call then waits for Open or Close.
 func (g *Gate) Shut() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,7 +81,7 @@ func (g *Gate) Open() error {
 	return err
 }
 
-// Close closes the listener.
+// Close closes the listener and ends AcceptUnix, even if the gate is shut.
 func (g *Gate) Close() error {
 	g.once.Do(func() { close(g.ended) })
 	return g.Listener.Close()

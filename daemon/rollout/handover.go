@@ -15,16 +15,16 @@ import (
 	"holdline/protocol/faultpoint"
 )
 
-// Env is the variable that tells the successor of a daemon what it inherits: a [Handover]
-// as JSON. The successor must remove it from the environment at once, so that no child
-// sees it.
+// Env is the variable that tells the successor of a daemon what it inherits: a
+// [Handover] as JSON. The successor must remove it from its environment at once, so
+// that no child sees it.
 const Env = "HOLDLINE_HANDOVER"
 
-// Version is the version of [Handover]. A program that does not know it would wait for the
-// lock that it holds itself.
+// Version is the version of [Handover]. A program that does not know it would not take
+// over the lock, and would then wait for a lock that its own process holds.
 const Version = 1
 
-// Handover is what a daemon hands over to the image that replaces it.
+// Handover is what a daemon hands over to the program that replaces it.
 type Handover struct {
 	PID      int             `json:"pid"`      // of both
 	Listener int             `json:"listener"` // descriptor of the listening socket
@@ -35,14 +35,15 @@ type Handover struct {
 	From     string          `json:"from"`     // version of the older daemon
 	Epoch    int64           `json:"epoch"`    // of the older daemon's life
 	Rollouts int64           `json:"rollouts"` // hand-overs before this one
-	// Children are processes that the older image has started and not waited for. [Take]
-	// finds them.
+	// Children are processes that the older program has started and not waited for.
+	// They are not in the JSON: [Take] finds them.
 	Children []int `json:"-"`
 }
 
-// Exec makes the program at path the image of this process. The listening socket and the
-// lock stay open, all else is closed. Exec returns only if that failed, and then nothing
-// has changed. No process is forked while a child could inherit the two descriptors.
+// Exec makes the program at path the program of this process. The listening socket and
+// the lock stay open; all other files close. Exec returns only if that fails, and then
+// nothing has changed. No process can be forked while a child could inherit the two
+// descriptors.
 func Exec(path string, argv, env []string, ln, lock syscall.Conn, h Handover) error {
 	return withFD(ln, func(lnFD int) error {
 		return withFD(lock, func(lockFD int) error {
@@ -57,8 +58,9 @@ func Exec(path string, argv, env []string, ln, lock syscall.Conn, h Handover) er
 	})
 }
 
-// execInheriting executes a program that inherits some descriptors. It holds the fork lock,
-// so that no child inherits them, too. If the exec fails they are closed to children again.
+// execInheriting executes a program that inherits the descriptors fds. It holds the
+// fork lock, so that no child of another goroutine inherits them, too. If the exec
+// fails, it closes them to children again.
 func execInheriting(path string, argv, env []string, fds ...int) error {
 	syscall.ForkLock.Lock()
 	defer syscall.ForkLock.Unlock()
@@ -76,7 +78,8 @@ func execInheriting(path string, argv, env []string, fds ...int) error {
 	return fmt.Errorf("executing %s: %w", path, syscall.Exec(path, argv, env))
 }
 
-// withFD calls f with the descriptor of c, which stays open until f returns.
+// withFD calls f with the descriptor of c, which stays open until f returns. Unlike
+// File, it makes no copy.
 func withFD(c syscall.Conn, f func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -89,7 +92,7 @@ func withFD(c syscall.Conn, f func(fd int) error) error {
 	return ferr
 }
 
-// without returns a copy of env that lacks a variable.
+// without returns a copy of env that lacks the variable name.
 func without(env []string, name string) []string {
 	out := make([]string, 0, len(env)+1)
 	for _, kv := range env {
@@ -100,10 +103,12 @@ func without(env []string, name string) []string {
 	return out
 }
 
-// Take reads the value of [Env], which the image before this one has left for process pid.
-// Call it before any code that opens a file or starts a process: it closes the inherited
-// descriptors to children, and takes all children that exist for those of the older
-// image. It returns nil without a value, and for one that is meant for another process.
+// Take reads the value of [Env], which the older program has left for process pid. It
+// returns nil if there is no value, or if the value is meant for another process.
+//
+// Call it before any code that opens a file or starts a process. It closes the
+// inherited descriptors to children, and it takes all existing children of the process
+// for those of the older program.
 func Take(value string, pid int) (*Handover, error) {
 	if value == "" {
 		return nil, nil //nolint:nilnil // no hand-over is no error
@@ -125,8 +130,8 @@ func Take(value string, pid int) (*Handover, error) {
 	return &h, nil
 }
 
-// Files returns the inherited socket and lock file, which the caller owns. It may be
-// called once.
+// Files returns the inherited socket and lock file. The caller owns both and must close
+// them. Call it only once.
 func (h *Handover) Files(lockName string) (*net.UnixListener, *os.File, error) {
 	lock := os.NewFile(uintptr(h.Lock), lockName)
 	sock := os.NewFile(uintptr(h.Listener), "socket")

@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// reapLimit is how long a child of the older image may run. Such children are short
-// commands, for example to ask a program for its version, whose caller no longer exists.
+// reapLimit is how long a child of the older program may run. These children are short
+// commands, for example to ask a consult program for its version. The code that waited
+// for them ended with the older program.
 const reapLimit = 30 * time.Second
 
-// Reap waits for children that the image before this one has started, so that they do not
-// stay as zombies, and kills those that run for too long. It returns when all have ended
-// or ctx is done.
+// Reap waits for the children that the older program has started, so that they do not
+// stay as zombies. It kills those that run longer than [reapLimit]. It blocks until all
+// have ended or ctx is done.
 func Reap(ctx context.Context, pids []int) {
 	if len(pids) == 0 {
 		return
@@ -40,7 +41,8 @@ func Reap(ctx context.Context, pids []int) {
 	}
 }
 
-// unreaped reaps the children that have ended and returns the others.
+// unreaped reaps the children that have ended, and returns the others. It does not
+// block.
 func unreaped(pids []int) []int {
 	var left []int
 	for _, pid := range pids {

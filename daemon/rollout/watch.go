@@ -26,41 +26,42 @@ var (
 	errChanging = errors.New("the file is changing, try again")
 )
 
-// Options are a watcher's settings. Its functions are called from the goroutine of
-// [Watcher.Run].
+// Options are the settings of a [Watcher]. Its functions are called from the goroutine
+// of [Watcher.Run].
 type Options struct {
 	Log  *slog.Logger
 	Path string // absolute, links kept
-	// Running are the stamps of the file that runs. A file system may show one file in two
-	// ways, so there may be two.
+	// Running are the stamps of the file that runs. There may be two of them, since a
+	// file system may show one file in two ways.
 	Running []filewatch.Stamp
 	// Stat returns the stamp of a path; nil is [filewatch.Stat].
 	Stat func(path string) (filewatch.Stamp, error)
-	// Verify runs the file and returns what the file says about itself, or why the daemon
-	// must not run it.
+	// Verify runs the file. It returns what the file says about itself, or why the
+	// daemon must not run it.
 	Verify func(ctx context.Context, path string) (Found, error)
-	// HandOver replaces the image of this process, if the file still has the stamp. It
-	// returns only if that failed.
+	// HandOver replaces the program of this process, if the file still has the stamp.
+	// It returns only if that fails.
 	HandOver func(ctx context.Context, s filewatch.Stamp, found Found) error
 	// Report is called at each change of the state. The fault is set only for the state
-	// rejected.
+	// Rejected.
 	Report func(state telemetry.Rollout, f *fault.Record)
 	// Poll and Settle are 0 for the defaults.
 	Poll, Settle time.Duration
 }
 
-// Watcher waits for another file in the place of the one that runs, and hands over to it.
-// Make it with [New]. Its state belongs to the goroutine of [Watcher.Run]:
+// Watcher waits until another file is in the place of the one that runs, and hands over
+// to it. Make it with [New]. Its state belongs to the goroutine of [Watcher.Run]:
 //
 //	state      event                                    next
 //	Stable     another file is there                    Pending
 //	Pending    the old file is back, or none is there   Stable
-//	Pending    the file has settled, and is verified    Reloading: this process is replaced
+//	Pending    the file has settled, and is verified    Reloading: this program is replaced
 //	Pending    the file is not accepted                 Rejected
 //	Reloading  the hand-over fails                      Rejected
 //	Rejected   the file changes, or [Watcher.Forget]    Pending
 //
-// [Watcher.Upgrade] verifies the file at once, settled or rejected.
+// [Watcher.Upgrade] verifies the file at once, even if it has not settled or was
+// rejected.
 type Watcher struct {
 	o        Options
 	upgrades chan upgrade
@@ -77,7 +78,7 @@ type upgrade struct {
 	done  chan error // receives one error
 }
 
-// New returns a watcher, which does nothing before [Watcher.Run].
+// New returns a watcher. It does nothing before [Watcher.Run].
 func New(o Options) *Watcher {
 	if o.Stat == nil {
 		o.Stat = filewatch.Stat
@@ -94,7 +95,8 @@ func New(o Options) *Watcher {
 	}
 }
 
-// Run watches until ctx is done; it returns the cause.
+// Run watches the path until ctx is done, and returns the cause. A hand-over that
+// succeeds does not return: the process then runs another program.
 func (w *Watcher) Run(ctx context.Context) error {
 	tick := time.NewTicker(w.o.Poll)
 	defer tick.Stop()
@@ -113,9 +115,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 }
 
 // Upgrade hands over now, even if the file has not settled or was rejected before. It
-// returns only if that does not happen: [ErrCurrent], or the reason, a rollout_failure.
-// begin is called once the file is verified, immediately before the hand-over. Upgrade
-// blocks until [Watcher.Run] has done the work.
+// blocks until [Watcher.Run] has done the work, and returns only if there is no
+// hand-over: with [ErrCurrent], the cause of ctx, or a rollout_failure fault. begin is
+// called when the file is verified, immediately before the hand-over.
 func (w *Watcher) Upgrade(ctx context.Context, begin func(Found)) error {
 	u := upgrade{begin, make(chan error, 1)}
 	select {
@@ -131,8 +133,8 @@ func (w *Watcher) Upgrade(ctx context.Context, begin func(Found)) error {
 	}
 }
 
-// Forget lets a rejected file be tried once more. Call it when something has changed that
-// the file may have failed for. It does not block.
+// Forget lets a rejected file be tried once more. Call it when something has changed
+// that may have been the reason, for example the configuration. It does not block.
 func (w *Watcher) Forget() {
 	select {
 	case w.forget <- struct{}{}:
@@ -156,7 +158,7 @@ func (w *Watcher) poll(ctx context.Context) {
 	}
 }
 
-// upgradeNow is [Watcher.Upgrade] in the goroutine of Run.
+// upgradeNow does the work of [Watcher.Upgrade], in the goroutine of Run.
 func (w *Watcher) upgradeNow(ctx context.Context, begin func(Found)) error {
 	s, err := w.o.Stat(w.o.Path)
 	switch {
@@ -171,7 +173,9 @@ func (w *Watcher) upgradeNow(ctx context.Context, begin func(Found)) error {
 }
 
 // handOver verifies the file of stamp s and hands over to it. It returns only if that
-// failed. A file that is not accepted is remembered, so that it is not tried again.
+// fails. A file that is not accepted is remembered by its stamp and not tried again. A
+// file that changed while it was verified is not rejected: what was verified is not
+// what is there now.
 func (w *Watcher) handOver(ctx context.Context, s filewatch.Stamp, begin func(Found)) error {
 	w.setState(telemetry.Pending, nil)
 	found, err := w.o.Verify(ctx, w.o.Path)
@@ -201,10 +205,11 @@ func (w *Watcher) handOver(ctx context.Context, s filewatch.Stamp, begin func(Fo
 	return f
 }
 
-// runs reports whether a file is the one that runs.
+// runs reports whether s is the stamp of the file that runs.
 func (w *Watcher) runs(s filewatch.Stamp) bool { return slices.ContainsFunc(w.o.Running, s.Same) }
 
-// setState changes the state, and reports it if it differs.
+// setState changes the state, and reports it if it is another one or if there is a
+// fault.
 func (w *Watcher) setState(state telemetry.Rollout, f *fault.Record) {
 	if state == w.state && f == nil {
 		return
@@ -213,7 +218,7 @@ func (w *Watcher) setState(state telemetry.Rollout, f *fault.Record) {
 	w.o.Report(state, f)
 }
 
-// failure returns an error as a fault.
+// failure returns err as a rollout_failure fault.
 func failure(err error) *fault.Record {
 	return fault.New(fault.RolloutFailure, fault.Rollout, "upgrade", "%v", err)
 }
