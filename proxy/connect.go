@@ -32,13 +32,13 @@ const slack = 1 << 20
 // listens must not be used, or is no daemon.
 var errUnusable = errors.New("the daemon cannot be used")
 
-// link is a connection that a daemon has welcomed.
+// link is a connection that a daemon has welcomed. [proxy.talk] closes it.
 type link struct {
 	conn    net.Conn
-	out     *rawio.Stream // to conn; for the goroutine that has the turn
-	lines   *jsonrpc.Lines
-	welcome protocol.Welcome
-	replays []replay
+	out     *rawio.Stream    // to conn; for the goroutine that has the turn
+	lines   *jsonrpc.Lines   // reads conn; for readDaemon
+	welcome protocol.Welcome // the daemon's first line
+	replays []replay         // what writeDaemon repeats first
 	watch   *watch
 	bye     protocol.Control // set by the reader before it ends
 
@@ -49,7 +49,7 @@ type link struct {
 	rest  []byte // of begun
 }
 
-// farewell is what the daemon said when it ended the session.
+// farewell returns the reason that the daemon gave when it ended the session.
 func (l *link) farewell() string {
 	if l.bye.Message != "" {
 		return l.bye.Message
@@ -57,27 +57,30 @@ func (l *link) farewell() string {
 	return l.bye.Bye
 }
 
-// search is one search for a daemon.
+// search is one search for a daemon: the dials of one [proxy.connect], and the starts of
+// daemons meanwhile. One goroutine uses it.
 type search struct {
 	p      *proxy
-	last   *link // the connection before, nil at first
-	within time.Duration
-	lost   moment // from here within counts
-	late   bool   // some of within may have passed
-	wait   time.Duration
+	last   *link         // the connection before, nil at first
+	within time.Duration // how long to search
+	lost   moment        // from here within counts
+	late   bool          // some of within may have passed
+	wait   time.Duration // the longest pause before the next dial
 
 	start    func(context.Context) (<-chan error, error) // nil starts none
-	starts   int
-	exited   <-chan error // of the process that was started and runs
-	failed   error        // of the latest start that failed
-	next     time.Time    // no start before
-	nextWait time.Duration
+	starts   int                                         // daemons started so far
+	exited   <-chan error                                // of the process that was started and runs
+	failed   error                                       // of the latest start that failed
+	next     time.Time                                   // earliest time of the next start
+	nextWait time.Duration                               // pause after the next failed start
 
-	absent  *ManagedError // why its manager starts none, nil if that is not known
-	nextAsk time.Time     // not asked before
-	told    bool          // that was said
+	absent  *ManagedError // why the service manager starts no daemon; nil if that is not known
+	nextAsk time.Time     // earliest time to ask for absent
+	told    bool          // the user has seen absent
 }
 
+// newSearch returns the search for a daemon after the connection last, nil at first. If a
+// service manager runs the daemon, the search starts none itself.
 func (p *proxy) newSearch(last *link) *search {
 	s := &search{
 		p: p, last: last, within: p.within(last), wait: firstWait,
@@ -94,7 +97,8 @@ func (p *proxy) newSearch(last *link) *search {
 	return s
 }
 
-// within is how long a daemon is looked for after the connection last.
+// within returns how long the proxy may search for a daemon after the connection last. The
+// daemon's resume window bounds it: after that the daemon's records have expired.
 func (p *proxy) within(last *link) time.Duration {
 	if last == nil || last.welcome.ResumeWindowMS <= 0 {
 		return p.o.ReconnectTimeout
@@ -102,8 +106,10 @@ func (p *proxy) within(last *link) time.Duration {
 	return min(p.o.ReconnectTimeout, time.Duration(last.welcome.ResumeWindowMS)*time.Millisecond)
 }
 
-// connect looks for a daemon until one welcomes this proxy, the time is over
-// or trying makes no sense. last is the connection before, nil at first.
+// connect dials until a daemon welcomes this proxy. It starts a daemon if none listens, and
+// backs off between the dials. It returns an error when the time is over, when another try
+// cannot help, or, with errLeft, when the client needs no daemon any more. last is the
+// connection before, nil at first.
 func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 	s := p.newSearch(last)
 	err := errStoodStill
@@ -136,24 +142,27 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 		if left <= 0 {
 			return nil, s.over(err)
 		}
-		if err := s.pause(ctx, min(left, s.wait/2+rand.N(s.wait/2+1))); err != nil { //nolint:gosec // jitter is no secret
+		if err := s.pause(
+			ctx, min(left, s.wait/2+rand.N(s.wait/2+1)), //nolint:gosec // jitter is no secret
+		); err != nil {
 			return nil, err
 		}
 		s.wait, s.late = min(2*s.wait, lastWait), true
 	}
 }
 
-// Times of asking why a service manager starts no daemon.
+// When the proxy asks why a service manager starts no daemon.
 const (
-	absentWait = 2 * time.Second // of nobody listening before the first time: one may be about to start
-	askEvery   = 10 * time.Second
+	absentWait = 2 * time.Second  // no daemon listens for so long before the first time: one may be starting
+	askEvery   = 10 * time.Second // between two times
 )
 
-// askWhy asks why the service manager starts no daemon, if it is time to, and
-// says so, once.
+// askWhy asks why the service manager starts no daemon, if that is due. In a resume it shows
+// the reason to the user, once.
 func (s *search) askWhy(ctx context.Context) {
 	now := time.Now()
-	if s.p.o.Absent == nil || now.Before(s.nextAsk) || s.last != nil && s.within-s.left() < min(absentWait, s.within/4) {
+	if s.p.o.Absent == nil || now.Before(s.nextAsk) ||
+		s.last != nil && s.within-s.left() < min(absentWait, s.within/4) {
 		return
 	}
 	s.nextAsk = now.Add(askEvery)
@@ -167,19 +176,19 @@ func (s *search) askWhy(ctx context.Context) {
 // errStoodStill is why no daemon was tried at all.
 var errStoodStill = errors.New("this process stood still, or its client did not read, while the daemon went away")
 
-// left is what is left of the time. The machine's sleep counts while a call is
-// on its way.
+// left returns the time that is left for the search. The time for which the machine slept
+// counts only in a resume with a call in flight: the daemon's records expire meanwhile.
 func (s *search) left() time.Duration {
 	return s.within - s.p.since(s.lost, s.last != nil && s.p.store.calling() > 0)
 }
 
-// over is the end of a search that err was the last result of.
+// over returns the error of a search whose time is over. err is that of the last try.
 func (s *search) over(err error) error {
 	return s.named(fmt.Errorf("no daemon within %v: %w", s.within, err))
 }
 
-// named is err with the reason why the latest start failed, or why there was
-// none.
+// named returns err with the reason why the latest start failed, or why no daemon was
+// started.
 func (s *search) named(err error) error {
 	switch {
 	case s.failed != nil:
@@ -190,13 +199,14 @@ func (s *search) named(err error) error {
 	return err
 }
 
-// startOne starts a daemon, if it is time to. An error ends the search.
+// startOne starts a daemon, if this search may and none that it has started still runs. An
+// error ends the search.
 func (s *search) startOne(ctx context.Context) error {
 	switch {
 	case s.start == nil || s.exited != nil || time.Now().Before(s.next):
 		return nil
 	case s.last != nil && s.p.o.Stopped != nil && s.p.o.Stopped():
-		return nil // the user's word; somebody may start it again meanwhile
+		return nil // the user has stopped the daemon, and may start it again meanwhile
 	case s.last == nil && s.starts >= maxStarts:
 		return nil
 	}
@@ -226,14 +236,14 @@ func (s *search) ended(ctx context.Context, err error) error {
 	return s.startFailed(ctx, fmt.Errorf("the daemon did not start: %w", err))
 }
 
-// startFailed ends the search of a proxy that had no daemon yet: what is wrong
-// is told at once. One that lost its daemon goes on: the program or its
-// configuration may be fixed in time, or another program starts a daemon.
+// startFailed handles a start that failed. It ends the first search of a proxy: the user
+// must see the reason at once. A resume goes on searching: the user may fix the program or
+// its configuration in time, or another program starts a daemon.
 func (s *search) startFailed(ctx context.Context, err error) error {
 	if s.last == nil {
 		return err
 	}
-	if s.next.IsZero() { // once is enough
+	if s.next.IsZero() { // log it once in a search
 		s.p.log.WarnContext(ctx, "daemon not started, going on", "err", err)
 	}
 	s.failed = err
@@ -241,6 +251,7 @@ func (s *search) startFailed(ctx context.Context, err error) error {
 	return nil
 }
 
+// pauseStarts delays the next start, each time longer.
 func (s *search) pauseStarts() {
 	s.next = time.Now().Add(s.nextWait)
 	s.nextWait = min(2*s.nextWait, lastStartWait)
@@ -258,8 +269,9 @@ func (p *proxy) drained() bool {
 	return !time.Now().Before(p.drainBy)
 }
 
-// pause blocks for d. It returns earlier if the client needs no daemon any more, or if
-// the process that was started fails.
+// pause blocks for d, or until the process that was started ends with an error: then the
+// next dial may start another one. It returns errLeft if the client needs no daemon any
+// more, the error of the client's side, or that of a start which ends the search.
 func (s *search) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -285,9 +297,9 @@ func (s *search) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// sort reports whether an error of try may pass, and whether no daemon listens. That
-// the daemon has no place for another connection is worth waiting for to a
-// session that resumes.
+// sort reports whether an error of try may pass, and whether no daemon listens. A daemon
+// with too many connections is worth waiting for only in a resume: the session has calls
+// there.
 func (p *proxy) sort(err error, resumes bool) (retry, nobody bool) {
 	if errors.Is(err, errUnusable) {
 		return false, false
@@ -305,16 +317,20 @@ func (p *proxy) sort(err error, resumes bool) (retry, nobody bool) {
 	return true, ok && dial.down == DownNobody
 }
 
-// dialError is a failed dial, sorted.
+// dialError is the error of a failed dial that may pass.
 type dialError struct {
 	err  error
-	down Down
+	down Down // why no connection was made
 }
 
+// Error returns the text of the dial's error.
 func (e *dialError) Error() string { return e.err.Error() }
+
+// Unwrap returns the dial's error.
 func (e *dialError) Unwrap() error { return e.err }
 
-// try dials and greets once. The greeting bears what a resume has to say.
+// try dials and greets once, within [protocol.GreetingTimeout]. On an error the connection
+// is closed.
 func (p *proxy) try(ctx context.Context, last *link) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, protocol.GreetingTimeout)
 	defer cancel()
@@ -339,12 +355,19 @@ func (p *proxy) try(ctx context.Context, last *link) (*link, error) {
 	return l, nil
 }
 
+// greet sends the greeting on conn and reads the daemon's welcome. After an earlier
+// connection last, the greeting asks for a resume, and the link gets the lines to repeat.
+// The error is a [*protocol.Refusal] if the daemon refuses, and wraps errUnusable if the
+// other end is no daemon. On an error the caller must close conn.
 func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	g := p.o.Greeting
 	g.Holdline, g.Role = protocol.Version, protocol.RoleMCP
 	stream := rawio.New(conn)
-	l := &link{conn: conn, out: stream, turn: make(chan struct{}, 1), lines: jsonrpc.NewLines(stream, nil, protocol.MaxGreeting)}
-	l.lines.DropTail = true // of a daemon that died while it wrote
+	l := &link{
+		conn: conn, out: stream, turn: make(chan struct{}, 1),
+		lines: jsonrpc.NewLines(stream, nil, protocol.MaxGreeting),
+	}
+	l.lines.DropTail = true // a daemon that died while it wrote leaves half a line
 	if last != nil {
 		g.Resume, g.Store = true, last.welcome.Store
 		g.Next, g.Pending, l.replays, g.EOF = p.store.recall()
@@ -352,7 +375,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	faultpoint.At("proxy.dialled")
 	_, werr := conn.Write(protocol.Append(nil, g))
 	faultpoint.At("proxy.greeted")
-	line, err := l.lines.Next() // also of a daemon that refused, and hung up, before it was greeted
+	line, err := l.lines.Next() // even if the write failed: the daemon may have refused and hung up before
 	switch {
 	case err != nil && werr != nil:
 		return nil, fmt.Errorf("greet the daemon: %w", werr)

@@ -20,12 +20,12 @@ const (
 	kindLevel
 	kindSubscribe
 	kindUnsubscribe
-	kindListen // its answer comes when the stream ends: nobody waits for it
+	kindListen // its answer comes when the stream ends: the proxy does not wait for it
 	kindCancel
 	kindResponse
 )
 
-// entry is a line of the client's.
+// entry is a line of the client, with what the proxy has to know of it.
 type entry struct {
 	n    int64         // ordinal, from 1
 	came time.Duration // reading of the boot clock when the client had sent it
@@ -38,16 +38,16 @@ type entry struct {
 	op  string     // for the fault record: method, and name of the tool
 	uri string     // of a subscription, or key of the request that a cancel names
 
-	call     bool // of a tool: it may have an effect
-	modern   bool // the request is of the modern era
-	bad      bool // not a message, to be answered with id null
-	sent     bool // handed to a connection, perhaps not whole
-	pending  bool // the client waits for the answer
-	standing bool // replayed for its effect although answered
-	ended    bool // a subscribe: a later unsubscribe has succeeded
-	unseen   bool // a response that the daemon has not confirmed
-	was      json.RawMessage
-	next     *entry // pending under the same id, younger
+	call     bool            // of a tool: it may have an effect
+	modern   bool            // the request is of the modern era
+	bad      bool            // not a message, to be answered with id null
+	sent     bool            // handed to a connection, perhaps not whole
+	pending  bool            // the client waits for the answer
+	standing bool            // replayed for its effect although answered
+	ended    bool            // a subscribe: a later unsubscribe has succeeded
+	unseen   bool            // a response that the daemon has not confirmed
+	was      json.RawMessage // of the initialize that succeeded: the daemon's answer
+	next     *entry          // pending under the same id, younger
 }
 
 // key is equal for equal ids. Unlike [jsonrpc.ID.Key] it decodes only strings
@@ -93,6 +93,7 @@ func newEntry(line []byte) *entry {
 	return e
 }
 
+// requestKind returns the kind of a request. Kinds matter for what a resume repeats.
 func requestKind(method string) kind {
 	switch method {
 	case "initialize":

@@ -22,21 +22,21 @@ import (
 const (
 	ExitDone     = 0 // the client left, and has every answer that came in time
 	ExitFailed   = 1 // refused, or the client's side is broken
-	ExitNoDaemon = 3 // none answered
-	ExitLost     = 4 // the daemon went away for good
+	ExitNoDaemon = 3 // no daemon answered
+	ExitLost     = 4 // the daemon went away, and the session cannot go on
 )
 
 // Limits of a proxy.
 const (
-	readAhead  = 1 << 20 // bytes read from the client before the daemon took them
-	memory     = 64 << 20
-	leaveGrace = 40 * time.Millisecond // for a last line, twice, when told to leave
+	readAhead  = 1 << 20               // bytes read from the client before the daemon took them
+	memory     = 64 << 20              // bytes; the default of [Options.Memory]
+	leaveGrace = 40 * time.Millisecond // for a last line in each direction, when the proxy must leave
 )
 
 // NoDrainLimit as [Options.Drain] waits for the answers as long as it takes.
 const NoDrainLimit time.Duration = -1
 
-// Options of [Run]. All are needed but those that say what their zero does.
+// Options of [Run]. All are required, except those whose comment says what their zero does.
 type Options struct {
 	// In is the client's side to read from. Close must end a Read that waits.
 	In io.ReadCloser
@@ -45,40 +45,41 @@ type Options struct {
 	Out io.WriteCloser
 	// Err takes messages for people.
 	Err io.Writer
-	// Greeting is what to say first: session, identity and the like. Run fills
-	// in what belongs to a resume.
+	// Greeting is the proxy's first line: session, identity and the like. Run
+	// fills in the fields of a resume.
 	Greeting protocol.Greeting
-	// Dial connects to the daemon. With Down it tells errors apart.
+	// Dial connects to the daemon.
 	Dial func(context.Context) (net.Conn, error)
-	// Down sorts an error of Dial.
+	// Down returns the reason behind an error of Dial.
 	Down func(error) Down
-	// HungUp tells, without waiting, whether the other end of a connection of
-	// Dial is closed. Nil takes each for open that has not been read to its end.
+	// HungUp reports, without blocking, whether the other end of a connection
+	// of Dial is closed. If it is nil, each connection counts as open that was
+	// not read to its end.
 	HungUp func(net.Conn) bool
-	// Autostart starts a daemon and returns at once. From the channel comes
-	// how that process ended, if it does while Run waits: nil if it left the
-	// line to another daemon, an error that wraps [ErrKilled] if another start
-	// may fare better at once. After any other error, and those of Autostart
-	// itself, a Run that had no daemon yet ends; a resume goes on and starts
-	// one again after a pause. It is a [*ManagedError] where a service manager is
-	// to start the daemon. A nil Autostart starts none.
+	// Autostart starts a daemon and returns at once. The channel yields the end
+	// of that process, if it ends while Run waits: nil if another daemon runs
+	// already, an error that wraps [ErrKilled] if another start may succeed at
+	// once. After any other error, and after an error of Autostart itself, a Run
+	// that had no daemon yet ends; a resume goes on and starts a daemon again
+	// after a pause. The error is a [*ManagedError] where a service manager must
+	// start the daemon. A nil Autostart starts none.
 	Autostart func(context.Context) (<-chan error, error)
-	// Absent returns why no daemon listens although a service manager should have
-	// started one, nil if there is none or the reason passes. It is asked once in a while as long as this
-	// proxy starts no daemon itself. Nil tells it never.
+	// Absent returns why no daemon listens although a service manager should
+	// have started one; nil if no reason is known or it will pass. Run calls it
+	// once in a while as long as the proxy starts no daemon itself. It may be nil.
 	Absent func(context.Context) *ManagedError
 	// Stopped reports whether the user has stopped the daemon that this proxy
-	// was connected to: then a resume starts no other. Nil tells it never.
+	// was connected to: then a resume starts no other. Nil means never.
 	Stopped func() bool
-	// Drain is how long the answers still due are waited for when the client
-	// has closed its side; [NoDrainLimit] for ever.
+	// Drain is how long the proxy waits for answers after the client has closed
+	// its side; [NoDrainLimit] sets no limit.
 	Drain time.Duration
-	// ReconnectTimeout is how long a daemon is looked for. A resume cuts it to
-	// the window that the daemon told, and never begins after it, though the
-	// process stood still meanwhile.
+	// ReconnectTimeout is how long the proxy searches for a daemon. In a resume
+	// the window in the daemon's welcome bounds it, too. No resume begins after
+	// that window, even if this process was stopped meanwhile.
 	ReconnectTimeout time.Duration
-	// Resume goes on with the next daemon when one died. Without it Run
-	// answers what is pending with faults and ends.
+	// Resume continues the session at the next daemon after one died. Without
+	// it Run answers all pending requests with faults and ends.
 	Resume bool
 	// Memory is the most bytes of client lines to remember; 0 for 64 MiB.
 	Memory int
@@ -88,28 +89,29 @@ type Options struct {
 	sinceBoot func() time.Duration // for tests; nil takes the system's clock
 }
 
-// ErrKilled is wrapped by the end of a daemon that did not end by itself.
+// ErrKilled is wrapped by the error of a daemon's process that was killed by a signal.
 var ErrKilled = errors.New("killed")
 
-// ManagedError is that a service manager is to start the daemon, and does not.
+// ManagedError says why a service manager does not start the daemon, although it should.
 type ManagedError struct {
 	Why  string
-	Hint string // the way out
+	Hint string // what the user can do
 }
 
+// Error returns why there is no daemon.
 func (e *ManagedError) Error() string { return e.Why }
 
-// Down sorts the reasons why a dial failed.
+// Down is the reason why a dial failed.
 type Down int
 
 // The reasons.
 const (
-	DownBusy    Down = iota // it may pass: tried again
-	DownNobody              // nobody listens: a daemon may be started
+	DownBusy    Down = iota // it may pass: the proxy tries again
+	DownNobody              // no daemon listens: the proxy may start one
 	DownRefused             // it will not pass
 )
 
-// ending is how a connection's work ended.
+// ending is why [proxy.talk] returned.
 type ending int
 
 const (
@@ -119,14 +121,14 @@ const (
 	endStopped               // the daemon said bye
 )
 
-// proxy is one Run's state.
+// proxy is the state of one [Run].
 type proxy struct {
 	o     Options
 	log   *slog.Logger
 	store *store
 	out   *output
 
-	// Each holds one token, which says: look again.
+	// Each holds at most one token, which makes its goroutine check the state again.
 	work  chan struct{} // for the writer
 	space chan struct{} // for the reader of the client
 	idle  chan struct{} // for the loop, once the client has closed its side
@@ -136,9 +138,9 @@ type proxy struct {
 	drainBy time.Time // zero until the client's end was seen by a talk
 }
 
-// Run carries lines until the client is done, ctx is cancelled (the proxy was
-// told to leave: it says bye and ends within 100 ms) or the line is lost, and
-// returns the exit code. It closes In and Out and leaves no goroutine behind.
+// Run carries lines until the client is done, the session is lost, or ctx is
+// cancelled: then the proxy says bye and ends within 100 ms. It returns the exit
+// code. It closes In and Out and leaves no goroutine behind.
 func Run(ctx context.Context, o Options) int {
 	if o.Memory <= 0 {
 		o.Memory = memory
@@ -170,8 +172,8 @@ func Run(ctx context.Context, o Options) int {
 	return code
 }
 
-// unblock sees to it that a client that does not read cannot keep a proxy that
-// was told to leave. It ends with done.
+// unblock closes Out if the proxy has not ended a while after ctx was cancelled: a
+// client that does not read must not delay its end. It returns when done is.
 func (p *proxy) unblock(ctx, done context.Context) {
 	select {
 	case <-ctx.Done():
@@ -187,7 +189,8 @@ func (p *proxy) unblock(ctx, done context.Context) {
 	}
 }
 
-// run is connection after connection.
+// run serves one connection after the other, and returns the exit code. Before it returns
+// with an error it has answered all pending requests with faults.
 func (p *proxy) run(ctx context.Context) int {
 	l, err := p.connect(ctx, nil)
 	for {
@@ -200,7 +203,8 @@ func (p *proxy) run(ctx context.Context) int {
 		case endBroken:
 			return p.broken(ctx)
 		case endStopped:
-			p.say("the daemon has ended this session: "+l.farewell(), "start the server again in your client; holdline status shows the daemon")
+			p.say("the daemon has ended this session: "+l.farewell(),
+				"start the server again in your client; holdline status shows the daemon")
 			p.settle("the daemon ended the session: " + l.farewell())
 			return p.after(ctx, ExitLost)
 		case endLost:
@@ -217,7 +221,7 @@ func (p *proxy) run(ctx context.Context) int {
 	}
 }
 
-// resume connects again and prepares what is to be repeated.
+// resume connects again and stores the new link in l. On an error l is unchanged.
 func (p *proxy) resume(ctx context.Context, l **link) error {
 	next, err := p.connect(ctx, *l)
 	if err != nil {
@@ -228,10 +232,12 @@ func (p *proxy) resume(ctx context.Context, l **link) error {
 	return nil
 }
 
-// errLeft is returned by connect if the client is done before there is a line.
+// errLeft is returned by connect if the client is done before a daemon was found.
 var errLeft = errors.New("the client is done")
 
-// giveUp ends the proxy that has no line. had reports whether there was one.
+// giveUp ends a proxy that found no daemon, because of err. It shows the user the reason,
+// answers all pending requests with faults, and returns the exit code. had is true if the
+// proxy was connected before.
 func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
 	if errors.Is(err, errLeft) || ctx.Err() != nil {
 		return ExitDone
@@ -266,8 +272,8 @@ func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
 	return p.after(ctx, code)
 }
 
-// firstLineWait is how long a proxy that has no line waits for its client's
-// first request, so that the client gets an answer and not just an end.
+// firstLineWait is how long a proxy without a daemon waits for its client's first request:
+// clients show their users the answer to that, and little of an end without one.
 const firstLineWait = 200 * time.Millisecond
 
 // firstLine waits for the client's first line, or its end.
@@ -282,15 +288,17 @@ func (p *proxy) firstLine(ctx context.Context) {
 	}
 }
 
-// hintFor says what a user can do about a refusal.
+// hintFor returns what a user can do about a refusal with that code.
 func hintFor(code string) string {
 	switch code {
 	case protocol.RefusedIdentity:
 		return "this identity has a token in the daemon's configuration: give it with HOLDLINE_TOKEN or --token-file"
 	case protocol.RefusedGreeting:
-		return "holdline mcp-stdio --help says what names may look like; if it is not that, daemon and proxy are of different versions: holdline stop"
+		return "holdline mcp-stdio --help says what names may look like; " +
+			"if it is not that, daemon and proxy are of different versions: holdline stop"
 	case protocol.RefusedVersion:
-		return "daemon and proxy must be of like versions: holdline stop ends the old daemon, and the next proxy starts a new one"
+		return "daemon and proxy must be of like versions: " +
+			"holdline stop ends the old daemon, and the next proxy starts a new one"
 	case protocol.RefusedLimit:
 		return "holdline sessions shows who is connected; limits.connections in the configuration is the limit"
 	case protocol.RefusedBusy:
@@ -299,7 +307,7 @@ func hintFor(code string) string {
 	return "holdline doctor says what is wrong"
 }
 
-// broken ends the proxy whose client does not take its lines.
+// broken shows the user why writing to the client failed, and returns the exit code.
 func (p *proxy) broken(ctx context.Context) int {
 	if ctx.Err() != nil {
 		return ExitDone
@@ -308,7 +316,7 @@ func (p *proxy) broken(ctx context.Context) int {
 	return ExitFailed
 }
 
-// after is code, or 0 if the proxy was told to leave meanwhile.
+// after returns code, or ExitDone if ctx was cancelled meanwhile.
 func (p *proxy) after(ctx context.Context, code int) int {
 	if ctx.Err() != nil {
 		return ExitDone
@@ -332,6 +340,7 @@ func (p *proxy) settle(why string) {
 	}
 }
 
+// fault answers the request e with f.
 func (p *proxy) fault(e *entry, f *fault.Record) {
 	method, modern := "", ""
 	if e.call {
@@ -343,7 +352,7 @@ func (p *proxy) fault(e *entry, f *fault.Record) {
 	p.out.line(append(mcp.AppendFault(nil, e.id, method, modern, f), '\n'))
 }
 
-// say tells people something, with a way out on its own line.
+// say writes a message for the user to Err, and what the user can do on its own line.
 func (p *proxy) say(message, hint string) {
 	text := "holdline: " + message + "\n"
 	if hint != "" {
@@ -366,12 +375,12 @@ func poke(c chan struct{}) {
 	}
 }
 
-// output writes whole lines to the client.
+// output writes whole lines to the client. It is safe for concurrent use.
 type output struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // held while a line is written
 	w      io.Writer
-	err    error         // the first; guarded by mu
-	failed chan struct{} // closed with it
+	err    error         // the first one; guarded by mu
+	failed chan struct{} // closed when err is set
 }
 
 // line writes b, which ends with a newline. After an error it does nothing.
@@ -383,6 +392,7 @@ func (o *output) line(b []byte) {
 	}
 }
 
+// writeLocked writes b, and records an error. The caller must hold o.mu.
 func (o *output) writeLocked(b []byte) {
 	if _, err := o.w.Write(b); err != nil {
 		o.err = err
@@ -390,8 +400,8 @@ func (o *output) writeLocked(b []byte) {
 	}
 }
 
-// copyLine is line for a line that may be long. It calls progress whenever the client
-// has taken a part of it.
+// copyLine is [output.line] for a line that may be long. It calls progress, under the lock,
+// whenever the client has taken a part of it and more follows.
 func (o *output) copyLine(b []byte, progress func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -404,7 +414,7 @@ func (o *output) copyLine(b []byte, progress func()) {
 	}
 }
 
-// broken is the error that ended the output, or nil.
+// broken returns the error that ended the output, or nil.
 func (o *output) broken() error {
 	select {
 	case <-o.failed:

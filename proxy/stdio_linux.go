@@ -7,13 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollable is f as a file that the runtime's poller waits for, so that no
-// thread is held while nothing comes; nil if f cannot be had so. undo puts
-// back what was changed.
+// pollable returns f as a file that the runtime's poller can wait for: then no thread blocks
+// while no bytes come. It returns a nil file if f is of another kind. undo restores the flags
+// of f. The caller must close the file and call undo.
 //
-// A pipe is opened a second time: the new open file has flags of its own, so
-// that nobody who shares f sees it become non-blocking (proc(5), "fd/"). A
-// socket cannot be; who hands one over as a standard stream gives its end away.
+// A pipe is opened a second time: the new open file has flags of its own, so that other
+// processes that share f do not see it become non-blocking (proc(5), "fd/"). A socket cannot
+// be opened again. Its flag is changed: a client that hands over a socket as a standard
+// stream does not use that end itself.
 func pollable(f *os.File, fd int) (file *os.File, undo func()) {
 	nothing := func() {}
 	var st unix.Stat_t
@@ -26,7 +27,8 @@ func pollable(f *os.File, fd int) (file *os.File, undo func()) {
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFIFO:
-		again, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), flags&unix.O_ACCMODE|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		again, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd),
+			flags&unix.O_ACCMODE|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return nil, nothing
 		}

@@ -19,24 +19,25 @@ const maxKept = 100_000
 // maxRelayed bounds how many ids of server requests are known as copied.
 const maxRelayed = 1024
 
-// store remembers the client's lines: those not yet sent, and those that a
-// resume must repeat. It says what the client still waits for.
+// store remembers the client's lines: those not yet sent, and those that a resume must
+// repeat. It also knows which answers the client still waits for. It is safe for concurrent
+// use. A line leaves the store once no daemon can need it again.
 type store struct {
 	limit  int  // bytes to hold at most, a line begun excepted
 	resume bool // else only ids are remembered once a line was sent
 
 	sinceBoot func() time.Duration // reads the boot clock
 
-	mu      sync.Mutex // guards all below
-	last    int64      // ordinal of the latest line
-	unsent  []*entry   // in order
-	queued  int        // bytes of lines not yet written whole
-	held    int        // bytes of all lines and entries held
-	kept    map[int64]*entry
-	byID    map[string]*entry // pending, the oldest of its id
-	due     int               // answers that the client waits for, and those being copied
-	badDue  int               // of those, answers with id null
-	eof     bool
+	mu      sync.Mutex          // guards all below
+	last    int64               // ordinal of the latest line
+	unsent  []*entry            // in order
+	queued  int                 // bytes of lines not yet written whole
+	held    int                 // bytes of all lines and entries held
+	kept    map[int64]*entry    // that are pending, standing or unseen, by number
+	byID    map[string]*entry   // pending, the oldest of its id
+	due     int                 // answers that the client waits for, and those being copied
+	badDue  int                 // of those, answers with id null
+	eof     bool                // the client sends no more lines
 	initial *entry              // the initialize that has succeeded
 	ready   *entry              // latest initialized
 	level   *entry              // latest setLevel that has succeeded
@@ -45,6 +46,7 @@ type store struct {
 	order   []string            // of relayed, the oldest first
 }
 
+// newStore returns an empty store.
 func newStore(limit int, resume bool, sinceBoot func() time.Duration) *store {
 	return &store{
 		limit: limit, resume: resume, sinceBoot: sinceBoot,
@@ -53,7 +55,9 @@ func newStore(limit int, resume bool, sinceBoot func() time.Duration) *store {
 	}
 }
 
-// add numbers a line and queues it.
+// add gives a line the next number and queues it to be sent. It keeps a copy of line. A
+// cancellation ends the wait for its request at once: the proxy then drops an answer that
+// comes too late.
 func (s *store) add(line []byte) {
 	e := newEntry(line)
 	if e.kind == kindRequest {
@@ -71,7 +75,7 @@ func (s *store) add(line []byte) {
 	case kindRequest, kindInitialize, kindLevel, kindSubscribe, kindUnsubscribe, kindListen:
 		s.await(e)
 	case kindCancel:
-		if r := s.byID[e.uri]; r != nil && r.kind != kindInitialize { // which must not be cancelled
+		if r := s.byID[e.uri]; r != nil && r.kind != kindInitialize { // MCP forbids to cancel initialize
 			s.settled(r)
 		}
 	case kindResponse:
@@ -89,7 +93,7 @@ func (s *store) add(line []byte) {
 	}
 }
 
-// await enters e among the pending ones, behind others of its id.
+// await makes e a pending request, behind others of its id. The caller must hold s.mu.
 func (s *store) await(e *entry) {
 	e.pending = true
 	if e.kind != kindListen {
@@ -106,8 +110,9 @@ func (s *store) await(e *entry) {
 	first.next = e
 }
 
-// succeeded notes what the answer to e has put in force, which a resume has to
-// repeat. Until then, what stood before stands.
+// succeeded records the effect of a request that has succeeded: a resume must repeat it to
+// set up the session at the next daemon. Before e was answered, the earlier line of its kind
+// was the one to repeat. The caller must hold s.mu.
 func (s *store) succeeded(e *entry, answer []byte) {
 	switch e.kind {
 	case kindInitialize:
@@ -134,8 +139,8 @@ func (s *store) succeeded(e *entry, answer []byte) {
 	}
 }
 
-// stand returns the later one of two lines of a kind, which is to be repeated,
-// and drops the other. Nothing is repeated without a resume.
+// stand returns the later one of two lines of a kind. A resume repeats that one; the other
+// is released. Without resumes it returns old unchanged. The caller must hold s.mu.
 func (s *store) stand(old, e *entry) *entry {
 	if !s.resume || old != nil && old.n > e.n {
 		return old
@@ -145,6 +150,8 @@ func (s *store) stand(old, e *entry) *entry {
 	return e
 }
 
+// unstand ends that a resume repeats e for its effect. e may be nil. The caller must hold
+// s.mu.
 func (s *store) unstand(e *entry) {
 	if e != nil {
 		e.standing = false
@@ -152,7 +159,8 @@ func (s *store) unstand(e *entry) {
 	}
 }
 
-// settled takes e, the oldest of its id, from the pending ones.
+// settled ends the wait for the answer to e, which must be the oldest request of its id. The
+// caller must hold s.mu.
 func (s *store) settled(e *entry) {
 	e.pending = false
 	if e.kind != kindListen {
@@ -167,7 +175,10 @@ func (s *store) settled(e *entry) {
 	s.release(e)
 }
 
-// release frees what is not needed of e any more.
+// release frees the parts of e that are not needed any more: its line once it was sent and
+// no resume repeats it, its entry once nothing refers to it. If the store is over its limit,
+// it frees the line of a request that still waits, too: a resume then reports only its id.
+// The caller must hold s.mu.
 func (s *store) release(e *entry) {
 	needed := e.pending || e.standing || e.unseen
 	if !needed {
@@ -186,7 +197,8 @@ func (s *store) release(e *entry) {
 	}
 }
 
-// take is the next line to send, or nil. The caller tells [store.flushed].
+// take removes the next line to send from the queue and returns it; nil if there is none.
+// After writing it the caller must call [store.flushed].
 func (s *store) take() *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,8 +214,8 @@ func (s *store) take() *entry {
 	return e
 }
 
-// flushed says that e's line was written, or as much of it as there ever will
-// be on this connection.
+// flushed records that e's line was written, or that the connection broke in the middle of
+// it: no more of it will be written on this connection.
 func (s *store) flushed(e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,8 +224,9 @@ func (s *store) flushed(e *entry) {
 	s.release(e)
 }
 
-// full reports whether the client has to wait before its next line is read.
-// While the line is up little is read ahead; while it is down all that fits.
+// full reports whether the proxy must not read the client's next line yet. While there is a
+// connection (up), the proxy reads little ahead of the daemon; without one it reads all that
+// the store may hold.
 func (s *store) full(up bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,14 +264,16 @@ func (s *store) answer(id jsonrpc.ID, failed bool, line []byte) bool {
 	return true
 }
 
-// copied says that an answer has been written to the client.
+// copied records that an answer was written to the client.
 func (s *store) copied() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.due--
 }
 
-// relay reports whether a server's request is to be copied: not twice.
+// relay reports whether the proxy must copy a server's request to the client, and records
+// that it does. After a resume the daemon may send a request again; the client must get it
+// once.
 func (s *store) relay(id jsonrpc.ID) bool {
 	if !s.resume {
 		return true
@@ -278,7 +293,7 @@ func (s *store) relay(id jsonrpc.ID) bool {
 	return true
 }
 
-// seen notes that a server has the response in line n.
+// seen records that a server has the response in line n: no resume repeats it.
 func (s *store) seen(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,15 +303,15 @@ func (s *store) seen(n int64) {
 	}
 }
 
-// end says that no more lines come.
+// end records that the client sends no more lines.
 func (s *store) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.eof = true
 }
 
-// state reports whether the client has closed its side, and whether with that
-// nothing is left to send and nothing to wait for.
+// state reports whether the client has closed its side. drained is true if, besides, all its
+// lines are sent and all its answers are copied.
 func (s *store) state() (eof, drained bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -325,7 +340,8 @@ func (s *store) nextLocked() int64 {
 	return s.last + 1
 }
 
-// unanswered takes all pending requests, the oldest first.
+// unanswered removes all pending requests from the store and returns them, the oldest first.
+// The caller must answer them.
 func (s *store) unanswered() []*entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -342,21 +358,23 @@ func (s *store) unanswered() []*entry {
 	return list
 }
 
-// replay is one remembered line of a resume.
+// replay is one line that a resume repeats.
 type replay struct {
-	n        int64
-	came     time.Duration // see [entry]; 0 for what waits for no server
-	answered bool
-	line     []byte     // nil: too large to keep
-	id       jsonrpc.ID // then, of the request that waits, or of the response
-	call     bool       // and whether that calls a tool
-	was      json.RawMessage
+	n        int64           // number of the line
+	came     time.Duration   // see [entry]; 0 for a line that waits for no server
+	answered bool            // the client has the answer: the line is repeated for its effect
+	line     []byte          // nil: too large to keep
+	id       jsonrpc.ID      // without line: of the request that waits, or of the response
+	call     bool            // without line: the request calls a tool
+	was      json.RawMessage // see [entry]
 }
 
-// recall is what a resume has to say: the lines before next, in order, and
-// which of them still want an answer. Lines from next on have not been sent.
-// Those before it that could not be read are not repeated, so that no answer to
-// them is due any more.
+// recall returns what a resume reports: the kept lines before next, in order, and the numbers
+// of those that still want an answer. Lines from next on were not handed to a connection; they
+// follow as usual.
+//
+// Malformed lines before next are not repeated. Their answers, with id null, are no longer
+// waited for.
 func (s *store) recall() (next int64, pending []int64, lines []replay, eof bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,22 +17,22 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// When an ack is due: after so long, so many lines or so many bytes.
+// When an ack is due: after this delay, this many lines or this many bytes.
 const (
 	ackDelay = 50 * time.Millisecond
 	ackLines = 32
 	ackBytes = 256 << 10
 )
 
-// While a long line is copied to a client that reads slowly, an ack that repeats the
-// last one says that the client does read: no more often than ackRepeat, each time
-// that so many bytes more were copied.
+// While the proxy copies a long line to a client that reads slowly, it repeats the last ack
+// to show that the client does read: after each copyChunk bytes, at most once in ackRepeat.
 const (
 	ackRepeat = 5 * time.Second
 	copyChunk = 256 << 10
 )
 
-// readClient reads the client's lines into the store until their end.
+// readClient reads the client's lines into the store until their end. It pauses while the
+// store is full.
 func (p *proxy) readClient(ctx context.Context) {
 	defer poke(p.idle)
 	defer p.store.end()
@@ -47,7 +47,7 @@ func (p *proxy) readClient(ctx context.Context) {
 		}
 		line, err := lines.Next()
 		switch {
-		case err == nil && protocol.IsControl(line): // the daemon would take it for ours, and count otherwise from there on
+		case err == nil && protocol.IsControl(line): // the daemon would take it for the proxy's and not count it
 			m, err := jsonrpc.Parse(line)
 			p.refuse(m.ID, fault.New(fault.InvalidRequest, fault.Protocol, "jsonrpc.message", "%v", err))
 		case err == nil:
@@ -68,12 +68,13 @@ func (p *proxy) readClient(ctx context.Context) {
 	}
 }
 
-// refuse answers a line that the daemon is not to see.
+// refuse answers a line that the proxy does not pass to the daemon.
 func (p *proxy) refuse(id jsonrpc.ID, f *fault.Record) {
 	p.out.line(append(mcp.AppendFault(nil, id, "", "", f), '\n'))
 }
 
-// talk carries lines over one connection, and closes it.
+// talk carries lines over one connection until that or the client's side ends. It closes the
+// connection, and returns after its two goroutines have ended.
 func (p *proxy) talk(ctx context.Context, l *link) ending {
 	defer l.conn.Close()
 	p.setLink(l)
@@ -134,7 +135,7 @@ wait:
 				end = endBroken
 				break wait
 			}
-			// Ended before the writer is: it must not wait for room any more.
+			// The reader has ended first: the writer must not wait for room any more.
 			_ = l.conn.SetWriteDeadline(time.Unix(1, 0))
 			close(gone)
 			if _, done := p.store.state(); done || ctx.Err() != nil {
@@ -205,21 +206,21 @@ func (p *proxy) takeLine(l *link) bool {
 	return true
 }
 
-// lineForwarded notes that the line that was begun was written, or as much of it as
-// there ever will be on this connection. The caller has the turn.
+// lineForwarded records that the line that was begun was written, or that the connection
+// broke in the middle of it. The caller has the turn.
 func (p *proxy) lineForwarded(l *link) {
 	faultpoint.At("proxy.forwarded")
 	p.store.flushed(l.begun)
 	l.begun, l.rest = nil, nil
 }
 
-// writeDaemon writes what a resume repeats, then the client's lines and acks. It has the
-// turn except while it waits, and keeps it when it ends. After an error it only ends:
-// what the daemon wrote before it died is still to be read.
+// writeDaemon writes the lines that a resume repeats, then the client's lines and acks. It
+// has the turn except while it waits, and keeps it when it ends. After an error it leaves
+// the connection open: the reader must still read what the daemon wrote before it died.
 func (p *proxy) writeDaemon(l *link, a *acks, leave, gone <-chan struct{}) {
 	broken := func(err error) bool {
 		if err != nil {
-			// A daemon that took nothing more has not much more to say.
+			// The rest of what the daemon wrote comes soon or never.
 			_ = l.conn.SetReadDeadline(time.Now().Add(protocol.GreetingTimeout))
 		}
 		return err != nil
@@ -287,7 +288,7 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave, gone <-chan struct{}) {
 	}
 }
 
-// finishLine writes what is left of the line that was begun. The caller has the turn.
+// finishLine writes the rest of the line that was begun. The caller has the turn.
 func (p *proxy) finishLine(l *link) error {
 	_, err := l.out.Write(l.rest)
 	p.lineForwarded(l)
@@ -302,6 +303,7 @@ func (p *proxy) settledMaybe() {
 	}
 }
 
+// writeAck writes an acknowledgement of the first k lines of the connection.
 func writeAck(w io.Writer, k int64) error {
 	var buf [48]byte
 	b := append(buf[:0], `{"holdline":1,"ack":`...)
@@ -327,12 +329,12 @@ func writeReplay(w io.Writer, r replay, now time.Duration) error {
 	return err
 }
 
-// readDaemon copies the daemon's lines until the connection's end, read out
-// to its last byte, or a bye.
+// readDaemon copies the daemon's lines to the client until the last byte of the connection,
+// or a bye.
 func (p *proxy) readDaemon(ctx context.Context, l *link, a *acks) ending {
 	for {
 		line, err := l.lines.Next()
-		if errors.Is(err, jsonrpc.ErrTooLong) { // whose answer it was cannot be known
+		if errors.Is(err, jsonrpc.ErrTooLong) { // its id is unknown, so no request can be answered with a fault
 			l.bye.Message = "it sent a line that is too long"
 			return endStopped
 		}
@@ -391,7 +393,7 @@ func (p *proxy) receive(ctx context.Context, line []byte, a *acks) {
 	p.out.copyLine(ended(line), a.repeat)
 }
 
-// ended is line with its newline: the one behind it in the buffer, if there.
+// ended returns line with its newline, without a copy if the buffer has that behind it.
 func ended(line []byte) []byte {
 	if n := len(line); n < cap(line) && line[:n+1][n] == '\n' {
 		return line[:n+1]
@@ -402,8 +404,8 @@ func ended(line []byte) []byte {
 // head is what the proxy has to know of a daemon's line.
 type head struct {
 	id       jsonrpc.ID // nil in a notification
-	response bool
-	failed   bool // the response is an error
+	response bool       // else a request or a notification
+	failed   bool       // the response is an error
 }
 
 var (
@@ -440,20 +442,20 @@ func scan(line []byte) (head, error) {
 	return h, nil
 }
 
-// acks counts the lines of one connection that the proxy holds whole, and says when
-// the daemon is to be told.
+// acks counts the lines of one connection that the proxy has received completely, and decides
+// when it acknowledges them to the daemon.
 type acks struct {
 	wake chan struct{} // wakes the writer
 
 	mu    sync.Mutex // guards all below
-	lines int64
-	acked int64 // lines that the daemon was told of
-	bytes int   // since then
-	at    time.Time
-	isDue bool
+	lines int64      // received
+	acked int64      // acknowledged
+	bytes int        // received since the last ack
+	at    time.Time  // of the last ack
+	isDue bool       // an ack must be written now
 }
 
-// add counts a line of n bytes, and wakes the writer if it has to know.
+// add counts a line of n bytes, and wakes the writer if an ack is due or its delay begins.
 func (a *acks) add(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -467,14 +469,14 @@ func (a *acks) add(n int) {
 	}
 }
 
-// force makes an ack of what is counted due.
+// force makes an ack due if there are lines to acknowledge.
 func (a *acks) force() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.isDue = a.isDue || a.lines > a.acked
 }
 
-// repeat makes an ack due, even of nothing new, if the last one was a while ago.
+// repeat makes an ack due, even without new lines, if the last one is ackRepeat old.
 func (a *acks) repeat() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -484,8 +486,8 @@ func (a *acks) repeat() {
 	}
 }
 
-// due returns the number of lines to acknowledge, and reports whether that is due
-// now, or will be.
+// due returns the number of lines to acknowledge, and now if the caller must write the ack.
+// waiting is true if an ack will be due later.
 func (a *acks) due() (k int64, now, waiting bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

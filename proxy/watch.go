@@ -20,10 +20,11 @@ type moment struct {
 	boot time.Duration // since boot, sleep of the machine included
 }
 
+// now returns the present moment, on both clocks.
 func (p *proxy) now() moment { return moment{time.Now(), p.o.sinceBoot()} }
 
-// since is how long ago m was; with the time that the machine slept, if asleep
-// is to count.
+// since returns the time since m. If asleep is true, the time for which the machine slept
+// counts, too.
 func (p *proxy) since(m moment, asleep bool) time.Duration {
 	d := time.Since(m.at)
 	if asleep {
@@ -32,22 +33,23 @@ func (p *proxy) since(m moment, asleep bool) time.Duration {
 	return d
 }
 
-// watch knows when the daemon certainly held a connection, while a tool call
-// is on its way on it. A process that stood still, or whose client did not
-// read, notices late that the daemon is gone, and for a call the time since
-// then counts: its record may have expired. Without a call nothing is watched,
-// and an idle proxy has nothing to wake up for.
+// watch records when the daemon certainly still held a connection, while a tool call is in
+// flight on it. A proxy that was stopped, or whose client did not read, notices late that
+// the daemon is gone. But the daemon's records expire from the moment when it went: a resume
+// after that could make the call a second time. Without a call nothing is watched, so that
+// an idle proxy does not wake up.
 type watch struct {
 	woke chan struct{} // one token: a call began
 	each time.Duration // between two looks
 
 	mu   sync.Mutex // guards all below
-	on   bool
-	held moment
+	on   bool       // a call is in flight
+	held moment     // when the daemon certainly still held the connection
 }
 
-// watched makes the watch of a connection that has stood since m. A call that
-// a resume repeats is on its way already.
+// watched returns the watch of a connection that was made at m. within is the time for a
+// resume: the looks are frequent enough to leave most of it. A call that a resume repeats is
+// in flight already.
 func (p *proxy) watched(m moment, within time.Duration) *watch {
 	return &watch{
 		woke: make(chan struct{}, 1), each: min(max(within/12, minLook), maxLook),
@@ -55,8 +57,8 @@ func (p *proxy) watched(m moment, within time.Duration) *watch {
 	}
 }
 
-// begin notes a call that was taken from the store; call it before it is written.
-// If it is the only one, what was before it does not count.
+// begin records that a call was taken from the store. Call it before the call is written. If
+// no other call is in flight, the watch begins now.
 func (w *watch) begin(p *proxy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,7 +72,8 @@ func (w *watch) begin(p *proxy) {
 	}
 }
 
-// look checks the connection, and reports whether to look again.
+// look checks whether the daemon still holds the connection. It returns false if no call is
+// in flight: then the next look comes after the next call has begun.
 func (w *watch) look(p *proxy, conn net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,9 +88,9 @@ func (w *watch) look(p *proxy, conn net.Conn) bool {
 	return true
 }
 
-// lost is the moment from which the time for a resume counts, told when the
-// connection's end was noticed: now, unless a call was on its way and the
-// connection has not been looked after as it should have been. late tells that.
+// lost returns the moment from which the time for a resume counts. Call it when the end of
+// the connection was noticed. The moment is now, unless a call is in flight and the last look
+// is too long ago: then late is true, and the moment is that of the last good look.
 func (w *watch) lost(p *proxy) (m moment, late bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
