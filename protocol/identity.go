@@ -34,5 +34,8 @@ func ClientName(name string) string {
 
 // ClientNames returns the names of all clients that [ClientName] knows.
 func ClientNames() []string {
-	return []string{"claude-code", "claude-desktop", "cline", "codex", "cursor", "gemini", "opencode", "vscode", "windsurf", "zed"}
+	return []string{
+		"claude-code", "claude-desktop", "cline", "codex", "cursor",
+		"gemini", "opencode", "vscode", "windsurf", "zed",
+	}
 }

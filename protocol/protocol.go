@@ -70,23 +70,23 @@ const (
 	RoleControl = "control"
 )
 
-// Greeting is a client's first line.
+// Greeting is the first line of a proxy, or of another client of the daemon.
 type Greeting struct {
-	Holdline int     `json:"holdline"`
-	Role     string  `json:"role"`
-	Session  string  `json:"session,omitempty"` // the secret that resumes; shown and logged nowhere
-	Resume   bool    `json:"resume"`
-	Store    string  `json:"store,omitempty"`   // of the records that the session knows
-	Next     int64   `json:"next,omitempty"`    // with Resume: the number of the first live line
-	Pending  []int64 `json:"pending,omitempty"` // with Resume: requests that still want an answer
-	EOF      bool    `json:"eof,omitempty"`     // with Resume: the client has closed its side
-	Identity string  `json:"identity,omitempty"`
-	Token    string  `json:"token,omitempty"`
-	Project  string  `json:"project,omitempty"` // key
-	Cwd      string  `json:"cwd,omitempty"`
-	Server   string  `json:"server,omitempty"` // narrows the session to one hosted server
-	PID      int     `json:"pid,omitempty"`
-	Version  string  `json:"version,omitempty"` // of the program, for people
+	Holdline int     `json:"holdline"`           // version of the greeting: [Version]
+	Role     string  `json:"role"`               // RoleMCP or RoleControl
+	Session  string  `json:"session,omitempty"`  // uuid, a secret: it resumes the session; shown and logged nowhere
+	Resume   bool    `json:"resume"`             // the session had a connection before
+	Store    string  `json:"store,omitempty"`    // of the records that the session knows
+	Next     int64   `json:"next,omitempty"`     // with Resume: the number of the first live line
+	Pending  []int64 `json:"pending,omitempty"`  // with Resume: requests that still want an answer
+	EOF      bool    `json:"eof,omitempty"`      // with Resume: the client has closed its side
+	Identity string  `json:"identity,omitempty"` // that the client claims
+	Token    string  `json:"token,omitempty"`    // proves the identity, if the configuration demands that
+	Project  string  `json:"project,omitempty"`  // key
+	Cwd      string  `json:"cwd,omitempty"`      // working directory of the proxy
+	Server   string  `json:"server,omitempty"`   // narrows the session to one hosted server
+	PID      int     `json:"pid,omitempty"`      // of the sender
+	Version  string  `json:"version,omitempty"`  // of the program, for people
 	// Logins are the names of [LoginVariables] that the client has.
 	Logins []string `json:"logins,omitempty"`
 }
@@ -100,7 +100,8 @@ func LoginVariables(environ []string) []string {
 		name, value, _ := strings.Cut(kv, "=")
 		switch name {
 		case "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR",
-			"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY", "CODEX_API_KEY", "CODEX_HOME":
+			"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY",
+			"CODEX_API_KEY", "CODEX_HOME":
 			if value != "" {
 				names = append(names, name)
 			}
@@ -112,10 +113,10 @@ func LoginVariables(environ []string) []string {
 // Welcome is the daemon's first line: either Error is set or the rest.
 type Welcome struct {
 	Holdline       int        `json:"holdline"`
-	Session        string     `json:"session,omitempty"`
-	Resumed        bool       `json:"resumed"`
-	Store          string     `json:"store,omitempty"`
-	ResumeWindowMS int64      `json:"resume_window_ms,omitempty"`
+	Session        string     `json:"session,omitempty"`          // as in the greeting
+	Resumed        bool       `json:"resumed"`                    // this daemon had the session already
+	Store          string     `json:"store,omitempty"`            // id of the records; another one means that they are lost
+	ResumeWindowMS int64      `json:"resume_window_ms,omitempty"` // how long the client may take to resume
 	Daemon         DaemonInfo `json:"daemon"`
 	Error          *Refusal   `json:"error,omitempty"`
 }
@@ -156,6 +157,7 @@ const (
 	RefusedStopping = "stopping"             // tried again, too
 )
 
+// Error returns the message, which is for the user.
 func (r *Refusal) Error() string { return r.Message }
 
 // Reasons of a bye.
@@ -166,21 +168,33 @@ const (
 	ByeFull    = "full"    // from a daemon: more answers waited than are kept
 )
 
-// Control is a line between the messages. Exactly one of the pointers is
-// set, or Bye, or Message alone: words of the daemon for the client's stderr.
+// Control is a line of proxy or daemon between the messages of MCP. It is an
+// acknowledgement (Ack), a receipt (Seen), the head of a replayed line (Replay), a Bye, or
+// a Message of the daemon for the client's stderr.
 type Control struct {
-	Holdline int             `json:"holdline"`
-	Ack      *int64          `json:"ack,omitempty"`    // proxy: holds the first Ack lines of this connection whole
-	Seen     *int64          `json:"seen,omitempty"`   // daemon: the response in client line Seen has arrived for good
-	Replay   *int64          `json:"replay,omitempty"` // proxy: the next line is client line Replay again
-	Answered *bool           `json:"answered,omitempty"`
-	Bytes    *bool           `json:"bytes,omitempty"`  // false: the line was too large to keep, none follows
-	ID       json.RawMessage `json:"id,omitempty"`     // with Bytes: of the request that waits, or of the response, in it
-	Call     bool            `json:"call,omitempty"`   // with Bytes: that request calls a tool
-	AgeMS    int64           `json:"age_ms,omitempty"` // with Replay: how long ago the client sent the line, by the boot clock
-	Was      json.RawMessage `json:"was,omitempty"`    // behind a replayed initialize: the answer that the client got
-	Bye      string          `json:"bye,omitempty"`
-	Message  string          `json:"message,omitempty"` // with Bye or alone, for people
+	Holdline int `json:"holdline"`
+	// Ack, from a proxy: it has received the first Ack lines of this connection whole.
+	Ack *int64 `json:"ack,omitempty"`
+	// Seen, from a daemon: a server has the response in client line Seen.
+	Seen *int64 `json:"seen,omitempty"`
+	// Replay, from a proxy: the next line is client line Replay, which it sends again.
+	Replay *int64 `json:"replay,omitempty"`
+	// Answered, with Replay: the client has the answer to the line.
+	Answered *bool `json:"answered,omitempty"`
+	// Bytes, with Replay, is false if the line was too large to keep: none follows.
+	Bytes *bool `json:"bytes,omitempty"`
+	// ID, with Bytes: of the request or of the response in the line.
+	ID json.RawMessage `json:"id,omitempty"`
+	// Call, with Bytes: the request calls a tool.
+	Call bool `json:"call,omitempty"`
+	// AgeMS, with Replay: how long ago the client sent the line, by the boot clock.
+	AgeMS int64 `json:"age_ms,omitempty"`
+	// Was, with the Replay of an initialize: the answer that the client got.
+	Was json.RawMessage `json:"was,omitempty"`
+	// Bye is the reason why the sender ends the session's connection.
+	Bye string `json:"bye,omitempty"`
+	// Message, with Bye or alone, is for the user.
+	Message string `json:"message,omitempty"`
 }
 
 // ErrNoGreeting is returned by [ParseGreeting] for a line that is none; it is
@@ -226,7 +240,8 @@ func ParseGreeting(line []byte) (Greeting, error) {
 	}
 	if v.Holdline.String() != fmt.Sprint(Version) {
 		return g, &Refusal{RefusedVersion, fmt.Sprintf(
-			"greeting version %s is not known here, this daemon speaks %d: use the same holdline for both", v.Holdline, Version)}
+			"greeting version %s is not known here, this daemon speaks %d: use the same holdline for both",
+			v.Holdline, Version)}
 	}
 	if err := json.Unmarshal(line, &g); err != nil {
 		return g, &Refusal{RefusedGreeting, "greeting: " + err.Error()}
@@ -241,7 +256,8 @@ func ParseGreeting(line []byte) (Greeting, error) {
 		}
 		for what, name := range map[string]string{"identity": g.Identity, "project": g.Project, "server": g.Server} {
 			if !validName(name) {
-				return g, &Refusal{RefusedGreeting, fmt.Sprintf("greeting: %s wants at most %d bytes, no control characters", what, maxName)}
+				return g, &Refusal{RefusedGreeting, fmt.Sprintf(
+					"greeting: %s wants at most %d bytes, no control characters", what, maxName)}
 			}
 		}
 	case RoleControl:
@@ -282,7 +298,8 @@ func ParseWelcome(line []byte) (Welcome, error) {
 		return w, w.Error
 	}
 	if w.Holdline != Version {
-		return w, &Refusal{RefusedVersion, fmt.Sprintf("the daemon answers with greeting version %d, want %d", w.Holdline, Version)}
+		return w, &Refusal{RefusedVersion, fmt.Sprintf(
+			"the daemon answers with greeting version %d, want %d", w.Holdline, Version)}
 	}
 	return w, nil
 }

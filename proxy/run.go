@@ -45,8 +45,8 @@ type Options struct {
 	Out io.WriteCloser
 	// Err takes messages for people.
 	Err io.Writer
-	// Greeting is the proxy's first line: session, identity and the like. Run
-	// fills in the fields of a resume.
+	// Greeting is the proxy's first line, with session and identity. Run fills
+	// in the fields of a resume.
 	Greeting protocol.Greeting
 	// Dial connects to the daemon.
 	Dial func(context.Context) (net.Conn, error)

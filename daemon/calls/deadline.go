@@ -34,9 +34,9 @@ func (d *Deadline) inherit(r *Record) {
 // IsInherited reports whether an earlier daemon has set the deadline.
 func (d *Deadline) IsInherited() bool { return d.inherited }
 
-// At returns the deadline. timeout is the call's time without progress. An
-// inherited deadline is later by as much as progress may have moved it without a
-// record, if the client is told of progress.
+// At returns the deadline. timeout is the longest time without progress that the call may
+// take. If the client gets progress notifications, progress may have moved an inherited
+// deadline without a record: then it is later by the most that goes unrecorded.
 func (d *Deadline) At(timeout time.Duration, tellsProgress bool) time.Time {
 	if d.inherited && tellsProgress {
 		return d.until.Add(timeout / recordShare)

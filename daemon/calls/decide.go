@@ -40,8 +40,8 @@ const (
 //
 //   - The client's proxy alone knows what is pending. A resume brings that list,
 //     and the daemon believes it.
-//   - The worker alone knows what its child was told. Write ids are 1, 2, 3 …, so
-//     its highest one says which writes it has taken.
+//   - The worker alone knows which writes its child got. Write ids are 1, 2, 3 …, so
+//     the highest one says which writes it has taken.
 //   - Nothing is forgotten before the owner has it.
 //
 // The rows, first match first; "–" is any:

@@ -31,7 +31,7 @@ const (
 	ServerStart   = "server/start"   // [ServerParams] → [ServerAnswer]
 	ServerStop    = "server/stop"    // [ServerParams] → [ServerAnswer]
 	ServerRestart = "server/restart" // [ServerParams] → [ServerAnswer]
-	ServerReload  = "server/reload"  // [ServerParams] → [ServerAnswer]: as restart, after the configuration was read again
+	ServerReload  = "server/reload"  // [ServerParams] → [ServerAnswer]: reads the configuration, then restarts
 	ServerTools   = "server/tools"   // [ServerParams] → [ServerToolsAnswer]
 	ServerAccept  = "server/accept"  // [ServerParams] → [ServerAcceptAnswer]: pins its tools as they are now
 	ServerCall    = "server/call"    // [ServerCallParams] → [ServerCallAnswer]; ends with the connection
@@ -373,10 +373,10 @@ type Server struct {
 	CacheCount  int           `json:"cache_entries"`
 	Tools       *int          `json:"tools"`                     // null if it was never listed
 	Blocked     bool          `json:"changed_blocked,omitempty"` // changed tools cannot be used until they are accepted
-	Changed     int           `json:"changed_tools"`             // of these, that are not what they were when they were first seen
-	NoiseLines  int64         `json:"noise_lines"`               // on stdout that were no messages
-	Notes       []string      `json:"notes,omitempty"`           // what sessions do not get of what it offers, and why; for people
-	LastFault   *fault.Record `json:"last_fault"`                // of a process that ended or did not start; null again once started by hand
+	Changed     int           `json:"changed_tools"`             // tools that differ from when they were first seen
+	NoiseLines  int64         `json:"noise_lines"`               // lines on stdout that were no messages
+	Notes       []string      `json:"notes,omitempty"`           // offers that sessions do not get, and why; for people
+	LastFault   *fault.Record `json:"last_fault"`                // of its process; null after a start by hand
 	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
 }
 

@@ -171,10 +171,10 @@ type Body struct {
 // Cause is what is known of the process or system call behind a fault.
 type Cause struct {
 	Reason     Reason   `json:"reason,omitempty"`
-	ExitCode   *int     `json:"exit_code"`
-	Signal     *string  `json:"signal"`
-	Errno      *string  `json:"errno"`
-	StderrTail []string `json:"stderr_tail"`
+	ExitCode   *int     `json:"exit_code"`   // nil unless the process exited
+	Signal     *string  `json:"signal"`      // that ended the process; nil if none did
+	Errno      *string  `json:"errno"`       // by name, such as "ENOENT"; nil if no system call failed
+	StderrTail []string `json:"stderr_tail"` // the last lines of the process
 }
 
 // Record is the fault record. It is an error; make one with [New].
@@ -193,8 +193,8 @@ type Record struct { //nolint:errname // it is a record first, in the wire's wor
 	MayHaveActed bool `json:"may_have_acted,omitempty"`
 }
 
-// Limit is the limit of its caller that a call ran into, and how much of it was
-// spent. A fault without one is about what all callers share.
+// Limit is a limit of one caller that a call has reached, and how much of it was spent. A
+// fault without a Limit is about a resource that all callers share.
 type Limit struct {
 	Name  string `json:"name"`
 	Value int64  `json:"value"`
@@ -238,7 +238,10 @@ const (
 func New(c Code, stage Stage, operation, format string, args ...any) *Record {
 	r := rowOf(c)
 	return &Record{
-		Fault:       Body{Class: r.class, Code: c, Directive: r.directive, Detail: clip(fmt.Sprintf(format, args...), maxDetail)},
+		Fault: Body{
+			Class: r.class, Code: c, Directive: r.directive,
+			Detail: clip(fmt.Sprintf(format, args...), maxDetail),
+		},
 		Stage:       stage,
 		Operation:   clip(operation, maxOperation),
 		JSONRPCCode: r.jsonrpc,

@@ -1,12 +1,12 @@
 // Package faultpoint names the moments at which a crash would be hardest to
-// recover from, so that tests can make each of them happen. The code of the
-// program says At where it passes such a moment; test binaries say Install.
-// The program itself installs nothing, and there [At] does nothing: no
-// variable, file or flag can make it do anything else.
+// recover from, so that tests can make each of them happen. The program calls
+// At where it passes one of them; test binaries call Install. The program
+// itself installs nothing: there [At] does nothing, and no variable, file or
+// flag can change that.
 //
-// In the same way it names the rules that recovery rests on. Where the code
-// keeps one it asks Broken; test binaries say Break, to see that a test notices
-// when the rule is not kept.
+// In the same way it names the rules that recovery depends on. Where the code
+// keeps a rule it calls Broken; test binaries call Break to check that a test
+// fails if the rule is not kept.
 //
 // Names are lower case words with dots between them, the process or part
 // first: consult.answer.kept. Each name stands in the code once.

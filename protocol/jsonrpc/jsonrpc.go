@@ -24,7 +24,7 @@ var ErrParse = errors.New("not valid JSON")
 // ErrInvalid is returned by [Parse] for JSON that is no JSON-RPC 2.0 message.
 var ErrInvalid = errors.New("not a JSON-RPC 2.0 message")
 
-// deepError is an [ErrParse] of a line that may well be JSON.
+// deepError is the [ErrParse] of a line that nests too deep. It may be valid JSON.
 type deepError struct{}
 
 // Error names the limit.
@@ -35,7 +35,7 @@ func (deepError) Error() string {
 // Unwrap returns [ErrParse].
 func (deepError) Unwrap() error { return ErrParse }
 
-// Kind tells the three sorts of messages apart.
+// Kind is the kind of a message.
 type Kind int
 
 // The kinds.
@@ -45,11 +45,12 @@ const (
 	Response
 )
 
-// Message is an envelope. Its slices alias the line it was parsed from.
+// Message is an envelope. Its slices alias the line it was parsed from: a caller that keeps
+// the message must own the line.
 type Message struct {
 	Kind   Kind
-	ID     ID // nil in a notification
-	Method string
+	ID     ID              // nil in a notification, and in a response to an unreadable request
+	Method string          // "" in a response
 	Params json.RawMessage // nil if absent
 	Result json.RawMessage // nil if absent
 	Error  json.RawMessage // nil if absent
@@ -77,8 +78,12 @@ func (id ID) Key() string {
 // IntID returns the id of number n.
 func IntID(n int64) ID { return strconv.AppendInt(nil, n, 10) }
 
-// Parse reads one line. On an error wrapping [ErrInvalid] the message still
-// carries the id, where one could be read, so that the sender can be told.
+// Parse reads one line, without its newline. The error wraps [ErrParse] if the line is not
+// JSON, and [ErrInvalid] if it is no message. In the second case the message still has the
+// id if that could be read: the error can then be sent as the answer.
+//
+// It checks the envelope only. Params, result and error may be any JSON, except that params
+// must be an object or an array.
 func Parse(line []byte) (Message, error) {
 	var m Message
 	if !utf8.Valid(line) {
@@ -160,17 +165,20 @@ func Parse(line []byte) (Message, error) {
 	return m, nil
 }
 
-// ErrDuplicate is returned by [Fields] for a key that stands twice.
+// ErrDuplicate is returned by [Fields] for an object that has a key twice. Two readers could
+// take different values for it.
 var ErrDuplicate = errors.New("duplicate key")
 
 // Fields calls f for each member of the JSON object obj, in order, with the
 // key unescaped and the value as it is spelled. obj must be valid JSON (see
-// [json.Valid]); anything but an object is an error. f's error ends it.
+// [json.Valid]); anything but an object is an error. It stops at the first error
+// of f and returns that. Values alias obj. A duplicate key is found when its second
+// member is read, so f may have been called for the first one.
 func Fields(obj []byte, f func(key string, value []byte) error) error {
 	return members(obj, func(_ []byte, key string, value []byte) error { return f(key, value) })
 }
 
-// members is [Fields] with the key as it is spelled, too.
+// members is [Fields]; f also gets the key as it is spelled, with its quotes.
 func members(obj []byte, f func(spelled []byte, key string, value []byte) error) error {
 	i := skipSpace(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {
@@ -215,10 +223,10 @@ func members(obj []byte, f func(spelled []byte, key string, value []byte) error)
 	return nil
 }
 
-// Rewrite returns the object obj with each value replaced by the result of f; nil
-// leaves the member out. Everything else keeps its order and its spelling,
-// but for the white space between members. obj must be valid JSON; anything
-// but an object without duplicate keys is an error.
+// Rewrite returns a copy of the object obj, with each value replaced by the result of f. If f
+// returns nil, the member is left out. Order and spelling of all else stay, except for the
+// white space between members. obj must be valid JSON; anything but an object without
+// duplicate keys is an error.
 func Rewrite(obj []byte, f func(key string, value []byte) []byte) (json.RawMessage, error) {
 	out := append(make([]byte, 0, len(obj)+16), '{')
 	err := members(obj, func(spelled []byte, key string, value []byte) error {
@@ -235,8 +243,9 @@ func Rewrite(obj []byte, f func(key string, value []byte) []byte) (json.RawMessa
 	return append(out, '}'), err
 }
 
-// Prepend returns the object obj with members, spelled as JSON and joined by commas,
-// before its own.
+// Prepend returns a copy of the object obj with members before its own. members is JSON
+// without braces, joined by commas, and not empty. Prepend does not look for duplicate keys:
+// the caller must know that obj has none of these members.
 func Prepend(obj json.RawMessage, members string) json.RawMessage {
 	i := skipSpace(obj, 0) + 1
 	out := append(make([]byte, 0, len(obj)+len(members)+1), '{')
@@ -247,7 +256,7 @@ func Prepend(obj json.RawMessage, members string) json.RawMessage {
 	return append(out, obj[i:]...)
 }
 
-// keyOf returns the key, or the method, with this spelling.
+// keyOf returns the string with this spelling, of a key or of a method.
 func keyOf(spelled []byte) (string, error) {
 	if bytes.IndexByte(spelled, '\\') < 0 && len(spelled) >= 2 {
 		return intern(spelled[1 : len(spelled)-1]), nil
@@ -257,11 +266,11 @@ func keyOf(spelled []byte) (string, error) {
 	return key, err
 }
 
-// fewKeys is how many keys of an object are compared one by one.
+// fewKeys is how many keys of an object are compared one by one. Further keys go into a map.
 const fewKeys = 16
 
-// intern returns the key as a string, without a copy for the keys that every message
-// has.
+// intern returns the key as a string. It makes no copy of the keys and the method that are in
+// most messages: each line would cost several small allocations.
 func intern(key []byte) string {
 	switch string(key) {
 	case "jsonrpc":
@@ -302,8 +311,9 @@ func Field(obj []byte, key string) json.RawMessage {
 }
 
 // Elements calls f for each element of the JSON array arr, in order, as it is
-// spelled. arr must be valid JSON; anything but an array is an error, and so is
-// what cannot be the next element of one. f's error ends it.
+// spelled. arr should be valid JSON: it returns an error for anything but an array, and
+// where no element can begin, but does not find all errors. It stops at the first error
+// of f and returns that.
 func Elements(arr []byte, f func(value []byte) error) error {
 	i := skipSpace(arr, 0)
 	if i >= len(arr) || arr[i] != '[' {
@@ -334,7 +344,8 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipValue returns the index behind the value that begins at i. b is valid JSON.
+// skipValue returns the index behind the value that begins at i. b must be valid JSON: it
+// only counts brackets and skips strings.
 func skipValue(b []byte, i int) int {
 	if i >= len(b) {
 		return i

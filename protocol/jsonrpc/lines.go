@@ -10,8 +10,8 @@ import (
 // MaxFrame is the longest line that either side takes, in bytes.
 const MaxFrame = 64 << 20
 
-// keepBuffer is the size above which a [Lines] gives its buffer back once the
-// long line in it was taken.
+// keepBuffer is the size in bytes above which a [Lines] replaces its buffer by a small one,
+// once the long line in it was taken. Most lines are short, and many readers run.
 const keepBuffer = 256 << 10
 
 // ErrTooLong is returned by [Lines.Next] for a line over the limit. The rest
@@ -27,12 +27,12 @@ type Lines struct {
 	DropTail bool
 
 	r        io.Reader
-	max      int
-	buf      []byte
-	start    int // first byte not yet returned
-	scanned  int // no newline in buf[start:scanned]
-	err      error
-	skipping bool // inside a line that was too long
+	max      int    // longest line, in bytes
+	buf      []byte // read from r
+	start    int    // first byte not yet returned
+	scanned  int    // no newline in buf[start:scanned]
+	err      error  // of r; returned once all that was read before is taken
+	skipping bool   // inside a line that was too long
 }
 
 // NewLines reads from r lines of at most limit bytes; buffered is what was
@@ -41,8 +41,9 @@ func NewLines(r io.Reader, buffered []byte, limit int) *Lines {
 	return &Lines{r: r, max: limit, buf: bytes.Clone(buffered)}
 }
 
-// Next returns the next line without its end. The line stays valid until the next
-// call. At the end of input Next returns io.EOF.
+// Next returns the next line without its end. The line stays valid until the next call. At
+// the end of input Next returns io.EOF. After [ErrTooLong] the caller may go on; any other
+// error comes from the reader.
 func (l *Lines) Next() ([]byte, error) {
 	for {
 		if i := bytes.IndexByte(l.buf[l.scanned:], '\n'); i >= 0 {
@@ -89,7 +90,7 @@ func (l *Lines) tooLong() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLong, l.max)
 }
 
-// fill reads once, after moving what is held to the front.
+// fill moves the unread bytes to the front of the buffer, makes room, and reads once.
 func (l *Lines) fill() {
 	if l.start > 0 {
 		held := l.buf[l.start:]

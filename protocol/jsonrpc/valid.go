@@ -8,15 +8,19 @@ import (
 // maxDepth is how deep values may nest, as for [json.Valid].
 const maxDepth = 10_000
 
-// Valid reports whether b is one JSON value (RFC 8259) that nests no deeper than
-// is read: what [json.Valid] tells, in a fraction of the time, since each line
-// is looked at by proxy and daemon. Like that it does not ask for UTF-8.
+// Valid reports whether b is one JSON value (RFC 8259) that nests no deeper than maxDepth.
+// It returns the same as [json.Valid] in a fraction of the time: proxy and daemon check each
+// line. Like that one it does not check for valid UTF-8.
 func Valid(b []byte) bool {
 	valid, _ := check(b)
 	return valid
 }
 
-// check is [Valid]; deep is why b is not valid: up to there it may be.
+// check reports whether b is valid, as [Valid] does. deep is true if b is refused only since
+// it nests too deep: what follows was not checked.
+//
+// It uses no recursion: a deep value would grow the stack. open holds the bracket of each
+// level.
 func check(b []byte) (valid, deep bool) {
 	var room [64]byte
 	open := room[:0] // the brackets that are not closed
@@ -60,7 +64,7 @@ value:
 		if i < 0 {
 			return false, false
 		}
-		for { // behind a value
+		for { // after a value: commas, and the ends of objects and arrays
 			i = skipSpace(b, i)
 			if len(open) == 0 {
 				return i == len(b), false
@@ -107,7 +111,8 @@ func DeeperThan(value []byte, most int) bool {
 	return false
 }
 
-// endKey is where the value begins whose key begins at i; -1 if that is none.
+// endKey returns the index of the value whose key begins at i, behind colon and white space;
+// -1 if there is no key and colon.
 func endKey(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
@@ -121,7 +126,8 @@ func endKey(b []byte, i int) int {
 	return skipSpace(b, i+1)
 }
 
-// endString is the index behind the string that begins at i; -1 if it is none.
+// endString returns the index behind the string that begins at i; -1 if it is not valid. It
+// checks eight bytes at a time for quotes, backslashes and control characters.
 func endString(b []byte, i int) int {
 	const each, high = 0x0101010101010101, 0x8080808080808080
 	for i++; i < len(b); {
@@ -150,8 +156,8 @@ func endString(b []byte, i int) int {
 	return -1
 }
 
-// endEscape is the index of the last byte of the escape that begins at i; -1 if
-// it is none.
+// endEscape returns the index of the last byte of the escape that begins at i; -1 if it is
+// not valid.
 func endEscape(b []byte, i int) int {
 	if i+1 >= len(b) {
 		return -1
@@ -174,7 +180,7 @@ func endEscape(b []byte, i int) int {
 	return -1
 }
 
-// endNumber is the index behind the number that begins at i; -1 if it is none.
+// endNumber returns the index behind the number that begins at i; -1 if it is not valid.
 func endNumber(b []byte, i int) int {
 	if b[i] == '-' {
 		i++
@@ -198,7 +204,7 @@ func endNumber(b []byte, i int) int {
 	return i
 }
 
-// endDigits is the index behind the digits at i; -1 if there is none.
+// endDigits returns the index behind the digits at i; -1 if there is no digit.
 func endDigits(b []byte, i int) int {
 	begin := i
 	for i < len(b) && b[i] >= '0' && b[i] <= '9' {

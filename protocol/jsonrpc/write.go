@@ -44,7 +44,8 @@ func AppendError(dst []byte, id ID, code int, message string, data json.RawMessa
 	return append(dst, "}}"...)
 }
 
-// AppendFailure appends an error answer whose error object is as it came.
+// AppendFailure appends an error answer, without a newline. err is the error object as it
+// came.
 func AppendFailure(dst []byte, id ID, err json.RawMessage) []byte {
 	return append(append(beginAnswer(dst, id, "error"), err...), '}')
 }
@@ -88,8 +89,8 @@ func AppendString(dst []byte, s string) []byte {
 	return append(dst, b...)
 }
 
-// Plain reports whether a string is spelled as it is, within quotes: both when it
-// is written, by package json, too, and when it is read.
+// Plain reports whether the JSON spelling of s is s itself, within quotes. It holds for
+// writing, as package json does it, and for reading. It is false for all non-ASCII text.
 func Plain[T string | []byte](s T) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {

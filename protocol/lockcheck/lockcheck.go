@@ -14,11 +14,11 @@ import (
 // watcher is nil but in test binaries. It is written before other goroutines run.
 var watcher *watch
 
-// watch knows which goroutines hold locks.
+// watch records which goroutines hold locks.
 type watch struct {
 	report func(call string, stack []byte)
 
-	mu   sync.Mutex
+	mu   sync.Mutex     // guards held
 	held map[string]int // locks that a goroutine holds, by its id
 }
 
@@ -36,6 +36,7 @@ func goroutineID() string {
 	return string(fields[1])
 }
 
+// count adds change to the number of locks that the calling goroutine holds.
 func (w *watch) count(change int) {
 	id := goroutineID()
 	w.mu.Lock()

@@ -31,16 +31,17 @@ func AppendFault(dst []byte, id jsonrpc.ID, method, modern string, f *fault.Reco
 	return jsonrpc.AppendResult(dst, id, result)
 }
 
-// ToolFailure returns the result object of a call that failed, with a text for
-// models: [FaultText] if there is nothing to add.
+// ToolFailure returns the result object of a tool call that failed. It has text, which the
+// client's model reads, and the fault record as structured content. Callers without words of
+// their own pass [FaultText].
 func ToolFailure(f *fault.Record, text string) json.RawMessage {
 	b := append([]byte(`{"content":[{"type":"text","text":`), jsonrpc.AppendString(nil, text)...)
 	b = append(b, `}],"structuredContent":`...)
 	return append(append(b, f.JSON()...), `,"isError":true}`...)
 }
 
-// faultMessage returns the message of a JSON-RPC error: clients show no more of
-// it.
+// faultMessage returns the message of a JSON-RPC error, with the last lines of stderr of the
+// process behind the fault: clients show only the message, not the data.
 func faultMessage(f *fault.Record) string {
 	words := f.LastWords()
 	if words == nil {
@@ -81,8 +82,8 @@ func FaultText(f *fault.Record, more string) string {
 // checkFirst is what to do about a call that may have had its effect.
 const checkFirst = "It may or may not have taken effect: check before calling again."
 
-// advice says what to do about a fault. It follows from the record's fields
-// and never from its text.
+// advice returns what a model should do about a fault. It depends on the fields of the
+// record, never on its text.
 func advice(f *fault.Record) string {
 	when := "in a moment"
 	if f.RetryAfterMS != nil {

@@ -24,8 +24,8 @@ func Legacy() []string {
 // Supported lists all versions, newest first.
 func Supported() []string { return append([]string{Modern}, Legacy()...) }
 
-// Negotiate is the legacy version to answer a client that asks for one:
-// its own if that is known, else the newest.
+// Negotiate returns the legacy version to answer a client that asks for one: the client's
+// own if it is known here, else the newest. The client then decides whether it goes on.
 func Negotiate(asked string) string {
 	if slices.Contains(Legacy(), asked) {
 		return asked
@@ -81,19 +81,19 @@ const MaxURI = 8 << 10
 // CodeVersion is the modern error for a version that the server lacks.
 const CodeVersion = -32022
 
-// Levels are the names of logging levels, RFC 5424's, the most verbose first.
+// Levels returns the names of the levels of log messages (RFC 5424), the most verbose first.
 func Levels() []string {
 	return []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 }
 
-// Covers reports whether a client that wants messages from level on wants one of that
-// level. It is false if either is none of [Levels].
+// Covers reports whether a client that wants log messages from level on gets one of the level
+// message. It is false if either is none of [Levels].
 func Covers(level, message string) bool {
 	from, of := slices.Index(Levels(), level), slices.Index(Levels(), message)
 	return from >= 0 && of >= from
 }
 
-// Verbose is the more verbose of two levels; "" is none.
+// Verbose returns the more verbose of two levels. "" is less verbose than any level.
 func Verbose(a, b string) string {
 	if a == "" || Covers(b, a) {
 		return b
@@ -101,7 +101,7 @@ func Verbose(a, b string) string {
 	return a
 }
 
-// OfResource are the params of what is asked, or said, of one resource.
+// OfResource returns the params of a request or a notification about one resource.
 func OfResource(uri string) json.RawMessage {
 	b, err := json.Marshal(map[string]string{"uri": uri})
 	if err != nil { // strings encode
@@ -110,14 +110,15 @@ func OfResource(uri string) json.RawMessage {
 	return b
 }
 
-// Implementation names a program.
+// Implementation names a client or a server program, with its version. It is clientInfo or
+// serverInfo on the wire.
 type Implementation struct {
 	Name    string `json:"name"`
 	Title   string `json:"title,omitempty"`
 	Version string `json:"version"`
 }
 
-// String is the name and version, for people.
+// String returns the name and the version, for people; "" without a name.
 func (i Implementation) String() string {
 	switch {
 	case i.Name == "":
@@ -128,25 +129,26 @@ func (i Implementation) String() string {
 	return i.Name + " " + i.Version
 }
 
-// Meta is what holdline reads of a request's params._meta. Fields are nil
-// where absent.
+// Meta is what holdline reads of a request's params._meta. Fields are nil where absent, and
+// not checked: see [Params.CheckModern].
 type Meta struct {
-	Version      json.RawMessage
-	Capabilities json.RawMessage
-	Client       json.RawMessage
-	Progress     json.RawMessage
-	Level        json.RawMessage // logLevel
+	Version      json.RawMessage // MetaVersion; not nil in modern requests
+	Capabilities json.RawMessage // MetaCapabilities, of the client
+	Client       json.RawMessage // MetaClient: an [Implementation]
+	Progress     json.RawMessage // the progress token; nil if the client wants no progress
+	Level        json.RawMessage // MetaLevel, of log messages
 }
 
-// Params is what holdline reads of a request's params, in one pass.
+// Params is what holdline reads of a request's params, in one pass. Fields are nil where
+// absent. They alias the bytes that [ParseParams] got, and may be of any JSON type.
 type Params struct {
 	Meta      Meta
-	Name      json.RawMessage
-	Arguments json.RawMessage
-	Cursor    json.RawMessage
-	Level     json.RawMessage
-	URI       json.RawMessage
-	RequestID json.RawMessage
+	Name      json.RawMessage // of a tool or a prompt
+	Arguments json.RawMessage // of a tool or a prompt
+	Cursor    json.RawMessage // of a list: where the page begins
+	Level     json.RawMessage // of logging/setLevel
+	URI       json.RawMessage // of a resource
+	RequestID json.RawMessage // of notifications/cancelled
 	Version   json.RawMessage // protocolVersion of initialize
 	Client    json.RawMessage // clientInfo of initialize
 	// Capabilities of initialize.
@@ -154,8 +156,8 @@ type Params struct {
 	Notifications json.RawMessage // of subscriptions/listen
 }
 
-// ParseParams reads params, which may be nil. Keys count by exact case, and
-// one that stands twice is an error.
+// ParseParams reads params, which may be nil. Keys count by exact case. A duplicate key is an
+// error, and so are params or a _meta that is no object.
 func ParseParams(params json.RawMessage) (Params, error) {
 	var p Params
 	if params == nil {
@@ -210,7 +212,7 @@ func ParseParams(params json.RawMessage) (Params, error) {
 	return p, err
 }
 
-// String is the string that raw spells, or false if it is none.
+// String returns the string that raw spells; false if raw is no JSON string, or nil.
 func String(raw json.RawMessage) (string, bool) {
 	if len(raw) == 0 || raw[0] != '"' {
 		return "", false

@@ -24,7 +24,8 @@ func LockDir(ctx context.Context, dir string) (unlock func(), err error) {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
-		case err == nil, errors.Is(err, syscall.EBADF), errors.Is(err, syscall.ENOLCK), errors.Is(err, syscall.EOPNOTSUPP):
+		case err == nil, errors.Is(err, syscall.EBADF),
+			errors.Is(err, syscall.ENOLCK), errors.Is(err, syscall.EOPNOTSUPP):
 			return func() { _ = f.Close() }, nil
 		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
 			_ = f.Close()

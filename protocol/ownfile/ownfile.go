@@ -1,11 +1,9 @@
 // Package ownfile opens the files in which the program keeps its own state.
-// Anything else that another program has put in the place of such a file is refused
-// rather than waited for, followed or read without end: a named pipe would hang
-// the reader, a symbolic link would lead a write elsewhere, and a huge file
-// would take all memory.
+// It refuses anything else that another program has put in the place of such a file: a
+// named pipe would hang the reader, a symbolic link would lead a write elsewhere, and a
+// huge file would take all memory.
 //
-// It is not for files that the user writes, such as the configuration, which
-// may be links.
+// It is not for files that the user writes, such as the configuration: these may be links.
 package ownfile
 
 import (

@@ -26,23 +26,23 @@ const (
 	DirAsks       = "q"          // open requests of a server, named by their place in its output
 )
 
-// What a worker is for, as people are told. Nothing is decided by it.
+// What a worker is for. Only people read it: no decision depends on it.
 const (
 	KindServer  = "server"
 	KindConsult = "consult"
 )
 
-// Spec is [FileSpec]: what the worker is to run. It never holds an
-// environment.
+// Spec is [FileSpec]: what the worker runs, and for whom. The daemon writes it before it
+// starts the worker. It never holds an environment: that may have secrets.
 type Spec struct {
-	Version           int      `json:"version"` // that the worker and its daemon speak
+	Version           int      `json:"version"` // of the protocol that the worker and its daemon speak
 	ID                string   `json:"id"`
-	Kind              string   `json:"kind"`
-	Name              string   `json:"name"`
+	Kind              string   `json:"kind"` // KindServer or KindConsult
+	Name              string   `json:"name"` // of the server or of the engine, for people
 	Argv              []string `json:"argv"`
 	Cwd               string   `json:"cwd"`
-	Generation        int64    `json:"generation"`
-	Socket            string   `json:"socket"`
+	Generation        int64    `json:"generation"` // number of this start; no other worker of the state directory has it
+	Socket            string   `json:"socket"`     // path at which the worker listens for daemons
 	Limits            Limits   `json:"limits"`
 	Owner             Owner    `json:"owner"`
 	Orphan            Orphan   `json:"orphan"`
@@ -62,11 +62,11 @@ type Limits struct {
 // Landlock refuses the rest. A child that cannot be confined is not started.
 // The paths are absolute; a directory must exist, a file need not.
 type Confine struct {
-	Dirs  []string `json:"dirs"`
+	Dirs  []string `json:"dirs"` // with all that is below them
 	Files []string `json:"files,omitempty"`
 }
 
-// check says what is wrong with the paths, or nil. Nil confines nothing.
+// check returns an error if a path is not absolute. A nil c confines nothing.
 func (c *Confine) check() error {
 	if c == nil {
 		return nil
@@ -94,7 +94,7 @@ type Owner struct {
 	Key        string `json:"key,omitempty"`     // of a server's configuration
 }
 
-// What a worker does alone.
+// What a worker does while no daemon is attached.
 const (
 	OrphanTerminate = "terminate" // end the child, then remove the directory
 	OrphanLeave     = "leave"     // let the child go on; its output goes to the spool
@@ -102,10 +102,12 @@ const (
 
 // Orphan says what a worker does when no daemon has been attached for AfterMS.
 type Orphan struct {
-	AfterMS            int64  `json:"after_ms"`
-	Do                 string `json:"do"`
-	SpoolMax           int64  `json:"spool_max"`             // bytes of [FileSpool]
-	HardDeadlineBootMS int64  `json:"hard_deadline_boot_ms"` // reading of the boot clock at which the tree is ended; 0 for never
+	AfterMS  int64  `json:"after_ms"`
+	Do       string `json:"do"`        // OrphanTerminate or OrphanLeave
+	SpoolMax int64  `json:"spool_max"` // bytes of [FileSpool]
+	// HardDeadlineBootMS is the reading of the boot clock at which a worker without a
+	// daemon ends its tree; 0 for never.
+	HardDeadlineBootMS int64 `json:"hard_deadline_boot_ms"`
 }
 
 // Versions says what wrote a directory.
@@ -180,7 +182,8 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("spec: no socket")
 	case s.Orphan.Do != OrphanTerminate && s.Orphan.Do != OrphanLeave:
 		return fmt.Errorf("spec: bad orphan rule %q", s.Orphan.Do)
-	case s.Limits.Retain < 1 || s.Limits.Line < 1 || s.Limits.Stderr < 1 || s.Orphan.AfterMS < 1 || s.Orphan.SpoolMax < 1:
+	case s.Limits.Retain < 1 || s.Limits.Line < 1 || s.Limits.Stderr < 1 ||
+		s.Orphan.AfterMS < 1 || s.Orphan.SpoolMax < 1:
 		return fmt.Errorf("spec: limits must be positive")
 	}
 	return s.Confine.check()
@@ -197,19 +200,19 @@ const (
 // State is [FileState]. A pid means nothing without its start time and the
 // boot id.
 type State struct {
-	Version    int    `json:"version"`
+	Version    int    `json:"version"` // as in the Spec
 	Phase      string `json:"phase"`
-	BootID     string `json:"boot_id"`
-	PID        int    `json:"pid"`
-	Start      uint64 `json:"start_time"`
+	BootID     string `json:"boot_id"`             // of the machine's boot
+	PID        int    `json:"pid"`                 // of the worker
+	Start      uint64 `json:"start_time"`          // of the worker
 	ChildPID   int    `json:"child_pid,omitempty"` // also its process group
 	ChildStart uint64 `json:"child_start_time,omitempty"`
-	LastWrite  int64  `json:"last_write"`
-	Acked      int64  `json:"acked"`
-	NextSeq    int64  `json:"next_seq"`
-	Exit       *Exit  `json:"exit,omitempty"`
-	Spool      *Spool `json:"spool,omitempty"`
-	UnixMS     int64  `json:"unix_ms"` // when it was written
+	LastWrite  int64  `json:"last_write"`      // id of the last write that the worker has taken
+	Acked      int64  `json:"acked"`           // a daemon has acknowledged all events up to this number
+	NextSeq    int64  `json:"next_seq"`        // number of the next event
+	Exit       *Exit  `json:"exit,omitempty"`  // nil while the child runs
+	Spool      *Spool `json:"spool,omitempty"` // nil if there is none
+	UnixMS     int64  `json:"unix_ms"`         // when it was written
 }
 
 // Spool says what [FileSpool] holds: the bytes of stdout behind AfterSeq.
@@ -217,7 +220,7 @@ type Spool struct {
 	AfterSeq int64  `json:"after_seq"`
 	Begin    *int64 `json:"begin,omitempty"` // bytes of stdout before it; a worker of version 1 does not say
 	Bytes    int64  `json:"bytes"`
-	Acked    int64  `json:"acked_bytes,omitempty"` // so many at the beginning were acked
+	Acked    int64  `json:"acked_bytes,omitempty"` // bytes at the beginning that were acknowledged
 	Lost     int64  `json:"lost,omitempty"`        // bytes that could not be written
 }
 
@@ -256,6 +259,8 @@ func ReadState(dir string) (State, error) {
 	return s, readJSON(filepath.Join(dir, FileState), &s)
 }
 
+// readJSON reads the JSON file path into v. It refuses files that are not plain files of
+// this user, and those over [ownfile.MaxDocument].
 func readJSON(path string, v any) error {
 	b, err := ownfile.Read(path, ownfile.MaxDocument)
 	if err != nil {

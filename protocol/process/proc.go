@@ -14,11 +14,11 @@ var ErrGone = errors.New("process is gone")
 type Proc struct {
 	PID   int
 	Start uint64 // clock ticks or microseconds; only equality and order count
-	PPID  int
-	PGID  int
+	PPID  int    // pid of the parent
+	PGID  int    // process group
 }
 
-// Self is the calling process.
+// Self returns the calling process. If it cannot be looked up, only its pid is set.
 func Self() Proc {
 	p, err := Lookup(os.Getpid())
 	if err != nil {
@@ -27,9 +27,9 @@ func Self() Proc {
 	return p
 }
 
-// Descendants lists all that come from root, whatever session or group they
-// are in, parents before children. A process whose parent died counts only if
-// root is (on Linux) its subreaper.
+// Descendants returns all processes below root, parents before children. Sessions and
+// groups do not matter. A process whose parent died counts only if root is its subreaper
+// (on Linux).
 func Descendants(root int) ([]Proc, error) {
 	all, err := list()
 	if err != nil {
@@ -38,6 +38,7 @@ func Descendants(root int) ([]Proc, error) {
 	return below(all, root), nil
 }
 
+// below returns the processes of all that descend from root, parents before children.
 func below(all []Proc, root int) []Proc {
 	children := make(map[int][]Proc)
 	for _, p := range all {

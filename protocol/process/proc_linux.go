@@ -146,6 +146,8 @@ func isWorker(pid int, dir string) bool {
 	return len(args) == 4 && args[1] == "worker" && args[2] == "--run" && args[3] == dir
 }
 
+// list returns all processes that this user can see, in no order. It skips processes that
+// end meanwhile.
 func list() ([]Proc, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -169,6 +171,7 @@ func list() ([]Proc, error) {
 	return all, nil
 }
 
+// killed returns ErrGone in place of ESRCH, and other errors as they are.
 func killed(err error) error {
 	if errors.Is(err, syscall.ESRCH) {
 		return ErrGone

@@ -34,11 +34,13 @@ type Exit struct {
 	Signal     string `json:"signal,omitempty"`     // "SIGKILL"
 	SpawnErrno string `json:"spawnErrno,omitempty"` // it never ran: "ENOENT"
 	SpawnOp    string `json:"spawnOp,omitempty"`    // with SpawnErrno: "chdir", "exec", "fork", [OpConfine]
-	Closed     string `json:"closed,omitempty"`     // Stdin or Stdout, which the child had closed, for which its worker ended it
-	UnixMS     int64  `json:"unixMs,omitempty"`     // when; older workers do not say
+	// Closed is Stdin or Stdout if the child had closed that while it lived: then its
+	// worker has ended it.
+	Closed string `json:"closed,omitempty"`
+	UnixMS int64  `json:"unixMs,omitempty"` // when the child ended; 0 from older workers
 }
 
-// String is for people: "exit code 3", "signal SIGKILL", "exec: ENOENT".
+// String returns the exit in words: "exit code 3", "signal SIGKILL", "exec: ENOENT".
 func (e Exit) String() string {
 	switch {
 	case e.SpawnErrno != "":
@@ -69,16 +71,16 @@ func (e Exit) KilledByOthers() bool {
 type ExecRequest struct {
 	Argv              []string `json:"argv"`
 	Cwd               string   `json:"cwd,omitempty"`
-	ParentDeathSignal int      `json:"parent_death_signal"`
-	Parent            int      `json:"parent"` // pid of the worker
+	ParentDeathSignal int      `json:"parent_death_signal"` // number of the signal; 0 for none
+	Parent            int      `json:"parent"`              // pid of the worker
 	Confine           *Confine `json:"confine,omitempty"`
 }
 
-// OpConfine is the step of a child's start that takes its rights away.
+// OpConfine is the step of a child's start that takes away its right to write elsewhere.
 const OpConfine = "landlock"
 
-// ExecFailure is what the exec step says if it could not become the child; it
-// says nothing if it did.
+// ExecFailure is what the exec step reports if it could not become the child. If it did, it
+// reports nothing: its pipe is closed.
 type ExecFailure struct {
 	Op    string `json:"op"`
 	Errno int    `json:"errno"`

@@ -20,8 +20,8 @@ import (
 )
 
 // Stream is a socket or a pipe. One goroutine at a time may read, and one at a
-// time write. It has no descriptor of its own: whoever made plain closes it and
-// sets its deadlines.
+// time write. It has no descriptor of its own: the caller that made plain closes
+// that and sets its deadlines.
 type Stream struct {
 	plain io.ReadWriter
 	raw   syscall.RawConn // nil if all is left to plain
@@ -32,15 +32,15 @@ type Stream struct {
 
 // transfer is a Read or a Write under way.
 type transfer struct {
-	step func(fd uintptr) bool // once: false if there is nothing to be had now
+	step func(fd uintptr) bool // makes the system calls; false if the descriptor is not ready
 	buf  []byte
-	n    int
-	err  error
+	n    int   // bytes of buf that were transferred
+	err  error // of the last system call
 }
 
-// New is a stream over plain: one of Go's sockets, or one of its files. Where
-// the kernel could make it wait, or the system is not known here, each Read and
-// Write is plain's own.
+// New returns a stream over plain, a socket or a file of package net or os. If
+// system calls on it could block, or on a system that has no such calls here,
+// each Read and Write is that of plain.
 func New(plain io.ReadWriter) *Stream {
 	s := &Stream{plain: plain}
 	if c, ok := plain.(syscall.Conn); ok {
@@ -51,7 +51,7 @@ func New(plain io.ReadWriter) *Stream {
 	return s
 }
 
-// Read is what [io.Reader] says.
+// Read is that of [io.Reader].
 func (s *Stream) Read(p []byte) (int, error) {
 	lockcheck.Blocking("read")
 	if s.raw == nil || len(p) == 0 {

@@ -57,7 +57,8 @@ func (t *transfer) read(fd uintptr) bool {
 func (t *transfer) receive(fd uintptr) bool {
 	for {
 		p := t.rest()
-		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd,
+			uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
 		if errno != unix.EINTR {
 			return t.took("recvfrom", int(n), errno)
 		}
@@ -80,7 +81,8 @@ func (t *transfer) write(fd uintptr) bool {
 func (t *transfer) send(fd uintptr) bool {
 	for t.n < len(t.buf) {
 		p := t.rest()
-		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd,
+			uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 		if !t.wrote("sendto", int(n), errno) {
 			return errno != unix.EAGAIN
 		}
@@ -88,7 +90,7 @@ func (t *transfer) send(fd uintptr) bool {
 	return true
 }
 
-// rest is what the next system call is given.
+// rest returns the bytes for the next system call.
 func (t *transfer) rest() []byte { return t.buf[t.n:min(len(t.buf), t.n+maxTransfer)] }
 
 // wrote notes what became of a system call that writes, and reports whether the
@@ -151,7 +153,8 @@ func (f *File) write(fd uintptr) {
 	t := &f.out
 	for t.n < len(t.buf) {
 		p := t.rest()
-		n, _, errno := unix.RawSyscall6(unix.SYS_PWRITE64, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), uintptr(f.off+int64(t.n)), 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_PWRITE64, fd,
+			uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), uintptr(f.off+int64(t.n)), 0, 0)
 		if !t.wrote("pwrite", int(n), errno) {
 			return
 		}
@@ -167,6 +170,7 @@ func still(path string, info os.FileInfo) (same, known bool) {
 	}
 	var st unix.Statx_t
 	at := unix.AT_FDCWD
-	_, _, errno := unix.RawSyscall6(unix.SYS_STATX, uintptr(at), uintptr(unsafe.Pointer(name)), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO, uintptr(unsafe.Pointer(&st)), 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_STATX, uintptr(at), uintptr(unsafe.Pointer(name)),
+		unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO, uintptr(unsafe.Pointer(&st)), 0)
 	return st.Ino == mine.Ino && unix.Mkdev(st.Dev_major, st.Dev_minor) == mine.Dev, errno == 0
 }

@@ -31,7 +31,8 @@ func OpenDir(socket string) (*Dir, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		// A link gives ELOOP or ENOTDIR, depending on the system.
-		return nil, fmt.Errorf("open socket directory (a real directory is wanted; %s names another socket): %w", Env, err)
+		return nil, fmt.Errorf(
+			"open socket directory (a real directory is wanted; %s names another socket): %w", Env, err)
 	}
 	d := &Dir{f: f, path: path}
 	if err := d.check(); err != nil {
@@ -50,10 +51,11 @@ func (d *Dir) check() error {
 	uid, perm := owner(info), info.Mode().Perm()
 	switch {
 	case uid != os.Geteuid():
-		return fmt.Errorf("socket directory %s belongs to user %d, not to %d: have it removed, or name another socket with %s",
-			d.path, uid, os.Geteuid(), Env)
+		return fmt.Errorf("socket directory %s belongs to user %d, not to %d: "+
+			"have it removed, or name another socket with %s", d.path, uid, os.Geteuid(), Env)
 	case perm != 0o700:
-		return fmt.Errorf("socket directory %s has mode %#o, want 0700: name a socket in a directory of its own with %s, or if this is one: chmod 700 %s",
+		return fmt.Errorf("socket directory %s has mode %#o, want 0700: "+
+			"name a socket in a directory of its own with %s, or if this is one: chmod 700 %s",
 			d.path, perm, Env, d.path)
 	}
 	return nil
