@@ -18,8 +18,8 @@ const (
 	Modern = "modern"
 )
 
-// Envelope is what a server of one era has to find in the requests of a client of
-// the other.
+// An Envelope has what a server needs in each request besides the client's params. A
+// client of the other era does not send that itself.
 type Envelope struct {
 	Era  string          // of the server
 	Meta json.RawMessage // members of a modern _meta, joined by commas

@@ -22,7 +22,9 @@ func Subscribable(about json.RawMessage) bool {
 }
 
 // Describe returns what a session for one server learns about it, from the result of
-// the server's handshake.
+// the server's handshake. Parts that clients could refuse are replaced or left out:
+// an Info that nests too deep or is too long, and capabilities that Holdline does not
+// pass on. Instructions are clipped.
 func Describe(server string, about json.RawMessage) tool.About {
 	a := tool.About{Capabilities: jsonrpc.Field(about, "capabilities"), Info: jsonrpc.Field(about, "serverInfo")}
 	if a.Info == nil { // a modern server may say it beside the result
@@ -37,8 +39,9 @@ func Describe(server string, about json.RawMessage) tool.About {
 	return a
 }
 
-// DescribeStarting returns what a session learns about a server that is not up
-// yet: it may offer everything.
+// DescribeStarting returns what a session learns about a server that is not up yet.
+// It promises everything that a server may offer: a client asks only for what was
+// promised at the handshake, and cannot be told later that there is more.
 func DescribeStarting(server string) tool.About {
 	return tool.About{
 		Capabilities: json.RawMessage(`{"tools":{"listChanged":true},"prompts":{"listChanged":true},` +
@@ -54,7 +57,9 @@ func unknownVersion(server string) json.RawMessage {
 	return fmt.Appendf(nil, `{"name":%q,"version":"unknown"}`, server)
 }
 
-// forward returns those of a server's capabilities that Holdline passes on.
+// forward returns those of a server's capabilities that Holdline passes on. The
+// daemon itself notifies of changed lists, so listChanged is always promised.
+// Capabilities that are no object, or too large, are replaced by tools alone.
 func forward(capabilities json.RawMessage) json.RawMessage {
 	onlyTools := json.RawMessage(`{"tools":{"listChanged":true}}`)
 	if len(capabilities) == 0 || capabilities[0] != '{' || len(capabilities) > maxListing ||

@@ -23,10 +23,11 @@ const (
 // maxFitNotes bounds the notes that [Fit] makes of one list.
 const maxFitNotes = 5
 
-// Fit returns the listings of a kind that clients can be shown. It drops those
-// for which a client could refuse the whole list, fixes errors that have only one
-// remedy, and clips long descriptions. The notes say for users what is dropped or
-// clipped, and why.
+// Fit returns the listings of a kind that clients can be shown. It drops those for
+// which a client could refuse the whole list, fixes errors that have only one remedy,
+// and clips long descriptions. The notes tell the user what was dropped or clipped,
+// and why: at most [maxFitNotes], and one with the number of the others. It does not
+// change all.
 func Fit(k Kind, all []json.RawMessage) (kept []json.RawMessage, notes []string) {
 	kept = all[:0:0]
 	changed := 0
@@ -120,8 +121,9 @@ func listingBegins(key string) byte {
 	return 0
 }
 
-// within are the members of the objects within a listing, with the first bytes of
-// the values that each may have. All may be left out.
+// within has the members of the objects in a listing, with the first bytes of the
+// JSON values that each may have. A member that is absent is fine; one with null is
+// removed.
 var within = map[string]map[string]string{
 	"annotations": {
 		"title": `"`, "readOnlyHint": "tf", "destructiveHint": "tf", "idempotentHint": "tf", "openWorldHint": "tf",
@@ -204,7 +206,8 @@ func fitSchemas(listing json.RawMessage) (json.RawMessage, error) {
 	})
 }
 
-// fitSchema returns why clients could refuse a schema, which may be nil.
+// fitSchema returns why clients could refuse a schema, or nil. It looks only at
+// properties and required. The schema may be nil.
 func fitSchema(schema []byte) error {
 	if properties := jsonrpc.Field(schema, "properties"); properties != nil {
 		err := jsonrpc.Fields(properties, func(name string, value []byte) error {
@@ -231,8 +234,8 @@ func fitSchema(schema []byte) error {
 	return nil
 }
 
-// clipText returns the JSON string text with at most so many bytes of what it
-// spells, and reports whether it has more.
+// clipText returns the JSON string text, cut to about most bytes of its decoded
+// content, and reports whether it was cut. It never cuts within a character.
 func clipText(text []byte, most int) ([]byte, bool) {
 	s, ok := mcp.String(text)
 	if !ok || len(s) <= most {

@@ -9,7 +9,7 @@ const (
 	MaxBytes   = 16 << 20
 )
 
-// Kind is a sort of thing that servers list.
+// A Kind is a sort of thing that servers list. It is an index into [Lists].
 type Kind int
 
 // The kinds. Kinds is their number.
@@ -21,7 +21,7 @@ const (
 	Kinds
 )
 
-// Protocol says how MCP spells a kind.
+// Protocol has the names that MCP uses for a kind.
 type Protocol struct {
 	List       string // method that lists the kind
 	Member     string // of the list's result
@@ -31,7 +31,8 @@ type Protocol struct {
 	Key        string // member of a listing that names the entry
 }
 
-// protocols has the row of each kind.
+// protocols has the row of each kind. Templates share the capability, notification
+// and use of resources.
 var protocols = [Kinds]Protocol{
 	Tools:     {mcp.ToolsList, "tools", "tools", mcp.ToolsChanged, mcp.ToolsCall, "name"},
 	Prompts:   {mcp.PromptsList, "prompts", "prompts", mcp.PromptsChanged, mcp.PromptsGet, "name"},

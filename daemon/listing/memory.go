@@ -40,8 +40,9 @@ func NewMemory(key string, lists Lists, about json.RawMessage, cut []string) Mem
 	}
 }
 
-// ReadMemory reads the file at path. It returns nil if there is no file, or one
-// of another version.
+// ReadMemory reads the file at path. It returns nil without an error if there is no
+// file, or one of another version: the lists are then unknown, and the server is
+// asked again.
 func ReadMemory(path string) (*Memory, error) {
 	b, err := ownfile.Read(path, ownfile.MaxDocument)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,8 +58,8 @@ func ReadMemory(path string) (*Memory, error) {
 	return mem, nil
 }
 
-// Write replaces the file at path. Listings keep their spelling but for white
-// space.
+// Write replaces the file at path. Listings keep their spelling except for white
+// space. The caller must see to it that only one goroutine writes a path.
 func (mem *Memory) Write(path string) error {
 	b, err := jsonrpc.Marshal(mem)
 	if err != nil {

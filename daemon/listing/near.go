@@ -60,7 +60,10 @@ func unknown(detail string, near []string) error {
 // quote returns a name that a caller made up, fit for an error.
 func quote(name string) string { return strconv.Quote(name[:min(len(name), maxQuoted)]) }
 
-// near returns the names most like one, the nearest first.
+// near returns at most [maxNear] of the names, those most like name first. A name
+// that contains the other one counts as nearest; the rest go by edit distance,
+// without regard to case. Long names are compared by their beginnings only, which
+// bounds the work.
 func near(name string, names []string) []string {
 	name = strings.ToLower(name[:min(len(name), maxCompared)])
 	type rated struct {
@@ -88,9 +91,9 @@ func near(name string, names []string) []string {
 // maxClashes is how many clashes of one server are named one by one.
 const maxClashes = 5
 
-// Clashes returns notes for users on the resources of a server that a server before
-// it, by name, has already. owners are the servers that have a resource, by URI;
-// Clashes adds this one's.
+// Clashes returns notes for the user on the resources of a server that an earlier
+// server, by name, lists as well: sessions that see both get the earlier server's.
+// owners has the server of each URI so far; Clashes adds those of this server.
 func Clashes(server string, of *Offering, owners map[string]string) []string {
 	var notes []string
 	n := 0

@@ -10,8 +10,8 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Offer is one tool, prompt, resource or template of a server. It does not
-// change once it is made.
+// An Offer is one tool, prompt, resource or template of a server. It does not change
+// once it is made, so sessions share it without a lock.
 type Offer struct {
 	Remote tool.Remote // as sessions call it
 	Method string      // of the request that uses it
@@ -33,14 +33,16 @@ func (o *Offer) Operation() string {
 // Handler makes a call of an offer.
 type Handler func(ctx context.Context, o *Offer, rc *tool.RemoteCall) (tool.RemoteResult, error)
 
-// Bind makes handle the handler of the offer.
+// Bind makes handle the handler of the offer's Remote. Call it before the offer is
+// shared.
 func (o *Offer) Bind(handle Handler) {
 	o.Remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
 		return handle(ctx, o, &rc)
 	}
 }
 
-// Completion returns the offer to complete arguments of o.
+// Completion returns the offer to complete arguments of o, which must be a prompt or
+// a resource template. It is convergent: a completion may run again.
 func (o *Offer) Completion(handle Handler) *Offer {
 	c := &Offer{Own: o.Own, Method: mcp.Complete}
 	c.Remote = tool.Remote{
@@ -51,7 +53,8 @@ func (o *Offer) Completion(handle Handler) *Offer {
 	return c
 }
 
-// Source makes offers of a server's listings.
+// A Source makes offers of a server's listings, by the configuration of one moment.
+// After a change, [Offering.Remake] makes them again by another source.
 type Source struct {
 	Server   string
 	Offers   func(names ...string) bool         // reports whether any session may see the entry; nil means all
@@ -137,8 +140,9 @@ func annotate(annotations []byte, note string) []byte {
 // made with libmcp says whether a call may run again.
 const metaEffect = "io.libmcp/effect"
 
-// contract returns the replay contract of a tool: the operator's setting, or
-// else what its listing says.
+// contract returns the replay contract of a tool: the operator's setting, else what
+// its listing says, else never_replay. A server that says nothing must not have a
+// call made twice.
 func (s *Source) contract(name string, listing json.RawMessage) tool.Contract {
 	if s.Contract != nil {
 		if c := s.Contract(name); c != "" {

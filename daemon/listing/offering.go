@@ -50,7 +50,7 @@ func (s *Source) Offering(lists Lists, about json.RawMessage, cut []string) *Off
 	return of
 }
 
-// Remake makes the offers of the same lists by another source.
+// Remake makes the offers of the same lists by another source. o does not change.
 func (o *Offering) Remake(s *Source) *Offering { return s.Offering(o.lists, o.about, o.cut) }
 
 // All returns the offers of a kind, sorted by the name that sessions see.
@@ -125,6 +125,7 @@ func sameJSON(a, b []byte) bool {
 }
 
 // Differing returns the kinds of which sessions see different listings in a and b.
+// Each may be nil. Equal pointers are never compared in detail.
 func Differing(a, b *Offering) []Kind {
 	var all []Kind
 	for k := range Kinds {

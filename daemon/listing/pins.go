@@ -30,7 +30,7 @@ type Change struct {
 	Parts       []string `json:"parts"` // members of the listing that differ
 	Description string   `json:"description,omitempty"`
 	AtMS        int64    `json:"at_unix_ms"` // when the change was first seen
-	// when the tool was seen as pinned again; 0 if it still differs
+	// UndoneMS is when the tool was seen as pinned again; 0 if it still differs.
 	UndoneMS int64 `json:"undone_unix_ms,omitempty"`
 }
 
@@ -44,7 +44,8 @@ var parts = [...]string{"description", "inputSchema", "outputSchema", "annotatio
 // maxPinned is the most bytes of a description that are kept to be shown.
 const maxPinned = 512
 
-// Likeness is a listing of a tool, reduced to hashes.
+// A Likeness is a listing of a tool, reduced to hashes. Two listings that mean the
+// same have the same hash, whatever their spelling.
 type Likeness struct {
 	tool        string
 	hash        string
@@ -52,7 +53,8 @@ type Likeness struct {
 	description string
 }
 
-// Likenesses returns those of a list of tools, each name once.
+// Likenesses returns the likenesses of a list of tools. Of entries with equal names
+// it takes the first, as clients see only that one.
 func Likenesses(list []json.RawMessage) []Likeness {
 	var all []Likeness
 	seen := map[string]bool{}
@@ -113,8 +115,11 @@ func (ps *Pins) Stored() []Pin {
 func (ps *Pins) Find(own string) *Pin { return ps.byTool[own] }
 
 // Compare compares a list of tools with the pins, and pins tools that have none.
-// changed names tools that differ in a way not seen before; dirty reports
-// whether the pins have to be stored.
+// changed names the tools that differ in a way not seen before; dirty reports whether
+// the pins have to be stored.
+//
+// If there are more than [MaxEntries] pins, those of tools that are not listed are
+// dropped: a server that invents names must not fill the disk.
 func (ps *Pins) Compare(list []Likeness, now time.Time) (changed []string, dirty bool) {
 	next := ps.byTool
 	pin := func(p *Pin) {

@@ -157,10 +157,10 @@ func (v *View) Listed(uri string) *Offer {
 	return nil
 }
 
-// Resource returns the offer of a resource: that of the list or, with handle as its
-// handler, one made of the most likely template. A session for one server may ask
-// that server for any URI: it may have resources that it does not list, and refuses
-// others in its own words. Resource returns nil if no server is concerned.
+// Resource returns the offer of a resource, or nil if no server may have it. That is
+// the listed one, or one with the most likely template, whose handler is handle. A
+// session for one server may ask that server for any URI: the server may have
+// resources that it does not list, and it refuses others itself.
 func (v *View) Resource(uri string, handle Handler) *Offer {
 	if o := v.Listed(uri); o != nil {
 		return o
@@ -179,9 +179,9 @@ func (v *View) Resource(uri string, handle Handler) *Offer {
 	return &own
 }
 
-// template returns the template that a URI is most likely made of: of those whose
-// text before the first variable it begins with, the one with the longest. One of
-// a server of which the caller may use the resource goes before others.
+// template returns the template that a URI is most likely made of. A template fits if
+// the URI begins with its text before the first variable. One whose server the caller
+// may ask goes before others, then the one with the longest such text.
 func (v *View) template(uri string) (best *Offer) {
 	allowed := false
 	for _, o := range v.offered(Templates) {
@@ -208,7 +208,8 @@ func madeOf(uri, template string) bool {
 }
 
 // names returns the names by which rules know a resource of a server: its URI, and
-// all templates of the server that it may be made of, offered or not.
+// all templates that it may be made of. Templates that are not offered count as well:
+// otherwise a rule against a template could be evaded by its URIs.
 func (v *View) names(server, uri string) []string {
 	names := []string{uri}
 	s := v.Server(server)
@@ -223,8 +224,9 @@ func (v *View) names(server, uri string) []string {
 	return names
 }
 
-// Unknown returns an offer that stands for what a server may offer under a name:
-// what the server offers is not known because of err, with which each use ends.
+// Unknown returns an offer for a name of a server that cannot be asked what it
+// offers, because of err. Each use of it ends with err, so the client learns the
+// reason instead of "unknown tool".
 func Unknown(server string, k Kind, name string, err error) *Offer {
 	return &Offer{Own: name, Method: k.MCP().Use, Remote: tool.Remote{
 		Name: name, Server: server, Names: []string{strings.TrimPrefix(name, server+"__")}, Contract: tool.NeverReplay,

@@ -24,9 +24,13 @@ type Place struct {
 	Follow bool  // a line that is not whole is left for the next look
 }
 
-// ReadLog returns the text at a place of the log of the process, without its secrets,
-// and the offset at which to go on. A log whose secrets are not known, or that does
-// not exist, has no text.
+// ReadLog returns the text at a place of the log at path, without the secrets, and
+// the offset at which to go on. A log whose secrets are not known, or that does not
+// exist, has no text. One call returns at most [maxLog] bytes, or about [maxPart]
+// from a known place.
+//
+// If the log is now shorter than the place, another file has replaced it, and reading
+// begins at its start.
 func (s *Secrets) ReadLog(path string, at Place) (text string, next int64, err error) {
 	if s.IsUnknown() {
 		return "", at.From, nil
@@ -49,8 +53,8 @@ func (s *Secrets) ReadLog(path string, at Place) (text string, next int64, err e
 	} else if size < from { // another file took its place
 		from = 0
 	}
-	// What lies around the part is read, too: a secret may begin before it or end
-	// behind it.
+	// The bytes around the part are read, too: a secret may begin before it or
+	// end behind it.
 	around := int64(max(s.longest()-1, 0))
 	begin := max(0, from-around)
 	b := make([]byte, from-begin+most+around)
@@ -71,8 +75,9 @@ func (s *Secrets) ReadLog(path string, at Place) (text string, next int64, err e
 	return strings.ToValidUTF8(text, "\uFFFD"), begin + int64(last), nil
 }
 
-// maskPart returns b[first:last] without secrets: also without the parts of those
-// that begin before it or end behind it. It returns where the next part begins.
+// maskPart returns b[first:last] without secrets. Bytes outside of that are there to
+// find secrets that cross an end; of such a secret no part is shown. It also returns
+// where the next part begins, which is behind a secret that crosses last.
 func (s *Secrets) maskPart(b []byte, first, last int) (string, int) {
 	var out strings.Builder
 	for at := 0; at < last; {

@@ -19,17 +19,21 @@ const unknownSecrets = "(not shown: the server's entry has changed since, so wha
 // end of a line that may have been cut.
 const minPart = 4
 
-// Secrets are the words that must not be shown of what one process says. They never
-// change. A nil *Secrets hides nothing.
+// Secrets are the words that must not be shown in the output of one process. They
+// never change, so goroutines share them without a lock. A nil *Secrets hides
+// nothing.
 type Secrets struct {
 	words   []string // the longest first
 	unknown bool     // so nothing may be shown
 }
 
-// New returns the secrets that are these words, the longest of which come first.
+// New returns the secrets that are these words. The caller must sort them, longest
+// first: a short secret may be part of a long one. It must not change words
+// afterwards.
 func New(words []string) *Secrets { return &Secrets{words: words} }
 
-// Unknown returns secrets that are not known: nothing that the process said is shown.
+// Unknown returns secrets that are not known. Nothing that the process wrote is shown
+// then.
 func Unknown() *Secrets { return &Secrets{unknown: true} }
 
 // IsUnknown reports whether the secrets are not known.
@@ -51,8 +55,8 @@ func (s *Secrets) longest() int {
 	return 0
 }
 
-// Text returns what the process said without its secrets. Call it before text is cut,
-// which could leave a part of a secret.
+// Text returns text of the process without its secrets. Call it before the text is
+// cut: a cut could leave a part of a secret, which is not recognised.
 func (s *Secrets) Text(text string) string {
 	if s.IsUnknown() {
 		return unknownSecrets
@@ -85,7 +89,9 @@ func (s *Secrets) Fault(f *fault.Record) *fault.Record {
 	return &out
 }
 
-// maskCut is [config.Mask] for a line whose beginning and end may be missing.
+// maskCut is [config.Mask] for a line whose beginning and end may be missing. It also
+// hides the end of a secret at the line's beginning, and the beginning of one at the
+// line's end, from [minPart] bytes on.
 func maskCut(line string, words []string) string {
 	line = config.Mask(line, words)
 	for _, secret := range words {
