@@ -123,7 +123,7 @@
 //	convergent   running it again does no harm
 //	detach       leave a worker alone; it lives on
 //	eject        give up a server that fails too often, until the user reloads it
-//	engine       a consult program: claude or codex
+//	engine       a consult program; adapter/engines lists them
 //	generation   number of a daemon (on disk: epoch), or of a worker's start
 //	hand-over    the daemon executes a newer program; socket and lock stay open
 //	instance     the processes of a server for one scope, one after the other
@@ -137,15 +137,23 @@
 //
 // # Where to add
 //
-//   - A host tool: a func in package tool that returns a Tool, and its name in
-//     the list of tools in daemon.go (build).
-//   - A consult engine: a package in adapter/engine with the interface engine.Engine, its
-//     row in adapter/engines, and its name in the row of consult.engine in config/keys.go.
+// A new package needs its layer in the map of cmd/e2e TestImportMap.
+//
+//   - A host tool: a func in package tool that returns a Tool (find.go is an example), its
+//     name in the list of tools in daemon.go (build), and its name in the map own of
+//     tool/names.go, by which config check and config explain know it. README, "The
+//     tools", and the tests of cmd/e2e that list the own tools name it, too.
+//   - A consult engine: a package in adapter/engine with the interface engine.Engine
+//     (codex is the smaller example), its row in adapter/engines, and its name in the row
+//     of consult.engine in config/keys.go. Its Command must hold a run to its level and
+//     say by what (EnforcedBy); otherwise the run is refused.
 //   - A command of the command line: a func in cmd/holdline/cli (or a package beside it)
 //     and a line in cli/run.go. If it asks the daemon: a method in protocol/control and a
 //     handler in [holdline/daemon/commands.Daemon.Handlers].
 //   - A field of the call record: a field of calls.Record; callers of Append fill it in.
 //   - A configuration key: a field in config/config.go and a row of the table in
-//     config/keys.go. Then UPDATE=1 go test -run TestReference ./daemon/config writes the
-//     reference page.
+//     config/keys.go; that is all to read, check and default it. Then
+//     UPDATE=1 go test -run TestReference ./daemon/config writes the reference page. A part
+//     that uses the key gets it when it is built (daemon.go; for consults consults.go) and
+//     again at a reload (apply in reload.go).
 package daemon

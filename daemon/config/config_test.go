@@ -53,14 +53,14 @@ func TestParse(t *testing.T) {
 			"codex":  {Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}, Budget: Budget{Calls: 5}, Expose: ExposeSearch},
 			"cursor": {},
 		},
-		Limits: Limits{10, 2},
+		Limits: Limits{Connections: 10, InFlight: 2},
 		Consult: Consult{
 			Engine: "claude", ClaudeBin: "~/bin/claude", Model: "opus", Effort: "high",
 			MaxConcurrent: 2, Timeout: 20 * time.Minute, MaxTurns: 7, Level: "shell",
 			Roots: []string{"/srv", "~/src"}, Env: map[string]Secret{"ANTHROPIC_API_KEY": "sk-very-secret"},
 			EnvFile: "~/.env", Keep: Keep{3, 90 * time.Minute},
 		},
-		Telemetry: Telemetry{true, 65536, 1},
+		Telemetry: Telemetry{Paths: true, MaxBytes: 65536, Keep: 1},
 		Log:       Log{slog.LevelDebug},
 		Servers: map[string]Server{
 			"files": {

@@ -88,7 +88,7 @@ func (p *Programs) makeEngines(ctx context.Context, cfg *config.Config) {
 // It returns an error if the file of variables cannot be used: without its variables
 // the consult would not be logged in, or would use another account.
 func (p *program) Check(ctx context.Context) (engine.Info, error) {
-	if err := p.of.env.Await(ctx, *p.Bin(withBins(p.of.file.Current(), p.of.env.List()))); err != nil {
+	if err := p.of.env.Await(ctx, p.Program(withBins(p.of.file.Current(), p.of.env.List()))); err != nil {
 		return engine.Info{}, err
 	}
 	if err := p.of.refresh(ctx); err != nil {

@@ -18,12 +18,13 @@ type Engine struct {
 	Name     string // of the engine, and of its program
 	Title    string // of the program, for people
 	Variable string // of the environment, which names the program
-	Key      string // of the configuration, which names the program, too
+	Key      string // of the configuration, which names the program, too; "" for none
 	Package  string // of npm, which has the program
 	Login    string // what the user does to log in
 	ByKey    string // what the user does to use an API key instead
 
-	// Bin returns the field behind Key.
+	// Bin returns the field behind Key. It is nil if there is no Key; then New finds
+	// the program by its name or by Variable.
 	Bin func(c *config.Consult) *string
 	// New returns the engine for an environment. extra are the variables that the
 	// configuration adds to it.
@@ -75,8 +76,16 @@ func Names() []string {
 // the value of a variable, or "".
 func UseVariables(c *config.Consult, getenv func(string) string) {
 	for _, e := range All {
-		if bin := getenv(e.Variable); bin != "" {
+		if bin := getenv(e.Variable); bin != "" && e.Bin != nil {
 			*e.Bin(c) = bin
 		}
 	}
+}
+
+// Program returns what c says of where the engine's program is; "" leaves that to New.
+func (e *Engine) Program(c *config.Consult) string {
+	if e.Bin == nil {
+		return ""
+	}
+	return *e.Bin(c)
 }

@@ -171,6 +171,10 @@ func (r *run) prepare(ctx context.Context) error {
 		}
 	}
 	r.cmd, r.talk = eng.Command(p.Request, r.info), eng.NewRun(p.Request, r.info)
+	if r.cmd.EnforcedBy == "" { // an engine that names nothing must not run as if it were confined
+		return fault.New(fault.Denied, fault.Engine, operation, "engine %s does not say what enforces level %s",
+			r.o.Name, r.cmd.Level)
+	}
 	dirs := r.cmd.Makes
 	if r.cmd.Writable != nil {
 		dirs = append(slices.Clip(dirs), r.cmd.Writable.Dirs...)
