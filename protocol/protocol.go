@@ -115,7 +115,7 @@ type Welcome struct {
 	Holdline       int        `json:"holdline"`
 	Session        string     `json:"session,omitempty"`          // as in the greeting
 	Resumed        bool       `json:"resumed"`                    // this daemon had the session already
-	Store          string     `json:"store,omitempty"`            // id of the records; another one means that they are lost
+	Store          string     `json:"store,omitempty"`            // id of the records; they are lost if it has changed
 	ResumeWindowMS int64      `json:"resume_window_ms,omitempty"` // how long the client may take to resume
 	Daemon         DaemonInfo `json:"daemon"`
 	Error          *Refusal   `json:"error,omitempty"`

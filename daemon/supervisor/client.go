@@ -15,21 +15,24 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// errLost is the answer to every request of a connection that broke.
+// errLost is the error of every request on a connection that broke. The worker may have
+// handled the request or not.
 var errLost = errors.New("connection to the worker was lost")
 
-// sendTimeout bounds the writing of a frame; a worker always reads.
+// sendTimeout bounds the writing of a frame. A worker always reads, so it is only reached
+// if the worker hangs.
 const sendTimeout = 30 * time.Second
 
-// client is one connection to a worker.
+// client is one connection to a worker. Any goroutine may send requests. Only the goroutine
+// of [Worker.receive] reads, and passes the answers on.
 type client struct {
 	nc  *net.UnixConn
 	out *rawio.Stream // to nc
-	r   *bufio.Reader
+	r   *bufio.Reader // from nc; for the goroutine that receives
 
-	sending sync.Mutex // one frame at a time
+	sending sync.Mutex // held while a frame is written
 
-	mu      lockcheck.Mutex
+	mu      lockcheck.Mutex                 // guards next to acks, and broken
 	next    int64                           // request id
 	waiting map[int64]chan workerwire.Frame // for answers, by request id
 	acks    map[int64]int64                 // numbers of the acks that are not answered, by request id
@@ -74,8 +77,9 @@ func dial(ctx context.Context, path string, version int, program string) (*clien
 	return c, hello, nil
 }
 
-// exchange makes a request and reads the answer. Call it only before the goroutine that
-// receives is started. result may be nil.
+// exchange makes a request and reads its answer. Call it only before the goroutine that
+// receives is started: else both would read. result may be nil. After an error the
+// connection is of no use: the caller must close it.
 func (c *client) exchange(ctx context.Context, kind workerwire.Kind, params, result any) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -96,7 +100,8 @@ func (c *client) exchange(ctx context.Context, kind workerwire.Kind, params, res
 	return f.Decode(result)
 }
 
-// sendFrame writes one frame.
+// sendFrame writes one frame. It closes the connection on an error: a cut frame must be the
+// last one that the worker reads.
 func (c *client) sendFrame(f workerwire.Frame) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -104,14 +109,15 @@ func (c *client) sendFrame(f workerwire.Frame) error {
 		return err
 	}
 	if err := workerwire.WriteFrames(c.out, f); err != nil {
-		c.closeConn() // a frame that is cut must be the last one
+		c.closeConn()
 		return err
 	}
 	return nil
 }
 
-// request sends a request, gives it an id, and returns the channel of its answer. The
-// channel is closed if the connection breaks.
+// request gives a request an id and sends it. It returns the channel of its answer, which is
+// closed if the connection breaks. If the channel is nil nothing was sent. With a channel and
+// an error the worker may have got the request.
 func (c *client) request(f workerwire.Frame) (<-chan workerwire.Frame, error) {
 	ch := make(chan workerwire.Frame, 1)
 	c.mu.Lock()
@@ -123,7 +129,7 @@ func (c *client) request(f workerwire.Frame) (<-chan workerwire.Frame, error) {
 	f.ID = c.next
 	c.waiting[f.ID] = ch
 	c.mu.Unlock()
-	// On an error receive ends, and closes the channel.
+	// On an error the goroutine that receives ends, and the channel is closed.
 	err := c.sendFrame(f)
 	return ch, err
 }
@@ -165,7 +171,8 @@ func (c *client) busy() bool {
 	return len(c.waiting) > 0
 }
 
-// fail ends the connection, and all waits for answers.
+// fail closes the connection and the channels of all requests that wait. Later requests get
+// errLost.
 func (c *client) fail() {
 	c.closeConn()
 	c.mu.Lock()

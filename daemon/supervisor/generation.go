@@ -24,6 +24,7 @@ func (s *Supervisor) Generation() int64 {
 	return n
 }
 
+// generationFile returns the path of the generation counter.
 func (s *Supervisor) generationFile() string { return filepath.Join(s.o.StateDir, "generation") }
 
 // readGeneration returns the counter, which is 0 before the first start. In place of a

@@ -10,7 +10,7 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// CloseStdin closes the child's stdin behind all writes that were made before.
+// CloseStdin closes the child's stdin behind all earlier writes. It may be repeated.
 func (w *Worker) CloseStdin(ctx context.Context) error {
 	return w.call(ctx, workerwire.CloseStdin, nil, nil)
 }
@@ -25,7 +25,7 @@ func (w *Worker) Signal(ctx context.Context, name string) error {
 // take to end its child.
 const terminateMargin = 10 * time.Second
 
-// errOverdue is why a worker is killed that does not end its child.
+// errOverdue is the reason for killing a worker that does not end its child in time.
 var errOverdue = errors.New("it did not end its program in time")
 
 // Terminate ends the child and all that came from it: it closes stdin, sends
@@ -69,7 +69,8 @@ func (w *Worker) killOverdue() {
 // errGone is returned by call when the worker is over or was detached.
 var errGone = errors.New("the worker is gone")
 
-// call makes a request that may be repeated, on as many connections as it takes.
+// call makes a request, and repeats it on the next connection as long as connections break.
+// Use it only for requests that do no harm if the worker handles them twice.
 func (w *Worker) call(ctx context.Context, kind workerwire.Kind, params, result any) error {
 	for {
 		if err := w.callOnce(ctx, kind, params, result); !errors.Is(err, errLost) {
@@ -128,7 +129,7 @@ func (w *Worker) connected(ctx context.Context) (*client, error) {
 func (w *Worker) wait(ctx context.Context, cond func() bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if cond() { // as it is most often
+	if cond() { // the common case needs no goroutine for ctx
 		return nil
 	}
 	stop := context.AfterFunc(ctx, func() {

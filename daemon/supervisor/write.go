@@ -12,8 +12,8 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// maxOutstanding bounds the bytes written and not yet in the child's pipe: as
-// many as the worker takes.
+// maxOutstanding bounds the bytes of writes that are not yet in the child's pipe. The
+// worker takes no more than that.
 const maxOutstanding = workerwire.MaxPayload
 
 // Write records rec with the next write id, then writes data to the child's stdin. It
@@ -27,7 +27,9 @@ func (w *Worker) Write(ctx context.Context, rec calls.Record, data []byte) (int6
 	return w.WriteFunc(ctx, rec, func(int64) ([]byte, error) { return data, nil })
 }
 
-// WriteFunc is [Worker.Write] of the bytes that compose returns for the write id.
+// WriteFunc is [Worker.Write] of the bytes that compose returns for the write id. The id is
+// part of the bytes: it is the JSON-RPC id of the request. An error of compose is a fault, and
+// nothing is written. compose must not write itself.
 func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(id int64) ([]byte, error)) (
 	int64, error,
 ) {
@@ -58,15 +60,16 @@ func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(i
 		case <-ctx.Done():
 			return wr.id, w.unknown(context.Cause(ctx))
 		}
-		// The connection broke. The worker says on the next one which writes it
-		// has taken, and answers an id that it has taken with the outcome.
+		// The connection broke. On the next one the worker reports which writes
+		// it has taken. To a write with such an id it answers with the outcome.
 		if ch, err = w.repeatWrite(ctx, wr); err != nil {
 			return settled(wr, err)
 		}
 	}
 }
 
-// settled returns what Write returns for a write that ended with err.
+// settled returns the results of Write for a write that ended with err. The id of a write
+// that was not dispatched is 0: another write may get it.
 func settled(wr *write, err error) (int64, error) {
 	if NotDispatched(err) {
 		return 0, err
@@ -76,9 +79,9 @@ func settled(wr *write, err error) (int64, error) {
 
 // write is a write that has no outcome yet.
 type write struct {
-	id   int64
-	size int
-	void bool // it was not taken, and another write may have its id; guarded by the worker's mu
+	id   int64 // of the write; the worker takes ids without gaps
+	size int   // bytes
+	void bool  // it was not taken, and another write may have its id; guarded by the worker's mu
 }
 
 // notDispatchedError marks the fault of a write of which the child has got no byte.
@@ -131,8 +134,8 @@ func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(i
 	}
 	wr := &write{}
 	var c *client
-	// If the connection breaks after this, the client takes nothing more, and
-	// the next attach sets the next id anew and voids what was not taken.
+	// If the connection breaks after this, the client takes no more requests.
+	// The next attach then sets w.next again and voids writes that were not taken.
 	err := w.wait(ctx, func() bool {
 		if c = w.c; c == nil {
 			return false
@@ -160,8 +163,9 @@ func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(i
 	return wr, ch, nil
 }
 
-// dispatch composes the bytes of a write, writes its record and sends them on c. On an
-// error nothing was sent.
+// dispatch composes the bytes of a write, writes its record and sends them on c. The record
+// comes first: a call that the child may see must be known to the next daemon. On an error
+// nothing was sent, and the record is void.
 func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(int64) ([]byte, error)) (
 	<-chan workerwire.Frame, error,
 ) {
@@ -198,10 +202,12 @@ func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(i
 	if ch == nil {
 		return nil, w.writeFault(fault.TransportFailure, err)
 	}
-	return ch, nil // an error has broken the connection; what was taken will show
+	return ch, nil // after an error the connection is broken: the next attach shows what was taken
 }
 
-// repeatWrite asks on the next connection for the outcome of a write.
+// repeatWrite asks on the next connection for the outcome of a write. It sends the id
+// without bytes: the worker has taken that id, or the write is void. A void write was not
+// dispatched. On any other error the outcome is unknown.
 func (w *Worker) repeatWrite(ctx context.Context, wr *write) (<-chan workerwire.Frame, error) {
 	for {
 		var c *client
@@ -227,7 +233,7 @@ func (w *Worker) repeatWrite(ctx context.Context, wr *write) (<-chan workerwire.
 	}
 }
 
-// written returns nil if the answer f says that a write was made, and else its fault.
+// written returns nil if the answer f reports that a write was made, else the write's fault.
 func (w *Worker) written(f *workerwire.Frame) error {
 	if err := f.Err(); err != nil {
 		if e, ok := errors.AsType[*workerwire.Error](err); ok && e.Code == workerwire.CodeExhausted {
@@ -244,7 +250,7 @@ func (w *Worker) written(f *workerwire.Frame) error {
 		return nil
 	case workerwire.WriteStdinClosed:
 		return w.writeFault(fault.ProcessFailure, errStdinClosed)
-	case workerwire.WriteTorn: // a part of it was written: the child can be told nothing more
+	case workerwire.WriteTorn: // a part of it was written: no later write can be made
 	}
 	r := fault.New(fault.ProcessFailure, fault.Worker, "write:"+w.spec.Name,
 		"%s does not take input any more", w.spec.Name)

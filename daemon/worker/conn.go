@@ -153,7 +153,7 @@ func (c *conn) dropLocked() {
 }
 
 // reply answers request id with a result. It does nothing if the id is 0: the peer wants no
-// answer. The caller must hold w.mu; that is so for all methods that answer.
+// answer. The caller of reply, and of each method below that answers, must hold w.mu.
 func (c *conn) reply(id int64, result any) {
 	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, Body: workerwire.Encode(result)})
 }

@@ -14,17 +14,18 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// Client asks a daemon, one question at a time. It is for one goroutine.
+// Client is a connection of the command line to a daemon. It makes one request at a time,
+// and is for one goroutine. The caller must close it.
 type Client struct {
-	// Daemon is what the welcome said.
+	// Daemon describes the daemon, as its welcome does.
 	Daemon protocol.DaemonInfo
 
 	conn  net.Conn
-	lines *jsonrpc.Lines
-	next  int64
+	lines *jsonrpc.Lines // reads conn
+	next  int64          // id of the latest request
 }
 
-// RemoteError is an answer that is an error.
+// RemoteError is the error with which the daemon has answered a request.
 type RemoteError struct {
 	Message string
 	Fault   *fault.Record // nil if it came without one
@@ -33,8 +34,9 @@ type RemoteError struct {
 // Error returns the daemon's message.
 func (e *RemoteError) Error() string { return e.Message }
 
-// NewClient greets the daemon on conn, which it owns from then on. A refusal
-// is returned as a [*protocol.Refusal].
+// NewClient greets the daemon on conn, which it owns from then on, and waits for
+// its welcome for [protocol.GreetingTimeout] at most. A refusal is returned as a
+// [*protocol.Refusal]. version and pid are those of the calling program.
 func NewClient(ctx context.Context, conn net.Conn, version string, pid int) (*Client, error) {
 	c := &Client{conn: conn, lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)}
 	c.lines.DropTail = true // of a daemon that died while it wrote
@@ -70,9 +72,10 @@ func (c *Client) interruptBy(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
 }
 
-// Call asks and waits for the answer, which is decoded into answer unless that
-// is nil. progress may be nil. A done ctx ends the wait with its cause, and
-// the client is of no use afterwards.
+// Call makes a request and blocks until its answer, which is decoded into answer
+// unless that is nil. Meanwhile it calls progress, which may be nil. If ctx is
+// done Call returns its cause, and the client must not be used any more. An error
+// answer is a [*RemoteError].
 func (c *Client) Call(ctx context.Context, method string, params, answer any, progress func(Progress)) error {
 	stop := c.interruptBy(ctx)
 	defer stop()

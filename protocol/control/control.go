@@ -55,22 +55,23 @@ type StopAnswer struct {
 	PID  int    `json:"pid"`
 	Lock string `json:"lock"` // the file whose lock the daemon holds to its end
 
-	Sessions []Session `json:"sessions,omitempty"` // that are connected, and will be told
+	Sessions []Session `json:"sessions,omitempty"` // that are connected, and get a bye
 	Workers  []Worker  `json:"workers,omitempty"`  // that may run on without a daemon
 }
 
 // ReloadAnswer of [Reload].
 type ReloadAnswer struct {
-	Path    string `json:"path"`
-	Changed bool   `json:"changed"`
-	Absent  bool   `json:"absent,omitempty"` // there is no file: all is as it is by default
-	// Kept says, by server, why it goes on as it was although its entry is another.
+	Path    string `json:"path"`             // of the configuration file
+	Changed bool   `json:"changed"`          // the configuration in force is another one now
+	Absent  bool   `json:"absent,omitempty"` // there is no file: the defaults are in force
+	// Kept has, by server, the reason why it keeps running as before although its
+	// entry has changed.
 	Kept map[string]string `json:"kept,omitempty"`
 }
 
-// UpgradeAnswer of [Upgrade], if the binary is the one that runs. One that is
-// not used is an error, a rollout_failure. One that takes over says nothing:
-// who asked connects again and finds a later epoch.
+// UpgradeAnswer of [Upgrade], if the binary is the one that runs already. If the daemon
+// refuses the new binary, the answer is an error, a rollout_failure. If the new binary
+// takes over, there is no answer: the client connects again and finds a later epoch.
 type UpgradeAnswer struct {
 	Path    string `json:"path"`
 	Version string `json:"version"`
@@ -88,9 +89,9 @@ type ConsultParams struct {
 	Cwd       string          `json:"cwd"`       // of the command line
 	Project   string          `json:"project"`   // key
 	Arguments json.RawMessage `json:"arguments"` // the consult tool's
-	// Key is random and the asker's own. Who asks again with it, of this daemon
-	// or of the next one, has the same consult, which runs once; "" is a new
-	// one each time.
+	// Key is a random word that the client has chosen. A second request with the
+	// same key, to this daemon or to the next one, gets the same consult, which
+	// runs once. With "" each request begins a new consult.
 	Key string `json:"key,omitempty"`
 	// Logins are the names of [protocol.LoginVariables] that the command line has.
 	Logins []string `json:"logins,omitempty"`
@@ -108,8 +109,8 @@ type ConsultAnswer struct {
 	Fault *fault.Record   `json:"fault,omitempty"`
 }
 
-// EnvironmentParams of [Environment]: names that are looked up, and nothing that
-// changes where the daemon looks.
+// EnvironmentParams of [Environment] are the names to look up. They do not change where
+// the daemon looks.
 type EnvironmentParams struct {
 	Programs  []string `json:"programs,omitempty"`
 	Variables []string `json:"variables,omitempty"`
@@ -153,7 +154,7 @@ type CheckAnswer struct {
 	Fault   *fault.Record `json:"fault,omitempty"`
 }
 
-// Level is what a consult may do at most, and what holds it to that.
+// Level is the most that a consult may do, and the mechanism that enforces it.
 type Level struct {
 	Name       string   `json:"level"`
 	EnforcedBy string   `json:"enforced_by,omitempty"`
@@ -183,7 +184,8 @@ type Consult struct {
 	EnforcedBy string `json:"enforced_by,omitempty"`
 }
 
-// Whereabouts are those of a command line: what a server of a project is for.
+// Whereabouts say where the command line runs. The daemon finds by them the project whose
+// server processes are meant.
 type Whereabouts struct {
 	Cwd     string `json:"cwd"`
 	Project string `json:"project"` // key

@@ -41,7 +41,7 @@ type Spec struct {
 	Name              string   `json:"name"` // of the server or of the engine, for people
 	Argv              []string `json:"argv"`
 	Cwd               string   `json:"cwd"`
-	Generation        int64    `json:"generation"` // number of this start; no other worker of the state directory has it
+	Generation        int64    `json:"generation"` // number of this start, unique in the state directory
 	Socket            string   `json:"socket"`     // path at which the worker listens for daemons
 	Limits            Limits   `json:"limits"`
 	Owner             Owner    `json:"owner"`
@@ -259,8 +259,7 @@ func ReadState(dir string) (State, error) {
 	return s, readJSON(filepath.Join(dir, FileState), &s)
 }
 
-// readJSON reads the JSON file path into v. It refuses files that are not plain files of
-// this user, and those over [ownfile.MaxDocument].
+// readJSON reads the JSON file path into v, with [ownfile.Read] and its checks.
 func readJSON(path string, v any) error {
 	b, err := ownfile.Read(path, ownfile.MaxDocument)
 	if err != nil {

@@ -74,16 +74,18 @@ func (l *Link) Write(failed func()) {
 // Wake ends the reader's wait.
 func (l *Link) Wake() { _ = l.Conn.SetReadDeadline(time.Unix(1, 0)) }
 
-// Supersede ends reading and writing: the client has made another connection.
+// Supersede ends reading and writing, since the client has made another connection. That
+// reason replaces an earlier one: the session must go on with the new connection.
 func (l *Link) Supersede() {
 	l.mu.Lock()
-	l.cause = ErrSuperseded // whatever else there was
+	l.cause = ErrSuperseded
 	l.mu.Unlock()
 	l.Wake()
 	_ = l.Conn.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// Why returns the reason for which the reader's wait was ended; nil if it was not.
+// Why returns the reason why the reader's wait was ended; nil if it was not. It wraps
+// [ErrGone] if the session must end, and [ErrLost] if the client may connect again.
 func (l *Link) Why() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// A Subscription is what one request subscribes to: changes of lists and resources.
+// A Subscription is what one request subscribes to: changes of lists and of resources. It
+// has no lock of its own. ID is a copy: the request's line need not stay in memory.
 type Subscription struct {
 	ID      jsonrpc.ID      // of the request
 	Holder  string          // the session's name for it, for hosted servers

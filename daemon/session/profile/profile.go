@@ -18,7 +18,8 @@ const (
 	Modern = "modern"
 )
 
-// A Profile is what a session knows of its client. It has no lock of its own.
+// A Profile is what a session knows of its client. It has no lock of its own. The greeting
+// fixes Claimed; each request may change the other fields.
 type Profile struct {
 	Claimed      string          // identity that the greeting gave; "" for none; never changes
 	Caller       tool.Caller     // its Client and Identity may change with the first request
@@ -75,7 +76,9 @@ func (p *Profile) Learn(method string, params *mcp.Params, modern bool, reserved
 	}
 }
 
-// learnName sets the client's name, and its identity if the client may choose that.
+// learnName sets the client's name. If the greeting claimed no identity, the name becomes the
+// identity, unless another client needs a token for it: then it is marked as unverified. An
+// anonymous client stays anonymous.
 func (p *Profile) learnName(name json.RawMessage, reserved func(identity string) bool) {
 	var client mcp.Implementation
 	if json.Unmarshal(name, &client) != nil || client.Name == "" {
