@@ -71,7 +71,7 @@ func (m *Manager) resumeJobs(jobs []*job) {
 	m.queue.start(m.settings.Load().MaxConcurrent)
 	m.mu.Unlock()
 	faultpoint.At("adopt.queued")
-	// The jobs belong to the manager: what ends them is their stop channel.
+	// No caller's context may end these jobs: only their stop channels do.
 	ctx := context.Background()
 	for _, j := range jobs {
 		m.opt.Log.InfoContext(ctx, "consult of an earlier daemon", "consult", j.rec.ID, "identity", j.rec.Identity,
@@ -189,7 +189,7 @@ func (d *driver) attachOnce(ctx context.Context) error {
 		params.TempDir, err = d.m.shortTemp(filepath.Join(d.j.dir, dirTemp), d.j.rec.ID, params.Level)
 	}
 	if err != nil {
-		d.failed = err // the process waits for a call that it will not get
+		d.failed = err // follow then ends the process, which still waits for its call
 		return nil
 	}
 	d.call = callLine(params)

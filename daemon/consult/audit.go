@@ -58,6 +58,7 @@ func (m *Manager) audit(rec *record, a *Answer, argv []string) {
 			argv = said.Start.Argv
 		}
 	}
+	// The hash lets a user prove which prompt it was, without the log holding it.
 	sum := sha256.Sum256([]byte(rec.Request.Prompt))
 	line := Audit{
 		Event: "consult", ID: rec.ID, CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: a.EndedUnixMS,

@@ -58,6 +58,7 @@ func (m *Manager) await(ctx context.Context, j *job, wait time.Duration,
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		case <-limit:
+			// If both are ready, the end of the job counts: select may have picked the limit.
 			select {
 			case <-j.done:
 				return true, nil
@@ -155,7 +156,7 @@ func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.
 	if err == nil && !ended {
 		j.detach()
 	}
-	j.stopAttending(err != nil && !errors.Is(err, tool.ErrStopping)) // then its client may come back
+	j.stopAttending(err != nil && !errors.Is(err, tool.ErrStopping)) // after ErrStopping the client may come back
 	switch {
 	case err != nil:
 		return tool.Result{}, err

@@ -18,7 +18,7 @@ import (
 // Bounds of what the daemon puts behind a prompt, in bytes.
 const (
 	maxFile  = 256 << 10 // of one file; the rest is left for the program to read
-	maxFiles = 2 << 20   // of all of them
+	maxFiles = 2 << 20   // of all files together
 	maxDiff  = 512 << 10
 	maxShown = 16 << 10 // of a diff that an answer repeats
 )
@@ -40,14 +40,15 @@ type GivenFile struct {
 	Left  string `json:"left,omitempty"` // why it was not quoted whole
 }
 
-// GivenDiff is the diff of a [Context].
+// GivenDiff is the diff of a [Context]. The prompt has the whole diff up to maxDiff
+// bytes; Text repeats only its beginning, for the user to see.
 type GivenDiff struct {
 	Of        string   `json:"of"`             // uncommitted, staged, or a base
 	Base      string   `json:"base,omitempty"` // commit that it was compared with; "" if there was none
 	Bytes     int      `json:"bytes"`          // that were quoted
 	Cut       bool     `json:"cut"`            // there were more
 	Untracked []string `json:"untracked,omitempty"`
-	Text      string   `json:"text"` // its beginning
+	Text      string   `json:"text"` // the beginning of the diff
 }
 
 // words returns a line for each file, directory and diff of the context, for people.

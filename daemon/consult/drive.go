@@ -81,7 +81,7 @@ type result struct {
 	out    engine.Outcome
 	maxUSD float64
 	end    time.Time // zero is now
-	left   bool      // there is none: the next daemon goes on
+	left   bool      // the run goes on, and the next daemon gets its outcome
 }
 
 // drive runs the job from its slot to the end of its process. The caller calls
@@ -254,6 +254,7 @@ func (d *driver) follow(ctx context.Context) {
 			stop = nil
 			d.cancel(ctx)
 		case <-d.timer.C:
+			// The worker has not reported in time either: outcome takes what there is.
 			if d.ending {
 				return
 			}
@@ -392,7 +393,7 @@ func (d *driver) terminate(ctx context.Context) {
 		return
 	}
 	d.ending = true
-	// if it fails the worker is lost, which will be told
+	// If this fails, the worker is lost, and follow gets that as an event.
 	d.ops.Go(func() { _, _ = d.proc.Terminate(ctx, d.m.opt.Ladder.CancelGrace) })
 	d.timer.Reset(giveUp)
 }

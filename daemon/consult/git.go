@@ -42,7 +42,7 @@ type git struct {
 	program program.Program
 	path    string
 	cwd     string
-	top     string   // of the files, whatever the repository says: where its .git is
+	top     string   // directory that has .git: the work tree, whatever the repository's settings say
 	config  []string // of the repository, overruled: name and value by turns
 }
 
@@ -159,6 +159,7 @@ func (m *Manager) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte,
 		if of == diffStaged {
 			args = append(args, "--cached")
 		}
+		// diff needs something to compare with, even before the first commit.
 		base := given.Base
 		if base == "" {
 			if base, err = g.emptyTree(ctx); err != nil {

@@ -60,34 +60,34 @@ type record struct {
 	ClientStart uint64   `json:"client_start_time,omitempty"`
 	WaitMS      int64    `json:"wait_ms,omitempty"` // how long the call waits; 0 if it does not
 	Context     *Context `json:"context,omitempty"` // what was put behind the prompt
-	Ending      string   `json:"ending,omitempty"`  // why it is being cancelled; "" if it is not
+	Ending      string   `json:"ending,omitempty"`  // why the job is being cancelled; "" if it is not
 }
 
 // job is a consult that is queued or running. Lock order: writing before mu; the
 // manager's mutex before mu.
 type job struct {
-	rec      record // read-only but for Attended and what it is held to, which mu guards
+	rec      record // read-only, except for Attended, Ending and the level's fields, which mu guards
 	dir      string
 	timeout  time.Duration
 	created  time.Time
-	adopted  bool      // its worker was started by an earlier daemon
+	adopted  bool      // an earlier daemon has started its worker
 	deadline time.Time // if adopted: of the run
 	claim    *claim    // of the client that asked; guarded by the manager's mutex
 
 	writing sync.Mutex // orders the writes of job.json; taken before mu
 
-	slot chan struct{} // closed when it may run
-	stop chan struct{} // closed when it is to end
+	slot chan struct{} // closed when the job has a slot
+	stop chan struct{} // closed when the job is asked to end
 	done chan struct{} // closed when answer is set
 
 	mu        sync.Mutex
 	state     State
 	began     time.Time // when it left the queue
-	attending int       // calls that wait and whose end ends the job, while it is attended
-	watching  int       // callers that wait for it by its id
+	attending int       // calls that wait; while the job is attended, the end of the last one ends it
+	watching  int       // callers that wait for the job by its id
 	stopWhy   string    // set before stop is closed
-	unsaved   bool      // job.json still says that it is attended
-	note      string    // what it does, for people
+	unsaved   bool      // detached in memory, but job.json still says attended
+	note      string    // what the job does, for people
 	session   string    // the program's own
 	model     string
 	turn      int      // of the model

@@ -56,8 +56,8 @@ func (m *Manager) load() error {
 			continue
 		}
 		dir := filepath.Join(m.opt.Dir, e.Name())
-		// What an image of this process before an upgrade was about to write
-		// bears its pid: nothing tells it from our own later.
+		// A half-written file of the program that ran in this process before an upgrade
+		// has the same pid in its name. Later it would look like one of our own.
 		statedir.Sweep(dir, true)
 		j, k, err := m.adoptDir(dir)
 		switch {
@@ -143,7 +143,7 @@ func (m *Manager) dismiss(id, dir string) bool {
 		return false
 	}
 	d := &driver{m: m, proc: proc}
-	// if it fails the worker is lost, and that will be told
+	// If this fails, the worker is lost, and skipEvents gets that as an event.
 	d.ops.Go(func() { _, _ = proc.Terminate(ctx, m.opt.Ladder.CancelGrace) })
 	gone := d.skipEvents(ctx)
 	d.release() // ends the call to proc, too
@@ -237,7 +237,7 @@ func (m *Manager) answerLost(rec record, dir string, f *fault.Record) (*job, *ke
 	defer func() { _ = lock.Unlock() }()
 	j := &job{rec: rec, dir: dir, created: rec.created(), done: make(chan struct{})}
 	a := m.keep(j, result{out: engine.Outcome{Fault: f}})
-	if !unaudited(dir) { // else that is done when it is found to be kept
+	if !unaudited(dir) { // otherwise auditKept writes the line when a daemon loads the answer
 		m.audit(&rec, a, nil)
 	}
 	return nil, keptOf(a, m.restoreClaim(&rec)), nil
@@ -269,6 +269,8 @@ func (m *Manager) keep(j *job, res result) *Answer {
 		CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: ended.UnixMilli(), Exit: out.Exit,
 		Caller: rec.Session, Structured: out.Structured, Window: out.Window, Context: rec.Context, MaxUSD: res.maxUSD,
 	}
+	// A run that failed may still have a session, which the progress has named. After an
+	// invalid_input fault the run never had a session.
 	if a.SessionID == "" && out.Fault != nil && out.Fault.Fault.Code != fault.InvalidInput {
 		a.SessionID = session
 	}
@@ -278,6 +280,7 @@ func (m *Manager) keep(j *job, res result) *Answer {
 	if out.Level != "" {
 		a.Level, a.EnforcedBy, a.Notes = out.Level, out.EnforcedBy, out.Notes
 	}
+	// The outcome of a lost run has no duration.
 	if a.DurationMS == 0 && !began.IsZero() {
 		a.DurationMS = max(ended.Sub(began), 0).Milliseconds()
 	}

@@ -41,6 +41,7 @@ type Manager struct {
 	begun     time.Time     // when the manager was made
 	jobs      sync.WaitGroup
 
+	// mu guards the fields that follow, and the claims of jobs and answers.
 	mu     sync.Mutex
 	live   map[string]*job // queued or running, by id
 	queue  queue
@@ -145,7 +146,7 @@ type asking struct {
 func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *arguments) (*job, *Answer, error) {
 	session, n := c.Session, how.n
 	if session == "" || n == 0 {
-		session, n = rand.Text(), 1 // a caller without lines: each call is its own
+		session, n = rand.Text(), 1 // a caller that does not number its calls: none of them can repeat another
 	}
 	id := ID(session, n)
 	if j, answer, err := m.known(id, how.attended); j != nil || answer != nil || err != nil {
@@ -168,6 +169,7 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	if err != nil {
 		return nil, nil, without(err, eng, c.Logins)
 	}
+	// The level is checked before git and the files are: they take longer.
 	if err := permit(&req, &info); err != nil {
 		return nil, nil, err
 	}
@@ -273,6 +275,7 @@ func (m *Manager) enqueue(ctx context.Context, j *job) error {
 		spec := j.spec(m.opt.Exe, m.opt.SocketDir, hard)
 		err = statedir.WriteFile(filepath.Join(j.dir, process.FileSpec), append(process.Encode(spec), '\n'))
 	}
+	// The directory exists although no job of this id is known: an earlier daemon has made it.
 	if errors.Is(err, os.ErrExist) {
 		return fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"consult %s was begun by an earlier daemon, and what became of it is not known here", j.rec.ID)
@@ -285,7 +288,7 @@ func (m *Manager) enqueue(ctx context.Context, j *job) error {
 	m.live[j.rec.ID] = j
 	m.queue.waiting = append(m.queue.waiting, j)
 	m.queue.start(m.settings.Load().MaxConcurrent)
-	// The job outlives the call: what ends it is its stop channel.
+	// The job outlives the call: only its stop channel ends it.
 	ctx = context.WithoutCancel(ctx)
 	m.jobs.Go(func() { m.serve(ctx, j) })
 	return nil
@@ -353,7 +356,7 @@ func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 		m.opt.Log.WarnContext(ctx, "temporary directory cannot be removed", "consult", j.rec.ID, "err", err)
 	}
 	if _, err := os.Stat(filepath.Join(j.dir, fileAnswer)); err != nil {
-		entry.answer = a // on a full disk it is kept in memory, which is better than not at all
+		entry.answer = a // for example on a full disk: then memory has the only copy
 	}
 	m.mu.Lock()
 	delete(m.live, j.rec.ID)

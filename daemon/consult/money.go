@@ -144,7 +144,7 @@ func (m *Manager) spentWith(j *job, cost *float64) (session, today float64) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if live && j.cost != nil { // it is counted already, as far as it had told
+	if live && j.cost != nil { // the sums have what the program had reported
 		more -= *j.cost
 	}
 	return s.USD + more, t.USD + more
@@ -168,7 +168,7 @@ func (m *Manager) afford(
 	m.mu.Lock()
 	today, inSession := m.spentLocked(identity, session, now)
 	m.mu.Unlock()
-	if self != nil { // it is counted already
+	if self != nil { // spentLocked has counted this job, too
 		today.Consults--
 	}
 	tomorrow := time.Date(now.Year(), now.Month(), now.Day()+1, 0, 0, 0, 0, now.Location())
@@ -201,6 +201,7 @@ func (m *Manager) afford(
 	if b.SessionUSD > 0 {
 		least(b.SessionUSD - inSession.USD)
 	}
+	// Not every engine can hold a limit on its cost.
 	if eng.Fits(capped) == nil {
 		return capped.MaxUSD, nil
 	}

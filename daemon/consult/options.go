@@ -26,11 +26,21 @@ type Starter interface {
 // Process is a worker with a program in it: the methods of a [*supervisor.Worker] that
 // a job needs. See there.
 type Process interface {
+	// Events returns the events in order. The output of the child is held up until the
+	// daemon receives and acknowledges them.
 	Events() <-chan supervisor.Event
+	// Write records rec and writes data to the child's stdin. It returns the write's
+	// number.
 	Write(ctx context.Context, rec calls.Record, data []byte) (int64, error)
+	// Terminate ends the child and all that it has started. It blocks until all are
+	// gone.
 	Terminate(ctx context.Context, grace time.Duration) (process.Exit, error)
+	// Ack lets the worker forget the events up to seq. Call it only when their content
+	// is on disk: no daemon gets them again.
 	Ack(seq int64)
+	// Close detaches from the worker, whose process goes on.
 	Close()
+	// Done is closed when nothing runs for the worker in this daemon any more.
 	Done() <-chan struct{}
 	Generation() int64 // of the worker
 }
@@ -100,7 +110,7 @@ type Options struct {
 	SocketDir string                   // each worker's socket is <SocketDir>/<id>/sock
 	Home      string                   // of the user; "" if unknown
 	Engines   map[string]engine.Engine // by name
-	Path      func() string            // PATH of the user, on which git is looked for
+	Path      func() string            // returns the user's PATH, to find git
 	Starter   Starter
 	Settings  Settings
 	Ladder    engine.Ladder // zero takes the defaults

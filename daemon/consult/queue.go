@@ -84,6 +84,7 @@ func (q *queue) start(limit int) {
 		j.setNote("starting")
 		close(j.slot)
 	}
+	// Each start changes the positions of those that still wait.
 	for i, j := range q.order() {
 		j.setNote("queued, position %d of %d", i+1, len(q.waiting))
 	}

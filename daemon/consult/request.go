@@ -119,7 +119,7 @@ func without(err error, eng engine.Engine, has []string) error {
 	if len(names) == 0 {
 		return err
 	}
-	its := *f // it is remembered for others
+	its := *f // a copy: other callers share the fault of a check
 	its.Fault.Detail += "; your own environment has " + strings.Join(names, ", ") + ", and the daemon's has not"
 	return &its
 }
@@ -142,6 +142,7 @@ func preset(set *Settings, req engine.Request, a *arguments, eng engine.Engine) 
 	if a.Engine == "" || a.Engine == set.Engine {
 		req.Model, req.Effort = cmp.Or(req.Model, set.Model), cmp.Or(req.Effort, set.Effort)
 	}
+	// Each limit is tried by itself: an engine that cannot hold one may hold the other.
 	for _, with := range []func(*engine.Request){
 		func(r *engine.Request) { r.MaxTurns = cmp.Or(r.MaxTurns, set.MaxTurns) },
 		func(r *engine.Request) { r.MaxUSD = cmp.Or(r.MaxUSD, set.MaxUSD) },

@@ -89,7 +89,7 @@ type value struct {
 	*extra
 }
 
-// extra is what detail=full adds to a value.
+// extra is what detail=full adds to a value. In a value it is nil for detail=concise.
 type extra struct {
 	Cwd           string          `json:"cwd"`
 	EngineVersion string          `json:"engine_version,omitempty"`
@@ -173,6 +173,7 @@ func (a *Answer) fitting(offset int, d tool.Detail) value {
 	if n := over(); n > 0 && v.extra != nil {
 		v.Context = v.Context.brief()
 	}
+	// What the page costs now is where the shortening begins: its bound may be far higher.
 	limit := 0
 	for _, r := range v.Answer {
 		limit += cost(r)

@@ -52,7 +52,7 @@ type Progress struct {
 	Session   string   `json:"session,omitempty"`
 	TextBytes int      `json:"text_bytes,omitempty"` // of what the model has said so far
 	Seq       int64    `json:"seq,omitempty"`        // of the transcript's last line
-	Window    *Window  `json:"window,omitempty"`     // of the subscription, if the program told
+	Window    *Window  `json:"window,omitempty"`     // of the subscription; nil if unknown
 }
 
 // State is the way in which a run ended.

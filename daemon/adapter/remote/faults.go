@@ -32,7 +32,7 @@ func (c *Client) broken(ctx context.Context, m *message, sent bool, err error) e
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// The whole error has the address in it, which may hold a secret.
+	// The whole error contains the URL, which may hold a secret.
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}

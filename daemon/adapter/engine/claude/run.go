@@ -35,8 +35,8 @@ type Run struct {
 	said engine.Texts    // whole texts of the model
 	live strings.Builder // the text that is being written
 
-	turn     int    // of the model: its messages so far
-	speaking string // id of the last of them
+	turn     int    // number of the model's messages so far
+	speaking string // id of the model's latest message
 
 	results   int
 	last      result           // the latest

@@ -32,8 +32,8 @@ type Run struct {
 	failed  string    // what the program said of the turn that failed
 	over    bool      // a turn has failed
 	retries int       // in a row
-	asking  time.Time // when the first of them was told
-	stuck   bool      // too many of them
+	asking  time.Time // when the first of these retries was reported
+	stuck   bool      // the program has retried too often, for too long
 	denied  []engine.Denial
 	noise   int  // lines that were no JSON objects
 	torn    bool // the output ended inside a line

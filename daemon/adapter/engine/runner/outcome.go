@@ -71,7 +71,7 @@ func (r *run) said() engine.Outcome {
 		out.Fault = fault.New(fault.Denied, fault.Engine, operation,
 			"level %s cannot be enforced on this machine: Landlock refused to confine the program (%s)",
 			r.cmd.Level, r.exit.SpawnErrno)
-	case r.stop != nil && exit.Signal != "": // it was ended because it did not take its prompt
+	case r.stop != nil && exit.Signal != "": // the run was ended since the program did not read its prompt
 		out.Fault = r.stop
 	}
 	return out

@@ -36,7 +36,8 @@ const inputSchema = `{"type":"object","additionalProperties":false,"required":["
 	`"temp":{"type":"string"},"program":{"type":"object"},"dir":{"type":"string"},` +
 	`"mask":{"type":"array","items":{"type":"string"}},"ladder":{"type":"object"}}}`
 
-// describeTool returns the tool as tools/list shows it.
+// describeTool returns the tool as tools/list shows it. It is read-only: no level lets
+// the program write anything but what is temporary.
 func describeTool(name string) map[string]any {
 	return map[string]any{
 		"name":  engine.Tool,

@@ -161,6 +161,7 @@ func (p *program) signal(sig syscall.Signal) {
 	if p.pid == 0 || p.reaped {
 		return
 	}
+	// The descendants must be listed before the signal: later they have another parent.
 	var all []process.Proc
 	if sig == syscall.SIGKILL {
 		all, _ = process.Descendants(p.pid)

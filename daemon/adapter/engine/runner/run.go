@@ -41,7 +41,8 @@ const (
 	giveUp = time.Minute
 )
 
-// fileSchema holds a run's schema in its temporary directory.
+// fileSchema is the file in the run's temporary directory that holds the schema while
+// the program runs. Some programs read a schema only from a file.
 const fileSchema = "schema.json"
 
 // reporter sends one progress report: the time since the run began, what the run does,
@@ -61,13 +62,15 @@ type run struct {
 	hide   *strings.Replacer // replaces secrets
 	report reporter          // nil if the caller wants none
 
+	// The phase, and what decides on the next one.
 	began  time.Time
 	phase  phase
 	timer  *time.Timer // of the phase
 	killed time.Time   // when killing began
 	why    engine.Why
-	stop   *fault.Record // why the run could not go on, if it is our own fault
+	stop   *fault.Record // why this process ended the run, for example since it cannot write the prompt
 
+	// What is kept of the program's output.
 	rest     []byte // of stdout behind the last newline
 	total    int    // bytes of stdout
 	noise    int    // bytes of it that are none of the program's protocol
@@ -75,8 +78,9 @@ type run struct {
 	errLines []string
 	exit     process.Exit
 
+	// What is reported, and when it was.
 	active   time.Time // when the program last made progress
-	message  string    // what it does, for people
+	message  string    // what the program does, for people
 	progress engine.Progress
 	sent     string    // the last message reported
 	sentAt   time.Time // when
@@ -112,6 +116,7 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	if out.State == engine.Aborted {
 		faultpoint.At("adapter.cancelled")
 	}
+	// The daemon reads the file first, so it must be there before the result line.
 	if err := statedir.WriteFile(filepath.Join(params.Dir, engine.FileOutcome),
 		append(engine.JSON(out), '\n')); err != nil {
 		o.Log.ErrorContext(ctx, "outcome cannot be written", "err", err)
@@ -228,6 +233,7 @@ func (r *run) conduct(ctx context.Context) {
 		case r.exit = <-p.exited:
 			faultpoint.At("adapter.exited")
 			r.enter(drained, r.lingerTime())
+		// After the working phase the run is being ended anyway.
 		case err := <-p.failed:
 			if r.phase == working {
 				r.stop = fault.From(fmt.Errorf("writing the prompt to the program: %w", err), fault.Engine, operation)
@@ -277,6 +283,7 @@ func (r *run) readStdout(data []byte) {
 			line = r.rest
 		}
 		r.readLine(line)
+		// One long line must not keep its memory for the rest of the run.
 		if cap(r.rest) > 1<<20 {
 			r.rest = nil
 		}

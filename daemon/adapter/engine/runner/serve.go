@@ -37,7 +37,8 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Options describe an engine process.
+// Options describe an engine process: its engine, its environment and the worker that
+// it belongs to.
 type Options struct {
 	Name    string // of the engine: "claude"
 	Version string // of this program
@@ -89,7 +90,7 @@ func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, o Options) {
 		calls: map[string]context.CancelCauseFunc{}, ended: make(chan string, maxCalls),
 	}
 	lines := make(chan []byte)
-	// No one waits for it: a read of stdin that blocks ends with the process.
+	// Serve does not wait for this goroutine: its read of stdin may block until exit.
 	go s.readLines(ctx, in, lines)
 	s.serve(ctx, lines)
 	s.work.Wait()
@@ -179,7 +180,8 @@ func (s *server) handle(ctx context.Context, line []byte) {
 	}
 }
 
-// fail answers a request with a JSON-RPC error.
+// fail answers a request with a JSON-RPC error. It is for requests that make no sense;
+// a run that fails has a result with a fault.
 func (s *server) fail(id jsonrpc.ID, code int, format string, args ...any) {
 	s.out.put(id.Key(), jsonrpc.AppendError(nil, id, code, fmt.Sprintf(format, args...), nil))
 }
@@ -257,7 +259,8 @@ func (s *server) call(ctx context.Context, m jsonrpc.Message, p mcp.Params, mode
 		defer func() { s.ended <- key }()
 		defer cancel(nil)
 		out := runOnce(callCtx, &s.o, params, report)
-		if out.State == engine.Aborted || callCtx.Err() != nil { // a cancelled request is not answered
+		// MCP wants no answer to a cancelled request; under a worker the file has the outcome.
+		if out.State == engine.Aborted || callCtx.Err() != nil {
 			s.out.drop(key)
 			return
 		}
