@@ -298,7 +298,8 @@ func (u *upstream) recordLocked(r calls.Record, spec *process.Spec) {
 			c.Key.N = r.N
 			m.calls[c.Key] = c
 		}
-	case calls.KindCancel, calls.KindNote, calls.KindSetLevel, calls.KindSubscribe, calls.KindUnsubscribe, calls.KindListen:
+	case calls.KindCancel, calls.KindNote, calls.KindSetLevel, calls.KindSubscribe,
+		calls.KindUnsubscribe, calls.KindListen:
 		u.responds = append(u.responds, r)
 	case calls.KindCall:
 		c := newCall(calls.Restore(&r, tool.Contract(r.Contract) == tool.Convergent))

@@ -12,8 +12,8 @@ import (
 // read. There is always room for the answers to its requests.
 const maxBackgroundWrites = 1024 + maxAsks
 
-// A backgroundWrite is a write that belongs to no call, such as a cancellation or an
-// answer to a request of the server.
+// A backgroundWrite is a write that belongs to no call: a cancellation, a
+// notification, or an answer to a request of the server.
 type backgroundWrite struct {
 	rec     calls.Record
 	compose func(id int64) []byte
@@ -70,7 +70,10 @@ func (u *upstream) nextWriteLocked() (backgroundWrite, bool) {
 	return e, true
 }
 
-// makeBackgroundWrites makes the queued writes until the process has exited.
+// makeBackgroundWrites makes the queued writes, one after the other, until the
+// process has exited or the manager closes. It is the only goroutine that makes them,
+// so they keep their order. Writes that are still queued then are lost: the next
+// daemon decides anew what to write.
 func (u *upstream) makeBackgroundWrites() {
 	w := u.worker()
 	for {

@@ -70,7 +70,8 @@ func (s *server) patientUntil(rc *tool.RemoteCall, lost bool) time.Time {
 }
 
 // soonest returns the earliest time at which a call may be declared timed out. Only a
-// call with the deadline of an earlier daemon gets such a grace.
+// call whose deadline comes from an earlier daemon gets this grace; for others it is
+// the zero time.
 func (m *Manager) soonest(c *call) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -133,7 +133,9 @@ func (u *upstream) cancel(c *call, forget bool) {
 }
 
 // follow waits for the answer to a call, on behalf of a request of its client.
-func (m *Manager) follow(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
+func (m *Manager) follow(
+	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call,
+) (tool.RemoteResult, error) {
 	m.mu.Lock()
 	c.progress, c.level, c.Repeats = rc.Progress, rc.Level, o.Remote.Contract == tool.Convergent
 	c.Demand(calls.Ask)
@@ -174,7 +176,9 @@ func (m *Manager) follow(ctx context.Context, s *server, o *listing.Offer, rc *t
 
 // pursue takes the steps that [calls.Decide] returns for a call until it has an
 // answer or a fault.
-func (m *Manager) pursue(ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call) (tool.RemoteResult, error) {
+func (m *Manager) pursue(
+	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, c *call,
+) (tool.RemoteResult, error) {
 	soonest := m.soonest(c)
 	var patient time.Time // until when it waits for a process
 	for attempt := 0; ; {

@@ -15,7 +15,8 @@ import (
 // and in those of the sessions that use it. A panic there ends the service of
 // that process and nothing else: the daemon serves everybody.
 
-// lockWait bounds how long a panic waits for the manager's mutex.
+// lockWait bounds how long a goroutine that has recovered from a panic waits for the
+// manager's mutex.
 const lockWait = 5 * time.Second
 
 // contain calls f, which handles output or files of the process; doing completes the
@@ -31,8 +32,9 @@ func (u *upstream) contain(doing string, f func()) (ok bool) {
 	return true
 }
 
-// containLocked is contain for a caller that holds the manager's mutex. u may be
-// nil if no process is concerned.
+// containLocked is contain for a caller that holds the manager's mutex. u may be nil
+// if no process is concerned. The mutex stays locked after a panic, so f must not
+// unlock it.
 func (m *Manager) containLocked(u *upstream, doing string, f func()) {
 	defer func() {
 		if r := recover(); r != nil && u != nil {

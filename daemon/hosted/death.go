@@ -13,7 +13,12 @@ import (
 	"holdline/protocol/process"
 )
 
-// die records the end of the process and answers, or repeats, the calls that it had.
+// die handles the event that the process has ended. It decides what ended it, counts
+// a failure if neither Holdline nor the user wanted the end, and wakes the callers
+// that wait. The instance is started again if sessions use it.
+//
+// The reader has already handled what came before the end: events arrive in order, so an
+// answer that the server wrote just before it died still counts.
 func (u *upstream) die(w *supervisor.Worker, ev *supervisor.Event) {
 	death := ev.Fault
 	if ev.Kind == supervisor.Closed {

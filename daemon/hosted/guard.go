@@ -23,7 +23,7 @@ const (
 	maxWaitingEach = 256 // of one session
 )
 
-// maxBudgets is how many budgets are counted at once.
+// maxBudgets bounds the budgets that are counted at once.
 const maxBudgets = 4096
 
 // guards protect an instance, and its callers. restarts ejects a server that fails
@@ -103,7 +103,8 @@ func (m *Manager) handle(
 		return m.protected(ctx, s, o, rc)
 	}
 	q := policy.Query{
-		Identity: who.Identity, Server: s.spec.Name, Tool: o.Own, Process: s.instanceKey(who).of, Arguments: jsonrpc.Field(rc.Params, "arguments"),
+		Identity: who.Identity, Server: s.spec.Name, Tool: o.Own, Process: s.instanceKey(who).of,
+		Arguments: jsonrpc.Field(rc.Params, "arguments"),
 	}
 	result, source, err := m.cache.Do(ctx, q, func(ctx context.Context) (json.RawMessage, error) {
 		var err error

@@ -100,8 +100,9 @@ func (u *upstream) introduce(ctx context.Context) (string, error) {
 	return dialect.Legacy, nil
 }
 
-// leftAtOnce reports whether the server has ended because it was asked for its era.
-// Then it is a legacy server, and is not asked again.
+// leftAtOnce reports whether the server ended by itself when it was asked
+// server/discover. Some legacy servers do. Then it marks the server as legacy, so
+// that the next start does not ask.
 func (u *upstream) leftAtOnce() bool {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()

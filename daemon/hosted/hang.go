@@ -77,7 +77,8 @@ func (u *upstream) probe() {
 		return
 	}
 	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.name(),
-		"server %s hung, so Holdline ended it: a call had no answer, and it gave no sign of life in the %v after that, "+
+		"server %s hung, so Holdline ended it: a call had no answer, and it gave no sign of life "+
+			"in the %v after that, "+
 			"though it was asked for one again and again",
 		u.name(), time.Since(begun).Round(time.Second))
 	f.Fault.Generation = u.generation

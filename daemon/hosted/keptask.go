@@ -24,7 +24,7 @@ import (
 // directory, as answers are. Then its output can be acknowledged, and the next
 // daemon reads it there.
 
-// maxAskBytes bounds the open requests of one process, in bytes.
+// maxAskBytes bounds the params of all open requests of one process, in bytes.
 const maxAskBytes = jsonrpc.MaxFrame
 
 // A keptAsk is a request of a server that an earlier daemon has written to a file.

@@ -257,7 +257,8 @@ func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 }
 
 // adjustLocked puts other limits and lists into force for a server whose processes go
-// on. It reports whether some session may see other tools now.
+// on. It remakes all offerings, since contracts, and what is offered at all, depend
+// on the configuration. It reports whether some session may see other tools now.
 func (s *server) adjustLocked(spec *Spec) bool {
 	was := s.limits.Swap(spec)
 	for key, inst := range s.m.instances {

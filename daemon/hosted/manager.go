@@ -140,9 +140,10 @@ type Manager struct {
 	o     Options
 	log   *slog.Logger
 	begun time.Time
-	life  context.Context //nolint:containedctx // the manager's own, for what outlives a call
-	end   context.CancelFunc
-	wg    sync.WaitGroup
+	// life ends with Close. It bounds everything that outlives a call.
+	life context.Context //nolint:containedctx // the manager's own, for what outlives a call
+	end  context.CancelFunc
+	wg   sync.WaitGroup
 
 	budget *policy.Budget
 	cache  *policy.Cache
@@ -195,7 +196,7 @@ func New(o Options) *Manager {
 
 // Opened connects a session to the manager: servers that it uses are started unless
 // they are lazy, and requests of servers reach its client. Call it again whenever
-// more is known of the client, such as its era.
+// more is known of the client, for example its era.
 func (m *Manager) Opened(session string, c tool.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,7 +215,8 @@ func (m *Manager) Opened(session string, c tool.Client) {
 }
 
 // Resumed settles the calls of a session whose client is back, except the calls of
-// the lines that the client lists as pending.
+// the lines that the client lists as pending. Only the proxy knows what is pending: a
+// call that it does not list has its answer, or was cancelled.
 func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,9 +2,10 @@ package hosted
 
 import "holdline/daemon/masked"
 
-// secrets returns what must not be shown of a process of an earlier daemon, by the
-// entry that is configured now. They are unknown if that is not the process's own
-// entry, or if a variable is gone that stood there when the process started.
+// secrets returns the secrets of a process of an earlier daemon, as the present
+// configuration has them. They are unknown if the process belongs to another entry,
+// or if the entry cannot be expanded now, for example because a variable is not set.
+// Then nothing that the process wrote may be shown.
 func (inst *instance) secrets() *masked.Secrets {
 	s := inst.srv
 	s.m.mu.Lock()
@@ -20,8 +21,8 @@ func (inst *instance) secrets() *masked.Secrets {
 	return masked.New(p.Secrets)
 }
 
-// Remask looks up again what must not be shown of processes of earlier daemons:
-// variables are known now that were not when the processes were adopted.
+// Remask tries again to find the secrets of adopted processes that are unknown. Call
+// it when the user's environment is known: at the adoption it may not have been.
 func (m *Manager) Remask() {
 	m.mu.Lock()
 	unknown := map[*upstream]*masked.Secrets{}

@@ -54,7 +54,7 @@ func (a *ask) withdrawal(params json.RawMessage) []byte {
 }
 
 // remarked passes any other notification of the server to the legacy client of its
-// session. Without such a client it is dropped.
+// session. Without a legacy client it is dropped.
 func (u *upstream) remarked(msg jsonrpc.Message) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()

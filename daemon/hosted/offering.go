@@ -211,7 +211,8 @@ func (s *server) remakeLocked() bool {
 	return changed
 }
 
-// keepLists writes what a process lists into its directory, for the next daemon.
+// keepLists writes what a process lists to its worker's directory, so that the next
+// daemon goes on with the same lists. It logs a failure.
 func (u *upstream) keepLists(raw listing.Lists, about json.RawMessage, cut []string) {
 	mem := listing.NewMemory(u.inst.key.key, raw, about, cut)
 	if err := mem.Write(filepath.Join(u.dir, process.FileLists)); err != nil {
@@ -219,9 +220,9 @@ func (u *upstream) keepLists(raw listing.Lists, about json.RawMessage, cut []str
 	}
 }
 
-// checkBlocked returns why a tool cannot be called, if it is blocked as the caller is
-// offered it now: its server may have listed it again since the offer was made. See
-// [listing.ServerView.Blocked].
+// checkBlocked returns the fault of a tool that differs from its pin and is blocked,
+// else nil. It looks at what the caller is offered now, since the server may have
+// listed the tool again after the offer was made: see [listing.ServerView.Blocked].
 func (s *server) checkBlocked(c *tool.Caller, o *listing.Offer) error {
 	if o.Method != mcp.ToolsCall {
 		return nil
@@ -233,7 +234,8 @@ func (s *server) checkBlocked(c *tool.Caller, o *listing.Offer) error {
 	return nil
 }
 
-// warnChanged logs that tools have changed.
+// warnChanged logs the names of tools that differ from their pins, at most 20 of
+// them.
 func (s *server) warnChanged(changed []string) {
 	if len(changed) == 0 {
 		return

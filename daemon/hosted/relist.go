@@ -78,7 +78,8 @@ func (u *upstream) relistChanged() {
 	}
 }
 
-// readLists asks for the lists again, and publishes them.
+// readLists reads all lists of the process and publishes them. If that fails, the
+// earlier lists stay.
 func (u *upstream) readLists() {
 	ctx, cancel := context.WithTimeout(u.m.life, relistTimeout)
 	defer cancel()

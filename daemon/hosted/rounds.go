@@ -284,7 +284,8 @@ func (m *Manager) question(
 	}
 	if u.owner.Session != rc.Caller.Session {
 		return nil, fault.New(fault.DownstreamFailure, fault.Server, mcp.ToolsCall,
-			"server %s asks for %s, which is for servers of scope \"session\", each of which has one client", u.name(), method)
+			"server %s asks for %s, which is for servers of scope \"session\", each of which has one client",
+			u.name(), method)
 	}
 	id := questionID(c, key)
 	quoted, err := json.Marshal(id)

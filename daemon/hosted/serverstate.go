@@ -27,6 +27,7 @@ type serverState struct {
 	FaultMS int64         `json:"fault_unix_ms,omitempty"`
 }
 
+// serverStateVersion is the version of the state file's format.
 const serverStateVersion = 1
 
 // stateFile returns the path of the server's state file.

@@ -81,8 +81,8 @@ func (u *upstream) settleMarks(now time.Time) (spool []*call, asks []*ask, next 
 	return spool, asks, next
 }
 
-// firstMark returns the number of the output in which the first line begins that is
-// not settled.
+// firstMark returns the number of the output in which the first marked line begins,
+// or the largest number if there is none. Only the reader calls it.
 func (u *upstream) firstMark() int64 {
 	if len(u.marks) == 0 {
 		return math.MaxInt64
@@ -97,9 +97,11 @@ func (u *upstream) spooled(c *call, size int64, err error) {
 	u.m.spooledLocked(c.Key.Session, c.Written(size, err))
 }
 
-// dispensable returns what is not needed any more: up to which number output may be
-// acknowledged (at most safe, and nothing that a call needs), which records may be
-// dropped, and which files of answers.
+// dispensable returns what is not needed any more: the output up to ack, records, and
+// files of answers. Output is needed up to safe at most, and from the first line that
+// has a mark. The caller must drop the returned records and files, since they are
+// taken from their lists here. It also ends a draining process that has no calls
+// left.
 func (u *upstream) dispensable(safe int64) (ack int64, forget, files []int64) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -115,7 +117,8 @@ func (u *upstream) dispensable(safe int64) (ack int64, forget, files []int64) {
 	return ack, forget, files
 }
 
-// settledLocked reports whether the worker need not keep the line any more.
+// settledLocked reports whether the worker may forget the line: its answer or request
+// is in a file, or is not needed any more.
 func (k *mark) settledLocked() bool {
 	if k.ask != nil {
 		return k.ask.done || k.ask.written

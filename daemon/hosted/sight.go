@@ -55,8 +55,9 @@ func (m *Manager) sees(ctx context.Context, s *server, c *tool.Caller) bool {
 	return s.visible(c)
 }
 
-// sightLocked returns what is known of a project. If nothing is known, or it is too old
-// or from an earlier configuration, sightLocked starts a look.
+// sightLocked returns what is known of a project. It starts a look in a goroutine if
+// nothing is known, if the answer is older than [sightAge], or if the configuration
+// has changed since. It never blocks: callers hold the mutex that all calls need.
 func (s *server) sightLocked(root string) *sight {
 	e := s.sights[root]
 	if e == nil {
@@ -76,8 +77,9 @@ func (s *server) sightLocked(root string) *sight {
 	return e
 }
 
-// look finds out whether the sessions of a project see the server. If their requests so
-// far have assumed otherwise, the sessions are notified of other lists.
+// look finds out whether the sessions of a project see the server; that may block on
+// the file system. It then starts what the sessions need. It notifies them if their
+// requests went by another answer.
 func (s *server) look(e *sight, spec *Spec, root string) {
 	visible := spec.Visible(root)
 	m := s.m

@@ -49,7 +49,8 @@ func (u *upstream) slowFault(took time.Duration) *fault.Record {
 	u.m.mu.Unlock()
 	f := fault.New(fault.Timeout, fault.Server, operation(u.name()),
 		"server %s was ended by Holdline: it had not come up after %v. %s"+
-			"If it needs more time, set start_timeout in its \"holdline\" object", u.name(), took.Round(time.Second), again)
+			"If it needs more time, set start_timeout in its \"holdline\" object",
+		u.name(), took.Round(time.Second), again)
 	f.Fault.Generation = u.generation
 	if death != nil {
 		f.Cause = death.Cause

@@ -29,7 +29,9 @@ func (m *Manager) reconcileLocked() {
 	}
 }
 
-// Inquire makes a request whose record stays, as [standing.Process] says.
+// Inquire makes a request whose record stays, as [standing.Process] says. made is
+// called with the manager's mutex held, before the worker gets the write, so that an
+// early answer finds its place. take is called without the mutex.
 func (u *upstream) Inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
 	made func(write int64), take func(msg jsonrpc.Message),
 ) error {
@@ -64,7 +66,7 @@ func (u *upstream) CancelListen(write int64) {
 	})
 }
 
-// Forget lets the worker forget the records of these writes.
+// Forget drops the records of these writes. The reader does that later.
 func (u *upstream) Forget(writes ...int64) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
@@ -78,7 +80,9 @@ func (u *upstream) Meta() json.RawMessage { return u.meta() }
 // Done returns a channel that is closed when the process has exited.
 func (u *upstream) Done() <-chan struct{} { return u.exited }
 
-// Desired returns what the sessions that share the process want of it.
+// Desired returns what the sessions that share the process want of it. It is
+// provisional as long as sessions of an earlier daemon may come back: what they want
+// is not known yet.
 func (u *upstream) Desired() standing.Desired {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()

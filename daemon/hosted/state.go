@@ -87,7 +87,10 @@ const (
 	ejected                         // no process: the last ones ended, or did not start, too often
 )
 
-// stateLocked returns what the instance is doing.
+// stateLocked returns what the instance is doing. It is derived from the fields each
+// time, since a stored state would have to be kept in step with the process, the
+// guards and the timers. The order of the cases matters: an adoption hides all else,
+// and a process that serves hides an ejection.
 func (inst *instance) stateLocked() instanceState {
 	switch {
 	case inst.adopting != nil:
@@ -106,7 +109,8 @@ func (inst *instance) stateLocked() instanceState {
 	return idle
 }
 
-// A latch is an event that happens once. Its channel is closed then.
+// A latch is an event that happens once; closing its channel sets it. Goroutines wait
+// by receiving from it. It must be closed only once.
 type latch chan struct{}
 
 func newLatch() latch { return make(latch) }

@@ -36,7 +36,8 @@ type Status struct {
 	FaultAt      time.Time
 }
 
-// Status returns the state of each server, by name.
+// Status returns the state of each server, by name. It reads no file and asks no
+// process, so it answers even if a server hangs.
 func (m *Manager) Status() []Status {
 	now := time.Now()
 	m.mu.Lock()

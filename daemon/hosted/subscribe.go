@@ -176,8 +176,9 @@ func (u *upstream) eachWantLocked(f func(c tool.Client, key want, w *wanted)) {
 }
 
 // Agreed notes that the process notifies of changes to a resource from now on.
-// Sessions whose subscription was in force before are notified: they may have
-// missed a change.
+// Sessions whose subscription was in force before are notified at once: a change
+// while no process watched the resource would otherwise be lost. A notification
+// without a change does no harm.
 func (u *upstream) Agreed(uri string) {
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()

@@ -119,9 +119,9 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	return nil
 }
 
-// Replaced waits until the servers whose entries were edited are replaced, and
-// returns for each that is not, by name, why it goes on as it was. The error is
-// that of ctx, if it ends before that is known.
+// Replaced waits until the servers whose entries were edited are replaced. It returns
+// for each that is not, by name, why it goes on as before. If ctx ends first it
+// returns the cause. A reload of the configuration calls it to report to the user.
 func (m *Manager) Replaced(ctx context.Context) (map[string]error, error) {
 	m.mu.Lock()
 	pending := map[string]*succession{}

@@ -41,8 +41,8 @@ func (o *Offer) Bind(handle Handler) {
 	}
 }
 
-// Completion returns the offer to complete arguments of o, which must be a prompt or
-// a resource template. It is convergent: a completion may run again.
+// Completion returns the offer to complete arguments of o, which is a prompt or a
+// resource. It is convergent: a completion may run again.
 func (o *Offer) Completion(handle Handler) *Offer {
 	c := &Offer{Own: o.Own, Method: mcp.Complete}
 	c.Remote = tool.Remote{

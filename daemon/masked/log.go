@@ -76,8 +76,8 @@ func (s *Secrets) ReadLog(path string, at Place) (text string, next int64, err e
 }
 
 // maskPart returns b[first:last] without secrets. Bytes outside of that are there to
-// find secrets that cross an end; of such a secret no part is shown. It also returns
-// where the next part begins, which is behind a secret that crosses last.
+// find secrets that cross an end; no part of these is shown. It also returns where
+// the next part begins, which is behind a secret that crosses last.
 func (s *Secrets) maskPart(b []byte, first, last int) (string, int) {
 	var out strings.Builder
 	for at := 0; at < last; {

@@ -95,8 +95,8 @@ func (r *Requests) Introduce(modern bool, about json.RawMessage) {
 	r.modern, r.about = modern, about
 }
 
-// Wake makes the reconcile loop compare again what is wanted with what the
-// process was told. It never blocks.
+// Wake makes the reconcile loop compare again what sessions want with what the
+// process was asked for. It never blocks.
 func (r *Requests) Wake() {
 	select {
 	case r.wake <- struct{}{}:
