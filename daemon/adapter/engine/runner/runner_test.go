@@ -378,12 +378,12 @@ echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 // and its program is never started.
 func TestLevelByNothing(t *testing.T) {
 	t.Parallel()
-	bin, mark := filepath.Join(t.TempDir(), "codex"), filepath.Join(t.TempDir(), "ran")
+	bin, mark := filepath.Join(t.TempDir(), "claude"), filepath.Join(t.TempDir(), "ran")
 	if err := os.WriteFile(bin, []byte("#!/bin/sh\n: >"+mark+"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	program := engine.Info{Path: bin, Version: "0.169.0", Levels: []engine.Level{{Name: engine.LevelRead}}}
-	h := newHost(t, true, "codex", "")
+	program := engine.Info{Path: bin, Version: "2.1.329", Levels: []engine.Level{{Name: engine.LevelRead}}}
+	h := newHost(t, true, "claude", "")
 	h.run(1, map[string]any{"prompt": "hello\n", "program": program})
 	if f := h.next("").Result.Outcome.Fault; f == nil || f.Fault.Code != fault.Denied {
 		t.Errorf("fault %+v, want denied", f)
