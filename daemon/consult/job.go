@@ -157,8 +157,8 @@ func (j *job) progress(message string, p engine.Progress) {
 	}
 }
 
-// detach makes the job a background job in memory. The caller then hands the job's id
-// to the client, and must call [job.saveDetached] before that.
+// detach makes the job a background job, in memory alone. The caller must call
+// [job.saveDetached] before it hands the job's id to the client.
 func (j *job) detach() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

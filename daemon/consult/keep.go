@@ -132,8 +132,8 @@ func tidy(dir string) {
 }
 
 // dismiss ends the worker of a job that has its answer, and reports whether the worker
-// is gone. It blocks for at most [giveUp]. A worker that it cannot reach ends later: at
-// its own hard deadline at the latest.
+// is gone. It waits for at most [giveUp], and then for the worker's exit. A worker that
+// it cannot reach ends later, at its own hard deadline at the latest.
 func (m *Manager) dismiss(id, dir string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), giveUp)
 	defer cancel()
