@@ -31,6 +31,27 @@
 // in the goroutines of their sessions. [Manager.Close] waits for all that are the
 // manager's; the processes live on.
 //
+// Where to find what:
+//
+//	manager, lifecycle   sessions come and go; start, stop and configure servers
+//	server, view, find   what sessions see of the servers, and find by name
+//	succeed              an edited server is replaced once its successor works
+//	instance, handshake  start a process and introduce the daemon to it
+//	adopt, deserted      continue the processes of an earlier daemon
+//	state, upstream      the states of a process, and the reader of its events
+//	slow, hang, death    a process is too slow to start, hangs, or ends
+//	contain              a panic ends the service of one process only
+//	guard                budget, cache, breaker and queue in front of a call
+//	call, bound          a call from its dispatch to its answer, and its time
+//	rounds               a modern server asks a legacy client
+//	input                a legacy server asks a modern client
+//	relay, keptask       requests of servers to clients, and their files
+//	notes                notifications between a server and its client
+//	offering, relist     what processes list, and when the daemon asks again
+//	standing, subscribe  log levels and subscriptions
+//	settle               acknowledge output, write answers to files, drop records
+//	serverstate, status  what outlives all processes, and what users see
+//
 // Locks, in the order in which they are taken: Manager.careful, configuring and
 // filing, each of which orders one sort of work on files; the manager's mutex,
 // which guards all state of servers, instances, processes and calls; then that of

@@ -121,7 +121,8 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 
 // Replaced waits until the servers whose entries were edited are replaced. It returns
 // for each that is not, by name, why it goes on as before. If ctx ends first it
-// returns the cause. A reload of the configuration calls it to report to the user.
+// returns the cause. Commands that change the configuration call it to report to the
+// user.
 func (m *Manager) Replaced(ctx context.Context) (map[string]error, error) {
 	m.mu.Lock()
 	pending := map[string]*succession{}

@@ -46,8 +46,9 @@ func DescribeStarting(server string) tool.About {
 	return tool.About{
 		Capabilities: json.RawMessage(`{"tools":{"listChanged":true},"prompts":{"listChanged":true},` +
 			`"resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{}}`),
-		Info:         unknownVersion(server),
-		Instructions: "The MCP server " + server + " was still starting when this session began. Its tools appear when it is up.",
+		Info: unknownVersion(server),
+		Instructions: "The MCP server " + server + " was still starting when this session began. " +
+			"Its tools appear when it is up.",
 	}
 }
 

@@ -53,7 +53,7 @@ type Likeness struct {
 	description string
 }
 
-// Likenesses returns the likenesses of a list of tools. Of entries with equal names
+// Likenesses returns a likeness for each tool of a list. Of entries with equal names
 // it takes the first, as clients see only that one.
 func Likenesses(list []json.RawMessage) []Likeness {
 	var all []Likeness

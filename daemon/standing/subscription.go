@@ -208,7 +208,7 @@ func (r *Requests) rest(s *subscription) (write int64) {
 // notifies of changes from now on.
 func (r *Requests) Acknowledged(params json.RawMessage, write int64) {
 	var granted []string
-	// none, if it is no list
+	// A value that is no list grants nothing.
 	_ = json.Unmarshal(jsonrpc.Field(jsonrpc.Field(params, "notifications"), "resourceSubscriptions"), &granted)
 	r.mu.Lock()
 	for uri, s := range r.subs {
