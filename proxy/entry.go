@@ -9,7 +9,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// kind sorts the client's lines by what is to be remembered of them.
+// kind sorts the client's lines by what the store must remember of them.
 type kind uint8
 
 const (

@@ -239,8 +239,9 @@ func (s *store) full(up bool) bool {
 	return s.held >= s.limit
 }
 
-// answer reports whether an answer is to be copied to the client: if, and only if,
-// the client waits for it. Then the caller must call [store.copied] afterwards.
+// answer reports whether the proxy must copy an answer to the client: if, and only if, the
+// client waits for it. Then the caller must call [store.copied] afterwards. A request that
+// has succeeded may have an effect that a resume repeats; answer records that, too.
 func (s *store) answer(id jsonrpc.ID, failed bool, line []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

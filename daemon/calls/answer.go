@@ -122,8 +122,8 @@ func AnswersIn(dir string) (map[int64]int64, error) {
 // Keeping returns where the answer is kept.
 func (c *Call) Keeping() Keeping { return c.keeping }
 
-// BeginWriting returns true if the answer is to be written to a file now, which
-// the caller does without its lock; it then calls [Call.Written].
+// BeginWriting returns true if the caller must write the answer to a file now. It
+// does that without its lock, and then calls [Call.Written].
 func (c *Call) BeginWriting() bool {
 	if c.keeping != InMemory {
 		return false
@@ -154,7 +154,7 @@ func (c *Call) AnswerSize() int64 {
 	return max(c.size, int64(len(c.Answer.Result)+len(c.Answer.Error)))
 }
 
-// RestoreAnswer notes that the answer lies in a file of that size in bytes, which
+// RestoreAnswer records that the answer lies in a file of that size in bytes, which
 // an earlier daemon has written. It is the answer even if its worker is dead.
 func (c *Call) RestoreAnswer(size int64) {
 	c.Apply(Reply)

@@ -83,7 +83,7 @@ func (c *Call) Facts(pending, alive bool) Facts {
 	return f
 }
 
-// Progressed notes that the child reported progress: the call's time begins anew.
+// Progressed records that the child reported progress: the call's time begins anew.
 // It never blocks.
 func (c *Call) Progressed() {
 	select {

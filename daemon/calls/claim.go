@@ -21,7 +21,7 @@ const (
 	Awaited                // a request of the client waits for it
 	Suspended              // the client was asked something, and is to continue the call by another request
 	Guessed                // suspended because it may be the call that its client continues
-	Promised               // the client was told an id to fetch it by, and may not have read that
+	Promised               // the daemon sent the client an id to fetch it by; the client may not have read that
 	Detached               // the client holds the id: the job store owns the call
 	Unwanted               // no owner wants it
 )
@@ -40,7 +40,7 @@ const (
 	Return                 // that request has returned
 	Suspend                // the request was answered with what the server asks
 	Guess                  // the server may have asked the client by this call
-	Detach                 // the job's file says detached; the client is told an id next
+	Detach                 // the job's file says detached; the daemon sends the client an id next
 	Confirm                // the proxy holds the answer to the line, or lists it as pending no more
 	Close                  // the session is over, or does not come back in time
 	Withdraw               // a user or the client cancels the call

@@ -14,7 +14,7 @@ import (
 // compacted is the suffix of the file that is to replace the journal.
 const compacted = ".new"
 
-// Forget notes that the records of these writes are no longer needed. The next
+// Forget records that the records of these writes are no longer needed. The next
 // record, or [Journal.Settle], writes that to the file; the next compaction drops
 // them. Ids without a record are ignored, so the file bounds what is kept in
 // memory. Forget does no I/O.

@@ -235,7 +235,7 @@ func (j *Journal) putBack(fresh []int64) {
 // errNeeded says that a compaction would not make the file smaller.
 var errNeeded = errors.New("all of its records are needed")
 
-// noteLocked notes that a record of write id is in the file now. The caller must
+// noteLocked records that the file has a record of write id now. The caller must
 // hold j.mu.
 func (j *Journal) noteLocked(id int64) {
 	// If the number was forgotten, that was an earlier record, which is void now.

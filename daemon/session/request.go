@@ -318,7 +318,7 @@ func (s *session) answer(ctx context.Context, r *request, result json.RawMessage
 	s.deliver(ctx, r, outbox.Answer{Line: s.formOf(r).Result(result)})
 }
 
-// formOf returns the form in which r is to be answered.
+// formOf returns the form of the answer to r.
 func (s *session) formOf(r *request) *reply.Form {
 	f := &reply.Form{ID: r.msg.ID, Method: r.msg.Method, Modern: r.modern}
 	if r.modern {

@@ -114,8 +114,8 @@ type Options struct {
 	Welcome     func() protocol.Welcome
 	MaxInFlight int // calls at once of a client, in all its sessions; see [Server.Limit]
 	// Client returns the process that started a proxy, and the key that its
-	// sessions share; "" if they share none. If it is nil, each session is a
-	// client by itself.
+	// sessions share; "" if they share none. If it is nil, each session counts
+	// as a client of its own.
 	Client func(proxy int) (pid int, key string)
 	// MaxKept bounds the answers that wait for a client without a connection,
 	// in bytes; a session with more ends. 0 takes what the queue of a

@@ -95,7 +95,7 @@ func (w *Worker) callOnce(ctx context.Context, kind workerwire.Kind, params, res
 		return fmt.Errorf("request to worker: %w", w.reconnected(ctx, c))
 	}
 	w.mu.Lock()
-	w.changed.Broadcast() // the connection is to be read although events wait
+	w.changed.Broadcast() // the goroutine that receives must read on, although events wait
 	w.mu.Unlock()
 	select {
 	case f, ok := <-ch:

@@ -37,7 +37,7 @@ type Verdict int
 // The verdicts.
 const (
 	Leave   Verdict = iota + 1 // nothing: the worker will find no spec.json, and end
-	Remove                     // remove it: no client was told of it, or none asks any more
+	Remove                     // remove it: no client knows of it, or none asks any more
 	Adopt                      // attach: the worker lives, or has left something to be read
 	End                        // the worker lives, and no daemon can use it: end it, then remove the directory
 	Keep                       // nothing: the job has its answer

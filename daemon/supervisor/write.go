@@ -159,7 +159,7 @@ func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(i
 		}
 		return nil, nil, err
 	}
-	w.changed.Broadcast() // the connection is to be read although events wait
+	w.changed.Broadcast() // the goroutine that receives must read on, although events wait
 	return wr, ch, nil
 }
 

@@ -33,7 +33,7 @@ type conn struct {
 	w      *worker
 
 	answers  []workerwire.Frame // in the order of the answers, not yet taken by push or sendNow
-	due      bool               // the answers are to be sent now
+	due      bool               // push must send the answers now
 	soon     *time.Timer        // sets due; nil before it was first needed
 	inFlight int                // requests that are not answered
 	version  int                // of the protocol, that both sides speak; 0 before initialize

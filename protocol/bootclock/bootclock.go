@@ -1,7 +1,7 @@
 // Package bootclock reads the machine's boot clock: the time since it was
-// booted, sleep included. Nobody can set that clock, so times that outlive a
-// process and decide something are written down as its readings. A reading
-// means something only together with the boot that it belongs to; see [ID].
+// booted, sleep included. No user or program can set that clock, so deadlines
+// that outlive a process are stored as its readings. A reading is valid only
+// together with the boot that it belongs to; see [ID].
 //
 // The package starts no goroutine and keeps no state.
 package bootclock

@@ -124,7 +124,7 @@ type EnvironmentAnswer struct {
 	Failure  string         `json:"failure,omitempty"` // why the login shell did not say its environment
 }
 
-// SearchPath is where programs are looked for, by its source.
+// SearchPath is a part of the search path for programs, from one source.
 type SearchPath struct {
 	Source string   `json:"source"` // for people
 	Dirs   []string `json:"dirs"`

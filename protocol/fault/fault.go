@@ -188,8 +188,8 @@ type Record struct { //nolint:errname // it is a record first, in the wire's wor
 	RetryAfterMS *int64 `json:"retry_after_ms,omitempty"`
 	Limit        *Limit `json:"limit,omitempty"`
 	Cause        *Cause `json:"cause,omitempty"`
-	// MayHaveActed says that the call that failed was dispatched, must not be
-	// made again by itself, and may have had its effect.
+	// MayHaveActed is true if the failed call was dispatched and may have had its
+	// effect, and its contract forbids the daemon to make it again.
 	MayHaveActed bool `json:"may_have_acted,omitempty"`
 }
 

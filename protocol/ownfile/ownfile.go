@@ -41,7 +41,7 @@ func OpenFile(path string, flag int) (*os.File, error) {
 	switch {
 	case errors.Is(err, syscall.ELOOP):
 		return nil, refuse(path, "a symbolic link")
-	case errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.EOPNOTSUPP): // a pipe that nobody reads, or a socket
+	case errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.EOPNOTSUPP): // a pipe without a reader, or a socket
 		return nil, refuse(path, "a pipe or a socket")
 	case errors.Is(err, syscall.EISDIR):
 		return nil, refuse(path, "a directory")

@@ -48,8 +48,10 @@ func Carriers() (map[string][]Proc, error) { return map[string][]Proc{}, nil }
 // known without its environment.
 func HasWorker(Proc, string) bool { return true }
 
+// list returns all processes of the machine, in no order.
 func list() ([]Proc, error) { return procs("kern.proc.all") }
 
+// procs returns the processes that a sysctl lists, zombies left out.
 func procs(name string, args ...int) ([]Proc, error) {
 	ks, err := unix.SysctlKinfoProcSlice(name, args...)
 	if err != nil {
@@ -64,6 +66,7 @@ func procs(name string, args ...int) ([]Proc, error) {
 	return all, nil
 }
 
+// proc returns the process of a kernel record. Its start time is in microseconds.
 func proc(k *unix.KinfoProc) Proc {
 	t := k.Proc.P_starttime
 	return Proc{

@@ -93,8 +93,8 @@ func (t *transfer) send(fd uintptr) bool {
 // rest returns the bytes for the next system call.
 func (t *transfer) rest() []byte { return t.buf[t.n:min(len(t.buf), t.n+maxTransfer)] }
 
-// wrote notes what became of a system call that writes, and reports whether the
-// next one is to be made at once.
+// wrote records the result of a system call that writes, and reports whether the caller
+// must make the next one at once.
 func (t *transfer) wrote(call string, n int, errno syscall.Errno) bool {
 	switch {
 	case errno == unix.EINTR:

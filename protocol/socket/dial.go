@@ -59,10 +59,10 @@ func refused(err error) bool {
 	return errors.Is(err, ErrOtherUser) || errors.Is(err, os.ErrPermission)
 }
 
-// dial connects and makes sure, before a byte is sent, that it is to a
-// process of this user: in a shared directory anybody may listen. It does not
-// even connect in a directory that belongs to another user, unless the path was
-// named: a backlog that is kept full there would look like a busy daemon.
+// dial connects, and checks before a byte is sent that the other end is a
+// process of this user: in a shared directory other users may listen. It does
+// not even connect in a directory that belongs to another user, unless the user
+// named the path: a full backlog there would look like a busy daemon.
 func (p Paths) dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	if dir := filepath.Dir(path); !p.Explicit() {
 		if info, err := os.Lstat(dir); err == nil && owner(info) != p.uid && owner(info) > 0 {

@@ -28,8 +28,8 @@ type Listener struct {
 // socket be removed, and only a socket is removed, after no process answered.
 //
 // The mode comes from the umask, so the socket is at no instant open to
-// others. The umask is the process's: Listen is to be called first thing at
-// the start, before other goroutines make files.
+// others. The umask belongs to the process: call Listen at its start, before
+// other goroutines make files.
 func Listen(path string) (*Listener, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err

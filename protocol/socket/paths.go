@@ -37,8 +37,8 @@ type Candidate struct {
 	Origin string // the flag, variable, file or rule that it comes from, for people
 }
 
-// Paths says where the daemon of this user is looked for and started. Make it
-// with [Resolve].
+// Paths are the places where a client looks for this user's daemon, and where
+// it starts one. Make it with [Resolve].
 type Paths struct {
 	explicit *Candidate
 	runtime  string   // "" if XDG_RUNTIME_DIR cannot be used

@@ -23,6 +23,7 @@ type Error struct {
 	Message string `json:"message"`
 }
 
+// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
 // Errorf makes an [Error].

@@ -19,8 +19,8 @@ type Table struct {
 // all of them children of the one process.
 type Agent struct {
 	table    *Table
-	key      string
-	sessions int
+	key      string       // of the client process
+	sessions int          // that have not ended; guarded by table.mu
 	calls    atomic.Int64 // in flight
 }
 

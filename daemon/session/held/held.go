@@ -28,8 +28,8 @@ func (l *Lists) Note(methods ...string) {
 	}
 }
 
-// TakeChange reports whether a change is to be announced, and records that it was: the
-// client has asked for the list since the last announcement.
+// TakeChange reports whether the session must announce a change, and records that it does.
+// It must if the client has asked for the list since the last announcement.
 func (l *Lists) TakeChange(notification string) bool {
 	held := l.current[notification]
 	delete(l.current, notification)

@@ -66,7 +66,7 @@ type confirming int
 const (
 	never    confirming = iota // it cannot resume: an answer that is queued counts as held
 	unproven                   // it has acknowledged nothing yet
-	proven
+	proven                     // it has acknowledged at least once
 )
 
 // Outbox is the queue of lines to one connection. It is safe for concurrent use,

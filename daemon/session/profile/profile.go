@@ -77,8 +77,8 @@ func (p *Profile) Learn(method string, params *mcp.Params, modern bool, reserved
 }
 
 // learnName sets the client's name. If the greeting claimed no identity, the name becomes the
-// identity, unless another client needs a token for it: then it is marked as unverified. An
-// anonymous client stays anonymous.
+// identity; one that needs a token is marked as unverified. An anonymous client stays
+// anonymous.
 func (p *Profile) learnName(name json.RawMessage, reserved func(identity string) bool) {
 	var client mcp.Implementation
 	if json.Unmarshal(name, &client) != nil || client.Name == "" {

@@ -21,7 +21,7 @@ func New(begun time.Time, length time.Duration) *Window {
 	return &Window{begun: begun, length: length, ended: map[string]struct{}{}}
 }
 
-// Ended notes that a session has ended: its records are discarded.
+// Ended records that a session has ended: its records are discarded.
 func (w *Window) Ended(session string) {
 	if w.isOver() {
 		return
