@@ -163,7 +163,7 @@ func (r *Refusal) Error() string { return r.Message }
 // Reasons of a bye.
 const (
 	ByeClient  = "client"  // from a proxy: its client is done
-	ByeStopped = "stopped" // from a daemon: the user has stopped it, start no other
+	ByeStopped = "stopped" // from a daemon: it was stopped on request, start no other
 	ByeSlow    = "slow"    // from a daemon: the client did not read
 	ByeFull    = "full"    // from a daemon: more answers waited than are kept
 )
