@@ -101,3 +101,14 @@ func TestProc(t *testing.T) {
 		t.Errorf("Signal to the dead = %v, want ErrGone", err)
 	}
 }
+
+// TestWorkerDir reads the command line of a worker.
+func TestWorkerDir(t *testing.T) {
+	for args, want := range map[string]string{
+		"holdline worker --run /r/w/x": "/r/w/x", "holdline worker /r/w/x": "", "holdline": "", "x daemon --run /r": "",
+	} {
+		if got := WorkerDir(strings.Fields(args)); got != want {
+			t.Errorf("WorkerDir(%s) = %q, want %q", args, got, want)
+		}
+	}
+}

@@ -27,6 +27,15 @@ func Self() Proc {
 	return p
 }
 
+// WorkerDir returns the directory of the worker that has these arguments, or "" if they
+// are not those of a worker.
+func WorkerDir(args []string) string {
+	if len(args) != 4 || args[1] != "worker" || args[2] != "--run" {
+		return ""
+	}
+	return args[3]
+}
+
 // Descendants returns all processes below root, parents before children. Sessions and
 // groups do not matter. A process whose parent died counts only if root is its subreaper
 // (on Linux).

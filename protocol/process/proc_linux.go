@@ -143,7 +143,7 @@ func isWorker(pid int, dir string) bool {
 		return false
 	}
 	args := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
-	return len(args) == 4 && args[1] == "worker" && args[2] == "--run" && args[3] == dir
+	return dir != "" && WorkerDir(args) == dir
 }
 
 // list returns all processes that this user can see, in no order. It skips processes that

@@ -269,9 +269,9 @@ func (o *Options) orphans(run string) []orphan {
 	var list []orphan
 	ours := []string{filepath.Join(run, "w") + "/", filepath.Join(o.StateDir, "consults") + "/"}
 	for _, p := range running() {
-		dir, worker := workerDir(p.args)
+		dir := process.WorkerDir(p.args)
 		switch {
-		case worker && slices.ContainsFunc(ours, func(prefix string) bool { return strings.HasPrefix(dir, prefix) }):
+		case slices.ContainsFunc(ours, func(prefix string) bool { return strings.HasPrefix(dir, prefix) }):
 			if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
 				list = append(list, orphan{p.Proc, "is a worker whose directory is gone: " + dir})
 			}
@@ -284,14 +284,6 @@ func (o *Options) orphans(run string) []orphan {
 		}
 	}
 	return list
-}
-
-// workerDir returns the directory of the worker that has these arguments.
-func workerDir(args []string) (dir string, isWorker bool) {
-	if len(args) != 4 || args[1] != "worker" || args[2] != "--run" {
-		return "", false
-	}
-	return args[3], true
 }
 
 // oneProcess is a process of this user.

@@ -212,17 +212,6 @@ func prey(t *testing.T, home string) (pid int) {
 	return cmd.Process.Pid
 }
 
-// TestWorkerDir reads the command line of a worker.
-func TestWorkerDir(t *testing.T) {
-	for args, want := range map[string]string{
-		"holdline worker --run /r/w/x": "/r/w/x", "holdline worker /r/w/x": "", "holdline": "", "x daemon --run /r": "",
-	} {
-		if got, ok := workerDir(strings.Fields(args)); got != want || ok != (want != "") {
-			t.Errorf("workerDir(%s) = %q, %v", args, got, ok)
-		}
-	}
-}
-
 func TestProcArgs(t *testing.T) {
 	answer := func(n int, rest string) []byte {
 		return append(binary.NativeEndian.AppendUint32(nil, uint32(n)), rest...)
