@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/trial"
+	"holdline/daemon/adapter/engines"
 	"holdline/protocol/control"
 )
 
@@ -32,8 +32,11 @@ func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 	if show == nil {
 		show = func(control.Progress) {}
 	}
+	consult := consultConfig(proc).Consult
+	engines.UseVariables(&consult, proc.Getenv)
 	r, err := trial.Run(cmd.Context(), trial.Options{
-		Exe: exe, Version: cmdenv.Version, Bin: cmp.Or(proc.Getenv("HOLDLINE_CLAUDE_BIN"), consultConfig(proc).Consult.ClaudeBin), Environ: proc.Environ(), Dir: dir, Log: slog.New(slog.DiscardHandler),
+		Exe: exe, Version: cmdenv.Version, Bin: consult.ClaudeBin, Environ: proc.Environ(), Dir: dir,
+		Log:      slog.New(slog.DiscardHandler),
 		Progress: func(what string) { show(control.Progress{Message: "trying to write: " + what}) },
 	})
 	done()
