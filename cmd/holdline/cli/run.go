@@ -16,6 +16,7 @@ import (
 	"holdline/cmd/holdline/daemoncmd"
 	"holdline/cmd/holdline/serverscmd"
 	"holdline/cmd/holdline/stdio"
+	"holdline/daemon/adapter/engines"
 )
 
 // run is the program: it returns the exit code.
@@ -65,7 +66,7 @@ that they share. Each agent's MCP configuration names one command:
     holdline mcp-stdio
 
 Through it an agent can call the tools of the MCP servers that are configured
-once for all agents, consult (a second opinion from Claude Code or Codex,
+once for all agents, consult (a second opinion from ` + engines.Titles() + `,
 read-only), health_snapshot and telemetry_snapshot. The daemon is started at
 first use; holdline import connects the agents of this machine.
 

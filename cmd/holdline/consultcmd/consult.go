@@ -22,6 +22,7 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/adapter/engines"
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -45,8 +46,8 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	var o consultOptions
 	cmd := &cobra.Command{
 		Use:   "consult PROMPT…",
-		Short: "Ask Claude Code or Codex for a second opinion, read-only",
-		Long: `Ask the system's Claude Code, or Codex, for a second opinion, read-only: it may look
+		Short: "Ask " + engines.Titles() + " for a second opinion, read-only",
+		Long: `Ask the system's ` + engines.Titles() + ` for a second opinion, read-only: it may look
 at the current project and cannot write. The answer alone goes to stdout; progress
 goes to stderr when that is a terminal: what the model does, in which turn, and what
 it has cost so far, once that is known.
@@ -65,7 +66,8 @@ num_turns, duration_ms, consult_id, state, window and more.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runConsult(cmd, proc, o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.engine, "engine", "", "claude or codex (default from the configuration, else claude)")
+	f.StringVar(&o.engine, "engine", "", strings.Join(engines.Names(), " or ")+
+		" (default from the configuration, else "+engines.All[0].Name+")")
 	f.StringVar(&o.session, "session", "", "continue from this session (always a fork of it)")
 	f.StringVar(&o.model, "model", "", "model or alias, such as opus or sonnet")
 	f.StringVar(&o.effort, "effort", "", "low, medium, high, xhigh or max")
@@ -298,11 +300,12 @@ func unwhole(answer control.ConsultAnswer) string {
 func consultHint(f *fault.Record) string {
 	switch f.Reason() {
 	case fault.NotInstalled:
-		return "install it, or name it in HOLDLINE_CLAUDE_BIN or HOLDLINE_CODEX_BIN for the daemon"
+		return "install it, or name it for the daemon in " +
+			engines.Join(func(e *engines.Engine) string { return e.Variable })
 	case fault.Rejected:
 		return "the API refused the key or the request: claude itself says more"
 	case fault.NotLoggedIn:
-		return "run claude and /login, or codex login, then try again"
+		return engines.Join(func(e *engines.Engine) string { return e.Login }) + ", then try again"
 	case fault.Deadline:
 		return "a longer --timeout, or ask for less"
 	case fault.RateLimited, fault.Overloaded, fault.Unreachable:

@@ -7,6 +7,8 @@
 package engines
 
 import (
+	"strings"
+
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/codex"
@@ -71,6 +73,18 @@ func Names() []string {
 	}
 	return names
 }
+
+// Join returns what text returns for each engine, in order, with " or " between.
+func Join(text func(*Engine) string) string {
+	texts := make([]string, len(All))
+	for i := range All {
+		texts[i] = text(&All[i])
+	}
+	return strings.Join(texts, " or ")
+}
+
+// Titles returns the titles of all engines, such as "Claude Code or Codex".
+func Titles() string { return Join(func(e *Engine) string { return e.Title }) }
 
 // UseVariables makes c name the programs that the environment names. getenv returns
 // the value of a variable, or "".
