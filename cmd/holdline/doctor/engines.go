@@ -42,18 +42,29 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy, here string) 
 	var fix string
 	switch c.Fault.Reason() {
 	case fault.NotInstalled:
-		fix = fmt.Sprintf("npm install -g %s, or name the program: %s, or %s in the configuration", e.Package, e.Variable, e.Key)
+		fix = install(e, "") + ", or name the program: " + e.Variable
+		if e.Key != "" {
+			fix += ", or " + e.Key + " in the configuration"
+		}
 		if here != "" && seenBy != "this shell" {
 			fix = "this shell finds it at " + here + ": holdline install --path"
 		}
 	case fault.NotLoggedIn:
 		fix = e.Login + "; with an API key, " + e.ByKey
 	case fault.Version:
-		fix = fmt.Sprintf("npm install -g %s@latest", e.Package)
+		fix = install(e, "@latest")
 	case "": // consult.env_file is wrong; the fault says how
 		fix = "correct it; each consult reads the file again"
 	default:
 		fix = fmt.Sprintf("run %s --version yourself", e.Name)
 	}
 	return f.with(state, c.Fault.Fault.Detail, why, fix)
+}
+
+// install says how the user installs a program. version is "" or begins with "@".
+func install(e *engines.Engine, version string) string {
+	if e.Package == "" {
+		return "install " + e.Title
+	}
+	return "npm install -g " + e.Package + version
 }

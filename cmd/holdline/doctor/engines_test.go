@@ -75,3 +75,18 @@ func TestServers(t *testing.T) {
 		}
 	}
 }
+
+// TestNoPackage: the fix for an engine without a package of npm names its title.
+func TestNoPackage(t *testing.T) {
+	e := &engines.Engine{Name: "x", Title: "The X", Variable: "HOLDLINE_X_BIN"}
+	a := control.CheckAnswer{Engine: "x"}
+	for reason, want := range map[fault.Reason]string{
+		fault.NotInstalled: "install The X, or name the program: HOLDLINE_X_BIN",
+		fault.Version:      "install The X",
+	} {
+		a.Fault = fault.New(fault.SpawnFailure, fault.Engine, "o", "what is wrong").WithReason(reason)
+		if f := judgeEngine(e, a, "the daemon", ""); f.Fix != want {
+			t.Errorf("%s: fix %q, want %q", reason, f.Fix, want)
+		}
+	}
+}
