@@ -1,0 +1,241 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/protocol/control"
+)
+
+// consultDeath is one process of a consult and the step at which SIGKILL ends it.
+type consultDeath struct {
+	victim string // daemon, worker, engine or program
+	step   string // of the consult
+	point  string // the fault point at which it dies; with "" the test kills it
+}
+
+// consultDeaths are the steps of a consult at which each of its processes lives. The
+// engine process has gone when its answer is kept, and the consult program when it has
+// answered; before the program has its prompt, killing its engine process is the same.
+var consultDeaths = []consultDeath{
+	{victim: "daemon", step: "queued"},
+	{victim: "daemon", step: "starting", point: "consult.starting"},
+	{victim: "daemon", step: "prompted", point: "write.made"},
+	{victim: "daemon", step: "answering"},
+	{victim: "daemon", step: "answered", point: "consult.followed"},
+	{victim: "daemon", step: "kept", point: "consult.kept"},
+	{victim: "worker", step: "starting", point: "worker.starting"},
+	{victim: "worker", step: "prompted", point: "worker.written"},
+	{victim: "worker", step: "answering"},
+	{victim: "worker", step: "answered", point: "worker.exited"},
+	{victim: "worker", step: "kept", point: "worker.leaving"},
+	{victim: "engine", step: "starting", point: "adapter.begun"},
+	{victim: "engine", step: "prompted", point: "adapter.told"},
+	{victim: "engine", step: "answering"},
+	{victim: "engine", step: "answered", point: "adapter.outcome"},
+	{victim: "program", step: "prompted"},
+	{victim: "program", step: "answering"},
+}
+
+// outcomeKept reports whether the death leaves the answer intact: the daemon may die at
+// any step, and the others once outcome.json is written.
+func (d consultDeath) outcomeKept() bool {
+	return d.victim == "daemon" || d.step == "answered" || d.step == "kept"
+}
+
+// TestConsultWalk kills each process of a consult at each step, once while a client
+// waits for the answer and once after the consult has been handed out by its id. Each
+// consult gets one answer or one fault that says what happened, its program runs once,
+// what the program had said is kept, and no process is left.
+func TestConsultWalk(t *testing.T) {
+	t.Parallel()
+	slots := make(chan struct{}, atOnce)
+	for i, d := range consultDeaths {
+		for _, attended := range []bool{true, false} {
+			if raceEnabled && i%raceShare != 0 {
+				continue
+			}
+			owner := map[bool]string{true: "attended", false: "detached"}[attended]
+			t.Run(d.victim+" "+d.step+" "+owner, func(t *testing.T) {
+				t.Parallel()
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				d.walk(t, attended)
+			})
+		}
+	}
+}
+
+const (
+	saidSoFar = "So far so good."
+	saidLast  = "the one answer"
+)
+
+// walk lets one consult meet the death and checks what comes of it.
+func (d consultDeath) walk(t *testing.T, attended bool) {
+	t.Helper()
+	p := newPlace(t).login().faults()
+	if d.step == "queued" {
+		p.configure(map[string]any{}, "consult", map[string]any{"max_concurrent": 1})
+	}
+	if d.point != "" {
+		p.dieAs(d.point, death{who: map[bool]string{true: d.victim}[d.victim != "daemon"]})
+	}
+	a := p.agent().shake()
+	blocker := 0
+	if d.step == "queued" {
+		blocker = a.call("consult", map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "hang"})})
+		p.until("the consult that takes the only place", func(s control.StatusAnswer) bool { return s.Consults.Running == 1 })
+	}
+
+	args := map[string]any{"prompt": claudetest.Prompt("x", d.script(p)...), "render": "json"}
+	if !attended {
+		args["wait_s"] = 0
+	}
+	id := a.call("consult", args)
+	d.kill(t, p)
+	if d.step == "queued" {
+		a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, blocker))
+	}
+
+	x := a.wait(id)
+	if !attended && !x.Result.IsError {
+		x = a.result(t, x)
+	}
+	d.check(t, p, x)
+	a.rest(id)
+	p.settled(t)
+	if d.point != "" && !p.died(d.point) {
+		t.Errorf("no process came to %s", d.point)
+	}
+	p.run("", "stop")
+	p.tidy(t)
+}
+
+// script returns the steps of the consult program: it says something, works for a
+// second, and answers. It notes each part in the ledger.
+func (d consultDeath) script(p *place) []claudetest.Step {
+	note := claudetest.Step{Do: "ledger", Message: p.ledger()}
+	last := note
+	if d.step == "answering" {
+		last.Delay = 1
+	}
+	steps := []claudetest.Step{
+		note,
+		{Text: new(saidSoFar), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}}},
+		last, claudetest.Say(saidLast),
+	}
+	if d.victim == "program" && d.step == "prompted" {
+		steps = []claudetest.Step{note, {Do: "die"}}
+	}
+	return steps
+}
+
+// kill ends the victim, unless it dies at a fault point or by its script.
+func (d consultDeath) kill(t *testing.T, p *place) {
+	t.Helper()
+	switch d.step {
+	case "queued":
+		p.until("the queued consult", func(s control.StatusAnswer) bool { return s.Consults.Queued == 1 })
+	case "answering":
+		p.untilConsultSays(t, saidSoFar)
+	default:
+		return
+	}
+	if err := syscall.Kill(p.consultProcess(t, d.victim), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// consultProcess returns the pid of the daemon, or of the worker, engine process or
+// program of the one consult.
+func (p *place) consultProcess(t *testing.T, kind string) int {
+	t.Helper()
+	if kind == "daemon" {
+		return p.pid(0)
+	}
+	for pid, cmd := range p.processes() {
+		if commandIs(cmd, kind) {
+			return pid
+		}
+	}
+	t.Fatalf("no %s among %v", kind, p.processes())
+	return 0
+}
+
+// commandIs reports whether a command line is that of a consult's worker, engine process
+// or program.
+func commandIs(cmd, victim string) bool {
+	switch victim {
+	case "worker":
+		return strings.Contains(cmd, " worker ")
+	case "engine":
+		return strings.Contains(cmd, " engine claude")
+	}
+	return strings.Contains(cmd, "--input-format")
+}
+
+// untilConsultSays waits until the one consult has said text.
+func (p *place) untilConsultSays(t *testing.T, text string) {
+	t.Helper()
+	waitFor(t, "the consult to say "+text, func() bool {
+		out, _, _ := p.run("", "consults", "list", "--json")
+		var list []control.Consult
+		if json.Unmarshal([]byte(out), &list) != nil || len(list) == 0 {
+			return false
+		}
+		out, _, _ = p.run("", "consults", "show", list[0].ID)
+		return strings.Contains(out, text)
+	})
+}
+
+// consultID returns the id of the consult that an answer has handed out.
+func consultID(t *testing.T, x answer) string {
+	t.Helper()
+	var handed struct {
+		ID string `json:"consult_id"`
+	}
+	if err := json.Unmarshal(x.Result.StructuredContent, &handed); err != nil || handed.ID == "" {
+		t.Fatalf("no consult_id in %s: %v", x.raw, err)
+	}
+	return handed.ID
+}
+
+// result returns the answer to consult_result for the consult that x has handed out.
+func (a *agent) result(t *testing.T, x answer) answer {
+	t.Helper()
+	return a.wait(a.call("consult_result", map[string]any{
+		"consult_id": consultID(t, x), "wait_s": int(2 * waitLimit / time.Second), "render": "json",
+	}))
+}
+
+// check checks the answer, or the fault, and how often the program ran.
+func (d consultDeath) check(t *testing.T, p *place, x answer) {
+	t.Helper()
+	steps := p.steps()
+	switch {
+	case steps > 2:
+		t.Errorf("the program took %d steps: it ran twice", steps)
+	case x.Error != nil:
+		t.Errorf("the answer is an error: %s", x.raw)
+	case !x.Result.IsError:
+		if !strings.Contains(x.raw, saidLast) || steps != 2 {
+			t.Errorf("the program took %d steps, and the answer is %s", steps, x.raw)
+		}
+	case d.outcomeKept():
+		t.Errorf("the consult's outcome was safe, and the answer is %s", x.raw)
+	case d.step == "starting":
+		if code := x.code(); code != "process_failure" && code != "spawn_failure" {
+			t.Errorf("the program was never started, and the answer is %s", x.raw)
+		}
+	case x.code() != "outcome_unknown" && x.code() != "process_failure":
+		t.Errorf("the fault does not say that the %s was killed: %s", d.victim, x.raw)
+	case d.step == "answering" && !strings.Contains(x.raw, saidSoFar):
+		t.Errorf("what the program had said is lost: %s", x.raw)
+	}
+}
