@@ -168,11 +168,12 @@ func TestBadFilesOfLiveWorker(t *testing.T) {
 				running := a.effect("x", 1000)
 				p.untilEffect("begin x")
 				a.wait(a.call("tools__noise", map[string]any{"token": "n"}))
+				var found []string
+				waitFor(t, name+" of the worker", func() bool {
+					found, _ = filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*", name))
+					return len(found) == 1
+				})
 				kill9(t, d.Process.Pid)
-				found, err := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*", name))
-				if err != nil || len(found) != 1 {
-					t.Skipf("the worker has no %s: %q, %v", name, found, err)
-				}
 				spoil(t, found[0], what)
 				// One that cannot be taken up ends by itself, later.
 				t.Cleanup(func() { _ = syscall.Kill(worker, syscall.SIGKILL) })

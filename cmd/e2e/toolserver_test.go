@@ -467,6 +467,7 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 		return a.Token, nil
 	case "noise":
 		s.print([]byte("toolserver: this is no JSON either"))
+		fmt.Fprintln(os.Stderr, "toolserver: this goes to the log")
 		return a.Token, nil
 	}
 	return "", errors.New("unknown tool " + m.Params.Name)
