@@ -30,7 +30,8 @@
 //	userenv      the environment of the user's login shell
 //	supervisor   workers of this daemon: start, attach, write, acknowledge, end
 //	calls        the law of recovery, for every call
-//	hosted       the hosted servers: processes by scope, restarts, calls, subscriptions
+//	hosted       the hosted servers: processes by scope, restarts, calls, subscriptions;
+//	             hosted/sight: which projects see a server
 //	listing      what servers list, its offers and pins
 //	launch       how configured servers and consult programs are started
 //	consult      the consult tools: queue, cost, kept answers

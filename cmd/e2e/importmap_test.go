@@ -54,6 +54,7 @@ var layers = readLayers(`
 2 daemon/session/listen
 0 daemon/session/returning
 4 daemon/standing
+0 daemon/hosted/sight
 4 daemon/dialect
 3 daemon/consult
 5 daemon/hosted

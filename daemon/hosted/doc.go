@@ -35,6 +35,7 @@
 //
 //	manager, lifecycle   sessions come and go; start, stop and configure servers
 //	server, view, find   what sessions see of the servers, and find by name
+//	sight                which of them its project sees, by package sight
 //	succeed              an edited server is replaced once its successor works
 //	instance, handshake  start a process and introduce the daemon to it
 //	adopt, deserted      continue the processes of an earlier daemon
@@ -55,7 +56,7 @@
 // Locks, in the order in which they are taken: Manager.careful, configuring and
 // filing, each of which orders one sort of work on files; the manager's mutex,
 // which guards all state of servers, instances, processes and calls; then that of
-// a [standing.Requests], and those of sessions and of package supervisor. No file,
+// a [standing.Requests] or a [sight.Table], and those of sessions and of package supervisor. No file,
 // socket or process is touched under one of the latter three:
 // TestNothingBlocksUnderLock.
 package hosted

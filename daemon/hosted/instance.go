@@ -81,7 +81,7 @@ func (s *server) instanceLocked(c *tool.Caller) *instance {
 	if inst == nil {
 		inst = s.newInstanceLocked(key)
 		if s.spec.Scope != Shared {
-			inst.root = cmp.Or(c.Root, c.Cwd)
+			inst.root = c.Place()
 		}
 	}
 	return inst

@@ -266,10 +266,11 @@ func (s *server) adjustLocked(spec *Spec) bool {
 			inst.guards.follow(was, spec)
 		}
 	}
+	s.sights.Configure(spec.Visible)
 	changed := s.remakeLocked() || was.BlockChanged != spec.BlockChanged
 	for _, c := range s.m.clients {
 		who := c.Caller()
-		s.seenByLocked(&who) // this looks again, and notifies sessions whose list changes
+		s.sights.Sees(who.Place()) // this looks again, and notifies sessions whose list changes
 	}
 	return changed
 }
@@ -326,7 +327,7 @@ func (inst *instance) usersLocked() int {
 // session sees the server, it counts as sharing.
 func (inst *instance) sharedByLocked(session string, c tool.Client) bool {
 	who := c.Caller()
-	if !inst.srv.visible(&who) && !inst.srv.unseenLocked(&who) {
+	if _, known := inst.srv.sights.Sees(who.Place()); known && !inst.srv.visible(&who) {
 		return false
 	}
 	switch inst.key.scope {

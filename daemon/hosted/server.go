@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holdline/daemon/hosted/sight"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -40,7 +41,7 @@ type server struct {
 	fault      *fault.Record // of the last process that ended or did not start
 	faultAt    time.Time
 	beyond     string            // method that a process asked for and its scope does not offer; "" if none
-	sights     map[string]*sight // by a project's root: whether its sessions see the server
+	sights     *sight.Table      // which projects see it; has a lock of its own
 	latest     *listing.Offering // of the process that listed last, whoever used it; nil until one has
 	pins       listing.Pins      // tools as they were first seen, with any process
 }
@@ -48,6 +49,7 @@ type server struct {
 // newServer makes a server without reading its files.
 func (m *Manager) newServer(spec *Spec) *server {
 	s := &server{m: m, spec: spec}
+	s.sights = sight.New(spec.Visible, s.looked)
 	s.limits.Store(spec)
 	return s
 }
@@ -65,7 +67,11 @@ func (s *server) file() string { return filepath.Join(s.m.o.CatalogDir, s.spec.N
 // visible reports whether a session sees the server, as far as that is known. The
 // caller must hold the manager's mutex.
 func (s *server) visible(c *tool.Caller) bool {
-	return (c.Only == "" || c.Only == s.spec.Name) && s.reached(c) && s.seenByLocked(c)
+	if c.Only != "" && c.Only != s.spec.Name || !s.reached(c) {
+		return false
+	}
+	seen, _ := s.sights.Sees(c.Place())
+	return seen
 }
 
 // reached reports whether the identity of a session may use anything of the

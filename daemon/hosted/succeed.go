@@ -1,7 +1,6 @@
 package hosted
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -64,7 +63,7 @@ func (m *Manager) replaceLocked(old, next *server) bool {
 		guards: newGuards(next.now()), use: onTrial,
 	}
 	if next.spec.Scope != Shared {
-		trial.root = cmp.Or(who.Root, who.Cwd)
+		trial.root = who.Place()
 	}
 	x := &succession{next: next, done: make(chan struct{})}
 	old.succession = x

@@ -11,6 +11,7 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,6 +68,10 @@ type Caller struct {
 
 	Logins []string // names of variables by which a consult program logs in that its environment has, as far as it says
 }
+
+// Place returns the directory that the session works in: the project's root, or else
+// the client's working directory; "" if neither is known.
+func (c *Caller) Place() string { return cmp.Or(c.Root, c.Cwd) }
 
 // Own is what a session that is for holdline's own tools alone says in place
 // of a server's name. No server can have that name.
