@@ -79,7 +79,6 @@ func (m *Manager) consultTool() tool.Tool {
 "add_dirs":{"type":"array","maxItems":16,"items":{"type":"string","minLength":1,"maxLength":4096},"description":"More directories to look around in, relative to cwd, where the configuration allows them."},
 "diff":{"type":"string","pattern":"^[A-Za-z0-9_@][A-Za-z0-9_./@^~{}-]{0,199}$","description":"Puts a git diff of cwd behind the prompt: uncommitted, staged, or a branch or commit to compare with, such as main."}}`),
 		Meta:   json.RawMessage(loaded),
-		Bounds: tool.BoundsRead,
 		Handle: m.consult,
 		Resume: m.again,
 	}
@@ -107,7 +106,6 @@ func (m *Manager) resultTool() tool.Tool {
 "wait_s":{"type":"number","minimum":0,"maximum":86400,"description":"How long to wait for the answer, in seconds. Default: 100."},
 "offset":{"type":"integer","minimum":0,"description":"Character at which to begin, for the rest of a long answer."}}`),
 		Meta:   json.RawMessage(`{"anthropic/maxResultSizeChars":200000}`),
-		Bounds: tool.BoundsRead,
 		Handle: named(resultName, m.consultResult),
 	}
 }
@@ -126,7 +124,6 @@ func (m *Manager) controlTool() tool.Tool {
 		Properties: json.RawMessage(`{
 "consult_id":{"type":"string","pattern":"^[0-9a-f]{12}$","description":"From the answer of consult."},
 "action":{"type":"string","enum":["cancel"],"description":"What to do: cancel ends it."}}`),
-		Bounds: tool.BoundsMutation,
 		Handle: named(controlName, m.consultControl),
 	}
 }

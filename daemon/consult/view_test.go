@@ -84,7 +84,7 @@ func TestFits(t *testing.T) {
 				v := a.fitting(offset, d)
 				b, err := json.Marshal(v)
 				if err != nil || units(v) > tool.MaxText || pages > 100 {
-					t.Fatalf("%s %s: %d characters, %v, page %d", name, d, units(v), err, pages)
+					t.Fatalf("%s %v: %d characters, %v, page %d", name, d, units(v), err, pages)
 				}
 				if name == "short" && !strings.Contains(string(b), `"structured":{"a":1}`) {
 					t.Errorf("%s", b)
@@ -95,7 +95,7 @@ func TestFits(t *testing.T) {
 				}
 			}
 			if got.String() != a.Text {
-				t.Errorf("%s %s: %d bytes of %d", name, d, got.Len(), len(a.Text))
+				t.Errorf("%s %v: %d bytes of %d", name, d, got.Len(), len(a.Text))
 			}
 		}
 	}

@@ -42,7 +42,7 @@ func (p *Prepared) call(ctx context.Context, c RemoteCall) (RemoteResult, error)
 	if f := res.Fault; f != nil && f.Operation == mcp.ToolsCall {
 		f.Operation = p.operation
 	}
-	return RemoteResult{Result: p.Encode(res, nil, render, detail), Fault: res.Fault, Replays: res.Replays}, nil
+	return RemoteResult{Result: p.Encode(res, render), Fault: res.Fault, Replays: res.Replays}, nil
 }
 
 // increasing returns a function that reports progress as the params of a

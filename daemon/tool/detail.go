@@ -1,6 +1,8 @@
 package tool
 
-// Detail is how much of an answer a caller asks for.
+import "encoding/json"
+
+// Detail is how much of an answer a caller asks for, by the argument "detail".
 type Detail int
 
 // The details. The zero value is the default.
@@ -9,27 +11,7 @@ const (
 	Full
 )
 
-// String returns the value of the argument "detail" that stands for it.
-func (d Detail) String() string {
-	if d == Full {
-		return "full"
-	}
-	return "concise"
-}
-
-// ParseDetail reads a detail by its name or by one of the aliases that are
-// accepted but not listed. The empty string is the default.
-func ParseDetail(s string) (Detail, bool) {
-	switch s {
-	case "", "concise", "summary", "compact":
-		return Concise, true
-	case "full", "verbose", "detailed":
-		return Full, true
-	}
-	return Concise, false
-}
-
-// Render is the form of an answer.
+// Render is the form of an answer, which a caller chooses by the argument "render".
 type Render int
 
 // The renderings. The zero value is the default.
@@ -38,22 +20,26 @@ const (
 	JSON                    // structured content, and the same as text
 )
 
-// String returns the value of the argument "render" that stands for it.
-func (r Render) String() string {
-	if r == JSON {
-		return "json"
+// details and renders are the values of the arguments "detail" and "render". The schema
+// lists only the first name of each meaning; the others are accepted, too.
+var (
+	details = map[string]Detail{
+		"concise": Concise, "summary": Concise, "compact": Concise,
+		"full": Full, "verbose": Full, "detailed": Full,
 	}
-	return "porcelain"
-}
+	renders = map[string]Render{
+		"porcelain": Porcelain, "text": Porcelain, "plain": Porcelain, "plain_text": Porcelain,
+		"json": JSON, "structured": JSON,
+	}
+)
 
-// ParseRender reads a rendering by its name or by one of the aliases that are
-// accepted but not listed. The empty string is the default.
-func ParseRender(s string) (Render, bool) {
-	switch s {
-	case "", "porcelain", "text", "plain", "plain_text":
-		return Porcelain, true
-	case "json", "structured":
-		return JSON, true
+// parseName returns what a JSON string stands for, and false if it is no string or none
+// of the names.
+func parseName[T any](raw []byte, names map[string]T) (T, bool) {
+	var name string
+	if json.Unmarshal(raw, &name) != nil {
+		name = ""
 	}
-	return Porcelain, false
+	value, ok := names[name]
+	return value, ok
 }

@@ -11,86 +11,36 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// MaxText is the most characters of text in one result, counted as UTF-16
-// units as clients do: they cut or hide results of 48,000 and more.
+// MaxText is the most characters of text in one result, counted in UTF-16 units as clients
+// count them. Clients cut or hide results of 48,000 and more.
 const MaxText = 40_000
 
 // cutNote stands at the end of a text that was cut.
 const cutNote = "\n... cut at %d of %d characters"
 
-// callResult is the result of tools/call. Structured is absent unless the
-// client asked for JSON or the call failed: clients that get both show a
-// model the structured content alone.
-type callResult struct {
-	Content    []textContent   `json:"content"`
-	Structured json.RawMessage `json:"structuredContent,omitempty"`
-	IsError    bool            `json:"isError"`
-}
-
-// textContent is the one sort of content that own tools answer with.
-type textContent struct {
-	Type string `json:"type"`
-	Text string `json:"text"`
-}
-
-// Encode makes the result object of a tools/call from what the tool's handler
-// returned. An error that is no [*fault.Record] becomes an internal_failure,
-// and so does a value that is no object.
-func (p *Prepared) Encode(res Result, err error, r Render, d Detail) json.RawMessage {
-	if err != nil {
-		res.Fault = fault.From(err, fault.Host, p.operation)
+// Encode returns the result object of a tools/call that ended with res. A value that is no
+// JSON object becomes an internal_failure.
+func (p *Prepared) Encode(res Result, r Render) json.RawMessage {
+	if f := res.Fault; f != nil {
+		return mcp.ToolFailure(f, Cut(mcp.FaultText(f, res.FaultText), MaxText))
 	}
-	if res.Fault == nil {
-		b, err := p.encode(res, r, d)
-		if err == nil {
-			return b
-		}
-		res = Result{Fault: fault.New(fault.InternalFailure, fault.Host, p.operation,
-			"encoding the answer of %s: %v", p.Tool.Name, err)}
-	}
-	return encodeFault(res.Fault, res.FaultText)
-}
-
-// encode makes the result object of a call that succeeded. It returns an error for a
-// value that cannot be encoded or is no object.
-func (p *Prepared) encode(res Result, r Render, d Detail) (json.RawMessage, error) {
-	if r == Porcelain && res.Text != "" {
-		return finish(callResult{Content: text(res.Text)})
+	if r == Porcelain {
+		return mcp.ToolResult(Cut(res.Text, MaxText), nil, false)
 	}
 	value, err := jsonrpc.Marshal(res.Value)
+	if err == nil && value[0] != '{' {
+		err = fmt.Errorf("%s is not an object", got(value))
+	}
 	if err != nil {
-		return nil, err
+		return p.Encode(Result{Fault: fault.New(fault.InternalFailure, fault.Host, p.operation,
+			"encoding the answer of %s: %v", p.Tool.Name, err)}, r)
 	}
-	if value[0] != '{' {
-		return nil, fmt.Errorf("%s is not an object", got(value))
-	}
-	if r == JSON {
-		return finish(callResult{Content: text(string(value)), Structured: value})
-	}
-	lines, err := p.Tool.Bounds.Text(value, d)
-	if err != nil {
-		return nil, err
-	}
-	return finish(callResult{Content: text(lines)})
+	return mcp.ToolResult(Cut(string(value), MaxText), value, false)
 }
 
-// encodeFault makes the result object of a call that failed; more follows the text of
-// the fault.
-func encodeFault(f *fault.Record, more string) json.RawMessage {
-	return mcp.ToolFailure(f, Cut(mcp.FaultText(f, more), MaxText))
-}
-
-// finish encodes a result.
-func finish(res callResult) (json.RawMessage, error) { return jsonrpc.Marshal(res) }
-
-// text returns s, cut to [MaxText], as content.
-func text(s string) []textContent {
-	return []textContent{{Type: "text", Text: Cut(s, MaxText)}}
-}
-
-// Cut returns s if it has at most limit characters, else its beginning and a
-// last line that says so, limit characters in all. Characters are UTF-16
-// units; no character is split.
+// Cut returns s if it has at most limit characters. Otherwise it returns the beginning of s
+// and a last line that says so, together at most limit characters. Lengths are in UTF-16
+// units, and no character is split.
 func Cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
 )
 
 // Remote is what answers a call: a tool, prompt or resource of a hosted server,
@@ -55,8 +56,10 @@ type RemoteResult struct {
 	Fault *fault.Record
 }
 
-// EncodeFault makes the result object of a tools/call that failed.
-func EncodeFault(f *fault.Record) json.RawMessage { return encodeFault(f, "") }
+// EncodeFault returns the result object of a tools/call that failed.
+func EncodeFault(f *fault.Record) json.RawMessage {
+	return mcp.ToolFailure(f, Cut(mcp.FaultText(f, ""), MaxText))
+}
 
 // About describes a hosted server in its own words.
 type About struct {

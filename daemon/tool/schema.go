@@ -2,12 +2,14 @@ package tool
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -49,6 +51,14 @@ type property struct {
 	checker *jsonschema.Resolved
 }
 
+// inputSchema is the schema of all arguments of a tool.
+type inputSchema struct {
+	Type       string          `json:"type"`
+	Properties json.RawMessage `json:"properties"`
+	Required   []string        `json:"required,omitempty"`
+	Additional bool            `json:"additionalProperties"` // always false
+}
+
 // listing is a tool as tools/list shows it.
 type listing struct {
 	Name        string          `json:"name"`
@@ -81,16 +91,11 @@ func Prepare(t *Tool) (*Prepared, error) {
 	p := &Prepared{Tool: t, operation: operation(t.Name), props: map[string]property{}}
 	p.remote = Remote{Name: t.Name, Contract: t.Contract, Handle: p.call}
 
-	own := []byte(`{}`)
-	if len(t.Properties) > 0 {
-		own = t.Properties
+	var own bytes.Buffer // the object of all arguments' schemas
+	if err := json.Compact(&own, []byte(cmp.Or(string(t.Properties), "{}"))); err != nil {
+		return nil, fmt.Errorf("properties: %w", err)
 	}
-	if !json.Valid(own) {
-		return nil, errors.New("properties are not valid JSON")
-	}
-	var schema bytes.Buffer
-	schema.WriteString(`{"type":"object","properties":{`)
-	err := jsonrpc.Fields(own, func(name string, raw []byte) error {
+	err := jsonrpc.Fields(own.Bytes(), func(name string, raw []byte) error {
 		if name == "render" || name == "detail" {
 			return fmt.Errorf("%s is an argument of every tool", name)
 		}
@@ -100,39 +105,32 @@ func Prepare(t *Tool) (*Prepared, error) {
 		}
 		p.props[name] = prop
 		p.names = append(p.names, name)
-		appendJSON(&schema, name)
-		schema.WriteByte(':')
-		if err := json.Compact(&schema, raw); err != nil {
-			return err
-		}
-		schema.WriteByte(',')
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("properties: %w", err)
 	}
 	if t.Inner == nil {
+		own.Truncate(own.Len() - len("}"))
+		if len(p.names) > 0 {
+			own.WriteByte(',')
+		}
+		own.WriteString(common + "}")
 		p.names = append(p.names, "render", "detail")
-		schema.WriteString(common)
-	} else {
-		schema.Truncate(len(bytes.TrimSuffix(schema.Bytes(), []byte(","))))
 	}
-	schema.WriteString(`}`)
 	for _, name := range t.Required {
 		if _, ok := p.props[name]; !ok {
 			return nil, fmt.Errorf("required argument %s has no property", name)
 		}
 	}
-	if len(t.Required) > 0 {
-		schema.WriteString(`,"required":`)
-		appendJSON(&schema, t.Required)
-	}
-	schema.WriteString(`,"additionalProperties":false}`)
-
-	if _, err := compile(schema.Bytes()); err != nil {
+	schema, err := jsonrpc.Marshal(inputSchema{Type: "object", Properties: own.Bytes(), Required: t.Required})
+	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
-	p.listing, err = t.list(schema.Bytes())
+	if _, err := compile(schema); err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	p.listing, err = t.list(schema)
 	return p, err
 }
 
@@ -185,80 +183,59 @@ func compile(raw []byte) (property, error) {
 // Listing is the tool as tools/list shows it. The caller must not change it.
 func (p *Prepared) Listing() json.RawMessage { return p.listing }
 
-// Parse checks a call's arguments, takes render and detail out of them, and
-// returns the rest as an object, integers spelled as integers. Absent (nil)
-// and null arguments are an empty object. An error is a [*fault.Record] of
-// code invalid_input whose detail names the field and what is wrong with it.
-func (p *Prepared) Parse(arguments json.RawMessage) (json.RawMessage, Render, Detail, error) {
-	var in input
-	args, err := p.parse(arguments, &in)
-	if err != nil {
-		return nil, in.render, in.detail,
-			fault.New(fault.InvalidInput, fault.Host, p.operation, "%v", err)
+// Parse checks a call's arguments and returns them as an object without render and detail,
+// in which integers are spelled as integers. Absent (nil) and null arguments are an empty
+// object. An error is a [*fault.Record] of code invalid_input, whose detail names the field
+// and what is wrong with it.
+//
+// Render and detail are returned also with an error about another argument, so that the
+// error is shown as it was asked for.
+func (p *Prepared) Parse(arguments json.RawMessage) (args json.RawMessage, r Render, d Detail, err error) {
+	if args, err = p.parse(arguments, &r, &d); err != nil {
+		return nil, r, d, fault.New(fault.InvalidInput, fault.Host, p.operation, "%v", err)
 	}
-	return args, in.render, in.detail, nil
+	return args, r, d, nil
 }
 
-// input is what a call says besides the arguments of its tool.
-type input struct {
-	render Render
-	detail Detail
-}
-
-// parse is [Prepared.Parse] with a plain error, and stores render and detail in `in`.
-// It reads those first and wherever they stand, and stores them even if it returns an
-// error about another argument, so that the error is shown as it was asked for.
-func (p *Prepared) parse(arguments json.RawMessage, in *input) (json.RawMessage, error) {
+// parse is [Prepared.Parse] with a plain error. It stores the values of render and detail.
+func (p *Prepared) parse(arguments json.RawMessage, r *Render, d *Detail) (json.RawMessage, error) {
 	arguments = bytes.TrimSpace(arguments)
 	if len(arguments) == 0 || string(arguments) == "null" {
 		arguments = json.RawMessage(`{}`)
 	}
-	if !json.Valid(arguments) {
+	switch {
+	case !json.Valid(arguments):
 		return nil, errors.New("arguments: not valid JSON")
-	}
-	if arguments[0] != '{' {
+	case arguments[0] != '{':
 		return nil, fmt.Errorf("arguments: must be an object (got %s)", got(arguments))
-	}
-	if jsonrpc.DeeperThan(arguments, maxArgumentDepth) {
+	case jsonrpc.DeeperThan(arguments, maxArgumentDepth):
 		return nil, fmt.Errorf("arguments: nest deeper than %d levels", maxArgumentDepth)
 	}
 	if err := noDuplicates(arguments); err != nil {
 		return nil, fmt.Errorf("arguments: %w", err)
 	}
-	// Render and detail are read first and wherever they stand, so that even a
-	// refusal of another argument is shown as it was asked for.
 	var errs []error
-	own := bytes.NewBufferString("{")
 	given := map[string]bool{}
-	err := jsonrpc.Fields(arguments, func(name string, raw []byte) error {
+	own, err := jsonrpc.Rewrite(arguments, func(name string, raw []byte) []byte {
+		ok := true
 		switch name {
 		case "render":
-			var ok bool
-			in.render, ok = parseName(raw, ParseRender)
-			if !ok {
+			if *r, ok = parseName(raw, renders); !ok {
 				errs = append(errs, fmt.Errorf("render: must be porcelain or json (got %s)", got(raw)))
 			}
 			return nil
 		case "detail":
-			var ok bool
-			in.detail, ok = parseName(raw, ParseDetail)
-			if !ok {
+			if *d, ok = parseName(raw, details); !ok {
 				errs = append(errs, fmt.Errorf("detail: must be concise or full (got %s)", got(raw)))
 			}
 			return nil
 		}
-		if err := p.argument(name, &raw); err != nil {
-			errs = append(errs, err)
-			return nil
-		}
 		given[name] = true
-		if own.Len() > 1 {
-			own.WriteByte(',')
+		raw, err := p.argument(name, raw)
+		if err != nil {
+			errs = append(errs, err)
 		}
-		appendJSON(own, name)
-		own.WriteByte(':')
-		own.Write(raw)
-		return nil
+		return raw
 	})
 	if err != nil {
 		return nil, fmt.Errorf("arguments: %w", err)
@@ -266,15 +243,13 @@ func (p *Prepared) parse(arguments json.RawMessage, in *input) (json.RawMessage,
 	if len(errs) > 0 {
 		return nil, join(errs)
 	}
+	// The schema has no rules between arguments, so this is all that is left to check.
 	for _, name := range p.Tool.Required {
 		if !given[name] {
 			return nil, fmt.Errorf("%s: is required, %s", name, want(p.props[name].schema))
 		}
 	}
-	// Nothing else is left of the whole schema: it has no rules between
-	// arguments.
-	own.WriteByte('}')
-	return own.Bytes(), nil
+	return own, nil
 }
 
 // maxErrors bounds how many mistakes one refusal lists.
@@ -288,37 +263,26 @@ func join(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// argument checks one of the tool's own arguments. An integer that was spelled
-// 2.0 or 1e2 is spelled anew, since the tool decodes into Go integers.
-func (p *Prepared) argument(name string, raw *[]byte) error {
+// argument checks one of the tool's own arguments and returns its JSON. An integer that
+// was spelled 2.0 or 1e2 is spelled anew, since the tool decodes into Go integers.
+func (p *Prepared) argument(name string, raw []byte) ([]byte, error) {
 	prop, ok := p.props[name]
 	if !ok {
-		return fmt.Errorf("%s: no such argument, allowed are %s",
-			label(name), strings.Join(p.names, ", "))
+		return nil, fmt.Errorf("%s: no such argument, allowed are %s", label(name), strings.Join(p.names, ", "))
 	}
 	var value any
-	if err := json.Unmarshal(*raw, &value); err != nil { // a number beyond float64
-		return fmt.Errorf("%s: has a number that is out of range", name)
+	if err := json.Unmarshal(raw, &value); err != nil { // a number beyond float64
+		return nil, fmt.Errorf("%s: has a number that is out of range", name)
 	}
 	if err := prop.checker.Validate(value); err != nil {
-		return fmt.Errorf("%s: must be %s (got %s)", name, want(prop.schema), got(*raw))
+		return nil, fmt.Errorf("%s: must be %s (got %s)", name, want(prop.schema), got(raw))
 	}
-	if n, ok := value.(float64); ok && prop.schema.Type == "integer" {
-		if math.Abs(n) > maxInteger {
-			return fmt.Errorf("%s: is out of range (got %s)", name, got(*raw))
-		}
-		*raw = fmt.Appendf(nil, "%d", int64(n))
+	n, isNumber := value.(float64)
+	if !isNumber || prop.schema.Type != "integer" {
+		return raw, nil
 	}
-	return nil
-}
-
-// parseName reads a JSON string with parse. It returns false for an empty one and for
-// any other value.
-func parseName[T any](raw []byte, parse func(string) (T, bool)) (T, bool) {
-	var name string
-	if raw[0] != '"' || json.Unmarshal(raw, &name) != nil || name == "" {
-		var zero T
-		return zero, false
+	if math.Abs(n) > maxInteger {
+		return nil, fmt.Errorf("%s: is out of range (got %s)", name, got(raw))
 	}
-	return parse(name)
+	return strconv.AppendInt(nil, int64(n), 10), nil
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 )
 
-// Snapshot makes a tool's answer for the asked detail: porcelain text ("" for
-// the generic one) and a value that encodes as an object. It must not block.
+// Snapshot returns a tool's answer for the asked detail: a text for models, and a value
+// that encodes as a JSON object. It must not block.
 type Snapshot func(d Detail) (text string, value any)
 
 // snapshotTool returns a tool that answers with a snapshot.
@@ -16,7 +16,6 @@ func snapshotTool(name, title, description string, snapshot Snapshot) Tool {
 		Annotations: Annotations{Title: title, ReadOnly: true, Idempotent: true},
 		Dispatch:    OnHost,
 		Contract:    Convergent,
-		Bounds:      BoundsOps,
 		Handle: func(_ context.Context, c Call) (Result, error) {
 			text, value := snapshot(c.Detail)
 			return Result{Text: text, Value: value}, nil

@@ -96,7 +96,7 @@ type Call struct {
 
 // Result is what a tool answers. Either Fault is set, or Text and Value.
 type Result struct {
-	Text  string        // porcelain for the asked detail; "" takes the generic one of Value
+	Text  string        // the answer with render=porcelain, for the asked detail
 	Value any           // encodes as a JSON object, for the asked detail
 	Fault *fault.Record // the call failed: isError
 	// FaultText stands behind the fault's detail and code for the model to
@@ -128,8 +128,6 @@ type Tool struct {
 	Required   []string
 	// Meta becomes _meta of the tool's listing; nil for none.
 	Meta json.RawMessage
-	// Bounds limit the generic porcelain; zero takes [BoundsOverview].
-	Bounds Bounds
 	// Handle runs a call. Its context ends when the client cancels or is gone.
 	// An error that is no [*fault.Record] becomes an internal_failure.
 	Handle func(ctx context.Context, c Call) (Result, error)

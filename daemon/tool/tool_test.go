@@ -190,6 +190,36 @@ func TestParseRefusalKeepsRender(t *testing.T) {
 	}
 }
 
+// FuzzParse holds that arguments which pass stay one JSON object without the
+// common arguments, and that what is refused is refused as invalid input.
+func FuzzParse(f *testing.F) {
+	tl := newTool()
+	p, err := Prepare(&tl)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, s := range []string{
+		`{"prompt":"x"}`, `{"prompt":"x","render":"json","detail":"full"}`, `{"prompt":"x","max_turns":1e0}`,
+		`{"prompt":"x","schema":{"a":[{"b":1,"b":2}]}}`, `null`, `{"pro\u006dpt":"x","prompt":"y"}`, `{"prompt":"\ud800"}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		args, _, _, err := p.Parse(raw)
+		if err != nil {
+			return
+		}
+		var v struct {
+			Prompt *string `json:"prompt"`
+			Turns  int     `json:"max_turns"`
+			Render any     `json:"render"`
+		}
+		if err := json.Unmarshal(args, &v); err != nil || v.Prompt == nil || v.Render != nil {
+			t.Errorf("Parse(%q) = %s: %v", raw, args, err)
+		}
+	})
+}
+
 func decode(t *testing.T, raw json.RawMessage) (res struct {
 	Content    []struct{ Type, Text string }
 	Structured json.RawMessage `json:"structuredContent"`
@@ -210,15 +240,11 @@ func TestEncode(t *testing.T) {
 	p := prepare(t, nil)
 	value := map[string]any{"b": 1, "a": "<x>\n y"}
 
-	got := string(p.Encode(Result{Text: "done & dusted", Value: value}, nil, Porcelain, Concise))
+	got := string(p.Encode(Result{Text: "done & dusted", Value: value}, Porcelain))
 	if want := `{"content":[{"type":"text","text":"done & dusted"}],"isError":false}`; got != want {
 		t.Errorf("porcelain = %s, want %s", got, want)
 	}
-	got = string(p.Encode(Result{Value: value}, nil, Porcelain, Concise))
-	if want := `{"content":[{"type":"text","text":"a: \"<x> y\"\nb: 1"}],"isError":false}`; got != want {
-		t.Errorf("generic porcelain = %s, want %s", got, want)
-	}
-	got = string(p.Encode(Result{Text: "done", Value: value}, nil, JSON, Concise))
+	got = string(p.Encode(Result{Text: "done", Value: value}, JSON))
 	if want := `{"content":[{"type":"text","text":"{\"a\":\"<x>\\n y\",\"b\":1}"}],"structuredContent":{"a":"<x>\n y","b":1},"isError":false}`; got != want {
 		t.Errorf("json = %s, want %s", got, want)
 	}
@@ -228,8 +254,8 @@ func TestEncodeFault(t *testing.T) {
 	p := prepare(t, nil)
 	f := fault.New(fault.Unauthenticated, fault.Engine, "x", "not logged in").WithReason(fault.NotLoggedIn)
 	for _, raw := range []json.RawMessage{
-		p.Encode(Result{Fault: f, FaultText: "so far: 42"}, nil, Porcelain, Concise),
-		p.Encode(Result{FaultText: "so far: 42"}, f, JSON, Full),
+		p.Encode(Result{Fault: f, FaultText: "so far: 42"}, Porcelain),
+		p.Encode(Result{Fault: f, FaultText: "so far: 42"}, JSON),
 	} {
 		res := decode(t, raw)
 		want := "not logged in\n[unauthenticated, not_logged_in] Somebody has to log in first; repeating the call does not help.\n\nso far: 42"
@@ -237,16 +263,21 @@ func TestEncodeFault(t *testing.T) {
 			t.Errorf("fault = %s, want text %q", raw, want)
 		}
 	}
-	for name, c := range map[string]struct {
-		res Result
-		err error
-	}{
-		"plain error":   {Result{}, errors.New("boom")},
-		"array":         {Result{Value: []int{1}}, nil},
-		"no value":      {Result{Text: "x"}, nil},
-		"cannot encode": {Result{Value: map[string]any{"f": func() {}}}, nil},
+	failing := prepare(t, func(tl *Tool) {
+		tl.Required = nil
+		tl.Handle = func(context.Context, Call) (Result, error) { return Result{}, errors.New("boom") }
+	})
+	plain, err := failing.Remote().Handle(t.Context(), RemoteCall{Params: json.RawMessage(`{}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, raw := range map[string]json.RawMessage{
+		"plain error":   plain.Result,
+		"array":         p.Encode(Result{Value: []int{1}}, JSON),
+		"no value":      p.Encode(Result{Text: "x"}, JSON),
+		"cannot encode": p.Encode(Result{Value: map[string]any{"f": func() {}}}, JSON),
 	} {
-		res := decode(t, p.Encode(c.res, c.err, JSON, Concise))
+		res := decode(t, raw)
 		if !*res.IsError || !strings.Contains(string(res.Structured), `"internal_failure"`) {
 			t.Errorf("%s: %+v", name, res)
 		}
@@ -265,7 +296,7 @@ func TestEncodeCutsText(t *testing.T) {
 			{Fault: fault.New(fault.Timeout, fault.Engine, "x", "late"), FaultText: s},
 			{Fault: fault.New(fault.Timeout, fault.Engine, "x", "%s", s), FaultText: s},
 		} {
-			text := decode(t, p.Encode(res, nil, Porcelain, Concise)).Content[0].Text
+			text := decode(t, p.Encode(res, Porcelain)).Content[0].Text
 			if n := len(utf16.Encode([]rune(text))); n > MaxText || n < MaxText-4 {
 				t.Errorf("%s: text has %d characters, want about %d", name, n, MaxText)
 			}

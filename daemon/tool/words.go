@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -146,13 +145,4 @@ func noDuplicates(raw []byte) error {
 		return jsonrpc.Elements(raw, noDuplicates)
 	}
 	return nil
-}
-
-// appendJSON appends a string or a list of strings, which always encode.
-func appendJSON(b *bytes.Buffer, v any) {
-	raw, err := jsonrpc.Marshal(v)
-	if err != nil {
-		raw = []byte("null")
-	}
-	b.Write(raw)
 }

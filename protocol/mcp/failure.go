@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,9 +36,18 @@ func AppendFault(dst []byte, id jsonrpc.ID, method, modern string, f *fault.Reco
 // client's model reads, and the fault record as structured content. Callers without words of
 // their own pass [FaultText].
 func ToolFailure(f *fault.Record, text string) json.RawMessage {
-	b := append([]byte(`{"content":[{"type":"text","text":`), jsonrpc.AppendString(nil, text)...)
-	b = append(b, `}],"structuredContent":`...)
-	return append(append(b, f.JSON()...), `,"isError":true}`...)
+	return ToolResult(text, f.JSON(), true)
+}
+
+// ToolResult returns the result object of a tool call. structured is an object, or nil if
+// the result has no structured content: clients that get both show a model that alone.
+func ToolResult(text string, structured json.RawMessage, isError bool) json.RawMessage {
+	quoted, _ := jsonrpc.Marshal(text) // strings encode
+	b := append(append([]byte(`{"content":[{"type":"text","text":`), quoted...), `}]`...)
+	if structured != nil {
+		b = append(append(b, `,"structuredContent":`...), structured...)
+	}
+	return append(strconv.AppendBool(append(b, `,"isError":`...), isError), '}')
 }
 
 // faultMessage returns the message of a JSON-RPC error, with the last lines of stderr of the
