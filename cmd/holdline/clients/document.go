@@ -1,6 +1,8 @@
 package clients
 
 import (
+	"cmp"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -34,14 +36,14 @@ type Document interface {
 // Entry is one server in a client's file.
 type Entry struct {
 	Path    []string       // the last key is the server's name
-	Keys    map[string]any // as encoding/json decodes them, numbers as json.Number
-	Order   []string       // of Keys, as the file has them
+	Keys    map[string]any // values as encoding/json decodes them, numbers as json.Number; see [aliases]
+	Order   []string       // of the members, by the names that the file has
 	Project string         // directory in which the client uses it; "" for all
 	Odd     string         // why it cannot be edited, or ""
 }
 
 // Field is a member of an entry. Its value is a string, a bool, or a list of strings
-// as []any.
+// as []any; in a JSON file it may be anything that has a JSON.
 type Field struct {
 	Key   string
 	Value any
@@ -60,18 +62,38 @@ func Find(doc Document, path []string) *Entry {
 	return nil
 }
 
+// aliases are the names of some clients for what Entry.Keys has under one name.
+var aliases = map[string]string{
+	"environment": "env", "http_headers": "headers", "httpUrl": "url", "serverUrl": "url", "transport": "type",
+	"transportType": "type", "workingDirectory": "cwd", "working_directory": "cwd",
+}
+
+// setMembers sets Keys from the members of the entry, and Odd if two of them contradict
+// each other.
+func (e *Entry) setMembers(members map[string]any) {
+	e.Keys = map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		key := cmp.Or(aliases[name], name)
+		if old := e.Keys[key]; old != nil && members[name] != nil && !reflect.DeepEqual(old, members[name]) {
+			e.Odd = "it says its " + key + " twice"
+		}
+		if e.Keys[key] == nil {
+			e.Keys[key] = members[name]
+		}
+	}
+	if nested, ok := e.Keys["command"].(map[string]any); ok { // as Zed wrote it once
+		e.Keys["command"], e.Keys["args"], e.Keys["env"] = nested["path"], nested["args"], nested["env"]
+	}
+}
+
 // CommandLine returns the program that an entry starts and its arguments; the
 // program is "" if the entry starts none.
 func (e *Entry) CommandLine() (program string, args []string) {
-	command, more := e.Keys["command"], e.Keys["args"]
-	if nested, ok := command.(map[string]any); ok { // as Zed wrote it once
-		command, more = nested["path"], nested["args"]
-	}
-	words := stringsOf(command)
+	words := stringsOf(e.Keys["command"])
 	if len(words) == 0 {
 		return "", nil
 	}
-	return words[0], append(words[1:], stringsOf(more)...)
+	return words[0], append(words[1:], stringsOf(e.Keys["args"])...)
 }
 
 // stringsOf returns a string, or a list of strings, as a list. Other elements are "".
@@ -112,14 +134,13 @@ func (e *Entry) StartsHoldline() (server string, ok bool) {
 // starts the server, its client does not need them. All other keys are the client's
 // own and stay.
 var describing = []string{
-	"args", "bearer_token_env_var", "command", "cwd", "env", "env_http_headers", "env_vars", "environment", "headers",
-	"http_headers", "httpUrl", "serverUrl", "source", "transport", "transportType", "type", "url", "workingDirectory",
-	"working_directory",
+	"args", "bearer_token_env_var", "command", "cwd", "env", "env_http_headers", "env_vars", "headers", "source",
+	"type", "url",
 }
 
 // Describes reports whether a key says what the server is, in contrast to keys that
 // are the client's own.
-func Describes(key string) bool { return slices.Contains(describing, key) }
+func Describes(key string) bool { return slices.Contains(describing, cmp.Or(aliases[key], key)) }
 
 // Encode returns a value of a file, or what is to become one, as JSON. It panics for a
 // value that has no JSON.

@@ -63,7 +63,8 @@ func (f *jsonFile) entriesAt(at []string, project string) []Entry {
 		}
 		text, _ := f.file.Value(e.Path...)
 		if v, ok := decode(text).(map[string]any); ok {
-			e.Keys, e.Order = v, f.file.Keys(e.Path...)
+			e.Order = f.file.Keys(e.Path...)
+			e.setMembers(v)
 		} else {
 			e.Odd = "it is no object"
 		}
@@ -92,7 +93,7 @@ func decode(text []byte) any {
 func (f *jsonFile) Start(path []string, fields []Field) error {
 	keys := f.file.Keys(path...)
 	if keys == nil {
-		return f.file.Set(object(fields), path...)
+		return f.file.Set(Object(fields), path...)
 	}
 	for _, key := range keys {
 		if Describes(key) && !slices.ContainsFunc(fields, func(x Field) bool { return x.Key == key }) {
@@ -111,8 +112,8 @@ func (f *jsonFile) Start(path []string, fields []Field) error {
 	return nil
 }
 
-// object returns the JSON object of fields, in their order.
-func object(fields []Field) []byte {
+// Object returns the JSON object of fields, in their order.
+func Object(fields []Field) []byte {
 	b := []byte{'{'}
 	for i, x := range fields {
 		if i > 0 {

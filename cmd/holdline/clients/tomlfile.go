@@ -115,7 +115,8 @@ func (f *tomlFile) Entries() []Entry {
 	for _, name := range append(names, inline...) {
 		e := Entry{Path: []string{f.key, name}}
 		keys, ok := servers[name].(map[string]any)
-		e.Keys, _ = jsonValue(keys).(map[string]any)
+		members, _ := jsonValue(keys).(map[string]any)
+		e.setMembers(members)
 		e.Order = f.keysUnder(e.Path)
 		if !ok || !f.isTable(e.Path) {
 			e.Odd = "it is not a table of its own, [" + f.key + "." + tomlKey(name) + "]"

@@ -77,7 +77,7 @@ func (p *Plan) planFile(s clients.File) {
 	f := &File{
 		Client: s.Client.Name, Title: s.Client.Title, Path: s.Path, Project: s.Project, Make: s.Missing,
 		Servers: []*Server{}, Diff: []string{}, client: s.Client,
-		needsProject: s.Project != "" || s.Tree != "" || p.own.tree != "",
+		needsProject: s.Project != "" || s.Tree != "" || p.ownTree != "",
 	}
 	p.Files = append(p.Files, f)
 	switch {
@@ -193,10 +193,10 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 			return err
 		}
 	}
-	if p.own.tree != "" && !p.o.Project {
-		return stay("holdline's own file lies in the git work tree %s: --project has it moved there", p.own.tree)
+	if p.ownTree != "" && !p.o.Project {
+		return stay("holdline's own file lies in the git work tree %s: --project has it moved there", p.ownTree)
 	}
-	key := string(clients.Encode(made))
+	key := string(clients.Object(made.fields()))
 	if why, fails := p.failures[key]; fails {
 		return stay("it does not work with what the daemon has: %s", why)
 	}
@@ -254,16 +254,14 @@ func (s *Server) describe(e *clients.Entry) {
 			s.Runs = "a command"
 		}
 	}
-	for _, key := range []string{"httpUrl", "url", "serverUrl"} {
-		if address, ok := e.Keys[key].(string); ok && s.Runs == "" {
-			s.Runs = "a url"
-			if u, err := url.Parse(address); err == nil && u.Host != "" {
-				s.Runs = u.Scheme + "://" + u.Host
-			}
+	if address, ok := e.Keys["url"].(string); ok && s.Runs == "" {
+		s.Runs = "a url"
+		if u, err := url.Parse(address); err == nil && u.Host != "" {
+			s.Runs = u.Scheme + "://" + u.Host
 		}
 	}
-	s.Env = memberNames(e.Keys["env"], e.Keys["environment"])
-	s.Headers = memberNames(e.Keys["headers"], e.Keys["http_headers"], e.Keys["env_http_headers"])
+	s.Env = memberNames(e.Keys["env"])
+	s.Headers = memberNames(e.Keys["headers"], e.Keys["env_http_headers"])
 }
 
 // memberNames returns the names of the members of some objects, sorted.

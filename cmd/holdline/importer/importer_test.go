@@ -593,6 +593,18 @@ func TestLockOfClaude(t *testing.T) {
 	}
 }
 
+// memoryDir returns a new directory in memory, where there is one: an import waits for the
+// disk some forty times, which would leave fuzzing with a few runs a minute.
+func memoryDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "holdline-import-")
+	if err != nil {
+		return tb.TempDir()
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 // FuzzRoundTrip imports whatever the files hold. Undo makes them what they
 // were: byte for byte, and where something was added since, but for that.
 func FuzzRoundTrip(f *testing.F) {
@@ -602,7 +614,7 @@ func FuzzRoundTrip(f *testing.F) {
 	f.Add(" ", "[mcp_servers]\na = {command = \"x\"}\n[mcp_servers.b]\nargs = [\n  'x', # y\n]\ncommand = \"\"\"\ny\"\"\"\nenv.A = '1'\nenabled_tools = ['t']\n[mcp_servers.b.tools.t]\nz = 1\n[[n]]", true)
 	f.Add("{}", "", false)
 	f.Fuzz(func(t *testing.T, text, table string, aggregate bool) {
-		home := t.TempDir()
+		home := memoryDir(t)
 		o := options(home)
 		o.Aggregate = aggregate
 		write(t, filepath.Join(home, ".claude.json"), text)

@@ -117,20 +117,15 @@ func syncDir(path string) error {
 	return f.Sync()
 }
 
-// add records an edit and keeps a copy of the file as it is.
-func (j *journal) add(e *edit, before, after []byte) error {
-	j.Edits = append(j.Edits, e)
-	return j.update(e, before, after)
-}
-
-// update records that an edit is one of another text, and keeps a copy of that.
-func (j *journal) update(e *edit, before, after []byte) error {
-	e.Before, e.After = hash(before), hash(after)
-	if e.Made {
-		return nil
+// update records the edit e as the plan for its file is now, and keeps a copy of the
+// file.
+func (j *journal) update(e *edit, f *File) (err error) {
+	e.Before, e.After = hash(f.before), hash(f.after)
+	if e.Keys, err = f.changes(); err != nil || e.Made {
+		return err
 	}
 	e.Backup = strconv.Itoa(1 + slices.Index(j.Edits, e))
-	return j.store(e.Backup, before)
+	return j.store(e.Backup, f.before)
 }
 
 // backup returns the file of an edit as it was before; nil if it did not exist.

@@ -14,7 +14,6 @@ import (
 
 	"holdline/cmd/holdline/clients"
 	"holdline/daemon/config"
-	"holdline/daemon/jsonedit"
 )
 
 // Options say where to look and what is wanted.
@@ -55,29 +54,15 @@ type Plan struct {
 	Servers []string `json:"servers"` // names that holdline's file gets, in its order
 	Config  string   `json:"config"`  // holdline's file
 
-	o     *Options
-	own   ownFile
-	taken []*candidate
+	o       *Options
+	own     *File       // holdline's configuration file
+	ownMode fs.FileMode // of it; 0 if it does not exist
+	ownTree string      // git work tree that it lies in, or ""
+	taken   []*candidate
 	// tries are the servers that are to move, by the JSON that holdline's file gets;
 	// failures says by the same key why a server does not work.
 	tries    map[string]trial
 	failures map[string]string
-}
-
-// ownFile is holdline's configuration file.
-type ownFile struct {
-	before  []byte // nil if the file does not exist
-	after   []byte
-	missing bool
-	mode    fs.FileMode
-	tree    string     // git work tree that it lies in, or ""
-	added   []addition // servers, in their order
-}
-
-// addition is a server that holdline's file gets, and its JSON.
-type addition struct {
-	name string
-	text []byte
 }
 
 // trial is a server that is to be started, to see whether it works.
@@ -142,21 +127,21 @@ func makePlan(o Options, failures map[string]string) (*Plan, error) {
 
 // readOwn reads holdline's own file. The servers in it keep their names.
 func (p *Plan) readOwn() error {
-	data, err := clients.ReadFile(p.Config)
-	if errors.Is(err, fs.ErrNotExist) {
-		p.own.missing = true
+	p.own = &File{Path: p.Config, client: &clients.Holdline}
+	var err error
+	if p.own.before, err = clients.ReadFile(p.Config); errors.Is(err, fs.ErrNotExist) {
+		p.own.Make = true
 	} else if err != nil {
 		return fmt.Errorf("reading holdline's configuration %s: %w", p.Config, err)
 	}
-	c, err := config.Parse(p.Config, data)
+	c, err := config.Parse(p.Config, p.own.before)
 	if err != nil {
 		return err
 	}
-	p.own.before = data
 	if info, err := os.Stat(p.Config); err == nil {
-		p.own.mode = info.Mode().Perm()
+		p.ownMode = info.Mode().Perm()
 	}
-	p.own.tree = clients.WorkTree(p.Config)
+	p.ownTree = clients.WorkTree(p.Config)
 	for name := range c.Servers {
 		s, _ := c.Server(name)
 		p.taken = append(p.taken, &candidate{name: name, settings: s, fixed: true, by: "holdline"})
@@ -166,26 +151,21 @@ func (p *Plan) readOwn() error {
 
 // planOwn makes the new text of holdline's file.
 func (p *Plan) planOwn() error {
-	x, err := jsonedit.Parse(p.Config, p.own.before)
-	if err != nil {
-		return err
-	}
 	for _, c := range p.taken {
-		if c.fixed {
-			continue
-		}
-		text := clients.Encode(c.server)
-		p.Servers = append(p.Servers, c.name)
-		p.own.added = append(p.own.added, addition{c.name, text})
-		if err := x.Set(text, "mcpServers", c.name); err != nil {
-			return fmt.Errorf("%s: %w", p.Config, err)
+		if !c.fixed {
+			p.Servers = append(p.Servers, c.name)
+			p.own.steps = append(p.own.steps, step{path: []string{clients.Holdline.Key, c.name}, fields: c.server.fields()})
 		}
 	}
-	if p.own.after = p.own.before; len(p.own.added) > 0 {
-		p.own.after = x.Bytes()
-		if _, err := config.Parse(p.Config, p.own.after); err != nil {
-			return fmt.Errorf("%s would not be valid any more: %w", p.Config, err)
-		}
+	doc, err := clients.Holdline.Parse(p.Config, p.own.before)
+	if err == nil {
+		err = p.own.edit(doc)
+	}
+	if err == nil {
+		_, err = config.Parse(p.Config, p.own.after)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.Config, err)
 	}
 	return nil
 }
@@ -194,13 +174,17 @@ func (p *Plan) planOwn() error {
 // file when servers move into it: their values may be secret.
 const othersMode fs.FileMode = 0o077
 
-// losesMode reports whether the import removes permissions from the file.
-func (f *ownFile) losesMode() bool { return len(f.added) > 0 && f.mode&othersMode != 0 }
+// losesMode reports whether the import removes permissions from holdline's file.
+func (p *Plan) losesMode() bool { return p.own.Changes && p.ownMode&othersMode != 0 }
+
+// changed returns the files that are edited. Holdline's own comes first, since the
+// entries of the others start its servers.
+func (p *Plan) changed() []*File {
+	return slices.DeleteFunc(append([]*File{p.own}, p.Files...), func(f *File) bool { return !f.Changes })
+}
 
 // Empty reports whether there is nothing to write.
-func (p *Plan) Empty() bool {
-	return len(p.own.added) == 0 && !slices.ContainsFunc(p.Files, func(f *File) bool { return f.Changes })
-}
+func (p *Plan) Empty() bool { return len(p.changed()) == 0 }
 
 // Connected reports whether an entry of the file starts holdline.
 func (f *File) Connected() bool {

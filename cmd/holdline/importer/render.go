@@ -94,10 +94,10 @@ func (p *Plan) Print(w io.Writer) {
 	if len(p.Servers) > 0 {
 		title := p.Config
 		switch {
-		case p.own.missing:
+		case p.own.Make:
 			title += " (new)"
-		case p.own.losesMode():
-			title += fmt.Sprintf(" (mode %04o becomes %04o: what moves into it may be secret)", p.own.mode, p.own.mode&^othersMode)
+		case p.losesMode():
+			title += fmt.Sprintf(" (mode %04o becomes %04o: what moves into it may be secret)", p.ownMode, p.ownMode&^othersMode)
 		}
 		fmt.Fprintf(w, "holdline: %s\n", title)
 		for _, name := range p.Servers {

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,17 +18,35 @@ import (
 	"holdline/daemon/config"
 )
 
-// server is a server as holdline's file has it, with its members in the order in
-// which people write them.
+// server is a server as holdline's file has it.
 type server struct {
-	Type    string            `json:"type,omitempty"`
-	Command string            `json:"command,omitempty"`
-	Args    []string          `json:"args,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	Cwd     string            `json:"cwd,omitempty"`
-	URL     string            `json:"url,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-	Hosting hosting           `json:"holdline,omitzero"`
+	Type    string
+	Command string
+	Args    []string
+	Env     map[string]string
+	Cwd     string
+	URL     string
+	Headers map[string]string
+	Hosting hosting
+}
+
+// fields returns the members of the server's entry, in the order in which people write
+// them.
+func (s *server) fields() []clients.Field {
+	all := []clients.Field{
+		{Key: "type", Value: s.Type},
+		{Key: "command", Value: s.Command},
+		{Key: "args", Value: s.Args},
+		{Key: "env", Value: s.Env},
+		{Key: "cwd", Value: s.Cwd},
+		{Key: "url", Value: s.URL},
+		{Key: "headers", Value: s.Headers},
+		{Key: "holdline", Value: s.Hosting},
+	}
+	return slices.DeleteFunc(all, func(f clients.Field) bool {
+		v := reflect.ValueOf(f.Value)
+		return v.IsZero() || v.Kind() == reflect.Map && v.Len() == 0
+	})
 }
 
 // hosting is the part of a server's settings that only holdline knows.
@@ -37,9 +55,6 @@ type hosting struct {
 	Projects []string `json:"projects,omitempty"`
 	Timeout  string   `json:"timeout,omitempty"`
 }
-
-// IsZero reports whether there are no settings.
-func (h hosting) IsZero() bool { return h.Scope == "" && h.Projects == nil && h.Timeout == "" }
 
 // translation turns a client's entry into a [server].
 type translation struct {
@@ -109,33 +124,12 @@ func (t *translation) refuseClientFeatures() {
 			return
 		}
 	}
-	for _, key := range []string{"command", "url", "httpUrl", "serverUrl", "transport"} {
-		if _, ok := t.keys[key]; ok {
-			return
-		}
-	}
-	if t.c.Name == "zed" {
+	switch {
+	case t.keys["command"] != nil || t.keys["url"] != nil:
+	case t.c.Name == "zed":
 		t.stays("it is an extension of the client")
-		return
-	}
-	t.stays("it has neither a command nor a url")
-}
-
-// readTransport reads the type, which clients call by three names.
-func (t *translation) readTransport() {
-	for _, key := range []string{"type", "transport", "transportType"} {
-		switch v := t.keys[key].(type) {
-		case nil:
-		case string:
-			t.setType(v)
-		default:
-			t.stays("its %s is no string", key)
-		}
-	}
-	if t.s.Type == "" && t.keys["command"] == nil {
-		if address := t.readText("httpUrl", "url", "serverUrl"); lastElement(address) == "sse" {
-			t.stays(speaksSSE)
-		}
+	default:
+		t.stays("it has neither a command nor a url")
 	}
 }
 
@@ -143,18 +137,21 @@ func (t *translation) readTransport() {
 // type an address that ends in "sse" is taken for one.
 const speaksSSE = "it speaks the old transport sse, which holdline does not"
 
-// setType sets the transport; a remote server without a type tells it by its answer.
-func (t *translation) setType(name string) {
-	switch name {
-	case "", "stdio", "local":
-	case "http", "streamable-http", "streamableHttp", "streamable_http", "remote":
-		if name != "remote" {
-			t.s.Type = config.HTTP
-		}
+// readTransport reads the type. A remote server without one shows its transport by its
+// answer.
+func (t *translation) readTransport() {
+	switch t.readText("type") {
+	case "http", "streamable-http", "streamableHttp", "streamable_http":
+		t.s.Type = config.HTTP
+		return
 	case "sse":
 		t.stays(speaksSSE)
+	case "", "stdio", "local", "remote":
 	default:
 		t.stays("holdline does not know its type")
+	}
+	if t.keys["command"] == nil && lastElement(t.readText("url")) == "sse" {
+		t.stays(speaksSSE)
 	}
 }
 
@@ -167,28 +164,18 @@ func lastElement(address string) string {
 	return path.Base(u.Path)
 }
 
-// readText returns the first of some keys that is present; it must be a string.
-func (t *translation) readText(keys ...string) string {
-	for _, key := range keys {
-		switch v := t.keys[key].(type) {
-		case nil:
-		case string:
-			return v
-		default:
-			t.stays("its %s is no string", key)
-		}
+// readText returns the string of a key; "" if the entry does not have the key.
+func (t *translation) readText(key string) string {
+	s, ok := t.keys[key].(string)
+	if !ok && t.keys[key] != nil {
+		t.stays("its %s is no string", key)
 	}
-	return ""
+	return s
 }
 
 // readProgram reads what a local server runs.
 func (t *translation) readProgram() {
-	keys := t.keys
-	if nested, ok := keys["command"].(map[string]any); ok { // Zed's of old
-		keys = map[string]any{"command": nested["path"], "args": nested["args"], "env": nested["env"]}
-	}
-	args := keys["args"]
-	switch v := keys["command"].(type) {
+	switch v := t.keys["command"].(type) {
 	case nil:
 		return
 	case string:
@@ -204,9 +191,8 @@ func (t *translation) readProgram() {
 		t.stays("its command is no string")
 		return
 	}
-	t.s.Args = append(t.s.Args, t.readList("args", args)...)
-	t.s.Env = t.readMap("env", keys["env"])
-	maps.Copy(t.s.Env, t.readMap("environment", keys["environment"]))
+	t.s.Args = append(t.s.Args, t.readList("args", t.keys["args"])...)
+	t.s.Env = t.readMap("env")
 	t.readPassedVariables()
 	t.readDirectory()
 	t.resolveCommand()
@@ -231,7 +217,7 @@ func (t *translation) resolveCommand() {
 // readDirectory reads where the server runs. The root of its project needs no mention:
 // holdline starts it there anyway.
 func (t *translation) readDirectory() {
-	dir := t.readText("cwd", "workingDirectory", "working_directory")
+	dir := t.readText("cwd")
 	switch {
 	case dir == "" || dir == "." || dir == "./":
 		return
@@ -269,15 +255,14 @@ func (t *translation) readAddress() {
 	if t.s.Command != "" {
 		return
 	}
-	address := t.readText("httpUrl", "url", "serverUrl")
+	address := t.readText("url")
 	if file := t.c.LoggedIn(t.o.Places, t.name, address); file != "" {
 		t.stays("its client has logged in to it (%s), and that login does not move along", file)
 		return
 	}
 	t.s.URL = t.expand("url", address)
-	t.s.Headers = t.readMap("headers", t.keys["headers"])
-	maps.Copy(t.s.Headers, t.readMap("http_headers", t.keys["http_headers"]))
-	for header, variable := range t.readMap("env_http_headers", t.keys["env_http_headers"]) {
+	t.s.Headers = t.readMap("headers")
+	for header, variable := range t.readMap("env_http_headers") {
 		t.s.Headers[header] = "${" + variable + "}"
 	}
 	if name := t.readText("bearer_token_env_var"); name != "" {
@@ -307,10 +292,10 @@ func (t *translation) readList(key string, value any) []string {
 }
 
 // readMap returns an object of strings, with the variables in them as holdline has them.
-func (t *translation) readMap(key string, value any) map[string]string {
+func (t *translation) readMap(key string) map[string]string {
 	out := map[string]string{}
-	m, ok := value.(map[string]any)
-	if !ok && value != nil {
+	m, ok := t.keys[key].(map[string]any)
+	if !ok && t.keys[key] != nil {
 		t.stays("its %s is no object", key)
 	}
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -368,24 +353,12 @@ func (t *translation) longTimeout() string {
 	if t.c.Name == "opencode" { // its is for the list of tools
 		return ""
 	}
-	n, ok := whole(value)
-	if limit := time.Duration(n) * unit; ok && limit > 300*time.Second && limit <= 168*time.Hour {
+	number, _ := value.(json.Number)
+	n, err := strconv.ParseFloat(number.String(), 64)
+	if limit := time.Duration(n) * unit; err == nil && n <= 1e9 && limit > 300*time.Second && limit <= 168*time.Hour {
 		return limit.String()
 	}
 	return ""
-}
-
-// whole returns a whole number that is not negative, and whether v is one.
-func whole(v any) (int, bool) {
-	s, ok := v.(json.Number)
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.ParseFloat(s.String(), 64)
-	if err != nil || n < 0 || n > 1e12 {
-		return 0, false
-	}
-	return int(n), true
 }
 
 // validate returns why holdline's own rules refuse the server.
@@ -403,7 +376,7 @@ func (t *translation) validate() error {
 
 // settings returns how holdline reads the server.
 func (s *server) settings() (config.Settings, error) {
-	c, err := config.Parse("", bytes.Join([][]byte{[]byte(`{"mcpServers":{"x":`), clients.Encode(s), []byte(`}}`)}, nil))
+	c, err := config.Parse("", fmt.Appendf(nil, `{"mcpServers":{"x":%s}}`, clients.Object(s.fields())))
 	if err != nil {
 		return config.Settings{}, err
 	}

@@ -40,7 +40,8 @@ var testOnlyBeforeSwap = func(path string) {}
 // the others are edited all the same.
 func (p *Plan) Write(ctx context.Context, now time.Time) (Done, error) {
 	d := Done{Files: []string{}, Left: []Left{}}
-	if p.Empty() {
+	files := p.changed()
+	if len(files) == 0 {
 		return d, nil
 	}
 	j, err := newJournal(p.o.State, now)
@@ -48,21 +49,17 @@ func (p *Plan) Write(ctx context.Context, now time.Time) (Done, error) {
 		return d, err
 	}
 	d.Backup = j.dir
-	edits, err := p.record(j)
-	if err != nil {
+	if err := p.record(j, files); err != nil {
 		return d, err
 	}
-	if len(p.own.added) > 0 {
-		if err := p.swapOwn(ctx); err != nil {
-			return d, errors.Join(err, j.remove())
-		}
-		d.Files = append(d.Files, p.Config)
-	}
-	for _, f := range p.Files {
-		if e := edits[f]; e != nil {
-			if err := f.write(ctx, j, e, &d); err != nil {
-				d.Left = append(d.Left, Left{Path: f.Path, Why: err.Error()})
+	for i, f := range files {
+		if f == p.own {
+			if err := p.swapOwn(ctx); err != nil {
+				return d, errors.Join(err, j.remove())
 			}
+			d.Files = append(d.Files, f.Path)
+		} else if err := f.write(ctx, j, j.Edits[i], &d); err != nil {
+			d.Left = append(d.Left, Left{Path: f.Path, Why: err.Error()})
 		}
 	}
 	slices.Sort(d.Files)
@@ -72,48 +69,31 @@ func (p *Plan) Write(ctx context.Context, now time.Time) (Done, error) {
 // swapOwn edits holdline's file. Other users lose their access to it before it holds
 // anything of a client's.
 func (p *Plan) swapOwn(ctx context.Context) error {
-	if p.own.losesMode() {
-		if err := os.Chmod(p.Config, p.own.mode&^othersMode); err != nil {
+	if p.losesMode() {
+		if err := os.Chmod(p.Config, p.ownMode&^othersMode); err != nil {
 			return err
 		}
 	}
 	err := config.Swap(ctx, p.Config, p.own.before, p.own.after)
-	if err != nil && p.own.losesMode() {
-		err = errors.Join(err, os.Chmod(p.Config, p.own.mode))
+	if err != nil && p.losesMode() {
+		err = errors.Join(err, os.Chmod(p.Config, p.ownMode))
 	}
 	return err
 }
 
-// record writes a journal of all that is to be done.
-func (p *Plan) record(j *journal) (map[*File]*edit, error) {
-	edits := map[*File]*edit{}
-	if len(p.own.added) > 0 {
-		own := &edit{Path: p.Config, Made: p.own.missing, Dirs: missingDirs(filepath.Dir(p.Config))}
-		if p.own.losesMode() {
-			own.Mode = p.own.mode
-		}
-		for _, a := range p.own.added {
-			own.Keys = append(own.Keys, &keyChange{Path: []string{"mcpServers", a.name}, New: new(string(a.text))})
-		}
-		if err := j.add(own, p.own.before, p.own.after); err != nil {
-			return nil, err
-		}
-	}
-	for _, f := range p.Files {
-		if !f.Changes {
-			continue
-		}
+// record writes a journal of the edits of all files, in their order.
+func (p *Plan) record(j *journal, files []*File) error {
+	for _, f := range files {
 		e := &edit{Client: f.Client, Path: f.Path, Made: f.Make, Dirs: missingDirs(filepath.Dir(f.Path))}
-		var err error
-		if e.Keys, err = f.changes(); err != nil {
-			return nil, err
+		if f == p.own && p.losesMode() {
+			e.Mode = p.ownMode
 		}
-		if err := j.add(e, f.before, f.after); err != nil {
-			return nil, err
+		j.Edits = append(j.Edits, e)
+		if err := j.update(e, f); err != nil {
+			return err
 		}
-		edits[f] = e
 	}
-	return edits, j.write()
+	return j.write()
 }
 
 // changes returns the changes of the file's entries.
@@ -148,7 +128,6 @@ func (f *File) write(ctx context.Context, j *journal, e *edit, d *Done) error {
 		err := f.client.Swap(ctx, f.Path, before, f.after)
 		if err == nil {
 			d.Files = append(d.Files, f.Path)
-			return nil
 		}
 		if !errors.Is(err, clients.ErrChanged) {
 			return err
@@ -163,32 +142,24 @@ func (f *File) write(ctx context.Context, j *journal, e *edit, d *Done) error {
 // planAnew plans the edit of a file that has changed since: of the same entries, as
 // far as they are what they were.
 func (f *File) planAnew(j *journal, e *edit, d *Done) error {
-	data, err := clients.ReadFile(f.Path)
-	if err != nil {
-		return err
-	}
-	doc, err := f.client.Parse(f.Path, data)
-	if err != nil {
-		return err
+	f.Make, e.Made = false, false
+	doc := f.read()
+	if doc == nil {
+		return errors.New(f.Why)
 	}
 	f.steps = slices.DeleteFunc(f.steps, func(s step) bool {
-		_, there := doc.Text(s.path)
-		if there == (s.old != "") && (!there || doc.Same(s.path, s.old)) {
+		text, there := doc.Text(s.path)
+		if text == s.old || there && doc.Same(s.path, s.old) {
 			return false
 		}
 		key := s.path[len(s.path)-1]
 		d.Left = append(d.Left, Left{Path: f.Path, Key: key, Why: "it was changed meanwhile: import again"})
 		return true
 	})
-	f.before, f.Make = data, false
 	if err := f.edit(doc); err != nil {
 		return err
 	}
-	if e.Keys, err = f.changes(); err != nil {
-		return err
-	}
-	e.Made = false
-	if err := j.update(e, f.before, f.after); err != nil {
+	if err := j.update(e, f); err != nil {
 		return err
 	}
 	return j.write()
