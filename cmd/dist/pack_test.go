@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,29 +14,31 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 )
 
-// TestPack: the bytes depend on nothing but content, and say what they should.
+// TestPack: the bytes depend on names, content and the owner's permissions alone.
 func TestPack(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
-	files := []entry{
-		{"holdline", 0o755, []byte("program")},
-		{"man/man1/holdline.1", 0o644, []byte("page")},
-		{"README.md", 0o644, []byte("read me")},
-		{"man/man1/holdline-status.1", 0o644, []byte("another")},
+	files := func(more fs.FileMode, changed time.Time) fstest.MapFS {
+		return fstest.MapFS{
+			"holdline":                   {Mode: 0o700 | more, Data: []byte("program"), ModTime: changed},
+			"man/man1/holdline.1":        {Mode: 0o600 | more, Data: []byte("page")},
+			"README.md":                  {Mode: 0o600 | more, Data: []byte("read me")},
+			"man/man1/holdline-status.1": {Mode: 0o600 | more, Data: []byte("another")},
+		}
 	}
-	one, err := pack("holdline-1", files, at)
+	one, err := pack(files(0, at), "holdline-1", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.Reverse(files)
-	two, err := pack("holdline-1", files, at.In(time.FixedZone("elsewhere", 3600)))
+	two, err := pack(files(0o044, time.Now()), "holdline-1", at.In(time.FixedZone("elsewhere", 3600)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(one, two) {
-		t.Error("the order of the files, or the zone, changes the archive")
+		t.Error("a file's time or the permissions of others, or the zone, change the archive")
 	}
 	zip, err := gzip.NewReader(bytes.NewReader(one))
 	if err != nil {
@@ -57,8 +60,12 @@ func TestPack(t *testing.T) {
 		if !h.ModTime.Equal(at) || h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.Gname != "" {
 			t.Errorf("%s: %v, %d, %d, %q, %q", h.Name, h.ModTime, h.Uid, h.Gid, h.Uname, h.Gname)
 		}
-		if want := int64(0o644); strings.HasSuffix(h.Name, ".1") && h.Mode != want {
-			t.Errorf("%s has mode %o", h.Name, h.Mode)
+		want := int64(0o755)
+		if strings.HasSuffix(h.Name, ".1") || strings.HasSuffix(h.Name, ".md") {
+			want = 0o644
+		}
+		if h.Mode != want {
+			t.Errorf("%s has mode %o, want %o", h.Name, h.Mode, want)
 		}
 	}
 	want := []string{

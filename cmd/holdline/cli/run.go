@@ -42,7 +42,7 @@ func run(ctx context.Context, proc cmdenv.Process) int {
 func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := newRoot(proc)
+	root := NewRoot(proc)
 	root.SetArgs(args)
 	root.SetIn(proc.Stdin)
 	out, errs := console.NewOutput(proc.Stdout), console.NewOutput(proc.Stderr)
@@ -55,8 +55,8 @@ func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
 	return cmdenv.Report(errs, cmdenv.AddHelpHint(cmd, err))
 }
 
-// newRoot builds the command tree.
-func newRoot(proc *cmdenv.Process) *cobra.Command {
+// NewRoot returns the command tree. Release archives have its man pages and completions.
+func NewRoot(proc *cmdenv.Process) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "holdline",
 		Short: "One daemon keeps all your coding agents connected to the tools they share",
@@ -86,7 +86,6 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 		configcmd.NewCommand(proc), newDoctorCommand(proc), newVersionCommand(),
 		newMetricsCommand(proc), newImportCommand(proc), newInstallCommand(proc), newUninstallCommand(proc),
 	)
-	root.AddCommand(manCommands()...)
 	cmdenv.CheckArgs(root)
 	return root
 }
