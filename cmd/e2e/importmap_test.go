@@ -66,6 +66,7 @@ var layers = readLayers(`
 3 proxy
 2 daemon/adapter/engine/claude
 2 daemon/adapter/engine/codex
+2 daemon/consult/material
 3 daemon/adapter/engines
 3 daemon/adapter/engine/runner
 2 daemon/adapter/remote

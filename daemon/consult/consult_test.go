@@ -511,50 +511,6 @@ func TestBadInput(t *testing.T) {
 	w.finish()
 }
 
-// TestDirectories: the places where secrets live take a setting that means
-// them.
-func TestDirectories(t *testing.T) {
-	base := resolved(t.TempDir())
-	home := filepath.Join(base, "home", "u")
-	for _, dir := range []string{".ssh/keys", "p/.git", "q"} {
-		if err := os.MkdirAll(filepath.Join(home, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m := &Manager{opt: Options{Home: home}}
-	for _, tt := range []struct {
-		name, root, cwd string
-		roots           []string
-		ok              bool
-	}{
-		{"project", home + "/p", home + "/p", nil, true},
-		{"dot directory of a project", home + "/p", home + "/p/.git", nil, true},
-		{"home as a project", home, home, nil, false},
-		{"below home as a project", home, home + "/q", nil, true},
-		{"dot directory of home", home, home + "/.ssh", nil, false},
-		{"below it", home, home + "/.ssh/keys", nil, false},
-		{"above home", "/", base, nil, false},
-		{"root", "/", "/", nil, false},
-		{"below the root as a project", "/", "/usr", nil, false},
-		{"a project above home", base, home + "/p", nil, false},
-		{"a project above home, allowed", base, home + "/p", []string{home + "/p"}, true},
-		{"other project", home + "/p", home + "/q", nil, false},
-		{"other project, allowed", home + "/p", home + "/q", []string{home + "/q"}, true},
-		{"home allowed", home + "/p", home, []string{home}, true},
-		{"home allowed, not its dot directories", home + "/p", home + "/.ssh", []string{home}, false},
-		{"dot directory allowed", home + "/p", home + "/.ssh/keys", []string{home + "/.ssh"}, true},
-		{"root allowed, not home", home + "/p", home, []string{"/"}, false},
-		{"root allowed", home + "/p", "/", []string{"/"}, true},
-		{"above home, allowed", home + "/p", base, []string{base}, true},
-		{"above home, by what holds it", home + "/p", base, []string{filepath.Dir(base)}, false},
-	} {
-		_, err := m.directory(&Settings{Roots: tt.roots}, tool.Caller{Root: tt.root, Cwd: tt.root}, "cwd", tt.root, tt.cwd)
-		if (err == nil) != tt.ok {
-			t.Errorf("%s: %v", tt.name, err)
-		}
-	}
-}
-
 // TestOrphans: jobs of a daemon that died have answers that say so.
 func TestOrphans(t *testing.T) {
 	w := newWorld(t, answers(0))

@@ -12,6 +12,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/calls"
+	"holdline/daemon/consult/material"
 	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
@@ -57,10 +58,10 @@ type record struct {
 	BootID        string         `json:"boot_id,omitempty"` // of the machine when it was asked for
 	ClientPID     int            `json:"client_pid,omitempty"`
 	// with ClientPID and BootID: the process that the client talks through
-	ClientStart uint64   `json:"client_start_time,omitempty"`
-	WaitMS      int64    `json:"wait_ms,omitempty"` // how long the call waits; 0 if it does not
-	Context     *Context `json:"context,omitempty"` // what was put behind the prompt
-	Ending      string   `json:"ending,omitempty"`  // why the job is being cancelled; "" if it is not
+	ClientStart uint64            `json:"client_start_time,omitempty"`
+	WaitMS      int64             `json:"wait_ms,omitempty"` // how long the call waits; 0 if it does not
+	Context     *material.Context `json:"context,omitempty"` // what was put behind the prompt
+	Ending      string            `json:"ending,omitempty"`  // why the job is being cancelled; "" if it is not
 }
 
 // job is a consult that is queued or running. Lock order: writing before mu; the
@@ -303,42 +304,42 @@ func (j *job) progressNote() string {
 // Answer is answer.json: how a job ended, and all that is kept of it. It is read-only
 // once made, and is shared without a lock.
 type Answer struct {
-	Version       int             `json:"version"`
-	ID            string          `json:"consult_id"`
-	State         State           `json:"state"`
-	Identity      string          `json:"identity"`
-	Project       string          `json:"project,omitempty"`
-	Text          string          `json:"answer"`
-	Partial       bool            `json:"partial"`
-	Cut           bool            `json:"cut,omitempty"` // it was longer than what is kept
-	Why           string          `json:"why,omitempty"` // of a cancelled one
-	SessionID     string          `json:"session_id,omitempty"`
-	Models        []string        `json:"models,omitempty"`
-	CostUSD       *float64        `json:"cost_usd"`
-	Usage         engine.Usage    `json:"usage"`
-	NumTurns      int             `json:"num_turns"`
-	DurationMS    int64           `json:"duration_ms"` // from start to end of the program
-	APIDurationMS int64           `json:"duration_api_ms"`
-	QueuedMS      int64           `json:"queued_ms"`
-	StopReason    string          `json:"stop_reason,omitempty"`
-	Level         string          `json:"level"`
-	EnforcedBy    string          `json:"enforced_by"`
-	Notes         []string        `json:"notes,omitempty"`
-	Denials       []engine.Denial `json:"denials,omitempty"`
-	RateLimit     json.RawMessage `json:"rate_limit,omitempty"`
-	Engine        string          `json:"engine"`
-	EngineVersion string          `json:"engine_version,omitempty"`
-	Cwd           string          `json:"cwd"`
-	Model         string          `json:"model,omitempty"` // that was asked for
-	CreatedUnixMS int64           `json:"created_unix_ms"`
-	EndedUnixMS   int64           `json:"ended_unix_ms"`
-	Exit          string          `json:"exit,omitempty"`   // of the program, for people
-	Fault         json.RawMessage `json:"fault,omitempty"`  // see [Answer.Failure]
-	Caller        string          `json:"caller,omitempty"` // hash of the session that asked
-	Structured    json.RawMessage `json:"structured,omitempty"`
-	Window        *engine.Window  `json:"window,omitempty"` // of the subscription
-	Context       *Context        `json:"context,omitempty"`
-	MaxUSD        float64         `json:"max_usd,omitempty"` // what it could cost at most; 0 for no limit
+	Version       int               `json:"version"`
+	ID            string            `json:"consult_id"`
+	State         State             `json:"state"`
+	Identity      string            `json:"identity"`
+	Project       string            `json:"project,omitempty"`
+	Text          string            `json:"answer"`
+	Partial       bool              `json:"partial"`
+	Cut           bool              `json:"cut,omitempty"` // it was longer than what is kept
+	Why           string            `json:"why,omitempty"` // of a cancelled one
+	SessionID     string            `json:"session_id,omitempty"`
+	Models        []string          `json:"models,omitempty"`
+	CostUSD       *float64          `json:"cost_usd"`
+	Usage         engine.Usage      `json:"usage"`
+	NumTurns      int               `json:"num_turns"`
+	DurationMS    int64             `json:"duration_ms"` // from start to end of the program
+	APIDurationMS int64             `json:"duration_api_ms"`
+	QueuedMS      int64             `json:"queued_ms"`
+	StopReason    string            `json:"stop_reason,omitempty"`
+	Level         string            `json:"level"`
+	EnforcedBy    string            `json:"enforced_by"`
+	Notes         []string          `json:"notes,omitempty"`
+	Denials       []engine.Denial   `json:"denials,omitempty"`
+	RateLimit     json.RawMessage   `json:"rate_limit,omitempty"`
+	Engine        string            `json:"engine"`
+	EngineVersion string            `json:"engine_version,omitempty"`
+	Cwd           string            `json:"cwd"`
+	Model         string            `json:"model,omitempty"` // that was asked for
+	CreatedUnixMS int64             `json:"created_unix_ms"`
+	EndedUnixMS   int64             `json:"ended_unix_ms"`
+	Exit          string            `json:"exit,omitempty"`   // of the program, for people
+	Fault         json.RawMessage   `json:"fault,omitempty"`  // see [Answer.Failure]
+	Caller        string            `json:"caller,omitempty"` // hash of the session that asked
+	Structured    json.RawMessage   `json:"structured,omitempty"`
+	Window        *engine.Window    `json:"window,omitempty"` // of the subscription
+	Context       *material.Context `json:"context,omitempty"`
+	MaxUSD        float64           `json:"max_usd,omitempty"` // what it could cost at most; 0 for no limit
 	// of all consults of the session that asked, with this one
 	SessionUSD float64 `json:"session_cost_usd,omitempty"`
 	// of all consults of the identity on that day, with this one

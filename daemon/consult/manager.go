@@ -173,7 +173,7 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	if err := permit(&req, &info); err != nil {
 		return nil, nil, err
 	}
-	given, err := m.gather(ctx, set, c, a, &req)
+	given, err := m.reader(set, c).Gather(ctx, &req, a.Files, a.Diff)
 	if err == nil {
 		err = eng.Fits(req) // the context counts
 	}

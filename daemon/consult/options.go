@@ -127,15 +127,14 @@ const Claude = "claude"
 
 // Limits of requests and answers, words of records and faults, and names of files.
 const (
-	maxPrompt     = 9 << 20 // bytes; the program takes 10 MiB on its standard input
-	maxQueued     = 256     // jobs that wait
-	maxQueuedEach = 64      // of one identity
+	maxQueued     = 256 // jobs that wait
+	maxQueuedEach = 64  // of one identity
 	maxTimeout    = 24 * time.Hour
 	maxAnswer     = 8 << 20 // bytes of an answer that are kept
 	progressEvery = time.Second
 	heartbeat     = 15 * time.Second
 	contractWord  = "never_replay"
-	operation     = "tools/call:consult"
+	operation     = engine.Operation
 	fileJob       = "job.json"
 	fileAnswer    = "answer.json"
 	dirTemp       = "tmp"

@@ -40,7 +40,10 @@ func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	h := &house{t: t, project: filepath.Join(resolved(dir), "p"), session: rand.Text()}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		t.Fatal(err)
+	}
+	h := &house{t: t, project: filepath.Join(dir, "p"), session: rand.Text()}
 	if h.dirs, err = statedir.Open(filepath.Join(dir, "state")); err != nil {
 		t.Fatal(err)
 	}

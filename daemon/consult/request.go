@@ -6,13 +6,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/consult/material"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
@@ -74,16 +73,17 @@ func (m *Manager) resolve(
 	switch {
 	case strings.TrimSpace(strings.Trim(a.Prompt, "\x00")) == "":
 		return none, 0, invalid("prompt: must not be blank")
-	case len(a.Prompt) > maxPrompt:
+	case len(a.Prompt) > material.MaxPrompt:
 		return none, 0, invalid("prompt: %d bytes are too many, at most %d can be taken; name files in it instead of "+
 			"quoting them",
-			len(a.Prompt), maxPrompt)
+			len(a.Prompt), material.MaxPrompt)
 	}
 	timeout := set.Timeout
 	if a.TimeoutS > 0 {
 		timeout = min(time.Duration(a.TimeoutS*float64(time.Second)), maxTimeout)
 	}
-	cwd, err := m.directory(set, c, "cwd", c.Cwd, a.Cwd)
+	reader := m.reader(set, c)
+	cwd, err := reader.Directory("cwd", c.Cwd, a.Cwd)
 	if err != nil {
 		return none, 0, err
 	}
@@ -95,7 +95,7 @@ func (m *Manager) resolve(
 		Level: cmp.Or(a.Level, set.Level), Web: set.Web, MaxUSD: a.MaxUSD, Schema: a.Schema,
 	}
 	for _, dir := range a.AddDirs {
-		path, err := m.directory(set, c, "add_dirs", cwd, dir)
+		path, err := reader.Directory("add_dirs", cwd, dir)
 		if err != nil {
 			return none, 0, err
 		}
@@ -105,6 +105,13 @@ func (m *Manager) resolve(
 		return none, 0, err
 	}
 	return preset(set, req, a, eng), timeout, nil
+}
+
+// reader returns what reads directories, files and diffs for a caller.
+func (m *Manager) reader(set *Settings, c tool.Caller) *material.Reader {
+	return &material.Reader{
+		Home: m.opt.Home, Roots: set.Roots, Project: cmp.Or(c.Root, c.Cwd), Path: m.opt.Path,
+	}
 }
 
 // without adds a hint to the fault of a program that is not logged in: those login
@@ -154,123 +161,6 @@ func preset(set *Settings, req engine.Request, a *arguments, eng engine.Engine) 
 		}
 	}
 	return req
-}
-
-// directory returns the real path of a directory that the consult may look around in.
-// dir may be relative to base. The directory must be inside the caller's project or a
-// configured root. arg names the argument in faults.
-func (m *Manager) directory(set *Settings, c tool.Caller, arg, base, dir string) (string, error) {
-	path, info, err := existing(arg, base, dir)
-	switch {
-	case err != nil:
-		return "", err
-	case !info.IsDir():
-		return "", invalid("%s: %s is not a directory", arg, dir)
-	}
-	return path, m.allowed(set, c, arg, path)
-}
-
-// existing returns the path, without symbolic links, and the file information of
-// something that exists. name may be relative to base; base is "" if the client's
-// directory is not known. Checks of what is allowed need the path without links: a link
-// inside the project may lead out of it.
-func existing(arg, base, name string) (string, os.FileInfo, error) {
-	if strings.ContainsRune(name, 0) {
-		return "", nil, invalid("%s: must not hold a NUL", arg)
-	}
-	if !filepath.IsAbs(name) {
-		if base == "" {
-			return "", nil, invalid("%s: must be an absolute path, since the client's own directory is not known", arg)
-		}
-		name = filepath.Join(base, name)
-	}
-	path, err := filepath.EvalSymlinks(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return "", nil, invalid("%s: %s does not exist", arg, name)
-	}
-	var info os.FileInfo
-	if err == nil {
-		info, err = os.Stat(path)
-	}
-	if err != nil {
-		return "", nil, invalid("%s: %v", arg, err)
-	}
-	return path, info, nil
-}
-
-// allowed returns nil if a consult may look at the directory path, which must have no
-// symbolic links, and a denied fault otherwise. A configured root allows what is below
-// it. Otherwise the path must be inside the client's project, and must not be the root,
-// the home directory or one of its dot directories: those hold logins and keys.
-func (m *Manager) allowed(set *Settings, c tool.Caller, arg, path string) error {
-	home := resolved(m.opt.Home)
-	for _, root := range set.Roots {
-		if root = resolved(root); within(root, path) && !special(home, path, root) {
-			return nil
-		}
-	}
-	project := c.Root
-	if project == "" {
-		project = c.Cwd
-	}
-	denied := func(what string) error {
-		return fault.New(fault.Denied, fault.Host, operation,
-			"%s: %s is %s; to allow it, add a directory to consult.roots of the configuration", arg, path, what)
-	}
-	switch {
-	case special(home, path, ""):
-		return denied("the root, the home directory or one of its dot directories, which a consult may not read by " +
-			"default")
-	case project == "" || !within(resolved(project), path):
-		return denied("outside of the client's project")
-	case resolved(project) != home && within(resolved(project), home) || resolved(project) == "/":
-		// A client that was started at the root, or above the home directory,
-		// has no project: else all of the disk would be one.
-		return denied("in " + project + ", where the client was started, and that is no project")
-	}
-	return nil
-}
-
-// special reports whether path is a place where secrets are: the root directory, the
-// home directory or a parent of it, or one of its dot directories. A configured root
-// lifts that only if it is this place itself or inside of it: a root that merely
-// contains it was not meant to open it.
-func special(home, path, root string) bool {
-	if path == "/" {
-		return root != "/"
-	}
-	if home == "" || home == "/" {
-		return false
-	}
-	if path == home {
-		return root != home
-	}
-	rest, ok := strings.CutPrefix(path, home+"/")
-	if !ok || !strings.HasPrefix(rest, ".") {
-		return within(path, home) && root != path // a parent of the home directory holds it, too
-	}
-	first, _, _ := strings.Cut(rest, "/")
-	return !within(home+"/"+first, root)
-}
-
-// within reports whether path is dir or is below it. Both must be clean and absolute;
-// with dir "" it is false.
-func within(dir, path string) bool {
-	if dir == "" {
-		return false
-	}
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
-}
-
-// resolved returns path without symbolic links, or the clean path if it does not exist.
-func resolved(path string) string {
-	if path == "" {
-		return ""
-	}
-	if p, err := filepath.EvalSymlinks(path); err == nil {
-		return p
-	}
-	return filepath.Clean(path)
 }
 
 // decode reads arguments into v. The tool's schema has accepted them already.

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/consult/material"
 	"holdline/daemon/tool"
 	"holdline/protocol/jsonrpc"
 )
@@ -91,23 +92,23 @@ type value struct {
 
 // extra is what detail=full adds to a value. In a value it is nil for detail=concise.
 type extra struct {
-	Cwd           string          `json:"cwd"`
-	EngineVersion string          `json:"engine_version,omitempty"`
-	Model         string          `json:"model,omitempty"`
-	Usage         engine.Usage    `json:"usage"`
-	APIDurationMS int64           `json:"duration_api_ms"`
-	QueuedMS      int64           `json:"queued_ms"`
-	CreatedUnixMS int64           `json:"created_unix_ms"`
-	EndedUnixMS   int64           `json:"ended_unix_ms,omitempty"`
-	Denials       []engine.Denial `json:"permission_denials,omitempty"`
-	Notes         []string        `json:"notes,omitempty"`
-	RateLimit     any             `json:"rate_limit,omitempty"`
-	MaxUSD        float64         `json:"max_usd,omitempty"`
-	SessionUSD    float64         `json:"session_cost_usd,omitempty"` // of the session that asked
-	TodayUSD      float64         `json:"today_cost_usd,omitempty"`   // of the identity that asked
-	Context       *Context        `json:"context,omitempty"`
-	Exit          string          `json:"exit,omitempty"`
-	Fault         any             `json:"fault,omitempty"`
+	Cwd           string            `json:"cwd"`
+	EngineVersion string            `json:"engine_version,omitempty"`
+	Model         string            `json:"model,omitempty"`
+	Usage         engine.Usage      `json:"usage"`
+	APIDurationMS int64             `json:"duration_api_ms"`
+	QueuedMS      int64             `json:"queued_ms"`
+	CreatedUnixMS int64             `json:"created_unix_ms"`
+	EndedUnixMS   int64             `json:"ended_unix_ms,omitempty"`
+	Denials       []engine.Denial   `json:"permission_denials,omitempty"`
+	Notes         []string          `json:"notes,omitempty"`
+	RateLimit     any               `json:"rate_limit,omitempty"`
+	MaxUSD        float64           `json:"max_usd,omitempty"`
+	SessionUSD    float64           `json:"session_cost_usd,omitempty"` // of the session that asked
+	TodayUSD      float64           `json:"today_cost_usd,omitempty"`   // of the identity that asked
+	Context       *material.Context `json:"context,omitempty"`
+	Exit          string            `json:"exit,omitempty"`
+	Fault         any               `json:"fault,omitempty"`
 }
 
 // Value returns the whole answer as render=json shows it, for the command line.
@@ -171,7 +172,7 @@ func (a *Answer) fitting(offset int, d tool.Detail) value {
 		v.Structured = nil
 	}
 	if n := over(); n > 0 && v.extra != nil {
-		v.Context = v.Context.brief()
+		v.Context = v.Context.Brief()
 	}
 	// What the page costs now is where the shortening begins: its bound may be far higher.
 	limit := 0
@@ -248,7 +249,7 @@ func (a *Answer) footer(d tool.Detail) string {
 		}
 		parts = append(parts, "in "+a.Cwd)
 		parts = append(parts, a.Notes...)
-		parts = append(parts, a.Context.words()...)
+		parts = append(parts, a.Context.Lines()...)
 	}
 	return "[" + strings.Join(parts, ", ") + "]"
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/consult/material"
 	"holdline/daemon/tool"
 )
 
@@ -63,7 +64,7 @@ func TestPages(t *testing.T) {
 func TestFits(t *testing.T) {
 	quotes := strings.Repeat(`"<&> `, 20_000)
 	long := strings.Repeat("/a/path", 500)
-	files := make([]GivenFile, 64)
+	files := make([]material.GivenFile, 64)
 	for i := range files {
 		files[i].Path = long
 	}
@@ -73,8 +74,8 @@ func TestFits(t *testing.T) {
 		"structured": {
 			Text: `{"a":"` + strings.Repeat("x", 30_000) + `"}`, Structured: json.RawMessage(`{"a":"` + strings.Repeat("x", 30_000) + `"}`),
 		},
-		"context": {Text: quotes, Context: &Context{
-			Files: files, AddDirs: []string{long, long}, Diff: &GivenDiff{Text: quotes[:maxShown], Untracked: []string{long}},
+		"context": {Text: quotes, Context: &material.Context{
+			Files: files, AddDirs: []string{long, long}, Diff: &material.GivenDiff{Text: quotes[:material.MaxShown], Untracked: []string{long}},
 		}},
 		"much besides": {Text: quotes, Notes: []string{long, long}, Cwd: long, Denials: make([]engine.Denial, 100)},
 	} {

@@ -92,7 +92,7 @@ func (p *program) Check(ctx context.Context) (engine.Info, error) {
 		return engine.Info{}, err
 	}
 	if err := p.of.refresh(ctx); err != nil {
-		return engine.Info{}, fault.New(fault.SpawnFailure, fault.Host, "tools/call:consult",
+		return engine.Info{}, fault.New(fault.SpawnFailure, fault.Host, engine.Operation,
 			"consult.env_file of the configuration cannot be used: %v", err)
 	}
 	return (*p.now.Load()).Check(ctx)

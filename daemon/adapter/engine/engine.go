@@ -24,6 +24,9 @@ import (
 	"time"
 )
 
+// Operation is the operation that the faults of a consult name.
+const Operation = "tools/call:consult"
+
 // Levels of a run: the most that the program may do.
 const (
 	LevelRead  = "read"  // read files; nothing that writes or executes is offered

@@ -108,7 +108,7 @@ func (c *Claude) account(ctx context.Context, path string, info engine.Info) (en
 		}
 		return info, nil
 	}
-	return info, fault.New(fault.Unauthenticated, fault.Engine, operation,
+	return info, fault.New(fault.Unauthenticated, fault.Engine, engine.Operation,
 		"Claude Code is not logged in for the daemon: run claude and /login once, or give the daemon "+
 			"ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN (consult.env or consult.env_file of the configuration)").
 		WithReason(fault.NotLoggedIn)

@@ -11,9 +11,6 @@ import (
 	"holdline/daemon/sandbox"
 )
 
-// operation is the operation that the faults of this package name.
-const operation = "tools/call:consult"
-
 // Defaults of [Options].
 const (
 	defaultRetries = 3
@@ -79,7 +76,7 @@ func New(opt Options) *Claude {
 	c := &Claude{opt: opt, looks: program.NewLooks[engine.Info]()}
 	c.env = c.environment(nil)
 	c.program = program.Program{
-		Name: "Claude Code", Bin: opt.Bin, Env: c.env, Operation: operation, Timeout: opt.Timeout,
+		Name: "Claude Code", Bin: opt.Bin, Env: c.env, Operation: engine.Operation, Timeout: opt.Timeout,
 		Cure: "install Claude Code (npm install -g @anthropic-ai/claude-code), " +
 			"or name its program in HOLDLINE_CLAUDE_BIN or in consult.claude_bin of the configuration",
 	}

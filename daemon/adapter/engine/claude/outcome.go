@@ -73,7 +73,7 @@ func (r *Run) answered() bool {
 }
 
 // named is Claude Code in faults.
-var named = engine.Program{Name: "Claude Code", Operation: operation}
+var named = engine.Program{Name: "Claude Code", Operation: engine.Operation}
 
 // fault returns nil if the last result is an answer, else why there is none. An answer
 // counts even if the runner ended the program afterwards. The result of an interrupt
@@ -123,7 +123,7 @@ func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 		return down(fault.MaxTurns, "the run used up %s before there was an answer; give a larger max_turns, "+
 			"or go on from its session", limit)
 	case res.TerminalReason == "budget_exhausted" || res.subtype == "error_max_budget_usd":
-		return exit.Explain(fault.Budget, fault.New(fault.BudgetExceeded, fault.Engine, operation,
+		return exit.Explain(fault.Budget, fault.New(fault.BudgetExceeded, fault.Engine, engine.Operation,
 			"the run spent its budget before there was an answer"))
 	case res.TerminalReason == "prompt_too_long", res.TerminalReason == "blocking_limit",
 		res.TerminalReason == "image_error",
@@ -143,7 +143,7 @@ func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 		}
 		return r.apiFault(exit, status, r.apiError, said)
 	case !r.started && r.req.Session != "":
-		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, operation,
+		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, engine.Operation,
 			"session: cannot go on from %s: %s", r.req.Session, said))
 	case r.retry != nil:
 		return r.apiFault(exit, r.retry.ErrorStatus, word(r.retry.Error), said)
@@ -181,7 +181,7 @@ func (r *Run) apiFault(exit engine.Exit, status *int, kind, said string) *fault.
 	case n == 0 && kind == "":
 		reason, what = "", "the run ended in an error"
 	}
-	return exit.Explain(reason, fault.New(code, fault.Engine, operation, "%s: %s", what, said))
+	return exit.Explain(reason, fault.New(code, fault.Engine, engine.Operation, "%s: %s", what, said))
 }
 
 // retryAfter returns how long a client should wait before it asks again after a rate

@@ -25,9 +25,6 @@ import (
 	"holdline/protocol/fault"
 )
 
-// operation is the operation that the faults of this package name.
-const operation = "tools/call:consult"
-
 // Defaults of [Options].
 const (
 	defaultTimeout = 10 * time.Second
@@ -79,7 +76,7 @@ func New(opt Options) *Codex {
 	c := &Codex{opt: opt, looks: program.NewLooks[engine.Info]()}
 	c.env = c.environment()
 	c.program = program.Program{
-		Name: "Codex", Bin: opt.Bin, Env: c.env, Operation: operation, Timeout: opt.Timeout,
+		Name: "Codex", Bin: opt.Bin, Env: c.env, Operation: engine.Operation, Timeout: opt.Timeout,
 		Cure: "install Codex (npm install -g @openai/codex), " +
 			"or name its program in HOLDLINE_CODEX_BIN or in consult.codex_bin of the configuration",
 	}
@@ -156,7 +153,7 @@ func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
 	case loginErr != nil:
 		return info, loginErr
 	case login.ExitCode != 0:
-		return info, fault.New(fault.Unauthenticated, fault.Engine, operation,
+		return info, fault.New(fault.Unauthenticated, fault.Engine, engine.Operation,
 			"Codex is not logged in for the daemon: run codex login once, or give the daemon CODEX_API_KEY "+
 				"(consult.env or consult.env_file of the configuration); of its own configuration file a consult "+
 				"reads nothing: for a login in the keyring "+
@@ -199,7 +196,7 @@ func (c *Codex) account() string {
 // fault. Codex counts no turns and tells no cost, so it cannot hold limits on these.
 func (c *Codex) Fits(req engine.Request) error {
 	lacks := func(format string, args ...any) error {
-		return fault.New(fault.InvalidInput, fault.Engine, operation, format, args...)
+		return fault.New(fault.InvalidInput, fault.Engine, engine.Operation, format, args...)
 	}
 	switch n := utf8.RuneCountInString(req.Prompt); {
 	case n > MaxPrompt:

@@ -196,7 +196,7 @@ func (r *Run) Text() string { return strings.Join(r.said.List(), "\n\n") }
 func (r *Run) answered() bool { return r.turns > 0 && !r.over && strings.TrimSpace(r.answer) != "" }
 
 // named is Codex in faults.
-var named = engine.Program{Name: "Codex", Operation: operation}
+var named = engine.Program{Name: "Codex", Operation: engine.Operation}
 
 // Outcome returns what came of the run. It has no cost, since the program reports none.
 // With a schema the last message is the structured answer.
@@ -246,7 +246,7 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 		if n := len(exit.Stderr); n > 0 {
 			said = engine.Short(exit.Stderr[n-1], 400)
 		}
-		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, operation,
+		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, engine.Operation,
 			"session: cannot go on from %s: %s", r.req.Session, said))
 	}
 	return named.Silent(exit, r.torn, r.noise)

@@ -14,12 +14,12 @@ func (r *run) outcome(err error) engine.Outcome {
 	var out engine.Outcome
 	switch {
 	case err != nil && r.why == engine.Cancelled:
-		out.Fault = fault.New(fault.Cancelled, fault.Engine, operation,
+		out.Fault = fault.New(fault.Cancelled, fault.Engine, engine.Operation,
 			"the consult was cancelled before its program was started")
 	case err != nil:
-		f := fault.Exhausted(operation, err)
+		f := fault.Exhausted(engine.Operation, err)
 		if f == nil {
-			f = fault.From(err, fault.Engine, operation)
+			f = fault.From(err, fault.Engine, engine.Operation)
 		}
 		out.Fault = f
 	default:
@@ -62,13 +62,13 @@ func (r *run) said() engine.Outcome {
 	out := r.talk.Outcome(exit, r.why)
 	switch {
 	case r.why == engine.Cancelled:
-		out.Fault = exit.Explain("", fault.New(fault.Cancelled, fault.Engine, operation, "the consult was cancelled"))
+		out.Fault = exit.Explain("", fault.New(fault.Cancelled, fault.Engine, engine.Operation, "the consult was cancelled"))
 		out.Partial = out.Answer != ""
 	case out.Fault == nil:
 	case r.exit.SpawnErrno != "" && r.exit.SpawnOp == "chdir":
 		out.Fault = invalid("cwd: %s is not there any more (%s)", r.params.Cwd, r.exit.SpawnErrno)
 	case r.exit.SpawnErrno != "" && r.exit.SpawnOp == process.OpConfine:
-		out.Fault = fault.New(fault.Denied, fault.Engine, operation,
+		out.Fault = fault.New(fault.Denied, fault.Engine, engine.Operation,
 			"level %s cannot be enforced on this machine: Landlock refused to confine the program (%s)",
 			r.cmd.Level, r.exit.SpawnErrno)
 	case r.stop != nil && exit.Signal != "": // the run was ended since the program did not read its prompt

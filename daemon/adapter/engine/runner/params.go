@@ -13,9 +13,6 @@ import (
 	"holdline/protocol/fault"
 )
 
-// operation is what the faults of a run are filed under.
-const operation = "tools/call:consult"
-
 // defaultTimeout is the deadline of a run whose call names none.
 const defaultTimeout = 20 * time.Minute
 
@@ -94,5 +91,5 @@ func parseParams(raw json.RawMessage, worker string) (engine.Params, error) {
 
 // invalid returns an invalid_input fault. The message begins with the argument's name.
 func invalid(format string, args ...any) *fault.Record {
-	return fault.New(fault.InvalidInput, fault.Engine, operation, format, args...)
+	return fault.New(fault.InvalidInput, fault.Engine, engine.Operation, format, args...)
 }

@@ -158,7 +158,7 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	if lacks := r.info.Level(p.Level).Lacks; lacks != "" {
-		return fault.New(fault.Denied, fault.Engine, operation, "level %s cannot be enforced on this machine: %s",
+		return fault.New(fault.Denied, fault.Engine, engine.Operation, "level %s cannot be enforced on this machine: %s",
 			p.Level, lacks)
 	}
 	if err := eng.Fits(p.Request); err != nil {
@@ -177,7 +177,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.cmd, r.talk = eng.Command(p.Request, r.info), eng.NewRun(p.Request, r.info)
 	if r.cmd.EnforcedBy == "" { // an engine that names nothing must not run as if it were confined
-		return fault.New(fault.Denied, fault.Engine, operation, "engine %s does not say what enforces level %s",
+		return fault.New(fault.Denied, fault.Engine, engine.Operation, "engine %s does not say what enforces level %s",
 			r.o.Name, r.cmd.Level)
 	}
 	dirs := r.cmd.Makes
@@ -236,7 +236,7 @@ func (r *run) conduct(ctx context.Context) {
 		// After the working phase the run is being ended anyway.
 		case err := <-p.failed:
 			if r.phase == working {
-				r.stop = fault.From(fmt.Errorf("writing the prompt to the program: %w", err), fault.Engine, operation)
+				r.stop = fault.From(fmt.Errorf("writing the prompt to the program: %w", err), fault.Engine, engine.Operation)
 				r.terminate()
 			}
 		case <-cancelled:

@@ -247,7 +247,7 @@ func (s *server) call(ctx context.Context, m jsonrpc.Message, p mcp.Params, mode
 	}
 	params, err := parseParams(p.Arguments, s.o.Worker)
 	if err != nil {
-		s.answer(m.ID, failure(fault.From(err, fault.Engine, operation)), modern)
+		s.answer(m.ID, failure(fault.From(err, fault.Engine, engine.Operation)), modern)
 		return
 	}
 	s.job = params.Dir != ""

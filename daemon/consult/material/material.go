@@ -1,4 +1,10 @@
-package consult
+// Package material decides which files and directories a consult may look at, and puts
+// the files and the diff that a call names behind the prompt.
+//
+// The daemon reads these itself, so it checks each path against the same rules as the
+// working directory: a consult must not be a way to read a file that its program is not
+// shown.
+package material
 
 import (
 	"bytes"
@@ -12,7 +18,7 @@ import (
 	"syscall"
 
 	"holdline/daemon/adapter/engine"
-	"holdline/daemon/tool"
+	"holdline/protocol/fault"
 )
 
 // Bounds of what the daemon puts behind a prompt, in bytes.
@@ -20,8 +26,26 @@ const (
 	maxFile  = 256 << 10 // of one file; the rest is left for the program to read
 	maxFiles = 2 << 20   // of all files together
 	maxDiff  = 512 << 10
-	maxShown = 16 << 10 // of a diff that an answer repeats
+	// MaxShown bounds the part of a diff that an answer repeats.
+	MaxShown = 16 << 10
 )
+
+// MaxPrompt bounds a prompt with what is put behind it, in bytes. The programs take
+// 10 MiB on their standard input.
+const MaxPrompt = 9 << 20
+
+// A Reader reads for the consults of one client.
+type Reader struct {
+	Home    string        // of the user; "" if unknown
+	Roots   []string      // directories that the configuration allows; absolute
+	Project string        // the client's project, or the directory in which it was started; "" if unknown
+	Path    func() string // returns the user's PATH, to find git
+}
+
+// invalid returns an invalid_input fault. The message begins with the argument's name.
+func invalid(format string, args ...any) *fault.Record {
+	return fault.New(fault.InvalidInput, fault.Host, engine.Operation, format, args...)
+}
 
 // Context lists what the daemon has put behind a prompt. It is kept with the answer for
 // the user to see.
@@ -51,8 +75,8 @@ type GivenDiff struct {
 	Text      string   `json:"text"` // the beginning of the diff
 }
 
-// words returns a line for each file, directory and diff of the context, for people.
-func (c *Context) words() []string {
+// Lines returns a line for each file, directory and diff of the context, for people.
+func (c *Context) Lines() []string {
 	if c == nil {
 		return nil
 	}
@@ -74,9 +98,9 @@ func (c *Context) words() []string {
 	return list
 }
 
-// brief returns a short copy of the context: the first file, the first directory, and
+// Brief returns a short copy of the context: the first file, the first directory, and
 // the diff without its text. More counts what it leaves out.
-func (c *Context) brief() *Context {
+func (c *Context) Brief() *Context {
 	if c == nil {
 		return nil
 	}
@@ -90,17 +114,11 @@ func (c *Context) brief() *Context {
 	return short
 }
 
-// gather appends the files, directories and the diff that a call names to the prompt of
-// req, and returns what it has appended. It returns nil if the call names none. The
-// error is a fault.
-//
-// The daemon reads the files itself, so it checks each path against the same rules as
-// the working directory: a consult must not be a way to read a file that the program is
-// not shown.
-func (m *Manager) gather(ctx context.Context, set *Settings, c tool.Caller, a *arguments,
-	req *engine.Request,
-) (*Context, error) {
-	if len(a.Files)+len(a.AddDirs) == 0 && a.Diff == "" {
+// Gather appends the directories of req, the named files and a diff to the prompt of
+// req, and returns what it has appended. diff is as in [Reader.diff]; "" is none. Gather
+// returns nil if there is nothing to append. The error is a fault.
+func (r *Reader) Gather(ctx context.Context, req *engine.Request, files []string, diff string) (*Context, error) {
+	if len(files)+len(req.AddDirs) == 0 && diff == "" {
 		return nil, nil //nolint:nilnil // there is no context, and nothing is wrong with that
 	}
 	given := &Context{AddDirs: req.AddDirs}
@@ -110,8 +128,8 @@ func (m *Manager) gather(ctx context.Context, set *Settings, c tool.Caller, a *a
 		fmt.Fprintf(&text, "\n\n<directory path=%q>You can look around here, too.</directory>", dir)
 	}
 	room := maxFiles
-	for _, name := range a.Files {
-		file, data, err := m.file(set, c, req, name, min(room, maxFile))
+	for _, name := range files {
+		file, data, err := r.file(req, name, min(room, maxFile))
 		if err != nil {
 			return nil, err
 		}
@@ -119,24 +137,24 @@ func (m *Manager) gather(ctx context.Context, set *Settings, c tool.Caller, a *a
 		given.Files = append(given.Files, file)
 		quote(&text, "file", file.Path, file.Left, data)
 	}
-	if a.Diff != "" {
-		diff, data, err := m.diff(ctx, req.Cwd, a.Diff)
+	if diff != "" {
+		d, data, err := r.diff(ctx, req.Cwd, diff)
 		if err != nil {
 			return nil, err
 		}
-		given.Diff = diff
+		given.Diff = d
 		left := ""
-		if diff.Cut {
+		if d.Cut {
 			left = "it goes on: look at the files themselves"
 		}
-		quote(&text, "diff", diff.Of, left, data)
-		if len(diff.Untracked) > 0 {
-			quote(&text, "untracked", "files that are new", "", []byte(strings.Join(diff.Untracked, "\n")))
+		quote(&text, "diff", d.Of, left, data)
+		if len(d.Untracked) > 0 {
+			quote(&text, "untracked", "files that are new", "", []byte(strings.Join(d.Untracked, "\n")))
 		}
 	}
-	if text.Len() > maxPrompt {
+	if text.Len() > MaxPrompt {
 		return nil, invalid("prompt: with its files and its diff it has %d bytes, at most %d can be taken",
-			text.Len(), maxPrompt)
+			text.Len(), MaxPrompt)
 	}
 	req.Prompt = text.String()
 	return given, nil
@@ -157,9 +175,7 @@ func quote(text *strings.Builder, kind, name, left string, data []byte) {
 // file reads the first room bytes of a file that a call names. It refuses what is no
 // regular file, and what lies outside of the directories that a consult may see. Of a
 // file that is no text it returns no bytes, but its entry says so.
-func (m *Manager) file(
-	set *Settings, c tool.Caller, req *engine.Request, name string, room int,
-) (GivenFile, []byte, error) {
+func (r *Reader) file(req *engine.Request, name string, room int) (GivenFile, []byte, error) {
 	var none GivenFile
 	path, info, err := existing("files", req.Cwd, name)
 	switch {
@@ -170,7 +186,7 @@ func (m *Manager) file(
 	case !info.Mode().IsRegular():
 		return none, nil, invalid("files: %s is no regular file", name)
 	}
-	if err := m.allowed(set, c, "files", filepath.Dir(path)); err != nil {
+	if err := r.allowed("files", filepath.Dir(path)); err != nil {
 		return none, nil, err
 	}
 	// It may have become something else meanwhile: a link is not followed, and a

@@ -1,4 +1,4 @@
-package consult
+package material
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/command"
 	"holdline/daemon/program"
 	"holdline/protocol/fault"
@@ -57,9 +58,9 @@ var fixedConfig = []string{
 // newGit finds git and the repository around cwd. It reads the repository's
 // configuration once, to overrule each filter that the repository defines: git diff
 // would run it on the files. The error is a fault.
-func (m *Manager) newGit(ctx context.Context, cwd string) (*git, error) {
+func (r *Reader) newGit(ctx context.Context, cwd string) (*git, error) {
 	g := &git{cwd: cwd, config: slices.Clone(fixedConfig), program: program.Program{
-		Name: "git", Bin: "git", Env: []string{"PATH=" + m.opt.Path()}, Operation: operation, Timeout: gitTimeout,
+		Name: "git", Bin: "git", Env: []string{"PATH=" + r.Path()}, Operation: engine.Operation, Timeout: gitTimeout,
 		Cure: "install git, or leave diff out",
 	}}
 	var err error
@@ -113,7 +114,7 @@ func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, c
 	printed, err := cmd.Run(ctx)
 	switch exit, failed := errors.AsType[*exec.ExitError](err); {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errGitSlow):
-		return nil, false, fault.New(fault.Timeout, fault.Host, operation, "diff: git %s took more than %s", args[0],
+		return nil, false, fault.New(fault.Timeout, fault.Host, engine.Operation, "diff: git %s took more than %s", args[0],
 			gitTimeout)
 	case ctx.Err() != nil:
 		return nil, false, context.Cause(ctx)
@@ -121,7 +122,7 @@ func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, c
 		said := strings.TrimSpace(strings.ToValidUTF8(string(printed.Stderr), "\uFFFD"))
 		return nil, false, invalid("diff: git %s in %s: exit code %d: %s", args[0], g.cwd, exit.ExitCode(), said)
 	case err != nil:
-		return nil, false, fault.New(fault.SpawnFailure, fault.Host, operation, "diff: cannot run git: %v", err)
+		return nil, false, fault.New(fault.SpawnFailure, fault.Host, engine.Operation, "diff: cannot run git: %v", err)
 	}
 	return printed.Stdout, printed.Cut, nil
 }
@@ -137,10 +138,10 @@ var errGitSlow = errors.New("git takes too long")
 // In a repository without a commit, diff compares with the empty tree. If nothing
 // differs, that is an invalid_input fault: most likely the caller has named the wrong
 // directory.
-func (m *Manager) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte, error) {
+func (r *Reader) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, gitTimeout, errGitSlow)
 	defer cancel()
-	g, err := m.newGit(ctx, cwd)
+	g, err := r.newGit(ctx, cwd)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -192,7 +193,7 @@ func (m *Manager) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte,
 		return nil, nil, invalid("diff: nothing differs in %s (%s)", cwd, of)
 	}
 	given.Bytes, given.Cut = len(data), cut
-	given.Text = strings.ToValidUTF8(string(data[:min(len(data), maxShown)]), "\uFFFD")
+	given.Text = strings.ToValidUTF8(string(data[:min(len(data), MaxShown)]), "\uFFFD")
 	return given, data, nil
 }
 
