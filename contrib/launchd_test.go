@@ -135,7 +135,10 @@ func TestLaunchProgram(t *testing.T) {
 			t.Errorf("it starts %q, want %q", got, bin)
 		}
 	}
-	for _, text := range []string{"", "nothing", "<plist><dict><key>Label</key><string>x</string></dict></plist>", "<plist><dict><key>ProgramArguments</key><array><string>"} {
+	for _, text := range []string{
+		"", "nothing", "<plist><dict><key>Label</key><string>x</string></dict></plist>",
+		"<plist><dict><key>ProgramArguments</key><array><string>",
+	} {
 		if got := LaunchProgram([]byte(text)); got != "" {
 			t.Errorf("%q starts %q", text, got)
 		}

@@ -9,11 +9,14 @@ import (
 
 func TestClientName(t *testing.T) {
 	for name, want := range map[string]string{
-		"claude-code": "claude-code", "claude-ai": "claude-desktop", "codex-mcp-client": "codex", "Codex": "codex", "cursor-vscode": "cursor",
-		"Cursor": "cursor", "gemini-cli-mcp-client": "gemini", "gemini-cli-mcp-client-holdline": "gemini", "Visual Studio Code": "vscode",
-		"Visual Studio Code - Insiders": "vscode", "Zed": "zed", "opencode": "opencode", "Cline": "cline", "windsurf-client": "windsurf",
-		"claude-ai (via mcp-remote 0.1.37)": "claude-desktop", "Zed (via mcp-remote 1)": "zed",
-		"": "", "nightly": "nightly", "Nightly Build": "Nightly Build", "codexx": "codexx", "unverified:codex": "unverified:codex",
+		"claude-code": "claude-code", "claude-ai": "claude-desktop", "codex-mcp-client": "codex", "Codex": "codex",
+		"cursor-vscode": "cursor", "Cursor": "cursor", "gemini-cli-mcp-client": "gemini",
+		"gemini-cli-mcp-client-holdline": "gemini", "Visual Studio Code": "vscode",
+		"Visual Studio Code - Insiders": "vscode", "Zed": "zed", "opencode": "opencode", "Cline": "cline",
+		"windsurf-client": "windsurf", "claude-ai (via mcp-remote 0.1.37)": "claude-desktop",
+		"Zed (via mcp-remote 1)": "zed", "": "", "nightly": "nightly", "Nightly Build": "Nightly Build",
+		"codexx":           "codexx",
+		"unverified:codex": "unverified:codex",
 	} {
 		got := protocol.ClientName(name)
 		if got != want {

@@ -16,7 +16,12 @@ func TestParseGreeting(t *testing.T) {
 	}{
 		{"good", `{"holdline":1,"role":"mcp","session":"` + uuid + `","resume":false}`, ""},
 		{"control", `{"holdline":1,"role":"control"}`, ""},
-		{"resume", `{"holdline":1,"role":"mcp","session":"` + uuid + `","resume":true,"store":"x","next":7,"pending":[3,5],"eof":true}`, ""},
+		{
+			"resume",
+			`{"holdline":1,"role":"mcp","session":"` + uuid +
+				`","resume":true,"store":"x","next":7,"pending":[3,5],"eof":true}`,
+			"",
+		},
 		{"unknown fields are for later versions", `{"holdline":1,"role":"control","colour":"red"}`, ""},
 		{"MCP", `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, "none"},
 		{"not JSON", `hello`, "none"},
@@ -28,12 +33,37 @@ func TestParseGreeting(t *testing.T) {
 		{"role", `{"holdline":1,"role":"king"}`, RefusedGreeting},
 		{"no session", `{"holdline":1,"role":"mcp"}`, RefusedGreeting},
 		{"session not a uuid", `{"holdline":1,"role":"mcp","session":"../../x"}`, RefusedGreeting},
-		{"identity of control characters", `{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"a\u001b[2J"}`, RefusedGreeting},
-		{"identity too long", `{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"` + strings.Repeat("a", maxName+1) + `"}`, RefusedGreeting},
-		{"project too long", `{"holdline":1,"role":"mcp","session":"` + uuid + `","project":"` + strings.Repeat("a", maxName+1) + `"}`, RefusedGreeting},
-		{"longest names", `{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"` + strings.Repeat("ä", maxName/2) + `","server":"s"}`, ""},
-		{"identity twice", `{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"a","identity":"b"}`, RefusedGreeting},
-		{"token in two cases", `{"holdline":1,"role":"mcp","session":"` + uuid + `","token":"a","Token":"b"}`, RefusedGreeting},
+		{
+			"identity of control characters",
+			`{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"a\u001b[2J"}`,
+			RefusedGreeting,
+		},
+		{
+			"identity too long",
+			`{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"` + strings.Repeat("a", maxName+1) + `"}`,
+			RefusedGreeting,
+		},
+		{
+			"project too long",
+			`{"holdline":1,"role":"mcp","session":"` + uuid + `","project":"` + strings.Repeat("a", maxName+1) + `"}`,
+			RefusedGreeting,
+		},
+		{
+			"longest names",
+			`{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"` + strings.Repeat("ä", maxName/2) +
+				`","server":"s"}`,
+			"",
+		},
+		{
+			"identity twice",
+			`{"holdline":1,"role":"mcp","session":"` + uuid + `","identity":"a","identity":"b"}`,
+			RefusedGreeting,
+		},
+		{
+			"token in two cases",
+			`{"holdline":1,"role":"mcp","session":"` + uuid + `","token":"a","Token":"b"}`,
+			RefusedGreeting,
+		},
 		{"wrong type", `{"holdline":1,"role":"mcp","session":"` + uuid + `","pid":"x"}`, RefusedGreeting},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -52,9 +82,13 @@ func TestParseGreeting(t *testing.T) {
 }
 
 func TestWelcome(t *testing.T) {
-	w := Welcome{Holdline: 1, Session: uuid, Store: "s", ResumeWindowMS: 90000, Daemon: DaemonInfo{Version: "0.1.0", PID: 99, Epoch: 3, Managed: "no"}}
+	w := Welcome{
+		Holdline: 1, Session: uuid, Store: "s", ResumeWindowMS: 90000,
+		Daemon: DaemonInfo{Version: "0.1.0", PID: 99, Epoch: 3, Managed: "no"},
+	}
 	line := Append(nil, w)
-	want := `{"holdline":1,"session":"` + uuid + `","resumed":false,"store":"s","resume_window_ms":90000,"daemon":{"version":"0.1.0","pid":99,"epoch":3,"managed":"no"}}` + "\n"
+	want := `{"holdline":1,"session":"` + uuid +
+		`","resumed":false,"store":"s","resume_window_ms":90000,"daemon":{"version":"0.1.0","pid":99,"epoch":3,"managed":"no"}}` + "\n"
 	if string(line) != want {
 		t.Errorf("welcome\n got %s\nwant %s", line, want)
 	}
@@ -101,7 +135,8 @@ func TestControl(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		`{"jsonrpc":"2.0","holdline":1}`, `{"holdline":1,"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"id":1,"holdline":1}`, ``,
+		`{"jsonrpc":"2.0","holdline":1}`, `{"holdline":1,"jsonrpc":"2.0","id":1,"method":"ping"}`,
+		`{"id":1,"holdline":1}`, ``,
 	} {
 		if IsControl([]byte(line)) {
 			t.Errorf("%s is taken for a control line", line)

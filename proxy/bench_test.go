@@ -30,7 +30,8 @@ func benchLine(b *testing.B, size int) (in io.Writer, out *bufio.Reader, request
 		b.Fatal(err)
 	}
 	pad := strings.Repeat("x", size)
-	request = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":"` + pad + `"}}}` + "\n"
+	request = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":"` + pad +
+		`"}}}` + "\n"
 	answer := []byte(`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"` + pad + `"}]}}` + "\n")
 	served := make(chan struct{})
 	go func() {

@@ -54,7 +54,8 @@ func TestResume(t *testing.T) {
 		r.setDown(nil)
 
 		d, g := r.accept()
-		if !g.Resume || g.Store != "st1" || g.Next != 14 || !slices.Equal(g.Pending, []int64{8, 10}) || g.EOF || g.Session != testSession {
+		if !g.Resume || g.Store != "st1" || g.Next != 14 || !slices.Equal(g.Pending, []int64{8, 10}) || g.EOF ||
+			g.Session != testSession {
 			t.Errorf("greeting %+v", g)
 		}
 		d.send(strings.Replace(welcomeLine, `"resumed":false`, `"resumed":true`, 1))
@@ -198,7 +199,8 @@ func TestResumeTooLarge(t *testing.T) {
 	inBubble(t, func(r *rig) { r.o.Resume = true; r.o.Memory = 4000 }, func(r *rig) {
 		d := r.connect()
 		call := func(id int) string {
-			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"x","params":{"a":"%s"}}`, id, strings.Repeat("x", 3000))
+			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"x","params":{"a":"%s"}}`, id,
+				strings.Repeat("x", 3000))
 		}
 		for id := 1; id <= 3; id++ {
 			r.send(call(id))
@@ -237,7 +239,8 @@ func (g *gate) Write(b []byte) (int, error) {
 // The time for a resume begins when the daemon went away, though the proxy
 // notices it late: if a call is on its way, for its record may have expired.
 func TestResumeLate(t *testing.T) {
-	const call, list = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+	const call, list = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	for _, tt := range []struct {
 		name, request string
 		late          time.Duration
@@ -284,7 +287,8 @@ func TestResumeLate(t *testing.T) {
 				if tt.left < 0 {
 					r.wantFault("1", "outcome_unknown")
 					r.wantEnd(ExitLost)
-					if took := time.Since(begin); took != 0 || len(r.accepts) > 0 || !strings.Contains(r.errs.String(), "stood still") {
+					if took := time.Since(begin); took != 0 || len(r.accepts) > 0 ||
+						!strings.Contains(r.errs.String(), "stood still") {
 						t.Errorf("ended after %v, dialled %d times; stderr %q", took, len(r.accepts), r.errs.String())
 					}
 					return
@@ -352,7 +356,9 @@ func TestResumeAfterSleep(t *testing.T) {
 			inBubble(t, func(r *rig) {
 				r.o.Resume = true
 				begin := time.Now()
-				r.o.sinceBoot = func() time.Duration { return time.Minute + time.Since(begin) + time.Duration(slept.Load()) }
+				r.o.sinceBoot = func() time.Duration {
+					return time.Minute + time.Since(begin) + time.Duration(slept.Load())
+				}
 			}, func(r *rig) {
 				d := r.connect()
 				request := `{"jsonrpc":"2.0","id":1,"method":"` + method + `"}`
@@ -396,11 +402,21 @@ func TestResumeStartsFail(t *testing.T) {
 		most int // starts in a minute
 		want string
 	}{
-		{"cannot", func(*rig) (<-chan error, error) { return nil, errors.New("exec format error") }, 16, "start the daemon: exec format error"},
+		{
+			"cannot",
+			func(*rig) (<-chan error, error) { return nil, errors.New("exec format error") },
+			16,
+			"start the daemon: exec format error",
+		},
 		{"fails", func(*rig) (<-chan error, error) {
 			return endedWith(errors.New("exit status 1\nbad configuration")), nil
 		}, 16, "the daemon did not start: exit status 1\nbad configuration"},
-		{"is killed", func(*rig) (<-chan error, error) { return endedWith(fmt.Errorf("%w by signal 11", ErrKilled)), nil }, 16 + maxStarts, "the daemon did not start: killed by signal 11"},
+		{
+			"is killed",
+			func(*rig) (<-chan error, error) { return endedWith(fmt.Errorf("%w by signal 11", ErrKilled)), nil },
+			16 + maxStarts,
+			"the daemon did not start: killed by signal 11",
+		},
 		{"leaves", func(*rig) (<-chan error, error) { return endedWith(nil), nil }, 16 + maxStarts, ""},
 	} {
 		for _, fixed := range []bool{false, true} {
@@ -484,7 +500,8 @@ func TestManagerAbsent(t *testing.T) {
 			t.Errorf("the answer is %s", line)
 		}
 		r.wantEnd(ExitLost)
-		if rest := strings.TrimPrefix(r.errs.String(), said); !strings.Contains(rest, "the unit is stopped\nhint: start the unit\n") {
+		if rest := strings.TrimPrefix(r.errs.String(), said); !strings.Contains(rest,
+			"the unit is stopped\nhint: start the unit\n") {
 			t.Errorf("at the end it said %q", rest)
 		}
 	})

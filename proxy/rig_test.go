@@ -20,7 +20,8 @@ import (
 
 const (
 	testSession = "01234567-89ab-cdef-0123-456789abcdef"
-	welcomeLine = `{"holdline":1,"session":"` + testSession + `","resumed":false,"store":"st1","resume_window_ms":90000,` +
+	welcomeLine = `{"holdline":1,"session":"` + testSession +
+		`","resumed":false,"store":"st1","resume_window_ms":90000,` +
 		`"daemon":{"version":"0","pid":9,"epoch":1,"managed":"no"}}`
 )
 
@@ -175,12 +176,14 @@ func (r *rig) wantFault(id, code string) {
 		r.t.Fatalf("client got %s: %v", got, err)
 	}
 	if v.Result != nil {
-		if string(v.ID) != id || !v.Result.IsError || v.Result.StructuredContent.Fault.Code != code || len(v.Result.Content) != 1 || v.Result.Content[0].Text == "" {
+		if string(v.ID) != id || !v.Result.IsError || v.Result.StructuredContent.Fault.Code != code ||
+			len(v.Result.Content) != 1 || v.Result.Content[0].Text == "" {
 			r.t.Fatalf("client got %s, want fault %s for id %s", got, code, id)
 		}
 		return
 	}
-	if string(v.ID) != id || v.Error.Data.Fault.Code != code || v.Error.Code != -32603 && v.Error.Code != -32700 || v.Error.Message == "" {
+	if string(v.ID) != id || v.Error.Data.Fault.Code != code || v.Error.Code != -32603 && v.Error.Code != -32700 ||
+		v.Error.Message == "" {
 		r.t.Fatalf("client got %s, want fault %s for id %s", got, code, id)
 	}
 }

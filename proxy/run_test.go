@@ -83,7 +83,8 @@ func TestDrain(t *testing.T) {
 		d.send(`{"jsonrpc":"2.0","id":1,"error":{}}`, `{"jsonrpc":"2.0","id":1,"result":{}}`)
 		time.Sleep(900 * time.Millisecond)
 		d.send(`{"jsonrpc":"2.0","id":null,"error":{}}`)
-		r.wantOut(`{"jsonrpc":"2.0","id":1,"error":{}}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":null,"error":{}}`)
+		r.wantOut(`{"jsonrpc":"2.0","id":1,"error":{}}`, `{"jsonrpc":"2.0","id":1,"result":{}}`,
+			`{"jsonrpc":"2.0","id":null,"error":{}}`)
 		d.want(byeClient)
 		d.wantEnd()
 		r.wantEnd(ExitDone)
@@ -97,8 +98,10 @@ func TestDrainLimit(t *testing.T) {
 		inBubble(t, func(r *rig) { r.o.Drain = tt.drain }, func(r *rig) {
 			d := r.connect()
 			// A listen is answered when it ends: it is not waited for.
-			r.send(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
-			d.want(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+			r.send(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`,
+				`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+			d.want(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`,
+				`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
 			begin := time.Now()
 			r.in.Close()
 			if tt.drain < 0 {
@@ -151,7 +154,8 @@ func TestLeave(t *testing.T) {
 					}()
 				case "client deaf":
 					d := r.connect()
-					go io.WriteString(d.conn, `{"jsonrpc":"2.0","method":"x"}`+"\n"+`{"jsonrpc":"2.0","method":"x"}`+"\n")
+					go io.WriteString(d.conn,
+						`{"jsonrpc":"2.0","method":"x"}`+"\n"+`{"jsonrpc":"2.0","method":"x"}`+"\n")
 				}
 				synctest.Wait()
 				begin := time.Now()
@@ -170,7 +174,9 @@ func TestLeave(t *testing.T) {
 // When the line is lost each pending request gets a fault that says whether
 // it may have had an effect.
 func TestLost(t *testing.T) {
-	for _, bye := range []string{"", `{"holdline":1,"bye":"stopped","message":"told to stop"}`, `{"holdline":1,"bye":"slow"}`} {
+	for _, bye := range []string{
+		"", `{"holdline":1,"bye":"stopped","message":"told to stop"}`, `{"holdline":1,"bye":"slow"}`,
+	} {
 		inBubble(t, nil, func(r *rig) {
 			d := r.connect()
 			r.send(`{"jsonrpc":"2.0","id":"a\"b","method":"tools/call","params":{"name":"consult"}}`,
@@ -229,7 +235,8 @@ func TestRefused(t *testing.T) {
 			d.send(`{"holdline":1,"error":{"code":"` + tt.code + `","message":"no, not you"}}`)
 			r.wantFault("0", tt.fault)
 			r.wantEnd(ExitFailed)
-			if s := r.errs.String(); !strings.HasPrefix(s, "holdline: no, not you\nhint: ") || !strings.Contains(s, tt.want) {
+			if s := r.errs.String(); !strings.HasPrefix(s, "holdline: no, not you\nhint: ") ||
+				!strings.Contains(s, tt.want) {
 				t.Errorf("%s: stderr %q, want the hint %q", tt.code, s, tt.want)
 			}
 			d.wantEnd()
@@ -254,7 +261,8 @@ func TestRefusedUngreeted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(daemon, `{"holdline":1,"error":{"code":"too_many_connections","message":"no room"}}`+"\n"); err != nil {
+	if _, err := io.WriteString(daemon,
+		`{"holdline":1,"error":{"code":"too_many_connections","message":"no room"}}`+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	daemon.Close()
@@ -479,8 +487,10 @@ func TestGot(t *testing.T) {
 				d.send(note)
 			}
 		})
-		wantGot(36, 50*time.Millisecond, func() { d.send(note, `{"holdline":1,"seen":1}`, `{"jsonrpc":"2.0","id":7,"result":{}}`, note) })
-		wantGot(37, 0, func() { d.send(`{"jsonrpc":"2.0","method":"n","params":{"a":"` + strings.Repeat("x", 256<<10) + `"}}`) })
+		wantGot(36, 50*time.Millisecond,
+			func() { d.send(note, `{"holdline":1,"seen":1}`, `{"jsonrpc":"2.0","id":7,"result":{}}`, note) })
+		wantGot(37, 0,
+			func() { d.send(`{"jsonrpc":"2.0","method":"n","params":{"a":"` + strings.Repeat("x", 256<<10) + `"}}`) })
 		time.Sleep(time.Hour)
 		for range 37 - 1 {
 			<-r.out // the answer was dropped
@@ -525,7 +535,8 @@ func TestClientSaysControl(t *testing.T) {
 		ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 		r.send(byeClient, `{"holdline":1,"replay":1,"answered":false}`, `{"holdline":1,"id":"a","method":"ping"}`, ping)
 		for _, id := range []string{"null", "null", `"a"`} {
-			r.wantOut(`{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32600,"message":"not a JSON-RPC 2.0 message: \"jsonrpc\":\"2.0\" is missing",` +
+			r.wantOut(`{"jsonrpc":"2.0","id":` + id +
+				`,"error":{"code":-32600,"message":"not a JSON-RPC 2.0 message: \"jsonrpc\":\"2.0\" is missing",` +
 				`"data":{"fault":{"generation":0,"class":"protocol","code":"invalid_request","directive":"abort_request",` +
 				`"detail":"not a JSON-RPC 2.0 message: \"jsonrpc\":\"2.0\" is missing"},"stage":"Protocol","operation":"jsonrpc.message",` +
 				`"jsonrpc_code":-32600,"retryable":false,"retried":false}}}`)

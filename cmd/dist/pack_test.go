@@ -102,7 +102,9 @@ func TestArchive(t *testing.T) {
 	}
 	archive := func(dir string) []byte {
 		t.Chdir(dir)
-		r := release{out: filepath.Join(t.TempDir(), "out"), version: "1.2.3", commit: "abc", time: time.Unix(1_700_000_000, 0)}
+		r := release{
+			out: filepath.Join(t.TempDir(), "out"), version: "1.2.3", commit: "abc", time: time.Unix(1_700_000_000, 0),
+		}
 		if err := r.make(t.Context(), []string{runtime.GOOS + "/" + runtime.GOARCH}); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +134,8 @@ func TestArchive(t *testing.T) {
 	if err != nil || string(out) != "holdline 1.2.3\n" {
 		t.Errorf("version says %q, %v", out, err)
 	}
-	if out, err := exec.CommandContext(t.Context(), filepath.Join(in, "holdline"), "man", dir).CombinedOutput(); err == nil {
+	if out, err := exec.CommandContext(t.Context(), filepath.Join(in, "holdline"), "man",
+		dir).CombinedOutput(); err == nil {
 		t.Errorf("the program that is shipped makes man pages: %s", out)
 	}
 	for _, name := range []string{

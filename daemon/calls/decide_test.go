@@ -8,7 +8,11 @@ func TestDecide(t *testing.T) {
 		f    Facts
 		want Action
 	}{
-		{"its client has the answer", Facts{Recorded: true, Taken: true, Alive: true, Answered: true, Call: true}, Forget},
+		{
+			"its client has the answer",
+			Facts{Recorded: true, Taken: true, Alive: true, Answered: true, Call: true},
+			Forget,
+		},
 		{"cancelled while no daemon lived", Facts{Recorded: true, Taken: true, Alive: true, Call: true}, Cancel},
 		{"a handshake that no client waits for", Facts{Recorded: true, Taken: true, Alive: true}, Forget},
 		{"cancelled before it was taken", Facts{Recorded: true, Alive: true, Call: true}, Forget},
@@ -18,20 +22,52 @@ func TestDecide(t *testing.T) {
 		{"never recorded, worker alive", Facts{Pending: true, Alive: true, Call: true}, Dispatch},
 		{"recorded, not taken", Facts{Pending: true, Recorded: true, Alive: true, Call: true}, Dispatch},
 		{"in flight", Facts{Pending: true, Recorded: true, Taken: true, Alive: true, Call: true}, Wait},
-		{"answer retained", Facts{Pending: true, Recorded: true, Taken: true, Alive: true, Answered: true, Call: true}, Deliver},
+		{
+			"answer retained",
+			Facts{Pending: true, Recorded: true, Taken: true, Alive: true, Answered: true, Call: true},
+			Deliver,
+		},
 		{"answer spooled, worker dead", Facts{Pending: true, Recorded: true, Answered: true, Call: true}, Deliver},
 		{"worker dead, may run again", Facts{Pending: true, Recorded: true, Convergent: true, Call: true}, Dispatch},
 		{"worker dead, may not", Facts{Pending: true, Recorded: true, Call: true}, Unknown},
-		{"worker dead, had taken it when last heard of", Facts{Pending: true, Recorded: true, Taken: true, Call: true}, Unknown},
+		{
+			"worker dead, had taken it when last heard of",
+			Facts{Pending: true, Recorded: true, Taken: true, Call: true},
+			Unknown,
+		},
 
 		{"private: the queue", Facts{Pending: true, Private: true, Call: true}, Dispatch},
-		{"private: left its outcome, and its record is lost", Facts{Pending: true, Private: true, Started: true, Begun: true, Killed: true, Answered: true}, Deliver},
-		{"private: started, and no process is left", Facts{Pending: true, Private: true, Started: true, Call: true}, Fail},
-		{"private: worker killed before the process began", Facts{Pending: true, Private: true, Started: true, Recorded: true, Killed: true}, Fail},
-		{"private: worker killed after that", Facts{Pending: true, Private: true, Started: true, Recorded: true, Begun: true, Killed: true}, Unknown},
-		{"private: its process ended under a living worker", Facts{Pending: true, Private: true, Started: true, Recorded: true, Begun: true}, Fail},
+		{
+			"private: left its outcome, and its record is lost",
+			Facts{Pending: true, Private: true, Started: true, Begun: true, Killed: true, Answered: true},
+			Deliver,
+		},
+		{
+			"private: started, and no process is left",
+			Facts{Pending: true, Private: true, Started: true, Call: true},
+			Fail,
+		},
+		{
+			"private: worker killed before the process began",
+			Facts{Pending: true, Private: true, Started: true, Recorded: true, Killed: true},
+			Fail,
+		},
+		{
+			"private: worker killed after that",
+			Facts{Pending: true, Private: true, Started: true, Recorded: true, Begun: true, Killed: true},
+			Unknown,
+		},
+		{
+			"private: its process ended under a living worker",
+			Facts{Pending: true, Private: true, Started: true, Recorded: true, Begun: true},
+			Fail,
+		},
 		{"private: not asked yet", Facts{Pending: true, Private: true, Started: true, Alive: true}, Dispatch},
-		{"private: cancelled in flight", Facts{Private: true, Started: true, Recorded: true, Taken: true, Alive: true, Call: true}, Cancel},
+		{
+			"private: cancelled in flight",
+			Facts{Private: true, Started: true, Recorded: true, Taken: true, Alive: true, Call: true},
+			Cancel,
+		},
 	} {
 		if got := Decide(tc.f); got != tc.want {
 			t.Errorf("%s: action %d, want %d", tc.name, got, tc.want)

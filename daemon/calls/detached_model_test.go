@@ -273,7 +273,8 @@ func (r *detachedRules) lines(s life, add lifeAdder) {
 		t.controlRead, t.claim = true, r.claim(s.claim, Withdraw)
 		add(t, must, "the cancellation by id arrives")
 	}
-	if s.control == 1 && s.controlRead && (s.job == 0 || s.answer != 0 || s.attached && s.cancelTaken || r.broken["ControlTaken"]) {
+	if s.control == 1 && s.controlRead &&
+		(s.job == 0 || s.answer != 0 || s.attached && s.cancelTaken || r.broken["ControlTaken"]) {
 		t := s
 		t.control = 2
 		add(t, must, "the cancellation by id is answered")
@@ -425,8 +426,10 @@ func (r *detachedRules) act(s life, add lifeAdder) {
 
 // resetWorker makes place for another worker of the job.
 func (s *life) resetWorker() {
-	s.state, s.engine, s.heard, s.end, s.line, s.closed, s.lost, s.hunted, s.attached = false, noEngine, false, 0, 0, false, false, false, false
-	s.runFrame, s.oldRun, s.cancelFrame, s.runTaken, s.cancelTaken, s.runTwice, s.phase, s.cancelSent = 0, 0, 0, false, false, false, New, false
+	s.state, s.engine, s.heard, s.end, s.line, s.closed, s.lost, s.hunted, s.attached = false, noEngine, false, 0, 0,
+		false, false, false, false
+	s.runFrame, s.oldRun, s.cancelFrame, s.runTaken, s.cancelTaken, s.runTwice, s.phase, s.cancelSent = 0, 0, 0, false,
+		false, false, New, false
 }
 
 // forgetJob removes all that there is of a job.
@@ -438,7 +441,8 @@ func (s *life) forgetJob() {
 		s.wrong = 8
 	}
 	s.resetWorker()
-	s.worker, s.job, s.dir, s.record, s.begun, s.outcome, s.answer, s.onlyMemory, s.marked = noWorker, 0, 0, false, false, 0, 0, false, false
+	s.worker, s.job, s.dir, s.record, s.begun, s.outcome, s.answer, s.onlyMemory, s.marked = noWorker, 0, 0, false,
+		false, 0, 0, false, false
 	s.claim, s.readLine, s.pruned = Unclaimed, 0, true
 }
 
@@ -459,7 +463,8 @@ func (r *detachedRules) finish(s life, add lifeAdder) {
 		}
 	}
 	quietWorker := s.worker != living && s.worker != forked
-	if (s.answer != 0 || r.broken["AckLast"] && s.readLine != 0 && s.closed) && s.worker == living && s.attached && !r.broken["Dismiss"] {
+	if (s.answer != 0 || r.broken["AckLast"] && s.readLine != 0 && s.closed) && s.worker == living && s.attached &&
+		!r.broken["Dismiss"] {
 		t := s
 		t.worker, t.attached, t.runFrame, t.oldRun, t.cancelFrame, t.line = dismissed, false, 0, 0, 0, 0
 		if s.answer == 0 { // in memory alone
@@ -471,7 +476,8 @@ func (r *detachedRules) finish(s life, add lifeAdder) {
 		t.killEngine()
 		add(t, must, "the daemon acknowledges, and the worker leaves")
 	}
-	if s.dir != 0 && (s.answer != 0 || r.broken["ReapAnswered"]) && (s.confirmed || r.broken["ReapConfirmed"]) && quietWorker {
+	if s.dir != 0 && (s.answer != 0 || r.broken["ReapAnswered"]) && (s.confirmed || r.broken["ReapConfirmed"]) &&
+		quietWorker {
 		t := s
 		t.dir, t.record = 0, false
 		if s.worker != noWorker || s.answer == 0 {
@@ -481,7 +487,8 @@ func (r *detachedRules) finish(s life, add lifeAdder) {
 		t.state = false
 		add(t, must, "the worker's directory is removed")
 	}
-	if s.answer != 0 && (s.dir == 0 || r.broken["Owed"]) && (s.job != byStore || s.fetched || r.broken["KeepTold"]) && quietWorker && !s.late {
+	if s.answer != 0 && (s.dir == 0 || r.broken["Owed"]) && (s.job != byStore || s.fetched || r.broken["KeepTold"]) &&
+		quietWorker && !s.late {
 		t := s
 		t.forgetJob()
 		add(t, choice, "the job is pruned")
@@ -626,7 +633,9 @@ func TestDetachedModelBroken(t *testing.T) {
 				return c.After(d)
 			}
 		},
-		"CancelOpen":                        func(r *detachedRules) { r.claim = claimBut(Withdraw, Promised, Detached) },
+		"CancelOpen": func(r *detachedRules) {
+			r.claim = claimBut(Withdraw, Promised, Detached)
+		},
 		"a session's end touches the store": func(r *detachedRules) { r.claim = claimBut(Close, Detached, Unwanted) },
 		"a private process is started again": func(r *detachedRules) {
 			r.decide = func(f Facts) Action {
@@ -660,9 +669,9 @@ func TestDetachedModelBroken(t *testing.T) {
 		},
 	}
 	for _, name := range []string{
-		"JobFirst", "DetachFirst", "ControlTaken", "CancelWins", "Ladder", "QueueRow", "RecordFirst", "Fence", "StartLine", "SyncStart",
-		"SpecGone", "OutcomeFirst", "FileIsAnswer", "ReadLast", "Hunt", "AnswerFirst", "AckLast", "ReapAnswered", "Dismiss",
-		"ReapConfirmed", "Owed", "OwedMark", "KeepTold",
+		"JobFirst", "DetachFirst", "ControlTaken", "CancelWins", "Ladder", "QueueRow", "RecordFirst", "Fence",
+		"StartLine", "SyncStart", "SpecGone", "OutcomeFirst", "FileIsAnswer", "ReadLast", "Hunt", "AnswerFirst",
+		"AckLast", "ReapAnswered", "Dismiss", "ReapConfirmed", "Owed", "OwedMark", "KeepTold",
 	} {
 		spoil[name] = func(r *detachedRules) { r.broken[name] = true }
 	}

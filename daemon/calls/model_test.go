@@ -639,15 +639,23 @@ func TestModelBroken(t *testing.T) {
 		return func(*mRules) { faultpoint.Break(func(name string) bool { return name == rule }) }
 	}
 	for name, spoil := range map[string]func(*mRules){
-		"a worker takes any write":          breaks("worker.fence"),
-		"records come after the write":      breaks("record.first"),
-		"output is acked when it is read":   breaks("ack.confirmed"),
-		"directories are removed at once":   breaks("directory.kept"),
-		"what is under way is made again":   func(r *mRules) { r.decide = change(pending(Facts{Recorded: true, Taken: true, Alive: true}), Dispatch) },
-		"what was not taken is waited for":  func(r *mRules) { r.decide = change(pending(Facts{Recorded: true, Alive: true}), Wait) },
-		"the dead one's call is made again": func(r *mRules) { r.decide = change(pending(Facts{Recorded: true}), Dispatch) },
-		"the dead one's call is waited for": func(r *mRules) { r.decide = change(pending(Facts{Recorded: true}), Wait) },
-		"what was never made is unknown":    func(r *mRules) { r.decide = change(pending(Facts{}), Unknown) },
+		"a worker takes any write":        breaks("worker.fence"),
+		"records come after the write":    breaks("record.first"),
+		"output is acked when it is read": breaks("ack.confirmed"),
+		"directories are removed at once": breaks("directory.kept"),
+		"what is under way is made again": func(r *mRules) {
+			r.decide = change(pending(Facts{Recorded: true, Taken: true, Alive: true}), Dispatch)
+		},
+		"what was not taken is waited for": func(r *mRules) {
+			r.decide = change(pending(Facts{Recorded: true, Alive: true}), Wait)
+		},
+		"the dead one's call is made again": func(r *mRules) {
+			r.decide = change(pending(Facts{Recorded: true}), Dispatch)
+		},
+		"the dead one's call is waited for": func(r *mRules) {
+			r.decide = change(pending(Facts{Recorded: true}), Wait)
+		},
+		"what was never made is unknown": func(r *mRules) { r.decide = change(pending(Facts{}), Unknown) },
 		"an answer that is there is unknown": func(r *mRules) {
 			r.decide = change(pending(Facts{Recorded: true, Alive: true, Answered: true}), Unknown)
 		},

@@ -18,7 +18,8 @@ import (
 // sh is a script with some room for what it prints.
 func sh(script string) *command.Command {
 	return &command.Command{
-		Path: "/bin/sh", Args: []string{"-c", script}, Env: []string{"PATH=/usr/bin:/bin", "MINE=1"}, Dir: "/", Stdout: 10, Stderr: 10,
+		Path: "/bin/sh", Args: []string{"-c", script}, Env: []string{"PATH=/usr/bin:/bin", "MINE=1"}, Dir: "/",
+		Stdout: 10, Stderr: 10,
 	}
 }
 
@@ -47,7 +48,8 @@ func TestRun(t *testing.T) {
 			out, err := tt.c.Run(t.Context())
 			exit, failed := errors.AsType[*exec.ExitError](err)
 			switch {
-			case tt.err != nil && !errors.Is(err, tt.err), tt.cannot && !errors.Is(err, os.ErrNotExist), failed != (tt.code != 0), failed && exit.ExitCode() != tt.code:
+			case tt.err != nil && !errors.Is(err, tt.err), tt.cannot &&
+				!errors.Is(err, os.ErrNotExist), failed != (tt.code != 0), failed && exit.ExitCode() != tt.code:
 				t.Errorf("err %v", err)
 			case tt.err == nil && !tt.cannot && tt.code == 0 && err != nil:
 				t.Errorf("err %v", err)
@@ -87,7 +89,8 @@ func TestEnds(t *testing.T) {
 				}()
 			}
 			out, err := c.Run(ctx)
-			if got := fmt.Sprint(err); tt.want != "" && got != tt.want || tt.want == "" && err != nil || out.Held != tt.held {
+			if got := fmt.Sprint(err); tt.want != "" && got != tt.want || tt.want == "" && err != nil ||
+				out.Held != tt.held {
 				t.Errorf("err %v, held %t", err, out.Held)
 			}
 			b, err := os.ReadFile(file)

@@ -12,7 +12,8 @@ func TestLookPath(t *testing.T) {
 	dir, second := t.TempDir(), t.TempDir()
 	for path, mode := range map[string]os.FileMode{
 		filepath.Join(dir, "prog"): 0o755, filepath.Join(dir, "data"): 0o644,
-		filepath.Join(second, "prog"): 0o755, filepath.Join(second, "data"): 0o755, filepath.Join(second, "other"): 0o644,
+		filepath.Join(second, "prog"): 0o755, filepath.Join(second, "data"): 0o755,
+		filepath.Join(second, "other"): 0o644,
 	} {
 		if err := os.WriteFile(path, nil, mode); err != nil {
 			t.Fatal(err)

@@ -58,7 +58,8 @@ func FuzzMatch(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, glob, name string) {
 		want, err := path.Match(glob, name)
-		if err != nil || strings.Contains(glob+name, "/") || strings.ContainsFunc(name, func(r rune) bool { return r > 0x7f }) {
+		if err != nil || strings.Contains(glob+name, "/") ||
+			strings.ContainsFunc(name, func(r rune) bool { return r > 0x7f }) {
 			_ = Match(glob, name)
 			return
 		}

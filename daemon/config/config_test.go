@@ -50,7 +50,10 @@ func TestParse(t *testing.T) {
 	zero := 0
 	want := Config{
 		Identities: map[string]Identity{
-			"codex":  {Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}, Budget: Budget{Calls: 5}, Expose: ExposeSearch},
+			"codex": {
+				Token: "s3cret-token", Allow: []string{"consult*"}, Deny: []string{"x"}, Budget: Budget{Calls: 5},
+				Expose: ExposeSearch,
+			},
 			"cursor": {},
 		},
 		Limits: Limits{Connections: 10, InFlight: 2},
@@ -71,8 +74,11 @@ func TestParse(t *testing.T) {
 				},
 			},
 			"web": {
-				Type: "http", URL: "https://example.com/mcp", Headers: map[string]Secret{"Authorization": "Bearer h-secret"},
-				Holdline: Hosting{Contracts: Contracts{"get_*": "convergent", "*": "never_replay"}, Projects: []string{"~/p"}},
+				Type: "http", URL: "https://example.com/mcp",
+				Headers: map[string]Secret{"Authorization": "Bearer h-secret"},
+				Holdline: Hosting{
+					Contracts: Contracts{"get_*": "convergent", "*": "never_replay"}, Projects: []string{"~/p"},
+				},
 			},
 		},
 	}
@@ -106,7 +112,10 @@ func TestParseOfNothingIsDefault(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
-		{"{\n  \"consult\": {\n    \"max_concurent\": 3\n  }\n}", `c:3:5: unknown key "consult.max_concurent" (did you mean max_concurrent?)`},
+		{
+			"{\n  \"consult\": {\n    \"max_concurent\": 3\n  }\n}",
+			`c:3:5: unknown key "consult.max_concurent" (did you mean max_concurrent?)`,
+		},
 		{`{"nothing_like_it": 1}`, `c:1:2: unknown key "nothing_like_it"`},
 		{`{"Consult": {}}`, `c:1:2: unknown key "Consult" (did you mean consult?)`}, // keys have exact case
 		{`{"consult": {"web": true, "web": true}}`, `c:1:27: duplicate key "consult.web"`},
@@ -119,9 +128,18 @@ func TestParseRefuses(t *testing.T) {
 		{`{"consult": {"engine": "gpt"}}`, "c:1:24: consult.engine: wants one of claude, codex"},
 		{`{"consult": {"max_usd": 0}}`, "c:1:25: consult.max_usd: wants 0.01 to 10000"},
 		{`{"consult": {"codex_bin": "bin/codex"}}`, "c:1:27: consult.codex_bin: wants a path that begins with / or ~/"},
-		{`{"consult": {"codex_config": ["a=1", "--yolo"]}}`, "c:1:38: consult.codex_config[1]: wants key=value, as codex -c does"},
-		{`{"identities": {"a": {"budget": {"consults_per_day": 0}}}}`, "c:1:54: identities.a.budget.consults_per_day: wants 1 to 1000000"},
-		{`{"identities": {"a": {"budget": {"max_usd_per_day": -1}}}}`, "c:1:53: identities.a.budget.max_usd_per_day: wants 0.01 to 1e+06"},
+		{
+			`{"consult": {"codex_config": ["a=1", "--yolo"]}}`,
+			"c:1:38: consult.codex_config[1]: wants key=value, as codex -c does",
+		},
+		{
+			`{"identities": {"a": {"budget": {"consults_per_day": 0}}}}`,
+			"c:1:54: identities.a.budget.consults_per_day: wants 1 to 1000000",
+		},
+		{
+			`{"identities": {"a": {"budget": {"max_usd_per_day": -1}}}}`,
+			"c:1:53: identities.a.budget.max_usd_per_day: wants 0.01 to 1e+06",
+		},
 		{`{"consult": {"max_concurrent": 0}}`, "c:1:32: consult.max_concurrent: wants 1 to 64"},
 		{`{"consult": {"level": "write"}}`, `c:1:23: consult.level: wants one of read, shell`},
 		{`{"consult": {"max_turns": 1.5}}`, "c:1:27: consult.max_turns: wants a whole number, not 1.5"},
@@ -129,49 +147,145 @@ func TestParseRefuses(t *testing.T) {
 		{`{"consult": {"model": "--x"}}`, "c:1:23: consult.model: wants one word that does not begin with a dash"},
 		{`{"consult": {"roots": "/x"}}`, "c:1:23: consult.roots: wants an array, not a string"},
 		{`{"consult": {"roots": ["/x", "y"]}}`, "c:1:30: consult.roots[1]: wants a path that begins with / or ~/"},
-		{`{"consult": {"claude_bin": "bin/claude"}}`, "c:1:28: consult.claude_bin: wants a path that begins with / or ~/"},
-		{`{"consult": {"env": {"A=B": "x"}}}`, "c:1:22: consult.env.A=B: the name wants 1 to 128 characters without = or spaces"},
+		{
+			`{"consult": {"claude_bin": "bin/claude"}}`,
+			"c:1:28: consult.claude_bin: wants a path that begins with / or ~/",
+		},
+		{
+			`{"consult": {"env": {"A=B": "x"}}}`,
+			"c:1:22: consult.env.A=B: the name wants 1 to 128 characters without = or spaces",
+		},
 		{`{"consult": {"env": {"A": ["hunter2hunter2"]}}}`, "c:1:27: consult.env.A: wants a string, not an array"},
 		{`{"consult": []}`, "c:1:13: consult: wants an object, not an array"},
 		{`[]`, "c:1:1: the file: wants an object, not an array"},
 		{`{"log": {"level": "loud"}}`, "c:1:19: log.level: wants one of debug, info, warn, error"},
-		{`{"identities": {"a": {"token": ""}}}`, "c:1:32: identities.a.token: wants a string that is not empty and neither begins nor ends with a space"},
-		{`{"identities": {"anonymous": {"token": "x"}}}`, "c:1:40: identities.anonymous.token: anonymous is who sends no greeting, and so no token"},
-		{`{"identities": {"": {}}}`, "c:1:17: identities.: the name wants 1 to 128 characters, none of them a control character"},
+		{
+			`{"identities": {"a": {"token": ""}}}`,
+			"c:1:32: identities.a.token: wants a string that is not empty and neither begins nor ends with a space",
+		},
+		{
+			`{"identities": {"anonymous": {"token": "x"}}}`,
+			"c:1:40: identities.anonymous.token: anonymous is who sends no greeting, and so no token",
+		},
+		{
+			`{"identities": {"": {}}}`,
+			"c:1:17: identities.: the name wants 1 to 128 characters, none of them a control character",
+		},
 		{`{"identities": {"a": {"allow": ["["]}}}`, "c:1:33: identities.a.allow[0]: is no glob of tool names"},
 		{`{"mcpServers": {"a": {}}}`, "c:1:22: mcpServers.a: wants a command or a url"},
-		{`{"mcpServers": {"a b": {"command": "x"}}}`, "c:1:17: mcpServers.a b: the name wants 1 to 128 of A-Z a-z 0-9 _ . -"},
-		{`{"mcpServers": {"a": {"command": "x", "holdline": {"scope": "all"}}}}`, "c:1:61: mcpServers.a.holdline.scope: wants one of project, shared, session"},
-		{`{"mcpServers": {"a": {"command": "x", "holdline": {"contract": "often"}}}}`, "c:1:64: mcpServers.a.holdline.contract.*: wants one of convergent, never_replay"},
+		{
+			`{"mcpServers": {"a b": {"command": "x"}}}`,
+			"c:1:17: mcpServers.a b: the name wants 1 to 128 of A-Z a-z 0-9 _ . -",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "holdline": {"scope": "all"}}}}`,
+			"c:1:61: mcpServers.a.holdline.scope: wants one of project, shared, session",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "holdline": {"contract": "often"}}}}`,
+			"c:1:64: mcpServers.a.holdline.contract.*: wants one of convergent, never_replay",
+		},
 		{`{"mcpServers": {"a": {"url": "file:///x"}}}`, "c:1:30: mcpServers.a.url: wants a http or https address"},
-		{`{"mcpServers": {"a__b": {"command": "x"}}}`, "c:1:17: mcpServers.a__b: the name must not have two underscores in a row, nor one at its end"},
-		{`{"mcpServers": {"a_": {"command": "x"}}}`, "c:1:17: mcpServers.a_: the name must not have two underscores in a row, nor one at its end"},
+		{
+			`{"mcpServers": {"a__b": {"command": "x"}}}`,
+			"c:1:17: mcpServers.a__b: the name must not have two underscores in a row, nor one at its end",
+		},
+		{
+			`{"mcpServers": {"a_": {"command": "x"}}}`,
+			"c:1:17: mcpServers.a_: the name must not have two underscores in a row, nor one at its end",
+		},
 		{`{"consult": {"keep": {"count": 0}}}`, "c:1:32: consult.keep.count: wants 1 to 100000"},
-		{`{"mcpServers": {"a": {"command": "x", "url": "http://x"}}}`, "c:1:46: mcpServers.a.url: a server has a command or a url, not both"},
+		{
+			`{"mcpServers": {"a": {"command": "x", "url": "http://x"}}}`,
+			"c:1:46: mcpServers.a.url: a server has a command or a url, not both",
+		},
 		{`{"mcpServers": {"a": {"type": "http"}}}`, "c:1:22: mcpServers.a: type http wants a url"},
-		{`{"mcpServers": {"a": {"command": "bin/x"}}}`, "c:1:34: mcpServers.a.command: wants a path that begins with / or ~/"},
-		{`{"mcpServers": {"a": {"command": "x", "args": ["${input:key}"]}}}`, "c:1:48: mcpServers.a.args[0]: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${"},
-		{`{"mcpServers": {"a": {"command": "x", "env": {"K": "${"}}}}`, "c:1:52: mcpServers.a.env.K: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${"},
-		{`{"mcpServers": {"a": {"command": "x", "cwd": "${A:-${9}}"}}}`, "c:1:46: mcpServers.a.cwd: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${"},
-		{`{"mcpServers": {"a": {"url": "http://x", "headers": {"K": "${x"}}}}`, "c:1:59: mcpServers.a.headers.K: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${"},
-		{`{"mcpServers": {"a": {"command": "x", "env": {"LD_PRELOAD": "/x.so"}}}}`, "c:1:47: mcpServers.a.env.LD_PRELOAD: is never given to a server"},
-		{`{"mcpServers": {"a": {"command": "x", "env": {"DYLD_X": "y"}}}}`, "c:1:47: mcpServers.a.env.DYLD_X: is never given to a server"},
-		{`{"mcpServers": {"a": {"command": "x", "env_file": "x"}}}`, "c:1:51: mcpServers.a.env_file: wants a path that begins with / or ~/"},
-		{`{"mcpServers": {"a": {"command": "x", "env_file": "/x", "holdline": {"env_file": "/y"}}}}`, "c:1:51: mcpServers.a.env_file: stands in the holdline object, too"},
-		{`{"mcpServers": {"a": {"command": "x", "enabled": true, "disabled": true}}}`, "c:1:50: mcpServers.a.enabled: is true, and disabled is, too"},
-		{`{"mcpServers": {"a": {"command": "x", "comand": 1}}}`, `c:1:39: unknown key "mcpServers.a.comand" (did you mean command?)`},
-		{`{"mcpServers": {"a": {"command": "x", "scope": "shared"}}}`, `c:1:39: mcpServers.a.scope: holdline has no such key: write "holdline": {"scope": ...}`},
-		{`{"mcpServers": {"a": {"httpUrl": "http://x"}}}`, "c:1:23: mcpServers.a.httpUrl: holdline has no such key: write url"},
-		{`{"mcpServers": {"a": {"command": "x", "timeout": "30s"}}}`, `c:1:39: mcpServers.a.timeout: holdline has no such key: write "holdline": {"timeout": ...}`},
-		{`{"mcpServers": {"a": {"command": "x", "excludeTools": ["rm"]}}}`, `c:1:39: mcpServers.a.excludeTools: holdline has no such key: write "holdline": {"deny": [...]}`},
-		{`{"mcpServers": {"a": {"command": "x", "holdline": {"timeout": "0s"}}}}`, "c:1:63: mcpServers.a.holdline.timeout: wants 1s to 168h0m0s"},
-		{`{"mcpServers": {"a": {"command": "x", "holdline": {"max_concurrent": 0}}}}`, "c:1:70: mcpServers.a.holdline.max_concurrent: wants 1 to 4096"},
-		{`{"mcpServers": {"a": {"command": "x", "holdline": {"circuit_threshold": 0}}}}`, "c:1:73: mcpServers.a.holdline.circuit_threshold: wants 1 to 1000"},
-		{`{"mcpServers": {"a": {"command": "x", "holdline": {"max_timeout": "4m"}}}}`, "c:1:67: mcpServers.a.holdline.max_timeout: is shorter than timeout, which is 5m0s"},
-		{`{"mcpServers": {"a": {"command": "x", "holdline": {"allow": [""]}}}}`, "c:1:62: mcpServers.a.holdline.allow[0]: is no glob of tool names"},
+		{
+			`{"mcpServers": {"a": {"command": "bin/x"}}}`,
+			"c:1:34: mcpServers.a.command: wants a path that begins with / or ~/",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "args": ["${input:key}"]}}}`,
+			"c:1:48: mcpServers.a.args[0]: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "env": {"K": "${"}}}}`,
+			"c:1:52: mcpServers.a.env.K: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "cwd": "${A:-${9}}"}}}`,
+			"c:1:46: mcpServers.a.cwd: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${",
+		},
+		{
+			`{"mcpServers": {"a": {"url": "http://x", "headers": {"K": "${x"}}}}`,
+			"c:1:59: mcpServers.a.headers.K: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "env": {"LD_PRELOAD": "/x.so"}}}}`,
+			"c:1:47: mcpServers.a.env.LD_PRELOAD: is never given to a server",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "env": {"DYLD_X": "y"}}}}`,
+			"c:1:47: mcpServers.a.env.DYLD_X: is never given to a server",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "env_file": "x"}}}`,
+			"c:1:51: mcpServers.a.env_file: wants a path that begins with / or ~/",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "env_file": "/x", "holdline": {"env_file": "/y"}}}}`,
+			"c:1:51: mcpServers.a.env_file: stands in the holdline object, too",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "enabled": true, "disabled": true}}}`,
+			"c:1:50: mcpServers.a.enabled: is true, and disabled is, too",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "comand": 1}}}`,
+			`c:1:39: unknown key "mcpServers.a.comand" (did you mean command?)`,
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "scope": "shared"}}}`,
+			`c:1:39: mcpServers.a.scope: holdline has no such key: write "holdline": {"scope": ...}`,
+		},
+		{
+			`{"mcpServers": {"a": {"httpUrl": "http://x"}}}`,
+			"c:1:23: mcpServers.a.httpUrl: holdline has no such key: write url",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "timeout": "30s"}}}`,
+			`c:1:39: mcpServers.a.timeout: holdline has no such key: write "holdline": {"timeout": ...}`,
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "excludeTools": ["rm"]}}}`,
+			`c:1:39: mcpServers.a.excludeTools: holdline has no such key: write "holdline": {"deny": [...]}`,
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "holdline": {"timeout": "0s"}}}}`,
+			"c:1:63: mcpServers.a.holdline.timeout: wants 1s to 168h0m0s",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "holdline": {"max_concurrent": 0}}}}`,
+			"c:1:70: mcpServers.a.holdline.max_concurrent: wants 1 to 4096",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "holdline": {"circuit_threshold": 0}}}}`,
+			"c:1:73: mcpServers.a.holdline.circuit_threshold: wants 1 to 1000",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "holdline": {"max_timeout": "4m"}}}}`,
+			"c:1:67: mcpServers.a.holdline.max_timeout: is shorter than timeout, which is 5m0s",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "holdline": {"allow": [""]}}}}`,
+			"c:1:62: mcpServers.a.holdline.allow[0]: is no glob of tool names",
+		},
 		{`{"identities": {"a": {"budget": {"calls": 0}}}}`, "c:1:43: identities.a.budget.calls: wants 1 to 1000000000"},
 		{`{"identities": {"a": {"expose": "some"}}}`, "c:1:33: identities.a.expose: wants one of all, search"},
-		{`{"identities": {"anonymous": {"expose": "search"}}}`, "c:1:41: identities.anonymous.expose: anonymous is who sends no greeting, and uses no tools of hosted servers"},
+		{
+			`{"identities": {"anonymous": {"expose": "search"}}}`,
+			"c:1:41: identities.anonymous.expose: anonymous is who sends no greeting, and uses no tools of hosted servers",
+		},
 		// Columns count characters, and lines are those of an editor.
 		{"{\"log\": {\"ä\": 1}}", `c:1:10: unknown key "log.ä"`},
 		{"{\"identities\": {\"äöü\": {}}, \"x\": 1}", `c:1:29: unknown key "x"`},
@@ -313,7 +427,9 @@ func TestSecretsStayHidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	for _, v := range []any{c, &c, c.Identities, c.Identities["codex"], c.Consult, c.Consult.Env, c.Servers, c.Servers["web"]} {
+	for _, v := range []any{
+		c, &c, c.Identities, c.Identities["codex"], c.Consult, c.Consult.Env, c.Servers, c.Servers["web"],
+	} {
 		fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -338,8 +454,9 @@ func TestSecretsStayHidden(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(sample))
 	for _, s := range []string{
-		``, `{}`, `//`, `/*`, `{"a":`, `[[[[`, `{"consult":{"env":{"a":"b",},},}`, "{\"\\ud800\": 1}", `{"mcpServers":{"a":{"command":"x"}}}`,
-		`{"identities":{"a":{"token":"\u0000"}}}`, `{"limits":{"in_flight":1e2}}`, `{"log":{"level":"warn"}} //x`, "\ufeff{}",
+		``, `{}`, `//`, `/*`, `{"a":`, `[[[[`, `{"consult":{"env":{"a":"b",},},}`, "{\"\\ud800\": 1}",
+		`{"mcpServers":{"a":{"command":"x"}}}`, `{"identities":{"a":{"token":"\u0000"}}}`,
+		`{"limits":{"in_flight":1e2}}`, `{"log":{"level":"warn"}} //x`, "\ufeff{}",
 	} {
 		f.Add([]byte(s))
 	}

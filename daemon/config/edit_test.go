@@ -86,10 +86,12 @@ func TestEdit(t *testing.T) {
 		},
 		"add, with the file's indentation, comments and comma": {
 			full, adds(t, "new", `{"command": "x", /* gone */}`),
-			strings.Replace(full, "// behind the web\n", "// behind the web\n        \"new\": {\n            \"command\": \"x\"\n        },\n", 1),
+			strings.Replace(full, "// behind the web\n",
+				"// behind the web\n        \"new\": {\n            \"command\": \"x\"\n        },\n", 1),
 		},
 		"add without a comma at the end": {
-			"{\n\t\"mcpServers\": {\n\t\t\"a\": {\"command\": \"x\"} // about a\n\t}\n}\n", adds(t, "b", `{"command": "y"}`),
+			"{\n\t\"mcpServers\": {\n\t\t\"a\": {\"command\": \"x\"} // about a\n\t}\n}\n",
+			adds(t, "b", `{"command": "y"}`),
 			"{\n\t\"mcpServers\": {\n\t\t\"a\": {\"command\": \"x\"}, // about a\n\t\t\"b\": {\n\t\t\t\"command\": \"y\"\n\t\t}\n\t}\n}\n",
 		},
 		"add where servers are missing": {
@@ -106,11 +108,13 @@ func TestEdit(t *testing.T) {
 		},
 		"remove the first, with its comments": {
 			full, removes(t, "files"),
-			strings.Replace(full, full[strings.Index(full, "        // the files"):strings.Index(full, "        /* about")], "", 1),
+			strings.Replace(full,
+				full[strings.Index(full, "        // the files"):strings.Index(full, "        /* about")], "", 1),
 		},
 		"remove the last, with its comments": {
 			full, removes(t, "web"),
-			strings.Replace(full, full[strings.Index(full, "        /* about"):strings.Index(full, "    },\n}")], "", 1),
+			strings.Replace(full,
+				full[strings.Index(full, "        /* about"):strings.Index(full, "    },\n}")], "", 1),
 		},
 		"remove the last without a comma at the end": {
 			"{\"mcpServers\": {\n  \"a\": {\"command\": \"x\"}, // about a\n  \"b\": {\"command\": \"y\"} // about b\n}}", removes(t, "b"),
@@ -149,7 +153,9 @@ func TestEdit(t *testing.T) {
 			`{"mcpServers": {"a": {"enabled": true, "command": "x", "holdline": {"lazy": true}}}}`,
 		},
 		"replace": {
-			full, func(path string) error { return AddServer(t.Context(), path, "web", []byte(`{"command": "x"}`), true) },
+			full, func(path string) error {
+				return AddServer(t.Context(), path, "web", []byte(`{"command": "x"}`), true)
+			},
 			strings.Replace(full, `{"url": "https://x"}`, "{\n            \"command\": \"x\"\n        }", 1),
 		},
 	} {
@@ -157,7 +163,8 @@ func TestEdit(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, x.want)
 		}
 	}
-	if got := edited(t, full, enables(t, "files", false), enables(t, "files", true), adds(t, "n", `{"command": "x"}`), removes(t, "n")); got != full {
+	if got := edited(t, full, enables(t, "files", false), enables(t, "files", true), adds(t, "n", `{"command": "x"}`),
+		removes(t, "n")); got != full {
 		t.Errorf("there and back:\n%s", got)
 	}
 }
@@ -172,14 +179,22 @@ func TestEditRefuses(t *testing.T) {
 	}{
 		{text, adds(t, "a", `{"command": "y"}`), "server a is configured already"},
 		{text, adds(t, "b c", `{"command": "y"}`), "mcpServers.b c: the name wants 1 to 128 of A-Z a-z 0-9 _ . -"},
-		{text, adds(t, "b", `{"command": "y", "url": "z"}`), "mcpServers.b.url: a server has a command or a url, not both\nmcpServers.b.url: wants a http or https address"},
+		{
+			text,
+			adds(t, "b", `{"command": "y", "url": "z"}`),
+			"mcpServers.b.url: a server has a command or a url, not both\nmcpServers.b.url: wants a http or https address",
+		},
 		{text, adds(t, "b", `{"comand": "y"}`), `unknown key "mcpServers.b.comand" (did you mean command?)`},
 		{text, adds(t, "b", `{"command": "y"`), "the server's JSON:1:16: "},
 		{text, adds(t, "b", `{"command": "y"}, "c": {"command": "z"}`), "the server's JSON:1:17: "},
 		{text, adds(t, "b", `"y"`), "the server's JSON wants an object"},
 		{text, removes(t, "b"), "server b is not configured"},
 		{text, enables(t, "b", true), "server b is not configured"},
-		{`{"mcpServers": {"a": {}}}`, adds(t, "b", `{"command": "y"}`), path + ":1:22: mcpServers.a: wants a command or a url"},
+		{
+			`{"mcpServers": {"a": {}}}`,
+			adds(t, "b", `{"command": "y"}`),
+			path + ":1:22: mcpServers.a: wants a command or a url",
+		},
 		{`{`, removes(t, "a"), path + ":1:2: "},
 	} {
 		if err := os.WriteFile(path, []byte(x.text), 0o600); err != nil {
@@ -336,8 +351,10 @@ func comments(t *testing.T, data []byte) string {
 // one off and on does.
 func FuzzEdit(f *testing.F) {
 	for _, s := range []string{
-		sample, "", "{}", "{/**/}", "{// x\n}", "//0", `{"mcpServers": {}}`, "{\"mcpServers\":{\"a\":{\"command\":\"x\"}/*1*/,/*2*/}/*3*/,//4\n}",
-		"{\"mcpServers\":{\"a\":{\"command\":\"x\"}//1\n,//2\n\"b\"/*3*/:/*4*/{\"command\":\"x\"}/*5*/}}", "\t{\n\r\n\"log\"\n:{}}\n//x",
+		sample, "", "{}", "{/**/}", "{// x\n}", "//0", `{"mcpServers": {}}`,
+		"{\"mcpServers\":{\"a\":{\"command\":\"x\"}/*1*/,/*2*/}/*3*/,//4\n}",
+		"{\"mcpServers\":{\"a\":{\"command\":\"x\"}//1\n,//2\n\"b\"/*3*/:/*4*/{\"command\":\"x\"}/*5*/}}",
+		"\t{\n\r\n\"log\"\n:{}}\n//x",
 		"{\"mcpServers\":{\"a\":{\"enabled\":true,\"command\":\"x\",\"holdline\":{\"disabled\":false}}}}",
 	} {
 		f.Add([]byte(s))
@@ -414,13 +431,16 @@ func nonNil(m map[string]Server) map[string]Server {
 // TestOnlyComments: a file all of which is commented out says nothing, and keeps
 // its comments when something is added.
 func TestOnlyComments(t *testing.T) {
-	for _, text := range []string{"// nothing", "// nothing\n", "  // a\n\n/* \"b\": { */ // c\n", "/**/", "// {\"no\": such key}\n// x"} {
+	for _, text := range []string{
+		"// nothing", "// nothing\n", "  // a\n\n/* \"b\": { */ // c\n", "/**/", "// {\"no\": such key}\n// x",
+	} {
 		c, err := Parse("c", []byte(text))
 		if err != nil || !c.Equal(Default()) {
 			t.Errorf("Parse(%q) = %v, %v, want the defaults", text, c, err)
 		}
 		got := edited(t, text, adds(t, "a", `{"command": "x"}`))
-		if _, err := Parse("c", []byte(got)); err != nil || !strings.HasPrefix(got, strings.TrimSuffix(text, "\n")+"\n{") || !strings.Contains(got, `"command": "x"`) {
+		if _, err := Parse("c", []byte(got)); err != nil ||
+			!strings.HasPrefix(got, strings.TrimSuffix(text, "\n")+"\n{") || !strings.Contains(got, `"command": "x"`) {
 			t.Errorf("%q with a server is %q, %v", text, got, err)
 		}
 		if got = edited(t, got, removes(t, "a")); !strings.HasPrefix(got, text) {

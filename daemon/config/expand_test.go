@@ -43,7 +43,20 @@ func TestExpand(t *testing.T) {
 	if _, err := Expand("${NONE:-${NONE2}}", lookup); err == nil || !strings.Contains(err.Error(), "NONE2") {
 		t.Errorf("a variable that is missing in a default: %v", err)
 	}
-	for _, in := range []string{"${", "${A", "${}", "${ A}", "${9}", "${A:default}", "${env:A}", "${A-b}", "${:-x}", "${NONE:-${}", "${ä}", strings.Repeat("${NONE:-", 20) + strings.Repeat("}", 20)} {
+	for _, in := range []string{
+		"${",
+		"${A",
+		"${}",
+		"${ A}",
+		"${9}",
+		"${A:default}",
+		"${env:A}",
+		"${A-b}",
+		"${:-x}",
+		"${NONE:-${}",
+		"${ä}",
+		strings.Repeat("${NONE:-", 20) + strings.Repeat("}", 20),
+	} {
 		got, err := Expand(in, lookup)
 		if !errors.Is(err, errExpand) {
 			t.Errorf("Expand(%s) = %q, %v", in, got, err)

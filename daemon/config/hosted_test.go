@@ -28,9 +28,9 @@ func TestServerDefaults(t *testing.T) {
 		Command: "npx", Args: []string{"-y"}, Env: map[string]Secret{"K": "v"}, Cwd: "/x",
 		MaxRestarts: 5,
 		Hosting: Hosting{
-			Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, StartTimeout: 2 * time.Minute, MaxConcurrent: 32,
-			MaxRestarts: new(5), RestartWindow: 5 * time.Minute, CircuitThreshold: 5, CircuitReset: 30 * time.Second,
-			InheritEnv: "core", Pin: PinWarn,
+			Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, StartTimeout: 2 * time.Minute,
+			MaxConcurrent: 32, MaxRestarts: new(5), RestartWindow: 5 * time.Minute, CircuitThreshold: 5,
+			CircuitReset: 30 * time.Second, InheritEnv: "core", Pin: PinWarn,
 		},
 	}
 	if !ok || !got.Equal(want) {
@@ -52,8 +52,9 @@ func TestServerSettings(t *testing.T) {
 		Name: "a", Enabled: true, Transport: "http", URL: "https://x/mcp", Headers: map[string]Secret{"K": "v"},
 		Hosting: Hosting{
 			EnvFile: "/e", Scope: "session", Lazy: true, KeepAlive: 10 * time.Minute, Card: "https://x/card",
-			Contracts: Contracts{"*": "convergent"}, Allow: []string{"a*"}, Deny: []string{"b"}, Projects: []string{"/p"},
-			Timeout: 2 * time.Hour, MaxTimeout: 2 * time.Hour, // never less
+			Contracts: Contracts{"*": "convergent"}, Allow: []string{"a*"}, Deny: []string{"b"},
+			Projects: []string{"/p"},
+			Timeout:  2 * time.Hour, MaxTimeout: 2 * time.Hour, // never less
 			StartTimeout: 5 * time.Minute, MaxConcurrent: 7, MaxRestarts: new(0), RestartWindow: time.Minute,
 			CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none", Pin: PinWarn,
 		},
@@ -89,7 +90,10 @@ func TestServerEnabledAndTransport(t *testing.T) {
 }
 
 func TestContract(t *testing.T) {
-	s := Settings{Hosting: Hosting{Contracts: Contracts{"*": "never_replay", "get_*": "convergent", "get_one*": "never_replay", "get_once": "convergent", "*_all": "never_replay"}}}
+	s := Settings{Hosting: Hosting{Contracts: Contracts{
+		"*": "never_replay", "get_*": "convergent", "get_one*": "never_replay", "get_once": "convergent",
+		"*_all": "never_replay",
+	}}}
 	for tool, want := range map[string]string{
 		"put": "never_replay", "get_x": "convergent", "get_one": "never_replay", "get_once": "convergent",
 		"put_all": "never_replay",
@@ -115,7 +119,10 @@ func TestVisibleIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := Settings{Hosting: Hosting{Projects: []string{filepath.Join(dir, "p"), filepath.Join(dir, "link") + "/"}}}
-	for root, want := range map[string]bool{"p": true, "p/sub": true, "p/": true, "p2": false, "": false, "q": true, "link": true, "p/../p2": false, "p/gone": true} {
+	for root, want := range map[string]bool{
+		"p": true, "p/sub": true, "p/": true, "p2": false, "": false, "q": true, "link": true, "p/../p2": false,
+		"p/gone": true,
+	} {
 		if got := s.VisibleIn(dir + "/" + root); got != want {
 			t.Errorf("VisibleIn(%s) = %v", root, got)
 		}
@@ -142,7 +149,10 @@ func TestProcess(t *testing.T) {
 	got, err := s.Process(around)
 	want := Process{
 		Command: "/opt/x", Args: []string{"--root", "/srv", "${kept}"}, Dir: "/project/sub",
-		Env:     []string{"EMPTY=", "OTHERS=x", "PATH=/bin", "SAME=from-env-file", "SHORT=1234567", "TOKEN=from-env-file", "URL=https://from-env-file@x"},
+		Env: []string{
+			"EMPTY=", "OTHERS=x", "PATH=/bin", "SAME=from-env-file", "SHORT=1234567", "TOKEN=from-env-file",
+			"URL=https://from-env-file@x",
+		},
 		Secrets: []string{"https://from-env-file@x", "from-env-file"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -159,11 +169,13 @@ func TestProcess(t *testing.T) {
 	}
 	around.Environ = []string{"ROOT=/srv"}
 	_, err = s.Process(around)
-	if unset, ok := errors.AsType[*UnsetError](err); !ok || unset.Name != "TOKEN" || !strings.HasPrefix(err.Error(), "mcpServers.a.env.TOKEN: variable TOKEN is not set") {
+	if unset, ok := errors.AsType[*UnsetError](err); !ok || unset.Name != "TOKEN" ||
+		!strings.HasPrefix(err.Error(), "mcpServers.a.env.TOKEN: variable TOKEN is not set") {
 		t.Errorf("a missing variable: %v", err)
 	}
 	around.Environ = nil
-	if _, err := s.Process(around); err == nil || !strings.HasPrefix(err.Error(), "mcpServers.a.args[1]: variable ROOT") {
+	if _, err := s.Process(around); err == nil ||
+		!strings.HasPrefix(err.Error(), "mcpServers.a.args[1]: variable ROOT") {
 		t.Errorf("two missing variables, the first must be named: %v", err)
 	}
 	for _, bin := range []string{"", "rel/ative"} {
@@ -172,13 +184,16 @@ func TestProcess(t *testing.T) {
 			t.Errorf("command %q: %#v", bin, p)
 		}
 	}
-	if p, err := (Settings{Name: "a", Command: "x", Args: []string{"${A}"}}).Process(Around{Environ: []string{"A=\x00"}}); err == nil {
+	if p, err := (Settings{Name: "a", Command: "x", Args: []string{"${A}"}}).
+		Process(Around{Environ: []string{"A=\x00"}}); err == nil {
 		t.Errorf("a NUL character: %#v", p)
 	}
 }
 
 func TestAddress(t *testing.T) {
-	s, _ := parsed(t, `"a": {"url": "https://${HOST:-example.com}/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X": "y"}}`).Server("a")
+	s, _ := parsed(t,
+		`"a": {"url": "https://${HOST:-example.com}/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X": "y"}}`).
+		Server("a")
 	got, err := s.Address(Around{Variables: []string{"TOKEN=0123456789"}})
 	want := Address{
 		URL: "https://example.com/mcp", Headers: map[string]string{"Authorization": "Bearer 0123456789", "X": "y"},
@@ -192,7 +207,8 @@ func TestAddress(t *testing.T) {
 			t.Errorf("%q: %#v", bad, got)
 		}
 	}
-	if _, err := s.Address(Around{}); err == nil || !strings.HasPrefix(err.Error(), "mcpServers.a.headers.Authorization: variable TOKEN") {
+	if _, err := s.Address(Around{}); err == nil ||
+		!strings.HasPrefix(err.Error(), "mcpServers.a.headers.Authorization: variable TOKEN") {
 		t.Errorf("a missing variable: %v", err)
 	}
 }

@@ -67,7 +67,9 @@ func TestReference(t *testing.T) {
 	if got, err := os.ReadFile(referencePage); err != nil || string(got) != want {
 		t.Errorf("%s is out of date, %v; write it anew with UPDATE=1", referencePage, err)
 	}
-	for _, path := range []string{"limits.in_flight", "mcpServers.NAME.holdline.max_restarts", "identities.NAME.budget.calls"} {
+	for _, path := range []string{
+		"limits.in_flight", "mcpServers.NAME.holdline.max_restarts", "identities.NAME.budget.calls",
+	} {
 		if !slices.ContainsFunc(allKeys(), func(k key) bool { return k.Path == path }) {
 			t.Errorf("no key %s", path)
 		}

@@ -10,8 +10,9 @@ import (
 // several lines each of them.
 func TestProcessSecrets(t *testing.T) {
 	s := Settings{
-		Name: "s", Transport: Stdio, Command: "x", Args: []string{"--token", "in-full-1", "--root", "${HOME}", "--", "${MY_TOKEN}"},
-		Env: map[string]Secret{"KEY": "first line\nsecond line\n-\n"},
+		Name: "s", Transport: Stdio, Command: "x",
+		Args: []string{"--token", "in-full-1", "--root", "${HOME}", "--", "${MY_TOKEN}"},
+		Env:  map[string]Secret{"KEY": "first line\nsecond line\n-\n"},
 	}
 	p, err := s.Process(Around{Environ: []string{"HOME=/home/somebody", "MY_TOKEN=from-variable"}, Home: "/", Root: "/"})
 	if err != nil {

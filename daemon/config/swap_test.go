@@ -40,7 +40,8 @@ func TestSwap(t *testing.T) {
 
 // TestReservedName: the name that stands for holdline's own tools cannot be taken by a server.
 func TestReservedName(t *testing.T) {
-	if _, err := Parse("c", []byte(`{"mcpServers": {"holdline": {"command": "x"}}}`)); err == nil || !strings.Contains(err.Error(), "name of holdline itself") {
+	if _, err := Parse("c", []byte(`{"mcpServers": {"holdline": {"command": "x"}}}`)); err == nil ||
+		!strings.Contains(err.Error(), "name of holdline itself") {
 		t.Errorf("Parse = %v", err)
 	}
 }

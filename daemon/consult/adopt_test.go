@@ -161,8 +161,10 @@ func TestForsaken(t *testing.T) {
 func TestQueuedAgain(t *testing.T) {
 	one := func(o *Options) { o.Settings.MaxConcurrent = 1 }
 	h := newHouse(t, "", one)
-	<-h.beginIn(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", pause(0.5), claudetest.Say("first")), "wait_s": 0})
-	if _, err := h.run(t.Context(), 2, map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say("second")), "wait_s": 0}); err != nil {
+	<-h.beginIn(t.Context(), 1,
+		map[string]any{"prompt": claudetest.Prompt("x", pause(0.5), claudetest.Say("first")), "wait_s": 0})
+	if _, err := h.run(t.Context(), 2,
+		map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say("second")), "wait_s": 0}); err != nil {
 		t.Fatal(err)
 	}
 	h.detach()
@@ -192,7 +194,8 @@ func TestMuchOutput(t *testing.T) {
 	long := strings.Repeat("word ", 50_000)
 	steps := make([]claudetest.Step, 0, 32)
 	for range 34 {
-		steps = append(steps, claudetest.Step{Text: &long, Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "x"}}})
+		steps = append(steps,
+			claudetest.Step{Text: &long, Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "x"}}})
 	}
 	steps = append(steps, pause(1), claudetest.Say("the end"))
 	dir := filepath.Join(h.opt.Dir, ID(h.session, 1))

@@ -32,30 +32,39 @@ func TestAnswer(t *testing.T) {
 			t.Fatalf("%v %v", err, res.Fault)
 		}
 		id := ID("hash-a", 7)
-		for _, want := range []string{"forty-two\n\n[consult " + id, "session S", "$0.5000", "level read enforced by tools"} {
+		for _, want := range []string{
+			"forty-two\n\n[consult " + id, "session S", "$0.5000", "level read enforced by tools",
+		} {
 			if !strings.Contains(res.Text, want) {
 				t.Errorf("no %q in %q", want, res.Text)
 			}
 		}
-		if v, ok := res.Value.(value); !ok || v.Answer != "forty-two" || v.ConsultID != id || v.State != Done || v.Partial || *v.CostUSD != 0.5 {
+		if v, ok := res.Value.(value); !ok || v.Answer != "forty-two" || v.ConsultID != id || v.State != Done ||
+			v.Partial || *v.CostUSD != 0.5 {
 			t.Errorf("value %+v", res.Value)
 		}
-		if !slices.IsSorted(progress) || len(progress) < 2 || len(slices.Compact(slices.Clone(progress))) != len(progress) || len(progress) > 4 {
+		if !slices.IsSorted(progress) || len(progress) < 2 ||
+			len(slices.Compact(slices.Clone(progress))) != len(progress) || len(progress) > 4 {
 			t.Errorf("progress %v %q", progress, notes)
 		}
 		p := w.starter.last()
-		if p.records[0].N != 7 || p.records[0].Session != "hash-a" || p.records[0].Kind != "call" || p.records[0].Contract != "never_replay" {
+		if p.records[0].N != 7 || p.records[0].Session != "hash-a" || p.records[0].Kind != "call" ||
+			p.records[0].Contract != "never_replay" {
 			t.Errorf("record %+v", p.records[0])
 		}
-		if p.spec.Orphan.Do != "leave" || p.spec.Orphan.HardDeadlineBootMS <= bootclock.AtMS(time.Now()) || p.spec.Owner.N != 7 {
+		if p.spec.Orphan.Do != "leave" || p.spec.Orphan.HardDeadlineBootMS <= bootclock.AtMS(time.Now()) ||
+			p.spec.Owner.N != 7 {
 			t.Errorf("spec %+v", p.spec)
 		}
 		// The same line again is the same job, whatever it says now.
-		again, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 7}, map[string]any{"prompt": "forty-two"})
+		again, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 7},
+			map[string]any{"prompt": "forty-two"})
 		if err != nil || again.Text != res.Text || len(w.starter.procs) != 1 {
 			t.Errorf("again: %v %q, %d started", err, again.Text, len(w.starter.procs))
 		}
-		for name, mode := range map[string]os.FileMode{"": 0o700, "job.json": 0o600, "answer.json": 0o600, "spec.json": 0o600} {
+		for name, mode := range map[string]os.FileMode{
+			"": 0o700, "job.json": 0o600, "answer.json": 0o600, "spec.json": 0o600,
+		} {
 			if info, err := os.Stat(filepath.Join(w.dir, id, name)); err != nil || info.Mode().Perm() != mode {
 				t.Errorf("%s: %v %v", name, info, err)
 			}
@@ -74,9 +83,10 @@ func TestHeartbeat(t *testing.T) {
 		w := newWorld(t, answers(95*time.Second))
 		var at []time.Duration
 		begin := time.Now()
-		_, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1, Progress: func(p, _ float64, _ string) {
-			at = append(at, time.Since(begin))
-		}}, map[string]any{"prompt": "x"})
+		_, err := w.call(t.Context(), "consult",
+			tool.Call{Caller: w.caller("a"), N: 1, Progress: func(p, _ float64, _ string) {
+				at = append(at, time.Since(begin))
+			}}, map[string]any{"prompt": "x"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +109,8 @@ func TestBackground(t *testing.T) {
 			<-p.in
 			p.say("start", "text first thoughts")
 			answers(3 * time.Minute)(&fakeProcess{
-				events: p.events, in: func() chan string { c := make(chan string, 1); c <- "prompt late"; return c }(), closed: p.closed, term: p.term,
+				events: p.events, in: func() chan string { c := make(chan string, 1); c <- "prompt late"; return c }(),
+				closed: p.closed, term: p.term,
 				seq: p.seq, dir: p.dir, log: p.log,
 			})
 		})
@@ -118,12 +129,14 @@ func TestBackground(t *testing.T) {
 		}
 		cancel() // the session goes: a background job does not
 
-		if res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("b")}, map[string]any{"consult_id": id}); code(res, err) != fault.InvalidInput {
+		if res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("b")},
+			map[string]any{"consult_id": id}); code(res, err) != fault.InvalidInput {
 			t.Errorf("another identity's: %v %q", err, res.Text)
 		}
 		// Ending a wait ends the wait alone.
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-		if _, err := w.call(ctx, "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": id}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := w.call(ctx, "consult_result", tool.Call{Caller: w.caller("a")},
+			map[string]any{"consult_id": id}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("cancelled wait: %v", err)
 		}
 		cancel()
@@ -131,7 +144,8 @@ func TestBackground(t *testing.T) {
 		if err != nil || !strings.HasPrefix(res.Text, id+" running") {
 			t.Errorf("list: %v %q", err, res.Text)
 		}
-		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": id, "wait_s": 200})
+		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")},
+			map[string]any{"consult_id": id, "wait_s": 200})
 		if err != nil || !strings.HasPrefix(res.Text, "late\n") {
 			t.Errorf("result: %v %q", err, res.Text)
 		}
@@ -172,8 +186,10 @@ func TestHandOutUnwritten(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
-		if err != nil || !strings.Contains(res.Text, `consult_result {"consult_id":"`+id+`"}`) || !strings.Contains(res.Text, "cannot be written down") {
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+			map[string]any{"prompt": "x"})
+		if err != nil || !strings.Contains(res.Text, `consult_result {"consult_id":"`+id+`"}`) ||
+			!strings.Contains(res.Text, "cannot be written down") {
 			t.Errorf("%v, %q", err, res.Text)
 		}
 		if r, _, _ := w.Counts(); r != 1 {
@@ -182,7 +198,8 @@ func TestHandOutUnwritten(t *testing.T) {
 		if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, <-was, 0o600)); err != nil || !attended() {
 			t.Fatalf("%v, attended %t", err, attended())
 		}
-		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": id, "wait_s": 1})
+		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")},
+			map[string]any{"consult_id": id, "wait_s": 1})
 		if err != nil || strings.Contains(res.Text, "cannot be written down") || attended() {
 			t.Errorf("%v, %q, attended %t", err, res.Text, attended())
 		}
@@ -216,7 +233,8 @@ func TestCancelledAtStart(t *testing.T) {
 				}
 			}}
 		})
-		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+			map[string]any{"prompt": "x"})
 		if err != nil || !strings.Contains(res.Text, "was cancelled (enough)") {
 			t.Errorf("%v, %s, %q", err, dump(res.Fault), res.Text)
 		}
@@ -283,8 +301,10 @@ func TestCancel(t *testing.T) {
 				if heeds && *a.CostUSD != 0.25 {
 					t.Errorf("cost %v", *a.CostUSD)
 				}
-				res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": a.ID})
-				if err != nil || res.Fault != nil || !strings.Contains(res.Text, "cancelled") || !strings.Contains(res.Text, "so far") {
+				res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")},
+					map[string]any{"consult_id": a.ID})
+				if err != nil || res.Fault != nil || !strings.Contains(res.Text, "cancelled") ||
+					!strings.Contains(res.Text, "so far") {
 					t.Errorf("%v %v %q", err, res.Fault, res.Text)
 				}
 				w.finish()
@@ -296,13 +316,15 @@ func TestCancel(t *testing.T) {
 func TestControl(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, hangs(true))
-		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "wait_s": 0})
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+			map[string]any{"prompt": "x", "wait_s": 0})
 		if err != nil || !strings.Contains(res.Text, "consult_result") {
 			t.Fatalf("%v %q", err, res.Text)
 		}
 		synctest.Wait()
 		args := map[string]any{"consult_id": ID("hash-a", 1), "action": "cancel"}
-		if res, err := w.call(t.Context(), "consult_control", tool.Call{Caller: w.caller("b")}, args); code(res, err) != fault.InvalidInput {
+		if res, err := w.call(t.Context(), "consult_control", tool.Call{Caller: w.caller("b")}, args); code(res,
+			err) != fault.InvalidInput {
 			t.Errorf("by another identity: %v", err)
 		}
 		for range 2 {
@@ -322,7 +344,8 @@ func TestQueue(t *testing.T) {
 		var wg sync.WaitGroup
 		ask := func(identity string, n int64) {
 			wg.Go(func() {
-				res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller(identity), N: n}, map[string]any{"prompt": "x"})
+				res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller(identity), N: n},
+					map[string]any{"prompt": "x"})
 				if err != nil || res.Fault != nil {
 					t.Errorf("%s %d: %v %v", identity, n, err, res.Fault)
 				}
@@ -361,9 +384,11 @@ func TestQueue(t *testing.T) {
 // cancelled without ever having begun.
 func TestQueueLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, answers(time.Hour), func(o *Options) { o.Settings.MaxConcurrent, o.Settings.Timeout = 1, 2*time.Hour })
+		w := newWorld(t, answers(time.Hour),
+			func(o *Options) { o.Settings.MaxConcurrent, o.Settings.Timeout = 1, 2*time.Hour })
 		start := func(n int64) (tool.Result, error) {
-			return w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n}, map[string]any{"prompt": "x", "wait_s": 0})
+			return w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n},
+				map[string]any{"prompt": "x", "wait_s": 0})
 		}
 		for n := range int64(maxQueuedEach + 1) {
 			if res, err := start(n + 1); code(res, err) != "" {
@@ -402,13 +427,22 @@ func TestFaults(t *testing.T) {
 		code    fault.Code
 		text    string // in the text for the model
 	}{
-		"exit":      {program: exits(3, "start", "text half an answer"), code: fault.ProcessFailure, text: "half an answer"},
-		"at once":   {program: exits(0), code: fault.ProcessFailure},
-		"lost":      {program: func(p *fakeProcess) { p.say("start", "text x"); p.events <- supervisor.Event{Kind: supervisor.Lost} }, code: fault.OutcomeUnknown},
-		"vanished":  {program: func(p *fakeProcess) { p.say("start") }, code: fault.OutcomeUnknown},
-		"unasked":   {program: func(*fakeProcess) {}, code: fault.ProcessFailure},
-		"not ready": {edit: func(w *world) { w.engine.check = fault.New(fault.Unauthenticated, fault.Engine, operation, "log in") }, code: fault.Unauthenticated},
-		"no start":  {edit: func(w *world) { w.starter.err = fault.New(fault.SpawnFailure, fault.Worker, operation, "no") }, code: fault.SpawnFailure},
+		"exit": {
+			program: exits(3, "start", "text half an answer"), code: fault.ProcessFailure, text: "half an answer",
+		},
+		"at once": {program: exits(0), code: fault.ProcessFailure},
+		"lost": {program: func(p *fakeProcess) {
+			p.say("start", "text x")
+			p.events <- supervisor.Event{Kind: supervisor.Lost}
+		}, code: fault.OutcomeUnknown},
+		"vanished": {program: func(p *fakeProcess) { p.say("start") }, code: fault.OutcomeUnknown},
+		"unasked":  {program: func(*fakeProcess) {}, code: fault.ProcessFailure},
+		"not ready": {edit: func(w *world) {
+			w.engine.check = fault.New(fault.Unauthenticated, fault.Engine, operation, "log in")
+		}, code: fault.Unauthenticated},
+		"no start": {edit: func(w *world) {
+			w.starter.err = fault.New(fault.SpawnFailure, fault.Worker, operation, "no")
+		}, code: fault.SpawnFailure},
 		"odd start": {edit: func(w *world) { w.starter.err = errors.New("odd") }, code: fault.InternalFailure},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -417,7 +451,8 @@ func TestFaults(t *testing.T) {
 				if tt.edit != nil {
 					tt.edit(w)
 				}
-				res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+				res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+					map[string]any{"prompt": "x"})
 				if got := code(res, err); got != tt.code {
 					t.Errorf("code %q (%v), want %q", got, err, tt.code)
 				}
@@ -449,32 +484,34 @@ func TestBadInput(t *testing.T) {
 		code fault.Code
 		text string
 	}{
-		"no prompt":         {map[string]any{}, fault.InvalidInput, "prompt"},
-		"empty prompt":      {map[string]any{"prompt": ""}, fault.InvalidInput, "prompt"},
-		"blank prompt":      {map[string]any{"prompt": " \n\t"}, fault.InvalidInput, "prompt"},
-		"NULs":              {map[string]any{"prompt": "\x00"}, fault.InvalidInput, "prompt"},
-		"10 MiB":            {map[string]any{"prompt": strings.Repeat("x", 10<<20)}, fault.InvalidInput, "prompt"},
-		"prompt is a list":  {map[string]any{"prompt": []int{1}}, fault.InvalidInput, "prompt"},
-		"cwd missing":       {map[string]any{"prompt": "x", "cwd": "absent"}, fault.InvalidInput, "cwd"},
-		"cwd a file":        {map[string]any{"prompt": "x", "cwd": "file"}, fault.InvalidInput, "cwd"},
-		"cwd outside":       {map[string]any{"prompt": "x", "cwd": "/usr"}, fault.Denied, "consult.roots"},
-		"cwd above":         {map[string]any{"prompt": "x", "cwd": ".."}, fault.Denied, "consult.roots"},
-		"cwd by a link":     {map[string]any{"prompt": "x", "cwd": "out/usr"}, fault.Denied, "consult.roots"},
-		"cwd the root":      {map[string]any{"prompt": "x", "cwd": "/"}, fault.Denied, "consult.roots"},
-		"cwd with NUL":      {map[string]any{"prompt": "x", "cwd": "a\x00b"}, fault.InvalidInput, "cwd"},
-		"max_turns 0":       {map[string]any{"prompt": "x", "max_turns": 0}, fault.InvalidInput, "max_turns"},
-		"max_turns 1.5":     {map[string]any{"prompt": "x", "max_turns": 1.5}, fault.InvalidInput, "max_turns"},
-		"timeout_s 0":       {map[string]any{"prompt": "x", "timeout_s": 0}, fault.InvalidInput, "timeout_s"},
-		"wait_s -1":         {map[string]any{"prompt": "x", "wait_s": -1}, fault.InvalidInput, "wait_s"},
-		"unknown argument":  {map[string]any{"prompt": "x", "promt": "y"}, fault.InvalidInput, "promt"},
-		"unknown level":     {map[string]any{"prompt": "x", "level": "write"}, fault.InvalidInput, "level"},
-		"unknown engine":    {map[string]any{"prompt": "x", "engine": "abacus"}, fault.InvalidInput, "engine"},
-		"unknown effort":    {map[string]any{"prompt": "x", "effort": "huge"}, fault.InvalidInput, "effort"},
-		"model an option":   {map[string]any{"prompt": "x", "model": "--add-dir"}, fault.InvalidInput, "model"},
-		"session no id":     {map[string]any{"prompt": "x", "session": "--continue"}, fault.InvalidInput, "session"},
-		"dash prompt":       {map[string]any{"prompt": "-v --help"}, "", ""},
-		"slash prompt":      {map[string]any{"prompt": "/help"}, "", ""},
-		"in a subdirectory": {map[string]any{"prompt": "x", "cwd": "sub", "session": id, "model": "opus[1m]", "effort": "low"}, "", ""},
+		"no prompt":        {map[string]any{}, fault.InvalidInput, "prompt"},
+		"empty prompt":     {map[string]any{"prompt": ""}, fault.InvalidInput, "prompt"},
+		"blank prompt":     {map[string]any{"prompt": " \n\t"}, fault.InvalidInput, "prompt"},
+		"NULs":             {map[string]any{"prompt": "\x00"}, fault.InvalidInput, "prompt"},
+		"10 MiB":           {map[string]any{"prompt": strings.Repeat("x", 10<<20)}, fault.InvalidInput, "prompt"},
+		"prompt is a list": {map[string]any{"prompt": []int{1}}, fault.InvalidInput, "prompt"},
+		"cwd missing":      {map[string]any{"prompt": "x", "cwd": "absent"}, fault.InvalidInput, "cwd"},
+		"cwd a file":       {map[string]any{"prompt": "x", "cwd": "file"}, fault.InvalidInput, "cwd"},
+		"cwd outside":      {map[string]any{"prompt": "x", "cwd": "/usr"}, fault.Denied, "consult.roots"},
+		"cwd above":        {map[string]any{"prompt": "x", "cwd": ".."}, fault.Denied, "consult.roots"},
+		"cwd by a link":    {map[string]any{"prompt": "x", "cwd": "out/usr"}, fault.Denied, "consult.roots"},
+		"cwd the root":     {map[string]any{"prompt": "x", "cwd": "/"}, fault.Denied, "consult.roots"},
+		"cwd with NUL":     {map[string]any{"prompt": "x", "cwd": "a\x00b"}, fault.InvalidInput, "cwd"},
+		"max_turns 0":      {map[string]any{"prompt": "x", "max_turns": 0}, fault.InvalidInput, "max_turns"},
+		"max_turns 1.5":    {map[string]any{"prompt": "x", "max_turns": 1.5}, fault.InvalidInput, "max_turns"},
+		"timeout_s 0":      {map[string]any{"prompt": "x", "timeout_s": 0}, fault.InvalidInput, "timeout_s"},
+		"wait_s -1":        {map[string]any{"prompt": "x", "wait_s": -1}, fault.InvalidInput, "wait_s"},
+		"unknown argument": {map[string]any{"prompt": "x", "promt": "y"}, fault.InvalidInput, "promt"},
+		"unknown level":    {map[string]any{"prompt": "x", "level": "write"}, fault.InvalidInput, "level"},
+		"unknown engine":   {map[string]any{"prompt": "x", "engine": "abacus"}, fault.InvalidInput, "engine"},
+		"unknown effort":   {map[string]any{"prompt": "x", "effort": "huge"}, fault.InvalidInput, "effort"},
+		"model an option":  {map[string]any{"prompt": "x", "model": "--add-dir"}, fault.InvalidInput, "model"},
+		"session no id":    {map[string]any{"prompt": "x", "session": "--continue"}, fault.InvalidInput, "session"},
+		"dash prompt":      {map[string]any{"prompt": "-v --help"}, "", ""},
+		"slash prompt":     {map[string]any{"prompt": "/help"}, "", ""},
+		"in a subdirectory": {map[string]any{
+			"prompt": "x", "cwd": "sub", "session": id, "model": "opus[1m]", "effort": "low",
+		}, "", ""},
 	} {
 		n++
 		t.Run(name, func(t *testing.T) {
@@ -488,13 +525,16 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 	for name, args := range map[string]map[string]any{
-		"unknown id": {"consult_id": "0123456789ab"}, "no id": {"consult_id": "../../etc"}, "bad offset": {"consult_id": "0123456789ab", "offset": -1},
+		"unknown id": {"consult_id": "0123456789ab"}, "no id": {"consult_id": "../../etc"},
+		"bad offset": {"consult_id": "0123456789ab", "offset": -1},
 	} {
-		if res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, args); code(res, err) != fault.InvalidInput {
+		if res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, args); code(res,
+			err) != fault.InvalidInput {
 			t.Errorf("consult_result, %s: %v", name, err)
 		}
 	}
-	if res, err := w.call(t.Context(), "consult_control", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": "0123456789ab", "action": "cancel"}); code(res, err) != fault.InvalidInput {
+	if res, err := w.call(t.Context(), "consult_control", tool.Call{Caller: w.caller("a")},
+		map[string]any{"consult_id": "0123456789ab", "action": "cancel"}); code(res, err) != fault.InvalidInput {
 		t.Errorf("consult_control: %v", err)
 	}
 	// A fault names the tool that was called.
@@ -541,7 +581,9 @@ func TestOrphans(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Manager = next
-	for id, want := range map[string]fault.Code{"000000000001": fault.ProcessFailure, "000000000002": fault.OutcomeUnknown} {
+	for id, want := range map[string]fault.Code{
+		"000000000001": fault.ProcessFailure, "000000000002": fault.OutcomeUnknown,
+	} {
 		a, err := w.Show(id)
 		if err != nil || a.State != Failed || a.Failure().Fault.Code != want {
 			t.Errorf("%s: %v %+v", id, err, a)
@@ -564,7 +606,8 @@ func TestOrphans(t *testing.T) {
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, hangs(true))
-		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "wait_s": 1}); err != nil {
+		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+			map[string]any{"prompt": "x", "wait_s": 1}); err != nil {
 			t.Fatal(err)
 		}
 		w.finish()
@@ -572,7 +615,8 @@ func TestClose(t *testing.T) {
 		if err != nil || a.State != Cancelled || a.Text != "so far" || a.Why != "the daemon stopped" {
 			t.Errorf("%v %+v", err, a)
 		}
-		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 2}, map[string]any{"prompt": "x"})
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 2},
+			map[string]any{"prompt": "x"})
 		if code(res, err) != fault.TransportFailure {
 			t.Errorf("after the end: %v", err)
 		}
@@ -580,7 +624,8 @@ func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		w := newWorld(t, func(p *fakeProcess) { <-release })
-		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "wait_s": 0}); err != nil {
+		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+			map[string]any{"prompt": "x", "wait_s": 0}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

@@ -60,11 +60,18 @@ func TestFiles(t *testing.T) {
 	if err := os.Symlink(filepath.Join(home, ".ssh", "id"), filepath.Join(w.project, "link")); err != nil {
 		t.Fatal(err)
 	}
-	prompt, res, err := w.asked(t.Context(), 1, map[string]any{"files": []string{"a.go", "long", "binary"}, "add_dirs": []string{"sub"}})
+	prompt, res, err := w.asked(t.Context(), 1,
+		map[string]any{"files": []string{"a.go", "long", "binary"}, "add_dirs": []string{"sub"}})
 	if err != nil || res.Fault != nil {
 		t.Fatal(err, res.Fault)
 	}
-	for _, want := range []string{"look\n\n", "package a // 4711", `left-out="37856 of its 300000 bytes: read the rest"`, `left-out="it is no text"`, filepath.Join(w.project, "sub")} {
+	for _, want := range []string{
+		"look\n\n",
+		"package a // 4711",
+		`left-out="37856 of its 300000 bytes: read the rest"`,
+		`left-out="it is no text"`,
+		filepath.Join(w.project, "sub"),
+	} {
 		if !strings.Contains(prompt, want) {
 			t.Errorf("no %q in the prompt", want)
 		}
@@ -75,12 +82,15 @@ func TestFiles(t *testing.T) {
 	if dirs := w.engine.last().AddDirs; len(dirs) != 1 || filepath.Base(dirs[0]) != "sub" {
 		t.Errorf("directories %q", dirs)
 	}
-	if v, _ := res.Value.(value); v.extra == nil || v.Context == nil || len(v.Context.Files) != 3 || !strings.Contains(res.Text, "a.go (18 of 18 bytes)") {
+	if v, _ := res.Value.(value); v.extra == nil || v.Context == nil || len(v.Context.Files) != 3 ||
+		!strings.Contains(res.Text, "a.go (18 of 18 bytes)") {
 		t.Errorf("context %+v in %q", res.Value, res.Text)
 	}
 	// What the program may not look at is not what it is told to read.
 	n := int64(2)
-	if prompt, _, err := w.asked(t.Context(), n, map[string]any{"files": []string{"../long"}, "cwd": "sub"}); err != nil || !strings.Contains(prompt, `left-out="37856 of its 300000 bytes">`) {
+	if prompt, _, err := w.asked(t.Context(), n,
+		map[string]any{"files": []string{"../long"}, "cwd": "sub"}); err != nil ||
+		!strings.Contains(prompt, `left-out="37856 of its 300000 bytes">`) {
 		t.Errorf("beside the directory: %v, %q", err, prompt[:min(len(prompt), 300)])
 	}
 	for name, tt := range map[string]struct {
@@ -145,13 +155,17 @@ func TestDiff(t *testing.T) {
 	gitIn(t, w.project, "add", ".")
 	put(t, file("top"), "fourth\n")
 	put(t, file("sub/one"), "fifth\n")
-	for of, want := range map[string]string{"uncommitted": "-second\n+fifth\n", "staged": "-second\n+third\n", "main": "-first\n+fifth\n", "HEAD~1": "-first\n+fifth\n"} {
+	for of, want := range map[string]string{
+		"uncommitted": "-second\n+fifth\n", "staged": "-second\n+third\n", "main": "-first\n+fifth\n",
+		"HEAD~1": "-first\n+fifth\n",
+	} {
 		prompt, c := diff(of, nil)
 		if c != "" || !strings.Contains(prompt, want) || strings.Contains(prompt, "top") != (of != "staged") {
 			t.Errorf("%s: %s %q", of, c, prompt)
 		}
 	}
-	if prompt, c := diff("uncommitted", map[string]any{"cwd": "sub"}); c != "" || !strings.Contains(prompt, "+++ b/one") || strings.Contains(prompt, "top") {
+	if prompt, c := diff("uncommitted", map[string]any{"cwd": "sub"}); c != "" ||
+		!strings.Contains(prompt, "+++ b/one") || strings.Contains(prompt, "top") {
 		t.Errorf("below a directory: %s %q", c, prompt)
 	}
 	for _, of := range []string{"nobranch", "--output=owned", "-x"} {
@@ -160,7 +174,8 @@ func TestDiff(t *testing.T) {
 		}
 	}
 	put(t, file("sub/one"), strings.Repeat("a long line of a long file\n", 40_000))
-	if prompt, c := diff("uncommitted", nil); c != "" || len(prompt) > 522<<10 || !strings.Contains(prompt, "left-out") {
+	if prompt, c := diff("uncommitted", nil); c != "" || len(prompt) > 522<<10 ||
+		!strings.Contains(prompt, "left-out") {
 		t.Errorf("a long one: %s, %d bytes", c, len(prompt))
 	}
 	w.finish()
@@ -177,7 +192,8 @@ func TestDiffOtherHash(t *testing.T) {
 	put(t, filepath.Join(w.project, "one"), "first\n")
 	gitIn(t, w.project, "add", ".")
 	for i, of := range []string{"staged", "uncommitted"} {
-		if prompt, res, err := w.asked(t.Context(), int64(i+1), map[string]any{"diff": of}); err != nil || res.Fault != nil || !strings.Contains(prompt, "+first") {
+		if prompt, res, err := w.asked(t.Context(), int64(i+1), map[string]any{"diff": of}); err != nil ||
+			res.Fault != nil || !strings.Contains(prompt, "+first") {
 			t.Errorf("%s: %v %s %q", of, err, dump(res.Fault), prompt)
 		}
 	}
@@ -194,7 +210,8 @@ func TestDiffHostile(t *testing.T) {
 	traps := t.TempDir()
 	trap := func(name string) string {
 		path := filepath.Join(traps, name+".sh")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\ntouch "+filepath.Join(traps, name)+"\ncat\n"), 0o700); err != nil {
+		if err := os.WriteFile(path, []byte("#!/bin/sh\ntouch "+filepath.Join(traps, name)+"\ncat\n"),
+			0o700); err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -207,13 +224,14 @@ func TestDiffHostile(t *testing.T) {
 	gitIn(t, w.project, "commit", "-q", "-m", "one")
 	put(t, file("one"), "second\n")
 	for _, kv := range []string{
-		"core.fsmonitor", "core.pager", "pager.diff", "diff.external", "diff.trap.command", "diff.trap.textconv", "filter.trap.clean",
-		"filter.trap.smudge", "core.sshCommand", "core.alternateRefsCommand",
+		"core.fsmonitor", "core.pager", "pager.diff", "diff.external", "diff.trap.command", "diff.trap.textconv",
+		"filter.trap.clean", "filter.trap.smudge", "core.sshCommand", "core.alternateRefsCommand",
 	} {
 		gitIn(t, w.project, "config", kv, trap(kv))
 	}
 	gitIn(t, w.project, "config", "filter.trap.required", "true")
-	put(t, file("more"), "[filter \"a=b\"]\n\tclean = "+trap("included")+"\n[filter \"trap\"]\n\tprocess = "+trap("process")+"\n")
+	put(t, file("more"),
+		"[filter \"a=b\"]\n\tclean = "+trap("included")+"\n[filter \"trap\"]\n\tprocess = "+trap("process")+"\n")
 	gitIn(t, w.project, "config", "include.path", "../more")
 	hooks := filepath.Join(w.project, ".git", "hooks")
 	if err := os.MkdirAll(hooks, 0o700); err != nil {
@@ -249,7 +267,8 @@ func TestDiffHostile(t *testing.T) {
 	secrets := filepath.Join(filepath.Dir(w.project), "home", ".ssh")
 	put(t, filepath.Join(secrets, "one"), "SECRET\n")
 	gitIn(t, w.project, "config", "core.worktree", secrets)
-	if prompt, _, err := w.asked(t.Context(), 9, map[string]any{"diff": "uncommitted"}); strings.Contains(prompt, "SECRET") || !strings.Contains(prompt, "+second") {
+	if prompt, _, err := w.asked(t.Context(), 9, map[string]any{"diff": "uncommitted"}); strings.Contains(prompt,
+		"SECRET") || !strings.Contains(prompt, "+second") {
 		t.Errorf("files of elsewhere: %v %q", err, prompt)
 	}
 	w.finish()

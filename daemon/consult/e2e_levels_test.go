@@ -48,8 +48,9 @@ func newInternet(t *testing.T, handler http.Handler) *internet {
 		t.Fatal(err)
 	}
 	root := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "stand-in"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "stand-in"}, IsCA: true,
+		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, root, root, &key.PublicKey, key)
 	if err != nil {
@@ -63,8 +64,9 @@ func newInternet(t *testing.T, handler http.Handler) *internet {
 		NextProtos: []string{"http/1.1"},
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			leaf := &x509.Certificate{
-				SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: hello.ServerName}, DNSNames: []string{hello.ServerName},
-				NotBefore: root.NotBefore, NotAfter: root.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
+				SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: hello.ServerName},
+				DNSNames: []string{hello.ServerName}, NotBefore: root.NotBefore, NotAfter: root.NotAfter,
+				KeyUsage:    x509.KeyUsageDigitalSignature,
 				ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 			}
 			der, err := x509.CreateCertificate(rand.Reader, leaf, root, &key.PublicKey, key)
@@ -156,7 +158,12 @@ type credentials struct {
 func refreshed(t *testing.T, bin string) {
 	t.Helper()
 	for _, tt := range []struct{ level, linked string }{
-		{"read", ""}, {"shell", ""}, {"read", ".claude"}, {"shell", ".claude"}, {"read", ".claude/.credentials.json"}, {"shell", ".claude/.credentials.json"},
+		{"read", ""},
+		{"shell", ""},
+		{"read", ".claude"},
+		{"shell", ".claude"},
+		{"read", ".claude/.credentials.json"},
+		{"shell", ".claude/.credentials.json"},
 	} {
 		level := tt.level
 		t.Run(level+tt.linked, func(t *testing.T) {
@@ -180,11 +187,13 @@ func refreshed(t *testing.T, bin string) {
 					used = append(used, string(body))
 					mu.Unlock()
 					w.Header().Set("Content-Type", "application/json")
-					_, _ = io.WriteString(w, `{"token_type":"Bearer","access_token":"sk-ant-oat01-new","refresh_token":"sk-ant-ort01-new","expires_in":28800,"scope":"user:inference user:profile"}`)
+					_, _ = io.WriteString(w,
+						`{"token_type":"Bearer","access_token":"sk-ant-oat01-new","refresh_token":"sk-ant-ort01-new","expires_in":28800,"scope":"user:inference user:profile"}`)
 				case strings.HasPrefix(r.URL.Path, "/v1/messages"):
 					if got := r.Header.Get("Authorization"); got != "Bearer sk-ant-oat01-new" {
 						w.WriteHeader(http.StatusUnauthorized)
-						_, _ = io.WriteString(w, `{"type":"error","error":{"type":"authentication_error","message":"expired"}}`)
+						_, _ = io.WriteString(w,
+							`{"type":"error","error":{"type":"authentication_error","message":"expired"}}`)
 						return
 					}
 					model.ServeHTTP(w, r)
@@ -196,8 +205,9 @@ func refreshed(t *testing.T, bin string) {
 				o.Engines[Claude] = claude.New(claude.Options{
 					Bin: bin, MaxRetries: 1, Timeout: time.Minute,
 					Env: []string{
-						"PATH=" + os.Getenv("PATH"), "HOME=" + o.Home, "HTTPS_PROXY=" + in.url, "NODE_EXTRA_CA_CERTS=" + in.ca,
-						"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1",
+						"PATH=" + os.Getenv("PATH"), "HOME=" + o.Home, "HTTPS_PROXY=" + in.url,
+						"NODE_EXTRA_CA_CERTS=" + in.ca, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+						"DISABLE_TELEMETRY=1",
 					},
 				})
 			})
@@ -238,7 +248,8 @@ func refreshed(t *testing.T, bin string) {
 			put(time.Now().Add(-time.Hour))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			res, err := h.run(ctx, 1, map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say("with the new login")), "level": level})
+			res, err := h.run(ctx, 1,
+				map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say("with the new login")), "level": level})
 			if err != nil || res.Fault != nil || !strings.HasPrefix(res.Text, "with the new login") {
 				t.Errorf("err %v, %s, text %q", err, dump(res.Fault), res.Text)
 			}
@@ -247,7 +258,8 @@ func refreshed(t *testing.T, bin string) {
 			if err == nil {
 				err = json.Unmarshal(b, &now)
 			}
-			if err != nil || now.OAuth.AccessToken != "sk-ant-oat01-new" || now.OAuth.RefreshToken != "sk-ant-ort01-new" ||
+			if err != nil || now.OAuth.AccessToken != "sk-ant-oat01-new" ||
+				now.OAuth.RefreshToken != "sk-ant-ort01-new" ||
 				now.OAuth.ExpiresAt <= time.Now().UnixMilli() {
 				t.Errorf("err %v, kept %s", err, b)
 			}
@@ -271,7 +283,8 @@ func phases(t *testing.T, bin string) {
 	t.Helper()
 	shell := func(command string) []claudetest.Step {
 		return []claudetest.Step{
-			{Tool: claudetest.Tool{Name: "Bash", Input: map[string]any{"command": command, "timeout": 120_000}}}, {Echo: "tool_results"},
+			{Tool: claudetest.Tool{Name: "Bash", Input: map[string]any{"command": command, "timeout": 120_000}}},
+			{Echo: "tool_results"},
 		}
 	}
 	for _, tt := range []struct {
@@ -281,15 +294,24 @@ func phases(t *testing.T, bin string) {
 		until func(h *house, api *claudetest.API) bool
 		cost  bool
 	}{
-		{name: "at the start", level: "read", steps: []claudetest.Step{{Delay: 600}}, until: func(h *house, _ *claudetest.API) bool { return len(h.tree()) > 0 }},
-		{name: "waiting for the model", level: "read", steps: []claudetest.Step{{Delay: 600}}, until: func(_ *house, api *claudetest.API) bool { return len(api.Requests()) > 0 }},
 		{
-			name: "while it answers", level: "read", steps: []claudetest.Step{{Text: new(strings.Repeat("word ", 1000)), Chunk: 5, ChunkDelay: 0.05}},
+			name: "at the start", level: "read", steps: []claudetest.Step{{Delay: 600}},
+			until: func(h *house, _ *claudetest.API) bool { return len(h.tree()) > 0 },
+		},
+		{
+			name: "waiting for the model", level: "read", steps: []claudetest.Step{{Delay: 600}},
+			until: func(_ *house, api *claudetest.API) bool { return len(api.Requests()) > 0 },
+		},
+		{
+			name: "while it answers", level: "read",
+			steps: []claudetest.Step{{Text: new(strings.Repeat("word ", 1000)), Chunk: 5, ChunkDelay: 0.05}},
 			until: func(h *house, _ *claudetest.API) bool { return h.text(1) != "" }, cost: true,
 		},
 		{
 			name: "between two requests", level: "read", cost: true,
-			steps: []claudetest.Step{{Text: new("Let me look."), Tool: claudetest.Tool{Name: "Glob", Input: map[string]any{"pattern": "*"}}}, {Delay: 600}},
+			steps: []claudetest.Step{{
+				Text: new("Let me look."), Tool: claudetest.Tool{Name: "Glob", Input: map[string]any{"pattern": "*"}},
+			}, {Delay: 600}},
 			until: func(_ *house, api *claudetest.API) bool { return len(api.Requests()) > 1 },
 		},
 		{
@@ -297,7 +319,8 @@ func phases(t *testing.T, bin string) {
 			until: func(h *house, _ *claudetest.API) bool { return h.running("sleep\x00601") },
 		},
 		{
-			name: "in a command that heeds nothing", level: "shell", steps: shell("sh -c 'trap \"\" TERM INT HUP; setsid sleep 602; sleep 603'"), cost: true,
+			name: "in a command that heeds nothing", level: "shell",
+			steps: shell("sh -c 'trap \"\" TERM INT HUP; setsid sleep 602; sleep 603'"), cost: true,
 			until: func(h *house, _ *claudetest.API) bool { return h.running("sleep\x00602") },
 		},
 	} {
@@ -369,7 +392,8 @@ func (h *house) tree() []int {
 // running tells whether one of them has this command line in it.
 func (h *house) running(command string) bool {
 	for _, pid := range h.tree() {
-		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && strings.Contains(string(line), command) {
+		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil &&
+			strings.Contains(string(line), command) {
 			return true
 		}
 	}
@@ -394,7 +418,8 @@ func worktree(t *testing.T, bin string) {
 	t.Helper()
 	h, api := realHouse(t, bin)
 	h.need("shell")
-	repo, tree, more := filepath.Join(h.project, "repo"), filepath.Join(h.project, "tree"), filepath.Join(h.project, "more")
+	repo, tree, more := filepath.Join(h.project, "repo"), filepath.Join(h.project, "tree"),
+		filepath.Join(h.project, "more")
 	for _, args := range [][]string{
 		{"init", "-q", repo},
 		{"-C", repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"},
@@ -413,16 +438,19 @@ func worktree(t *testing.T, bin string) {
 	}
 	var steps []claudetest.Step
 	for _, command := range []string{
-		"echo control-$((6*7))", "touch here", "touch " + repo + "/.git/there", "git branch another", "git -c user.name=a -c user.email=a@b commit --allow-empty -m y",
-		"touch " + more + "/it", "curl -s -m 5 " + api.URL() + "/v1/models; echo curl ended with $?",
+		"echo control-$((6*7))", "touch here", "touch " + repo + "/.git/there", "git branch another",
+		"git -c user.name=a -c user.email=a@b commit --allow-empty -m y", "touch " + more + "/it",
+		"curl -s -m 5 " + api.URL() + "/v1/models; echo curl ended with $?",
 	} {
-		steps = append(steps, claudetest.Step{Tool: claudetest.Tool{Name: "Bash", Input: map[string]any{"command": command}}})
+		steps = append(steps,
+			claudetest.Step{Tool: claudetest.Tool{Name: "Bash", Input: map[string]any{"command": command}}})
 	}
 	steps = append(steps, claudetest.Step{Echo: "tool_results"})
 	res, err := h.run(t.Context(), 1, map[string]any{
 		"prompt": claudetest.Prompt("x", steps...), "level": "shell", "cwd": "tree", "add_dirs": []string{more},
 	})
-	if err != nil || res.Fault != nil || !strings.Contains(res.Text, "control-42") || !strings.Contains(res.Text, "enforced by sandbox") {
+	if err != nil || res.Fault != nil || !strings.Contains(res.Text, "control-42") ||
+		!strings.Contains(res.Text, "enforced by sandbox") {
 		t.Fatalf("err %v, %s, text %q", err, dump(res.Fault), res.Text)
 	}
 	if !strings.Contains(res.Text, "curl ended with") || strings.Contains(res.Text, "not_found_error") {

@@ -55,7 +55,9 @@ func rows(t *testing.T, bin string) {
 		"properties": map[string]any{"ok": map[string]any{"type": "boolean"}},
 	}
 	structured := func(input map[string]any) []claudetest.Step {
-		return []claudetest.Step{{Tool: claudetest.Tool{Name: "StructuredOutput", Input: input}}, claudetest.Say("done")}
+		return []claudetest.Step{
+			{Tool: claudetest.Tool{Name: "StructuredOutput", Input: input}}, claudetest.Say("done"),
+		}
 	}
 	dear := claudetest.Say("that was dear")
 	dear.Usage = map[string]any{"input_tokens": 1_000_000, "output_tokens": 100_000}
@@ -74,33 +76,53 @@ func rows(t *testing.T, bin string) {
 	}{
 		{name: "400", steps: apiError(400, "no"), code: fault.DownstreamFailure, reason: fault.Rejected},
 		{
-			name: "429 with advice", steps: []claudetest.Step{{Status: 429, Headers: map[string]string{"retry-after": "2"}}},
-			code: fault.DownstreamFailure, reason: fault.RateLimited,
+			name:  "429 with advice",
+			steps: []claudetest.Step{{Status: 429, Headers: map[string]string{"retry-after": "2"}}},
+			code:  fault.DownstreamFailure, reason: fault.RateLimited,
 		},
 		{name: "403", steps: apiError(403, "no"), code: fault.Unauthenticated, reason: fault.Rejected},
 		{name: "413", steps: apiError(413, "too large"), code: fault.DownstreamFailure, reason: fault.PromptTooLong},
 		{name: "refusal", steps: []claudetest.Step{refusal}, code: fault.DownstreamFailure, reason: fault.Refused},
-		{name: "error in the stream", steps: []claudetest.Step{{StreamError: "overloaded_error"}}, code: fault.DownstreamFailure},
-		{name: "budget", steps: []claudetest.Step{dear, dear, dear}, args: map[string]any{"max_usd": 0.01}, code: fault.BudgetExceeded, reason: fault.Budget},
-		{name: "within the budget", steps: []claudetest.Step{claudetest.Say("cheap")}, args: map[string]any{"max_usd": 5}, text: "cheap"},
-		{name: "schema", steps: structured(map[string]any{"ok": true}), args: map[string]any{"schema": schema}, text: `"ok":true`},
 		{
-			name: "schema never met", steps: []claudetest.Step{{Tool: claudetest.Tool{Name: "StructuredOutput", Input: map[string]any{"ok": 7}}}},
-			args: map[string]any{"schema": schema}, code: fault.DownstreamFailure, reason: fault.BadOutput,
+			name: "error in the stream", steps: []claudetest.Step{{StreamError: "overloaded_error"}},
+			code: fault.DownstreamFailure,
 		},
 		{
-			name: "schema ignored", steps: []claudetest.Step{claudetest.Say("in words")}, args: map[string]any{"schema": schema},
-			code: fault.DownstreamFailure, reason: fault.BadOutput, text: "What there is of an answer:\nstand-in answer", // to a reminder
+			name: "budget", steps: []claudetest.Step{dear, dear, dear}, args: map[string]any{"max_usd": 0.01},
+			code: fault.BudgetExceeded, reason: fault.Budget,
 		},
 		{
-			name: "schema at the deadline", steps: []claudetest.Step{{Text: new(strings.Repeat("so far ", 100)), Chunk: 7, ChunkDelay: 0.1}},
-			args: map[string]any{"schema": map[string]any{"type": "object"}, "timeout_s": 3}, text: "{}\n\n[consult ",
+			name: "within the budget", steps: []claudetest.Step{claudetest.Say("cheap")},
+			args: map[string]any{"max_usd": 5}, text: "cheap",
+		},
+		{
+			name: "schema", steps: structured(map[string]any{"ok": true}), args: map[string]any{"schema": schema},
+			text: `"ok":true`,
+		},
+		{
+			name:  "schema never met",
+			steps: []claudetest.Step{{Tool: claudetest.Tool{Name: "StructuredOutput", Input: map[string]any{"ok": 7}}}},
+			args:  map[string]any{"schema": schema}, code: fault.DownstreamFailure, reason: fault.BadOutput,
+		},
+		{
+			name: "schema ignored", steps: []claudetest.Step{claudetest.Say("in words")},
+			args: map[string]any{"schema": schema},
+			// to a reminder
+			code: fault.DownstreamFailure, reason: fault.BadOutput,
+			text: "What there is of an answer:\nstand-in answer",
+		},
+		{
+			name:  "schema at the deadline",
+			steps: []claudetest.Step{{Text: new(strings.Repeat("so far ", 100)), Chunk: 7, ChunkDelay: 0.1}},
+			args:  map[string]any{"schema": map[string]any{"type": "object"}, "timeout_s": 3}, text: "{}\n\n[consult ",
 		},
 		{name: "a directory that is not there", args: map[string]any{"cwd": "nowhere"}, code: fault.InvalidInput},
 		{
 			name: "another directory", args: map[string]any{"add_dirs": []string{"sub"}, "cwd": "."},
-			steps: []claudetest.Step{{Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": filepath.Join(h.project, "main.go")}}}, {Echo: "tool_results"}},
-			text:  "4711",
+			steps: []claudetest.Step{{Tool: claudetest.Tool{
+				Name: "Read", Input: map[string]any{"file_path": filepath.Join(h.project, "main.go")},
+			}}, {Echo: "tool_results"}},
+			text: "4711",
 		},
 	} {
 		if err := os.MkdirAll(filepath.Join(h.project, "sub"), 0o700); err != nil {
@@ -139,7 +161,8 @@ func rows(t *testing.T, bin string) {
 	nothingIn(t, h.project, "main.go", "sub")
 
 	// An API that is not there.
-	away, _ := realHouse(t, bin, func(o *claude.Options) { o.Env = append(o.Env, "ANTHROPIC_BASE_URL=http://127.0.0.1:1") })
+	away, _ := realHouse(t, bin,
+		func(o *claude.Options) { o.Env = append(o.Env, "ANTHROPIC_BASE_URL=http://127.0.0.1:1") })
 	begin := time.Now()
 	res, err := away.run(t.Context(), 1, map[string]any{"prompt": "x"})
 	if got := code(res, err); got != fault.DownstreamFailure || res.Fault.Reason() != fault.Unreachable {
@@ -166,7 +189,8 @@ func TestE2EParallel(t *testing.T) {
 			for n := range many {
 				all.Go(func() {
 					want := fmt.Sprintf("answer number %d", n)
-					res, err := h.run(t.Context(), int64(n+1), map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say(want)), "wait_s": 120})
+					res, err := h.run(t.Context(), int64(n+1),
+						map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say(want)), "wait_s": 120})
 					v, _ := res.Value.(value)
 					if err != nil || res.Fault != nil || v.Answer != want || v.CostUSD == nil {
 						t.Errorf("%d: %v %s %q", n, err, dump(res.Fault), res.Text)

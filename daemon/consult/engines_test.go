@@ -31,12 +31,14 @@ func TestEngines(t *testing.T) {
 			v, _ := res.Value.(value)
 			return v, code(res, err)
 		}
-		w.codex.check = fault.New(fault.SpawnFailure, fault.Engine, operation, "no codex").WithReason(fault.NotInstalled)
+		w.codex.check = fault.New(fault.SpawnFailure, fault.Engine, operation,
+			"no codex").WithReason(fault.NotInstalled)
 		if _, c := ask(map[string]any{"engine": "codex"}); c != fault.SpawnFailure {
 			t.Errorf("missing: %s", c)
 		}
 		w.codex.check = nil
-		if v, c := ask(map[string]any{"engine": "codex"}); c != "" || v.Engine != Codex || v.Answer != "read to the end" {
+		if v, c := ask(map[string]any{"engine": "codex"}); c != "" || v.Engine != Codex ||
+			v.Answer != "read to the end" {
 			t.Errorf("codex: %s %+v", c, v)
 		}
 		if _, c := ask(map[string]any{"engine": "gpt"}); c != fault.InvalidInput {
@@ -61,7 +63,10 @@ func TestEngines(t *testing.T) {
 // TestEngineKept: a job is gone on with by the program that it was asked of.
 func TestEngineKept(t *testing.T) {
 	w := newWorld(t, func(*fakeProcess) {}, func(o *Options) { o.Settings.Engine = Claude })
-	j := &job{dir: t.TempDir(), rec: record{ID: "0123456789ab", Engine: Codex, Request: engine.Request{Prompt: "x"}}, timeout: time.Minute}
+	j := &job{
+		dir: t.TempDir(), rec: record{ID: "0123456789ab", Engine: Codex, Request: engine.Request{Prompt: "x"}},
+		timeout: time.Minute,
+	}
 	d := &driver{m: w.Manager, j: j}
 	if err := d.start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -101,18 +106,21 @@ func TestSchema(t *testing.T) {
 				<-p.closed
 				p.exit(0)
 			})
-			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "schema": schema})
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+				map[string]any{"prompt": "x", "schema": schema})
 			if got := code(res, err); got != tt.code {
 				t.Fatalf("%s %v %q", got, err, res.FaultText)
 			}
 			a, err := w.Show(ID("hash-a", 1))
-			if err != nil || a.Text != "in words" || string(a.Structured) != map[bool]string{true: tt.structured}[tt.code == ""] {
+			if err != nil || a.Text != "in words" ||
+				string(a.Structured) != map[bool]string{true: tt.structured}[tt.code == ""] {
 				t.Errorf("kept %+v, %v", a, err)
 			}
 			if v, _ := res.Value.(value); tt.code == "" && string(v.Structured) != tt.structured {
 				t.Errorf("value %+v", v)
 			}
-			if tt.code != "" && (res.Fault.Reason() != fault.BadOutput || !strings.Contains(res.FaultText, "in words")) {
+			if tt.code != "" &&
+				(res.Fault.Reason() != fault.BadOutput || !strings.Contains(res.FaultText, "in words")) {
 				t.Errorf("%s %q", res.Fault.Reason(), res.FaultText)
 			}
 			req := w.engine.last()
@@ -125,16 +133,19 @@ func TestSchema(t *testing.T) {
 	}
 	w := newWorld(t, answers(0))
 	for name, schema := range map[string]any{
-		"no schema": map[string]any{"type": "nothing", "properties": 7}, "too long": map[string]any{"description": strings.Repeat("x", maxSchema)},
+		"no schema": map[string]any{"type": "nothing", "properties": 7},
+		"too long":  map[string]any{"description": strings.Repeat("x", maxSchema)},
 	} {
-		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "schema": schema})
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+			map[string]any{"prompt": "x", "schema": schema})
 		if got := code(res, err); got != fault.InvalidInput {
 			t.Errorf("%s: %s %v", name, got, err)
 		}
 	}
 	w.finish()
 	late := engine.Outcome{Answer: "in words", Partial: true}
-	if judge(&late, json.RawMessage(`{}`)); late.Fault == nil || late.Fault.Fault.Code != fault.Timeout || !late.Partial {
+	if judge(&late, json.RawMessage(`{}`)); late.Fault == nil || late.Fault.Fault.Code != fault.Timeout ||
+		!late.Partial {
 		t.Errorf("in time, without the form: %+v", late)
 	}
 }
@@ -146,7 +157,8 @@ func TestHeldNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(time.Minute), func(o *Options) { o.Settings.MaxConcurrent = 1 })
 		for n := range int64(2) {
-			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1}, map[string]any{"prompt": "x", "wait_s": 0}); err != nil {
+			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1},
+				map[string]any{"prompt": "x", "wait_s": 0}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -155,7 +167,8 @@ func TestHeldNow(t *testing.T) {
 		w.engine.mu.Unlock()
 		time.Sleep(90 * time.Second) // the second one runs
 		id := ID("hash-a", 2)
-		if rec, err := readRecord(filepath.Join(w.dir, id)); err != nil || rec.EngineVersion != "1.2.4" || rec.EnforcedBy != engine.ByLandlock || rec.Attended {
+		if rec, err := readRecord(filepath.Join(w.dir, id)); err != nil || rec.EngineVersion != "1.2.4" ||
+			rec.EnforcedBy != engine.ByLandlock || rec.Attended {
 			t.Errorf("%v, %+v", err, rec)
 		}
 		a, err := w.Wait(t.Context(), id, nil)
@@ -176,7 +189,8 @@ func TestWindow(t *testing.T) {
 			<-p.closed
 			p.exit(0)
 		})
-		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+			map[string]any{"prompt": "x"})
 		if err != nil || !strings.Contains(res.Text, "subscription window five_hour 80 % used, resets ") {
 			t.Errorf("%v %q", err, res.Text)
 		}

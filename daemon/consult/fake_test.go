@@ -99,7 +99,8 @@ func (s *fakeStarter) Start(_ context.Context, dir string, spec process.Spec, en
 		return nil, s.err
 	}
 	p := &fakeProcess{
-		dir: dir, spec: spec, env: env, events: make(chan supervisor.Event), in: make(chan string, 64), closed: make(chan struct{}), done: make(chan struct{}),
+		dir: dir, spec: spec, env: env, events: make(chan supervisor.Event), in: make(chan string, 64),
+		closed: make(chan struct{}), done: make(chan struct{}),
 		term: make(chan time.Duration, 8),
 	}
 	s.procs = append(s.procs, p)
@@ -224,7 +225,9 @@ func (p *fakeProcess) say(lines ...string) {
 		case "tool":
 			p.note(rest, engine.Progress{Session: "S"})
 		case "window":
-			p.out.Window = &engine.Window{Kind: "five_hour", Used: 0.8, ResetUnixMS: time.Now().Add(time.Hour).UnixMilli()}
+			p.out.Window = &engine.Window{
+				Kind: "five_hour", Used: 0.8, ResetUnixMS: time.Now().Add(time.Hour).UnixMilli(),
+			}
 			p.note("limit", engine.Progress{Window: p.out.Window})
 		case "structured":
 			p.out.Structured = json.RawMessage(rest)
@@ -272,7 +275,9 @@ func (p *fakeProcess) note(message string, progress engine.Progress) {
 
 func (p *fakeProcess) line(v any) {
 	p.seq++
-	p.events <- supervisor.Event{Kind: supervisor.Output, Stream: process.Stdout, Seq: p.seq, Data: append(engine.JSON(v), '\n')}
+	p.events <- supervisor.Event{
+		Kind: supervisor.Output, Stream: process.Stdout, Seq: p.seq, Data: append(engine.JSON(v), '\n'),
+	}
 }
 
 func (p *fakeProcess) exit(code int) {
@@ -330,8 +335,10 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 		}
 	}
 	opt := Options{
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, Ledger: filepath.Join(dir, "spent.json"), SocketDir: filepath.Join(dir, "w"),
-		Engines: map[string]engine.Engine{Claude: w.engine, Codex: w.codex}, Path: func() string { return os.Getenv("PATH") }, Starter: w.starter, Settings: DefaultSettings(), Home: filepath.Join(dir, "home"),
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, Ledger: filepath.Join(dir, "spent.json"),
+		SocketDir: filepath.Join(dir, "w"), Engines: map[string]engine.Engine{Claude: w.engine, Codex: w.codex},
+		Path: func() string { return os.Getenv("PATH") }, Starter: w.starter, Settings: DefaultSettings(),
+		Home: filepath.Join(dir, "home"),
 	}
 	for _, f := range edit {
 		f(&opt)

@@ -19,7 +19,8 @@ func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepCount = 3 })
 		for n := range int64(5) {
-			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1}, map[string]any{"prompt": fmt.Sprint(n + 1)}); err != nil {
+			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1},
+				map[string]any{"prompt": fmt.Sprint(n + 1)}); err != nil {
 				t.Fatal(err)
 			}
 			w.Confirmed("hash-a", n+1)
@@ -35,7 +36,8 @@ func TestKeep(t *testing.T) {
 			t.Errorf("list %+v", list)
 		}
 		// A replayed request finds its answer and starts nothing.
-		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 4}, map[string]any{"prompt": "4"})
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 4},
+			map[string]any{"prompt": "4"})
 		if err != nil || !strings.HasPrefix(res.Text, "4\n") || len(w.starter.procs) != 5 {
 			t.Errorf("%v %q", err, res.Text)
 		}
@@ -55,7 +57,8 @@ func TestKeepAge(t *testing.T) {
 		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepAge = 24 * time.Hour })
 		ask := func(n int64) {
 			t.Helper()
-			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n}, map[string]any{"prompt": "x"}); err != nil {
+			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n},
+				map[string]any{"prompt": "x"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -75,7 +78,8 @@ func TestKeepAge(t *testing.T) {
 		set := *w.settings.Load()
 		set.KeepAge, set.Wait = 0, 0
 		w.Configure(set)
-		if res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 2}, map[string]any{"prompt": "x"}); err != nil || !strings.Contains(res.Text, "No answer yet") {
+		if res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 2},
+			map[string]any{"prompt": "x"}); err != nil || !strings.Contains(res.Text, "No answer yet") {
 			t.Errorf("with a wait of 0: %v, %q", err, res.Text)
 		}
 		time.Sleep(2 * time.Second)
@@ -94,7 +98,8 @@ func TestOwed(t *testing.T) {
 		ask := func(identity string, n int64) string {
 			t.Helper()
 			time.Sleep(time.Millisecond) // so that each ends later than the one before
-			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller(identity), N: n}, map[string]any{"prompt": identity})
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller(identity), N: n},
+				map[string]any{"prompt": identity})
 			if err != nil || res.Fault != nil {
 				t.Fatalf("%s %d: %v %v", identity, n, err, res.Fault)
 			}
@@ -185,7 +190,8 @@ func TestAnswerUnwritten(t *testing.T) {
 	})
 	ask := func(n int64) {
 		t.Helper()
-		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n}, map[string]any{"prompt": "x"})
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n},
+			map[string]any{"prompt": "x"})
 		if err != nil || !strings.HasPrefix(res.Text, "well\n") {
 			t.Errorf("%v, %q", err, res.Text)
 		}

@@ -44,7 +44,8 @@ func TestReadIsConfined(t *testing.T) {
 	}
 	dirs := strings.Join(append([]string{own, allowed}, outside...), "\n")
 	res, err := h.run(t.Context(), 1, map[string]any{
-		"prompt": claudetest.Prompt("x", claudetest.Step{Do: "attempt", Message: dirs}), "render": "json", "detail": "full",
+		"prompt": claudetest.Prompt("x", claudetest.Step{Do: "attempt", Message: dirs}), "render": "json",
+		"detail": "full",
 	})
 	if err != nil || res.Fault != nil {
 		t.Fatal(err, dump(res.Fault))
@@ -65,7 +66,8 @@ func TestReadIsConfined(t *testing.T) {
 	if ways := could[allowed]; len(ways) < 20 { // else the attempts prove nothing
 		t.Errorf("where it may write it could only %s", strings.Join(ways, ", "))
 	}
-	if v.Level != "read" || v.EnforcedBy != "landlock" || !strings.Contains(strings.Join(v.Notes, "\n"), "Landlock ABI") {
+	if v.Level != "read" || v.EnforcedBy != "landlock" ||
+		!strings.Contains(strings.Join(v.Notes, "\n"), "Landlock ABI") {
 		t.Errorf("level %q enforced by %q, notes %q", v.Level, v.EnforcedBy, v.Notes)
 	}
 }
@@ -75,7 +77,8 @@ func TestReadIsConfined(t *testing.T) {
 func TestUnconfined(t *testing.T) {
 	h := newHouse(t, "", func(o *Options) { o.Engines[Claude] = machine(t, o, 0) })
 	res, err := h.run(t.Context(), 1, map[string]any{"prompt": "hello", "detail": "full"})
-	if err != nil || res.Fault != nil || !strings.Contains(res.Text, "level read enforced by tools") || !strings.Contains(res.Text, "no Landlock") {
+	if err != nil || res.Fault != nil || !strings.Contains(res.Text, "level read enforced by tools") ||
+		!strings.Contains(res.Text, "no Landlock") {
 		t.Errorf("err %v, %s, text %q", err, dump(res.Fault), res.Text)
 	}
 	if spec, err := process.ReadSpec(filepath.Join(h.opt.Dir, ID(h.session, 1))); err != nil || spec.Confine != nil {
@@ -112,7 +115,8 @@ func TestConfinementFails(t *testing.T) {
 		o.Engines[Claude] = machine(t, o, 7, envRefuse+"=1") // whatever the machine has: what follows is refused by any
 	})
 	res, err := h.run(t.Context(), 1, map[string]any{"prompt": "hello"})
-	if err != nil || res.Fault == nil || res.Fault.Fault.Code != fault.Denied || !strings.Contains(res.Fault.Fault.Detail, "Landlock refused") {
+	if err != nil || res.Fault == nil || res.Fault.Fault.Code != fault.Denied ||
+		!strings.Contains(res.Fault.Fault.Detail, "Landlock refused") {
 		t.Errorf("err %v, %s, text %q", err, dump(res.Fault), res.Text)
 	}
 	if strings.Contains(res.Text+res.FaultText, "fake answer") {
@@ -157,7 +161,8 @@ func TestShortTemp(t *testing.T) {
 				}
 			})
 			w.engine.shell = true
-			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x", "level": tt.level})
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+				map[string]any{"prompt": "x", "level": tt.level})
 			if got := code(res, err); got != tt.code {
 				t.Fatalf("%s, %v", got, err)
 			}
@@ -188,7 +193,8 @@ func TestLevelRefused(t *testing.T) {
 				args["level"] = "shell"
 			}
 			res, err := h.run(t.Context(), 1, args)
-			if got := code(res, err); got != fault.Denied || !strings.Contains(err.Error(), "bubblewrap is not installed") {
+			if got := code(res, err); got != fault.Denied ||
+				!strings.Contains(err.Error(), "bubblewrap is not installed") {
 				t.Errorf("%s: err %v, %s", got, err, dump(res.Fault))
 			}
 			if _, err := os.Stat(filepath.Join(h.opt.Dir, ID(h.session, 1))); !os.IsNotExist(err) {

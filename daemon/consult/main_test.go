@@ -15,7 +15,8 @@ const envRefuse = "TEST_REFUSE"
 // TestMain lets the test binary be the worker, the step that becomes its
 // child, and the consult program.
 func TestMain(m *testing.M) {
-	if os.Getenv(envRefuse) != "" && os.Getenv("CLAUDE_CODE_TMPDIR") != "" { // no descriptor is left for the ruleset of a run
+	// no descriptor is left for the ruleset of a run
+	if os.Getenv(envRefuse) != "" && os.Getenv("CLAUDE_CODE_TMPDIR") != "" {
 		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 5, Max: 5})
 	}
 	workertest.Dispatch(os.Args[1:], os.Environ(), os.Stderr)

@@ -60,7 +60,8 @@ func TestBudgets(t *testing.T) {
 		caps(0.2) // of the session
 		done("one", 2)
 		f, _ := w.spends("one", "a", 3, nil)
-		if f == nil || f.Fault.Code != fault.BudgetExceeded || f.Limit == nil || f.Limit.Value != 70 || f.Limit.Spent != 100 || f.RetryAfterMS != nil {
+		if f == nil || f.Fault.Code != fault.BudgetExceeded || f.Limit == nil || f.Limit.Value != 70 ||
+			f.Limit.Spent != 100 || f.RetryAfterMS != nil {
 			t.Errorf("the session's: %+v", f)
 		}
 		// The next daemon knows it all, though one answer alone is kept.
@@ -80,7 +81,8 @@ func TestBudgets(t *testing.T) {
 		}
 		done("two", 1)
 		f, _ = w.spends("two", "a", 2, nil)
-		if f == nil || f.Fault.Code != fault.BudgetExceeded || f.Limit == nil || f.Limit.Value != 120 || f.Limit.Spent != 150 || f.RetryAfterMS == nil {
+		if f == nil || f.Fault.Code != fault.BudgetExceeded || f.Limit == nil || f.Limit.Value != 120 ||
+			f.Limit.Spent != 150 || f.RetryAfterMS == nil {
 			t.Errorf("the day's: %+v", f)
 		}
 		// Who has no budget has what the settings say.
@@ -95,7 +97,8 @@ func TestBudgets(t *testing.T) {
 			}
 		}
 		list := w.Spendings()
-		if len(list) != 3 || list[0].Identity != "a" || list[0].USD != 1.5 || list[0].Consults != 3 || list[1].Consults != 2 || list[0].Budget.DayUSD != 1.2 {
+		if len(list) != 3 || list[0].Identity != "a" || list[0].USD != 1.5 || list[0].Consults != 3 ||
+			list[1].Consults != 2 || list[0].Budget.DayUSD != 1.2 {
 			t.Errorf("spent %+v", list)
 		}
 		time.Sleep(24 * time.Hour)
@@ -121,7 +124,8 @@ func TestBudgetUntold(t *testing.T) {
 			}
 			return nil
 		}
-		if f, _ := w.spends("one", "a", 1, map[string]any{"engine": "codex", "max_usd": 1}); f == nil || f.Fault.Code != fault.InvalidInput {
+		if f, _ := w.spends("one", "a", 1, map[string]any{"engine": "codex", "max_usd": 1}); f == nil ||
+			f.Fault.Code != fault.InvalidInput {
 			t.Errorf("asked for: %v", f)
 		}
 		if f, _ := w.spends("one", "a", 2, map[string]any{"engine": "codex"}); f != nil {
@@ -130,7 +134,8 @@ func TestBudgetUntold(t *testing.T) {
 		if req := w.codex.last(); req.MaxUSD != 0 || req.MaxTurns != 0 || req.Model != "" {
 			t.Errorf("%+v", req)
 		}
-		if f, _ := w.spends("one", "a", 3, map[string]any{"engine": "codex"}); f == nil || f.Fault.Code != fault.BudgetExceeded {
+		if f, _ := w.spends("one", "a", 3, map[string]any{"engine": "codex"}); f == nil ||
+			f.Fault.Code != fault.BudgetExceeded {
 			t.Errorf("a second one: %v", f)
 		}
 		w.finish()
@@ -211,8 +216,10 @@ func TestAudit(t *testing.T) {
 	}
 	a := told[0]
 	const sum = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881" // of "x"
-	if a.ID != ID("one", 1) || a.PromptSHA256 != sum || a.PromptBytes != 1 || len(a.Argv) != 1 || a.State != Done || a.CostUSD == nil ||
-		*a.CostUSD != 0.5 || a.Engine != Claude || a.EngineVersion != "1.2.3" || a.Level != "read" || a.Caller != "one" || a.Session != "S" || a.Exit == "" {
+	if a.ID != ID("one", 1) || a.PromptSHA256 != sum || a.PromptBytes != 1 || len(a.Argv) != 1 || a.State != Done ||
+		a.CostUSD == nil ||
+		*a.CostUSD != 0.5 || a.Engine != Claude || a.EngineVersion != "1.2.3" || a.Level != "read" ||
+		a.Caller != "one" || a.Session != "S" || a.Exit == "" {
 		t.Errorf("told %+v", a)
 	}
 	// A daemon that died before it had told has left what it removes afterwards.

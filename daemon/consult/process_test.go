@@ -64,8 +64,9 @@ func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 		Exe: exe, RuntimeDir: filepath.Join(dir, "r"), StateDir: h.dirs.Root, Epoch: 1, Program: "test", Log: log,
 	})
 	opt := Options{
-		Log: log, Dir: h.dirs.Consults, Ledger: filepath.Join(h.dirs.Root, "spent.json"), Exe: exe, SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"),
-		Starter: Supervised{sup}, Settings: DefaultSettings(),
+		Log: log, Dir: h.dirs.Consults, Ledger: filepath.Join(h.dirs.Root, "spent.json"), Exe: exe,
+		SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"), Starter: Supervised{sup},
+		Settings: DefaultSettings(),
 		Engines: map[string]engine.Engine{Claude: claude.New(claude.Options{
 			Bin: bin, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "SECRET=1"},
 			Extra: []string{claudetest.FakeEnv + "=ok", "ANTHROPIC_API_KEY=k", "GORACE=atexit_sleep_ms=0"},
@@ -110,7 +111,9 @@ func TestProgram(t *testing.T) {
 	h := newHouse(t, "")
 	do := func(what string, n int) string { return claudetest.Prompt("x", claudetest.Step{Do: what, N: n}) }
 	apiError := func(status int) string { return claudetest.Prompt("x", claudetest.Step{Status: status, N: 60}) }
-	read := claudetest.Step{Text: new("Let me look."), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}}}
+	read := claudetest.Step{
+		Text: new("Let me look."), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}},
+	}
 	for i, tt := range []struct {
 		name   string
 		prompt string
@@ -121,13 +124,23 @@ func TestProgram(t *testing.T) {
 	}{
 		{name: "answer", prompt: "hello", text: "fake answer: hello"},
 		{name: "tool use", prompt: claudetest.Prompt("x", read, claudetest.Say("All is well.")), text: "All is well."},
-		{name: "streamed", prompt: claudetest.Prompt("x", claudetest.Step{Text: new("bit by bit"), Chunk: 3, ChunkDelay: 0.01}), text: "bit by bit"},
+		{
+			name:   "streamed",
+			prompt: claudetest.Prompt("x", claudetest.Step{Text: new("bit by bit"), Chunk: 3, ChunkDelay: 0.01}),
+			text:   "bit by bit",
+		},
 		{name: "dash", prompt: "-v --help", text: "fake answer: -v --help"},
 		{name: "slash", prompt: "/help me", text: "fake answer:  /help me"},
 		{name: "newlines and bytes", prompt: "a\nb\x00c", text: "fake answer: a\nb\uFFFDc"},
 		{name: "5 MiB", prompt: strings.Repeat("long\n", 1<<20) + "end", text: "end"},
-		{name: "model", prompt: claudetest.Prompt("x", claudetest.Step{Do: "args"}), args: map[string]any{"model": "opus", "effort": "low"}, text: `"--model","opus"`},
-		{name: "fork", prompt: claudetest.Prompt("x", claudetest.Step{Do: "args"}), args: map[string]any{"session": "3d81f0a0-3c5f-4c12-93ea-17cf026df78c"}, text: "--fork-session"},
+		{
+			name: "model", prompt: claudetest.Prompt("x", claudetest.Step{Do: "args"}),
+			args: map[string]any{"model": "opus", "effort": "low"}, text: `"--model","opus"`,
+		},
+		{
+			name: "fork", prompt: claudetest.Prompt("x", claudetest.Step{Do: "args"}),
+			args: map[string]any{"session": "3d81f0a0-3c5f-4c12-93ea-17cf026df78c"}, text: "--fork-session",
+		},
 		{name: "cwd", prompt: do("cwd", 0), text: h.project},
 		{name: "401", prompt: apiError(401), code: fault.Unauthenticated, reason: fault.Rejected},
 		{name: "429", prompt: apiError(429), code: fault.DownstreamFailure, reason: fault.RateLimited},
@@ -136,20 +149,36 @@ func TestProgram(t *testing.T) {
 		{name: "404", prompt: apiError(404), code: fault.DownstreamFailure, reason: fault.Rejected},
 		{name: "unreachable", prompt: apiError(-1), code: fault.DownstreamFailure, reason: fault.Unreachable},
 		{name: "too long", prompt: do("too-long", 0), code: fault.DownstreamFailure, reason: fault.PromptTooLong},
-		{name: "refusal", prompt: claudetest.Prompt("x", claudetest.Step{Text: new("I"), StopReason: "refusal"}), code: fault.DownstreamFailure, reason: fault.Refused},
-		{name: "empty", prompt: claudetest.Prompt("x", claudetest.Step{Text: new("")}), code: fault.DownstreamFailure, reason: fault.EmptyAnswer},
-		{name: "max turns", prompt: claudetest.Prompt("x", read), args: map[string]any{"max_turns": 2}, code: fault.DownstreamFailure, reason: fault.MaxTurns, text: "Let me look."},
-		{name: "no such session", prompt: "x", args: map[string]any{"session": "00000000-3c5f-4c12-93ea-17cf026df78c"}, code: fault.InvalidInput},
+		{
+			name: "refusal", prompt: claudetest.Prompt("x", claudetest.Step{Text: new("I"), StopReason: "refusal"}),
+			code: fault.DownstreamFailure, reason: fault.Refused,
+		},
+		{
+			name: "empty", prompt: claudetest.Prompt("x", claudetest.Step{Text: new("")}),
+			code: fault.DownstreamFailure, reason: fault.EmptyAnswer,
+		},
+		{
+			name: "max turns", prompt: claudetest.Prompt("x", read), args: map[string]any{"max_turns": 2},
+			code: fault.DownstreamFailure, reason: fault.MaxTurns, text: "Let me look.",
+		},
+		{
+			name: "no such session", prompt: "x",
+			args: map[string]any{"session": "00000000-3c5f-4c12-93ea-17cf026df78c"}, code: fault.InvalidInput,
+		},
 		{name: "garbage", prompt: do("garbage", 0), code: fault.DownstreamFailure, reason: fault.BadOutput},
 		{name: "half an envelope", prompt: do("half", 0), code: fault.DownstreamFailure, reason: fault.BadOutput},
 		{name: "silence", prompt: do("silent", 0), code: fault.DownstreamFailure, reason: fault.BadOutput},
 		{name: "exit code", prompt: do("exit", 3), code: fault.DownstreamFailure, reason: fault.BadOutput},
 		{name: "killed", prompt: do("die", 0), code: fault.ProcessFailure, reason: fault.Killed},
 		{name: "100 MiB of lines", prompt: do("flood", 100), code: fault.DownstreamFailure, reason: fault.BadOutput},
-		{name: "100 MiB in a line", prompt: do("flood-line", 100), code: fault.DownstreamFailure, reason: fault.BadOutput},
 		{
-			name: "best answer at the deadline", prompt: claudetest.Prompt("x", claudetest.Step{Text: new("on it"), Chunk: 1, ChunkDelay: 1}),
-			args: map[string]any{"timeout_s": 1}, text: "fake answer: ",
+			name: "100 MiB in a line", prompt: do("flood-line", 100), code: fault.DownstreamFailure,
+			reason: fault.BadOutput,
+		},
+		{
+			name:   "best answer at the deadline",
+			prompt: claudetest.Prompt("x", claudetest.Step{Text: new("on it"), Chunk: 1, ChunkDelay: 1}),
+			args:   map[string]any{"timeout_s": 1}, text: "fake answer: ",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -183,7 +212,13 @@ func TestEnvironment(t *testing.T) {
 	if err != nil || res.Fault != nil {
 		t.Fatal(err, res.Fault)
 	}
-	for _, want := range []string{"HOME=", "ANTHROPIC_API_KEY=k", "CLAUDE_CODE_MAX_RETRIES=3", "HOLDLINE_WORKER=" + filepath.Join(h.dirs.Consults, ID(h.session, 1)), "CLAUDE_CODE_TMPDIR="} {
+	for _, want := range []string{
+		"HOME=",
+		"ANTHROPIC_API_KEY=k",
+		"CLAUDE_CODE_MAX_RETRIES=3",
+		"HOLDLINE_WORKER=" + filepath.Join(h.dirs.Consults, ID(h.session, 1)),
+		"CLAUDE_CODE_TMPDIR=",
+	} {
 		if !strings.Contains(res.Text, want) {
 			t.Errorf("no %s in %s", want, res.Text)
 		}
@@ -198,7 +233,8 @@ func TestEnvironment(t *testing.T) {
 	if err != nil || strings.Contains(string(spec), "ANTHROPIC") || strings.Contains(string(spec), "@@FAKE") {
 		t.Errorf("%v %s", err, spec)
 	}
-	if calls, err := os.ReadFile(filepath.Join(dir, "calls.jsonl")); err != nil || !strings.Contains(string(calls), `"kind":"call"`) || strings.Contains(string(calls), "@@FAKE") {
+	if calls, err := os.ReadFile(filepath.Join(dir, "calls.jsonl")); err != nil ||
+		!strings.Contains(string(calls), `"kind":"call"`) || strings.Contains(string(calls), "@@FAKE") {
 		t.Errorf("%v %s", err, calls)
 	}
 }
@@ -226,7 +262,8 @@ func TestGone(t *testing.T) {
 				ended = time.Now()
 				cancel(enough)
 			}()
-			if _, err := h.run(ctx, 1, map[string]any{"prompt": claudetest.Prompt("x", steps...)}); !errors.Is(err, enough) {
+			if _, err := h.run(ctx, 1,
+				map[string]any{"prompt": claudetest.Prompt("x", steps...)}); !errors.Is(err, enough) {
 				t.Fatalf("err %v", err)
 			}
 			a, err := h.Wait(t.Context(), ID(h.session, 1), nil)
@@ -278,7 +315,8 @@ func TestGrandchild(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "")
 	begin := time.Now()
-	res, err := h.run(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild"}, claudetest.Say("done"))})
+	res, err := h.run(t.Context(), 1,
+		map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild"}, claudetest.Say("done"))})
 	if err != nil || res.Fault != nil || !strings.HasPrefix(res.Text, "done") {
 		t.Fatalf("%v %v %q", err, res.Fault, res.Text)
 	}
@@ -299,8 +337,11 @@ func TestWorkerKilled(t *testing.T) {
 			_ = syscall.Kill(w.PID, syscall.SIGKILL)
 		}
 	}()
-	res, err := h.run(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild"}, claudetest.Step{Do: "hang"})})
-	if err != nil || res.Fault == nil || res.Fault.Fault.Code != fault.OutcomeUnknown || !strings.Contains(res.FaultText, "grandchild") {
+	res, err := h.run(t.Context(), 1,
+		map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild"},
+			claudetest.Step{Do: "hang"})})
+	if err != nil || res.Fault == nil || res.Fault.Fault.Code != fault.OutcomeUnknown ||
+		!strings.Contains(res.FaultText, "grandchild") {
 		t.Fatalf("%v %v %q", err, res.Fault, res.FaultText)
 	}
 	var pid int

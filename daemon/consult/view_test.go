@@ -41,7 +41,8 @@ func TestPages(t *testing.T) {
 		if !strings.Contains(res.Text, fmt.Sprintf(`"offset":%d`, v.NextOffset)) {
 			t.Errorf("no way to the rest in %q", res.Text[len(res.Text)-300:])
 		}
-		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": v.ConsultID, "offset": v.NextOffset})
+		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")},
+			map[string]any{"consult_id": v.ConsultID, "offset": v.NextOffset})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,8 +51,10 @@ func TestPages(t *testing.T) {
 		t.Errorf("%d bytes of %d", got.Len(), len(long))
 	}
 	for offset, beyond := range map[int]bool{len([]rune(long)) - 1: false, len([]rune(long)): true, 1 << 40: true} {
-		res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")}, map[string]any{"consult_id": ID("hash-a", 1), "offset": offset})
-		says := strings.Contains(res.Text, fmt.Sprintf("offset %d is beyond the end: the answer has %d characters", offset, len([]rune(long))))
+		res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")},
+			map[string]any{"consult_id": ID("hash-a", 1), "offset": offset})
+		says := strings.Contains(res.Text,
+			fmt.Sprintf("offset %d is beyond the end: the answer has %d characters", offset, len([]rune(long))))
 		if err != nil || says != beyond {
 			t.Errorf("offset %d: %v, %q", offset, err, res.Text)
 		}
@@ -72,10 +75,12 @@ func TestFits(t *testing.T) {
 		"long":  {Text: quotes},
 		"short": {Text: "short", Structured: json.RawMessage(`{"a":1}`)},
 		"structured": {
-			Text: `{"a":"` + strings.Repeat("x", 30_000) + `"}`, Structured: json.RawMessage(`{"a":"` + strings.Repeat("x", 30_000) + `"}`),
+			Text:       `{"a":"` + strings.Repeat("x", 30_000) + `"}`,
+			Structured: json.RawMessage(`{"a":"` + strings.Repeat("x", 30_000) + `"}`),
 		},
 		"context": {Text: quotes, Context: &material.Context{
-			Files: files, AddDirs: []string{long, long}, Diff: &material.GivenDiff{Text: quotes[:material.MaxShown], Untracked: []string{long}},
+			Files: files, AddDirs: []string{long, long},
+			Diff: &material.GivenDiff{Text: quotes[:material.MaxShown], Untracked: []string{long}},
 		}},
 		"much besides": {Text: quotes, Notes: []string{long, long}, Cwd: long, Denials: make([]engine.Denial, 100)},
 	} {

@@ -18,7 +18,11 @@ func TestBrokenAnswer(t *testing.T) {
 		{"a floating id", `{"jsonrpc":"2.0","id":7.0,"result":"` + "\xe9" + `"}`, "7.0"},
 		{"cut", `{"jsonrpc":"2.0","id":7,"result":{"text":"ca`, "7"},
 		{"an error that is cut", `{"jsonrpc":"2.0","id":7,"error":{"co`, "7"},
-		{"too deep", `{"jsonrpc":"2.0","id":7,"result":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "7"},
+		{
+			"too deep",
+			`{"jsonrpc":"2.0","id":7,"result":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`,
+			"7",
+		},
 		{"both", `{"jsonrpc":"2.0","id":7,"result":{},"error":{}}`, "7"},
 		{"neither", `{"jsonrpc":"2.0","id":7}`, "7"},
 		{"no version", `{"id":7,"result":{}}`, "7"},
@@ -50,8 +54,8 @@ func TestBrokenAnswer(t *testing.T) {
 // one sort of numbers, or keep ids as strings.
 func TestNumber(t *testing.T) {
 	for raw, want := range map[string]int64{
-		"7": 7, "7.0": 7, "7e0": 7, "70e-1": 7, "0": 0, "-7": 0, "7.5": 0, `"7"`: 7, `"x7"`: 0, "": 0, "null": 0, "9007199254740993": 9007199254740993,
-		"9007199254740993.0": 0, "1e400": 0, "0.0": 0, "1e3": 1000,
+		"7": 7, "7.0": 7, "7e0": 7, "70e-1": 7, "0": 0, "-7": 0, "7.5": 0, `"7"`: 7, `"x7"`: 0, "": 0, "null": 0,
+		"9007199254740993": 9007199254740993, "9007199254740993.0": 0, "1e400": 0, "0.0": 0, "1e3": 1000,
 	} {
 		if got := Number([]byte(raw)); got != want {
 			t.Errorf("Number(%s) = %d, want %d", raw, got, want)

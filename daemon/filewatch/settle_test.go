@@ -13,10 +13,14 @@ func TestSettler(t *testing.T) {
 		states []Stamp // one every half second
 		reads  []Stamp
 	}{
-		"nothing happens":                       {[]Stamp{old, old, old, old}, nil},
-		"written once":                          {[]Stamp{old, whole, whole, whole, whole, whole}, []Stamp{whole}},
-		"written in two steps":                  {[]Stamp{old, half, half, whole, whole, whole, whole, whole, whole}, []Stamp{whole}},
-		"gone for a moment":                     {[]Stamp{old, none, whole, whole, whole, whole, whole}, []Stamp{whole}},
+		"nothing happens": {[]Stamp{old, old, old, old}, nil},
+		"written once":    {[]Stamp{old, whole, whole, whole, whole, whole}, []Stamp{whole}},
+		"written in two steps": {
+			[]Stamp{old, half, half, whole, whole, whole, whole, whole, whole}, []Stamp{whole},
+		},
+		"gone for a moment": {
+			[]Stamp{old, none, whole, whole, whole, whole, whole}, []Stamp{whole},
+		},
 		"gone for a moment, and the same again": {[]Stamp{old, none, old, none, old, old, old}, nil},
 		"gone":                                  {[]Stamp{old, none, none, none, none, none}, []Stamp{none}},
 		"written again and again":               {[]Stamp{half, whole, half, whole, half, whole, half, whole}, nil},

@@ -22,7 +22,10 @@ import (
 // which its answer may be found.
 func TestTimeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(Options{Log: slog.New(slog.DiscardHandler), Servers: []Spec{{Name: "s", Timeout: 320 * time.Second, MaxTimeout: time.Hour}}})
+		m := New(Options{
+			Log:     slog.New(slog.DiscardHandler),
+			Servers: []Spec{{Name: "s", Timeout: 320 * time.Second, MaxTimeout: time.Hour}},
+		})
 		s := m.servers["s"]
 		told := func(json.RawMessage) {}
 		for _, tc := range []struct {

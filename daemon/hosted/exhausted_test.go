@@ -26,24 +26,32 @@ func (noWatch) WorkerEnded(string) {}
 // against the server nor against its calls, says what to free, and is over as
 // soon as there is room. What is the server's own fault still counts.
 func TestOwnExhaustion(t *testing.T) {
-	for _, errno := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.EACCES} {
+	for _, errno := range []error{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.EACCES,
+	} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				spec := Spec{
-					Name: "s", Scope: Shared, Lazy: true, MaxConcurrent: 1, MaxRestarts: 5, RestartWindow: 5 * time.Minute,
-					CircuitThreshold: 5, CircuitReset: 30 * time.Second, Timeout: time.Minute, MaxTimeout: time.Hour, StartTimeout: time.Minute,
+					Name: "s", Scope: Shared, Lazy: true, MaxConcurrent: 1, MaxRestarts: 5,
+					RestartWindow: 5 * time.Minute, CircuitThreshold: 5, CircuitReset: 30 * time.Second,
+					Timeout: time.Minute, MaxTimeout: time.Hour, StartTimeout: time.Minute,
 				}
 				tried := 0
 				spec.Process = func(string) (config.Process, error) {
 					tried++
-					return config.Process{}, fmt.Errorf("generation counter: %w", &fs.PathError{Op: "write", Path: "/home/u/.local/state/holdline/generation", Err: errno})
+					return config.Process{}, fmt.Errorf("generation counter: %w",
+						&fs.PathError{Op: "write", Path: "/home/u/.local/state/holdline/generation", Err: errno})
 				}
-				m := New(Options{Log: slog.New(slog.DiscardHandler), Watch: noWatch{}, StateDir: t.TempDir(), CatalogDir: t.TempDir(), Servers: []Spec{spec}})
+				m := New(Options{
+					Log: slog.New(slog.DiscardHandler), Watch: noWatch{}, StateDir: t.TempDir(),
+					CatalogDir: t.TempDir(), Servers: []Spec{spec},
+				})
 				c := tool.Caller{Session: "s"}
 				for range 20 {
 					_, err := m.servers["s"].ready(t.Context(), c)
 					f, ok := errors.AsType[*fault.Record](err)
-					if ours := !errors.Is(errno, syscall.EACCES); !ok || ours && f.Fault.Code != fault.ResourceExhausted {
+					if ours := !errors.Is(errno, syscall.EACCES); !ok ||
+						ours && f.Fault.Code != fault.ResourceExhausted {
 						t.Fatalf("ready = %v", err)
 					}
 					if blames(err) != errors.Is(errno, syscall.EACCES) && f.Fault.Code != fault.Ejected {
@@ -56,7 +64,8 @@ func TestOwnExhaustion(t *testing.T) {
 					if !st.Ejected || tried > 10 {
 						t.Errorf("tried %d times, %+v; want it ejected", tried, st)
 					}
-				} else if st.Ejected || st.Restarts > 0 || st.Circuit != policy.Closed || tried < 20 || st.Fault == nil {
+				} else if st.Ejected || st.Restarts > 0 || st.Circuit != policy.Closed || tried < 20 ||
+					st.Fault == nil {
 					t.Errorf("tried %d times, %+v; want nothing held against it, and the reason", tried, st)
 				}
 				m.end()

@@ -13,7 +13,9 @@ import (
 // TestInstancesThin: projects that nobody works in any more are forgotten when
 // there are too many, those that are ejected last.
 func TestInstancesThin(t *testing.T) {
-	m := New(Options{Log: slog.New(slog.DiscardHandler), Servers: []Spec{{Name: "s", Scope: Project, Key: "k", MaxConcurrent: 1}}})
+	m := New(Options{
+		Log: slog.New(slog.DiscardHandler), Servers: []Spec{{Name: "s", Scope: Project, Key: "k", MaxConcurrent: 1}},
+	})
 	s := m.servers["s"]
 	busy := s.instanceLocked(&tool.Caller{Project: "busy"})
 	busy.up = &upstream{}
@@ -52,7 +54,12 @@ func TestPatience(t *testing.T) {
 		{"starting", 4 * time.Second, instance{starting: up}, firstList - 4*time.Second},
 		{"starting for long", time.Minute, instance{starting: up}, 0},
 		{"failed", time.Minute, instance{err: errors.New("no")}, nextList},
-		{"starting after it has failed", 300 * time.Millisecond, instance{err: errors.New("no"), starting: up}, nextList - 300*time.Millisecond},
+		{
+			"starting after it has failed",
+			300 * time.Millisecond,
+			instance{err: errors.New("no"), starting: up},
+			nextList - 300*time.Millisecond,
+		},
 		{"ended by us", time.Minute, instance{err: errEnded}, firstList},
 	} {
 		tc.inst.begun = now.Add(-tc.begun)

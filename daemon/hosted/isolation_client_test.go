@@ -94,7 +94,8 @@ func (c *client) sender(lines ...string) func() {
 func (c *client) meta(token string) string {
 	var members []string
 	if c.modern {
-		members = append(members, fmt.Sprintf(`%q:%q,%q:{"sampling":{}}`, mcp.MetaVersion, mcp.Modern, mcp.MetaCapabilities))
+		members = append(members,
+			fmt.Sprintf(`%q:%q,%q:{"sampling":{}}`, mcp.MetaVersion, mcp.Modern, mcp.MetaCapabilities))
 	}
 	if token != "" {
 		members = append(members, `"progressToken":`+token)
@@ -150,7 +151,8 @@ func (c *client) shakeLocked() []string {
 		return []string{r.line, ready}
 	}
 	level := c.ownLocked(mcp.SetLevel)
-	level.line = fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"logging/setLevel","params":{"level":"debug"}}`, level.id)
+	level.line = fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"logging/setLevel","params":{"level":"debug"}}`,
+		level.id)
 	level.n = c.lineLocked()
 	c.open = append(c.open, level)
 	c.state = append(c.state, saved{level.n, level.line})
@@ -277,7 +279,8 @@ func (c *client) answerLocked(msg jsonrpc.Message) bool {
 	switch odd := string(jsonrpc.Field(body, "odd")); {
 	case secret != "" && odd != `[1.0,"\ud800"]` && odd != "1e400":
 		return false
-	case secret != "" && msg.Error == nil && c.modern != (jsonrpc.Field(body, "resultType") != nil) && r.server != sharedModern:
+	case secret != "" && msg.Error == nil && c.modern != (jsonrpc.Field(body, "resultType") != nil) &&
+		r.server != sharedModern:
 		return false
 	case secret == "" && msg.Error != nil:
 		return false
@@ -301,7 +304,8 @@ func (c *client) progressLocked(params json.RawMessage) bool {
 	c.w.progresses++
 	token := string(jsonrpc.Field(params, mcp.MetaProgress))
 	secret, _ := mcp.String(jsonrpc.Field(params, "message"))
-	return slices.ContainsFunc(c.open, func(r *request) bool { return r.token != "" && r.token == token && r.secret == secret })
+	return slices.ContainsFunc(c.open,
+		func(r *request) bool { return r.token != "" && r.token == token && r.secret == secret })
 }
 
 // logLocked takes a log message: it must come from a process that this client
@@ -367,7 +371,8 @@ func (w *world) someLocked() *client {
 
 // inUse tells whether a request of the client bears an equal id, or token.
 func (c *client) inUse(of func(*request) string, raw string) bool {
-	return slices.ContainsFunc(c.open, func(r *request) bool { return !r.cancelled && of(r) != "" && key(of(r)) == key(raw) })
+	return slices.ContainsFunc(c.open,
+		func(r *request) bool { return !r.cancelled && of(r) != "" && key(of(r)) == key(raw) })
 }
 
 const mostOpen = 16
@@ -382,7 +387,8 @@ func (w *world) call() func() {
 	if w.rng.IntN(3) > 0 {
 		token = ids[w.rng.IntN(len(ids))]
 	}
-	if c.inUse(func(r *request) string { return r.id }, id) || token != "" && c.inUse(func(r *request) string { return r.token }, token) {
+	if c.inUse(func(r *request) string { return r.id }, id) ||
+		token != "" && c.inUse(func(r *request) string { return r.token }, token) {
 		return nil
 	}
 	return c.callLocked(c.servers()[w.rng.IntN(len(c.servers()))], id, token)
@@ -427,7 +433,10 @@ func (c *client) beginLocked(r *request) func() {
 func (c *client) ownLocked(method string) *request {
 	c.secrets++
 	id := fmt.Sprintf(`"own%d"`, c.secrets)
-	return &request{c: c, id: id, line: fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{%s}}}`, id, method, c.meta(""))}
+	return &request{
+		c: c, id: id,
+		line: fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{%s}}}`, id, method, c.meta("")),
+	}
 }
 
 // barrier has a client ask what is answered in turn: when the answer is here,

@@ -94,7 +94,8 @@ func takeOver(conn *net.UnixConn) (*upstream, error) {
 		return nil, fmt.Errorf("%d descriptors: %w", len(fds), err)
 	}
 	return &upstream{
-		name: string(name[:n]), conn: conn, in: os.NewFile(uintptr(fds[0]), "stdin"), out: os.NewFile(uintptr(fds[1]), "stdout"),
+		name: string(name[:n]), conn: conn, in: os.NewFile(uintptr(fds[0]), "stdin"),
+		out:  os.NewFile(uintptr(fds[1]), "stdout"),
 		asks: map[string]*question{},
 	}, nil
 }
@@ -145,7 +146,8 @@ func (u *upstream) take(msg jsonrpc.Message) (answer string) {
 		u.most = max(u.most, n)
 	}
 	modern := u.name == sharedModern
-	if modern && msg.Kind == jsonrpc.Request && jsonrpc.Field(jsonrpc.Field(msg.Params, "_meta"), mcp.MetaVersion) == nil {
+	if modern && msg.Kind == jsonrpc.Request &&
+		jsonrpc.Field(jsonrpc.Field(msg.Params, "_meta"), mcp.MetaVersion) == nil {
 		w.failLocked("the modern server is told %s %s", msg.Method, msg.Params)
 	}
 	result := func(r string) string { return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, msg.ID, r) }
@@ -184,7 +186,9 @@ func (u *upstream) callLocked(msg jsonrpc.Message) {
 		w.failLocked("%s: a call that nobody has made: %s", u.name, msg.Params)
 		return
 	}
-	s := &seen{id: string(msg.ID), token: string(jsonrpc.Field(jsonrpc.Field(msg.Params, "_meta"), mcp.MetaProgress)), r: r}
+	s := &seen{
+		id: string(msg.ID), token: string(jsonrpc.Field(jsonrpc.Field(msg.Params, "_meta"), mcp.MetaProgress)), r: r,
+	}
 	if slices.ContainsFunc(u.calls, func(o *seen) bool { return o.id == s.id }) && !w.broken {
 		w.failLocked("%s: two calls under id %s", u.name, s.id)
 	}
@@ -205,7 +209,8 @@ func (u *upstream) callLocked(msg jsonrpc.Message) {
 	switch {
 	case u.client == nil && u.name == perSession:
 		u.client = r.c
-	case u.name == perSession && u.client != r.c, u.name == perProject && u.client != nil && u.client.project != r.c.project:
+	case u.name == perSession && u.client != r.c, u.name == perProject && u.client != nil &&
+		u.client.project != r.c.project:
 		w.failLocked("%s: a call of client %d in a process of client %d", u.name, r.c.number, u.client.number)
 	case u.name == perProject:
 		u.client = r.c
@@ -257,7 +262,8 @@ func (u *upstream) answerLocked(s *seen) string {
 	if u.w.rng.IntN(8) == 0 {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no","data":{"secret":%q,"odd":1e400}}}`, s.id, s.r.secret)
 	}
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"secret":%q,"content":[],"odd":[1.0,"\ud800"]}}`, s.id, s.r.secret)
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"secret":%q,"content":[],"odd":[1.0,"\ud800"]}}`,
+		s.id, s.r.secret)
 }
 
 func (w *world) answer() func() {
@@ -314,7 +320,8 @@ func (w *world) stray() func() {
 	if len(u.ended) > 0 && w.rng.IntN(2) == 0 {
 		id = u.ended[w.rng.IntN(len(u.ended))].id // once more
 	}
-	if n := decimal(id); n > u.most || slices.ContainsFunc(u.calls, func(s *seen) bool { return s.id == id || s.token == id }) {
+	if n := decimal(id); n > u.most ||
+		slices.ContainsFunc(u.calls, func(s *seen) bool { return s.id == id || s.token == id }) {
 		return nil // it may be somebody's
 	}
 	lines := []string{

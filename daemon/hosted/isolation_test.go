@@ -97,14 +97,18 @@ func newWorld(t *testing.T, seed uint64, broken bool) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, broken: broken, rng: rand.New(rand.NewPCG(seed, 0)), dir: dir, socket: filepath.Join(dir, "s"), bySecret: map[string]*request{}}
+	w := &world{
+		t: t, broken: broken, rng: rand.New(rand.NewPCG(seed, 0)), dir: dir, socket: filepath.Join(dir, "s"),
+		bySecret: map[string]*request{},
+	}
 	w.traced = os.Getenv("HOLDLINE_TRACE") != ""
 	w.moved = sync.NewCond(&w.mu)
 	for i := range 5 {
 		project := []string{"p", "p", "q", "q", "p"}[i]
 		c := &client{
-			w: w, number: i, modern: i == 1 || i == 2, loud: i == 0 || i == 3, project: project, cwd: filepath.Join(dir, project),
-			uuid: fmt.Sprintf("00000000-0000-0000-0000-%012d", i), asked: map[string]string{},
+			w: w, number: i, modern: i == 1 || i == 2, loud: i == 0 || i == 3, project: project,
+			cwd: filepath.Join(dir, project), uuid: fmt.Sprintf("00000000-0000-0000-0000-%012d", i),
+			asked: map[string]string{},
 		}
 		if err := statedir.MakeDir(c.cwd); err != nil {
 			t.Fatal(err)
@@ -129,13 +133,16 @@ func (w *world) serve() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	workers := supervisor.New(supervisor.Options{Exe: exe, RuntimeDir: w.dir, StateDir: w.dir, Epoch: 1, Program: "test", Log: log})
+	workers := supervisor.New(supervisor.Options{
+		Exe: exe, RuntimeDir: w.dir, StateDir: w.dir, Epoch: 1, Program: "test", Log: log,
+	})
 	if err := statedir.MakeDir(filepath.Join(w.dir, "w")); err != nil {
 		t.Fatal(err)
 	}
 	manager := hosted.New(hosted.Options{
-		Log: log, Workers: workers, Watch: nobody{}, WorkersDir: filepath.Join(w.dir, "w"), CatalogDir: filepath.Join(w.dir, "catalog"),
-		StateDir: filepath.Join(w.dir, "servers"), Info: mcp.Implementation{Name: "holdline", Version: "test"},
+		Log: log, Workers: workers, Watch: nobody{}, WorkersDir: filepath.Join(w.dir, "w"),
+		CatalogDir: filepath.Join(w.dir, "catalog"), StateDir: filepath.Join(w.dir, "servers"),
+		Info: mcp.Implementation{Name: "holdline", Version: "test"},
 		Servers: []hosted.Spec{
 			w.spec(exe, sharedLegacy, hosted.Shared), w.spec(exe, sharedModern, hosted.Shared),
 			w.spec(exe, perProject, hosted.Project), w.spec(exe, perSession, hosted.Session),
@@ -158,7 +165,10 @@ func (w *world) serve() {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
-	l := listener.New(listener.Options{Log: log, UID: os.Getuid(), MaxConns: 1024, Handlers: map[string]listener.Handler{protocol.RoleMCP: sessions.ServeConn}})
+	l := listener.New(listener.Options{
+		Log: log, UID: os.Getuid(), MaxConns: 1024,
+		Handlers: map[string]listener.Handler{protocol.RoleMCP: sessions.ServeConn},
+	})
 	go func() { served <- l.Serve(ctx, daemon) }()
 	t.Cleanup(func() {
 		w.mu.Lock()
@@ -189,10 +199,13 @@ func (w *world) spec(exe, name string, scope hosted.Scope) hosted.Spec {
 	return hosted.Spec{
 		Name: name, Scope: scope, Key: name,
 		Process: func(string) (config.Process, error) {
-			return config.Process{Command: exe, Args: []string{"upstream", filepath.Join(w.dir, "u"), name}, Dir: w.dir, Env: []string{"GORACE=atexit_sleep_ms=0"}}, nil
+			return config.Process{
+				Command: exe, Args: []string{"upstream", filepath.Join(w.dir, "u"), name}, Dir: w.dir,
+				Env: []string{"GORACE=atexit_sleep_ms=0"},
+			}, nil
 		},
-		Timeout: time.Hour, MaxTimeout: time.Hour, StartTimeout: time.Minute, Lazy: true, KeepAlive: time.Hour, MaxConcurrent: 1000,
-		MaxRestarts: 5, RestartWindow: time.Minute, CircuitThreshold: 5, CircuitReset: time.Minute,
+		Timeout: time.Hour, MaxTimeout: time.Hour, StartTimeout: time.Minute, Lazy: true, KeepAlive: time.Hour,
+		MaxConcurrent: 1000, MaxRestarts: 5, RestartWindow: time.Minute, CircuitThreshold: 5, CircuitReset: time.Minute,
 	}
 }
 
@@ -346,7 +359,8 @@ func (w *world) openLocked() string {
 	var b strings.Builder
 	for _, c := range w.clients {
 		for _, r := range c.open {
-			fmt.Fprintf(&b, "client %d, connected %t: %s of %s, cancelled %t, arrived %t\n", c.number, c.conn != nil, r.id, r.secret, r.cancelled, r.at != nil)
+			fmt.Fprintf(&b, "client %d, connected %t: %s of %s, cancelled %t, arrived %t\n", c.number, c.conn != nil,
+				r.id, r.secret, r.cancelled, r.at != nil)
 		}
 	}
 	for _, u := range w.upstreams {
@@ -392,7 +406,8 @@ func TestIsolation(t *testing.T) {
 		steps, time.Since(begin), w.answers, w.progresses, w.logs, w.cancels, w.drops, len(w.upstreams))
 	// How much progress comes while its call is open depends on the speed of the
 	// machine: the limit is far below what an idle one reaches.
-	if len(w.upstreams) != 8 || w.answers < steps/10 || w.progresses < steps/100 || w.logs == 0 || w.cancels < steps/100 || w.drops == 0 {
+	if len(w.upstreams) != 8 || w.answers < steps/10 || w.progresses < steps/100 || w.logs == 0 ||
+		w.cancels < steps/100 || w.drops == 0 {
 		t.Error("that is not what was to be tried")
 	}
 }

@@ -21,8 +21,9 @@ func TestReadAsksStrange(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"10.0": `{"jsonrpc":"2.0","id":3,"method":"ping"}`, "9.2": `{"jsonrpc":"2.0","id":2,"method":"ping"}`, "9.1": `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
-		"11.0": `{"jsonrpc":`, "words": `{"jsonrpc":"2.0","id":4,"method":"ping"}`,
+		"10.0": `{"jsonrpc":"2.0","id":3,"method":"ping"}`, "9.2": `{"jsonrpc":"2.0","id":2,"method":"ping"}`,
+		"9.1": `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "11.0": `{"jsonrpc":`,
+		"words": `{"jsonrpc":"2.0","id":4,"method":"ping"}`,
 	} {
 		if err := os.WriteFile(filepath.Join(q, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -49,7 +49,8 @@ func TestOfferingShared(t *testing.T) {
 	if p == nil || p != q {
 		t.Errorf("%p and %p", p, q)
 	}
-	if s = twoProjects(t, listed("a"), listed("a", "b")); s.offersLocked(&tool.Caller{Project: "p"}) == s.offersLocked(&tool.Caller{Project: "q"}) {
+	if s = twoProjects(t, listed("a"),
+		listed("a", "b")); s.offersLocked(&tool.Caller{Project: "p"}) == s.offersLocked(&tool.Caller{Project: "q"}) {
 		t.Error("one for two that differ")
 	}
 }
@@ -71,7 +72,8 @@ func TestAcceptForOne(t *testing.T) {
 	if !s.pins.Find("a").Changed() {
 		t.Error("the change that p is offered is not told any more")
 	}
-	if got, err = s.m.Accept(t.Context(), tool.Caller{Project: "p"}, "s"); err != nil || len(got) != 1 || got[0] != "a" {
+	if got, err = s.m.Accept(t.Context(), tool.Caller{Project: "p"}, "s"); err != nil || len(got) != 1 ||
+		got[0] != "a" {
 		t.Errorf("for p: %q, %v", got, err)
 	}
 	for _, name := range []string{"b", "c"} {

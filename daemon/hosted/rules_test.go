@@ -22,7 +22,9 @@ func TestRulesOfPrompts(t *testing.T) {
 			"shown": {Deny: []string{tool.Shown("s", "ask/me")}},
 			"allow": {Allow: []string{"s__ask/me"}},
 		},
-		Servers: map[string]config.Server{"s": {Holdline: config.Hosting{Deny: []string{"hidden", "mem://secret/{n}"}}}},
+		Servers: map[string]config.Server{"s": {Holdline: config.Hosting{Deny: []string{
+			"hidden", "mem://secret/{n}",
+		}}}},
 	}
 	rules := policy.NewRules(cfg)
 	m := New(Options{
@@ -34,8 +36,14 @@ func TestRulesOfPrompts(t *testing.T) {
 	})
 	s := m.servers["s"]
 	s.latest = s.source().Offering(listing.Lists{
-		listing.Prompts:   {json.RawMessage(`{"name":"ask/me"}`), json.RawMessage(`{"name":"hidden"}`), json.RawMessage(`{"name":"plain"}`)},
-		listing.Templates: {json.RawMessage(`{"uriTemplate":"mem://{all}"}`), json.RawMessage(`{"uriTemplate":"mem://secret/{n}"}`)},
+		listing.Prompts: {
+			json.RawMessage(`{"name":"ask/me"}`),
+			json.RawMessage(`{"name":"hidden"}`),
+			json.RawMessage(`{"name":"plain"}`),
+		},
+		listing.Templates: {
+			json.RawMessage(`{"uriTemplate":"mem://{all}"}`), json.RawMessage(`{"uriTemplate":"mem://secret/{n}"}`),
+		},
 	}, json.RawMessage(`{"capabilities":{"resources":{}}}`), nil)
 
 	for _, x := range []struct {
@@ -70,7 +78,8 @@ func TestRulesOfPrompts(t *testing.T) {
 			for method, params := range routes {
 				to, _ := m.Route(t.Context(), c, method, json.RawMessage(params))
 				if may := to != nil && rules.May(x.identity, to.Server, to.Names...); may != x.may {
-					t.Errorf("%s of %s for %s, only %q: may %v, want %v: %+v", method, name, x.identity, only, may, x.may, to)
+					t.Errorf("%s of %s for %s, only %q: may %v, want %v: %+v", method, name, x.identity, only,
+						may, x.may, to)
 				}
 			}
 			_, all, _ := m.Items(t.Context(), c, mcp.PromptsList)

@@ -25,7 +25,8 @@ func sightManager(t *testing.T, look func(root string) bool) (m *Manager, asked 
 		}},
 	}})
 	for _, s := range m.servers {
-		s.latest = s.source().Offering(listing.Lists{listing.Tools: {json.RawMessage(`{"name":"t"}`)}}, json.RawMessage(`{}`), nil)
+		s.latest = s.source().Offering(listing.Lists{listing.Tools: {json.RawMessage(`{"name":"t"}`)}},
+			json.RawMessage(`{}`), nil)
 	}
 	return m, asked
 }

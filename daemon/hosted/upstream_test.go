@@ -18,8 +18,8 @@ func TestRelistIn(t *testing.T) {
 		return wait
 	}
 	for i, want := range []time.Duration{
-		0, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond,
-		3200 * time.Millisecond, 6400 * time.Millisecond, 10 * time.Second, 10 * time.Second,
+		0, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond,
+		1600 * time.Millisecond, 3200 * time.Millisecond, 6400 * time.Millisecond, 10 * time.Second, 10 * time.Second,
 	} {
 		if wait := asked(0); wait != want {
 			t.Errorf("the %dth time it waits %v, want %v", i+1, wait, want)

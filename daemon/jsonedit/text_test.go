@@ -33,17 +33,29 @@ func TestText(t *testing.T) {
 		before, after string
 		change        func(*Text) error
 	}{
-		"nothing":           {"", "{\n  \"a\": {\n    \"b\": 1\n  }\n}\n", set("1", "a", "b")},
-		"lines":             {"{\n\t\"a\": 1, // one\n}", "{\n\t\"a\": 1, // one\n\t\"b\": [\n\t\t2\n\t],\n}", set("[2]", "b")},
-		"one line":          {`{"a":1}`, `{"a":1, "b": [2, 3]}`, set("[2, 3]", "b")},
-		"one line, new":     {`{"a":{}}`, `{"a":{ "b": {"c": 1}}}`, set(`{"c": 1}`, "a", "b")},
-		"inner line":        {"{\n  \"a\": {\"b\": 1}\n}\n", "{\n  \"a\": {\"b\": 1, \"c\": [2]}\n}\n", set("[2]", "a", "c")},
-		"line ends":         {"{\r\n  \"a\": 1\r\n}\r\n", "{\r\n  \"a\": 1,\r\n  \"b\": 2\r\n}\r\n", set("2", "b")},
-		"byte order mark":   {"\xef\xbb\xbf{\"a\": 1}", "\xef\xbb\xbf{\"a\": 2}", set("2", "a")},
-		"comments stay":     {"{\n  // x\n  \"a\": /* y */ 1 // z\n}", "{\n  // x\n  \"a\": /* y */ 2 // z\n}", set("2", "a")},
-		"removed":           {"{\n  \"a\": 1,\n  \"b\": 2\n}\n", "{\n  \"a\": 1\n}\n", remove("b")},
-		"verbatim":          {`{"a": 1}`, `{"a": {/* c */ "b": 1,}}`, func(x *Text) error { return x.Put([]byte(`{/* c */ "b": 1,}`), "a") }},
-		"verbatim and new":  {`{}`, "{\n  \"a\": [1, /* c */ 2]\n}", func(x *Text) error { return x.Put([]byte(`[1, /* c */ 2]`), "a") }},
+		"nothing": {"", "{\n  \"a\": {\n    \"b\": 1\n  }\n}\n", set("1", "a", "b")},
+		"lines": {
+			"{\n\t\"a\": 1, // one\n}", "{\n\t\"a\": 1, // one\n\t\"b\": [\n\t\t2\n\t],\n}", set("[2]", "b"),
+		},
+		"one line":      {`{"a":1}`, `{"a":1, "b": [2, 3]}`, set("[2, 3]", "b")},
+		"one line, new": {`{"a":{}}`, `{"a":{ "b": {"c": 1}}}`, set(`{"c": 1}`, "a", "b")},
+		"inner line": {
+			"{\n  \"a\": {\"b\": 1}\n}\n", "{\n  \"a\": {\"b\": 1, \"c\": [2]}\n}\n", set("[2]", "a", "c"),
+		},
+		"line ends":       {"{\r\n  \"a\": 1\r\n}\r\n", "{\r\n  \"a\": 1,\r\n  \"b\": 2\r\n}\r\n", set("2", "b")},
+		"byte order mark": {"\xef\xbb\xbf{\"a\": 1}", "\xef\xbb\xbf{\"a\": 2}", set("2", "a")},
+		"comments stay": {
+			"{\n  // x\n  \"a\": /* y */ 1 // z\n}", "{\n  // x\n  \"a\": /* y */ 2 // z\n}", set("2", "a"),
+		},
+		"removed": {"{\n  \"a\": 1,\n  \"b\": 2\n}\n", "{\n  \"a\": 1\n}\n", remove("b")},
+		"verbatim": {
+			`{"a": 1}`,
+			`{"a": {/* c */ "b": 1,}}`,
+			func(x *Text) error { return x.Put([]byte(`{/* c */ "b": 1,}`), "a") },
+		},
+		"verbatim and new": {
+			`{}`, "{\n  \"a\": [1, /* c */ 2]\n}", func(x *Text) error { return x.Put([]byte(`[1, /* c */ 2]`), "a") },
+		},
 		"not there":         {`{"a": 1}`, "", remove("b")},
 		"no object":         {`{"a": 1}`, "", set("2", "a", "b")},
 		"value is no JSON":  {`{"a": 1}`, "", set("{", "a")},

@@ -102,10 +102,20 @@ func TestGreeting(t *testing.T) {
 		{"mcp", greeting + "\n", false, "mcp \n"},
 		{"control", `{"holdline":1,"role":"control"}` + "\n", false, "control \n"},
 		{"CRLF", greeting + "\r\n", false, "mcp \n"},
-		{"none", `{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n", false, `mcp {"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n"},
+		{
+			"none",
+			`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n",
+			false,
+			`mcp {"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n",
+		},
 		{"not JSON", "hello\n", false, "mcp hello\n"},
 		{"without newline at the end", greeting, true, "mcp \n"},
-		{"over 64 KiB", `{"holdline":1,"identity":"` + strings.Repeat("x", protocol.MaxGreeting) + `"}` + "\n", false, protocol.RefusedGreeting},
+		{
+			"over 64 KiB",
+			`{"holdline":1,"identity":"` + strings.Repeat("x", protocol.MaxGreeting) + `"}` + "\n",
+			false,
+			protocol.RefusedGreeting,
+		},
 		{"over 64 KiB and no end", strings.Repeat("x", protocol.MaxGreeting+2), false, protocol.RefusedGreeting},
 		{"never finished", `{"holdline":1,`, false, ""},
 		{"nothing", "", false, ""},
@@ -139,11 +149,17 @@ func TestGreeting(t *testing.T) {
 }
 
 func TestOtherUser(t *testing.T) {
-	path := serve(t, listener.Options{PeerOf: func(*net.UnixConn) (socket.Peer, error) { return socket.Peer{UID: os.Getuid() + 1, PID: 1}, nil }})
+	path := serve(t,
+		listener.Options{PeerOf: func(*net.UnixConn) (socket.Peer, error) {
+			return socket.Peer{UID: os.Getuid() + 1, PID: 1}, nil
+		}})
 	if got := all(t, dial(t, path)); !strings.Contains(got, protocol.RefusedIdentity) {
 		t.Errorf("another user got %q", got)
 	}
-	path = serve(t, listener.Options{PeerOf: func(*net.UnixConn) (socket.Peer, error) { return socket.Peer{}, errors.New("no idea") }})
+	path = serve(t,
+		listener.Options{PeerOf: func(*net.UnixConn) (socket.Peer, error) {
+			return socket.Peer{}, errors.New("no idea")
+		}})
 	if got := all(t, dial(t, path)); got != "" {
 		t.Errorf("an unknown user got %q", got)
 	}
@@ -156,7 +172,8 @@ func TestTooMany(t *testing.T) {
 	greet := func(members string) net.Conn {
 		t.Helper()
 		c := dial(t, path)
-		_, _ = io.WriteString(c, `{"holdline":1,"identity":"stay","session":"01234567-89ab-cdef-0123-456789abcdef",`+members+"}\n")
+		_, _ = io.WriteString(c,
+			`{"holdline":1,"identity":"stay","session":"01234567-89ab-cdef-0123-456789abcdef",`+members+"}\n")
 		return c
 	}
 	served := func(what, members string) {
@@ -168,7 +185,8 @@ func TestTooMany(t *testing.T) {
 	}
 	refused := func(what, members string) {
 		t.Helper()
-		if got := all(t, greet(members)); !strings.Contains(got, protocol.RefusedLimit) || !strings.Contains(got, "serves 4 connections") {
+		if got := all(t, greet(members)); !strings.Contains(got, protocol.RefusedLimit) ||
+			!strings.Contains(got, "serves 4 connections") {
 			t.Errorf("%s: got %q, want a refusal", what, got)
 		}
 	}

@@ -18,18 +18,43 @@ func TestContractShown(t *testing.T) {
 		}
 		return ""
 	}}
-	const convergent, never = `"holdline":{"replayContract":"convergent"}`, `"holdline":{"replayContract":"never_replay"}`
+	const convergent, never = `"holdline":{"replayContract":"convergent"}`,
+		`"holdline":{"replayContract":"never_replay"}`
 	effect := func(kind string) string { return `"_meta":{"io.libmcp/effect":{"recovery":{"kind":"` + kind + `"}}}` }
 	for _, tc := range []struct{ name, rest, want string }{
 		{"plain", ``, `{"annotations":{` + never + `},"name":"NAME"}`},
 		{"null", `,"annotations":null`, `{"name":"NAME","annotations":null}`},
-		{"reads", `,"annotations":{"readOnlyHint":true, "x":1.0}`, `{"name":"NAME","annotations":{` + convergent + `,"readOnlyHint":true,"x":1.0}}`},
-		{"repeats", `,"annotations":{"idempotentHint":true}`, `{"name":"NAME","annotations":{` + convergent + `,"idempotentHint":true}}`},
-		{"decided", `,"annotations":{"readOnlyHint":true}`, `{"name":"NAME","annotations":{` + never + `,"readOnlyHint":true}}`},
+		{
+			"reads",
+			`,"annotations":{"readOnlyHint":true, "x":1.0}`,
+			`{"name":"NAME","annotations":{` + convergent + `,"readOnlyHint":true,"x":1.0}}`,
+		},
+		{
+			"repeats",
+			`,"annotations":{"idempotentHint":true}`,
+			`{"name":"NAME","annotations":{` + convergent + `,"idempotentHint":true}}`,
+		},
+		{
+			"decided",
+			`,"annotations":{"readOnlyHint":true}`,
+			`{"name":"NAME","annotations":{` + never + `,"readOnlyHint":true}}`,
+		},
 		{"claims", `,"annotations":{` + convergent + `}`, `{"name":"NAME","annotations":{` + never + `}}`},
-		{"safe", `,` + effect("replay_safe"), `{"annotations":{` + convergent + `},"name":"NAME",` + effect("replay_safe") + `}`},
-		{"once", `,"annotations":{"idempotentHint":true},` + effect("at_most_once"), `{"name":"NAME","annotations":{` + never + `,"idempotentHint":true},` + effect("at_most_once") + `}`},
-		{"deduplicated", `,` + effect("deduplicated"), `{"annotations":{` + never + `},"name":"NAME",` + effect("deduplicated") + `}`},
+		{
+			"safe",
+			`,` + effect("replay_safe"),
+			`{"annotations":{` + convergent + `},"name":"NAME",` + effect("replay_safe") + `}`,
+		},
+		{
+			"once",
+			`,"annotations":{"idempotentHint":true},` + effect("at_most_once"),
+			`{"name":"NAME","annotations":{` + never + `,"idempotentHint":true},` + effect("at_most_once") + `}`,
+		},
+		{
+			"deduplicated",
+			`,` + effect("deduplicated"),
+			`{"annotations":{` + never + `},"name":"NAME",` + effect("deduplicated") + `}`,
+		},
 		{
 			"odd", `,"annotations":{"readOnlyHint":true},"_meta":{"io.libmcp/effect":7}`,
 			`{"name":"NAME","annotations":{` + never + `,"readOnlyHint":true},"_meta":{"io.libmcp/effect":7}}`,
@@ -46,7 +71,8 @@ func TestContractShown(t *testing.T) {
 		}
 	}
 	// Nothing but a tool has a contract.
-	if o, err := s.offer(Prompts, []byte(`{"name":"p"}`)); err != nil || string(o.Raw) != `{"name":"s__p"}` || string(o.Plain) != `{"name":"p"}` {
+	if o, err := s.offer(Prompts, []byte(`{"name":"p"}`)); err != nil || string(o.Raw) != `{"name":"s__p"}` ||
+		string(o.Plain) != `{"name":"p"}` {
 		t.Errorf("a prompt is shown as %s, %s, %v", o.Raw, o.Plain, err)
 	}
 }

@@ -25,37 +25,163 @@ func TestFitListing(t *testing.T) {
 		want    string // "" if it is left out
 		note    string
 	}{
-		{"as it should be", Tools, `{"name":"t", "inputSchema": {"type":"object"},"x":1.0}`, `{"name":"t","inputSchema":{"type":"object"},"x":1.0}`, ""},
-		{"as deep as allowed", Tools, `{"name":"t","inputSchema":{"type":"object","a":` + nested(62) + `}}`, `{"name":"t","inputSchema":{"type":"object","a":` + nested(62) + `}}`, ""},
-		{"too deep", Tools, `{"name":"t","inputSchema":{"type":"object","a":` + nested(63) + `}}`, "", `"t" is left out: it nests deeper than 64 levels`},
+		{
+			"as it should be",
+			Tools,
+			`{"name":"t", "inputSchema": {"type":"object"},"x":1.0}`,
+			`{"name":"t","inputSchema":{"type":"object"},"x":1.0}`,
+			"",
+		},
+		{
+			"as deep as allowed",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object","a":` + nested(62) + `}}`,
+			`{"name":"t","inputSchema":{"type":"object","a":` + nested(62) + `}}`,
+			"",
+		},
+		{
+			"too deep",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object","a":` + nested(63) + `}}`,
+			"",
+			`"t" is left out: it nests deeper than 64 levels`,
+		},
 		{"9,000 levels", Tools, `{"name":"t","inputSchema":` + nested(9000) + `}`, "", "deeper than 64"},
 		{"a deep resource", Resources, `{"uri":"u","name":"n","_meta":` + nested(64) + `}`, "", "deeper than 64"},
-		{"brackets in a string", Tools, `{"name":"t","description":"` + strings.Repeat("{[\\\"", 99) + `","inputSchema":{"type":"object"}}`, `{"name":"t","description":"` + strings.Repeat("{[\\\"", 99) + `","inputSchema":{"type":"object"}}`, ""},
+		{
+			"brackets in a string",
+			Tools,
+			`{"name":"t","description":"` + strings.Repeat("{[\\\"", 99) + `","inputSchema":{"type":"object"}}`,
+			`{"name":"t","description":"` + strings.Repeat("{[\\\"", 99) + `","inputSchema":{"type":"object"}}`,
+			"",
+		},
 		{"no schema", Tools, `{"name":"t"}`, `{"inputSchema":{"type":"object"},"name":"t"}`, ""},
-		{"null for what is absent", Tools, `{"name":"t","description":null,"inputSchema":null}`, `{"inputSchema":{"type":"object"},"name":"t"}`, ""},
-		{"a schema without a type", Tools, `{"name":"t","inputSchema":{"properties":{}}}`, `{"name":"t","inputSchema":{"type":"object","properties":{}}}`, ""},
+		{
+			"null for what is absent",
+			Tools,
+			`{"name":"t","description":null,"inputSchema":null}`,
+			`{"inputSchema":{"type":"object"},"name":"t"}`,
+			"",
+		},
+		{
+			"a schema without a type",
+			Tools,
+			`{"name":"t","inputSchema":{"properties":{}}}`,
+			`{"name":"t","inputSchema":{"type":"object","properties":{}}}`,
+			"",
+		},
 		{"a schema of another type", Tools, `{"name":"t","inputSchema":{"type":"string"}}`, "", "not of type object"},
-		{"a property that is no schema", Tools, `{"name":"t","inputSchema":{"type":"object","properties":{"p":true}}}`, "", "p is no schema"},
-		{"a description that is no text", Tools, `{"name":"t","description":7,"inputSchema":{"type":"object"}}`, "", "description is of the wrong type"},
-		{"a required number", Tools, `{"name":"t","inputSchema":{"type":"object","required":["a",7]}}`, "", "its inputSchema: required: 7 is no name"},
-		{"required that is no list", Tools, `{"name":"t","inputSchema":{"type":"object","required":"a"}}`, "", "its inputSchema: required: not an array"},
-		{"an output of another type", Tools, `{"name":"t","inputSchema":{"type":"object"},"outputSchema":{"type":"string"}}`, `{"name":"t","inputSchema":{"type":"object"}}`, "outputSchema that is not of type object"},
-		{"an output of objects", Tools, `{"name":"t","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}`, `{"name":"t","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}`, ""},
-		{"a hint that is no boolean", Tools, `{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":"yes"}}`, "", "readOnlyHint in its annotations is of the wrong type"},
-		{"null hints", Tools, `{"name":"t","inputSchema":{"type":"object"},"annotations":{"title":null,"readOnlyHint":true,"x":null}}`, `{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true,"x":null}}`, ""},
-		{"an icon that is no object", Tools, `{"name":"t","inputSchema":{"type":"object"},"icons":[7]}`, "", "its icons: not an object"},
-		{"an execution of numbers", Tools, `{"name":"t","inputSchema":{"type":"object"},"execution":{"taskSupport":9}}`, "", "taskSupport in its execution is of the wrong type"},
-		{"null in arguments", Prompts, `{"name":"p","arguments":[{"name":"a","description":null},{"name":"b","required":true}]}`, `{"name":"p","arguments":[{"name":"a"},{"name":"b","required":true}]}`, ""},
-		{"arguments without words", Prompts, `{"name":"p","arguments":[{"name":"a"},{"name":7}]}`, "", "name in its arguments is of the wrong type"},
+		{
+			"a property that is no schema",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object","properties":{"p":true}}}`,
+			"",
+			"p is no schema",
+		},
+		{
+			"a description that is no text",
+			Tools,
+			`{"name":"t","description":7,"inputSchema":{"type":"object"}}`,
+			"",
+			"description is of the wrong type",
+		},
+		{
+			"a required number",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object","required":["a",7]}}`,
+			"",
+			"its inputSchema: required: 7 is no name",
+		},
+		{
+			"required that is no list",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object","required":"a"}}`,
+			"",
+			"its inputSchema: required: not an array",
+		},
+		{
+			"an output of another type",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object"},"outputSchema":{"type":"string"}}`,
+			`{"name":"t","inputSchema":{"type":"object"}}`,
+			"outputSchema that is not of type object",
+		},
+		{
+			"an output of objects",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}`,
+			`{"name":"t","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}`,
+			"",
+		},
+		{
+			"a hint that is no boolean",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":"yes"}}`,
+			"",
+			"readOnlyHint in its annotations is of the wrong type",
+		},
+		{
+			"null hints",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object"},"annotations":{"title":null,"readOnlyHint":true,"x":null}}`,
+			`{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true,"x":null}}`,
+			"",
+		},
+		{
+			"an icon that is no object",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object"},"icons":[7]}`,
+			"",
+			"its icons: not an object",
+		},
+		{
+			"an execution of numbers",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object"},"execution":{"taskSupport":9}}`,
+			"",
+			"taskSupport in its execution is of the wrong type",
+		},
+		{
+			"null in arguments",
+			Prompts,
+			`{"name":"p","arguments":[{"name":"a","description":null},{"name":"b","required":true}]}`,
+			`{"name":"p","arguments":[{"name":"a"},{"name":"b","required":true}]}`,
+			"",
+		},
+		{
+			"arguments without words",
+			Prompts,
+			`{"name":"p","arguments":[{"name":"a"},{"name":7}]}`,
+			"",
+			"name in its arguments is of the wrong type",
+		},
 		{"no arguments", Prompts, `{"name":"p","arguments":[]}`, `{"name":"p","arguments":[]}`, ""},
 		{"a name twice", Tools, `{"name":"t","name":"u","inputSchema":{"type":"object"}}`, "", "duplicate key"},
 		{"no name", Tools, `{"inputSchema":{"type":"object"}}`, "", "it has no name"},
 		{"no object", Prompts, `7`, "", "not an object"},
 		{"arguments that are no list", Prompts, `{"name":"p","arguments":{}}`, "", "arguments is of the wrong type"},
 		{"a resource without a name", Resources, `{"uri":"mem://a"}`, `{"name":"mem://a","uri":"mem://a"}`, ""},
-		{"a long URI", Resources, `{"uri":"` + strings.Repeat("u", mcp.MaxURI+1) + `","name":"n"}`, "", "its uri is longer than 8 KiB"},
-		{"a long URI template", Templates, `{"uriTemplate":"` + strings.Repeat("u", mcp.MaxURI+1) + `","name":"n"}`, "", "its uriTemplate is longer than 8 KiB"},
-		{"too long", Tools, `{"name":"t","inputSchema":{"type":"object","title":"` + strings.Repeat("x", maxListing) + `"}}`, "", "longer than 1 MiB"},
+		{
+			"a long URI",
+			Resources,
+			`{"uri":"` + strings.Repeat("u", mcp.MaxURI+1) + `","name":"n"}`,
+			"",
+			"its uri is longer than 8 KiB",
+		},
+		{
+			"a long URI template",
+			Templates,
+			`{"uriTemplate":"` + strings.Repeat("u", mcp.MaxURI+1) + `","name":"n"}`,
+			"",
+			"its uriTemplate is longer than 8 KiB",
+		},
+		{
+			"too long",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object","title":"` + strings.Repeat("x", maxListing) + `"}}`,
+			"",
+			"longer than 1 MiB",
+		},
 	} {
 		kept, notes := Fit(c.kind, []json.RawMessage{json.RawMessage(c.listing)})
 		if got := join(kept); got != c.want {
@@ -81,12 +207,17 @@ func join(list []json.RawMessage) string {
 // TestFitDescription: a description is clipped at 64 KiB, between two
 // characters, and that is said.
 func TestFitDescription(t *testing.T) {
-	for _, text := range []string{strings.Repeat("é", 32<<10), strings.Repeat("é", 32<<10) + "x", "x" + strings.Repeat("é", 5<<20)} {
-		kept, notes := Fit(Tools, []json.RawMessage{json.RawMessage(`{"name":"t","inputSchema":{"type":"object"},"description":"` + text + `"}`)})
+	for _, text := range []string{
+		strings.Repeat("é", 32<<10), strings.Repeat("é", 32<<10) + "x", "x" + strings.Repeat("é", 5<<20),
+	} {
+		kept, notes := Fit(Tools,
+			[]json.RawMessage{json.RawMessage(`{"name":"t","inputSchema":{"type":"object"},"description":"` +
+				text + `"}`)})
 		got, _ := mcp.String(jsonrpc.Field(kept[0], "description"))
 		if long := len(text) > 64<<10; long != (len(notes) > 0) || !long && got != text || len(got) > 64<<10+len("…") ||
 			long && (!strings.HasSuffix(got, "…") || !strings.HasPrefix(text, strings.TrimSuffix(got, "…"))) {
-			t.Errorf("of %d bytes %d are kept, which end with %q; the notes are %q", len(text), len(got), got[len(got)-9:], notes)
+			t.Errorf("of %d bytes %d are kept, which end with %q; the notes are %q", len(text), len(got),
+				got[len(got)-9:], notes)
 		}
 	}
 }
@@ -98,7 +229,8 @@ func TestFitNotesAreBounded(t *testing.T) {
 		all = append(all, fmt.Appendf(nil, `{"name":"%d%s","inputSchema":7}`, i, strings.Repeat("x", 5000)))
 	}
 	kept, notes := Fit(Tools, all)
-	if words := strings.Join(notes, "\n"); len(kept) > 0 || len(words) > 8<<10 || !strings.Contains(words, "and 4995 more") {
+	if words := strings.Join(notes, "\n"); len(kept) > 0 || len(words) > 8<<10 ||
+		!strings.Contains(words, "and 4995 more") {
 		t.Errorf("%d are kept, with notes of %d bytes: %.300s", len(kept), len(words), words)
 	}
 }

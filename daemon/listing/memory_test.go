@@ -9,7 +9,10 @@ import (
 // TestListsKept: lists that were kept in a file are not taken for others,
 // however they were spelled.
 func TestListsKept(t *testing.T) {
-	raw := Lists{Tools: {json.RawMessage("{\"name\" : \"a\",\n\"description\":\"x < y && y > z\u2028\"}")}, Resources: {json.RawMessage(`{"uri":"\u003cmem://a\u003e"}`)}}
+	raw := Lists{
+		Tools:     {json.RawMessage("{\"name\" : \"a\",\n\"description\":\"x < y && y > z\u2028\"}")},
+		Resources: {json.RawMessage(`{"uri":"\u003cmem://a\u003e"}`)},
+	}
 	path := filepath.Join(t.TempDir(), "lists.json")
 	mem := NewMemory("k", raw, nil, nil)
 	if err := mem.Write(path); err != nil {

@@ -42,7 +42,9 @@ func TestLikenesses(t *testing.T) {
 		{`true}}`, `false}}`}:                    "annotations",
 		{`true}}`, `true},"outputSchema":{}}`}:   "outputSchema",
 		{`true}}`, `true},"outputSchema":null}`}: "outputSchema",
-		{`{"name":"a","description":"d"`, `{"name":"a","outputSchema":{},"description":"e"`}: "description,outputSchema",
+		{
+			`{"name":"a","description":"d"`, `{"name":"a","outputSchema":{},"description":"e"`,
+		}: "description,outputSchema",
 	} {
 		now := like(t, strings.Replace(base, edit[0], edit[1], 1))[0]
 		if got := strings.Join(p.compare(&now, time.Now()).Parts, ","); got != want || now.hash == was.hash {
@@ -57,7 +59,8 @@ func TestLikenesses(t *testing.T) {
 		t.Error("the name does not count")
 	}
 	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
-	if a, b := like(t, `{"name":"a","inputSchema":`+deep+`}`)[0], like(t, `{"name":"a","inputSchema":[`+deep+`]}`)[0]; a.hash == b.hash {
+	if a, b := like(t, `{"name":"a","inputSchema":`+deep+`}`)[0],
+		like(t, `{"name":"a","inputSchema":[`+deep+`]}`)[0]; a.hash == b.hash {
 		t.Error("what is too deep to be looked into is not told apart")
 	}
 }
@@ -73,7 +76,8 @@ func TestPin(t *testing.T) {
 		changed, dirty := pins.Compare(like(t, listings...), now)
 		return fmt.Sprintf("told %v, written %t, marked %t", changed, dirty, pins.Find("a").Changed())
 	}
-	const one, two, three, other = `{"name":"a","description":"1"}`, `{"name":"a","description":"2"}`, `{"name":"a","description":"3"}`, `{"name":"b"}`
+	const one, two, three, other = `{"name":"a","description":"1"}`, `{"name":"a","description":"2"}`,
+		`{"name":"a","description":"3"}`, `{"name":"b"}`
 	for i, step := range []struct {
 		list []string
 		want string
@@ -93,7 +97,8 @@ func TestPin(t *testing.T) {
 			t.Errorf("step %d: %s, want %s", i, got, step.want)
 		}
 	}
-	if p := pins.Find("a"); p.SinceMS != 2000 || p.Description != "1" || p.Change.Description != "3" || p.Change.AtMS != 11_000 || !slices.Equal(p.Change.Parts, []string{"description"}) {
+	if p := pins.Find("a"); p.SinceMS != 2000 || p.Description != "1" || p.Change.Description != "3" ||
+		p.Change.AtMS != 11_000 || !slices.Equal(p.Change.Parts, []string{"description"}) {
 		t.Errorf("pinned %+v, %+v", p, p.Change)
 	}
 	var many []string

@@ -59,8 +59,14 @@ func TestViewListsAndFinds(t *testing.T) {
 	servers := func() []ServerView {
 		return []ServerView{
 			{Server: "new"},
-			{Server: "b", Offering: offering(t, "b", `{}`, map[Kind][]string{Tools: {"x"}, Resources: {"mem:one", "mem:b"}})},
-			{Server: "a", Offering: offering(t, "a", `{}`, map[Kind][]string{Tools: {"y", "x"}, Resources: {"mem:one"}})},
+			{
+				Server:   "b",
+				Offering: offering(t, "b", `{}`, map[Kind][]string{Tools: {"x"}, Resources: {"mem:one", "mem:b"}}),
+			},
+			{
+				Server:   "a",
+				Offering: offering(t, "a", `{}`, map[Kind][]string{Tools: {"y", "x"}, Resources: {"mem:one"}}),
+			},
 		}
 	}
 	v := NewView(&tool.Caller{}, denied{"y"}, servers())
@@ -184,7 +190,8 @@ func TestViewResource(t *testing.T) {
 		case o == nil && c.server == "":
 		case o == nil:
 			t.Errorf("%s: not found", c.uri)
-		case o.Remote.Server != c.server, o.Own != c.uri, o.Remote.Name != c.uri, !slices.Equal(o.Remote.Names, c.names):
+		case o.Remote.Server != c.server, o.Own != c.uri, o.Remote.Name != c.uri,
+			!slices.Equal(o.Remote.Names, c.names):
 			t.Errorf("%s: found %+v, want server %q, names %q", c.uri, o, c.server, c.names)
 		}
 	}

@@ -22,7 +22,9 @@ func TestLogsMaskedInParts(t *testing.T) {
 		if text, next, err := s.ReadLog(path, Place{}); text != "" || next != 0 || err != nil {
 			t.Errorf("before the process writes its log is %q, %d, %v", text, next, err)
 		}
-		for _, end := range []string{"", "\n", strings.Repeat("x", 2*maxPart) + "\n", strings.Repeat("x", maxLog-10) + "\n"} {
+		for _, end := range []string{
+			"", "\n", strings.Repeat("x", 2*maxPart) + "\n", strings.Repeat("x", maxLog-10) + "\n",
+		} {
 			whole := strings.Repeat("-", before) + secret + end
 			want := strings.Repeat("-", before) + config.Hidden + end
 			// From its end; then as it is written, in pieces.
@@ -38,7 +40,8 @@ func TestLogsMaskedInParts(t *testing.T) {
 			if err != nil || !isEnd || strings.ContainsAny(text, "0123456789") {
 				t.Errorf("%d before, %d behind: at once %v, %.60q", before, len(end), err, strings.Trim(text, "-x"))
 			}
-			if text, next, err := Unknown().ReadLog(path, Place{From: 3, Known: true}); text != "" || next != 3 || err != nil {
+			if text, next, err := Unknown().ReadLog(path, Place{From: 3, Known: true}); text != "" || next != 3 ||
+				err != nil {
 				t.Errorf("with unknown secrets: %.60q, %d, %v", text, next, err)
 			}
 			got, next := "", int64(0)
@@ -67,7 +70,9 @@ func TestLogsMaskedInParts(t *testing.T) {
 // hidden, and everything if it is not known what is secret.
 func TestLastWordsMasked(t *testing.T) {
 	f := fault.New(fault.ProcessFailure, fault.Worker, "run:s", "it said abc-secret-1").
-		WithCause(fault.Cause{StderrTail: []string{"ret-1 is the end of it", "whole abc-secret-1 here", "begins abc-sec"}})
+		WithCause(fault.Cause{StderrTail: []string{
+			"ret-1 is the end of it", "whole abc-secret-1 here", "begins abc-sec",
+		}})
 	got := New([]string{"abc-secret-1"}).Fault(f)
 	const want = "*** is the end of it|whole *** here|begins ***|it said ***"
 	if s := strings.Join(append(got.Cause.StderrTail, got.Fault.Detail), "|"); s != want {

@@ -87,10 +87,11 @@ func TestCacheKeepsWhatMayBeKept(t *testing.T) {
 func TestCacheTTLBeginsWithTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kitchen{T: t, c: NewCache()}
-		_, _, err := k.c.Do(t.Context(), Query{Server: "s", Tool: "slow"}, func(context.Context) (json.RawMessage, error) {
-			time.Sleep(10 * time.Minute)
-			return json.RawMessage(good), nil
-		})
+		_, _, err := k.c.Do(t.Context(), Query{Server: "s", Tool: "slow"},
+			func(context.Context) (json.RawMessage, error) {
+				time.Sleep(10 * time.Minute)
+				return json.RawMessage(good), nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,10 +192,13 @@ func TestCacheIsPartitionedByIdentity(t *testing.T) {
 	// Nor do tools, servers or processes answer for each other.
 	k.want("a", "other", "{}", true)
 	for _, q := range []Query{
-		{Identity: "a", Server: "s2", Tool: "private"}, {Identity: "a", Server: "s", Tool: "private", Process: "p"}, {Identity: "a", Server: "s", Tool: "public", Process: "p"},
+		{Identity: "a", Server: "s2", Tool: "private"},
+		{Identity: "a", Server: "s", Tool: "private", Process: "p"},
+		{Identity: "a", Server: "s", Tool: "public", Process: "p"},
 	} {
 		q.Arguments = json.RawMessage("{}")
-		_, source, _ := k.c.Do(t.Context(), q, func(context.Context) (json.RawMessage, error) { return json.RawMessage("{}"), nil })
+		_, source, _ := k.c.Do(t.Context(), q,
+			func(context.Context) (json.RawMessage, error) { return json.RawMessage("{}"), nil })
 		if source != Miss {
 			t.Errorf("%+v: another's answer was given", q)
 		}
@@ -276,10 +280,11 @@ func TestCacheForget(t *testing.T) {
 			}
 			var old sync.WaitGroup
 			old.Go(func() {
-				_, _, _ = k.c.Do(t.Context(), Query{Server: "s", Tool: "t"}, func(context.Context) (json.RawMessage, error) {
-					time.Sleep(time.Second)
-					return json.RawMessage(`{"old":1,"ttlMs":60000}`), nil
-				})
+				_, _, _ = k.c.Do(t.Context(), Query{Server: "s", Tool: "t"},
+					func(context.Context) (json.RawMessage, error) {
+						time.Sleep(time.Second)
+						return json.RawMessage(`{"old":1,"ttlMs":60000}`), nil
+					})
 			})
 			synctest.Wait()
 			k.c.Forget("s")
@@ -296,7 +301,9 @@ func TestCacheForget(t *testing.T) {
 
 // crowd makes equal calls at the same moment. The nth to reach the server is
 // answered by answer(n) after a second; ctxs, if not nil, are the calls' own.
-func crowd(t *testing.T, c *Cache, n int, ctxs []context.Context, answer func(n int) (string, error)) (asked int, results []string, errs []error) {
+func crowd(t *testing.T, c *Cache, n int, ctxs []context.Context, answer func(n int) (string, error)) (asked int,
+	results []string, errs []error,
+) {
 	t.Helper()
 	results, errs = make([]string, n), make([]error, n)
 	var mu sync.Mutex
@@ -307,19 +314,20 @@ func crowd(t *testing.T, c *Cache, n int, ctxs []context.Context, answer func(n 
 			ctx = ctxs[i]
 		}
 		all.Go(func() {
-			raw, _, err := c.Do(ctx, Query{Identity: "a", Server: "s", Tool: "t"}, func(ctx context.Context) (json.RawMessage, error) {
-				mu.Lock()
-				asked++
-				nth := asked
-				mu.Unlock()
-				select {
-				case <-time.After(time.Second):
-				case <-ctx.Done():
-					return nil, context.Cause(ctx)
-				}
-				s, err := answer(nth)
-				return json.RawMessage(s), err
-			})
+			raw, _, err := c.Do(ctx, Query{Identity: "a", Server: "s", Tool: "t"},
+				func(ctx context.Context) (json.RawMessage, error) {
+					mu.Lock()
+					asked++
+					nth := asked
+					mu.Unlock()
+					select {
+					case <-time.After(time.Second):
+					case <-ctx.Done():
+						return nil, context.Cause(ctx)
+					}
+					s, err := answer(nth)
+					return json.RawMessage(s), err
+				})
 			results[i], errs[i] = string(raw), err
 		})
 		synctest.Wait()
@@ -447,11 +455,12 @@ func TestCacheForgetKeepsLaterFlights(t *testing.T) {
 		var all sync.WaitGroup
 		call := func(takes time.Duration) {
 			all.Go(func() {
-				_, _, _ = c.Do(t.Context(), Query{Server: "s", Tool: "t"}, func(context.Context) (json.RawMessage, error) {
-					asked++
-					time.Sleep(takes)
-					return json.RawMessage(good), nil
-				})
+				_, _, _ = c.Do(t.Context(), Query{Server: "s", Tool: "t"},
+					func(context.Context) (json.RawMessage, error) {
+						asked++
+						time.Sleep(takes)
+						return json.RawMessage(good), nil
+					})
 			})
 			synctest.Wait()
 		}
@@ -488,7 +497,15 @@ func TestCachePanic(t *testing.T) {
 // FuzzDigest holds that a digest does not depend on space, and that whatever
 // decodes to something else has another.
 func FuzzDigest(f *testing.F) {
-	for _, s := range []string{`{}`, `{"a":[1,{"b":null}],"c":"\u00e9"}`, `[]`, `1.50`, `{"a":1,"a":2}`, `{"z":{"y":{"x":[[],[[]]]}}}`, `"\ud800"`} {
+	for _, s := range []string{
+		`{}`,
+		`{"a":[1,{"b":null}],"c":"\u00e9"}`,
+		`[]`,
+		`1.50`,
+		`{"a":1,"a":2}`,
+		`{"z":{"y":{"x":[[],[[]]]}}}`,
+		`"\ud800"`,
+	} {
 		f.Add([]byte(s), []byte(`{"a":1}`))
 	}
 	f.Fuzz(func(t *testing.T, a, b []byte) {

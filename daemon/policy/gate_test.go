@@ -80,7 +80,8 @@ func TestGateLimits(t *testing.T) {
 		wait("a")
 		wait("a")
 		_, err := g.Enter(ctx, "a", "t")
-		if f := isFault(t, err, fault.ResourceExhausted); !f.IsOwn() || *f.Limit != (fault.Limit{Name: "calls waiting", Value: 2, Spent: 2}) {
+		if f := isFault(t, err, fault.ResourceExhausted); !f.IsOwn() ||
+			*f.Limit != (fault.Limit{Name: "calls waiting", Value: 2, Spent: 2}) {
 			t.Errorf("beyond its own share the limit is %+v", f.Limit)
 		}
 		wait("b")

@@ -74,7 +74,8 @@ func TestRules(t *testing.T) {
 	} {
 		got, reason := NewRules(&cfg).Explain(x.identity, x.server, x.tool)
 		if got != x.want || !strings.HasPrefix(reason, x.reason) {
-			t.Errorf("May(%q, %q, %q) = %v, %q\nwant %v, %q", x.identity, x.server, x.tool, got, reason, x.want, x.reason)
+			t.Errorf("May(%q, %q, %q) = %v, %q\nwant %v, %q", x.identity, x.server, x.tool, got, reason,
+				x.want, x.reason)
 		}
 	}
 
@@ -86,7 +87,8 @@ func TestRules(t *testing.T) {
 		t.Errorf("Check = %v", err)
 	}
 	r := isFault(t, NewRules(&cfg).Check("but", "git", "push"), fault.Denied)
-	if want := `but may not use push of git: identities.but.deny[1] "git__push*" names it`; r.Error() != want || r.Operation != "tools/call:git__push" {
+	if want := `but may not use push of git: identities.but.deny[1] "git__push*" names it`; r.Error() != want ||
+		r.Operation != "tools/call:git__push" {
 		t.Errorf("Check = %q, %q\nwant %q", r, r.Operation, want)
 	}
 }

@@ -30,7 +30,8 @@ func install(t *testing.T, trouble string) (p *program.Program, dir string) {
 	dir = t.TempDir()
 	path := filepath.Join(dir, "tool")
 	script := "#!/bin/sh\necho \"$1\" >>" + dir + "/asked\ncase $1 in\n--version) echo 'tool 1.2.3';;\n" +
-		"--help) echo --first; if test -e " + dir + "/trouble; then " + trouble + "; fi; echo --last; echo --extra;;\nesac\n"
+		"--help) echo --first; if test -e " + dir + "/trouble; then " + trouble +
+		"; fi; echo --last; echo --extra;;\nesac\n"
 	err := errors.Join(os.WriteFile(path, []byte(script), 0o700), os.WriteFile(dir+"/trouble", nil, 0o600))
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +60,10 @@ func TestInterruptedCheckIsNoAnswer(t *testing.T) {
 		{"it fails", "exit 3", time.Minute, fault.BadOutput, "exit code 3"},
 		{"it is killed", "kill -9 $$", time.Minute, fault.Killed, "killed"},
 		{"its output is held open", "sleep 600 & exit 0", time.Minute, fault.BadOutput, "could not be read to the end"},
-		{"it prints too much", "head -c 300000 /dev/zero", time.Minute, fault.BadOutput, "could not be read to the end"},
+		{
+			"it prints too much", "head -c 300000 /dev/zero", time.Minute, fault.BadOutput,
+			"could not be read to the end",
+		},
 		{"the time is over", "sleep 600", 300 * time.Millisecond, fault.BadOutput, "did not answer within"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -70,7 +74,8 @@ func TestInterruptedCheckIsNoAnswer(t *testing.T) {
 			f, ok := errors.AsType[*fault.Record](err)
 			if !ok || f.Fault.Code != fault.SpawnFailure || f.Reason() != tt.reason ||
 				!strings.Contains(f.Fault.Detail, tt.says) {
-				t.Errorf("the first look: %v, want a spawn_failure with reason %s that says %q", err, tt.reason, tt.says)
+				t.Errorf("the first look: %v, want a spawn_failure with reason %s that says %q", err,
+					tt.reason, tt.says)
 			}
 			if err := os.Remove(dir + "/trouble"); err != nil {
 				t.Fatal(err)

@@ -49,10 +49,26 @@ func TestCheckRefuses(t *testing.T) {
 		{"prints nothing", "", "does not print what a holdline does"},
 		{"is another program", `echo '{"name":"other"}'`, "names no version"},
 		{"moves the cursor", `printf '%s' '{"version":"\u001b[2J"}'`, "names no version"},
-		{"older greeting", `echo '{"version":"0.0.1","greeting":[],"worker":[1],"record":[1]}'`, "version 1 of the greeting"},
-		{"newer worker only", `echo '{"version":"9","greeting":[1],"worker":[2],"record":[1]}'`, "version 1 of the workers' protocol, which is in use (it knows [2])"},
-		{"says nothing of records", `echo '{"version":"9","greeting":[1],"worker":[1]}'`, "version 1 of the workers' records"},
-		{"would not take over", `echo '{"version":"9","greeting":[1],"worker":[1],"record":[1]}'`, "version 1 of the hand-over"},
+		{
+			"older greeting",
+			`echo '{"version":"0.0.1","greeting":[],"worker":[1],"record":[1]}'`,
+			"version 1 of the greeting",
+		},
+		{
+			"newer worker only",
+			`echo '{"version":"9","greeting":[1],"worker":[2],"record":[1]}'`,
+			"version 1 of the workers' protocol, which is in use (it knows [2])",
+		},
+		{
+			"says nothing of records",
+			`echo '{"version":"9","greeting":[1],"worker":[1]}'`,
+			"version 1 of the workers' records",
+		},
+		{
+			"would not take over",
+			`echo '{"version":"9","greeting":[1],"worker":[1],"record":[1]}'`,
+			"version 1 of the hand-over",
+		},
 		{"never stops talking", "exec yes '" + good + "'", "printed more than"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -70,7 +70,8 @@ func play() error {
 		if err != nil {
 			return err
 		}
-		if err := Exec(filepath.Join(dir, "missing"), os.Args, os.Environ(), ln, lock, *h); !errors.Is(err, os.ErrNotExist) {
+		if err := Exec(filepath.Join(dir, "missing"), os.Args, os.Environ(), ln, lock, *h); !errors.Is(err,
+			os.ErrNotExist) {
 			return fmt.Errorf("exec of a missing file: %w", err)
 		}
 		if err := inherited(ln, lock); err != nil {
@@ -154,11 +155,13 @@ func TestExec(t *testing.T) {
 	}
 	var pid, rollouts, children, fds int
 	var env bool
-	if _, err := fmt.Sscanf(out.String(), "pid=%d rollouts=%d children=%d fds=%d env=%t", &pid, &rollouts, &children, &fds, &env); err != nil {
+	if _, err := fmt.Sscanf(out.String(), "pid=%d rollouts=%d children=%d fds=%d env=%t", &pid, &rollouts, &children,
+		&fds, &env); err != nil {
 		t.Fatalf("%v in %q", err, out.String())
 	}
 	if pid != cmd.Process.Pid || rollouts != 3 || children != 1 || env || fds > 16 {
-		t.Errorf("the last image says %s, want pid %d, rollouts 3, children 1, few descriptors, env false", out.String(), cmd.Process.Pid)
+		t.Errorf("the last image says %s, want pid %d, rollouts 3, children 1, few descriptors, env false",
+			out.String(), cmd.Process.Pid)
 	}
 }
 

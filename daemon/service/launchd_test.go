@@ -18,7 +18,8 @@ func TestLaunchAgentStart(t *testing.T) {
 	a := LaunchAgent{file: filepath.Join(dir, contrib.LaunchAgentFile), launchctl: launchctl}
 	script := func(code int) {
 		t.Helper()
-		if err := os.WriteFile(launchctl, fmt.Appendf(nil, "#!/bin/sh\necho \"$@\" >> %s\nexit %d\n", asked, code), 0o700); err != nil {
+		if err := os.WriteFile(launchctl, fmt.Appendf(nil, "#!/bin/sh\necho \"$@\" >> %s\nexit %d\n", asked, code),
+			0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -32,7 +33,8 @@ func TestLaunchAgentStart(t *testing.T) {
 	if !a.Start(t.Context()) {
 		t.Error("launchd is not asked")
 	}
-	if b, err := os.ReadFile(asked); err != nil || string(b) != fmt.Sprintf("kickstart gui/%d/holdline.daemon\n", os.Getuid()) {
+	if b, err := os.ReadFile(asked); err != nil ||
+		string(b) != fmt.Sprintf("kickstart gui/%d/holdline.daemon\n", os.Getuid()) {
 		t.Errorf("launchctl was asked %q, %v", b, err)
 	}
 	script(113) // it does not know the agent

@@ -81,16 +81,17 @@ func TestProve(t *testing.T) {
 	done := make(chan error)
 	go func() {
 		n := NewNotifier(os.Getenv, 1)
-		done <- n.Prove(ctx, slog.New(slog.NewTextHandler(&log, nil)), 80*time.Millisecond, func(ctx context.Context) (string, error) {
-			switch asked.Add(1) {
-			case 1, 2:
-				<-ctx.Done() // as a part that hangs
-				return "", context.Cause(ctx)
-			case 3:
-				return "", errors.New("refused")
-			}
-			return "well", nil
-		})
+		done <- n.Prove(ctx, slog.New(slog.NewTextHandler(&log, nil)), 80*time.Millisecond,
+			func(ctx context.Context) (string, error) {
+				switch asked.Add(1) {
+				case 1, 2:
+					<-ctx.Done() // as a part that hangs
+					return "", context.Cause(ctx)
+				case 3:
+					return "", errors.New("refused")
+				}
+				return "well", nil
+			})
 	}()
 	for i := range 3 {
 		if got := told(t, conn); got != "WATCHDOG=1\nSTATUS=well" {

@@ -73,7 +73,10 @@ func TestAbsence(t *testing.T) {
 		{UnitState{Load: "loaded", Active: "inactive"}, "holdline.socket is stopped"},
 		{UnitState{Load: "not-found", Active: "inactive"}, "holdline.socket is not-found"},
 		{UnitState{Load: "loaded", Active: "failed", Result: "resources"}, "holdline.socket has failed (resources)"},
-		{UnitState{Load: "loaded", Active: "failed", Result: StartLimit}, "holdline.service has failed too often in a row (start limit hit), and systemd does not start it any more"},
+		{
+			UnitState{Load: "loaded", Active: "failed", Result: StartLimit},
+			"holdline.service has failed too often in a row (start limit hit), and systemd does not start it any more",
+		},
 	} {
 		got := AbsenceOf(c.socket)
 		if (got == nil) != (c.why == "") || got != nil && (got.Why != c.why || got.Hint == "") {

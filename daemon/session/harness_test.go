@@ -46,7 +46,8 @@ func (t *told) Request(method, server, toolName string, _ time.Duration, _ int, 
 	if f != nil {
 		code = string(f.Fault.Code)
 	}
-	t.requests = append(t.requests, fmt.Sprintf("%s %s %s %s", cmp.Or(method, "-"), cmp.Or(server, "-"), cmp.Or(toolName, "-"), code))
+	t.requests = append(t.requests,
+		fmt.Sprintf("%s %s %s %s", cmp.Or(method, "-"), cmp.Or(server, "-"), cmp.Or(toolName, "-"), code))
 }
 
 func (t *told) ToolCall(c session.ToolCall) {
@@ -107,7 +108,8 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	h := &host{
 		path: filepath.Join(dir, "s"), told: &told{},
-		hold: make(chan struct{}), began: make(chan struct{}, 1024), ended: make(chan error, 1024), inCall: make(chan tool.Call, 1024),
+		hold: make(chan struct{}), began: make(chan struct{}, 1024), ended: make(chan error, 1024),
+		inCall:  make(chan tool.Call, 1024),
 		resumed: make(chan map[int64]struct{}, 16),
 	}
 	h.store.Store("st")
@@ -189,7 +191,10 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan error, 1)
-	l := listener.New(listener.Options{Log: log, UID: os.Getuid(), MaxConns: 16, PeerOf: h.peerOf, Handlers: map[string]listener.Handler{protocol.RoleMCP: h.srv.ServeConn}})
+	l := listener.New(listener.Options{
+		Log: log, UID: os.Getuid(), MaxConns: 16, PeerOf: h.peerOf,
+		Handlers: map[string]listener.Handler{protocol.RoleMCP: h.srv.ServeConn},
+	})
 	go func() { done <- l.Serve(ctx, ln.(*net.UnixListener)) }()
 	tb.Cleanup(func() {
 		cancel()

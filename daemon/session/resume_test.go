@@ -148,7 +148,8 @@ func TestResumeTooLarge(t *testing.T) {
 		c.next()
 		c.hand()
 		c.send(line)
-		if call := <-h.inCall; call.N != 77 || call.ID != "9" || call.Caller.Identity != "a" || call.Caller.PID != os.Getpid() || call.Caller.Start == 0 {
+		if call := <-h.inCall; call.N != 77 || call.ID != "9" || call.Caller.Identity != "a" ||
+			call.Caller.PID != os.Getpid() || call.Caller.Start == 0 {
 			t.Errorf("call = %+v", call)
 		}
 		close(h.hold)
@@ -257,7 +258,8 @@ func TestResumeEnded(t *testing.T) {
 func TestResumeFull(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
-	fmt.Fprintf(c.conn, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":%q}}}`+"\n",
+	fmt.Fprintf(c.conn,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":%q}}}`+"\n",
 		strings.Repeat("x", 2<<20))
 	if _, err := c.conn.Read(make([]byte, 1)); err != nil { // the answer begins
 		t.Fatal(err)

@@ -28,7 +28,8 @@ func TestLegacyHandshake(t *testing.T) {
 		c.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 		want(t, c.next(), `1`, `"result":{}`)
 		c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`, tc.asked))
-		want(t, c.next(), `2`, fmt.Sprintf(`"protocolVersion":%q`, tc.want), `"serverInfo":{"name":"holdline"`, `"instructions":"hello"`)
+		want(t, c.next(), `2`, fmt.Sprintf(`"protocolVersion":%q`, tc.want), `"serverInfo":{"name":"holdline"`,
+			`"instructions":"hello"`)
 		c.send(`{"jsonrpc":"2.0","id":3,"method":"tools/list"}`)
 		want(t, c.next(), `3`, `"code":-32002`, "notifications/initialized")
 		c.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
@@ -79,7 +80,8 @@ func TestIdentity(t *testing.T) {
 
 	// A name that a client gives itself never becomes one that needs a token.
 	sly := h.dial(t)
-	sly.send(string(protocol.Append(nil, protocol.Greeting{Holdline: 1, Role: "mcp", Session: strings.Replace(uuid, "0", "f", 1)})))
+	sly.send(string(protocol.Append(nil,
+		protocol.Greeting{Holdline: 1, Role: "mcp", Session: strings.Replace(uuid, "0", "f", 1)})))
 	sly.next()
 	sly.send(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","clientInfo":{"name":"codex","version":"1"}}}`)
 	sly.next()
@@ -113,17 +115,62 @@ func TestBadLines(t *testing.T) {
 		{"unknown method", `{"jsonrpc":"2.0","id":7,"method":"no/such"}`, "7", []string{`-32601`, `"unknown_method"`}},
 		{"params missing", `{"jsonrpc":"2.0","id":7,"method":"tools/call"}`, "7", []string{`-32602`, "params.name"}},
 		{"params array", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[1]}`, "7", []string{`-32602`}},
-		{"name a number", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":1}}`, "7", []string{`-32602`}},
-		{"arguments a string", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":"x"}}`, "7", []string{`-32602`, "arguments"}},
-		{"unknown tool", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nope"}}`, "7", []string{`-32602`, `"unknown_tool"`, `nope`}},
-		{"wrong type", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"text":1}}}`, "7", []string{`"isError":true`, `invalid_input`, `text`}},
-		{"unknown argument", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"txt":"x"}}}`, "7", []string{`"isError":true`, `txt`}},
-		{"duplicate param", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","name":"hold"}}`, "7", []string{`-32602`, "duplicate"}},
-		{"cursor", `{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"cursor":"zz"}}`, "7", []string{`-32602`, "cursor"}},
-		{"level", `{"jsonrpc":"2.0","id":7,"method":"logging/setLevel","params":{"level":"loud"}}`, "7", []string{`-32602`, "level"}},
+		{
+			"name a number",
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":1}}`,
+			"7",
+			[]string{`-32602`},
+		},
+		{
+			"arguments a string",
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":"x"}}`,
+			"7",
+			[]string{`-32602`, "arguments"},
+		},
+		{
+			"unknown tool",
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nope"}}`,
+			"7",
+			[]string{`-32602`, `"unknown_tool"`, `nope`},
+		},
+		{
+			"wrong type",
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"text":1}}}`,
+			"7",
+			[]string{`"isError":true`, `invalid_input`, `text`},
+		},
+		{
+			"unknown argument",
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"txt":"x"}}}`,
+			"7",
+			[]string{`"isError":true`, `txt`},
+		},
+		{
+			"duplicate param",
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","name":"hold"}}`,
+			"7",
+			[]string{`-32602`, "duplicate"},
+		},
+		{
+			"cursor",
+			`{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"cursor":"zz"}}`,
+			"7",
+			[]string{`-32602`, "cursor"},
+		},
+		{
+			"level",
+			`{"jsonrpc":"2.0","id":7,"method":"logging/setLevel","params":{"level":"loud"}}`,
+			"7",
+			[]string{`-32602`, "level"},
+		},
 		{"CRLF", `{"jsonrpc":"2.0","id":7,"method":"ping"}` + "\r", "7", []string{`"result":{}`}},
 		{"id spelled oddly", `{"jsonrpc":"2.0","id":1.50,"method":"ping"}`, "1.50", []string{`"result":{}`}},
-		{"id beyond 2^53", `{"jsonrpc":"2.0","id":90071992547409931,"method":"ping"}`, "90071992547409931", []string{`"result":{}`}},
+		{
+			"id beyond 2^53",
+			`{"jsonrpc":"2.0","id":90071992547409931,"method":"ping"}`,
+			"90071992547409931",
+			[]string{`"result":{}`},
+		},
 		{"id escaped", `{"jsonrpc":"2.0","id":"\u0061","method":"ping"}`, `"\u0061"`, []string{`"result":{}`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -166,7 +213,8 @@ func TestLongNames(t *testing.T) {
 	for _, line := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"` + long + `"}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + long + `"}}`,
-		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` + strings.Replace(modernMeta, "2026-07-28", long, 1) + `}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` +
+			strings.Replace(modernMeta, "2026-07-28", long, 1) + `}}`,
 	} {
 		c.send(line)
 		if answer := c.next(); len(answer) > 32<<10 {
@@ -236,7 +284,8 @@ func TestThreeHundredAtOnce(t *testing.T) {
 		line := c.next()
 		msg, err := jsonrpc.Parse([]byte(line))
 		if err != nil || !strings.Contains(line, `"resource_exhausted"`) ||
-			!strings.Contains(line, `"limit":{"name":"calls in flight","value":256,"spent":256}`) || answered[string(msg.ID)] {
+			!strings.Contains(line, `"limit":{"name":"calls in flight","value":256,"spent":256}`) ||
+			answered[string(msg.ID)] {
 			t.Fatalf("answer = %s, %v", line, err)
 		}
 		answered[string(msg.ID)] = true
@@ -316,10 +365,12 @@ func TestModern(t *testing.T) {
 	c := h.greet(t, protocol.Greeting{})
 	c.next()
 	c.send(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{` + modernMeta + `}}`)
-	want(t, c.next(), "1", `"resultType":"complete"`, `"supportedVersions":["2026-07-28"]`, `"ttlMs":`, `"cacheScope":"private"`)
+	want(t, c.next(), "1", `"resultType":"complete"`, `"supportedVersions":["2026-07-28"]`, `"ttlMs":`,
+		`"cacheScope":"private"`)
 	c.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{` + modernMeta + `}}`)
 	want(t, c.next(), "2", `"resultType":"complete"`, `"ttlMs":`, `"cacheScope":"private"`, `"name":"echo"`)
-	c.send(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},` + modernMeta + `}}`)
+	c.send(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},` +
+		modernMeta + `}}`)
 	want(t, c.next(), "3", `"resultType":"complete"`, `echo: x`)
 	if s := h.srv.Sessions(); s[0].Era != "modern" || s[0].Identity != "m" || s[0].Client != "m 2" {
 		t.Errorf("session = %+v", s[0])
@@ -327,7 +378,8 @@ func TestModern(t *testing.T) {
 	for _, tc := range []struct{ line, id, part string }{
 		{`{"jsonrpc":"2.0","id":4,"method":"server/discover"}`, "4", `-32602`},
 		{`{"jsonrpc":"2.0","id":5,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`, "5", `-32602`},
-		{`{"jsonrpc":"2.0","id":6,"method":"tools/list","params":{` + strings.Replace(modernMeta, "2026-07-28", "2031-01-01", 1) + `}}`, "6", `"supported":["2026-07-28"]`},
+		{`{"jsonrpc":"2.0","id":6,"method":"tools/list","params":{` +
+			strings.Replace(modernMeta, "2026-07-28", "2031-01-01", 1) + `}}`, "6", `"supported":["2026-07-28"]`},
 		{`{"jsonrpc":"2.0","id":7,"method":"ping","params":{` + modernMeta + `}}`, "7", `-32601`},
 		{`{"jsonrpc":"2.0","id":8,"method":"initialize","params":{` + modernMeta + `}}`, "8", `-32601`},
 		{`{"jsonrpc":"2.0","id":9,"method":"tools/list"}`, "9", `-32002`}, // legacy, and no handshake
@@ -343,7 +395,8 @@ func TestSlowClient(t *testing.T) {
 	h := start(t)
 	slow := h.open(t, protocol.Greeting{Identity: "slow"})
 	other := h.dial(t)
-	other.send(string(protocol.Append(nil, protocol.Greeting{Holdline: 1, Role: "mcp", Session: strings.Replace(uuid, "0", "e", 1)})))
+	other.send(string(protocol.Append(nil,
+		protocol.Greeting{Holdline: 1, Role: "mcp", Session: strings.Replace(uuid, "0", "e", 1)})))
 	other.next()
 	other.shake()
 	_ = slow.conn.SetWriteDeadline(time.Now().Add(2 * time.Second))

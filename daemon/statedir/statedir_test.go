@@ -103,8 +103,9 @@ func TestSweep(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		dir := t.TempDir()
 		keep := map[string]bool{
-			fmt.Sprintf(".f.%d-12345", gone): false, fmt.Sprintf(".f.%d-12345", self): !own, fmt.Sprintf(".f.%d-12345", parent): true,
-			fmt.Sprintf(".f.%d", gone): true, fmt.Sprintf("f.%d-1", gone): true, ".profile": true,
+			fmt.Sprintf(".f.%d-12345", gone): false, fmt.Sprintf(".f.%d-12345", self): !own,
+			fmt.Sprintf(".f.%d-12345", parent): true, fmt.Sprintf(".f.%d", gone): true,
+			fmt.Sprintf("f.%d-1", gone): true, ".profile": true,
 		}
 		for name := range keep {
 			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {

@@ -22,7 +22,8 @@ func TestServerClosesPipeAndLives(t *testing.T) {
 			s := h.daemon()
 			shut := map[string]string{process.Stdin: "exec <&-", process.Stdout: "exec >&-"}[stream]
 			// It heeds neither the end of its input nor SIGTERM.
-			w := h.start(s, shell("closes-"+stream, "trap '' TERM; "+shut+"; echo closed >&2; while :; do sleep 600; done"))
+			w := h.start(s,
+				shell("closes-"+stream, "trap '' TERM; "+shut+"; echo closed >&2; while :; do sleep 600; done"))
 			follow(t, w, false, func(s *seen) bool { return strings.Contains(s.stderr.String(), "closed") })
 			if stream == process.Stdin {
 				if _, err := w.Write(t.Context(), calls.Record{}, []byte("{}\n")); !supervisor.NotDispatched(err) {

@@ -279,7 +279,8 @@ func consult(id, script string, after time.Duration) process.Spec {
 
 // untilAlone is a command that waits until the worker of dir is alone.
 func untilAlone(dir string) string {
-	return "until grep -q '\"" + process.PhaseAlone + "\"' " + filepath.Join(dir, process.FileState) + "; do sleep 0.05; done"
+	return "until grep -q '\"" + process.PhaseAlone + "\"' " + filepath.Join(dir, process.FileState) +
+		"; do sleep 0.05; done"
 }
 
 func TestConsultAlone(t *testing.T) {
@@ -294,7 +295,9 @@ func TestConsultAlone(t *testing.T) {
 		}
 	}
 	w, err := first.Start(t.Context(), dir,
-		consult("alone", fmt.Sprintf(`echo up; %s; yes 0123456789 | head -c %d; echo end; exit 4`, untilAlone(dir), size), time.Second), env)
+		consult("alone",
+			fmt.Sprintf(`echo up; %s; yes 0123456789 | head -c %d; echo end; exit 4`, untilAlone(dir), size),
+			time.Second), env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +311,8 @@ func TestConsultAlone(t *testing.T) {
 		return err == nil && !alive
 	})
 	st, err := process.ReadState(dir)
-	if err != nil || st.Phase != process.PhaseExited || st.Exit == nil || *st.Exit.Code != 4 || st.Spool == nil || st.Spool.Bytes != size+4 {
+	if err != nil || st.Phase != process.PhaseExited || st.Exit == nil || *st.Exit.Code != 4 || st.Spool == nil ||
+		st.Spool.Bytes != size+4 {
 		t.Fatalf("final state %+v (%+v), %v", st, st.Spool, err)
 	}
 	if _, err := os.Stat(h.path("alone")); err == nil {
@@ -319,7 +323,8 @@ func TestConsultAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := follow(t, w, true, nil)
-	if got.last.Kind != supervisor.Closed || *got.last.Exit.Code != 4 || got.size != size+4 || !strings.HasSuffix(got.stdout.String(), "end\n") {
+	if got.last.Kind != supervisor.Closed || *got.last.Exit.Code != 4 || got.size != size+4 ||
+		!strings.HasSuffix(got.stdout.String(), "end\n") {
 		t.Errorf("from the files: %d bytes, last %+v", got.size, got.last)
 	}
 	wait(t, "the end", w.Done())
@@ -330,7 +335,10 @@ func TestAttachWhileSpooling(t *testing.T) {
 	const size = 12 << 20
 	h := newHome(t)
 	first := h.daemon()
-	w := h.start(first, consult("spool", fmt.Sprintf(`%s; yes 0123456789 | head -c %d; echo end; exec sleep 1000`, untilAlone(h.path("spool")), size), time.Second))
+	w := h.start(first,
+		consult("spool",
+			fmt.Sprintf(`%s; yes 0123456789 | head -c %d; echo end; exec sleep 1000`, untilAlone(h.path("spool")),
+				size), time.Second))
 	if err := first.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +405,8 @@ func TestWorkerTerminated(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := follow(t, w, true, nil)
-	if all := string(e.Data) + got.stdout.String(); got.last.Kind != supervisor.Closed || all != "one\ntwo\n" || *got.last.Exit.Code != 6 {
+	if all := string(e.Data) + got.stdout.String(); got.last.Kind != supervisor.Closed || all != "one\ntwo\n" ||
+		*got.last.Exit.Code != 6 {
 		t.Errorf("%q, then %+v", all, got.last)
 	}
 	wait(t, "the end", w.Done())
@@ -426,7 +435,8 @@ func TestLateWorkerOfEarlierDaemon(t *testing.T) {
 	}
 	w := h.start(h.daemon(), shell("late", `echo mine; cat`))
 	if w.Generation() != late.Generation()+1 || w.Status().PID == late.Status().PID {
-		t.Errorf("generation %d and pid %d, after %d and %d", w.Generation(), w.Status().PID, late.Generation(), late.Status().PID)
+		t.Errorf("generation %d and pid %d, after %d and %d", w.Generation(), w.Status().PID, late.Generation(),
+			late.Status().PID)
 	}
 	if got := follow(t, w, true, lines(1)); got.stdout.String() != "mine\n" {
 		t.Errorf("output %q", got.stdout.String())

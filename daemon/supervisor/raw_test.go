@@ -131,7 +131,8 @@ func TestFence(t *testing.T) {
 		t.Errorf("attach = %+v, want L = 1", a)
 	}
 	// The older connection is closed; a frame that it gets off is not taken.
-	_ = workerwire.WriteFrames(old.nc, workerwire.Frame{Kind: workerwire.Write, ID: 99, N: 2, Payload: []byte("ghost\n")})
+	_ = workerwire.WriteFrames(old.nc,
+		workerwire.Frame{Kind: workerwire.Write, ID: 99, N: 2, Payload: []byte("ghost\n")})
 	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 2, Payload: []byte("two\n")})
 	now.sendOnly(workerwire.Frame{Kind: workerwire.CloseStdin})
 	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 3, Payload: []byte("late\n")})
@@ -174,7 +175,9 @@ func TestBadFrames(t *testing.T) {
 	h := newHome(t)
 	s := h.daemon()
 	w := h.start(s, shell("bad", `echo up; cat`))
-	for _, in := range []string{"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", strings.Repeat("\x00", 25), strings.Repeat("\xff", 25)} {
+	for _, in := range []string{
+		"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", strings.Repeat("\x00", 25), strings.Repeat("\xff", 25),
+	} {
 		r := rawDial(t, w.Spec().Socket)
 		_, _ = r.nc.Write([]byte(in))
 		if n, err := r.nc.Read(make([]byte, 1)); err == nil {

@@ -47,7 +47,8 @@ func told(t *testing.T, w *supervisor.Worker, n int, name string) []int64 {
 	t.Helper()
 	var ids []int64
 	for i := range n {
-		id, err := w.Write(t.Context(), calls.Record{N: int64(i + 1), Kind: calls.KindCall, Name: name}, fmt.Appendf(nil, "%d\n", i))
+		id, err := w.Write(t.Context(), calls.Record{N: int64(i + 1), Kind: calls.KindCall, Name: name},
+			fmt.Appendf(nil, "%d\n", i))
 		if err != nil {
 			t.Fatal(err)
 		}

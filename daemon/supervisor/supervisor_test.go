@@ -279,7 +279,8 @@ func TestLife(t *testing.T) {
 		t.Errorf("stdout %q, stderr %q", got.stdout.String(), got.stderr.String())
 	}
 	st := s.Workers()
-	if len(st) != 1 || !st[0].Attached || st[0].State != supervisor.Ready || st[0].Generation != 1 || st[0].PID == os.Getpid() {
+	if len(st) != 1 || !st[0].Attached || st[0].State != supervisor.Ready || st[0].Generation != 1 ||
+		st[0].PID == os.Getpid() {
 		t.Errorf("Workers = %+v", st)
 	}
 	if p, err := process.Lookup(st[0].PID); err != nil || p.PPID == os.Getpid() {
@@ -297,7 +298,8 @@ func TestLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if recs, err := calls.ParseRecords(b); err != nil || len(recs) != 1 || recs[0].Write != 1 || recs[0].Generation != 1 {
+	if recs, err := calls.ParseRecords(b); err != nil || len(recs) != 1 || recs[0].Write != 1 ||
+		recs[0].Generation != 1 {
 		t.Errorf("records %+v, %v", recs, err)
 	}
 	if got := w.StderrTail(); len(got) != 1 || got[0] != "oops" {
@@ -336,10 +338,25 @@ func TestSpawnFailure(t *testing.T) {
 		op, errno   string
 		description string
 	}{
-		"none":    {func(p *process.Spec) { p.Argv = []string{"/no/such/program"} }, "exec", "ENOENT", "exec: ENOENT, there is no such program"},
-		"nopath":  {func(p *process.Spec) { p.Argv = []string{"no-such-program"} }, "exec", "ENOENT", "exec: ENOENT, no such program is on its PATH"},
-		"noexec":  {func(p *process.Spec) { p.Argv = []string{"/etc/passwd"} }, "exec", "EACCES", "exec: EACCES"},
-		"nocwd":   {func(p *process.Spec) { p.Cwd = "/no/such/dir" }, "chdir", "ENOENT", "chdir: ENOENT, there is no directory /no/such/dir"},
+		"none": {
+			func(p *process.Spec) { p.Argv = []string{"/no/such/program"} },
+			"exec",
+			"ENOENT",
+			"exec: ENOENT, there is no such program",
+		},
+		"nopath": {
+			func(p *process.Spec) { p.Argv = []string{"no-such-program"} },
+			"exec",
+			"ENOENT",
+			"exec: ENOENT, no such program is on its PATH",
+		},
+		"noexec": {func(p *process.Spec) { p.Argv = []string{"/etc/passwd"} }, "exec", "EACCES", "exec: EACCES"},
+		"nocwd": {
+			func(p *process.Spec) { p.Cwd = "/no/such/dir" },
+			"chdir",
+			"ENOENT",
+			"chdir: ENOENT, there is no directory /no/such/dir",
+		},
 		"filecwd": {func(p *process.Spec) { p.Cwd = "/etc/passwd" }, "chdir", "ENOTDIR", "chdir: ENOTDIR"},
 	} {
 		spec := shell(name, "exit 0")
@@ -349,7 +366,8 @@ func TestSpawnFailure(t *testing.T) {
 		if e := got.last.Exit; got.last.Kind != supervisor.Closed || e.SpawnErrno != tt.errno || e.SpawnOp != tt.op {
 			t.Errorf("%s: ended with %+v, want %s", name, got.last, tt.description)
 		}
-		if r := w.ExitFault("x", got.last.Exit); r.Fault.Code != "spawn_failure" || *r.Cause.Errno != tt.errno || !strings.Contains(r.Error(), tt.description) {
+		if r := w.ExitFault("x", got.last.Exit); r.Fault.Code != "spawn_failure" || *r.Cause.Errno != tt.errno ||
+			!strings.Contains(r.Error(), tt.description) {
 			t.Errorf("%s: fault %+v", name, r)
 		}
 		wait(t, name, w.Done())
@@ -392,7 +410,8 @@ func TestStartRefused(t *testing.T) {
 		t.Error("a bad spec is started")
 	}
 	w := h.start(s, shell("twice", "read a"))
-	if _, err := s.Start(t.Context(), h.path("twice"), shell("twice", ""), env); err == nil || !strings.Contains(err.Error(), "already") {
+	if _, err := s.Start(t.Context(), h.path("twice"), shell("twice", ""), env); err == nil ||
+		!strings.Contains(err.Error(), "already") {
 		t.Errorf("second Start of an id: %v", err)
 	}
 	if err := s.Reap(w.Dir()); !errors.Is(err, statedir.ErrLocked) {
@@ -450,7 +469,8 @@ func TestTerminateGivesRealExit(t *testing.T) {
 func TestExitKillsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	w := h.start(h.daemon(), shell("left", `setsid sh -c 'trap "" TERM; while :; do sleep 100; done' & echo $!; exit 3`))
+	w := h.start(h.daemon(),
+		shell("left", `setsid sh -c 'trap "" TERM; while :; do sleep 100; done' & echo $!; exit 3`))
 	got := follow(t, w, true, nil)
 	if got.last.Kind != supervisor.Closed || *got.last.Exit.Code != 3 || len(got.kinds) != 2 {
 		t.Errorf("ended with %+v, kinds %v", got.last, got.kinds)
@@ -463,7 +483,8 @@ func TestExitKillsWhatIsLeft(t *testing.T) {
 func TestTerminateChildThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	w := h.start(h.daemon(), shell("deaf", `trap '' TERM; echo up; head -c 1 >/dev/null; echo begun; while :; do sleep 100; done`))
+	w := h.start(h.daemon(),
+		shell("deaf", `trap '' TERM; echo up; head -c 1 >/dev/null; echo begun; while :; do sleep 100; done`))
 	follow(t, w, true, lines(1))
 	wrote := make(chan error, 1)
 	go func() {
@@ -483,7 +504,8 @@ func TestTerminateChildThatDoesNotRead(t *testing.T) {
 func TestTerminateWhileNobodyReceives(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	w := h.start(h.daemon(), shell("flood", `trap '' TERM; while :; do head -c 1000000 /dev/zero | tr '\0' 'x'; echo; done`))
+	w := h.start(h.daemon(),
+		shell("flood", `trap '' TERM; while :; do head -c 1000000 /dev/zero | tr '\0' 'x'; echo; done`))
 	<-w.Events()
 	if exit, err := w.Terminate(t.Context(), 50*time.Millisecond); err != nil || exit.Signal != "SIGKILL" {
 		t.Errorf("Terminate = %v, %v, want SIGKILL", exit, err)
@@ -518,7 +540,8 @@ func TestStderrFlood(t *testing.T) {
 	wait(t, "the end", exitOf(t, w))
 	got := follow(t, w, true, nil)
 	if total := int64(got.stderr.Len()) + got.dropped; total != size || got.stdout.String() != "done\n" {
-		t.Errorf("stderr %d kept + %d dropped, want %d in all; stdout %q", got.stderr.Len(), got.dropped, size, got.stdout.String())
+		t.Errorf("stderr %d kept + %d dropped, want %d in all; stdout %q", got.stderr.Len(), got.dropped, size,
+			got.stdout.String())
 	}
 	for _, name := range []string{process.FileStderr, process.FileStderr + ".1"} {
 		if info, err := os.Stat(filepath.Join(w.Dir(), name)); err != nil || info.Size() > 1<<20 {

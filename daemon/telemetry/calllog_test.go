@@ -33,9 +33,13 @@ func TestCallLine(t *testing.T) {
 	begin := time.Now().UnixMilli()
 	r.ToolCall(Call{
 		Session: "abc", Number: 1, Identity: "codex", Project: "p1", Root: "/home/u/p", RequestID: `"r-1"`,
-		Tool: "consult", Arguments: json.RawMessage(`{"prompt":"secret prompt","path":"/home/u/p/x.go"}`), Took: 1234 * msec, Replays: 1,
+		Tool: "consult", Arguments: json.RawMessage(`{"prompt":"secret prompt","path":"/home/u/p/x.go"}`),
+		Took: 1234 * msec, Replays: 1,
 	})
-	r.ToolCall(Call{RequestID: "9007199254740993", Tool: "nope", Fault: fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool")})
+	r.ToolCall(Call{
+		RequestID: "9007199254740993", Tool: "nope",
+		Fault: fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool"),
+	})
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +79,8 @@ func TestCallLineIsBounded(t *testing.T) {
 	r := New(Options{Path: path, Paths: true})
 	args := json.RawMessage(`{"path":"` + strings.Repeat("x", 100_000) + `"}`)
 	r.ToolCall(Call{
-		Session: long, Identity: long, Client: long, Project: long, Root: long, Server: long, RequestID: long, Tool: long, Cache: long,
-		Arguments: args, Fault: fault.New(fault.InvalidInput, fault.Host, "x", "%s", long),
+		Session: long, Identity: long, Client: long, Project: long, Root: long, Server: long, RequestID: long,
+		Tool: long, Cache: long, Arguments: args, Fault: fault.New(fault.InvalidInput, fault.Host, "x", "%s", long),
 	})
 	lines := readLines(t, path)
 	if len(lines) != 1 || len(lines[0]) > 12_000 || !json.Valid([]byte(lines[0])) {
@@ -115,13 +119,15 @@ func TestHotPaths(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[100]), &hot); err != nil {
 		t.Fatal(err)
 	}
-	if hot.Event != "hot_paths_snapshot" || hot.Total != 100 || hot.RepoRoot != "/r" || len(hot.Hottest) != 12 || len(hot.Slowest) != 12 {
+	if hot.Event != "hot_paths_snapshot" || hot.Total != 100 || hot.RepoRoot != "/r" || len(hot.Hottest) != 12 ||
+		len(hot.Slowest) != 12 {
 		t.Errorf("summary = %s", lines[100])
 	}
 	if got, want := hot.Hottest[0], (pathLine{Path: "/hot", Requests: 50, Average: 2, Max: 2}); got != want {
 		t.Errorf("hottest = %+v, want %+v", got, want)
 	}
-	if got, want := hot.Slowest[0], (pathLine{Path: "/slow", Requests: 1, Errors: 1, Average: 900, Max: 900}); got != want {
+	if got, want := hot.Slowest[0],
+		(pathLine{Path: "/slow", Requests: 1, Errors: 1, Average: 900, Max: 900}); got != want {
 		t.Errorf("slowest = %+v, want %+v", got, want)
 	}
 	for i := range 5000 {
@@ -143,7 +149,8 @@ func TestHotPathsOff(t *testing.T) {
 		r.ToolCall(Call{Root: "/secret", Arguments: json.RawMessage(`{"path":"/secret/x"}`)})
 	}
 	lines := readLines(t, path)
-	if !strings.HasSuffix(lines[100], `"repo_root":null,"total_tool_events":100,"hottest_paths":[],"slowest_paths":[]}`) {
+	if !strings.HasSuffix(lines[100],
+		`"repo_root":null,"total_tool_events":100,"hottest_paths":[],"slowest_paths":[]}`) {
 		t.Errorf("summary = %s", lines[100])
 	}
 	if strings.Contains(strings.Join(lines, ""), "secret") {
@@ -159,7 +166,8 @@ func TestShowPaths(t *testing.T) {
 		r.ToolCall(Call{Root: "/r", Arguments: json.RawMessage(`{"path":"/x"}`)})
 	}
 	lines := readLines(t, path)
-	if !strings.Contains(lines[0], `"path_hint":"/x"`) || !strings.Contains(lines[1], `"path_hint":null`) || len(r.log.hot.byPath) != 0 {
+	if !strings.Contains(lines[0], `"path_hint":"/x"`) || !strings.Contains(lines[1], `"path_hint":null`) ||
+		len(r.log.hot.byPath) != 0 {
 		t.Errorf("lines = %q, paths %v", lines, r.log.hot.byPath)
 	}
 }
@@ -360,7 +368,13 @@ func TestPathHint(t *testing.T) {
 }
 
 func FuzzPathHint(f *testing.F) {
-	for _, s := range []string{`{"path":"/a"}`, `{"a":["{\"uri\":\"file:///x\"}"]}`, `[[[{"textDocument":{"path":"x"}}]]]`, `{"a":1,"a":2}`, `"{"`} {
+	for _, s := range []string{
+		`{"path":"/a"}`,
+		`{"a":["{\"uri\":\"file:///x\"}"]}`,
+		`[[[{"textDocument":{"path":"x"}}]]]`,
+		`{"a":1,"a":2}`,
+		`"{"`,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -37,7 +37,9 @@ func asJSON(t *testing.T, v any) string {
 
 func TestHealthOfNewDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Options{Daemon: Daemon{PID: 7, Version: "1.2", Epoch: 3}, Executable: "/usr/bin/holdline", Generation: 4})
+		r := New(Options{
+			Daemon: Daemon{PID: 7, Version: "1.2", Epoch: 3}, Executable: "/usr/bin/holdline", Generation: 4,
+		})
 		h := r.Health(Parts{})
 		if got, want := h.Text(false), "not-ready gen=4 worker=alive"; got != want {
 			t.Errorf("Text = %q, want %q", got, want)
@@ -48,17 +50,20 @@ func TestHealthOfNewDaemon(t *testing.T) {
 		if got, want := h.Text(false), "ready gen=4 worker=alive"; got != want {
 			t.Errorf("Text = %q, want %q", got, want)
 		}
-		if got, want := asJSON(t, h.Concise()), `{"ready":true,"worker_generation":4,"worker_alive":true,"rollout_pending":false,"launch_path_stable":true}`; got != want {
+		if got, want := asJSON(t, h.Concise()),
+			`{"ready":true,"worker_generation":4,"worker_alive":true,"rollout_pending":false,"launch_path_stable":true}`; got != want {
 			t.Errorf("Concise = %s, want %s", got, want)
 		}
-		want := `{"health":{"state":"cold","generation":4,"uptime_ms":1500,"consecutive_failures":0,"restart_count":0,"rollout":"stable","last_fault":null},` +
-			`"worker_alive":true,"launch_path_stable":true,"daemon":{"pid":7,"version":"1.2","epoch":3},"sessions":2,"workers":0,"servers":1,` +
-			`"telemetry_log":{"written":0,"failed":0}}`
+		want :=
+			`{"health":{"state":"cold","generation":4,"uptime_ms":1500,"consecutive_failures":0,"restart_count":0,"rollout":"stable","last_fault":null},` +
+				`"worker_alive":true,"launch_path_stable":true,"daemon":{"pid":7,"version":"1.2","epoch":3},"sessions":2,"workers":0,"servers":1,` +
+				`"telemetry_log":{"written":0,"failed":0}}`
 		if got := asJSON(t, h.Full()); got != want {
 			t.Errorf("Full:\n got %s\nwant %s", got, want)
 		}
-		wantText := "ready gen=4 worker=alive\nstate=cold uptime=2s consecutive_failures=0 restarts=0 rollout=stable\n" +
-			"daemon pid=7 version=1.2 epoch=3\nsessions=2 workers=0 servers=1"
+		wantText :=
+			"ready gen=4 worker=alive\nstate=cold uptime=2s consecutive_failures=0 restarts=0 rollout=stable\n" +
+				"daemon pid=7 version=1.2 epoch=3\nsessions=2 workers=0 servers=1"
 		if got := h.Text(true); got != wantText {
 			t.Errorf("Text:\n got %s\nwant %s", got, wantText)
 		}
@@ -192,7 +197,8 @@ func TestReadyAgreesWithState(t *testing.T) {
 			r.Request(consult, msec, 0, f)
 			h := r.Health(Parts{})
 			if h.Ready == (h.State == Recovering) || h.Ready == f.IsTransport() {
-				t.Errorf("after %s (own limit: %v): ready %v, state %s, counted as transport fault: %v", code, own, h.Ready, h.State, f.IsTransport())
+				t.Errorf("after %s (own limit: %v): ready %v, state %s, counted as transport fault: %v", code, own,
+					h.Ready, h.State, f.IsTransport())
 			}
 			if first, _, _ := strings.Cut(h.Text(true), "\n"); strings.HasPrefix(first, "ready") != h.Ready {
 				t.Errorf("after %s: %s", code, first)
@@ -249,16 +255,18 @@ func TestSnapshot(t *testing.T) {
 		if got, want := strings.Join(order, " "), "ping "+consult.String()+" b a"; got != want {
 			t.Errorf("order = %s, want %s", got, want)
 		}
-		wantText := "requests=9 success=7 response_error=1 transport_fault=1 retry=1\nworker_restarts=0 host_rollouts=2\nhot methods:\n" +
-			"ping requests=3 response_error=0 transport_fault=0 retry=0\n" +
-			consult.String() + " requests=2 response_error=0 transport_fault=1 retry=1\n" +
-			"b requests=2 response_error=1 transport_fault=0 retry=0\n" +
-			"a requests=2 response_error=0 transport_fault=0 retry=0"
+		wantText :=
+			"requests=9 success=7 response_error=1 transport_fault=1 retry=1\nworker_restarts=0 host_rollouts=2\nhot methods:\n" +
+				"ping requests=3 response_error=0 transport_fault=0 retry=0\n" +
+				consult.String() + " requests=2 response_error=0 transport_fault=1 retry=1\n" +
+				"b requests=2 response_error=1 transport_fault=0 retry=0\n" +
+				"a requests=2 response_error=0 transport_fault=0 retry=0"
 		if got := s.Text(false); got != wantText {
 			t.Errorf("Text:\n got %s\nwant %s", got, wantText)
 		}
-		want := `{"requests":9,"successes":7,"response_errors":1,"transport_faults":1,"retries":1,"worker_restarts":0,"host_rollouts":2,"hot_methods":[` +
-			`{"method":"ping","requests":3,"response_errors":0,"transport_faults":0,"retries":0},`
+		want :=
+			`{"requests":9,"successes":7,"response_errors":1,"transport_faults":1,"retries":1,"worker_restarts":0,"host_rollouts":2,"hot_methods":[` +
+				`{"method":"ping","requests":3,"response_errors":0,"transport_faults":0,"retries":0},`
 		if got := asJSON(t, s.Concise()); !strings.HasPrefix(got, want) {
 			t.Errorf("Concise = %s", got)
 		}
@@ -270,11 +278,14 @@ func TestSnapshot(t *testing.T) {
 			`"host_rollouts":2,"cache":{"hits":1,"misses":1},"sessions":[{"session":1,"identity":"codex","client":"codex 1","calls":1,`,
 			`"identities":[{"identity":"codex","calls":1,`,
 		} {
-			if !strings.Contains(full, strings.Replace(want, `"consecutive_failures":0`, fmt.Sprintf(`"consecutive_failures":%d`, s.Telemetry.ConsecutiveFailures), 1)) {
+			if !strings.Contains(full,
+				strings.Replace(want, `"consecutive_failures":0`,
+					fmt.Sprintf(`"consecutive_failures":%d`, s.Telemetry.ConsecutiveFailures), 1)) {
 				t.Errorf("Snapshot lacks %s:\n%s", want, full)
 			}
 		}
-		if text := s.Text(true); !strings.Contains(text, "#1 codex calls=1") || !strings.Contains(text, " last_error=timeout") {
+		if text := s.Text(true); !strings.Contains(text, "#1 codex calls=1") ||
+			!strings.Contains(text, " last_error=timeout") {
 			t.Errorf("full text = %s", text)
 		}
 		r.SessionEnded("h1")
@@ -334,7 +345,8 @@ func TestNamesAreBounded(t *testing.T) {
 	if last := (Operation{Method: toolsCall, Server: "hosted", Tool: "made-up-9999"}); r.operations[last] == nil {
 		t.Errorf("what was called last is not counted by its name")
 	}
-	if c := r.operations[Operation{Method: other}]; c == nil || c.latency.n != uint64(c.total.RequestCount) || c.longest != msec {
+	if c := r.operations[Operation{Method: other}]; c == nil || c.latency.n != uint64(c.total.RequestCount) ||
+		c.longest != msec {
 		t.Errorf("what was called long ago = %+v, want its latencies in one histogram", c)
 	}
 	if text := r.Snapshot().Text(true); len(text) > 20_000 {
@@ -350,7 +362,10 @@ func TestConcurrentUse(t *testing.T) {
 			for i := range 200 {
 				id := fmt.Sprint(g)
 				r.Request(consult, msec, 0, nil)
-				r.ToolCall(Call{Session: id, Identity: id, RequestID: "1", Tool: "consult", Arguments: json.RawMessage(`{"path":"/x"}`)})
+				r.ToolCall(Call{
+					Session: id, Identity: id, RequestID: "1", Tool: "consult",
+					Arguments: json.RawMessage(`{"path":"/x"}`),
+				})
 				r.WorkerStarting(id, int64(i))
 				r.WorkerReady(id)
 				_ = r.Health(Parts{}).Text(true)
@@ -397,7 +412,8 @@ func TestHistogram(t *testing.T) {
 	for i := 1; i < buckets; i++ {
 		low := upper(i-1) + 1
 		if bucketOf(low) != i || bucketOf(upper(i)) != i {
-			t.Fatalf("bucket %d holds [%d, %d], but they fall into %d and %d", i, low, upper(i), bucketOf(low), bucketOf(upper(i)))
+			t.Fatalf("bucket %d holds [%d, %d], but they fall into %d and %d", i, low, upper(i), bucketOf(low),
+				bucketOf(upper(i)))
 		}
 		if width := upper(i) - low + 1; i >= 8 && width*8 > low {
 			t.Errorf("bucket %d from %d is %d wide", i, low, width)
@@ -438,7 +454,8 @@ func TestRolloutRejected(t *testing.T) {
 	r.RolloutRejected(fault.New(fault.RolloutFailure, fault.Rollout, "upgrade", "garbage"))
 	r.Request(consult, msec, 0, nil)
 	h := r.Health(Parts{})
-	if h.Rollout != Rejected || !h.Ready || h.Refusal == nil || h.LastFault == nil || h.LastFault.Fault.Code != fault.RolloutFailure {
+	if h.Rollout != Rejected || !h.Ready || h.Refusal == nil || h.LastFault == nil ||
+		h.LastFault.Fault.Code != fault.RolloutFailure {
 		t.Errorf("health = %+v", h)
 	}
 	if got, want := h.Text(false), "ready gen=0 last_fault=rollout_failure worker=alive rollout=rejected"; got != want {

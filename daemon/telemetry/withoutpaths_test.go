@@ -30,7 +30,10 @@ func TestWithoutPaths(t *testing.T) {
 
 // TestPathsOff: without paths the log has none in what an error says, either.
 func TestPathsOff(t *testing.T) {
-	c := &Call{Tool: "read", Root: "/p", Arguments: []byte(`{"path":"/p/x y"}`), Fault: fault.New(fault.InvalidInput, fault.Server, "x", "open /p/x y: no such file")}
+	c := &Call{
+		Tool: "read", Root: "/p", Arguments: []byte(`{"path":"/p/x y"}`),
+		Fault: fault.New(fault.InvalidInput, fault.Server, "x", "open /p/x y: no such file"),
+	}
 	if got := *callLineOf(c, 0, false).Message; got != "open <path>: no such file" {
 		t.Errorf("without paths: %s", got)
 	}

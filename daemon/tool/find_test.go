@@ -15,7 +15,8 @@ import (
 // candidate is a tool with these properties of its input.
 func candidate(server, name, description, properties string) Candidate {
 	return Candidate{server, name, server + "__" + name, json.RawMessage(fmt.Sprintf(
-		`{"name":%q,"description":%q,"inputSchema":{"type":"object","properties":%s,"required":["path"]}}`, name, description, properties))}
+		`{"name":%q,"description":%q,"inputSchema":{"type":"object","properties":%s,"required":["path"]}}`, name,
+		description, properties))}
 }
 
 func find(t *testing.T, d Discovery, arguments string) (findings, string, error) {
@@ -38,14 +39,16 @@ func TestFind(t *testing.T) {
 	d := Discovery{
 		Servers: 2,
 		Tools: []Candidate{
-			candidate("files", "read_file", "Reads a file.\nAll of it.", `{"limit":{"type":"integer"},"path":{"type":"string"}}`),
+			candidate("files", "read_file", "Reads a file.\nAll of it.",
+				`{"limit":{"type":"integer"},"path":{"type":"string"}}`),
 			candidate("files", "stat", "Tells what is known.", `{"path":{}}`),
 			candidate("mail", "sendMessage", "Sends it.", `{}`),
 		},
 		Troubles: []Trouble{{"gone", "it is gone"}},
 	}
 	f, text, err := find(t, d, `{"query":"READ path"}`)
-	if err != nil || len(f.Tools) != 2 || f.Matches != 2 || f.Searched != 3 || f.Tools[0].Tool != "read_file" || f.Tools[0].Name != "files__read_file" {
+	if err != nil || len(f.Tools) != 2 || f.Matches != 2 || f.Searched != 3 || f.Tools[0].Tool != "read_file" ||
+		f.Tools[0].Name != "files__read_file" {
 		t.Errorf("%+v, %v", f, err)
 	}
 	if want := `2 of 3 tools match, the best first:
@@ -58,18 +61,22 @@ call one with call_tool {server, tool, arguments}`; text != want {
 		t.Errorf("text:\n%s\nwant:\n%s", text, want)
 	}
 	// By argument name, by part of a name, by the server's.
-	for query, want := range map[string]string{"limit": "read_file", "message": "sendMessage", "mail": "sendMessage", "sendmessage": "sendMessage"} {
+	for query, want := range map[string]string{
+		"limit": "read_file", "message": "sendMessage", "mail": "sendMessage", "sendmessage": "sendMessage",
+	} {
 		if f, _, _ := find(t, d, fmt.Sprintf(`{"query":%q}`, query)); len(f.Tools) != 1 || f.Tools[0].Tool != want {
 			t.Errorf("%s finds %+v", query, f.Tools)
 		}
 	}
-	if f, text, _ := find(t, d, `{"query":"zebra"}`); f.Tools == nil || len(f.Tools) != 0 || !strings.Contains(text, "none of 3 tools") || !strings.Contains(text, "gone") {
+	if f, text, _ := find(t, d, `{"query":"zebra"}`); f.Tools == nil || len(f.Tools) != 0 ||
+		!strings.Contains(text, "none of 3 tools") || !strings.Contains(text, "gone") {
 		t.Errorf("nothing: %+v\n%s", f, text)
 	}
 	if f, _, _ := find(t, d, `{"query":"path","limit":1}`); len(f.Tools) != 1 || f.Matches != 2 {
 		t.Errorf("limit: %+v", f)
 	}
-	if _, text, _ := find(t, d, `{"query":"read","detail":"full"}`); !strings.Contains(text, `schema: {"type":"object","properties":{"limit":`) {
+	if _, text, _ := find(t, d, `{"query":"read","detail":"full"}`); !strings.Contains(text,
+		`schema: {"type":"object","properties":{"limit":`) {
 		t.Errorf("full:\n%s", text)
 	}
 	for arguments, want := range map[string]string{
@@ -82,7 +89,8 @@ call one with call_tool {server, tool, arguments}`; text != want {
 		`{"query":"a","start":"yes"}`: "start: must be",
 	} {
 		_, _, err := find(t, d, arguments)
-		if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.InvalidInput || !strings.Contains(f.Fault.Detail, want) {
+		if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.InvalidInput ||
+			!strings.Contains(f.Fault.Detail, want) {
 			t.Errorf("%s: %v, want %q", arguments, err, want)
 		}
 	}
@@ -92,7 +100,9 @@ call one with call_tool {server, tool, arguments}`; text != want {
 func TestFindIsBounded(t *testing.T) {
 	d := Discovery{}
 	for i := range 60 {
-		d.Tools = append(d.Tools, candidate("server", fmt.Sprintf("tool%d", i), strings.Repeat("word ", 5000), fmt.Sprintf(`{"path":{"description":%q}}`, strings.Repeat("x", 2000))))
+		d.Tools = append(d.Tools,
+			candidate("server", fmt.Sprintf("tool%d", i), strings.Repeat("word ", 5000),
+				fmt.Sprintf(`{"path":{"description":%q}}`, strings.Repeat("x", 2000))))
 		d.Troubles = append(d.Troubles, Trouble{fmt.Sprint("server", i), strings.Repeat("e", 5000)})
 	}
 	f, text, err := find(t, d, `{"query":"word","limit":50,"detail":"full"}`)
@@ -114,7 +124,8 @@ func TestInner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l := string(p.Listing()); strings.Contains(l, "render") || strings.Contains(l, `"readOnlyHint":true`) || !strings.Contains(l, `"additionalProperties":false`) || !json.Valid(p.Listing()) {
+	if l := string(p.Listing()); strings.Contains(l, "render") || strings.Contains(l, `"readOnlyHint":true`) ||
+		!strings.Contains(l, `"additionalProperties":false`) || !json.Valid(p.Listing()) {
 		t.Errorf("listing %s", l)
 	}
 	for arguments, want := range map[string]string{
@@ -165,7 +176,8 @@ func FuzzInner(f *testing.F) {
 		case err != nil:
 		case in.Server == "" || in.Tool == "":
 			t.Errorf("%s: %+v", raw, in)
-		case in.Arguments != nil && (!json.Valid(in.Arguments) || in.Arguments[0] != '{' || !bytes.Contains(raw, in.Arguments)):
+		case in.Arguments != nil &&
+			(!json.Valid(in.Arguments) || in.Arguments[0] != '{' || !bytes.Contains(raw, in.Arguments)):
 			t.Errorf("%s: arguments %s", raw, in.Arguments)
 		}
 	})
@@ -173,7 +185,8 @@ func FuzzInner(f *testing.F) {
 
 // FuzzSearch: whatever servers list, it can be searched.
 func FuzzSearch(f *testing.F) {
-	f.Add("read a file", []byte(`{"description":"Reads.","inputSchema":{"properties":{"a":{"type":"string"},"b":7},"required":["a"]}}`))
+	f.Add("read a file",
+		[]byte(`{"description":"Reads.","inputSchema":{"properties":{"a":{"type":"string"},"b":7},"required":["a"]}}`))
 	f.Add("Ⅷ aB", []byte(`{"description":7,"inputSchema":{"properties":[],"required":{}}}`))
 	f.Fuzz(func(t *testing.T, query string, listing []byte) {
 		if !json.Valid(listing) {
@@ -181,7 +194,8 @@ func FuzzSearch(f *testing.F) {
 		}
 		d := Discovery{Tools: []Candidate{{"s", "t", "s__t", listing}, {"s", "u", "s__u", listing}}}
 		out := search(words(query), 8, &d)
-		if text := out.text(Full); len(out.Tools) > 0 && !strings.Contains(text, "[1] server s, tool "+out.Tools[0].Tool) {
+		if text := out.text(Full); len(out.Tools) > 0 &&
+			!strings.Contains(text, "[1] server s, tool "+out.Tools[0].Tool) {
 			t.Errorf("%q: %s", query, text)
 		}
 		for _, h := range out.Tools {

@@ -11,8 +11,17 @@ import (
 // share one, and the server is found by it before it was ever asked.
 func TestShownNames(t *testing.T) {
 	seen := map[string]string{}
-	for _, of := range []string{"s", "github", strings.Repeat("s", 38), strings.Repeat("s", 45), strings.Repeat("s", 128)} {
-		for _, own := range []string{"t", "delete/file", strings.Repeat("t", 43), strings.Repeat("t", 44), strings.Repeat("t", 128), strings.Repeat("t", 128) + "é"} {
+	for _, of := range []string{
+		"s", "github", strings.Repeat("s", 38), strings.Repeat("s", 45), strings.Repeat("s", 128),
+	} {
+		for _, own := range []string{
+			"t",
+			"delete/file",
+			strings.Repeat("t", 43),
+			strings.Repeat("t", 44),
+			strings.Repeat("t", 128),
+			strings.Repeat("t", 128) + "é",
+		} {
 			name := tool.Shown(of, own)
 			if shown := "mcp__holdline__" + name; len(shown) > 64 {
 				t.Errorf("%s of %s is shown as %s, %d characters", own, of, shown, len(shown))
@@ -31,7 +40,8 @@ func TestShownNames(t *testing.T) {
 				t.Errorf("%s is not seen to be altered", name)
 			}
 			alone := tool.ShownAlone(of, own)
-			if shown := "mcp__" + of + "__" + alone; len(of) < 100 && (len(shown) > 128 || len(shown) < 128 && alone != own) {
+			if shown := "mcp__" + of + "__" + alone; len(of) < 100 &&
+				(len(shown) > 128 || len(shown) < 128 && alone != own) {
 				t.Errorf("%s of %s alone is shown as %s, %d characters", own, of, shown, len(shown))
 			}
 		}

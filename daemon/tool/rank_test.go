@@ -73,7 +73,9 @@ func TestRank(t *testing.T) {
 func BenchmarkSearch(b *testing.B) {
 	var d Discovery
 	for i := range 1000 {
-		d.Tools = append(d.Tools, candidate("server", fmt.Sprintf("tool_%d", i), strings.Repeat("some words of a description ", 10), `{"path":{},"line":{}}`))
+		d.Tools = append(d.Tools,
+			candidate("server", fmt.Sprintf("tool_%d", i), strings.Repeat("some words of a description ", 10),
+				`{"path":{},"line":{}}`))
 	}
 	query := words("words of tool 500")
 	for b.Loop() {

@@ -51,7 +51,8 @@ func TestListing(t *testing.T) {
 		tl.Required = []string{"b"}
 	}).Listing())
 	want := `{"name":"ask","title":"Ask","description":"Asks.","inputSchema":{"type":"object","properties":{` +
-		`"b":{"type":"string"},"a":{"type":"integer","minimum":1},` + common + `},"required":["b"],"additionalProperties":false},` +
+		`"b":{"type":"string"},"a":{"type":"integer","minimum":1},` + common +
+		`},"required":["b"],"additionalProperties":false},` +
 		`"annotations":{"title":"Ask","readOnlyHint":true,"destructiveHint":false,"idempotentHint":false,"openWorldHint":true,` +
 		`"holdline":{"dispatch":"worker","replayContract":"never_replay"}},"_meta":{"anthropic/alwaysLoad":true}}`
 	if got != want {
@@ -61,7 +62,8 @@ func TestListing(t *testing.T) {
 
 func TestListingOfToolWithoutArguments(t *testing.T) {
 	got := string(prepare(t, func(tl *Tool) { tl.Properties, tl.Required, tl.Meta = nil, nil, nil }).Listing())
-	if !strings.Contains(got, `"inputSchema":{"type":"object","properties":{`+common+`},"additionalProperties":false}`) {
+	if !strings.Contains(got,
+		`"inputSchema":{"type":"object","properties":{`+common+`},"additionalProperties":false}`) {
 		t.Errorf("Listing = %s", got)
 	}
 	if strings.Contains(got, "_meta") || !json.Valid([]byte(got)) {
@@ -71,18 +73,20 @@ func TestListingOfToolWithoutArguments(t *testing.T) {
 
 func TestPrepareRefuses(t *testing.T) {
 	for name, edit := range map[string]func(*Tool){
-		"no name":            func(tl *Tool) { tl.Name = "" },
-		"name with a space":  func(tl *Tool) { tl.Name = "a b" },
-		"long description":   func(tl *Tool) { tl.Description = strings.Repeat("x", 2048) },
-		"no dispatch":        func(tl *Tool) { tl.Dispatch = "" },
-		"no contract":        func(tl *Tool) { tl.Contract = "" },
-		"no handler":         func(tl *Tool) { tl.Handle = nil },
-		"not JSON":           func(tl *Tool) { tl.Properties = json.RawMessage(`{`) },
-		"not an object":      func(tl *Tool) { tl.Properties = json.RawMessage(`[]`) },
-		"own render":         func(tl *Tool) { tl.Properties = json.RawMessage(`{"render":{}}`) },
-		"property twice":     func(tl *Tool) { tl.Properties = json.RawMessage(`{"a":{},"a":{}}`) },
-		"not a schema":       func(tl *Tool) { tl.Properties = json.RawMessage(`{"prompt":{"type":3}}`) },
-		"default breaks it":  func(tl *Tool) { tl.Properties = json.RawMessage(`{"prompt":{"type":"string","default":3}}`) },
+		"no name":           func(tl *Tool) { tl.Name = "" },
+		"name with a space": func(tl *Tool) { tl.Name = "a b" },
+		"long description":  func(tl *Tool) { tl.Description = strings.Repeat("x", 2048) },
+		"no dispatch":       func(tl *Tool) { tl.Dispatch = "" },
+		"no contract":       func(tl *Tool) { tl.Contract = "" },
+		"no handler":        func(tl *Tool) { tl.Handle = nil },
+		"not JSON":          func(tl *Tool) { tl.Properties = json.RawMessage(`{`) },
+		"not an object":     func(tl *Tool) { tl.Properties = json.RawMessage(`[]`) },
+		"own render":        func(tl *Tool) { tl.Properties = json.RawMessage(`{"render":{}}`) },
+		"property twice":    func(tl *Tool) { tl.Properties = json.RawMessage(`{"a":{},"a":{}}`) },
+		"not a schema":      func(tl *Tool) { tl.Properties = json.RawMessage(`{"prompt":{"type":3}}`) },
+		"default breaks it": func(tl *Tool) {
+			tl.Properties = json.RawMessage(`{"prompt":{"type":"string","default":3}}`)
+		},
 		"required is absent": func(tl *Tool) { tl.Required = []string{"nope"} },
 		"meta is not JSON":   func(tl *Tool) { tl.Meta = json.RawMessage(`{`) },
 	} {
@@ -112,7 +116,12 @@ func TestParse(t *testing.T) {
 		{`{"prompt":"x","max_turns":2.0}`, `{"prompt":"x","max_turns":2}`, Porcelain, Concise},
 		{`{"prompt":"x","max_turns":1e2}`, `{"prompt":"x","max_turns":100}`, Porcelain, Concise},
 		// Everything else keeps its spelling.
-		{`{"prompt":"\u0041","max_usd":1.50,"schema":{"a":[1.0,{"b":null}]}}`, `{"prompt":"\u0041","max_usd":1.50,"schema":{"a":[1.0,{"b":null}]}}`, Porcelain, Concise},
+		{
+			`{"prompt":"\u0041","max_usd":1.50,"schema":{"a":[1.0,{"b":null}]}}`,
+			`{"prompt":"\u0041","max_usd":1.50,"schema":{"a":[1.0,{"b":null}]}}`,
+			Porcelain,
+			Concise,
+		},
 	} {
 		args, r, d, err := p.Parse(json.RawMessage(c.in))
 		if err != nil {
@@ -150,16 +159,25 @@ func TestParseRefuses(t *testing.T) {
 		{`{"prompt":"x","max_turns":1e999}`, "max_turns: has a number that is out of range"},
 		{`{"prompt":"x","max_usd":0}`, "max_usd: must be a number above 0 (got 0)"},
 		{`{"prompt":"x","level":"root"}`, `level: must be one of read, shell (got "root")`},
-		{`{"prompt":"x","add_dirs":["a",1]}`, "add_dirs: must be an array whose elements are each a string with at most 3 elements (got an array)"},
+		{
+			`{"prompt":"x","add_dirs":["a",1]}`,
+			"add_dirs: must be an array whose elements are each a string with at most 3 elements (got an array)",
+		},
 		{`{"prompt":"x","web":"yes"}`, `web: must be true or false (got "yes")`},
 		{`{"prompt":"x","render":"xml"}`, `render: must be porcelain or json (got "xml")`},
 		{`{"prompt":"x","render":1}`, "render: must be porcelain or json (got 1)"},
 		{`{"prompt":"x","detail":""}`, "detail: must be concise or full (got a blank string)"},
-		{`{"prompt":"x","promt":"y"}`, "promt: no such argument, allowed are prompt, cwd, max_turns, max_usd, level, add_dirs, web, schema, render, detail"},
+		{
+			`{"prompt":"x","promt":"y"}`,
+			"promt: no such argument, allowed are prompt, cwd, max_turns, max_usd, level, add_dirs, web, schema, render, detail",
+		},
 		{`{"prompt":"x","prompt":"y"}`, "arguments: duplicate key \"prompt\""},
 		{`{"prompt":"x","render":"json","render":"json"}`, "arguments: duplicate key \"render\""},
 		{`{"prompt":"x","schema":{"a":[{"k":1,"k":2}]}}`, "arguments: duplicate key \"k\""},
-		{`{"prompt":"x","web":1,"level":2}`, "web: must be true or false (got 1)\nlevel: must be one of read, shell (got 2)"},
+		{
+			`{"prompt":"x","web":1,"level":2}`,
+			"web: must be true or false (got 1)\nlevel: must be one of read, shell (got 2)",
+		},
 	} {
 		_, _, _, err := p.Parse(json.RawMessage(c.in))
 		f, ok := errors.AsType[*fault.Record](err)
@@ -200,7 +218,8 @@ func FuzzParse(f *testing.F) {
 	}
 	for _, s := range []string{
 		`{"prompt":"x"}`, `{"prompt":"x","render":"json","detail":"full"}`, `{"prompt":"x","max_turns":1e0}`,
-		`{"prompt":"x","schema":{"a":[{"b":1,"b":2}]}}`, `null`, `{"pro\u006dpt":"x","prompt":"y"}`, `{"prompt":"\ud800"}`,
+		`{"prompt":"x","schema":{"a":[{"b":1,"b":2}]}}`, `null`, `{"pro\u006dpt":"x","prompt":"y"}`,
+		`{"prompt":"\ud800"}`,
 	} {
 		f.Add([]byte(s))
 	}

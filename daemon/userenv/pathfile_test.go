@@ -40,7 +40,8 @@ func TestReadPath(t *testing.T) {
 	if env, err := WithCaptured([]string{"PATH=/x"}, file); !slices.Equal(env, []string{"PATH=/x"}) || err == nil {
 		t.Errorf("WithCaptured of it = %v, %v", env, err)
 	}
-	if env, err := WithCaptured([]string{"PATH=/x"}, file+"none"); !slices.Equal(env, []string{"PATH=/x"}) || err != nil {
+	if env, err := WithCaptured([]string{"PATH=/x"}, file+"none"); !slices.Equal(env, []string{"PATH=/x"}) ||
+		err != nil {
 		t.Errorf("WithCaptured without one = %v, %v", env, err)
 	}
 }

@@ -29,12 +29,19 @@ var realShells = []realShell{
 		name: "bash", login: ".bash_profile", interactive: ".bash_profile", export: "export PATH=%s:$PATH",
 		onlyIf: "case $- in *i*) ", secret: "export TOKEN=secret",
 	},
-	{name: "zsh", login: ".zprofile", interactive: ".zshrc", export: "export PATH=%s:$PATH", secret: "export TOKEN=secret"},
 	{
-		name: "fish", login: ".config/fish/config.fish", interactive: ".config/fish/config.fish", export: "set -gx PATH %s $PATH",
-		onlyIf: "status is-interactive; and ", secret: "set -gx TOKEN secret", goesOn: true,
+		name: "zsh", login: ".zprofile", interactive: ".zshrc", export: "export PATH=%s:$PATH",
+		secret: "export TOKEN=secret",
 	},
-	{name: "tcsh", login: ".login", export: "setenv PATH %s:$PATH", secret: "setenv TOKEN secret", noInter: true, goesOn: true},
+	{
+		name: "fish", login: ".config/fish/config.fish", interactive: ".config/fish/config.fish",
+		export: "set -gx PATH %s $PATH", onlyIf: "status is-interactive; and ", secret: "set -gx TOKEN secret",
+		goesOn: true,
+	},
+	{
+		name: "tcsh", login: ".login", export: "setenv PATH %s:$PATH", secret: "setenv TOKEN secret", noInter: true,
+		goesOn: true,
+	},
 	{name: "dash", login: ".profile", export: "export PATH=%s:$PATH", secret: "export TOKEN=secret", noInter: true},
 }
 
@@ -71,7 +78,9 @@ func (r realShell) user(t *testing.T, login, interactive string) Shell {
 		}
 	}
 	add(r.interactive, interactive)
-	env := map[string]string{"HOME": home, "SHELL": path, "USER": "me", "LANG": "C.UTF-8", "ANTHROPIC_API_KEY": "agent's"}
+	env := map[string]string{
+		"HOME": home, "SHELL": path, "USER": "me", "LANG": "C.UTF-8", "ANTHROPIC_API_KEY": "agent's",
+	}
 	return UserShell(func(name string) string { return env[name] })
 }
 
@@ -98,7 +107,8 @@ func TestRealShells(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := value(env, "PATH"); !strings.HasPrefix(got, "/login/bin:") || strings.Contains(got, "/interactive/bin") {
+			if got := value(env, "PATH"); !strings.HasPrefix(got, "/login/bin:") ||
+				strings.Contains(got, "/interactive/bin") {
 				t.Errorf("PATH of the login shell is %q", got)
 			}
 			if value(env, "TOKEN") != "secret" || value(env, "LANG") != "C.UTF-8" || value(env, "HOME") == "" {
@@ -123,7 +133,8 @@ func TestRealShellsFail(t *testing.T) {
 	t.Parallel()
 	for _, r := range realShells {
 		for what, profile := range map[string]string{
-			"ends": "exit 0", "fails": "exit 3", "is another program": "exec true", "is another shell": "exec dash", "floods": "yes",
+			"ends": "exit 0", "fails": "exit 3", "is another program": "exec true", "is another shell": "exec dash",
+			"floods": "yes",
 		} {
 			t.Run(r.name+" "+what, func(t *testing.T) {
 				t.Parallel()
@@ -174,12 +185,15 @@ func TestShellLeavesSomething(t *testing.T) {
 
 func TestUserShell(t *testing.T) {
 	for shell, relative := range map[string]bool{"/bin/mine": false, "mine": true, "": true} {
-		env := map[string]string{"SHELL": shell, "HOME": "/h", "SSH_AUTH_SOCK": "/s", "PATH": "/agent", "CLAUDECODE": "1"}
+		env := map[string]string{
+			"SHELL": shell, "HOME": "/h", "SSH_AUTH_SOCK": "/s", "PATH": "/agent", "CLAUDECODE": "1",
+		}
 		s := UserShell(func(name string) string { return env[name] })
 		if (s.Path == shell) == relative || !filepath.IsAbs(s.Path) {
 			t.Errorf("SHELL=%s: the shell is %s", shell, s.Path)
 		}
-		if value(s.Env, "PATH") != BasePath || value(s.Env, "HOME") != "/h" || value(s.Env, "SSH_AUTH_SOCK") != "/s" || value(s.Env, "CLAUDECODE") != "" {
+		if value(s.Env, "PATH") != BasePath || value(s.Env, "HOME") != "/h" || value(s.Env, "SSH_AUTH_SOCK") != "/s" ||
+			value(s.Env, "CLAUDECODE") != "" {
 			t.Errorf("it is started with %q", s.Env)
 		}
 	}

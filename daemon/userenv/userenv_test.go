@@ -16,7 +16,8 @@ import (
 func fakeShell(t *testing.T, script string) *Shell {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shell")
-	text := "#!/bin/sh\ncase \" $* \" in *' -i '*) kind=interactive; shift;; *) kind=login;; esac\n" + script + "\neval \"$3\"\n"
+	text := "#!/bin/sh\ncase \" $* \" in *' -i '*) kind=interactive; shift;; *) kind=login;; esac\n" + script +
+		"\neval \"$3\"\n"
 	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,9 @@ func TestOrder(t *testing.T) {
 	for _, source := range []string{Captured, Login, Interactive, Starter} {
 		dirs[source] = program(t, "tool")
 	}
-	for _, has := range [][]string{{Captured, Login, Interactive, Starter}, {Login, Interactive, Starter}, {Interactive, Starter}, {Starter}, {}} {
+	for _, has := range [][]string{
+		{Captured, Login, Interactive, Starter}, {Login, Interactive, Starter}, {Interactive, Starter}, {Starter}, {},
+	} {
 		state := t.TempDir()
 		path := func(source string) string {
 			if slices.Contains(has, source) {
@@ -65,7 +68,9 @@ func TestOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		shell := fakeShell(t, fmt.Sprintf(`if [ $kind = login ]; then PATH=%s:$PATH; else PATH=%s:$PATH; fi`, path(Login), path(Interactive)))
+		shell := fakeShell(t,
+			fmt.Sprintf(`if [ $kind = login ]; then PATH=%s:$PATH; else PATH=%s:$PATH; fi`, path(Login),
+				path(Interactive)))
 		e := start(t, Options{StateDir: state, Shell: shell, Own: []string{"PATH=" + path(Starter)}})
 		if err := e.Await(t.Context(), "tool"); err != nil {
 			t.Fatal(err)
@@ -87,7 +92,8 @@ func TestOrder(t *testing.T) {
 // and nothing else of it ever lies in a file.
 func TestKept(t *testing.T) {
 	state := t.TempDir()
-	shell := fakeShell(t, `export LANG=de_DE.UTF-8 LC_TIME=C TOKEN=exported-secret; [ $kind = login ] && PATH=/login:$PATH || PATH=/interactive:$PATH`)
+	shell := fakeShell(t,
+		`export LANG=de_DE.UTF-8 LC_TIME=C TOKEN=exported-secret; [ $kind = login ] && PATH=/login:$PATH || PATH=/interactive:$PATH`)
 	e := start(t, Options{StateDir: state, Shell: shell, Own: []string{"LANG=C", "HOME=/h"}})
 	if err := e.Await(t.Context(), "surely-not-there"); err != nil {
 		t.Fatal(err)
@@ -109,9 +115,13 @@ func TestKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A shell that hangs: what was kept holds at once.
-	next := New(Options{StateDir: state, Shell: &Shell{Path: "/bin/false"}, Own: []string{"LANG=C", "HOME=/h"}, Log: slog.New(slog.DiscardHandler)})
+	next := New(Options{
+		StateDir: state, Shell: &Shell{Path: "/bin/false"}, Own: []string{"LANG=C", "HOME=/h"},
+		Log: slog.New(slog.DiscardHandler),
+	})
 	env := next.List()
-	if value(env, "LANG") != "de_DE.UTF-8" || value(env, "LC_TIME") != "C" || value(env, "HOME") != "/h" || value(env, "TOKEN") != "" {
+	if value(env, "LANG") != "de_DE.UTF-8" || value(env, "LC_TIME") != "C" || value(env, "HOME") != "/h" ||
+		value(env, "TOKEN") != "" {
 		t.Errorf("kept: %q", env)
 	}
 	if path := value(env, "PATH"); !strings.HasPrefix(path, "/login:") || !strings.HasSuffix(path, ":/interactive") {
@@ -122,7 +132,9 @@ func TestKept(t *testing.T) {
 // TestUnkept: a file that somebody else could have written, or that makes no
 // sense, is not used, and of other variables in it none is.
 func TestUnkept(t *testing.T) {
-	for text, mode := range map[string]os.FileMode{"PATH=/evil\n": 0o622, "PATH /evil\n": 0o600, "LD_PRELOAD=/evil\nTOKEN=/evil\n": 0o600} {
+	for text, mode := range map[string]os.FileMode{
+		"PATH=/evil\n": 0o622, "PATH /evil\n": 0o600, "LD_PRELOAD=/evil\nTOKEN=/evil\n": 0o600,
+	} {
 		state := t.TempDir()
 		path := filepath.Join(state, keptFile)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -142,7 +154,8 @@ func TestUnkept(t *testing.T) {
 // that started the daemon; of the rest the profile's word counts, but under a
 // service manager.
 func TestMerge(t *testing.T) {
-	shell := fakeShell(t, "export HOME=/wrong XDG_STATE_HOME=/wrong HOLDLINE_CONFIG=/wrong LANG=profile HOLDLINE_CLAUDE_BIN=/profile")
+	shell := fakeShell(t,
+		"export HOME=/wrong XDG_STATE_HOME=/wrong HOLDLINE_CONFIG=/wrong LANG=profile HOLDLINE_CLAUDE_BIN=/profile")
 	for managed, lang := range map[bool]string{false: "profile", true: "own"} {
 		e := start(t, Options{
 			StateDir: t.TempDir(), Shell: shell, OwnFirst: managed,
@@ -153,7 +166,8 @@ func TestMerge(t *testing.T) {
 		}
 		env := e.List()
 		for name, want := range map[string]string{
-			"HOME": "/h", "XDG_STATE_HOME": "/s", "HOLDLINE_CONFIG": "/c", "LANG": lang, "HOLDLINE_CLAUDE_BIN": "/profile",
+			"HOME": "/h", "XDG_STATE_HOME": "/s", "HOLDLINE_CONFIG": "/c", "LANG": lang,
+			"HOLDLINE_CLAUDE_BIN": "/profile",
 		} {
 			if got := value(env, name); got != want {
 				t.Errorf("managed %v: %s=%s, want %s", managed, name, got, want)
@@ -187,7 +201,8 @@ func TestStarterDirs(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(root)
-	path := strings.Join([]string{"", ".", "good", world, sticky, badLink, filepath.Join(root, "absent"), good, link}, ":")
+	path := strings.Join([]string{"", ".", "good", world, sticky, badLink, filepath.Join(root, "absent"), good, link},
+		":")
 	want := []string{good, link}
 	e := start(t, Options{StateDir: t.TempDir(), Own: []string{"PATH=" + path}})
 	if err := e.Await(t.Context(), ""); err != nil {

@@ -14,7 +14,11 @@ func TestExhausted(t *testing.T) {
 		err  error
 		says []string
 	}{
-		{fmt.Errorf("generation counter: %w", &fs.PathError{Op: "write", Path: "/home/u/state/.generation.1", Err: syscall.ENOSPC}), []string{"/home/u/state", "free some space"}},
+		{
+			fmt.Errorf("generation counter: %w",
+				&fs.PathError{Op: "write", Path: "/home/u/state/.generation.1", Err: syscall.ENOSPC}),
+			[]string{"/home/u/state", "free some space"},
+		},
 		{&fs.PathError{Op: "write", Path: "/home/u/x", Err: syscall.EDQUOT}, []string{"quota", "/home/u"}},
 		{syscall.EMFILE, []string{"ulimit -n"}},
 		{syscall.ENFILE, []string{"this machine"}},
@@ -36,7 +40,9 @@ func TestExhausted(t *testing.T) {
 		}
 	}
 	// An error that only speaks of it is another one.
-	for _, err := range []error{nil, errors.New("no space left on device"), syscall.ENOENT, New(Timeout, Host, "op", "ENOSPC")} {
+	for _, err := range []error{
+		nil, errors.New("no space left on device"), syscall.ENOENT, New(Timeout, Host, "op", "ENOSPC"),
+	} {
 		if r := Exhausted("op", err); r != nil {
 			t.Errorf("%v: %+v", err, r)
 		}

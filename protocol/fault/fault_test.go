@@ -20,9 +20,10 @@ func TestTable(t *testing.T) {
 		ParseError: {"protocol", "abort_request", -32700}, InvalidRequest: {"protocol", "abort_request", -32600},
 		UnknownMethod: {"protocol", "abort_request", -32601}, InvalidInput: {"protocol", "abort_request", -32602},
 		UnknownTool: {"protocol", "abort_request", -32602}, NotInitialized: {"protocol", "abort_request", -32002},
-		TransportFailure: {"transport", "restart_and_replay", -32603}, ProcessFailure: {"process", "restart_and_replay", -32603},
-		SpawnFailure: {"process", "abort_request", -32603}, DownstreamFailure: {"downstream", "abort_request", -32603},
-		Unauthenticated: {"downstream", "abort_request", -32603}, Timeout: {"timeout", "abort_request", -32603},
+		TransportFailure: {"transport", "restart_and_replay", -32603},
+		ProcessFailure:   {"process", "restart_and_replay", -32603}, SpawnFailure: {"process", "abort_request", -32603},
+		DownstreamFailure: {"downstream", "abort_request", -32603},
+		Unauthenticated:   {"downstream", "abort_request", -32603}, Timeout: {"timeout", "abort_request", -32603},
 		ResourceExhausted: {"resource", "retry_in_place", -32603}, OutcomeUnknown: {"replay", "abort_request", -32603},
 		RolloutFailure: {"rollout", "retry_in_place", -32603}, Denied: {"policy", "abort_request", -32603},
 		BudgetExceeded: {"policy", "abort_request", -32603}, Ejected: {"policy", "abort_request", -32603},
@@ -46,10 +47,12 @@ func TestTable(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	code, sig := 7, "SIGKILL"
-	r := New(ProcessFailure, Worker, "tools/call:consult", "gone").WithCause(Cause{ExitCode: &code, Signal: &sig, StderrTail: []string{"x"}}).WithReason(Killed)
-	want := `{"fault":{"generation":0,"class":"process","code":"process_failure","directive":"restart_and_replay","detail":"gone"},` +
-		`"stage":"Worker","operation":"tools/call:consult","jsonrpc_code":-32603,"retryable":true,"retried":false,` +
-		`"cause":{"reason":"killed","exit_code":7,"signal":"SIGKILL","errno":null,"stderr_tail":["x"]}}`
+	r := New(ProcessFailure, Worker, "tools/call:consult",
+		"gone").WithCause(Cause{ExitCode: &code, Signal: &sig, StderrTail: []string{"x"}}).WithReason(Killed)
+	want :=
+		`{"fault":{"generation":0,"class":"process","code":"process_failure","directive":"restart_and_replay","detail":"gone"},` +
+			`"stage":"Worker","operation":"tools/call:consult","jsonrpc_code":-32603,"retryable":true,"retried":false,` +
+			`"cause":{"reason":"killed","exit_code":7,"signal":"SIGKILL","errno":null,"stderr_tail":["x"]}}`
 	if got := string(r.JSON()); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -60,7 +63,8 @@ func TestRecord(t *testing.T) {
 	if got := From(fmt.Errorf("wrapped: %w", r), Host, "other"); got != r {
 		t.Errorf("From gives %+v, want the record in the chain", got)
 	}
-	if got := From(errors.New("x"), Host, "other"); got.Fault.Code != InternalFailure || got.Operation != "other" || got.IsTransport() {
+	if got := From(errors.New("x"), Host, "other"); got.Fault.Code != InternalFailure || got.Operation != "other" ||
+		got.IsTransport() {
 		t.Errorf("From of another error = %+v", got)
 	}
 }
@@ -72,7 +76,8 @@ func TestLongWords(t *testing.T) {
 	if n := len(f.Fault.Detail); n > maxDetail+4 || n < maxDetail/2 || !utf8.ValidString(f.Fault.Detail) {
 		t.Errorf("the detail has %d bytes", n)
 	}
-	if n := len(f.Operation); n > maxOperation+4 || !utf8.ValidString(f.Operation) || !strings.HasSuffix(f.Operation, "…") {
+	if n := len(f.Operation); n > maxOperation+4 || !utf8.ValidString(f.Operation) ||
+		!strings.HasSuffix(f.Operation, "…") {
 		t.Errorf("the operation has %d bytes", n)
 	}
 	if f := From(errors.New(word), Host, "x"); len(f.JSON()) > 2*maxDetail {

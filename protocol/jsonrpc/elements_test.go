@@ -8,7 +8,9 @@ import (
 // FuzzElements: whatever the bytes, Elements comes to an end, and gives no empty
 // element and nothing from outside of the array.
 func FuzzElements(f *testing.F) {
-	for _, arr := range []string{`[}`, `[:`, `[,`, `[1,]`, `[1,,2]`, `["`, `["\`, `[{"a":"`, `[[[`, `[1 2]`, `[ 1 , {"a":[2]} ]`, `{}`, ``} {
+	for _, arr := range []string{
+		`[}`, `[:`, `[,`, `[1,]`, `[1,,2]`, `["`, `["\`, `[{"a":"`, `[[[`, `[1 2]`, `[ 1 , {"a":[2]} ]`, `{}`, ``,
+	} {
 		f.Add(arr)
 	}
 	f.Fuzz(func(t *testing.T, arr string) {

@@ -28,7 +28,8 @@ func TestParse(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":"m","extra":{"deep":[{"}":"]"}]}}`, Request, "1", "m", ""},
 	} {
 		m, err := Parse([]byte(tc.line))
-		if err != nil || m.Kind != tc.kind || string(m.ID) != tc.id || m.Method != tc.method || string(m.Params) != tc.params {
+		if err != nil || m.Kind != tc.kind || string(m.ID) != tc.id || m.Method != tc.method ||
+			string(m.Params) != tc.params {
 			t.Errorf("Parse(%s) = %+v, %v", tc.line, m, err)
 		}
 	}
@@ -78,9 +79,18 @@ func TestIDKey(t *testing.T) {
 func TestWrite(t *testing.T) {
 	for _, tc := range []struct{ got, want string }{
 		{string(AppendResult(nil, ID(`1.50`), json.RawMessage(`{}`))), `{"jsonrpc":"2.0","id":1.50,"result":{}}`},
-		{string(AppendError(nil, nil, -1, "a\n\"b", nil)), `{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"a\n\"b"}}`},
-		{string(AppendError(nil, ID(`"x"`), 7, "m", json.RawMessage(`[1]`))), `{"jsonrpc":"2.0","id":"x","error":{"code":7,"message":"m","data":[1]}}`},
-		{string(AppendRequest(nil, IntID(3), "m", json.RawMessage(`{}`))), `{"jsonrpc":"2.0","id":3,"method":"m","params":{}}`},
+		{
+			string(AppendError(nil, nil, -1, "a\n\"b", nil)),
+			`{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"a\n\"b"}}`,
+		},
+		{
+			string(AppendError(nil, ID(`"x"`), 7, "m", json.RawMessage(`[1]`))),
+			`{"jsonrpc":"2.0","id":"x","error":{"code":7,"message":"m","data":[1]}}`,
+		},
+		{
+			string(AppendRequest(nil, IntID(3), "m", json.RawMessage(`{}`))),
+			`{"jsonrpc":"2.0","id":3,"method":"m","params":{}}`,
+		},
 		{string(AppendRequest(nil, nil, "m", nil)), `{"jsonrpc":"2.0","method":"m"}`},
 	} {
 		if tc.got != tc.want {
@@ -124,7 +134,8 @@ func TestLines(t *testing.T) {
 		{"", "", false},
 	} {
 		for name, r := range map[string]io.Reader{
-			"whole": strings.NewReader(tc.in), "bytes": iotest.OneByteReader(strings.NewReader(tc.in)), "data with EOF": iotest.DataErrReader(strings.NewReader(tc.in)),
+			"whole": strings.NewReader(tc.in), "bytes": iotest.OneByteReader(strings.NewReader(tc.in)),
+			"data with EOF": iotest.DataErrReader(strings.NewReader(tc.in)),
 		} {
 			l := NewLines(r, nil, 10)
 			l.DropTail = tc.tail
@@ -137,7 +148,8 @@ func TestLines(t *testing.T) {
 
 // TestLinesGivesMemoryBack reads a long line and then short ones.
 func TestLinesGivesMemoryBack(t *testing.T) {
-	in := io.MultiReader(strings.NewReader(strings.Repeat("x", 4<<20)+"\n"), strings.NewReader(strings.Repeat("y\n", 4096)))
+	in := io.MultiReader(strings.NewReader(strings.Repeat("x", 4<<20)+"\n"),
+		strings.NewReader(strings.Repeat("y\n", 4096)))
 	l := NewLines(in, nil, MaxFrame)
 	if line, err := l.Next(); err != nil || len(line) != 4<<20 {
 		t.Fatalf("got %d bytes, %v", len(line), err)
@@ -154,7 +166,8 @@ func TestLinesGivesMemoryBack(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[1,{"b":"\""}]}}`, `{"jsonrpc":"2.0","id":"x","result":1.0}`, `[1]`, `{"a":"\ud800"}`, `{"a":1,"\u0061":2}`,
+		`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[1,{"b":"\""}]}}`,
+		`{"jsonrpc":"2.0","id":"x","result":1.0}`, `[1]`, `{"a":"\ud800"}`, `{"a":1,"\u0061":2}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -168,7 +181,8 @@ func FuzzParse(f *testing.F) {
 		if err := json.Unmarshal(line, &v); err != nil {
 			t.Fatalf("taken, and json says %v", err)
 		}
-		if string(bytes.TrimSpace(v["params"])) != string(m.Params) || string(bytes.TrimSpace(v["id"])) != string(m.ID) && string(v["id"]) != "null" {
+		if string(bytes.TrimSpace(v["params"])) != string(m.Params) ||
+			string(bytes.TrimSpace(v["id"])) != string(m.ID) && string(v["id"]) != "null" {
 			t.Errorf("%s: params %s id %s, json says %s and %s", line, m.Params, m.ID, v["params"], v["id"])
 		}
 	})
@@ -214,7 +228,9 @@ func (c *chunks) Read(p []byte) (int, error) {
 
 func BenchmarkParse(b *testing.B) {
 	for _, size := range []int{100, 1 << 10, 1 << 20} {
-		line := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"text":%q}}}`, strings.Repeat("x", size))
+		line := fmt.Appendf(nil,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"text":%q}}}`,
+			strings.Repeat("x", size))
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			b.SetBytes(int64(len(line)))
 			b.ReportAllocs()
@@ -235,7 +251,10 @@ func TestElements(t *testing.T) {
 		{`[]`, nil},
 		{` [ ] `, nil},
 		{`[1]`, []string{"1"}},
-		{` [ 1.50 , "a,]\"" , { "b" : [ 2 , 3 ] } , [ ] , null ] `, []string{"1.50", `"a,]\""`, `{ "b" : [ 2 , 3 ] }`, "[ ]", "null"}},
+		{
+			` [ 1.50 , "a,]\"" , { "b" : [ 2 , 3 ] } , [ ] , null ] `,
+			[]string{"1.50", `"a,]\""`, `{ "b" : [ 2 , 3 ] }`, "[ ]", "null"},
+		},
 	} {
 		var got []string
 		if err := Elements([]byte(x.in), func(v []byte) error {
@@ -270,7 +289,8 @@ func TestRewrite(t *testing.T) {
 	if want := `{"a":2,"b\u0062":{"x":[1]}}`; err != nil || string(got) != want {
 		t.Errorf("Rewrite = %s, %v, want %s", got, err, want)
 	}
-	if got, err := Rewrite([]byte(`{}`), func(string, []byte) []byte { return nil }); err != nil || string(got) != `{}` {
+	if got, err := Rewrite([]byte(`{}`), func(string, []byte) []byte { return nil }); err != nil ||
+		string(got) != `{}` {
 		t.Errorf("an empty object: %s, %v", got, err)
 	}
 	for _, bad := range []string{`[]`, `1`, `{"a":1,"a":2}`} {
@@ -279,7 +299,8 @@ func TestRewrite(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{`{}`: `{"x":1}`, ` { } `: `{"x":1} } `[:7], `{"a":2}`: `{"x":1,"a":2}`} {
-		if got := strings.TrimSpace(string(Prepend(json.RawMessage(in), `"x":1`))); strings.ReplaceAll(got, " ", "") != want {
+		if got := strings.TrimSpace(string(Prepend(json.RawMessage(in), `"x":1`))); strings.ReplaceAll(got, " ",
+			"") != want {
 			t.Errorf("Prepend(%s) = %s, want %s", in, got, want)
 		}
 	}

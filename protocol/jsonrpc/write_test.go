@@ -9,7 +9,9 @@ import (
 
 // TestMethodSpelled: a method is spelled, and read, as package json does it.
 func TestMethodSpelled(t *testing.T) {
-	for _, method := range []string{"tools/call", "", "a b~", `a"b`, `a\b`, "a<b>&c", "é", "\u2028", "a\tb", "\x7f", "\xff"} {
+	for _, method := range []string{
+		"tools/call", "", "a b~", `a"b`, `a\b`, "a<b>&c", "é", "\u2028", "a\tb", "\x7f", "\xff",
+	} {
 		want, err := json.Marshal(method)
 		if err != nil {
 			t.Fatal(err)

@@ -34,7 +34,8 @@ func TestBlockingUnderLock(t *testing.T) {
 	}()
 	<-done
 	m.Unlock()
-	if len(reports) != 2 || !strings.HasPrefix(reports[0], "under the lock\n") || !strings.Contains(reports[1], "TestBlockingUnderLock") {
+	if len(reports) != 2 || !strings.HasPrefix(reports[0], "under the lock\n") ||
+		!strings.Contains(reports[1], "TestBlockingUnderLock") {
 		t.Errorf("got %q, want the two calls under a lock", reports)
 	}
 }

@@ -12,7 +12,11 @@ func TestModernResult(t *testing.T) {
 		{ToolsCall, `"odd"`, `"odd"`},
 		{PromptsGet, `{"messages":[]}`, `{"resultType":"complete","messages":[]}`},
 		{ResourcesRead, `{"contents":[]}`, `{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[]}`},
-		{ResourcesRead, `{"ttlMs":5,"cacheScope":"public"}`, `{"resultType":"complete","ttlMs":5,"cacheScope":"public"}`},
+		{
+			ResourcesRead,
+			`{"ttlMs":5,"cacheScope":"public"}`,
+			`{"resultType":"complete","ttlMs":5,"cacheScope":"public"}`,
+		},
 		{ResourcesRead, `{"ttlMs":5}`, `{"resultType":"complete","cacheScope":"private","ttlMs":5}`},
 		{ResourcesRead, `{"resultType":"input_required"}`, `{"resultType":"input_required"}`}, // is not kept
 	} {

@@ -32,7 +32,8 @@ func TestFaultTextOfEveryCode(t *testing.T) {
 // error.
 func TestOneShapeOfFaults(t *testing.T) {
 	for _, code := range fault.Codes() {
-		f := fault.New(code, fault.Server, "x", "it failed").WithCause(fault.Cause{StderrTail: []string{"Traceback", "", "KeyError: 'token'"}})
+		f := fault.New(code, fault.Server, "x",
+			"it failed").WithCause(fault.Cause{StderrTail: []string{"Traceback", "", "KeyError: 'token'"}})
 		for _, method := range []string{mcp.ToolsCall, mcp.ResourcesRead, mcp.ToolsList} {
 			for _, modern := range []string{"", `"resultType":"complete"`} {
 				line := mcp.AppendFault(nil, jsonrpc.IntID(7), method, modern, f)
@@ -57,10 +58,14 @@ func TestOneShapeOfFaults(t *testing.T) {
 				switch {
 				case call != (x.Result != nil), call == (x.Error != nil):
 					t.Errorf("%s of %s: %s", code, method, line)
-				case call && (!x.Result.IsError || x.Result.StructuredContent.Fault.Code != code || (x.Result.ResultType == "") != (modern == "") ||
-					!strings.Contains(x.Result.Content[0].Text, "Traceback\nKeyError: 'token'")):
+				case call &&
+					(!x.Result.IsError || x.Result.StructuredContent.Fault.Code != code ||
+						(x.Result.ResultType == "") != (modern == "") ||
+						!strings.Contains(x.Result.Content[0].Text, "Traceback\nKeyError: 'token'")):
 					t.Errorf("%s of %s: %s", code, method, line)
-				case !call && (x.Error.Code != f.JSONRPCCode || x.Error.Data.Fault.Code != code || !strings.Contains(x.Error.Message, "KeyError: 'token'")):
+				case !call &&
+					(x.Error.Code != f.JSONRPCCode || x.Error.Data.Fault.Code != code ||
+						!strings.Contains(x.Error.Message, "KeyError: 'token'")):
 					t.Errorf("%s of %s: %s", code, method, line)
 				}
 			}

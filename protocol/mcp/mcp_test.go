@@ -8,7 +8,8 @@ import (
 
 func TestNegotiate(t *testing.T) {
 	for asked, want := range map[string]string{
-		"2024-11-05": "2024-11-05", "2025-11-25": "2025-11-25", "2026-07-28": "2025-11-25", "": "2025-11-25", "x": "2025-11-25",
+		"2024-11-05": "2024-11-05", "2025-11-25": "2025-11-25", "2026-07-28": "2025-11-25", "": "2025-11-25",
+		"x": "2025-11-25",
 	} {
 		if got := Negotiate(asked); got != want {
 			t.Errorf("Negotiate(%q) = %q, want %q", asked, got, want)
@@ -18,13 +19,16 @@ func TestNegotiate(t *testing.T) {
 
 func TestParseParams(t *testing.T) {
 	p, err := ParseParams(json.RawMessage(`{"name":"x","Name":"y","arguments":{"a":1.0},"_meta":{"progressToken":1e3,"io.modelcontextprotocol/protocolVersion":"v"},"requestId":"r"}`))
-	if err != nil || string(p.Name) != `"x"` || string(p.Arguments) != `{"a":1.0}` || string(p.Meta.Progress) != "1e3" || string(p.Meta.Version) != `"v"` || string(p.RequestID) != `"r"` {
+	if err != nil || string(p.Name) != `"x"` || string(p.Arguments) != `{"a":1.0}` ||
+		string(p.Meta.Progress) != "1e3" || string(p.Meta.Version) != `"v"` || string(p.RequestID) != `"r"` {
 		t.Errorf("ParseParams = %+v, %v", p, err)
 	}
 	if p, err := ParseParams(nil); err != nil || p.Name != nil {
 		t.Errorf("no params: %+v, %v", p, err)
 	}
-	for _, bad := range []string{`[]`, `{"name":1,"name":2}`, `{"_meta":7}`, `{"_meta":{"progressToken":1,"progressToken":2}}`} {
+	for _, bad := range []string{
+		`[]`, `{"name":1,"name":2}`, `{"_meta":7}`, `{"_meta":{"progressToken":1,"progressToken":2}}`,
+	} {
 		if _, err := ParseParams(json.RawMessage(bad)); err == nil {
 			t.Errorf("ParseParams(%s) gives no error", bad)
 		}
@@ -49,7 +53,12 @@ func TestLevels(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ a, b, want string }{
-		{"", "", ""}, {"info", "", "info"}, {"", "info", "info"}, {"info", "error", "info"}, {"error", "debug", "debug"}, {"alert", "alert", "alert"},
+		{"", "", ""},
+		{"info", "", "info"},
+		{"", "info", "info"},
+		{"info", "error", "info"},
+		{"error", "debug", "debug"},
+		{"alert", "alert", "alert"},
 	} {
 		if got := Verbose(c.a, c.b); got != c.want {
 			t.Errorf("Verbose(%q, %q) = %q, want %q", c.a, c.b, got, c.want)
@@ -60,7 +69,8 @@ func TestLevels(t *testing.T) {
 // TestString: a string is what package json reads.
 func TestString(t *testing.T) {
 	for _, raw := range []string{
-		`"a"`, `""`, `"a b~"`, `"\u0061"`, `"a\"b"`, `"é"`, "\"\xff\"", "\"a\tb\"", `"a`, `"`, `"a"b"`, `7`, `null`, ``, "\"\x7f\"", `"<&>"`,
+		`"a"`, `""`, `"a b~"`, `"\u0061"`, `"a\"b"`, `"é"`, "\"\xff\"", "\"a\tb\"", `"a`, `"`, `"a"b"`, `7`, `null`, ``,
+		"\"\x7f\"", `"<&>"`,
 	} {
 		var want string
 		ok := strings.HasPrefix(raw, `"`) && json.Unmarshal([]byte(raw), &want) == nil

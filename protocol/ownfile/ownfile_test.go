@@ -32,7 +32,8 @@ func TestRefuses(t *testing.T) {
 			return err
 		}},
 		{"a link to a file", false, func(path string) error {
-			return errors.Join(os.WriteFile(path+".victim", []byte("as it was"), 0o600), os.Symlink(path+".victim", path))
+			return errors.Join(os.WriteFile(path+".victim", []byte("as it was"), 0o600),
+				os.Symlink(path+".victim", path))
 		}},
 		{"a link to nothing", false, func(path string) error { return os.Symlink(path+".none", path) }},
 		{"a file that others can write", false, func(path string) error {
@@ -41,7 +42,11 @@ func TestRefuses(t *testing.T) {
 		{"a sparse file of 6 GiB", true, func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 6<<30))
 		}},
-		{"one byte too many", true, func(path string) error { return os.WriteFile(path, make([]byte, limit+1), 0o600) }},
+		{
+			"one byte too many",
+			true,
+			func(path string) error { return os.WriteFile(path, make([]byte, limit+1), 0o600) },
+		},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
@@ -49,13 +54,16 @@ func TestRefuses(t *testing.T) {
 			if err := c.put(path); err != nil {
 				t.Fatal(err)
 			}
-			if b, err := ownfile.Read(path, limit); !errors.Is(err, ownfile.ErrRefused) || errors.Is(err, os.ErrNotExist) {
+			if b, err := ownfile.Read(path, limit); !errors.Is(err, ownfile.ErrRefused) ||
+				errors.Is(err, os.ErrNotExist) {
 				t.Errorf("Read = %q, %v, want ErrRefused", b, err)
 			}
 			if c.readable {
 				return
 			}
-			for _, flag := range []int{os.O_RDONLY, os.O_RDWR, os.O_RDWR | os.O_CREATE, os.O_WRONLY | os.O_CREATE | os.O_APPEND} {
+			for _, flag := range []int{
+				os.O_RDONLY, os.O_RDWR, os.O_RDWR | os.O_CREATE, os.O_WRONLY | os.O_CREATE | os.O_APPEND,
+			} {
 				f, err := ownfile.OpenFile(path, flag)
 				if !errors.Is(err, ownfile.ErrRefused) || errors.Is(err, os.ErrNotExist) {
 					t.Errorf("OpenFile(%#x) = %v, want ErrRefused", flag, err)

@@ -74,7 +74,9 @@ func TestDial_FullBacklogOfAnotherUser(t *testing.T) {
 	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
 		t.Fatal(err)
 	}
-	p := Paths{runtime: filepath.Join(shortDir(t), dirName, socketName), fallback: []Candidate{{path, "fall-back"}}, uid: 0}
+	p := Paths{
+		runtime: filepath.Join(shortDir(t), dirName, socketName), fallback: []Candidate{{path, "fall-back"}}, uid: 0,
+	}
 	for range 200 {
 		if _, _, err := p.Dial(t.Context()); !errors.Is(err, ErrNoDaemon) {
 			t.Fatalf("Dial = %v, want %v", err, ErrNoDaemon)

@@ -56,7 +56,14 @@ func TestResolve(t *testing.T) {
 		err        error
 	}{
 		{"flag before variable", "/f/s", map[string]string{Env: "/e/s"}, "/f/s", true, nil},
-		{"variable before runtime directory", "", map[string]string{Env: "/e/s", "XDG_RUNTIME_DIR": dir}, "/e/s", true, nil},
+		{
+			"variable before runtime directory",
+			"",
+			map[string]string{Env: "/e/s", "XDG_RUNTIME_DIR": dir},
+			"/e/s",
+			true,
+			nil,
+		},
 		{"runtime directory", "", map[string]string{"XDG_RUNTIME_DIR": dir}, dir + "/holdline/daemon.sock", false, nil},
 		{"longest", long[:maxPath], nil, long[:maxPath], true, nil},
 		{"too long", long, nil, long, true, ErrTooLong},
@@ -233,7 +240,8 @@ func TestOpenDirRefuses(t *testing.T) {
 			d.Close()
 			t.Fatalf("%s: OpenDir worked", name)
 		}
-		if msg := err.Error(); !strings.Contains(msg, path) || !strings.Contains(msg, Env) || !strings.Contains(msg, want) {
+		if msg := err.Error(); !strings.Contains(msg, path) || !strings.Contains(msg, Env) ||
+			!strings.Contains(msg, want) {
 			t.Errorf("%s: error %q, want the path, %s and %q", name, msg, Env, want)
 		}
 		if after, _ := os.Lstat(path); after.Mode() != before.Mode() {
@@ -322,7 +330,8 @@ func TestPointer(t *testing.T) {
 	if err := os.WriteFile(files[0], []byte("/other\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(p.RemovePointer(path), p.KeepPointer(path), private.KeepPointer(private.Start())); err != nil {
+	if err := errors.Join(p.RemovePointer(path), p.KeepPointer(path),
+		private.KeepPointer(private.Start())); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"/other", path} {

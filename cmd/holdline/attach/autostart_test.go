@@ -55,7 +55,8 @@ func testDaemon() int {
 	sid, _ := unix.Getsid(0)
 	in, _ := io.ReadAll(os.Stdin)
 	fds, _ := os.ReadDir("/dev/fd")
-	fmt.Printf("cwd=%s leader=%v stdin=%d leaked=%v env=%q\n", cwd, sid == os.Getpid(), len(in), leaked(fds), os.Environ())
+	fmt.Printf("cwd=%s leader=%v stdin=%d leaked=%v env=%q\n", cwd, sid == os.Getpid(), len(in), leaked(fds),
+		os.Environ())
 	conn, err := ln.Accept()
 	if err != nil {
 		return 1
@@ -84,14 +85,16 @@ func newTestAutostart(t *testing.T, mode string) (*Autostart, map[string]string)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	exe := filepath.Join(dir, "daemon")
-	if err := writeProgram(exe, "#!/bin/sh\nexport TEST_AS=daemon TEST_DAEMON="+mode+"\nexec "+os.Args[0]+"\n"); err != nil {
+	if err := writeProgram(exe,
+		"#!/bin/sh\nexport TEST_AS=daemon TEST_DAEMON="+mode+"\nexec "+os.Args[0]+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	vars := map[string]string{
 		"HOME": dir, "XDG_RUNTIME_DIR": dir, "XDG_STATE_HOME": filepath.Join(dir, "state"),
 		"SHELL": "/bin/false", "CLAUDECODE": "1", "LANG": "C.UTF-8", "PATH": "/agent/bin:.::relative:/usr/bin",
-		"HOLDLINE_TOKEN": "secret", "HOLDLINE_WORKER": "secret", "HOLDLINE_IDENTITY": "secret", "ANTHROPIC_API_KEY": "secret",
-		"HOLDLINE_CONFIG": "/c.json", "HOLDLINE_CLAUDE_BIN": "/claude", "HOLDLINE_CODEX_BIN": "/codex",
+		"HOLDLINE_TOKEN": "secret", "HOLDLINE_WORKER": "secret", "HOLDLINE_IDENTITY": "secret",
+		"ANTHROPIC_API_KEY": "secret", "HOLDLINE_CONFIG": "/c.json", "HOLDLINE_CLAUDE_BIN": "/claude",
+		"HOLDLINE_CODEX_BIN": "/codex",
 	}
 	env := func(k string) string { return vars[k] }
 	paths, err := socket.Resolve("", env)
@@ -189,7 +192,8 @@ func TestAutostartEnds(t *testing.T) {
 	}
 	err = <-exited
 	if err == nil || !strings.Contains(err.Error(), "exit status 1\nconfig.json:3:4: bad configuration\n") ||
-		!strings.Contains(err.Error(), log) || strings.Contains(err.Error(), "earlier life") || strings.Contains(err.Error(), "another daemon") {
+		!strings.Contains(err.Error(), log) || strings.Contains(err.Error(), "earlier life") ||
+		strings.Contains(err.Error(), "another daemon") {
 		t.Errorf("a daemon that failed: %v", err)
 	}
 	if b, err := os.ReadFile(log); err != nil || !strings.HasSuffix(string(b), "config.json:3:4: bad configuration\n") {

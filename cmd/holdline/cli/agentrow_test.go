@@ -15,7 +15,8 @@ func TestAgentRowIsShort(t *testing.T) {
 	var sessions []control.Session
 	for i := range 20 {
 		sessions = append(sessions, control.Session{
-			Identity: "codex", Client: "codex 1", ClientPID: 7, PID: i, Server: fmt.Sprintf("server-%02d", i), State: "attached", Cwd: "/p",
+			Identity: "codex", Client: "codex 1", ClientPID: 7, PID: i, Server: fmt.Sprintf("server-%02d", i),
+			State: "attached", Cwd: "/p",
 		})
 	}
 	var b strings.Builder

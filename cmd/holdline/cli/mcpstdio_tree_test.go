@@ -20,7 +20,8 @@ func TestMCPStdioInTree(t *testing.T) {
 	help, completed := printed(t, "mcp-stdio", "--help"), printed(t, "__complete", "mcp-stdio", "--")
 	flags, _ := stdio.Flags(&stdio.Options{}, func(string) string { return "" })
 	flags.VisitAll(func(f *flag.Flag) {
-		if f.Usage == "" || !strings.Contains(help, "      --"+f.Name+" ") || !strings.Contains(completed, "--"+f.Name+"\t") {
+		if f.Usage == "" || !strings.Contains(help, "      --"+f.Name+" ") ||
+			!strings.Contains(completed, "--"+f.Name+"\t") {
 			t.Errorf("--%s is not known:\n%s\n%s", f.Name, help, completed)
 		}
 	})
@@ -29,7 +30,8 @@ func TestMCPStdioInTree(t *testing.T) {
 	if code != cmdenv.ExitNoDaemon || !strings.Contains(errs, path) {
 		t.Errorf("behind a flag: exit %d\n%s", code, errs)
 	}
-	if _, errs, code := runInProcess("", "--socket", path, "mcp-stdio", "--drain=x"); code != cmdenv.ExitUsage || !strings.Contains(errs, "--drain") {
+	if _, errs, code := runInProcess("", "--socket", path, "mcp-stdio", "--drain=x"); code != cmdenv.ExitUsage ||
+		!strings.Contains(errs, "--drain") {
 		t.Errorf("a wrong flag: exit %d\n%s", code, errs)
 	}
 }

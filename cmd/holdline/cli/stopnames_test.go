@@ -17,7 +17,8 @@ func TestStopNamesAgentOnce(t *testing.T) {
 	}
 	a.Sessions = append(a.Sessions, control.Session{Identity: "cursor", ClientPID: 8, State: "attached"},
 		control.Session{Identity: "gone", ClientPID: 9, State: "detached"})
-	if got, want := stopWords(&a), "disconnected: codex (pid 7) with 3 sessions, cursor (pid 8)\n"; !strings.Contains(got, want) {
+	if got, want := stopWords(&a),
+		"disconnected: codex (pid 7) with 3 sessions, cursor (pid 8)\n"; !strings.Contains(got, want) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }

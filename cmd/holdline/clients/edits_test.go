@@ -51,13 +51,16 @@ func TestSnippets(t *testing.T) {
 // added and removed leaves all else as it was, and every step is a valid file.
 func FuzzEdits(f *testing.F) {
 	for _, seed := range []string{
-		`{"mcpServers": {"a": {"command": "x"}}}`, "{\r\n\t// c\r\n\t\"mcpServers\": {\"a\": {\"url\": 1, \"k\": [1,],}, /* d */},}\r\n",
-		"\xef\xbb\xbf{\"projects\": {\"/p\": {\"mcpServers\": {\"a\": {}, \"b\": {}}}}, \"n\": 1e99}", " \n", "//{", `{"mcpServers": {"a": {"args": []}, "a": {}}}`,
+		`{"mcpServers": {"a": {"command": "x"}}}`,
+		"{\r\n\t// c\r\n\t\"mcpServers\": {\"a\": {\"url\": 1, \"k\": [1,],}, /* d */},}\r\n",
+		"\xef\xbb\xbf{\"projects\": {\"/p\": {\"mcpServers\": {\"a\": {}, \"b\": {}}}}, \"n\": 1e99}", " \n", "//{",
+		`{"mcpServers": {"a": {"args": []}, "a": {}}}`,
 	} {
 		f.Add(seed, false)
 	}
 	for _, seed := range []string{
-		"[mcp_servers.a]\ncommand = \"x\"\n", "x = 1 # y\r\n[mcp_servers.'a b']\r\nurl = '''\r\nz'''\r\n\r\n[mcp_servers.'a b'.http_headers]\r\nA = 1 # b",
+		"[mcp_servers.a]\ncommand = \"x\"\n",
+		"x = 1 # y\r\n[mcp_servers.'a b']\r\nurl = '''\r\nz'''\r\n\r\n[mcp_servers.'a b'.http_headers]\r\nA = 1 # b",
 		"[mcp_servers.b]\nargs = [\n  'x', # y\n]\n# c\nenv.A = 1\n[t]\n[mcp_servers.b.env.C]\nz = 2\n[[n]]\n[mcp_servers.c]", "mcp_servers = {a = {}}", "\xef\xbb\xbf[mcp_servers]\na.b = 1",
 	} {
 		f.Add(seed, true)

@@ -148,7 +148,8 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) {
 		err = json.Unmarshal(raw, &q)
 	}
 	if err != nil {
-		writeJSON(w, http.StatusBadRequest, map[string]any{"error": map[string]any{"type": "invalid_request_error", "message": err.Error()}})
+		writeJSON(w, http.StatusBadRequest,
+			map[string]any{"error": map[string]any{"type": "invalid_request_error", "message": err.Error()}})
 		return
 	}
 	rec := Request{Body: raw}
@@ -178,12 +179,14 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) {
 	}
 	step := &a.steps[min(k, len(a.steps)-1)]
 	if step.Status != 0 {
-		writeJSON(w, step.Status, map[string]any{"error": map[string]any{"type": "stand_in", "message": "as the script says"}})
+		writeJSON(w, step.Status,
+			map[string]any{"error": map[string]any{"type": "stand_in", "message": "as the script says"}})
 		return
 	}
 	out, err := step.item(n, outputs)
 	if err != nil {
-		writeJSON(w, http.StatusInternalServerError, map[string]any{"error": map[string]any{"type": "server_error", "message": err.Error()}})
+		writeJSON(w, http.StatusInternalServerError,
+			map[string]any{"error": map[string]any{"type": "server_error", "message": err.Error()}})
 		return
 	}
 	stream(w, "resp_"+strconv.Itoa(n), q.Model, out)

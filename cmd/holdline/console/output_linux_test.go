@@ -29,7 +29,8 @@ func TestToldOnATerminal(t *testing.T) {
 		if want == "" {
 			want = got
 		}
-		if got != want || !strings.HasPrefix(got, "a\tü?[2J?]0;title???31m?") || !strings.Contains(got, "\n日本 \U0001f600 é") {
+		if got != want || !strings.HasPrefix(got, "a\tü?[2J?]0;title???31m?") ||
+			!strings.Contains(got, "\n日本 \U0001f600 é") {
 			t.Errorf("in writes of %d bytes: %q, want %q", size, got, want)
 		}
 	}

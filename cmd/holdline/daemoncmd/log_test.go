@@ -39,7 +39,9 @@ func TestDaemonLogBounded(t *testing.T) {
 	fmt.Fprintln(stderr, "words of a crash")
 	fmt.Fprintln(stdout, "other words")
 	now, err := os.ReadFile(path)
-	if err != nil || !strings.HasSuffix(string(now), "line 99 of the log of a daemon\nwords of a crash\nother words\n") || len(now) > 1100 {
+	if err != nil ||
+		!strings.HasSuffix(string(now), "line 99 of the log of a daemon\nwords of a crash\nother words\n") ||
+		len(now) > 1100 {
 		t.Errorf("the log: %v, %q", err, now)
 	}
 	before, err := os.ReadFile(path + ".1")

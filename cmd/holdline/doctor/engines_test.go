@@ -15,14 +15,19 @@ import (
 // problem if it is to answer, and how to fix it.
 func TestConsults(t *testing.T) {
 	for reason, fixes := range map[fault.Reason][]string{
-		fault.NotInstalled: {"npm install -g @anthropic-ai/claude-code, or name the program: HOLDLINE_CLAUDE_BIN", "npm install -g @openai/codex, or name the program: HOLDLINE_CODEX_BIN"},
-		fault.NotLoggedIn:  {"/login; with an API key", "codex login; with an API key"},
-		fault.Version:      {"npm install -g @anthropic-ai/claude-code@latest", "npm install -g @openai/codex@latest"},
-		fault.Killed:       {"claude --version", "codex --version"},
+		fault.NotInstalled: {
+			"npm install -g @anthropic-ai/claude-code, or name the program: HOLDLINE_CLAUDE_BIN",
+			"npm install -g @openai/codex, or name the program: HOLDLINE_CODEX_BIN",
+		},
+		fault.NotLoggedIn: {"/login; with an API key", "codex login; with an API key"},
+		fault.Version:     {"npm install -g @anthropic-ai/claude-code@latest", "npm install -g @openai/codex@latest"},
+		fault.Killed:      {"claude --version", "codex --version"},
 	} {
 		for i, e := range engines.All {
 			found := (&Options{}).checkEngines(func(name string) (control.CheckAnswer, error) {
-				a := control.CheckAnswer{Engine: name, Default: name == e.Name, Path: "/bin/" + name, Version: "1", Account: "by somebody"}
+				a := control.CheckAnswer{
+					Engine: name, Default: name == e.Name, Path: "/bin/" + name, Version: "1", Account: "by somebody",
+				}
 				a.Fault = fault.New(fault.SpawnFailure, fault.Engine, "o", "what is wrong").WithReason(reason)
 				return a, nil
 			}, "this shell")
@@ -32,7 +37,8 @@ func TestConsults(t *testing.T) {
 					t.Fatalf("nothing of %s: %+v", other.Name, found)
 				}
 				f := found[at]
-				if (f.State == Problem) != (i == j) || f.State == OK || !strings.Contains(f.Fix, fixes[j]) || !strings.Contains(f.Why, "as seen by this shell") ||
+				if (f.State == Problem) != (i == j) || f.State == OK || !strings.Contains(f.Fix, fixes[j]) ||
+					!strings.Contains(f.Why, "as seen by this shell") ||
 					f.What != "what is wrong" {
 					t.Errorf("%s, of %s if %s is to answer: %+v", reason, other.Name, e.Name, f)
 				}
@@ -43,13 +49,16 @@ func TestConsults(t *testing.T) {
 	found := (&Options{}).checkEngines(func(string) (control.CheckAnswer, error) {
 		return control.CheckAnswer{Path: "/bin/claude", Version: "1", Account: "by somebody"}, nil
 	}, "the daemon")
-	if len(found) != 2 || found[0] != (Finding{Check: "claude", State: OK, What: "/bin/claude, version 1, by somebody"}) || found[1].Check != "landlock" {
+	if len(found) != 2 ||
+		found[0] != (Finding{Check: "claude", State: OK, What: "/bin/claude, version 1, by somebody"}) ||
+		found[1].Check != "landlock" {
 		t.Errorf("a daemon of before: %+v", found)
 	}
 	found = (&Options{}).checkEngines(func(string) (control.CheckAnswer, error) {
 		return control.CheckAnswer{}, errors.New("it does not answer")
 	}, "the daemon")
-	if len(found) != 2 || found[0].State != Problem || found[1].Check != "codex" || found[1].What != "it does not answer" {
+	if len(found) != 2 || found[0].State != Problem || found[1].Check != "codex" ||
+		found[1].What != "it does not answer" {
 		t.Errorf("a daemon that does not answer: %+v", found)
 	}
 }
@@ -61,7 +70,10 @@ func TestServers(t *testing.T) {
 		{Name: "ejected", State: "failed", Ejected: true},
 		{Name: "failed", State: "failed"},
 		{Name: "cut", State: "ready", Circuit: "open", Failures: 5},
-		{Name: "odd", State: "ready", Circuit: "closed", Notes: []string{"its lists are cut off"}, Changed: 1, NoiseLines: 2},
+		{
+			Name: "odd", State: "ready", Circuit: "closed", Notes: []string{"its lists are cut off"}, Changed: 1,
+			NoiseLines: 2,
+		},
 		{Name: "gone", State: "failed"},
 		{Name: "well", State: "ready", Circuit: "closed"},
 	}

@@ -21,7 +21,8 @@ func TestForeignLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := checkLock(dir, "daemon")
-	if f.State != Problem || !strings.Contains(f.What, path+" is a named pipe") || f.Why == "" || !strings.Contains(f.Fix, path) {
+	if f.State != Problem || !strings.Contains(f.What, path+" is a named pipe") || f.Why == "" ||
+		!strings.Contains(f.Fix, path) {
 		t.Errorf("with a named pipe in its place: %+v", f)
 	}
 }

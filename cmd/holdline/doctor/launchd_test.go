@@ -30,7 +30,8 @@ func TestLaunchd(t *testing.T) {
 		}
 		return nil
 	}
-	if found := checkLaunchd(t.Context(), o); len(found) != 1 || found[0].State != OK || !strings.Contains(found[0].What, "no agent") {
+	if found := checkLaunchd(t.Context(), o); len(found) != 1 || found[0].State != OK ||
+		!strings.Contains(found[0].What, "no agent") {
 		t.Errorf("without one: %+v", found)
 	}
 	bin := filepath.Join(o.Home, "holdline")
@@ -53,7 +54,8 @@ func TestLaunchd(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := os.WriteFile(filepath.Join(o.LaunchAgents, contrib.LaunchAgentFile), []byte(c.text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(o.LaunchAgents, contrib.LaunchAgentFile), []byte(c.text),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		var got []State

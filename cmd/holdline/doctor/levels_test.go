@@ -18,13 +18,15 @@ func TestLevels(t *testing.T) {
 	if len(found) != 3 {
 		t.Fatalf("%d findings: %+v", len(found), found)
 	}
-	if f := found[0]; f.Check != "landlock" || (f.State == OK) != (sandbox.Landlock() >= sandbox.Complete) || f.State != OK && f.Fix == "" {
+	if f := found[0]; f.Check != "landlock" || (f.State == OK) != (sandbox.Landlock() >= sandbox.Complete) ||
+		f.State != OK && f.Fix == "" {
 		t.Errorf("%+v", f)
 	}
 	if f := found[1]; f.State != OK || f.What != "held by landlock (Landlock ABI 7)" {
 		t.Errorf("%+v", f)
 	}
-	if f := found[2]; f.State != Note || !strings.HasPrefix(f.What, "refused: socat is not installed") || f.Fix != "install the package socat" || f.Why == "" {
+	if f := found[2]; f.State != Note || !strings.HasPrefix(f.What, "refused: socat is not installed") ||
+		f.Fix != "install the package socat" || f.Why == "" {
 		t.Errorf("%+v", f)
 	}
 	if found := checkLevels(control.CheckAnswer{}); len(found) != 1 {

@@ -64,7 +64,8 @@ func TestRoom(t *testing.T) {
 			t.Errorf("%+v: %+v", c, f)
 		}
 	}
-	if f := checkDisk("d", filepath.Join(t.TempDir(), "not", "there"), 0); f.State != OK || !strings.Contains(f.What, "MiB free") {
+	if f := checkDisk("d", filepath.Join(t.TempDir(), "not", "there"), 0); f.State != OK ||
+		!strings.Contains(f.What, "MiB free") {
 		t.Errorf("a directory that is not there yet: %+v", f)
 	}
 }
@@ -142,7 +143,8 @@ func TestMissingCommands(t *testing.T) {
 		about = append(about, f.Check+" "+string(f.State))
 		switch f.Check {
 		case "server gone":
-			if !strings.Contains(f.What, "npx-not-there is in none of "+dir+", /opt/x") || !strings.Contains(f.Fix, "holdline install --path") {
+			if !strings.Contains(f.What, "npx-not-there is in none of "+dir+", /opt/x") ||
+				!strings.Contains(f.Fix, "holdline install --path") {
 				t.Errorf("%+v", f)
 			}
 		case "server own":
@@ -155,7 +157,10 @@ func TestMissingCommands(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"server gone problem", "program of server good ok", "server mine problem", "server own problem", "server unset note"}; !slices.Equal(about, want) {
+	if want := []string{
+		"server gone problem", "program of server good ok", "server mine problem", "server own problem",
+		"server unset note",
+	}; !slices.Equal(about, want) {
 		t.Errorf("found %q, want %q", about, want)
 	}
 }
@@ -220,7 +225,10 @@ func TestProcArgs(t *testing.T) {
 		b    []byte
 		want []string
 	}{
-		{answer(3, "/bin/holdline\x00\x00\x00holdline\x00worker\x00/d\x00HOME=/h\x00"), []string{"holdline", "worker", "/d"}},
+		{
+			answer(3, "/bin/holdline\x00\x00\x00holdline\x00worker\x00/d\x00HOME=/h\x00"),
+			[]string{"holdline", "worker", "/d"},
+		},
 		{answer(1, "/x\x00x\x00"), []string{"x"}},
 		{answer(5, "/x\x00x\x00"), nil},
 		{answer(1<<30, "/x\x00x\x00"), nil},

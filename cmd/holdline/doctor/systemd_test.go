@@ -56,7 +56,8 @@ func TestUnitFiles(t *testing.T) {
 }
 
 func TestUnitStates(t *testing.T) {
-	active, inactive := service.UnitState{Load: "loaded", Active: "active"}, service.UnitState{Load: "loaded", Active: "inactive"}
+	active, inactive := service.UnitState{Load: "loaded", Active: "active"},
+		service.UnitState{Load: "loaded", Active: "inactive"}
 	failed := func(result string) service.UnitState { return service.UnitState{Active: "failed", Result: result} }
 	for _, c := range []struct {
 		enabled         bool

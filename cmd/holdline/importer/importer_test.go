@@ -36,7 +36,8 @@ const command = "/opt/bin/holdline"
 func options(home string) Options {
 	return Options{
 		Places:  clients.Places{Home: home, Cwd: home, Getenv: func(string) string { return "" }, System: "linux"},
-		Command: command, Config: filepath.Join(home, ".config/holdline/config.json"), State: filepath.Join(home, ".local/state/holdline"),
+		Command: command, Config: filepath.Join(home, ".config/holdline/config.json"),
+		State:   filepath.Join(home, ".local/state/holdline"),
 		Environ: []string{"SET=1", "HOME=" + home},
 	}
 }
@@ -167,9 +168,11 @@ func golden(t *testing.T, path string) {
 			o.System = "darwin"
 		}
 	}
-	in := slices.DeleteFunc(slices.Clone(archive.Files), func(f txtar.File) bool { return !strings.HasPrefix(f.Name, "in/") })
+	in := slices.DeleteFunc(slices.Clone(archive.Files),
+		func(f txtar.File) bool { return !strings.HasPrefix(f.Name, "in/") })
 	for _, f := range in {
-		write(t, filepath.Join(home, strings.TrimPrefix(f.Name, "in/")), strings.ReplaceAll(string(f.Data), "$HOME", home))
+		write(t, filepath.Join(home, strings.TrimPrefix(f.Name, "in/")),
+			strings.ReplaceAll(string(f.Data), "$HOME", home))
 	}
 	before := tree(t, home)
 	p := look(t, o)
@@ -182,7 +185,8 @@ func golden(t *testing.T, path string) {
 	out := []txtar.File{{Name: "plan", Data: plan.Bytes()}}
 	for _, name := range slices.Sorted(maps.Keys(tree(t, home))) {
 		rel, _ := filepath.Rel(home, name)
-		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && !strings.Contains(rel, "state/holdline/import") {
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() &&
+			!strings.Contains(rel, "state/holdline/import") {
 			out = append(out, txtar.File{Name: "out/" + rel, Data: []byte(read(t, name))})
 		}
 	}
@@ -233,8 +237,10 @@ func TestNoSecrets(t *testing.T) {
 		"g": {"command": "sub/program", "args": ["SECRETf"]}
 	}}`)
 	write(t, filepath.Join(home, ".codex/config.toml"), "[mcp_servers.x]\ncommand = \"x\"\nargs = [\"SECRETg\"\n")
-	write(t, filepath.Join(home, ".cursor/mcp.json"), `{"mcpServers": {"i": {"command": "x", "env": {"K": "${input:SECRETh} SECRETi"}}, SECRETj`)
-	write(t, filepath.Join(home, ".gemini/settings.json"), `{"mcpServers": {"i": {"command": "x", "args": ["$SECRETVAR ${input SECRETk}"]}}}`)
+	write(t, filepath.Join(home, ".cursor/mcp.json"),
+		`{"mcpServers": {"i": {"command": "x", "env": {"K": "${input:SECRETh} SECRETi"}}, SECRETj`)
+	write(t, filepath.Join(home, ".gemini/settings.json"),
+		`{"mcpServers": {"i": {"command": "x", "args": ["$SECRETVAR ${input SECRETk}"]}}}`)
 	p := look(t, o)
 	var shown bytes.Buffer
 	p.Print(&shown)
@@ -260,11 +266,15 @@ func TestNoSecrets(t *testing.T) {
 func TestMarkerOfClient(t *testing.T) {
 	for _, tt := range []struct{ path, before, mark, marked string }{
 		{
-			".claude.json", "{\n  \"n\": 1,\n  \"mcpServers\": {\n    \"a\": {\n      \"command\": \"npx\", // why\n      \"env\": {\"K\": \"v\"}\n    }\n  }\n}\n",
-			`"n": 1`, `"n": 2`,
+			".claude.json",
+			"{\n  \"n\": 1,\n  \"mcpServers\": {\n    \"a\": {\n      \"command\": \"npx\", // why\n      \"env\": {\"K\": \"v\"}\n    }\n  }\n}\n", `"n": 1`, `"n": 2`,
 		},
 		{".claude.json", "{\n  \"n\": 1\n}\n", `"n": 1`, `"n": 2`}, // no servers: the object goes, too
-		{".codex/config.toml", "n = 1\n\n[mcp_servers.a]\ncommand = \"npx\"\nargs = [ \"x\" ] # y\n\n[mcp_servers.a.env]\nK = 'v'\n", "n = 1", "n = 2"},
+		{
+			".codex/config.toml",
+			"n = 1\n\n[mcp_servers.a]\ncommand = \"npx\"\nargs = [ \"x\" ] # y\n\n[mcp_servers.a.env]\nK = 'v'\n",
+			"n = 1", "n = 2",
+		},
 	} {
 		home := t.TempDir()
 		o := options(home)
@@ -330,12 +340,16 @@ func TestChangedEntries(t *testing.T) {
 	for _, l := range d.Left {
 		left = append(left, filepath.Base(l.Path)+" "+l.Key+": "+l.Why)
 	}
-	want := []string{"mcp.json c: it was removed since", "mcp.json a: it was changed since", "config.json a: the entry a of " + path + " still starts it"}
+	want := []string{
+		"mcp.json c: it was removed since", "mcp.json a: it was changed since",
+		"config.json a: the entry a of " + path + " still starts it",
+	}
 	if !slices.Equal(left, want) {
 		t.Errorf("left %q, want %q", left, want)
 	}
 	now := read(t, path)
-	if !strings.Contains(now, "MINE") || !strings.Contains(now, `"b": {"command": "y"}`) || strings.Contains(now, `"holdline"`) {
+	if !strings.Contains(now, "MINE") || !strings.Contains(now, `"b": {"command": "y"}`) ||
+		strings.Contains(now, `"holdline"`) {
 		t.Errorf("the file is %s", now)
 	}
 	cfg, err := config.Load(o.Config)
@@ -343,7 +357,9 @@ func TestChangedEntries(t *testing.T) {
 		t.Errorf("servers %v, %v", slices.Collect(maps.Keys(cfg.Servers)), err)
 	}
 	more, pending, err := Pending(o.State)
-	if more || !slices.Equal(pending, []Left{{path, "a", "it was changed since"}, {path, "c", "it was removed since"}}) || err != nil {
+	if more ||
+		!slices.Equal(pending, []Left{{path, "a", "it was changed since"}, {path, "c", "it was removed since"}}) ||
+		err != nil {
 		t.Errorf("pending %v, left %v, %v", more, pending, err)
 	}
 	write(t, path, imported)
@@ -367,7 +383,8 @@ func TestFileChangesMeanwhile(t *testing.T) {
 	t.Cleanup(func() { testOnlyBeforeSwap = func(string) {} })
 	testOnlyBeforeSwap = func(at string) {
 		if n++; n <= 3 {
-			write(t, at, strings.Replace(strings.Replace(before, `"n": 1`, fmt.Sprintf(`"n": %d`, n), 1), `"y"`, `"changed"`, 1))
+			write(t, at,
+				strings.Replace(strings.Replace(before, `"n": 1`, fmt.Sprintf(`"n": %d`, n), 1), `"y"`, `"changed"`, 1))
 		}
 	}
 	d := carryOut(t, p)
@@ -400,7 +417,8 @@ func TestFileChangesMeanwhile(t *testing.T) {
 		write(t, at, fmt.Sprintf(`{"n": %d, "mcpServers": {"a": {"command": "x"}}}`, n))
 	}
 	d = carryOut(t, look(t, o))
-	if n := len(d.Left); n == 0 || !strings.Contains(d.Left[n-1].Why, "changes all the time") || strings.Contains(read(t, path), "holdline") {
+	if n := len(d.Left); n == 0 || !strings.Contains(d.Left[n-1].Why, "changes all the time") ||
+		strings.Contains(read(t, path), "holdline") {
 		t.Errorf("left %v of a file that changes all the time: %s", d.Left, read(t, path))
 	}
 }
@@ -511,7 +529,8 @@ func TestWorkTree(t *testing.T) {
 	o.Cwd = filepath.Join(home, "src/sub")
 	write(t, filepath.Join(home, "src/.git/HEAD"), "")
 	write(t, filepath.Join(home, "src/sub/x"), "")
-	write(t, filepath.Join(home, "src/.mcp.json"), `{"mcpServers": {"a": {"command": "./run", "args": ["${CLAUDE_PROJECT_DIR}/x"]}}}`)
+	write(t, filepath.Join(home, "src/.mcp.json"),
+		`{"mcpServers": {"a": {"command": "./run", "args": ["${CLAUDE_PROJECT_DIR}/x"]}}}`)
 	write(t, filepath.Join(home, "dotfiles/.git"), "")
 	write(t, filepath.Join(home, "dotfiles/mcp.json"), `{"mcpServers": {"b": {"command": "x"}}}`)
 	if err := os.MkdirAll(filepath.Join(home, ".cursor"), 0o700); err != nil {
@@ -522,19 +541,22 @@ func TestWorkTree(t *testing.T) {
 	}
 	before := tree(t, home)
 	p := look(t, o)
-	if !p.Empty() || len(p.Files) != 2 || !strings.Contains(p.Files[0].Why, "project's file") || !strings.Contains(p.Files[1].Why, "git work tree") {
+	if !p.Empty() || len(p.Files) != 2 || !strings.Contains(p.Files[0].Why, "project's file") ||
+		!strings.Contains(p.Files[1].Why, "git work tree") {
 		t.Errorf("files %+v", p.Files)
 	}
 	o.Project = true
 	carryOut(t, look(t, o))
 	got := read(t, filepath.Join(home, "src/.mcp.json"))
-	if !strings.Contains(got, `"command": "holdline"`) || strings.Contains(got, command) || strings.Contains(got, `"holdline": {`) {
+	if !strings.Contains(got, `"command": "holdline"`) || strings.Contains(got, command) ||
+		strings.Contains(got, `"holdline": {`) {
 		t.Errorf(".mcp.json is %s", got)
 	}
 	cfg, err := config.Load(o.Config)
 	a := cfg.Servers["a"]
 	src := filepath.Join(home, "src")
-	if err != nil || a.Command != src+"/run" || !slices.Equal(a.Args, []string{src + "/x"}) || !slices.Equal(a.Holdline.Projects, []string{src}) {
+	if err != nil || a.Command != src+"/run" || !slices.Equal(a.Args, []string{src + "/x"}) ||
+		!slices.Equal(a.Holdline.Projects, []string{src}) {
 		t.Errorf("server %+v, %v", a, err)
 	}
 	undo(t, o)
@@ -549,10 +571,12 @@ func TestInsideWorkTree(t *testing.T) {
 	src := filepath.Join(home, "src")
 	write(t, filepath.Join(src, ".git/HEAD"), "")
 	write(t, filepath.Join(src, "sub/x"), "")
-	write(t, filepath.Join(home, ".claude.json"), fmt.Sprintf(`{"projects": {%q: {"mcpServers": {"a": {"command": "x"}}}}}`, filepath.Join(src, "sub")))
+	write(t, filepath.Join(home, ".claude.json"),
+		fmt.Sprintf(`{"projects": {%q: {"mcpServers": {"a": {"command": "x"}}}}}`, filepath.Join(src, "sub")))
 	carryOut(t, look(t, o))
 	cfg, err := config.Load(o.Config)
-	if a := cfg.Servers["a"]; err != nil || !slices.Equal(a.Holdline.Projects, []string{src}) || a.Cwd != filepath.Join(src, "sub") {
+	if a := cfg.Servers["a"]; err != nil || !slices.Equal(a.Holdline.Projects, []string{src}) ||
+		a.Cwd != filepath.Join(src, "sub") {
 		t.Errorf("server %+v, %v", a, err)
 	}
 }
@@ -580,7 +604,8 @@ func TestLockOfClaude(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("no longer"))
 	d, err := look(t, o).Write(ctx, time.Now())
-	if err != nil && !strings.Contains(err.Error(), "no longer") || err == nil && (len(d.Left) != 1 || strings.Contains(read(t, path), command)) {
+	if err != nil && !strings.Contains(err.Error(), "no longer") ||
+		err == nil && (len(d.Left) != 1 || strings.Contains(read(t, path), command)) {
 		t.Errorf("Write under a lock = %+v, %v", d, err)
 	}
 	old := time.Now().Add(-time.Hour)
@@ -610,8 +635,10 @@ func memoryDir(tb testing.TB) string {
 func FuzzRoundTrip(f *testing.F) {
 	f.Add(`{"mcpServers": {"a": {"command": "x"}}}`, "[mcp_servers.a]\ncommand = \"x\"\n", false)
 	f.Add("\xef\xbb\xbf{\r\n\t// c\r\n\t\"mcpServers\": {\r\n\t\t\"a\": {\"command\": \"x\", \"k\": [1,], /* d */ },\r\n\t},\r\n}", "\xef\xbb\xbfx = 1\r\n[mcp_servers.\"a b\"]\r\nurl = 'http://x/y' # z\r\n[mcp_servers.\"a b\".http_headers]\r\nA = '''b'''", true)
-	f.Add(`{"projects": {"/p": {"mcpServers": {"a": {"command": "x", "args": ["${A:-b}"]}, "a": 1}}}}`, "mcp_servers = {a = {command = \"x\"}}", false)
-	f.Add(" ", "[mcp_servers]\na = {command = \"x\"}\n[mcp_servers.b]\nargs = [\n  'x', # y\n]\ncommand = \"\"\"\ny\"\"\"\nenv.A = '1'\nenabled_tools = ['t']\n[mcp_servers.b.tools.t]\nz = 1\n[[n]]", true)
+	f.Add(`{"projects": {"/p": {"mcpServers": {"a": {"command": "x", "args": ["${A:-b}"]}, "a": 1}}}}`,
+		"mcp_servers = {a = {command = \"x\"}}", false)
+	f.Add(" ",
+		"[mcp_servers]\na = {command = \"x\"}\n[mcp_servers.b]\nargs = [\n  'x', # y\n]\ncommand = \"\"\"\ny\"\"\"\nenv.A = '1'\nenabled_tools = ['t']\n[mcp_servers.b.tools.t]\nz = 1\n[[n]]", true)
 	f.Add("{}", "", false)
 	f.Fuzz(func(t *testing.T, text, table string, aggregate bool) {
 		home := memoryDir(t)
@@ -648,7 +675,8 @@ func FuzzRoundTrip(f *testing.F) {
 			t.Errorf("undo entry by entry left %v", d.Left)
 		}
 		if !reflect.DeepEqual(meaning(t, home), meaningOf(text+"\n", table+"\n")) {
-			t.Errorf("after an undo entry by entry the files are\n%s\n%s", read(t, filepath.Join(home, ".claude.json")), read(t, filepath.Join(home, ".codex/config.toml")))
+			t.Errorf("after an undo entry by entry the files are\n%s\n%s", read(t, filepath.Join(home, ".claude.json")),
+				read(t, filepath.Join(home, ".codex/config.toml")))
 		}
 	})
 }

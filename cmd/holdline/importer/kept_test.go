@@ -51,7 +51,8 @@ func TestSecretsStay(t *testing.T) {
 		t.Errorf("the plan:\n%s", &shown)
 	}
 	carryOut(t, p)
-	if info, err := os.Stat(o.Config); err != nil || info.Mode() != 0o600 || !strings.Contains(read(t, o.Config), "SECRET") {
+	if info, err := os.Stat(o.Config); err != nil || info.Mode() != 0o600 ||
+		!strings.Contains(read(t, o.Config), "SECRET") {
 		t.Errorf("%v, %v: %s", info.Mode(), err, read(t, o.Config))
 	}
 	undo(t, o)
@@ -95,7 +96,8 @@ func TestClaudeElsewhere(t *testing.T) {
 	undo(t, o)
 	sameTree(t, tree(t, home), before)
 	write(t, filepath.Join(dir, ".claude.json"), `{"mcpServers": {"a": {"type": "http", "url": "https://a/mcp"}}}`)
-	write(t, filepath.Join(dir, ".credentials.json"), `{"mcpOAuth": {"a|1": {"serverName": "a", "serverUrl": "https://a/mcp", "accessToken": "x"}}}`)
+	write(t, filepath.Join(dir, ".credentials.json"),
+		`{"mcpOAuth": {"a|1": {"serverName": "a", "serverUrl": "https://a/mcp", "accessToken": "x"}}}`)
 	if s := look(t, o).Files[0].Servers[0]; s.Verdict != Stays || !strings.Contains(s.Why, "logged in") {
 		t.Errorf("server %+v", s)
 	}

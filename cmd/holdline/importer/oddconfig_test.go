@@ -27,7 +27,8 @@ func TestReadRegular(t *testing.T) {
 	}
 	for path, want := range map[string]string{pipe: "no regular file", huge: "more than"} {
 		p := &Plan{Config: path}
-		if err := p.readOwn(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if err := p.readOwn(); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("holdline's configuration: %v, want %q", err, want)
 		}
 		if _, err := clients.ReadFile(path); err == nil || !strings.Contains(err.Error(), want) {

@@ -79,7 +79,8 @@ func (m *machine) run(_ context.Context, name string, args ...string) (string, e
 		}
 		return map[string]string{"is-enabled": "enabled\n", "is-active": "active\n"}[args[1]], nil
 	case "enable":
-		if got := m.manifest(); got.Manager != Systemd || got.file(filepath.Join(m.UnitDir, contrib.SystemdSocket)) == nil {
+		if got := m.manifest(); got.Manager != Systemd ||
+			got.file(filepath.Join(m.UnitDir, contrib.SystemdSocket)) == nil {
 			m.t.Errorf("if it is killed now nobody knows of the units: %+v", got)
 		}
 		m.enabled = true
@@ -87,7 +88,8 @@ func (m *machine) run(_ context.Context, name string, args ...string) (string, e
 			return "", err
 		}
 		m.ran = append(m.ran, line)
-		return "", os.Symlink(filepath.Join(m.UnitDir, contrib.SystemdSocket), filepath.Join(wants, contrib.SystemdSocket))
+		return "",
+			os.Symlink(filepath.Join(m.UnitDir, contrib.SystemdSocket), filepath.Join(wants, contrib.SystemdSocket))
 	case "stop":
 		if !m.enabled {
 			return "", errors.New("Unit not loaded")
@@ -243,7 +245,8 @@ func TestInstall(t *testing.T) {
 		t.Errorf("a second time: ran %q\n%s", m.ran, out)
 	}
 	m.DryRun = true
-	if out := m.uninstall(true); m.tree() != installed || m.stopped > 0 || len(m.ran) > 0 || !strings.Contains(out, "would remove "+bin+"\n") {
+	if out := m.uninstall(true); m.tree() != installed || m.stopped > 0 || len(m.ran) > 0 ||
+		!strings.Contains(out, "would remove "+bin+"\n") {
 		t.Errorf("a dry uninstall did something, or does not tell: ran %q\n%s", m.ran, out)
 	}
 	m.DryRun = false
@@ -251,7 +254,8 @@ func TestInstall(t *testing.T) {
 	if got := m.tree(); got != before {
 		t.Errorf("uninstall leaves\n%s\nwant\n%s\nit said\n%s", got, before, out)
 	}
-	if m.stopped != 2 || m.enabled || m.ran[0] != "systemctl --user disable --now holdline.socket holdline.service" || !slices.Contains(m.ran, "systemctl --user daemon-reload") {
+	if m.stopped != 2 || m.enabled || m.ran[0] != "systemctl --user disable --now holdline.socket holdline.service" ||
+		!slices.Contains(m.ran, "systemctl --user daemon-reload") {
 		t.Errorf("stopped %d times, enabled %v, ran %q", m.stopped, m.enabled, m.ran)
 	}
 }
@@ -262,7 +266,11 @@ func TestDryInstall(t *testing.T) {
 	m.DryRun = true
 	before := m.tree()
 	out := m.install(whole)
-	for _, want := range []string{"would write " + m.BinPath(), "would write " + filepath.Join(m.UnitDir, "holdline.service"), "would run systemctl --user enable --now holdline.socket"} {
+	for _, want := range []string{
+		"would write " + m.BinPath(),
+		"would write " + filepath.Join(m.UnitDir, "holdline.service"),
+		"would run systemctl --user enable --now holdline.socket",
+	} {
 		if !strings.Contains(out, want+"\n") {
 			t.Errorf("%q is not told:\n%s", want, out)
 		}
@@ -329,7 +337,8 @@ func TestUpgrade(t *testing.T) {
 	// Killed after it was written down and before it was done.
 	m.write(m.Exe, "program 3")
 	p := &plan{o: m.Options, next: m.manifest()}
-	if _, err := p.addFile(Binary, m.BinPath(), content{exists: true, data: []byte("program 3"), mode: 0o755}, false); err != nil {
+	if _, err := p.addFile(Binary, m.BinPath(), content{exists: true, data: []byte("program 3"), mode: 0o755},
+		false); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.next.store(m.StateDir); err != nil {
@@ -357,7 +366,8 @@ func TestForeign(t *testing.T) {
 	m.write(m.BinPath(), "not ours")
 	before := m.tree()
 	err := m.Install(t.Context(), whole)
-	if f, ok := errors.AsType[*ForeignError](err); !ok || f.Path != m.BinPath() || !strings.Contains(Hint(err), "--force") {
+	if f, ok := errors.AsType[*ForeignError](err); !ok || f.Path != m.BinPath() ||
+		!strings.Contains(Hint(err), "--force") {
 		t.Errorf("Install = %v (%s)", err, Hint(err))
 	}
 	if m.tree() != before || len(m.ran) > 0 {
@@ -489,7 +499,8 @@ func TestUnitsRemoved(t *testing.T) {
 		m.enabled = len(removed) < 3 // else it has forgotten them
 		m.state = "active"
 		left := m.tree()
-		if err := m.Uninstall(t.Context(), false); err == nil || !strings.Contains(err.Error(), contrib.SystemdSocket+" is not stopped") || m.tree() != left {
+		if err := m.Uninstall(t.Context(), false); err == nil ||
+			!strings.Contains(err.Error(), contrib.SystemdSocket+" is not stopped") || m.tree() != left {
 			t.Errorf("without %q, and it runs on: %v", removed, err)
 		}
 		m.state = ""
@@ -514,7 +525,8 @@ func TestPurge(t *testing.T) {
 	}
 	used()
 	m.uninstall(false)
-	if m.read(filepath.Join(m.ConfigDir, "config.json")) != "{}" || m.read(filepath.Join(m.StateDir, "telemetry.jsonl")) != "{}" {
+	if m.read(filepath.Join(m.ConfigDir, "config.json")) != "{}" ||
+		m.read(filepath.Join(m.StateDir, "telemetry.jsonl")) != "{}" {
 		t.Error("they are gone without --purge")
 	}
 	if _, err := os.Stat(m.BinPath()); !errors.Is(err, os.ErrNotExist) {
@@ -614,7 +626,9 @@ func TestLaunchd(t *testing.T) {
 	}
 	m.ran = nil
 	m.install(other)
-	if want := []string{"launchctl bootout gui/7/holdline.daemon", "launchctl bootstrap gui/7 " + agent}; !slices.Equal(m.ran, want) {
+	if want := []string{
+		"launchctl bootout gui/7/holdline.daemon", "launchctl bootstrap gui/7 " + agent,
+	}; !slices.Equal(m.ran, want) {
 		t.Errorf("ran %q, want %q", m.ran, want)
 	}
 	m.write(filepath.Join(m.home, "Library/Logs/holdline.log"), "words")

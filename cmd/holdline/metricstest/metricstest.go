@@ -85,7 +85,9 @@ func readSample(t *testing.T, line, family, kind string) (key string, value floa
 		t.Fatalf("line %q is no sample", line)
 	}
 	suffix, ok := strings.CutPrefix(m[1], family)
-	if allowed := map[string][]string{"counter": {"_total"}, "gauge": {""}, "summary": {"", "_count", "_sum"}}[kind]; !ok || !slices.Contains(allowed, suffix) {
+	if allowed := map[string][]string{
+		"counter": {"_total"}, "gauge": {""}, "summary": {"", "_count", "_sum"},
+	}[kind]; !ok || !slices.Contains(allowed, suffix) {
 		t.Fatalf("sample %q in the family %s of kind %s", line, family, kind)
 	}
 	names := map[string]bool{}

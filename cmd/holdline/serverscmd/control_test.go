@@ -10,7 +10,10 @@ import (
 func TestResultText(t *testing.T) {
 	for _, test := range []struct{ result, want string }{
 		{`{"content":[{"type":"text","text":"a"},{"type":"text","text":"b\nc"}]}`, "a\nb\nc"},
-		{`{"content":[{"type":"image","mimeType":"image/png","data":"AAAA"}]}`, "[image image/png, 4 characters of base64; see --json]"},
+		{
+			`{"content":[{"type":"image","mimeType":"image/png","data":"AAAA"}]}`,
+			"[image image/png, 4 characters of base64; see --json]",
+		},
 		{`{"content":[{"type":"resource_link","uri":"file:///x"}]}`, "[resource_link file:///x]"},
 		{`{"content":[{"type":"resource","resource":{"uri":"file:///y","text":"of it"}}]}`, "of it"},
 		{`{"content":[],"structuredContent":{"n":1.50}}`, `{"n":1.50}`},

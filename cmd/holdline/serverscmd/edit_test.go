@@ -32,7 +32,8 @@ func TestAddedEntry(t *testing.T) {
 				lazy: true, off: true,
 			},
 			args: []string{"x"},
-			want: `{"type":"stdio","command":"x","env":{"Z":"1","A":"<&>","A":""},"cwd":"` + here + `/sub","env_file":"~/f",` +
+			want: `{"type":"stdio","command":"x","env":{"Z":"1","A":"<&>","A":""},"cwd":"` + here +
+				`/sub","env_file":"~/f",` +
 				`"disabled":true,"holdline":{"scope":"shared","lazy":true,"contract":"convergent",` +
 				`"allow":["a*"],"deny":["b"],"projects":["` + here + `"]}}`,
 		},
@@ -48,7 +49,8 @@ func TestAddedEntry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tt.flags.object(tt.args)
-			if string(got) != tt.want || tt.want != "" && err != nil || tt.want == "" && !errors.Is(err, cmdenv.ErrUsage) {
+			if string(got) != tt.want || tt.want != "" && err != nil ||
+				tt.want == "" && !errors.Is(err, cmdenv.ErrUsage) {
 				t.Errorf("got %s, %v, want %s", got, err, tt.want)
 			}
 		})

@@ -42,7 +42,8 @@ func playPart() bool {
 		return false
 	case "mcp-stdio":
 		flag.Parse()
-		os.Exit(Run(flag.Args(), &cmdenv.Process{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, nil))
+		os.Exit(Run(flag.Args(),
+			&cmdenv.Process{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, nil))
 	}
 	return true
 }
@@ -97,7 +98,9 @@ func (d *oneDaemon) accept(t *testing.T) (net.Conn, *bufio.Reader, protocol.Gree
 
 // startProxy runs the test binary as the proxy, with an environment that has
 // nothing but env.
-func startProxy(t *testing.T, env []string, args ...string) (cmd *exec.Cmd, stdin io.WriteCloser, stdout *bufio.Reader, stderr *bytes.Buffer) {
+func startProxy(t *testing.T, env []string, args ...string) (cmd *exec.Cmd, stdin io.WriteCloser, stdout *bufio.Reader,
+	stderr *bytes.Buffer,
+) {
 	t.Helper()
 	cmd = exec.CommandContext(t.Context(), os.Args[0], append([]string{"--"}, args...)...)
 	cmd.Env = append([]string{testPart + "=mcp-stdio"}, env...)
@@ -148,11 +151,13 @@ const (
 // Requests piped in with stdin closed behind them are answered, then exit 0.
 func TestMCPStdioPipe(t *testing.T) {
 	d := listenOne(t)
-	cmd, stdin, stdout, stderr := startProxy(t, []string{"HOLDLINE_IDENTITY=codex", "HOLDLINE_TOKEN=t0"}, "--socket", d.path, "--server", "gh")
+	cmd, stdin, stdout, stderr := startProxy(t, []string{"HOLDLINE_IDENTITY=codex", "HOLDLINE_TOKEN=t0"}, "--socket",
+		d.path, "--server", "gh")
 	io.WriteString(stdin, pingLine+"\r\n")
 	stdin.Close()
 	conn, br, g := d.accept(t)
-	if g.Identity != "codex" || g.Token != "t0" || g.Server != "gh" || g.PID != cmd.Process.Pid || len(g.Project) != 16 || g.Cwd == "" {
+	if g.Identity != "codex" || g.Token != "t0" || g.Server != "gh" || g.PID != cmd.Process.Pid ||
+		len(g.Project) != 16 || g.Cwd == "" {
 		t.Errorf("greeting %+v", g)
 	}
 	wantLine(t, br, pingLine)
@@ -236,7 +241,8 @@ func TestMCPStdioClosedStdout(t *testing.T) {
 
 func TestMCPStdioExitCodes(t *testing.T) {
 	d := listenOne(t)
-	cmd, stdin, stdout, stderr := startProxy(t, nil, "--no-autostart", "--reconnect-timeout", "100ms", "--socket", d.path)
+	cmd, stdin, stdout, stderr := startProxy(t, nil, "--no-autostart", "--reconnect-timeout", "100ms",
+		"--socket", d.path)
 	conn, br, _ := d.accept(t)
 	io.WriteString(stdin, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t"}}`+"\n")
 	br.ReadString('\n')
@@ -263,7 +269,9 @@ func TestMCPStdioExitCodes(t *testing.T) {
 	if s := stderr.String(); !strings.Contains(s, d.path) {
 		t.Errorf("stderr without a daemon: %q, want the path", s)
 	}
-	for _, args := range [][]string{{"--nonsense"}, {"--drain", "soon"}, {"--drain", "-1s"}, {"--reconnect-timeout", "-1s"}, {"x"}} {
+	for _, args := range [][]string{
+		{"--nonsense"}, {"--drain", "soon"}, {"--drain", "-1s"}, {"--reconnect-timeout", "-1s"}, {"x"},
+	} {
 		cmd, _, _, stderr = startProxy(t, nil, args...)
 		wantExit(t, cmd, stderr, cmdenv.ExitUsage)
 		if s := stderr.String(); !strings.Contains(s, "\nhint: see holdline mcp-stdio --help\n") {
@@ -312,7 +320,8 @@ func TestProjectKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	repo, deep, other := filepath.Join(root, "repo"), filepath.Join(root, "repo", "a", "b"), filepath.Join(root, "other")
+	repo, deep, other := filepath.Join(root, "repo"), filepath.Join(root, "repo", "a", "b"),
+		filepath.Join(root, "other")
 	os.MkdirAll(deep, 0o755)
 	os.MkdirAll(other, 0o755)
 	os.WriteFile(filepath.Join(repo, ".git"), []byte("gitdir: elsewhere\n"), 0o644) // as in a worktree
@@ -334,7 +343,8 @@ func TestProjectKey(t *testing.T) {
 
 func TestNewSession(t *testing.T) {
 	a, b := newSession(), newSession()
-	if a == b || !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(a) {
+	if a == b ||
+		!regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(a) {
 		t.Errorf("sessions %q, %q", a, b)
 	}
 	g, _ := json.Marshal(protocol.Greeting{Holdline: 1, Role: "mcp", Session: a})

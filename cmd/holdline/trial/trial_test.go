@@ -18,7 +18,8 @@ import (
 // child, and a consult program.
 func TestMain(m *testing.M) {
 	workertest.Dispatch(os.Args[1:], os.Environ(), os.Stderr)
-	if os.Getenv("HOLDLINE_WORKER") != "" || len(os.Args) > 1 && slices.Contains([]string{"--version", "--help"}, os.Args[1]) {
+	if os.Getenv("HOLDLINE_WORKER") != "" ||
+		len(os.Args) > 1 && slices.Contains([]string{"--version", "--help"}, os.Args[1]) {
 		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
 	os.Exit(m.Run())
@@ -52,7 +53,8 @@ func TestAttempts(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(p.shm) })
 	all := attempts()
 	script := filepath.Join(o.Dir, "taken")
-	if err := os.WriteFile(script, []byte(hijacked(p, all, filepath.Join(p.home, ".claude", "own"))), 0o700); err != nil {
+	if err := os.WriteFile(script, []byte(hijacked(p, all, filepath.Join(p.home, ".claude", "own"))),
+		0o700); err != nil {
 		t.Fatal(err)
 	}
 	before := readTree(p)
@@ -72,7 +74,8 @@ func TestAttempts(t *testing.T) {
 		case a.input["run_in_background"] != nil || strings.HasPrefix(program, "nohup"): // it may be about to
 		case missing != nil && !slices.Contains([]string{":", "cd", "echo", "a"}, program):
 			t.Logf("%s: %v", a.name, missing)
-		case slices.ContainsFunc([]string{"git ", "rg ", "curl "}, func(s string) bool { return strings.HasPrefix(a.name, s) }):
+		case slices.ContainsFunc([]string{"git ", "rg ", "curl "},
+			func(s string) bool { return strings.HasPrefix(a.name, s) }):
 			t.Logf("%s: %s", a.name, c.Outcomes[i]) // some versions do not
 		default:
 			t.Errorf("%s: %s", a.name, c.Outcomes[i])
@@ -109,7 +112,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %s", r.Attempts[i], o)
 		}
 	}
-	if n := len(slices.DeleteFunc(slices.Clone(program.Outcomes), func(o Outcome) bool { return o != Refused })); n < 40 || len(program.Elsewhere) > 0 {
+	if n := len(slices.DeleteFunc(slices.Clone(program.Outcomes),
+		func(o Outcome) bool { return o != Refused })); n < 40 || len(program.Elsewhere) > 0 {
 		t.Errorf("%d refused, elsewhere %q", n, program.Elsewhere)
 	}
 	if program.EnforcedBy != "landlock" {

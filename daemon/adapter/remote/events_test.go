@@ -58,7 +58,14 @@ func TestEvents(t *testing.T) {
 // FuzzEvents holds that no stream yields more than the limit, nor anything
 // that it does not hold.
 func FuzzEvents(f *testing.F) {
-	for _, s := range []string{"data: a\n\n", "id: 1\r\ndata:b\r\n\r\n", ":\n\n\n", "data", "retry: 1\n\n", strings.Repeat("data: x\n", 50) + "\n"} {
+	for _, s := range []string{
+		"data: a\n\n",
+		"id: 1\r\ndata:b\r\n\r\n",
+		":\n\n\n",
+		"data",
+		"retry: 1\n\n",
+		strings.Repeat("data: x\n", 50) + "\n",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, in string) {

@@ -40,30 +40,36 @@ func newSDKServer(t *testing.T, o mcp.StreamableHTTPOptions) *sdkServer {
 	type in struct {
 		Text string `json:"text"`
 	}
-	mcp.AddTool(s.Server, &mcp.Tool{Name: "echo"}, func(ctx context.Context, r *mcp.CallToolRequest, i in) (*mcp.CallToolResult, any, error) {
-		if token := r.Params.GetProgressToken(); token != nil {
-			// Without a stream it cannot be told.
-			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Message: "half"})
-		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: i.Text}}}, nil, nil
-	})
-	mcp.AddTool(s.Server, &mcp.Tool{Name: "ask"}, func(ctx context.Context, r *mcp.CallToolRequest, _ in) (*mcp.CallToolResult, any, error) {
-		res, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "really?"})
-		if err != nil {
-			return nil, nil, err
-		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: res.Action}}}, nil, nil
-	})
-	mcp.AddTool(s.Server, &mcp.Tool{Name: "hang"}, func(ctx context.Context, _ *mcp.CallToolRequest, _ in) (*mcp.CallToolResult, any, error) {
-		s.hangs <- struct{}{}
-		<-ctx.Done()
-		s.cancelled <- struct{}{}
-		return nil, nil, ctx.Err()
-	})
-	mcp.AddTool(s.Server, &mcp.Tool{Name: "drop"}, func(_ context.Context, r *mcp.CallToolRequest, _ in) (*mcp.CallToolResult, any, error) {
-		r.Extra.CloseSSEStream(mcp.CloseSSEStreamArgs{RetryAfter: 20 * time.Millisecond})
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "said after the stream was cut"}}}, nil, nil
-	})
+	mcp.AddTool(s.Server, &mcp.Tool{Name: "echo"},
+		func(ctx context.Context, r *mcp.CallToolRequest, i in) (*mcp.CallToolResult, any, error) {
+			if token := r.Params.GetProgressToken(); token != nil {
+				// Without a stream it cannot be told.
+				_ = r.Session.NotifyProgress(ctx,
+					&mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Message: "half"})
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: i.Text}}}, nil, nil
+		})
+	mcp.AddTool(s.Server, &mcp.Tool{Name: "ask"},
+		func(ctx context.Context, r *mcp.CallToolRequest, _ in) (*mcp.CallToolResult, any, error) {
+			res, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "really?"})
+			if err != nil {
+				return nil, nil, err
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: res.Action}}}, nil, nil
+		})
+	mcp.AddTool(s.Server, &mcp.Tool{Name: "hang"},
+		func(ctx context.Context, _ *mcp.CallToolRequest, _ in) (*mcp.CallToolResult, any, error) {
+			s.hangs <- struct{}{}
+			<-ctx.Done()
+			s.cancelled <- struct{}{}
+			return nil, nil, ctx.Err()
+		})
+	mcp.AddTool(s.Server, &mcp.Tool{Name: "drop"},
+		func(_ context.Context, r *mcp.CallToolRequest, _ in) (*mcp.CallToolResult, any, error) {
+			r.Extra.CloseSSEStream(mcp.CloseSSEStreamArgs{RetryAfter: 20 * time.Millisecond})
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "said after the stream was cut"}}},
+				nil, nil
+		})
 	s.forget()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := r.Header.Get("Authorization")
@@ -100,7 +106,8 @@ func connect(t *testing.T, o Options, version string) *client {
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		defer fromServe.Close()
-		if err := Serve(t.Context(), toServe, fromServe, slog.New(slog.NewTextHandler(t.Output(), nil)), o); err != nil && !errors.Is(err, context.Canceled) {
+		if err := Serve(t.Context(), toServe, fromServe, slog.New(slog.NewTextHandler(t.Output(), nil)),
+			o); err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("Serve: %v", err)
 		}
 	})
@@ -108,13 +115,16 @@ func connect(t *testing.T, o Options, version string) *client {
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	sdk := mcp.NewClient(&mcp.Implementation{Name: "near", Version: "1"}, &mcp.ClientOptions{
-		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { c.progress <- r.Params.Message },
-		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { c.changed <- "tools" },
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+			c.progress <- r.Params.Message
+		},
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { c.changed <- "tools" },
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "decline"}, nil
 		},
 	})
-	session, err := sdk.Connect(ctx, &mcp.IOTransport{Reader: toClient, Writer: fromClient}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	session, err := sdk.Connect(ctx, &mcp.IOTransport{Reader: toClient, Writer: fromClient},
+		&mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +141,8 @@ func (c *client) call(t *testing.T, tool, text string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: tool, Meta: mcp.Meta{"progressToken": "p"}, Arguments: map[string]any{"text": text}})
+	res, err := c.CallTool(ctx,
+		&mcp.CallToolParams{Name: tool, Meta: mcp.Meta{"progressToken": "p"}, Arguments: map[string]any{"text": text}})
 	if err != nil {
 		t.Fatalf("%s: %v", tool, err)
 	}
@@ -161,13 +172,22 @@ func TestSDK(t *testing.T) {
 		"2025-11-25 streams":   {"2025-11-25", mcp.StreamableHTTPOptions{}, true, true},
 		"2025-11-25 json":      {"2025-11-25", mcp.StreamableHTTPOptions{JSONResponse: true}, false, true},
 		"2025-11-25 stateless": {"2025-11-25", mcp.StreamableHTTPOptions{Stateless: true}, true, false},
-		"2026-07-28 streams":   {"2026-07-28", mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true}, true, false},
-		"2026-07-28 json":      {"2026-07-28", mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true, JSONResponse: true}, false, false},
+		"2026-07-28 streams": {
+			"2026-07-28", mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true}, true, false,
+		},
+		"2026-07-28 json": {
+			"2026-07-28",
+			mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true, JSONResponse: true},
+			false,
+			false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSDKServer(t, x.o)
-			c := connect(t, Options{Name: "far", URL: s.URL, Headers: map[string]string{"Authorization": "Bearer b-token"}}, x.version)
+			c := connect(t,
+				Options{Name: "far", URL: s.URL, Headers: map[string]string{"Authorization": "Bearer b-token"}},
+				x.version)
 			if got := c.InitializeResult().ProtocolVersion; got != x.version {
 				t.Errorf("version %s, want %s", got, x.version)
 			}
@@ -200,7 +220,9 @@ func TestSDK(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			all.Go(func() {
-				if _, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "hang", Arguments: map[string]any{"text": ""}}); !errors.Is(err, context.Canceled) {
+				if _, err := c.CallTool(ctx,
+					&mcp.CallToolParams{Name: "hang", Arguments: map[string]any{"text": ""}}); !errors.Is(err,
+					context.Canceled) {
 					t.Errorf("a cancelled call: %v", err)
 				}
 			})

@@ -72,7 +72,8 @@ func TestSendIsLossless(t *testing.T) {
 		"pretty json": {asJSON, "\n" + pretty + "\n", []string{strings.ReplaceAll(odd, " ", "")}},
 		"a batch":     {asJSON, "[" + note + ", " + odd + "]", []string{note, odd}},
 		"events": {
-			asEvents, ": hello\n\nevent: message\nid: 1\ndata: " + note + "\n\ndata:" + ask + "\r\n\r\nevent: other\ndata: x\n\ndata: " + odd + "\n\ndata: {}\n\n",
+			asEvents, ": hello\n\nevent: message\nid: 1\ndata: " + note + "\n\ndata:" + ask +
+				"\r\n\r\nevent: other\ndata: x\n\ndata: " + odd + "\n\ndata: {}\n\n",
 			[]string{note, ask, odd},
 		},
 		"an event of many lines": {asEvents, "data: " + strings.ReplaceAll(pretty, "\r\n", "\ndata: ") + "\n\n", nil},
@@ -128,30 +129,114 @@ func TestSendFaults(t *testing.T) {
 		text   string
 		after  int64 // retry_after_ms, 0 for none
 	}{
-		{"401", status(401, "WWW-Authenticate", "Bearer"), fault.Unauthenticated, fault.NotLoggedIn, "mcpServers.s.headers", 0},
+		{
+			"401",
+			status(401, "WWW-Authenticate", "Bearer"),
+			fault.Unauthenticated,
+			fault.NotLoggedIn,
+			"mcpServers.s.headers",
+			0,
+		},
 		{"403", status(403), fault.Unauthenticated, fault.Rejected, "403 Forbidden", 0},
-		{"302", status(302, "Location", "https://user:pw@elsewhere.example/x?token=secret"), fault.DownstreamFailure, fault.Rejected, "points to https://elsewhere.example/x (302 Found)", 0},
-		{"308", status(308, "Location", "/other"), fault.DownstreamFailure, fault.Rejected, "redirects are not followed", 0},
+		{
+			"302",
+			status(302, "Location", "https://user:pw@elsewhere.example/x?token=secret"),
+			fault.DownstreamFailure,
+			fault.Rejected,
+			"points to https://elsewhere.example/x (302 Found)",
+			0,
+		},
+		{
+			"308",
+			status(308, "Location", "/other"),
+			fault.DownstreamFailure,
+			fault.Rejected,
+			"redirects are not followed",
+			0,
+		},
 		{"404 without a session", status(404), fault.DownstreamFailure, fault.Rejected, "answers 404 Not Found", 0},
-		{"429", status(429, "Retry-After", "7"), fault.ResourceExhausted, fault.RateLimited, "takes no more for now", 7000},
+		{
+			"429",
+			status(429, "Retry-After", "7"),
+			fault.ResourceExhausted,
+			fault.RateLimited,
+			"takes no more for now",
+			7000,
+		},
 		{"503", status(503), fault.ResourceExhausted, fault.Overloaded, "503", 0},
 		{"500", status(500), fault.DownstreamFailure, fault.Rejected, "answers 500", 0},
 		{"502", status(502), fault.OutcomeUnknown, "", "is not known", 0},
 		{"504", status(504), fault.OutcomeUnknown, "", "is not known", 0},
 		{"202 for a request", status(202), fault.DownstreamFailure, fault.BadOutput, "status 202", 0},
-		{"html", body("text/html", "<html>"), fault.DownstreamFailure, fault.BadOutput, "neither JSON nor an event stream", 0},
+		{
+			"html",
+			body("text/html", "<html>"),
+			fault.DownstreamFailure,
+			fault.BadOutput,
+			"neither JSON nor an event stream",
+			0,
+		},
 		{"no JSON", body(asJSON, "{"), fault.DownstreamFailure, fault.BadOutput, "no JSON", 0},
 		{"no JSON-RPC", body(asJSON, `{"result":1}`), fault.DownstreamFailure, fault.BadOutput, "no JSON-RPC", 0},
-		{"another's answer", body(asJSON, `{"jsonrpc":"2.0","id":"7","result":{}}`), fault.DownstreamFailure, fault.BadOutput, "to something else", 0},
+		{
+			"another's answer",
+			body(asJSON, `{"jsonrpc":"2.0","id":"7","result":{}}`),
+			fault.DownstreamFailure,
+			fault.BadOutput,
+			"to something else",
+			0,
+		},
 		{"nested arrays", body(asJSON, `[[]]`), fault.DownstreamFailure, fault.BadOutput, "an array in an array", 0},
-		{"large JSON", body(asJSON, `{"jsonrpc":"2.0","id":7,"result":"`+strings.Repeat("x", 5000)+`"}`), fault.ResourceExhausted, "", "more than 4096 bytes", 0},
-		{"large event", body(asEvents, "data: "+strings.Repeat("x", 5000)+"\n\n"), fault.ResourceExhausted, "", "more than 4096 bytes", 0},
-		{"large event in lines", body(asEvents, strings.Repeat("data: xxxxxxxx\n", 1000)+"\n"), fault.ResourceExhausted, "", "more than 4096 bytes", 0},
-		{"endless line", body(asEvents, strings.Repeat("x", 1<<20)), fault.ResourceExhausted, "", "more than 4096 bytes", 0},
+		{
+			"large JSON",
+			body(asJSON, `{"jsonrpc":"2.0","id":7,"result":"`+strings.Repeat("x", 5000)+`"}`),
+			fault.ResourceExhausted,
+			"",
+			"more than 4096 bytes",
+			0,
+		},
+		{
+			"large event",
+			body(asEvents, "data: "+strings.Repeat("x", 5000)+"\n\n"),
+			fault.ResourceExhausted,
+			"",
+			"more than 4096 bytes",
+			0,
+		},
+		{
+			"large event in lines",
+			body(asEvents, strings.Repeat("data: xxxxxxxx\n", 1000)+"\n"),
+			fault.ResourceExhausted,
+			"",
+			"more than 4096 bytes",
+			0,
+		},
+		{
+			"endless line",
+			body(asEvents, strings.Repeat("x", 1<<20)),
+			fault.ResourceExhausted,
+			"",
+			"more than 4096 bytes",
+			0,
+		},
 		{"no events", body(asEvents, ""), fault.OutcomeUnknown, "", "broke before its answer", 0},
 		{"cut before headers", cut(""), fault.OutcomeUnknown, "", "broke before its answer", 0},
-		{"cut in JSON", cut("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"), fault.OutcomeUnknown, "", "broke before its answer", 0},
-		{"cut in events", cut("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\ndata: {\n"), fault.OutcomeUnknown, "", "broke before its answer", 0},
+		{
+			"cut in JSON",
+			cut("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"),
+			fault.OutcomeUnknown,
+			"",
+			"broke before its answer",
+			0,
+		},
+		{
+			"cut in events",
+			cut("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\ndata: {\n"),
+			fault.OutcomeUnknown,
+			"",
+			"broke before its answer",
+			0,
+		},
 	} {
 		hits := atomic.Int32{}
 		url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -160,7 +245,8 @@ func TestSendFaults(t *testing.T) {
 		})
 		got, err := send(t, New(Options{Name: "s", URL: url, MaxMessage: 4096}), callLine)
 		f, ok := errors.AsType[*fault.Record](err)
-		if !ok || f.Fault.Code != x.code || f.Reason() != x.reason || !strings.Contains(f.Error(), x.text) || f.Operation != "tools/call:t" {
+		if !ok || f.Fault.Code != x.code || f.Reason() != x.reason || !strings.Contains(f.Error(), x.text) ||
+			f.Operation != "tools/call:t" {
 			t.Errorf("%s: got %q, error %v: %+v", x.name, got, err, f)
 			continue
 		}
@@ -186,7 +272,8 @@ func TestSendUnreachable(t *testing.T) {
 	_ = ln.Close()
 	_, err = send(t, New(Options{Name: "s", URL: url}), callLine)
 	f, ok := errors.AsType[*fault.Record](err)
-	if !ok || f.Fault.Code != fault.TransportFailure || f.Reason() != fault.Unreachable || strings.Contains(f.Error(), "secret-path") {
+	if !ok || f.Fault.Code != fault.TransportFailure || f.Reason() != fault.Unreachable ||
+		strings.Contains(f.Error(), "secret-path") {
 		t.Errorf("error %v", err)
 	}
 	boom := errors.New("boom")
@@ -203,8 +290,14 @@ func TestSendUnreachable(t *testing.T) {
 // The body of an error status may be the answer.
 func TestSendErrorBody(t *testing.T) {
 	for _, x := range []struct{ body, want string }{
-		{`{"jsonrpc":"2.0","id":7,"error":{"code":-32022,"message":"no","data":{"supported":["2025-11-25"]}}}`, `{"jsonrpc":"2.0","id":7,"error":{"code":-32022,"message":"no","data":{"supported":["2025-11-25"]}}}`},
-		{"{\"jsonrpc\":\"2.0\",\"id\":null,\n\"error\":{\"code\":1.0}}", `{"jsonrpc":"2.0","id":7,"error":{"code":1.0}}`},
+		{
+			`{"jsonrpc":"2.0","id":7,"error":{"code":-32022,"message":"no","data":{"supported":["2025-11-25"]}}}`,
+			`{"jsonrpc":"2.0","id":7,"error":{"code":-32022,"message":"no","data":{"supported":["2025-11-25"]}}}`,
+		},
+		{
+			"{\"jsonrpc\":\"2.0\",\"id\":null,\n\"error\":{\"code\":1.0}}",
+			`{"jsonrpc":"2.0","id":7,"error":{"code":1.0}}`,
+		},
 		{`{"jsonrpc":"2.0","id":8,"error":{}}`, ""},
 		{`{"jsonrpc":"2.0","id":7,"result":{}}`, ""},
 		{`{"error":"no"}`, ""},
@@ -217,7 +310,8 @@ func TestSendErrorBody(t *testing.T) {
 		})
 		got, err := send(t, New(Options{Name: "s", URL: url}), callLine)
 		if x.want == "" {
-			if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.DownstreamFailure || len(got) > 0 {
+			if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.DownstreamFailure ||
+				len(got) > 0 {
 				t.Errorf("%.60s: got %q, %v", x.body, got, err)
 			}
 			continue
@@ -232,8 +326,8 @@ func TestSendErrorBody(t *testing.T) {
 // modern message has no session that could be forgotten.
 func TestSendStatusFirst(t *testing.T) {
 	for code, want := range map[int]fault.Code{
-		401: fault.Unauthenticated, 403: fault.Unauthenticated, 429: fault.ResourceExhausted, 503: fault.ResourceExhausted,
-		502: fault.OutcomeUnknown, 504: fault.OutcomeUnknown,
+		401: fault.Unauthenticated, 403: fault.Unauthenticated, 429: fault.ResourceExhausted,
+		503: fault.ResourceExhausted, 502: fault.OutcomeUnknown, 504: fault.OutcomeUnknown,
 	} {
 		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(code)
@@ -282,7 +376,10 @@ func TestNewSessionInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{" " + helloLine, "s1 " + readyLine, "s1 " + callLine, " " + helloLine, "s2 " + readyLine, "s2 " + callLine, "s2 " + callLine} {
+	for _, want := range []string{
+		" " + helloLine, "s1 " + readyLine, "s1 " + callLine, " " + helloLine, "s2 " + readyLine, "s2 " + callLine,
+		"s2 " + callLine,
+	} {
 		if got := <-saw; got != want {
 			t.Errorf("the server got %s\nwant %s", got, want)
 		}
@@ -310,7 +407,16 @@ type seen struct{ method, session, version, mcpMethod, name, auth, accept, last 
 
 func seeing(out chan<- seen, r *http.Request) {
 	h := r.Header
-	out <- seen{r.Method, h.Get("Mcp-Session-Id"), h.Get("Mcp-Protocol-Version"), h.Get("Mcp-Method"), h.Get("Mcp-Name"), h.Get("Authorization"), h.Get("Accept"), h.Get("Last-Event-ID")}
+	out <- seen{
+		r.Method,
+		h.Get("Mcp-Session-Id"),
+		h.Get("Mcp-Protocol-Version"),
+		h.Get("Mcp-Method"),
+		h.Get("Mcp-Name"),
+		h.Get("Authorization"),
+		h.Get("Accept"),
+		h.Get("Last-Event-ID"),
+	}
 }
 
 func TestHeaders(t *testing.T) {
@@ -330,7 +436,12 @@ func TestHeaders(t *testing.T) {
 		}
 	})
 	// The transport's own headers cannot be configured away.
-	c := New(Options{Name: "s", URL: url, Headers: map[string]string{"authorization": "Bearer x", "mcp-session-id": "mine", "Accept": "text/html", "Mcp-Name": "x"}})
+	c := New(Options{
+		Name: "s", URL: url,
+		Headers: map[string]string{
+			"authorization": "Bearer x", "mcp-session-id": "mine", "Accept": "text/html", "Mcp-Name": "x",
+		},
+	})
 	check := func(line string, want seen) {
 		t.Helper()
 		if _, err := send(t, c, line); err != nil {
@@ -347,19 +458,24 @@ func TestHeaders(t *testing.T) {
 	check(`{"jsonrpc":"2.0","id":"x","result":{}}`, seen{"POST", "sess-1", "2025-06-18", "", "", "Bearer x", both, ""})
 	// Modern messages belong to no session, and say what they are.
 	check(fmt.Sprintf(modern, "get"), seen{"POST", "", "2026-07-28", "tools/call", "get", "Bearer x", both, ""})
-	check(fmt.Sprintf(modern, "ü b"), seen{"POST", "", "2026-07-28", "tools/call", "=?base64?w7wgYg==?=", "Bearer x", both, ""})
-	check(fmt.Sprintf(modern, " b"), seen{"POST", "", "2026-07-28", "tools/call", "=?base64?IGI=?=", "Bearer x", both, ""})
-	check(fmt.Sprintf(modern, "=?base64?x"), seen{"POST", "", "2026-07-28", "tools/call", "=?base64?PT9iYXNlNjQ/eA==?=", "Bearer x", both, ""})
+	check(fmt.Sprintf(modern, "ü b"),
+		seen{"POST", "", "2026-07-28", "tools/call", "=?base64?w7wgYg==?=", "Bearer x", both, ""})
+	check(fmt.Sprintf(modern, " b"),
+		seen{"POST", "", "2026-07-28", "tools/call", "=?base64?IGI=?=", "Bearer x", both, ""})
+	check(fmt.Sprintf(modern, "=?base64?x"),
+		seen{"POST", "", "2026-07-28", "tools/call", "=?base64?PT9iYXNlNjQ/eA==?=", "Bearer x", both, ""})
 	check(`{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"file:///x","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`,
 		seen{"POST", "", "2026-07-28", "resources/read", "file:///x", "Bearer x", both, ""})
 	if err := c.Listen(t.Context(), nil); err != nil { // the handler answers 202
 		t.Errorf("Listen: %v", err)
 	}
-	if got, want := <-saw, (seen{"GET", "sess-1", "2025-06-18", "", "", "Bearer x", "text/event-stream", ""}); got != want {
+	if got, want := <-saw,
+		(seen{"GET", "sess-1", "2025-06-18", "", "", "Bearer x", "text/event-stream", ""}); got != want {
 		t.Errorf("Listen:\n got %+v\nwant %+v", got, want)
 	}
 	c.Close(t.Context())
-	if got, want := <-saw, (seen{"DELETE", "sess-1", "2025-06-18", "", "", "Bearer x", "text/event-stream", ""}); got != want {
+	if got, want := <-saw,
+		(seen{"DELETE", "sess-1", "2025-06-18", "", "", "Bearer x", "text/event-stream", ""}); got != want {
 		t.Errorf("Close:\n got %+v\nwant %+v", got, want)
 	}
 }
@@ -426,14 +542,17 @@ func TestResumes(t *testing.T) {
 		case never.Load():
 			answer(w, asEvents, ": nothing\n\n")
 		case n == 1:
-			answer(w, asEvents, "id: e2\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\ndata: {\"cut")
+			answer(w, asEvents,
+				"id: e2\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\ndata: {\"cut")
 		default:
 			answer(w, asEvents, "id: e3\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n")
 		}
 	})
 	c := New(Options{Name: "s", URL: url})
 	got, err := send(t, c, callLine)
-	if want := []string{`{"jsonrpc":"2.0","method":"notifications/message"}`, `{"jsonrpc":"2.0","id":7,"result":{}}`}; err != nil || !slices.Equal(got, want) {
+	if want := []string{
+		`{"jsonrpc":"2.0","method":"notifications/message"}`, `{"jsonrpc":"2.0","id":7,"result":{}}`,
+	}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	<-saw
@@ -444,7 +563,8 @@ func TestResumes(t *testing.T) {
 	never.Store(true)
 	gets.Store(0)
 	_, err = send(t, c, callLine)
-	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.OutcomeUnknown || gets.Load() != maxResumes {
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.OutcomeUnknown ||
+		gets.Load() != maxResumes {
 		t.Errorf("a stream without end: %v after %d times", err, gets.Load())
 	}
 	// A modern stream has no second part.
@@ -467,7 +587,8 @@ func TestListen(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
-		answer(w, asEvents, fmt.Sprintf("id: %d\nretry: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", gets.Load()))
+		answer(w, asEvents,
+			fmt.Sprintf("id: %d\nretry: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", gets.Load()))
 	})
 	heard := 0
 	err := New(Options{Name: "s", URL: url}).Listen(ctx, func([]byte) error {
@@ -496,7 +617,8 @@ func TestRetryAfter(t *testing.T) {
 	if ms := retryAfter("3"); ms == nil || *ms != 3000 {
 		t.Errorf("seconds: %v", ms)
 	}
-	if ms := retryAfter(time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)); ms == nil || *ms < 3_500_000 || *ms > 3_600_000 {
+	if ms := retryAfter(time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)); ms == nil || *ms < 3_500_000 ||
+		*ms > 3_600_000 {
 		t.Errorf("a date: %v", ms)
 	}
 	if ms := retryAfter("Mon, 01 Jan 2001 00:00:00 GMT"); ms == nil || *ms != 0 {

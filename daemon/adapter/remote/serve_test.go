@@ -113,7 +113,8 @@ func TestServe(t *testing.T) {
 	b.say("no message\n" + `{"jsonrpc":"2.0"}` + "\n\n" + readyLine)
 	b.say(callLine)
 	m := b.hear()
-	if code := jsonrpc.Field(jsonrpc.Field(jsonrpc.Field(m.Error, "data"), "fault"), "code"); string(m.ID) != "7" || string(code) != `"unauthenticated"` {
+	if code := jsonrpc.Field(jsonrpc.Field(jsonrpc.Field(m.Error, "data"), "fault"), "code"); string(m.ID) != "7" ||
+		string(code) != `"unauthenticated"` {
 		t.Errorf("a call that is refused: %+v", m)
 	}
 	hang := `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"hang"}}`
@@ -166,7 +167,8 @@ func TestServeListens(t *testing.T) {
 		case r.Method == http.MethodGet:
 			seeing(saw, r)
 			w.Header().Set("Content-Type", asEvents)
-			_, _ = io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"from-"+r.Header.Get("Mcp-Session-Id")+"\"}\n\n")
+			_, _ = io.WriteString(w,
+				"data: {\"jsonrpc\":\"2.0\",\"method\":\"from-"+r.Header.Get("Mcp-Session-Id")+"\"}\n\n")
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		case string(b) == helloLine:

@@ -36,7 +36,8 @@ func TestParse(t *testing.T) {
 		}
 		s.URIs = uris // all servers agree
 		line := string(s.Acknowledgement())
-		if test.refusal != "" || !strings.Contains(line, test.acknowledged) || !strings.Contains(line, `subscriptionId":"id"`) {
+		if test.refusal != "" || !strings.Contains(line, test.acknowledged) ||
+			!strings.Contains(line, `subscriptionId":"id"`) {
 			t.Errorf("%.80s is acknowledged by %s", test.notifications, line)
 		}
 	}

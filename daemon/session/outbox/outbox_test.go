@@ -242,7 +242,8 @@ func TestOutboxUnwanted(t *testing.T) {
 		var unwanted atomic.Bool
 		ended := make(chan error, 2)
 		go func() {
-			ended <- o.Put(t.Context(), Answer{N: 1, Line: []byte("cancelled\n")}, func() bool { return !unwanted.Load() })
+			ended <- o.Put(t.Context(), Answer{N: 1, Line: []byte("cancelled\n")},
+				func() bool { return !unwanted.Load() })
 		}()
 		synctest.Wait()
 		unwanted.Store(true)

@@ -45,7 +45,10 @@ func TestCheck(t *testing.T) {
 		{kind: "logged-out", env: []string{"ANTHROPIC_API_KEY=k"}},
 		{kind: "logged-out", code: fault.Unauthenticated, reason: fault.NotLoggedIn},
 		{kind: "logged-out", env: []string{"CLAUDE_CODE_USE_BEDROCK=1"}},
-		{kind: "logged-out", env: []string{"CLAUDE_CODE_USE_BEDROCK=0"}, code: fault.Unauthenticated, reason: fault.NotLoggedIn},
+		{
+			kind: "logged-out", env: []string{"CLAUDE_CODE_USE_BEDROCK=0"}, code: fault.Unauthenticated,
+			reason: fault.NotLoggedIn,
+		},
 		{kind: "old", code: fault.SpawnFailure, reason: fault.Version},
 		{kind: "garbage", code: fault.SpawnFailure, reason: fault.Version},
 	} {
@@ -73,7 +76,9 @@ func TestCheck(t *testing.T) {
 // the program in, and that it has not.
 func TestWithout(t *testing.T) {
 	c := claude.New(claude.Options{Env: []string{"CLAUDE_CONFIG_DIR=/c"}, Extra: []string{"ANTHROPIC_AUTH_TOKEN=x"}})
-	got := c.Without([]string{"ANTHROPIC_API_KEY", "CODEX_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_USE_BEDROCK"})
+	got := c.Without([]string{
+		"ANTHROPIC_API_KEY", "CODEX_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_USE_BEDROCK",
+	})
 	if want := []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -87,7 +92,8 @@ func TestOwnLogin(t *testing.T) {
 	put := func(settings string) {
 		t.Helper()
 		dir := filepath.Join(home, ".claude")
-		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "settings.json"), []byte(settings), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o700),
+			os.WriteFile(filepath.Join(dir, "settings.json"), []byte(settings), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,11 +109,15 @@ func TestOwnLogin(t *testing.T) {
 		"env": {
 			settings: `{"env":{"ANTHROPIC_API_KEY":"key-1","HTTPS_PROXY":"http://p","PATH":"/evil","HOME":"/evil","LD_PRELOAD":"x",
 				"CLAUDE_CONFIG_DIR":"/evil","NODE_OPTIONS":"x","ANTHROPIC_BASE_URL":"http://b"},"hooks":{"Stop":[]},"permissions":{"allow":["Bash(*)"]}}`,
-			in: true, env: []string{"ANTHROPIC_API_KEY=key-1", "HTTPS_PROXY=http://p", "ANTHROPIC_BASE_URL=http://b", "HOME=" + home},
+			in: true,
+			env: []string{
+				"ANTHROPIC_API_KEY=key-1", "HTTPS_PROXY=http://p", "ANTHROPIC_BASE_URL=http://b", "HOME=" + home,
+			},
 		},
 		"helper": {
 			settings: `{"apiKeyHelper":"echo key-2","awsCredentialExport":" "}`, in: true,
-			env: []string{"CONSULT_API_KEY_HELPER=echo key-2"}, arg: `{"apiKeyHelper":"cd / \u0026\u0026 eval \"$CONSULT_API_KEY_HELPER\"","disableAllHooks":true}`,
+			env: []string{"CONSULT_API_KEY_HELPER=echo key-2"},
+			arg: `{"apiKeyHelper":"cd / \u0026\u0026 eval \"$CONSULT_API_KEY_HELPER\"","disableAllHooks":true}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,12 +138,14 @@ func TestOwnLogin(t *testing.T) {
 					}
 				}
 				for _, kv := range cmd.Env {
-					if strings.Contains(kv, "evil") || strings.HasPrefix(kv, "LD_PRELOAD=") || strings.HasPrefix(kv, "NODE_OPTIONS=") {
+					if strings.Contains(kv, "evil") || strings.HasPrefix(kv, "LD_PRELOAD=") ||
+						strings.HasPrefix(kv, "NODE_OPTIONS=") {
 						t.Errorf("%s passes", kv)
 					}
 				}
 				line := strings.Join(cmd.Argv, " ")
-				if strings.Contains(line, "key-") || strings.Contains(line, "hooks") || strings.Contains(line, "permissions") {
+				if strings.Contains(line, "key-") || strings.Contains(line, "hooks") ||
+					strings.Contains(line, "permissions") {
 					t.Errorf("command line %s", line)
 				}
 				if level == "read" && tt.arg != "" && !slices.Contains(cmd.Argv, tt.arg) {
@@ -150,9 +162,12 @@ func TestCheckTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := claude.New(claude.Options{Bin: exe, Extra: []string{claudetest.FakeEnv + "=silent"}, Timeout: 200 * time.Millisecond})
+	c := claude.New(claude.Options{
+		Bin: exe, Extra: []string{claudetest.FakeEnv + "=silent"}, Timeout: 200 * time.Millisecond,
+	})
 	_, err = c.Check(t.Context())
-	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.SpawnFailure || f.Reason() != fault.BadOutput {
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.SpawnFailure ||
+		f.Reason() != fault.BadOutput {
 		t.Errorf("err %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -205,7 +220,8 @@ func TestCheckCached(t *testing.T) {
 	script := filepath.Join(dir, "claude")
 	write := func(version string) {
 		t.Helper()
-		body := "#!/bin/sh\necho \"$1\" >>" + count + "\ncase $1 in --version) echo '" + version + " (Claude Code)';; " +
+		body := "#!/bin/sh\necho \"$1\" >>" + count + "\ncase $1 in --version) echo '" + version +
+			" (Claude Code)';; " +
 			"--help) echo '--input-format --output-format --strict-mcp-config --tools <x> --permission-mode --settings --setting-sources';; " +
 			"esac\ncase \"$*\" in *'auth status') echo '{\"loggedIn\":true,\"authMethod\":\"claude.ai\"}';; esac\n"
 		if err := os.WriteFile(script, []byte(body), 0o700); err != nil {
@@ -217,7 +233,8 @@ func TestCheckCached(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if info, err := c.Check(t.Context()); err != nil || info.Version != "2.1.300" || info.Account != "claude.ai" {
+			if info, err := c.Check(t.Context()); err != nil || info.Version != "2.1.300" ||
+				info.Account != "claude.ai" {
 				t.Errorf("info %+v, err %v", info, err)
 			}
 		})
@@ -243,14 +260,15 @@ func TestCommand(t *testing.T) {
 		Levels: []engine.Level{{Name: "read", EnforcedBy: "tools"}},
 	}
 	cmd := c.Command(engine.Request{
-		Prompt: "secret", Level: "read", Model: "opus", Effort: "high", MaxTurns: 3, Session: "id", Web: true, TempDir: "/tmp/x",
-		MaxUSD: 0.25, Schema: json.RawMessage(`{"type":"object"}`), AddDirs: []string{"/srv/a", "/srv/b"},
+		Prompt: "secret", Level: "read", Model: "opus", Effort: "high", MaxTurns: 3, Session: "id", Web: true,
+		TempDir: "/tmp/x", MaxUSD: 0.25, Schema: json.RawMessage(`{"type":"object"}`),
+		AddDirs: []string{"/srv/a", "/srv/b"},
 	}, info)
 	line := strings.Join(cmd.Argv, " ")
 	for _, want := range []string{
-		"/bin/claude -p ", " --restricted ", "--tools Read,Grep,Glob,WebFetch,WebSearch", "--allowedTools WebFetch,WebSearch",
-		"--permission-mode dontAsk", `{"disableAllHooks":true}`, "--model opus", "--effort high", "--max-turns 3",
-		"--resume id --fork-session", "--strict-mcp-config", "--no-chrome",
+		"/bin/claude -p ", " --restricted ", "--tools Read,Grep,Glob,WebFetch,WebSearch",
+		"--allowedTools WebFetch,WebSearch", "--permission-mode dontAsk", `{"disableAllHooks":true}`, "--model opus",
+		"--effort high", "--max-turns 3", "--resume id --fork-session", "--strict-mcp-config", "--no-chrome",
 		"--max-budget-usd 0.25", `--json-schema {"type":"object"}`, "--add-dir=/srv/a --add-dir=/srv/b",
 	} {
 		if !strings.Contains(line+" ", want) {
@@ -274,25 +292,30 @@ func TestCommand(t *testing.T) {
 	if i := slices.Index(cmd.Argv, "--setting-sources"); i < 0 || cmd.Argv[i+1] != "" {
 		t.Errorf("an old version reads settings: %s", line)
 	}
-	if strings.Contains(line, "--restricted") || strings.Contains(line, "--effort") || strings.Contains(line, "Web") || len(cmd.Notes) != 1 {
+	if strings.Contains(line, "--restricted") || strings.Contains(line, "--effort") || strings.Contains(line, "Web") ||
+		len(cmd.Notes) != 1 {
 		t.Errorf("%s, notes %q", line, cmd.Notes)
 	}
 }
 
 func TestEnvironment(t *testing.T) {
 	base := []string{
-		"HOME=/h", "PATH=/p", "LC_ALL=C", "XDG_RUNTIME_DIR=/r", "ANTHROPIC_API_KEY=k", "CLAUDE_CONFIG_DIR=/c", "AWS_REGION=x",
-		"CLAUDE_CODE_USE_BEDROCK=1", "CLAUDE_CODE_SKIP_BEDROCK_AUTH=1", "https_proxy=p", "NODE_EXTRA_CA_CERTS=ca", "DISABLE_TELEMETRY=1",
+		"HOME=/h", "PATH=/p", "LC_ALL=C", "XDG_RUNTIME_DIR=/r", "ANTHROPIC_API_KEY=k", "CLAUDE_CONFIG_DIR=/c",
+		"AWS_REGION=x", "CLAUDE_CODE_USE_BEDROCK=1", "CLAUDE_CODE_SKIP_BEDROCK_AUTH=1", "https_proxy=p",
+		"NODE_EXTRA_CA_CERTS=ca", "DISABLE_TELEMETRY=1",
 		// None of these:
-		"CLAUDECODE=1", "AI_AGENT=1", "CLAUDE_CODE_SESSION_ID=1", "CLAUDE_CODE_ENTRYPOINT=1", "CLAUDE_CODE_MESSAGING_TOKEN=1",
-		"CLAUDE_CODE_CHILD_NOTES_DIR=1", "CLAUDE_CODE_LAUNCHED_BY_SESSION_IDS=1", "LD_PRELOAD=1", "DYLD_INSERT_LIBRARIES=1",
-		"GITHUB_TOKEN=1", "HOLDLINE_TOKEN=1", "SSH_AUTH_SOCK=1", "NODE_OPTIONS=1", "CLAUDE_CODE_SIMPLE=1", "broken", "=x",
+		"CLAUDECODE=1", "AI_AGENT=1", "CLAUDE_CODE_SESSION_ID=1", "CLAUDE_CODE_ENTRYPOINT=1",
+		"CLAUDE_CODE_MESSAGING_TOKEN=1", "CLAUDE_CODE_CHILD_NOTES_DIR=1", "CLAUDE_CODE_LAUNCHED_BY_SESSION_IDS=1",
+		"LD_PRELOAD=1", "DYLD_INSERT_LIBRARIES=1", "GITHUB_TOKEN=1", "HOLDLINE_TOKEN=1", "SSH_AUTH_SOCK=1",
+		"NODE_OPTIONS=1", "CLAUDE_CODE_SIMPLE=1", "broken", "=x",
 	}
-	got := claude.Environment(base, []string{"GIT_OPTIONAL_LOCKS=1", "MINE=1", "CLAUDECODE=1", "HOLDLINE_TOKEN=1"}, []string{"HOME=/set"})
+	got := claude.Environment(base, []string{"GIT_OPTIONAL_LOCKS=1", "MINE=1", "CLAUDECODE=1", "HOLDLINE_TOKEN=1"},
+		[]string{"HOME=/set"})
 	for _, want := range []string{
-		"HOME=/set", "PATH=/p", "LC_ALL=C", "XDG_RUNTIME_DIR=/r", "ANTHROPIC_API_KEY=k", "CLAUDE_CONFIG_DIR=/c", "AWS_REGION=x",
-		"CLAUDE_CODE_USE_BEDROCK=1", "CLAUDE_CODE_SKIP_BEDROCK_AUTH=1", "https_proxy=p", "NODE_EXTRA_CA_CERTS=ca", "DISABLE_TELEMETRY=1",
-		"MINE=1", "GIT_OPTIONAL_LOCKS=1", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1", "DISABLE_AUTOUPDATER=1",
+		"HOME=/set", "PATH=/p", "LC_ALL=C", "XDG_RUNTIME_DIR=/r", "ANTHROPIC_API_KEY=k", "CLAUDE_CONFIG_DIR=/c",
+		"AWS_REGION=x", "CLAUDE_CODE_USE_BEDROCK=1", "CLAUDE_CODE_SKIP_BEDROCK_AUTH=1", "https_proxy=p",
+		"NODE_EXTRA_CA_CERTS=ca", "DISABLE_TELEMETRY=1", "MINE=1", "GIT_OPTIONAL_LOCKS=1",
+		"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1", "DISABLE_AUTOUPDATER=1",
 	} {
 		if !slices.Contains(got, want) {
 			t.Errorf("no %s", want)

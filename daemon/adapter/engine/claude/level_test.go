@@ -50,14 +50,35 @@ func TestLevels(t *testing.T) {
 		shellLacks string // "" if shell is held by the sandbox
 		dirs       []string
 	}{
-		{name: "all", kind: "ok", abi: 7, env: []string{"HOME=/h"}, read: "landlock", note: "Landlock ABI 7", dirs: []string{"/h/.claude"}},
-		{name: "first Landlock", kind: "ok", abi: 1, env: []string{"HOME=/h"}, read: "landlock", note: "truncated", dirs: []string{"/h/.claude"}},
-		{name: "directory of its own", kind: "ok", abi: 7, env: []string{"HOME=/h", "CLAUDE_CONFIG_DIR=/c/"}, read: "landlock", note: "ABI", dirs: []string{"/c"}},
+		{
+			name: "all", kind: "ok", abi: 7, env: []string{"HOME=/h"}, read: "landlock", note: "Landlock ABI 7",
+			dirs: []string{"/h/.claude"},
+		},
+		{
+			name: "first Landlock", kind: "ok", abi: 1, env: []string{"HOME=/h"}, read: "landlock", note: "truncated",
+			dirs: []string{"/h/.claude"},
+		},
+		{
+			name: "directory of its own", kind: "ok", abi: 7, env: []string{"HOME=/h", "CLAUDE_CONFIG_DIR=/c/"},
+			read: "landlock", note: "ABI", dirs: []string{"/c"},
+		},
 		{name: "no Landlock", kind: "ok", env: []string{"HOME=/h"}, read: "tools", note: "no Landlock on this machine"},
-		{name: "no home", kind: "ok", abi: 7, read: "tools", note: "where Claude Code keeps its login is not known", shellLacks: "not known"},
-		{name: "relative directory", kind: "ok", abi: 7, env: []string{"HOME=/h", "CLAUDE_CONFIG_DIR=c"}, read: "tools", note: "not known", shellLacks: "not known"},
-		{name: "no bubblewrap", kind: "ok", abi: 7, bwrap: missing, env: []string{"HOME=/h"}, read: "landlock", shellLacks: "no bubblewrap", dirs: []string{"/h/.claude"}},
-		{name: "old program", kind: "plain", abi: 7, env: []string{"HOME=/h"}, read: "landlock", note: "has no --restricted", shellLacks: "has no --restricted", dirs: []string{"/h/.claude"}},
+		{
+			name: "no home", kind: "ok", abi: 7, read: "tools", note: "where Claude Code keeps its login is not known",
+			shellLacks: "not known",
+		},
+		{
+			name: "relative directory", kind: "ok", abi: 7, env: []string{"HOME=/h", "CLAUDE_CONFIG_DIR=c"},
+			read: "tools", note: "not known", shellLacks: "not known",
+		},
+		{
+			name: "no bubblewrap", kind: "ok", abi: 7, bwrap: missing, env: []string{"HOME=/h"}, read: "landlock",
+			shellLacks: "no bubblewrap", dirs: []string{"/h/.claude"},
+		},
+		{
+			name: "old program", kind: "plain", abi: 7, env: []string{"HOME=/h"}, read: "landlock",
+			note: "has no --restricted", shellLacks: "has no --restricted", dirs: []string{"/h/.claude"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := on(t, tt.kind, tt.abi, tt.bwrap, tt.env...)
@@ -66,10 +87,12 @@ func TestLevels(t *testing.T) {
 				t.Fatal(err)
 			}
 			read, shell := info.Level("read"), info.Level("shell")
-			if read.EnforcedBy != tt.read || read.Lacks != "" || !strings.Contains(strings.Join(read.Notes, "\n"), tt.note) {
+			if read.EnforcedBy != tt.read || read.Lacks != "" ||
+				!strings.Contains(strings.Join(read.Notes, "\n"), tt.note) {
 				t.Errorf("read: %+v", read)
 			}
-			if tt.shellLacks == "" && (shell.EnforcedBy != "sandbox" || shell.Lacks != "") || !strings.Contains(shell.Lacks, tt.shellLacks) {
+			if tt.shellLacks == "" && (shell.EnforcedBy != "sandbox" || shell.Lacks != "") ||
+				!strings.Contains(shell.Lacks, tt.shellLacks) {
 				t.Errorf("shell: %+v", shell)
 			}
 			if other := info.Level("write"); other.Lacks == "" {
@@ -82,7 +105,8 @@ func TestLevels(t *testing.T) {
 				}
 				return
 			}
-			if want := append(tt.dirs, "/t"); cmd.Writable == nil || !slices.Equal(cmd.Writable.Dirs, want) || len(cmd.Writable.Files) != 0 {
+			if want := append(tt.dirs, "/t"); cmd.Writable == nil || !slices.Equal(cmd.Writable.Dirs, want) ||
+				len(cmd.Writable.Files) != 0 {
 				t.Errorf("writable %+v, want %v", cmd.Writable, want)
 			}
 		})
@@ -115,7 +139,8 @@ func TestLinkedDirectory(t *testing.T) {
 		got := cmd.Makes
 		if level == "read" {
 			got = cmd.Writable.Dirs
-		} else if line := strings.Join(cmd.Argv, " "); strings.Contains(line, "--bind "+at("home")) || !strings.Contains(line, "--bind "+want[0]+" "+want[0]) ||
+		} else if line := strings.Join(cmd.Argv, " "); strings.Contains(line, "--bind "+at("home")) ||
+			!strings.Contains(line, "--bind "+want[0]+" "+want[0]) ||
 			!strings.Contains(line, filepath.Join(want[0], "debug")) {
 			t.Errorf("command line %s", line)
 		}
@@ -169,7 +194,8 @@ func TestShellCommand(t *testing.T) {
 		}
 	}
 	if line := strings.Join(cmd.Argv, " "); !strings.Contains(line, "--tools Read,Grep,Glob,Bash,WebFetch,WebSearch") ||
-		!strings.Contains(line, "--allowedTools WebFetch,WebSearch --") && !strings.HasSuffix(line, "--allowedTools WebFetch,WebSearch") {
+		!strings.Contains(line, "--allowedTools WebFetch,WebSearch --") &&
+			!strings.HasSuffix(line, "--allowedTools WebFetch,WebSearch") {
 		t.Errorf("tools in %s", line)
 	}
 }

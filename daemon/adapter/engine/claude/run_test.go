@@ -88,13 +88,20 @@ func TestOutcomes(t *testing.T) {
 		{file: "billing.jsonl", exit: exited(1), code: fault.DownstreamFailure, reason: fault.Rejected},
 		{file: "prompt-too-long.jsonl", exit: exited(1), code: fault.DownstreamFailure, reason: fault.PromptTooLong},
 		{file: "too-large.jsonl", exit: exited(1), code: fault.DownstreamFailure, reason: fault.PromptTooLong},
-		{file: "old-refusal.jsonl", exit: exited(1), code: fault.DownstreamFailure, reason: fault.Refused, answer: "no", partial: true, cost: 0.00075},
-		{file: "max-turns.jsonl", exit: exited(1), code: fault.DownstreamFailure, reason: fault.MaxTurns, answer: "looking", partial: true, cost: 0.0006},
+		{
+			file: "old-refusal.jsonl", exit: exited(1), code: fault.DownstreamFailure, reason: fault.Refused,
+			answer: "no", partial: true, cost: 0.00075,
+		},
+		{
+			file: "max-turns.jsonl", exit: exited(1), code: fault.DownstreamFailure, reason: fault.MaxTurns,
+			answer: "looking", partial: true, cost: 0.0006,
+		},
 		{file: "budget.jsonl", exit: exited(1), code: fault.BudgetExceeded, reason: fault.Budget, cost: 0.84},
 		{file: "empty.jsonl", code: fault.DownstreamFailure, reason: fault.EmptyAnswer, cost: 0.0012},
 		{file: "stream-error.jsonl", exit: exited(1), code: fault.DownstreamFailure, cost: 0.0012},
 		{
-			file: "no-session.jsonl", req: engine.Request{Session: "3d81f0a0-3c5f-4c12-93ea-17cf026df78c"}, exit: exited(1),
+			file: "no-session.jsonl", req: engine.Request{Session: "3d81f0a0-3c5f-4c12-93ea-17cf026df78c"},
+			exit: exited(1),
 			code: fault.InvalidInput,
 		},
 		// Interrupted, then asked for the best answer, which came.
@@ -112,7 +119,8 @@ func TestOutcomes(t *testing.T) {
 			if tt.code == "" && out.Fault != nil {
 				t.Fatalf("fault %v, want an answer", out.Fault)
 			}
-			if tt.code != "" && (out.Fault == nil || out.Fault.Fault.Code != tt.code || out.Fault.Reason() != tt.reason) {
+			if tt.code != "" &&
+				(out.Fault == nil || out.Fault.Fault.Code != tt.code || out.Fault.Reason() != tt.reason) {
 				t.Fatalf("fault %s, want code %s, reason %q", dump(out.Fault), tt.code, tt.reason)
 			}
 			if out.Answer != tt.answer || out.Partial != tt.partial {
@@ -154,14 +162,16 @@ func TestCutOff(t *testing.T) {
 		}
 		run.Torn(lines[n][:len(lines[n])/2])
 		killed := run.Outcome(engine.Exit{Known: true, Signal: "SIGKILL"}, engine.Itself)
-		if killed.Fault == nil || killed.Fault.Fault.Code != fault.ProcessFailure || killed.Fault.Reason() != fault.Killed {
+		if killed.Fault == nil || killed.Fault.Fault.Code != fault.ProcessFailure ||
+			killed.Fault.Reason() != fault.Killed {
 			t.Errorf("after %d lines: %s", n, dump(killed.Fault))
 		}
 		exited := run.Outcome(engine.Exit{Known: true, Code: 1}, engine.Itself)
 		if exited.Fault == nil || exited.Fault.Reason() != fault.BadOutput {
 			t.Errorf("after %d lines: %s", n, dump(exited.Fault))
 		}
-		if lost := run.Outcome(engine.Exit{}, engine.Itself); lost.Fault == nil || lost.Fault.Fault.Code != fault.OutcomeUnknown {
+		if lost := run.Outcome(engine.Exit{}, engine.Itself); lost.Fault == nil ||
+			lost.Fault.Fault.Code != fault.OutcomeUnknown {
 			t.Errorf("after %d lines: %s", n, dump(lost.Fault))
 		}
 	}
@@ -171,7 +181,8 @@ func TestCutOff(t *testing.T) {
 		run.Line(l)
 	}
 	run.Torn(lines[len(lines)-1])
-	if out := run.Outcome(engine.Exit{Known: true, Code: 1}, engine.Itself); out.Fault.Reason() != fault.MaxTurns || out.Answer != "looking" {
+	if out := run.Outcome(engine.Exit{Known: true, Code: 1}, engine.Itself); out.Fault.Reason() != fault.MaxTurns ||
+		out.Answer != "looking" {
 		t.Errorf("whole last line: %s, %q", dump(out.Fault), out.Answer)
 	}
 }
@@ -186,21 +197,73 @@ func TestEndings(t *testing.T) {
 		code   fault.Code
 		reason fault.Reason
 	}{
-		{"deadline", []string{said}, engine.Exit{Known: true, Signal: "SIGTERM"}, engine.Deadline, fault.Timeout, fault.Deadline},
-		{"stalled", []string{said}, engine.Exit{Known: true, Signal: "SIGTERM"}, engine.Stalled, fault.Timeout, fault.Deadline},
+		{
+			"deadline",
+			[]string{said},
+			engine.Exit{Known: true, Signal: "SIGTERM"},
+			engine.Deadline,
+			fault.Timeout,
+			fault.Deadline,
+		},
+		{
+			"stalled",
+			[]string{said},
+			engine.Exit{Known: true, Signal: "SIGTERM"},
+			engine.Stalled,
+			fault.Timeout,
+			fault.Deadline,
+		},
 		{
 			"structure",
-			[]string{said, `{"type":"result","subtype":"error_max_structured_output_retries","is_error":true,"terminal_reason":"structured_output_retry_exhausted"}`},
+			[]string{
+				said,
+				`{"type":"result","subtype":"error_max_structured_output_retries","is_error":true,"terminal_reason":"structured_output_retry_exhausted"}`,
+			},
 			engine.Exit{Known: true, Code: 1},
 			engine.Itself, fault.DownstreamFailure, fault.BadOutput,
 		},
 		{"cancelled", []string{said}, engine.Exit{Known: true, Code: 143}, engine.Cancelled, fault.Cancelled, ""},
-		{"overflow", []string{said}, engine.Exit{Known: true, Signal: "SIGTERM"}, engine.Overflow, fault.DownstreamFailure, fault.BadOutput},
-		{"own exit on SIGTERM", []string{said}, engine.Exit{Known: true, Code: 143}, engine.Itself, fault.ProcessFailure, fault.Killed},
-		{"garbage", []string{said, "what?"}, engine.Exit{Known: true}, engine.Itself, fault.DownstreamFailure, fault.BadOutput},
+		{
+			"overflow",
+			[]string{said},
+			engine.Exit{Known: true, Signal: "SIGTERM"},
+			engine.Overflow,
+			fault.DownstreamFailure,
+			fault.BadOutput,
+		},
+		{
+			"own exit on SIGTERM",
+			[]string{said},
+			engine.Exit{Known: true, Code: 143},
+			engine.Itself,
+			fault.ProcessFailure,
+			fault.Killed,
+		},
+		{
+			"garbage",
+			[]string{said, "what?"},
+			engine.Exit{Known: true},
+			engine.Itself,
+			fault.DownstreamFailure,
+			fault.BadOutput,
+		},
 		{"nothing", []string{said}, engine.Exit{Known: true}, engine.Itself, fault.DownstreamFailure, fault.BadOutput},
-		{"no program", []string{said}, engine.Exit{Known: true, SpawnErrno: "ENOENT"}, engine.Itself, fault.SpawnFailure, fault.NotInstalled},
-		{"bad format", []string{said}, engine.Exit{Known: true, SpawnErrno: "ENOEXEC"}, engine.Itself, fault.SpawnFailure, ""},
+		{
+			"no program",
+			[]string{said},
+			engine.Exit{Known: true, SpawnErrno: "ENOENT"},
+			engine.Itself,
+			fault.SpawnFailure,
+			fault.NotInstalled,
+		},
+		{
+			"bad format",
+			[]string{said},
+			engine.Exit{Known: true, SpawnErrno: "ENOEXEC"},
+			engine.Itself,
+			fault.SpawnFailure,
+			"",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			run := newRun(engine.Request{})
@@ -229,7 +292,8 @@ func TestRateLimit(t *testing.T) {
 	}
 	run.Line([]byte(`{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"no"}`))
 	out := run.Outcome(engine.Exit{Known: true, Code: 1}, engine.Itself)
-	if out.Fault.Reason() != fault.RateLimited || out.Fault.RetryAfterMS == nil || *out.Fault.RetryAfterMS < (59*time.Minute).Milliseconds() {
+	if out.Fault.Reason() != fault.RateLimited || out.Fault.RetryAfterMS == nil ||
+		*out.Fault.RetryAfterMS < (59*time.Minute).Milliseconds() {
 		t.Errorf("fault %s", dump(out.Fault))
 	}
 	if !strings.Contains(string(out.RateLimit), "five_hour") {
@@ -292,15 +356,16 @@ func TestEvents(t *testing.T) {
 		return b.String()
 	}
 	for file, want := range map[string]string{
-		"success.jsonl": "STD", "fallback.jsonl": "SRRFRRTD", "denied.jsonl": "STUUTD", "rejected.jsonl": "SRRRRRRRRRRD",
-		"interrupted.jsonl": "STDTD", "no-session.jsonl": "D",
+		"success.jsonl": "STD", "fallback.jsonl": "SRRFRRTD", "denied.jsonl": "STUUTD",
+		"rejected.jsonl": "SRRRRRRRRRRD", "interrupted.jsonl": "STDTD", "no-session.jsonl": "D",
 	} {
 		if got := kinds(replay(t, newRun(engine.Request{}), file)); got != want {
 			t.Errorf("%s: %s, want %s", file, got, want)
 		}
 	}
 	events := replay(t, newRun(engine.Request{}), "denied.jsonl")
-	i := slices.IndexFunc(events, func(e engine.Event) bool { return e.Kind == engine.ToolUse && strings.HasPrefix(e.Text, "Read") })
+	i := slices.IndexFunc(events,
+		func(e engine.Event) bool { return e.Kind == engine.ToolUse && strings.HasPrefix(e.Text, "Read") })
 	if i < 0 || events[i].Text != "Read /etc/passwd" {
 		t.Errorf("no use of Read in %+v", events)
 	}
@@ -313,7 +378,8 @@ func TestToolUse(t *testing.T) {
 	run := newRun(engine.Request{Cwd: "/p"})
 	use := func(id, path string) engine.Event {
 		t.Helper()
-		events := run.Line([]byte(`{"type":"assistant","message":{"id":"` + id + `","model":"m","content":[{"type":"tool_use","name":"Read","input":{"file_path":"` + path + `"}}]}}`))
+		events := run.Line([]byte(`{"type":"assistant","message":{"id":"` + id +
+			`","model":"m","content":[{"type":"tool_use","name":"Read","input":{"file_path":"` + path + `"}}]}}`))
 		if len(events) != 1 || events[0].Kind != engine.ToolUse {
 			t.Fatalf("events %+v", events)
 		}
@@ -383,9 +449,10 @@ func TestPrompt(t *testing.T) {
 	}
 	// A program that is not known to keep them inside gets no mentions.
 	for in, want := range map[string]string{
-		"@/etc/passwd": "@ /etc/passwd", "see @~/.ssh/id": "see @ ~/.ssh/id", "(@../x)": "(@ ../x)", "@a/../../x": "@ a/../../x",
-		"@\"/a b\"": "@ \"/a b\"", "@/a@/b @/c": "@ /a@/b @ /c", "x@/y": "x@/y", "@Override": "@Override", "a@b.c/d": "a@b.c/d",
-		"@@/x": "@@ /x", "@ /x": "@ /x", "é@/x": "é@/x", "\"@/x": "\"@ /x",
+		"@/etc/passwd": "@ /etc/passwd", "see @~/.ssh/id": "see @ ~/.ssh/id", "(@../x)": "(@ ../x)",
+		"@a/../../x": "@ a/../../x", "@\"/a b\"": "@ \"/a b\"", "@/a@/b @/c": "@ /a@/b @ /c", "x@/y": "x@/y",
+		"@Override": "@Override", "a@b.c/d": "a@b.c/d", "@@/x": "@@ /x", "@ /x": "@ /x", "é@/x": "é@/x",
+		"\"@/x": "\"@ /x",
 	} {
 		var m struct {
 			Message struct {
@@ -394,7 +461,8 @@ func TestPrompt(t *testing.T) {
 				} `json:"content"`
 			} `json:"message"`
 		}
-		if err := json.Unmarshal(newRun(engine.Request{Prompt: in}).Begin(), &m); err != nil || m.Message.Content[0].Text != want {
+		if err := json.Unmarshal(newRun(engine.Request{Prompt: in}).Begin(), &m); err != nil ||
+			m.Message.Content[0].Text != want {
 			t.Errorf("%s: %v %+v, want %s", in, err, m, want)
 		}
 	}
@@ -407,7 +475,8 @@ func TestPrompt(t *testing.T) {
 	// A structured answer is the call of a tool: that is not forbidden.
 	for schema, want := range map[string]bool{"": false, `{"type":"object"}`: true} {
 		line := newRun(engine.Request{Schema: json.RawMessage(schema)}).BestAnswer()
-		if got := bytes.Contains(line, []byte("no tool but StructuredOutput")); got != want || bytes.Contains(line, []byte("any tool")) == want {
+		if got := bytes.Contains(line, []byte("no tool but StructuredOutput")); got != want ||
+			bytes.Contains(line, []byte("any tool")) == want {
 			t.Errorf("schema %q: %s", schema, line)
 		}
 	}

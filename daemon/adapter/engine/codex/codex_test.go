@@ -46,11 +46,23 @@ func TestCheck(t *testing.T) {
 		reason                  fault.Reason
 		account                 string
 	}{
-		"good":           {now, all, "0", codex.Options{}, "", "", "by codex login"},
-		"logged out":     {now, all, "1", codex.Options{}, fault.Unauthenticated, fault.NotLoggedIn, ""},
-		"by a key":       {now, all, "1", codex.Options{Extra: []string{"CODEX_API_KEY=k"}}, "", "", "by the environment"},
-		"by a provider":  {now, all, "1", codex.Options{Config: []string{`model_provider="x"`}}, "", "", "by the provider of consult.codex_config"},
-		"other settings": {now, all, "1", codex.Options{Config: []string{`model="x"`}}, fault.Unauthenticated, fault.NotLoggedIn, ""},
+		"good":       {now, all, "0", codex.Options{}, "", "", "by codex login"},
+		"logged out": {now, all, "1", codex.Options{}, fault.Unauthenticated, fault.NotLoggedIn, ""},
+		"by a key": {
+			now, all, "1", codex.Options{Extra: []string{"CODEX_API_KEY=k"}}, "", "", "by the environment",
+		},
+		"by a provider": {
+			now,
+			all,
+			"1",
+			codex.Options{Config: []string{`model_provider="x"`}},
+			"",
+			"",
+			"by the provider of consult.codex_config",
+		},
+		"other settings": {
+			now, all, "1", codex.Options{Config: []string{`model="x"`}}, fault.Unauthenticated, fault.NotLoggedIn, "",
+		},
 		"old":            {"codex-cli 0.42.0", all, "0", codex.Options{}, fault.SpawnFailure, fault.Version, ""},
 		"garbage":        {"what?", all, "0", codex.Options{}, fault.SpawnFailure, fault.Version, ""},
 		"without a lock": {now, "--json --sandbox", "0", codex.Options{}, fault.SpawnFailure, fault.Version, ""},
@@ -61,7 +73,8 @@ func TestCheck(t *testing.T) {
 			info, err := codex.New(tt.opt).Check(t.Context())
 			f, _ := errors.AsType[*fault.Record](err)
 			switch {
-			case tt.code == "" && (err != nil || !info.LoggedIn || info.Version != "0.169.0" || info.Account != tt.account):
+			case tt.code == "" &&
+				(err != nil || !info.LoggedIn || info.Version != "0.169.0" || info.Account != tt.account):
 				t.Errorf("%+v, %v", info, err)
 			case tt.code != "" && (f == nil || f.Fault.Code != tt.code || f.Reason() != tt.reason):
 				t.Errorf("%v, want %s %s", err, tt.code, tt.reason)
@@ -75,7 +88,10 @@ func TestCheck(t *testing.T) {
 // no harm.
 func TestLoginOfRuns(t *testing.T) {
 	path := installed(t, now, all, "0")
-	opt := codex.Options{Bin: path, Env: []string{"PATH=" + os.Getenv("PATH")}, Config: []string{`cli_auth_credentials_store="keyring"`}, Timeout: time.Minute}
+	opt := codex.Options{
+		Bin: path, Env: []string{"PATH=" + os.Getenv("PATH")}, Config: []string{`cli_auth_credentials_store="keyring"`},
+		Timeout: time.Minute,
+	}
 	if _, err := codex.New(opt).Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -90,10 +106,13 @@ func TestLoginOfRuns(t *testing.T) {
 // and one that changes is looked at anew.
 func TestCheckAgain(t *testing.T) {
 	dir := t.TempDir()
-	c := codex.New(codex.Options{Env: []string{"PATH=" + dir + ":" + os.Getenv("PATH")}, Bin: "codex-of-this-test", Timeout: time.Minute})
+	c := codex.New(codex.Options{
+		Env: []string{"PATH=" + dir + ":" + os.Getenv("PATH")}, Bin: "codex-of-this-test", Timeout: time.Minute,
+	})
 	_, err := c.Check(t.Context())
 	f, ok := errors.AsType[*fault.Record](err)
-	if !ok || f.Fault.Code != fault.SpawnFailure || f.Reason() != fault.NotInstalled || !strings.Contains(f.Fault.Detail, "npm install") {
+	if !ok || f.Fault.Code != fault.SpawnFailure || f.Reason() != fault.NotInstalled ||
+		!strings.Contains(f.Fault.Detail, "npm install") {
 		t.Fatalf("missing: %v", err)
 	}
 	path := installed(t, now, all, "0")
@@ -121,17 +140,22 @@ func TestCheckAgain(t *testing.T) {
 
 func TestCommand(t *testing.T) {
 	c := codex.New(codex.Options{
-		Env:    []string{"PATH=/bin", "HOME=/h", "SECRET=1", "OPENAI_BASE_URL=u", "CODEX_HOME=/c", "CODEX_SANDBOX=seatbelt", "HOLDLINE_TOKEN=t"},
+		Env: []string{
+			"PATH=/bin", "HOME=/h", "SECRET=1", "OPENAI_BASE_URL=u", "CODEX_HOME=/c", "CODEX_SANDBOX=seatbelt",
+			"HOLDLINE_TOKEN=t",
+		},
 		Config: []string{`sandbox_mode="danger-full-access"`},
 	})
 	cmd := c.Command(engine.Request{
-		Prompt: "the secret question", Model: "m", Effort: "max", Session: "S", SchemaFile: "/t/schema.json", TempDir: "/t", AddDirs: []string{"/srv"},
+		Prompt: "the secret question", Model: "m", Effort: "max", Session: "S", SchemaFile: "/t/schema.json",
+		TempDir: "/t", AddDirs: []string{"/srv"},
 		Level: "read",
 	}, engine.Info{Path: "/bin/codex", Settings: []string{`sandbox_mode="danger-full-access"`}})
 	line := strings.Join(cmd.Argv, " ")
 	for _, want := range []string{
 		"--sandbox read-only", "--ignore-user-config", "--ignore-rules", "--skip-git-repo-check", "--json", "--model m",
-		`-c model_reasoning_effort="xhigh"`, "--output-schema /t/schema.json", `-c web_search="disabled"`, "fork S -", `-c approval_policy="never"`,
+		`-c model_reasoning_effort="xhigh"`, "--output-schema /t/schema.json", `-c web_search="disabled"`, "fork S -",
+		`-c approval_policy="never"`,
 	} {
 		if !strings.Contains(line, want) {
 			t.Errorf("no %q in %s", want, line)
@@ -141,7 +165,8 @@ func TestCommand(t *testing.T) {
 		t.Errorf("the prompt, or a directory that would be writable, in %s", line)
 	}
 	// What the user says must not open the sandbox: the last one counts.
-	if user, ours := strings.Index(line, "danger-full-access"), strings.Index(line, `sandbox_mode="read-only"`); user < 0 || ours < user {
+	if user, ours := strings.Index(line, "danger-full-access"),
+		strings.Index(line, `sandbox_mode="read-only"`); user < 0 || ours < user {
 		t.Errorf("the sandbox is the user's in %s", line)
 	}
 	want := []string{"CODEX_HOME=/c", "HOME=/h", "OPENAI_BASE_URL=u", "PATH=/bin", "TMPDIR=/t"}
@@ -207,14 +232,32 @@ func TestOutcomes(t *testing.T) {
 		{name: "schema", file: "schema.jsonl", req: schema, answer: `{"v":"ok"}`},
 		{name: "failed", file: "rejected.jsonl", exit: exited(1), code: fault.DownstreamFailure},
 		{name: "overloaded", file: "overloaded.jsonl", exit: exited(1), code: fault.DownstreamFailure},
-		{name: "cancelled", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Cancelled, code: fault.Cancelled, answer: "Let me look."},
-		{name: "late", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Deadline, code: fault.Timeout, reason: fault.Deadline, answer: "Let me look."},
-		{name: "stalled", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Stalled, code: fault.Timeout, reason: fault.Deadline, answer: "Let me look."},
+		{
+			name: "cancelled", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Cancelled,
+			code: fault.Cancelled, answer: "Let me look.",
+		},
+		{
+			name: "late", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Deadline, code: fault.Timeout,
+			reason: fault.Deadline, answer: "Let me look.",
+		},
+		{
+			name: "stalled", file: "tools.jsonl", lines: 5, exit: killed, why: engine.Stalled, code: fault.Timeout,
+			reason: fault.Deadline, answer: "Let me look.",
+		},
 		{name: "killed", file: "tools.jsonl", lines: 2, exit: killed, code: fault.ProcessFailure, reason: fault.Killed},
 		{name: "lost", file: "tools.jsonl", lines: 2, code: fault.OutcomeUnknown, reason: fault.Killed},
-		{name: "silent", file: "tools.jsonl", lines: 2, exit: exited(1), code: fault.DownstreamFailure, reason: fault.BadOutput},
-		{name: "no session", file: "tools.jsonl", lines: -1, req: engine.Request{Session: "S"}, exit: exited(1), code: fault.InvalidInput},
-		{name: "not there", file: "tools.jsonl", lines: -1, exit: engine.Exit{Known: true, SpawnErrno: "ENOENT"}, code: fault.SpawnFailure, reason: fault.NotInstalled},
+		{
+			name: "silent", file: "tools.jsonl", lines: 2, exit: exited(1), code: fault.DownstreamFailure,
+			reason: fault.BadOutput,
+		},
+		{
+			name: "no session", file: "tools.jsonl", lines: -1, req: engine.Request{Session: "S"}, exit: exited(1),
+			code: fault.InvalidInput,
+		},
+		{
+			name: "not there", file: "tools.jsonl", lines: -1, exit: engine.Exit{Known: true, SpawnErrno: "ENOENT"},
+			code: fault.SpawnFailure, reason: fault.NotInstalled,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join("testdata", tt.file))
@@ -238,7 +281,8 @@ func TestOutcomes(t *testing.T) {
 			}
 			out := run.Outcome(tt.exit, tt.why)
 			if tt.code == "" {
-				if out.Fault != nil || out.Answer != tt.answer || out.Partial || out.CostUSD != nil || out.Session == "" {
+				if out.Fault != nil || out.Answer != tt.answer || out.Partial || out.CostUSD != nil ||
+					out.Session == "" {
 					t.Fatalf("%+v %v", out, out.Fault)
 				}
 				if got := len(out.Structured) > 0; got != (tt.req.Schema != nil) {
@@ -246,7 +290,8 @@ func TestOutcomes(t *testing.T) {
 				}
 				return
 			}
-			if out.Fault == nil || out.Fault.Fault.Code != tt.code || out.Fault.Reason() != tt.reason || out.Answer != tt.answer {
+			if out.Fault == nil || out.Fault.Fault.Code != tt.code || out.Fault.Reason() != tt.reason ||
+				out.Answer != tt.answer {
 				t.Fatalf("%+v %v %q", out.Fault, out.Fault.Reason(), out.Answer)
 			}
 		})
@@ -316,13 +361,15 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	want := []string{
-		"Let me look.", "shell /bin/sh -c 'cat main.go'", "Reconnecting... 1/5 (stream disconnected)", "web search go maps", "All is well.",
+		"Let me look.", "shell /bin/sh -c 'cat main.go'", "Reconnecting... 1/5 (stream disconnected)",
+		"web search go maps", "All is well.",
 	}
 	if !slices.Equal(told, want) || stuck {
 		t.Errorf("told %q, stuck %t", told, stuck)
 	}
 	out := run.Outcome(engine.Exit{Known: true}, engine.Itself)
-	if out.Usage != (engine.Usage{Input: 200, Output: 40, CacheRead: 100, CacheWrite: 7}) || len(out.Denials) != 1 || !slices.Equal(out.Models, []string{"m"}) {
+	if out.Usage != (engine.Usage{Input: 200, Output: 40, CacheRead: 100, CacheWrite: 7}) || len(out.Denials) != 1 ||
+		!slices.Equal(out.Models, []string{"m"}) {
 		t.Errorf("%+v", out)
 	}
 

@@ -34,7 +34,9 @@ func TestAnyClient(t *testing.T) {
 	t.Parallel()
 	progress := make(chan string, 1000)
 	client := sdk.NewClient(&sdk.Implementation{Name: "any", Version: "1"}, &sdk.ClientOptions{
-		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { progress <- r.Params.Message },
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+			progress <- r.Params.Message
+		},
 	})
 	s, err := client.Connect(t.Context(), &sdk.CommandTransport{Command: command(t, "claude", "")}, nil)
 	if err != nil {
@@ -120,7 +122,8 @@ func TestModern(t *testing.T) {
 func TestJob(t *testing.T) {
 	t.Parallel()
 	short := engine.DefaultLadder()
-	short.Interrupt, short.Best, short.Leave, short.Grace = 300*time.Millisecond, 300*time.Millisecond, time.Second, 100*time.Millisecond
+	short.Interrupt, short.Best, short.Leave, short.Grace = 300*time.Millisecond, 300*time.Millisecond, time.Second,
+		100*time.Millisecond
 	for _, tt := range []struct {
 		name   string
 		prompt string
@@ -131,17 +134,42 @@ func TestJob(t *testing.T) {
 		why    engine.Why
 	}{
 		{name: "an answer", prompt: "hello", state: engine.Done, answer: "fake answer: hello"},
-		{name: "deadline, then the best answer", prompt: do("hang"), args: map[string]any{"timeout_ms": 500}, state: engine.Done, answer: "fake answer: ", why: engine.Deadline},
-		{name: "deadline, and no best answer", prompt: do("stubborn"), args: map[string]any{"timeout_ms": 500}, state: engine.Failed, code: fault.Timeout, why: engine.Deadline},
-		{name: "deadline, and nothing heeded", prompt: do("deaf"), args: map[string]any{"timeout_ms": 500}, state: engine.Failed, code: fault.Timeout, why: engine.Deadline},
+		{
+			name: "deadline, then the best answer", prompt: do("hang"), args: map[string]any{"timeout_ms": 500},
+			state: engine.Done, answer: "fake answer: ", why: engine.Deadline,
+		},
+		{
+			name: "deadline, and no best answer", prompt: do("stubborn"), args: map[string]any{"timeout_ms": 500},
+			state: engine.Failed, code: fault.Timeout, why: engine.Deadline,
+		},
+		{
+			name: "deadline, and nothing heeded", prompt: do("deaf"), args: map[string]any{"timeout_ms": 500},
+			state: engine.Failed, code: fault.Timeout, why: engine.Deadline,
+		},
 		{name: "killed", prompt: do("die"), state: engine.Failed, code: fault.ProcessFailure},
 		{name: "garbage", prompt: do("garbage"), state: engine.Failed, code: fault.DownstreamFailure},
 		{name: "half a line", prompt: do("half"), state: engine.Failed, code: fault.DownstreamFailure},
-		{name: "too much output", prompt: claudetest.Prompt("x", claudetest.Step{Do: "flood", N: 20}), state: engine.Failed, code: fault.DownstreamFailure, why: engine.Overflow},
-		{name: "too long a line", prompt: claudetest.Prompt("x", claudetest.Step{Do: "flood-line", N: 40}), state: engine.Failed, code: fault.DownstreamFailure, why: engine.Overflow},
-		{name: "a process left behind", prompt: claudetest.Prompt("x", claudetest.Step{Do: "grandchild"}, claudetest.Say("done")), state: engine.Done, answer: "done"},
-		{name: "directory gone", prompt: "x", args: map[string]any{"cwd": "/no/such/directory"}, state: engine.Failed, code: fault.InvalidInput},
-		{name: "no progress", prompt: do("hang"), args: map[string]any{"ladder": stalling(short)}, state: engine.Done, answer: "fake answer: ", why: engine.Stalled},
+		{
+			name: "too much output", prompt: claudetest.Prompt("x", claudetest.Step{Do: "flood", N: 20}),
+			state: engine.Failed, code: fault.DownstreamFailure, why: engine.Overflow,
+		},
+		{
+			name: "too long a line", prompt: claudetest.Prompt("x", claudetest.Step{Do: "flood-line", N: 40}),
+			state: engine.Failed, code: fault.DownstreamFailure, why: engine.Overflow,
+		},
+		{
+			name:   "a process left behind",
+			prompt: claudetest.Prompt("x", claudetest.Step{Do: "grandchild"}, claudetest.Say("done")),
+			state:  engine.Done, answer: "done",
+		},
+		{
+			name: "directory gone", prompt: "x", args: map[string]any{"cwd": "/no/such/directory"},
+			state: engine.Failed, code: fault.InvalidInput,
+		},
+		{
+			name: "no progress", prompt: do("hang"), args: map[string]any{"ladder": stalling(short)},
+			state: engine.Done, answer: "fake answer: ", why: engine.Stalled,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -168,7 +196,8 @@ func TestJob(t *testing.T) {
 			if file.Fault != nil {
 				code = file.Fault.Fault.Code
 			}
-			if file.State != tt.state || code != tt.code || !strings.HasPrefix(file.Answer, tt.answer) || file.Why != tt.why {
+			if file.State != tt.state || code != tt.code || !strings.HasPrefix(file.Answer, tt.answer) ||
+				file.Why != tt.why {
 				t.Errorf("outcome %s", engine.JSON(file))
 			}
 			if answers[0].Result.IsError != (file.Fault != nil) {
@@ -203,10 +232,13 @@ func TestCancelJob(t *testing.T) {
 		text   string
 		said   string
 	}{
-		"while it writes":          {prompt: slow(), kind: engine.KindPiece, said: "word "},
-		"while it hangs":           {prompt: do("hang"), kind: engine.KindSession},
-		"while it heeds nothing":   {prompt: do("deaf"), kind: engine.KindSession},
-		"after the deadline":       {prompt: do("stubborn"), args: map[string]any{"timeout_ms": 200}, kind: engine.KindLadder, text: "best answer"},
+		"while it writes":        {prompt: slow(), kind: engine.KindPiece, said: "word "},
+		"while it hangs":         {prompt: do("hang"), kind: engine.KindSession},
+		"while it heeds nothing": {prompt: do("deaf"), kind: engine.KindSession},
+		"after the deadline": {
+			prompt: do("stubborn"), args: map[string]any{"timeout_ms": 200}, kind: engine.KindLadder,
+			text: "best answer",
+		},
 		"while the program begins": {prompt: slow(), kind: engine.KindStart},
 	} {
 		for how, stop := range stop {
@@ -224,7 +256,8 @@ func TestCancelJob(t *testing.T) {
 					t.Errorf("a cancelled call was answered: %+v", answers)
 				}
 				out := outcomeOf(t, dir)
-				if out.State != engine.Aborted || out.Fault == nil || out.Fault.Fault.Code != fault.Cancelled || !strings.Contains(out.Answer, tt.said) {
+				if out.State != engine.Aborted || out.Fault == nil || out.Fault.Fault.Code != fault.Cancelled ||
+					!strings.Contains(out.Answer, tt.said) {
 					t.Errorf("outcome %s", engine.JSON(out))
 				}
 				if left := programsOf(t, id, 0); len(left) != 0 {
@@ -266,7 +299,9 @@ func TestNeverRead(t *testing.T) {
 	dir := t.TempDir()
 	h := newHost(t, false, "claude", "unread")
 	h.run(1, map[string]any{
-		"prompt":     claudetest.Prompt("x", claudetest.Step{Text: new(strings.Repeat("x", 1<<20)), Tool: claudetest.Tool{Name: "Read"}}, claudetest.Step{Do: "hang"}),
+		"prompt": claudetest.Prompt("x",
+			claudetest.Step{Text: new(strings.Repeat("x", 1<<20)), Tool: claudetest.Tool{Name: "Read"}},
+			claudetest.Step{Do: "hang"}),
 		"timeout_ms": 1500, "dir": dir,
 	})
 	transcriptHas(t, dir, engine.KindLadder, "time is up")
@@ -309,7 +344,11 @@ func TestSecrets(t *testing.T) {
 	dir := t.TempDir()
 	h := newHost(t, true, "claude", "secrets", "PLANTED="+secret)
 	h.run(1, map[string]any{
-		"prompt": claudetest.Prompt("x", claudetest.Step{Text: new("it is " + secret), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": secret}}},
+		"prompt": claudetest.Prompt("x",
+			claudetest.Step{
+				Text: new("it is " + secret),
+				Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": secret}},
+			},
 			claudetest.Step{Do: "exit", N: 3}),
 		"dir": dir, "mask": []string{"PLANTED"},
 	})
@@ -362,14 +401,17 @@ echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 	if err := os.WriteFile(bin, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	program := engine.Info{Path: bin, Version: "0.169.0", Levels: []engine.Level{{Name: engine.LevelRead, EnforcedBy: engine.BySandbox}}}
+	program := engine.Info{
+		Path: bin, Version: "0.169.0", Levels: []engine.Level{{Name: engine.LevelRead, EnforcedBy: engine.BySandbox}},
+	}
 	h := newHost(t, true, "codex", "")
 	h.run(1, map[string]any{"prompt": "hello\n", "program": program, "schema": map[string]any{"type": "object"}})
 	if out := h.next("").Result.Outcome; out.State != engine.Done || out.Answer != "hello 17" || out.Session != "T" {
 		t.Errorf("outcome %s", engine.JSON(out))
 	}
 	h.run(2, map[string]any{"prompt": "hang\n", "program": program, "timeout_ms": 500})
-	if out := h.next("").Result.Outcome; out.State != engine.Failed || out.Why != engine.Deadline || out.Session != "T" {
+	if out := h.next("").Result.Outcome; out.State != engine.Failed || out.Why != engine.Deadline ||
+		out.Session != "T" {
 		t.Errorf("outcome %s", engine.JSON(out))
 	}
 }

@@ -234,7 +234,8 @@ func (a *API) messages(w http.ResponseWriter, r *http.Request) {
 	}
 	step := a.pickLocked(steps, k, rec.Session)
 	a.mu.Unlock()
-	if step == nil && strings.Contains(q.said(), "no tool but StructuredOutput") && slices.Contains(rec.Tools, "StructuredOutput") {
+	if step == nil && strings.Contains(q.said(), "no tool but StructuredOutput") &&
+		slices.Contains(rec.Tools, "StructuredOutput") {
 		step = &Step{Tool: Tool{Name: "StructuredOutput", Input: map[string]any{}}}
 	}
 	if step == nil {

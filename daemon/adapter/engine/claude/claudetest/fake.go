@@ -98,8 +98,9 @@ func fakeVersion(kind string) string {
 func fakeOptions(kind string) []string {
 	opts := []string{
 		"--input-format", "--output-format", "--tools", "--permission-mode", "--settings", "--setting-sources",
-		"--allowedTools", "--model", "--effort", "--max-turns", "--resume", "--max-budget-usd", "--json-schema", "--add-dir",
-		"--print", "--verbose", "--strict-mcp-config", "--disable-slash-commands", "--no-chrome", "--fork-session",
+		"--allowedTools", "--model", "--effort", "--max-turns", "--resume", "--max-budget-usd", "--json-schema",
+		"--add-dir", "--print", "--verbose", "--strict-mcp-config", "--disable-slash-commands", "--no-chrome",
+		"--fork-session",
 		"--include-partial-messages",
 	}
 	if kind != "plain" {
@@ -233,8 +234,9 @@ func (f *fake) run(stdin io.Reader) int {
 
 	if strings.HasPrefix(f.resume, "00000000") {
 		f.emit(map[string]any{
-			"type": "result", "subtype": "error_during_execution", "is_error": true, "num_turns": 0, "total_cost_usd": 0,
-			"errors": []string{"No conversation found with session ID: " + f.resume},
+			"type": "result", "subtype": "error_during_execution", "is_error": true, "num_turns": 0,
+			"total_cost_usd": 0,
+			"errors":         []string{"No conversation found with session ID: " + f.resume},
 		})
 		return 1
 	}

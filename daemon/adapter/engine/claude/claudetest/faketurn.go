@@ -133,7 +133,10 @@ func (f *fake) say(s *Step) (done, end bool) {
 	}
 	if s.StopReason == "refusal" {
 		f.synthetic("the request appears to violate a policy", "invalid_request", "refusal")
-		f.fail(map[string]any{"subtype": "success", "stop_reason": "refusal", "result": "API Error: refused", "terminal_reason": "completed"})
+		f.fail(map[string]any{
+			"subtype": "success", "stop_reason": "refusal", "result": "API Error: refused",
+			"terminal_reason": "completed",
+		})
 		return true, false
 	}
 	f.result(map[string]any{"result": text, "stop_reason": stopReason(s)})
@@ -154,7 +157,9 @@ func (f *fake) stream(s *Step, text string) (done, end bool) {
 	event(map[string]any{"type": "message_start", "message": map[string]any{"model": f.model}})
 	for at := 0; at < len(text); at += size {
 		upTo := min(at+size, len(text))
-		event(map[string]any{"type": "content_block_delta", "delta": map[string]any{"type": "text_delta", "text": text[at:upTo]}})
+		event(map[string]any{
+			"type": "content_block_delta", "delta": map[string]any{"type": "text_delta", "text": text[at:upTo]},
+		})
 		if s.ChunkDelay <= 0 {
 			continue
 		}
@@ -174,7 +179,8 @@ func (f *fake) stream(s *Step, text string) (done, end bool) {
 
 func (f *fake) assistant(b map[string]any) {
 	f.emit(map[string]any{"type": "assistant", "message": map[string]any{
-		"id": fmt.Sprintf("msg_%d", f.requests), "type": "message", "role": "assistant", "model": f.model, "content": []any{b},
+		"id": fmt.Sprintf("msg_%d", f.requests), "type": "message", "role": "assistant", "model": f.model,
+		"content": []any{b},
 	}})
 }
 
@@ -190,13 +196,16 @@ func (f *fake) result(v map[string]any) {
 	cost := price * float64(f.requests)
 	used := map[string]any{}
 	if f.requests > 0 {
-		used[f.model] = map[string]any{"inputTokens": 100 * f.requests, "outputTokens": 10 * f.requests, "costUSD": cost, "costBasis": "list"}
+		used[f.model] = map[string]any{
+			"inputTokens": 100 * f.requests, "outputTokens": 10 * f.requests, "costUSD": cost, "costBasis": "list",
+		}
 	}
 	out := map[string]any{
 		"type": "result", "subtype": "success", "is_error": false, "num_turns": max(f.requests, 1), "duration_ms": 12,
 		"duration_api_ms": 7, "stop_reason": "end_turn", "terminal_reason": "completed", "api_error_status": nil,
-		"total_cost_usd": cost, "modelUsage": used, "model_usage_since_last_result": used, "permission_denials": []any{},
-		"result_index": f.results,
+		"total_cost_usd": cost, "modelUsage": used, "model_usage_since_last_result": used,
+		"permission_denials": []any{},
+		"result_index":       f.results,
 	}
 	maps.Copy(out, v)
 	f.results++
@@ -234,7 +243,8 @@ func (f *fake) apiError(s *Step) {
 	}
 	if s.Status == 429 && s.N > 0 {
 		f.emit(map[string]any{"type": "rate_limit_event", "rate_limit_info": map[string]any{
-			"status": "rejected", "rateLimitType": "five_hour", "resetsAt": time.Now().Unix() + int64(s.N), "utilization": 1,
+			"status": "rejected", "rateLimitType": "five_hour", "resetsAt": time.Now().Unix() + int64(s.N),
+			"utilization": 1,
 		}})
 	}
 	if s.Status < 0 || s.Status == 401 || s.Status >= 429 {
@@ -248,7 +258,8 @@ func (f *fake) apiError(s *Step) {
 	text := "API Error: " + fmt.Sprint(s.Status) + " " + s.Message
 	f.synthetic(text, word, "stop_sequence")
 	v := map[string]any{
-		"subtype": "success", "terminal_reason": "api_error", "stop_reason": "stop_sequence", "api_error_status": status, "result": text,
+		"subtype": "success", "terminal_reason": "api_error", "stop_reason": "stop_sequence",
+		"api_error_status": status, "result": text,
 	}
 	if s.Status < 0 {
 		v["api_error"] = "connection_failed"
@@ -296,7 +307,10 @@ func (f *fake) do(s *Step) (done, end bool) {
 		return true, f.interruptible(forever)
 	case "too-long":
 		f.synthetic("Prompt is too long", "invalid_request", "stop_sequence")
-		f.fail(map[string]any{"subtype": "success", "terminal_reason": "prompt_too_long", "api_error_status": 400, "result": "Prompt is too long"})
+		f.fail(map[string]any{
+			"subtype": "success", "terminal_reason": "prompt_too_long", "api_error_status": 400,
+			"result": "Prompt is too long",
+		})
 		return true, false
 	case "grandchild":
 		pid, err := grandchild(n > 0)

@@ -125,15 +125,18 @@ func stream(w http.ResponseWriter, r *http.Request, q *asked, s *Step) {
 	msg["content"], msg["stop_reason"] = []any{}, nil
 	send("message_start", map[string]any{"message": msg})
 	if s.StreamError != "" {
-		send("error", map[string]any{"error": map[string]any{"type": s.StreamError, "message": "scripted " + s.StreamError}})
+		send("error",
+			map[string]any{"error": map[string]any{"type": s.StreamError, "message": "scripted " + s.StreamError}})
 		return
 	}
 	for i, b := range blocks {
 		if b["type"] == "text" {
 			text, _ := b["text"].(string)
-			send("content_block_start", map[string]any{"index": i, "content_block": map[string]any{"type": "text", "text": ""}})
+			send("content_block_start",
+				map[string]any{"index": i, "content_block": map[string]any{"type": "text", "text": ""}})
 			if !pieces(r, s, text, func(piece string) {
-				send("content_block_delta", map[string]any{"index": i, "delta": map[string]any{"type": "text_delta", "text": piece}})
+				send("content_block_delta",
+					map[string]any{"index": i, "delta": map[string]any{"type": "text_delta", "text": piece}})
 			}) {
 				return
 			}
