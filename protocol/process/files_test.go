@@ -1,6 +1,7 @@
 package process
 
 import (
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
@@ -109,6 +110,32 @@ func TestWorkerDir(t *testing.T) {
 	} {
 		if got := WorkerDir(strings.Fields(args)); got != want {
 			t.Errorf("WorkerDir(%s) = %q, want %q", args, got, want)
+		}
+	}
+}
+
+// TestProcArgs reads answers of macOS, whole ones and broken ones.
+func TestProcArgs(t *testing.T) {
+	answer := func(n int, rest string) []byte {
+		return append(binary.NativeEndian.AppendUint32(nil, uint32(n)), rest...)
+	}
+	for _, c := range []struct {
+		b    []byte
+		want []string
+	}{
+		{
+			answer(3, "/bin/holdline\x00\x00\x00holdline\x00worker\x00/d\x00HOME=/h\x00"),
+			[]string{"holdline", "worker", "/d"},
+		},
+		{answer(1, "/x\x00x\x00"), []string{"x"}},
+		{answer(5, "/x\x00x\x00"), nil},
+		{answer(1<<30, "/x\x00x\x00"), nil},
+		{answer(1, "/x"), nil},
+		{nil, nil},
+		{[]byte{1, 0}, nil},
+	} {
+		if got := procArgs(c.b); !slices.Equal(got, c.want) {
+			t.Errorf("procArgs(%q) = %q, want %q", c.b, got, c.want)
 		}
 	}
 }

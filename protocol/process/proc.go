@@ -40,7 +40,7 @@ func WorkerDir(args []string) string {
 // groups do not matter. A process whose parent died counts only if root is its subreaper
 // (on Linux).
 func Descendants(root int) ([]Proc, error) {
-	all, err := list()
+	all, err := List()
 	if err != nil {
 		return nil, err
 	}

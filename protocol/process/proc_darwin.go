@@ -48,8 +48,20 @@ func Carriers() (map[string][]Proc, error) { return map[string][]Proc{}, nil }
 // known without its environment.
 func HasWorker(Proc, string) bool { return true }
 
-// list returns all processes of the machine, in no order.
-func list() ([]Proc, error) { return procs("kern.proc.all") }
+// Args returns the command line of process pid, or nil if it cannot be read.
+func Args(pid int) []string {
+	b, err := unix.SysctlRaw("kern.procargs2", pid)
+	if err != nil {
+		return nil
+	}
+	return procArgs(b)
+}
+
+// Variable returns "": the environment of other processes cannot be read on this system.
+func Variable(int, string) string { return "" }
+
+// List returns all processes of the machine, in no order.
+func List() ([]Proc, error) { return procs("kern.proc.all") }
 
 // procs returns the processes that a sysctl lists, zombies left out.
 func procs(name string, args ...int) ([]Proc, error) {

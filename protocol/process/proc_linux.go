@@ -69,7 +69,7 @@ func Signal(p Proc, sig syscall.Signal) error {
 
 // Group lists the processes of group pgid.
 func Group(pgid int) ([]Proc, error) {
-	all, err := list()
+	all, err := List()
 	if err != nil {
 		return nil, err
 	}
@@ -85,29 +85,38 @@ func Group(pgid int) ([]Proc, error) {
 // Carriers returns the processes of this user that have [EnvWorker] in their
 // environment, by its value: the directory of their worker.
 func Carriers() (map[string][]Proc, error) {
-	all, err := list()
+	all, err := List()
 	if err != nil {
 		return nil, err
 	}
 	found := make(map[string][]Proc)
 	for _, p := range all {
-		if dir := carried(p.PID); dir != "" {
+		if dir := Variable(p.PID, EnvWorker); dir != "" {
 			found[dir] = append(found[dir], p)
 		}
 	}
 	return found, nil
 }
 
-// carried returns the value of [EnvWorker] in a process's environment. It is
-// empty for the processes of other users, whose environment cannot be read.
-func carried(pid int) string {
+// Args returns the command line of process pid, or nil if it cannot be read.
+func Args(pid int) []string {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+}
+
+// Variable returns the value that a variable had in the environment with which process
+// pid started, or "". The environment of another user's process cannot be read.
+func Variable(pid int, name string) string {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	if err != nil {
 		return ""
 	}
 	for v := range bytes.SplitSeq(b, []byte{0}) {
-		if dir, ok := bytes.CutPrefix(v, []byte(EnvWorker+"=")); ok {
-			return string(dir)
+		if value, ok := bytes.CutPrefix(v, []byte(name+"=")); ok {
+			return string(value)
 		}
 	}
 	return ""
@@ -121,11 +130,9 @@ func HasWorker(p Proc, dir string) bool {
 		if pid == 0 { // outside of what this process can see
 			return true
 		}
-		if pid == 1 {
-			return isWorker(pid, dir)
-		}
-		if isWorker(pid, dir) {
-			return true
+		isWorker := WorkerDir(Args(pid)) == dir
+		if isWorker || pid == 1 {
+			return isWorker
 		}
 		up, err := Lookup(pid)
 		if err != nil { // the tree is changing; the next hunt will see
@@ -136,19 +143,9 @@ func HasWorker(p Proc, dir string) bool {
 	return true
 }
 
-// isWorker reports whether process pid is the worker of the directory dir.
-func isWorker(pid int, dir string) bool {
-	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-	if err != nil {
-		return false
-	}
-	args := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
-	return dir != "" && WorkerDir(args) == dir
-}
-
-// list returns all processes that this user can see, in no order. It skips processes that
+// List returns all processes that this user can see, in no order. It skips processes that
 // end meanwhile.
-func list() ([]Proc, error) {
+func List() ([]Proc, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
 		return nil, err

@@ -268,28 +268,23 @@ type orphan struct {
 func (o *Options) orphans(run string) []orphan {
 	var list []orphan
 	ours := []string{filepath.Join(run, "w") + "/", filepath.Join(o.StateDir, "consults") + "/"}
-	for _, p := range running() {
-		dir := process.WorkerDir(p.args)
+	all, _ := process.List() // an error leaves none to look at
+	for _, p := range all {
+		args := process.Args(p.PID)
+		dir, worker := process.WorkerDir(args), process.Variable(p.PID, process.EnvWorker)
 		switch {
 		case slices.ContainsFunc(ours, func(prefix string) bool { return strings.HasPrefix(dir, prefix) }):
 			if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
-				list = append(list, orphan{p.Proc, "is a worker whose directory is gone: " + dir})
+				list = append(list, orphan{p, "is a worker whose directory is gone: " + dir})
 			}
-		case p.worker != "" && p.home == o.Home && !process.HasWorker(p.Proc, p.worker):
+		case worker != "" && process.Variable(p.PID, "HOME") == o.Home && !process.HasWorker(p, worker):
 			program := "?"
-			if len(p.args) > 0 {
-				program = filepath.Base(p.args[0])
+			if len(args) > 0 {
+				program = filepath.Base(args[0])
 			}
-			list = append(list, orphan{p.Proc, fmt.Sprintf("(%s) belonged to worker %s, which is dead", program, filepath.Base(p.worker))})
+			list = append(list, orphan{p, fmt.Sprintf("(%s) belonged to worker %s, which is dead",
+				program, filepath.Base(worker))})
 		}
 	}
 	return list
-}
-
-// oneProcess is a process of this user.
-type oneProcess struct {
-	process.Proc
-	args   []string
-	worker string // directory of the worker whose child it says to be
-	home   string // its HOME
 }

@@ -3,7 +3,6 @@ package doctor
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -215,29 +214,4 @@ func prey(t *testing.T, home string) (pid int) {
 	}()
 	t.Cleanup(func() { _ = in.Close(); <-end })
 	return cmd.Process.Pid
-}
-
-func TestProcArgs(t *testing.T) {
-	answer := func(n int, rest string) []byte {
-		return append(binary.NativeEndian.AppendUint32(nil, uint32(n)), rest...)
-	}
-	for _, c := range []struct {
-		b    []byte
-		want []string
-	}{
-		{
-			answer(3, "/bin/holdline\x00\x00\x00holdline\x00worker\x00/d\x00HOME=/h\x00"),
-			[]string{"holdline", "worker", "/d"},
-		},
-		{answer(1, "/x\x00x\x00"), []string{"x"}},
-		{answer(5, "/x\x00x\x00"), nil},
-		{answer(1<<30, "/x\x00x\x00"), nil},
-		{answer(1, "/x"), nil},
-		{nil, nil},
-		{[]byte{1, 0}, nil},
-	} {
-		if got := procArgs(c.b); !slices.Equal(got, c.want) {
-			t.Errorf("procArgs(%q) = %q, want %q", c.b, got, c.want)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package doctor
+package process
 
 import (
 	"bytes"
@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// procArgs reads the answer of the system to kern.procargs2 (sysctl(3) of
-// macOS): the number of arguments in the machine's order, the program's path,
-// zero bytes, and the arguments, each with a zero byte behind it. It is nil for
-// anything else.
+// procArgs returns the arguments in an answer of sysctl kern.procargs2 of macOS. The
+// answer has the number of arguments in the machine's byte order, the program's path, zero
+// bytes, and the arguments, each with a zero byte behind it. For anything else procArgs
+// returns nil.
 func procArgs(b []byte) []string {
 	if len(b) < 4 {
 		return nil
