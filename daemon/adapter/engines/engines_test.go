@@ -6,8 +6,8 @@ import (
 	"holdline/daemon/config"
 )
 
-// TestConfigurationKnowsEngines: the configuration takes the name of each engine as
-// the default one, and no other.
+// TestConfigurationKnowsEngines checks that consult.engine accepts the name of each engine,
+// and no other.
 func TestConfigurationKnowsEngines(t *testing.T) {
 	for _, name := range append(Names(), "other") {
 		_, err := config.Parse("config.json", []byte(`{"consult":{"engine":"`+name+`"}}`))

@@ -19,7 +19,7 @@ func TestEvents(t *testing.T) {
 	}{
 		{"", nil, ""},
 		{"data: a\n\n", []string{"a"}, ""},
-		{"data: a\n", nil, ""}, // not ended
+		{"data: a\n", nil, ""}, // no empty line ends the event
 		{"\ufeffdata: a\n\n", []string{"a"}, ""},
 		{"data:a\r\ndata: b\r\ndata:  c\r\n\r\n", []string{"a\nb\n c"}, ""},
 		{": x\ndata\ndata: a\n\n", []string{"\na"}, ""},
@@ -55,8 +55,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// FuzzEvents holds that no stream yields more than the limit, nor anything
-// that it does not hold.
+// FuzzEvents checks that no event is longer than the limit, and that an event has only text
+// of the stream.
 func FuzzEvents(f *testing.F) {
 	for _, s := range []string{
 		"data: a\n\n",

@@ -8,8 +8,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// A server of the older era can be asked the newer one's question, and be
-// introduced to afterwards.
+// TestProbe asks a server of the older era server/discover. It answers without the newer
+// version, and a handshake by initialize works afterwards.
 func TestProbe(t *testing.T) {
 	s := newSDKServer(t, mcp.StreamableHTTPOptions{})
 	b := startServe(t.Context(), t, Options{Name: "far", URL: s.URL})

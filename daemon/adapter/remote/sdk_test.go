@@ -16,17 +16,17 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// waitLimit is longer than anything here takes.
+// waitLimit is longer than any step of these tests takes.
 const waitLimit = 30 * time.Second
 
-// sdkServer is the official SDK's server, behind an address.
+// sdkServer is the official SDK's server behind an HTTP address.
 type sdkServer struct {
 	*mcp.Server
 
 	URL       string
 	handler   atomic.Pointer[http.Handler]
-	cancelled chan struct{} // a call of hang was cancelled
-	hangs     chan struct{} // a call of hang has begun
+	cancelled chan struct{} // receives when a call of hang is cancelled
+	hangs     chan struct{} // receives when a call of hang begins
 	auth      atomic.Pointer[string]
 	options   mcp.StreamableHTTPOptions
 }
@@ -43,7 +43,7 @@ func newSDKServer(t *testing.T, o mcp.StreamableHTTPOptions) *sdkServer {
 	mcp.AddTool(s.Server, &mcp.Tool{Name: "echo"},
 		func(ctx context.Context, r *mcp.CallToolRequest, i in) (*mcp.CallToolResult, any, error) {
 			if token := r.Params.GetProgressToken(); token != nil {
-				// Without a stream it cannot be told.
+				// Without a stream the notification cannot be sent.
 				_ = r.Session.NotifyProgress(ctx,
 					&mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Message: "half"})
 			}
@@ -76,7 +76,7 @@ func newSDKServer(t *testing.T, o mcp.StreamableHTTPOptions) *sdkServer {
 		s.auth.Store(&a)
 		(*s.handler.Load()).ServeHTTP(w, r)
 	}))
-	// Streams that nobody ends would keep it for ever.
+	// Close waits for open streams, which no client ends.
 	t.Cleanup(func() {
 		srv.CloseClientConnections()
 		srv.Close()
@@ -85,20 +85,20 @@ func newSDKServer(t *testing.T, o mcp.StreamableHTTPOptions) *sdkServer {
 	return s
 }
 
-// forget makes the server know of no session any more.
+// forget makes the server forget its sessions.
 func (s *sdkServer) forget() {
 	var h http.Handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.Server }, &s.options)
 	s.handler.Store(&h)
 }
 
-// client is the official SDK's, and what it was told unasked.
+// client is the official SDK's client, with what it received unasked.
 type client struct {
 	*mcp.ClientSession
 
 	progress, changed chan string
 }
 
-// connect has the official SDK's client speak through Serve with a server.
+// connect connects the official SDK's client, through Serve, to a server.
 func connect(t *testing.T, o Options, version string) *client {
 	t.Helper()
 	toServe, fromClient := io.Pipe()
@@ -158,14 +158,14 @@ func wait(t *testing.T, what string, c <-chan string) {
 	}
 }
 
-// TestSDK has the official client and the official server speak with each
-// other through us, as each of the kinds of servers that there are.
+// TestSDK connects the official client and the official server through Serve, with each
+// kind of server that there is.
 func TestSDK(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
 		version  string
 		o        mcp.StreamableHTTPOptions
-		progress bool // while a call runs
+		progress bool // progress arrives while a call runs
 		stateful bool
 	}{
 		"2025-03-26 streams":   {"2025-03-26", mcp.StreamableHTTPOptions{}, true, true},
@@ -204,7 +204,7 @@ func TestSDK(t *testing.T) {
 			if got := *s.auth.Load(); got != "Bearer b-token" {
 				t.Errorf("Authorization %q", got)
 			}
-			// Many at once do not wait for each other, nor get another's answer.
+			// Parallel calls neither wait for each other nor get each other's answer.
 			var all sync.WaitGroup
 			for i := range 30 {
 				all.Go(func() {
@@ -216,7 +216,7 @@ func TestSDK(t *testing.T) {
 			}
 			all.Wait()
 			if !x.stateful && !x.o.PropagateRequestCancellation {
-				return // such a server cannot be told to cancel
+				return // cancellation does not reach such a server
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			all.Go(func() {
@@ -248,7 +248,8 @@ func TestSDK(t *testing.T) {
 	}
 }
 
-// A server that has forgotten the session gets a new one, and nobody notices.
+// TestNewSession makes the server forget the session. Each call is answered in a new
+// session, and the client notices nothing.
 func TestNewSession(t *testing.T) {
 	s := newSDKServer(t, mcp.StreamableHTTPOptions{})
 	c := connect(t, Options{Name: "far", URL: s.URL}, "2025-11-25")
@@ -266,7 +267,7 @@ func TestNewSession(t *testing.T) {
 		}
 		all.Wait()
 	}
-	// However many calls found it gone, one new one was made each time.
+	// However many calls failed at once, each time one new session was made for all.
 	n := 0
 	for range s.Sessions() {
 		n++
@@ -274,12 +275,12 @@ func TestNewSession(t *testing.T) {
 	if n != 3 {
 		t.Errorf("the server has had %d sessions, want 3", n)
 	}
-	// What it says unasked is heard in the new one, too.
+	// Messages that the server sends unasked arrive in the new session, too.
 	s.AddTool(&mcp.Tool{Name: "late", InputSchema: map[string]any{"type": "object"}}, nil)
 	wait(t, "change of the list", c.changed)
 }
 
-// A stream that is cut is taken up again where the server remembers it.
+// TestResume checks that a stream that was cut is resumed, if the server keeps its events.
 func TestResume(t *testing.T) {
 	s := newSDKServer(t, mcp.StreamableHTTPOptions{EventStore: mcp.NewMemoryEventStore(nil)})
 	c := connect(t, Options{Name: "far", URL: s.URL}, "2025-11-25")

@@ -25,7 +25,7 @@ const (
 	helloBack = `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{}}}`
 )
 
-// serve is the address of a handler.
+// serve starts a server with the handler, and returns its address.
 func serve(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -36,7 +36,7 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 	return srv.URL
 }
 
-// send sends one line and hands back what came.
+// send sends one line, and returns the lines that came back.
 func send(t *testing.T, c *Client, line string) (got []string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
@@ -58,7 +58,8 @@ const (
 	asEvents = "text/event-stream"
 )
 
-// What a server says comes through as it was spelled, on one line.
+// TestSendIsLossless checks that what a server says is passed on byte by byte, but on one
+// line.
 func TestSendIsLossless(t *testing.T) {
 	const odd = `{"jsonrpc":"2.0","id":7,"result":{"z":1.50,"a":[9007199254740993,1e2,null,""],"<&>":"\u00e9\ud800","content":[{"type":"odd","x":{}}]}}`
 	pretty := strings.NewReplacer(",", ",\r\n  ", "{", "{\n").Replace(odd)
@@ -96,6 +97,7 @@ func TestSendIsLossless(t *testing.T) {
 	}
 }
 
+// TestSendFaults checks the fault for each way in which a request can fail.
 func TestSendFaults(t *testing.T) {
 	status := func(code int, headers ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -127,7 +129,7 @@ func TestSendFaults(t *testing.T) {
 		code   fault.Code
 		reason fault.Reason
 		text   string
-		after  int64 // retry_after_ms, 0 for none
+		after  int64 // retry_after_ms of the fault, 0 for none
 	}{
 		{
 			"401",
@@ -262,7 +264,8 @@ func TestSendFaults(t *testing.T) {
 	}
 }
 
-// A server that cannot be reached was certainly not told.
+// TestSendUnreachable checks that a server that cannot be reached counts as not having got
+// the request.
 func TestSendUnreachable(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -287,7 +290,8 @@ func TestSendUnreachable(t *testing.T) {
 	}
 }
 
-// The body of an error status may be the answer.
+// TestSendErrorBody checks that the body of an error status is taken as the answer, if it
+// is one.
 func TestSendErrorBody(t *testing.T) {
 	for _, x := range []struct{ body, want string }{
 		{
@@ -322,8 +326,8 @@ func TestSendErrorBody(t *testing.T) {
 	}
 }
 
-// A status that says more than its body is not passed over for that; and a
-// modern message has no session that could be forgotten.
+// TestSendStatusFirst checks that these statuses decide the fault, even if the body is an
+// answer, and that a 404 to a modern message does not begin a new session.
 func TestSendStatusFirst(t *testing.T) {
 	for code, want := range map[int]fault.Code{
 		401: fault.Unauthenticated, 403: fault.Unauthenticated, 429: fault.ResourceExhausted,
@@ -351,7 +355,8 @@ func TestSendStatusFirst(t *testing.T) {
 	}
 }
 
-// A new session begins as the first did, and then the message is sent again.
+// TestNewSessionInOrder checks that a new session repeats the first handshake, and that the
+// message is sent again after it.
 func TestNewSessionInOrder(t *testing.T) {
 	saw := make(chan string, 10)
 	var hellos atomic.Int32
@@ -386,7 +391,8 @@ func TestNewSessionInOrder(t *testing.T) {
 	}
 }
 
-// Credentials go nowhere but to the address that was configured.
+// TestRedirectsAreNotFollowed checks that credentials are sent to the configured address
+// alone.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	elsewhere := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the request went on to %s", r.URL) })
 	for _, code := range []int{301, 302, 303, 307, 308} {
@@ -402,7 +408,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// seen is what a server saw of requests.
+// seen is what a server has seen of a request.
 type seen struct{ method, session, version, mcpMethod, name, auth, accept, last string }
 
 func seeing(out chan<- seen, r *http.Request) {
@@ -419,6 +425,7 @@ func seeing(out chan<- seen, r *http.Request) {
 	}
 }
 
+// TestHeaders checks the headers of requests, of both eras and with configured headers.
 func TestHeaders(t *testing.T) {
 	const both = "application/json, text/event-stream"
 	saw := make(chan seen, 10)
@@ -435,7 +442,7 @@ func TestHeaders(t *testing.T) {
 			w.WriteHeader(http.StatusAccepted)
 		}
 	})
-	// The transport's own headers cannot be configured away.
+	// Configured headers do not replace the transport's own.
 	c := New(Options{
 		Name: "s", URL: url,
 		Headers: map[string]string{
@@ -456,7 +463,7 @@ func TestHeaders(t *testing.T) {
 	check(readyLine, seen{"POST", "sess-1", "2025-06-18", "", "", "Bearer x", both, ""})
 	check(callLine, seen{"POST", "sess-1", "2025-06-18", "", "", "Bearer x", both, ""})
 	check(`{"jsonrpc":"2.0","id":"x","result":{}}`, seen{"POST", "sess-1", "2025-06-18", "", "", "Bearer x", both, ""})
-	// Modern messages belong to no session, and say what they are.
+	// Modern messages have no session, and say in their headers what they are.
 	check(fmt.Sprintf(modern, "get"), seen{"POST", "", "2026-07-28", "tools/call", "get", "Bearer x", both, ""})
 	check(fmt.Sprintf(modern, "ü b"),
 		seen{"POST", "", "2026-07-28", "tools/call", "=?base64?w7wgYg==?=", "Bearer x", both, ""})
@@ -466,7 +473,8 @@ func TestHeaders(t *testing.T) {
 		seen{"POST", "", "2026-07-28", "tools/call", "=?base64?PT9iYXNlNjQ/eA==?=", "Bearer x", both, ""})
 	check(`{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"file:///x","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`,
 		seen{"POST", "", "2026-07-28", "resources/read", "file:///x", "Bearer x", both, ""})
-	if err := c.Listen(t.Context(), nil); err != nil { // the handler answers 202
+	// The handler answers 202, which ends listening.
+	if err := c.Listen(t.Context(), nil); err != nil {
 		t.Errorf("Listen: %v", err)
 	}
 	if got, want := <-saw,
@@ -480,12 +488,12 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// A session that is forgotten again and again, or cannot be begun anew, ends
-// the call after one attempt.
+// TestOneNewSession checks that a call begins at most one new session: if that one is
+// forgotten at once, or cannot be begun, the call fails.
 func TestOneNewSession(t *testing.T) {
 	for name, x := range map[string]struct {
 		again string // the answer to the second handshake, "" for a 401
-		hits  int32  // handshakes and calls
+		hits  int32  // requests that the server gets: handshakes and calls
 	}{
 		"forgets at once": {helloBack, 4},
 		"refuses":         {`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"no"}}`, 3},
@@ -525,8 +533,8 @@ func TestOneNewSession(t *testing.T) {
 	}
 }
 
-// A stream that the server cuts is taken up with the id of its last event,
-// after the time that the server asked for, and not for ever.
+// TestResumes checks that a stream that the server cuts is resumed behind its last event,
+// after the time that the server asked for, and at most maxResumes times.
 func TestResumes(t *testing.T) {
 	saw := make(chan seen, 100)
 	var posts, gets atomic.Int32
@@ -567,7 +575,7 @@ func TestResumes(t *testing.T) {
 		gets.Load() != maxResumes {
 		t.Errorf("a stream without end: %v after %d times", err, gets.Load())
 	}
-	// A modern stream has no second part.
+	// A modern stream cannot be resumed.
 	gets.Store(0)
 	_, err = send(t, c, fmt.Sprintf(modern, "t"))
 	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.OutcomeUnknown || gets.Load() != 0 {
@@ -575,7 +583,8 @@ func TestResumes(t *testing.T) {
 	}
 }
 
-// Listening goes on when its stream ends, behind what was heard last.
+// TestListen checks that listening begins again when its stream ends, behind the last
+// event, and ends at once where the server does not offer it.
 func TestListen(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")

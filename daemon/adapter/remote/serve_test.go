@@ -18,11 +18,11 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// bridged is a Serve that runs, with its ends.
+// bridged is a running Serve and the ends of its pipes.
 type bridged struct {
 	*testing.T
 	in    io.WriteCloser
-	out   chan string // closed at the end
+	out   chan string // closed when Serve has returned
 	ended chan error
 }
 
@@ -65,7 +65,7 @@ func (b *bridged) hear() jsonrpc.Message {
 	return m
 }
 
-// within is the next of c, which comes before long.
+// within returns the next value of c, and fails the test if none comes.
 func within[V any](t *testing.T, c <-chan V) V {
 	t.Helper()
 	select {
@@ -82,8 +82,8 @@ func (b *bridged) end() error {
 	return within(b.T, b.ended)
 }
 
-// What cannot be answered is answered with the fault; what is no message is
-// passed over; and the end of the input ends everything.
+// TestServe checks that a failing call is answered with its fault, that a line that is no
+// message is ignored, and that the end of the input ends all calls and the session.
 func TestServe(t *testing.T) {
 	began, gone := make(chan struct{}, 100), make(chan struct{}, 100)
 	deleted := make(chan string, 1)
@@ -120,12 +120,12 @@ func TestServe(t *testing.T) {
 	hang := `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"hang"}}`
 	b.say(hang)
 	within(t, began)
-	b.say(hang) // the same id
+	b.say(hang) // the same id again
 	if m := b.hear(); string(m.ID) != "9" || string(jsonrpc.Field(m.Error, "code")) != "-32600" {
 		t.Errorf("an id that is taken: %+v", m)
 	}
-	// One that is cancelled is not answered, its connection is closed, and its
-	// id can be used again at once.
+	// A cancelled call is not answered, its connection is closed, and its id can be used
+	// again at once.
 	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`
 	b.say(cancel)
 	within(t, gone)
@@ -156,7 +156,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// What the server says unasked is heard in each session, from its beginning.
+// TestServeListens checks that Serve listens in each session from its beginning.
 func TestServeListens(t *testing.T) {
 	saw := make(chan seen, 100)
 	var hellos atomic.Int32
@@ -189,7 +189,7 @@ func TestServeListens(t *testing.T) {
 	if m := b.hear(); m.Method != "from-s1" {
 		t.Errorf("heard %+v", m)
 	}
-	hellos.Add(1) // it forgets the session
+	hellos.Add(1) // the server forgets the session
 	b.say(callLine)
 	heard := []string{b.hear().Method, b.hear().Method}
 	slices.Sort(heard)
@@ -205,6 +205,8 @@ func TestServeListens(t *testing.T) {
 	}
 }
 
+// TestServeEnds checks that Serve returns when its context is cancelled, and when its
+// output is closed.
 func TestServeEnds(t *testing.T) {
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -216,7 +218,7 @@ func TestServeEnds(t *testing.T) {
 		t.Errorf("Serve = %v, want the cause of its context", err)
 	}
 
-	// Nobody reads what it says.
+	// The reader of the output is gone.
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

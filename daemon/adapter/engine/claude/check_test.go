@@ -19,7 +19,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// fake is a Claude that is the test binary, installed as kind says.
+// fake returns a Claude whose program is the test binary; kind says how the program
+// behaves, see [claudetest.FakeMain].
 func fake(t *testing.T, kind string, more ...string) *claude.Claude {
 	t.Helper()
 	exe, err := os.Executable()
@@ -32,6 +33,8 @@ func fake(t *testing.T, kind string, more ...string) *claude.Claude {
 	})
 }
 
+// TestCheck checks which versions and logins of Claude Code are accepted, and the fault
+// code of each that is not.
 func TestCheck(t *testing.T) {
 	for _, tt := range []struct {
 		kind   string
@@ -72,8 +75,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestWithout: of the variables that somebody else has, those that would log
-// the program in, and that it has not.
+// TestWithout checks that Without returns the variables that would log the program in and
+// that the daemon's environment lacks.
 func TestWithout(t *testing.T) {
 	c := claude.New(claude.Options{Env: []string{"CLAUDE_CONFIG_DIR=/c"}, Extra: []string{"ANTHROPIC_AUTH_TOKEN=x"}})
 	got := c.Without([]string{
@@ -84,9 +87,9 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// TestOwnLogin: a login by the user's own settings, which no run looks at, is
-// handed over to the check and to the runs, and nothing else of them is. A
-// command that may hold a key is on no command line.
+// TestOwnLogin checks that a login in the user's settings.json, which a run does not read,
+// reaches the check and the runs, and that nothing else of the settings does. A command
+// that prints a key must not appear on a command line.
 func TestOwnLogin(t *testing.T) {
 	home := t.TempDir()
 	put := func(settings string) {
@@ -127,7 +130,8 @@ func TestOwnLogin(t *testing.T) {
 			if got := err == nil && info.LoggedIn; got != tt.in {
 				t.Fatalf("logged in %t, err %v, want %t", got, err, tt.in)
 			}
-			if info.Path == "" { // a failed check tells less
+			// A failed check returns no path.
+			if info.Path == "" {
 				info.Path = "/bin/claude"
 			}
 			for _, level := range []string{"read", "shell"} {
@@ -156,7 +160,8 @@ func TestOwnLogin(t *testing.T) {
 	}
 }
 
-// TestCheckTimeout: a program that never answers costs the bound, not more.
+// TestCheckTimeout checks that Check gives up on a program that never answers after its
+// timeout.
 func TestCheckTimeout(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -177,6 +182,8 @@ func TestCheckTimeout(t *testing.T) {
 	}
 }
 
+// TestCheckMissing checks that a program that is missing or cannot be executed is a spawn
+// failure whose text says how to install it.
 func TestCheckMissing(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "claude")
@@ -201,7 +208,7 @@ func TestCheckMissing(t *testing.T) {
 			t.Errorf("%s: %q does not say how to install it", name, f.Fault.Detail)
 		}
 	}
-	// Executable, but nothing that the kernel can run.
+	// The file is executable, but the kernel cannot run it.
 	bad := filepath.Join(dir, "bad")
 	if err := os.WriteFile(bad, []byte("\x7fELFbroken"), 0o700); err != nil {
 		t.Fatal(err)
@@ -212,8 +219,8 @@ func TestCheckMissing(t *testing.T) {
 	}
 }
 
-// TestCheckCached: the program is asked once for all, and again when its file
-// has changed.
+// TestCheckCached checks that the program is asked once for all callers, and again after
+// its file has changed.
 func TestCheckCached(t *testing.T) {
 	dir := t.TempDir()
 	count := filepath.Join(dir, "count")
@@ -253,6 +260,8 @@ func TestCheckCached(t *testing.T) {
 	}
 }
 
+// TestCommand checks the command line and the environment of a run, for a new version and
+// for one that lacks the newer options.
 func TestCommand(t *testing.T) {
 	c := claude.New(claude.Options{Env: []string{"PATH=/bin", "HOME=/home/u", "CLAUDECODE=1"}})
 	info := engine.Info{
@@ -298,12 +307,13 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// TestEnvironment checks which variables of the user's environment a run gets.
 func TestEnvironment(t *testing.T) {
 	base := []string{
 		"HOME=/h", "PATH=/p", "LC_ALL=C", "XDG_RUNTIME_DIR=/r", "ANTHROPIC_API_KEY=k", "CLAUDE_CONFIG_DIR=/c",
 		"AWS_REGION=x", "CLAUDE_CODE_USE_BEDROCK=1", "CLAUDE_CODE_SKIP_BEDROCK_AUTH=1", "https_proxy=p",
 		"NODE_EXTRA_CA_CERTS=ca", "DISABLE_TELEMETRY=1",
-		// None of these:
+		// The rest must not be passed on.
 		"CLAUDECODE=1", "AI_AGENT=1", "CLAUDE_CODE_SESSION_ID=1", "CLAUDE_CODE_ENTRYPOINT=1",
 		"CLAUDE_CODE_MESSAGING_TOKEN=1", "CLAUDE_CODE_CHILD_NOTES_DIR=1", "CLAUDE_CODE_LAUNCHED_BY_SESSION_IDS=1",
 		"LD_PRELOAD=1", "DYLD_INSERT_LIBRARIES=1", "GITHUB_TOKEN=1", "HOLDLINE_TOKEN=1", "SSH_AUTH_SOCK=1",
@@ -334,9 +344,9 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestInterruptedTrialIsAskedAgain: a trial of the sandbox that did not end in
-// time refuses level shell to the consult that waited for it, and to no later
-// one.
+// TestInterruptedTrialIsAskedAgain checks that a trial of the sandbox that did not end in
+// time refuses level shell only to the check that waited for it. The next check runs the
+// trial again.
 func TestInterruptedTrialIsAskedAgain(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

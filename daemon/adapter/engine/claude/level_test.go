@@ -15,8 +15,8 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
-// on is a Claude on a machine with this Landlock and this bubblewrap, where
-// the program is the test binary.
+// on returns a Claude whose program is the test binary, on a machine with this Landlock ABI
+// and this result of the bubblewrap trial.
 func on(t *testing.T, kind string, abi int, bwrap error, env ...string) *claude.Claude {
 	t.Helper()
 	exe, err := os.Executable()
@@ -36,7 +36,8 @@ func on(t *testing.T, kind string, abi int, bwrap error, env ...string) *claude.
 	})
 }
 
-// TestLevels: what holds each level, by what the machine and the program have.
+// TestLevels checks by what each level is enforced, depending on what the machine and the
+// program offer.
 func TestLevels(t *testing.T) {
 	missing := errors.New("no bubblewrap")
 	for _, tt := range []struct {
@@ -45,9 +46,9 @@ func TestLevels(t *testing.T) {
 		abi        int
 		bwrap      error
 		env        []string
-		read       string // mechanism
-		note       string // in what is noted of level read
-		shellLacks string // "" if shell is held by the sandbox
+		read       string // what enforces level read
+		note       string // part of the notes of level read
+		shellLacks string // why level shell is refused, "" if the sandbox holds it
 		dirs       []string
 	}{
 		{
@@ -113,9 +114,8 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestLinkedDirectory: who keeps the configuration directory elsewhere, by a
-// symbolic link of it or of a directory above it, has what a run may write to
-// where it is: bubblewrap mounts nothing on a link.
+// TestLinkedDirectory checks that a run may write to the real path of a configuration
+// directory that is a symbolic link or is below one: bubblewrap cannot mount on a link.
 func TestLinkedDirectory(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -133,7 +133,7 @@ func TestLinkedDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{at("dotfiles", "claude"), at("state", "job", "tmp")} // which is not there yet
+	want := []string{at("dotfiles", "claude"), at("state", "job", "tmp")} // the second does not exist yet
 	for _, level := range []string{"read", "shell"} {
 		cmd := c.Command(engine.Request{Level: level, Cwd: "/p", TempDir: at("home", "state", "job", "tmp")}, info)
 		got := cmd.Makes
@@ -153,9 +153,9 @@ func TestLinkedDirectory(t *testing.T) {
 	}
 }
 
-// TestShellCommand: at level shell commands run in the program's sandbox or
-// not at all, and the directory that is looked at stays as it is. Landlock
-// would forbid the mounts of the sandbox.
+// TestShellCommand checks that at level shell commands run in the program's own sandbox or
+// not at all, and that the run's directory stays read-only. Landlock is not used: it would
+// forbid the mounts of the sandbox.
 func TestShellCommand(t *testing.T) {
 	c := on(t, "ok", 7, nil, "HOME=/h")
 	info, err := c.Check(t.Context())

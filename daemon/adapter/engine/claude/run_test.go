@@ -17,7 +17,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// replay feeds the lines of a file to a run.
+// replay feeds the lines of a file to a run, and returns its events.
 func replay(t *testing.T, run engine.Run, name string) []engine.Event {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name))
@@ -35,8 +35,8 @@ func newRun(req engine.Request) engine.Run {
 	return claude.New(claude.Options{}).NewRun(req, engine.Info{})
 }
 
-// TestOutcomeHoldsNoRun: what came of a run is kept for long, and must not keep
-// the run, with its prompt of up to megabytes, alive.
+// TestOutcomeHoldsNoRun checks that an outcome, which is kept for long, does not keep its
+// run alive, whose prompt may have megabytes.
 func TestOutcomeHoldsNoRun(t *testing.T) {
 	run := newRun(engine.Request{Prompt: "x"})
 	replay(t, run, "success.jsonl")
@@ -57,7 +57,7 @@ func TestOutcomeHoldsNoRun(t *testing.T) {
 	runtime.KeepAlive(out.CostUSD)
 }
 
-// TestOutcomes reads what real programs wrote and tells what it meant.
+// TestOutcomes checks the outcome of streams recorded from the real program.
 func TestOutcomes(t *testing.T) {
 	exited := func(code int) engine.Exit { return engine.Exit{Known: true, Code: code} }
 	for _, tt := range []struct {
@@ -69,7 +69,7 @@ func TestOutcomes(t *testing.T) {
 		reason  fault.Reason
 		answer  string
 		partial bool
-		cost    float64 // -1: unknown
+		cost    float64 // dollars; -1: unknown
 	}{
 		{file: "success.jsonl", answer: "FAKE-OK model=claude-opus-5-5 n=2 last=hi", cost: 0.0006},
 		{file: "partial.jsonl", answer: "FAKE-OK model=claude-opus-5-5 n=2 last=hi", cost: 0.0006},
@@ -104,7 +104,7 @@ func TestOutcomes(t *testing.T) {
 			exit: exited(1),
 			code: fault.InvalidInput,
 		},
-		// Interrupted, then asked for the best answer, which came.
+		// The run was interrupted and then gave its best answer.
 		{
 			file: "interrupted.jsonl", why: engine.Deadline, partial: true, cost: 0.0011,
 			answer: "FAKE-OK model=claude-opus-5-5 n=4 last=Time is up. Without any tool call, give your best answer.",
@@ -147,8 +147,8 @@ func dump(v any) string {
 	return string(b)
 }
 
-// TestCutOff takes the whole stream of a run apart at every line, as if the
-// program had died there: what was known stays known.
+// TestCutOff cuts the stream of a run at every line, as if the program had died there. The
+// fault must fit how the process ended, and what was read before the cut must be kept.
 func TestCutOff(t *testing.T) {
 	data, err := os.ReadFile("testdata/max-turns.jsonl")
 	if err != nil {
@@ -175,7 +175,7 @@ func TestCutOff(t *testing.T) {
 			t.Errorf("after %d lines: %s", n, dump(lost.Fault))
 		}
 	}
-	// The last line whole, only without its newline.
+	// Now the last line is complete and lacks only its newline.
 	run := newRun(engine.Request{MaxTurns: 1})
 	for _, l := range lines[:len(lines)-1] {
 		run.Line(l)
@@ -187,6 +187,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
+// TestEndings checks the fault code and reason for each way in which a run can end without
+// an answer.
 func TestEndings(t *testing.T) {
 	said := `{"type":"assistant","message":{"model":"m","content":[{"type":"text","text":"so far"}]}}`
 	for _, tt := range []struct {
@@ -281,7 +283,8 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-// TestRateLimit reads a subscription's window and when it opens again.
+// TestRateLimit checks that a rejected request reports the subscription's window and when
+// it resets.
 func TestRateLimit(t *testing.T) {
 	run := newRun(engine.Request{})
 	reset := time.Now().Add(time.Hour).Unix()
@@ -305,8 +308,8 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
-// TestStructured: what a schema asked for is there beside the text, and a
-// deadline's answer is marked, whatever brought that about.
+// TestStructured checks that a structured answer is kept as written beside the text, and
+// that an answer given after a deadline or a stall is marked as partial.
 func TestStructured(t *testing.T) {
 	run := newRun(engine.Request{Schema: json.RawMessage(`{}`)})
 	run.Line([]byte(`{"type":"result","subtype":"success","result":"{}","structured_output":{"big":9007199254740993},"total_cost_usd":0.5}`))
@@ -316,8 +319,8 @@ func TestStructured(t *testing.T) {
 	}
 }
 
-// TestModels: the models that answered by what they wrote, not by name, and
-// the cost of this run although the session has cost more before.
+// TestModels checks that models are ordered by how much they wrote, and that the cost is
+// that of this run, not of the whole session.
 func TestModels(t *testing.T) {
 	run := newRun(engine.Request{})
 	run.Line([]byte(`{"type":"result","subtype":"success","result":"x","total_cost_usd":7.5,
@@ -333,6 +336,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
+// TestEvents checks which events the recorded streams yield.
 func TestEvents(t *testing.T) {
 	kinds := func(events []engine.Event) string {
 		var b strings.Builder
@@ -371,9 +375,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestLive: text is there while it is being written.
-// TestToolUse: what a tool is used on is named as people in the directory name
-// it, in the turn of the model's message, however many lines that has.
+// TestToolUse checks that a tool's event names the file relative to the run's directory,
+// and that it counts messages of the model as turns, not lines.
 func TestToolUse(t *testing.T) {
 	run := newRun(engine.Request{Cwd: "/p"})
 	use := func(id, path string) engine.Event {
@@ -397,6 +400,7 @@ func TestToolUse(t *testing.T) {
 	}
 }
 
+// TestLive checks that Text includes text that is still being written.
 func TestLive(t *testing.T) {
 	run := newRun(engine.Request{})
 	delta := func(s string) {
@@ -408,7 +412,7 @@ func TestLive(t *testing.T) {
 	if got := run.Text(); got != "first\n\nsecond" {
 		t.Errorf("text %q", got)
 	}
-	// A subagent's words are not the answer's.
+	// A subagent's text does not belong to the answer.
 	run.Line([]byte(`{"type":"assistant","parent_tool_use_id":"x","message":{"model":"m","content":[{"type":"text","text":"inner"}]}}`))
 	run.Line([]byte(`{"type":"assistant","message":{"model":"m","content":[{"type":"text","text":"second!"}]}}`))
 	if got := run.Text(); got != "first\n\nsecond!" {
@@ -416,6 +420,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
+// TestPrompt checks that a prompt is sent as one line of JSON, and that nothing in it works
+// as a command or reads a file outside the directory.
 func TestPrompt(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"plain", "hello", "hello"},
@@ -447,7 +453,8 @@ func TestPrompt(t *testing.T) {
 			}
 		})
 	}
-	// A program that is not known to keep them inside gets no mentions.
+	// A mention of a path outside the directory is defused: the program may not confine its
+	// reads.
 	for in, want := range map[string]string{
 		"@/etc/passwd": "@ /etc/passwd", "see @~/.ssh/id": "see @ ~/.ssh/id", "(@../x)": "(@ ../x)",
 		"@a/../../x": "@ a/../../x", "@\"/a b\"": "@ \"/a b\"", "@/a@/b @/c": "@ /a@/b @ /c", "x@/y": "x@/y",
@@ -472,7 +479,8 @@ func TestPrompt(t *testing.T) {
 			t.Errorf("line %q", line)
 		}
 	}
-	// A structured answer is the call of a tool: that is not forbidden.
+	// A structured answer is given by a tool call, so the request for the best answer must
+	// not forbid that tool.
 	for schema, want := range map[string]bool{"": false, `{"type":"object"}`: true} {
 		line := newRun(engine.Request{Schema: json.RawMessage(schema)}).BestAnswer()
 		if got := bytes.Contains(line, []byte("no tool but StructuredOutput")); got != want ||
@@ -482,7 +490,7 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
-// TestBounds: a model that never stops talking does not fill the memory.
+// TestBounds checks that the text kept of a run is bounded, however much the model writes.
 func TestBounds(t *testing.T) {
 	run := newRun(engine.Request{})
 	text := dump(strings.Repeat("y", 1<<20))

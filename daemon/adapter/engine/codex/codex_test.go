@@ -17,8 +17,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// installed writes a program that answers the questions of a check as Codex
-// does, and returns its path.
+// installed writes a program that answers the questions of a check as Codex does, and
+// returns its path.
 func installed(t *testing.T, version, options, login string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "codex")
@@ -38,6 +38,8 @@ const (
 	all = "--json --sandbox <MODE> --skip-git-repo-check --ignore-user-config --ignore-rules --output-schema <FILE>"
 )
 
+// TestCheck checks which versions and logins of Codex are accepted, and the fault of each
+// that is not.
 func TestCheck(t *testing.T) {
 	for name, tt := range map[string]struct {
 		version, options, login string
@@ -83,9 +85,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestLoginOfRuns: a login that only the program's own configuration file leads
-// to is none, since no run reads that, and a file that leads away from one does
-// no harm.
+// TestLoginOfRuns checks that the login check passes the settings that a run has, so that
+// the user's configuration file, which no run reads, can neither add nor hide a login.
 func TestLoginOfRuns(t *testing.T) {
 	path := installed(t, now, all, "0")
 	opt := codex.Options{
@@ -102,8 +103,8 @@ func TestLoginOfRuns(t *testing.T) {
 	}
 }
 
-// TestCheckAgain: what was found holds, a program that comes later is found,
-// and one that changes is looked at anew.
+// TestCheckAgain checks that a good result is cached, that a program installed later is
+// found, and that a changed program is checked again.
 func TestCheckAgain(t *testing.T) {
 	dir := t.TempDir()
 	c := codex.New(codex.Options{
@@ -138,6 +139,7 @@ func TestCheckAgain(t *testing.T) {
 	}
 }
 
+// TestCommand checks the command line and the environment of a run.
 func TestCommand(t *testing.T) {
 	c := codex.New(codex.Options{
 		Env: []string{
@@ -164,7 +166,7 @@ func TestCommand(t *testing.T) {
 	if strings.Contains(line, "secret question") || strings.Contains(line, "/srv") {
 		t.Errorf("the prompt, or a directory that would be writable, in %s", line)
 	}
-	// What the user says must not open the sandbox: the last one counts.
+	// Codex takes the last of several -c options, so ours must stand behind the user's.
 	if user, ours := strings.Index(line, "danger-full-access"),
 		strings.Index(line, `sandbox_mode="read-only"`); user < 0 || ours < user {
 		t.Errorf("the sandbox is the user's in %s", line)
@@ -179,6 +181,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// TestFits checks which requests are refused because Codex cannot keep to them.
 func TestFits(t *testing.T) {
 	c := codex.New(codex.Options{})
 	for name, tt := range map[string]struct {
@@ -200,6 +203,8 @@ func TestFits(t *testing.T) {
 	}
 }
 
+// TestPrompt checks that a prompt is sent as it is, but for bytes that are no text, and
+// that a run takes nothing else on its stdin.
 func TestPrompt(t *testing.T) {
 	run := codex.New(codex.Options{}).NewRun(engine.Request{Prompt: "/help -v @x\n\x00\xff"}, engine.Info{})
 	if got := string(run.Begin()); got != "/help -v @x\n\uFFFD\uFFFD" {
@@ -210,8 +215,7 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
-// TestOutcomes reads what the real program wrote and tells what it meant, also
-// when the reader is another one from the middle on.
+// TestOutcomes checks the outcome of streams recorded from the real program.
 func TestOutcomes(t *testing.T) {
 	exited := func(code int) engine.Exit { return engine.Exit{Known: true, Code: code} }
 	killed := engine.Exit{Known: true, Signal: "SIGTERM"}
@@ -219,7 +223,7 @@ func TestOutcomes(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		file   string
-		lines  int // of the file; 0 is all
+		lines  int // lines of the file to read; 0 is all
 		req    engine.Request
 		exit   engine.Exit
 		why    engine.Why
@@ -298,8 +302,9 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestUnreachable: an API that is asked for ever is given up, and one that
-// fails is left to the program, which says more.
+// TestUnreachable checks that a run whose retries take long is reported as stuck and ends
+// as unreachable, and that one whose retries fail fast is left to the program, which says
+// more.
 func TestUnreachable(t *testing.T) {
 	data, err := os.ReadFile("testdata/unreachable.jsonl")
 	if err != nil {
@@ -307,7 +312,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		pause time.Duration // before each retry
-		stuck int           // retry; 0 for none
+		stuck int           // at which retry the run is stuck; 0 for never
 	}{
 		"no connection":   {12 * time.Second, 5},
 		"failing answers": {5 * time.Second, 0},
@@ -343,7 +348,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestEvents: what the program does is told.
+// TestEvents checks which texts the recorded tool uses yield.
 func TestEvents(t *testing.T) {
 	data, err := os.ReadFile("testdata/tools.jsonl")
 	if err != nil {

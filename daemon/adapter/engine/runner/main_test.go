@@ -26,15 +26,15 @@ import (
 	"holdline/protocol/process"
 )
 
-// waitLimit is longer than anything here takes.
+// waitLimit is longer than any step of these tests takes.
 const waitLimit = 60 * time.Second
 
-// programs is a directory with the test binary under the name of the program
-// that it plays.
+// programs is a directory that has the test binary under the name of each program that it
+// plays.
 var programs string
 
-// TestMain lets the test binary be the engine process, the exec step and the
-// consult program.
+// TestMain lets the test binary run as the engine process, the exec step and the consult
+// program.
 func TestMain(m *testing.M) {
 	switch {
 	case filepath.Base(os.Args[0]) == "claude":
@@ -78,17 +78,16 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// leave ends a process that plays a part. The race detector makes the way of
-// package os a second long.
+// leave ends a process that plays a part. With the race detector, os.Exit would take a
+// second.
 func leave(code int) { syscall.Exit(code) }
 
-// envEngine makes the test binary an engine process of that name.
+// envEngine makes the test binary run as the engine process of that name.
 const envEngine = "TEST_ENGINE"
 
-// command returns the command of an engine process; worker is the id of the
-// worker that it belongs to, or "". A process of a worker must look like that
-// worker to its program: daemons on this machine kill what carries the id of a
-// worker that is not among its ancestors.
+// command returns the command of an engine process. worker is the id of the worker that it
+// belongs to, or "". The engine process must then look like that worker: daemons on this
+// machine kill a process that carries the id of a worker that is not among its ancestors.
 func command(t *testing.T, name, worker string, env ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
@@ -107,7 +106,7 @@ func command(t *testing.T, name, worker string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// host is the peer of an engine process, by lines.
+// host is the client of an engine process: it exchanges lines over its stdin and stdout.
 type host struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -141,7 +140,7 @@ type message struct {
 	} `json:"error"`
 }
 
-// newHost starts an engine process. Its stdout is read only if reading.
+// newHost starts an engine process. Its stdout is read only if reading is true.
 func newHost(t *testing.T, reading bool, name, worker string, env ...string) *host {
 	t.Helper()
 	h := &host{t: t, cmd: command(t, name, worker, env...), lines: make(chan message, 1000), gone: make(chan struct{})}
@@ -210,7 +209,7 @@ func (h *host) run(id int, args map[string]any) {
 	}})
 }
 
-// next returns the next answer, or the next message of that method.
+// next returns the next answer, or the next message of the given method.
 func (h *host) next(method string) message {
 	h.t.Helper()
 	timeout := time.After(waitLimit)
@@ -229,7 +228,7 @@ func (h *host) next(method string) message {
 	}
 }
 
-// wait waits for the end of the process, and returns the answers that it gave.
+// wait waits until the process has ended, and returns the answers that it gave.
 func (h *host) wait() []message {
 	h.t.Helper()
 	select {
@@ -253,7 +252,7 @@ func (h *host) wait() []message {
 	}
 }
 
-// await waits until ok.
+// await waits until ok returns true.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(waitLimit); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -263,7 +262,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// outcomeOf reads the outcome in a job's directory.
+// outcomeOf reads outcome.json in a job's directory.
 func outcomeOf(t *testing.T, dir string) engine.Outcome {
 	t.Helper()
 	var out engine.Outcome
@@ -277,7 +276,8 @@ func outcomeOf(t *testing.T, dir string) engine.Outcome {
 	return out
 }
 
-// transcriptHas waits for a line of a kind, whose text has part in it.
+// transcriptHas waits until the transcript has a line of this kind whose text contains
+// part.
 func transcriptHas(t *testing.T, dir, kind, part string) {
 	t.Helper()
 	await(t, kind, func() bool {
@@ -292,7 +292,8 @@ func transcriptHas(t *testing.T, dir, kind, part string) {
 	})
 }
 
-// programsOf lists the processes of a worker's id but the engine process itself.
+// programsOf returns the processes that carry a worker's id, without the engine process
+// itself.
 func programsOf(t *testing.T, worker string, self int) []int {
 	t.Helper()
 	var pids []int

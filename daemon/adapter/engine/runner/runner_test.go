@@ -22,14 +22,14 @@ import (
 
 func do(what string) string { return claudetest.Prompt("x", claudetest.Step{Do: what}) }
 
-// slow is a prompt whose answer takes long, said in pieces.
+// slow returns a prompt whose answer takes long and comes in pieces.
 func slow() string {
 	return claudetest.Prompt("x", claudetest.Step{Text: new(strings.Repeat("word ", 1000)), Chunk: 5, ChunkDelay: 0.05})
 }
 
-// TestAnyClient starts an engine by hand with the official SDK's client, which
-// begins with initialize: it finds one tool, calls it with progress, and cancels
-// a call; then the process still answers.
+// TestAnyClient runs an engine with the official SDK's client, which begins with
+// initialize. It lists the one tool, calls it with progress and cancels a call; the process
+// still answers afterwards.
 func TestAnyClient(t *testing.T) {
 	t.Parallel()
 	progress := make(chan string, 1000)
@@ -79,7 +79,7 @@ func TestAnyClient(t *testing.T) {
 	}
 }
 
-// TestModern speaks the version without a handshake.
+// TestModern speaks the protocol version that has no handshake.
 func TestModern(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, true, "claude", "")
@@ -105,7 +105,8 @@ func TestModern(t *testing.T) {
 		t.Errorf("files without a worker: %+v", m.Result)
 	}
 	h.run(6, map[string]any{"prompt": "hello"})
-	if err := h.in.Close(); err != nil { // the call in flight is answered all the same
+	// The call in flight must be answered all the same.
+	if err := h.in.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if m := h.next(""); m.Result.Outcome.Answer != "fake answer: hello" || m.Result.Outcome.State != engine.Done {
@@ -116,9 +117,9 @@ func TestModern(t *testing.T) {
 	}
 }
 
-// TestJob runs jobs through every ending: outcome.json says the same as the
-// result line, the transcript begins with its start line, and the process
-// exits by itself after its one call.
+// TestJob runs jobs to each of their endings: outcome.json equals the result line, the
+// transcript begins with its start line, and the process exits by itself after its one
+// call.
 func TestJob(t *testing.T) {
 	t.Parallel()
 	short := engine.DefaultLadder()
@@ -175,7 +176,8 @@ func TestJob(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			id := "job" + filepath.Base(filepath.Dir(dir))
-			t.Cleanup(func() { // a worker would end them
+			// In production the worker ends these.
+			t.Cleanup(func() {
 				for _, pid := range programsOf(t, id, 0) {
 					_ = syscall.Kill(pid, syscall.SIGKILL)
 				}
@@ -211,14 +213,14 @@ func TestJob(t *testing.T) {
 	}
 }
 
-// stalling is a ladder for programs that make no progress.
+// stalling returns a ladder for programs that make no progress.
 func stalling(l engine.Ladder) engine.Ladder {
 	l.Stall = 500 * time.Millisecond
 	return l
 }
 
-// TestCancelJob cancels a job at each step: there is no result line, the
-// outcome has what was said, and the program is gone with all it started.
+// TestCancelJob cancels a job at each step. There is no result line, outcome.json has the
+// text so far, and no process of the program is left.
 func TestCancelJob(t *testing.T) {
 	t.Parallel()
 	stop := map[string]func(h *host){
@@ -228,7 +230,7 @@ func TestCancelJob(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prompt string
 		args   map[string]any
-		kind   string // of the transcript's line to wait for
+		kind   string // kind of the transcript line to wait for
 		text   string
 		said   string
 	}{
@@ -268,8 +270,8 @@ func TestCancelJob(t *testing.T) {
 	}
 }
 
-// TestKilled kills the engine process: the program gets its parent-death signal,
-// there is no outcome, and the transcript has what was said.
+// TestKilled kills the engine process. The program gets its parent-death signal, there is
+// no outcome, and the transcript has the text so far.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -292,8 +294,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestNeverRead: a client that never reads stops no run. The deadline and the
-// outcome are on time, though nothing of what the process says is taken.
+// TestNeverRead has a client that never reads stdout. The run's deadline and its outcome
+// are on time nevertheless.
 func TestNeverRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -315,8 +317,8 @@ func TestNeverRead(t *testing.T) {
 	}
 }
 
-// TestFullDisk: without a transcript nothing is started; without an outcome the
-// result line has it all.
+// TestFullDisk checks that without a transcript no program is started, and that the result
+// line is complete even if outcome.json cannot be written.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	gone := filepath.Join(t.TempDir(), "gone")
@@ -336,7 +338,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestSecrets: values that the configuration has set are in no file, no progress
+// TestSecrets checks that values set in the configuration appear in no file, no progress
 // and no fault.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
@@ -366,7 +368,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestOnce: a job's process refuses a second call.
+// TestOnce checks that the process of a job refuses a second call.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -416,8 +418,8 @@ echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 	}
 }
 
-// TestLevelByNothing: a run whose engine does not say what enforces its level is refused,
-// and its program is never started.
+// TestLevelByNothing checks that a run is refused, and its program not started, if the
+// engine does not say what enforces its level.
 func TestLevelByNothing(t *testing.T) {
 	t.Parallel()
 	bin, mark := filepath.Join(t.TempDir(), "claude"), filepath.Join(t.TempDir(), "ran")

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// maxBody bounds a request, as the real API does.
+// maxBody is the limit of a request body in bytes, the same as the real API's.
 const maxBody = 32 << 20
 
-// API is a stand-in for the Messages API on loopback; [StartAPI] makes one.
-// It keeps no state of a conversation: the prompt carries the script, so any
-// number of programs may talk to it at once.
+// API is a stand-in for the Messages API, on loopback. [StartAPI] starts one. It keeps no
+// state of a conversation, since the prompt carries the script. So any number of programs
+// may use it at once.
 type API struct {
 	srv  http.Server
 	addr string
@@ -28,19 +28,19 @@ type API struct {
 
 	mu    sync.Mutex
 	seen  []Request
-	count map[string]int // of the errors that end by themselves; by session and step
+	count map[string]int // errors returned so far for steps with Times, by session and step
 }
 
-// Request is one request to the model, as it came.
+// Request is one request to the model, as the API received it.
 type Request struct {
 	Path    string
-	Session string // the program's own
+	Session string // the program's session id
 	Body    []byte
-	Tools   []string // names that were offered
+	Tools   []string // names of the offered tools
 	Model   string
 }
 
-// StartAPI listens on a free port of loopback and serves until Close.
+// StartAPI listens on a free loopback port and serves until Close.
 func StartAPI() (*API, error) {
 	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,10 +61,10 @@ func StartAPI() (*API, error) {
 	return a, nil
 }
 
-// URL is the value for ANTHROPIC_BASE_URL.
+// URL returns the value for ANTHROPIC_BASE_URL.
 func (a *API) URL() string { return "http://" + a.addr }
 
-// Env is what makes the real program talk to a and to nothing else.
+// Env returns the variables that make the real program talk to a and to no other address.
 func (a *API) Env() []string {
 	return []string{
 		"ANTHROPIC_BASE_URL=" + a.URL(), "ANTHROPIC_API_KEY=stand-in",
@@ -72,7 +72,7 @@ func (a *API) Env() []string {
 	}
 }
 
-// Close ends the server and every connection, and waits for the accept loop.
+// Close stops the server, closes every connection, and waits for the accept loop.
 func (a *API) Close() error {
 	err := a.srv.Close()
 	if serve := <-a.done; !errors.Is(serve, http.ErrServerClosed) {
@@ -81,14 +81,14 @@ func (a *API) Close() error {
 	return err
 }
 
-// Requests are those that were made to the model so far.
+// Requests returns the requests made to the model so far.
 func (a *API) Requests() []Request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.seen)
 }
 
-// turn is a message of a conversation.
+// turn is one message of a conversation.
 type turn struct {
 	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
@@ -102,7 +102,7 @@ type part struct {
 	Source  json.RawMessage `json:"source"`
 }
 
-// parts are the content of a turn, whether it is a list or a string.
+// parts returns the content of a turn as a list, also if it was sent as a string.
 func (t turn) parts() []part {
 	var text string
 	if json.Unmarshal(t.Content, &text) == nil {
@@ -113,7 +113,7 @@ func (t turn) parts() []part {
 	return list
 }
 
-// asked is a request's body, as far as it matters.
+// asked is the body of a request, with the fields that the stand-in reads.
 type asked struct {
 	Model    string          `json:"model"`
 	Stream   bool            `json:"stream"`
@@ -124,8 +124,8 @@ type asked struct {
 	} `json:"tools"`
 }
 
-// script is the one in force and the number of the step that is due: a later
-// message of a person without a script ends it.
+// script returns the script in force and the number of the step that is due. A later user
+// message without a script ends a script.
 func (q *asked) script() ([]Step, int) {
 	var steps []Step
 	at := -1
@@ -161,7 +161,7 @@ func (q *asked) script() ([]Step, int) {
 	return steps, step
 }
 
-// said is the text of the last person's message.
+// said returns the text of the last user message.
 func (q *asked) said() string {
 	for _, m := range slices.Backward(q.Messages) {
 		if m.Role != "user" {
@@ -176,7 +176,7 @@ func (q *asked) said() string {
 	return ""
 }
 
-// echo is a part of the request as JSON.
+// echo returns the part of the request that what names, as JSON.
 func (q *asked) echo(what string) string {
 	var v any
 	switch what {
@@ -257,7 +257,8 @@ func (a *API) messages(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pickLocked is the step that is due, past errors that have had their times.
+// pickLocked returns the step that is due; it skips error steps that were returned Times
+// times already.
 func (a *API) pickLocked(steps []Step, k int, session string) *Step {
 	for len(steps) > 0 {
 		k = min(k, len(steps)-1)
@@ -275,7 +276,7 @@ func (a *API) pickLocked(steps []Step, k int, session string) *Step {
 	return nil
 }
 
-// wait waits for seconds, and tells whether the client is still there.
+// wait waits for seconds, and reports whether the client is still connected.
 func wait(ctx context.Context, seconds float64) bool {
 	if seconds <= 0 {
 		return ctx.Err() == nil

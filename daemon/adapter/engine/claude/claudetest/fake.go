@@ -15,12 +15,11 @@ import (
 	"time"
 )
 
-// FakeEnv is the variable that makes a test binary become the fake: its value
-// is what the installed program is like ("ok", or one of the words of
-// [FakeMain]).
+// FakeEnv is the variable that makes a test binary run as the fake. Its value says how the
+// installed program behaves: "ok", or one of the words listed at [FakeMain].
 const FakeEnv = "FAKE_CLAUDE"
 
-// fakeModel is the model that answers for the fake.
+// fakeModel is the name of the model that answers in the fake.
 const fakeModel = "claude-stand-in-1"
 
 // FakeMain plays Claude Code: its version, help and login, and runs of print
@@ -94,7 +93,7 @@ func fakeVersion(kind string) string {
 	return "2.1.329 (Claude Code)"
 }
 
-// fakeOptions are those that a version has; all but the last few take a value.
+// fakeOptions returns the options that a version has. All before --print take a value.
 func fakeOptions(kind string) []string {
 	opts := []string{
 		"--input-format", "--output-format", "--tools", "--permission-mode", "--settings", "--setting-sources",
@@ -123,17 +122,17 @@ type fake struct {
 
 	session  string
 	lines    chan input
-	queue    []input // user messages that came during a turn
+	queue    []input // user messages that arrived during a turn
 	eof      bool
 	stubborn bool
-	unheard  bool // deaf
+	unheard  bool // set by deaf: interrupts are ignored
 	term     chan struct{}
 	code     int
 	requests int // to the model, in this turn
 	results  int
 }
 
-// input is a line from the host.
+// input is a line from the host program.
 type input struct {
 	Type    string `json:"type"`
 	ID      string `json:"request_id"`
@@ -154,7 +153,7 @@ func (f *fake) getenv(name string) string {
 
 func (f *fake) printf(format string, args ...any) { _, _ = fmt.Fprintf(f.out, format, args...) }
 
-// emit writes a line of the stream.
+// emit writes one line of the output stream.
 func (f *fake) emit(v map[string]any) {
 	if f.session != "" {
 		v["session_id"] = f.session
@@ -167,7 +166,7 @@ func (f *fake) emit(v map[string]any) {
 	_ = f.out.Flush()
 }
 
-// parse reads the command line as strictly as the real one does.
+// parse reads the command line as strictly as the real program does.
 func (f *fake) parse(kind string) bool {
 	known := fakeOptions(kind)
 	fail := func(format string, args ...any) bool {
@@ -218,7 +217,8 @@ func (f *fake) parse(kind string) bool {
 	return true
 }
 
-// run is a session: turns, until the host closes its side.
+// run runs a session: one turn for each user message, until stdin ends. It returns the exit
+// code.
 func (f *fake) run(stdin io.Reader) int {
 	var id [16]byte
 	_, _ = rand.Read(id[:])
@@ -227,8 +227,8 @@ func (f *fake) run(stdin io.Reader) int {
 	f.lines = make(chan input)
 	stop := f.onTerm()
 	defer stop()
-	// The reader ends with its input, or with the process: a read of standard
-	// input cannot be called off.
+	// The reader ends with its input or with the process: a read of standard input cannot
+	// be cancelled.
 	var reader sync.WaitGroup
 	reader.Go(func() { f.read(stdin) })
 
@@ -266,7 +266,7 @@ func (f *fake) read(stdin io.Reader) {
 	}
 }
 
-// next is the next user message; ok is false at the end of input.
+// next returns the next user message; ok is false at the end of input.
 func (f *fake) next() (input, bool) {
 	for {
 		if len(f.queue) > 0 {
@@ -287,7 +287,7 @@ func (f *fake) next() (input, bool) {
 	}
 }
 
-// heard takes a line; it tells whether it is an interrupt.
+// heard handles a line of input, and reports whether it is an interrupt.
 func (f *fake) heard(in input, ok bool) bool {
 	switch {
 	case !ok:
@@ -306,7 +306,7 @@ func (f *fake) heard(in input, ok bool) bool {
 	return false
 }
 
-// ending says why a pause ended early.
+// ending says why a pause ended.
 type ending int
 
 const (
@@ -318,8 +318,7 @@ const (
 // forever, in seconds, is longer than any test.
 const forever = 3600
 
-// pause waits for seconds unless the host interrupts or the process is told
-// to end.
+// pause waits for seconds, unless the host sends an interrupt or the process gets SIGTERM.
 func (f *fake) pause(seconds float64) ending {
 	t := time.NewTimer(time.Duration(seconds * float64(time.Second)))
 	defer t.Stop()
@@ -337,7 +336,8 @@ func (f *fake) pause(seconds float64) ending {
 	}
 }
 
-// onTerm makes SIGTERM end a pause, as the real program ends by itself.
+// onTerm makes SIGTERM end a pause, because the real program handles SIGTERM, too. It
+// returns a func that undoes this.
 func (f *fake) onTerm() func() {
 	c := make(chan osSignal, 1)
 	signal.Notify(c, syscall.SIGTERM)
@@ -357,7 +357,7 @@ func (f *fake) onTerm() func() {
 	}
 }
 
-// deaf makes the process ignore what polite people send.
+// deaf makes the process ignore interrupts and SIGTERM.
 func (f *fake) deaf() {
 	f.unheard = true
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)

@@ -20,7 +20,7 @@ type osSignal = os.Signal
 // price is what each request to the fake's model costs, in dollars.
 const price = 0.0006
 
-// turn answers one message; end tells that the process is to end with f.code.
+// turn answers one message. If end is true, the process must exit with f.code.
 func (f *fake) turn(msg input) (end bool) {
 	text := ""
 	for _, p := range msg.Message.parts() {
@@ -93,7 +93,7 @@ func cwd() string {
 	return dir
 }
 
-// interruptible waits; an interrupt ends the turn.
+// interruptible waits. An interrupt ends the turn, SIGTERM the process.
 func (f *fake) interruptible(seconds float64) (end bool) {
 	switch f.pause(seconds) {
 	case interrupted:
@@ -106,7 +106,7 @@ func (f *fake) interruptible(seconds float64) (end bool) {
 	return false
 }
 
-// say is a step of the model: text, tools, or the end of the turn.
+// say plays a step of the model: text, tool calls, or the end of the turn.
 func (f *fake) say(s *Step) (done, end bool) {
 	text := ""
 	if s.Text != nil {
@@ -143,7 +143,7 @@ func (f *fake) say(s *Step) (done, end bool) {
 	return true, false
 }
 
-// stream sends the text bit by bit, as partial messages.
+// stream sends the text in pieces, as partial messages.
 func (f *fake) stream(s *Step, text string) (done, end bool) {
 	event := func(v map[string]any) {
 		if f.partial {
@@ -191,7 +191,7 @@ func (f *fake) synthetic(text, word, stop string) {
 	}})
 }
 
-// result ends a turn well, with what v has over the usual fields.
+// result ends a turn with success. The fields in v replace or extend the usual ones.
 func (f *fake) result(v map[string]any) {
 	cost := price * float64(f.requests)
 	used := map[string]any{}
@@ -228,7 +228,7 @@ func (f *fake) aborted() {
 	})
 }
 
-// apiError is a step whose request the API refuses.
+// apiError plays a step in which the API refuses the request.
 func (f *fake) apiError(s *Step) {
 	var status any = s.Status
 	if s.Status < 0 {
@@ -267,7 +267,7 @@ func (f *fake) apiError(s *Step) {
 	f.fail(v)
 }
 
-// do is what only a program can do. If done, the turn is over.
+// do plays a step that the API cannot bring about. If done is true, the turn is over.
 func (f *fake) do(s *Step) (done, end bool) {
 	n := s.N
 	switch s.Do {
@@ -332,8 +332,9 @@ func (f *fake) do(s *Step) (done, end bool) {
 	return false, false
 }
 
-// attempt tries to write to each directory that the step's message lists, and
-// returns the ways in which it could; by way of the first, where it may.
+// attempt tries to write to each directory that the step's message lists. It returns, by
+// directory, the ways that worked. The first directory is one that it may write to; some
+// ways go through it.
 func (f *fake) attempt(s *Step) map[string][]string {
 	could := map[string][]string{}
 	if s.Do != "attempt" {
@@ -346,7 +347,8 @@ func (f *fake) attempt(s *Step) map[string][]string {
 	return could
 }
 
-// ledger notes that the program got so far, in the file that the step names.
+// ledger appends a line to the file that the step names: proof that the program got this
+// far.
 func (f *fake) ledger(s *Step) {
 	out, err := os.OpenFile(s.Message, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err == nil {
@@ -362,7 +364,7 @@ func (f *fake) ledger(s *Step) {
 	}
 }
 
-// flood prints n MiB.
+// flood prints n MiB of lines that are no JSON, or a single line of that size.
 func (f *fake) flood(n int, oneLine bool) {
 	chunk := []byte(strings.Repeat("x", 1023) + "\n")
 	if oneLine {
@@ -375,8 +377,8 @@ func (f *fake) flood(n int, oneLine bool) {
 	}
 }
 
-// grandchild leaves a process in a session of its own that holds standard
-// output for ten minutes; a tough one does not heed SIGTERM.
+// grandchild starts a process in its own session that holds standard output open for ten
+// minutes, and returns its pid. If tough, the process ignores SIGTERM.
 func grandchild(tough bool) (int, error) {
 	cmd := exec.CommandContext(context.Background(), "sleep", "600")
 	if tough {
@@ -387,6 +389,6 @@ func grandchild(tough bool) (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	pid := cmd.Process.Pid // Release forgets it
+	pid := cmd.Process.Pid // Release resets it
 	return pid, cmd.Process.Release()
 }

@@ -10,17 +10,16 @@ import (
 	"strings"
 )
 
-// Versions are the real programs that the end-to-end tests run: one of the
-// newest kind, and the one that npm still installs where node is old.
+// Versions returns the versions of the real program that the end-to-end tests run: a recent
+// one, and the one that npm still installs where node is old.
 func Versions() []string { return []string{"2.1.329", "2.1.197"} }
 
-// Install puts the real Claude Code of an exact version into dir, from npm,
-// unless it is there already, and returns the path of its program. It needs
-// npm on PATH and, the first time, the network. dir is a cache and may be
-// shared by several processes at once.
+// Install installs the real Claude Code of an exact version from npm into dir, unless it is
+// there already, and returns the path of its program. It needs npm on PATH and, the first
+// time, the network. dir is a cache; several processes may share it at once.
 //
-// The program is the native one of the platform's own package: npm does not
-// run the script that would put it in place.
+// The program is the native one from the platform's package: npm does not run the script
+// that would put it in place.
 func Install(ctx context.Context, dir, version string) (string, error) {
 	arch := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 	root := filepath.Join(dir, "claude-"+version)
@@ -31,8 +30,8 @@ func Install(ctx context.Context, dir, version string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("making the cache: %w", err)
 	}
-	// Whole or not at all: an install that is cut off leaves nothing behind
-	// that looks like one.
+	// Install into a temporary directory and rename it, so that an interrupted install is
+	// not taken for a complete one.
 	temp, err := os.MkdirTemp(dir, ".claude-"+version+"-")
 	if err != nil {
 		return "", fmt.Errorf("making the cache: %w", err)

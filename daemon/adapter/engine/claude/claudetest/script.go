@@ -8,7 +8,7 @@ import (
 // mark stands before a script in a prompt.
 const mark = "@@FAKE"
 
-// Tool is one call of a tool by the scripted model.
+// Tool is one tool call of the scripted model.
 type Tool struct {
 	Name  string         `json:"tool"`
 	Input map[string]any `json:"input"`
@@ -17,17 +17,17 @@ type Tool struct {
 // Step is one answer of the scripted model.
 type Step struct {
 	Text  *string `json:"text,omitempty"`
-	Tool          // one call
-	Tools []Tool  `json:"tools,omitempty"` // several
+	Tool          // a single tool call
+	Tools []Tool  `json:"tools,omitempty"` // several tool calls
 
-	Status      int               `json:"error,omitempty"`        // an HTTP error instead
-	Type        string            `json:"type,omitempty"`         // of the error; by default the status's own
-	Message     string            `json:"message,omitempty"`      // of the error
-	Times       int               `json:"times,omitempty"`        // the error only so often, then the next step
-	StreamError string            `json:"stream_error,omitempty"` // an error event inside the stream
-	Drop        bool              `json:"drop,omitempty"`         // the stream is cut; a request without stream is answered
-	Cut         bool              `json:"cut,omitempty"`          // every kind of request is cut
-	Echo        string            `json:"echo,omitempty"`         // prompts, tool_results, tools, system: that part of the request as text
+	Status      int               `json:"error,omitempty"`        // answer with this HTTP error instead
+	Type        string            `json:"type,omitempty"`         // type of the error; by default the one of its status
+	Message     string            `json:"message,omitempty"`      // message of the error
+	Times       int               `json:"times,omitempty"`        // return it this often, then take the next step
+	StreamError string            `json:"stream_error,omitempty"` // type of an error event inside the stream
+	Drop        bool              `json:"drop,omitempty"`         // cut the stream, if the answer is one
+	Cut         bool              `json:"cut,omitempty"`          // cut the connection for every kind of request
+	Echo        string            `json:"echo,omitempty"`         // answer with this part: prompts, tool_results, tools or system
 	Headers     map[string]string `json:"headers,omitempty"`
 	Delay       float64           `json:"delay,omitempty"`       // seconds before anything is sent
 	ChunkDelay  float64           `json:"chunk_delay,omitempty"` // seconds after each piece of text
@@ -36,12 +36,12 @@ type Step struct {
 	Model       string            `json:"model,omitempty"`
 	Usage       map[string]any    `json:"usage,omitempty"`
 
-	// Do is for the fake program alone: see [FakeMain].
+	// Do is a step for the fake program alone: see [FakeMain].
 	Do string `json:"do,omitempty"`
 	N  int    `json:"n,omitempty"`
 }
 
-// calls are the tool calls of a step.
+// calls returns the tool calls of a step.
 func (s *Step) calls() []Tool {
 	if s.Name != "" {
 		return append([]Tool{s.Tool}, s.Tools...)
@@ -49,7 +49,7 @@ func (s *Step) calls() []Tool {
 	return s.Tools
 }
 
-// Prompt is text with a script behind it.
+// Prompt returns text with a script behind it.
 func Prompt(text string, steps ...Step) string {
 	b, err := json.Marshal(steps)
 	if err != nil {
@@ -58,10 +58,10 @@ func Prompt(text string, steps ...Step) string {
 	return text + " " + mark + " " + string(b)
 }
 
-// Say is a step that answers with text.
+// Say returns a step that answers with text.
 func Say(text string) Step { return Step{Text: &text} }
 
-// find is the script in a text; ok tells whether there is one.
+// find parses the script in a text; ok reports whether there is one.
 func find(text string) (steps []Step, ok bool) {
 	_, rest, ok := strings.Cut(text, mark)
 	if !ok {
@@ -73,7 +73,7 @@ func find(text string) (steps []Step, ok bool) {
 	return steps, true
 }
 
-// end is the last n bytes of s, for an answer to a prompt without a script.
+// end returns the last n bytes of s, for an answer to a prompt without a script.
 func end(s string, n int) string {
 	return strings.ToValidUTF8(s[max(len(s)-n, 0):], "")
 }

@@ -14,7 +14,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// apiError answers with an error of the API.
+// apiError answers with an error in the API's form.
 func apiError(w http.ResponseWriter, s *Step) {
 	kind := s.Type
 	if kind == "" {
@@ -52,7 +52,7 @@ func errorType(status int) string {
 	return "api_error"
 }
 
-// content are the blocks of an answer.
+// content returns the content blocks of an answer.
 func content(q *asked, s *Step) []map[string]any {
 	blocks := []map[string]any{}
 	switch {
@@ -92,7 +92,7 @@ func tokens(s *Step) map[string]any {
 	return u
 }
 
-// whole is an answer in one piece.
+// whole returns an answer without streaming.
 func whole(q *asked, s *Step) map[string]any {
 	model := q.Model
 	if s.Model != "" {
@@ -104,7 +104,7 @@ func whole(q *asked, s *Step) map[string]any {
 	}
 }
 
-// stream is an answer as server-sent events.
+// stream sends an answer as server-sent events.
 func stream(w http.ResponseWriter, r *http.Request, q *asked, s *Step) {
 	for k, v := range s.Headers {
 		w.Header().Set(k, v)
@@ -159,8 +159,8 @@ func stream(w http.ResponseWriter, r *http.Request, q *asked, s *Step) {
 	send("message_stop", map[string]any{})
 }
 
-// pieces sends a text bit by bit, and cuts the connection where the script
-// says so. It tells whether to go on.
+// pieces sends a text in pieces, and cuts the connection where the script says so. It
+// reports whether the caller should continue.
 func pieces(r *http.Request, s *Step, text string, send func(string)) bool {
 	size := s.Chunk
 	if size <= 0 {
