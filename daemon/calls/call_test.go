@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestLeft: the channel of [Call.Left] is open only while the call is Open.
+// TestLeft checks that the channel of [Call.Left] is open only while the call is Open.
 func TestLeft(t *testing.T) {
 	left := func(c *Call) bool {
 		select {
@@ -39,8 +39,8 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestAnswerInFile: an answer that was written to a file is read again as it was,
-// by this daemon or the next, and a file that cannot be written loses nothing.
+// TestAnswerInFile checks that an answer written to a file is read unchanged by this daemon
+// and the next, and that an answer stays in memory if its file cannot be written.
 func TestAnswerInFile(t *testing.T) {
 	dir := t.TempDir()
 	c := NewCall(Key{Session: "s", N: 1}, "t", false)
@@ -91,7 +91,8 @@ func TestAnswerInFile(t *testing.T) {
 	}
 }
 
-// TestReview: an owner is believed, and no session's end touches a detached call.
+// TestReview checks which claim a call has after its owner was asked. The end of a session
+// does not change a detached call.
 func TestReview(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

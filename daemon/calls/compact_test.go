@@ -12,12 +12,12 @@ import (
 	"testing"
 )
 
-// note is a record of some length.
+// note returns a record of about size bytes.
 func note(write, n int64, size int) Record {
 	return Record{Write: write, N: n, Kind: KindCall, Name: strings.Repeat("x", size)}
 }
 
-// journal opens a journal, which the test closes.
+// journal opens a journal and returns its records. The test closes it at its end.
 func journal(tb testing.TB, path string) (*Journal, []Record) {
 	tb.Helper()
 	j, records, err := reopen(path)
@@ -28,7 +28,8 @@ func journal(tb testing.TB, path string) (*Journal, []Record) {
 	return j, records
 }
 
-// reopen opens a journal and reads its records, the later of two with one id.
+// reopen opens a journal and reads its records. Of two records with one id it returns the
+// later.
 func reopen(path string) (*Journal, []Record, error) {
 	j, err := OpenJournal(path)
 	if err != nil {
@@ -42,7 +43,7 @@ func reopen(path string) (*Journal, []Record, error) {
 	return j, latest(records), err
 }
 
-// ids are the write ids of records.
+// ids returns the write ids of records.
 func ids(records []Record) []int64 {
 	var all []int64
 	for _, r := range records {
@@ -51,17 +52,19 @@ func ids(records []Record) []int64 {
 	return all
 }
 
+// TestJournalCompacts appends and forgets records until the file was compacted many times.
+// The file and the list of forgotten ids stay small, and the records still needed stay.
 func TestJournalCompacts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
 	const each = 1 << 10
 	var id int64
-	for range 20 * CompactJournal / each { // twenty times what makes it compact
+	for range 20 * CompactJournal / each { // twenty times the size that makes it compact
 		id++
 		if err := j.Append(note(id, id, each)); err != nil {
 			t.Fatal(err)
 		}
-		if id != 5 && id != 700 { // two are needed for ever
+		if id != 5 && id != 700 { // these two are needed to the end
 			j.Forget(id)
 		}
 		if len(j.forgotten) > 2*CompactJournal/each {
@@ -81,7 +84,7 @@ func TestJournalCompacts(t *testing.T) {
 			t.Errorf("record %d is gone", want)
 		}
 	}
-	// An id that was dropped is not kept in mind again.
+	// Ids that are no longer in the file are not added to the list of forgotten ids.
 	j.Forget(1, 2, 3, id+1, 0, -1)
 	for _, absent := range []int64{1, 2, 3, id + 1, 0, -1} {
 		if _, ok := j.forgotten[absent]; ok {
@@ -90,7 +93,8 @@ func TestJournalCompacts(t *testing.T) {
 	}
 }
 
-// What is all needed is not copied with every append.
+// TestJournalNeededIsNotCopied checks that a journal whose records are all needed is not
+// rewritten at every append.
 func TestJournalNeededIsNotCopied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
@@ -113,8 +117,8 @@ func TestJournalNeededIsNotCopied(t *testing.T) {
 	}
 }
 
-// The record of the highest write goes like any other once it is forgotten: were
-// it kept, nothing in the file would say that it is done.
+// TestJournalForgetsHighest checks that the record with the highest write id goes, too,
+// once it is forgotten: if it stayed, no line in the file would say that it is done.
 func TestJournalForgetsHighest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
@@ -141,7 +145,8 @@ func TestJournalForgetsHighest(t *testing.T) {
 	}
 }
 
-// A write id that comes again voids what it had stood for and all above.
+// TestJournalVoids checks that a record replaces an earlier one with the same write id, and
+// removes all with higher ids: those writes were not made.
 func TestJournalVoids(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
@@ -163,7 +168,8 @@ func TestJournalVoids(t *testing.T) {
 	}
 }
 
-// A rewriting that fails loses nothing that is needed, and the append is made.
+// TestJournalCannotRewrite checks that a failing rewrite loses no needed record, and that
+// the append is made all the same.
 func TestJournalCannotRewrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
@@ -174,7 +180,7 @@ func TestJournalCannotRewrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Forget(1)
-	if err := os.MkdirAll(filepath.Join(path+compacted, "full"), 0o700); err != nil { // in the way
+	if err := os.MkdirAll(filepath.Join(path+compacted, "full"), 0o700); err != nil { // in the way of the new file
 		t.Fatal(err)
 	}
 	if err := j.Append(note(3, 3, 1)); err != nil {
@@ -191,9 +197,8 @@ func TestJournalCannotRewrite(t *testing.T) {
 	}
 }
 
-// TestJournalCutAnywhere is a crash in the middle of every step of a
-// rewriting: the new file cut at every byte before it has its name, and the
-// journal's own cut at every byte afterwards.
+// TestJournalCutAnywhere simulates a crash at every byte of a rewrite: it cuts the new file
+// before the rename, and the journal itself after it.
 func TestJournalCutAnywhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
@@ -213,7 +218,7 @@ func TestJournalCutAnywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := map[int64]int{} // where the line of each record of the new file ends
+	whole := map[int64]int{} // byte offset where the line of each record of the new file ends
 	for i, id := range []int64{1, 4} {
 		whole[id] = len(bytes.Join(bytes.SplitAfter(after, []byte("\n"))[:i+1], nil))
 	}
@@ -232,7 +237,7 @@ func TestJournalCutAnywhere(t *testing.T) {
 		if _, err := os.Stat(path + compacted); err == nil {
 			t.Fatal("the file that never got its name is left")
 		}
-		// And it goes on: a further record, a further rewriting.
+		// The journal can be used: append one record and rewrite it once more.
 		if err := j.Append(note(9, 9, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -262,15 +267,16 @@ func TestJournalCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestJournalAsAModel does what daemons may do, by chance, and compares with
-// what should stand in the file: what was appended and neither forgotten nor
-// void, and nothing that was void before.
+// TestJournalAsAModel makes random appends, crashes and Forgets, and compares the file with
+// a model. It must have each record that was neither forgotten nor voided, and none that
+// was voided.
 func TestJournalAsAModel(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { model(t, rand.New(rand.NewPCG(seed, 1))) })
 	}
 }
 
+// model runs one random sequence.
 func model(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), File)
@@ -281,12 +287,12 @@ func model(t *testing.T, r *rand.Rand) {
 	const from = 2 << 10
 	j.from, j.due = from, from
 	defer func() { _ = j.Close() }()
-	live := map[int64]int64{}   // n by write id, of what must be there
-	surely := map[int64]int64{} // n by write id, of what was ever appended and is not void
+	live := map[int64]int64{}   // n by write id, of records that must be in the file
+	surely := map[int64]int64{} // n by write id, of all records appended and not voided
 	var next, n int64 = 1, 0
 	for range 400 {
 		switch r.IntN(10) {
-		case 0: // a crash, perhaps with half a line
+		case 0: // a crash, at times with half a line written
 			if err := j.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -302,11 +308,11 @@ func model(t *testing.T, r *rand.Rand) {
 				t.Fatal(err)
 			}
 			j.from, j.due = from, from
-		case 1: // the worker had not taken the last ones
+		case 1: // the worker did not take the last writes
 			next = max(1, next-int64(r.IntN(3)))
 		case 2, 3, 4, 5:
 			id := r.Int64N(next + 1)
-			if id < next { // of a write that was made
+			if id < next { // id is of a write that was made
 				j.Forget(id)
 				delete(live, id)
 			}
@@ -353,7 +359,7 @@ func model(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// FuzzParseRecords reads what may stand in a file after any crash.
+// FuzzParseRecords parses files as any crash may leave them.
 func FuzzParseRecords(f *testing.F) {
 	f.Add([]byte(`{"n":1,"session":"s","kind":"call","write":1,"generation":1,"at":1}` + "\n"))
 	f.Add([]byte(`{"n":1,"write":2}` + "\n" + `{"n":2,"write":2}` + "\n" + `{"n":`))
@@ -368,7 +374,7 @@ func FuzzParseRecords(f *testing.F) {
 			t.Fatalf("%d records of %d whole lines", len(records), lines)
 		}
 		var all []Record
-		done := false // a line says that others are done
+		done := false // whether a line says that other records are done
 		for line := range bytes.Lines(b) {
 			var r Record
 			if json.Unmarshal(line, &r) == nil {
@@ -411,7 +417,7 @@ func FuzzParseRecords(f *testing.F) {
 }
 
 func sorted(records []Record) []Record {
-	records = append([]Record{}, records...) // none is an empty list, too
+	records = append([]Record{}, records...) // so that no records are an empty slice, not nil
 	slices.SortStableFunc(records, func(a, b Record) int {
 		switch {
 		case a.Write < b.Write:
@@ -424,8 +430,8 @@ func sorted(records []Record) []Record {
 	return records
 }
 
-// TestDone: what was forgotten before a record was written is not read again,
-// over a rewriting, too.
+// TestDone checks that a record names the ones forgotten before it, so that they are not
+// read again, also after a rewrite.
 func TestDone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	open := func() (*Journal, []int64) {
@@ -452,7 +458,7 @@ func TestDone(t *testing.T) {
 			j.Forget(1, 2)
 		}
 	}
-	j.Forget(4) // nobody says so any more
+	j.Forget(4) // no later record can say so before Close
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -460,7 +466,7 @@ func TestDone(t *testing.T) {
 	if !slices.Equal(ids, []int64{3, 4, 5}) {
 		t.Errorf("records %v, want 3, 4 and 5", ids)
 	}
-	// The record that says it goes; what it said holds.
+	// The record that says that 1 and 2 are done is removed; they stay done.
 	j.Forget(4)
 	j.from, j.due = 1, 1
 	if err := j.Append(Record{Write: 6, Kind: KindCall}); err != nil {

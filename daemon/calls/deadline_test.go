@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDeadlineMoved: a call has the deadline that it was given last, also behind a
-// compaction and in another daemon, and no call has that of another.
+// TestDeadlineMoved checks that a call keeps its latest deadline over a compaction and in
+// the next daemon, and that no call gets the deadline of another.
 func TestDeadlineMoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
@@ -33,7 +33,7 @@ func TestDeadlineMoved(t *testing.T) {
 	}
 	put(1, 100)
 	put(2, 200)
-	for deadline := range int64(100) { // more than the file may hold without a compaction
+	for deadline := range int64(100) { // enough to make the file compact
 		if err := j.MoveDeadline(2, 300+deadline); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestDeadlineMoved(t *testing.T) {
 	if err := j.MoveDeadline(3, 600); err != nil {
 		t.Fatal(err)
 	}
-	put(3, 700) // the write before was not taken
+	put(3, 700) // the earlier write 3 was not taken
 	want("its write id given out again", "1:100 2:399 3:700 ")
 	j.Forget(2)
 	put(4, 800)

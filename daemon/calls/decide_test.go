@@ -2,6 +2,7 @@ package calls
 
 import "testing"
 
+// TestDecide checks the action for the facts of each situation.
 func TestDecide(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -85,9 +86,9 @@ func allFacts() []Facts {
 	return all
 }
 
-// TestDecideNeverTwice holds for all facts: a recorded call that may not run
-// again is made again only if its worker lives and has not taken it, and a private
-// process that was started and is gone is never started again.
+// TestDecideNeverTwice checks Decide for all facts. A recorded call that may not run twice
+// is sent again only if its worker lives and has not taken it, and a private process that
+// was started and has ended is never started again.
 func TestDecideNeverTwice(t *testing.T) {
 	for _, f := range allFacts() {
 		got := Decide(f)
@@ -106,9 +107,9 @@ func TestDecideNeverTwice(t *testing.T) {
 	}
 }
 
-// TestPhaseAndClaimAreTotal: every phase and claim has a row for every event, a
-// call that is over stays over, and no demand but a new request revives a call
-// that no owner wants.
+// TestPhaseAndClaimAreTotal checks that every phase and every claim has a row for each
+// event, that a call that is over stays over, and that only a new request revives a call
+// that its owner does not want.
 func TestPhaseAndClaimAreTotal(t *testing.T) {
 	for p := New; p <= Over; p++ {
 		for e := Sent; e <= Settle; e++ {

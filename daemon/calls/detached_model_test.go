@@ -6,17 +6,17 @@ import (
 	"testing"
 )
 
-// The second model is one call that a private process serves: attended by a
-// session first, then detached to the job store, as consults are. Its daemon
-// decides by [Decide], [Phase] and [Claim] alone. Around it are played: the client
-// and its proxy, the worker, the private process (the "engine") with the program
-// that it starts, and the files of the job.
+// The second model is one call that a private process serves. First a session attends it,
+// then it is detached to the job store, as consults are. Its daemon decides by [Decide],
+// [Phase] and [Claim] alone. The model plays the rest: the client and its proxy, the
+// worker, the private process (the "engine") with the program that it starts, and the files
+// of the job.
 //
-// The rules that the players keep bear the names of RECOVERY.md, section 6. Left
-// to the tests of the job store, since this package decides nothing about them:
-// StopQueue, MarkFirst, AuditFirst, AuditOnce, and those of panels.
+// The rules of the players have the names of RECOVERY.md, section 6. This package decides
+// nothing about StopQueue, MarkFirst, AuditFirst, AuditOnce and the rules of panels; the
+// tests of the job store check them.
 
-// What the client of line n has.
+// What the client has for line n.
 const (
 	notAsked int8 = iota
 	waits
@@ -26,14 +26,14 @@ const (
 	isGone
 )
 
-// What lies in outcome.json, in the engine's answer, in answer.json, and on the
-// way to the client.
+// What is in outcome.json, in the engine's answer, in answer.json, and on the way to the
+// client.
 const (
-	outDone    int8 = iota + 1 // the program's own end
+	outDone    int8 = iota + 1 // the program ended by itself
 	outStopped                 // cancelled
 	outFailed                  // [Fail]
 	outUnknown                 // [Unknown]
-	outID                      // not an answer, but the id to fetch one by
+	outID                      // not an answer, but the id to fetch it by
 )
 
 // The owner that the file of the job names.
@@ -42,39 +42,39 @@ const (
 	byStore
 )
 
-// The worker.
+// States of the worker.
 const (
 	noWorker int8 = iota
-	forked        // it has not come to its lock yet
+	forked        // it has not reached its lock yet
 	living
 	killed
-	dismissed // it has left in order
+	dismissed // it has exited in order
 )
 
-// The engine.
+// States of the engine.
 const (
 	noEngine int8 = iota
 	idle
 	asked     // it has read the request
 	noted     // its start line is on disk
 	running   // the program was started
-	decided   // what it came to is final
+	decided   // its outcome is final
 	filed     // outcome.json was written
 	replied   // its answer is on stdout
-	endedItem // it has exited, or was killed
+	endedItem // it has exited or was killed
 )
 
-// life is everything about the one call.
+// life is the state of the whole model: everything about the one call.
 type life struct {
 	// The client and its proxy.
 	client, value      int8
 	proxyDead, conn    bool
 	req, cancel, got   bool // on their way to the daemon
-	wire               int8 // on its way to the client
+	wire               int8 // what is on its way to the client
 	control            int8 // a cancellation by id: 1 asked, 2 answered
 	toldID, wantsEnded bool // the client has the id; a cancellation is legitimate
 
-	// Files. dir is 1 for the worker's directory alone, 2 with its spec.
+	// Files. dir is 1 for the worker's directory alone, 2 if it has its spec.
 	job, dir                int8
 	state, record, begun    bool
 	outcome, answer         int8
@@ -84,11 +84,11 @@ type life struct {
 	worker, engine         int8
 	late                   bool // a worker forked by a dead daemon is on its way to its lock
 	attachedTo             int8 // epoch
-	runFrame, oldRun       int8 // epochs of the daemons that sent it
+	runFrame, oldRun       int8 // epochs of the daemons that sent the request
 	cancelFrame            int8
 	runTaken, cancelTaken  bool
 	runTwice               bool
-	line, said             int8 // the engine's answer: retained by the worker; ever written
+	line, said             int8 // the engine's answer: kept by the worker; ever written
 	closed, heard, program bool
 	starts, end            int8
 
@@ -97,13 +97,13 @@ type life struct {
 	epoch                  int8
 	phase                  Phase
 	claim                  Claim
-	recorded, cancelSent   bool // run is on record, not sent; the cancellation was sent
+	recorded, cancelSent   bool // the request is on record, not sent; the cancellation was sent
 	controlRead, confirmed bool
 	lost, hunted           bool
-	seen                   int8 // the outcome as it was when the worker was found dead
-	readLine               int8 // the engine's answer, read
-	fetched, marked        bool // a detached answer was fetched; a directory is made to say that an answer is owed
-	known                  bool // this daemon has forked the worker, or found it at its start
+	seen                   int8 // the outcome as the daemon found it when it saw that the worker is dead
+	readLine               int8 // the engine's answer as the daemon read it
+	fetched, marked        bool // a detached answer was fetched; the worker's directory is marked as owing an answer
+	known                  bool // this daemon forked the worker, or found it at its start
 
 	// Budgets, and what only the checks need.
 	daemons, workers, engines, boots, full int8
@@ -112,7 +112,7 @@ type life struct {
 	wrong                                  int8
 }
 
-// faults that are found while an answer is given.
+// wrongs are faults that are found while an answer is given.
 var wrongs = []string{
 	"", "a fault without doubt is said of a program that ran under a lost worker",
 	"the outcome of a program that never ran is said to be unknown", "a fault is said of a call that was answered",
@@ -120,8 +120,8 @@ var wrongs = []string{
 	"cancelled first, and answered as done", "an id that was told is not known", "removed while its client waits",
 }
 
-// detachedRules are the law and the players' rules; broken names those that are
-// not kept.
+// detachedRules are the law and the rules of the players. broken has the names of the rules
+// that are not kept.
 type detachedRules struct {
 	decide func(Facts) Action
 	claim  func(Claim, Demand) Claim
@@ -129,8 +129,8 @@ type detachedRules struct {
 	limits struct{ daemons, workers, engines, boots, full, control int8 }
 }
 
-// Kinds of steps: a run that can go on by slow steps alone is quiet, and one that
-// can go on by crashes and choices alone is at its end.
+// Kinds of steps. A run that can continue only by slow steps is quiet. One that can
+// continue only by crashes and choices is at its end.
 const (
 	must = iota
 	slow
@@ -146,7 +146,7 @@ type lifeStep struct {
 
 type lifeAdder func(to life, kind int, name string)
 
-// die takes with it what a daemon has in memory.
+// die removes what a daemon has only in memory.
 func (s *life) die() {
 	s.crashed = s.crashed || s.job != 0
 	s.up, s.attached, s.waiting, s.conn, s.req, s.cancel, s.got = false, false, false, false, false, false, false
@@ -161,7 +161,7 @@ func (s *life) die() {
 	}
 }
 
-// killEngine ends the engine, and the program with it.
+// killEngine kills the engine, and the program with it.
 func (s *life) killEngine() {
 	if s.engine >= idle && s.engine < endedItem {
 		s.engine = endedItem
@@ -169,7 +169,7 @@ func (s *life) killEngine() {
 	s.program = false
 }
 
-// facts are what the daemon knows. ok is false while it has to find out more.
+// facts returns what the daemon knows. ok is false while it has to learn more first.
 func (r *detachedRules) facts(s *life) (f Facts, ok bool) {
 	f = s.phase.Facts()
 	f.Pending, f.Private, f.Started, f.Begun = s.claim.Wanted(), true, s.state, s.begun
@@ -189,7 +189,7 @@ func (r *detachedRules) facts(s *life) (f Facts, ok bool) {
 		f.Killed = true
 		return f, s.lost && s.hunted || f.Answered && s.lost
 	case noWorker:
-		return f, !s.late || s.dir == 0 || !f.Pending // a late worker is found by its lock, or by its spec
+		return f, !s.late || s.dir == 0 || !f.Pending // a late worker is found by its lock or by its spec
 	}
 	return f, false
 }
@@ -225,7 +225,7 @@ func (r *detachedRules) steps(s life) (all []lifeStep) {
 		if s.record {
 			t.phase = t.phase.After(Sent)
 		}
-		if s.job == byStore { // cancelled or confirmed before: that cannot be told apart
+		if s.job == byStore { // it was cancelled or confirmed earlier: the two look the same
 			t.claim = r.claim(r.claim(Awaited, Detach), Confirm)
 		}
 		if s.answer != 0 {
@@ -243,7 +243,7 @@ func (r *detachedRules) steps(s life) (all []lifeStep) {
 	return all
 }
 
-// lines are those that the daemon reads from its client, and writes to it.
+// lines adds the steps in which the daemon reads from its client or writes to it.
 func (r *detachedRules) lines(s life, add lifeAdder) {
 	if s.req {
 		t := s
@@ -308,7 +308,7 @@ func (r *detachedRules) lines(s life, add lifeAdder) {
 	}
 }
 
-// attach is how the daemon finds out about the worker.
+// attach adds the steps in which the daemon finds out about the worker.
 func (r *detachedRules) attach(s life, add lifeAdder) {
 	if s.onlyMemory || s.memoryStore && s.job == byClient {
 		t := s
@@ -347,7 +347,7 @@ func (r *detachedRules) attach(s life, add lifeAdder) {
 	}
 }
 
-// verdict returns what answer.json is to say, 0 if it is too early.
+// verdict returns what answer.json must say, 0 if it is too early.
 func (r *detachedRules) verdict(s *life) int8 {
 	f, ok := r.facts(s)
 	if !ok {
@@ -367,7 +367,7 @@ func (r *detachedRules) verdict(s *life) int8 {
 		return outFailed
 	case Unknown:
 		return outUnknown
-	case Forget: // the store settles every job, also one that no owner wants
+	case Forget: // the store settles every job, also an unwanted one
 		switch {
 		case value != 0:
 			return value
@@ -380,7 +380,7 @@ func (r *detachedRules) verdict(s *life) int8 {
 	return 0
 }
 
-// act is what the daemon does about the call.
+// act adds the step that the daemon takes for the call.
 func (r *detachedRules) act(s life, add lifeAdder) {
 	if s.recorded {
 		t := s
@@ -424,7 +424,7 @@ func (r *detachedRules) act(s life, add lifeAdder) {
 	}
 }
 
-// resetWorker makes place for another worker of the job.
+// resetWorker clears the state of the worker, so that the job can get another.
 func (s *life) resetWorker() {
 	s.state, s.engine, s.heard, s.end, s.line, s.closed, s.lost, s.hunted, s.attached = false, noEngine, false, 0, 0,
 		false, false, false, false
@@ -432,7 +432,7 @@ func (s *life) resetWorker() {
 		false, false, New, false
 }
 
-// forgetJob removes all that there is of a job.
+// forgetJob removes everything of a job.
 func (s *life) forgetJob() {
 	if s.toldID && !s.fetched {
 		s.wrong = 7
@@ -446,7 +446,7 @@ func (s *life) forgetJob() {
 	s.claim, s.readLine, s.pruned = Unclaimed, 0, true
 }
 
-// finish is the order of the end: answer.json, dismissal, directory, job.
+// finish adds the steps of the end, in order: answer.json, dismissal, directory, job.
 func (r *detachedRules) finish(s life, add lifeAdder) {
 	if v := r.verdict(&s); v != 0 && s.answer == 0 && (!r.broken["AnswerFirst"] || !s.waiting || !s.conn) {
 		t := s
@@ -467,7 +467,7 @@ func (r *detachedRules) finish(s life, add lifeAdder) {
 		!r.broken["Dismiss"] {
 		t := s
 		t.worker, t.attached, t.runFrame, t.oldRun, t.cancelFrame, t.line = dismissed, false, 0, 0, 0, 0
-		if s.answer == 0 { // in memory alone
+		if s.answer == 0 { // the answer is only in memory
 			t.worker, t.attached = living, true
 			if s.line == 0 {
 				return
@@ -495,7 +495,7 @@ func (r *detachedRules) finish(s life, add lifeAdder) {
 	}
 }
 
-// bad names what is wrong with a state.
+// bad returns what is wrong with a state, or "".
 func (s *life) bad(quiet, last bool) string {
 	switch {
 	case s.wrong != 0:
@@ -541,8 +541,7 @@ func (s *life) bad(quiet, last bool) string {
 	return ""
 }
 
-// explore walks every interleaving, and returns the shortest way to a state that
-// is wrong, or nil.
+// explore walks every interleaving. It returns the shortest trace to a wrong state, or nil.
 func (r *detachedRules) explore() (states int, trace []string) {
 	type origin struct {
 		from int32
@@ -576,7 +575,7 @@ func (r *detachedRules) explore() (states int, trace []string) {
 	return len(seen), nil
 }
 
-// detachedRuns are what may die, and how often, in one run.
+// detachedRuns returns the runs to explore: what may die in each, and how often.
 func detachedRuns() (runs []detachedRules) {
 	add := func(daemons, workers, engines, boots, full, control int8) {
 		r := detachedRules{decide: Decide, claim: Claim.After, broken: map[string]bool{}}
@@ -600,9 +599,8 @@ func detachedRuns() (runs []detachedRules) {
 	return runs
 }
 
-// TestDetachedModel: with every rule in force the program is started at most once,
-// its client gets one answer or the id, nothing runs without an owner, and every
-// job comes to an end.
+// TestDetachedModel checks that with all rules kept the program is started at most once,
+// its client gets one answer or the id, nothing runs without an owner, and every job ends.
 func TestDetachedModel(t *testing.T) {
 	total := 0
 	for _, r := range detachedRuns() {
@@ -621,7 +619,7 @@ func TestDetachedModel(t *testing.T) {
 	}
 }
 
-// TestDetachedModelBroken takes each rule away: the model notices.
+// TestDetachedModelBroken breaks each rule in turn. The model must notice each time.
 func TestDetachedModelBroken(t *testing.T) {
 	spoil := map[string]func(*detachedRules){
 		"NotPending": func(r *detachedRules) { r.claim = claimBut(Confirm, Unclaimed, Unclaimed) },
@@ -691,7 +689,7 @@ func TestDetachedModelBroken(t *testing.T) {
 	}
 }
 
-// claimBut is [Claim.After] with another outcome of one row.
+// claimBut returns [Claim.After] with one row changed.
 func claimBut(demand Demand, from, to Claim) func(Claim, Demand) Claim {
 	return func(c Claim, d Demand) Claim {
 		if c == from && d == demand {

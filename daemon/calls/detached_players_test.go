@@ -2,7 +2,7 @@ package calls
 
 // The players of the second model: see detached_model_test.go.
 
-// client is the client, its proxy, and any party that has the id of the job.
+// client adds the steps of the client, its proxy, and any party that has the id of the job.
 func (r *detachedRules) client(s life, add lifeAdder) {
 	if s.client == notAsked && s.up {
 		t := s
@@ -56,7 +56,7 @@ func (r *detachedRules) client(s life, add lifeAdder) {
 	}
 }
 
-// crashes are the deaths of daemon, worker, engine, client and machine.
+// crashes adds the deaths of daemon, worker, engine, client and machine.
 func (r *detachedRules) crashes(s life, add lifeAdder) {
 	if s.up && s.daemons < r.limits.daemons {
 		t := s
@@ -104,7 +104,7 @@ func (r *detachedRules) crashes(s life, add lifeAdder) {
 	}
 }
 
-// workerSteps are those of the worker, of which a late one belongs to a dead daemon.
+// workerSteps adds the steps of the worker. A late worker belongs to a dead daemon.
 func (r *detachedRules) workerSteps(s life, add lifeAdder) {
 	if s.worker == forked || s.late {
 		t := s
@@ -153,7 +153,7 @@ func (r *detachedRules) workerSteps(s life, add lifeAdder) {
 	}
 }
 
-// engineSteps are those of the private process and its program.
+// engineSteps adds the steps of the private process and its program.
 func (r *detachedRules) engineSteps(s life, add lifeAdder) {
 	if s.engine == noEngine || s.engine == endedItem {
 		return

@@ -8,6 +8,8 @@ import (
 	"testing"
 )
 
+// TestJournal checks that a record is read again as it was appended, and that half a line
+// at the end of the file does no harm.
 func TestJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	j, got, err := reopen(path)
@@ -20,8 +22,8 @@ func TestJournal(t *testing.T) {
 		}
 	}
 	_ = j.Close()
-	// A crash in the middle of an append leaves half a line, which was never
-	// sent; the next append must not be glued to it.
+	// A crash in the middle of an append leaves half a line, which was never sent. The next
+	// append must not continue that line.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +45,7 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// fullDisk takes half of what is written to it.
+// fullDisk writes half of what it is given, and then fails.
 type fullDisk struct {
 	content  []byte
 	truncate error
@@ -66,6 +68,8 @@ func (d *fullDisk) Truncate(size int64) error {
 }
 func (d *fullDisk) Close() error { return nil }
 
+// TestJournalShortWrite checks that an append that was written only in part fails and is
+// cut off, and that a journal whose end cannot be cut off refuses all later appends.
 func TestJournalShortWrite(t *testing.T) {
 	d := &fullDisk{content: []byte("{}\n")}
 	j := &Journal{f: d, size: 3}

@@ -8,16 +8,15 @@ import (
 	"holdline/protocol/faultpoint"
 )
 
-// The first model is the line with everything left out but what decides: one
-// client and its proxy, daemons that die and follow each other, workers that die,
-// two calls that may not run twice. It walks every order of their steps. What
-// becomes of a call is decided by [Decide], [Phase], [AckBefore] and
-// [MayRemoveDir], as in the daemon.
+// The first model is the line reduced to what decides: one client and its proxy, daemons
+// that die and follow each other, workers that die, and two calls that may not run twice.
+// It walks every order of their steps. [Decide], [Phase], [AckBefore] and [MayRemoveDir]
+// decide what happens to a call, as in the daemon.
 //
-// The rules that other packages keep are broken by the names by which the chaos
-// test breaks them in the real program.
+// The rules that other packages keep are broken by the names that the chaos test uses to
+// break them in the real program.
 
-// mRules is the law as the model goes by it: Decide, or what a test puts in its place.
+// mRules is the law that the model follows: Decide, or a replacement that a test gives.
 type mRules struct{ decide func(Facts) Action }
 
 const (
@@ -37,7 +36,7 @@ const (
 
 type mMsg struct{ kind, n, val int8 }
 
-// mCall is a call as the daemon that lives has it.
+// mCall is a call as the living daemon has it.
 type mCall struct {
 	phase  Phase
 	write  int8 // how far its write is: see below
@@ -49,8 +48,8 @@ type mCall struct {
 // Steps of a write in phase Open.
 const (
 	wRecorded   = iota // on record, not sent
-	wUnrecorded        // sent without its record, in the broken order
-	wSent              // both
+	wUnrecorded        // sent without its record, if the order is broken
+	wSent              // on record and sent
 )
 
 type (
@@ -63,7 +62,7 @@ type mWorker struct {
 	dir, alive  bool
 	owner, last int8
 	q           [mQueue]mFrame
-	pipe, done  [2]mOut // taken; effect made
+	pipe, done  [2]mOut // taken by the worker; effect made
 	out         [mQueue]mOut
 	outs, acked int8
 	recs        [mQueue]mRec
@@ -73,15 +72,15 @@ type world struct {
 	req    [mCalls]int8 // 0 not sent, 1 pending, 2 answered
 	val    [mCalls]int8
 	eff    [mCalls]int8
-	conn   int8 // epoch that the proxy is connected to
+	conn   int8 // epoch of the daemon that the proxy is connected to
 	p2d    [mQueue]mMsg
 	d2p    [mQueue]mMsg
 	alive  bool
 	ep     int8
 	pend   [mCalls]bool // the daemon has the client's line
-	back   bool         // the proxy has resumed, or began here
+	back   bool         // the proxy has resumed, or its session began here
 	c      [mCalls]mCall
-	att    [mWorkers]int8 // 0 not looked at, 1 attached, 2 dead
+	att    [mWorkers]int8 // 0 unknown, 1 attached, 2 dead
 	read   [mWorkers]int8
 	next   [mWorkers]int8
 	wk     [mWorkers]mWorker
@@ -106,7 +105,7 @@ func shift[T any](q []T) {
 	q[len(q)-1] = zero
 }
 
-// forgetVolatile is what a daemon's death takes with it.
+// forgetVolatile removes what a daemon's death destroys.
 func (s *world) forgetVolatile() {
 	s.pend, s.c, s.back = [mCalls]bool{}, [mCalls]mCall{}, false
 	s.att, s.read, s.next = [mWorkers]int8{}, [mWorkers]int8{}, [mWorkers]int8{}
@@ -145,7 +144,7 @@ type mStep struct {
 	name string
 }
 
-// steps are all that may happen next.
+// steps returns all steps that may happen next.
 func (r *mRules) steps(s world, maxKills, maxWorkerKills int8) (all []mStep) {
 	add := func(t world, format string, args ...any) { all = append(all, mStep{t, fmt.Sprintf(format, args...)}) }
 	r.client(s, add)
@@ -291,7 +290,7 @@ func (r *mRules) worker(s world, k int, add adder) {
 	}
 }
 
-// listen is the daemon reading what the proxy sent.
+// listen adds the step in which the daemon reads what the proxy sent.
 func (r *mRules) listen(s world, add adder) {
 	m := s.p2d[0]
 	if !s.up() || m.kind == mNone {
@@ -311,7 +310,7 @@ func (r *mRules) listen(s world, add adder) {
 			if m.n>>n&1 == 0 {
 				claim = claim.After(Confirm)
 			}
-			// No call of this model is cancelled, so one that is not pending has its
+			// No call of this model is cancelled. So one that is not pending has its
 			// answer, even if its output was acknowledged and is not read again.
 			f := t.c[n].phase.Facts()
 			f.Pending, f.Answered = claim.Wanted(), true
@@ -326,12 +325,12 @@ func (r *mRules) listen(s world, add adder) {
 func (r *mRules) settle(t *world, n int) {
 	t.c[n].phase, t.c[n].routed = t.c[n].phase.After(Settle), false
 	if k, i := t.record(n); i >= 0 && t.att[k] == 1 && t.wk[k].alive {
-		return // it goes with the ack
+		return // the record goes with the ack
 	}
 	t.drop(n)
 }
 
-// watch is the daemon and worker k.
+// watch adds the steps in which the daemon learns about worker k.
 func (r *mRules) watch(s world, k int, add adder) {
 	w := s.wk[k]
 	if !w.dir {
@@ -371,7 +370,7 @@ func (r *mRules) watch(s world, k int, add adder) {
 			if rec.n != 0 {
 				unconfirmed++
 				if c := s.c[rec.n-1]; c.phase != Over && !c.routed {
-					return // it is not said yet what became of it
+					return // what became of it is not known yet
 				}
 			}
 		}
@@ -403,13 +402,13 @@ func (s *world) void(k int, write int8) {
 	}
 }
 
-// output is the daemon reading one line of worker k.
+// output adds the step in which the daemon reads one line of worker k.
 func (r *mRules) output(s world, k int, add adder) {
 	o := s.wk[k].out[s.read[k]]
 	t := s
 	t.read[k]++
 	to := int8(-1)
-	for _, rec := range s.wk[k].recs { // the records alone know whose it is
+	for _, rec := range s.wk[k].recs { // only the records say whose answer it is
 		if rec.n != 0 && rec.w == o.w {
 			to = rec.n - 1
 		}
@@ -424,7 +423,7 @@ func (r *mRules) output(s world, k int, add adder) {
 	add(t, "the daemon reads the answer to write %d of worker %d", o.w, k)
 }
 
-// ack frees what the proxy has confirmed.
+// ack adds the step that acknowledges what the proxy has confirmed.
 func (r *mRules) ack(s world, k int, add adder) {
 	t := s
 	w := &t.wk[k]
@@ -447,7 +446,7 @@ func (r *mRules) ack(s world, k int, add adder) {
 	}
 }
 
-// call is what the daemon does next about call n.
+// call adds what the daemon does next about call n.
 func (r *mRules) call(s world, n int, add adder) {
 	c := s.c[n]
 	if c.phase == Open && c.write != wSent {
@@ -455,7 +454,7 @@ func (r *mRules) call(s world, n int, add adder) {
 		return
 	}
 	if !s.pend[n] || c.routed || c.phase == Over || c.phase != New && s.att[c.k] == 0 {
-		return // its worker is waited for, or nothing is to be done
+		return // it waits for its worker, or has nothing to do
 	}
 	f := c.phase.Facts()
 	f.Pending, f.Alive = true, c.phase != New && s.att[c.k] == 1
@@ -477,13 +476,13 @@ func (r *mRules) call(s world, n int, add adder) {
 	}
 }
 
-// dispatch puts call n on record with a worker, which is made if there is none.
+// dispatch puts call n on record with a worker, and makes one if there is none.
 func (r *mRules) dispatch(s world, n int, add adder) {
 	t := s
 	k := -1
 	for i := range t.wk {
 		if t.wk[i].alive && t.wk[i].dir && t.att[i] == 0 {
-			return // one is about to be taken up
+			return // a worker is about to be adopted
 		}
 		if t.att[i] == 1 && t.wk[i].alive {
 			k = i
@@ -513,12 +512,12 @@ func (r *mRules) dispatch(s world, n int, add adder) {
 	add(t, "call %d becomes write %d of worker %d", n, t.c[n].w, k)
 }
 
-// send makes the write of call n.
+// send adds the write of call n.
 func (r *mRules) send(s world, n int, add adder) {
 	c := s.c[n]
 	t := s
 	w := &t.wk[c.k]
-	if c.write == wUnrecorded { // the record comes behind, in the broken order
+	if c.write == wUnrecorded { // the broken order writes the record afterwards
 		t.c[n].write = wSent
 		if push(w.recs[:], mRec{int8(n + 1), c.w}) {
 			add(t, "call %d is recorded", n)
@@ -552,8 +551,8 @@ func (s *world) wrong() string {
 	return ""
 }
 
-// explore walks through every order of steps, and returns the shortest way to
-// something wrong, if there is one.
+// explore walks every order of steps. It returns the shortest trace to a wrong state, or
+// nil.
 func (r *mRules) explore(maxKills, maxWorkerKills int8) (states int, trace []string) {
 	type from struct {
 		at   int
@@ -598,8 +597,8 @@ func sound() mRules {
 	return mRules{decide: Decide}
 }
 
-// TestModel: with every rule in force each call is answered once, has its
-// effect at most once, and is said to be unknown only if a worker was killed.
+// TestModel checks that with all rules kept each call is answered once, has its effect at
+// most once, and is answered as unknown only if a worker was killed.
 func TestModel(t *testing.T) {
 	r := sound()
 	kills, workerKills := int8(2), int8(1)
@@ -619,8 +618,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestModelBroken takes each rule away, and each row of the decision: the
-// model notices.
+// TestModelBroken breaks each rule, and each row of the decision, in turn. The model must
+// notice each time.
 func TestModelBroken(t *testing.T) {
 	change := func(row Facts, a Action) func(Facts) Action {
 		return func(f Facts) Action {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDoneRecordsAreRead: what a record says is done holds although a later one
-// says that the record itself is done.
+// TestDoneRecordsAreRead checks that a record's list of done records holds even if a later
+// record says that it is done itself.
 func TestDoneRecordsAreRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
@@ -16,13 +16,13 @@ func TestDoneRecordsAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if id != 4 {
-			j.Forget(id) // the next record says so
+			j.Forget(id) // the next record says that it is done
 		}
 	}
 	if _, records := journal(t, path); !slices.Equal(ids(records), []int64{4, 9}) {
 		t.Errorf("records %v, want 4, which is needed, and 9, of which nothing is said yet", ids(records))
 	}
-	j.from, j.due = 1, 1 // a rewriting goes by the same
+	j.from, j.due = 1, 1 // make the next append rewrite the file
 	j.Forget(9)
 	if err := j.Append(note(10, 10, 1)); err != nil {
 		t.Fatal(err)
@@ -32,8 +32,8 @@ func TestDoneRecordsAreRead(t *testing.T) {
 	}
 }
 
-// TestSettle: once Settle has returned, nothing that was forgotten before is read
-// again, however much that is, whatever comes behind it, and over rewritings.
+// TestSettle checks that nothing that was forgotten before Settle is read again: more ids
+// than one record can list, with records behind it, and after rewrites.
 func TestSettle(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
@@ -58,7 +58,7 @@ func TestSettle(t *testing.T) {
 	if _, records := journal(t, path); !slices.Equal(ids(records), []int64{7}) {
 		t.Errorf("%d records, want 7 alone", len(records))
 	}
-	// The highest write was not made: its number is another's.
+	// The highest write was not made, so its number is used again.
 	if err := j.Append(note(most, 1, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +74,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestForgottenNumberGivenAgain: a write that was forgotten and then turned out
-// not to be made does not take the one with it that bears its number next.
+// TestForgottenNumberGivenAgain checks that forgetting a write that was not made does not
+// remove the later record with the same number.
 func TestForgottenNumberGivenAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	j, _ := journal(t, path)
@@ -85,7 +85,7 @@ func TestForgottenNumberGivenAgain(t *testing.T) {
 		}
 	}
 	for id := int64(1); id <= maxDone+2; id++ {
-		j.Forget(id) // more than one record says
+		j.Forget(id) // more than one record can list
 	}
 	if err := j.Append(note(maxDone+2, 70, 1)); err != nil {
 		t.Fatal(err)

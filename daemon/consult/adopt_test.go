@@ -18,8 +18,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// next is the house after its daemon has died: another manager with another
-// supervisor, over the same directories. The one before must have let go.
+// next returns the house after its daemon has died: another manager with another
+// supervisor, over the same directories. The earlier daemon must have detached.
 func (h *house) next(epoch int64, edit ...func(*Options)) *house {
 	h.t.Helper()
 	exe, err := os.Executable()
@@ -52,7 +52,7 @@ func (h *house) next(epoch int64, edit ...func(*Options)) *house {
 	return n
 }
 
-// detach lets the jobs go.
+// detach closes the manager, which leaves the jobs to their workers.
 func (h *house) detach() {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
@@ -81,7 +81,7 @@ func (h *house) beginIn(ctx context.Context, n int64, args map[string]any) <-cha
 	}
 }
 
-// untilEnded looks at job n until it has ended.
+// untilEnded polls job n until it has ended, and returns its answer.
 func (h *house) untilEnded(n int64) *Answer {
 	h.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -98,10 +98,11 @@ func (h *house) untilEnded(n int64) *Answer {
 	}
 }
 
+// pause returns a step that only waits.
 func pause(seconds float64) claudetest.Step { return claudetest.Step{Do: "none", Delay: seconds} }
 
-// TestAdopted leaves a consult to its worker, and goes on with it: the program
-// runs once, and the call that is repeated gets the answer.
+// TestAdopted detaches from a running consult and adopts it in the next daemon. The program
+// runs once, and the repeated call gets the answer.
 func TestAdopted(t *testing.T) {
 	h := newHouse(t, "")
 	args := map[string]any{"prompt": claudetest.Prompt("x", pause(0.7), claudetest.Say("the answer"))}
@@ -126,8 +127,8 @@ func TestAdopted(t *testing.T) {
 	}
 }
 
-// TestForsaken: jobs whose clients are gone end, and those in the background
-// go on.
+// TestForsaken checks that after an adoption a job ends if its client cancelled it or does
+// not come back, and that a job in the background continues.
 func TestForsaken(t *testing.T) {
 	for _, how := range []string{"cancelled", "not back"} {
 		h := newHouse(t, "")
@@ -147,7 +148,7 @@ func TestForsaken(t *testing.T) {
 		if how == "cancelled" {
 			n.Resumed(h.session, nil)
 		}
-		// Not by Wait, for as long as which it would go on.
+		// Do not use Wait here: the job continues as long as a caller waits for it.
 		if a := n.untilEnded(1); a.State != Cancelled || !strings.Contains(a.Why, "its client") {
 			t.Errorf("%s: %+v", how, a)
 		}
@@ -157,7 +158,7 @@ func TestForsaken(t *testing.T) {
 	}
 }
 
-// TestQueuedAgain: what had not begun begins with the next daemon.
+// TestQueuedAgain checks that a job that was still queued is started by the next daemon.
 func TestQueuedAgain(t *testing.T) {
 	one := func(o *Options) { o.Settings.MaxConcurrent = 1 }
 	h := newHouse(t, "", one)
@@ -168,7 +169,8 @@ func TestQueuedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.detach()
-	// An image of this process left in the middle of writing, for an upgrade.
+	// A temporary file that the program before an upgrade, with the same pid, left half
+	// written.
 	half := filepath.Join(h.opt.Dir, ID(h.session, 2), fmt.Sprintf(".%s.%d-7", process.FileSpec, os.Getpid()))
 	if err := os.WriteFile(half, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -187,8 +189,8 @@ func TestQueuedAgain(t *testing.T) {
 	}
 }
 
-// TestMuchOutput makes a program say more than a worker retains before the
-// daemon leaves: the next one has its whole answer.
+// TestMuchOutput has a program write more than a worker retains before the daemon detaches.
+// The next daemon gets the whole answer.
 func TestMuchOutput(t *testing.T) {
 	h := newHouse(t, "")
 	long := strings.Repeat("word ", 50_000)
@@ -215,8 +217,9 @@ func TestMuchOutput(t *testing.T) {
 	}
 }
 
-// TestRemoveRequestFirst: as long as anything but the request is left of a job
-// that is removed, the request is gone. One that does not go keeps the rest.
+// TestRemoveRequestFirst checks that removing a job removes its request first, so that
+// nothing is left of a job without a request. If the request cannot be removed, the rest
+// stays.
 func TestRemoveRequestFirst(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "0123456789ab")
 	if err := os.MkdirAll(filepath.Join(dir, fileJob, "stuck"), 0o700); err != nil {

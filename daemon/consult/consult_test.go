@@ -19,6 +19,8 @@ import (
 	"holdline/protocol/process"
 )
 
+// TestAnswer checks one consult from its call to the result: text, value, progress, record
+// and spec. The same line asked again gets the same job.
 func TestAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(20*time.Second))
@@ -56,7 +58,7 @@ func TestAnswer(t *testing.T) {
 			p.spec.Owner.N != 7 {
 			t.Errorf("spec %+v", p.spec)
 		}
-		// The same line again is the same job, whatever it says now.
+		// The same line again means the same job, even if its arguments differ now.
 		again, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 7},
 			map[string]any{"prompt": "forty-two"})
 		if err != nil || again.Text != res.Text || len(w.starter.procs) != 1 {
@@ -77,7 +79,7 @@ func TestAnswer(t *testing.T) {
 	})
 }
 
-// TestHeartbeat: a program that says nothing is heard of all the same.
+// TestHeartbeat checks that progress arrives also for a program that writes nothing.
 func TestHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(95*time.Second))
@@ -102,7 +104,8 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// TestBackground: the wait ends, the job goes on, and its answer is fetched.
+// TestBackground checks that when the wait of a call ends the job continues, and that its
+// answer can be fetched.
 func TestBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(p *fakeProcess) {
@@ -127,13 +130,13 @@ func TestBackground(t *testing.T) {
 		if v, ok := res.Value.(value); !ok || v.State != Running || v.Answer != "first thoughts" {
 			t.Errorf("value %+v", res.Value)
 		}
-		cancel() // the session goes: a background job does not
+		cancel() // the session ends; a background job does not
 
 		if res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("b")},
 			map[string]any{"consult_id": id}); code(res, err) != fault.InvalidInput {
 			t.Errorf("another identity's: %v %q", err, res.Text)
 		}
-		// Ending a wait ends the wait alone.
+		// The end of a wait does not end the job.
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		if _, err := w.call(ctx, "consult_result", tool.Call{Caller: w.caller("a")},
 			map[string]any{"consult_id": id}); !errors.Is(err, context.DeadlineExceeded) {
@@ -156,8 +159,8 @@ func TestBackground(t *testing.T) {
 	})
 }
 
-// TestHandOutUnwritten: a consult that goes on in the background is named to
-// its caller, whether that can be written down or not; that is made up for.
+// TestHandOutUnwritten checks that a caller gets the id of its background consult even if
+// that fact cannot be written to disk, is told so, and that the write is repeated later.
 func TestHandOutUnwritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(p *fakeProcess) {
@@ -177,7 +180,8 @@ func TestHandOutUnwritten(t *testing.T) {
 			return rec.Attended
 		}
 		was := make(chan []byte, 1)
-		time.AfterFunc(50*time.Second, func() { // nothing can take the place of a directory
+		// a rename cannot replace a directory that is not empty
+		time.AfterFunc(50*time.Second, func() {
 			b, err := os.ReadFile(file)
 			if was <- b; err == nil {
 				err = errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "full"), 0o700))
@@ -210,8 +214,8 @@ func TestHandOutUnwritten(t *testing.T) {
 	})
 }
 
-// TestCancelledAtStart: a consult that is cancelled while its program starts
-// never asks the program anything.
+// TestCancelledAtStart checks that a consult that is cancelled while its program starts
+// never sends the prompt.
 func TestCancelledAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w *world
@@ -245,7 +249,7 @@ func TestCancelledAtStart(t *testing.T) {
 	})
 }
 
-// late does something behind the start of each program.
+// late calls after behind the start of each program.
 type late struct {
 	Starter
 	do func(id string)
@@ -257,7 +261,8 @@ func (l late) Start(ctx context.Context, dir string, spec process.Spec, env []st
 	return p, err
 }
 
-// hangs is a program that says something and then nothing until it is cancelled.
+// hangs returns a program that says something and then nothing. If heeds is true, it ends
+// when it is cancelled.
 func hangs(heeds bool) func(*fakeProcess) {
 	return func(p *fakeProcess) {
 		<-p.in
@@ -277,8 +282,8 @@ func hangs(heeds bool) func(*fakeProcess) {
 	}
 }
 
-// TestCancel: the end of an attended call ends its job, and what is known of
-// it is kept.
+// TestCancel checks that the end of an attended call ends its job, and that the text so far
+// is kept.
 func TestCancel(t *testing.T) {
 	for name, heeds := range map[string]bool{"heeds": true, "deaf": false} {
 		t.Run(name, func(t *testing.T) {
@@ -313,6 +318,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestControl checks that a job is cancelled by its id by its own identity alone, and that
+// a second cancellation is no error.
 func TestControl(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, hangs(true))
@@ -337,7 +344,8 @@ func TestControl(t *testing.T) {
 	})
 }
 
-// TestQueue: no more than the limit at once, and fair between identities.
+// TestQueue checks that no more jobs run at once than the limit allows, and that identities
+// get slots in turn.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(10*time.Second), func(o *Options) { o.Settings.MaxConcurrent = 2 })
@@ -367,7 +375,7 @@ func TestQueue(t *testing.T) {
 			t.Errorf("list %+v", list)
 		}
 		wg.Wait()
-		// Two slots came free at once: it had one of them.
+		// Two slots became free at once, and it got one of them.
 		if i := slices.Index(w.starter.order, "modest"); i != 2 && i != 3 {
 			t.Errorf("order %v", w.starter.order)
 		}
@@ -380,8 +388,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestQueueLimit: a queue that is full says so, and a queued job can be
-// cancelled without ever having begun.
+// TestQueueLimit checks that a full queue refuses a call, and that a queued job can be
+// cancelled before it has started.
 func TestQueueLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(time.Hour),
@@ -412,6 +420,7 @@ func TestQueueLimit(t *testing.T) {
 	})
 }
 
+// TestFaults checks the fault and the text for each way in which a program can end.
 func TestFaults(t *testing.T) {
 	exits := func(n int, lines ...string) func(*fakeProcess) {
 		return func(p *fakeProcess) {
@@ -425,7 +434,7 @@ func TestFaults(t *testing.T) {
 		program func(*fakeProcess)
 		edit    func(*world)
 		code    fault.Code
-		text    string // in the text for the model
+		text    string // part of the text for the model
 	}{
 		"exit": {
 			program: exits(3, "start", "text half an answer"), code: fault.ProcessFailure, text: "half an answer",
@@ -468,6 +477,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestBadInput checks that invalid arguments are refused, and that the fault names the tool
+// that was called.
 func TestBadInput(t *testing.T) {
 	w := newWorld(t, answers(0))
 	file := filepath.Join(w.project, "file")
@@ -551,7 +562,8 @@ func TestBadInput(t *testing.T) {
 	w.finish()
 }
 
-// TestOrphans: jobs of a daemon that died have answers that say so.
+// TestOrphans checks that a job that a dead daemon left without a worker gets an answer
+// that says so, and that directories without a job are removed.
 func TestOrphans(t *testing.T) {
 	w := newWorld(t, answers(0))
 	put := func(id, name, data string) {
@@ -592,7 +604,8 @@ func TestOrphans(t *testing.T) {
 	if n := len(w.List("")); n != 2 {
 		t.Errorf("%d jobs", n)
 	}
-	// Those that were never filled are gone, so that they can be asked for anew.
+	// Directories that were never filled are gone, so that the same line can be asked
+	// again.
 	for _, id := range []string{"000000000003", "000000000006"} {
 		if _, err := os.Stat(filepath.Join(w.dir, id)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: %v", id, err)
@@ -601,8 +614,8 @@ func TestOrphans(t *testing.T) {
 	w.finish()
 }
 
-// TestClose: the end of the daemon keeps what was said, and a daemon in a
-// hurry does not wait for ever.
+// TestClose checks that closing the manager keeps the text so far, and that Close returns
+// when its context ends, even if a program does not end.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, hangs(true))
@@ -639,6 +652,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// TestTools checks that descriptions and listings of the tools stay within the sizes that
+// clients take.
 func TestTools(t *testing.T) {
 	w := newWorld(t, answers(0))
 	for _, tl := range w.Tools() {

@@ -35,8 +35,8 @@ func gitIn(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// asked is the prompt that the program gets for a call with these arguments,
-// and how that ended.
+// asked makes a call with these arguments, and returns the prompt that the program got, and
+// the result.
 func (w *world) asked(ctx context.Context, n int64, args map[string]any) (string, tool.Result, error) {
 	w.t.Helper()
 	args["prompt"], args["detail"] = "look", "full"
@@ -47,8 +47,7 @@ func (w *world) asked(ctx context.Context, n int64, args map[string]any) (string
 	return w.engine.last().Prompt, res, nil
 }
 
-// TestFiles: files are quoted behind the prompt, as far as a consult may look
-// at them.
+// TestFiles checks that files are quoted behind the prompt, if a consult may read them.
 func TestFiles(t *testing.T) {
 	w := newWorld(t, answers(0))
 	home := filepath.Join(filepath.Dir(w.project), "home")
@@ -86,7 +85,7 @@ func TestFiles(t *testing.T) {
 		!strings.Contains(res.Text, "a.go (18 of 18 bytes)") {
 		t.Errorf("context %+v in %q", res.Value, res.Text)
 	}
-	// What the program may not look at is not what it is told to read.
+	// The prompt must not ask the program to read a file that it may not read.
 	n := int64(2)
 	if prompt, _, err := w.asked(t.Context(), n,
 		map[string]any{"files": []string{"../long"}, "cwd": "sub"}); err != nil ||
@@ -114,7 +113,7 @@ func TestFiles(t *testing.T) {
 	w.finish()
 }
 
-// TestDiff: a diff is what git says, below the directory alone.
+// TestDiff checks that a diff is what git reports, for the directory alone.
 func TestDiff(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("needs git")
@@ -181,8 +180,8 @@ func TestDiff(t *testing.T) {
 	w.finish()
 }
 
-// TestDiffOtherHash: a repository with another hash than the usual one has
-// another empty tree.
+// TestDiffOtherHash takes a diff in a repository with SHA-256, whose empty tree has another
+// id.
 func TestDiffOtherHash(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("needs git")
@@ -200,8 +199,8 @@ func TestDiffOtherHash(t *testing.T) {
 	w.finish()
 }
 
-// TestDiffHostile: a repository that would have git run programs has none run,
-// and one that says that its files are elsewhere shows none of those.
+// TestDiffHostile checks that a repository's configuration cannot make git run programs, or
+// show files of another directory.
 func TestDiffHostile(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("needs git")

@@ -31,16 +31,16 @@ import (
 	"holdline/daemon/sandbox/writetest"
 )
 
-// internet is a proxy that stands for all of the internet: whatever host a
-// program asks for, it answers in its place, with a certificate of its own.
+// internet is a proxy that stands for the whole internet: it answers for every host that a
+// program asks for, with a certificate of its own.
 type internet struct {
 	url  string
-	ca   string // path of the certificate to be trusted
+	ca   string // path of the certificate that clients must trust
 	http http.Server
 	seen chan string // requests, "METHOD host/path"
 }
 
-// newInternet serves handler to whoever uses it as a proxy.
+// newInternet serves handler to every client that uses it as a proxy.
 func newInternet(t *testing.T, handler http.Handler) *internet {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -106,7 +106,7 @@ func newInternet(t *testing.T, handler http.Handler) *internet {
 	return in
 }
 
-// tunnels are the connections that were asked for by CONNECT.
+// tunnels is a listener of the connections that clients asked for by CONNECT.
 type tunnels struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -124,7 +124,7 @@ func (l *tunnels) Accept() (net.Conn, error) {
 func (l *tunnels) Close() error   { return nil }
 func (l *tunnels) Addr() net.Addr { return l.addr }
 
-// take reads the request for a tunnel, and grants it.
+// take reads the request for a tunnel, and accepts it.
 func (l *tunnels) take(c net.Conn) {
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	r, err := http.ReadRequest(bufio.NewReader(io.LimitReader(c, 64<<10)))
@@ -141,20 +141,20 @@ func (l *tunnels) take(c net.Conn) {
 	}
 }
 
-// credentials is the file in which the program keeps a login.
+// credentials is the file in which the program keeps its login.
 type credentials struct {
 	OAuth struct {
 		AccessToken  string   `json:"accessToken"`
 		RefreshToken string   `json:"refreshToken"`
-		ExpiresAt    int64    `json:"expiresAt"` // ms
+		ExpiresAt    int64    `json:"expiresAt"` // Unix time in ms
 		Scopes       []string `json:"scopes"`
 		Subscription string   `json:"subscriptionType"`
 	} `json:"claudeAiOauth"`
 }
 
-// refreshed: a login whose token has expired is refreshed at every level, and
-// what came of that is kept: else the user would be logged out, since a token
-// to refresh with is good once.
+// refreshed checks that an expired login is refreshed at every level, and that the new
+// token is saved. If it were not, the user would be logged out, since a refresh token can
+// be used once.
 func refreshed(t *testing.T, bin string) {
 	t.Helper()
 	for _, tt := range []struct{ level, linked string }{
@@ -178,7 +178,7 @@ func refreshed(t *testing.T, bin string) {
 			}
 			model := httputil.NewSingleHostReverseProxy(target)
 			var mu sync.Mutex
-			var used []string // tokens that were to refresh
+			var used []string // refresh tokens that were used
 			in := newInternet(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case strings.HasSuffix(r.URL.Path, "/oauth/token"):
@@ -218,7 +218,7 @@ func refreshed(t *testing.T, bin string) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if tt.linked != "" { // as people do who keep such files elsewhere
+			if tt.linked != "" { // the file is a symbolic link, as with users who keep such files elsewhere
 				elsewhere, link := t.TempDir(), filepath.Join(h.opt.Home, tt.linked)
 				_ = os.Remove(link)
 				if err := os.Symlink(filepath.Join(elsewhere, "kept"), link); err != nil {
@@ -241,8 +241,8 @@ func refreshed(t *testing.T, bin string) {
 					t.Fatal(err)
 				}
 			}
-			// The question whether it is logged in would refresh it, too, and is
-			// not what is tried here: its answer holds for a while.
+			// The login check would refresh the token, too, which is not what is tested
+			// here. So it is made before, with a valid token; its result is cached.
 			put(time.Now().Add(time.Hour))
 			h.need(level)
 			put(time.Now().Add(-time.Hour))
@@ -277,8 +277,8 @@ func refreshed(t *testing.T, bin string) {
 	}
 }
 
-// phases: whenever a run is cancelled, no process of its tree is left within 3
-// s, and what it cost is known as far as it was told.
+// phases cancels a run in each of its phases. Within 3 s no process of its tree is left,
+// and its cost is known as far as the program reported it.
 func phases(t *testing.T, bin string) {
 	t.Helper()
 	shell := func(command string) []claudetest.Step {
@@ -364,7 +364,7 @@ func phases(t *testing.T, bin string) {
 	}
 }
 
-// need skips a test by name where a level cannot be enforced.
+// need skips the test if this machine cannot enforce the level.
 func (h *house) need(level string) {
 	h.t.Helper()
 	info, err := h.Check(h.t.Context(), Claude, nil)
@@ -376,8 +376,8 @@ func (h *house) need(level string) {
 	}
 }
 
-// tree are the processes that carry the id of job 1 in their environment: the
-// program and all that it has started, in whatever session.
+// tree returns the processes that carry the id of job 1 in their environment: the program
+// and all that it started, in any session.
 func (h *house) tree() []int {
 	var found []int
 	want := "HOLDLINE_WORKER=" + filepath.Join(h.dirs.Consults, ID(h.session, 1)) + "\x00"
@@ -389,7 +389,7 @@ func (h *house) tree() []int {
 	return found
 }
 
-// running tells whether one of them has this command line in it.
+// running reports whether one of them has this text in its command line.
 func (h *house) running(command string) bool {
 	for _, pid := range h.tree() {
 		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil &&
@@ -400,7 +400,7 @@ func (h *house) running(command string) bool {
 	return false
 }
 
-// each calls f for every process that there is.
+// each calls f for every process of the machine.
 func (h *house) each(f func(pid int, dir string)) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -411,9 +411,9 @@ func (h *house) each(f func(pid int, dir string)) {
 	}
 }
 
-// worktree: at level shell neither the directory that is looked at, nor
-// another one that it may look at, nor the repository behind a work tree is
-// written to; commands run all the same, and reach no network.
+// worktree checks that at level shell neither the run's directory nor another one that it
+// may read nor the repository of a work tree can be written to. Commands run all the same,
+// without network.
 func worktree(t *testing.T, bin string) {
 	t.Helper()
 	h, api := realHouse(t, bin)

@@ -16,7 +16,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// realBin is the real Claude Code, if that was asked for.
+// realBin returns the path of the real Claude Code. It skips the test unless HOLDLINE_E2E
+// asks for it.
 func realBin(t *testing.T, version string) string {
 	t.Helper()
 	if os.Getenv("HOLDLINE_E2E") == "" {
@@ -36,8 +37,8 @@ func realBin(t *testing.T, version string) string {
 	return bin
 }
 
-// TestE2ERows has the real Claude Code meet what an API may do: each is a fault
-// of its own, or an answer.
+// TestE2ERows runs the real Claude Code against everything that an API may do. Each case is
+// a fault of its own, or an answer.
 func TestE2ERows(t *testing.T) {
 	for _, version := range claudetest.Versions() {
 		t.Run(version, func(t *testing.T) { rows(t, realBin(t, version)) })
@@ -160,7 +161,7 @@ func rows(t *testing.T, bin string) {
 	all.Wait()
 	nothingIn(t, h.project, "main.go", "sub")
 
-	// An API that is not there.
+	// An API that cannot be reached.
 	away, _ := realHouse(t, bin,
 		func(o *claude.Options) { o.Env = append(o.Env, "ANTHROPIC_BASE_URL=http://127.0.0.1:1") })
 	begin := time.Now()
@@ -173,8 +174,8 @@ func rows(t *testing.T, bin string) {
 	}
 }
 
-// TestE2EParallel has 24 consults in one home at the same time, each with the
-// real Claude Code: all are right, each has a session of its own.
+// TestE2EParallel runs 24 consults at the same time in one home, each with the real Claude
+// Code. All answers are right, and each has a session of its own.
 func TestE2EParallel(t *testing.T) {
 	const many = 24
 	for _, version := range claudetest.Versions() {

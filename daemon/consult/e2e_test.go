@@ -20,9 +20,9 @@ import (
 	"holdline/protocol/fault"
 )
 
-// TestE2EClaude runs the real Claude Code in real workers against the
-// stand-in API: no key, no cost. HOLDLINE_E2E=1 asks for it; the programs are
-// installed from npm into a cache.
+// TestE2EClaude runs the real Claude Code in real workers against the stand-in API: no key,
+// no cost. It runs only if HOLDLINE_E2E is 1; the programs are installed from npm into a
+// cache.
 func TestE2EClaude(t *testing.T) {
 	if os.Getenv("HOLDLINE_E2E") == "" {
 		t.Skip("HOLDLINE_E2E=1 is not set: it installs Claude Code from npm")
@@ -55,7 +55,7 @@ func TestE2EClaude(t *testing.T) {
 	}
 }
 
-// realHouse is a house whose program is the real one, and the API that it talks to.
+// realHouse returns a house whose program is the real one, and the API that it talks to.
 func realHouse(t *testing.T, bin string, edit ...func(*claude.Options)) (*house, *claudetest.API) {
 	t.Helper()
 	api, err := claudetest.StartAPI()
@@ -84,6 +84,7 @@ func realHouse(t *testing.T, bin string, edit ...func(*claude.Options)) (*house,
 	return h, api
 }
 
+// endings checks the answer or fault for each ending of a run.
 func endings(t *testing.T, bin string) {
 	t.Helper()
 	h, api := realHouse(t, bin)
@@ -197,7 +198,7 @@ func endings(t *testing.T, bin string) {
 			}
 		})
 	}
-	// As much as is taken at all. Newer programs count the tokens before they ask.
+	// The longest prompt that is accepted. Newer programs count the tokens before they ask.
 	res, err := h.run(t.Context(), 1000, map[string]any{"prompt": strings.Repeat("nine chars", 9<<20/10)})
 	if err != nil || !strings.HasPrefix(res.Text, "stand-in answer") &&
 		(res.Fault == nil || res.Fault.Reason() != fault.PromptTooLong) {
@@ -224,7 +225,7 @@ func dump(v any) string {
 	return string(b)
 }
 
-// nothingIn checks that a directory holds these files and no others.
+// nothingIn checks that a directory has these files and no others.
 func nothingIn(t *testing.T, dir string, but ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -242,8 +243,8 @@ func nothingIn(t *testing.T, dir string, but ...string) {
 	}
 }
 
-// hostile: a project that would run programs and read files, for a user who
-// allows everything: nothing runs, nothing is written, nothing is read.
+// hostile runs in a project that would run programs and read files, for a user who allows
+// everything. Nothing is run, written or read.
 func hostile(t *testing.T, bin string) {
 	t.Helper()
 	h, api := realHouse(t, bin)
@@ -320,7 +321,8 @@ func hostile(t *testing.T, bin string) {
 	}
 }
 
-// resume: the session of an answer is forked, and its cost is that of the run.
+// resume checks that a consult that resumes a session forks it, and that its cost is that
+// of this run.
 func resume(t *testing.T, bin string) {
 	t.Helper()
 	h, _ := realHouse(t, bin)
@@ -348,7 +350,7 @@ func resume(t *testing.T, bin string) {
 	}
 }
 
-// cancelled: within 3 s nothing is left, and what was said is kept.
+// cancelled checks that within 3 s no process is left, and that the text so far is kept.
 func cancelled(t *testing.T, bin string) {
 	t.Helper()
 	h, _ := realHouse(t, bin)
@@ -377,7 +379,7 @@ func cancelled(t *testing.T, bin string) {
 	}
 }
 
-// loggedOut: without a login the answer is a clear fault, at once.
+// loggedOut checks that without a login the fault says so, at once.
 func loggedOut(t *testing.T, bin string) {
 	t.Helper()
 	h, api := realHouse(t, bin, func(o *claude.Options) {
@@ -397,8 +399,8 @@ func loggedOut(t *testing.T, bin string) {
 	}
 }
 
-// ownLogin: a login by the user's own settings, which a run does not look at,
-// does for a consult what it does for the user.
+// ownLogin checks that a login in the user's settings, which a run does not read, works for
+// a consult, too.
 func ownLogin(t *testing.T, bin string) {
 	t.Helper()
 	for name, settings := range map[string]string{

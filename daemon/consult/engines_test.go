@@ -13,8 +13,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// TestEngines: a call names its program, or the configuration does; one that is
-// missing is the fault of that call alone, and found once it is there.
+// TestEngines checks that a call or the configuration names the engine. A missing program
+// fails only the calls that name it, and is found once it is installed.
 func TestEngines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(p *fakeProcess) {
@@ -60,7 +60,8 @@ func TestEngines(t *testing.T) {
 	})
 }
 
-// TestEngineKept: a job is gone on with by the program that it was asked of.
+// TestEngineKept checks that a job is started with the engine in its record, whatever the
+// configuration says now, and that an unknown engine is an error.
 func TestEngineKept(t *testing.T) {
 	w := newWorld(t, func(*fakeProcess) {}, func(o *Options) { o.Settings.Engine = Claude })
 	j := &job{
@@ -84,7 +85,7 @@ func TestEngineKept(t *testing.T) {
 	}
 }
 
-// TestSchema: an answer is of the form that was asked for, or a fault.
+// TestSchema checks that an answer has the form that a schema asks for, or is a fault.
 func TestSchema(t *testing.T) {
 	schema := map[string]any{
 		"type": "object", "required": []string{"verdict"},
@@ -150,9 +151,9 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestHeldNow: a consult whose program was replaced while it waited is held, and
-// said to be held, by what there was when it began; also on disk, for a daemon
-// that takes it up.
+// TestHeldNow replaces the program while a consult waits in the queue. The version and the
+// enforcement that the consult reports are those of the new program; on disk, too, for a
+// daemon that adopts it.
 func TestHeldNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(time.Minute), func(o *Options) { o.Settings.MaxConcurrent = 1 })
@@ -179,8 +180,8 @@ func TestHeldNow(t *testing.T) {
 	})
 }
 
-// TestWindow: how much of a subscription is used is in the answer, and known
-// also to the next daemon, until it begins anew.
+// TestWindow checks that an answer says how much of the subscription's window is used, that
+// the next daemon knows it, and that it is forgotten when the window resets.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(p *fakeProcess) {
@@ -214,7 +215,7 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// TestProgress: those who wait see the turn and what it has cost.
+// TestProgress checks that waiting callers get the turn and the cost so far.
 func TestProgress(t *testing.T) {
 	j := &job{state: Running, note: "Read main.go", turn: 3}
 	if note := j.progressNote(); note != "Read main.go, turn 3" {

@@ -23,15 +23,15 @@ import (
 // Codex is the name of the second engine.
 const Codex = "codex"
 
-// fakeEngine is a program of which the daemon asks everything and that runs
-// nowhere: its engine process is a [fakeProcess].
+// fakeEngine is an engine whose program runs nowhere: its engine process is a
+// [fakeProcess].
 type fakeEngine struct {
 	check error
 	shell bool // it can enforce level shell
 	unfit func(engine.Request) error
 
 	mu    sync.Mutex
-	asked []engine.Request // of command lines; guarded by mu
+	asked []engine.Request // the requests for which a command line was made; guarded by mu
 	newer bool             // it is of another version, held by another mechanism; guarded by mu
 }
 
@@ -46,7 +46,7 @@ func (e *fakeEngine) Fits(req engine.Request) error {
 	return e.unfit(req)
 }
 
-// last is the request of the last command line.
+// last returns the request of the last command line.
 func (e *fakeEngine) last() engine.Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,7 +79,7 @@ func (e *fakeEngine) Command(req engine.Request, info engine.Info) engine.Comman
 	return engine.Command{Argv: []string{info.Path}, Env: []string{"A=b"}, Level: "read", EnforcedBy: by}
 }
 
-// NewRun is never called by a daemon.
+// NewRun returns nil: a daemon never calls it.
 func (e *fakeEngine) NewRun(engine.Request, engine.Info) engine.Run { return nil }
 
 // fakeStarter starts programs that are funcs.
@@ -88,7 +88,7 @@ type fakeStarter struct {
 	err     error
 	program func(*fakeProcess)
 	procs   []*fakeProcess
-	order   []string // identities, as they were started
+	order   []string // identities, in the order of their starts
 	wg      sync.WaitGroup
 }
 
@@ -148,7 +148,7 @@ type fakeProcess struct {
 
 func (p *fakeProcess) Events() <-chan supervisor.Event { return p.events }
 
-// Write tells the program "prompt X" of a call, and "cancel".
+// Write sends the program "prompt X" for a call, and "cancel" for a cancellation.
 func (p *fakeProcess) Write(ctx context.Context, rec calls.Record, data []byte) (int64, error) {
 	p.mu.Lock()
 	p.records = append(p.records, rec)
@@ -199,10 +199,10 @@ func (p *fakeProcess) Close() {
 	p.released = true
 }
 
-// What programs do.
+// The methods below are what a program does.
 
-// say does what each line says: "start", "text X", "tool X", "window",
-// "structured X", "answer X". An answer is the result of the call.
+// say does what each line says: "start", "text X", "tool X", "window", "structured X",
+// "answer X". An answer is the result of the call.
 func (p *fakeProcess) say(lines ...string) {
 	for _, line := range lines {
 		word, rest, _ := strings.Cut(line, " ")
@@ -290,7 +290,7 @@ func (p *fakeProcess) killed() {
 	p.events <- supervisor.Event{Kind: supervisor.Closed, Seq: p.seq + 2}
 }
 
-// answers is a program that answers its prompt after a while.
+// answers returns a program that answers its prompt after a while.
 func answers(after time.Duration) func(*fakeProcess) {
 	return func(p *fakeProcess) {
 		prompt := <-p.in
@@ -351,7 +351,7 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 	return w
 }
 
-// finish ends the world and checks that nothing is left of it.
+// finish closes the world, and checks that nothing of it is left.
 func (w *world) finish() {
 	w.t.Helper()
 	if err := w.Close(context.WithoutCancel(w.t.Context())); err != nil {
@@ -399,7 +399,7 @@ func (w *world) call(ctx context.Context, name string, c tool.Call, args map[str
 	return tool.Result{}, nil
 }
 
-// code is the code of a fault, however it was returned.
+// code returns the code of a fault, in whichever of the two it was returned.
 func code(res tool.Result, err error) fault.Code {
 	if f, ok := errors.AsType[*fault.Record](err); ok {
 		return f.Fault.Code

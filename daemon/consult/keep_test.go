@@ -14,7 +14,7 @@ import (
 	"holdline/protocol"
 )
 
-// TestKeep: answers outlive the manager, within bounds.
+// TestKeep checks that answers outlive the manager, within the limits of the settings.
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepCount = 3 })
@@ -35,7 +35,7 @@ func TestKeep(t *testing.T) {
 		if len(list) != 3 || list[0].ID != ID("hash-a", 5) {
 			t.Errorf("list %+v", list)
 		}
-		// A replayed request finds its answer and starts nothing.
+		// A repeated request gets its kept answer, and starts nothing.
 		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 4},
 			map[string]any{"prompt": "4"})
 		if err != nil || !strings.HasPrefix(res.Text, "4\n") || len(w.starter.procs) != 5 {
@@ -50,8 +50,8 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// TestKeepAge: what is too old goes by itself, and with an age of 0 nothing is
-// kept that its client holds, or does not come for.
+// TestKeepAge checks that old answers are removed by time. With an age of 0 no answer is
+// kept once its client has it or will not come back.
 func TestKeepAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepAge = 24 * time.Hour })
@@ -90,8 +90,8 @@ func TestKeepAge(t *testing.T) {
 	})
 }
 
-// TestOwed: an answer that its client may still ask for again is kept, whatever
-// the bounds say, and no longer than that.
+// TestOwed checks that an answer that its client may still fetch is kept over all limits,
+// and only as long as that.
 func TestOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepCount = 1 })
@@ -157,7 +157,7 @@ func TestOwed(t *testing.T) {
 				t.Errorf("%d is kept though nobody comes for it", n)
 			}
 		}
-		// Clients of an earlier daemon that do not come back are not waited for.
+		// The answers for clients of an earlier daemon that do not come back are removed.
 		ask("a", 20)
 		others(100)
 		restart()
@@ -174,8 +174,9 @@ func TestOwed(t *testing.T) {
 	})
 }
 
-// TestAnswerUnwritten: an answer that cannot be written is had all the same, and
-// written as soon as it can be: else it would be lost with the daemon.
+// TestAnswerUnwritten checks that an answer that cannot be written to disk is returned all
+// the same, and is written as soon as possible: otherwise the next daemon would not have
+// it.
 func TestAnswerUnwritten(t *testing.T) {
 	w := newWorld(t, func(p *fakeProcess) {
 		<-p.in

@@ -18,7 +18,7 @@ import (
 	"holdline/protocol/process"
 )
 
-// needLandlock skips a test by name where the kernel lacks it.
+// needLandlock skips the test if the kernel has no Landlock.
 func needLandlock(t *testing.T) {
 	t.Helper()
 	if sandbox.Landlock() < sandbox.Complete {
@@ -26,9 +26,8 @@ func needLandlock(t *testing.T) {
 	}
 }
 
-// TestReadIsConfined: a program that tries to write, in every way that there
-// is, can do so where it keeps its own things and nowhere else, and so can
-// what it starts.
+// TestReadIsConfined runs a program that tries every way to write. It, and what it starts,
+// can write to its own directories and nowhere else.
 func TestReadIsConfined(t *testing.T) {
 	needLandlock(t)
 	h := newHouse(t, "")
@@ -63,7 +62,7 @@ func TestReadIsConfined(t *testing.T) {
 			t.Errorf("err %v; %s was\n%sand is\n%s", err, dir, before[dir], after)
 		}
 	}
-	if ways := could[allowed]; len(ways) < 20 { // else the attempts prove nothing
+	if ways := could[allowed]; len(ways) < 20 { // fewer attempts would prove nothing
 		t.Errorf("where it may write it could only %s", strings.Join(ways, ", "))
 	}
 	if v.Level != "read" || v.EnforcedBy != "landlock" ||
@@ -72,8 +71,8 @@ func TestReadIsConfined(t *testing.T) {
 	}
 }
 
-// TestUnconfined: where there is no Landlock a consult says that its level is
-// held by the tools alone, and runs.
+// TestUnconfined checks that without Landlock a consult runs, and says that its level is
+// enforced by the tools alone.
 func TestUnconfined(t *testing.T) {
 	h := newHouse(t, "", func(o *Options) { o.Engines[Claude] = machine(t, o, 0) })
 	res, err := h.run(t.Context(), 1, map[string]any{"prompt": "hello", "detail": "full"})
@@ -86,7 +85,7 @@ func TestUnconfined(t *testing.T) {
 	}
 }
 
-// machine is the fake program on a machine with this Landlock and without
+// machine returns the fake program on a machine with this Landlock ABI and without
 // bubblewrap.
 func machine(t *testing.T, o *Options, abi int, extra ...string) engine.Engine {
 	t.Helper()
@@ -108,11 +107,12 @@ func (e constError) Error() string { return string(e) }
 
 const errNoBubblewrap = constError("bubblewrap is not installed")
 
-// TestConfinementFails: a program that cannot be confined is not run, and the
-// fault names what failed.
+// TestConfinementFails checks that a program that cannot be confined is not run, and that
+// the fault says what failed.
 func TestConfinementFails(t *testing.T) {
 	h := newHouse(t, "", func(o *Options) {
-		o.Engines[Claude] = machine(t, o, 7, envRefuse+"=1") // whatever the machine has: what follows is refused by any
+		// claims Landlock on every machine, so that the exec step tries it and fails
+		o.Engines[Claude] = machine(t, o, 7, envRefuse+"=1")
 	})
 	res, err := h.run(t.Context(), 1, map[string]any{"prompt": "hello"})
 	if err != nil || res.Fault == nil || res.Fault.Fault.Code != fault.Denied ||
@@ -124,9 +124,9 @@ func TestConfinementFails(t *testing.T) {
 	}
 }
 
-// TestShortTemp: at level shell the program's sandbox makes its sockets in the
-// temporary directory of the run, whose path must be short; where the state
-// directory has a long one it is another directory, which goes, too.
+// TestShortTemp checks that a run at level shell gets a temporary directory with a short
+// path, even if the state directory has a long one, because the program's sandbox makes
+// sockets in it. The directory is removed with the run.
 func TestShortTemp(t *testing.T) {
 	short, err := os.MkdirTemp("", "hl")
 	if err != nil {
@@ -177,8 +177,8 @@ func TestShortTemp(t *testing.T) {
 	}
 }
 
-// TestLevelRefused: a level that this machine cannot enforce is refused at
-// once, whether the call names it or the configuration, and nothing runs.
+// TestLevelRefused checks that a level that this machine cannot enforce is refused at once,
+// whether the call or the configuration asks for it, and that no program runs.
 func TestLevelRefused(t *testing.T) {
 	for _, how := range []string{"call", "configuration"} {
 		t.Run(how, func(t *testing.T) {

@@ -12,10 +12,9 @@ import (
 // envRefuse makes the exec step fail to confine itself.
 const envRefuse = "TEST_REFUSE"
 
-// TestMain lets the test binary be the worker, the step that becomes its
-// child, and the consult program.
+// TestMain lets the test binary run as the worker, the exec step and the consult program.
 func TestMain(m *testing.M) {
-	// no descriptor is left for the ruleset of a run
+	// No descriptor is left for the ruleset of a run.
 	if os.Getenv(envRefuse) != "" && os.Getenv("CLAUDE_CODE_TMPDIR") != "" {
 		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 5, Max: 5})
 	}

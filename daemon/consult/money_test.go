@@ -15,7 +15,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// spends asks for a consult of the fake program, each of which costs 50 cents.
+// spends makes a consult of the fake program, each of which costs 50 cents, and returns its
+// fault.
 func (w *world) spends(session, identity string, n int64, args map[string]any) (*fault.Record, tool.Result) {
 	w.t.Helper()
 	if args == nil {
@@ -29,9 +30,9 @@ func (w *world) spends(session, identity string, n int64, args map[string]any) (
 	return f, res
 }
 
-// TestBudgets: a run may cost what is left of the smallest budget, and none is
-// begun once one is used up; also of answers that are not kept any more, and
-// also for the next daemon. A new day begins anew.
+// TestBudgets checks that a run may cost what is left of the smallest budget, and that no
+// run starts once a budget is used up. Removed answers count, the next daemon counts on,
+// and a new day begins at zero.
 func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := DefaultSettings()
@@ -64,7 +65,7 @@ func TestBudgets(t *testing.T) {
 			f.Limit.Spent != 100 || f.RetryAfterMS != nil {
 			t.Errorf("the session's: %+v", f)
 		}
-		// The next daemon knows it all, though one answer alone is kept.
+		// The next daemon knows all costs, though only one answer is kept.
 		w.finish()
 		var err error
 		opt := w.opt
@@ -85,7 +86,7 @@ func TestBudgets(t *testing.T) {
 			f.Limit.Spent != 150 || f.RetryAfterMS == nil {
 			t.Errorf("the day's: %+v", f)
 		}
-		// Who has no budget has what the settings say.
+		// An identity without a budget of its own has the one of the settings.
 		if f, _ := w.spends("three", "c", 1, nil); f != nil {
 			t.Fatal(f)
 		}
@@ -110,8 +111,8 @@ func TestBudgets(t *testing.T) {
 	})
 }
 
-// TestBudgetUntold: an engine that does not tell its cost is not asked to keep
-// to a sum of money, and counted all the same.
+// TestBudgetUntold checks that an engine that does not report its cost gets no limit in
+// dollars, and that its runs are counted all the same.
 func TestBudgetUntold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := DefaultSettings()
@@ -142,8 +143,8 @@ func TestBudgetUntold(t *testing.T) {
 	})
 }
 
-// TestLedgerFull: a ledger that has as many sessions as it may goes on with
-// those of today: else a budget of a session would hold for none of them.
+// TestLedgerFull checks that a full ledger keeps the sessions of today: otherwise a
+// session's budget would not be enforced.
 func TestLedgerFull(t *testing.T) {
 	var l ledger
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.Local)
@@ -165,8 +166,8 @@ func TestLedgerFull(t *testing.T) {
 	}
 }
 
-// TestRemove: an answer goes when it is told to, unless its client may come for
-// it, and what it cost is still known.
+// TestRemove checks that an answer is removed on request, unless its client may still fetch
+// it, and that its cost stays counted.
 func TestRemove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(time.Minute))
@@ -202,8 +203,8 @@ func TestRemove(t *testing.T) {
 	})
 }
 
-// TestAudit: each consult that has ended is told of, without a word of its
-// prompt or its answer, also by the daemon after one that died too early.
+// TestAudit checks that each ended consult has one line in the audit log, without a word of
+// its prompt or answer, also if the daemon died before it had written the line.
 func TestAudit(t *testing.T) {
 	var told []Audit
 	w := newWorld(t, answers(0), func(o *Options) { o.Audit = func(a Audit) { told = append(told, a) } })
@@ -222,7 +223,8 @@ func TestAudit(t *testing.T) {
 		a.Caller != "one" || a.Session != "S" || a.Exit == "" {
 		t.Errorf("told %+v", a)
 	}
-	// A daemon that died before it had told has left what it removes afterwards.
+	// A daemon that died before it had written the line has left what it removes
+	// afterwards.
 	if err := os.Mkdir(filepath.Join(w.dir, a.ID, dirTemp), 0o700); err != nil {
 		t.Fatal(err)
 	}

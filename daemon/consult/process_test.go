@@ -30,12 +30,12 @@ type house struct {
 	t       *testing.T
 	dirs    statedir.Dirs
 	project string
-	session string // one of its own: what is left of a dead worker is hunted by its id
+	session string // unique: processes left of a dead worker are killed by its id
 }
 
 func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hl") // short, for the sockets
+	dir, err := os.MkdirTemp("", "hl") // a short path, for the sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +105,7 @@ func (h *house) run(ctx context.Context, n int64, args map[string]any) (tool.Res
 	}, args)
 }
 
-// TestProgram runs the fake program in real workers, through every ending
-// that it knows.
+// TestProgram runs the fake program in real workers through each of its endings.
 func TestProgram(t *testing.T) {
 	h := newHouse(t, "")
 	do := func(what string, n int) string { return claudetest.Prompt("x", claudetest.Step{Do: what, N: n}) }
@@ -120,7 +119,7 @@ func TestProgram(t *testing.T) {
 		args   map[string]any
 		code   fault.Code
 		reason fault.Reason
-		text   string // in the text of the result, or behind the fault
+		text   string // part of the text of the result, or of what stands behind the fault
 	}{
 		{name: "answer", prompt: "hello", text: "fake answer: hello"},
 		{name: "tool use", prompt: claudetest.Prompt("x", read, claudetest.Say("All is well.")), text: "All is well."},
@@ -204,7 +203,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestEnvironment: the program gets what it needs and nothing else.
+// TestEnvironment checks that the program gets the variables that it needs and no others.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "")
@@ -226,8 +225,8 @@ func TestEnvironment(t *testing.T) {
 	if strings.Contains(res.Text, "SECRET") {
 		t.Errorf("a secret in %s", res.Text)
 	}
-	// Neither prompt nor environment is in a file that others could read, and
-	// the environment is in none.
+	// The prompt is in no file that other users can read, and the environment is in no
+	// file.
 	dir := filepath.Join(h.dirs.Consults, ID(h.session, 1))
 	spec, err := os.ReadFile(filepath.Join(dir, "spec.json"))
 	if err != nil || strings.Contains(string(spec), "ANTHROPIC") || strings.Contains(string(spec), "@@FAKE") {
@@ -239,8 +238,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestGone: whatever the program is like, a cancelled call ends it and all it
-// started within 3 s.
+// TestGone checks that a cancelled call ends the program and all that it started within 3
+// s, whatever the program does.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	for name, steps := range map[string][]claudetest.Step{
@@ -285,8 +284,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// gone checks that a process has ended. One that nobody has waited for yet
-// counts: in a container there may be no init that does.
+// gone checks that a process has ended. A zombie counts as ended: a container may have no
+// init that reaps it.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	p, err := process.Lookup(pid)
@@ -301,7 +300,7 @@ func gone(t *testing.T, pid int) {
 	t.Errorf("process %+v lives", p)
 }
 
-// text is what job n has said so far.
+// text returns what job n has said so far.
 func (h *house) text(n int64) string {
 	a, err := h.Show(ID(h.session, n))
 	if err != nil {
@@ -310,7 +309,8 @@ func (h *house) text(n int64) string {
 	return a.Text
 }
 
-// TestGrandchild: one that holds standard output does not hold up the answer.
+// TestGrandchild checks that a process that holds standard output open does not delay the
+// answer.
 func TestGrandchild(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "")
@@ -325,7 +325,7 @@ func TestGrandchild(t *testing.T) {
 	}
 }
 
-// TestWorkerKilled: the loss of the worker is told, with what was said.
+// TestWorkerKilled checks that the loss of the worker is a fault that has the text so far.
 func TestWorkerKilled(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, "")
@@ -352,7 +352,7 @@ func TestWorkerKilled(t *testing.T) {
 	gone(t, pid)
 }
 
-// TestNotThere: a program that is not there, or cannot be run.
+// TestNotThere checks the faults of a program that is missing or cannot be run.
 func TestNotThere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"holdline/daemon/tool"
 )
 
-// TestPages: a long answer comes whole, in parts that no client cuts.
+// TestPages checks that a long answer arrives whole, in pages that no client cuts.
 func TestPages(t *testing.T) {
 	long := strings.Repeat("a line with \"quotes\" and ü and 🙂\n", 4000)
 	w := newWorld(t, func(p *fakeProcess) {
@@ -62,8 +62,8 @@ func TestPages(t *testing.T) {
 	w.finish()
 }
 
-// TestFits: whatever there is to say beside an answer, render=json has no more
-// than clients take, and all of the answer can be had page by page.
+// TestFits checks that with render=json a result stays within what clients take, whatever
+// it has beside the answer, and that all pages together are the whole answer.
 func TestFits(t *testing.T) {
 	quotes := strings.Repeat(`"<&> `, 20_000)
 	long := strings.Repeat("/a/path", 500)

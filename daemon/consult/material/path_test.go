@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestDirectories checks that the places where secrets live need a root that names them.
+// TestDirectories checks that directories that hold secrets are readable only if a root
+// names them.
 func TestDirectories(t *testing.T) {
 	base := resolved(t.TempDir())
 	home := filepath.Join(base, "home", "u")
