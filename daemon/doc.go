@@ -31,7 +31,8 @@
 //	supervisor   workers of this daemon: start, attach, write, acknowledge, end
 //	calls        the law of recovery, for every call
 //	hosted       the hosted servers: processes by scope, restarts, calls, subscriptions;
-//	             hosted/sight: which projects see a server
+//	             hosted/sight: which projects see a server;
+//	             hosted/handshake: introduces the daemon to a server and reads its lists
 //	listing      what servers list, its offers and pins
 //	launch       how configured servers and consult programs are started
 //	consult      the consult tools: queue, cost, kept answers

@@ -35,12 +35,12 @@ var layers = readLayers(`
 5 cmd/holdline/metricstest (for tests)
 5 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)
-7 daemon
-6 daemon/commands
+9 daemon
+8 daemon/commands
 5 daemon/adapter/engine/claude/claudetest (for tests and the demo)
 5 daemon/worker/workertest (for tests)
 4 daemon/place
-6 daemon/launch
+8 daemon/launch
 4 daemon/sandbox/writetest (for tests)
 5 daemon/session
 2 daemon/session/outbox
@@ -55,9 +55,10 @@ var layers = readLayers(`
 0 daemon/session/returning
 4 daemon/standing
 0 daemon/hosted/sight
+5 daemon/hosted/handshake
 4 daemon/dialect
 3 daemon/consult
-5 daemon/hosted
+7 daemon/hosted
 3 daemon/listener
 3 daemon/listing
 3 daemon/rollout

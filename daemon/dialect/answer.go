@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"regexp"
 	"strconv"
 	"sync"
 
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -124,4 +126,33 @@ func Number(raw []byte) int64 {
 		return 0
 	}
 	return n
+}
+
+// A Refusal is a JSON-RPC error with which a server answered a request of the
+// daemon's own.
+type Refusal struct {
+	Method string
+	Raw    json.RawMessage
+}
+
+func (e *Refusal) Error() string {
+	words, ok := mcp.String(jsonrpc.Field(e.Raw, "message"))
+	if !ok || words == "" {
+		return fmt.Sprintf("%s is refused: %s", e.Method, fault.Quote(e.Raw))
+	}
+	return fmt.Sprintf("%s is refused: %s (%s)", e.Method, fault.Quote([]byte(words)),
+		fault.Quote(jsonrpc.Field(e.Raw, "code")))
+}
+
+// ResultOf returns the result in the answer to a request of the daemon's own, or why it
+// has none: a [*Refusal] if that is the server's word.
+func ResultOf(method string, msg jsonrpc.Message) (json.RawMessage, error) {
+	if msg.Error != nil && msg.Kind != jsonrpc.Response { // it answered with something else
+		words, _ := mcp.String(jsonrpc.Field(msg.Error, "message"))
+		return nil, fmt.Errorf("%s: %s", method, words)
+	}
+	if msg.Error != nil {
+		return nil, &Refusal{method, msg.Error}
+	}
+	return msg.Result, nil
 }

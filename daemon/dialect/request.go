@@ -26,6 +26,22 @@ type Envelope struct {
 	Logs bool            // the server has log messages
 }
 
+// Meta returns the members of _meta in the daemon's own requests to a modern server,
+// with the capabilities that the daemon declares to it.
+func Meta(info mcp.Implementation, capabilities json.RawMessage) json.RawMessage {
+	client, _ := json.Marshal(info) // strings encode
+	return fmt.Appendf(nil, "%q:%q,%q:%s,%q:%s", mcp.MetaVersion, mcp.Modern, mcp.MetaCapabilities, capabilities,
+		mcp.MetaClient, client)
+}
+
+// OwnParams returns the params of a request of the daemon's own.
+func (e *Envelope) OwnParams() json.RawMessage {
+	if e.Era != Modern {
+		return json.RawMessage("{}")
+	}
+	return fmt.Appendf(nil, `{"_meta":{%s}}`, e.Meta)
+}
+
 // Params returns the params of a client's request as the server has to see them:
 // with the server's own name for what is asked for, token as progress token if the
 // client wants progress, and the _meta that a modern server needs.

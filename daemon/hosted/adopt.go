@@ -421,7 +421,7 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 	case !alive: // its reader will handle the event of its death
 	default:
 		u.introducedLocked(server.Era, server.Result)
-		inst.up = u
+		inst.up, inst.relisting = u, &relisting{up: u}
 		u.standing.Wake()
 		if dialect.AcceptsRootsChanged(server.Offered) { // its client may have said so while there was no daemon
 			u.noteLocked(mcp.RootsChanged, nil)
@@ -432,11 +432,11 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 		switch {
 		case inst.srv.latest == nil: // callers that list tools wait, as for a server that starts
 			inst.starting, inst.begun = make(chan struct{}), time.Now()
-			m.wg.Go(u.listFirst)
+			m.wg.Go(func() { inst.listFirst(u) })
 			return true
 		case inst.own == nil, len(standing.ListsTold(server.Result)) > 0:
 			// it may have said meanwhile that they have changed
-			u.relistLocked()
+			inst.relistLocked()
 		}
 		u.state = u.state.after(ready)
 	}
@@ -447,15 +447,15 @@ func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
 // listFirst asks an adopted server for its lists, then lets calls to it. It is for a
 // server whose lists are not known at all. Callers wait for inst.starting meanwhile,
 // which listFirst closes.
-func (u *upstream) listFirst() {
+func (inst *instance) listFirst(u *upstream) {
 	u.contain("listed what a process offers", func() {
-		u.readLists()
-		_ = u.m.serve(u) // it may have died since
+		inst.readLists(u)
+		_ = inst.m.serve(u) // it may have died since
 	})
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	close(u.inst.starting)
-	u.inst.starting = nil
+	inst.m.mu.Lock()
+	defer inst.m.mu.Unlock()
+	close(inst.starting)
+	inst.starting = nil
 }
 
 // readServer reads the result of the handshake that an earlier daemon has written to
@@ -482,8 +482,8 @@ func (m *Manager) serve(u *upstream) error {
 		u.inst.srv.fault = nil
 	}
 	u.standing.Wake()
-	if u.unheard {
-		u.relistLocked()
+	if r := u.inst.relisting; r != nil && r.up == u && r.unheard {
+		u.inst.relistLocked()
 	}
 	m.o.Watch.WorkerReady(u.inst.name)
 	return nil

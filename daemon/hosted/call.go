@@ -261,7 +261,7 @@ func (m *Manager) dispatch(ctx context.Context, s *server, o *listing.Offer, rc 
 	reading, stop := context.WithDeadline(ctx, until) // a server may hang that has yet to read what was said before
 	defer stop()
 	_, err = u.w.WriteFunc(reading, rec, func(id int64) ([]byte, error) {
-		envelope := u.envelope()
+		envelope := u.Envelope()
 		params, err := envelope.Params(rc, o, token(id, rc))
 		if err != nil {
 			return nil, err

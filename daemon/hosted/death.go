@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -107,9 +108,9 @@ func (u *upstream) startFault(err error) error {
 	if errors.Is(err, tool.ErrStopping) || u.m.life.Err() != nil {
 		return tool.ErrStopping
 	}
-	refusal, refused := errors.AsType[*rpcError](err)
+	refusal, refused := errors.AsType[*dialect.Refusal](err)
 	if refused {
-		if f := u.inst.srv.proxied(refusal.raw); f != nil {
+		if f := u.inst.srv.proxied(refusal.Raw); f != nil {
 			f.Operation, f.Fault.Generation = operation(u.name()), u.generation
 			return f
 		}
@@ -127,7 +128,7 @@ func (u *upstream) startFault(err error) error {
 	// A process that has refused the handshake, or that was ended for what it
 	// answered, says by its exit code nothing of the reason. Any server may refuse
 	// the question which era it is of.
-	if death != nil && (errors.Is(err, errDied) || alone && (!refused || refusal.method == mcp.Discover)) {
+	if death != nil && (errors.Is(err, errDied) || alone && (!refused || refusal.Method == mcp.Discover)) {
 		why = death.Fault.Detail + lastWords(death.Cause)
 	}
 	r := fault.New(fault.SpawnFailure, fault.Server, operation(u.name()), "server %s did not come up: %s", u.name(),

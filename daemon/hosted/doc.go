@@ -37,7 +37,7 @@
 //	server, view, find   what sessions see of the servers, and find by name
 //	sight                which of them its project sees, by package sight
 //	succeed              an edited server is replaced once its successor works
-//	instance, handshake  start a process and introduce the daemon to it
+//	instance, peer       start a process and introduce the daemon to it, by package handshake
 //	adopt, deserted      continue the processes of an earlier daemon
 //	state, upstream      the states of a process, and the reader of its events
 //	slow, hang, death    a process is too slow to start, hangs, or ends
@@ -48,7 +48,7 @@
 //	input                a legacy server asks a modern client
 //	relay, keptask       requests of servers to clients, and their files
 //	notes                notifications between a server and its client
-//	offering, relist     what processes list, and when the daemon asks again
+//	offering, lists      what processes list, and when the daemon asks again
 //	standing, subscribe  log levels and subscriptions
 //	settle               acknowledge output, write answers to files, drop records
 //	serverstate, status  what outlives all processes, and what users see

@@ -2,14 +2,12 @@ package hosted
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/protocol/fault"
-	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
@@ -94,15 +92,13 @@ func (u *upstream) livesAfter(wait time.Duration) bool {
 	ctx, cancel := context.WithTimeout(u.m.life, wait)
 	defer cancel()
 	// A modern server knows no ping, and must know this.
-	method, params := mcp.Discover, json.RawMessage(nil)
-	e := u.envelope()
+	e := u.Envelope()
+	method, params := mcp.Discover, e.OwnParams()
 	if e.Era == dialect.Legacy {
-		method = mcp.Ping
-	} else {
-		params = jsonrpc.Prepend([]byte("{}"), `"_meta":{`+string(e.Meta)+`}`)
+		method, params = mcp.Ping, nil
 	}
-	_, err := u.request(ctx, calls.KindProbe, method, params)
-	if _, refused := errors.AsType[*rpcError](err); err != nil && !refused {
+	_, err := u.Request(ctx, calls.KindProbe, method, params)
+	if _, refused := errors.AsType[*dialect.Refusal](err); err != nil && !refused {
 		select { // it could not even be asked: that proves nothing yet
 		case <-ctx.Done():
 		case <-u.exited:

@@ -20,9 +20,6 @@ import (
 	"holdline/protocol/process"
 )
 
-// probeTimeout is how long a server has to answer server/discover.
-const probeTimeout = time.Second
-
 // An instanceKey identifies an instance: a server, and the scope that shares its
 // process.
 type instanceKey struct {
@@ -55,9 +52,10 @@ type instance struct {
 	skipBackoff chan struct{} // closed to end that wait; nil if no start waits
 	// its process ended by itself, and none has served since: the next one needs no call to start
 	mustRecover bool
-	abandoned   bool      // its last session left during a start: the process is drained at once
-	inherited   bool      // it has, or had, a process of an earlier daemon
-	idleSince   time.Time // no session shares it since then; zero while one does
+	abandoned   bool       // its last session left during a start: the process is drained at once
+	inherited   bool       // it has, or had, a process of an earlier daemon
+	relisting   *relisting // of its process; nil until it has one
+	idleSince   time.Time  // no session shares it since then; zero while one does
 }
 
 // errEnded says that Holdline ended a process before it served.
@@ -327,8 +325,8 @@ func (inst *instance) start() error {
 		if err != nil {
 			return err
 		}
-		probing := u.probes()
-		if err = u.handshake(ctx); err == nil {
+		probing := inst.era() == ""
+		if err = inst.handshake(ctx, u); err == nil {
 			err = inst.m.serve(u)
 		}
 		u.clock.Store(nil)
@@ -350,7 +348,7 @@ func (inst *instance) start() error {
 			return u.slowFault(took)
 		case by == endedByOthers && spare:
 			spare = false
-		case by == endedByItself && probing && !u.probes():
+		case by == endedByItself && probing && inst.era() != "":
 		default:
 			return u.startFault(err)
 		}
@@ -444,7 +442,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, 
 		u.endLocked()
 		return nil, err
 	}
-	inst.up = u
+	inst.up, inst.relisting = u, &relisting{up: u}
 	if inst.abandoned && inst.usersLocked() == 0 {
 		inst.leaveLocked()
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"holdline/daemon/hosted/handshake"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/mcp"
@@ -106,9 +107,9 @@ func (s *server) inheritedLocked(key instanceKey) *listing.Offering {
 // take makes the lists of a process the offering of its instance. It writes them to
 // the worker's directory and the server's file, and notifies the sessions whose lists
 // have changed by that. Lists of a process that was replaced meanwhile are dropped.
-func (u *upstream) take(raw listing.Lists, cut []string) {
-	s, inst := u.inst.srv, u.inst
-	m, list := u.m, listing.Likenesses(raw[listing.Tools])
+func (inst *instance) take(u *upstream, lists handshake.Lists) {
+	s, m, raw, cut := inst.srv, inst.m, lists.Raw, lists.Cut
+	list := listing.Likenesses(raw[listing.Tools])
 	m.mu.Lock()
 	about := u.result
 	m.mu.Unlock()

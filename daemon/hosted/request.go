@@ -4,19 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
-	"holdline/protocol/mcp"
 )
 
-// request sends a request of the daemon's own and returns the result. It blocks until
+// Request sends a request of the daemon's own and returns the result. It blocks until
 // the server answers, exits ([errDied]), or ctx ends. A JSON-RPC error of the server
-// is an [*rpcError].
-func (u *upstream) request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
+// is an [*dialect.Refusal].
+func (u *upstream) Request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
 	ch := make(chan jsonrpc.Message, 1)
 	var write int64
 	_, err := u.worker().WriteFunc(ctx, calls.Record{Kind: kind, Name: method}, func(id int64) ([]byte, error) {
@@ -36,30 +35,17 @@ func (u *upstream) request(ctx context.Context, kind, method string, params json
 	}
 	select {
 	case msg := <-ch:
-		return resultOf(method, msg)
+		return dialect.ResultOf(method, msg)
 	case <-u.exited:
 		select {
 		case msg := <-ch: // it ended after it had answered, as one does that refuses its client
-			return resultOf(method, msg)
+			return dialect.ResultOf(method, msg)
 		default:
 		}
 		return nil, errDied
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-}
-
-// resultOf returns the result in the answer to a request of the daemon's own, or
-// why it has none.
-func resultOf(method string, msg jsonrpc.Message) (json.RawMessage, error) {
-	if msg.Error != nil && msg.Kind != jsonrpc.Response { // it answered with something else
-		words, _ := mcp.String(jsonrpc.Field(msg.Error, "message"))
-		return nil, fmt.Errorf("%s: %s", method, words)
-	}
-	if msg.Error != nil {
-		return nil, &rpcError{method: method, raw: msg.Error}
-	}
-	return msg.Result, nil
 }
 
 // fallTimeout bounds the wait for the process's end after a failed write. That end is
@@ -86,19 +72,3 @@ func (u *upstream) fallen(ctx context.Context, err error) error {
 
 // errDied says that the server ended while it was asked.
 var errDied = errors.New("it ended")
-
-// An rpcError is a JSON-RPC error with which a server answered a request of the
-// daemon's own.
-type rpcError struct {
-	method string
-	raw    json.RawMessage
-}
-
-func (e *rpcError) Error() string {
-	words, ok := mcp.String(jsonrpc.Field(e.raw, "message"))
-	if !ok || words == "" {
-		return fmt.Sprintf("%s is refused: %s", e.method, fault.Quote(e.raw))
-	}
-	return fmt.Sprintf("%s is refused: %s (%s)", e.method, fault.Quote([]byte(words)),
-		fault.Quote(jsonrpc.Field(e.raw, "code")))
-}

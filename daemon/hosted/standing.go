@@ -74,9 +74,6 @@ func (u *upstream) Forget(writes ...int64) {
 	u.nudge()
 }
 
-// Meta returns the members of _meta in a modern request of the daemon's own.
-func (u *upstream) Meta() json.RawMessage { return u.meta() }
-
 // Done returns a channel that is closed when the process has exited.
 func (u *upstream) Done() <-chan struct{} { return u.exited }
 

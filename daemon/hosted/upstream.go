@@ -66,10 +66,6 @@ type upstream struct {
 	forget     []int64             // records that are not needed any more
 	files      []int64             // spooled answers that are not needed any more
 	noise      int64               // lines that were no messages
-	unheard    bool                // it has not answered when it was asked for some list
-	relist     relistState
-	relisted   time.Time     // when it was last
-	relistWait time.Duration // before it is once more
 
 	writes  backgroundWrites
 	secrets atomic.Pointer[masked.Secrets] // what must not be shown of what it says
@@ -469,7 +465,7 @@ func (u *upstream) notified(msg jsonrpc.Message) {
 		u.m.mu.Lock()
 		defer u.m.mu.Unlock()
 		if u.state == serving && !u.m.closed {
-			u.relistLocked()
+			u.inst.relistLocked()
 		}
 	default:
 		u.remarked(msg)

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// TestRelistIn: a server that says without end that its lists have changed is
+// TestRelistPause: a server that says without end that its lists have changed is
 // asked for them less and less often, and at once again when it was quiet.
-func TestRelistIn(t *testing.T) {
-	u := &upstream{m: &Manager{}}
+func TestRelistPause(t *testing.T) {
+	var r relisting
 	now := time.Now()
 	asked := func(quiet time.Duration) time.Duration {
 		now = now.Add(quiet)
-		wait := u.relistIn(now)
+		wait := r.pauseLocked(now)
 		now = now.Add(max(wait, 0))
-		u.relisted = now
+		r.last = now
 		return wait
 	}
 	for i, want := range []time.Duration{

@@ -1,0 +1,142 @@
+package handshake_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/handshake"
+	"holdline/daemon/listing"
+	"holdline/protocol/mcp"
+)
+
+var errEnded = errors.New("it ended")
+
+// A peer answers from a table: the result of a method; "!" a refusal, "…" silence, and
+// "x" is the end of the process. A method that is not there is refused.
+type peer struct {
+	answers map[string]string
+	asked   []string
+	ended   bool
+	era     string
+}
+
+func (p *peer) Request(ctx context.Context, _, method string, _ json.RawMessage) (json.RawMessage, error) {
+	p.asked = append(p.asked, method)
+	if p.ended {
+		return nil, errEnded
+	}
+	switch answer := p.answers[method]; answer {
+	case "", "!":
+		return nil, &dialect.Refusal{Method: method, Raw: json.RawMessage(`{"code":-32601,"message":"no"}`)}
+	case "…":
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	case "x":
+		p.ended = true
+		return nil, errEnded
+	default:
+		return json.RawMessage(answer), nil
+	}
+}
+
+func (p *peer) Initialized(context.Context) error {
+	p.asked = append(p.asked, mcp.Initialized)
+	return nil
+}
+func (p *peer) Capabilities() json.RawMessage { return json.RawMessage(`{}`) }
+func (p *peer) Envelope() dialect.Envelope    { return dialect.Envelope{Era: p.era} }
+func (p *peer) Introduced(era string, _ json.RawMessage) error {
+	p.era = era
+	return nil
+}
+func (p *peer) Ended() (exited, byItself bool) { return p.ended, p.ended }
+
+// TestEras: a server of unknown era is asked which it is of, in a way that no server of
+// the other era fails at for good.
+func TestEras(t *testing.T) {
+	const modern = `{"supportedVersions":["` + mcp.Modern + `"]}`
+	for _, x := range []struct {
+		name, era string
+		answers   map[string]string
+		asked     string
+		want      string
+		fails     bool
+	}{
+		{"modern", "", map[string]string{mcp.Discover: modern}, mcp.Discover, dialect.Modern, false},
+		{
+			"legacy", "",
+			map[string]string{mcp.Initialize: "{}"},
+			mcp.Discover + " " + mcp.Initialize + " " + mcp.Initialized, dialect.Legacy, false,
+		},
+		{
+			"legacy that says nothing", "",
+			map[string]string{mcp.Discover: "…", mcp.Initialize: "{}"},
+			mcp.Discover + " " + mcp.Initialize + " " + mcp.Initialized, dialect.Legacy, false,
+		},
+		{"legacy that ends", "", map[string]string{mcp.Discover: "x"}, mcp.Discover, dialect.Legacy, true},
+		{
+			"legacy that ends late", "",
+			map[string]string{mcp.Discover: "…", mcp.Initialize: "x"},
+			mcp.Discover + " " + mcp.Initialize, dialect.Legacy, true,
+		},
+		{
+			"one that ends for another reason", "",
+			map[string]string{mcp.Initialize: "x"},
+			mcp.Discover + " " + mcp.Initialize, "", true,
+		},
+		{
+			"known legacy", dialect.Legacy,
+			map[string]string{mcp.Initialize: "{}"},
+			mcp.Initialize + " " + mcp.Initialized, dialect.Legacy, false,
+		},
+		{
+			"legacy that was replaced", dialect.Legacy,
+			map[string]string{mcp.Discover: modern},
+			mcp.Initialize + " " + mcp.Discover, dialect.Modern, false,
+		},
+		{
+			"neither", dialect.Modern,
+			map[string]string{},
+			mcp.Discover + " " + mcp.Initialize, "", true,
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &peer{answers: x.answers}
+			era, err := handshake.Introduce(t.Context(), p, mcp.Implementation{}, x.era)
+			if asked := strings.Join(p.asked, " "); era != x.want || (err != nil) != x.fails || asked != x.asked {
+				t.Errorf("%s: asked %q, era %q, %v; want %q, %q, failure %v", x.name, asked, era, err, x.asked, x.want, x.fails)
+			}
+		})
+	}
+}
+
+// TestListWithoutAnswer: a server that does not answer for its prompts keeps those that
+// it had, and its tools are read all the same.
+func TestListWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{era: dialect.Legacy, answers: map[string]string{
+			mcp.ToolsList: `{"tools":[{"name":"t"}]}`, listing.Prompts.MCP().List: "…",
+		}}
+		about := json.RawMessage(`{"capabilities":{"tools":{},"prompts":{},"resources":{}}}`)
+		before := listing.Lists{listing.Prompts: {json.RawMessage(`{"name":"p"}`)}}
+		begin := time.Now()
+		lists, err := handshake.ReadLists(t.Context(), p, slog.New(slog.DiscardHandler), about, before)
+		if err != nil || !lists.Unheard || len(lists.Cut) != 1 || time.Since(begin) > 6*time.Second {
+			t.Errorf("%+v after %v: %v", lists, time.Since(begin), err)
+		}
+		if len(lists.Raw[listing.Tools]) != 1 || len(lists.Raw[listing.Prompts]) != 1 {
+			t.Errorf("tools %s, prompts %s", lists.Raw[listing.Tools], lists.Raw[listing.Prompts])
+		}
+		p.answers[mcp.ToolsList] = "!"
+		if _, err := handshake.ReadLists(t.Context(), p, slog.New(slog.DiscardHandler), about, before); err == nil {
+			t.Error("a server without its tools is of use")
+		}
+	})
+}
