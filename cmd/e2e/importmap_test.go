@@ -26,11 +26,11 @@ var layers = readLayers(`
 9 cmd/holdline/direct
 8 cmd/holdline/attach
 7 cmd/holdline/console
+7 cmd/holdline/doctor
 6 cmd/holdline/cmdenv
 4 cmd/holdline/clients
 5 cmd/holdline/importer
 5 cmd/holdline/codextest (for tests)
-5 cmd/holdline/doctor
 5 cmd/holdline/install
 5 cmd/holdline/metricstest (for tests)
 5 cmd/holdline/trial

@@ -139,13 +139,13 @@ type FoundProgram struct {
 
 // CheckParams of [ConsultCheck].
 type CheckParams struct {
-	Engine string   `json:"engine,omitempty"` // "" is the one that answers if a call names none
+	Engine string   `json:"engine,omitempty"` // "" is the default one
 	Logins []string `json:"logins,omitempty"` // as in [ConsultParams]
 }
 
 // CheckAnswer of [ConsultCheck].
 type CheckAnswer struct {
-	Engine  string        `json:"engine,omitempty"` // "" is that of a daemon which knows one alone
+	Engine  string        `json:"engine,omitempty"`
 	Default bool          `json:"default,omitempty"`
 	Path    string        `json:"path"`
 	Version string        `json:"version"`

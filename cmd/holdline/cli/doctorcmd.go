@@ -16,6 +16,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/doctor"
+	"holdline/cmd/holdline/importer"
 	"holdline/daemon/commands"
 	"holdline/daemon/config"
 	"holdline/daemon/launch"
@@ -80,7 +81,7 @@ func printFindings(out io.Writer, found []doctor.Finding) {
 func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 	name, _, _ := userenv.Account(os.Getuid())
 	o := doctor.Options{
-		Version: cmdenv.Version, PID: os.Getpid(), Paths: paths, Home: proc.Getenv("HOME"), Environ: proc.Environ(),
+		Paths: paths, Home: proc.Getenv("HOME"), Environ: proc.Environ(),
 		LoginPath: userenv.UserShell(proc.Getenv).LoginPath,
 		Units:     service.FindUnits(proc.Getenv),
 		Linger:    filepath.Join("/var/lib/systemd/linger", cmp.Or(name, proc.Getenv("USER"))),
@@ -105,7 +106,13 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 	if err == nil {
 		o.Loaded = &cfg
 	}
-	o.Clients = func() ([]doctor.Client, error) { return doctorClients(proc) }
+	o.Clients = func() (*importer.Plan, error) {
+		look, err := clientOptions(proc, &importOptions{project: true}) // whose servers are copies, too
+		if err != nil {
+			return nil, err
+		}
+		return importer.Look(context.Background(), look) // nothing is tried: it does not wait
+	}
 	consults := consultConfig(proc)
 	environ, err := userenv.WithCaptured(proc.Environ(), userenv.PathFile(o.StateDir))
 	if err != nil {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/direct"
-	"holdline/cmd/holdline/doctor"
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
 	"holdline/cmd/holdline/serverscmd"
@@ -266,30 +264,4 @@ func ownPath(proc *cmdenv.Process) (string, error) {
 		}
 	}
 	return self, nil
-}
-
-// doctorClients tells how the clients' configurations are.
-func doctorClients(proc *cmdenv.Process) ([]doctor.Client, error) {
-	look, err := clientOptions(proc, &importOptions{project: true}) // whose servers are copies, too
-	if err != nil {
-		return nil, err
-	}
-	plan, err := importer.Look(context.Background(), look) // nothing is tried: it does not wait
-	if err != nil {
-		return nil, err
-	}
-	var out []doctor.Client
-	for _, f := range plan.Files {
-		c := doctor.Client{
-			Name: f.Client, Title: f.Title, Path: f.Path, Project: f.Project, NeedsProject: f.NeedsProject(),
-			Why: f.Why, Broken: f.Broken(), Connected: f.Connected(), Gone: f.Gone(),
-		}
-		for _, s := range f.Servers {
-			if s.Verdict == importer.Moves {
-				c.Own = append(c.Own, s.Name)
-			}
-		}
-		out = append(out, c)
-	}
-	return out, nil
 }

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/importer"
 	"holdline/daemon/config"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
@@ -39,7 +41,7 @@ type Finding struct {
 	State State  `json:"state"`
 	What  string `json:"what"`
 	Why   string `json:"why,omitempty"` // it matters
-	Fix   string `json:"mend,omitempty"`
+	Fix   string `json:"fix,omitempty"`
 }
 
 // with returns the finding with an outcome that is not [OK].
@@ -49,8 +51,6 @@ func (f Finding) with(state State, what, why, fix string) Finding {
 
 // Options are what the checks need to know.
 type Options struct {
-	Version   string // of this program
-	PID       int
 	Paths     socket.Paths
 	StateDir  string
 	Config    string         // path of the configuration file
@@ -69,8 +69,8 @@ type Options struct {
 	// Check checks the consult program of an engine as this process finds it. It is
 	// called if no daemon runs.
 	Check func(ctx context.Context, engine string) control.CheckAnswer
-	// Clients returns the configuration files of MCP clients on this machine.
-	Clients func() ([]Client, error)
+	// Clients returns what an import of the MCP clients on this machine would do.
+	Clients func() (*importer.Plan, error)
 
 	missing     []string                   // servers whose program does not exist
 	environment *control.EnvironmentAnswer // what the running daemon says of it; nil if none runs
@@ -195,7 +195,7 @@ func WayOut(pid int) string {
 // checkDaemon asks the daemon that listens at path how it is.
 func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []Finding {
 	f := Finding{Check: "daemon", State: OK}
-	c, err := control.NewClient(ctx, conn, o.Version, o.PID)
+	c, err := control.NewClient(ctx, conn, cmdenv.Version, os.Getpid())
 	if err != nil {
 		return []Finding{noWelcome(f, path, err)}
 	}
@@ -207,7 +207,7 @@ func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []F
 		return append(found, Finding{Check: "status"}.with(Problem, err.Error(),
 			"the daemon does not answer", "holdline logs, then: "+WayOut(c.Daemon.PID)))
 	}
-	found = append(found, compareVersions(o, c.Daemon.Version, status.Sessions))
+	found = append(found, compareVersions(c.Daemon.Version, status.Sessions))
 	found = append(found, checkServers(status.Servers, o.missing)...)
 	add := func(check, what, why, fix string) {
 		found = append(found, Finding{Check: check, State: Problem, What: what, Why: why, Fix: fix})
@@ -249,10 +249,10 @@ func noWelcome(f Finding, path string, err error) Finding {
 }
 
 // compareVersions compares the versions of this program, the daemon and the proxies.
-func compareVersions(o Options, daemon string, sessions []control.Session) Finding {
-	f := Finding{Check: "versions", State: OK, What: "command, daemon and proxies are all " + o.Version}
-	if daemon != o.Version {
-		return f.with(Note, fmt.Sprintf("this command is %s, the daemon %s", o.Version, daemon),
+func compareVersions(daemon string, sessions []control.Session) Finding {
+	f := Finding{Check: "versions", State: OK, What: "command, daemon and proxies are all " + cmdenv.Version}
+	if daemon != cmdenv.Version {
+		return f.with(Note, fmt.Sprintf("this command is %s, the daemon %s", cmdenv.Version, daemon),
 			"the daemon was started from another binary",
 			"holdline upgrade, if its binary was replaced; else holdline stop, and the next agent starts this one")
 	}

@@ -14,15 +14,14 @@ func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, err
 	var found []Finding
 	for _, e := range engines.All {
 		check, err := ask(e.Name)
-		switch isFirst := e.Name == engines.All[0].Name; {
-		case err != nil:
+		if err != nil {
 			found = append(found, Finding{Check: e.Name}.with(Problem, err.Error(),
 				"whether consults with it can run is not known", "holdline logs"))
-		case check.Engine == e.Name || isFirst: // an older daemon knows the first alone, and does not name it
-			found = append(found, judgeEngine(&e, check, seenBy, o.lookHere(e.Name)))
-			if isFirst { // the other has a sandbox of its own
-				found = append(found, checkLevels(check)...)
-			}
+			continue
+		}
+		found = append(found, judgeEngine(&e, check, seenBy, o.lookHere(e.Name)))
+		if e.Name == engines.All[0].Name { // the others have sandboxes of their own
+			found = append(found, checkLevels(check)...)
 		}
 	}
 	return found
@@ -36,7 +35,7 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy, here string) 
 		return f
 	}
 	state, why := Problem, fmt.Sprintf("consults cannot run (as seen by %s)", seenBy)
-	if c.Engine != "" && !c.Default {
+	if !c.Default {
 		state, why = Note, fmt.Sprintf("consults with engine %s cannot run (as seen by %s)", e.Name, seenBy)
 	}
 	var fix string

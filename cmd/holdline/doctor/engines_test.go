@@ -45,16 +45,7 @@ func TestConsults(t *testing.T) {
 			}
 		}
 	}
-	// A daemon of before knows one, and says neither its name nor that it answers.
 	found := (&Options{}).checkEngines(func(string) (control.CheckAnswer, error) {
-		return control.CheckAnswer{Path: "/bin/claude", Version: "1", Account: "by somebody"}, nil
-	}, "the daemon")
-	if len(found) != 2 ||
-		found[0] != (Finding{Check: "claude", State: OK, What: "/bin/claude, version 1, by somebody"}) ||
-		found[1].Check != "landlock" {
-		t.Errorf("a daemon of before: %+v", found)
-	}
-	found = (&Options{}).checkEngines(func(string) (control.CheckAnswer, error) {
 		return control.CheckAnswer{}, errors.New("it does not answer")
 	}, "the daemon")
 	if len(found) != 2 || found[0].State != Problem || found[1].Check != "codex" ||

@@ -8,8 +8,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// checkLevels says what enforces each level of a consult. An older daemon does not list
-// levels.
+// checkLevels says what enforces each level of a consult.
 func checkLevels(c control.CheckAnswer) []Finding {
 	found := []Finding{checkLandlock()}
 	for _, l := range c.Levels {

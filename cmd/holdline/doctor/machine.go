@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/config"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
@@ -56,13 +57,13 @@ func (o *Options) askEnvironment(ctx context.Context) (manager string) {
 	if err != nil {
 		return ""
 	}
-	c, err := control.NewClient(ctx, conn, o.Version, o.PID)
+	c, err := control.NewClient(ctx, conn, cmdenv.Version, os.Getpid())
 	if err != nil {
 		return ""
 	}
 	defer c.Close()
 	var answer control.EnvironmentAnswer
-	if err := c.Call(ctx, control.Environment, nil, &answer, nil); err == nil { // an older daemon has no such answer
+	if err := c.Call(ctx, control.Environment, nil, &answer, nil); err == nil {
 		o.environment = &answer
 	}
 	if c.Daemon.Managed == service.Nobody {
