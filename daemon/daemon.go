@@ -220,7 +220,7 @@ func (l *life) build(ctx context.Context) error {
 		return err
 	}
 	l.sessions = session.New(session.Options{
-		Log: l.Log.With("component", "session"), Catalog: cat, Telemetry: recorder{l.telemetry},
+		Log: l.Log.With("component", "session"), Catalog: cat, Telemetry: l.telemetry,
 		Info:         mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
 		Instructions: instructions,
 		Searching:    searching,

@@ -38,7 +38,6 @@ func (l *life) buildRollout() {
 	}
 	if h := l.Handover; h != nil {
 		running = append(running, h.Verified)
-		l.telemetry.RolledOut()
 	}
 	check := rollout.Checker{
 		UID: os.Geteuid(), Owner: owner, Env: []string{"PATH=/usr/bin:/bin", "HOME=" + l.Home, "LANG=C.UTF-8"},
@@ -67,12 +66,12 @@ func (l *life) versions() rollout.Versions {
 	}
 }
 
-// rollouts counts the hand-overs before the one that led here.
+// rollouts returns how many hand-overs, one after the other, have led to this program.
 func (l *life) rollouts() int64 {
 	if l.Handover == nil {
 		return 0
 	}
-	return l.Handover.Rollouts
+	return l.Handover.Rollouts + 1
 }
 
 // wouldStart is what a new program must be able to do besides: read the
@@ -141,7 +140,7 @@ func (l *life) exec(s filewatch.Stamp) error {
 	}
 	return rollout.Exec(l.Exe, l.Argv, l.Environ, l.place.Listener(), l.place.LockFile(), rollout.Handover{
 		PID: l.PID, Managed: l.place.Managed(), Path: l.Exe, Verified: s,
-		From: l.Version, Epoch: l.place.Generation(), Rollouts: l.telemetry.Snapshot().HostRollouts,
+		From: l.Version, Epoch: l.place.Generation(), Rollouts: l.rollouts(),
 	})
 }
 

@@ -20,7 +20,7 @@ func (d *Daemon) showEnvironment(ctx context.Context, p control.EnvironmentParam
 	if err := d.Env.Await(ctx, ""); err != nil {
 		return nil, err
 	}
-	answer := control.EnvironmentAnswer{Paths: []control.SearchPath{}, Programs: []control.FoundProgram{}, Unset: []string{}}
+	answer := control.EnvironmentAnswer{Programs: []control.FoundProgram{}, Unset: []string{}}
 	for _, name := range p.Programs {
 		if err := d.Env.Await(ctx, name); err != nil {
 			return nil, err
@@ -37,9 +37,7 @@ func (d *Daemon) showEnvironment(ctx context.Context, p control.EnvironmentParam
 			answer.Unset = append(answer.Unset, name)
 		}
 	}
-	for _, path := range d.Env.Paths() {
-		answer.Paths = append(answer.Paths, control.SearchPath(path))
-	}
+	answer.Paths = d.Env.Paths()
 	if err := d.Env.Failure(); err != nil {
 		answer.Failure = err.Error()
 	}

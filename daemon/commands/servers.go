@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"holdline/daemon/config"
-	"holdline/daemon/listing"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
@@ -94,34 +93,7 @@ func (d *Daemon) listTools(ctx context.Context, p control.ServerParams, _ Progre
 	caller := callerAt(p.Whereabouts)
 	defer d.Servers.Closed(caller.Session, "")
 	all, err := d.Servers.Offers(ctx, caller, p.Name)
-	if err != nil {
-		return nil, err
-	}
-	answer := control.ServerToolsAnswer{Servers: []control.ServerOffers{}}
-	for _, one := range all {
-		offers := control.ServerOffers{Server: one.Server, Tools: []control.ServerTool{}, Fault: one.Fault}
-		for _, t := range one.Tools {
-			offers.Tools = append(offers.Tools, control.ServerTool{
-				Name: t.Name, Exposed: t.Exposed, Contract: string(t.Contract), Listing: t.Listing,
-				Pinned: pinView(t.Pinned), Changed: t.Pinned.Changed(), Blocked: t.Blocked,
-			})
-		}
-		answer.Servers = append(answer.Servers, offers)
-	}
-	return answer, nil
-}
-
-// pinView is a tool's pin as the command line gets it.
-func pinView(p *listing.Pin) *control.ServerPin {
-	if p == nil {
-		return nil
-	}
-	v := &control.ServerPin{Hash: p.Hash, Description: p.Description, SinceMS: p.SinceMS}
-	if p.Change != nil {
-		c := control.ServerToolChange(*p.Change)
-		v.Change = &c
-	}
-	return v
+	return control.ServerToolsAnswer{Servers: all}, err
 }
 
 // acceptTools pins the tools of a server as they are now.
@@ -222,12 +194,5 @@ func (d *Daemon) serverLogs(_ context.Context, p control.ServerLogsParams, _ Pro
 		return nil, err
 	}
 	logs, last, err := d.Servers.Logs(p.Name, p.After, p.Follow)
-	if err != nil {
-		return nil, err
-	}
-	answer := control.ServerLogsAnswer{Logs: []control.ServerLog{}, Last: last}
-	for _, one := range logs {
-		answer.Logs = append(answer.Logs, control.ServerLog(one))
-	}
-	return answer, nil
+	return control.ServerLogsAnswer{Logs: logs, Last: last}, err
 }

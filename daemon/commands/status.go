@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"holdline/daemon/heap"
-	"holdline/daemon/hosted"
 	"holdline/daemon/policy"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
@@ -22,7 +21,7 @@ func (d *Daemon) Health(detail tool.Detail) (string, any) {
 }
 
 // unwell returns the servers that cannot be used now, or perhaps not, and why.
-func unwell(servers []hosted.Status) []telemetry.Unwell {
+func unwell(servers []control.Server) []telemetry.Unwell {
 	var all []telemetry.Unwell
 	for i := range servers {
 		s := &servers[i]
@@ -31,13 +30,13 @@ func unwell(servers []hosted.Status) []telemetry.Unwell {
 		case s.Suspect:
 			one.State, one.Detail = "silent", "a call had no answer; it is asked for a sign of life, and started again if it gives none"
 		case s.State == "recovering", s.State == "failed", s.State == "ejected":
-		case s.Circuit != policy.Closed:
-			one.State = "circuit_" + string(s.Circuit)
+		case s.Circuit != string(policy.Closed):
+			one.State = "circuit_" + s.Circuit
 		default:
 			continue
 		}
-		if one.Detail == "" && s.Fault != nil {
-			one.Detail = s.Fault.Fault.Detail
+		if one.Detail == "" && s.LastFault != nil {
+			one.Detail = s.LastFault.Fault.Detail
 		}
 		all = append(all, one)
 	}
@@ -46,7 +45,8 @@ func unwell(servers []hosted.Status) []telemetry.Unwell {
 
 // Snapshot answers the tool telemetry_snapshot.
 func (d *Daemon) Snapshot(detail tool.Detail) (string, any) {
-	s := d.Telemetry.Snapshot()
+	cache := d.Servers.Cache()
+	s := d.Telemetry.Snapshot(telemetry.CacheCounts{Hits: cache.Hits, Misses: cache.Misses})
 	if detail == tool.Full {
 		return s.Text(true), s
 	}
@@ -61,11 +61,11 @@ func (d *Daemon) status() control.StatusAnswer {
 			PID: d.PID, Version: d.Version, Epoch: d.Place.Generation(), UptimeMS: time.Since(d.Begin).Milliseconds(),
 			Socket: d.Place.Socket(), StartedBy: d.StartedBy, Rollout: string(health.Rollout), Config: d.File.Path(),
 		},
-		Sessions: []control.Session{},
-		Workers:  []control.Worker{},
-		Servers:  []control.Server{},
+		Sessions: d.Sessions.Sessions(),
+		Workers:  d.Workers.Workers(),
+		Servers:  d.Servers.Status(),
 		Consults: d.consultCounts(),
-		Cache:    control.Cache(d.Servers.Cache()),
+		Cache:    d.Servers.Cache(),
 		Runtime:  heap.Usage(),
 	}
 	s.Daemon.ConfigRefused, s.Daemon.ConfigCopy = d.File.Refusal()
@@ -75,32 +75,5 @@ func (d *Daemon) status() control.StatusAnswer {
 	if f := health.Refusal; f != nil {
 		s.Daemon.Refusal = f.Fault.Detail
 	}
-	for _, one := range d.Sessions.Sessions() {
-		s.Sessions = append(s.Sessions, control.Session(one))
-	}
-	for _, w := range d.Workers.Workers() {
-		s.Workers = append(s.Workers, control.Worker(w))
-	}
-	for _, one := range d.Servers.Status() {
-		s.Servers = append(s.Servers, serverView(&one))
-	}
 	return s
-}
-
-// serverView returns a hosted server as the command line gets it.
-func serverView(s *hosted.Status) control.Server {
-	v := control.Server{
-		Name: s.Name, Scope: string(s.Scope), State: s.State, Active: s.Active, Lazy: s.Lazy, RefCount: s.Users,
-		Processes: s.Processes,
-		Restarts:  s.Restarts, Failures: s.Failures, Circuit: string(s.Circuit), Ejected: s.Ejected,
-		InFlight: s.InFlight, Queued: s.Queued,
-		CacheCount: s.CacheEntries, NoiseLines: s.Noise, Notes: s.Notes, LastFault: s.Fault,
-	}
-	if s.Tools >= 0 {
-		v.Tools, v.Changed, v.Blocked = &s.Tools, s.Changed, s.Blocks && s.Changed > 0
-	}
-	if s.Fault != nil {
-		v.LastFaultMS = s.FaultAt.UnixMilli()
-	}
-	return v
 }

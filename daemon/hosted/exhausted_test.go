@@ -64,8 +64,8 @@ func TestOwnExhaustion(t *testing.T) {
 					if !st.Ejected || tried > 10 {
 						t.Errorf("tried %d times, %+v; want it ejected", tried, st)
 					}
-				} else if st.Ejected || st.Restarts > 0 || st.Circuit != policy.Closed || tried < 20 ||
-					st.Fault == nil {
+				} else if st.Ejected || st.Restarts > 0 || st.Circuit != string(policy.Closed) || tried < 20 ||
+					st.LastFault == nil {
 					t.Errorf("tried %d times, %+v; want nothing held against it, and the reason", tried, st)
 				}
 				m.end()

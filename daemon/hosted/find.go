@@ -8,6 +8,7 @@ import (
 
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 )
@@ -16,12 +17,12 @@ import (
 // name, and what is wrong with the server. It asks servers that have never listed,
 // all at the same time and at most for [firstList]. It asks lazy servers only if
 // start is true.
-func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool) []listing.ServerTools {
+func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool) []control.ServerOffers {
 	ctx, cancel := context.WithTimeoutCause(ctx, firstList, fault.New(fault.Timeout, fault.Server, mcp.ToolsList,
 		"it has not said within %v what it offers: it may still be starting, try again", firstList))
 	defer cancel()
 	asked := m.visible(&c)
-	all := make([]listing.ServerTools, len(asked))
+	all := make([]control.ServerOffers, len(asked))
 	var asking sync.WaitGroup
 	for i, s := range asked {
 		if f := s.rests(&c, start); f != nil {
@@ -33,7 +34,7 @@ func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool) []lis
 			if all[i].Fault == nil {
 				all[i].Fault = s.trouble(&c)
 			}
-			all[i].KeepUsable(m.o.Rules, c.Identity)
+			listing.KeepUsable(&all[i], m.o.Rules, c.Identity)
 		})
 	}
 	asking.Wait()

@@ -119,9 +119,6 @@ func (m *Manager) handle(
 	if err == nil && res.Load != nil { // it was not shared
 		return res, nil
 	}
-	if source != "" {
-		m.o.Watch.Cache(source == policy.Hit)
-	}
 	return tool.RemoteResult{Result: result, Replays: res.Replays, Cache: string(source)}, asFault(err, o)
 }
 

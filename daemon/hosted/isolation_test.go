@@ -23,6 +23,7 @@ import (
 	"holdline/daemon/session"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -81,14 +82,13 @@ func (w *world) trace(format string, args ...any) {
 // nobody is told what happens.
 type nobody struct{}
 
-func (nobody) Request(string, string, string, time.Duration, int, *fault.Record) {}
-func (nobody) ToolCall(session.ToolCall)                                         {}
-func (nobody) SessionEnded(string)                                               {}
-func (nobody) WorkerStarting(string, int64)                                      {}
-func (nobody) WorkerReady(string)                                                {}
-func (nobody) WorkerLost(string, bool)                                           {}
-func (nobody) WorkerEnded(string)                                                {}
-func (nobody) Cache(bool)                                                        {}
+func (nobody) Request(telemetry.Operation, time.Duration, int, *fault.Record) {}
+func (nobody) ToolCall(telemetry.Call)                                        {}
+func (nobody) SessionEnded(string)                                            {}
+func (nobody) WorkerStarting(string, int64)                                   {}
+func (nobody) WorkerReady(string)                                             {}
+func (nobody) WorkerLost(string, bool)                                        {}
+func (nobody) WorkerEnded(string)                                             {}
 
 // newWorld makes the sessions and servers. They end with the test.
 func newWorld(t *testing.T, seed uint64, broken bool) *world {

@@ -79,9 +79,8 @@ type Spec struct {
 	CircuitReset     time.Duration
 }
 
-// A Watcher receives the states of processes, for counts and health, and the hits and
-// misses of the cache. Its methods may be called with the manager's mutex held: they
-// must not block or call back.
+// A Watcher receives the states of processes, for counts and health. Its methods may be
+// called with the manager's mutex held: they must not block or call back.
 type Watcher interface {
 	// WorkerStarting reports that a worker was started or attached.
 	WorkerStarting(id string, generation int64)
@@ -92,7 +91,6 @@ type Watcher interface {
 	WorkerLost(id string, restarts bool)
 	// WorkerEnded reports that no process runs and none is being started.
 	WorkerEnded(id string)
-	Cache(hit bool)
 }
 
 // Options of a [Manager].

@@ -7,42 +7,16 @@ import (
 
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
-	"holdline/protocol/fault"
+	"holdline/protocol/control"
 )
-
-// Status is the state of a server, for users.
-type Status struct {
-	Name         string
-	Scope        Scope
-	State        string // idle, starting, ready, recovering, ejected, stopped or failed
-	Active       bool   // a process of it runs
-	Lazy         bool
-	Users        int // sessions that share its processes
-	Processes    int
-	Restarts     int // in the window
-	Failures     int // in a row
-	Circuit      policy.State
-	Ejected      bool
-	Suspect      bool // it left a call without an answer, and the daemon pings it
-	CacheEntries int
-	Tools        int  // -1 if it was never listed
-	Blocks       bool // changed tools cannot be used
-	Changed      int  // of these, those that differ from what they were when they were first seen
-	InFlight     int  // calls with its processes
-	Queued       int  // calls that wait for their turn
-	Noise        int64
-	Notes        []string      // what sessions do not get of its offers, and why
-	Fault        *fault.Record // of the last process that ended or did not start, until it is started by hand
-	FaultAt      time.Time
-}
 
 // Status returns the state of each server, by name. It reads no file and asks no
 // process, so it answers even if a server hangs.
-func (m *Manager) Status() []Status {
+func (m *Manager) Status() []control.Server {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list := make([]Status, 0, len(m.servers))
+	list := make([]control.Server, 0, len(m.servers))
 	owners := map[string]string{}
 	for _, s := range m.inOrderLocked() {
 		st := s.statusLocked(now)
@@ -53,7 +27,7 @@ func (m *Manager) Status() []Status {
 }
 
 // Cache returns what the cache of answers holds, and its hits and misses.
-func (m *Manager) Cache() policy.CacheStats { return m.cache.Stats() }
+func (m *Manager) Cache() control.Cache { return m.cache.Stats() }
 
 // failedToStartLocked reports whether the last start failed. A start that the daemon
 // ended because no session wanted it any more has not.
@@ -63,14 +37,18 @@ func (inst *instance) failedToStartLocked() bool {
 
 // statusLocked returns the state of one server. State is the worst state of its
 // instances.
-func (s *server) statusLocked(now time.Time) Status {
-	st := Status{
-		Name: s.spec.Name, Scope: s.spec.Scope, State: "idle", Lazy: s.now().Lazy, Circuit: policy.Closed, Tools: -1,
-		CacheEntries: s.m.cache.Entries(s.spec.Name), Fault: s.fault, FaultAt: s.faultAt, Ejected: len(s.ejected) > 0,
+func (s *server) statusLocked(now time.Time) control.Server {
+	st := control.Server{
+		Name: s.spec.Name, Scope: string(s.spec.Scope), State: "idle", Lazy: s.now().Lazy,
+		Circuit: string(policy.Closed), CacheCount: s.m.cache.Entries(s.spec.Name), LastFault: s.fault,
+		Ejected: len(s.ejected) > 0,
+	}
+	if s.fault != nil {
+		st.LastFaultMS = s.faultAt.UnixMilli()
 	}
 	if s.latest != nil {
-		st.Tools, st.Changed = len(s.latest.All(listing.Tools)), s.pins.CountChanged(s.latest)
-		st.Blocks = s.now().BlockChanged
+		st.Tools, st.Changed = new(len(s.latest.All(listing.Tools))), s.pins.CountChanged(s.latest)
+		st.Blocked = s.now().BlockChanged && st.Changed > 0
 	}
 	worst := func(state string) {
 		order := []string{"idle", "ready", "starting", "recovering", "failed", "ejected"}
@@ -82,14 +60,14 @@ func (s *server) statusLocked(now time.Time) Status {
 		if key.server != s.spec.Name {
 			continue
 		}
-		st.Users += inst.usersLocked()
+		st.RefCount += inst.usersLocked()
 		st.Restarts += inst.guards.restarts.Count(now)
 		inside, waiting := inst.guards.gate.Load()
 		st.InFlight += inside
 		st.Queued += waiting
 		circuit, failures := inst.guards.breaker.State(now)
 		if st.Failures = max(st.Failures, failures); circuit != policy.Closed {
-			st.Circuit = circuit
+			st.Circuit = string(circuit)
 		}
 		st.Ejected = st.Ejected || inst.guards.restarts.Ejected()
 		switch state := inst.stateLocked(); {
@@ -105,7 +83,7 @@ func (s *server) statusLocked(now time.Time) Status {
 		if u := inst.up; u != nil && u.state != exited {
 			st.Active = true
 			st.Processes++
-			st.Noise += u.noise
+			st.NoiseLines += u.noise
 			st.Suspect = st.Suspect || u.suspect
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"sync"
 
-	"holdline/daemon/listing"
 	"holdline/daemon/masked"
 	"holdline/daemon/tool"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
@@ -18,7 +18,7 @@ import (
 
 // Offers returns the tools of one server or, without a name, those of each server
 // that the caller sees. Servers that have never listed are asked at the same time.
-func (m *Manager) Offers(ctx context.Context, c tool.Caller, name string) ([]listing.ServerTools, error) {
+func (m *Manager) Offers(ctx context.Context, c tool.Caller, name string) ([]control.ServerOffers, error) {
 	var asked []*server
 	if name != "" {
 		s, err := m.server(name)
@@ -29,7 +29,7 @@ func (m *Manager) Offers(ctx context.Context, c tool.Caller, name string) ([]lis
 	} else {
 		asked = m.visible(&c)
 	}
-	all := make([]listing.ServerTools, len(asked))
+	all := make([]control.ServerOffers, len(asked))
 	var asking sync.WaitGroup
 	for i, s := range asked {
 		asking.Go(func() { all[i] = s.offered(ctx, c) })
@@ -48,7 +48,7 @@ func (m *Manager) visible(c *tool.Caller) []*server {
 
 // offered returns the tools that the server offers a caller. It first asks a server
 // that has never listed.
-func (s *server) offered(ctx context.Context, c tool.Caller) listing.ServerTools {
+func (s *server) offered(ctx context.Context, c tool.Caller) control.ServerOffers {
 	view := s.view(&c)
 	if view.Offering == nil {
 		if err := s.listFor(ctx, c, s.spec.Name); err != nil {
@@ -60,8 +60,8 @@ func (s *server) offered(ctx context.Context, c tool.Caller) listing.ServerTools
 }
 
 // noTools returns the entry of a server whose tools are not known, with the reason.
-func noTools(server string, why *fault.Record) listing.ServerTools {
-	return listing.ServerTools{Server: server, Tools: []listing.ServerTool{}, Fault: why}
+func noTools(server string, why *fault.Record) control.ServerOffers {
+	return control.ServerOffers{Server: server, Tools: []control.ServerTool{}, Fault: why}
 }
 
 // Tool returns a tool of a server by its own name, or by the one that sessions see.
@@ -82,20 +82,11 @@ func (m *Manager) Tool(ctx context.Context, c tool.Caller, server, name string) 
 		"server %s offers no tool %q: holdline servers tools %s shows those that it does", server, name, server)
 }
 
-// Log is what one process of a server wrote to stderr.
-type Log struct {
-	Worker string
-	PID    int // of the server
-	Root   string
-	Text   string
-	Next   int64 // offset in bytes at which to go on
-}
-
 // Logs returns what each process of a server wrote to stderr, with the secrets of its
 // environment hidden. after has the offset in bytes at which to begin, by worker;
 // other logs begin near their end. With follow an incomplete last line is left for
 // the next call. The fault is that of the process that ended last, or nil.
-func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]Log, *fault.Record, error) {
+func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]control.ServerLog, *fault.Record, error) {
 	s, err := m.server(name)
 	if err != nil {
 		return nil, nil, err
@@ -110,7 +101,7 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]Log,
 	last := s.fault
 	m.mu.Unlock()
 	slices.SortFunc(running, func(a, b *upstream) int { return cmp.Compare(a.id, b.id) })
-	var logs []Log
+	logs := []control.ServerLog{}
 	for _, u := range running {
 		from, known := after[u.id]
 		l, err := u.readLog(masked.Place{From: from, Known: known, Follow: follow})
@@ -124,8 +115,8 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]Log,
 
 // readLog reads what the process wrote to stderr. It returns no text while the
 // secrets of the process are unknown.
-func (u *upstream) readLog(at masked.Place) (l Log, err error) {
-	l = Log{Worker: u.id, Root: u.inst.root, Next: at.From}
+func (u *upstream) readLog(at masked.Place) (l control.ServerLog, err error) {
+	l = control.ServerLog{Worker: u.id, Root: u.inst.root, Next: at.From}
 	w := u.worker()
 	secrets := u.secrets.Load() // not before: it is known when there is a worker
 	if w == nil || secrets.IsUnknown() {

@@ -10,28 +10,17 @@ import (
 	"time"
 
 	"holdline/daemon/policy"
+	"holdline/protocol/control"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
 // Pin is a tool as it was when it was first seen, or accepted by the user.
 type Pin struct {
-	Tool        string             `json:"tool"` // the server's own name
-	Hash        string             `json:"hash"` // SHA-256, hexadecimal
-	Parts       [len(parts)]string `json:"parts"`
-	Description string             `json:"description,omitempty"` // its beginning
-	SinceMS     int64              `json:"since_unix_ms"`
-	Change      *Change            `json:"change,omitempty"` // nil if it was never seen otherwise
-}
+	control.ServerPin
 
-// Change is how a tool was seen to differ from its pin.
-type Change struct {
-	Hash        string   `json:"hash"`
-	Parts       []string `json:"parts"` // members of the listing that differ
-	Description string   `json:"description,omitempty"`
-	AtMS        int64    `json:"at_unix_ms"` // when the change was first seen
-	// UndoneMS is when the tool was seen as pinned again; 0 if it still differs.
-	UndoneMS int64 `json:"undone_unix_ms,omitempty"`
+	Tool  string             `json:"tool"` // the server's own name
+	Parts [len(parts)]string `json:"parts"`
 }
 
 // Changed reports whether the tool differs from its pin now. The pin may be nil.
@@ -164,29 +153,31 @@ func (ps *Pins) Compare(list []Likeness, now time.Time) (changed []string, dirty
 
 // newPin pins a tool as it is now.
 func newPin(l *Likeness, now time.Time) *Pin {
-	return &Pin{Tool: l.tool, Hash: l.hash, Parts: l.parts, Description: l.description, SinceMS: now.UnixMilli()}
+	return &Pin{Tool: l.tool, Parts: l.parts, ServerPin: control.ServerPin{
+		Hash: l.hash, Description: l.description, SinceMS: now.UnixMilli(),
+	}}
 }
 
 // observe returns the Change of a pin now that the tool looks like that. It
 // returns p.Change itself if nothing is new.
-func (p *Pin) observe(is *Likeness, now time.Time) *Change {
+func (p *Pin) observe(is *Likeness, now time.Time) *control.ServerToolChange {
 	was := p.Change
 	switch {
 	case was != nil && p.Hash == is.hash && was.UndoneMS == 0:
-		return was.undone(now.UnixMilli())
+		return undone(was, now.UnixMilli())
 	case p.Hash == is.hash:
 		return was
 	case was == nil || was.Hash != is.hash:
 		return p.compare(is, now)
 	case was.UndoneMS != 0: // the known change is back
-		return was.undone(0)
+		return undone(was, 0)
 	}
 	return was
 }
 
 // compare returns how a tool differs from its pin.
-func (p *Pin) compare(is *Likeness, now time.Time) *Change {
-	c := &Change{Hash: is.hash, AtMS: now.UnixMilli(), Description: is.description}
+func (p *Pin) compare(is *Likeness, now time.Time) *control.ServerToolChange {
+	c := &control.ServerToolChange{Hash: is.hash, AtMS: now.UnixMilli(), Description: is.description}
 	for i, part := range parts {
 		if p.Parts[i] != is.parts[i] {
 			c.Parts = append(c.Parts, part)
@@ -195,9 +186,9 @@ func (p *Pin) compare(is *Likeness, now time.Time) *Change {
 	return c
 }
 
-// undone returns the change as undone at ms, or as in force again with 0.
-func (c *Change) undone(ms int64) *Change {
-	next := *c
+// undone returns a change as undone at ms, or as in force again if ms is 0.
+func undone(change *control.ServerToolChange, ms int64) *control.ServerToolChange {
+	next := *change
 	next.UndoneMS = ms
 	return &next
 }

@@ -3,11 +3,11 @@ package listing
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 
 	"holdline/daemon/tool"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -234,43 +234,29 @@ func Unknown(server string, k Kind, name string, err error) *Offer {
 	}}
 }
 
-// ServerTools are the tools of a server as users and searches are shown them.
-type ServerTools struct {
-	Server string
-	Tools  []ServerTool
-	Fault  *fault.Record // why the tools are not known, or cannot be called; nil if neither is so
-}
-
-// ServerTool is one tool of a server.
-type ServerTool struct {
-	Name     string // the server's own
-	Exposed  string // as sessions see it
-	Contract tool.Contract
-	Listing  json.RawMessage // as the server lists it
-	Pinned   *Pin            // as it was first seen, or accepted
-	Blocked  bool            // it cannot be used, since it has changed
-
-	names []string // by which [tool.Rules] know it
-}
-
 // Tools returns all tools that the server offers, also those that are blocked.
-func (s *ServerView) Tools() ServerTools {
-	all := ServerTools{Server: s.Server, Tools: []ServerTool{}}
+func (s *ServerView) Tools() control.ServerOffers {
+	all := control.ServerOffers{Server: s.Server, Tools: []control.ServerTool{}}
 	for _, o := range s.Offering.All(Tools) {
-		all.Tools = append(all.Tools, ServerTool{
-			Name: o.Own, Exposed: o.Remote.Name, Contract: o.Remote.Contract, Listing: o.Plain,
-			Pinned: s.Pins.Find(o.Own), Blocked: s.Blocked(o) != nil, names: o.Remote.Names,
-		})
+		t := control.ServerTool{
+			Name: o.Own, Exposed: o.Remote.Name, Contract: string(o.Remote.Contract), Listing: o.Plain,
+			Blocked: s.Blocked(o) != nil,
+		}
+		if pin := s.Pins.Find(o.Own); pin != nil {
+			t.Pinned, t.Changed = &pin.ServerPin, pin.Changed()
+		}
+		all.Tools = append(all.Tools, t)
 	}
 	return all
 }
 
-// KeepUsable removes the tools that an identity may not use, and those that are
-// blocked, which is the server's fault if it has no other. rules may be nil.
-func (t *ServerTools) KeepUsable(rules tool.Rules, identity string) {
+// KeepUsable removes the tools that an identity may not use, and those that are blocked.
+// If a tool was removed because it is blocked, that becomes the server's fault, unless it
+// has one already. rules may be nil.
+func KeepUsable(of *control.ServerOffers, rules tool.Rules, identity string) {
 	var blocked []string
-	t.Tools = slices.DeleteFunc(t.Tools, func(one ServerTool) bool {
-		if rules != nil && !rules.May(identity, t.Server, one.names...) {
+	of.Tools = slices.DeleteFunc(of.Tools, func(one control.ServerTool) bool {
+		if rules != nil && !rules.May(identity, of.Server, one.Name) {
 			return true
 		}
 		if one.Blocked {
@@ -278,9 +264,9 @@ func (t *ServerTools) KeepUsable(rules tool.Rules, identity string) {
 		}
 		return one.Blocked
 	})
-	if n := len(blocked); n > 0 && t.Fault == nil {
-		t.Fault = fault.New(fault.Denied, fault.Host, "start:"+t.Server,
+	if n := len(blocked); n > 0 && of.Fault == nil {
+		of.Fault = fault.New(fault.Denied, fault.Host, "start:"+of.Server,
 			"%d of its tools have changed since they were first seen, and are blocked until the user accepts them "+
-				"(holdline servers tools %s --changes): %s", n, t.Server, strings.Join(blocked[:min(n, maxNear)], ", "))
+				"(holdline servers tools %s --changes): %s", n, of.Server, strings.Join(blocked[:min(n, maxNear)], ", "))
 	}
 }

@@ -148,7 +148,7 @@ func TestViewStays(t *testing.T) {
 	if len(all.Tools) != 2 || !all.Tools[0].Blocked || all.Tools[1].Blocked {
 		t.Errorf("users are shown %+v", all.Tools)
 	}
-	all.KeepUsable(denied{"u"}, "")
+	KeepUsable(&all, denied{"u"}, "")
 	if len(all.Tools) != 0 || all.Fault == nil || !strings.HasPrefix(all.Fault.Fault.Detail, "1 of its tools") {
 		t.Errorf("of one tool that is denied and one that is blocked stay %+v, %+v", all.Tools, all.Fault)
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 )
@@ -346,18 +347,11 @@ func (c *Cache) Forget(server string) {
 	maps.DeleteFunc(c.flights, func(k key, _ *flight) bool { return k.server == server })
 }
 
-// CacheStats are the figures of a cache.
-type CacheStats struct {
-	Hits, Misses int64
-	Entries      int
-	Bytes        int64 // of memory, roughly
-}
-
 // Stats returns the figures of the whole cache.
-func (c *Cache) Stats() CacheStats {
+func (c *Cache) Stats() control.Cache {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return CacheStats{c.hits, c.misses, len(c.entries), c.bytes}
+	return control.Cache{Hits: c.hits, Misses: c.misses, Entries: len(c.entries), Bytes: c.bytes}
 }
 
 // Entries returns how many answers of a server are kept. Expired answers that no call

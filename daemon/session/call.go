@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/profile"
+	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -276,14 +277,18 @@ func (s *session) countRequest(r *request, replays int, f *fault.Record) {
 	default:
 		name = noSuchTool
 	}
-	s.srv.o.Telemetry.Request(method, server, name, time.Since(r.begin), replays, f)
+	op := telemetry.Operation{Method: method, Server: server, Tool: name}
+	s.srv.o.Telemetry.Request(op, time.Since(r.begin), replays, f)
 }
 
 // logCall writes the call of a tool to the call log, with args as the client sent them. A
 // nil f is a success.
 func (s *session) logCall(r *request, args json.RawMessage, f *fault.Record, res *tool.RemoteResult) {
-	c := ToolCall{
-		Caller: s.who(), RequestID: string(r.msg.ID), Tool: profile.Clip(r.tool), Arguments: args,
+	caller := s.who()
+	c := telemetry.Call{
+		Session: caller.Session, Number: caller.Number, Identity: caller.Identity, Client: caller.Client,
+		Project: caller.Project, Root: caller.Root,
+		RequestID: string(r.msg.ID), Tool: profile.Clip(r.tool), Arguments: args,
 		Took: time.Since(r.begin), Replays: res.Replays, Cache: res.Cache, Fault: f,
 	}
 	if t := r.target; t != nil {

@@ -21,6 +21,7 @@ import (
 	"holdline/daemon/listener"
 	"holdline/daemon/policy"
 	"holdline/daemon/session"
+	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -36,10 +37,10 @@ const waitLimit = 20 * time.Second
 type told struct {
 	mu       sync.Mutex
 	requests []string
-	calls    []session.ToolCall
+	calls    []telemetry.Call
 }
 
-func (t *told) Request(method, server, toolName string, _ time.Duration, _ int, f *fault.Record) {
+func (t *told) Request(op telemetry.Operation, _ time.Duration, _ int, f *fault.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	code := "ok"
@@ -47,10 +48,10 @@ func (t *told) Request(method, server, toolName string, _ time.Duration, _ int, 
 		code = string(f.Fault.Code)
 	}
 	t.requests = append(t.requests,
-		fmt.Sprintf("%s %s %s %s", cmp.Or(method, "-"), cmp.Or(server, "-"), cmp.Or(toolName, "-"), code))
+		fmt.Sprintf("%s %s %s %s", cmp.Or(op.Method, "-"), cmp.Or(op.Server, "-"), cmp.Or(op.Tool, "-"), code))
 }
 
-func (t *told) ToolCall(c session.ToolCall) {
+func (t *told) ToolCall(c telemetry.Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.calls = append(t.calls, c)

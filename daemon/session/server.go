@@ -17,8 +17,10 @@ import (
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/session/returning"
+	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -32,26 +34,12 @@ const hangupPoll = 100 * time.Millisecond
 
 // Telemetry counts and logs requests. Its methods must not block for long.
 type Telemetry interface {
-	// Request counts one request; a nil fault is a success. Method is "" if there
-	// is no such method; toolName is "" if the request is no tool call.
-	Request(method, server, toolName string, took time.Duration, replays int, f *fault.Record)
+	// Request counts one request; a nil fault is a success.
+	Request(op telemetry.Operation, took time.Duration, replays int, f *fault.Record)
 	// ToolCall logs one call of a tool, refused ones too.
-	ToolCall(ToolCall)
-	// SessionEnded says that the session of that hash is over.
+	ToolCall(telemetry.Call)
+	// SessionEnded forgets the session of that hash.
 	SessionEnded(hash string)
-}
-
-// ToolCall is one line of the call log.
-type ToolCall struct {
-	Caller    tool.Caller
-	RequestID string          // as it is spelled in JSON
-	Tool      string          // the target's name; as the client gave it if there is no target
-	Server    string          // that has the tool; "" for holdline's own
-	Cache     string          // "hit" or "miss"; "" if there was no look
-	Arguments json.RawMessage // to look for a path in, never to be logged
-	Took      time.Duration   // from when this daemon read the request
-	Replays   int             // as the target counts them
-	Fault     *fault.Record   // nil after a success
 }
 
 // An Executor answers calls and keeps records of them: the hosted servers, and the
@@ -193,27 +181,8 @@ func New(o Options) *Server {
 // its sessions; those in flight go on.
 func (s *Server) Limit(inFlight int) { s.agents.SetLimit(inFlight) }
 
-// Status describes one session, for people.
-type Status struct {
-	ID       string `json:"id"`
-	Identity string `json:"identity"`
-	Client   string `json:"client"`
-	Era      string `json:"era"` // "legacy", "modern", or "" before the first request
-	Project  string `json:"project"`
-	Cwd      string `json:"cwd"`
-	PID      int    `json:"pid"`
-	State    string `json:"state"`
-	InFlight int    `json:"in_flight"` // but for subscriptions
-	Calls    int64  `json:"calls"`
-	SinceMS  int64  `json:"since_ms"` // age
-	Proxy    string `json:"proxy"`    // version of the proxy
-
-	ClientPID int    `json:"client_pid"` // process that started the proxy; 0 if it is not known
-	Server    string `json:"server"`     // the one that the session is for; "" if it is for all
-}
-
 // Sessions lists the sessions, oldest first.
-func (s *Server) Sessions() []Status {
+func (s *Server) Sessions() []control.Session {
 	s.mu.Lock()
 	list := make([]*session, 0, len(s.sessions))
 	for one := range s.sessions {
@@ -221,7 +190,7 @@ func (s *Server) Sessions() []Status {
 	}
 	s.mu.Unlock()
 	slices.SortFunc(list, func(a, b *session) int { return cmp.Compare(a.number, b.number) })
-	out := make([]Status, len(list))
+	out := make([]control.Session, len(list))
 	for i, one := range list {
 		out[i] = one.status()
 	}

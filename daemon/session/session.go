@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/session/peer"
 	"holdline/daemon/session/profile"
 	"holdline/daemon/tool"
+	"holdline/protocol/control"
 	"holdline/protocol/lockcheck"
 )
 
@@ -140,7 +141,7 @@ func newSession(srv *Server, l *link.Link) *session {
 
 // status returns the session as the command line shows it. Subscriptions do not count
 // as calls in flight: they stay open.
-func (s *session) status() Status {
+func (s *session) status() control.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := Attached
@@ -154,7 +155,7 @@ func (s *session) status() Status {
 		}
 	}
 	caller := &s.profile.Caller
-	return Status{
+	return control.Session{
 		ID: strconv.FormatInt(s.number, 10), Identity: caller.Identity, Client: caller.Client, Era: s.profile.Era,
 		Project: caller.Project, Cwd: caller.Cwd, Server: caller.Only,
 		PID: s.peer.PID, ClientPID: s.client, State: state,

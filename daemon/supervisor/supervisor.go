@@ -26,6 +26,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/lockcheck"
@@ -75,19 +76,7 @@ func New(o Options) *Supervisor {
 	return &Supervisor{o: o, log: o.Log.With("component", "supervisor"), workers: make(map[string]*Worker)}
 }
 
-// Status describes a worker, for people.
-type Status struct {
-	ID         string `json:"id"`
-	Kind       string `json:"kind"`
-	Name       string `json:"name"`
-	PID        int    `json:"pid"`
-	ChildPID   int    `json:"child_pid"`
-	Generation int64  `json:"generation"`
-	State      string `json:"state"`
-	Attached   bool   `json:"attached"`
-}
-
-// States of a [Status].
+// States of a worker, as [Worker.Status] returns them.
 const (
 	Starting   = "starting"
 	Ready      = "ready"
@@ -96,18 +85,18 @@ const (
 )
 
 // Workers returns the workers, sorted by id.
-func (s *Supervisor) Workers() []Status {
+func (s *Supervisor) Workers() []control.Worker {
 	s.mu.Lock()
 	all := make([]*Worker, 0, len(s.workers))
 	for _, w := range s.workers {
 		all = append(all, w)
 	}
 	s.mu.Unlock()
-	found := make([]Status, 0, len(all))
+	found := make([]control.Worker, 0, len(all))
 	for _, w := range all {
 		found = append(found, w.Status())
 	}
-	slices.SortFunc(found, func(a, b Status) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(found, func(a, b control.Worker) int { return cmp.Compare(a.ID, b.ID) })
 	return found
 }
 

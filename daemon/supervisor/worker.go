@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"holdline/daemon/calls"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
@@ -190,10 +191,10 @@ func (w *Worker) Old() (acked, until int64) {
 }
 
 // Status returns how the worker is now.
-func (w *Worker) Status() Status {
+func (w *Worker) Status() control.Worker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Status{
+	return control.Worker{
 		ID: w.spec.ID, Kind: w.spec.Kind, Name: w.spec.Name, PID: w.pid, ChildPID: w.child,
 		Generation: w.spec.Generation, State: string(w.state), Attached: w.c != nil,
 	}

@@ -93,8 +93,9 @@ type HotMethod struct {
 }
 
 // Snapshot returns all that was counted so far, with the busiest operations, sessions
-// and identities first. It shares no memory with the recorder.
-func (r *Recorder) Snapshot() Snapshot {
+// and identities first, and what the cache of answers has counted. It shares no memory
+// with the recorder.
+func (r *Recorder) Snapshot(cache CacheCounts) Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := Snapshot{
@@ -104,8 +105,8 @@ func (r *Recorder) Snapshot() Snapshot {
 			Totals:  r.totals.totals(),
 			Methods: make([]Method, 0, len(r.operations)),
 		},
-		HostRollouts: r.rollouts,
-		Cache:        CacheCounts{r.hits, r.misses},
+		HostRollouts: r.o.Rollouts,
+		Cache:        cache,
 		Sessions:     make([]SessionCounts, 0, len(r.sessions)),
 		Identities:   make([]SessionCounts, 0, len(r.identities)),
 	}

@@ -99,10 +99,10 @@ type Options struct {
 	Daemon Daemon
 	// Executable is the path that the daemon was started by.
 	Executable string
-	// Generation and Rollouts are the counts of earlier daemons on the same state
-	// directory; 0 if they are not known.
+	// Generation is the number of worker starts on the same state directory before this
+	// daemon.
 	Generation int64
-	Rollouts   int64
+	Rollouts   int64 // hand-overs that led to this program
 
 	Path     string // of the call log, its directory made 0700; "" writes none
 	Paths    bool   // the log names the project's root and a path of the call
@@ -127,7 +127,6 @@ type Recorder struct {
 	serving     bool
 	rollout     Rollout
 	refusal     *fault.Record // why the rollout was rejected; nil in other states
-	rollouts    int64
 	generation  int64
 	restarts    int64
 	workers     map[string]State // see setWorker
@@ -138,8 +137,6 @@ type Recorder struct {
 	operations  map[Operation]*counts
 	sessions    map[string]*session
 	identities  map[string]*counts
-	hits        int64
-	misses      int64
 }
 
 // session counts the calls of one session.
@@ -156,7 +153,7 @@ func New(o Options) *Recorder {
 	return &Recorder{
 		o: o, begin: time.Now(), stable: StableLaunchPath(o.Executable),
 		log:     newCallLog(o),
-		rollout: Stable, rollouts: o.Rollouts, generation: o.Generation,
+		rollout: Stable, generation: o.Generation,
 		workers:    map[string]State{},
 		operations: map[Operation]*counts{},
 		sessions:   map[string]*session{},
@@ -283,17 +280,6 @@ func (r *Recorder) SessionEnded(hash string) {
 	delete(r.sessions, bounded(hash, maxField))
 }
 
-// Cache counts a request to the cache of answers, which was a hit or a miss.
-func (r *Recorder) Cache(hit bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if hit {
-		r.hits++
-	} else {
-		r.misses++
-	}
-}
-
 // Through writes all lines of the call log that wait, and sets whether each line is
 // written at once from now on. The daemon calls it before another program replaces the
 // process: lines in memory would be lost.
@@ -332,13 +318,6 @@ func (r *Recorder) RolloutRejected(f *fault.Record) {
 	defer r.mu.Unlock()
 	r.rollout, r.refusal = Rejected, f
 	r.lastFault = f
-}
-
-// RolledOut counts one replacement of the program.
-func (r *Recorder) RolledOut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.rollouts++
 }
 
 // WorkerStarting records that the worker id is being started. generation is the number

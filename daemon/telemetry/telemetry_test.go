@@ -116,10 +116,6 @@ func TestStates(t *testing.T) {
 	r.SetRollout(Reloading)
 	expect(Recovering, false, true, 1)
 	r.SetRollout(Stable)
-	r.RolledOut()
-	if got := r.Snapshot().HostRollouts; got != 1 {
-		t.Errorf("rollouts = %d", got)
-	}
 	r.WorkerStarting("c", 12) // told late
 	if got := r.Health(Parts{}).Generation; got != 13 {
 		t.Errorf("generation = %d, want 13", got)
@@ -222,7 +218,7 @@ func TestFaultsAreSplit(t *testing.T) {
 		r.Request(consult, msec, 0, f)
 	}
 	r.Request(consult, msec, 2, nil)
-	got := r.Snapshot().Telemetry.Totals
+	got := r.Snapshot(CacheCounts{}).Telemetry.Totals
 	n := len(fault.Codes())
 	if got.RequestCount != int64(n+1) || got.TransportFaultCount != int64(transport) ||
 		got.ResponseErrorCount != int64(n-transport) || got.SuccessCount != 1 || got.RetryCount != 2 {
@@ -242,12 +238,10 @@ func TestSnapshot(t *testing.T) {
 		r.Request(Operation{Method: "b"}, msec, 0, nil)
 		r.Request(Operation{Method: "a"}, msec, 0, nil)
 		r.Request(Operation{Method: "a"}, msec, 0, nil)
-		r.Cache(true)
-		r.Cache(false)
 		r.ToolCall(Call{Session: "h1", Number: 1, Identity: "codex", Client: "codex 1", Took: msec})
 		time.Sleep(time.Second)
 
-		s := r.Snapshot()
+		s := r.Snapshot(CacheCounts{Hits: 1, Misses: 1})
 		var order []string
 		for _, m := range s.Telemetry.Methods {
 			order = append(order, m.Method)
@@ -289,14 +283,14 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("full text = %s", text)
 		}
 		r.SessionEnded("h1")
-		if s := r.Snapshot(); len(s.Sessions) != 0 || len(s.Identities) != 1 {
+		if s := r.Snapshot(CacheCounts{}); len(s.Sessions) != 0 || len(s.Identities) != 1 {
 			t.Errorf("after the session's end: %+v", s)
 		}
 	})
 }
 
 func TestEmptySnapshotEncodesLists(t *testing.T) {
-	s := New(Options{}).Snapshot()
+	s := New(Options{}).Snapshot(CacheCounts{})
 	for _, got := range []string{asJSON(t, s), asJSON(t, s.Concise())} {
 		for _, list := range []string{"methods", "hot_methods", "sessions", "identities"} {
 			if strings.Contains(got, `"`+list+`":null`) {
@@ -349,7 +343,7 @@ func TestNamesAreBounded(t *testing.T) {
 		c.longest != msec {
 		t.Errorf("what was called long ago = %+v, want its latencies in one histogram", c)
 	}
-	if text := r.Snapshot().Text(true); len(text) > 20_000 {
+	if text := r.Snapshot(CacheCounts{}).Text(true); len(text) > 20_000 {
 		t.Errorf("the full text has %d characters", len(text))
 	}
 }
@@ -370,7 +364,7 @@ func TestConcurrentUse(t *testing.T) {
 				r.WorkerReady(id)
 				_ = r.Health(Parts{}).Text(true)
 				if i%50 == 0 {
-					_ = r.Snapshot().Text(true)
+					_ = r.Snapshot(CacheCounts{}).Text(true)
 				}
 				r.WorkerEnded(id)
 				r.SessionEnded(id)
@@ -378,7 +372,7 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := r.Snapshot().Telemetry.Totals.RequestCount; got != 1600 {
+	if got := r.Snapshot(CacheCounts{}).Telemetry.Totals.RequestCount; got != 1600 {
 		t.Errorf("requests = %d, want 1600", got)
 	}
 	if err := r.Close(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/statedir"
+	"holdline/protocol/control"
 )
 
 // Sources of directories, in words for people.
@@ -28,12 +29,6 @@ const (
 // keptFile holds PATH and locale of the last answer of the login shell, in the
 // state directory.
 const keptFile = "environ"
-
-// Path is the part of the search path that comes from one source.
-type Path struct {
-	Source string
-	Dirs   []string // absolute; none that an earlier source has, too
-}
 
 // Options are what an [Environ] is made of.
 type Options struct {
@@ -322,22 +317,22 @@ func decidesPlace(name string) bool {
 // Paths returns the directories in which programs are looked for, by source, in
 // the order of the search. The captured PATH is read anew each time: a refreshed
 // one holds for the next start of a server.
-func (e *Environ) Paths() []Path {
+func (e *Environ) Paths() []control.SearchPath {
 	captured, err := ReadPath(PathFile(e.o.StateDir))
 	if err != nil && !os.IsNotExist(err) {
 		e.o.Log.Warn("the captured PATH is not used", "err", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	all := []Path{{Captured, splitPath(captured)}}
+	all := []control.SearchPath{{Source: Captured, Dirs: splitPath(captured)}}
 	if e.loginEnv != nil {
-		all = append(all, Path{Login, splitPath(command.Variable(e.loginEnv, "PATH"))})
+		all = append(all, control.SearchPath{Source: Login, Dirs: splitPath(command.Variable(e.loginEnv, "PATH"))})
 	} else {
-		all = append(all, Path{Kept, splitPath(command.Variable(e.kept, "PATH"))})
+		all = append(all, control.SearchPath{Source: Kept, Dirs: splitPath(command.Variable(e.kept, "PATH"))})
 	}
-	all = append(all, Path{Interactive, e.interactive}, Path{Starter, e.starter})
+	all = append(all, control.SearchPath{Source: Interactive, Dirs: e.interactive}, control.SearchPath{Source: Starter, Dirs: e.starter})
 	var seen []string
-	var out []Path
+	out := []control.SearchPath{}
 	for _, p := range all {
 		if p.Dirs = beyond(p.Dirs, seen); len(p.Dirs) > 0 {
 			seen = append(seen, p.Dirs...)

@@ -370,8 +370,9 @@ type Server struct {
 	Failures    int           `json:"consecutive_failures"`
 	Circuit     string        `json:"circuit"` // closed, open or half_open
 	Ejected     bool          `json:"ejected"`
-	InFlight    int           `json:"in_flight"` // calls
-	Queued      int           `json:"queued"`    // calls that wait for their turn
+	Suspect     bool          `json:"suspect,omitempty"` // it left a call without an answer, and the daemon pings it
+	InFlight    int           `json:"in_flight"`         // calls
+	Queued      int           `json:"queued"`            // calls that wait for their turn
 	CacheCount  int           `json:"cache_entries"`
 	Tools       *int          `json:"tools"`                     // null if it was never listed
 	Blocked     bool          `json:"changed_blocked,omitempty"` // changed tools cannot be used until they are accepted

@@ -34,7 +34,7 @@ socket, started_by, rollout, refusal, config, config_refused, config_copy, degra
 version, client_pid: the process that started the proxy, server: the one that it
 is for), workers (id, kind, name, pid, child_pid, generation, state, attached),
 servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
-consecutive_failures, circuit, ejected, in_flight, queued, cache_entries, tools,
+consecutive_failures, circuit, ejected, suspect, in_flight, queued, cache_entries, tools,
 changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms), consults (running,
 queued, kept, today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
