@@ -36,16 +36,19 @@ const (
 // is "public", it keeps the answer for all identities that share the server's process.
 // Arguments are equal if their values are, but numbers and strings must be spelled
 // alike.
+//
+// If there are too many answers, those go first that were used least recently: of a tool
+// with too many answers its own, else those of the tool that was used least recently.
 type Cache struct {
 	limit int64 // bytes
 
-	mu      sync.Mutex // guards the fields that follow
-	entries map[key]*entry
+	mu      sync.Mutex            // guards the fields that follow
+	entries map[key]*list.Element // each in the list of its tool
 	tools   map[toolKey]*toolState
-	flights map[key]*flight    // that equal calls can wait for
-	open    map[*flight]string // all flights, with their servers
-	used    *list.List         // of *entry, the last used in front
-	bytes   int64              // of all entries
+	recent  *list.List      // of *toolState, the last used in front
+	flights map[key]*flight // that equal calls can wait for
+	forgets map[string]int  // how often the answers of each server were forgotten
+	bytes   int64           // of all entries
 	hits    int64
 	misses  int64
 }
@@ -69,20 +72,21 @@ type entry struct {
 	key     key
 	result  json.RawMessage
 	expires time.Time
-	all, of *list.Element // in used, and in the tool's own list
 }
 
 // toolState is what the cache knows of a tool.
 type toolState struct {
-	used  *list.List // of *entry, the last used in front
-	never bool       // its last good answer could not be kept, so equal calls do not wait for each other
+	key    toolKey
+	recent *list.Element // in the list of all tools
+	used   list.List     // of *entry, the last used in front
+	never  bool          // its last good answer could not be kept, so equal calls do not wait for each other
 }
 
-// flight is a call that is under way, and for which equal calls wait. The caller that
+// flight is a call that is under way, and for which equal calls may wait. The caller that
 // makes it is its leader.
 type flight struct {
-	done  chan struct{} // closed when the leader's call is over
-	stale bool          // the server's answers were forgotten meanwhile; guarded by the cache's mu
+	done    chan struct{} // closed when the leader's call is over
+	forgets int           // of the server, when the call began
 
 	// The outcome, set before done is closed.
 	result json.RawMessage
@@ -104,9 +108,8 @@ const (
 // tool.
 func NewCache() *Cache {
 	return &Cache{
-		limit: maxCached, used: list.New(),
-		entries: map[key]*entry{}, tools: map[toolKey]*toolState{},
-		flights: map[key]*flight{}, open: map[*flight]string{},
+		limit: maxCached, entries: map[key]*list.Element{}, tools: map[toolKey]*toolState{}, recent: list.New(),
+		flights: map[key]*flight{}, forgets: map[string]int{},
 	}
 }
 
@@ -199,20 +202,21 @@ func (c *Cache) find(k key) (result json.RawMessage, f *flight, leads bool) {
 	shared := k
 	shared.private, shared.identity = false, ""
 	for _, k := range []key{shared, k} {
-		if e := c.entries[k]; e != nil && time.Now().Before(e.expires) {
-			c.hits++
-			c.used.MoveToFront(e.all)
-			c.tools[k.toolKey].used.MoveToFront(e.of)
-			return e.result, nil, false
-		} else if e != nil {
-			c.dropEntry(e)
+		element := c.entries[k]
+		if element == nil {
+			continue
 		}
+		if e := element.Value.(*entry); time.Now().Before(e.expires) {
+			c.hits++
+			c.tool(k.toolKey).used.MoveToFront(element)
+			return e.result, nil, false
+		}
+		c.drop(element)
 	}
 	if f := c.flights[k]; f != nil {
 		return nil, f, false
 	}
-	f = &flight{done: make(chan struct{})}
-	c.open[f] = k.server
+	f = &flight{done: make(chan struct{}), forgets: c.forgets[k.server]}
 	if t := c.tools[k.toolKey]; t == nil || !t.never {
 		c.flights[k] = f
 	}
@@ -227,7 +231,6 @@ func (c *Cache) lead(ctx context.Context, k key, f *flight, fetch Fetch) (json.R
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.open, f)
 		if c.flights[k] == f {
 			delete(c.flights, k)
 		}
@@ -267,66 +270,61 @@ func (c *Cache) store(k key, f *flight) ending {
 		return notKept
 	}
 	size := int64(len(f.result)) + overhead
-	if f.stale || size > c.limit {
+	if f.forgets != c.forgets[k.server] || size > c.limit {
 		return kept // for those that wait only
 	}
 	if scope == public {
 		k.private, k.identity = false, ""
 	}
 	if old := c.entries[k]; old != nil {
-		c.dropEntry(old)
+		c.drop(old)
 	}
 	// A copy, since the result may be a small part of what was read.
-	e := &entry{key: k, result: bytes.Clone(f.result), expires: time.Now().Add(ttl)}
-	e.all, e.of = c.used.PushFront(e), t.used.PushFront(e)
-	c.entries[k] = e
+	c.entries[k] = t.used.PushFront(&entry{key: k, result: bytes.Clone(f.result), expires: time.Now().Add(ttl)})
 	c.bytes += size
-	for t.used.Len() > maxEntries {
-		c.dropEntry(t.used.Back().Value.(*entry))
+	if t.used.Len() > maxEntries {
+		c.drop(t.used.Back())
 	}
 	for c.bytes > c.limit {
-		c.dropEntry(c.used.Back().Value.(*entry))
+		if oldest := c.recent.Back().Value.(*toolState); oldest.used.Len() > 1 {
+			c.drop(oldest.used.Back())
+		} else {
+			c.forgetTool(oldest)
+		}
 	}
 	return kept
 }
 
-// tool returns the state of a tool. If there are too many tools, it forgets those
-// without an entry. If there are still too many, it forgets the tool of the least
-// recently used entry. The caller must hold mu.
+// tool returns the state of a tool, which counts as used now. If there are too many
+// tools, it forgets the one that was used least recently. The caller must hold mu.
 func (c *Cache) tool(k toolKey) *toolState {
 	if t := c.tools[k]; t != nil {
+		c.recent.MoveToFront(t.recent)
 		return t
 	}
 	if len(c.tools) >= maxTools {
-		for k, t := range c.tools {
-			if t.used.Len() == 0 {
-				delete(c.tools, k)
-			}
-		}
+		c.forgetTool(c.recent.Back().Value.(*toolState))
 	}
-	if len(c.tools) >= maxTools {
-		oldest := c.used.Back().Value.(*entry).key.toolKey
-		c.forgetTool(oldest)
-	}
-	t := &toolState{used: list.New()}
+	t := &toolState{key: k}
+	t.recent = c.recent.PushFront(t)
 	c.tools[k] = t
 	return t
 }
 
 // forgetTool drops a tool and its entries. The caller must hold mu.
-func (c *Cache) forgetTool(k toolKey) {
-	t := c.tools[k]
+func (c *Cache) forgetTool(t *toolState) {
 	for t.used.Len() > 0 {
-		c.dropEntry(t.used.Back().Value.(*entry))
+		c.drop(t.used.Back())
 	}
-	delete(c.tools, k)
+	c.recent.Remove(t.recent)
+	delete(c.tools, t.key)
 }
 
-// dropEntry removes an answer. The caller must hold mu.
-func (c *Cache) dropEntry(e *entry) {
+// drop removes an answer. The caller must hold mu.
+func (c *Cache) drop(element *list.Element) {
+	e := element.Value.(*entry)
+	c.tools[e.key.toolKey].used.Remove(element)
 	delete(c.entries, e.key)
-	c.used.Remove(e.all)
-	c.tools[e.key.toolKey].used.Remove(e.of)
 	c.bytes -= int64(len(e.result)) + overhead
 }
 
@@ -336,14 +334,12 @@ func (c *Cache) dropEntry(e *entry) {
 func (c *Cache) Forget(server string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for k := range c.tools {
+	for k, t := range c.tools {
 		if k.server == server {
-			c.forgetTool(k)
+			c.forgetTool(t)
 		}
 	}
-	for f, of := range c.open {
-		f.stale = f.stale || of == server
-	}
+	c.forgets[server]++
 	maps.DeleteFunc(c.flights, func(k key, _ *flight) bool { return k.server == server })
 }
 

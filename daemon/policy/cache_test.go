@@ -254,8 +254,8 @@ func TestCacheLimits(t *testing.T) {
 	for i := range maxTools + 10 {
 		k.do("", fmt.Sprint("not", i), "", "{}")
 	}
-	if len(k.c.tools) > maxTools || len(k.c.entries) > maxTools || k.c.used.Len() != len(k.c.entries) {
-		t.Errorf("%d tools, %d entries, %d in the list", len(k.c.tools), len(k.c.entries), k.c.used.Len())
+	if len(k.c.tools) > maxTools || len(k.c.entries) > maxTools || k.c.recent.Len() != len(k.c.tools) {
+		t.Errorf("%d tools, %d entries, %d in the list", len(k.c.tools), len(k.c.entries), k.c.recent.Len())
 	}
 }
 
@@ -292,8 +292,8 @@ func TestCacheForget(t *testing.T) {
 			k.c.Forget("s")
 			old.Wait()
 			k.want("", "t", "", true)
-			if len(k.c.flights) != 0 || len(k.c.open) != 0 {
-				t.Errorf("%d flights left", len(k.c.open))
+			if len(k.c.flights) != 0 {
+				t.Errorf("%d flights left", len(k.c.flights))
 			}
 		})
 	}
@@ -333,8 +333,8 @@ func crowd(t *testing.T, c *Cache, n int, ctxs []context.Context, answer func(n 
 		synctest.Wait()
 	}
 	all.Wait()
-	if len(c.flights) != 0 || len(c.open) != 0 {
-		t.Errorf("%d flights left", len(c.open))
+	if len(c.flights) != 0 {
+		t.Errorf("%d flights left", len(c.flights))
 	}
 	return asked, results, errs
 }
