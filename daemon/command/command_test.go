@@ -15,7 +15,7 @@ import (
 	"holdline/daemon/command"
 )
 
-// sh is a script with some room for what it prints.
+// sh returns a shell script as a command, with a limit for its output.
 func sh(script string) *command.Command {
 	return &command.Command{
 		Path: "/bin/sh", Args: []string{"-c", script}, Env: []string{"PATH=/usr/bin:/bin", "MINE=1"}, Dir: "/",
@@ -31,7 +31,7 @@ func TestRun(t *testing.T) {
 		c         *command.Command
 		out, errs string
 		cut       bool
-		code      int // of a failure
+		code      int // exit code of a failure
 		err       error
 		cannot    bool
 	}{
@@ -61,8 +61,9 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestEnds: when its context ends a program is killed with all of its group,
-// whatever that heeds, and so is what one that has ended left behind.
+// TestEnds checks that at the end of its context a program is killed with its whole process
+// group, even if it ignores signals, and that a program's end also ends what it left
+// behind.
 func TestEnds(t *testing.T) {
 	const child = "trap '' TERM INT HUP; sleep 600 & echo $! >%s; "
 	for name, tt := range map[string]struct {
@@ -112,7 +113,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// running reports whether a process is there and is no zombie.
+// running reports whether a process exists and is no zombie.
 func running(pid int) bool {
 	out, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
 	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(out)), "Z")

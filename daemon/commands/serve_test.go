@@ -17,8 +17,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// start serves handlers on a socket of its own. The returned stop ends the
-// serving and waits for it.
+// start serves handlers on a socket of its own. stop ends the server and waits for it.
 func start(t *testing.T, handlers map[string]commands.Handler) (c *control.Client, stop func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
@@ -65,7 +64,7 @@ func start(t *testing.T, handlers map[string]commands.Handler) (c *control.Clien
 	return c, stop
 }
 
-// codeOf is the fault code that a command's error bears.
+// codeOf returns the fault code of a command's error.
 func codeOf(err error) fault.Code {
 	remote, ok := errors.AsType[*control.RemoteError](err)
 	if !ok || remote.Fault == nil {
@@ -106,8 +105,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestStopping: a command that the daemon's end cuts off is told so, and is no
-// failure of the daemon.
+// TestStopping checks that a command that is cut off by the end of the daemon says so, and
+// does not count as a failure of the daemon.
 func TestStopping(t *testing.T) {
 	began := make(chan struct{})
 	c, stop := start(t, map[string]commands.Handler{

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestFormatProgress: the progress of a server's call, for people.
+// TestFormatProgress checks how the progress of a server's call is shown to people.
 func TestFormatProgress(t *testing.T) {
 	for params, want := range map[string]string{
 		`{"progressToken":1,"progress":1}`:                                      "1",

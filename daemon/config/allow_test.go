@@ -13,7 +13,7 @@ func TestMatch(t *testing.T) {
 	}{
 		{"*", "anything", true},
 		{"*", "", true},
-		{"*", "a/b/c", true}, // a slash is nothing special
+		{"*", "a/b/c", true}, // a slash is an ordinary character
 		{"a?c", "a/c", true},
 		{"", "", true},
 		{"", "x", false},
@@ -32,7 +32,7 @@ func TestMatch(t *testing.T) {
 		{`\*`, "x", false},
 		{`[\]]`, "]", true},
 		{"Get", "get", false},
-		{"[", "[", false}, // makes no sense
+		{"[", "[", false}, // an invalid pattern matches nothing
 		{`a\`, "a", false},
 		{"*[", "x[", false},
 	} {
@@ -42,16 +42,16 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestMatchIsQuick holds that no glob makes matching take for ever.
+// TestMatchIsQuick checks that no pattern makes matching slow.
 func TestMatchIsQuick(t *testing.T) {
 	if Match(strings.Repeat("*a", 60)+"b", strings.Repeat("a", 20_000)) {
 		t.Error("it matches")
 	}
 }
 
-// FuzzMatch holds the matcher to path.Match where they are to be the same: not
-// for slashes, nor for names beyond ASCII, of which path.Match takes a part of a
-// letter for one.
+// FuzzMatch compares the matcher with path.Match, where the two must agree. They differ for
+// slashes, and for names beyond ASCII, where path.Match takes part of a letter for a
+// letter.
 func FuzzMatch(f *testing.F) {
 	for _, s := range [][2]string{{"a*", "abc"}, {"[a-", "a"}, {`\`, ""}, {"[^]", "x"}, {"*?*", "ab"}, {"[]a]", "]"}} {
 		f.Add(s[0], s[1])

@@ -324,7 +324,7 @@ func TestLoad(t *testing.T) {
 		if err := os.WriteFile(path, []byte(sample), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(path, mode); err != nil { // past the umask
+		if err := os.Chmod(path, mode); err != nil { // regardless of the umask
 			t.Fatal(err)
 		}
 	}
@@ -382,12 +382,12 @@ func TestAuthorise(t *testing.T) {
 		{"codex", "wrong", false},
 		{"codex", "right ", false},
 		{"codex", "", false},
-		{"Codex", "", true}, // another name
+		{"Codex", "", true}, // names are compared with their case
 		{"cursor", "", true},
-		{"cursor", "right", false}, // nothing asks for it
+		{"cursor", "right", false}, // no token is configured
 		{"unheard", "", true},
 		{"unheard", "right", false},
-		{"", "", true}, // named by its client later
+		{"", "", true}, // named later, by the client
 		{"", "right", false},
 	} {
 		err := c.Authorise(x.identity, x.token)
@@ -420,7 +420,7 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// No common way of printing shows a secret.
+// TestSecretsStayHidden checks that no common way of printing shows a secret.
 func TestSecretsStayHidden(t *testing.T) {
 	c, err := Parse("c", []byte(sample))
 	if err != nil {
@@ -449,8 +449,8 @@ func TestSecretsStayHidden(t *testing.T) {
 	}
 }
 
-// FuzzParse holds that any bytes are taken or refused with a place, and that
-// what is taken is within the limits.
+// FuzzParse checks that any bytes are either accepted or refused with a place, and that
+// accepted values are within their limits.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(sample))
 	for _, s := range []string{

@@ -18,7 +18,7 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// edited runs edits on a file with a text and hands back what it says then.
+// edited runs edits on a file with this text, and returns the text afterwards.
 func edited(t *testing.T, text string, edits ...func(path string) error) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.json")
@@ -267,7 +267,7 @@ func TestEditKeepsLinksAndModes(t *testing.T) {
 	if c, err := Load(dotfiles); err != nil || len(c.Servers) != 1 {
 		t.Errorf("the file behind the link: %v, %v", c, err)
 	}
-	// A new file, and its directory, are nobody else's.
+	// A new file and its directory are accessible to this user alone.
 	fresh := filepath.Join(dir, "new", "config.json")
 	if err := adds(t, "a", `{"command": "x"}`)(fresh); err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func TestEditKeepsLinksAndModes(t *testing.T) {
 	}
 }
 
-// TestEditAtOnce holds that edits at the same time all take effect.
+// TestEditAtOnce checks that of concurrent edits none is lost.
 func TestEditAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
 	var all sync.WaitGroup
@@ -301,7 +301,7 @@ func TestEditAtOnce(t *testing.T) {
 	if c, err := Load(path); err != nil || len(c.Servers) != 20 {
 		t.Errorf("%d servers, %v", len(c.Servers), err)
 	}
-	// One that cannot begin says so, and ends with its context.
+	// An edit that cannot get the lock ends with its context, and says so.
 	f, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		t.Fatal(err)
@@ -318,12 +318,12 @@ func TestEditAtOnce(t *testing.T) {
 	}
 }
 
-// comments are the letters of all comments of a file, sorted: the syntax tree
-// does not hold them in the order of the text.
+// comments returns the letters of all comments of a file, sorted, because the syntax tree
+// does not keep the comments in the order of the text.
 func comments(t *testing.T, data []byte) string {
 	t.Helper()
 	v, err := hujson.Parse(data)
-	if err != nil { // comments alone, which the configuration may hold
+	if err != nil { // a file of comments alone is a valid configuration
 		v, err = hujson.Parse(append(slices.Clone(data), "\n{}"...))
 	}
 	if err != nil {
@@ -346,9 +346,8 @@ func comments(t *testing.T, data []byte) string {
 	return string(out)
 }
 
-// FuzzEdit holds that a server which is added and removed again leaves every
-// valid file saying what it said, with all its comments; and that switching
-// one off and on does.
+// FuzzEdit checks that adding and removing a server, or switching one off and on, leaves
+// every valid file with the same meaning and all its comments.
 func FuzzEdit(f *testing.F) {
 	for _, s := range []string{
 		sample, "", "{}", "{/**/}", "{// x\n}", "//0", `{"mcpServers": {}}`,
@@ -428,8 +427,8 @@ func nonNil(m map[string]Server) map[string]Server {
 	return m
 }
 
-// TestOnlyComments: a file all of which is commented out says nothing, and keeps
-// its comments when something is added.
+// TestOnlyComments checks that a file with nothing but comments is an empty configuration,
+// and keeps its comments when a server is added.
 func TestOnlyComments(t *testing.T) {
 	for _, text := range []string{
 		"// nothing", "// nothing\n", "  // a\n\n/* \"b\": { */ // c\n", "/**/", "// {\"no\": such key}\n// x",

@@ -22,9 +22,9 @@ func TestExpand(t *testing.T) {
 		{"${EMPTY:-x}", "x"}, // as in a shell
 		{"${NONE:-}", ""},
 		{"${NONE:-/usr/bin:${A}:${NO2:-${B}}}", "/usr/bin:one:two=2"},
-		{"${A:-${NONE}}", "one"}, // a default that is not needed lacks nothing
+		{"${A:-${NONE}}", "one"}, // a variable in an unused default may be missing
 		{"${NONE:-:-}", ":-"},
-		{"${BRACES}", "${A}"}, // values are taken as they are
+		{"${BRACES}", "${A}"}, // values are not expanded again
 		{"$A $ $$ {A} }", "$A $ $$ {A} }"},
 		{"$${A}", "${A}"},
 		{"$${A} ${A}", "${A} one"},
@@ -67,8 +67,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// FuzzExpand holds that nothing makes it run away, and that text without a
-// brace after a dollar stays as it is.
+// FuzzExpand checks that expansion always ends, and that text without "${" stays as it is.
 func FuzzExpand(f *testing.F) {
 	for _, s := range []string{"${A}", "$${A}", "${A:-${B:-c}}", "${", "$$$${${}}", "a${A:-}b"} {
 		f.Add(s)

@@ -54,7 +54,7 @@ func TestServerSettings(t *testing.T) {
 			EnvFile: "/e", Scope: "session", Lazy: true, KeepAlive: 10 * time.Minute, Card: "https://x/card",
 			Contracts: Contracts{"*": "convergent"}, Allow: []string{"a*"}, Deny: []string{"b"},
 			Projects: []string{"/p"},
-			Timeout:  2 * time.Hour, MaxTimeout: 2 * time.Hour, // never less
+			Timeout:  2 * time.Hour, MaxTimeout: 2 * time.Hour, // never below the timeout
 			StartTimeout: 5 * time.Minute, MaxConcurrent: 7, MaxRestarts: new(0), RestartWindow: time.Minute,
 			CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none", Pin: PinWarn,
 		},
@@ -97,7 +97,7 @@ func TestContract(t *testing.T) {
 	for tool, want := range map[string]string{
 		"put": "never_replay", "get_x": "convergent", "get_one": "never_replay", "get_once": "convergent",
 		"put_all": "never_replay",
-		"get_all": "never_replay", // as many characters: the first in the alphabet
+		"get_all": "never_replay", // two patterns of the same length: the first in the alphabet counts
 	} {
 		if got, ok := s.Contract(tool); got != want || !ok {
 			t.Errorf("Contract(%s) = %q, %v; want %s", tool, got, ok, want)

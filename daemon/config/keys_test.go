@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// referencePage is the page for users that is made from the table.
+// referencePage is the page for users that is generated from the table.
 const referencePage = "../../contrib/doc/configuration.md"
 
-// TestTable: each field has a row and each row a field, in the same order, with a text
-// that explains it; defaults and ranges are values of the field's type, and defaults are
-// allowed ones.
+// TestTable checks that each field has a row and each row a field, in the same order and
+// with an explanation, and that defaults and ranges are valid values of the field's type.
 func TestTable(t *testing.T) {
 	structs := map[reflect.Type]bool{}
 	var walk func(typ reflect.Type)
@@ -55,8 +54,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestReference: the reference page is the one that the table makes. With UPDATE=1 the
-// test writes it anew.
+// TestReference checks that the reference page is the one that the table generates. With
+// UPDATE=1 it writes the page.
 func TestReference(t *testing.T) {
 	want := reference()
 	if os.Getenv("UPDATE") != "" {
@@ -76,12 +75,12 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// key describes one key of the file, for people.
+// key describes one key of the file for the reference page.
 type key struct {
-	Path    string // such as "limits.in_flight"; NAME stands for a name that the user chooses
+	Path    string // for example "limits.in_flight"; NAME stands for a name that the user chooses
 	Type    string
 	Default string // "" if there is none
-	Allowed string // "" if the type says all
+	Allowed string // "" if the type says it all
 	Help    string
 }
 

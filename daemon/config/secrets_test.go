@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestProcessSecrets: what is hidden in arguments, and what variables with such
-// names put there, is hidden in what the process says, too; of a secret of
-// several lines each of them.
+// TestProcessSecrets checks which values are hidden in what a process prints: those hidden
+// in its arguments, those of variables with such names, and of a secret of several lines
+// each line.
 func TestProcessSecrets(t *testing.T) {
 	s := Settings{
 		Name: "s", Transport: Stdio, Command: "x",

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestSwap replaces a file only if it is what it was, and only by a valid one.
+// TestSwap checks that a file is replaced only if it is still the expected one, and only by
+// a valid one.
 func TestSwap(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new/c.json")
 	one, two := []byte("{}\n"), []byte(`{"log": {"level": "warn"}}`)
@@ -38,7 +39,8 @@ func TestSwap(t *testing.T) {
 	}
 }
 
-// TestReservedName: the name that stands for holdline's own tools cannot be taken by a server.
+// TestReservedName checks that no server can have the name that stands for holdline's own
+// tools.
 func TestReservedName(t *testing.T) {
 	if _, err := Parse("c", []byte(`{"mcpServers": {"holdline": {"command": "x"}}}`)); err == nil ||
 		!strings.Contains(err.Error(), "name of holdline itself") {

@@ -11,8 +11,8 @@ import (
 	"holdline/daemon/config"
 )
 
-// write writes a configuration file with a number of calls in flight, which tells two
-// files apart; 0 writes a file that is refused.
+// write writes a configuration file with this number of calls in flight, by which the tests
+// tell two files apart. 0 writes an invalid file.
 func write(t *testing.T, path string, inFlight int) {
 	t.Helper()
 	text := fmt.Sprintf(`{"limits": {"in_flight": %d}}`, inFlight)
@@ -21,7 +21,7 @@ func write(t *testing.T, path string, inFlight int) {
 	}
 }
 
-// opened opens the file of dir, as a daemon does that then owns the state directory.
+// opened opens the file of dir, as a daemon does that owns the state directory.
 func opened(t *testing.T, dir string) (*File, error) {
 	t.Helper()
 	f, err := Open(t.Context(), Options{
@@ -34,8 +34,8 @@ func opened(t *testing.T, dir string) (*File, error) {
 	return f, err
 }
 
-// TestLastGood: a bad file is not taken, by a running daemon nor by the next one, which
-// has the copy of the last good state; without a copy the next one does not start.
+// TestLastGood checks that neither a running daemon nor the next one accepts a bad file.
+// The next one uses the copy of the last good state; without a copy it does not start.
 func TestLastGood(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config.json")
@@ -81,8 +81,8 @@ func TestLastGood(t *testing.T) {
 	want(f, 13, false, false)
 }
 
-// TestLastGoodOfAnotherFile: a login shell names another file, which is bad: the copy of
-// its own last good state comes into force, and not that of the first file.
+// TestLastGoodOfAnotherFile has the login shell name another file, which is bad. The copy
+// of that file's own last good state comes into force, not that of the first file.
 func TestLastGoodOfAnotherFile(t *testing.T) {
 	dir := t.TempDir()
 	first, other := filepath.Join(dir, "config.json"), filepath.Join(dir, "other.json")
@@ -108,8 +108,8 @@ func TestLastGoodOfAnotherFile(t *testing.T) {
 	}
 }
 
-// TestOldCopies: of many files only the newest copies are kept, each for this user
-// alone.
+// TestOldCopies checks that only the copies of the newest files are kept, readable by this
+// user alone.
 func TestOldCopies(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "config.json"), 11)

@@ -7,8 +7,8 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// TestBrokenAnswer: the id of a broken answer is recognised wherever it stands,
-// and never that of a request of the server.
+// TestBrokenAnswer checks that the id of a broken answer is found wherever it is in the
+// line, and that the id of a server's request is not taken for it.
 func TestBrokenAnswer(t *testing.T) {
 	for _, tc := range []struct{ name, line, want string }{
 		{"latin-1", `{"jsonrpc":"2.0","id":7,"result":{"text":"caf` + "\xe9" + `"}}`, "7"},
@@ -50,8 +50,8 @@ func TestBrokenAnswer(t *testing.T) {
 	}
 }
 
-// TestNumber: ids and tokens are found by value, since some servers have only
-// one sort of numbers, or keep ids as strings.
+// TestNumber checks that ids and tokens are compared by value, because some servers have
+// only one kind of number, or keep ids as strings.
 func TestNumber(t *testing.T) {
 	for raw, want := range map[string]int64{
 		"7": 7, "7.0": 7, "7e0": 7, "70e-1": 7, "0": 0, "-7": 0, "7.5": 0, `"7"`: 7, `"x7"`: 0, "": 0, "null": 0,

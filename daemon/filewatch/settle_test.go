@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// TestSettler: an edited file is read once it has stayed unchanged, and once only.
+// TestSettler checks that an edited file is read once, after it has stayed unchanged.
 func TestSettler(t *testing.T) {
 	old, half, whole, none := Stamp{Size: 1}, Stamp{Size: 2}, Stamp{Size: 3}, Stamp{}
 	begin := time.Now()
 	for name, tt := range map[string]struct {
-		states []Stamp // one every half second
+		states []Stamp // the file's state every half second
 		reads  []Stamp
 	}{
 		"nothing happens": {[]Stamp{old, old, old, old}, nil},

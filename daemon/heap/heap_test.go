@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHeapGivesBack: what a burst has needed is given back when nothing happens
-// any more, once, and not while much happens.
+// TestHeapGivesBack checks that memory needed by a burst is returned to the system once,
+// when the program is idle again, and not while it is busy.
 func TestHeapGivesBack(t *testing.T) {
 	h := NewReleaser()
 	given, release := 0, h.release

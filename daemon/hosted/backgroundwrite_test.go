@@ -9,9 +9,9 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestBackgroundWritesNeverBlock: the caller holds the lock that the writer needs,
-// so however many there are, none waits; answers to the server's requests have
-// places of their own.
+// TestBackgroundWritesNeverBlock checks that queuing a write never blocks, however full the
+// queue is: the caller holds the lock that the writer needs. Answers to the server's
+// requests have places of their own.
 func TestBackgroundWritesNeverBlock(t *testing.T) {
 	u := &upstream{writes: newBackgroundWrites(), log: slog.New(slog.DiscardHandler)}
 	for range 2 * maxBackgroundWrites {
@@ -28,8 +28,8 @@ func TestBackgroundWritesNeverBlock(t *testing.T) {
 	}
 }
 
-// TestBackgroundWritesTakeNoRoom: a process costs little at rest, also after it was told
-// much, and writes keep their order.
+// TestBackgroundWritesTakeNoRoom checks that a process takes little memory at first, that
+// writes keep their order, and that an empty queue keeps no memory.
 func TestBackgroundWritesTakeNoRoom(t *testing.T) {
 	m := New(Options{Log: slog.New(slog.DiscardHandler)})
 	inst := &instance{m: m}

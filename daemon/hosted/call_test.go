@@ -17,9 +17,9 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// TestTimeLeft: a call that an earlier daemon has made gets no more time for that,
-// but for what may have been progress that was not recorded yet, and a moment in
-// which its answer may be found.
+// TestTimeLeft checks that a call that an earlier daemon made gets no more time than
+// before, except for progress that may not be on record yet, and a moment to find its
+// answer.
 func TestTimeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(Options{
@@ -30,7 +30,7 @@ func TestTimeLeft(t *testing.T) {
 		told := func(json.RawMessage) {}
 		for _, tc := range []struct {
 			name      string
-			made      time.Duration // ago, or since its latest progress on record
+			made      time.Duration // how long ago it was made, or had its latest progress on record
 			inherited bool          // from an earlier daemon
 			progress  func(json.RawMessage)
 			want      time.Duration
@@ -58,8 +58,8 @@ func TestTimeLeft(t *testing.T) {
 	})
 }
 
-// TestBounded: all the time that a call has is counted from when its client sent
-// it, whichever daemon it is with, and wherever it waits.
+// TestBounded checks that the time of a call is counted from when its client sent it, in
+// all daemons and queues together.
 func TestBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(Options{Log: slog.New(slog.DiscardHandler), Servers: []Spec{{

@@ -17,14 +17,14 @@ import (
 	"holdline/protocol/fault"
 )
 
-// noWatch is nobody who is told how workers fare.
+// noWatch is a Watcher that ignores the end of workers.
 type noWatch struct{ Watcher }
 
 func (noWatch) WorkerEnded(string) {}
 
-// TestOwnExhaustion: that holdline has no room to start a server counts neither
-// against the server nor against its calls, says what to free, and is over as
-// soon as there is room. What is the server's own fault still counts.
+// TestOwnExhaustion checks that a start that fails because this machine has no room counts
+// neither against the server nor against its calls, says what to free, and succeeds once
+// there is room. A failure of the server itself (EACCES) counts.
 func TestOwnExhaustion(t *testing.T) {
 	for _, errno := range []error{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.EACCES,

@@ -10,8 +10,8 @@ import (
 	"holdline/daemon/tool"
 )
 
-// TestInstancesThin: projects that nobody works in any more are forgotten when
-// there are too many, those that are ejected last.
+// TestInstancesThin checks that instances of unused projects are evicted when there are too
+// many, ejected ones last.
 func TestInstancesThin(t *testing.T) {
 	m := New(Options{
 		Log: slog.New(slog.DiscardHandler), Servers: []Spec{{Name: "s", Scope: Project, Key: "k", MaxConcurrent: 1}},
@@ -38,9 +38,9 @@ func TestInstancesThin(t *testing.T) {
 	}
 }
 
-// TestPatience: all lists together wait for a server that has never listed
-// anything as long as the first of them does, and hardly for one that has just
-// failed to start.
+// TestPatience checks how long a request for lists waits for a server that has not listed
+// anything yet: as long as the first such request in all, and hardly for a server that has
+// just failed to start.
 func TestPatience(t *testing.T) {
 	now := time.Now()
 	up := make(chan struct{})

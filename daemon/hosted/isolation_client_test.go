@@ -14,8 +14,8 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// ids are those that all clients and servers use, most of them strange. Some
-// are equal though they are spelled otherwise.
+// ids are the ids that all clients and servers use, most of them unusual. Some are equal,
+// though they are spelled differently.
 var ids = []string{
 	`1`, `"1"`, `1.0`, `1e0`, `"\u0031"`, `2`, `"2"`, `3`, `7`, `"7"`, `-1`, `0`, `-0`, `1.5`, `12345678901234567890`,
 	`"a"`, `"\u0061"`, `"a\/b"`, `""`, `"\ud83d\ude00"`, `10`, `11`, `12`, `13`, `14`, `15`,
@@ -27,46 +27,46 @@ const (
 	answered
 )
 
-// request is one of a client's. Its fields are guarded by the world's mutex.
+// request is a request of a client. Its fields are guarded by the world's mutex.
 type request struct {
 	c         *client
-	n         int64 // of its line
+	n         int64 // number of its line
 	id, token string
-	secret    string // "" of one that the daemon answers
+	secret    string // "" if the daemon answers the request itself
 	server    string
 	args      string
 	line      string
-	at        *upstream // that has it
+	at        *upstream // the server process that has it
 	state     int
 	list      bool
 	listen    bool
-	cancelled bool       // by its client, who waits for it no more
+	cancelled bool       // by its client, which no longer waits
 	processed bool       // the daemon has read the cancellation
-	passes    []*request // cancelled before this one, a question that is answered in turn, was asked
+	passes    []*request // requests cancelled before this one, whose answer proves that they were read
 }
 
-// client is a session: the client and its proxy in one. Its fields are guarded
-// by the world's mutex.
+// client is a session: the client and its proxy in one. Its fields are guarded by the
+// world's mutex.
 type client struct {
 	w       *world
 	number  int
 	modern  bool
-	loud    bool   // it wants log messages
-	only    string // the one server that it sees, by its own names
+	loud    bool   // it asked for log messages
+	only    string // the only server that it sees, by the server's own names; "" for all
 	project string
 	cwd     string
 	uuid    string
 
-	conn     *net.UnixConn // nil while it has none
-	received int64         // lines, not those between the messages
-	got      int64         // of these confirmed
-	n        int64         // of the last line
-	state    []saved       // lines to be said again after each resume
+	conn     *net.UnixConn // nil while it is not connected
+	received int64         // lines received, not counting control lines
+	got      int64         // how many of these it has confirmed
+	n        int64         // number of the last line
+	state    []saved       // lines to send again after each resume
 	open     []*request    // not answered, and not known to be cancelled
 	asked    map[string]string
 	replies  []saved // answers to servers that are not confirmed
-	has      bool    // it has the list of tools as it is, for all it knows
-	told     int     // how often it was told that the list is another one
+	has      bool    // as far as it knows, it has the current list of tools
+	told     int     // how often it was notified that the list changed
 	listen   string  // id of its subscription
 	secrets  int
 }
@@ -77,18 +77,18 @@ type saved struct {
 	line string
 }
 
-// lineLocked notes a line that is to be sent, and returns its number.
+// lineLocked counts a line that will be sent, and returns its number.
 func (c *client) lineLocked() int64 {
 	c.n++
 	return c.n
 }
 
-// sender sends lines on the connection that there is now.
+// sender returns a func that sends lines on the present connection.
 func (c *client) sender(lines ...string) func() {
 	conn := c.conn
 	text := strings.Join(lines, "\n") + "\n"
 	c.w.trace("client %d says %s", c.number, text)
-	return func() { _, _ = conn.Write([]byte(text)) } // what a broken connection has not taken is sent again
+	return func() { _, _ = conn.Write([]byte(text)) } // a proxy sends again what a broken connection did not take
 }
 
 func (c *client) meta(token string) string {
@@ -103,7 +103,7 @@ func (c *client) meta(token string) string {
 	return strings.Join(members, ",")
 }
 
-// connectLocked connects, for the first time or again.
+// connectLocked returns a func that connects, for the first time or again.
 func (c *client) connectLocked() func() {
 	w := c.w
 	conn, err := net.Dial("unix", w.socket)
@@ -129,10 +129,10 @@ func (c *client) connectLocked() func() {
 	return c.sender(lines...)
 }
 
-// shakeLocked is what a client says at first.
+// shakeLocked returns the lines with which a client begins.
 func (c *client) shakeLocked() []string {
 	if c.modern {
-		c.listen = `"1"` // as many other ids
+		c.listen = `"1"` // an id of another type
 		line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"subscriptions/listen","params":{"_meta":{%s},"notifications":{"toolsListChanged":true}}}`,
 			c.listen, c.meta(""))
 		r := &request{c: c, n: c.lineLocked(), id: c.listen, line: line, listen: true}
@@ -159,8 +159,8 @@ func (c *client) shakeLocked() []string {
 	return []string{r.line, ready, level.line}
 }
 
-// replayLocked is what a proxy says of earlier lines. What was cancelled is
-// known to be so from then on.
+// replayLocked returns what a proxy says of earlier lines at a resume. The daemon then
+// knows which of them were cancelled.
 func (c *client) replayLocked(g *protocol.Greeting) []string {
 	replays := map[int64][]string{}
 	say := func(s saved, answered bool) {
@@ -188,7 +188,7 @@ func (c *client) replayLocked(g *protocol.Greeting) []string {
 	return lines
 }
 
-// read takes what one connection brings.
+// read handles the lines of one connection until it ends.
 func (c *client) read(conn *net.UnixConn) {
 	lines := jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)
 	for {
@@ -239,7 +239,7 @@ func (c *client) takeLocked(line []byte) {
 		ok = c.has || slices.ContainsFunc(c.open, func(r *request) bool { return r.list })
 		c.has = false
 		if c.told++; c.only != "" && c.told > 1 {
-			ok = false // it sees one server, which has changed when it was first listed
+			ok = false // its one server changes only when it is listed first
 		}
 	}
 	if !ok {
@@ -261,8 +261,8 @@ func (c *client) controlLocked(line []byte) {
 	}
 }
 
-// answerLocked takes an answer: it must be that to a request of this client
-// which is open, under its id as it was spelled, with its own secret.
+// answerLocked reports whether an answer is right: it is to an open request of this client,
+// with the id as the client spelled it, and with the request's own secret.
 func (c *client) answerLocked(msg jsonrpc.Message) bool {
 	body := msg.Result
 	if msg.Error != nil {
@@ -298,8 +298,8 @@ func (c *client) answerLocked(msg jsonrpc.Message) bool {
 	return true
 }
 
-// progressLocked takes progress: it must bear the token of an open request of
-// this client, and that one's secret.
+// progressLocked reports whether progress has the token of an open request of this client,
+// and that request's secret.
 func (c *client) progressLocked(params json.RawMessage) bool {
 	c.w.progresses++
 	token := string(jsonrpc.Field(params, mcp.MetaProgress))
@@ -308,8 +308,8 @@ func (c *client) progressLocked(params json.RawMessage) bool {
 		func(r *request) bool { return r.token != "" && r.token == token && r.secret == secret })
 }
 
-// logLocked takes a log message: it must come from a process that this client
-// uses, and be wanted.
+// logLocked reports whether a log message is from a process that this client uses, and was
+// asked for.
 func (c *client) logLocked(data json.RawMessage) bool {
 	c.w.logs++
 	from, _ := mcp.String(jsonrpc.Field(data, "from"))
@@ -318,8 +318,8 @@ func (c *client) logLocked(data json.RawMessage) bool {
 	return c.loud && slices.Contains(c.servers(), from) && of == want
 }
 
-// questionLocked takes a request of a server: it must come from the process of
-// this session. One that is told again is dropped, as a proxy does.
+// questionLocked reports whether a request of a server is from the process of this session.
+// It drops one that arrives again, as a proxy does.
 func (c *client) questionLocked(msg jsonrpc.Message) bool {
 	secret, _ := mcp.String(jsonrpc.Field(msg.Params, "secret"))
 	if before, ok := c.asked[string(msg.ID)]; ok {
@@ -343,7 +343,7 @@ type asked struct {
 	id, secret string
 }
 
-// reply has a client answer a server.
+// reply has a client answer a request of a server.
 func (w *world) reply() func() {
 	i := slices.IndexFunc(w.questions, func(q asked) bool { return q.c.conn != nil })
 	if i < 0 {
@@ -359,7 +359,7 @@ func (w *world) reply() func() {
 	return q.c.sender(line)
 }
 
-// someLocked is a client that is connected; nil if none is.
+// someLocked returns a random connected client, nil if there is none.
 func (w *world) someLocked() *client {
 	for i, off := 0, w.rng.IntN(len(w.clients)); i < len(w.clients); i++ {
 		if c := w.clients[(i+off)%len(w.clients)]; c.conn != nil {
@@ -369,7 +369,7 @@ func (w *world) someLocked() *client {
 	return nil
 }
 
-// inUse tells whether a request of the client bears an equal id, or token.
+// inUse reports whether an open request of the client has an equal id, or token.
 func (c *client) inUse(of func(*request) string, raw string) bool {
 	return slices.ContainsFunc(c.open,
 		func(r *request) bool { return !r.cancelled && of(r) != "" && key(of(r)) == key(raw) })
@@ -394,7 +394,7 @@ func (w *world) call() func() {
 	return c.callLocked(c.servers()[w.rng.IntN(len(c.servers()))], id, token)
 }
 
-// servers are those that the client sees.
+// servers returns the names of the servers that the client sees.
 func (c *client) servers() []string {
 	if c.only != "" {
 		return []string{c.only}
@@ -418,7 +418,7 @@ func (c *client) callLocked(server, id, token string) func() {
 	return c.beginLocked(r)
 }
 
-// beginLocked sends a request.
+// beginLocked notes a request as open, and returns a func that sends it.
 func (c *client) beginLocked(r *request) func() {
 	r.n = c.lineLocked()
 	c.open = append(c.open, r)
@@ -428,8 +428,7 @@ func (c *client) beginLocked(r *request) func() {
 	return c.sender(r.line)
 }
 
-// ownLocked is a request that the daemon answers itself, under an id that no
-// call has.
+// ownLocked returns a request that the daemon answers itself, with an id that no call has.
 func (c *client) ownLocked(method string) *request {
 	c.secrets++
 	id := fmt.Sprintf(`"own%d"`, c.secrets)
@@ -439,8 +438,8 @@ func (c *client) ownLocked(method string) *request {
 	}
 }
 
-// barrier has a client ask what is answered in turn: when the answer is here,
-// the cancellations before it were read.
+// barrier has a client send a request that is answered in order: its answer shows that the
+// cancellations before it were read.
 func (w *world) barrier() func() {
 	c := w.someLocked()
 	if c == nil || len(c.open) >= 2*mostOpen {
@@ -496,13 +495,13 @@ func (c *client) cancelLocked(r *request) func() {
 	c.lineLocked()
 	id := r.id
 	if id == `"1"` {
-		id = `"\u0031"` // which is the same
+		id = `"\u0031"` // the same id, spelled differently
 	}
 	c.w.cancels++
 	return c.sender(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`, id))
 }
 
-// confirm has a proxy say what it holds.
+// confirm has a proxy confirm the lines that it has.
 func (w *world) confirm() func() {
 	c := w.someLocked()
 	if c == nil || c.received-c.got < 8 {
@@ -524,7 +523,7 @@ func (w *world) drop() func() {
 	return func() { conn.Close() }
 }
 
-// resume lets a client come back.
+// resume has a client connect again.
 func (w *world) resume() func() {
 	for _, c := range w.clients {
 		if c.conn == nil {

@@ -24,27 +24,27 @@ const (
 	perSession   = "own"  // scope session
 )
 
-// upstream is one process of a server, whose part the test plays. Its fields
-// are guarded by the world's mutex, but for the files.
+// upstream is one process of a server, which the test plays. Its fields are guarded by the
+// world's mutex, but for the files.
 type upstream struct {
 	w      *world
 	name   string
 	in     *os.File
 	out    *os.File
-	conn   net.Conn // the process ends with it
+	conn   net.Conn // closed when the process ends
 	write  sync.Mutex
-	most   int64   // highest id seen; all below were seen, too
+	most   int64   // highest id seen; all below it were seen, too
 	calls  []*seen // not answered
-	ended  []*seen // answered lately
+	ended  []*seen // answered recently
 	asks   map[string]*question
 	asked  int
-	client *client // whose process it is, of scope session; nil until that is known
+	client *client // the client of a process of scope session; nil until it is known
 	listed int     // version of its list of tools
 }
 
-// seen is a call as a server sees it.
+// seen is a call as the server got it.
 type seen struct {
-	id    string // as the server sees it
+	id    string // as the server got it
 	token string // "" if no progress is wanted
 	r     *request
 	steps int
@@ -52,13 +52,13 @@ type seen struct {
 
 // question is a request of a server to its client.
 type question struct {
-	id     string // raw
+	id     string // as JSON
 	secret string
 	client *client // nil: the daemon answers
-	want   string  // part of the answer
+	want   string  // part of the expected answer
 }
 
-// acceptUpstreams takes the pipes of the servers that are started.
+// acceptUpstreams accepts the pipes of servers that are started.
 func (w *world) acceptUpstreams(ln *net.UnixListener) {
 	for {
 		conn, err := ln.AcceptUnix()
@@ -135,7 +135,7 @@ func (u *upstream) send(lines ...string) {
 	}
 }
 
-// take notes what the server is told, and is the answer to what is answered at
+// take handles a message to the server. It returns the answer, if the server answers at
 // once.
 func (u *upstream) take(msg jsonrpc.Message) (answer string) {
 	w := u.w
@@ -175,8 +175,8 @@ func (u *upstream) take(msg jsonrpc.Message) (answer string) {
 	return ""
 }
 
-// callLocked checks a call that has arrived: it is one that a client has made,
-// whole, of a server that this client may use, and arrives once.
+// callLocked checks a call that arrived: a client made it, it is complete, the client may
+// use this server, and it arrives once.
 func (u *upstream) callLocked(msg jsonrpc.Message) {
 	w := u.w
 	args := jsonrpc.Field(msg.Params, "arguments")
@@ -218,9 +218,9 @@ func (u *upstream) callLocked(msg jsonrpc.Message) {
 	u.calls = append(u.calls, s)
 }
 
-// cancelledLocked checks that what is cancelled was cancelled by its client.
+// cancelledLocked checks that a cancellation was made by the client of the call.
 func (u *upstream) cancelledLocked(id string) {
-	for _, s := range slices.Concat(u.calls, u.ended) { // one that is in neither was answered long ago
+	for _, s := range slices.Concat(u.calls, u.ended) { // a call in neither list was answered long ago
 		if s.id == id && !s.r.cancelled {
 			u.w.failLocked("%s: call %s is cancelled, and its client has not done so", u.name, id)
 		}
@@ -240,7 +240,7 @@ func (u *upstream) toldLocked(msg jsonrpc.Message) {
 	}
 }
 
-// pick is a call that is not answered, on any server.
+// pickLocked returns a random unanswered call of any server.
 func (w *world) pickLocked(wanted func(*seen) bool) (*upstream, *seen) {
 	for i, off := 0, w.rng.IntN(max(1, len(w.upstreams))); i < len(w.upstreams); i++ {
 		u := w.upstreams[(i+off)%len(w.upstreams)]
@@ -253,7 +253,7 @@ func (w *world) pickLocked(wanted func(*seen) bool) (*upstream, *seen) {
 	return nil, nil
 }
 
-// answerLocked is the answer to a call, which is open no more.
+// answerLocked returns the answer to a call, and ends the call.
 func (u *upstream) answerLocked(s *seen) string {
 	u.calls = slices.DeleteFunc(u.calls, func(o *seen) bool { return o == s })
 	if u.ended = append(u.ended, s); len(u.ended) > 64 {
@@ -267,7 +267,7 @@ func (u *upstream) answerLocked(s *seen) string {
 }
 
 func (w *world) answer() func() {
-	late := w.rng.IntN(2) == 0 // to one that is cancelled
+	late := w.rng.IntN(2) == 0 // answer a cancelled call
 	u, s := w.pickLocked(func(s *seen) bool { return s.r.cancelled == late })
 	if s == nil {
 		u, s = w.pickLocked(func(*seen) bool { return true })
@@ -292,7 +292,7 @@ func (w *world) progress() func() {
 	return func() { u.send(progressLine(s.token, s.steps, s.r.secret)) }
 }
 
-// cross has a client cancel a call in the moment in which it is answered.
+// cross has a client cancel a call at the moment at which it is answered.
 func (w *world) cross() func() {
 	u, s := w.pickLocked(func(s *seen) bool { return s.r.state == waiting && !s.r.cancelled && s.r.c.conn != nil })
 	if s == nil {
@@ -310,7 +310,7 @@ func (w *world) cross() func() {
 	return func() { cancel(); u.send(more...) }
 }
 
-// stray has a server say what belongs to nobody.
+// stray has a server send a message that belongs to no client.
 func (w *world) stray() func() {
 	if w.broken || len(w.upstreams) == 0 {
 		return nil
@@ -318,11 +318,11 @@ func (w *world) stray() func() {
 	u := w.upstreams[w.rng.IntN(len(w.upstreams))]
 	id := ids[w.rng.IntN(len(ids))]
 	if len(u.ended) > 0 && w.rng.IntN(2) == 0 {
-		id = u.ended[w.rng.IntN(len(u.ended))].id // once more
+		id = u.ended[w.rng.IntN(len(u.ended))].id // answer it a second time
 	}
 	if n := decimal(id); n > u.most ||
 		slices.ContainsFunc(u.calls, func(s *seen) bool { return s.id == id || s.token == id }) {
-		return nil // it may be somebody's
+		return nil // a client may have this id
 	}
 	lines := []string{
 		fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"secret":"stray"}}`, id),
@@ -336,7 +336,7 @@ func (w *world) stray() func() {
 	return func() { u.send(line) }
 }
 
-// log has a server log something, and say whose process it is.
+// log has a server log a message that names the client whose process it is.
 func (w *world) log() func() {
 	if len(w.upstreams) == 0 {
 		return nil
@@ -349,27 +349,27 @@ func (w *world) log() func() {
 	case u.name == perProject && u.client != nil:
 		of = u.client.project
 	case u.name != sharedLegacy:
-		return nil // the modern one is never asked to
+		return nil // the modern server is never asked for logs
 	}
 	return func() {
 		u.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":{"from":%q,"of":%q}}}`, u.name, of))
 	}
 }
 
-// change has a server offer something else, and say so.
+// change has a server change its list, and notify it.
 func (w *world) change() func() {
 	if len(w.upstreams) == 0 {
 		return nil
 	}
 	u := w.upstreams[w.rng.IntN(len(w.upstreams))]
 	if u.name == sharedLegacy {
-		return nil // so that the client who sees nothing else is never told
+		return nil // so that the client that sees only this server is never notified
 	}
 	u.listed++
 	return func() { u.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`) }
 }
 
-// ask has a server ask its client.
+// ask has a server send its client a request.
 func (w *world) ask() func() {
 	if len(w.upstreams) == 0 {
 		return nil
@@ -394,7 +394,7 @@ func (w *world) ask() func() {
 		q.want = `"uri":"file://` + u.client.cwd + `"`
 	case u.name != perSession:
 		q.want = `"code":-32601`
-	case u.client == nil || u.client.modern: // such a one is asked by the answers to its requests
+	case u.client == nil || u.client.modern: // these are asked within the answers to their requests
 		return nil
 	default:
 		q.client, q.want = u.client, q.secret
@@ -405,7 +405,7 @@ func (w *world) ask() func() {
 	}
 }
 
-// decimal is the number that raw spells plainly; 0 if it spells none.
+// decimal returns the number that raw spells in plain decimal; 0 if raw is something else.
 func decimal(raw string) int64 {
 	var n int64
 	if err := json.Unmarshal([]byte(raw), &n); err != nil {

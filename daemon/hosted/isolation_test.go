@@ -34,23 +34,23 @@ import (
 // patience is the limit of every wait.
 const patience = 20 * time.Second
 
-// world is a daemon's sessions and hosted servers as they are, with clients and
-// servers that the test plays. What each of them says is drawn at random by one
-// goroutine; what reaches a client is checked against what it has said.
+// world is a daemon's real sessions and hosted servers, with clients and servers that the
+// test plays. One goroutine draws at random what each of them says. What reaches a client
+// is checked against what the client has said.
 type world struct {
 	t      *testing.T
-	rng    *rand.Rand // the drawing goroutine's
+	rng    *rand.Rand // of the drawing goroutine
 	dir    string
 	socket string // of the daemon
 	traced bool
-	broken bool // servers say nothing odd: what is noticed is for others
+	broken bool // servers send nothing unusual, so that only what is broken is noticed
 	wg     sync.WaitGroup
 
 	mu        sync.Mutex // guards all that follows, and the state of clients and servers
 	moved     *sync.Cond // on mu: something has arrived
 	violation string     // the first one
 	over      bool
-	late      bool // the wait at hand has lasted too long
+	late      bool // the present wait has taken too long
 	clients   []*client
 	upstreams []*upstream
 	bySecret  map[string]*request
@@ -79,7 +79,7 @@ func (w *world) trace(format string, args ...any) {
 	}
 }
 
-// nobody is told what happens.
+// nobody ignores all telemetry.
 type nobody struct{}
 
 func (nobody) Request(telemetry.Operation, time.Duration, int, *fault.Record) {}
@@ -90,7 +90,7 @@ func (nobody) WorkerReady(string)                                             {}
 func (nobody) WorkerLost(string, bool)                                        {}
 func (nobody) WorkerEnded(string)                                             {}
 
-// newWorld makes the sessions and servers. They end with the test.
+// newWorld starts the sessions and servers. They end with the test.
 func newWorld(t *testing.T, seed uint64, broken bool) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
@@ -120,7 +120,7 @@ func newWorld(t *testing.T, seed uint64, broken bool) *world {
 	return w
 }
 
-// serve starts what a daemon has for hosted servers.
+// serve starts the parts of a daemon that hosted servers need.
 func (w *world) serve() {
 	t := w.t
 	t.Helper()
@@ -209,7 +209,8 @@ func (w *world) spec(exe, name string, scope hosted.Scope) hosted.Spec {
 	}
 }
 
-// await waits, with the lock held, until cond is true or something is violated.
+// awaitLocked waits until cond is true or a check has failed, and reports whether all is
+// well. The lock is held at the call and at the return.
 func (w *world) awaitLocked(what func() string, cond func() bool) bool {
 	w.late = false
 	limit := time.AfterFunc(patience, func() {
@@ -229,8 +230,9 @@ func (w *world) awaitLocked(what func() string, cond func() bool) bool {
 	return w.violation == ""
 }
 
-// kind is a sort of step. It is decided under the world's lock, and what it
-// does, nil if it cannot be, is done without: who is spoken to may wait for it.
+// kind is a kind of step. decide runs under the world's lock. It returns a func that runs
+// without the lock, because the receiver of its message may wait for the lock, or nil if
+// the step is not possible now.
 type kind struct {
 	weight int
 	decide func(w *world) func()
@@ -254,7 +256,7 @@ var kindsOfSteps = []kind{
 	{20, (*world).drop},
 }
 
-// run makes so many steps, as long as nothing is violated, and tells what was.
+// run makes that many steps or stops at the first violation, and returns the violation.
 func (w *world) run(steps int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -274,9 +276,8 @@ func (w *world) run(steps int) string {
 	return w.violation
 }
 
-// drawLocked is the next step: one that is drawn, or if that cannot be done now,
-// one that nearly always can. If that cannot be done either, something is on
-// its way.
+// drawLocked returns the next step: a random one, or if that is not possible one that
+// nearly always is. If no step is possible, a message is on its way.
 func (w *world) drawLocked() func() {
 	total := 0
 	for _, k := range kindsOfSteps {
@@ -291,7 +292,7 @@ func (w *world) drawLocked() func() {
 	if act == nil {
 		act = w.answer()
 	}
-	for range 64 { // each asks for one client and one id, which may be in use
+	for range 64 { // each tries one client and one id, which may be in use
 		if act == nil {
 			act = w.call()
 		}
@@ -302,14 +303,14 @@ func (w *world) drawLocked() func() {
 	return act
 }
 
-// do does what was decided, without the lock.
+// do runs act without the lock.
 func (w *world) do(act func()) {
 	w.mu.Unlock()
 	act()
 	w.mu.Lock()
 }
 
-// beginLocked has all clients use all servers, so that these are there.
+// beginLocked has all clients use all servers, so that all processes run.
 func (w *world) beginLocked() {
 	for _, c := range w.clients {
 		w.do(c.connectLocked())
@@ -320,7 +321,7 @@ func (w *world) beginLocked() {
 	w.settleLocked()
 }
 
-// settleLocked lets everything end that is open, and wants that to happen.
+// settleLocked lets everything that is open end, and fails if it does not.
 func (w *world) settleLocked() {
 	calm := func() bool {
 		for _, c := range w.clients {
@@ -354,7 +355,7 @@ func (w *world) settleLocked() {
 	}
 }
 
-// openLocked is the answers that are waited for, for people.
+// openLocked describes the answers that are still awaited.
 func (w *world) openLocked() string {
 	var b strings.Builder
 	for _, c := range w.clients {
@@ -371,7 +372,7 @@ func (w *world) openLocked() string {
 	return b.String()
 }
 
-// seedOf is the seed of a random test: HOLDLINE_SEED, or another each time.
+// seedOf returns the seed of a random test: HOLDLINE_SEED, or a new one each time.
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -386,10 +387,10 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// TestIsolation: whatever clients and servers say, each message that reaches a
-// client answers, or names, what that client has issued and what is open; all
-// that is not cancelled is answered, once; and nothing of one session is seen
-// by another.
+// TestIsolation checks that, whatever clients and servers say, each message that reaches a
+// client answers or names a request that this client made and that is open; that each
+// request that is not cancelled is answered once; and that no session sees anything of
+// another.
 func TestIsolation(t *testing.T) {
 	steps := 100_000
 	if raceEnabled || testing.Short() {
@@ -404,16 +405,16 @@ func TestIsolation(t *testing.T) {
 	defer w.mu.Unlock()
 	t.Logf("%d steps in %v: %d answers, %d times progress, %d log messages, %d cancellations, %d broken connections, %d processes",
 		steps, time.Since(begin), w.answers, w.progresses, w.logs, w.cancels, w.drops, len(w.upstreams))
-	// How much progress comes while its call is open depends on the speed of the
-	// machine: the limit is far below what an idle one reaches.
+	// How many progress messages arrive while their call is open depends on the speed of
+	// the machine. The limit is far below what an idle machine reaches.
 	if len(w.upstreams) != 8 || w.answers < steps/10 || w.progresses < steps/100 || w.logs == 0 ||
 		w.cancels < steps/100 || w.drops == 0 {
 		t.Error("that is not what was to be tried")
 	}
 }
 
-// TestIsolationNotices: without the rewriting of ids, and of progress tokens,
-// something is violated.
+// TestIsolationNotices checks that TestIsolation fails if ids or progress tokens are not
+// rewritten.
 func TestIsolationNotices(t *testing.T) {
 	for rule, want := range map[string]string{
 		"hosted.ids":    `client \d got what is not its own: \{.*"id":.*"secret":"secret-`,
@@ -421,7 +422,7 @@ func TestIsolationNotices(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			faultpoint.Break(func(name string) bool { return name == rule })
-			t.Cleanup(func() { faultpoint.Break(nil) }) // once all has ended
+			t.Cleanup(func() { faultpoint.Break(nil) }) // after all parts have ended
 			w := newWorld(t, seedOf(t), true)
 			violation := w.run(5000)
 			if !regexp.MustCompile(want).MatchString(violation) {

@@ -11,9 +11,9 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestReadAsksStrange: what is no request's file in the directory of requests is
-// passed over, and a pipe there does not hold up the daemon. Requests are read in
-// the order of their places.
+// TestReadAsksStrange checks that other files in the directory of requests are ignored,
+// that a named pipe there does not block the daemon, and that requests are read in the
+// order of their numbers.
 func TestReadAsksStrange(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "w1")
 	q := filepath.Join(dir, process.DirAsks)

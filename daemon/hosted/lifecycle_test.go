@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRecall: a stopped server stays so whatever is configured of it, and an
-// ejected one only while it is configured as it was.
+// TestRecall checks that a stopped server stays stopped whatever its configuration, and
+// that an ejected one stays ejected only while its configuration is unchanged.
 func TestRecall(t *testing.T) {
 	dir := t.TempDir()
 	m := New(Options{Log: slog.New(slog.DiscardHandler), StateDir: dir, CatalogDir: t.TempDir()})
@@ -17,7 +17,7 @@ func TestRecall(t *testing.T) {
 		file    string
 		ejected []string
 	}{
-		{`{"version":1,"stopped":true,"ejected":["p"]}`, []string{"p"}}, // of an older daemon
+		{`{"version":1,"stopped":true,"ejected":["p"]}`, []string{"p"}}, // written by an older daemon
 		{`{"version":1,"key":"k","stopped":true,"ejected":["p"]}`, []string{"p"}},
 		{`{"version":1,"key":"other","stopped":true,"ejected":["p"]}`, nil},
 	} {
@@ -29,7 +29,7 @@ func TestRecall(t *testing.T) {
 			t.Errorf("%s: stopped %v, ejected %v, %v", tc.file, s.stopped, s.ejected, err)
 		}
 	}
-	// One that was left out and is configured again is as the user has left it.
+	// A server that was removed and is configured again is as the user left it.
 	m.Configure([]Spec{{Name: "s", Key: "k", Lazy: true}})
 	if s := m.servers["s"]; !s.stopped || s.ejected != nil {
 		t.Errorf("configured again: stopped %v, ejected %v", s.stopped, s.ejected)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestRelistPause: a server that says without end that its lists have changed is
-// asked for them less and less often, and at once again when it was quiet.
+// TestRelistPause checks that a server that keeps announcing changed lists is asked for them
+// less and less often, and at once again after it was quiet.
 func TestRelistPause(t *testing.T) {
 	var r relisting
 	now := time.Now()

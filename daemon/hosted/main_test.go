@@ -14,8 +14,8 @@ import (
 	"holdline/protocol/lockcheck"
 )
 
-// TestMain lets the test binary stand in for the program that workers run, and
-// for the hosted servers.
+// TestMain lets the test binary run as the program that workers execute, and as the hosted
+// servers.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "upstream" {
 		if err := handOver(os.Args[2], os.Args[3]); err != nil {
@@ -36,8 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lockCheck is the variable in the environment of a test binary that watches for
-// system calls under a lock.
+// lockCheck is the variable that makes a test binary watch for system calls under a lock.
 const lockCheck = "HOLDLINE_LOCKCHECK"
 
 // blocked counts the system calls that were made under a lock.
@@ -49,9 +48,8 @@ func reportBlocked(call string, stack []byte) {
 	}
 }
 
-// TestNothingBlocksUnderLock: whatever sessions and servers say, no shared lock is
-// held when a file, a socket or a process is touched. The steps of TestIsolation
-// are made in a test binary that watches for that.
+// TestNothingBlocksUnderLock runs the steps of TestIsolation in a test binary that watches
+// for system calls. No shared lock may be held when a file, a socket or a process is used.
 func TestNothingBlocksUnderLock(t *testing.T) {
 	if os.Getenv(lockCheck) != "" {
 		t.Skip("this is the binary that watches")
@@ -63,8 +61,8 @@ func TestNothingBlocksUnderLock(t *testing.T) {
 	}
 }
 
-// handOver plays a server in whose place the test speaks: the test is given
-// its stdin and stdout, and the process stays until the test lets it go.
+// handOver plays a server whose part the test takes: it passes its stdin and stdout to the
+// test, and lives until the test closes the connection.
 func handOver(socket, name string) error {
 	c, err := net.Dial("unix", socket)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// listed is a list of tools of these names.
+// listed returns a list of tools with these names.
 func listed(names ...string) (raw listing.Lists) {
 	for _, name := range names {
 		raw[listing.Tools] = append(raw[listing.Tools], json.RawMessage(`{"name":"`+name+`","description":"`+name+`"}`))
@@ -21,8 +21,8 @@ func listed(names ...string) (raw listing.Lists) {
 	return raw
 }
 
-// twoProjects is a server with an instance for each of the projects p and q,
-// which have listed the tools named.
+// twoProjects returns a server with instances for the projects p and q, which have listed
+// these tools.
 func twoProjects(t *testing.T, p, q listing.Lists) *server {
 	t.Helper()
 	m := New(Options{
@@ -42,7 +42,7 @@ func twoProjects(t *testing.T, p, q listing.Lists) *server {
 	return s
 }
 
-// TestOfferingShared: processes that list the same share what is made of that.
+// TestOfferingShared checks that processes with the same lists share one offering.
 func TestOfferingShared(t *testing.T) {
 	s := twoProjects(t, listed("a", "b"), listed("a", "b"))
 	p, q := s.offersLocked(&tool.Caller{Project: "p"}), s.offersLocked(&tool.Caller{Project: "q"})
@@ -55,8 +55,8 @@ func TestOfferingShared(t *testing.T) {
 	}
 }
 
-// TestAcceptForOne: what is accepted is what the caller is offered; the pins of
-// what another project's process lists stay.
+// TestAcceptForOne checks that accepting a change accepts what the caller is offered, and
+// leaves the pins of what another project's process lists.
 func TestAcceptForOne(t *testing.T) {
 	s := twoProjects(t, listed("a", "b"), listed("b", "c"))
 	other := listed("a", "b")
@@ -86,8 +86,8 @@ func TestAcceptForOne(t *testing.T) {
 	}
 }
 
-// TestShortenedNamesAreCallable: a tool is found by its shortened name, and is
-// then the server's own.
+// TestShortenedNamesAreCallable checks that a tool is found by its shortened name, and is
+// called by the server's own name.
 func TestShortenedNamesAreCallable(t *testing.T) {
 	long := strings.Repeat("t", 128)
 	s := twoProjects(t, listed(long, "short"), listed())

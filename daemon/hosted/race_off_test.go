@@ -2,5 +2,5 @@
 
 package hosted_test
 
-// raceEnabled makes tests that count steps modest.
+// raceEnabled reduces the number of steps of random tests.
 const raceEnabled = false

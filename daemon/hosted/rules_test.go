@@ -12,9 +12,9 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// TestRulesOfPrompts: prompts and their completions, and what is made of
-// templates, obey the lists of the server and of the identity, by the server's
-// own names and by those that sessions see.
+// TestRulesOfPrompts checks that prompts, their completions and resources from templates
+// obey the rules of the server and of the identity, by the server's own names and by those
+// that sessions see.
 func TestRulesOfPrompts(t *testing.T) {
 	cfg := &config.Config{
 		Identities: map[string]config.Identity{

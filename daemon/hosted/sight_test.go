@@ -12,8 +12,8 @@ import (
 	"holdline/daemon/tool"
 )
 
-// sightManager has two servers that have listed a tool: one for everybody, and one
-// for the projects that look says, which also counts how often it was called.
+// sightManager returns a manager with two servers that have listed a tool: one that all
+// projects see, and one for the projects that look accepts. asked counts the calls of look.
 func sightManager(t *testing.T, look func(root string) bool) (m *Manager, asked *int) {
 	t.Helper()
 	asked = new(int)
@@ -31,8 +31,8 @@ func sightManager(t *testing.T, look func(root string) bool) (m *Manager, asked 
 	return m, asked
 }
 
-// A stat that hangs for one server's projects keeps nobody from anything but that
-// server, and its tools appear when it returns.
+// TestLookThatHangs checks that a stat that hangs for one server's projects delays that
+// server alone, and that its tools appear when the stat returns.
 func TestLookThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -73,8 +73,9 @@ func TestLookThatHangs(t *testing.T) {
 	})
 }
 
-// What is known of a project is looked for again after a while, and at once when
-// the configuration changes; it goes when the project has no session any more.
+// TestSightsAreRenewed checks that what is known of a project is renewed after a while, and
+// at once when the configuration changes, and is dropped when the project has no session
+// left.
 func TestSightsAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		visible := true
@@ -90,7 +91,7 @@ func TestSightsAreRenewed(t *testing.T) {
 		}
 		visible = false
 		time.Sleep(11 * time.Second)
-		count() // it goes by what it knows, and looks again
+		count() // uses what is known, and starts a new look
 		synctest.Wait()
 		if n := count(); n != 1 || *asked != 2 {
 			t.Errorf("%d tools, asked %d times, after a while", n, *asked)

@@ -2,8 +2,8 @@ package hosted
 
 import "testing"
 
-// TestProcessStates: the table of transitions is the one in the doc comment, and
-// a process never comes back from a later state.
+// TestProcessStates checks that the table of transitions is the one in the doc comment, and
+// that a process never returns to an earlier state.
 func TestProcessStates(t *testing.T) {
 	table := map[processState][4]processState{
 		starting: {serving, draining, ending, exited},

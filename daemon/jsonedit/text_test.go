@@ -16,7 +16,7 @@ func parsedText(t *testing.T, text string) *Text {
 	return x
 }
 
-// TestText changes files as they are spelled.
+// TestText checks that edits keep all other text of a file as it is spelled.
 func TestText(t *testing.T) {
 	set := func(value string, path ...string) func(*Text) error {
 		return func(x *Text) error { return x.Set([]byte(value), path...) }

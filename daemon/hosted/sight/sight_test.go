@@ -8,9 +8,9 @@ import (
 	"holdline/daemon/hosted/sight"
 )
 
-// TestStateOfProject: a project is unknown until the first answer, then known; the answer
-// stands while a newer one is looked for, and news is reported only if it differs from
-// what a request went by.
+// TestStateOfProject checks that a project is unknown until the first answer, that an
+// answer stays valid while it is renewed, and that a change is reported only if it differs
+// from what requests were told.
 func TestStateOfProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer, looks, news := true, 0, 0
@@ -50,7 +50,8 @@ func TestStateOfProject(t *testing.T) {
 	})
 }
 
-// TestAwaitOnce: a look that hangs is waited for once, and its late answer is news.
+// TestAwaitOnce checks that requests wait only once for a stat that hangs, and that its
+// late answer is reported as a change.
 func TestAwaitOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang, news := make(chan struct{}), false
