@@ -13,17 +13,17 @@ import (
 	"holdline/protocol/process"
 )
 
-// testEnds is how many bytes of each end of a skipped line the tests keep.
+// testEnds is how many bytes at each end of a skipped line the tests keep.
 const testEnds = 8
 
-// reader notes what a splitter finds, in words.
+// reader notes in words what a splitter finds.
 type reader struct {
 	*Splitter
 	found []string
 	nth   []int
 }
 
-// newReader returns a splitter for a worker's directory, and what it finds.
+// newReader returns a splitter for a worker's directory that notes what it finds.
 func newReader(dir string) *reader {
 	r := &reader{}
 	r.Splitter = New(dir, testEnds, slog.New(slog.DiscardHandler), func(l *Line) {
@@ -45,14 +45,14 @@ func newReader(dir string) *reader {
 	return r
 }
 
-// take returns what was found since it was last called.
+// take returns what was found since the last call.
 func (r *reader) take() []string {
 	found := r.found
 	r.found, r.nth = nil, nil
 	return found
 }
 
-// check fails the test if what was found since the last check is not that.
+// check fails the test unless want was found since the last check.
 func (r *reader) check(t *testing.T, want ...string) {
 	t.Helper()
 	if got := r.take(); !slices.Equal(got, want) {
@@ -69,10 +69,10 @@ func (r *reader) checkAckable(t *testing.T, last, kept, want int64) {
 	}
 }
 
-// stray is a line that is too long, since it does not begin as a message does.
+// stray is a line over the limit, which is low because it does not begin as a message does.
 var stray = "<begins>" + strings.Repeat("x", 2*maxStray) + "<ends>!!"
 
-// TestSplitAnywhere: the same lines are found wherever the output is cut into pieces.
+// TestSplitAnywhere checks that the same lines are found wherever the output is cut.
 func TestSplitAnywhere(t *testing.T) {
 	text := "{\"a\":1}\r\n\n{}\n" + stray + "\nlast\nrest"
 	want := []string{`{"a":1}`, "", "{}", "skipping <begins>", "skipped <begins> <ends>!!", "last"}
@@ -91,9 +91,8 @@ func TestSplitAnywhere(t *testing.T) {
 	}
 }
 
-// TestLineInPieces: a line begins in the piece of its first byte, which is not
-// acknowledged before the line has ended, and is told from others that end in its
-// last piece by its place there.
+// TestLineInPieces checks that the piece in which a line begins is not acknowledged before
+// the line has ended, and that lines that end in the same piece are numbered.
 func TestLineInPieces(t *testing.T) {
 	r := newReader(t.TempDir())
 	r.Split(Piece{Seq: 5, Data: []byte("a\nb\nc")})
@@ -112,8 +111,8 @@ func TestLineInPieces(t *testing.T) {
 	r.checkAckable(t, 7, math.MaxInt64, 7)
 }
 
-// TestTorn: the line after a gap is torn, as is the first one of an adopted worker,
-// and no other; a line whose end was dropped is not joined with the next.
+// TestTorn checks that only the line after a gap and the first line of an adopted worker
+// count as torn, and that a line whose end was dropped is not joined with the next one.
 func TestTorn(t *testing.T) {
 	r := newReader(t.TempDir())
 	r.MarkTorn()
@@ -122,8 +121,8 @@ func TestTorn(t *testing.T) {
 	r.check(t, "torn a", "b", "torn d", "e")
 }
 
-// TestOwnedText: the text of a long line that came in pieces is the reader's to keep,
-// and no text that the pieces hold is.
+// TestOwnedText checks that only the text of a long line that came in pieces belongs to the
+// reader; other text is part of a piece.
 func TestOwnedText(t *testing.T) {
 	var owned []bool
 	s := New(t.TempDir(), testEnds, slog.New(slog.DiscardHandler), func(l *Line) { owned = append(owned, l.Owned) })
@@ -137,20 +136,20 @@ func TestOwnedText(t *testing.T) {
 	}
 }
 
-// TestSkippedLineAcknowledged: pieces of a skipped line are acknowledged while it
-// goes on, once its record is written; the next daemon skips the rest of the line,
-// and the record goes when no line before the skipped one is needed any more.
+// TestSkippedLineAcknowledged checks that the pieces of a skipped line are acknowledged
+// before its end, once its record is written. The next daemon skips the rest of the line.
+// The record is removed when no line before the skipped one is needed.
 func TestSkippedLineAcknowledged(t *testing.T) {
 	dir := t.TempDir()
 	record := filepath.Join(dir, process.FileLongLine)
 	r := newReader(dir)
 	r.Split(Piece{Seq: 3, Data: []byte(stray)})
 	r.check(t, "skipping <begins>")
-	r.checkAckable(t, 3, math.MaxInt64, 2) // the end of the line may be in this piece
+	r.checkAckable(t, 3, math.MaxInt64, 2) // the line may end in this piece
 	r.Split(Piece{Seq: 4, Data: []byte("12345678")})
 	r.checkAckable(t, 4, math.MaxInt64, 3)
 
-	// The next daemon reads from the piece behind the acknowledged one.
+	// The next daemon reads from the first piece that is not acknowledged.
 	next := newReader(dir)
 	next.MarkTorn()
 	next.Resume(3)
@@ -161,7 +160,7 @@ func TestSkippedLineAcknowledged(t *testing.T) {
 	if begin := next.Begin(); begin != 5 {
 		t.Errorf("the next line begins in %d, want 5", begin)
 	}
-	next.checkAckable(t, 5, 3, 3) // the call that it answers has its fault in no file yet
+	next.checkAckable(t, 5, 3, 3) // output is needed from 3 on, so the record is, too
 	if _, err := os.Stat(record); err != nil {
 		t.Errorf("the record is gone while the line is needed: %v", err)
 	}
@@ -170,7 +169,7 @@ func TestSkippedLineAcknowledged(t *testing.T) {
 		t.Errorf("the record stays: %v", err)
 	}
 
-	// A daemon that reads the line from its beginning has no use for the record.
+	// A daemon that reads the line from its beginning does not need the record.
 	if err := os.WriteFile(record, []byte(`{"head":"","from":9}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -181,8 +180,8 @@ func TestSkippedLineAcknowledged(t *testing.T) {
 	again.checkAckable(t, 9, math.MaxInt64, 9)
 }
 
-// TestRecordFails: without its record no piece of a skipped line is acknowledged, and
-// what is no record is removed.
+// TestRecordFails checks that no piece of a skipped line is acknowledged if its record
+// cannot be written, and that something else in the record's place is removed.
 func TestRecordFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	r := newReader(dir)
@@ -206,7 +205,7 @@ func TestRecordFails(t *testing.T) {
 	}
 }
 
-// TestEndlessLine: the reader hears that a skipped line has no end.
+// TestEndlessLine checks that a skipped line over MaxSkipped is reported as endless.
 func TestEndlessLine(t *testing.T) {
 	r := newReader(t.TempDir())
 	piece := []byte(strings.Repeat("x", 8<<20))

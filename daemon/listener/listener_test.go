@@ -25,8 +25,8 @@ const (
 	greeting  = `{"holdline":1,"role":"mcp","session":"01234567-89ab-cdef-0123-456789abcdef"}`
 )
 
-// serve starts a listener whose handlers answer with their role and what they
-// got, and returns its socket's path.
+// serve starts a listener whose handlers answer with their role and the first line that
+// they got. It returns the path of the socket.
 func serve(t *testing.T, o listener.Options) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
@@ -82,7 +82,7 @@ func dial(t *testing.T, path string) net.Conn {
 	return c
 }
 
-// all is everything that comes until the other side closes.
+// all reads until the other side closes.
 func all(t *testing.T, c net.Conn) string {
 	t.Helper()
 	b, err := io.ReadAll(c)
@@ -97,7 +97,7 @@ func TestGreeting(t *testing.T) {
 	for _, tc := range []struct {
 		name, send string
 		closeWrite bool
-		want       string // "" means that nothing is said
+		want       string // "" if nothing is answered
 	}{
 		{"mcp", greeting + "\n", false, "mcp \n"},
 		{"control", `{"holdline":1,"role":"control"}` + "\n", false, "control \n"},
@@ -148,6 +148,7 @@ func TestGreeting(t *testing.T) {
 	}
 }
 
+// TestOtherUser checks that a connection of another user is refused.
 func TestOtherUser(t *testing.T) {
 	path := serve(t,
 		listener.Options{PeerOf: func(*net.UnixConn) (socket.Peer, error) {
@@ -165,8 +166,8 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
-// TestTooMany: sessions and commands have places of their own, and a session
-// that resumes has one when new ones have none.
+// TestTooMany checks that sessions and commands have separate limits, and that a session
+// that resumes is served when new ones are refused.
 func TestTooMany(t *testing.T) {
 	path := serve(t, listener.Options{})
 	greet := func(members string) net.Conn {
@@ -205,7 +206,7 @@ func TestTooMany(t *testing.T) {
 	refused("a resume beyond twice the limit", resumed)
 }
 
-// TestTooManyStrangers: connections that say nothing are bounded, too.
+// TestTooManyStrangers checks that connections without a greeting have a limit, too.
 func TestTooManyStrangers(t *testing.T) {
 	path := serve(t, listener.Options{Greeting: waitLimit})
 	const places = 3*4 + 64
@@ -223,7 +224,7 @@ func TestTooManyStrangers(t *testing.T) {
 	}
 }
 
-// failing is a socket whose accept fails, as for lack of descriptors.
+// failing is a socket whose accept fails, as when descriptors run out.
 type failing struct {
 	mu     sync.Mutex
 	at     []time.Duration
@@ -248,6 +249,8 @@ func (f *failing) Close() error {
 	return nil
 }
 
+// TestAcceptBackoff checks that after failing accepts the listener waits longer each time,
+// up to a second.
 func TestAcceptBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &failing{begin: time.Now()}

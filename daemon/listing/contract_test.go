@@ -7,9 +7,9 @@ import (
 	"holdline/daemon/tool"
 )
 
-// TestContractShown: a tool's contract is the operator's word, else what its
-// server says of recovery, else what its hints say; clients see it, and all
-// else as the server has spelled it.
+// TestContractShown checks where a tool's contract comes from: the configuration, else what
+// its server says about recovery, else its hints. Clients see the contract; everything else
+// stays as the server spelled it.
 func TestContractShown(t *testing.T) {
 	t.Parallel()
 	s := Source{Server: "s", Contract: func(own string) tool.Contract {
@@ -70,7 +70,7 @@ func TestContractShown(t *testing.T) {
 			}
 		}
 	}
-	// Nothing but a tool has a contract.
+	// Only tools have a contract.
 	if o, err := s.offer(Prompts, []byte(`{"name":"p"}`)); err != nil || string(o.Raw) != `{"name":"s__p"}` ||
 		string(o.Plain) != `{"name":"p"}` {
 		t.Errorf("a prompt is shown as %s, %s, %v", o.Raw, o.Plain, err)

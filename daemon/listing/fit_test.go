@@ -10,19 +10,19 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// nested is a JSON object of so many levels.
+// nested returns a JSON object with this many levels.
 func nested(levels int) string {
 	return strings.Repeat(`{"a":`, levels-1) + `{}` + strings.Repeat("}", levels-1)
 }
 
-// TestFitListing: a listing for which a client could refuse the whole list is
-// left out or repaired, and all others stay as they came.
+// TestFitListing checks that an entry for which a client could refuse the whole list is
+// left out or repaired, and that all others stay unchanged.
 func TestFitListing(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		kind    Kind
 		listing string
-		want    string // "" if it is left out
+		want    string // "" if the entry is left out
 		note    string
 	}{
 		{
@@ -204,8 +204,8 @@ func join(list []json.RawMessage) string {
 	return strings.Join(all, "\n")
 }
 
-// TestFitDescription: a description is clipped at 64 KiB, between two
-// characters, and that is said.
+// TestFitDescription checks that a description is cut at 64 KiB, between two characters,
+// with a note.
 func TestFitDescription(t *testing.T) {
 	for _, text := range []string{
 		strings.Repeat("é", 32<<10), strings.Repeat("é", 32<<10) + "x", "x" + strings.Repeat("é", 5<<20),
@@ -222,7 +222,8 @@ func TestFitDescription(t *testing.T) {
 	}
 }
 
-// TestFitNotesAreBounded: a server with thousands of bad tools has a few notes.
+// TestFitNotesAreBounded checks that a server with thousands of bad tools gets only a few
+// notes.
 func TestFitNotesAreBounded(t *testing.T) {
 	var all []json.RawMessage
 	for i := range 5000 {

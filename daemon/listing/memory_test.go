@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestListsKept: lists that were kept in a file are not taken for others,
-// however they were spelled.
+// TestListsKept checks that lists read from a file equal those written, however they were
+// spelled.
 func TestListsKept(t *testing.T) {
 	raw := Lists{
 		Tools:     {json.RawMessage("{\"name\" : \"a\",\n\"description\":\"x < y && y > z\u2028\"}")},

@@ -21,8 +21,8 @@ func like(t *testing.T, listings ...string) []Likeness {
 	return Likenesses(list)
 }
 
-// TestLikenesses: what is pinned is what the listing says, not how it is
-// spelled; each part counts, and only these.
+// TestLikenesses checks that a pin depends on what a listing says, not on its spelling: on
+// each of the pinned parts and on no other.
 func TestLikenesses(t *testing.T) {
 	const base = `{"name":"a","description":"d","inputSchema":{"type":"object","properties":{"x":{"type":"string"}}},"annotations":{"readOnlyHint":true}}`
 	was := like(t, base)[0]
@@ -51,7 +51,7 @@ func TestLikenesses(t *testing.T) {
 			t.Errorf("%s: %s differ, want %s", edit, got, want)
 		}
 	}
-	// One name is one tool, and what has none is none.
+	// Two tools of one name count once, and an entry without a name does not count.
 	if all := like(t, base, strings.Replace(base, "d", "e", 1), `{"name":7}`, `{}`); len(all) != 1 || all[0] != was {
 		t.Errorf("Likenesses %+v", all)
 	}
@@ -65,8 +65,8 @@ func TestLikenesses(t *testing.T) {
 	}
 }
 
-// TestPin: a change is told of once, however often it comes and goes, and
-// another one again; pins have a limit.
+// TestPin checks that a change is reported once, however often it comes and goes, that
+// another change is reported again, and that pins have a limit.
 func TestPin(t *testing.T) {
 	pins := Pins{}
 	now := time.UnixMilli(1000)
@@ -82,12 +82,12 @@ func TestPin(t *testing.T) {
 		list []string
 		want string
 	}{
-		{[]string{one}, "told [], written true, marked false"}, // first sight
+		{[]string{one}, "told [], written true, marked false"}, // seen for the first time
 		{[]string{one}, "told [], written false, marked false"},
 		{[]string{one, other}, "told [], written true, marked false"}, // a new tool is no change
 		{[]string{two, other}, "told [a], written true, marked true"},
 		{[]string{two, other}, "told [], written false, marked true"},
-		{[]string{other}, "told [], written false, marked true"}, // gone is not back
+		{[]string{other}, "told [], written false, marked true"}, // the changed tool is gone; its mark stays
 		{[]string{one}, "told [], written true, marked false"},
 		{[]string{one}, "told [], written false, marked false"},
 		{[]string{two}, "told [], written true, marked true"}, // known already

@@ -11,7 +11,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// denied are rules that deny names, as servers know them, whatever the identity.
+// denied are rules that deny these names to every identity.
 type denied []string
 
 func (d denied) May(_, _ string, names ...string) bool {
@@ -31,7 +31,7 @@ func (denied) CheckShown(string, string, string) error { return nil }
 
 func (denied) Searches(string) bool { return false }
 
-// offering returns what a server offers that lists these entries.
+// offering returns the offering of a server that lists these entries.
 func offering(t *testing.T, server, about string, lists map[Kind][]string) *Offering {
 	t.Helper()
 	var all Lists
@@ -52,9 +52,9 @@ func names(list []tool.Listing) (all []string) {
 	return all
 }
 
-// TestViewListsAndFinds: of two servers that list one resource the first by name has
-// it; rules hide entries from lists only; a server that has never listed is named
-// where an unknown name could be its own.
+// TestViewListsAndFinds checks that of two servers with one resource the first by name has
+// it, that rules hide entries from lists only, and that a server that has never listed is
+// named where an unknown name could be its own.
 func TestViewListsAndFinds(t *testing.T) {
 	servers := func() []ServerView {
 		return []ServerView{
@@ -111,8 +111,8 @@ func TestViewListsAndFinds(t *testing.T) {
 	}
 }
 
-// TestViewStays: tools and pins that change later do not change a view; a tool that
-// differs from its pin is blocked in the next one, if the configuration says so.
+// TestViewStays checks that later changes of tools and pins do not change a view. In the
+// next view a tool that differs from its pin is blocked, if the configuration says so.
 func TestViewStays(t *testing.T) {
 	first := offering(t, "s", `{}`, map[Kind][]string{Tools: {"t", "u"}})
 	var pins Pins
@@ -158,8 +158,8 @@ func TestViewStays(t *testing.T) {
 	}
 }
 
-// TestViewResource: a resource that is not listed is made of the most likely
-// template; rules know it by its URI and by each template that it may be made of.
+// TestViewResource checks that a resource that is not listed belongs to the most likely
+// template, and that rules apply to its URI and to each template that matches it.
 func TestViewResource(t *testing.T) {
 	const resources = `{"capabilities":{"resources":{}}}`
 	a := map[Kind][]string{Templates: {"mem:{all}", "mem:x/{n}"}}
@@ -197,8 +197,8 @@ func TestViewResource(t *testing.T) {
 	}
 }
 
-// TestUnknownNames: an unknown name is answered with those most like it that the
-// caller may use.
+// TestUnknownNames checks that the answer to an unknown name suggests the most similar
+// names that the caller may use.
 func TestUnknownNames(t *testing.T) {
 	tools := map[Kind][]string{Tools: {"search_secret", "search_code", "read"}}
 	v := NewView(&tool.Caller{}, denied{"search_secret"}, []ServerView{

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestRotates: no file grows over its bound, and no more files are kept than asked for.
+// TestRotates checks that no file grows over its limit, and that no more old files are kept
+// than configured.
 func TestRotates(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
@@ -31,8 +32,8 @@ func TestRotates(t *testing.T) {
 	}
 }
 
-// TestFollowsPath: after another process has rotated the file, the next line goes into
-// the file that the path names. A line that a crash has cut gets an end first.
+// TestFollowsPath checks that a line goes into the file that the path names now, also after
+// another process has rotated it, and that a line cut by a crash is ended first.
 func TestFollowsPath(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
@@ -56,7 +57,8 @@ func TestFollowsPath(t *testing.T) {
 	}
 }
 
-// TestFails: a log whose directory does not exist costs only the lines.
+// TestFails checks that if the directory does not exist, lines are lost and nothing else
+// fails.
 func TestFails(t *testing.T) {
 	t.Parallel()
 	l := File{Path: filepath.Join(t.TempDir(), "none", "log"), MaxBytes: 100}

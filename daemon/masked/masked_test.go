@@ -11,8 +11,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestLogsMaskedInParts: a secret is hidden wherever a part of a log begins and
-// ends, also while it is being written.
+// TestLogsMaskedInParts checks that a secret is hidden wherever the shown part of a log
+// begins and ends, also while the log is written.
 func TestLogsMaskedInParts(t *testing.T) {
 	const secret, other = "the-secret-0123456789", "0123456789"
 	for _, before := range []int{
@@ -27,7 +27,7 @@ func TestLogsMaskedInParts(t *testing.T) {
 		} {
 			whole := strings.Repeat("-", before) + secret + end
 			want := strings.Repeat("-", before) + config.Hidden + end
-			// From its end; then as it is written, in pieces.
+			// First from the end of the log; then while it is written, in pieces.
 			write := func(n int) {
 				t.Helper()
 				if err := os.WriteFile(path, []byte(whole[:n]), 0o600); err != nil {
@@ -59,15 +59,15 @@ func TestLogsMaskedInParts(t *testing.T) {
 					next = then
 				}
 			}
-			if got != want && (end != "" || strings.Trim(got, "-") != "") { // a line that is not whole waits
+			if got != want && (end != "" || strings.Trim(got, "-") != "") { // an incomplete line is held back
 				t.Errorf("%d before, %d behind: followed %.60q", before, len(end), strings.Trim(got, "-x"))
 			}
 		}
 	}
 }
 
-// TestLastWordsMasked: a part of a secret at the end of a line that was cut is
-// hidden, and everything if it is not known what is secret.
+// TestLastWordsMasked checks that part of a secret at the cut end of a line is hidden, and
+// that everything is hidden if the secrets are not known.
 func TestLastWordsMasked(t *testing.T) {
 	f := fault.New(fault.ProcessFailure, fault.Worker, "run:s", "it said abc-secret-1").
 		WithCause(fault.Cause{StderrTail: []string{

@@ -10,20 +10,20 @@ import (
 	"holdline/protocol/socket"
 )
 
-// TestGeneration: each daemon has a higher number than the one before it, also after
-// one that cannot be read.
+// TestGeneration checks that each daemon has a higher number than all before it, even if
+// the file with the number cannot be read.
 func TestGeneration(t *testing.T) {
 	now := time.Now().Unix()
 	for _, tt := range []struct {
 		file string
-		want int64 // at least
+		want int64 // the lowest correct number
 	}{
 		{"1", 2},
 		{" 41\n", 42},
 		{"", now},
 		{"garbage\x00", now},
 		{"-7", now},
-		{"9223372036854775807", now}, // the next would be negative
+		{"9223372036854775807", now}, // adding one would overflow
 		{"99999999999999999999", now},
 	} {
 		dir, err := os.MkdirTemp("", "hl")

@@ -10,8 +10,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestTryState: a lock that is free for a moment, because its holder replaces its
-// program, is not taken by another process.
+// TestTryState checks that a lock that is free only because its holder replaces its program
+// is not taken by another process.
 func TestTryState(t *testing.T) {
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {
@@ -49,7 +49,7 @@ func TestTryState(t *testing.T) {
 			if lock != nil {
 				_ = lock.Unlock()
 			}
-			// And either way it is free for its owner.
+			// In each case its owner gets the lock.
 			if lock, err = TryState(dir, c.pid); err != nil {
 				t.Fatalf("TryState of its owner = %v", err)
 			}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestAskSelfHangs: a daemon whose listener is gone, or does not accept, gets no
-// status of itself.
+// TestAskSelfHangs checks that a daemon whose listener is closed, or does not accept, gets
+// no status of itself.
 func TestAskSelfHangs(t *testing.T) {
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// epoch is when the tests of clocks begin.
+// epoch is the time at which the tests' clocks begin.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 type clockedBreaker struct {
@@ -46,7 +46,7 @@ func newClockedBreaker(t *testing.T) *clockedBreaker {
 	return &clockedBreaker{t, NewBreaker("s", 3, 30*time.Second), epoch}
 }
 
-// open makes a breaker fail until it is open.
+// open makes calls fail until the breaker is open.
 func (c *clockedBreaker) open() {
 	c.Helper()
 	for range 3 {
@@ -59,19 +59,19 @@ func TestBreakerOpensAfterConsecutiveFailures(t *testing.T) {
 	c := newClockedBreaker(t)
 	c.allow().Failure(c.now)
 	c.allow().Failure(c.now)
-	c.allow().Success() // not three in a row
+	c.allow().Success() // so that no three failures are in a row
 	c.allow().Failure(c.now)
 	c.allow().Failure(c.now)
-	c.allow().Cancel() // says nothing
+	c.allow().Cancel() // counts neither way
 	c.state(Closed, 2)
 	last := c.allow()
 	last.Success()
-	last.Failure(c.now) // it is over
+	last.Failure(c.now) // a second report of the same turn
 	c.state(Closed, 0)
 	c.open()
 	c.refused(30_000)
 	c.now = c.now.Add(29*time.Second + 999*time.Millisecond + 1)
-	c.refused(1) // never 0, and rounded up
+	c.refused(1) // rounded up, never 0
 }
 
 func TestBreakerLetsExactlyOneProbeThrough(t *testing.T) {
@@ -83,13 +83,13 @@ func TestBreakerLetsExactlyOneProbeThrough(t *testing.T) {
 	for range 100 {
 		c.refused(1000)
 	}
-	c.now = c.now.Add(time.Hour) // however long it takes
+	c.now = c.now.Add(time.Hour) // however long the probe takes
 	c.refused(1000)
 	probe.Failure(c.now)
 	c.state(Open, 4)
 	c.refused(30_000)
 	c.now = c.now.Add(30 * time.Second)
-	probe.Success() // its turn is over
+	probe.Success() // a second report of the same turn
 	c.state(HalfOpen, 4)
 	c.allow().Success()
 	c.state(Closed, 0)
@@ -105,14 +105,14 @@ func TestBreakerProbeGivesItsTurnBack(t *testing.T) {
 	first.Cancel()
 	c.state(HalfOpen, 3)
 	second := c.allow()
-	first.Cancel() // must not take the second's turn away
+	first.Cancel() // must not end the second probe's turn
 	c.refused(1000)
 	second.Success()
 	c.state(Closed, 0)
 }
 
-// Calls that were on their way when the breaker opened do not decide for the
-// probe, whenever they end.
+// TestBreakerHeedsNoLateCalls checks that calls that began before the breaker opened do not
+// decide for the probe, whenever they end.
 func TestBreakerHeedsNoLateCalls(t *testing.T) {
 	c := newClockedBreaker(t)
 	good, bad := c.allow(), c.allow()
@@ -126,7 +126,7 @@ func TestBreakerHeedsNoLateCalls(t *testing.T) {
 	probe.Success()
 	c.state(Closed, 0)
 
-	// Calls that overlap while it is closed all count, in the order of their ends.
+	// Overlapping calls of a closed breaker all count, in the order in which they end.
 	a, b := c.allow(), c.allow()
 	c.allow().Success()
 	a.Failure(c.now)

@@ -42,7 +42,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetAtOnce holds that calls at the same moment do not overspend.
+// TestBudgetAtOnce checks that concurrent calls do not exceed the budget.
 func TestBudgetAtOnce(t *testing.T) {
 	b := NewBudget(1)
 	var passed atomic.Int64

@@ -23,8 +23,8 @@ type kitchen struct {
 	c *Cache
 }
 
-// do is a call that would be answered with result; asked tells whether it was
-// made.
+// do makes a call that the server would answer with result. It returns the answer, and
+// whether the server was asked.
 func (k *kitchen) do(identity, tool, arguments, result string) (got string, asked bool) {
 	k.Helper()
 	q := Query{Identity: identity, Server: "s", Tool: tool}
@@ -49,6 +49,7 @@ func (k *kitchen) want(identity, tool, arguments string, asked bool) {
 	}
 }
 
+// TestCacheKeepsWhatMayBeKept checks which results are kept, by the ttlMs that they carry.
 func TestCacheKeepsWhatMayBeKept(t *testing.T) {
 	for _, x := range []struct {
 		result string
@@ -63,7 +64,7 @@ func TestCacheKeepsWhatMayBeKept(t *testing.T) {
 		{`{"ttlMs":-1}`, false},
 		{`{"ttlMs":"60000"}`, false},
 		{`{"ttlMs":null}`, false},
-		{`{"TTLMS":60000}`, false}, // keys have exact case
+		{`{"TTLMS":60000}`, false}, // keys are compared with their case
 		{`{"content":[]}`, false},
 		{`{"_meta":{"ttlMs":60000}}`, false},
 		{`{"ttlMs":60000,"isError":true}`, false},
@@ -72,7 +73,7 @@ func TestCacheKeepsWhatMayBeKept(t *testing.T) {
 		{`[]`, false},
 		{`{`, false},
 	} {
-		synctest.Test(t, func(t *testing.T) { // where no time passes
+		synctest.Test(t, func(t *testing.T) { // no time passes here
 			k := &kitchen{T: t, c: NewCache()}
 			if got, asked := k.do("a", "t", "{}", x.result); !asked || got != x.result {
 				t.Errorf("%s: answer %s", x.result, got)
@@ -84,6 +85,8 @@ func TestCacheKeepsWhatMayBeKept(t *testing.T) {
 	}
 }
 
+// TestCacheTTLBeginsWithTheAnswer checks that a result's lifetime is counted from its
+// answer, not from its call.
 func TestCacheTTLBeginsWithTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kitchen{T: t, c: NewCache()}
@@ -102,7 +105,7 @@ func TestCacheTTLBeginsWithTheAnswer(t *testing.T) {
 		k.want("", "slow", "", true)
 		k.want("", "slow", "", false)
 
-		// However long a server means, a day is the most.
+		// The limit is a day, whatever a server says.
 		k.do("", "long", "", `{"ttlMs":1e300}`)
 		time.Sleep(24*time.Hour - time.Nanosecond)
 		if _, asked := k.do("", "long", "", "{}"); asked {
@@ -122,11 +125,11 @@ func TestCacheComparesArguments(t *testing.T) {
 	}{
 		{`{"a":1,"b":[1,{"c":2,"d":3}]}`, ` { "b" : [ 1 , { "d" : 3 , "c" : 2 } ] , "a" : 1 } `, true},
 		{`{"a":1}`, `{"\u0061":1}`, true},
-		{`{"a":1}`, `{"a":1.0}`, false}, // number spelling matters
+		{`{"a":1}`, `{"a":1.0}`, false}, // the spelling of numbers counts
 		{`{"a":10}`, `{"a":1e1}`, false},
 		{`{"a":9007199254740992}`, `{"a":9007199254740993}`, false},
 		{`{"a":"1"}`, `{"a":1}`, false},
-		{`{"a":"\ud800"}`, `{"a":"\ud801"}`, false}, // both read as U+FFFD
+		{`{"a":"\ud800"}`, `{"a":"\ud801"}`, false}, // both decode to U+FFFD
 		{`{"a":[1,2]}`, `{"a":[2,1]}`, false},
 		{`{"a":[[1],2]}`, `{"a":[1,[2]]}`, false},
 		{`{"a":[1,[]]}`, `{"a":[1]}`, false},
@@ -135,7 +138,7 @@ func TestCacheComparesArguments(t *testing.T) {
 		{`{"a:1,b":2}`, `{"a":1,"b":2}`, false},
 		{`{"a\":1,\"b":2}`, `{"a":1,"b":2}`, false},
 		{`{"a":null}`, `{}`, false},
-		{``, `{}`, false}, // absent is not empty
+		{``, `{}`, false}, // missing is not the same as empty
 		{`{}`, `{ }`, true},
 	} {
 		k := &kitchen{T: t, c: NewCache()}
@@ -146,7 +149,8 @@ func TestCacheComparesArguments(t *testing.T) {
 	}
 }
 
-// Arguments that no safe key can be made of are never kept.
+// TestCacheLeavesOddArgumentsAlone checks that a result is not kept if its arguments have
+// no safe key.
 func TestCacheLeavesOddArgumentsAlone(t *testing.T) {
 	for _, arguments := range []string{
 		`{"a":1,"\u0061":1}`,
@@ -173,7 +177,7 @@ func TestCacheIsPartitionedByIdentity(t *testing.T) {
 	k := &kitchen{T: t, c: NewCache()}
 	k.do("a", "private", "{}", good)
 	k.want("b", "private", "{}", true)
-	k.want("", "private", "{}", true) // a client without a name is nobody else
+	k.want("", "private", "{}", true) // a client without a name is a caller of its own
 	k.want("a", "private", "{}", false)
 	const shared = `{"ttlMs":60000,"cacheScope":"public"}`
 	k.do("a", "public", "{}", shared)
@@ -189,7 +193,7 @@ func TestCacheIsPartitionedByIdentity(t *testing.T) {
 			t.Errorf("scope %s was shared", scope)
 		}
 	}
-	// Nor do tools, servers or processes answer for each other.
+	// A result is not used for another tool, server or process.
 	k.want("a", "other", "{}", true)
 	for _, q := range []Query{
 		{Identity: "a", Server: "s2", Tool: "private"},
@@ -211,7 +215,7 @@ func TestCacheLimits(t *testing.T) {
 	for i := range maxEntries {
 		k.want("", "t", arguments(i), true)
 	}
-	k.want("", "t", arguments(0), false) // used again: the second is the oldest now
+	k.want("", "t", arguments(0), false) // used again, so that the second is the oldest now
 	k.want("", "t", arguments(maxEntries), true)
 	k.want("", "t", arguments(0), false)
 	k.want("", "t", arguments(1), true)
@@ -229,7 +233,7 @@ func TestCacheLimits(t *testing.T) {
 		k.do("", tool, "", big)
 	}
 	k.do("", "a", "", big)
-	k.do("", "d", "", big) // drops b, of another tool
+	k.do("", "d", "", big) // evicts b, of another tool
 	for tool, asked := range map[string]bool{"a": false, "c": false, "d": false} {
 		if _, was := k.do("", tool, "", big); was != asked {
 			t.Errorf("%s: asked %v", tool, was)
@@ -246,7 +250,7 @@ func TestCacheLimits(t *testing.T) {
 		t.Errorf("an answer that is too large drove others out: %+v", s)
 	}
 
-	// Names of tools cannot make it grow either.
+	// The names of tools cannot make it grow either.
 	k.c = NewCache()
 	for i := range maxTools + 10 {
 		k.do("", fmt.Sprint("kept", i), "", good)
@@ -270,8 +274,8 @@ func TestCacheForget(t *testing.T) {
 	}
 	k.want("", "t", "", true)
 
-	// An answer to a call from before is not kept, whether anybody could have
-	// waited for it or not.
+	// The answer to a call from before is not kept, whether or not its result could have
+	// been shared.
 	for _, never := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			k := &kitchen{T: t, c: NewCache()}
@@ -288,7 +292,7 @@ func TestCacheForget(t *testing.T) {
 			})
 			synctest.Wait()
 			k.c.Forget("s")
-			k.want("", "t", "", true) // nor waited for
+			k.want("", "t", "", true) // nor is another call waited for
 			k.c.Forget("s")
 			old.Wait()
 			k.want("", "t", "", true)
@@ -299,8 +303,8 @@ func TestCacheForget(t *testing.T) {
 	}
 }
 
-// crowd makes equal calls at the same moment. The nth to reach the server is
-// answered by answer(n) after a second; ctxs, if not nil, are the calls' own.
+// crowd makes n equal calls at the same moment. The nth that reaches the server is answered
+// by answer(n) after a second. ctxs, if not nil, are the contexts of the calls.
 func crowd(t *testing.T, c *Cache, n int, ctxs []context.Context, answer func(n int) (string, error)) (asked int,
 	results []string, errs []error,
 ) {
@@ -339,6 +343,8 @@ func crowd(t *testing.T, c *Cache, n int, ctxs []context.Context, answer func(n 
 	return asked, results, errs
 }
 
+// TestCacheFliesOnce checks that of equal concurrent calls one asks the server and the
+// others share its answer.
 func TestCacheFliesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCache()
@@ -369,7 +375,7 @@ func TestCacheSharesFailures(t *testing.T) {
 				t.Errorf("call %d: %v", i, err)
 			}
 		}
-		// But not that the leader alone had no room.
+		// A fault that says that the caller alone had no room is not shared.
 		full := fault.New(fault.ResourceExhausted, fault.Host, "x", "full")
 		asked, results, errs := crowd(t, NewCache(), 3, nil, func(n int) (string, error) {
 			if n == 1 {
@@ -383,7 +389,8 @@ func TestCacheSharesFailures(t *testing.T) {
 	})
 }
 
-// When the one who asked leaves, one of those who wait asks in his stead.
+// TestCacheSurvivesItsLeader checks that if the call that asks the server is cancelled, one
+// of those that wait asks instead.
 func TestCacheSurvivesItsLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctxs := make([]context.Context, 5)
@@ -395,7 +402,7 @@ func TestCacheSurvivesItsLeader(t *testing.T) {
 		ctxs[0] = ctx
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second/4)
 		defer cancel()
-		ctxs[3] = impatient // waits for another, and leaves before
+		ctxs[3] = impatient // waits for another call, and is cancelled first
 		asked, results, errs := crowd(t, NewCache(), 5, ctxs, func(int) (string, error) { return good, nil })
 		if asked != 2 {
 			t.Errorf("the server was asked %d times", asked)
@@ -409,8 +416,9 @@ func TestCacheSurvivesItsLeader(t *testing.T) {
 	})
 }
 
-// Results that may not be kept are for their own callers only, and then
-// nobody waits for another any more, until one may be kept again.
+// TestCacheSharesOnlyWhatMayBeKept checks that a result that may not be kept goes to its
+// own caller alone, and that afterwards no call waits for another, until a result may be
+// kept again.
 func TestCacheSharesOnlyWhatMayBeKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCache()
@@ -435,7 +443,7 @@ func TestCacheSharesOnlyWhatMayBeKept(t *testing.T) {
 		if asked, _, _ = crowd(t, c, 4, nil, func(int) (string, error) { return good, nil }); asked != 1 {
 			t.Errorf("asked %d times after a result that may be kept", asked)
 		}
-		// An error of the tool says nothing of what it answers else.
+		// An error of the tool says nothing about its other results.
 		time.Sleep(time.Hour)
 		asked, _, _ = crowd(t, c, 4, nil, func(int) (string, error) { return `{"isError":true}`, nil })
 		if asked != 4 {
@@ -447,7 +455,8 @@ func TestCacheSharesOnlyWhatMayBeKept(t *testing.T) {
 	})
 }
 
-// A flight from before does not take the place of one from after, either.
+// TestCacheForgetKeepsLaterFlights checks that a call from before Forget does not end the
+// sharing of calls from after it.
 func TestCacheForgetKeepsLaterFlights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCache()
@@ -467,7 +476,7 @@ func TestCacheForgetKeepsLaterFlights(t *testing.T) {
 		call(time.Second)
 		c.Forget("s")
 		call(time.Minute)
-		time.Sleep(2 * time.Second) // the first is back
+		time.Sleep(2 * time.Second) // the first call has returned
 		call(time.Minute)
 		if all.Wait(); asked != 2 {
 			t.Errorf("the server was asked %d times", asked)
@@ -475,7 +484,7 @@ func TestCacheForgetKeepsLaterFlights(t *testing.T) {
 	})
 }
 
-// A panic of the caller's leaves nobody waiting.
+// TestCachePanic checks that a panic in the call that asks does not leave others waiting.
 func TestCachePanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCache()
@@ -494,8 +503,8 @@ func TestCachePanic(t *testing.T) {
 	})
 }
 
-// FuzzDigest holds that a digest does not depend on space, and that whatever
-// decodes to something else has another.
+// FuzzDigest checks that space does not change a digest, and that different values have
+// different digests.
 func FuzzDigest(f *testing.F) {
 	for _, s := range []string{
 		`{}`,

@@ -14,8 +14,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// through sends calls through a gate, each of which takes a second, one after
-// another in the order given, and tells in which order they got in.
+// through sends calls through a gate, one after another in this order, each of which takes
+// a second. It returns the order in which they were let in.
 func through(t *testing.T, g *Gate, sessions []string) []string {
 	t.Helper()
 	var mu sync.Mutex
@@ -33,7 +33,7 @@ func through(t *testing.T, g *Gate, sessions []string) []string {
 			mu.Unlock()
 			time.Sleep(time.Second)
 			leave()
-			leave() // does nothing
+			leave() // a second call of leave has no effect
 		})
 		synctest.Wait()
 	}
@@ -109,8 +109,8 @@ func TestGateLimits(t *testing.T) {
 	})
 }
 
-// A call that gives up in the moment in which it is let in takes no place
-// along.
+// TestGateLosesNoPlace checks that a call that is cancelled at the moment at which it is
+// let in does not keep a place.
 func TestGateLosesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(GateOptions{Server: "s", InFlight: 1, Queue: 1, PerSession: 1})
@@ -127,7 +127,7 @@ func TestGateLosesNoPlace(t *testing.T) {
 				}
 			})
 			synctest.Wait()
-			cancel() // it wakes up, and before it gives up is let in, mostly
+			cancel() // in most runs it is let in before it sees the cancellation
 			leave()
 			second.Wait()
 			if inside, _ := g.Load(); inside != 0 {
@@ -165,8 +165,8 @@ func TestGateResize(t *testing.T) {
 	})
 }
 
-// TestGateAtOnce holds, with calls that come, leave and give up at random,
-// that never too many are inside and that no place is lost.
+// TestGateAtOnce checks, with random calls that enter, leave and give up, that the limit is
+// never exceeded and that no place is lost.
 func TestGateAtOnce(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -179,7 +179,7 @@ func TestGateAtOnce(t *testing.T) {
 			start, give, stay := random.IntN(1000), random.IntN(20), random.IntN(5)
 			all.Go(func() {
 				time.Sleep(time.Duration(start) * time.Millisecond)
-				// Deadlines that fall on the moment of a leave are wanted here.
+				// The deadlines are meant to fall on the moments at which others leave.
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(give)*time.Millisecond)
 				defer cancel()
 				leave, err := g.Enter(ctx, fmt.Sprint(i%7), "t")

@@ -54,7 +54,7 @@ func TestRestartsEject(t *testing.T) {
 		}
 		now = now.Add(time.Minute)
 	}
-	// The first is five minutes old: out of the window.
+	// The first start is five minutes ago: outside the window.
 	if n := r.Count(now); n != 4 {
 		t.Errorf("%d restarts in the window, want 4", n)
 	}

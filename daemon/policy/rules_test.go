@@ -9,7 +9,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// isFault checks err's code and hands the record back.
+// isFault checks the code of err, and returns its record.
 func isFault(t *testing.T, err error, code fault.Code) *fault.Record {
 	t.Helper()
 	r, ok := errors.AsType[*fault.Record](err)
@@ -47,7 +47,8 @@ func TestRules(t *testing.T) {
 		{"some", "", "health_snapshot", false, "identities.some.allow does not name it"},
 		{"some", "files", "read", true, `identities.some.allow[1] "files__read*" names it`},
 		{"some", "files", "write", false, "identities.some.allow does not name it"},
-		// Both pairs of lists must let it pass, and the server's speaks first.
+		// The lists of server and identity must both allow it; the server's are checked
+		// first.
 		{"some", "files", "read_secret", false, `mcpServers.files.holdline.deny[0] "read_secret" names it`},
 		{"but", "", "consult", true, `identities.but.allow[0] "*" names it`},
 		{"but", "", "consult_control", false, `identities.but.deny[0] "consult_control" names it`},
@@ -55,11 +56,11 @@ func TestRules(t *testing.T) {
 		{"any", "git", "push", true, `mcpServers.git.holdline.allow[1] "push*" names it`},
 		{"any", "git", "push_force", false, `mcpServers.git.holdline.deny[0] "push_force" names it`},
 		{"any", "git", "gc", false, "mcpServers.git.holdline.allow does not name it"},
-		// A server's rules are about its own names, and only its own.
+		// A server's rules apply to its own names, and to that server only.
 		{"any", "open", "push_force", true, "no rule names it"},
 		{"any", "", "rm", true, "no rule names it"},
 		{"nothing", "", "consult", false, "identities.nothing.allow does not name it"},
-		// What finds tools and calls them is for those whose list lacks them.
+		// The tools that find and call others are for identities whose list lacks them.
 		{"any", "", "find_tools", false, `identities.any.expose is not "search"`},
 		{"but", "", "call_tool", false, `identities.but.expose is not "search"`},
 		{"finder", "", "find_tools", true, `identities.finder.expose is "search"`},
@@ -93,8 +94,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRulesReach: a server of which an identity may use nothing does not exist
-// for it; one of which that cannot be told does.
+// TestRulesReach checks that a server of which an identity can use nothing does not exist
+// for it, and that one whose tools are unknown does.
 func TestRulesReach(t *testing.T) {
 	for _, x := range []struct {
 		allow, deny []string

@@ -16,15 +16,15 @@ import (
 	"holdline/protocol/fault"
 )
 
-// needs are those of the program that [install] writes.
+// needs are the needs of the program that [install] writes.
 var needs = program.Needs{
 	Least: program.Version{1, 2, 0}, Help: []string{"--help"}, Update: "update it",
 	Options: []string{"--first", "--last"}, Wanted: []string{"--extra"},
 }
 
-// install writes a program that is asked for its version and its options. The
-// shell commands in trouble take the place of its help as long as the file
-// "trouble" lies beside it.
+// install writes a program that answers the questions for its version and its options. As
+// long as the file "trouble" is beside it, it runs the shell commands in trouble instead of
+// showing its help.
 func install(t *testing.T, trouble string) (p *program.Program, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -40,7 +40,7 @@ func install(t *testing.T, trouble string) (p *program.Program, dir string) {
 	return &program.Program{Name: "Tool", Bin: path, Env: env, Operation: "a test", Timeout: time.Minute}, dir
 }
 
-// ask is the look of these tests.
+// ask returns the look that these tests use.
 func ask(p *program.Program) func(ctx context.Context, path string) (string, error) {
 	return func(ctx context.Context, path string) (string, error) {
 		v, _, err := p.Ask(ctx, path, needs)
@@ -48,8 +48,8 @@ func ask(p *program.Program) func(ctx context.Context, path string) (string, err
 	}
 }
 
-// TestInterruptedCheckIsNoAnswer: help that was not read to its end does not
-// say that an option is missing, and the next caller asks again at once.
+// TestInterruptedCheckIsNoAnswer checks that a help text that was not read completely does
+// not mean that an option is missing, and that the next caller asks again at once.
 func TestInterruptedCheckIsNoAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name, trouble string
@@ -88,8 +88,8 @@ func TestInterruptedCheckIsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestCancelledLookIsNotShared: the caller that looks is cancelled in the middle
-// of it; another, which waited for it, looks itself.
+// TestCancelledLookIsNotShared cancels the caller that looks while another caller waits for
+// it. The other one then looks itself.
 func TestCancelledLookIsNotShared(t *testing.T) {
 	p, _ := install(t, "true")
 	looks := program.NewLooks[string]()
@@ -117,8 +117,8 @@ func TestCancelledLookIsNotShared(t *testing.T) {
 	callers.Wait()
 }
 
-// TestWhatALookHoldsFor: a good look holds, one with a doubt and one that failed
-// do not.
+// TestWhatALookHoldsFor checks that a good result is cached, and that a doubtful or failed
+// one is not.
 func TestWhatALookHoldsFor(t *testing.T) {
 	p, _ := install(t, "true")
 	looks := program.NewLooks[string]()
@@ -149,8 +149,8 @@ func TestWhatALookHoldsFor(t *testing.T) {
 	}
 }
 
-// TestWaitingCallersShareAFailure: callers that wait for a look that fails do
-// not look one after the other.
+// TestWaitingCallersShareAFailure checks that callers that wait for a look that fails get
+// its error, and do not look one after another.
 func TestWaitingCallersShareAFailure(t *testing.T) {
 	p, _ := install(t, "true")
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,8 @@ func TestWaitingCallersShareAFailure(t *testing.T) {
 	})
 }
 
-// TestMissingOption: help that was read to its end does say so.
+// TestMissingOption checks that a complete help text without an option means that the
+// option is missing.
 func TestMissingOption(t *testing.T) {
 	p, _ := install(t, "exit 0")
 	_, _, err := p.Ask(t.Context(), p.Bin, needs)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestArgs: what seems to be a secret is not shown, wherever it stands; what
-// tells people what runs is.
+// TestArgs checks that arguments that look like secrets are hidden wherever they are, and
+// that the rest of the command line is shown.
 func TestArgs(t *testing.T) {
 	const key = "k3y-0f-a-s3rv1ce"
 	for _, x := range []struct{ args, want string }{

@@ -122,14 +122,14 @@ func TestCheckRefusesFiles(t *testing.T) {
 	c := checker()
 	c.UID++
 	c.Owner++
-	if os.Geteuid() != 0 { // root's files are fine for everybody
+	if os.Geteuid() != 0 { // files of root are accepted for all users
 		if _, err := c.Check(t.Context(), write("other", "#!/bin/sh\necho '"+good+"'\n", 0o700)); err == nil {
 			t.Error("somebody else's file was taken")
 		}
 	}
 }
 
-// TestCheckAlso: a program that cannot read the configuration is not used.
+// TestCheckAlso checks that a program that cannot read the configuration is refused.
 func TestCheckAlso(t *testing.T) {
 	path := script(t, `case $1 in version) echo '`+good+`';; config) echo "$3:1:2: no" >&2; exit 1;; esac`)
 	c := checker()
@@ -139,8 +139,8 @@ func TestCheckAlso(t *testing.T) {
 	}
 }
 
-// TestCheckEnds: a program that hangs is ended with all that it started, and
-// so is what one that has ended left behind.
+// TestCheckEnds checks that a program that hangs is killed with all that it started, and
+// that what a program left behind is killed, too.
 func TestCheckEnds(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ name, body string }{
@@ -160,7 +160,7 @@ func TestCheckEnds(t *testing.T) {
 						}
 						time.Sleep(time.Millisecond)
 					}
-					cancel() // as the limit would
+					cancel() // as the time limit would
 				}()
 			}
 			if f, err := checker().Check(ctx, path); err == nil {
@@ -186,7 +186,7 @@ func TestCheckEnds(t *testing.T) {
 	}
 }
 
-// running tells whether a process is there and is no zombie.
+// running reports whether a process exists and is no zombie.
 func running(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if os.IsNotExist(err) {

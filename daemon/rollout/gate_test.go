@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestGate: who connects while the gate is shut waits, and is served after.
+// TestGate checks that a connection made while the gate is shut waits, and is served
+// afterwards.
 func TestGate(t *testing.T) {
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {

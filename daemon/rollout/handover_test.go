@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// part is the variable that makes the test binary play a daemon that replaces
-// itself: its value is the number of hand-overs to come.
+// part is the variable that makes the test binary play a daemon that replaces its own
+// program. Its value is the number of hand-overs left.
 const part = "HOLDLINE_TEST_PART"
 
 func TestMain(m *testing.M) {
@@ -32,9 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// play is a life of the daemon: the first makes socket, lock and a child that
-// nobody waits for, and each hands over to the next, but for the last, which
-// tells what it found.
+// play is one generation of that daemon. The first makes a socket, a lock and a child that
+// it does not wait for. Each hands over to the next, and the last prints what it found.
 func play() error {
 	h, err := Take(os.Getenv(Env), os.Getpid())
 	if err != nil {
@@ -89,7 +88,7 @@ func play() error {
 	}
 	fmt.Printf("pid=%d rollouts=%d children=%d fds=%d env=%v\n", os.Getpid(), h.Rollouts, children, len(fds),
 		slices.ContainsFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, Env+"=") }))
-	conn, err := ln.AcceptUnix() // it has been in the backlog all the time
+	conn, err := ln.AcceptUnix() // the client has waited in the backlog all the time
 	if err != nil {
 		return err
 	}
@@ -97,7 +96,7 @@ func play() error {
 	return err
 }
 
-// inherited is an error if a child would get one of the descriptors.
+// inherited returns an error if a child would get one of the descriptors.
 func inherited(ln *net.UnixListener, lock *os.File) error {
 	for _, c := range []syscall.Conn{ln, lock} {
 		if err := withFD(c, func(fd int) error {
@@ -113,8 +112,8 @@ func inherited(ln *net.UnixListener, lock *os.File) error {
 	return nil
 }
 
-// TestExec replaces a process three times: pid, socket, lock and the waiting
-// client stay.
+// TestExec has a process replace its program three times. Its pid, its socket, its lock and
+// the waiting client stay.
 func TestExec(t *testing.T) {
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {
@@ -186,8 +185,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestReap waits for a child that has ended and for one that ends later, and
-// leaves other children to those who wait for them.
+// TestReap checks that a child that has ended, and one that ends later, are reaped, and
+// that other children are left to the code that waits for them.
 func TestReap(t *testing.T) {
 	start := func(name string, args ...string) *exec.Cmd {
 		cmd := exec.Command(name, args...)

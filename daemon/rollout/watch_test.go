@@ -16,7 +16,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// rig is a watcher of a path that exists in the test only.
+// rig is a watcher of a path that exists only in the test.
 type rig struct {
 	t *testing.T
 	*Watcher
@@ -31,12 +31,12 @@ type rig struct {
 	states   []telemetry.Rollout
 	fault    *fault.Record
 	verified []time.Duration // since the start
-	handed   []uint64        // inodes that took over, or tried
+	handed   []uint64        // inodes that took over, or tried to
 }
 
 var first = filewatch.Stamp{Inode: 1, Size: 10, MTime: 100, Mode: 0o755}
 
-// watch runs test with a watcher in a bubble.
+// watch runs test with a watcher, in a synctest bubble.
 func watch(t *testing.T, test func(*rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func watch(t *testing.T, test func(*rig)) {
 		done := make(chan error, 1)
 		go func() { done <- r.Run(ctx) }()
 		synctest.Wait()
-		r.mu.Lock() // let go of while time passes
+		r.mu.Lock() // released while time passes
 		test(r)
 		r.mu.Unlock()
 		cancel()
@@ -88,7 +88,7 @@ func watch(t *testing.T, test func(*rig)) {
 	})
 }
 
-// pass lets time pass.
+// pass lets the time d pass.
 func (r *rig) pass(d time.Duration) {
 	r.mu.Unlock()
 	time.Sleep(d)
@@ -96,7 +96,7 @@ func (r *rig) pass(d time.Duration) {
 	r.mu.Lock()
 }
 
-// upgrade asks for the hand-over.
+// upgrade asks for the hand-over as a command does.
 func (r *rig) upgrade(begin func(Found)) error {
 	r.mu.Unlock()
 	defer r.mu.Lock()
@@ -113,7 +113,7 @@ func (r *rig) wantStates(want ...telemetry.Rollout) {
 func TestNothingChanges(t *testing.T) {
 	watch(t, func(r *rig) {
 		r.pass(time.Hour)
-		r.file.Mode = 0o700 // not another program
+		r.file.Mode = 0o700 // a change that makes it no other program
 		r.pass(time.Minute)
 		r.wantStates()
 		if len(r.verified) > 0 {
@@ -122,8 +122,8 @@ func TestNothingChanges(t *testing.T) {
 	})
 }
 
-// TestSettle writes a file for some seconds: it is tried once, when it has
-// been left alone for long enough.
+// TestSettle writes a file over some seconds. It is tried once, after it has stayed
+// unchanged for long enough.
 func TestSettle(t *testing.T) {
 	watch(t, func(r *rig) {
 		r.handOver = errors.New("no exec in tests")
@@ -134,7 +134,7 @@ func TestSettle(t *testing.T) {
 			r.file.Size++
 		}
 		r.pass(10 * time.Second)
-		// Seen first at 6 s, and the same at 7 s.
+		// The last change is seen at 6 s, and no further one at 7 s.
 		if want := []time.Duration{7 * time.Second}; !slices.Equal(r.verified, want) {
 			r.t.Errorf("tried at %v, want %v", r.verified, want)
 		}
@@ -148,7 +148,7 @@ func TestSettle(t *testing.T) {
 	})
 }
 
-// TestRejectedIsRemembered: a file that failed is not tried again until it
+// TestRejectedIsRemembered checks that a file that was refused is not tried again until it
 // changes, if only in its mode.
 func TestRejectedIsRemembered(t *testing.T) {
 	watch(t, func(r *rig) {
@@ -171,7 +171,7 @@ func TestRejectedIsRemembered(t *testing.T) {
 			r.t.Errorf("tried %d times after Forget, want three times", len(r.verified))
 		}
 
-		// The old file is put back: all is well again.
+		// The old file is put back: the state is stable again.
 		r.states = nil
 		r.file = first
 		r.pass(time.Minute)
@@ -196,7 +196,8 @@ func TestMissingFile(t *testing.T) {
 	})
 }
 
-// TestChangesWhileVerified: what was verified is what takes over, or nothing.
+// TestChangesWhileVerified checks that only the verified file takes over: one that changes
+// meanwhile does not.
 func TestChangesWhileVerified(t *testing.T) {
 	watch(t, func(r *rig) {
 		r.handOver = errors.New("no exec in tests")
@@ -214,7 +215,7 @@ func TestUpgrade(t *testing.T) {
 		if err := r.upgrade(nil); !errors.Is(err, ErrCurrent) {
 			r.t.Errorf("Upgrade = %v, want ErrCurrent", err)
 		}
-		// It does not wait for the file to settle.
+		// A command does not wait for the file to settle.
 		r.file.Inode = 2
 		r.handOver = errors.New("no exec in tests")
 		var begun Found
@@ -224,7 +225,7 @@ func TestUpgrade(t *testing.T) {
 		if begun.Version != "2" || len(r.handed) != 1 {
 			r.t.Errorf("begun with %+v, handed over to %v; want version 2, inode 2", begun, r.handed)
 		}
-		// The watcher leaves the file alone now; who asks gets it tried again.
+		// The watcher does not try this file again, but a command does.
 		r.pass(time.Minute)
 		r.verify = errors.New("garbage")
 		err := r.upgrade(func(Found) { r.t.Error("begun with garbage") })
@@ -234,7 +235,8 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// TestStopWhileVerified: the end of the daemon says nothing about the file.
+// TestStopWhileVerified checks that a verification that the daemon's end interrupts does
+// not count against the file.
 func TestStopWhileVerified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -11,9 +11,9 @@ import (
 	"holdline/daemon/sandbox/writetest"
 )
 
-// TestAttributesStayOpen: no version of Landlock keeps a file's mode, times and
-// extended attributes from being changed. README and the note of level read say
-// so; once a kernel can, they and [sandbox.Confine] are to be changed.
+// TestAttributesStayOpen checks that Landlock does not stop changes of a file's mode, times
+// and extended attributes, as the README and the note of level read say. If it fails on a
+// newer kernel, change those texts and [sandbox.Confine].
 func TestAttributesStayOpen(t *testing.T) {
 	needLandlock(t)
 	dir := t.TempDir()

@@ -17,9 +17,8 @@ import (
 	"holdline/daemon/sandbox/writetest"
 )
 
-// confined makes the test binary a process that confines itself to the
-// directory and the file that are its first arguments, and then tries to write
-// to each of the others.
+// confined is the variable that makes the test binary confine itself to the directory and
+// the file in its first two arguments, and then try to write to each of the others.
 const confined = "SANDBOX_TEST_CONFINED"
 
 func TestMain(m *testing.M) {
@@ -34,7 +33,7 @@ func TestMain(m *testing.M) {
 		found[dir] = writetest.Attempt(dir, args[0])
 	}
 	if b, werr := os.ReadFile(args[1]); werr == nil && len(b) > 0 {
-		if f, err := os.OpenFile(args[1], os.O_WRONLY|os.O_TRUNC, 0o600); err == nil { // the file alone
+		if f, err := os.OpenFile(args[1], os.O_WRONLY|os.O_TRUNC, 0o600); err == nil { // the one file that it may write
 			found[args[1]] = []string{"truncate it"}
 			_ = f.Close()
 		}
@@ -48,10 +47,10 @@ func TestMain(m *testing.M) {
 		syscall.Exit(1)
 	}
 	_ = json.NewEncoder(os.Stdout).Encode(found)
-	syscall.Exit(0) // not the os package's, which under the race detector waits
+	syscall.Exit(0) // os.Exit would wait under the race detector
 }
 
-// needLandlock skips a test by name where the kernel lacks it.
+// needLandlock skips the test if the kernel has no Landlock.
 func needLandlock(t *testing.T) {
 	t.Helper()
 	if sandbox.Landlock() < sandbox.Complete {
@@ -59,8 +58,8 @@ func needLandlock(t *testing.T) {
 	}
 }
 
-// TestConfine: a process that has confined itself, and what it starts, can
-// change nothing but what it has kept for itself, in whatever way it tries.
+// TestConfine checks that a confined process, and what it starts, can change only what it
+// kept for itself, whichever way it tries.
 func TestConfine(t *testing.T) {
 	needLandlock(t)
 	dir := t.TempDir()
@@ -99,8 +98,7 @@ func TestConfine(t *testing.T) {
 	if after, err := writetest.Listing(beside); err != nil || after != before {
 		t.Errorf("err %v; outside there was\n%sand is\n%s", err, before, after)
 	}
-	// What the test knows of can be done where it is allowed: else it would
-	// prove nothing.
+	// All ways must work where they are allowed: otherwise the test would prove nothing.
 	if got := could[below]; len(got) < 20 {
 		t.Errorf("inside it could only %s", strings.Join(got, ", "))
 	}
@@ -112,8 +110,8 @@ func TestConfine(t *testing.T) {
 	}
 }
 
-// TestConfineMissing: a directory that is not there is an error, since less
-// would be writable than was asked for.
+// TestConfineMissing checks that a missing directory is an error: less would be writable
+// than was asked for.
 func TestConfineMissing(t *testing.T) {
 	needLandlock(t)
 	exe, err := os.Executable()
@@ -136,8 +134,8 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// TestBubblewrap: what is missing is named, in the order in which a user
-// would install it, and what is there is tried.
+// TestBubblewrap checks that the first missing program is named, in the order in which a
+// user would install them, and that bubblewrap is tried if none is missing.
 func TestBubblewrap(t *testing.T) {
 	put := func(dir, name, script string) {
 		t.Helper()

@@ -9,8 +9,8 @@ import (
 	"holdline/contrib"
 )
 
-// TestLaunchAgentStart: launchd is asked to start the daemon if it has the agent,
-// and only then is the start left to it.
+// TestLaunchAgentStart checks that launchd is asked to start the daemon if it has the
+// agent, and that otherwise the caller starts it.
 func TestLaunchAgentStart(t *testing.T) {
 	dir := t.TempDir()
 	asked := filepath.Join(dir, "asked")
@@ -37,7 +37,7 @@ func TestLaunchAgentStart(t *testing.T) {
 		string(b) != fmt.Sprintf("kickstart gui/%d/holdline.daemon\n", os.Getuid()) {
 		t.Errorf("launchctl was asked %q, %v", b, err)
 	}
-	script(113) // it does not know the agent
+	script(113) // launchd does not know the agent
 	if a.Start(t.Context()) {
 		t.Error("the start is left to a launchd that does not know the agent")
 	}

@@ -17,10 +17,10 @@ import (
 func TestChoose(t *testing.T) {
 	for _, c := range []struct {
 		names []string
-		want  int // index, -1 for an error
+		want  int // index of the socket, -1 for an error
 	}{
 		{[]string{"LISTEN_FD_3"}, 0},
-		{[]string{"other"}, 0}, // the only one, whatever it is called
+		{[]string{"other"}, 0}, // the only socket, whatever its name
 		{[]string{"other", "holdline"}, 1},
 		{[]string{"other", "another"}, -1},
 		{[]string{"holdline", "holdline"}, -1},
@@ -41,7 +41,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// manager receives what a service manager is told.
+// manager listens for what a daemon tells its service manager.
 func manager(t *testing.T) *net.UnixConn {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
@@ -71,8 +71,8 @@ func told(t *testing.T, conn *net.UnixConn) string {
 	return string(buf[:n])
 }
 
-// TestProve: pings go out as long as the answers come, and not for questions
-// that hang or fail.
+// TestProve checks that the watchdog gets pings as long as all questions are answered, and
+// none if one hangs or fails.
 func TestProve(t *testing.T) {
 	conn := manager(t)
 	var asked atomic.Int32
@@ -120,7 +120,7 @@ func TestWatchdog(t *testing.T) {
 	}{
 		{"", "", 0, false},
 		{"30000000", "", 30 * time.Second, false},
-		{"30000000", "1", 0, false}, // another process is watched
+		{"30000000", "1", 0, false}, // the watchdog is for another process
 		{"soon", "", 0, true},
 	} {
 		t.Setenv("WATCHDOG_USEC", c.usec)
@@ -153,12 +153,13 @@ func TestJournalHandler(t *testing.T) {
 	}
 }
 
-// notifier is that of a daemon with this NOTIFY_SOCKET.
+// notifier returns the notifier of a daemon with this NOTIFY_SOCKET.
 func notifier(socket string) Notifier {
 	return NewNotifier(func(name string) string { return map[string]string{"NOTIFY_SOCKET": socket}[name] }, 1)
 }
 
-// TestManaged: a daemon is launchd's if that names its job and is its parent.
+// TestManaged checks that a daemon counts as launchd's if launchd names its job and is its
+// parent.
 func TestManaged(t *testing.T) {
 	for _, c := range []struct {
 		socket, job string
@@ -168,8 +169,8 @@ func TestManaged(t *testing.T) {
 		{"", "", 1, Nobody},
 		{"/run/notify", "", 17, Systemd},
 		{"", "holdline.daemon", 1, Launchd},
-		{"", "holdline.daemon", 17, Nobody}, // started by something that launchd's daemon started
-		{"", "0", 1, Nobody},                // of a terminal
+		{"", "holdline.daemon", 17, Nobody}, // started by a process that launchd's daemon started
+		{"", "0", 1, Nobody},                // started in a terminal
 		{"", "com.example.app", 1, Nobody},
 	} {
 		env := map[string]string{"NOTIFY_SOCKET": c.socket, "XPC_SERVICE_NAME": c.job}

@@ -9,7 +9,7 @@ import (
 	"holdline/contrib"
 )
 
-// unitsIn are those of a user with that home and runtime directory.
+// unitsIn returns the units of a user with this home.
 func unitsIn(home string) Units {
 	vars := map[string]string{"HOME": home, "XDG_RUNTIME_DIR": filepath.Join(home, "run")}
 	return FindUnits(func(name string) string { return vars[name] })

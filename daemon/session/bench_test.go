@@ -6,8 +6,8 @@ import (
 	"holdline/protocol"
 )
 
-// BenchmarkCall counts the allocations of a call of a host tool, client and
-// server together; the client's share is that of BenchmarkPing's.
+// BenchmarkCall counts the allocations of a call of a host tool, client and server
+// together. The client's share is what BenchmarkPing counts.
 func BenchmarkCall(b *testing.B) {
 	h := start(b)
 	go func() {

@@ -1,6 +1,6 @@
 package session
 
-// Fill ends all sessions as if too many answers waited for each.
+// Fill ends all sessions as if each had too many answers queued.
 func (s *Server) Fill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ const (
 	otherUUID    = "89abcdef-89ab-cdef-0123-456789abcdef"
 )
 
-// wantFarewell wants the next lines, each with its part, and then the farewell.
+// wantFarewell expects these lines, by a part of each, and then the farewell.
 func (c *client) wantFarewell(before ...string) {
 	c.t.Helper()
 	for _, part := range before {
@@ -26,9 +26,9 @@ func (c *client) wantFarewell(before ...string) {
 	}
 }
 
-// TestFarewell_LaterClients: a daemon that stops welcomes no new session. It
-// refuses one that begins, which then finds the next daemon, and tells one that
-// resumes what the connected ones were told, behind its answers.
+// TestFarewell_LaterClients checks that a stopping daemon accepts no new session: the
+// client is refused and finds the next daemon. A session that resumes gets its answers and
+// then the farewell.
 func TestFarewell_LaterClients(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
@@ -52,8 +52,8 @@ func TestFarewell_LaterClients(t *testing.T) {
 	c.end()
 }
 
-// TestFarewell_DuringWelcome: a client that connects while the daemon stops is
-// either refused, or welcomed before it is told; never told first.
+// TestFarewell_DuringWelcome checks that a client that connects while the daemon stops is
+// either refused or gets the welcome before the farewell.
 func TestFarewell_DuringWelcome(t *testing.T) {
 	h := start(t)
 	var once sync.Once
@@ -68,7 +68,8 @@ func TestFarewell_DuringWelcome(t *testing.T) {
 	c.end()
 }
 
-// TestFarewell_Connected: a connected client is told behind what it was sent.
+// TestFarewell_Connected checks that a connected client gets the farewell behind its other
+// lines.
 func TestFarewell_Connected(t *testing.T) {
 	h := start(t)
 	c := h.greet(t, protocol.Greeting{Identity: "a"})

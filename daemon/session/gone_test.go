@@ -8,7 +8,7 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// replies notes what a server would get.
+// replies notes the answers that a server would get.
 type replies struct {
 	Hosted
 	got []string
@@ -19,8 +19,8 @@ func (r *replies) Respond(_ string, _ int64, msg jsonrpc.Message) bool {
 	return true
 }
 
-// TestResumeLostResponse: the server that waits for an answer of the client
-// which was too large to be kept for a resume gets an error in its place.
+// TestResumeLostResponse checks that a server whose request was answered with a line too
+// large to be kept for a resume gets an error instead.
 func TestResumeLostResponse(t *testing.T) {
 	n, yes, no := int64(7), true, false
 	hosted := &replies{}

@@ -30,10 +30,10 @@ import (
 	"holdline/protocol/socket"
 )
 
-// waitLimit is generous: a test that reaches it has found a hang.
+// waitLimit is long: a test that reaches it has found a hang.
 const waitLimit = 20 * time.Second
 
-// told collects what sessions tell telemetry.
+// told notes what sessions report to telemetry.
 type told struct {
 	mu       sync.Mutex
 	requests []string
@@ -71,14 +71,14 @@ type host struct {
 	srv     *session.Server
 	told    *told
 	hold    chan struct{} // the tool "hold" waits for it
-	began   chan struct{} // gets one for each "hold" that has begun
-	ended   chan error    // gets the cause for each "hold" that was cancelled
+	began   chan struct{} // receives when a "hold" begins
+	ended   chan error    // receives the cause when a "hold" is cancelled
 	inCall  chan tool.Call
-	gone    atomic.Bool  // the clients' processes are gone
-	pid     atomic.Int64 // of the clients, if not 0
+	gone    atomic.Bool  // the processes of the clients have ended
+	pid     atomic.Int64 // pid of the clients, if not 0
 	store   atomic.Value // string
 	resumed chan map[int64]struct{}
-	greets  atomic.Pointer[func()] // called when the daemon makes a welcome; nil calls nothing
+	greets  atomic.Pointer[func()] // called when the daemon makes a welcome; may be nil
 }
 
 // start runs a host with three tools: echo, hold and steps, and room for eight
@@ -88,8 +88,8 @@ func start(tb testing.TB) *host {
 	return startWith(tb, 8)
 }
 
-// startLate is [start] of a host to which no client of an earlier one may come
-// back any more.
+// startLate is [start] for a host at which the time to resume sessions of an earlier daemon
+// is over.
 func startLate(tb testing.TB) *host {
 	tb.Helper()
 	return startAt(tb, 8, time.Now().Add(-time.Hour))
@@ -154,7 +154,7 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 			Name: "steps", Description: "tells progress", Dispatch: tool.OnHost, Contract: tool.Convergent,
 			Handle: func(_ context.Context, c tool.Call) (tool.Result, error) {
 				if c.Progress != nil {
-					for _, v := range []float64{1, 2, 2, 1, 3} { // only what increases goes out
+					for _, v := range []float64{1, 2, 2, 1, 3} { // only increasing values are sent
 						c.Progress(v, 3, "step")
 					}
 				}
@@ -211,7 +211,7 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 	return h
 }
 
-// jobs is an executor that has begun line 77 as a call of hold.
+// jobs is an executor for which line 77 is a call of hold that has begun.
 type jobs struct {
 	h   *host
 	cat *tool.Catalog
@@ -259,7 +259,7 @@ func (h *host) dial(tb testing.TB) *client {
 
 const uuid = "01234567-89ab-cdef-0123-456789abcdef"
 
-// greet connects and greets as identity.
+// greet connects and sends a greeting.
 func (h *host) greet(tb testing.TB, g protocol.Greeting) *client {
 	tb.Helper()
 	c := h.dial(tb)
@@ -298,7 +298,7 @@ func (c *client) send(line string) {
 	}
 }
 
-// next is the next line.
+// next returns the next line.
 func (c *client) next() string {
 	c.t.Helper()
 	line, err := c.lines.Next()
@@ -308,7 +308,7 @@ func (c *client) next() string {
 	return string(line)
 }
 
-// end wants the connection to be closed without another line.
+// end fails the test unless the connection is closed without another line.
 func (c *client) end() {
 	c.t.Helper()
 	if line, err := c.lines.Next(); err == nil {
@@ -316,7 +316,7 @@ func (c *client) end() {
 	}
 }
 
-// want checks an answer for its id and for parts of it.
+// want checks the id of an answer, and that it has these parts.
 func want(tb testing.TB, line, id string, parts ...string) {
 	tb.Helper()
 	msg, err := jsonrpc.Parse([]byte(line))

@@ -10,8 +10,8 @@ import (
 	"holdline/protocol/lockcheck"
 )
 
-// TestMain fails the tests if one of them made a system call under a lock. Benchmarks
-// are not watched: the watching would be measured.
+// TestMain fails the tests if one of them made a system call under a lock. Benchmarks run
+// without this check, which would be measured, too.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	var blocked atomic.Int64

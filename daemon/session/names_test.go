@@ -8,8 +8,8 @@ import (
 	"holdline/protocol"
 )
 
-// What a client makes up becomes no name in everybody's telemetry, whatever
-// state its session is in.
+// TestMadeUpMethods_AreNotCountedByName checks that names that a client makes up do not
+// become names in telemetry, in any state of its session.
 func TestMadeUpMethods_AreNotCountedByName(t *testing.T) {
 	h := start(t)
 	c := h.greet(t, protocol.Greeting{Identity: "a"})

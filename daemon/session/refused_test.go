@@ -6,8 +6,8 @@ import (
 	"holdline/protocol"
 )
 
-// TestRefusedInitializeChangesNothing: what the daemon knows of a client is not
-// changed by a handshake that it refuses.
+// TestRefusedInitializeChangesNothing checks that a refused handshake does not change what
+// the daemon knows of the client.
 func TestRefusedInitializeChangesNothing(t *testing.T) {
 	h := start(t)
 	c := h.greet(t, protocol.Greeting{Identity: "a"})

@@ -28,7 +28,7 @@ func callLine(id int, name string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{}}}`, id, name)
 }
 
-// hand is what a proxy says of the handshake when it resumes.
+// hand sends what a proxy says of the handshake when it resumes.
 func (c *client) hand() {
 	c.t.Helper()
 	c.send(`{"holdline":1,"replay":1,"answered":true,"was":{}}`)
@@ -56,8 +56,7 @@ func (h *host) detached(tb testing.TB) {
 	}
 }
 
-// TestResume breaks the connection with calls in every state, and wants each
-// to be answered once.
+// TestResume breaks the connection while calls are in every state. Each is answered once.
 func TestResume(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
@@ -68,7 +67,7 @@ func TestResume(t *testing.T) {
 	<-h.began
 	c.send(callLine(3, "hold")) // line 5: in flight, cancelled while the line is down
 	<-h.began
-	c.send(callLine(4, "steps")) // line 6: answered, lost on its way
+	c.send(callLine(4, "steps")) // line 6: answered, and the answer was lost
 	want(t, c.next(), "4", "done")
 	c.conn.Close()
 	h.detached(t)
@@ -106,7 +105,7 @@ func TestResume(t *testing.T) {
 	if n := len(h.began); n != 0 {
 		t.Errorf("%d calls ran again", n)
 	}
-	// A claim of the same process takes a living connection's place.
+	// A resume by the same process replaces a connection that still lives.
 	old := c
 	c = h.again(t, protocol.Greeting{Identity: "a", Next: 11, Pending: []int64{10}})
 	want(`"resumed":true`)
@@ -116,7 +115,7 @@ func TestResume(t *testing.T) {
 	c.end()
 }
 
-// TestResumeAtNewDaemon resumes a session that nobody knows.
+// TestResumeAtNewDaemon resumes a session at a daemon that does not know it.
 func TestResumeAtNewDaemon(t *testing.T) {
 	h := start(t)
 	c := h.again(t, protocol.Greeting{Identity: "a", Next: 6, Pending: []int64{3, 4}})
@@ -138,8 +137,8 @@ func TestResumeAtNewDaemon(t *testing.T) {
 	}
 }
 
-// TestResumeTooLarge: a request whose line the client has no more is answered
-// if it was begun, can be cancelled, and has the form of its session's era.
+// TestResumeTooLarge checks that a request whose line the proxy could not keep is answered
+// if it had begun, can be cancelled, and is answered in the form of its session's era.
 func TestResumeTooLarge(t *testing.T) {
 	const line = `{"holdline":1,"replay":77,"answered":false,"bytes":false,"id":9}`
 	t.Run("answered", func(t *testing.T) {
@@ -168,7 +167,7 @@ func TestResumeTooLarge(t *testing.T) {
 		<-h.inCall
 		c.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`)
 		<-h.ended
-		c.send(callLine(10, "steps")) // nothing was said of the one before
+		c.send(callLine(10, "steps")) // no answer came for the one before
 		want(t, c.next(), "10", "done")
 	})
 	t.Run("modern", func(t *testing.T) {
@@ -182,47 +181,47 @@ func TestResumeTooLarge(t *testing.T) {
 	})
 }
 
-// TestResumeWithLostRecords replays what cannot be known to be new.
+// TestResumeWithLostRecords replays lines of which it is not known whether they ran.
 func TestResumeWithLostRecords(t *testing.T) {
 	h := start(t)
 	h.store.Store("another")
 	c := h.again(t, protocol.Greeting{Identity: "a", Next: 80, Pending: []int64{3, 4, 77, 78}})
 	c.next()
 	c.hand()
-	c.replay(3, callLine(1, "steps")) // may run again
+	c.replay(3, callLine(1, "steps")) // may run twice
 	want(t, c.next(), "1", "done")
 	c.replay(4, callLine(2, "hold"))
 	want(t, c.next(), "2", `outcome_unknown`, `"isError":true`)
-	c.replay(77, callLine(3, "hold")) // is known
+	c.replay(77, callLine(3, "hold")) // the executor has it
 	<-h.began
 	close(h.hold)
 	want(t, c.next(), "3", "held")
 }
 
-// TestResumeTooLate is back when the daemon has given up what it did not see
-// come back. What is doubtful stays so on the next connection.
+// TestResumeTooLate resumes after the daemon has discarded the session's records. Lines
+// that may have run stay so on the next connection.
 func TestResumeTooLate(t *testing.T) {
 	h := startLate(t)
 	c := h.again(t, protocol.Greeting{Identity: "a", Next: 80, Pending: []int64{3, 4, 5, 6, 77}})
 	c.next()
 	c.hand()
-	c.replay(3, callLine(1, "steps")) // may run again
+	c.replay(3, callLine(1, "steps")) // may run twice
 	want(t, c.next(), "1", "done")
 	c.replay(4, callLine(2, "hold"))
 	want(t, c.next(), "2", `outcome_unknown`, `"isError":true`)
 	c.send(`{"holdline":1,"replay":5,"answered":false,"bytes":false,"id":3}`)
 	want(t, c.next(), "3", `outcome_unknown`)
-	c.send(callLine(7, "hold")) // line 80, new
+	c.send(callLine(7, "hold")) // line 80, a new one
 	<-h.began
 	c.conn.Close()
 	h.detached(t)
 	c = h.again(t, protocol.Greeting{Identity: "a", Next: 82, Pending: []int64{6, 77, 80, 81}})
 	c.next()
-	c.replay(6, callLine(4, "hold")) // has not arrived before
+	c.replay(6, callLine(4, "hold")) // did not arrive before
 	want(t, c.next(), "4", `outcome_unknown`)
-	c.replay(77, callLine(5, "hold")) // is known
+	c.replay(77, callLine(5, "hold")) // the executor has it
 	<-h.began
-	c.replay(81, callLine(8, "hold")) // was said to this daemon, and has not arrived
+	c.replay(81, callLine(8, "hold")) // was sent to this daemon, and did not arrive
 	<-h.began
 	close(h.hold)
 	for range 3 {
@@ -232,7 +231,7 @@ func TestResumeTooLate(t *testing.T) {
 	}
 }
 
-// TestResumeEnded is back at a daemon that has ended the session.
+// TestResumeEnded resumes at a daemon that has ended the session.
 func TestResumeEnded(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
@@ -254,14 +253,14 @@ func TestResumeEnded(t *testing.T) {
 	want(t, c.next(), "1", `outcome_unknown`)
 }
 
-// TestResumeFull leaves more answers to a client that is away than are kept.
+// TestResumeFull queues more answers for a disconnected client than are kept.
 func TestResumeFull(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
 	fmt.Fprintf(c.conn,
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":%q}}}`+"\n",
 		strings.Repeat("x", 2<<20))
-	if _, err := c.conn.Read(make([]byte, 1)); err != nil { // the answer begins
+	if _, err := c.conn.Read(make([]byte, 1)); err != nil { // the answer has begun
 		t.Fatal(err)
 	}
 	c.conn.Close()
@@ -276,18 +275,18 @@ func TestResumeFull(t *testing.T) {
 	}
 }
 
-// TestFull ends a session for which too much waits: what is queued goes, and it
-// is said why. What it asked for is doubtful from then on.
+// TestFull ends a session for which too much is queued: the queue is dropped, and the
+// client gets the reason. The outcome of its calls is unknown from then on.
 func TestFull(t *testing.T) {
 	t.Run("attached", func(t *testing.T) {
 		h := start(t)
 		c := h.open(t, protocol.Greeting{Identity: "a"})
-		const calls = 40 // that are answered with more than a socket holds
+		const calls = 40 // whose answers exceed what a socket holds
 		text := strings.Repeat("x", 40<<10)
 		for id := range calls {
 			c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":%q}}}`, id, text))
 		}
-		if _, err := c.conn.Read(make([]byte, 1)); err != nil { // an answer begins
+		if _, err := c.conn.Read(make([]byte, 1)); err != nil { // an answer has begun
 			t.Fatal(err)
 		}
 		c.send(callLine(99, "hold")) // line 43
@@ -298,7 +297,7 @@ func TestFull(t *testing.T) {
 			if strings.Contains(line, `"bye":"full"`) {
 				break
 			}
-			if n > calls/2 { // some are on their way
+			if n > calls/2 { // some were on their way
 				t.Fatalf("got %.100s", line)
 			}
 		}
@@ -327,8 +326,8 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestResumeCrossesAnswer: a call ends in the moment in which its client is back
-// and does not wait for it any more. Nothing is said of it.
+// TestResumeCrossesAnswer ends a call at the moment at which its client resumes and no
+// longer waits for it. No answer is sent.
 func TestResumeCrossesAnswer(t *testing.T) {
 	var armed atomic.Bool
 	release, ended := make(chan struct{}), make(chan struct{}, 1)
@@ -348,7 +347,7 @@ func TestResumeCrossesAnswer(t *testing.T) {
 			}
 		}
 	})
-	t.Cleanup(func() { faultpoint.Install(nil) }) // once the host has ended
+	t.Cleanup(func() { faultpoint.Install(nil) }) // after the host has ended
 	h := start(t)
 	h.hold = release
 	c := h.open(t, protocol.Greeting{Identity: "a"})

@@ -78,7 +78,7 @@ func TestIdentity(t *testing.T) {
 	h.pid.Store(0)
 	c.conn.Close()
 
-	// A name that a client gives itself never becomes one that needs a token.
+	// A client cannot name itself by an identity that needs a token.
 	sly := h.dial(t)
 	sly.send(string(protocol.Append(nil,
 		protocol.Greeting{Holdline: 1, Role: "mcp", Session: strings.Replace(uuid, "0", "f", 1)})))
@@ -92,8 +92,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestBadLines sends what no client should: each gets its answer, and the
-// session goes on.
+// TestBadLines sends invalid lines. Each gets its answer, and the session continues.
 func TestBadLines(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
@@ -178,7 +177,7 @@ func TestBadLines(t *testing.T) {
 			want(t, c.next(), tc.id, tc.parts...)
 		})
 	}
-	// Notifications are never answered, whatever they say.
+	// Notifications are never answered, even invalid ones.
 	c.send(`{"jsonrpc":"2.0","method":"no/such"}`)
 	c.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":99}}`)
 	c.send(`{"jsonrpc":"2.0","method":"notifications/cancelled"}`)
@@ -204,8 +203,8 @@ func TestLineTooLong(t *testing.T) {
 	want(t, c.next(), "8")
 }
 
-// TestLongNames sends names that are not known and very long: what comes back
-// is short, so that no answer is larger than what a line may have.
+// TestLongNames sends unknown names that are very long. The answers are short, so that none
+// exceeds the limit of a line.
 func TestLongNames(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
@@ -248,20 +247,20 @@ func TestConcurrencyAndCancel(t *testing.T) {
 	want(t, c.next(), "1", "-32600", "in use")
 	c.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"hi"}}}`)
 	want(t, c.next(), "2", `"text":"echo: hi"`, `"isError":false`)
-	// An id spelled otherwise is the same id.
+	// An id that is spelled differently is the same id.
 	call(`"\u0061"`)
 	<-h.began
 	c.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a","reason":"enough"}}`)
 	<-h.ended
 	c.send(`{"jsonrpc":"2.0","id":3,"method":"ping"}`)
 	want(t, c.next(), "3") // no answer came for the cancelled call
-	call(`"a"`)            // its id is free again
+	call(`"a"`)            // its id can be used again
 	<-h.began
 	for i := 10; i < 16; i++ {
 		call(fmt.Sprint(i))
 		<-h.began
 	}
-	call("99") // the ninth
+	call("99") // the ninth: one over the limit
 	want(t, c.next(), "99", `"resource_exhausted"`, `"isError":true`)
 	close(h.hold)
 	for range 8 {
@@ -271,8 +270,8 @@ func TestConcurrencyAndCancel(t *testing.T) {
 	}
 }
 
-// TestThreeHundredAtOnce sends more calls than may be in flight: each gets one
-// answer, those beyond the limit at once.
+// TestThreeHundredAtOnce sends more calls than may be in flight. Each gets one answer;
+// those over the limit get it at once.
 func TestThreeHundredAtOnce(t *testing.T) {
 	h := startWith(t, 256)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
@@ -382,15 +381,15 @@ func TestModern(t *testing.T) {
 			strings.Replace(modernMeta, "2026-07-28", "2031-01-01", 1) + `}}`, "6", `"supported":["2026-07-28"]`},
 		{`{"jsonrpc":"2.0","id":7,"method":"ping","params":{` + modernMeta + `}}`, "7", `-32601`},
 		{`{"jsonrpc":"2.0","id":8,"method":"initialize","params":{` + modernMeta + `}}`, "8", `-32601`},
-		{`{"jsonrpc":"2.0","id":9,"method":"tools/list"}`, "9", `-32002`}, // legacy, and no handshake
+		{`{"jsonrpc":"2.0","id":9,"method":"tools/list"}`, "9", `-32002`}, // legacy, and without a handshake
 	} {
 		c.send(tc.line)
 		want(t, c.next(), tc.id, tc.part)
 	}
 }
 
-// TestSlowClient fills the queue of a client that does not read: it alone is
-// affected, and the daemon holds no more than the queue's limit for it.
+// TestSlowClient fills the queue of a client that does not read. Only that client is
+// affected, and the daemon holds no more for it than the queue's limit.
 func TestSlowClient(t *testing.T) {
 	h := start(t)
 	slow := h.open(t, protocol.Greeting{Identity: "slow"})
@@ -403,7 +402,7 @@ func TestSlowClient(t *testing.T) {
 	sent := 0
 	for ; sent < 100_000; sent++ {
 		if _, err := fmt.Fprintf(slow.conn, `{"jsonrpc":"2.0","id":%d,"method":"tools/list"}`+"\n", sent); err != nil {
-			break // the daemon takes no more: its queue is full
+			break // the daemon reads no more: its queue is full
 		}
 	}
 	if sent == 100_000 {

@@ -1,4 +1,4 @@
 package writetest
 
-// peculiar are the ways that this system alone has: none.
+// peculiar returns the ways that only this system has: none.
 func peculiar(_, _ func(string) string) []way { return nil }

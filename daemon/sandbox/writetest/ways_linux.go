@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peculiar are the ways that this system alone has.
+// peculiar returns the ways that only this system has.
 func peculiar(in, mine func(string) string) []way {
 	return []way{
 		{"exchange two files", func() error {

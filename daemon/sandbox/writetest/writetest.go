@@ -1,4 +1,4 @@
-// Package writetest tries to write, in every way that a program has.
+// Package writetest tries every way in which a program can write to a directory.
 package writetest
 
 import (
@@ -18,12 +18,12 @@ import (
 
 // Names of what [Prepare] puts into a directory.
 const (
-	kept  = "kept"  // a file with a line in it
-	other = "other" // a file to be removed
+	kept  = "kept"  // a file with one line
+	other = "other" // a file to remove
 	empty = "empty" // a directory
 )
 
-// Prepare makes dir a place for [Attempt].
+// Prepare fills dir for [Attempt].
 func Prepare(dir string) error {
 	err := os.MkdirAll(filepath.Join(dir, empty), 0o700)
 	for _, name := range []string{kept, other} {
@@ -38,9 +38,9 @@ type way struct {
 	try  func() error
 }
 
-// Attempt tries to change dir, which [Prepare] has prepared and nobody has
-// tried before, and names the ways in which it could. own is another such
-// directory, in which the caller may write: some ways lead through it.
+// Attempt tries to change dir, and returns the names of the ways that worked. [Prepare]
+// must have filled dir, and no attempt may have been made on it before. own is another such
+// directory, in which the caller may write: some ways go through it.
 func Attempt(dir, own string) (could []string) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	mine := func(name string) string { return filepath.Join(own, name) }
@@ -80,8 +80,8 @@ func Attempt(dir, own string) (could []string) {
 	return could
 }
 
-// AttemptAttributes tries to change what is known of a file in dir besides its
-// content, and names what it could. [Prepare] has prepared dir.
+// AttemptAttributes tries to change the metadata of a file in dir, and returns the names of
+// what it could change. [Prepare] must have filled dir.
 func AttemptAttributes(dir string) (could []string) {
 	path := filepath.Join(dir, kept)
 	for _, w := range []way{
@@ -105,7 +105,7 @@ func open(path string, how int, data string) error {
 	return errors.Join(err, f.Close())
 }
 
-// reopen writes into a file by way of a descriptor that may only read it.
+// reopen writes into a file through a descriptor that was opened for reading.
 func reopen(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -123,7 +123,7 @@ func bind(path string) error {
 	return ln.Close()
 }
 
-// Listing is all that dir holds: names, kinds and contents.
+// Listing returns the names, kinds and contents of everything in dir.
 func Listing(dir string) (string, error) {
 	var all strings.Builder
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {

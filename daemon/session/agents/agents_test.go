@@ -2,8 +2,8 @@ package agents
 
 import "testing"
 
-// TestAgent: the sessions of one client process share the limit of calls, and only the
-// last one that ends takes the agent's key with it.
+// TestAgent checks that the sessions of one client process share the limit of calls, and
+// that the end of the last session removes the agent's key.
 func TestAgent(t *testing.T) {
 	table := New()
 	table.SetLimit(2)

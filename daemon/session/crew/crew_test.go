@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCrew: however many calls there were, few goroutines are left, which run
-// the next ones; all that was begun is done when nobody is left.
+// TestCrew checks that few goroutines are left after many calls, that they run the next
+// calls, and that waiting for the crew waits for all calls.
 func TestCrew(t *testing.T) {
 	c := New()
 	var done atomic.Int32

@@ -7,8 +7,8 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// TestParse: what a client wishes is read, acknowledged as granted, and refused aloud if
-// it cannot be.
+// TestParse checks that a client's subscription is parsed, acknowledged as far as it is
+// granted, and refused with an error if it is invalid.
 func TestParse(t *testing.T) {
 	for _, test := range []struct{ notifications, acknowledged, refusal string }{
 		{`{}`, `"notifications":{}`, ""},
@@ -34,7 +34,7 @@ func TestParse(t *testing.T) {
 			}
 			continue
 		}
-		s.URIs = uris // all servers agree
+		s.URIs = uris // as if all servers agreed
 		line := string(s.Acknowledgement())
 		if test.refusal != "" || !strings.Contains(line, test.acknowledged) ||
 			!strings.Contains(line, `subscriptionId":"id"`) {
@@ -43,7 +43,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestTag: the id of the subscription is added to what a server put into _meta.
+// TestTag checks that the id of the subscription is added to the _meta of a server's
+// notification.
 func TestTag(t *testing.T) {
 	for params, want := range map[string]string{
 		`{"uri":"x:y"}`:                     `subscriptionId":1`,

@@ -15,8 +15,8 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// TestStall has a client take nothing: with room in its queue it may be as
-// slow as it likes, with a full one it is given up after the stall's time.
+// TestStall checks that a client that reads nothing is kept as long as its queue has room,
+// and is disconnected after the stall time once the queue is full.
 func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
@@ -47,8 +47,8 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// TestStall_Acknowledged: a client that takes no byte of a full queue is kept as long as
-// it acknowledges: its proxy copies a long line to a slow reader.
+// TestStall_Acknowledged checks that a client that reads nothing of a full queue is kept as
+// long as it acknowledges: its proxy is copying a long line to a slow reader.
 func TestStall_Acknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
@@ -77,8 +77,8 @@ func TestStall_Acknowledged(t *testing.T) {
 	})
 }
 
-// TestAwaitRoom: it blocks while much is queued, the client is found slow then, and it
-// ends with its context and with the outbox.
+// TestAwaitRoom checks that AwaitRoom blocks while much is queued, that the client then
+// counts as slow, and that it returns with its context and with the outbox.
 func TestAwaitRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
@@ -115,7 +115,7 @@ func TestAwaitRoom(t *testing.T) {
 	})
 }
 
-// tryConn is a connection that takes so many bytes without a wait.
+// tryConn is a connection that takes a number of bytes without blocking.
 type tryConn struct {
 	net.Conn
 	room int
@@ -136,8 +136,8 @@ func (c *tryConn) Write(p []byte) (int, error) {
 
 func (c *tryConn) SetWriteDeadline(time.Time) error { return nil }
 
-// TestWriteNow: an answer is written by the goroutine that puts it, as far as the
-// connection takes it; the rest, and what is queued meanwhile, follows in order.
+// TestWriteNow checks that the goroutine that puts an answer writes as much of it as the
+// connection takes, and that the rest and later lines follow in order.
 func TestWriteNow(t *testing.T) {
 	for room := range 12 {
 		c := &tryConn{room: room}
@@ -157,8 +157,8 @@ func TestWriteNow(t *testing.T) {
 	}
 }
 
-// TestAskOfFullQueue: a server's request is not lost among the notifications that
-// a slow client has not taken yet; it is if the queue has no room for its bytes.
+// TestAskOfFullQueue checks that a server's request has room beside notifications that a
+// slow client has not read, unless its bytes exceed the limit of the queue.
 func TestAskOfFullQueue(t *testing.T) {
 	o := New(nil, false, nil)
 	for range 2 * MaxLines {
@@ -177,8 +177,8 @@ func TestAskOfFullQueue(t *testing.T) {
 	}
 }
 
-// TestOutboxBounds puts more than fits: putting waits, offering drops, and
-// everything put arrives in order.
+// TestOutboxBounds puts and offers more than fits. Put blocks, Offer drops, and everything
+// that was put arrives in order.
 func TestOutboxBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := New(nil, false, nil)
@@ -220,8 +220,8 @@ func TestOutboxBounds(t *testing.T) {
 	})
 }
 
-// TestOutboxTakesOneLongLine: whatever its size, a line fits into an empty
-// queue, and nothing else beside it.
+// TestOutboxTakesOneLongLine checks that a line of any size fits into an empty queue, and
+// nothing else beside it.
 func TestOutboxTakesOneLongLine(t *testing.T) {
 	o := New(nil, false, nil)
 	o.Offer(make([]byte, jsonrpc.MaxFrame+2<<20), nil)
@@ -231,8 +231,8 @@ func TestOutboxTakesOneLongLine(t *testing.T) {
 	}
 }
 
-// TestOutboxUnwanted cancels an answer that waits for room: it is left out, and
-// what comes after it is not.
+// TestOutboxUnwanted cancels an answer that waits for room: it is not sent, and the lines
+// after it are.
 func TestOutboxUnwanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := New(nil, false, nil)
@@ -261,7 +261,7 @@ func TestOutboxUnwanted(t *testing.T) {
 	})
 }
 
-// TestFarewellInFullQueue: a bye finds room where nothing else does.
+// TestFarewellInFullQueue checks that a bye is queued even if the queue is full.
 func TestFarewellInFullQueue(t *testing.T) {
 	o := New(nil, true, nil)
 	for range MaxLines + 1 {

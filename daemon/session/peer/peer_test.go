@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPeerGoneBeforeAccept: a client that ended before its connection was
-// accepted is not taken for one that may come back.
+// TestPeerGoneBeforeAccept checks that a client that ended before its connection was
+// accepted does not count as one that may resume.
 func TestPeerGoneBeforeAccept(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "true")
 	if err := cmd.Run(); err != nil {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestWindow: while the window is open, the records of a session are trusted unless it
-// has ended here; afterwards, and when too many have ended to be remembered, none are.
+// TestWindow checks that during the window the records of a session are trusted unless the
+// session ended here, and that none are trusted afterwards, or when more sessions have
+// ended than are remembered.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(time.Now(), time.Minute)
@@ -20,7 +21,7 @@ func TestWindow(t *testing.T) {
 		if !w.Discarded("other") {
 			t.Error("a session is trusted once the window is over")
 		}
-		w.Ended("late") // remembers nothing
+		w.Ended("late") // not remembered any more
 	})
 	w := New(time.Now(), time.Hour)
 	for i := range maxEnded {
