@@ -14,6 +14,7 @@ import (
 
 	"holdline/daemon/command"
 	"holdline/daemon/filewatch"
+	"holdline/protocol/fault"
 )
 
 // Limits for a new program while it is checked.
@@ -21,7 +22,7 @@ const (
 	checkTimeout = 10 * time.Second // for each command
 	maxOutput    = 64 << 10         // bytes
 	maxVersion   = 128              // bytes of a version's name
-	maxWords     = 300              // bytes of its stderr in an error
+	maxWords     = 300              // characters of its stderr in an error
 )
 
 // Versions are the versions of the formats that outlive a daemon.
@@ -135,22 +136,10 @@ func (c *Checker) runFile(ctx context.Context, path string, args ...string) ([]b
 	}
 	what := fmt.Sprintf("%s %s", path, strings.Join(args, " "))
 	if _, ended := errors.AsType[*exec.ExitError](err); ended && len(out.Stderr) > 0 {
-		return nil, fmt.Errorf("%s: %w: %s", what, err, firstWords(out.Stderr))
+		return nil, fmt.Errorf("%s: %w: %s", what, err, fault.Short(string(out.Stderr), maxWords))
 	}
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		err = pathErr.Err
 	}
 	return nil, fmt.Errorf("%s: %w", what, err)
-}
-
-// firstWords returns the beginning of a text on one line, without control characters:
-// it goes into an error for people.
-func firstWords(written []byte) string {
-	s := strings.Join(strings.FieldsFunc(string(written), func(r rune) bool {
-		return unicode.IsSpace(r) || unicode.IsControl(r)
-	}), " ")
-	if len(s) > maxWords {
-		s = strings.ToValidUTF8(s[:maxWords], "") + "…"
-	}
-	return s
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -13,6 +14,7 @@ import (
 
 	"holdline/daemon/filewatch"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/process"
 )
 
 // Env is the variable that tells the successor of a daemon what it inherits: a
@@ -52,7 +54,8 @@ func Exec(path string, argv, env []string, ln, lock syscall.Conn, h Handover) er
 			if err != nil {
 				return fmt.Errorf("encoding what is handed over: %w", err)
 			}
-			env := append(without(env, Env), Env+"="+string(b))
+			env := slices.DeleteFunc(slices.Clone(env), func(kv string) bool { return strings.HasPrefix(kv, Env+"=") })
+			env = append(env, Env+"="+string(b))
 			return execInheriting(path, argv, env, lnFD, lockFD)
 		})
 	})
@@ -92,17 +95,6 @@ func withFD(c syscall.Conn, f func(fd int) error) error {
 	return ferr
 }
 
-// without returns a copy of env that lacks the variable name.
-func without(env []string, name string) []string {
-	out := make([]string, 0, len(env)+1)
-	for _, kv := range env {
-		if !strings.HasPrefix(kv, name+"=") {
-			out = append(out, kv)
-		}
-	}
-	return out
-}
-
 // Take reads the value of [Env], which the older program has left for process pid. It
 // returns nil if there is no value, or if the value is meant for another process.
 //
@@ -126,7 +118,7 @@ func Take(value string, pid int) (*Handover, error) {
 	syscall.CloseOnExec(h.Listener)
 	syscall.CloseOnExec(h.Lock)
 	faultpoint.At("rollout.taken")
-	h.Children = children(pid)
+	h.Children = process.Children(pid)
 	return &h, nil
 }
 

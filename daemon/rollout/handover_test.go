@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"holdline/protocol/process"
 )
 
 // part is the variable that makes the test binary play a daemon that replaces its own
@@ -198,7 +200,7 @@ func TestReap(t *testing.T) {
 	other := start("sh", "-c", "exit 3")
 	quick := start("true")
 	slow := start("sleep", "600")
-	pids := children(os.Getpid())
+	pids := process.Children(os.Getpid())
 	for _, c := range []*exec.Cmd{other, quick, slow} {
 		if !slices.Contains(pids, c.Process.Pid) {
 			t.Errorf("children = %v, want %d in it", pids, c.Process.Pid)

@@ -12,10 +12,10 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Defaults of a watcher's options.
+// Times of a watcher.
 const (
-	DefaultPoll   = time.Second // between two looks at the path
-	DefaultSettle = time.Second // a changed file must stay unchanged for that long
+	pollEvery   = time.Second // between two looks at the path
+	settleAfter = time.Second // a changed file must stay unchanged for that long
 )
 
 var (
@@ -34,8 +34,6 @@ type Options struct {
 	// Running are the stamps of the file that runs. There may be two of them, since a
 	// file system may show one file in two ways.
 	Running []filewatch.Stamp
-	// Stat returns the stamp of a path; nil is [filewatch.Stat].
-	Stat func(path string) (filewatch.Stamp, error)
 	// Verify runs the file. It returns what the file says about itself, or why the
 	// daemon must not run it.
 	Verify func(ctx context.Context, path string) (Found, error)
@@ -45,8 +43,6 @@ type Options struct {
 	// Report is called at each change of the state. The fault is set only for the state
 	// Rejected.
 	Report func(state telemetry.Rollout, f *fault.Record)
-	// Poll and Settle are 0 for the defaults.
-	Poll, Settle time.Duration
 }
 
 // Watcher waits until another file is in the place of the one that runs, and hands over
@@ -64,6 +60,7 @@ type Options struct {
 // rejected.
 type Watcher struct {
 	o        Options
+	stat     func(path string) (filewatch.Stamp, error)
 	upgrades chan upgrade
 	forget   chan struct{} // holds a token if the rejected file may be tried again
 
@@ -80,25 +77,16 @@ type upgrade struct {
 
 // New returns a watcher. It does nothing before [Watcher.Run].
 func New(o Options) *Watcher {
-	if o.Stat == nil {
-		o.Stat = filewatch.Stat
-	}
-	if o.Poll == 0 {
-		o.Poll = DefaultPoll
-	}
-	if o.Settle == 0 {
-		o.Settle = DefaultSettle
-	}
 	return &Watcher{
-		o: o, upgrades: make(chan upgrade), forget: make(chan struct{}, 1), state: telemetry.Stable,
-		settler: filewatch.Settler{After: o.Settle},
+		o: o, stat: filewatch.Stat, upgrades: make(chan upgrade), forget: make(chan struct{}, 1),
+		state: telemetry.Stable, settler: filewatch.Settler{After: settleAfter},
 	}
 }
 
 // Run watches the path until ctx is done, and returns the cause. A hand-over that
 // succeeds does not return: the process then runs another program.
 func (w *Watcher) Run(ctx context.Context) error {
-	tick := time.NewTicker(w.o.Poll)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -144,7 +132,7 @@ func (w *Watcher) Forget() {
 
 // poll looks at the path once, and hands over to a file that has settled.
 func (w *Watcher) poll(ctx context.Context) {
-	s, err := w.o.Stat(w.o.Path)
+	s, err := w.stat(w.o.Path)
 	switch {
 	case err != nil || w.runs(s): // it is missing for a moment, or the old file is back
 		w.settler.Reset()
@@ -160,7 +148,7 @@ func (w *Watcher) poll(ctx context.Context) {
 
 // upgradeNow does the work of [Watcher.Upgrade], in the goroutine of Run.
 func (w *Watcher) upgradeNow(ctx context.Context, begin func(Found)) error {
-	s, err := w.o.Stat(w.o.Path)
+	s, err := w.stat(w.o.Path)
 	switch {
 	case err != nil:
 		return failure(err) // there is no file to reject
@@ -182,7 +170,7 @@ func (w *Watcher) handOver(ctx context.Context, s filewatch.Stamp, begin func(Fo
 	if ctx.Err() != nil { // the daemon stops, which says nothing about the file
 		return context.Cause(ctx)
 	}
-	if now, serr := w.o.Stat(w.o.Path); serr != nil || now != s {
+	if now, serr := w.stat(w.o.Path); serr != nil || now != s {
 		w.settler.Reset()
 		return failure(errChanging)
 	}

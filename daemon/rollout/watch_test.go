@@ -44,14 +44,6 @@ func watch(t *testing.T, test func(*rig)) {
 		begin := time.Now()
 		r.Watcher = New(Options{
 			Log: slog.New(slog.DiscardHandler), Path: "/bin/holdline", Running: []filewatch.Stamp{first},
-			Stat: func(string) (filewatch.Stamp, error) {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				if r.missing {
-					return filewatch.Stamp{}, fs.ErrNotExist
-				}
-				return r.file, nil
-			},
 			Verify: func(context.Context, string) (Found, error) {
 				r.mu.Lock()
 				defer r.mu.Unlock()
@@ -74,6 +66,14 @@ func watch(t *testing.T, test func(*rig)) {
 				r.fault = f
 			},
 		})
+		r.stat = func(string) (filewatch.Stamp, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.missing {
+				return filewatch.Stamp{}, fs.ErrNotExist
+			}
+			return r.file, nil
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- r.Run(ctx) }()
@@ -242,9 +242,6 @@ func TestStopWhileVerified(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := New(Options{
 			Log: slog.New(slog.DiscardHandler),
-			Stat: func(string) (filewatch.Stamp, error) {
-				return filewatch.Stamp{Inode: 2}, nil
-			},
 			Verify: func(ctx context.Context, _ string) (Found, error) {
 				cancel()
 				<-ctx.Done()
@@ -256,6 +253,7 @@ func TestStopWhileVerified(t *testing.T) {
 				}
 			},
 		})
+		w.stat = func(string) (filewatch.Stamp, error) { return filewatch.Stamp{Inode: 2}, nil }
 		if err := w.Run(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("Run = %v", err)
 		}

@@ -160,7 +160,7 @@ func (h Health) Text(full bool) string {
 		if i == 0 {
 			sep = " unwell="
 		}
-		fmt.Fprintf(&b, "%s%s:%s", sep, oneLine(one.Name, maxField), one.State)
+		fmt.Fprintf(&b, "%s%s:%s", sep, fault.Short(one.Name, maxField), one.State)
 	}
 	if !full {
 		return b.String()
@@ -171,20 +171,14 @@ func (h Health) Text(full bool) string {
 	fmt.Fprintf(&b, "\ndaemon pid=%d version=%s epoch=%d", h.Daemon.PID, h.Daemon.Version, h.Daemon.Epoch)
 	fmt.Fprintf(&b, "\nsessions=%d workers=%d servers=%d", h.Sessions, h.Workers, h.Servers)
 	for _, one := range h.Unwell {
-		fmt.Fprintf(&b, "\nserver %s: %s: %s", oneLine(one.Name, maxField), one.State, oneLine(one.Detail, 240))
+		fmt.Fprintf(&b, "\nserver %s: %s: %s", fault.Short(one.Name, maxField), one.State, fault.Short(one.Detail, 240))
 	}
 	writeFault(&b, h.LastFault)
 	if h.TelemetryLog.Failed > 0 {
 		fmt.Fprintf(&b, "\ntelemetry log: %d lines lost", h.TelemetryLog.Failed)
 		if h.TelemetryLog.LastError != "" {
-			fmt.Fprintf(&b, ", failing now: %s", oneLine(h.TelemetryLog.LastError, 240))
+			fmt.Fprintf(&b, ", failing now: %s", fault.Short(h.TelemetryLog.LastError, 240))
 		}
 	}
 	return b.String()
-}
-
-// oneLine returns s on one line, cut to limit bytes. Names and faults come from
-// servers; a line break in one must not look like a line of ours.
-func oneLine(s string, limit int) string {
-	return bounded(strings.Join(strings.Fields(s), " "), limit)
 }

@@ -231,7 +231,7 @@ func (s Snapshot) Text(full bool) string {
 			ResponseErrorCount: one.ResponseErrors, TransportFaultCount: one.TransportFaults, RetryCount: one.Retries,
 			P50: one.P50, P95: one.P95, P99: one.P99,
 		}
-		fmt.Fprintf(&b, "\n#%d %s calls=%d %s %s", one.Session, oneLine(one.Identity, maxField), one.Calls,
+		fmt.Fprintf(&b, "\n#%d %s calls=%d %s %s", one.Session, fault.Short(one.Identity, maxField), one.Calls,
 			c.outcomes(), c.percentiles())
 	}
 	writeMore(&b, len(s.Sessions)-textSessions)
@@ -250,6 +250,6 @@ func writeMore(b *strings.Builder, left int) {
 func writeFault(b *strings.Builder, f *fault.Record) {
 	if f != nil {
 		fmt.Fprintf(b, "\nlast fault: %s in %s: %s",
-			f.Fault.Code, oneLine(f.Operation, maxField), oneLine(f.Fault.Detail, 240))
+			f.Fault.Code, fault.Short(f.Operation, maxField), fault.Short(f.Fault.Detail, 240))
 	}
 }

@@ -134,7 +134,7 @@ func search(query []string, limit int, d *Discovery) findings {
 		t := &d.Tools[h.document]
 		text, _ := mcp.String(jsonrpc.Field(t.Listing, "description"))
 		f := finding{
-			Server: t.Server, Tool: t.Tool, Name: t.Exposed, Description: shorten(oneLine(text), maxWords),
+			Server: t.Server, Tool: t.Tool, Name: t.Exposed, Description: fault.Short(text, maxWords),
 			Score:     math.Round(h.score*1000) / 1000,
 			arguments: signature(argumentsOf(t.Listing)),
 		}
@@ -151,7 +151,7 @@ func search(query []string, limit int, d *Discovery) findings {
 		out.Tools = append(out.Tools, f)
 	}
 	for _, t := range d.Troubles[:min(len(d.Troubles), maxTroubles)] {
-		out.Errors = append(out.Errors, Trouble{t.Server, shorten(oneLine(t.Error), maxTroubleText)})
+		out.Errors = append(out.Errors, Trouble{t.Server, fault.Short(t.Error, maxTroubleText)})
 	}
 	return out
 }
@@ -170,7 +170,7 @@ func (f *findings) text(d Detail) string {
 	for i := range f.Tools {
 		t := &f.Tools[i]
 		fmt.Fprintf(&b, "[%d] server %s, tool %s: %s\n", i+1, t.Server, t.Tool,
-			shorten(oneLine(t.Description), maxLine))
+			fault.Short(t.Description, maxLine))
 		if d == Full && t.Schema != nil {
 			fmt.Fprintf(&b, "    schema: %s\n", strings.NewReplacer("\n", " ", "\r", " ").Replace(string(t.Schema)))
 		} else {
@@ -224,12 +224,12 @@ func signature(all []argument) string {
 	}
 	var out []string
 	for _, a := range all[:min(len(all), shownArguments)] {
-		word := shorten(oneLine(a.name), 64)
+		word := fault.Short(a.name, 64)
 		if !a.required {
 			word += "?"
 		}
 		if a.kind != "" {
-			word += " " + shorten(oneLine(a.kind), 16)
+			word += " " + fault.Short(a.kind, 16)
 		}
 		out = append(out, word)
 	}

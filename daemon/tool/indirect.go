@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -57,7 +58,7 @@ func inner(arguments json.RawMessage) (Inner, error) {
 			err = errors.New("no such argument, allowed are server, tool, arguments: those of the tool itself belong into arguments")
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", shorten(oneLine(key), 40), err)
+			return fmt.Errorf("%s: %w", fault.Short(key, 40), err)
 		}
 		return nil
 	})

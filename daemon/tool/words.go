@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -109,15 +110,15 @@ func got(raw []byte) string {
 		}
 		return fmt.Sprintf("a string of %d characters", utf8.RuneCountInString(s))
 	}
-	return shorten(string(raw), maxGot)
+	return fault.Short(string(raw), maxGot)
 }
 
 // label returns a name that a client made up, fit for an error.
 func label(name string) string {
 	if isWord(name) {
-		return shorten(name, maxGot)
+		return fault.Short(name, maxGot)
 	}
-	return fmt.Sprintf("%q", shorten(oneLine(name), maxGot))
+	return fmt.Sprintf("%q", fault.Short(name, maxGot))
 }
 
 // isWord reports whether s is one word of letters, digits and - _ .

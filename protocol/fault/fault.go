@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -355,4 +356,17 @@ const maxQuote = 512
 // be repeated in a fault or in the log.
 func Quote(said []byte) string {
 	return string(bytes.ToValidUTF8(said[:min(len(said), maxQuote)], []byte("?")))
+}
+
+// Short returns s on one line, cut to at most most characters. Each run of white space and
+// control characters becomes one space, so that no value of another program can look like
+// a line of ours. A cut text ends with "…".
+func Short(s string, most int) string {
+	runes := []rune(strings.Join(strings.FieldsFunc(s, func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	}), " "))
+	if len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return string(runes)
 }

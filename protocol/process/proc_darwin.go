@@ -63,6 +63,19 @@ func Variable(int, string) string { return "" }
 // List returns all processes of the machine, in no order.
 func List() ([]Proc, error) { return procs("kern.proc.all") }
 
+// Children returns the children of a process, with those that have ended and were not
+// waited for. It returns none if it cannot read them.
+func Children(parent int) []int {
+	all, _ := unix.SysctlKinfoProcSlice("kern.proc.all")
+	var found []int
+	for i := range all {
+		if int(all[i].Eproc.Ppid) == parent {
+			found = append(found, int(all[i].Proc.P_pid))
+		}
+	}
+	return found
+}
+
 // procs returns the processes that a sysctl lists, zombies left out.
 func procs(name string, args ...int) ([]Proc, error) {
 	ks, err := unix.SysctlKinfoProcSlice(name, args...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,7 +20,7 @@ import (
 // whose it was.
 const Exact = true
 
-// Lookup finds the process that now has pid. A zombie is gone.
+// Lookup finds the process that now has pid. It returns a zombie with [ErrGone].
 func Lookup(pid int) (Proc, error) {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -34,15 +35,15 @@ func Lookup(pid int) (Proc, error) {
 	if len(f) < 20 {
 		return Proc{}, fmt.Errorf("process %d: malformed stat", pid)
 	}
-	if f[0][0] == 'Z' || f[0][0] == 'X' {
-		return Proc{}, fmt.Errorf("%w: it is a zombie", ErrGone)
-	}
 	p := Proc{PID: pid}
 	p.PPID, _ = strconv.Atoi(string(f[1]))
 	p.PGID, _ = strconv.Atoi(string(f[2]))
 	p.Start, err = strconv.ParseUint(string(f[19]), 10, 64)
 	if err != nil {
 		return Proc{}, fmt.Errorf("process %d: malformed stat", pid)
+	}
+	if f[0][0] == 'Z' || f[0][0] == 'X' {
+		return p, fmt.Errorf("%w: it is a zombie", ErrGone)
 	}
 	return p, nil
 }
@@ -146,26 +147,41 @@ func HasWorker(p Proc, dir string) bool {
 // List returns all processes that this user can see, in no order. It skips processes that
 // end meanwhile.
 func List() ([]Proc, error) {
+	all, err := pids()
+	var found []Proc
+	for _, pid := range all {
+		if p, err := Lookup(pid); err == nil {
+			found = append(found, p)
+		}
+	}
+	return found, err
+}
+
+// Children returns the children of a process, with those that have ended and were not
+// waited for. It returns none if it cannot read them.
+func Children(parent int) []int {
+	all, _ := pids()
+	return slices.DeleteFunc(all, func(pid int) bool {
+		p, _ := Lookup(pid)
+		return p.PPID != parent
+	})
+}
+
+// pids returns the numbers of all processes that this user can see.
+func pids() ([]int, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
 	}
+	defer d.Close()
 	names, err := d.Readdirnames(-1)
-	_ = d.Close()
-	if err != nil {
-		return nil, err
-	}
-	var all []Proc
+	var all []int
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if p, err := Lookup(pid); err == nil {
-			all = append(all, p)
+		if pid, err := strconv.Atoi(name); err == nil {
+			all = append(all, pid)
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 // killed returns ErrGone in place of ESRCH, and other errors as they are.

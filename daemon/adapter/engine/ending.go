@@ -72,7 +72,7 @@ func (p Program) Silent(exit Exit, torn bool, noise int) *fault.Record {
 	}
 	text := fmt.Sprintf("%s ended (exit code %d) without a result", p.Name, exit.Code)
 	if n := len(exit.Stderr); n > 0 {
-		text += ": " + Short(exit.Stderr[n-1], 400)
+		text += ": " + fault.Short(exit.Stderr[n-1], 400)
 	}
 	return p.Down(exit, fault.BadOutput, "%s", text)
 }
@@ -92,15 +92,6 @@ func (e Exit) Explain(reason fault.Reason, f *fault.Record) *fault.Record {
 		cause.Errno = &e.SpawnErrno
 	}
 	return f.WithCause(cause)
-}
-
-// Short returns s on one line, cut to at most n characters. A cut text ends with "…".
-func Short(s string, n int) string {
-	runes := []rune(strings.Join(strings.Fields(s), " "))
-	if len(runes) > n {
-		return string(runes[:n-1]) + "…"
-	}
-	return string(runes)
 }
 
 // maxText bounds the text of a model that is kept, in bytes. The oldest texts are

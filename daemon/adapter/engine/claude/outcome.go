@@ -108,9 +108,9 @@ func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 	down := func(reason fault.Reason, format string, args ...any) *fault.Record {
 		return named.Down(exit, reason, format, args...)
 	}
-	said := engine.Short(res.Answer, 400) // of an error, the program's own words
+	said := fault.Short(res.Answer, 400) // of an error, the program's own words
 	if said == "" && len(res.Errors) > 0 {
-		said = engine.Short(strings.Join(res.Errors, "; "), 400)
+		said = fault.Short(strings.Join(res.Errors, "; "), 400)
 	}
 	switch {
 	case res.StopReason == stopRefusal || r.stop == stopRefusal:

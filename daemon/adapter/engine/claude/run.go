@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -208,7 +209,7 @@ func (r *Run) system(m *message) []engine.Event {
 	case "model_fallback":
 		return []engine.Event{{
 			Kind: engine.Fallback, Model: m.FallbackModel,
-			Text: engine.Short(m.OriginalModel+" is not available, "+m.FallbackModel+" answers", 160),
+			Text: fault.Short(m.OriginalModel+" is not available, "+m.FallbackModel+" answers", 160),
 		}}
 	case "permission_denied":
 		if len(r.denied) < maxDenials {

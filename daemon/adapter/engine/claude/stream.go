@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/protocol/fault"
 )
 
 // message is the union of the lines that matter, with the fields that the daemon reads.
@@ -136,7 +137,7 @@ func describe(b block, cwd string) string {
 		if cwd != "" && (key == "file_path" || key == "path") {
 			v = strings.TrimPrefix(v, strings.TrimSuffix(cwd, "/")+"/")
 		}
-		return b.Name + " " + engine.Short(v, 80)
+		return b.Name + " " + fault.Short(v, 80)
 	}
 	return b.Name
 }

@@ -135,7 +135,7 @@ func (r *Run) retry(text string) []engine.Event {
 	if r.retries++; r.retries == 1 {
 		r.asking = time.Now()
 	}
-	events := []engine.Event{{Kind: engine.Retry, Text: engine.Short(text, 160)}}
+	events := []engine.Event{{Kind: engine.Retry, Text: fault.Short(text, 160)}}
 	if r.retries >= maxRetries && time.Since(r.asking) >= maxAsking {
 		r.stuck, r.failed = true, text
 		events = append(events, engine.Event{Kind: engine.Stuck})
@@ -159,15 +159,15 @@ func (r *Run) item(kind string, it *item) []engine.Event {
 			r.denied = append(r.denied, engine.Denial{Tool: "shell"})
 		}
 		if begun {
-			return []engine.Event{{Kind: engine.ToolUse, Text: "shell " + engine.Short(it.Command, 80)}}
+			return []engine.Event{{Kind: engine.ToolUse, Text: "shell " + fault.Short(it.Command, 80)}}
 		}
 	case "mcp_tool_call":
 		if begun {
-			return []engine.Event{{Kind: engine.ToolUse, Text: engine.Short(it.Server+" "+it.Tool, 80)}}
+			return []engine.Event{{Kind: engine.ToolUse, Text: fault.Short(it.Server+" "+it.Tool, 80)}}
 		}
 	case "web_search":
 		if begun {
-			return []engine.Event{{Kind: engine.ToolUse, Text: "web search " + engine.Short(it.Query, 80)}}
+			return []engine.Event{{Kind: engine.ToolUse, Text: "web search " + fault.Short(it.Query, 80)}}
 		}
 	}
 	return []engine.Event{{Kind: engine.Waiting}}
@@ -233,10 +233,10 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 	}
 	switch {
 	case r.over:
-		return named.Down(exit, "", "Codex could not finish its turn: %s", engine.Short(r.failed, 400))
+		return named.Down(exit, "", "Codex could not finish its turn: %s", fault.Short(r.failed, 400))
 	case r.stuck:
 		return named.Down(exit, fault.Unreachable, "the API cannot be reached, asked %d times: %s", r.retries,
-			engine.Short(r.failed, 400))
+			fault.Short(r.failed, 400))
 	case r.turns > 0:
 		return named.Down(exit, fault.EmptyAnswer, "the model gave an empty answer")
 	case why.Late():
@@ -244,7 +244,7 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 	case r.req.Session != "" && !r.started && exit.Known && exit.Signal == "":
 		said := "it was not found"
 		if n := len(exit.Stderr); n > 0 {
-			said = engine.Short(exit.Stderr[n-1], 400)
+			said = fault.Short(exit.Stderr[n-1], 400)
 		}
 		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, engine.Operation,
 			"session: cannot go on from %s: %s", r.req.Session, said))
