@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/tailscale/hujson"
@@ -41,11 +42,11 @@ func AddServer(ctx context.Context, path, name string, server []byte, replace bo
 	if err := checkServer(name, server); err != nil {
 		return err
 	}
-	return edit(ctx, path, func(x *jsonedit.Text, _ Config) error {
-		if _, there := x.Value(serversKey, name); there && !replace {
+	return edit(ctx, path, func(x *jsonedit.File, _ Config) error {
+		if _, there := x.Text(serversKey, name); there && !replace {
 			return fmt.Errorf("server %s %w", name, ErrServerExists)
 		}
-		return x.Set(server, serversKey, name)
+		return x.Set(string(server), serversKey, name)
 	})
 }
 
@@ -54,7 +55,7 @@ const serversKey = "mcpServers"
 
 // RemoveServer takes a server out of the file at path.
 func RemoveServer(ctx context.Context, path, name string) error {
-	return edit(ctx, path, func(x *jsonedit.Text, _ Config) error {
+	return edit(ctx, path, func(x *jsonedit.File, _ Config) error {
 		if !x.Remove(serversKey, name) {
 			return fmt.Errorf("server %s %w", name, ErrNoServer)
 		}
@@ -65,7 +66,7 @@ func RemoveServer(ctx context.Context, path, name string) error {
 // EnableServer switches a server on or off in the file at path. It returns false if the
 // server was so already; then the file was not touched.
 func EnableServer(ctx context.Context, path, name string, on bool) (changed bool, err error) {
-	err = edit(ctx, path, func(x *jsonedit.Text, before Config) error {
+	err = edit(ctx, path, func(x *jsonedit.File, before Config) error {
 		s, ok := before.Server(name)
 		if !ok {
 			return fmt.Errorf("server %s %w", name, ErrNoServer)
@@ -81,19 +82,19 @@ func EnableServer(ctx context.Context, path, name string, on bool) (changed bool
 
 // enable switches a server of the file x on or off, by the keys that its entry has
 // already.
-func enable(x *jsonedit.Text, name string, on bool) error {
-	_, hasEnabled := x.Value(serversKey, name, "enabled")
+func enable(x *jsonedit.File, name string, on bool) error {
+	_, hasEnabled := x.Text(serversKey, name, "enabled")
 	if on {
 		x.Remove(serversKey, name, "disabled")
 		x.Remove(serversKey, name, "holdline", "disabled")
 	}
 	switch {
 	case hasEnabled:
-		return x.Set(fmt.Append(nil, on), serversKey, name, "enabled")
+		return x.Set(strconv.FormatBool(on), serversKey, name, "enabled")
 	case on:
 		return nil
 	}
-	return x.Set([]byte("true"), serversKey, name, "disabled")
+	return x.Set("true", serversKey, name, "disabled")
 }
 
 // checkServer checks a server by itself, so that what is wrong with it is said
@@ -127,13 +128,13 @@ func checkServer(name string, server []byte) error {
 }
 
 // edit changes the file at path.
-func edit(ctx context.Context, path string, change func(x *jsonedit.Text, before Config) error) error {
+func edit(ctx context.Context, path string, change func(x *jsonedit.File, before Config) error) error {
 	return locked(ctx, path, func(path string) error { return editAt(path, change) })
 }
 
 // editAt changes the file at path, which is no link, with the lock held. It writes only
 // a valid file, and nothing if change made no difference.
-func editAt(path string, change func(x *jsonedit.Text, before Config) error) error {
+func editAt(path string, change func(x *jsonedit.File, before Config) error) error {
 	data, mode, err := read(path)
 	if err != nil {
 		return err

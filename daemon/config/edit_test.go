@@ -374,7 +374,7 @@ func FuzzEdit(f *testing.F) {
 		if len(bytes.TrimSpace(data)) > 0 {
 			words = comments(t, data)
 		}
-		if err := x.Set([]byte(`{"command": "x"}`), serversKey, "fuzz"); err != nil {
+		if err := x.Set(`{"command": "x"}`, serversKey, "fuzz"); err != nil {
 			t.Fatal(err)
 		}
 		with := x.Bytes()

@@ -1,6 +1,7 @@
 package jsonedit
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -34,36 +35,86 @@ func SyntaxError(name string, err error) error {
 	return e
 }
 
+// space are the characters that are white space in JSON.
+const space = " \t\r\n"
+
+// cutComment returns what follows the comment with which text begins, and whether text
+// begins with a comment that ends. The line break behind a comment is not part of it.
+func cutComment(text []byte) (rest []byte, ok bool) {
+	switch {
+	case bytes.HasPrefix(text, []byte("//")):
+		return text[len(line(text)):], true
+	case bytes.HasPrefix(text, []byte("/*")):
+		if _, rest, ok := bytes.Cut(text[2:], []byte("*/")); ok {
+			return rest, true
+		}
+	}
+	return text, false
+}
+
+// line returns text up to its first line break.
+func line(text []byte) []byte {
+	before, _, _ := bytes.Cut(text, []byte("\n"))
+	return before
+}
+
+// firstLine returns how many bytes of text stand before its first line break that is not
+// in a block comment.
+func firstLine(text []byte) int {
+	rest := text
+	for len(rest) > 0 && rest[0] != '\n' {
+		after, ok := cutComment(rest)
+		if !ok {
+			after = rest[1:]
+		}
+		rest = after
+	}
+	return len(text) - len(rest)
+}
+
+// SaysNothing reports whether data is nothing but space and comments: a file all of
+// which was commented out is an empty one.
+func SaysNothing(data []byte) bool {
+	for ok := true; ok; {
+		data, ok = cutComment(bytes.TrimLeft(data, space))
+	}
+	return len(data) == 0
+}
+
 // TooDeep returns the offset at which values nest deeper than limit, or -1. The parser
 // recurses, so such a text must not be parsed. Brackets in strings and comments do not count.
 func TooDeep(data []byte, limit int) int {
 	depth := 0
-	for i := 0; i < len(data); i++ {
-		rest := string(data[i:min(i+2, len(data))])
-		switch {
-		case rest == "//":
-			for i < len(data) && data[i] != '\n' {
-				i++
-			}
-		case rest == "/*":
-			end := strings.Index(string(data[i+2:]), "*/")
-			if end < 0 {
-				return -1
-			}
-			i += end + 3
-		case data[i] == '"':
-			for i++; i < len(data) && data[i] != '"'; i++ {
-				if data[i] == '\\' {
-					i++
-				}
-			}
-		case data[i] == '{', data[i] == '[':
+	for rest := data; len(rest) > 0; rest = rest[1:] {
+		for after, ok := cutComment(rest); ok; after, ok = cutComment(rest) {
+			rest = after
+		}
+		if len(rest) == 0 {
+			break
+		}
+		switch rest[0] {
+		case '"':
+			rest = skipString(rest)
+		case '{', '[':
 			if depth++; depth > limit {
-				return i
+				return len(data) - len(rest)
 			}
-		case data[i] == '}', data[i] == ']':
+		case '}', ']':
 			depth--
 		}
 	}
 	return -1
+}
+
+// skipString returns text, which begins with a string, from the last byte of that on.
+func skipString(text []byte) []byte {
+	for i := 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return text[i:]
+		}
+	}
+	return text[len(text)-1:]
 }

@@ -20,11 +20,11 @@ type Document interface {
 	// say. It removes the keys that describe another server and keeps the client's own.
 	Start(path []string, fields []Field) error
 	// Text returns the entry at a path as the file writes it, and whether it exists.
-	Text(path []string) (text string, ok bool)
+	Text(path ...string) (text string, ok bool)
 	// Put makes the entry at a path what Text has returned before.
-	Put(path []string, text string) error
-	// Remove removes the entry at a path, if it exists.
-	Remove(path []string)
+	Put(text string, path ...string) error
+	// Remove removes the entry at a path, and reports whether it existed.
+	Remove(path ...string) bool
 	// Same reports whether the entry at a path means the same as text.
 	Same(path []string, text string) bool
 	// RemoveEmptyParents removes the empty objects above path that before does not have.
@@ -153,4 +153,4 @@ func Encode(v any) []byte {
 }
 
 // sameJSON reports whether two JSON texts mean the same.
-func sameJSON(a, b []byte) bool { return reflect.DeepEqual(decode(a), decode(b)) }
+func sameJSON(a, b string) bool { return reflect.DeepEqual(decode([]byte(a)), decode([]byte(b))) }

@@ -35,8 +35,8 @@ func TestSnippets(t *testing.T) {
 		if err != nil || got.Start(at, fields) != nil {
 			t.Fatalf("%s: no entry, %v", c.Name, err)
 		}
-		if w, _ := want.Text(at); !got.Same(at, w) || w == "" {
-			g, _ := got.Text(at)
+		if w, _ := want.Text(at...); !got.Same(at, w) || w == "" {
+			g, _ := got.Text(at...)
 			t.Errorf("%s: import writes\n%s\nthe snippet is\n%s", c.Name, g, w)
 		}
 		names = slices.DeleteFunc(names, func(n string) bool { return n == c.snippet })
@@ -95,7 +95,7 @@ func FuzzEdits(f *testing.F) {
 			if e.Odd != "" {
 				continue
 			}
-			old, _ := doc.Text(e.Path)
+			old, _ := doc.Text(e.Path...)
 			if err := doc.Start(e.Path, fields); err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func FuzzEdits(f *testing.F) {
 					t.Fatalf("%q does not start holdline:\n%s", e.Path, doc.Bytes())
 				}
 			}
-			if err := doc.Put(e.Path, old); err != nil {
+			if err := doc.Put(old, e.Path...); err != nil {
 				t.Fatal(err)
 			}
 			doc = parse(doc.Bytes())
@@ -114,11 +114,11 @@ func FuzzEdits(f *testing.F) {
 			}
 		}
 		path := []string{c.Key, "new.one"}
-		if _, there := doc.Text(path); there || doc.Start(path, fields) != nil {
+		if _, there := doc.Text(path...); there || doc.Start(path, fields) != nil {
 			return
 		}
 		doc = parse(doc.Bytes())
-		doc.Remove(path)
+		doc.Remove(path...)
 		if got := said(parse(doc.Bytes())); !reflect.DeepEqual(without(got, c.Key), without(was, c.Key)) {
 			t.Fatalf("added and removed:\n%s\nwas\n%s", doc.Bytes(), text)
 		}

@@ -17,8 +17,9 @@ import (
 // jsonFile is the [Document] of a JSON file, with comments and trailing commas or
 // without.
 type jsonFile struct {
-	file *jsonedit.Text
-	c    *Client
+	*jsonedit.File
+
+	c *Client
 }
 
 // parseJSON reads a file. Its errors name the place and nothing else: the messages of the
@@ -41,7 +42,7 @@ func (f *jsonFile) Entries() []Entry {
 	if f.c.Name != "claude" {
 		return out
 	}
-	for _, dir := range f.file.Keys("projects") {
+	for _, dir := range f.Keys("projects") {
 		if filepath.IsAbs(dir) {
 			out = append(out, f.entriesAt([]string{"projects", dir, f.c.Key}, dir)...)
 		}
@@ -52,7 +53,7 @@ func (f *jsonFile) Entries() []Entry {
 // entriesAt returns the members of the object at a path as servers of project.
 func (f *jsonFile) entriesAt(at []string, project string) []Entry {
 	var out []Entry
-	keys := f.file.Keys(at...)
+	keys := f.Keys(at...)
 	for i, name := range keys {
 		if slices.Contains(keys[:i], name) {
 			continue
@@ -61,9 +62,9 @@ func (f *jsonFile) entriesAt(at []string, project string) []Entry {
 		if slices.Contains(keys[i+1:], name) {
 			e.Odd = "the name stands there twice"
 		}
-		text, _ := f.file.Value(e.Path...)
-		if v, ok := decode(text).(map[string]any); ok {
-			e.Order = f.file.Keys(e.Path...)
+		text, _ := f.Text(e.Path...)
+		if v, ok := decode([]byte(text)).(map[string]any); ok {
+			e.Order = f.Keys(e.Path...)
 			e.setMembers(v)
 		} else {
 			e.Odd = "it is no object"
@@ -91,21 +92,21 @@ func decode(text []byte) any {
 
 // Start sets the members that differ and leaves the others at their places.
 func (f *jsonFile) Start(path []string, fields []Field) error {
-	keys := f.file.Keys(path...)
+	keys := f.Keys(path...)
 	if keys == nil {
-		return f.file.Set(Object(fields), path...)
+		return f.Set(string(Object(fields)), path...)
 	}
 	for _, key := range keys {
 		if Describes(key) && !slices.ContainsFunc(fields, func(x Field) bool { return x.Key == key }) {
-			f.file.Remove(append(slices.Clone(path), key)...)
+			f.Remove(append(slices.Clone(path), key)...)
 		}
 	}
 	for _, x := range fields {
 		at := append(slices.Clone(path), x.Key)
-		if old, ok := f.file.Value(at...); ok && sameJSON(old, Encode(x.Value)) {
+		if old, ok := f.Text(at...); ok && sameJSON(old, string(Encode(x.Value))) {
 			continue
 		}
-		if err := f.file.Set(Encode(x.Value), at...); err != nil {
+		if err := f.Set(string(Encode(x.Value)), at...); err != nil {
 			return err
 		}
 	}
@@ -124,34 +125,19 @@ func Object(fields []Field) []byte {
 	return append(b, '}')
 }
 
-// Text returns the value as it stands in the file, with its comments.
-func (f *jsonFile) Text(path []string) (string, bool) {
-	b, ok := f.file.Value(path...)
-	return string(b), ok
-}
-
-// Put writes the text as it is, without a new layout.
-func (f *jsonFile) Put(path []string, text string) error { return f.file.Put([]byte(text), path...) }
-
-// Remove removes the member, with the comments that belong to it.
-func (f *jsonFile) Remove(path []string) { f.file.Remove(path...) }
-
 // Same compares values: comments, white space and the order of keys do not count.
 func (f *jsonFile) Same(path []string, text string) bool {
-	now, ok := f.file.Value(path...)
-	return ok && sameJSON(now, []byte(text))
+	now, ok := f.Text(path...)
+	return ok && sameJSON(now, text)
 }
 
 // RemoveEmptyParents stops at the first object that has a member, or that before has.
 func (f *jsonFile) RemoveEmptyParents(path []string, before Document) {
 	for at := path[:len(path)-1]; len(at) > 0; at = at[:len(at)-1] {
-		_, existed := before.Text(at)
-		if keys := f.file.Keys(at...); keys == nil || len(keys) > 0 || existed {
+		_, existed := before.Text(at...)
+		if keys := f.Keys(at...); keys == nil || len(keys) > 0 || existed {
 			return
 		}
-		f.file.Remove(at...)
+		f.Remove(at...)
 	}
 }
-
-// Bytes returns the file with its byte order mark and its line ends.
-func (f *jsonFile) Bytes() []byte { return f.file.Bytes() }

@@ -214,7 +214,7 @@ func (f *tomlFile) Start(path []string, fields []Field) error {
 	for _, x := range fields {
 		b.WriteString(tomlKey(x.Key) + " = " + tomlText(x.Value) + f.lineEnd())
 	}
-	if _, ok := f.Text(path); !ok {
+	if _, ok := f.Text(path...); !ok {
 		return f.appendLines("[" + tomlKey(path[0]) + "." + tomlKey(path[1]) + "]" + f.lineEnd() + b.String())
 	}
 	drop := func(x *expression) bool {
@@ -285,7 +285,7 @@ func (f *tomlFile) appendLines(lines string) error {
 
 // Text returns the lines of the table and of the tables in it. Tables of other servers may
 // stand in between; blank lines that separated the parts are kept.
-func (f *tomlFile) Text(path []string) (string, bool) {
+func (f *tomlFile) Text(path ...string) (string, bool) {
 	var b strings.Builder
 	for _, x := range f.list {
 		if !x.isUnder(path) {
@@ -300,7 +300,7 @@ func (f *tomlFile) Text(path []string) (string, bool) {
 }
 
 // Put replaces the lines of the table where its first one stands, or appends the text.
-func (f *tomlFile) Put(path []string, text string) error {
+func (f *tomlFile) Put(text string, path ...string) error {
 	i := slices.IndexFunc(f.list, func(x expression) bool { return x.isUnder(path) })
 	if i < 0 {
 		return f.appendLines(text)
@@ -312,9 +312,10 @@ func (f *tomlFile) Put(path []string, text string) error {
 }
 
 // Remove removes the lines of the table and of the tables in it.
-func (f *tomlFile) Remove(path []string) {
+func (f *tomlFile) Remove(path ...string) bool {
+	_, ok := f.Text(path...)
 	// A file without some of its tables is as valid as it was.
-	_ = f.splice(func(x *expression) bool { return x.isUnder(path) }, -1, "")
+	return ok && f.splice(func(x *expression) bool { return x.isUnder(path) }, -1, "") == nil
 }
 
 // Same compares values: comments, layout and the order of keys do not count.

@@ -141,10 +141,10 @@ func (f *File) edit(doc clients.Document) error {
 	f.Diff = []string{}
 	for i := range f.steps {
 		s := &f.steps[i]
-		s.old, _ = doc.Text(s.path)
+		s.old, _ = doc.Text(s.path...)
 		f.Diff = append(f.Diff, s.diff(doc)...)
 		if s.fields == nil {
-			doc.Remove(s.path)
+			doc.Remove(s.path...)
 		} else if err := doc.Start(s.path, s.fields); err != nil {
 			return stay("it has no place for an entry %s", s.path[len(s.path)-1])
 		}

@@ -185,14 +185,14 @@ func (r *reversal) revertKeys(ctx context.Context, was []byte, inUse map[string]
 
 // revert gives an entry its old text back, or returns why it must stay.
 func (k *keyChange) revert(doc clients.Document) (why string) {
-	_, there := doc.Text(k.Path)
+	_, there := doc.Text(k.Path...)
 	is := func(text *string) bool { return there == (text != nil) && (!there || doc.Same(k.Path, *text)) }
 	switch {
 	case is(k.New) && k.Old == nil:
-		doc.Remove(k.Path)
+		doc.Remove(k.Path...)
 		return ""
 	case is(k.New):
-		if err := doc.Put(k.Path, *k.Old); err != nil {
+		if err := doc.Put(*k.Old, k.Path...); err != nil {
 			return err.Error()
 		}
 		return ""

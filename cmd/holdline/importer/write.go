@@ -109,7 +109,7 @@ func (f *File) changes() ([]*keyChange, error) {
 		if s.old != "" {
 			k.Old = &s.old
 		}
-		if text, ok := doc.Text(s.path); ok {
+		if text, ok := doc.Text(s.path...); ok {
 			k.New = &text
 		}
 		out = append(out, k)
@@ -148,7 +148,7 @@ func (f *File) planAnew(j *journal, e *edit, d *Done) error {
 		return errors.New(f.Why)
 	}
 	f.steps = slices.DeleteFunc(f.steps, func(s step) bool {
-		text, there := doc.Text(s.path)
+		text, there := doc.Text(s.path...)
 		if text == s.old || there && doc.Same(s.path, s.old) {
 			return false
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func parsedText(t *testing.T, text string) *Text {
+func parsed(t *testing.T, text string) *File {
 	t.Helper()
 	x, err := Parse("f", []byte(text))
 	if err != nil {
@@ -16,13 +16,13 @@ func parsedText(t *testing.T, text string) *Text {
 	return x
 }
 
-// TestText checks that edits keep all other text of a file as it is spelled.
-func TestText(t *testing.T) {
-	set := func(value string, path ...string) func(*Text) error {
-		return func(x *Text) error { return x.Set([]byte(value), path...) }
+// TestEdits checks that edits keep all other text of a file as it is spelled.
+func TestEdits(t *testing.T) {
+	set := func(value string, path ...string) func(*File) error {
+		return func(x *File) error { return x.Set(value, path...) }
 	}
-	remove := func(path ...string) func(*Text) error {
-		return func(x *Text) error {
+	remove := func(path ...string) func(*File) error {
+		return func(x *File) error {
 			if !x.Remove(path...) {
 				return errors.New("not there")
 			}
@@ -31,7 +31,7 @@ func TestText(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		before, after string
-		change        func(*Text) error
+		change        func(*File) error
 	}{
 		"nothing": {"", "{\n  \"a\": {\n    \"b\": 1\n  }\n}\n", set("1", "a", "b")},
 		"lines": {
@@ -51,22 +51,26 @@ func TestText(t *testing.T) {
 		"verbatim": {
 			`{"a": 1}`,
 			`{"a": {/* c */ "b": 1,}}`,
-			func(x *Text) error { return x.Put([]byte(`{/* c */ "b": 1,}`), "a") },
+			func(x *File) error { return x.Put(`{/* c */ "b": 1,}`, "a") },
 		},
 		"verbatim and new": {
-			`{}`, "{\n  \"a\": [1, /* c */ 2]\n}", func(x *Text) error { return x.Put([]byte(`[1, /* c */ 2]`), "a") },
+			`{}`, "{\n  \"a\": [1, /* c */ 2]\n}", func(x *File) error { return x.Put(`[1, /* c */ 2]`, "a") },
+		},
+		"verbatim, deeper": {
+			`{}`, "{\n  \"a\": {\n    \"b\": [1, /* c */ 2]\n  }\n}",
+			func(x *File) error { return x.Put(`[1, /* c */ 2]`, "a", "b") },
 		},
 		"not there":         {`{"a": 1}`, "", remove("b")},
 		"no object":         {`{"a": 1}`, "", set("2", "a", "b")},
 		"value is no JSON":  {`{"a": 1}`, "", set("{", "a")},
-		"text is no JSON":   {`{"a": 1}`, "", func(x *Text) error { return x.Put([]byte("{"), "a") }},
+		"text is no JSON":   {`{"a": 1}`, "", func(x *File) error { return x.Put("{", "a") }},
 		"nowhere":           {`{"a": 1}`, "", set("1")},
 		"mixed line ends":   {"{\r\n  \"a\": 1\n}", "{\r\n  \"a\": 1,\n  \"b\": 2\n}", set("2", "b")},
 		"space at the end":  {"{\"a\": 1}  \n\n", "{\"a\": 2}  \n\n", set("2", "a")},
 		"a key with a dot":  {`{"a.b": {"c": 1}}`, `{"a.b": {"c": 2}}`, set("2", "a.b", "c")},
 		"empty object kept": {"{\n  \"a\": {\n    \"b\": 1\n  }\n}", "{\n  \"a\": {}\n}", remove("a", "b")},
 	} {
-		x := parsedText(t, tt.before)
+		x := parsed(t, tt.before)
 		err := tt.change(x)
 		if tt.after == "" {
 			if got := string(x.Bytes()); err == nil || got != tt.before {
@@ -80,19 +84,19 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestTextReads(t *testing.T) {
-	x := parsedText(t, "{\r\n \"a\": {\"b\": 1, \"c\": [ /* x */\r\n 2 ], \"b\": 3}}")
+func TestReads(t *testing.T) {
+	x := parsed(t, "{\r\n \"a\": {\"b\": 1, \"c\": [ /* x */\r\n 2 ], \"b\": 3}}")
 	if got := x.Keys("a"); !slices.Equal(got, []string{"b", "c", "b"}) {
 		t.Errorf("Keys = %q", got)
 	}
 	if got := x.Keys("a", "c"); got != nil {
 		t.Errorf("Keys of an array = %q", got)
 	}
-	if got, ok := x.Value("a", "c"); string(got) != "[ /* x */\n 2 ]" || !ok {
-		t.Errorf("Value = %q, %v", got, ok)
+	if got, ok := x.Text("a", "c"); string(got) != "[ /* x */\r\n 2 ]" || !ok {
+		t.Errorf("Text = %q, %v", got, ok)
 	}
-	if _, ok := x.Value("a", "d"); ok {
-		t.Error("Value made one up")
+	if _, ok := x.Text("a", "d"); ok {
+		t.Error("Text made one up")
 	}
 	for _, bad := range []string{"{", "[]", "1", strings.Repeat(`{"a":`, 2000) + "1" + strings.Repeat("}", 2000)} {
 		if _, err := Parse("f", []byte(bad)); err == nil {
