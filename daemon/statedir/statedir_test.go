@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestMain lets the test binary stand in for another process that holds a
-// lock until its stdin ends.
+// TestMain lets the test binary run as another process that holds a lock until its stdin
+// ends.
 func TestMain(m *testing.M) {
 	path := os.Getenv("HOLDLINE_TEST_LOCK")
 	if path == "" {
@@ -93,7 +93,7 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
-// TestSweep: what a dead writer left goes, and nothing else.
+// TestSweep checks that Sweep removes what a dead writer left, and nothing else.
 func TestSweep(t *testing.T) {
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {
@@ -180,8 +180,8 @@ func TestLockBetweenProcesses(t *testing.T) {
 	}
 }
 
-// A program that is being started has a copy of every descriptor until its
-// exec: the lock is free although one is still there.
+// TestUnlockAtOnce checks that an unlocked lock is free at once, even while a child that is
+// being started still has a copy of the descriptor.
 func TestUnlockAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	l, err := TryLock(path)
@@ -209,7 +209,8 @@ func TestUnlockAtOnce(t *testing.T) {
 	_ = again.Unlock()
 }
 
-// Whoever only looks is no holder to another who looks.
+// TestHeldManyLook checks that processes that only check a lock do not appear as its holder
+// to each other.
 func TestHeldManyLook(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	if _, err := Held(path); !errors.Is(err, os.ErrNotExist) {

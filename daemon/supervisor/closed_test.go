@@ -10,9 +10,9 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestServerClosesPipeAndLives: a server that has closed its stdin or stdout and
-// lives is ended by its worker, and said to have been for that. What it did not
-// read is known not to have been told to it.
+// TestServerClosesPipeAndLives checks that a server that has closed its stdin or stdout and
+// still runs is ended by its worker, with that as the reason. A write that it did not read
+// counts as not dispatched.
 func TestServerClosesPipeAndLives(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []string{process.Stdin, process.Stdout} {
@@ -21,7 +21,7 @@ func TestServerClosesPipeAndLives(t *testing.T) {
 			h := newHome(t)
 			s := h.daemon()
 			shut := map[string]string{process.Stdin: "exec <&-", process.Stdout: "exec >&-"}[stream]
-			// It heeds neither the end of its input nor SIGTERM.
+			// The server ignores the end of its input and SIGTERM.
 			w := h.start(s,
 				shell("closes-"+stream, "trap '' TERM; "+shut+"; echo closed >&2; while :; do sleep 600; done"))
 			follow(t, w, false, func(s *seen) bool { return strings.Contains(s.stderr.String(), "closed") })

@@ -19,6 +19,8 @@ import (
 	"holdline/protocol/workerwire"
 )
 
+// TestWorkerKilled kills a worker with SIGKILL. Its daemon gets Lost after the whole tree
+// of the child is killed.
 func TestWorkerKilled(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -40,7 +42,8 @@ func TestWorkerKilled(t *testing.T) {
 	wait(t, "the end", w.Done())
 }
 
-// Without anybody to hunt, the child still gets its parent-death signal.
+// TestParentDeathSignal kills a worker that no daemon is attached to. The child gets its
+// parent-death signal.
 func TestParentDeathSignal(t *testing.T) {
 	t.Parallel()
 	if !process.Exact {
@@ -63,8 +66,8 @@ func TestParentDeathSignal(t *testing.T) {
 	}
 }
 
-// orphan makes a worker with a child that does not end, and kills the worker
-// when nobody is connected to it.
+// orphan starts a worker whose child does not end, and kills the worker while no daemon is
+// attached to it.
 func (h *home) orphan(id string) {
 	h.t.Helper()
 	s := h.daemon()
@@ -83,6 +86,8 @@ func (h *home) orphan(id string) {
 	})
 }
 
+// TestHuntAtStart checks that HuntAll kills what a dead worker of the same directories
+// left, and neither what belongs to other directories nor the child of a living worker.
 func TestHuntAtStart(t *testing.T) {
 	t.Parallel()
 	if !process.Exact {
@@ -115,7 +120,7 @@ func TestHuntAtStart(t *testing.T) {
 	if len(h.carriers("lives")) == 0 {
 		t.Error("the child of a living worker was hunted")
 	}
-	// The same without the directory: nobody knows the worker any more.
+	// Now without the worker's directory: the daemon cannot know the worker.
 	again, err := next.Attach(t.Context(), h.path("lives"), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -140,6 +145,8 @@ func TestHuntAtStart(t *testing.T) {
 	})
 }
 
+// TestWorkerThatHangsIsKilled attaches to a worker that is stopped by SIGSTOP. The worker
+// is given up as Lost and killed with its tree.
 func TestWorkerThatHangsIsKilled(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -163,6 +170,9 @@ func TestWorkerThatHangsIsKilled(t *testing.T) {
 	}
 }
 
+// TestNextDaemonAttaches checks that the next daemon gets all output that was not
+// acknowledged, and that its writes continue the numbers. A daemon with a lower epoch
+// cannot attach.
 func TestNextDaemonAttaches(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -173,10 +183,11 @@ func TestNextDaemonAttaches(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One line is received and acked, the rest is lost with this daemon.
+	// The first daemon acknowledges one line; the others must reach the next daemon.
 	e := <-w.Events()
 	w.Ack(e.Seq)
-	if err := w.Signal(t.Context(), "SIGCONT"); err != nil { // answered in order: the ack was taken
+	// requests are handled in order: the answer shows that the ack was taken
+	if err := w.Signal(t.Context(), "SIGCONT"); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the output", func() bool {
@@ -206,7 +217,7 @@ func TestNextDaemonAttaches(t *testing.T) {
 		t.Errorf("output %q (%d old), want %q", all, got.old, want)
 	}
 
-	// A daemon of an earlier life that wakes up is refused and kills nothing.
+	// A daemon with a lower epoch is refused, and kills nothing.
 	third := h.daemonAt(1)
 	if _, err := third.Attach(t.Context(), h.path("adopt"), 0); err == nil {
 		t.Error("a lower epoch may attach")
@@ -219,7 +230,8 @@ func TestNextDaemonAttaches(t *testing.T) {
 	}
 }
 
-// A newer daemon takes the worker away; the older one is only let go of it.
+// TestTakenAway has a newer daemon attach to a worker. The older daemon loses its
+// connection, and gets no event.
 func TestTakenAway(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -237,6 +249,8 @@ func TestTakenAway(t *testing.T) {
 	}
 }
 
+// TestConnectionBreaks breaks the connection during large writes. Each line that a write
+// reports as not dispatched is sent again, and the child gets each line once.
 func TestConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -247,7 +261,7 @@ func TestConnectionBreaks(t *testing.T) {
 	for i := range 20 {
 		line := fmt.Appendf(nil, "%d %s\n", i, strings.Repeat("x", 100_000))
 		want.Write(line)
-		if i%5 == 4 { // the attach of another connection throws this one out
+		if i%5 == 4 { // the attach of another connection ends this one
 			intrude(t, w, h.epoch)
 		}
 		for {
@@ -269,7 +283,7 @@ func TestConnectionBreaks(t *testing.T) {
 	}
 }
 
-// consult is the spec of a consult's worker that is soon alone.
+// consult returns the spec of a consult's worker that counts as alone after this time.
 func consult(id, script string, after time.Duration) process.Spec {
 	spec := shell(id, script)
 	spec.Kind = process.KindConsult
@@ -277,12 +291,14 @@ func consult(id, script string, after time.Duration) process.Spec {
 	return spec
 }
 
-// untilAlone is a command that waits until the worker of dir is alone.
+// untilAlone returns a shell command that waits until the worker of dir is alone.
 func untilAlone(dir string) string {
 	return "until grep -q '\"" + process.PhaseAlone + "\"' " + filepath.Join(dir, process.FileState) +
 		"; do sleep 0.05; done"
 }
 
+// TestConsultAlone checks that the worker of a consult keeps its child's output and exit in
+// files while no daemon is attached, and that the next daemon reads all of it.
 func TestConsultAlone(t *testing.T) {
 	t.Parallel()
 	const size = 20 << 20
@@ -330,6 +346,8 @@ func TestConsultAlone(t *testing.T) {
 	wait(t, "the end", w.Done())
 }
 
+// TestAttachWhileSpooling attaches to a worker that has written output to its spool, and
+// whose child still runs. No output is lost.
 func TestAttachWhileSpooling(t *testing.T) {
 	t.Parallel()
 	const size = 12 << 20
@@ -359,6 +377,7 @@ func TestAttachWhileSpooling(t *testing.T) {
 	}
 }
 
+// TestHardDeadline checks that a worker that is alone ends its child at the hard deadline.
 func TestHardDeadline(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -378,6 +397,8 @@ func TestHardDeadline(t *testing.T) {
 	}
 }
 
+// TestServerAlone checks that the worker of a server ends its child and removes its
+// directory after some time without a daemon.
 func TestServerAlone(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -394,8 +415,8 @@ func TestServerAlone(t *testing.T) {
 	})
 }
 
-// SIGTERM to a worker, as at the end of a login session, ends its tree and
-// keeps what was said.
+// TestWorkerTerminated checks that SIGTERM to a worker, as at the end of a login session,
+// ends its tree and keeps the output.
 func TestWorkerTerminated(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -412,18 +433,18 @@ func TestWorkerTerminated(t *testing.T) {
 	wait(t, "the end", w.Done())
 }
 
-// intrude attaches and leaves.
+// intrude attaches to a worker and disconnects.
 func intrude(t *testing.T, w *supervisor.Worker, epoch int64) {
 	t.Helper()
 	c := rawDial(t, w.Spec().Socket)
 	c.ask(workerwire.Initialize, workerwire.InitializeParams{Version: process.Version})
 	c.send(workerwire.Attach, workerwire.AttachParams{Epoch: epoch}, 0, nil)
-	_, _ = workerwire.ReadFrame(c.nc) // the answer, or the end: it may be thrown out before that is sent
+	_, _ = workerwire.ReadFrame(c.nc) // the answer, or an error: the connection may be closed before the answer
 	_ = c.nc.Close()
 }
 
-// TestLateWorkerOfEarlierDaemon: a worker that an earlier daemon was starting
-// takes the lock after this one has found it free. It gives way.
+// TestLateWorkerOfEarlierDaemon has a worker that an earlier daemon was starting take its
+// lock after this daemon has found the lock free. The worker gives way.
 func TestLateWorkerOfEarlierDaemon(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)

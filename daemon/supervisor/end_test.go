@@ -8,9 +8,8 @@ import (
 	"holdline/daemon/worker/workertest"
 )
 
-// TestEndIsToldWithoutAcks: a daemon that can acknowledge nothing of what a
-// child wrote, since nobody answers what it asks, is told of its end all the
-// same.
+// TestEndIsToldWithoutAcks checks that a daemon that cannot acknowledge its child's output
+// still gets the end of the child.
 func TestEndIsToldWithoutAcks(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -54,7 +53,7 @@ func TestEndIsToldWithoutAcks(t *testing.T) {
 	}
 }
 
-// TestTerminateFrozenWorker: a worker that hangs cannot keep its child alive.
+// TestTerminateFrozenWorker checks that a worker that hangs does not keep its child alive.
 func TestTerminateFrozenWorker(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)

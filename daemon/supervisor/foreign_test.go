@@ -10,8 +10,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestForeignWorker goes back to a program that does not know the version of a
-// worker that lives, and then to one whose worker has left in order.
+// TestForeignWorker attaches to a worker whose version this program does not know: first to
+// a living one, then to one that has exited in order. Both are Lost.
 func TestForeignWorker(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -39,7 +39,7 @@ func TestForeignWorker(t *testing.T) {
 			t.Errorf("%s: left: %v", when, left)
 		}
 		wait(t, "the end", w.Done())
-		// What such a worker would leave is not read, however well it went.
+		// The state of such a worker is not read, even if it says that all went well.
 		state := `{"version":4,"phase":"exited","exit":{"exitCode":0},"last_write":7,"next_seq":9}`
 		if err := os.WriteFile(filepath.Join(w.Dir(), process.FileState), []byte(state), 0o600); err != nil {
 			t.Fatal(err)
@@ -47,7 +47,8 @@ func TestForeignWorker(t *testing.T) {
 	}
 }
 
-// TestServerDirs: the socket of a consult is no server's directory.
+// TestServerDirs checks that the socket directory of a consult does not count as a server's
+// directory.
 func TestServerDirs(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)

@@ -33,7 +33,7 @@ func rawDial(t *testing.T, path string) *raw {
 	return &raw{t: t, nc: nc}
 }
 
-// send sends a request. number is that of the kinds that have one.
+// send sends a request. number is used by the kinds that have one.
 func (r *raw) send(kind workerwire.Kind, params any, number int64, payload []byte) int64 {
 	r.t.Helper()
 	r.next++
@@ -47,7 +47,7 @@ func (r *raw) send(kind workerwire.Kind, params any, number int64, payload []byt
 	return r.next
 }
 
-// sendOnly sends a frame that wants no answer.
+// sendOnly sends a frame that gets no answer.
 func (r *raw) sendOnly(f workerwire.Frame) {
 	r.t.Helper()
 	if err := workerwire.WriteFrames(r.nc, f); err != nil {
@@ -55,7 +55,7 @@ func (r *raw) sendOnly(f workerwire.Frame) {
 	}
 }
 
-// answer skips events until the answer to id comes.
+// answer skips events until the answer to id arrives.
 func (r *raw) answer(id int64) workerwire.Frame {
 	r.t.Helper()
 	for {
@@ -69,7 +69,7 @@ func (r *raw) answer(id int64) workerwire.Frame {
 	}
 }
 
-// ask returns the code of the error answer, or "".
+// ask sends a request, and returns the code of the error answer, or "".
 func (r *raw) ask(kind workerwire.Kind, params any) string {
 	r.t.Helper()
 	return codeOf(r.answer(r.send(kind, params, 0, nil)))
@@ -97,7 +97,8 @@ func (r *raw) wantWrite(code string, id int64, data string) {
 	}
 }
 
-// An attach is a fence: what an older connection has on its way is not taken.
+// TestFence checks that after an attach no frame of an older connection is taken, and which
+// requests need an attach. Writes are taken in order, each once.
 func TestFence(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -105,7 +106,7 @@ func TestFence(t *testing.T) {
 	w.Close()
 	old, now := rawDial(t, w.Spec().Socket), rawDial(t, w.Spec().Socket)
 	hello := workerwire.InitializeParams{Version: process.Version}
-	old.want(workerwire.CodeInvalid, workerwire.Ack, nil) // before initialize
+	old.want(workerwire.CodeInvalid, workerwire.Ack, nil) // no initialize before it
 	old.want(workerwire.CodeVersion, workerwire.Initialize, workerwire.InitializeParams{Version: 99})
 	old.want("", workerwire.Initialize, hello)
 	old.want(workerwire.CodeUnknownMethod, 99, nil)
@@ -116,7 +117,7 @@ func TestFence(t *testing.T) {
 	}
 	old.want("", workerwire.Attach, workerwire.AttachParams{Epoch: 5})
 	old.wantWrite("", 1, "one\n")
-	old.wantWrite("", 1, "again\n") // not made again
+	old.wantWrite("", 1, "again\n") // not taken a second time
 	old.wantWrite(workerwire.CodeWriteGap, 3, "gap\n")
 	old.wantWrite(workerwire.CodeInvalid, 0, "zero\n")
 	old.want(workerwire.CodeInvalid, workerwire.Signal, workerwire.SignalParams{Signal: "SIGNOT"})
@@ -130,14 +131,14 @@ func TestFence(t *testing.T) {
 	if a.LastWrite != 1 || a.NextSeq < 1 {
 		t.Errorf("attach = %+v, want L = 1", a)
 	}
-	// The older connection is closed; a frame that it gets off is not taken.
+	// The older connection is closed, and a frame that it still sends is not taken.
 	_ = workerwire.WriteFrames(old.nc,
 		workerwire.Frame{Kind: workerwire.Write, ID: 99, N: 2, Payload: []byte("ghost\n")})
 	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 2, Payload: []byte("two\n")})
 	now.sendOnly(workerwire.Frame{Kind: workerwire.CloseStdin})
 	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 3, Payload: []byte("late\n")})
 
-	// Events have numbers without gaps, and the end is the last one.
+	// Events are numbered without gaps, and the end is the last one.
 	var got []byte
 	next, exited := int64(1), false
 	for last := workerwire.Kind(0); last != workerwire.Closed; next++ {
@@ -169,7 +170,7 @@ func TestFence(t *testing.T) {
 	})
 }
 
-// Frames that are none end the connection, not the worker.
+// TestBadFrames checks that invalid frames end the connection, not the worker.
 func TestBadFrames(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -184,7 +185,7 @@ func TestBadFrames(t *testing.T) {
 			t.Errorf("%q: %d bytes of answer, want the connection closed", in, n)
 		}
 	}
-	// More connections than are served, and one that was cut in a frame.
+	// More connections than the worker serves at once, each cut in a frame.
 	for range 40 {
 		r := rawDial(t, w.Spec().Socket)
 		_, _ = r.nc.Write([]byte("\x00\x00"))

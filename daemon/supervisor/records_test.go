@@ -14,7 +14,7 @@ import (
 	"holdline/daemon/supervisor"
 )
 
-// recorded are the write ids of a worker's records that stand and are not void.
+// recorded returns the write ids of a worker's records that are not void.
 func recorded(t *testing.T, w *supervisor.Worker) []int64 {
 	t.Helper()
 	var ids []int64
@@ -24,8 +24,8 @@ func recorded(t *testing.T, w *supervisor.Worker) []int64 {
 	return ids
 }
 
-// records are a worker's records that stand and are not void, by write id. The
-// later of two with one id counts.
+// records returns a worker's records that are not void, by write id. Of two with one id the
+// later counts.
 func records(t *testing.T, w *supervisor.Worker) []calls.Record {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(w.Dir(), calls.File))
@@ -42,7 +42,7 @@ func records(t *testing.T, w *supervisor.Worker) []calls.Record {
 	return slices.DeleteFunc(all, func(r calls.Record) bool { return r.Write > w.LastWrite() })
 }
 
-// told writes n lines to a child and returns the ids, which are on record.
+// told writes n lines to a child, and returns their write ids, which are on record.
 func told(t *testing.T, w *supervisor.Worker, n int, name string) []int64 {
 	t.Helper()
 	var ids []int64
@@ -57,6 +57,8 @@ func told(t *testing.T, w *supervisor.Worker, n int, name string) []int64 {
 	return ids
 }
 
+// TestRecordsOfAnEarlierDaemon checks that records of writes that the worker did not take
+// are void, and that the next write uses their ids.
 func TestRecordsOfAnEarlierDaemon(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -66,8 +68,8 @@ func TestRecordsOfAnEarlierDaemon(t *testing.T) {
 	if err := first.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// That daemon had put down two more writes which the worker never took,
-	// one of them twice, and was killed in the middle of a line.
+	// The first daemon recorded two more writes that the worker never took, one of them
+	// twice, and was killed while it wrote a line.
 	f, err := os.OpenFile(filepath.Join(w.Dir(), calls.File), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +90,7 @@ func TestRecordsOfAnEarlierDaemon(t *testing.T) {
 	if err := w.Forget(2, 3); err != nil {
 		t.Fatal(err)
 	}
-	// What is written now has the id of a write that never was.
+	// The next write has the id of one that was not made.
 	if got := told(t, w, 1, "y"); !slices.Equal(got, []int64{5}) {
 		t.Errorf("next write is %v, want 5", got)
 	}
@@ -108,8 +110,8 @@ func TestRecordsOfAnEarlierDaemon(t *testing.T) {
 	}
 }
 
-// A worker that left in order has written down its last write, so that a
-// record above it is void although nobody can be asked.
+// TestRecordsOfAWorkerThatLeft checks that a worker that exited in order has saved its last
+// write, so that a record above it is void although the worker cannot be asked.
 func TestRecordsOfAWorkerThatLeft(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -140,7 +142,8 @@ func TestRecordsOfAWorkerThatLeft(t *testing.T) {
 	wait(t, "the end", w.Done())
 }
 
-// What is forgotten leaves the file, while daemons come and go.
+// TestForgottenRecordsGo checks that forgotten records are removed from the file, and that
+// the others reach the next daemon.
 func TestForgottenRecordsGo(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)

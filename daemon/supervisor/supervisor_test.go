@@ -21,7 +21,7 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestMain lets the test binary stand in for the program that workers run.
+// TestMain lets the test binary run as the program that workers execute.
 func TestMain(m *testing.M) {
 	workertest.Dispatch(os.Args[1:], os.Environ(), os.Stderr)
 	os.Exit(m.Run())
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 // patience is the limit of every wait.
 const patience = 20 * time.Second
 
-// home is the directories of one daemon after another.
+// home has the directories that the daemons of a test use one after another.
 type home struct {
 	t     *testing.T
 	dir   string
@@ -47,7 +47,7 @@ func newHome(t *testing.T) *home {
 	return &home{t: t, dir: dir}
 }
 
-// daemon is the next daemon's supervisor.
+// daemon returns the supervisor of the next daemon.
 func (h *home) daemon() *supervisor.Supervisor {
 	h.t.Helper()
 	h.epoch++
@@ -76,7 +76,7 @@ func (h *home) daemonAt(epoch int64) *supervisor.Supervisor {
 
 func (h *home) path(id string) string { return filepath.Join(h.dir, "w", id) }
 
-// shell is the spec of a worker that runs a script.
+// shell returns the spec of a worker that runs a script.
 func shell(id, script string) process.Spec {
 	return process.Spec{
 		ID: id, Kind: process.KindServer, Name: id, Argv: []string{"/bin/sh", "-c", script}, Cwd: "/",
@@ -86,7 +86,7 @@ func shell(id, script string) process.Spec {
 
 var env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "MARK=x"}
 
-// start runs a worker that is surely gone after the test.
+// start starts a worker, which is killed at the end of the test.
 func (h *home) start(s *supervisor.Supervisor, spec process.Spec) *supervisor.Worker {
 	h.t.Helper()
 	w, err := s.Start(h.t.Context(), h.path(spec.ID), spec, env)
@@ -111,7 +111,7 @@ func (h *home) wipe(id string) {
 	}
 }
 
-// until waits for cond.
+// until waits until cond is true.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !cond(); <-time.After(5 * time.Millisecond) {
@@ -122,17 +122,17 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// seen is what came of a worker's events.
+// seen is what was received of a worker's events.
 type seen struct {
 	stdout, stderr bytes.Buffer
-	size           int64 // of stdout
+	size           int64 // bytes of stdout
 	dropped        int64
 	kinds          []supervisor.Kind
 	last           supervisor.Event
 	old            int
 }
 
-// follow receives and acks until the stream ends or stop says so.
+// follow receives and acknowledges events until they end or stop returns true.
 func follow(t *testing.T, w *supervisor.Worker, keep bool, stop func(*seen) bool) *seen {
 	t.Helper()
 	s := &seen{}
@@ -184,7 +184,7 @@ func wait(t *testing.T, what string, ch <-chan struct{}) {
 	}
 }
 
-// carriers returns the processes that name the worker of this id as theirs.
+// carriers returns the processes that carry the id of this worker.
 func (h *home) carriers(id string) []process.Proc {
 	h.t.Helper()
 	all, err := process.Carriers()
@@ -194,7 +194,8 @@ func (h *home) carriers(id string) []process.Proc {
 	return all[h.path(id)]
 }
 
-// Who asks for the workers sees one that is just being started, too, and whole.
+// TestWorkersWhileStarting checks that Workers lists a worker that is being started with
+// all its fields set.
 func TestWorkersWhileStarting(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -222,8 +223,8 @@ func TestWorkersWhileStarting(t *testing.T) {
 	<-looked
 }
 
-// A supervisor that is closed while it starts a worker leaves none that nobody
-// knows of; one that is closed while it attaches to a worker lets that one live.
+// TestCloseWhileBeginning closes a supervisor while it starts a worker, which must not be
+// left behind unknown, and while it attaches to one, which must live on.
 func TestCloseWhileBeginning(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -265,6 +266,8 @@ func TestCloseWhileBeginning(t *testing.T) {
 	}
 }
 
+// TestLife follows a worker from its start over a write to its end: output, status, records
+// and final state.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -329,6 +332,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
+// TestSpawnFailure checks the fault of a child that cannot be started.
 func TestSpawnFailure(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -374,7 +378,8 @@ func TestSpawnFailure(t *testing.T) {
 	}
 }
 
-// A directory is gone for good although somebody still writes into it.
+// TestReapUnderWrites checks that Reap removes a directory even while another process
+// writes to it.
 func TestReapUnderWrites(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -402,6 +407,8 @@ func TestReapUnderWrites(t *testing.T) {
 	}
 }
 
+// TestStartRefused checks that Start refuses a bad spec, an id that is in use, and a
+// cancelled context, and leaves no process.
 func TestStartRefused(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -431,10 +438,12 @@ func TestStartRefused(t *testing.T) {
 	follow(t, w, true, nil)
 }
 
-// A child that takes no hint and has put a grandchild into its own session,
-// which holds its stdout.
+// stubborn is a child that ignores SIGTERM and has a grandchild in a session of its own,
+// which holds its stdout open.
 const stubborn = `trap '' TERM INT; setsid sh -c 'trap "" TERM; echo up; while :; do sleep 100; done' & while :; do sleep 100; done`
 
+// TestTerminateStubborn checks that Terminate kills a child that ignores SIGTERM, with all
+// that it started.
 func TestTerminateStubborn(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -456,6 +465,8 @@ func TestTerminateStubborn(t *testing.T) {
 	}
 }
 
+// TestTerminateGivesRealExit checks that a child that ends on SIGTERM is reported with its
+// own exit code.
 func TestTerminateGivesRealExit(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -466,6 +477,7 @@ func TestTerminateGivesRealExit(t *testing.T) {
 	}
 }
 
+// TestExitKillsWhatIsLeft checks that when a child exits, all that it started is killed.
 func TestExitKillsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -480,6 +492,8 @@ func TestExitKillsWhatIsLeft(t *testing.T) {
 	}
 }
 
+// TestTerminateChildThatDoesNotRead checks that a child that does not read its stdin can be
+// terminated, and that a write that was half made does not count as not dispatched.
 func TestTerminateChildThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -491,7 +505,7 @@ func TestTerminateChildThatDoesNotRead(t *testing.T) {
 		_, err := w.Write(t.Context(), calls.Record{N: 1}, make([]byte, 20<<20))
 		wrote <- err
 	}()
-	follow(t, w, true, lines(1)) // the child has got a part of it
+	follow(t, w, true, lines(1)) // the child has read part of it
 	if exit, err := w.Terminate(t.Context(), 50*time.Millisecond); err != nil || exit.Signal != "SIGKILL" {
 		t.Errorf("Terminate = %v, %v, want SIGKILL", exit, err)
 	}
@@ -501,6 +515,8 @@ func TestTerminateChildThatDoesNotRead(t *testing.T) {
 	follow(t, w, true, nil)
 }
 
+// TestTerminateWhileNobodyReceives checks that a child can be terminated while no event is
+// received.
 func TestTerminateWhileNobodyReceives(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -515,6 +531,7 @@ func TestTerminateWhileNobodyReceives(t *testing.T) {
 	}
 }
 
+// TestBigOutput checks that all of a large output arrives, in one line or in many.
 func TestBigOutput(t *testing.T) {
 	t.Parallel()
 	const size = 100 << 20
@@ -532,6 +549,8 @@ func TestBigOutput(t *testing.T) {
 	}
 }
 
+// TestStderrFlood checks that stderr beyond its limit is dropped and counted, and does not
+// delay stdout.
 func TestStderrFlood(t *testing.T) {
 	t.Parallel()
 	const size = 20 << 20
@@ -550,8 +569,8 @@ func TestStderrFlood(t *testing.T) {
 	}
 }
 
-// exitOf is closed when the worker's child has ended, without any event being
-// received.
+// exitOf returns a channel that is closed when the worker's child has ended. It receives no
+// events.
 func exitOf(t *testing.T, w *supervisor.Worker) <-chan struct{} {
 	t.Helper()
 	ch := make(chan struct{})

@@ -10,11 +10,10 @@ import (
 	"holdline/protocol/process"
 )
 
-// letters of facts: Alive, Spec, sTate, Boot, Handshake, Unconfirmed, Job,
-// aNswer.
+// letters stand for facts: Alive, Spec, sTate, Boot, Handshake, Unconfirmed, Job, aNswer.
 const letters = "ASTBHUJN"
 
-// facts are written as their letters.
+// facts returns the facts whose letters has has.
 func facts(has string) supervisor.Facts {
 	var f supervisor.Facts
 	for _, l := range has {
@@ -26,6 +25,7 @@ func facts(has string) supervisor.Facts {
 	return f
 }
 
+// TestDecide checks the verdict for the facts of each situation.
 func TestDecide(t *testing.T) {
 	for _, tt := range []struct {
 		name, facts string
@@ -70,7 +70,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideAlways checks what must be true of every directory.
+// TestDecideAlways checks what must be true for all facts.
 func TestDecideAlways(t *testing.T) {
 	const (
 		ofLiving = 1<<supervisor.Leave | 1<<supervisor.Adopt | 1<<supervisor.End | 1<<supervisor.Dismiss
@@ -105,6 +105,7 @@ func TestDecideAlways(t *testing.T) {
 	}
 }
 
+// TestLook checks which facts Look finds during the life of a worker.
 func TestLook(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)

@@ -72,7 +72,8 @@ func TestCallLine(t *testing.T) {
 	}
 }
 
-// A client's names cannot make a line long, nor break it.
+// TestCallLineIsBounded checks that names given by a client neither make a line long nor
+// break it.
 func TestCallLineIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "telemetry.jsonl")
 	long := strings.Repeat("\"\n\xff ü", 100_000)
@@ -141,7 +142,8 @@ func TestHotPaths(t *testing.T) {
 	}
 }
 
-// Without paths a summary still comes, and names none.
+// TestHotPathsOff checks that without paths the summary is still written, and names no
+// path.
 func TestHotPathsOff(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "telemetry.jsonl")
 	r := New(Options{Path: path})
@@ -220,7 +222,7 @@ func TestRotation(t *testing.T) {
 		t.Errorf("%d lines after the next start, want 1", len(got))
 	}
 	r.Close()
-	// One that keeps none.
+	// A log that keeps no old file.
 	r = New(Options{Path: path, MaxBytes: 400, Keep: -1})
 	for range 10 {
 		r.ToolCall(Call{Tool: "t"})
@@ -251,7 +253,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// The file follows its path when somebody else renames or removes it.
+// TestLogFollowsItsPath checks that lines go into the file at the log's path, after another
+// process has renamed or removed it.
 func TestLogFollowsItsPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "telemetry.jsonl")
 	r := New(Options{Path: path})
@@ -294,12 +297,13 @@ func TestLogAfterTornLine(t *testing.T) {
 	}
 }
 
-// A log that cannot be written is shown in the health, told once, and never
-// stops a call; when it can be written again it is.
+// TestFailedWrite checks that a log that cannot be written appears in the health, is logged
+// once and stops no call, and that writing begins again when it is possible.
 func TestFailedWrite(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "telemetry.jsonl")
-	if err := syscall.Mkfifo(path, 0o600); err != nil { // opening it must not wait for a reader
+	// opening it must not block until there is a reader
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var told bytes.Buffer
@@ -327,7 +331,7 @@ func TestFailedWrite(t *testing.T) {
 	if !strings.Contains(told.String(), "telemetry log works again") {
 		t.Errorf("told:\n%s", told.String())
 	}
-	// A link is not followed: it could lead anywhere.
+	// A symbolic link is refused: it could point to any file.
 	link := filepath.Join(dir, "link.jsonl")
 	if err := os.Symlink(filepath.Join(dir, "victim"), link); err != nil {
 		t.Fatal(err)

@@ -91,13 +91,13 @@ func TestStates(t *testing.T) {
 	r.WorkerEnded("b")
 	expect(Ready, true, true, 0)
 
-	r.WorkerLost("a", true) // one server's: the daemon serves all others
+	r.WorkerLost("a", true) // one server of several: the daemon serves all others
 	expect(Recovering, true, false, 0)
-	r.WorkerStarting("a", 13) // on its way, not back
+	r.WorkerStarting("a", 13) // starting is not yet ready
 	expect(Recovering, true, false, 1)
 	r.WorkerReady("a")
 	expect(Ready, true, true, 1)
-	r.WorkerLost("a", false) // nothing is missing: nobody starts it again
+	r.WorkerLost("a", false) // nothing is missing: it is not started again
 	expect(Cold, true, true, 1)
 
 	r.WorkerReady("adopted")
@@ -116,7 +116,7 @@ func TestStates(t *testing.T) {
 	r.SetRollout(Reloading)
 	expect(Recovering, false, true, 1)
 	r.SetRollout(Stable)
-	r.WorkerStarting("c", 12) // told late
+	r.WorkerStarting("c", 12) // reported late
 	if got := r.Health(Parts{}).Generation; got != 13 {
 		t.Errorf("generation = %d, want 13", got)
 	}
@@ -140,7 +140,7 @@ func TestLastFault(t *testing.T) {
 		{consult, nil, "none 0"},
 		{consult, failure(fault.ProcessFailure), "process_failure 1"},
 		{consult, failure(fault.DownstreamFailure), "downstream_failure 2"},
-		// None of these proves that anything works.
+		// None of these successes proves that a failed part works.
 		{methodOf("ping"), nil, "downstream_failure 2"},
 		{methodOf("tools/list"), nil, "downstream_failure 2"},
 		{methodOf("initialize"), nil, "downstream_failure 2"},
@@ -149,7 +149,7 @@ func TestLastFault(t *testing.T) {
 		{methodOf("logging/setLevel"), nil, "downstream_failure 2"},
 		{tool("health_snapshot"), nil, "downstream_failure 2"},
 		{tool("telemetry_snapshot"), nil, "downstream_failure 2"},
-		// Nor do these say that anything fails.
+		// None of these faults means that a part fails.
 		{consult, failure(fault.Cancelled), "downstream_failure 2"},
 		{consult, failure(fault.InvalidInput), "downstream_failure 2"},
 		{tool("nothing"), failure(fault.UnknownTool), "downstream_failure 2"},
@@ -179,8 +179,8 @@ func TestLastFault(t *testing.T) {
 	}
 }
 
-// TestReadyAgreesWithState: after any fault whatever, ready means that nothing
-// is recovering.
+// TestReadyAgreesWithState checks that after any fault, ready means that no part is
+// recovering.
 func TestReadyAgreesWithState(t *testing.T) {
 	for _, code := range fault.Codes() {
 		for _, own := range []bool{false, true} {
@@ -206,7 +206,8 @@ func TestReadyAgreesWithState(t *testing.T) {
 	}
 }
 
-// Each class is counted on its side, and every request once.
+// TestFaultsAreSplit checks that each class of faults is counted as response error or
+// transport fault, and every request once.
 func TestFaultsAreSplit(t *testing.T) {
 	r := New(Options{})
 	transport := 0
@@ -303,7 +304,7 @@ func TestEmptySnapshotEncodesLists(t *testing.T) {
 	}
 }
 
-// Nothing grows with the names that clients make up.
+// TestNamesAreBounded checks that names that clients make up do not make the counters grow.
 func TestNamesAreBounded(t *testing.T) {
 	r := New(Options{})
 	for i := range 10_000 {
@@ -402,7 +403,7 @@ func TestStableLaunchPath(t *testing.T) {
 }
 
 func TestHistogram(t *testing.T) {
-	// Buckets lie side by side, and each is at most an eighth wide.
+	// Buckets are adjacent, and the width of each is at most an eighth of its start.
 	for i := 1; i < buckets; i++ {
 		low := upper(i-1) + 1
 		if bucketOf(low) != i || bucketOf(upper(i)) != i {
@@ -426,7 +427,7 @@ func TestHistogram(t *testing.T) {
 		}
 	}
 	c = counts{}
-	c.add(-msec, 0, nil) // a clock set back
+	c.add(-msec, 0, nil) // the clock was set back
 	if got := c.percentile(.99); got != 0 {
 		t.Errorf("p99 of nothing = %v", got)
 	}
@@ -440,8 +441,8 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// TestRolloutRejected: the reason is the last fault until there is a newer
-// one, success does not take it away, and the next rollout does.
+// TestRolloutRejected checks that the reason of a refused rollout is the last fault until
+// there is a newer one, and that the next rollout clears it, but no success does.
 func TestRolloutRejected(t *testing.T) {
 	r := New(Options{Executable: "/usr/bin/holdline"})
 	r.SetServing(true)

@@ -28,7 +28,7 @@ func TestWithoutPaths(t *testing.T) {
 	}
 }
 
-// TestPathsOff: without paths the log has none in what an error says, either.
+// TestPathsOff checks that without paths the log has none in the texts of errors either.
 func TestPathsOff(t *testing.T) {
 	c := &Call{
 		Tool: "read", Root: "/p", Arguments: []byte(`{"path":"/p/x y"}`),

@@ -12,7 +12,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// candidate is a tool with these properties of its input.
+// candidate returns a tool whose input has these properties.
 func candidate(server, name, description, properties string) Candidate {
 	return Candidate{server, name, server + "__" + name, json.RawMessage(fmt.Sprintf(
 		`{"name":%q,"description":%q,"inputSchema":{"type":"object","properties":%s,"required":["path"]}}`, name,
@@ -60,7 +60,7 @@ server gone: it is gone
 call one with call_tool {server, tool, arguments}`; text != want {
 		t.Errorf("text:\n%s\nwant:\n%s", text, want)
 	}
-	// By argument name, by part of a name, by the server's.
+	// By the name of an argument, by part of a name, and by the server's name.
 	for query, want := range map[string]string{
 		"limit": "read_file", "message": "sendMessage", "mail": "sendMessage", "sendmessage": "sendMessage",
 	} {
@@ -96,7 +96,7 @@ call one with call_tool {server, tool, arguments}`; text != want {
 	}
 }
 
-// TestFindIsBounded: whatever servers say, the answer fits a client.
+// TestFindIsBounded checks that the answer fits a client, whatever servers list.
 func TestFindIsBounded(t *testing.T) {
 	d := Discovery{}
 	for i := range 60 {
@@ -161,8 +161,7 @@ func TestInner(t *testing.T) {
 	}
 }
 
-// FuzzInner: whatever an agent sends, what is passed on stood in it and is an
-// object.
+// FuzzInner checks that the arguments passed on are an object that was in the input.
 func FuzzInner(f *testing.F) {
 	f.Add([]byte(`{"server":"s","tool":"t","arguments":{"a":[1.0,{}]}}`))
 	f.Add([]byte(`{"arguments":null,"tool":"\ud800","server":""}`))
@@ -183,7 +182,7 @@ func FuzzInner(f *testing.F) {
 	})
 }
 
-// FuzzSearch: whatever servers list, it can be searched.
+// FuzzSearch checks that the search works on whatever servers list.
 func FuzzSearch(f *testing.F) {
 	f.Add("read a file",
 		[]byte(`{"description":"Reads.","inputSchema":{"properties":{"a":{"type":"string"},"b":7},"required":["a"]}}`))

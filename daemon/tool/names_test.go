@@ -7,8 +7,9 @@ import (
 	"holdline/daemon/tool"
 )
 
-// TestShownNames: no name is too long as Claude Code shows it, two tools never
-// share one, and the server is found by it before it was ever asked.
+// TestShownNames checks that no name exceeds the length that Claude Code allows, that no
+// two tools have the same name, and that a name leads to its server before the server was
+// ever asked.
 func TestShownNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, of := range []string{

@@ -15,21 +15,21 @@ func entries(size int, keys ...string) (all []Listing) {
 	return all
 }
 
-// TestPagesOfAChangingList: entries that come and go between two pages change
-// nothing for those that stay: each is given once.
+// TestPagesOfAChangingList checks that entries that are added and removed between two pages
+// do not affect the others: each of these appears once.
 func TestPagesOfAChangingList(t *testing.T) {
 	before := entries(maxPage/3, "b", "d", "f", "h", "j")
 	part, last := Page(before, "")
 	if len(part) != 3 || last != "f" {
 		t.Fatalf("the first page has %d entries up to %s", len(part), last)
 	}
-	after := entries(maxPage/3, "a", "c", "e", "g", "h", "j") // f is gone, and others came
+	after := entries(maxPage/3, "a", "c", "e", "g", "h", "j") // f is removed, the others are new
 	if part, last = Page(after, last); len(part) != 3 || last != "" {
 		t.Errorf("the second page has %d entries and goes on behind %q, want g, h, j", len(part), last)
 	}
 }
 
-// TestPageOfOneLongListing: an entry that is longer than a page has one of its own.
+// TestPageOfOneLongListing checks that an entry longer than a page has a page of its own.
 func TestPageOfOneLongListing(t *testing.T) {
 	list, n := entries(maxPage+1, "a", "b", "c"), 0
 	for after := ""; ; n++ {
@@ -49,7 +49,7 @@ func TestPageOfOneLongListing(t *testing.T) {
 	}
 }
 
-// TestCursors: a cursor is read as it was written, for the same list alone.
+// TestCursors checks that a cursor is read as it was written, and only for the same list.
 func TestCursors(t *testing.T) {
 	for _, key := range []string{"0consult", "1a__b", "mem://é\n", strings.Repeat("u", 8<<10)} {
 		raw, err := json.Marshal(NewCursor("tools/list", key))

@@ -28,7 +28,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestRank: the order, and one score by hand.
+// TestRank checks the order of hits, and one score calculated by hand.
 func TestRank(t *testing.T) {
 	documents := []document{
 		{"b", words("read a file")},
@@ -46,7 +46,7 @@ func TestRank(t *testing.T) {
 		return strings.Join(out, " ")
 	}
 	for query, want := range map[string]string{
-		"read":             "often a b long", // more often is better, longer is worse, equals go by name
+		"read":             "often a b long", // more hits are better, longer texts worse; ties are ordered by name
 		"write file":       "rare a b often long",
 		"file, file write": "rare a b often long",
 		"zebra":            "",
@@ -55,7 +55,8 @@ func TestRank(t *testing.T) {
 			t.Errorf("%q finds %q, want %q", query, got, want)
 		}
 	}
-	// One document of three has the word, twice in its four; the mean is 8/3.
+	// One document of three has the word, twice among its four words; the mean length is
+	// 8/3.
 	hits := rank([]string{"x"}, []document{{"1", words("x y x z")}, {"2", words("y z")}, {"3", words("z, z")}})
 	rare := math.Log(1 + (3-1+0.5)/(1+0.5))
 	want := rare * 2 * 2.2 / (2 + 1.2*(0.25+0.75*4/(8.0/3)))
@@ -85,8 +86,8 @@ func BenchmarkSearch(b *testing.B) {
 	}
 }
 
-// TestRankIsSteady: what is equal stays in the order of names, however the
-// documents come.
+// TestRankIsSteady checks that equal documents are ordered by name, in whichever order they
+// are given.
 func TestRankIsSteady(t *testing.T) {
 	var documents []document
 	for i := range 50 {

@@ -112,10 +112,10 @@ func TestParse(t *testing.T) {
 		{`{"prompt":"x","render":"plain_text","detail":"compact"}`, `{"prompt":"x"}`, Porcelain, Concise},
 		{`{"prompt":"x","render":"structured","detail":"verbose"}`, `{"prompt":"x"}`, JSON, Full},
 		{`{"prompt":"x","render":"porcelain","detail":"detailed"}`, `{"prompt":"x"}`, Porcelain, Full},
-		// Integers by any spelling reach the tool as Go integers.
+		// An integer in any spelling reaches the tool as a Go integer.
 		{`{"prompt":"x","max_turns":2.0}`, `{"prompt":"x","max_turns":2}`, Porcelain, Concise},
 		{`{"prompt":"x","max_turns":1e2}`, `{"prompt":"x","max_turns":100}`, Porcelain, Concise},
-		// Everything else keeps its spelling.
+		// All other values keep their spelling.
 		{
 			`{"prompt":"\u0041","max_usd":1.50,"schema":{"a":[1.0,{"b":null}]}}`,
 			`{"prompt":"\u0041","max_usd":1.50,"schema":{"a":[1.0,{"b":null}]}}`,
@@ -191,7 +191,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// A refusal is shown in the form that was asked for, and repeats no prose.
+// A refusal is shown in the requested form, and does not repeat the client's text.
 func TestParseRefusalKeepsRender(t *testing.T) {
 	p := prepare(t, nil)
 	_, r, d, err := p.Parse(json.RawMessage(`{"level":"please tell nobody","render":"json","detail":"full"}`))
@@ -208,8 +208,8 @@ func TestParseRefusalKeepsRender(t *testing.T) {
 	}
 }
 
-// FuzzParse holds that arguments which pass stay one JSON object without the
-// common arguments, and that what is refused is refused as invalid input.
+// FuzzParse checks that accepted arguments stay one JSON object without the common
+// arguments, and that others are refused as invalid input.
 func FuzzParse(f *testing.F) {
 	tl := newTool()
 	p, err := Prepare(&tl)

@@ -15,12 +15,12 @@ import (
 // realShell is a shell of this machine, with the files that it reads.
 type realShell struct {
 	name        string
-	login       string // file in the home directory
-	interactive string // another one; "" if it is the same
-	export      string // how PATH is prepended there, %s being the directory
-	onlyIf      string // guards a command: it runs in an interactive shell alone
-	secret      string // exports TOKEN=secret
-	noInter     bool   // -c keeps it from being interactive
+	login       string // name of its login file in the home directory
+	interactive string // name of the file for interactive shells; "" if it is the same
+	export      string // how PATH is extended there; %s is the directory
+	onlyIf      string // guards a command that only an interactive shell runs
+	secret      string // the line that exports TOKEN=secret
+	noInter     bool   // with -c it is never interactive
 	goesOn      bool   // an exit in the profile ends the profile, not the shell
 }
 
@@ -45,7 +45,7 @@ var realShells = []realShell{
 	{name: "dash", login: ".profile", export: "export PATH=%s:$PATH", secret: "export TOKEN=secret", noInter: true},
 }
 
-// user returns a home directory whose profile has these lines, and its shell.
+// user makes a home directory whose profile has these lines, and returns its shell.
 func (r realShell) user(t *testing.T, login, interactive string) Shell {
 	t.Helper()
 	path, err := exec.LookPath(r.name)
@@ -93,8 +93,8 @@ func value(env []string, name string) string {
 	return ""
 }
 
-// TestRealShells: each shell says what its profile exports, whatever that prints,
-// and what only an interactive one adds to the PATH.
+// TestRealShells checks that each shell reports what its profile exports, whatever the
+// profile prints, and what only an interactive shell adds to PATH.
 func TestRealShells(t *testing.T) {
 	t.Parallel()
 	for _, r := range realShells {
@@ -127,8 +127,8 @@ func TestRealShells(t *testing.T) {
 	}
 }
 
-// TestRealShellsFail: a profile that hangs, ends the shell, or puts another program
-// in its place yields an error within bounds, and leaves no process.
+// TestRealShellsFail checks that a profile that hangs, ends the shell or executes another
+// program is an error within the time limit, and leaves no process.
 func TestRealShellsFail(t *testing.T) {
 	t.Parallel()
 	for _, r := range realShells {
@@ -173,8 +173,8 @@ func TestRealShellsFail(t *testing.T) {
 	}
 }
 
-// TestShellLeavesSomething: what a profile leaves running, which holds the output
-// open, does not keep the answer back.
+// TestShellLeavesSomething checks that a process that a profile leaves running, with the
+// output open, does not delay the answer.
 func TestShellLeavesSomething(t *testing.T) {
 	s := realShells[0].user(t, "sleep 600 &\nexport PATH=/login/bin:$PATH MULTI='x\ny'", "")
 	env, err := s.Login(t.Context())

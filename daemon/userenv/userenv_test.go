@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// fakeShell writes a shell that runs script, $1 to $4 being its arguments, before
-// it answers.
+// fakeShell writes a shell that runs script before it answers. $1 to $4 are its arguments.
 func fakeShell(t *testing.T, script string) *Shell {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shell")
@@ -46,8 +45,8 @@ func program(t *testing.T, name string) string {
 	return dir
 }
 
-// TestOrder: of equal programs the one of the earliest source is found, and what is
-// found says where.
+// TestOrder checks that a program is found in the earliest source that has it, and that the
+// source is reported.
 func TestOrder(t *testing.T) {
 	dirs := map[string]string{}
 	for _, source := range []string{Captured, Login, Interactive, Starter} {
@@ -88,8 +87,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestKept: the next environment begins with PATH and locale of the last answer,
-// and nothing else of it ever lies in a file.
+// TestKept checks that the next environment begins with the PATH and locale of the last
+// answer, and that no other variable is ever written to a file.
 func TestKept(t *testing.T) {
 	state := t.TempDir()
 	shell := fakeShell(t,
@@ -114,7 +113,7 @@ func TestKept(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// A shell that hangs: what was kept holds at once.
+	// The shell hangs: the kept values are in force at once.
 	next := New(Options{
 		StateDir: state, Shell: &Shell{Path: "/bin/false"}, Own: []string{"LANG=C", "HOME=/h"},
 		Log: slog.New(slog.DiscardHandler),
@@ -129,8 +128,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestUnkept: a file that somebody else could have written, or that makes no
-// sense, is not used, and of other variables in it none is.
+// TestUnkept checks that a kept file is not used if another user could have written it or
+// if it is invalid, and that no other variables are read from it.
 func TestUnkept(t *testing.T) {
 	for text, mode := range map[string]os.FileMode{
 		"PATH=/evil\n": 0o622, "PATH /evil\n": 0o600, "LD_PRELOAD=/evil\nTOKEN=/evil\n": 0o600,
@@ -150,9 +149,9 @@ func TestUnkept(t *testing.T) {
 	}
 }
 
-// TestMerge: what decides where daemon and proxies meet is that of the process
-// that started the daemon; of the rest the profile's word counts, but under a
-// service manager.
+// TestMerge checks which value wins. Variables that decide where daemon and proxies meet
+// come from the process that started the daemon. The others come from the profile, except
+// under a service manager.
 func TestMerge(t *testing.T) {
 	shell := fakeShell(t,
 		"export HOME=/wrong XDG_STATE_HOME=/wrong HOLDLINE_CONFIG=/wrong LANG=profile HOLDLINE_CLAUDE_BIN=/profile")
@@ -176,8 +175,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestStarterDirs: of the PATH of the process that started the daemon, nothing is
-// searched that is relative, or where another user could put a program.
+// TestStarterDirs checks that of the starting process's PATH, relative directories and
+// those where another user could put a program are not searched.
 func TestStarterDirs(t *testing.T) {
 	root := t.TempDir()
 	mkdir := func(name string, mode os.FileMode) string {
@@ -229,8 +228,8 @@ func TestStarterDirs(t *testing.T) {
 	}
 }
 
-// TestRefresh: a shell that is asked again replaces what it said; one that fails
-// then changes nothing.
+// TestRefresh checks that a second answer of the shell replaces the first, and that a later
+// failure changes nothing.
 func TestRefresh(t *testing.T) {
 	dir := t.TempDir()
 	profile := filepath.Join(dir, "profile")

@@ -8,9 +8,9 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// TestAckWhileLeaving: a worker that leaves has written to state.json which output
-// is acknowledged, and refuses later acknowledgements. Otherwise its daemon, which
-// forgets acknowledged output, would read that output from the spool once more.
+// TestAckWhileLeaving checks that a worker that exits has saved in state.json which output
+// is acknowledged, and refuses later acknowledgements. Otherwise its daemon, which forgets
+// acknowledged output, would read it again from the spool.
 func TestAckWhileLeaving(t *testing.T) {
 	spec := process.Spec{}
 	spec.SetDefaults()

@@ -8,8 +8,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestChildEndsDuringWrite: stdin is shut when a write was made, and before
-// that is noted: it counts as made, what waits behind it does not.
+// TestChildEndsDuringWrite shuts stdin after a write was made and before that is noted. The
+// write counts as made, the one queued behind it does not.
 func TestChildEndsDuringWrite(t *testing.T) {
 	r, in, err := os.Pipe()
 	if err != nil {
@@ -25,7 +25,7 @@ func TestChildEndsDuringWrite(t *testing.T) {
 		defer close(fed)
 		w.writeStdin()
 	}()
-	// The first bytes show that the write has begun, without the lock.
+	// The first bytes show that the write has begun, and that it does not hold the lock.
 	if _, err := io.ReadFull(r, make([]byte, size/2)); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ func limits(retain, line, ring int) process.Limits {
 	return process.Limits{Retain: retain, Line: line, Stderr: ring}
 }
 
-// told is what a reader sees who was told nothing yet.
+// told returns what a reader gets that was sent nothing yet.
 func told(o *output) string {
 	var b strings.Builder
 	want := int64(0)
@@ -52,7 +52,7 @@ func TestStderrRing(t *testing.T) {
 	o := newOutput(limits(1<<20, 1<<20, 10))
 	for i := range 9 {
 		o.addStderr(fmt.Appendf(nil, "%d%d%d", i, i, i))
-		o.seen = o.next - 1 // each is an entry of its own
+		o.seen = o.next - 1 // so that each becomes an entry of its own
 		if i == 4 {
 			o.addStdout([]byte("OUT"))
 			o.seen = o.next - 1
@@ -70,13 +70,14 @@ func TestStderrRing(t *testing.T) {
 	}
 }
 
-// What a reader was told of is not told again as dropped.
+// TestDropKeepsToldApart checks that dropped bytes that were sent to the reader are counted
+// apart from those that were not.
 func TestDropKeepsToldApart(t *testing.T) {
 	o := newOutput(limits(1<<20, 1<<20, 4))
 	o.addStderr([]byte("told"))
 	o.seen = 1
-	o.addStderr([]byte("untd")) // drops the told one
-	o.addStderr([]byte("kept")) // appended to the untold one, which goes with it
+	o.addStderr([]byte("untd")) // drops the entry that was sent
+	o.addStderr([]byte("kept")) // joins the entry that was not sent, which is dropped with it
 	if len(o.entries) != 2 || o.entries[0].dropped != 4 || o.entries[1].dropped != 8 {
 		t.Errorf("entries %+v", o.entries)
 	}
@@ -93,9 +94,9 @@ func TestGateStopsBetweenLines(t *testing.T) {
 		}
 	}
 	add(strings.Repeat("a", 90)+"\n", true)
-	add(strings.Repeat("b", 50), true) // over, in the middle of a line
+	add(strings.Repeat("b", 50), true) // over the limit, in the middle of a line
 	add(strings.Repeat("b", 500), true)
-	add("b\nnext", false) // the line is whole; the next one may wait
+	add("b\nnext", false) // the line is complete; the next one waits
 	o.ack(3, func(*entry) {})
 	if !o.in.isOpen() || o.in.bytes != 6 {
 		t.Errorf("after the ack: open %v, %d bytes", o.in.isOpen(), o.in.bytes)

@@ -25,9 +25,9 @@ import (
 	"holdline/protocol/process"
 )
 
-// Freeze stops the process pid with SIGSTOP. On Linux it returns when all its threads stand
-// still: on a busy machine they run on for a while after the signal. It fails the test after
-// 20 seconds.
+// Freeze stops the process pid with SIGSTOP. On Linux it returns when all its threads have
+// stopped: on a busy machine they run on for a while after the signal. It fails the test
+// after 20 seconds.
 func Freeze(tb testing.TB, pid int) {
 	tb.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -35,7 +35,7 @@ func Freeze(tb testing.TB, pid int) {
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; <-time.After(time.Millisecond) {
 		running := 0
-		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // none but on Linux
+		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // empty on other systems than Linux
 		for _, f := range stats {
 			if b, err := os.ReadFile(f); err == nil && !bytes.Contains(b, []byte(") T ")) {
 				running++
@@ -50,9 +50,9 @@ func Freeze(tb testing.TB, pid int) {
 	}
 }
 
-// Dispatch runs the worker, its exec step or an engine process if args name one, and then ends
-// the process. It returns if they name none of these. args are the arguments of the process
-// without its name.
+// Dispatch runs the worker, its exec step or an engine process if args name one, and then
+// ends the process. Otherwise it returns. args are the arguments of the process without its
+// name.
 func Dispatch(args, environ []string, stderr io.Writer) {
 	if len(args) == 0 {
 		return
@@ -72,12 +72,12 @@ func Dispatch(args, environ []string, stderr io.Writer) {
 	if err != nil {
 		code = 1
 	}
-	// Not the os package's, which under the race detector sleeps for a second.
+	// os.Exit would wait for a second under the race detector.
 	syscall.Exit(code)
 }
 
-// serveEngine runs the engine process of that name. A SIGTERM ends its context. Any name but
-// codex runs claude.
+// serveEngine runs the engine process of that name. A SIGTERM ends its context. Any name
+// but codex runs claude.
 func serveEngine(name string, environ []string, stderr io.Writer) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
