@@ -28,6 +28,7 @@ import (
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/session"
+	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
@@ -228,7 +229,9 @@ func (l *life) build(ctx context.Context) error {
 		Reserved:     func(identity string) bool { return l.file.Current().Reserved(identity) },
 		Welcome:      l.welcome,
 		MaxInFlight:  cfg.Limits.InFlight,
+		MaxKept:      outbox.MaxBytes,
 		Client:       peer.ClientOf,
+		Alive:        peer.Peer.Alive,
 		Executors:    []session.Executor{l.consults, l.servers},
 		Hosted:       l.servers,
 		Still:        l.alone,

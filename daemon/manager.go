@@ -17,7 +17,7 @@ func (l *life) ping(ctx context.Context) error {
 		return untilDone(ctx)
 	}
 	return l.Notifier.Prove(ctx, l.Log, within, func(ctx context.Context) (string, error) {
-		return l.place.AskSelf(ctx, l.Version, l.PID)
+		return l.place.AskSelf(ctx, l.Version)
 	})
 }
 

@@ -79,13 +79,11 @@ type Greeting struct {
 	Store    string  `json:"store,omitempty"`    // of the records that the session knows
 	Next     int64   `json:"next,omitempty"`     // with Resume: the number of the first live line
 	Pending  []int64 `json:"pending,omitempty"`  // with Resume: requests that still want an answer
-	EOF      bool    `json:"eof,omitempty"`      // with Resume: the client has closed its side
 	Identity string  `json:"identity,omitempty"` // that the client claims
 	Token    string  `json:"token,omitempty"`    // proves the identity, if the configuration demands that
 	Project  string  `json:"project,omitempty"`  // key
 	Cwd      string  `json:"cwd,omitempty"`      // working directory of the proxy
 	Server   string  `json:"server,omitempty"`   // narrows the session to one hosted server
-	PID      int     `json:"pid,omitempty"`      // of the sender
 	Version  string  `json:"version,omitempty"`  // of the program, for people
 	// Logins are the names of [LoginVariables] that the client has.
 	Logins []string `json:"logins,omitempty"`
@@ -113,24 +111,11 @@ func LoginVariables(environ []string) []string {
 // Welcome is the daemon's first line: either Error is set or the rest.
 type Welcome struct {
 	Holdline       int        `json:"holdline"`
-	Session        string     `json:"session,omitempty"`          // as in the greeting
 	Resumed        bool       `json:"resumed"`                    // this daemon had the session already
 	Store          string     `json:"store,omitempty"`            // id of the records; they are lost if it has changed
 	ResumeWindowMS int64      `json:"resume_window_ms,omitempty"` // how long the client may take to resume
-	Daemon         DaemonInfo `json:"daemon"`
+	Daemon         DaemonInfo `json:"daemon,omitzero"`
 	Error          *Refusal   `json:"error,omitempty"`
-}
-
-// MarshalJSON writes a refusal without the fields that only a welcome has.
-func (w Welcome) MarshalJSON() ([]byte, error) {
-	if w.Error != nil {
-		return json.Marshal(struct {
-			Holdline int      `json:"holdline"`
-			Error    *Refusal `json:"error"`
-		}{w.Holdline, w.Error})
-	}
-	type plain Welcome
-	return json.Marshal(plain(w))
 }
 
 // DaemonInfo says which daemon answered.
@@ -189,8 +174,6 @@ type Control struct {
 	Call bool `json:"call,omitempty"`
 	// AgeMS, with Replay: how long ago the client sent the line, by the boot clock.
 	AgeMS int64 `json:"age_ms,omitempty"`
-	// Was, with the Replay of an initialize: the answer that the client got.
-	Was json.RawMessage `json:"was,omitempty"`
 	// Bye is the reason why the sender ends the session's connection.
 	Bye string `json:"bye,omitempty"`
 	// Message, with Bye or alone, is for the user.

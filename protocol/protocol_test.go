@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -64,7 +63,7 @@ func TestParseGreeting(t *testing.T) {
 			`{"holdline":1,"role":"mcp","session":"` + uuid + `","token":"a","Token":"b"}`,
 			RefusedGreeting,
 		},
-		{"wrong type", `{"holdline":1,"role":"mcp","session":"` + uuid + `","pid":"x"}`, RefusedGreeting},
+		{"wrong type", `{"holdline":1,"role":"mcp","session":"` + uuid + `","cwd":1}`, RefusedGreeting},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			g, err := ParseGreeting([]byte(tc.line))
@@ -83,12 +82,12 @@ func TestParseGreeting(t *testing.T) {
 
 func TestWelcome(t *testing.T) {
 	w := Welcome{
-		Holdline: 1, Session: uuid, Store: "s", ResumeWindowMS: 90000,
+		Holdline: 1, Store: "s", ResumeWindowMS: 90000,
 		Daemon: DaemonInfo{Version: "0.1.0", PID: 99, Epoch: 3, Managed: "no"},
 	}
 	line := Append(nil, w)
-	want := `{"holdline":1,"session":"` + uuid +
-		`","resumed":false,"store":"s","resume_window_ms":90000,"daemon":{"version":"0.1.0","pid":99,"epoch":3,"managed":"no"}}` + "\n"
+	want := `{"holdline":1,` +
+		`"resumed":false,"store":"s","resume_window_ms":90000,"daemon":{"version":"0.1.0","pid":99,"epoch":3,"managed":"no"}}` + "\n"
 	if string(line) != want {
 		t.Errorf("welcome\n got %s\nwant %s", line, want)
 	}
@@ -96,7 +95,7 @@ func TestWelcome(t *testing.T) {
 		t.Errorf("ParseWelcome = %+v, %v", got, err)
 	}
 	refusal := Append(nil, Welcome{Holdline: 1, Error: &Refusal{RefusedIdentity, "no"}})
-	if want := `{"holdline":1,"error":{"code":"identity_refused","message":"no"}}` + "\n"; string(refusal) != want {
+	if want := `{"holdline":1,"resumed":false,"error":{"code":"identity_refused","message":"no"}}` + "\n"; string(refusal) != want {
 		t.Errorf("refusal\n got %s\nwant %s", refusal, want)
 	}
 	_, err := ParseWelcome(refusal)
@@ -124,7 +123,6 @@ func TestControl(t *testing.T) {
 		{Control{Holdline: 1, Seen: &n}, `{"holdline":1,"seen":7}`},
 		{Control{Holdline: 1, Replay: &n, Answered: &yes}, `{"holdline":1,"replay":7,"answered":true}`},
 		{Control{Holdline: 1, Bye: ByeStopped}, `{"holdline":1,"bye":"stopped"}`},
-		{Control{Holdline: 1, Was: json.RawMessage(`{"a":1}`)}, `{"holdline":1,"was":{"a":1}}`},
 	} {
 		line := bytes.TrimSpace(Append(nil, tc.c))
 		if string(line) != tc.want {

@@ -368,7 +368,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	l.lines.DropTail = true // a daemon that died while it wrote leaves half a line
 	if last != nil {
 		g.Resume, g.Store = true, last.welcome.Store
-		g.Next, g.Pending, l.replays, g.EOF = p.store.recall()
+		g.Next, g.Pending, l.replays = p.store.recall()
 	}
 	faultpoint.At("proxy.dialled")
 	_, werr := conn.Write(protocol.Append(nil, g))

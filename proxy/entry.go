@@ -38,16 +38,15 @@ type entry struct {
 	op  string     // for the fault record: method, and name of the tool
 	uri string     // of a subscription, or key of the request that a cancel names
 
-	call     bool            // of a tool: it may have an effect
-	modern   bool            // the request is of the modern era
-	bad      bool            // not a message, to be answered with id null
-	sent     bool            // handed to a connection, perhaps not whole
-	pending  bool            // the client waits for the answer
-	standing bool            // replayed for its effect although answered
-	ended    bool            // a subscribe: a later unsubscribe has succeeded
-	unseen   bool            // a response that the daemon has not confirmed
-	was      json.RawMessage // of the initialize that succeeded: the daemon's answer
-	next     *entry          // pending under the same id, younger
+	call     bool   // of a tool: it may have an effect
+	modern   bool   // the request is of the modern era
+	bad      bool   // not a message, to be answered with id null
+	sent     bool   // handed to a connection, perhaps not whole
+	pending  bool   // the client waits for the answer
+	standing bool   // replayed for its effect although answered
+	ended    bool   // a subscribe: a later unsubscribe has succeeded
+	unseen   bool   // a response that the daemon has not confirmed
+	next     *entry // pending under the same id, younger
 }
 
 // key is equal for equal ids. Unlike [jsonrpc.ID.Key] it decodes only strings

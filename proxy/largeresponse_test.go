@@ -11,7 +11,7 @@ import (
 // repeated by its id, so that the server that waits for it hears of it. A
 // request that is answered is not.
 func TestResumeNamesLargeResponse(t *testing.T) {
-	inBubble(t, func(r *rig) { r.o.Resume, r.o.Memory = true, 1 }, func(r *rig) {
+	inBubble(t, func(r *rig) { r.o.memory = 1 }, func(r *rig) {
 		d := r.connect()
 		level := `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`
 		response := `{"jsonrpc":"2.0","id":"w:1","result":{"large":true}}`

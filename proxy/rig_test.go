@@ -80,7 +80,8 @@ func inBubble(t *testing.T, change, f func(*rig)) {
 				}
 				return DownBusy
 			},
-			Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+			HungUp: func(net.Conn) bool { return false },
+			Log:    slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}
 		if change != nil {
 			change(r)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ const (
 // Limits of a proxy.
 const (
 	readAhead  = 1 << 20               // bytes read from the client before the daemon took them
-	memory     = 64 << 20              // bytes; the default of [Options.Memory]
+	memory     = 64 << 20              // bytes of client lines to remember
 	leaveGrace = 40 * time.Millisecond // for a last line in each direction, when the proxy must leave
 )
 
@@ -53,8 +54,7 @@ type Options struct {
 	// Down returns the reason behind an error of Dial.
 	Down func(error) Down
 	// HungUp reports, without blocking, whether the other end of a connection
-	// of Dial is closed. If it is nil, each connection counts as open that was
-	// not read to its end.
+	// of Dial is closed.
 	HungUp func(net.Conn) bool
 	// Autostart starts a daemon and returns at once. The channel yields the end
 	// of that process, if it ends while Run waits: nil if another daemon runs
@@ -78,15 +78,11 @@ type Options struct {
 	// the window in the daemon's welcome bounds it, too. No resume begins after
 	// that window, even if this process was stopped meanwhile.
 	ReconnectTimeout time.Duration
-	// Resume continues the session at the next daemon after one died. Without
-	// it Run answers all pending requests with faults and ends.
-	Resume bool
-	// Memory is the most bytes of client lines to remember; 0 for 64 MiB.
-	Memory int
-	// Log may be nil.
+	// Log takes what happens to the line.
 	Log *slog.Logger
 
-	sinceBoot func() time.Duration // for tests; nil takes the system's clock
+	memory    int                  // bytes of client lines to remember; tests replace the 0 for [memory]
+	sinceBoot func() time.Duration // reads the boot clock; tests replace the nil for the system's
 }
 
 // ErrKilled is wrapped by the error of a daemon's process that was killed by a signal.
@@ -142,23 +138,18 @@ type proxy struct {
 // cancelled: then the proxy says bye and ends within 100 ms. It returns the exit
 // code. It closes In and Out and leaves no goroutine behind.
 func Run(ctx context.Context, o Options) int {
-	if o.Memory <= 0 {
-		o.Memory = memory
-	}
+	o.memory = cmp.Or(o.memory, memory)
 	if o.sinceBoot == nil {
 		o.sinceBoot = bootclock.Now
 	}
 	p := &proxy{
 		o:     o,
 		log:   o.Log,
-		store: newStore(o.Memory, o.Resume, o.sinceBoot),
+		store: newStore(o.memory, o.sinceBoot),
 		out:   &output{w: o.Out, failed: make(chan struct{})},
 		work:  make(chan struct{}, 1),
 		space: make(chan struct{}, 1),
 		idle:  make(chan struct{}, 1),
-	}
-	if p.log == nil {
-		p.log = slog.New(slog.DiscardHandler)
 	}
 	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
@@ -210,26 +201,14 @@ func (p *proxy) run(ctx context.Context) int {
 		case endLost:
 		}
 		p.setLink(nil)
-		if !p.o.Resume {
-			p.say("the daemon went away", "start the server again in your client; holdline logs says why")
-			p.settle("the daemon went away")
-			return p.after(ctx, ExitLost)
-		}
 		faultpoint.At("proxy.lost")
 		p.log.InfoContext(ctx, "line lost, looking for the daemon")
-		err = p.resume(ctx, &l)
+		var next *link
+		if next, err = p.connect(ctx, l); err == nil {
+			l = next
+			p.log.InfoContext(ctx, "line resumed", "daemon_pid", l.welcome.Daemon.PID, "resumed", l.welcome.Resumed)
+		}
 	}
-}
-
-// resume connects again and stores the new link in l. On an error l is unchanged.
-func (p *proxy) resume(ctx context.Context, l **link) error {
-	next, err := p.connect(ctx, *l)
-	if err != nil {
-		return err
-	}
-	p.log.InfoContext(ctx, "line resumed", "daemon_pid", next.welcome.Daemon.PID, "resumed", next.welcome.Resumed)
-	*l = next
-	return nil
 }
 
 // errLeft is returned by connect if the client is done before a daemon was found.
@@ -349,7 +328,7 @@ func (p *proxy) fault(e *entry, f *fault.Record) {
 	if e.modern {
 		modern = `"resultType":"complete"`
 	}
-	p.out.line(append(mcp.AppendFault(nil, e.id, method, modern, f), '\n'))
+	p.out.line(append(mcp.AppendFault(nil, e.id, method, modern, f), '\n'), func() {})
 }
 
 // say writes a message for the user to Err, and what the user can do on its own line.
@@ -383,31 +362,18 @@ type output struct {
 	failed chan struct{} // closed when err is set
 }
 
-// line writes b, which ends with a newline. After an error it does nothing.
-func (o *output) line(b []byte) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.err == nil {
-		o.writeLocked(b)
-	}
-}
-
-// writeLocked writes b, and records an error. The caller must hold o.mu.
-func (o *output) writeLocked(b []byte) {
-	if _, err := o.w.Write(b); err != nil {
-		o.err = err
-		close(o.failed)
-	}
-}
-
-// copyLine is [output.line] for a line that may be long. It calls progress, under the lock,
-// whenever the client has taken a part of it and more follows.
-func (o *output) copyLine(b []byte, progress func()) {
+// line writes b, which ends with a newline. It calls progress, under the lock, whenever the
+// client has taken a part of a long line and more follows. After an error it does nothing.
+func (o *output) line(b []byte, progress func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(b) > 0 && o.err == nil {
 		part := b[:min(len(b), copyChunk)]
-		o.writeLocked(part)
+		if _, err := o.w.Write(part); err != nil {
+			o.err = err
+			close(o.failed)
+			return
+		}
 		if b = b[len(part):]; len(b) > 0 {
 			progress()
 		}

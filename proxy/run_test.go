@@ -124,7 +124,6 @@ func TestLeave(t *testing.T) {
 	for _, name := range []string{"idle", "daemon deaf", "client deaf", "no daemon"} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(r *rig) {
-				r.o.Log = nil
 				switch name {
 				case "client deaf":
 					out, w := io.Pipe()
@@ -296,7 +295,7 @@ func TestRetries(t *testing.T) {
 	})
 	// Too many connections are for the user to look at, but not in a resume.
 	const full = `{"holdline":1,"error":{"code":"too_many_connections","message":"no room"}}`
-	inBubble(t, func(r *rig) { r.o.Resume = true }, func(r *rig) {
+	inBubble(t, nil, func(r *rig) {
 		r.connect().conn.Close()
 		for range 3 {
 			d, _ := r.accept()
@@ -574,7 +573,7 @@ func TestOutputClosed(t *testing.T) {
 
 // What is read ahead of a daemon that does not read is bounded.
 func TestReadAhead(t *testing.T) {
-	inBubble(t, func(r *rig) { r.o.Memory = 4 << 20 }, func(r *rig) {
+	inBubble(t, func(r *rig) { r.o.memory = 4 << 20 }, func(r *rig) {
 		d := <-r.accepts // reads the greeting by itself, and all that comes
 		d.next()
 		line := `{"jsonrpc":"2.0","method":"n","params":{"a":"` + strings.Repeat("x", 64<<10) + `"}}`

@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"bytes"
-	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -23,8 +21,7 @@ const maxRelayed = 1024
 // repeat. It also knows which answers the client still waits for. It is safe for concurrent
 // use. A line leaves the store once no daemon can need it again.
 type store struct {
-	limit  int  // bytes to hold at most, a line begun excepted
-	resume bool // else only ids are remembered once a line was sent
+	limit int // bytes to hold at most, a line begun excepted
 
 	sinceBoot func() time.Duration // reads the boot clock
 
@@ -47,9 +44,9 @@ type store struct {
 }
 
 // newStore returns an empty store.
-func newStore(limit int, resume bool, sinceBoot func() time.Duration) *store {
+func newStore(limit int, sinceBoot func() time.Duration) *store {
 	return &store{
-		limit: limit, resume: resume, sinceBoot: sinceBoot,
+		limit: limit, sinceBoot: sinceBoot,
 		kept: map[int64]*entry{}, byID: map[string]*entry{},
 		subs: map[string]*entry{}, relayed: map[string]struct{}{},
 	}
@@ -79,7 +76,7 @@ func (s *store) add(line []byte) {
 			s.settled(r)
 		}
 	case kindResponse:
-		e.unseen = s.resume
+		e.unseen = true
 	case kindOther:
 		if e.bad {
 			s.due++
@@ -113,12 +110,10 @@ func (s *store) await(e *entry) {
 // succeeded records the effect of a request that has succeeded: a resume must repeat it to
 // set up the session at the next daemon. Before e was answered, the earlier line of its kind
 // was the one to repeat. The caller must hold s.mu.
-func (s *store) succeeded(e *entry, answer []byte) {
+func (s *store) succeeded(e *entry) {
 	switch e.kind {
 	case kindInitialize:
-		if s.initial = s.stand(s.initial, e); e.standing {
-			e.was = bytes.Clone(answer)
-		}
+		s.initial = s.stand(s.initial, e)
 	case kindLevel:
 		s.level = s.stand(s.level, e)
 	case kindSubscribe:
@@ -140,9 +135,9 @@ func (s *store) succeeded(e *entry, answer []byte) {
 }
 
 // stand returns the later one of two lines of a kind. A resume repeats that one; the other
-// is released. Without resumes it returns old unchanged. The caller must hold s.mu.
+// is released. The caller must hold s.mu.
 func (s *store) stand(old, e *entry) *entry {
-	if !s.resume || old != nil && old.n > e.n {
+	if old != nil && old.n > e.n {
 		return old
 	}
 	e.standing = true
@@ -187,7 +182,7 @@ func (s *store) release(e *entry) {
 	if !e.sent || e.size < 0 {
 		return // the line is still to be sent, or all is done
 	}
-	if e.size > 0 && (!needed || !s.resume || s.held > s.limit) {
+	if e.size > 0 && (!needed || s.held > s.limit) {
 		s.held -= e.size
 		e.size, e.line = 0, nil
 	}
@@ -242,7 +237,7 @@ func (s *store) full(up bool) bool {
 // answer reports whether the proxy must copy an answer to the client: if, and only if, the
 // client waits for it. Then the caller must call [store.copied] afterwards. A request that
 // has succeeded may have an effect that a resume repeats; answer records that, too.
-func (s *store) answer(id jsonrpc.ID, failed bool, line []byte) bool {
+func (s *store) answer(id jsonrpc.ID, failed bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if string(id) == "null" {
@@ -257,8 +252,8 @@ func (s *store) answer(id jsonrpc.ID, failed bool, line []byte) bool {
 	if e == nil {
 		return false
 	}
-	if !failed && s.resume {
-		s.succeeded(e, line)
+	if !failed {
+		s.succeeded(e)
 	}
 	s.settled(e)
 	s.due++
@@ -276,9 +271,6 @@ func (s *store) copied() {
 // that it does. After a resume the daemon may send a request again; the client must get it
 // once.
 func (s *store) relay(id jsonrpc.ID) bool {
-	if !s.resume {
-		return true
-	}
 	k := key(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -361,13 +353,12 @@ func (s *store) unanswered() []*entry {
 
 // replay is one line that a resume repeats.
 type replay struct {
-	n        int64           // number of the line
-	came     time.Duration   // see [entry]; 0 for a line that waits for no server
-	answered bool            // the client has the answer: the line is repeated for its effect
-	line     []byte          // nil: too large to keep
-	id       jsonrpc.ID      // without line: of the request that waits, or of the response
-	call     bool            // without line: the request calls a tool
-	was      json.RawMessage // see [entry]
+	n        int64         // number of the line
+	came     time.Duration // see [entry]; 0 for a line that waits for no server
+	answered bool          // the client has the answer: the line is repeated for its effect
+	line     []byte        // nil: too large to keep
+	id       jsonrpc.ID    // without line: of the request that waits, or of the response
+	call     bool          // without line: the request calls a tool
 }
 
 // recall returns what a resume reports: the kept lines before next, in order, and the numbers
@@ -376,7 +367,7 @@ type replay struct {
 //
 // Malformed lines before next are not repeated. Their answers, with id null, are no longer
 // waited for.
-func (s *store) recall() (next int64, pending []int64, lines []replay, eof bool) {
+func (s *store) recall() (next int64, pending []int64, lines []replay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next = s.nextLocked()
@@ -392,7 +383,7 @@ func (s *store) recall() (next int64, pending []int64, lines []replay, eof bool)
 		if e.n >= next {
 			continue
 		}
-		r := replay{n: e.n, came: e.came, answered: !e.pending, line: e.line, was: e.was}
+		r := replay{n: e.n, came: e.came, answered: !e.pending, line: e.line}
 		if e.pending || e.kind == kindResponse {
 			r.id, r.call = e.id, e.call
 		}
@@ -403,5 +394,5 @@ func (s *store) recall() (next int64, pending []int64, lines []replay, eof bool)
 	}
 	slices.Sort(pending)
 	slices.SortFunc(lines, func(a, b replay) int { return int(a.n - b.n) })
-	return next, pending, lines, s.eof
+	return next, pending, lines
 }

@@ -70,7 +70,7 @@ func (p *proxy) readClient(ctx context.Context) {
 
 // refuse answers a line that the proxy does not pass to the daemon.
 func (p *proxy) refuse(id jsonrpc.ID, f *fault.Record) {
-	p.out.line(append(mcp.AppendFault(nil, id, "", "", f), '\n'))
+	p.out.line(append(mcp.AppendFault(nil, id, "", "", f), '\n'), func() {})
 }
 
 // talk carries lines over one connection until that or the client's side ends. It closes the
@@ -315,7 +315,7 @@ func writeAck(w io.Writer, k int64) error {
 // writeReplay writes a remembered line to a daemon. now is the reading of the
 // boot clock.
 func writeReplay(w io.Writer, r replay, now time.Duration) error {
-	c := protocol.Control{Holdline: protocol.Version, Replay: &r.n, Answered: &r.answered, Was: r.was}
+	c := protocol.Control{Holdline: protocol.Version, Replay: &r.n, Answered: &r.answered}
 	if r.came > 0 {
 		c.AgeMS = (now - r.came).Milliseconds()
 	}
@@ -376,12 +376,12 @@ func (p *proxy) receive(ctx context.Context, line []byte, a *acks) {
 	}
 	switch {
 	case h.response:
-		if !p.store.answer(h.id, h.failed, line) {
+		if !p.store.answer(h.id, h.failed) {
 			p.log.DebugContext(ctx, "answer dropped that nobody waits for")
 			return
 		}
 		faultpoint.At("proxy.answered")
-		p.out.copyLine(ended(line), a.repeat)
+		p.out.line(ended(line), a.repeat)
 		faultpoint.At("proxy.copied")
 		p.store.copied()
 		p.settledMaybe()
@@ -390,7 +390,7 @@ func (p *proxy) receive(ctx context.Context, line []byte, a *acks) {
 		p.log.DebugContext(ctx, "request dropped that the client has")
 		return
 	}
-	p.out.copyLine(ended(line), a.repeat)
+	p.out.line(ended(line), a.repeat)
 }
 
 // ended returns line with its newline, without a copy if the buffer has that behind it.

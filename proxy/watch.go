@@ -82,7 +82,7 @@ func (w *watch) look(p *proxy, conn net.Conn) bool {
 		return false
 	}
 	now := p.now() // before the look: the process may stand still in between
-	if p.o.HungUp == nil || !p.o.HungUp(conn) {
+	if !p.o.HungUp(conn) {
 		w.held = now
 	}
 	return true

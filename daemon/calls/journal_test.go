@@ -17,7 +17,7 @@ func TestJournal(t *testing.T) {
 		t.Fatalf("OpenJournal of nothing = %v, %v", got, err)
 	}
 	for w := range int64(3) {
-		if err := j.Append(Record{N: w, Write: w + 1, Kind: KindPrompt, ID: []byte(`"a"`)}); err != nil {
+		if err := j.Append(Record{N: w, Write: w + 1, Kind: KindCall, ID: []byte(`"a"`)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,7 +31,6 @@ const (
 	KindUnsubscribe = "unsubscribe"
 	KindListen      = "listen"
 	KindList        = "list"
-	KindPrompt      = "prompt"
 	KindProbe       = "probe"    // asks the child for a sign of life
 	KindNote        = "note"     // a client's notification, which has no answer
 	KindDone        = "done"     // no write: carries only Done
@@ -54,7 +53,6 @@ type Record struct {
 	Write          int64           `json:"write"` // write id; also the child's request id and progress token
 	Contract       string          `json:"contract,omitempty"`
 	Generation     int64           `json:"generation"`
-	Progress       json.RawMessage `json:"progress,omitempty"`         // the client's progress token
 	DeadlineBootMS int64           `json:"deadline_boot_ms,omitempty"` // reading of the boot clock, in ms
 	Identity       string          `json:"identity,omitempty"`
 	UnixMS         int64           `json:"at"` // when it was recorded

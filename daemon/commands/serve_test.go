@@ -57,7 +57,7 @@ func start(t *testing.T, handlers map[string]commands.Handler) (c *control.Clien
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err = control.NewClient(t.Context(), conn, "test", os.Getpid()); err != nil {
+	if c, err = control.NewClient(t.Context(), conn, "test"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })

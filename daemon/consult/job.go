@@ -442,8 +442,7 @@ func (j *job) spec(exe, socketDir string, hard time.Time) process.Spec {
 		Version: process.Newest(), ID: j.rec.ID, Kind: process.KindConsult, Name: j.rec.Engine,
 		Argv: []string{exe, "engine", j.rec.Engine}, Cwd: j.dir, Socket: filepath.Join(socketDir, j.rec.ID,
 			process.FileSocket),
-		Owner:    process.Owner{Session: j.rec.Session, N: j.rec.N, Identity: j.rec.Identity},
-		Versions: process.Versions{Worker: process.Newest(), Record: calls.RecordVersion},
+		Owner: process.Owner{Session: j.rec.Session, N: j.rec.N, Identity: j.rec.Identity},
 	}
 	s.Orphan.Do = process.OrphanLeave
 	s.Orphan.HardDeadlineBootMS = bootclock.AtMS(hard)

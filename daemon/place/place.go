@@ -241,7 +241,7 @@ func (p *Place) takeLock(ctx context.Context, o Options) error {
 			_ = o.Notifier.ExtendTimeout(2 * lockWait)
 			terminate(holder, start)
 		case !replaces:
-			if pid, err := askPID(ctx, p.socket, o.Version, o.PID); err == nil {
+			if pid, err := askPID(ctx, p.socket, o.Version); err == nil {
 				return fmt.Errorf("%w: pid %d", ErrRunning, pid)
 			}
 		}
@@ -277,10 +277,10 @@ func terminate(pid int, start uint64) {
 }
 
 // askPID asks the daemon at the socket at path for its pid.
-func askPID(ctx context.Context, path, version string, pid int) (int, error) {
+func askPID(ctx context.Context, path, version string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	c, err := connect(ctx, path, version, pid)
+	c, err := connect(ctx, path, version)
 	if err != nil {
 		return 0, err
 	}
@@ -290,13 +290,13 @@ func askPID(ctx context.Context, path, version string, pid int) (int, error) {
 
 // connect returns a control connection to the daemon at the socket at path. The
 // caller must close it.
-func connect(ctx context.Context, path, version string, pid int) (*control.Client, error) {
+func connect(ctx context.Context, path, version string) (*control.Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err
 	}
-	return control.NewClient(ctx, conn, version, pid)
+	return control.NewClient(ctx, conn, version)
 }
 
 // Socket returns the path of the socket.

@@ -18,7 +18,7 @@ func TestAskSelfHangs(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	p := &Place{socket: filepath.Join(dir, "sock")}
-	if status, err := p.AskSelf(t.Context(), "v", 1); err == nil {
+	if status, err := p.AskSelf(t.Context(), "v"); err == nil {
 		t.Errorf("without a listener: %q", status)
 	}
 	ln, err := net.Listen("unix", p.socket)
@@ -28,7 +28,7 @@ func TestAskSelfHangs(t *testing.T) {
 	defer ln.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if status, err := p.AskSelf(ctx, "v", 1); err == nil {
+	if status, err := p.AskSelf(ctx, "v"); err == nil {
 		t.Errorf("nobody accepts: %q", status)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"holdline/daemon/listener"
 	"holdline/daemon/policy"
 	"holdline/daemon/session"
+	"holdline/daemon/session/peer"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -183,8 +184,10 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 			return protocol.Welcome{Store: h.store.Load().(string), Daemon: protocol.DaemonInfo{PID: 1}}
 		},
 		MaxInFlight: inFlight, MaxKept: 4 << 10, Begun: begun,
-		Alive:     func(int, uint64) bool { return !h.gone.Load() },
-		Executors: []session.Executor{jobs{h, cat}},
+		Alive:     func(peer.Peer) bool { return !h.gone.Load() },
+		Still:     func() bool { return true },
+		Client:    func(int) (int, string) { return 0, "" },
+		Executors: []session.Executor{jobs{h, cat}}, Hosted: noServers{},
 	})
 	ln, err := net.Listen("unix", h.path)
 	if err != nil {
@@ -210,6 +213,23 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 	})
 	return h
 }
+
+// noServers are the hosted servers of a daemon that has none.
+type noServers struct{}
+
+func (noServers) Opened(string, tool.Client) {}
+
+func (noServers) Respond(string, int64, jsonrpc.Message) bool { return false }
+
+func (noServers) Notified(string, jsonrpc.Message) {}
+
+func (noServers) Tuned(string) {}
+
+func (noServers) Subscribe(context.Context, tool.Caller, string, string, bool) (json.RawMessage, error) {
+	return nil, nil
+}
+
+func (noServers) Unsubscribe(string, string, string) {}
 
 // jobs is an executor for which line 77 is a call of hold that has begun.
 type jobs struct {

@@ -105,7 +105,7 @@ func (s *session) noteLists(methods ...string) {
 
 // forwardResponse passes the client's answer in line n to the server that has asked.
 func (s *session) forwardResponse(n int64, msg jsonrpc.Message) {
-	if s.srv.o.Hosted == nil || !s.srv.o.Hosted.Respond(s.hash, n, msg) {
+	if !s.srv.o.Hosted.Respond(s.hash, n, msg) {
 		s.Seen(n) // no server waits for it
 	}
 }

@@ -120,7 +120,7 @@ func (s *session) handleNotification(ctx context.Context, msg jsonrpc.Message) {
 			f.cancel(outbox.ErrCancelled)
 		}
 	case mcp.RootsChanged, mcp.ProgressNote:
-		if s.srv.o.Hosted != nil && !s.anonymous {
+		if !s.anonymous {
 			s.srv.o.Hosted.Notified(s.hash, msg)
 		}
 	default:
@@ -203,8 +203,8 @@ func (s *session) learn(r *request) {
 	s.profile.Learn(r.msg.Method, &r.params, r.modern, s.srv.o.Reserved)
 	learned := !knew && s.profile.Capabilities != nil
 	s.mu.Unlock()
-	if hosted := s.srv.o.Hosted; hosted != nil && !s.anonymous && learned {
-		hosted.Opened(s.hash, s)
+	if !s.anonymous && learned {
+		s.srv.o.Hosted.Opened(s.hash, s)
 	}
 }
 
@@ -297,9 +297,7 @@ func (s *session) setLogLevel(r *request) {
 	s.mu.Lock()
 	s.profile.Level = level
 	s.mu.Unlock()
-	if s.srv.o.Hosted != nil {
-		s.srv.o.Hosted.Tuned(s.hash)
-	}
+	s.srv.o.Hosted.Tuned(s.hash)
 }
 
 // answerJSON answers r with the encoding of v, an object; with a fault if v does not encode.

@@ -141,7 +141,7 @@ func (s *session) awaitLink(ctx context.Context, why error) *link.Link {
 			}
 			l.Drop()
 		case <-look.C:
-			if !errors.Is(why, link.ErrSuperseded) && !s.srv.o.Alive(p.PID, p.Start) {
+			if !errors.Is(why, link.ErrSuperseded) && !s.srv.o.Alive(p) {
 				return nil
 			}
 			look.Reset(wait)
@@ -160,7 +160,7 @@ func (s *session) welcome(l *link.Link, w protocol.Welcome) {
 	if s.anonymous {
 		return
 	}
-	w.Holdline, w.Session, w.Resumed = protocol.Version, l.Greeting.Session, s.known != nil
+	w.Holdline, w.Resumed = protocol.Version, s.known != nil
 	l.Out.Control(w)
 }
 
@@ -227,8 +227,8 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	for _, f := range dropped {
 		f.cancel(outbox.ErrCancelled)
 	}
-	if hosted := s.srv.o.Hosted; hosted != nil && !s.anonymous {
-		hosted.Opened(s.hash, s)
+	if !s.anonymous {
+		s.srv.o.Hosted.Opened(s.hash, s)
 	}
 	s.markUncertain(g, fresh, g.Store != "" && g.Store != w.Store)
 	if g.Resume {

@@ -14,7 +14,6 @@ import (
 	"holdline/daemon/listener"
 	"holdline/daemon/session/agents"
 	"holdline/daemon/session/link"
-	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/session/returning"
 	"holdline/daemon/telemetry"
@@ -102,36 +101,25 @@ type Options struct {
 	Welcome     func() protocol.Welcome
 	MaxInFlight int // calls at once of a client, in all its sessions; see [Server.Limit]
 	// Client returns the process that started a proxy, and the key that its
-	// sessions share; "" if they share none. If it is nil, each session counts
-	// as a client of its own.
+	// sessions share. With the key "" a session counts as a client of its own.
 	Client func(proxy int) (pid int, key string)
 	// MaxKept bounds the answers that wait for a client without a connection,
-	// in bytes; a session with more ends. 0 takes what the queue of a
-	// connection may hold.
+	// in bytes; a session with more ends.
 	MaxKept int
 	// Executors are all that answer calls and keep records of them.
 	Executors []Executor
-	// Hosted are the hosted MCP servers; nil if there are none.
+	// Hosted are the hosted MCP servers.
 	Hosted Hosted
 	// Still reports whether clients still reach this daemon. If not, it records
-	// nothing more, and leaves calls to the daemon that they reach. Nil says yes.
+	// nothing more, and leaves calls to the daemon that they reach.
 	Still func() bool
-	// Begun is when the daemon began, by the clock and by the wall; for so long
-	// as Return after it the records of sessions that it has not seen are kept.
-	// The zero Begun is the call of [New], a Return of 0 is
-	// [protocol.StartWindow].
-	Begun  time.Time
-	Return time.Duration
-	// Alive reports whether a client's process is still there; nil asks the
-	// system. The start time is 0 if it is not known.
-	Alive func(pid int, start uint64) bool
+	// Begun is when the daemon began, by the clock and by the wall. For
+	// [protocol.StartWindow] after it the records of sessions that it has not seen
+	// are kept.
+	Begun time.Time
+	// Alive reports whether a client's process is still there.
+	Alive func(peer.Peer) bool
 }
-
-// States of a session.
-const (
-	Attached = "attached"
-	Detached = "detached" // its client has no connection and may come back
-)
 
 // Server serves MCP clients. It has one session for each client that is connected or may
 // still come back. It is safe for concurrent use.
@@ -154,24 +142,9 @@ func New(o Options) *Server {
 	if err != nil { // plain strings encode
 		info = []byte(`{"name":"holdline","version":""}`)
 	}
-	if o.MaxKept == 0 {
-		o.MaxKept = outbox.MaxBytes
-	}
-	if o.Begun.IsZero() {
-		o.Begun = time.Now()
-	}
-	if o.Still == nil {
-		o.Still = func() bool { return true }
-	}
-	if o.Return == 0 {
-		o.Return = protocol.StartWindow
-	}
-	if o.Alive == nil {
-		o.Alive = func(pid int, start uint64) bool { return peer.Peer{PID: pid, Start: start}.Alive() }
-	}
 	s := &Server{
 		o: o, serverInfo: info, agents: agents.New(), sessions: map[*session]struct{}{},
-		returns: returning.New(o.Begun, o.Return),
+		returns: returning.New(o.Begun, protocol.StartWindow),
 	}
 	s.Limit(o.MaxInFlight)
 	return s
@@ -238,7 +211,7 @@ func (s *Server) dismiss(c *listener.Conn) {
 		return
 	}
 	w := s.o.Welcome()
-	w.Holdline, w.Session = protocol.Version, c.Greeting.Session
+	w.Holdline = protocol.Version
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = c.Write(protocol.Append(protocol.Append(nil, w), bye)) // a client that is gone needs no word
 }

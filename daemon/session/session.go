@@ -131,10 +131,8 @@ func newSession(srv *Server, l *link.Link) *session {
 	}
 	one.hash = Hash(uuid)
 	one.profile = profile.New(one.hash, g, l.Anonymous)
-	if client := srv.o.Client; client != nil && !l.Anonymous {
-		if pid, key := client(l.Peer.PID); key != "" {
-			one.client, one.profile.Caller.Agent = pid, key
-		}
+	if pid, key := srv.o.Client(l.Peer.PID); key != "" && !l.Anonymous {
+		one.client, one.profile.Caller.Agent = pid, key
 	}
 	return one
 }
@@ -144,9 +142,9 @@ func newSession(srv *Server, l *link.Link) *session {
 func (s *session) status() control.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := Attached
+	state := "attached"
 	if s.cur == nil {
-		state = Detached
+		state = "detached"
 	}
 	calls := 0
 	for _, f := range s.flights {

@@ -84,7 +84,7 @@ func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Cr
 func (s *session) uri(r *request) (string, *fault.Record) {
 	uri, ok := mcp.String(r.params.URI)
 	switch {
-	case s.srv.o.Hosted == nil, s.who().Identity == tool.Anonymous:
+	case s.who().Identity == tool.Anonymous:
 		return "", fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", r.msg.Method)
 	case !ok || uri == "":
 		return "", fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.uri must be a string")
@@ -143,7 +143,7 @@ func (s *session) beginListen(ctx context.Context, r *request, calls *crew.Crew)
 		s.fail(ctx, r, f)
 		return
 	}
-	if len(uris) == 0 || s.srv.o.Hosted == nil || s.who().Identity == tool.Anonymous {
+	if len(uris) == 0 || s.who().Identity == tool.Anonymous {
 		s.acknowledge(ctx, r, l)
 		return
 	}
@@ -215,9 +215,7 @@ func (s *session) unlisten(l *listen.Subscription) {
 		delete(s.listens, key)
 	}
 	s.mu.Unlock()
-	if s.srv.o.Hosted != nil {
-		s.srv.o.Hosted.Unsubscribe(s.hash, l.Holder, "")
-	}
+	s.srv.o.Hosted.Unsubscribe(s.hash, l.Holder, "")
 }
 
 // mayHaveChanged announces each resource of a subscription as changed: a notification

@@ -43,7 +43,7 @@ type client struct {
 // dial connects to a worker in the version of its spec, which the worker speaks
 // whatever program has started it. Answers to later requests come only while
 // [Worker.receive] runs.
-func dial(ctx context.Context, path string, version int, program string) (*client, workerwire.InitializeResult, error) {
+func dial(ctx context.Context, path string, version int) (*client, workerwire.InitializeResult, error) {
 	var hello workerwire.InitializeResult
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", path)
@@ -64,7 +64,7 @@ func dial(ctx context.Context, path string, version int, program string) (*clien
 		nc: unix, out: stream, r: bufio.NewReaderSize(stream, 4<<10),
 		waiting: make(map[int64]chan workerwire.Frame), acks: make(map[int64]int64),
 	}
-	params := workerwire.InitializeParams{Version: version, Program: program}
+	params := workerwire.InitializeParams{Version: version}
 	err = c.exchange(ctx, workerwire.Initialize, params, &hello)
 	if err == nil && hello.Version != version {
 		err = workerwire.Errorf(workerwire.CodeVersion,

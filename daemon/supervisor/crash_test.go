@@ -178,18 +178,18 @@ func TestNextDaemonAttaches(t *testing.T) {
 	h := newHome(t)
 	first := h.daemon()
 	w := h.start(first, shell("adopt", `while read a; do echo "got $a"; echo err >&2; done; echo end`))
-	for i := range 3 {
-		if _, err := w.Write(t.Context(), calls.Record{N: int64(i)}, fmt.Appendf(nil, "line%d\n", i)); err != nil {
+	write := func(i int64) {
+		t.Helper()
+		if _, err := w.Write(t.Context(), calls.Record{N: i}, fmt.Appendf(nil, "line%d\n", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	write(0)
+	write(1)
 	// The first daemon acknowledges one line; the others must reach the next daemon.
 	e := <-w.Events()
 	w.Ack(e.Seq)
-	// requests are handled in order: the answer shows that the ack was taken
-	if err := w.Signal(t.Context(), "SIGCONT"); err != nil {
-		t.Fatal(err)
-	}
+	write(2) // requests are handled in order: the answer shows that the ack was taken
 	until(t, "the output", func() bool {
 		b, _ := os.ReadFile(filepath.Join(w.Dir(), process.FileStderr))
 		return bytes.Count(b, []byte("\n")) == 3
@@ -222,7 +222,7 @@ func TestNextDaemonAttaches(t *testing.T) {
 	if _, err := third.Attach(t.Context(), h.path("adopt"), 0); err == nil {
 		t.Error("a lower epoch may attach")
 	}
-	if err := w2.CloseStdin(t.Context()); err != nil {
+	if _, err := w2.Terminate(t.Context(), time.Minute); err != nil { // stdin is closed, and the child ends by itself
 		t.Error(err)
 	}
 	if got := follow(t, w2, true, nil); got.last.Kind != supervisor.Closed || got.stdout.String() != "end\n" {

@@ -22,7 +22,7 @@ func TestForeignWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := w.Spec()
-	spec.Version, spec.Versions.Program = process.Version+1, "9.9.9"
+	spec.Version, spec.Program = process.Version+1, "9.9.9"
 	if err := os.WriteFile(filepath.Join(w.Dir(), process.FileSpec), process.Encode(spec), 0o600); err != nil {
 		t.Fatal(err)
 	}

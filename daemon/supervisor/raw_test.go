@@ -111,7 +111,7 @@ func TestFence(t *testing.T) {
 	old.want("", workerwire.Initialize, hello)
 	old.want(workerwire.CodeUnknownMethod, 99, nil)
 	for _, kind := range []workerwire.Kind{
-		workerwire.Write, workerwire.Ack, workerwire.Signal, workerwire.CloseStdin, workerwire.Terminate,
+		workerwire.Write, workerwire.Ack, workerwire.Terminate,
 	} {
 		old.want(workerwire.CodeNotAttached, kind, nil)
 	}
@@ -120,7 +120,6 @@ func TestFence(t *testing.T) {
 	old.wantWrite("", 1, "again\n") // not taken a second time
 	old.wantWrite(workerwire.CodeWriteGap, 3, "gap\n")
 	old.wantWrite(workerwire.CodeInvalid, 0, "zero\n")
-	old.want(workerwire.CodeInvalid, workerwire.Signal, workerwire.SignalParams{Signal: "SIGNOT"})
 
 	now.want("", workerwire.Initialize, hello)
 	now.want(workerwire.CodeStaleEpoch, workerwire.Attach, workerwire.AttachParams{Epoch: 4})
@@ -135,7 +134,9 @@ func TestFence(t *testing.T) {
 	_ = workerwire.WriteFrames(old.nc,
 		workerwire.Frame{Kind: workerwire.Write, ID: 99, N: 2, Payload: []byte("ghost\n")})
 	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 2, Payload: []byte("two\n")})
-	now.sendOnly(workerwire.Frame{Kind: workerwire.CloseStdin})
+	now.sendOnly(workerwire.Frame{
+		Kind: workerwire.Terminate, Body: workerwire.Encode(workerwire.TerminateParams{GraceMS: time.Minute.Milliseconds()}),
+	})
 	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 3, Payload: []byte("late\n")})
 
 	// Events are numbered without gaps, and the end is the last one.

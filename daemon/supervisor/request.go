@@ -10,17 +10,6 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// CloseStdin closes the child's stdin behind all earlier writes. It may be repeated.
-func (w *Worker) CloseStdin(ctx context.Context) error {
-	return w.call(ctx, workerwire.CloseStdin, nil, nil)
-}
-
-// Signal sends a signal, like "SIGINT", to the child's process group. It is
-// not repeated if the connection breaks.
-func (w *Worker) Signal(ctx context.Context, name string) error {
-	return w.callOnce(ctx, workerwire.Signal, workerwire.SignalParams{Signal: name}, nil)
-}
-
 // terminateMargin is how much longer than its two grace periods a worker may
 // take to end its child.
 const terminateMargin = 10 * time.Second

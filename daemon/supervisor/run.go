@@ -172,7 +172,7 @@ func (w *Worker) bury(ctx context.Context) error {
 // asks for the events behind the last one that was received. It returns [ErrClosed] if the
 // worker was detached meanwhile.
 func (w *Worker) attach(ctx context.Context) (*client, error) {
-	c, hello, err := dial(ctx, w.spec.Socket, w.spec.Version, w.sup.o.Program)
+	c, hello, err := dial(ctx, w.spec.Socket, w.spec.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -447,7 +447,6 @@ func (w *Worker) fromSpool(s *process.Spool, acked int64) error {
 		}
 	}
 	w.mu.Unlock()
-	begin := s.Offset()
 	for off := skip; off < s.Bytes; {
 		b := make([]byte, min(spoolChunk, s.Bytes-off))
 		n, err := f.ReadAt(b, off)
@@ -457,17 +456,13 @@ func (w *Worker) fromSpool(s *process.Spool, acked int64) error {
 			}
 			return fmt.Errorf("read spool: %w", err)
 		}
-		at := int64(-1)
-		if begin >= 0 {
-			at = begin + off
-		}
-		off += int64(n)
 		w.mu.Lock()
 		for w.queued > maxWaiting && !w.isDetached() {
 			w.changed.Wait()
 		}
-		w.putLocked(Event{Kind: Output, Stream: process.Stdout, At: at, Data: b[:n], Old: true})
+		w.putLocked(Event{Kind: Output, Stream: process.Stdout, Data: b[:n], Old: true})
 		w.mu.Unlock()
+		off += int64(n)
 		if w.isDetached() {
 			return nil
 		}

@@ -198,7 +198,7 @@ func (s *Supervisor) startWorker(ctx context.Context, dir string, spec process.S
 	*Worker, error,
 ) {
 	spec.Version = process.Newest()
-	spec.Versions = process.Versions{Worker: spec.Version, Record: calls.RecordVersion, Program: s.o.Program}
+	spec.Program = s.o.Program
 	spec.Socket = filepath.Join(s.Dir(spec.ID), process.FileSocket)
 	spec.SetDefaults()
 	if err := spec.Check(); err != nil {
@@ -278,7 +278,7 @@ func (s *Supervisor) endForeign(ctx context.Context, dir string, spec *process.S
 		spec.ID = filepath.Base(dir)
 	}
 	s.log.ErrorContext(ctx, "worker of another version ended", "worker", spec.ID,
-		"version", spec.Version, "program", spec.Versions.Program)
+		"version", spec.Version, "program", spec.Program)
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
 	return s.destroy(ctx, dir, spec, false)

@@ -273,7 +273,7 @@ func TestLife(t *testing.T) {
 	h := newHome(t)
 	s := h.daemon()
 	w := h.start(s, shell("life", `read a; echo "got $a $MARK $HOLDLINE_WORKER"; echo oops >&2; read b || exit 7`))
-	id, err := w.Write(t.Context(), calls.Record{N: 1, Session: "s", Kind: calls.KindPrompt}, []byte("one\n"))
+	id, err := w.Write(t.Context(), calls.Record{N: 1, Session: "s", Kind: calls.KindCall}, []byte("one\n"))
 	if id != 1 || err != nil {
 		t.Fatalf("Write = %d, %v", id, err)
 	}
@@ -289,7 +289,7 @@ func TestLife(t *testing.T) {
 	if p, err := process.Lookup(st[0].PID); err != nil || p.PPID == os.Getpid() {
 		t.Errorf("worker %+v, %v is this process's child", p, err)
 	}
-	if err := w.CloseStdin(t.Context()); err != nil {
+	if _, err := w.Terminate(t.Context(), time.Minute); err != nil { // stdin is closed, and the child ends by itself
 		t.Error(err)
 	}
 	got = follow(t, w, true, nil)

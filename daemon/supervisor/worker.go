@@ -29,7 +29,6 @@ const (
 type Event struct {
 	Kind    Kind
 	Seq     int64  // for Ack; 0 for output from the files of a worker that has left
-	At      int64  // of output from files: how many bytes of stdout came before it; -1 if not known
 	Stream  string // of Output: process.Stdout or process.Stderr
 	Data    []byte
 	Dropped int64         // of Output: bytes that were dropped or lost in this place

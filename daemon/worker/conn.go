@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
@@ -21,7 +19,6 @@ const (
 	maxConns    = 16
 	maxRequests = 1024             // unanswered requests
 	maxFrames   = 2 * maxRequests  // answers not yet sent
-	writeLimit  = 10 * time.Second // for a last answer to a peer that does not read
 	answerDelay = time.Millisecond // how long an answer waits for output that it can be sent with
 )
 
@@ -249,7 +246,7 @@ func (c *conn) handle(f *workerwire.Frame) bool {
 			c.attachLocked(f.ID, p)
 		}
 		return true
-	case workerwire.Write, workerwire.CloseStdin, workerwire.Signal, workerwire.Terminate, workerwire.Ack:
+	case workerwire.Write, workerwire.Terminate, workerwire.Ack:
 	default:
 		c.fail(f.ID, workerwire.Errorf(workerwire.CodeUnknownMethod, "unknown kind %d of a request", f.Kind))
 		return true
@@ -261,21 +258,6 @@ func (c *conn) handle(f *workerwire.Frame) bool {
 	switch f.Kind { //nolint:exhaustive // the others were answered above
 	case workerwire.Write:
 		w.takeLocked(c, f)
-	case workerwire.CloseStdin:
-		w.closeStdinLocked()
-		c.confirm(f.ID)
-	case workerwire.Signal:
-		var p workerwire.SignalParams
-		if !c.parse(f, &p) {
-			return true
-		}
-		sig := unix.SignalNum(p.Signal)
-		if sig == 0 {
-			c.fail(f.ID, workerwire.Errorf(workerwire.CodeInvalid, "unknown signal %q", p.Signal))
-			return true
-		}
-		w.signalGroupLocked(sig)
-		c.confirm(f.ID)
 	case workerwire.Terminate:
 		var p workerwire.TerminateParams
 		if c.parse(f, &p) {
@@ -319,7 +301,7 @@ func (c *conn) initializeLocked(id int64, p workerwire.InitializeParams) {
 	w := c.w
 	c.version = p.Version
 	c.reply(id, workerwire.InitializeResult{
-		Version: p.Version, Program: w.spec.Versions.Program, ID: w.spec.ID,
+		Version: p.Version, ID: w.spec.ID,
 		PID: w.self.PID, ChildPID: w.child.PID, NextSeq: w.out.next, Acked: w.out.acked,
 	})
 }

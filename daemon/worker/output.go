@@ -93,13 +93,11 @@ type output struct {
 	entries  []entry // by seq
 	next     int64   // next number to be given
 	acked    int64   // the daemon has acknowledged all numbers up to this one
-	gone     int64   // bytes of stdout that were acked
 	seen     int64   // highest number that was sent to any daemon
 	in       gate    // of stdout in memory
 	ring     int     // the most bytes of stderr to keep
 	errBytes int     // bytes of stderr that are kept
 	errCount int     // entries of stderr that are kept, markers not counted
-	dropped  int64   // of stderr, in all
 }
 
 // newOutput returns an output without entries. Numbers begin with 1.
@@ -167,7 +165,6 @@ func (o *output) dropStderr(i int) int {
 	e := &o.entries[i]
 	o.errBytes -= e.size
 	o.errCount--
-	o.dropped += int64(e.size)
 	e.dropped, e.data, e.size = int64(e.size), nil, 0
 	if o.mergeable(i + 1) {
 		o.merge(i + 1)
@@ -216,9 +213,6 @@ func (o *output) ack(seq int64, sent func(*entry)) {
 	n := o.after(seq)
 	for i := range o.entries[:n] {
 		e := &o.entries[i]
-		if e.kind == stdout {
-			o.gone += int64(e.size)
-		}
 		switch {
 		case e.kind == stderr && e.data != nil:
 			o.errBytes -= e.size

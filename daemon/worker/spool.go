@@ -11,15 +11,13 @@ import (
 )
 
 // spool is the file that takes the child's stdout while no daemon is there. It holds, without
-// gaps, all stdout that follows the number after. The next daemon reads it if the worker has
-// left by then.
+// gaps, all stdout that was not acknowledged when it was begun, and all that followed. The
+// next daemon reads it if the worker has left by then.
 type spool struct {
-	f     *os.File
-	after int64 // the spool begins behind this number
-	begin int64 // bytes of stdout before it
-	size  int64 // bytes in the file
-	lost  int64 // bytes that could not be written
-	full  bool  // nothing more is taken
+	f    *os.File
+	size int64 // bytes in the file
+	lost int64 // bytes that could not be written
+	full bool  // nothing more is taken
 }
 
 // startSpoolLocked writes all stdout that is not acknowledged into a new spool, which
@@ -32,7 +30,7 @@ func (w *worker) startSpoolLocked() error {
 	if err != nil {
 		return fmt.Errorf("make spool: %w", err)
 	}
-	s := &spool{f: f, after: w.out.acked, begin: w.out.gone}
+	s := &spool{f: f}
 	offs := make([]int64, len(w.out.entries))
 	for i := range w.out.entries {
 		e := &w.out.entries[i]

@@ -362,8 +362,7 @@ func (w *worker) saveState() error {
 	}
 	if w.spool != nil {
 		s.Spool = &process.Spool{
-			AfterSeq: w.spool.after, Begin: new(w.spool.begin), Bytes: w.spool.size,
-			Acked: w.ackedSpoolLocked(), Lost: w.spool.lost,
+			Bytes: w.spool.size, Acked: w.ackedSpoolLocked(), Lost: w.spool.lost,
 		}
 	}
 	w.mu.Unlock()
@@ -412,7 +411,7 @@ func (w *worker) lastSpoolLocked() {
 	if err := w.startSpoolLocked(); err != nil {
 		w.logf("%v", err)
 		if w.attendance != spooling { // an older spool has gaps
-			w.spool = &spool{after: w.out.acked, begin: w.out.gone}
+			w.spool = &spool{}
 		}
 		w.spool.lost = inMemory
 	}

@@ -36,8 +36,8 @@ func (e *RemoteError) Error() string { return e.Message }
 
 // NewClient greets the daemon on conn, which it owns from then on, and waits for
 // its welcome for [protocol.GreetingTimeout] at most. A refusal is returned as a
-// [*protocol.Refusal]. version and pid are those of the calling program.
-func NewClient(ctx context.Context, conn net.Conn, version string, pid int) (*Client, error) {
+// [*protocol.Refusal]. version is that of the calling program.
+func NewClient(ctx context.Context, conn net.Conn, version string) (*Client, error) {
 	c := &Client{conn: conn, lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)}
 	c.lines.DropTail = true // of a daemon that died while it wrote
 	stop := c.interruptBy(ctx)
@@ -45,7 +45,7 @@ func NewClient(ctx context.Context, conn net.Conn, version string, pid int) (*Cl
 	if err := conn.SetDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {
 		return nil, err
 	}
-	greeting := protocol.Greeting{Holdline: protocol.Version, Role: protocol.RoleControl, Version: version, PID: pid}
+	greeting := protocol.Greeting{Holdline: protocol.Version, Role: protocol.RoleControl, Version: version}
 	_, werr := conn.Write(protocol.Append(nil, greeting))
 	line, err := c.lines.Next() // also of a daemon that refused, and hung up, before it was greeted
 	if err != nil {

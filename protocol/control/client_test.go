@@ -30,7 +30,7 @@ func TestRefusedUngreeted(t *testing.T) {
 		t.Fatal(err)
 	}
 	daemon.Close()
-	_, err = NewClient(t.Context(), conn, "1", 1)
+	_, err = NewClient(t.Context(), conn, "1")
 	if r, ok := errors.AsType[*protocol.Refusal](err); !ok || *r != *full {
 		t.Errorf("NewClient = %v, want what the daemon said", err)
 	}

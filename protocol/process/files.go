@@ -48,7 +48,7 @@ type Spec struct {
 	Orphan            Orphan   `json:"orphan"`
 	ParentDeathSignal string   `json:"parent_death_signal"` // what the child gets when the worker dies (Linux)
 	Confine           *Confine `json:"confine,omitempty"`   // nil for a child that may write what its user may
-	Versions          Versions `json:"versions"`
+	Program           string   `json:"program"`             // version of the program that wrote it, for people
 }
 
 // Limits of a worker, in bytes. A zero is the default.
@@ -108,13 +108,6 @@ type Orphan struct {
 	// HardDeadlineBootMS is the reading of the boot clock at which a worker without a
 	// daemon ends its tree; 0 for never.
 	HardDeadlineBootMS int64 `json:"hard_deadline_boot_ms"`
-}
-
-// Versions says what wrote a directory.
-type Versions struct {
-	Worker  int    `json:"worker"`
-	Record  int    `json:"record"`
-	Program string `json:"program"`
 }
 
 // Defaults of a [Spec].
@@ -215,13 +208,12 @@ type State struct {
 	UnixMS     int64  `json:"unix_ms"`         // when it was written
 }
 
-// Spool says what [FileSpool] holds: the bytes of stdout behind AfterSeq.
+// Spool says what [FileSpool] holds: the bytes of stdout that were not acknowledged when it
+// was begun, and all that followed.
 type Spool struct {
-	AfterSeq int64  `json:"after_seq"`
-	Begin    *int64 `json:"begin,omitempty"` // bytes of stdout before it; a worker of version 1 does not say
-	Bytes    int64  `json:"bytes"`
-	Acked    int64  `json:"acked_bytes,omitempty"` // bytes at the beginning that were acknowledged
-	Lost     int64  `json:"lost,omitempty"`        // bytes that could not be written
+	Bytes int64 `json:"bytes"`
+	Acked int64 `json:"acked_bytes,omitempty"` // bytes at the beginning that were acknowledged
+	Lost  int64 `json:"lost,omitempty"`        // bytes that could not be written
 }
 
 // Server is [FileServer]: what a hosted server's handshake came to. It is
@@ -232,18 +224,6 @@ type Server struct {
 	Result  json.RawMessage `json:"result"`            // of initialize or discover, as it came
 	Offered json.RawMessage `json:"offered,omitempty"` // capabilities told to the server
 	Relay   *string         `json:"relay"`             // hash of the session that its requests go to
-}
-
-// Offset is how many bytes of stdout came before the spool, or -1 if that is
-// not known.
-func (s *Spool) Offset() int64 {
-	switch {
-	case s.Begin != nil:
-		return *s.Begin
-	case s.AfterSeq == 0:
-		return 0
-	}
-	return -1
 }
 
 // ReadSpec reads the spec of the worker directory dir. Its version is checked

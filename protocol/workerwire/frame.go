@@ -29,8 +29,6 @@ const (
 	Initialize Kind = iota + 1 // Body: [InitializeParams]; answered by [InitializeResult]
 	Attach                     // Body: [AttachParams]; answered by [AttachResult]
 	Write                      // N: the write's id; Payload: the bytes; answered by N, a [WriteStatus]
-	CloseStdin                 // closes the child's stdin behind the writes before
-	Signal                     // Body: [SignalParams]
 	Terminate                  // Body: [TerminateParams]; answered by [process.Exit]
 	Ack                        // N: the daemon is done with all events up to it
 

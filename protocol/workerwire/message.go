@@ -64,14 +64,12 @@ func Encode(v any) json.RawMessage {
 
 // InitializeParams begin a connection.
 type InitializeParams struct {
-	Version int    `json:"version"`           // that of the worker's spec
-	Program string `json:"program,omitempty"` // the daemon's version, for people
+	Version int `json:"version"` // that of the worker's spec
 }
 
 // InitializeResult says what the worker is and where its output stands.
 type InitializeResult struct {
 	Version  int    `json:"version"`
-	Program  string `json:"program,omitempty"`
 	ID       string `json:"id"`
 	PID      int    `json:"pid"`
 	ChildPID int    `json:"childPid,omitempty"` // 0 before the child was forked
@@ -93,11 +91,6 @@ type AttachResult struct {
 	NextSeq   int64 `json:"nextSeq"` // events below it happened before the attach
 
 	Secrets []string `json:"secrets,omitempty"` // of [Environment]
-}
-
-// SignalParams name a signal for the child's process group.
-type SignalParams struct {
-	Signal string `json:"signal"` // "SIGINT"
 }
 
 // TerminateParams end the child: stdin is closed, after GraceMS the group gets

@@ -73,7 +73,7 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 		case err != nil:
 			return nil, fmt.Errorf("connecting to the daemon: %w", err)
 		}
-		c, err := control.NewClient(ctx, conn, cmdenv.Version, os.Getpid())
+		c, err := control.NewClient(ctx, conn, cmdenv.Version)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, hung(path, err)

@@ -195,7 +195,7 @@ func WayOut(pid int) string {
 // checkDaemon asks the daemon that listens at path how it is.
 func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []Finding {
 	f := Finding{Check: "daemon", State: OK}
-	c, err := control.NewClient(ctx, conn, cmdenv.Version, os.Getpid())
+	c, err := control.NewClient(ctx, conn, cmdenv.Version)
 	if err != nil {
 		return []Finding{noWelcome(f, path, err)}
 	}

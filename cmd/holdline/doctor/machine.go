@@ -57,7 +57,7 @@ func (o *Options) askEnvironment(ctx context.Context) (manager string) {
 	if err != nil {
 		return ""
 	}
-	c, err := control.NewClient(ctx, conn, cmdenv.Version, os.Getpid())
+	c, err := control.NewClient(ctx, conn, cmdenv.Version)
 	if err != nil {
 		return ""
 	}

@@ -117,7 +117,6 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 
 	var at string // where the daemon was found last; dials follow one another
 	po := proxy.Options{
-		Resume: true,
 		Stopped: func() bool {
 			_, err := os.Lstat(filepath.Join(filepath.Dir(at), socket.StoppedFile))
 			return at != "" && err == nil
@@ -283,7 +282,7 @@ func greet(o Options) protocol.Greeting {
 	}
 	return protocol.Greeting{
 		Session: newSession(), Identity: o.identity, Token: o.token, Project: project, Cwd: cwd, Server: o.server,
-		PID: os.Getpid(), Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
+		Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
 	}
 }
 

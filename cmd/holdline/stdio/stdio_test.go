@@ -156,7 +156,7 @@ func TestMCPStdioPipe(t *testing.T) {
 	io.WriteString(stdin, pingLine+"\r\n")
 	stdin.Close()
 	conn, br, g := d.accept(t)
-	if g.Identity != "codex" || g.Token != "t0" || g.Server != "gh" || g.PID != cmd.Process.Pid ||
+	if g.Identity != "codex" || g.Token != "t0" || g.Server != "gh" ||
 		len(g.Project) != 16 || g.Cwd == "" {
 		t.Errorf("greeting %+v", g)
 	}
