@@ -264,16 +264,26 @@ func secrets(values []string) []string {
 	return slices.Compact(values)
 }
 
-// Missing is the error that [Settings.Process] or [Settings.Address], whichever
-// is the server's, would end with.
-func (s Settings) Missing(a Around) error {
-	var err error
-	if s.Transport == Stdio {
-		_, err = s.Process(a)
-	} else {
-		_, err = s.Address(a)
+// Unset returns the names of the variables that are not set in a and without which the
+// server does not start.
+func (s Settings) Unset(a Around) []string {
+	a.Environ = slices.Clone(a.Environ)
+	var names []string
+	for {
+		var err error
+		if s.Transport == Stdio {
+			_, err = s.Process(a)
+		} else {
+			_, err = s.Address(a)
+		}
+		unset, ok := errors.AsType[*UnsetError](err)
+		if !ok {
+			return names
+		}
+		names = append(names, unset.Name)
+		// The variable becomes empty: a default that has it would hide the next one.
+		a.Environ = append(a.Environ, unset.Name+"=")
 	}
-	return err
 }
 
 // Hidden stands for a secret.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/contrib"
 	"holdline/daemon/service"
 )
@@ -85,20 +86,13 @@ func execStart(text string) string {
 // checkRunnable returns why the file at path cannot be run. A path with a specifier that
 // only systemd can expand is accepted.
 func checkRunnable(path string) error {
-	if path == "" {
+	switch {
+	case path == "":
 		return errors.New("no ExecStart=")
-	}
-	if strings.Contains(path, "%") {
+	case strings.Contains(path, "%"):
 		return nil
 	}
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
-		return fmt.Errorf("mode %v, which is no program's", info.Mode())
-	}
-	return nil
+	return cmdenv.CheckProgram(path)
 }
 
 // checkUnitStates judges what systemd says of the units.

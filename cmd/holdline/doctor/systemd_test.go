@@ -46,7 +46,7 @@ func TestUnitFiles(t *testing.T) {
 	write(filepath.Join(dir, contrib.SystemdService), units[1].Text, 0o600)
 	want(Problem, bin) // nothing there
 	write(bin, "", 0o600)
-	want(Problem, "no program's")
+	want(Problem, "is no program")
 	write(bin, "", 0o700)
 	want(OK, contrib.SystemdSocket)
 	write(filepath.Join(dir, contrib.SystemdService), units[1].Text+"# mine\n", 0o600)

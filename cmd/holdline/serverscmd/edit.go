@@ -3,7 +3,6 @@ package serverscmd
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,16 +19,13 @@ import (
 	"holdline/protocol/control"
 )
 
-// addOptions are the flags of servers add.
+// addOptions are the flags of servers add. Most of them are members of the entry.
 type addOptions struct {
-	json               string
-	transport, scope   string
-	env, headers       []string
-	cwd, envFile       string
-	contract           string
-	allow, deny        []string
-	projects           []string
-	lazy, replace, off bool
+	entry
+
+	json         string
+	env, headers []string
+	replace      bool
 }
 
 func newServersAdd(s *serversCommand) *cobra.Command {
@@ -62,18 +58,18 @@ shared (one for all), session (one for each agent).`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.json, "json", "", "the server's JSON object, instead of a command or an address")
-	f.StringVarP(&o.transport, "transport", "t", "", "stdio, http or sse (default: http for an address, else stdio)")
-	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session (default project)")
+	f.StringVarP(&o.Type, "transport", "t", "", "stdio, http or sse (default: http for an address, else stdio)")
+	f.StringVarP(&o.Hosting.Scope, "scope", "s", "", "project, shared or session (default project)")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "NAME=VALUE for the server's environment (again for more)")
 	f.StringArrayVarP(&o.headers, "header", "H", nil, `"Name: value" for a remote server (again for more)`)
-	f.StringVar(&o.cwd, "cwd", "", "where it runs (default: the project's root; shared: your home)")
-	f.StringVar(&o.envFile, "env-file", "", "file with NAME=VALUE lines for ${NAME} (mode 0600)")
-	f.StringVar(&o.contract, "contract", "", "convergent or never_replay, for all its tools")
-	f.StringArrayVar(&o.allow, "allow", nil, "glob of tools that may be used (again for more)")
-	f.StringArrayVar(&o.deny, "deny", nil, "glob of tools that may not be used (again for more)")
-	f.StringArrayVar(&o.projects, "project", nil, "directory in whose projects it is seen (again for more; default everywhere)")
-	f.BoolVar(&o.lazy, "lazy", false, "start it at the first use")
-	f.BoolVar(&o.off, "disabled", false, "add it disabled")
+	f.StringVar(&o.Cwd, "cwd", "", "where it runs (default: the project's root; shared: your home)")
+	f.StringVar(&o.EnvFile, "env-file", "", "file with NAME=VALUE lines for ${NAME} (mode 0600)")
+	f.StringVar(&o.Hosting.Contract, "contract", "", "convergent or never_replay, for all its tools")
+	f.StringArrayVar(&o.Hosting.Allow, "allow", nil, "glob of tools that may be used (again for more)")
+	f.StringArrayVar(&o.Hosting.Deny, "deny", nil, "glob of tools that may not be used (again for more)")
+	f.StringArrayVar(&o.Hosting.Projects, "project", nil, "directory in whose projects it is seen (again for more; default everywhere)")
+	f.BoolVar(&o.Hosting.Lazy, "lazy", false, "start it at the first use")
+	f.BoolVar(&o.Disabled, "disabled", false, "add it disabled")
 	f.BoolVar(&o.replace, "replace", false, "replace a server of that name")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return cmdenv.WithHint(fmt.Errorf("%w: %w", cmdenv.ErrUsage, err),
@@ -159,7 +155,8 @@ func (s *serversCommand) add(cmd *cobra.Command, args []string, o addOptions) er
 // after the name describe. [config.AddServer] checks what is in it.
 func (o addOptions) object(args []string) ([]byte, error) {
 	if o.json != "" {
-		if len(args) > 0 || o.others() {
+		described := string(clients.Encode(o.entry)) != "{}"
+		if len(args)+len(o.env)+len(o.headers) > 0 || described {
 			return nil, fmt.Errorf("%w: --json says everything: neither COMMAND nor another flag but --replace goes with it",
 				cmdenv.ErrUsage)
 		}
@@ -169,20 +166,19 @@ func (o addOptions) object(args []string) ([]byte, error) {
 		return nil, cmdenv.WithHint(fmt.Errorf("%w: COMMAND or URL is missing", cmdenv.ErrUsage),
 			"holdline servers add NAME -- COMMAND ARG..., or: holdline servers add NAME URL")
 	}
-	remote := o.transport == "http" || o.transport == "sse" ||
-		o.transport == "" && (strings.HasPrefix(args[0], "http://") || strings.HasPrefix(args[0], "https://"))
+	e := o.entry
+	remote := e.Type == config.HTTP || e.Type == config.SSE ||
+		e.Type == "" && (strings.HasPrefix(args[0], "http://") || strings.HasPrefix(args[0], "https://"))
 	switch {
 	case remote && len(args) > 1:
 		return nil, fmt.Errorf("%w: a remote server has an address and no arguments", cmdenv.ErrUsage)
-	case remote && len(o.env)+len(o.cwd) > 0:
+	case remote && len(o.env)+len(e.Cwd) > 0:
 		return nil, fmt.Errorf("%w: a remote server has neither --env nor --cwd", cmdenv.ErrUsage)
 	case !remote && len(o.headers) > 0:
 		return nil, fmt.Errorf("%w: only a remote server has --header", cmdenv.ErrUsage)
-	}
-	e := entry{Type: o.transport, Disabled: o.off}
-	if remote {
+	case remote:
 		e.URL = args[0]
-	} else {
+	default:
 		e.Command, e.Args = args[0], args[1:]
 	}
 	var err error
@@ -192,27 +188,17 @@ func (o addOptions) object(args []string) ([]byte, error) {
 	if e.Headers, err = parsePairs(o.headers, ":", `--header wants "Name: value"`); err != nil {
 		return nil, err
 	}
-	if e.Cwd, err = absolute(o.cwd); err != nil {
-		return nil, err
+	e.Hosting.Projects = slices.Clone(e.Hosting.Projects)
+	paths := []*string{&e.Cwd, &e.EnvFile}
+	for i := range e.Hosting.Projects {
+		paths = append(paths, &e.Hosting.Projects[i])
 	}
-	if e.EnvFile, err = absolute(o.envFile); err != nil {
-		return nil, err
-	}
-	e.Hosting = hosting{Scope: o.scope, Lazy: o.lazy, Contract: o.contract, Allow: o.allow, Deny: o.deny}
-	for _, dir := range o.projects {
-		abs, err := filepath.Abs(dir)
-		if err != nil {
+	for _, path := range paths {
+		if *path, err = absolute(*path); err != nil {
 			return nil, err
 		}
-		e.Hosting.Projects = append(e.Hosting.Projects, abs)
 	}
 	return clients.Encode(e), nil
-}
-
-// others reports whether a flag was given that describes the server.
-func (o addOptions) others() bool {
-	return o.transport+o.scope+o.cwd+o.envFile+o.contract != "" || o.lazy || o.off ||
-		len(o.env)+len(o.headers)+len(o.allow)+len(o.deny)+len(o.projects) > 0
 }
 
 // entry is the JSON object of a server, with its members in the order in which
@@ -300,8 +286,8 @@ func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 	warn := func(format string, args ...any) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: "+format+"\n", args...)
 	}
-	sees := s.daemonSees(cmd, settings)
-	if unset := s.unsetFor(settings, sees); len(unset) > 0 {
+	sees, unset := s.daemonSees(cmd, settings)
+	if len(unset) > 0 {
 		warn("%s is not set: the server starts only once it is, in %s",
 			strings.Join(unset, " and "), s.places(settings))
 	}
@@ -331,28 +317,21 @@ func literal(s config.Settings) bool {
 	return false
 }
 
-// daemonSees returns what the daemon knows of the program and the variables of a
-// server, or nil if no daemon runs.
-func (s *serversCommand) daemonSees(cmd *cobra.Command, settings config.Settings) *control.EnvironmentAnswer {
-	params := control.EnvironmentParams{Variables: s.needs(settings)}
+// daemonSees returns what the daemon knows of the program of a server, and the variables
+// that the server lacks. If no daemon runs, sees is nil, and this shell's variables count.
+func (s *serversCommand) daemonSees(
+	cmd *cobra.Command, settings config.Settings,
+) (sees *control.EnvironmentAnswer, unset []string) {
+	params := control.EnvironmentParams{Variables: settings.Unset(config.Around{Home: "/", Root: "/"})}
 	if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "/") {
 		params.Programs = []string{settings.Command}
 	}
 	answer, err := attach.Ask[control.EnvironmentAnswer](cmd, s.proc, control.Environment, params)
 	if err != nil {
-		return nil // without a daemon this shell is asked
-	}
-	return &answer
-}
-
-// unsetFor names the variables that a server lacks: those that the daemon does
-// not have, if one runs, or else those that this shell does not have.
-func (s *serversCommand) unsetFor(settings config.Settings, sees *control.EnvironmentAnswer) []string {
-	if sees == nil {
-		return s.unset(settings)
+		return nil, s.unset(settings)
 	}
 	ofServer := config.Lookup(s.variables(settings.EnvFile))
-	return slices.DeleteFunc(slices.Clone(sees.Unset), func(name string) bool {
+	return &answer, slices.DeleteFunc(slices.Clone(answer.Unset), func(name string) bool {
 		_, set := ofServer(name)
 		return set
 	})
@@ -361,40 +340,22 @@ func (s *serversCommand) unsetFor(settings config.Settings, sees *control.Enviro
 // findable returns an error if the daemon would not find a command. If no daemon
 // runs, it looks on the PATH of this shell.
 func (s *serversCommand) findable(command string, sees *control.EnvironmentAnswer) error {
-	if strings.Contains(command, "/") {
-		return executable(command)
-	}
-	here, hereErr := userenv.LookPath(command, s.proc.Environ())
-	if sees != nil {
-		if len(sees.Programs) > 0 {
-			return nil
-		}
-		var where []string
-		for _, p := range sees.Paths {
-			where = append(where, strings.Join(p.Dirs, ", ")+" ("+p.Source+")")
-		}
-		help := ""
-		if hereErr == nil {
-			help = "; this shell has it at " + here + ": holdline install --path"
-		}
-		return fmt.Errorf("%s is nowhere that the daemon looks: %s%s", command, strings.Join(where, "; "), help)
-	}
-	if hereErr == nil {
+	here, err := userenv.LookPath(command, s.proc.Environ())
+	switch {
+	case strings.Contains(command, "/"):
+		return cmdenv.CheckProgram(command)
+	case sees == nil && err != nil:
+		return fmt.Errorf("%s is nowhere on the PATH; the daemon looks on that of your login shell", command)
+	case sees == nil || len(sees.Programs) > 0:
 		return nil
 	}
-	return fmt.Errorf("%s is nowhere on the PATH; the daemon looks on that of your login shell", command)
-}
-
-// executable returns why the file at path cannot be run, or nil.
-func executable(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s is not there", path)
-	case err != nil:
-		return err
-	case info.IsDir() || info.Mode().Perm()&0o111 == 0:
-		return fmt.Errorf("%s is no program", path)
+	var where []string
+	for _, p := range sees.Paths {
+		where = append(where, strings.Join(p.Dirs, ", ")+" ("+p.Source+")")
 	}
-	return nil
+	help := ""
+	if err == nil {
+		help = "; this shell has it at " + here + ": holdline install --path"
+	}
+	return fmt.Errorf("%s is nowhere that the daemon looks: %s%s", command, strings.Join(where, "; "), help)
 }

@@ -22,14 +22,19 @@ func TestAddedEntry(t *testing.T) {
 	}{
 		"a command": {args: []string{"ls", "-l", "a&<b>"}, want: `{"command":"ls","args":["-l","a&<b>"]}`},
 		"an address": {
-			flags: addOptions{headers: []string{"Z: 1 ", "A:b:c"}, transport: "sse"}, args: []string{"https://x"},
+			flags: addOptions{headers: []string{"Z: 1 ", "A:b:c"}, entry: entry{Type: "sse"}}, args: []string{"https://x"},
 			want: `{"type":"sse","url":"https://x","headers":{"Z":"1","A":"b:c"}}`,
 		},
 		"every flag": {
 			flags: addOptions{
-				transport: "stdio", scope: "shared", env: []string{"Z=1", "A=<&>", "A="}, cwd: "sub", envFile: "~/f",
-				contract: "convergent", allow: []string{"a*"}, deny: []string{"b"}, projects: []string{"."},
-				lazy: true, off: true,
+				env: []string{"Z=1", "A=<&>", "A="},
+				entry: entry{
+					Type: "stdio", Cwd: "sub", EnvFile: "~/f", Disabled: true,
+					Hosting: hosting{
+						Scope: "shared", Contract: "convergent", Allow: []string{"a*"}, Deny: []string{"b"},
+						Projects: []string{"."}, Lazy: true,
+					},
+				},
 			},
 			args: []string{"x"},
 			want: `{"type":"stdio","command":"x","env":{"Z":"1","A":"<&>","A":""},"cwd":"` + here +
@@ -38,7 +43,7 @@ func TestAddedEntry(t *testing.T) {
 				`"allow":["a*"],"deny":["b"],"projects":["` + here + `"]}}`,
 		},
 		"JSON":                    {flags: addOptions{json: `{"a": 1}`, replace: true}, want: `{"a": 1}`},
-		"JSON and a flag":         {flags: addOptions{json: `{}`, lazy: true}},
+		"JSON and a flag":         {flags: addOptions{json: `{}`, entry: entry{Disabled: true}}},
 		"nothing":                 {},
 		"a variable without a =":  {flags: addOptions{env: []string{"A"}}, args: []string{"x"}},
 		"a header without a name": {flags: addOptions{headers: []string{":b"}}, args: []string{"https://x"}},

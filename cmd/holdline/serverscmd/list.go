@@ -3,6 +3,7 @@
 package serverscmd
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -161,28 +162,25 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// table prints what is configured, and how it is if a daemon hosts it.
+// table prints what is configured, and how it is if a daemon is known to host it.
 func (s *serversCommand) table(cmd *cobra.Command, all []config.Settings, live map[string]control.Server, known bool) {
-	if !known {
-		t := console.NewTable(cmd.OutOrStdout(), "SERVER", "STATE", "TRANSPORT", "SCOPE", "RUNS")
-		for _, settings := range all {
-			t.Row(settings.Name, state(settings), settings.Transport, settings.Scope, runs(settings))
-		}
-		t.Flush()
-		return
+	head := []string{"SERVER", "STATE", "TRANSPORT", "SCOPE"}
+	if known {
+		head = append(head, "SESSIONS", "RESTARTS", "TOOLS")
 	}
-	t := console.NewTable(cmd.OutOrStdout(),
-		"SERVER", "STATE", "TRANSPORT", "SCOPE", "SESSIONS", "RESTARTS", "TOOLS", "RUNS")
+	t := console.NewTable(cmd.OutOrStdout(), append(head, "RUNS")...)
 	var hosted []control.Server
 	for _, settings := range all {
 		one, ok := live[settings.Name]
-		if !ok {
-			t.Row(settings.Name, state(settings), settings.Transport, settings.Scope, "", "", "", runs(settings))
-			continue
+		row := []any{settings.Name, cmp.Or(one.State, state(settings)), settings.Transport, settings.Scope}
+		switch {
+		case ok:
+			hosted = append(hosted, one)
+			row = append(row, one.RefCount, one.Restarts, toolCount(&one))
+		case known:
+			row = append(row, "", "", "")
 		}
-		hosted = append(hosted, one)
-		t.Row(settings.Name, one.State, settings.Transport, settings.Scope,
-			one.RefCount, one.Restarts, toolCount(&one), runs(settings))
+		t.Row(append(row, runs(settings))...)
 	}
 	t.Flush()
 	printTroubles(cmd.OutOrStdout(), hosted)
@@ -252,27 +250,10 @@ func printSettings(out io.Writer, settings config.Settings, unset []string) {
 // unset names the variables that a server lacks, as far as this command can
 // tell: the daemon's environment is that of a login shell.
 func (s *serversCommand) unset(settings config.Settings) []string {
-	return s.lacks(settings, s.proc.Environ(), s.variables(s.variablesPath()), s.variables(settings.EnvFile))
-}
-
-// needs names the variables without which a server does not start.
-func (s *serversCommand) needs(settings config.Settings) []string {
-	return s.lacks(settings, nil, nil, nil)
-}
-
-func (s *serversCommand) lacks(settings config.Settings, environ, variables, own []string) []string {
-	around := config.Around{Environ: slices.Clone(environ), Variables: variables, EnvFile: own, Home: "/", Root: "/"}
-	var out []string
-	for {
-		err := settings.Missing(around)
-		missing, ok := errors.AsType[*config.UnsetError](err)
-		if !ok {
-			return out
-		}
-		out = append(out, missing.Name)
-		// Empty, so that what it is the default of does not hide the next one.
-		around.Environ = append(around.Environ, missing.Name+"=")
-	}
+	return settings.Unset(config.Around{
+		Environ: s.proc.Environ(), Variables: s.variables(s.variablesPath()),
+		EnvFile: s.variables(settings.EnvFile), Home: "/", Root: "/",
+	})
 }
 
 // variables returns the variables of a file. It returns none if the file cannot be
