@@ -11,7 +11,7 @@ const uuid = "01234567-89ab-cdef-0123-456789abcdef"
 
 func TestParseGreeting(t *testing.T) {
 	for _, tc := range []struct {
-		name, line, code string // code "" is a good one, "none" no greeting
+		name, line, code string // code is "" if the greeting is accepted, "none" if the line is no greeting
 	}{
 		{"good", `{"holdline":1,"role":"mcp","session":"` + uuid + `","resume":false}`, ""},
 		{"control", `{"holdline":1,"role":"control"}`, ""},

@@ -16,8 +16,8 @@ import (
 	"holdline/protocol"
 )
 
-// benchLine starts a proxy between pipes and a daemon on a real socket that
-// answers every request with a result of the same size.
+// benchLine starts a proxy between pipes and a daemon on a real socket that answers every
+// request with a result of the same size.
 func benchLine(b *testing.B, size int) (in io.Writer, out *bufio.Reader, request string) {
 	b.Helper()
 	dir, err := os.MkdirTemp("", "hl")
@@ -46,7 +46,7 @@ func benchLine(b *testing.B, size int) (in io.Writer, out *bufio.Reader, request
 		io.WriteString(conn, welcomeLine+"\n")
 		for {
 			line, err := br.ReadSlice('\n')
-			request := len(line) > 2 && line[2] == 'j' // and not a control line
+			request := len(line) > 2 && line[2] == 'j' // not for control lines
 			for errors.Is(err, bufio.ErrBufferFull) {
 				_, err = br.ReadSlice('\n')
 			}
@@ -106,7 +106,7 @@ func skipLine(b *testing.B, br *bufio.Reader) {
 	}
 }
 
-// BenchmarkRoundTrip is one request and its answer at a time.
+// BenchmarkRoundTrip measures one request and its answer at a time.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, size := range []int{64, 1 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -123,7 +123,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkStream is as many lines as fit, both ways at once.
+// BenchmarkStream measures as many lines as fit, in both directions at once.
 func BenchmarkStream(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

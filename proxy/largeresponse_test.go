@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestResumeNamesLargeResponse: a response that is too large to be kept is
-// repeated by its id, so that the server that waits for it hears of it. A
-// request that is answered is not.
+// TestResumeNamesLargeResponse checks that a resume repeats the id of a response that was
+// too large to be kept, so that the server that waits for it gets an error. An answered
+// request is not repeated.
 func TestResumeNamesLargeResponse(t *testing.T) {
 	inBubble(t, func(r *rig) { r.o.memory = 1 }, func(r *rig) {
 		d := r.connect()

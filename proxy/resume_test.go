@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The next daemon is told what the client still waits for, and each request
-// gets one answer.
+// TestResume checks that the next daemon learns which answers the client still waits for,
+// and that each request gets one answer.
 func TestResume(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		d := r.connect()
@@ -49,7 +49,7 @@ func TestResume(t *testing.T) {
 		r.setDown(errors.New("busy"))
 		d.conn.Close()
 		synctest.Wait()
-		r.send(`{"jsonrpc":"2.0","id":9,"method":"ping"}`) // while the line is down
+		r.send(`{"jsonrpc":"2.0","id":9,"method":"ping"}`) // while there is no connection
 		time.Sleep(time.Second)
 		r.setDown(nil)
 
@@ -65,7 +65,7 @@ func TestResume(t *testing.T) {
 		d.want(`{"jsonrpc":"2.0","id":9,"method":"ping"}`)
 		pong := `{"jsonrpc":"2.0","id":9,"result":{}}`
 		first, second := `{"jsonrpc":"2.0","id":7,"result":{"n":8}}`, `{"jsonrpc":"2.0","id":7,"result":{"n":10}}`
-		// Asked for again, answered again, and one answer too many.
+		// The server asks again and is answered again, and one answer arrives twice.
 		d.send(ask, init, `{"jsonrpc":"2.0","id":8,"result":{}}`, first, second, first, pong)
 		r.wantOut(first, second, pong)
 		r.in.Close()
@@ -75,7 +75,8 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// A daemon that stays away: faults, exit 4, after the shorter of both limits.
+// TestResumeGivesUp checks that if no daemon comes back the proxy answers with faults and
+// exits with code 4, after the shorter of its own limit and the daemon's window.
 func TestResumeGivesUp(t *testing.T) {
 	for window, want := range map[string]time.Duration{"90000": time.Minute, "30000": 30 * time.Second} {
 		inBubble(t, nil, func(r *rig) {
@@ -98,8 +99,8 @@ func TestResumeGivesUp(t *testing.T) {
 	}
 }
 
-// A line that could not be read and whose answer was lost with the daemon is
-// not waited for, however long the answers may take.
+// TestResumeAfterGarbage checks that the proxy does not wait for the answer to a line that
+// could not be parsed, if that answer was lost with the daemon.
 func TestResumeAfterGarbage(t *testing.T) {
 	inBubble(t, func(r *rig) { r.o.Drain = NoDrainLimit }, func(r *rig) {
 		d := r.connect()
@@ -123,7 +124,8 @@ func TestResumeAfterGarbage(t *testing.T) {
 	})
 }
 
-// The client's end is repeated, and its drain goes on where it was.
+// TestResumeInDrain checks that after a resume the proxy repeats that its client has
+// closed, and that the drain time continues.
 func TestResumeInDrain(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		d := r.connect()
@@ -148,8 +150,8 @@ func TestResumeInDrain(t *testing.T) {
 	})
 }
 
-// A client that has left does not hold the proxy for longer than its drain,
-// whether or not there is a daemon.
+// TestDrainWithoutDaemon checks that the proxy ends within its drain time after the client
+// has closed, even without a daemon.
 func TestDrainWithoutDaemon(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		d := r.connect()
@@ -169,7 +171,8 @@ func TestDrainWithoutDaemon(t *testing.T) {
 	})
 }
 
-// The user's word that the daemon is stopped keeps a resume from starting one.
+// TestResumeOfStopped checks that a resume does not start a daemon that the user has
+// stopped.
 func TestResumeOfStopped(t *testing.T) {
 	starts := 0
 	inBubble(t, func(r *rig) {
@@ -189,7 +192,8 @@ func TestResumeOfStopped(t *testing.T) {
 	}
 }
 
-// A line that the memory has no room for is listed without its bytes.
+// TestResumeTooLarge checks that a line for which the memory has no room is listed at a
+// resume without its bytes.
 func TestResumeTooLarge(t *testing.T) {
 	inBubble(t, func(r *rig) { r.o.memory = 4000 }, func(r *rig) {
 		d := r.connect()
@@ -200,7 +204,7 @@ func TestResumeTooLarge(t *testing.T) {
 		for id := 1; id <= 3; id++ {
 			r.send(call(id))
 			d.want(call(id))
-			synctest.Wait() // the room is reckoned once the line is written
+			synctest.Wait() // the room is counted after the line is written
 		}
 		d.conn.Close()
 		d, g := r.accept()
@@ -218,8 +222,8 @@ func TestResumeTooLarge(t *testing.T) {
 	})
 }
 
-// gate is an output that takes nothing while its token is taken: a mutex, but
-// one that a bubble's clock goes on under.
+// gate is an output that blocks while the test has its token. It acts as a mutex, but a
+// bubble's clock advances while a goroutine waits for it.
 type gate struct {
 	io.WriteCloser
 	token chan struct{}
@@ -231,15 +235,16 @@ func (g *gate) Write(b []byte) (int, error) {
 	return g.WriteCloser.Write(b)
 }
 
-// The time for a resume begins when the daemon went away, though the proxy
-// notices it late: if a call is on its way, for its record may have expired.
+// TestResumeLate checks that with a call pending the time for a resume is counted from the
+// loss of the daemon, even if the proxy notices it later: the call's record may have
+// expired. Without a pending call it is counted from then on.
 func TestResumeLate(t *testing.T) {
 	const call, list = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	for _, tt := range []struct {
 		name, request string
 		late          time.Duration
-		left          time.Duration // to look for a daemon, at least; negative: none
+		left          time.Duration // at least this long to look for a daemon; negative: none
 	}{
 		{"at once", call, 0, 59 * time.Second},
 		{"in time", call, 40 * time.Second, 14 * time.Second},
@@ -259,11 +264,11 @@ func TestResumeLate(t *testing.T) {
 			}, func(r *rig) {
 				d := r.connect()
 				if tt.request != "" {
-					time.Sleep(3 * time.Hour) // of nothing
+					time.Sleep(3 * time.Hour) // nothing is sent
 					r.send(tt.request)
 					d.want(tt.request)
 				}
-				time.Sleep(time.Hour + time.Second) // the daemon is there, and the call takes its time
+				time.Sleep(time.Hour + time.Second) // the daemon is there, and the call takes long
 				note := `{"jsonrpc":"2.0","method":"n"}`
 				<-g.token
 				d.send(note)
@@ -273,7 +278,7 @@ func TestResumeLate(t *testing.T) {
 				r.setDown(errors.New("busy"))
 				time.Sleep(tt.late)
 				if tt.left < 0 {
-					r.setDown(nil) // it would welcome the proxy
+					r.setDown(nil) // a daemon that would welcome the proxy
 				}
 				g.token <- struct{}{}
 				r.wantOut(note)
@@ -297,7 +302,7 @@ func TestResumeLate(t *testing.T) {
 				if tt.request != "" {
 					d.want(`{"holdline":1,"replay":1,"answered":false}`, tt.request)
 				}
-				synctest.Wait() // the welcome is heard
+				synctest.Wait() // the proxy has the welcome
 				r.cancel()
 				d.want(byeClient)
 				d.wantEnd()
@@ -307,8 +312,8 @@ func TestResumeLate(t *testing.T) {
 	}
 }
 
-// Calls that came after a long silence are not late: only the time with a call
-// on its way counts, and on each connection anew.
+// TestResumeAfterSilence checks that a call after a long silence is not late: only time
+// with a pending call counts, for each connection separately.
 func TestResumeAfterSilence(t *testing.T) {
 	var gone atomic.Bool
 	inBubble(t, func(r *rig) {
@@ -326,7 +331,7 @@ func TestResumeAfterSilence(t *testing.T) {
 			d = r.connect()
 			d.want(fmt.Sprintf(`{"holdline":1,"replay":%d,"answered":false}`, id), call(id))
 			time.Sleep(time.Hour + time.Second)
-			d.conn.Close() // under the call that was repeated
+			d.conn.Close() // while the repeated call is pending
 			d = r.connect()
 			d.want(fmt.Sprintf(`{"holdline":1,"replay":%d,"answered":false}`, id), call(id))
 			answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{}}`, id)
@@ -340,8 +345,8 @@ func TestResumeAfterSilence(t *testing.T) {
 	})
 }
 
-// While a call is on its way the machine's sleep counts, which Go's clock does
-// not see; otherwise a resume can do no harm.
+// TestResumeAfterSleep checks that the machine's sleep, which Go's clock does not count,
+// counts while a call is pending. Without one a resume does no harm.
 func TestResumeAfterSleep(t *testing.T) {
 	for _, method := range []string{"tools/call", "tools/list"} {
 		t.Run(method, func(t *testing.T) {
@@ -356,7 +361,7 @@ func TestResumeAfterSleep(t *testing.T) {
 				request := `{"jsonrpc":"2.0","id":1,"method":"` + method + `"}`
 				r.send(request)
 				d.want(request)
-				slept.Store(int64(time.Hour)) // with a daemon that is there
+				slept.Store(int64(time.Hour)) // with a daemon
 				time.Sleep(time.Second)
 				r.setDown(errNobody)
 				d.conn.Close()
@@ -385,8 +390,8 @@ func TestResumeAfterSleep(t *testing.T) {
 	}
 }
 
-// A daemon that cannot be started is started again, with pauses, as long as
-// one is looked for: whatever is wrong may be fixed meanwhile.
+// TestResumeStartsFail checks that a daemon that cannot be started is started again, with
+// pauses, until the time for a resume is over: the cause may be fixed meanwhile.
 func TestResumeStartsFail(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -462,15 +467,16 @@ func TestResumeStartsFail(t *testing.T) {
 	}
 }
 
-// endedWith is the end of a process that was started.
+// endedWith returns the channel of a started process that has ended with err.
 func endedWith(err error) <-chan error {
 	exited := make(chan error, 1)
 	exited <- err
 	return exited
 }
 
-// TestManagerAbsent: a proxy whose manager starts no daemon says why, once, while
-// it waits, and when it gives up; one that had none yet says so at once.
+// TestManagerAbsent checks that a proxy whose service manager starts no daemon says why
+// once while it waits, and again when it gives up. A proxy that never had a daemon says so
+// at once.
 func TestManagerAbsent(t *testing.T) {
 	absent := func(context.Context) *ManagedError {
 		return &ManagedError{Why: "the unit is stopped", Hint: "start the unit"}

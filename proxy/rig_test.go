@@ -59,7 +59,8 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// inBubble runs f with a proxy that has been started.
+// inBubble starts a proxy and runs f with it, in a synctest bubble. change may edit the
+// options before.
 func inBubble(t *testing.T, change, f func(*rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -129,7 +130,7 @@ func (r *rig) setDown(err error) {
 	r.down = err
 }
 
-// send writes client lines.
+// send writes lines as the client.
 func (r *rig) send(lines ...string) {
 	r.t.Helper()
 	for _, l := range lines {
@@ -139,7 +140,7 @@ func (r *rig) send(lines ...string) {
 	}
 }
 
-// wantOut wants the next lines that the client gets.
+// wantOut checks the next lines that the client gets.
 func (r *rig) wantOut(want ...string) {
 	r.t.Helper()
 	for _, w := range want {
@@ -153,7 +154,7 @@ func (r *rig) wantOut(want ...string) {
 	}
 }
 
-// wantFault wants a fault of the code for the request id as the next line.
+// wantFault checks that the next line is a fault with this code for the request id.
 func (r *rig) wantFault(id, code string) {
 	r.t.Helper()
 	got, ok := <-r.out
@@ -167,7 +168,7 @@ func (r *rig) wantFault(id, code string) {
 			Message string
 			Data    struct{ Fault struct{ Code string } }
 		}
-		Result *struct { // of a call of a tool
+		Result *struct { // of a tool call
 			IsError           bool
 			Content           []struct{ Text string }
 			StructuredContent struct{ Fault struct{ Code string } }
@@ -189,7 +190,7 @@ func (r *rig) wantFault(id, code string) {
 	}
 }
 
-// wantEnd wants the proxy to end with code, and no more output.
+// wantEnd checks that the proxy ends with code, and writes nothing more.
 func (r *rig) wantEnd(code int) {
 	r.t.Helper()
 	if got := <-r.code; got != code {
@@ -198,10 +199,10 @@ func (r *rig) wantEnd(code int) {
 	if line, ok := <-r.out; ok {
 		r.t.Fatalf("client got %s, want no more", line)
 	}
-	synctest.Wait() // whatever is left would hang the bubble
+	synctest.Wait() // a goroutine that is left would block the end of the bubble
 }
 
-// accept waits for a dial and takes the greeting.
+// accept waits for the proxy to dial, and reads its greeting.
 func (r *rig) accept() (*fakeDaemon, protocol.Greeting) {
 	r.t.Helper()
 	d := <-r.accepts
@@ -213,7 +214,7 @@ func (r *rig) accept() (*fakeDaemon, protocol.Greeting) {
 	return d, g
 }
 
-// connect accepts and welcomes.
+// connect accepts a connection and welcomes the proxy.
 func (r *rig) connect() *fakeDaemon {
 	r.t.Helper()
 	d, _ := r.accept()
@@ -221,12 +222,12 @@ func (r *rig) connect() *fakeDaemon {
 	return d
 }
 
-// fakeDaemon is one connection, seen from the daemon.
+// fakeDaemon is the daemon's side of one connection.
 type fakeDaemon struct {
 	t     *testing.T
 	conn  net.Conn
 	lines chan string   // closed at the end
-	age   time.Duration // of the latest line that was replayed
+	age   time.Duration // of the latest replayed line
 }
 
 func (d *fakeDaemon) read() {
@@ -253,11 +254,11 @@ func (d *fakeDaemon) next() string {
 	return line
 }
 
-// ages finds the age of a replayed line.
+// ages matches the age of a replayed line.
 var ages = regexp.MustCompile(`,"age_ms":(\d+)`)
 
-// want wants the next lines from the proxy; got lines are passed over. The age of a
-// replayed line is left out, and kept in d.age.
+// want checks the next lines from the proxy, and skips acknowledgements. The age of a
+// replayed line is not compared; it is kept in d.age.
 func (d *fakeDaemon) want(want ...string) {
 	d.t.Helper()
 	for _, w := range want {

@@ -23,7 +23,7 @@ func TestBothWays(t *testing.T) {
 			t.Errorf("greeting %+v", g)
 		}
 		d.send(welcomeLine)
-		// Odd spelling, spaces and big numbers pass as they are.
+		// Unusual spelling, spaces and large numbers pass unchanged.
 		odd := `  { "jsonrpc":"2.0", "id" : 12345678901234567890, "method":"x\u0079", "params":{"a":1.0}}  `
 		lines := []string{
 			`{"jsonrpc":"2.0","id":"\u0061","method":"initialize","params":{}}`,
@@ -47,8 +47,8 @@ func TestBothWays(t *testing.T) {
 	})
 }
 
-// Answers that nobody waits for, control lines and noise are not copied; the
-// answer to a line that was no message, with id null, is.
+// TestOnlyWhatIsExpected checks that unexpected answers, control lines and noise are not
+// copied to the client, and that an answer with id null, to a line that is no message, is.
 func TestOnlyWhatIsExpected(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		d := r.connect()
@@ -71,7 +71,8 @@ func TestOnlyWhatIsExpected(t *testing.T) {
 	})
 }
 
-// A client that pipes its requests in and closes its side gets every answer.
+// TestDrain checks that a client that pipes its requests in and closes its side gets every
+// answer.
 func TestDrain(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		d := r.connect()
@@ -97,7 +98,7 @@ func TestDrainLimit(t *testing.T) {
 	}{{5 * time.Second, 5 * time.Second}, {0, 0}, {NoDrainLimit, 30 * time.Hour}} {
 		inBubble(t, func(r *rig) { r.o.Drain = tt.drain }, func(r *rig) {
 			d := r.connect()
-			// A listen is answered when it ends: it is not waited for.
+			// A subscription is answered when it ends, so the drain does not wait for it.
 			r.send(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`,
 				`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
 			d.want(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`,
@@ -119,7 +120,8 @@ func TestDrainLimit(t *testing.T) {
 	}
 }
 
-// Told to leave, the proxy ends within 100 ms, whoever does not read.
+// TestLeave checks that a cancelled proxy ends within 100 ms, even if client or daemon do
+// not read.
 func TestLeave(t *testing.T) {
 	for _, name := range []string{"idle", "daemon deaf", "client deaf", "no daemon"} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +142,7 @@ func TestLeave(t *testing.T) {
 					defer d.wantEnd()
 					defer d.want(byeClient)
 				case "daemon deaf":
-					// Greeted, welcomed, then it reads nothing.
+					// This daemon reads nothing after its welcome.
 					d := <-r.accepts
 					d.next()
 					d.send(welcomeLine)
@@ -148,7 +150,7 @@ func TestLeave(t *testing.T) {
 						r.send(`{"jsonrpc":"2.0","method":"x"}`)
 					}
 					defer func() {
-						for range d.lines { // what it had read
+						for range d.lines { // lines that were sent before
 						}
 					}()
 				case "client deaf":
@@ -170,8 +172,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// When the line is lost each pending request gets a fault that says whether
-// it may have had an effect.
+// TestLost checks that after the loss of the daemon each pending request gets a fault that
+// says whether it may have had an effect.
 func TestLost(t *testing.T) {
 	for _, bye := range []string{
 		"", `{"holdline":1,"bye":"stopped","message":"told to stop"}`, `{"holdline":1,"bye":"slow"}`,
@@ -187,7 +189,7 @@ func TestLost(t *testing.T) {
 			d.send(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			if bye != "" {
 				d.send(bye)
-			} else { // died in the middle of a line
+			} else { // the daemon died in the middle of a line
 				io.WriteString(d.conn, `{"jsonrpc":"2.0","id":3,"res`)
 			}
 			d.conn.Close()
@@ -206,14 +208,15 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A loss with everything answered and the client gone is an end in order.
+// TestLostAfterDrain checks that the proxy ends with success if the daemon is lost after
+// the client has closed and every request is answered.
 func TestLostAfterDrain(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		d := r.connect()
 		r.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 		d.next()
 		r.in.Close()
-		synctest.Wait() // the end was read before the daemon goes away
+		synctest.Wait() // the proxy has read the end of its input
 		io.WriteString(d.conn, `{"jsonrpc":"2.0","id":1,"result":{}}`+"\n")
 		d.conn.Close()
 		r.wantOut(`{"jsonrpc":"2.0","id":1,"result":{}}`)
@@ -243,8 +246,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedUngreeted: a daemon that has no room for a connection says so and
-// hangs up, whether or not it was greeted by then.
+// TestRefusedUngreeted checks that a refusal for lack of room is read, even if the daemon
+// has hung up before the greeting is sent.
 func TestRefusedUngreeted(t *testing.T) {
 	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -271,7 +274,8 @@ func TestRefusedUngreeted(t *testing.T) {
 	}
 }
 
-// Refusals that pass, hang-ups and silence before the welcome are tried again.
+// TestRetries checks that temporary refusals, hang-ups and silence before the welcome are
+// tried again.
 func TestRetries(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		begin := time.Now()
@@ -282,7 +286,7 @@ func TestRetries(t *testing.T) {
 		}
 		d, _ := r.accept()
 		d.conn.Close()
-		d, _ = r.accept() // silent
+		d, _ = r.accept() // sends nothing
 		d.wantEnd()
 		if took := time.Since(begin); took < 5*time.Second || took > 7*time.Second {
 			t.Errorf("a silent daemon took %v, want about 5s", took)
@@ -293,7 +297,8 @@ func TestRetries(t *testing.T) {
 		d.wantEnd()
 		r.wantEnd(ExitDone)
 	})
-	// Too many connections are for the user to look at, but not in a resume.
+	// Too many connections end a new proxy, so that its user learns of them, but not a
+	// resume.
 	const full = `{"holdline":1,"error":{"code":"too_many_connections","message":"no room"}}`
 	inBubble(t, nil, func(r *rig) {
 		r.connect().conn.Close()
@@ -374,7 +379,7 @@ func TestAutostart(t *testing.T) {
 			return exited, nil
 		}
 	}
-	// The daemon that was started leaves the line to another one.
+	// The daemon that was started exits, because another one serves.
 	inBubble(t, func(r *rig) { r.down = errNobody; r.o.Autostart = start(r, 300*time.Millisecond, nil) }, func(r *rig) {
 		r.send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 		d := r.connect()
@@ -389,19 +394,19 @@ func TestAutostart(t *testing.T) {
 	if starts != 1 {
 		t.Errorf("%d starts, want 1", starts)
 	}
-	// It fails.
+	// The daemon that was started fails.
 	inBubble(t, func(r *rig) {
 		r.down = errNobody
 		r.o.Autostart = start(r, time.Second, errors.New("exit status 1\nbad configuration"))
 	}, func(r *rig) {
 		r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`)
-		r.wantFault("1", "transport_failure") // it was not sent
+		r.wantFault("1", "transport_failure") // it was certainly not sent
 		r.wantEnd(ExitNoDaemon)
 		if !strings.Contains(r.errs.String(), "bad configuration") {
 			t.Errorf("stderr %q", r.errs.String())
 		}
 	})
-	// It is killed while it starts, and the next one comes up.
+	// The first daemons are killed while they start, and the next one comes up.
 	starts = 0
 	inBubble(t, func(r *rig) {
 		r.down = errNobody
@@ -422,7 +427,7 @@ func TestAutostart(t *testing.T) {
 	if starts != maxStarts {
 		t.Errorf("%d starts, want %d", starts, maxStarts)
 	}
-	// It is killed again and again.
+	// Every daemon is killed while it starts.
 	starts = 0
 	inBubble(t, func(r *rig) {
 		r.down = errNobody
@@ -433,12 +438,12 @@ func TestAutostart(t *testing.T) {
 			t.Errorf("%d starts, want %d; stderr %q", starts, maxStarts, r.errs.String())
 		}
 	})
-	// It cannot be started.
+	// The daemon cannot be started.
 	inBubble(t, func(r *rig) {
 		r.down = errNobody
 		r.o.Autostart = func(context.Context) (<-chan error, error) { return nil, errors.New("no such file") }
 	}, func(r *rig) { r.wantEnd(ExitNoDaemon) })
-	// It never comes up.
+	// The daemon never comes up.
 	starts = 0
 	inBubble(t, func(r *rig) {
 		r.down = errNobody
@@ -452,7 +457,7 @@ func TestAutostart(t *testing.T) {
 	})
 }
 
-// A client that closes its side with nothing asked is not kept waiting.
+// TestNothingAsked checks that a proxy ends at once if its client closes without a request.
 func TestNothingAsked(t *testing.T) {
 	inBubble(t, func(r *rig) { r.down = errors.New("busy") }, func(r *rig) {
 		time.Sleep(20 * time.Second)
@@ -501,7 +506,8 @@ func TestGot(t *testing.T) {
 	})
 }
 
-// A line over the limit is answered by the proxy and not counted.
+// TestTooLong checks that the proxy answers a line over the limit itself, and does not
+// count it.
 func TestTooLong(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		d := r.connect()
@@ -526,8 +532,8 @@ func TestTooLong(t *testing.T) {
 	})
 }
 
-// A client cannot speak as its proxy does: the daemon sees nothing of it, and
-// counts as before.
+// TestClientSaysControl checks that a control line from the client is not sent to the
+// daemon, and is not counted.
 func TestClientSaysControl(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		d := r.connect()
@@ -550,7 +556,7 @@ func TestClientSaysControl(t *testing.T) {
 	})
 }
 
-// A client whose output is closed ends the proxy at once.
+// TestOutputClosed checks that the proxy ends at once when its client closes its output.
 func TestOutputClosed(t *testing.T) {
 	var out *io.PipeReader
 	inBubble(t, func(r *rig) {
@@ -571,10 +577,11 @@ func TestOutputClosed(t *testing.T) {
 	})
 }
 
-// What is read ahead of a daemon that does not read is bounded.
+// TestReadAhead checks that the proxy reads only a limited amount ahead of a daemon that
+// does not read.
 func TestReadAhead(t *testing.T) {
 	inBubble(t, func(r *rig) { r.o.memory = 4 << 20 }, func(r *rig) {
-		d := <-r.accepts // reads the greeting by itself, and all that comes
+		d := <-r.accepts // its reader takes the greeting and all that follows
 		d.next()
 		line := `{"jsonrpc":"2.0","method":"n","params":{"a":"` + strings.Repeat("x", 64<<10) + `"}}`
 		sent := make(chan int, 1)
@@ -588,7 +595,7 @@ func TestReadAhead(t *testing.T) {
 			}
 			sent <- n
 		}()
-		// Before the welcome the line is down: the memory is filled, no more.
+		// Before the welcome no line is sent: lines are read until the memory is full.
 		time.Sleep(4 * time.Second)
 		select {
 		case n := <-sent:

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestResumeRepeatsWhatStands: a resume repeats for its effect what the daemon
-// has accepted. A request that was refused, or cancelled before its answer,
-// changes nothing.
+// TestResumeRepeatsWhatStands checks that a resume repeats requests with a lasting effect
+// that the daemon has accepted. One that was refused, or cancelled before its answer, is
+// not repeated.
 func TestResumeRepeatsWhatStands(t *testing.T) {
 	const (
 		initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`
@@ -25,10 +25,10 @@ func TestResumeRepeatsWhatStands(t *testing.T) {
 	before := []string{1: initialize, 2: ready, 3: info, 4: subscribed}
 	for _, tc := range []struct {
 		name    string
-		lines   []string       // from 5 on
+		lines   []string       // from number 5 on
 		answers []string       // of the daemon, in its order
-		want    []int          // lines that are repeated
-		pending map[int]string // of them, those that still want an answer, by id
+		want    []int          // numbers of the lines that are repeated
+		pending map[int]string // those of them that still need an answer, by id
 	}{
 		{
 			"second initialize refused",

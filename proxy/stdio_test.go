@@ -37,12 +37,12 @@ func TestStdio(t *testing.T) {
 	if err := <-wrote; err != nil {
 		t.Error(err)
 	}
-	// Close wakes a writer whose pipe is full, and a reader whose is empty.
+	// Close must wake a writer whose pipe is full, and a reader whose pipe is empty.
 	go func() {
 		_, err := out.Write(big)
 		wrote <- err
 	}()
-	if _, err := io.ReadFull(in, make([]byte, 100)); err != nil { // it is at work
+	if _, err := io.ReadFull(in, make([]byte, 100)); err != nil { // the writer has begun
 		t.Fatal(err)
 	}
 	out.Close()
@@ -94,7 +94,7 @@ func TestStdioEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Close()
-	out.Close() // it may have a descriptor of its own
+	out.Close() // out may have a descriptor of its own
 	syscall.Write(w2, []byte("last"))
 	syscall.Close(w2)
 	if b, err := io.ReadAll(in); err != nil || string(b) != "last" {

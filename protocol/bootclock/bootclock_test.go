@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestRoundTrip: a time survives being written down as a reading.
+// TestRoundTrip checks that a time equals the one made from its reading.
 func TestRoundTrip(t *testing.T) {
 	for _, in := range []time.Duration{-time.Hour, 0, time.Minute, 48 * time.Hour} {
 		want := time.Now().Add(in)

@@ -9,8 +9,8 @@ import (
 	"holdline/protocol"
 )
 
-// TestRefusedUngreeted: a daemon that has no room for a connection says so and
-// hangs up, whether or not it was greeted by then.
+// TestRefusedUngreeted checks that a refusal for lack of room is read, even if the daemon
+// has hung up before the greeting is sent.
 func TestRefusedUngreeted(t *testing.T) {
 	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {

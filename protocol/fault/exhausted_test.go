@@ -39,7 +39,7 @@ func TestExhausted(t *testing.T) {
 			t.Errorf("%v is called %s, which is %v", c.err, *r.Cause.Errno, err)
 		}
 	}
-	// An error that only speaks of it is another one.
+	// An error that only mentions such an error is not one.
 	for _, err := range []error{
 		nil, errors.New("no space left on device"), syscall.ENOENT, New(Timeout, Host, "op", "ENOSPC"),
 	} {

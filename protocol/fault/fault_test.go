@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestTable holds the closed table to what is promised of it.
+// TestTable checks that the table of codes has all the promised values.
 func TestTable(t *testing.T) {
 	type row struct {
 		class     Class
@@ -69,7 +69,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestLongWords: what somebody else wrote comes back cut.
+// TestLongWords checks that foreign texts in a fault are cut.
 func TestLongWords(t *testing.T) {
 	word := strings.Repeat("é", 1<<20)
 	f := New(UnknownMethod, Protocol, word, "unknown method %q", word)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzElements: whatever the bytes, Elements comes to an end, and gives no empty
-// element and nothing from outside of the array.
+// FuzzElements checks that for any bytes Elements ends, and returns neither an empty
+// element nor bytes from outside the array.
 func FuzzElements(f *testing.F) {
 	for _, arr := range []string{
 		`[}`, `[:`, `[,`, `[1,]`, `[1,,2]`, `["`, `["\`, `[{"a":"`, `[[[`, `[1 2]`, `[ 1 , {"a":[2]} ]`, `{}`, ``,

@@ -146,7 +146,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestLinesGivesMemoryBack reads a long line and then short ones.
+// TestLinesGivesMemoryBack checks that the buffer for a long line is not kept while short
+// lines are read.
 func TestLinesGivesMemoryBack(t *testing.T) {
 	in := io.MultiReader(strings.NewReader(strings.Repeat("x", 4<<20)+"\n"),
 		strings.NewReader(strings.Repeat("y\n", 4096)))
@@ -176,7 +177,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was read must be what a strict decoder reads.
+		// The result must equal that of a strict decoder.
 		var v map[string]json.RawMessage
 		if err := json.Unmarshal(line, &v); err != nil {
 			t.Fatalf("taken, and json says %v", err)
@@ -196,12 +197,12 @@ func FuzzLines(f *testing.F) {
 		l := NewLines(&chunks{in, size}, nil, limit)
 		var want []string
 		for line := range bytes.SplitSeq(in, []byte("\n")) {
-			// The limit is on the bytes before the newline, but a last line is
-			// only known to be too long once it has more than limit+1 bytes.
+			// The limit applies to the bytes before the newline, but a last line without
+			// one is known to be too long only if it has more than limit+1 bytes.
 			if len(line) > limit+1 {
 				want = append(want, "!")
 			} else if len(line) == limit+1 {
-				return // either is right, depending on what follows
+				return // both results are right, depending on what follows
 			} else if line = bytes.TrimRight(line, "\r"); len(line) > 0 {
 				want = append(want, string(line))
 			}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// ordinary are values of every kind, and what is nearly one.
+// ordinary has values of every kind, and texts that are almost values.
 var ordinary = []string{
 	``, ` `, `0`, `-0`, `00`, `-`, `1.`, `.5`, `1.5e`, `1e+`, `1E-9`, `1e5 `, `+1`, `0x1`, `true`, `tru`, `truex`,
 	`false`, `null`, `nul`, `""`, `"`, `"a`, `"\`, `"\"`, `"\""`, `"\x"`, `"\u12"`, `"\u12g4"`, `"\u12aF"`, "\"\x1f\"",
@@ -34,7 +34,7 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// FuzzValid compares with what is known to be right.
+// FuzzValid compares Valid with package json.
 func FuzzValid(f *testing.F) {
 	for _, s := range ordinary {
 		f.Add([]byte(s))

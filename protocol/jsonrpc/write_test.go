@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMethodSpelled: a method is spelled, and read, as package json does it.
+// TestMethodSpelled checks that a method is written and read as package json does it.
 func TestMethodSpelled(t *testing.T) {
 	for _, method := range []string{
 		"tools/call", "", "a b~", `a"b`, `a\b`, "a<b>&c", "é", "\u2028", "a\tb", "\x7f", "\xff",

@@ -7,8 +7,8 @@ import (
 	"holdline/protocol/lockcheck"
 )
 
-// TestBlockingUnderLock: a call is reported while its own goroutine holds a lock,
-// and only then.
+// TestBlockingUnderLock checks that a call is reported only while its own goroutine holds a
+// lock.
 func TestBlockingUnderLock(t *testing.T) {
 	var reports []string
 	lockcheck.Watch(func(call string, stack []byte) { reports = append(reports, call+"\n"+string(stack)) })

@@ -2,8 +2,8 @@ package mcp
 
 import "testing"
 
-// TestModernResult: a legacy server's result gets what a modern client must find
-// in it, and nothing that the server says itself is changed.
+// TestModernResult checks that a legacy server's result gets the members that a modern
+// client needs, and that the server's own members stay unchanged.
 func TestModernResult(t *testing.T) {
 	for _, test := range []struct{ method, result, want string }{
 		{ToolsCall, `{"content":[]}`, `{"resultType":"complete","content":[]}`},
@@ -18,7 +18,7 @@ func TestModernResult(t *testing.T) {
 			`{"resultType":"complete","ttlMs":5,"cacheScope":"public"}`,
 		},
 		{ResourcesRead, `{"ttlMs":5}`, `{"resultType":"complete","cacheScope":"private","ttlMs":5}`},
-		{ResourcesRead, `{"resultType":"input_required"}`, `{"resultType":"input_required"}`}, // is not kept
+		{ResourcesRead, `{"resultType":"input_required"}`, `{"resultType":"input_required"}`}, // not cached: no lifetime
 	} {
 		if got := ModernResult(test.method, []byte(test.result)); string(got) != test.want {
 			t.Errorf("%s %s: %s, want %s", test.method, test.result, got, test.want)
@@ -26,8 +26,8 @@ func TestModernResult(t *testing.T) {
 	}
 }
 
-// TestModernError: codes that the modern era has not are replaced, and nothing
-// else.
+// TestModernError checks that codes that the modern era does not have are replaced, and all
+// others kept.
 func TestModernError(t *testing.T) {
 	for failure, want := range map[string]string{
 		`{"code":-32002,"message":"none","data":{"uri":"x:y"}}`: `{"code":-32602,"message":"none","data":{"uri":"x:y"}}`,

@@ -10,7 +10,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// TestFaultTextOfEveryCode: every code has advice, so that no model is left with
+// TestFaultTextOfEveryCode checks that every code has advice, so that no model is left with
 // a bare error.
 func TestFaultTextOfEveryCode(t *testing.T) {
 	for _, code := range fault.Codes() {
@@ -27,9 +27,9 @@ func TestFaultTextOfEveryCode(t *testing.T) {
 	}
 }
 
-// TestOneShapeOfFaults: a failed call of a tool is a result with isError in both
-// eras, whatever has failed; what breaks the protocol, and what is no call, is an
-// error.
+// TestOneShapeOfFaults checks that a failed tool call is a result with isError in both
+// eras, whatever the fault, and that protocol errors, and faults of other requests, are
+// JSON-RPC errors.
 func TestOneShapeOfFaults(t *testing.T) {
 	for _, code := range fault.Codes() {
 		f := fault.New(code, fault.Server, "x",

@@ -66,7 +66,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestString: a string is what package json reads.
+// TestString checks that a string is read as package json reads it.
 func TestString(t *testing.T) {
 	for _, raw := range []string{
 		`"a"`, `""`, `"a b~"`, `"\u0061"`, `"a\"b"`, `"é"`, "\"\xff\"", "\"a\tb\"", `"a`, `"`, `"a"b"`, `7`, `null`, ``,

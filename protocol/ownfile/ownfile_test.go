@@ -12,14 +12,14 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// TestRefuses: whatever lies in the place of a file is refused at once, for
-// reading, writing and making it.
+// TestRefuses checks that anything but a regular file is refused at once, for reading,
+// writing and creating.
 func TestRefuses(t *testing.T) {
 	t.Parallel()
 	const limit = 64
 	for _, c := range []struct {
 		what     string
-		readable bool // it can be opened, but not be read
+		readable bool // it can be opened, but not read
 		put      func(path string) error
 	}{
 		{"a named pipe", false, func(path string) error { return syscall.Mkfifo(path, 0o600) }},
@@ -80,14 +80,15 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestReads: what is there and fits is read, what is not there is not there.
+// TestReads checks that a file within the limit is read, and that a missing one is
+// ErrNotExist.
 func TestReads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	if _, err := ownfile.Read(path, 8); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Read of nothing: %v, want ErrNotExist", err)
 	}
 	for _, want := range [][]byte{{}, []byte("x"), []byte("12345678")} {
-		f, err := ownfile.Create(path) // in the place of the one before
+		f, err := ownfile.Create(path) // replaces the file from before
 		if err != nil {
 			t.Fatal(err)
 		}

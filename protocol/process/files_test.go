@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestMain lets the test binary stand in for a process to be found.
+// TestMain lets the test binary run as a process that the tests look for.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOLDLINE_TEST_CHILD") != "" {
 		time.Sleep(time.Hour)
@@ -103,7 +103,7 @@ func TestProc(t *testing.T) {
 	}
 }
 
-// TestWorkerDir reads the command line of a worker.
+// TestWorkerDir checks which command lines are taken for a worker's.
 func TestWorkerDir(t *testing.T) {
 	for args, want := range map[string]string{
 		"holdline worker --run /r/w/x": "/r/w/x", "holdline worker /r/w/x": "", "holdline": "", "x daemon --run /r": "",
@@ -114,7 +114,7 @@ func TestWorkerDir(t *testing.T) {
 	}
 }
 
-// TestProcArgs reads answers of macOS, whole ones and broken ones.
+// TestProcArgs parses complete and broken answers of macOS.
 func TestProcArgs(t *testing.T) {
 	answer := func(n int, rest string) []byte {
 		return append(binary.NativeEndian.AppendUint32(nil, uint32(n)), rest...)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// places are directories on a disk and, where there is one, in memory.
+// places runs test with a directory on a disk and, if the system has one, with one in
+// memory.
 func places(t *testing.T, test func(t *testing.T, dir string)) {
 	t.Helper()
 	t.Run("disk", func(t *testing.T) {
@@ -26,7 +27,7 @@ func places(t *testing.T, test func(t *testing.T, dir string)) {
 	})
 }
 
-// TestFile writes at places of a file, and not any more once it is closed.
+// TestFile writes at offsets of a file, and fails once the file is closed.
 func TestFile(t *testing.T) {
 	places(t, func(t *testing.T, dir string) {
 		t.Helper()
@@ -68,7 +69,7 @@ func TestFile(t *testing.T) {
 	})
 }
 
-// TestStill tells a file from what has taken its place.
+// TestStill checks that a file is distinguished from another one at its path.
 func TestStill(t *testing.T) {
 	places(t, func(t *testing.T, dir string) {
 		t.Helper()

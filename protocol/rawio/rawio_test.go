@@ -19,8 +19,8 @@ type end interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// each has a test done with a pipe and with a socket: what is written to one
-// end is read at the other.
+// each runs test with a pipe and with a socket: what is written to one end is read at the
+// other.
 func each(t *testing.T, test func(t *testing.T, to, from end, closed error)) {
 	t.Helper()
 	t.Run("pipe", func(t *testing.T) {
@@ -48,8 +48,7 @@ func each(t *testing.T, test func(t *testing.T, to, from end, closed error)) {
 	})
 }
 
-// TestCarries writes more than either holds at once, and reads all of it and
-// the end.
+// TestCarries writes more than a pipe or socket holds, and reads all of it and the end.
 func TestCarries(t *testing.T) {
 	each(t, func(t *testing.T, to, from end, _ error) {
 		t.Helper()
@@ -72,7 +71,7 @@ func TestCarries(t *testing.T) {
 	})
 }
 
-// TestGathers writes several pieces through the way for large ones.
+// TestGathers writes several pieces with one call.
 func TestGathers(t *testing.T) {
 	each(t, func(t *testing.T, to, from end, _ error) {
 		t.Helper()
@@ -87,8 +86,8 @@ func TestGathers(t *testing.T) {
 	})
 }
 
-// TestDeadlines ends waits when they are over, and tells what was done until
-// then.
+// TestDeadlines checks that a wait ends at its deadline, and returns how much was done
+// before it.
 func TestDeadlines(t *testing.T) {
 	each(t, func(t *testing.T, to, from end, _ error) {
 		t.Helper()
@@ -111,7 +110,7 @@ func TestDeadlines(t *testing.T) {
 			n, err := out.Write(make([]byte, 8<<20))
 			wrote <- end{n, err}
 		}()
-		if _, err := io.ReadFull(in, make([]byte, 1)); err != nil { // some of it is written
+		if _, err := io.ReadFull(in, make([]byte, 1)); err != nil { // some of it was written
 			t.Error(err)
 		}
 		if err := to.SetWriteDeadline(time.Unix(1, 0)); err != nil {
@@ -127,7 +126,7 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// TestClose ends a wait, and all that comes later.
+// TestClose checks that Close ends a waiting call, and that all later calls fail.
 func TestClose(t *testing.T) {
 	each(t, func(t *testing.T, to, from end, closed error) {
 		t.Helper()
@@ -158,8 +157,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestWouldWait leaves to Go what the kernel could make wait: a pipe that is
-// not non-blocking, and a file.
+// TestWouldWait checks that descriptors whose calls could block in the kernel, such as a
+// blocking pipe or a file, are left to package os.
 func TestWouldWait(t *testing.T) {
 	var fds [2]int
 	if err := syscall.Pipe(fds[:]); err != nil {
@@ -192,7 +191,7 @@ func TestWouldWait(t *testing.T) {
 	}
 }
 
-// TestSteady allocates nothing.
+// TestSteady checks that reading and writing do not allocate.
 func TestSteady(t *testing.T) {
 	each(t, func(t *testing.T, to, from end, _ error) {
 		t.Helper()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// foreignDir makes a directory that this user may not use: another user's if
-// that can be made, else one without permissions.
+// foreignDir makes a directory that this user may not use: another user's if the test runs
+// as root, else one without permissions.
 func foreignDir(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(shortDir(t), "holdline-1")
@@ -27,9 +27,9 @@ func foreignDir(t *testing.T) string {
 	return dir
 }
 
-// TestDial_DirectoryOfAnotherUser: what another user makes at a path where this
-// user's daemon would not listen anyway is as good as nothing. Only at the path
-// of a start, or one that was named, is it an error that does not pass.
+// TestDial_DirectoryOfAnotherUser checks that another user's directory is ignored at a path
+// where this user's daemon would not listen. It is a permanent error only at the path where
+// a daemon would be started, or at one that the user named.
 func TestDial_DirectoryOfAnotherUser(t *testing.T) {
 	dir := foreignDir(t)
 	foreign := filepath.Join(dir, socketName)
@@ -58,7 +58,7 @@ func TestDial_DirectoryOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestDial_FullBacklogOfAnotherUser: another user's socket that takes no
+// TestDial_FullBacklogOfAnotherUser checks that another user's socket that accepts no
 // connection does not look like a busy daemon.
 func TestDial_FullBacklogOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// What another user listens at is refused before a byte is sent to it.
+// TestDialOtherUser checks that a socket of another user is refused before a byte is sent
+// to it.
 func TestDialOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
@@ -22,8 +23,8 @@ func TestDialOtherUser(t *testing.T) {
 	path := filepath.Join(dir, "s")
 	made := make(chan net.Listener, 1)
 	go func() {
-		// Never unlocked: the thread, whose user is changed for good, ends
-		// with this goroutine.
+		// The thread changes its user and is never unlocked, so that it ends with this
+		// goroutine.
 		runtime.LockOSThread()
 		defer close(made)
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, 1, 1, 1); errno != 0 {

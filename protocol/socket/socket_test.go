@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// shortDir is a temporary directory with a short path: sun_path is short.
+// shortDir returns a temporary directory with a short path, because the path of a socket
+// has a low limit.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
@@ -79,7 +80,7 @@ func TestResolve(t *testing.T) {
 	if _, err := Resolve(long, env(nil)); err == nil || !strings.Contains(err.Error(), strconv.Itoa(maxPath)) {
 		t.Errorf("too long path: error %v, want one that names the limit", err)
 	}
-	// Relative, absent and others' runtime directories do not count.
+	// Runtime directories that are relative, missing or another user's are not used.
 	for _, bad := range []string{"run", filepath.Join(dir, "absent"), ""} {
 		p, err := Resolve("", env(map[string]string{"XDG_RUNTIME_DIR": bad}))
 		if err != nil {
@@ -174,7 +175,8 @@ func TestListenAndDial(t *testing.T) {
 	}
 }
 
-// A listener whose path was taken over does not remove the other's socket.
+// TestListenerReplaced checks that a listener does not remove the socket of another process
+// that replaced its own.
 func TestListenerReplaced(t *testing.T) {
 	path := filepath.Join(shortDir(t), "d", "s")
 	first := listen(t, path)
@@ -202,7 +204,7 @@ func TestListenerReplaced(t *testing.T) {
 func TestStaleSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "d", "s")
 	ln := listen(t, path)
-	ln.UnixListener.Close() // as a crash does: the file stays
+	ln.UnixListener.Close() // as after a crash, the file stays
 	again, err := Listen(path)
 	if err != nil {
 		t.Fatalf("Listen over a stale socket: %v", err)
@@ -249,7 +251,7 @@ func TestOpenDirRefuses(t *testing.T) {
 		}
 	}
 	check("open", "0755", func(p string) error { return os.Mkdir(p, 0o755) })
-	// It may be anything that a user has named: no word of removing it.
+	// The user may have named any path, so the advice must not be to remove it.
 	check("mine", "or if this is one: chmod 700 ", func(p string) error { return os.Mkdir(p, 0o755) })
 	check("file", "real directory", func(p string) error { return os.WriteFile(p, nil, 0o600) })
 	check("link", "real directory", func(p string) error { return os.Symlink(t.TempDir(), p) })
@@ -278,7 +280,8 @@ func TestOpenDirRefuses(t *testing.T) {
 	}
 }
 
-// A proxy with HOME alone finds the daemon of one with XDG_RUNTIME_DIR.
+// TestPointer checks that a proxy that has only HOME finds the daemon of one that has
+// XDG_RUNTIME_DIR.
 func TestPointer(t *testing.T) {
 	run, home, state := shortDir(t), shortDir(t), shortDir(t)
 	full := map[string]string{"XDG_RUNTIME_DIR": run, "HOME": home, "XDG_STATE_HOME": state}
@@ -326,7 +329,7 @@ func TestPointer(t *testing.T) {
 	if _, err := os.Stat(files[0]); err != nil {
 		t.Errorf("another daemon's RemovePointer: %v", err)
 	}
-	// Another one's pointer is left alone, and what it took away comes back.
+	// The pointer of another daemon is kept, and one that was removed is written again.
 	if err := os.WriteFile(files[0], []byte("/other\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +345,7 @@ func TestPointer(t *testing.T) {
 	if err := p.WritePointer(path); err != nil {
 		t.Fatal(err)
 	}
-	// One that others could have written is not trusted.
+	// A pointer that other users could have written is not used.
 	if err := os.Chmod(files[1], 0o622); err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +363,7 @@ func TestPointer(t *testing.T) {
 	}
 }
 
-// A full backlog means a busy daemon, not none.
+// TestDialBusy checks that a full backlog is reported as a busy daemon, not as no daemon.
 func TestDialBusy(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)

@@ -11,7 +11,8 @@ import (
 	"testing/iotest"
 )
 
-// TestFrameRoundTrip: what is written is read again, however the bytes come.
+// TestFrameRoundTrip checks that a frame is read as it was written, however its bytes
+// arrive.
 func TestFrameRoundTrip(t *testing.T) {
 	frames := []Frame{
 		{Kind: Initialize, ID: 1, Body: Encode(InitializeParams{Version: 1})},
@@ -39,7 +40,7 @@ func TestFrameRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFailure: the answer to a request that failed is an error with its code.
+// TestFailure checks that the answer to a failed request is an error with its code.
 func TestFailure(t *testing.T) {
 	f := Frame{Kind: Failure, ID: 1, Body: Encode(Errorf(CodeVersion, "no"))}
 	if e, ok := errors.AsType[*Error](f.Decode(nil)); !ok || e.Code != CodeVersion {
@@ -55,7 +56,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestBadFrames: bytes that are no frame, or a part of one, are errors.
+// TestBadFrames checks that invalid and incomplete frames are errors.
 func TestBadFrames(t *testing.T) {
 	raw := func(body, payload uint32, kind Kind, id int64, rest string) string {
 		b := binary.BigEndian.AppendUint32(nil, body)
@@ -84,7 +85,7 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
-// TestWriteFrameLimits: of frames over the limits nothing is written.
+// TestWriteFrameLimits checks that nothing is written of a frame over the limits.
 func TestWriteFrameLimits(t *testing.T) {
 	var wire bytes.Buffer
 	for name, f := range map[string]Frame{
