@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// plist reads a property list: dictionaries, arrays, strings, integers and
-// truth values.
+// plist parses a property list of dictionaries, arrays, strings, integers and booleans.
 func plist(t *testing.T, b []byte) any {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(string(b)))
@@ -21,7 +20,7 @@ func plist(t *testing.T, b []byte) any {
 	return value(t, d, start(t, d))
 }
 
-// start is the next element that begins; nil if one ends before.
+// start returns the next element that begins, or nil if one ends before.
 func start(t *testing.T, d *xml.Decoder) *xml.StartElement {
 	t.Helper()
 	for {
@@ -90,7 +89,7 @@ func value(t *testing.T, d *xml.Decoder, e *xml.StartElement) any {
 	return nil
 }
 
-// TestLaunchAgent reads the LaunchAgent as launchd does.
+// TestLaunchAgent parses the LaunchAgent and checks its keys.
 func TestLaunchAgent(t *testing.T) {
 	for _, c := range []struct{ bin, home string }{
 		{launchBin, launchHome},
@@ -118,7 +117,8 @@ func TestLaunchAgent(t *testing.T) {
 				t.Errorf("%s = %v, want %v", key, m[key], want)
 			}
 		}
-		// Only after a failure: a daemon that was stopped, or yields, stays down.
+		// Restart only after a failure: a daemon that was stopped, or that another one
+		// replaced, must stay down.
 		alive, ok := m["KeepAlive"].(map[string]any)
 		if !ok || len(alive) != 1 || alive["SuccessfulExit"] != false {
 			t.Errorf("KeepAlive = %v", m["KeepAlive"])

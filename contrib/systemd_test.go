@@ -35,12 +35,13 @@ func TestSystemdUnits(t *testing.T) {
 	}
 }
 
-// TestSystemdVerify has systemd itself read the units.
+// TestSystemdVerify has systemd itself check the units.
 func TestSystemdVerify(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("needs systemd-analyze")
 	}
-	self, err := os.Executable() // verify wants the program to be there
+	// systemd checks that the program exists
+	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestSystemdVerify(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "systemd-analyze", args...)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+dir)
-	// A key that it does not know is but a line of output.
+	// systemd reports a key that it does not know only as a line of output.
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze --user verify: %v\n%s", err, out)
 	}

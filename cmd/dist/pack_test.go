@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// TestPack: the bytes depend on names, content and the owner's permissions alone.
+// TestPack checks that an archive's bytes depend only on names, contents and the owner's
+// permissions.
 func TestPack(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	files := func(more fs.FileMode, changed time.Time) fstest.MapFS {
@@ -89,9 +90,9 @@ func TestEpoch(t *testing.T) {
 	}
 }
 
-// TestArchive makes the archive of this very system: it runs, has a man page
-// for each command and a completion for each shell, and is the same when it is
-// made from another directory.
+// TestArchive makes the archive of this system. The program in it runs, there is a man page
+// for each command and a completion for each shell, and a second archive, made from another
+// directory, is the same.
 func TestArchive(t *testing.T) {
 	if os.Getenv("HOLDLINE_DIST") == "" {
 		t.Skip("builds the program four times, once from nothing; make reproduce runs it")
@@ -119,7 +120,8 @@ func TestArchive(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "cp", "-r", root, other).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v\n%s", err, out)
 	}
-	t.Setenv("GOCACHE", t.TempDir()) // or the second one is the first one, remembered
+	// without the cache of the first build
+	t.Setenv("GOCACHE", t.TempDir())
 	if two := archive(other); !bytes.Equal(one, two) {
 		t.Error("two builds of one source differ")
 	}

@@ -24,12 +24,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testDaemon is a daemon that was started, as this test binary plays it: it tells
-// its environment and ends, or listens until it is told to end.
+// testDaemon is a started daemon, played by this test binary. It prints its environment and
+// exits, or listens until its connection is closed.
 func testDaemon() int {
 	switch os.Getenv("TEST_DAEMON") {
 	case "fail":
-		fmt.Println("of another daemon that was started") // which logs to the same file
+		fmt.Println("of another daemon that was started") // another daemon may log to the same file
 		fmt.Fprintln(os.Stderr, "config.json:3:4: bad configuration")
 		return 1
 	case "yield":
@@ -66,7 +66,7 @@ func testDaemon() int {
 	return 0
 }
 
-// leaked reports whether a descriptor leads to the marker file of the test.
+// leaked reports whether a descriptor refers to the marker file of the test.
 func leaked(fds []os.DirEntry) bool {
 	for _, fd := range fds {
 		if to, err := os.Readlink("/dev/fd/" + fd.Name()); err == nil && strings.HasSuffix(to, "/leak-marker") {
@@ -76,7 +76,8 @@ func leaked(fds []os.DirEntry) bool {
 	return false
 }
 
-// newTestAutostart starts the test binary as a daemon.
+// newTestAutostart returns an Autostart that starts the test binary as a daemon, and its
+// environment.
 func newTestAutostart(t *testing.T, mode string) (*Autostart, map[string]string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
@@ -108,7 +109,7 @@ func newTestAutostart(t *testing.T, mode string) (*Autostart, map[string]string)
 	return a, vars
 }
 
-// dialUntil dials until somebody answers.
+// dialUntil dials until a daemon answers.
 func dialUntil(t *testing.T, paths socket.Paths, exited <-chan error) io.Closer {
 	t.Helper()
 	limit := time.After(30 * time.Second)
@@ -129,7 +130,7 @@ func dialUntil(t *testing.T, paths socket.Paths, exited <-chan error) io.Closer 
 
 func TestAutostart(t *testing.T) {
 	a, vars := newTestAutostart(t, "")
-	// A descriptor that the agent left open to this process.
+	// A descriptor that the agent passed on to this process by mistake.
 	marker, err := os.Create(filepath.Join(vars["HOME"], "leak-marker"))
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +146,7 @@ func TestAutostart(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := dialUntil(t, a.paths, exited)
-	conn.Close() // which ends that daemon
+	conn.Close() // ends that daemon
 	if err := <-exited; err != nil {
 		t.Errorf("daemon ended with %v", err)
 	}
@@ -199,7 +200,7 @@ func TestAutostartEnds(t *testing.T) {
 	if b, err := os.ReadFile(log); err != nil || !strings.HasSuffix(string(b), "config.json:3:4: bad configuration\n") {
 		t.Errorf("the log lacks what that daemon said: %v, %s", err, b)
 	}
-	// A log that has grown too long is begun anew.
+	// A log that has grown too long is started again.
 	if err := os.Truncate(log, MaxDaemonLog+1); err != nil {
 		t.Fatal(err)
 	}
@@ -261,8 +262,8 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
-// writeProgram writes a script. No child may be forked meanwhile: it would hold
-// the file open for writing.
+// writeProgram writes a script. No child may be forked meanwhile: it would inherit the file
+// open for writing, and the script could not be executed.
 func writeProgram(path, text string) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

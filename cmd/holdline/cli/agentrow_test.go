@@ -8,7 +8,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestAgentRowIsShort: the row of an agent that has an entry for each of many
+// TestAgentRowIsShort checks that the row of an agent with an entry for each of many
 // servers names a few of them and counts the others.
 func TestAgentRowIsShort(t *testing.T) {
 	t.Parallel()

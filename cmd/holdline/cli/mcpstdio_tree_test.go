@@ -11,8 +11,8 @@ import (
 	"holdline/cmd/holdline/stdio"
 )
 
-// TestMCPStdioInTree: help, completions and man pages know the flags of the
-// proxy, and it is the same program with a flag in front of its name.
+// TestMCPStdioInTree checks that help, completions and man pages have the flags of the
+// proxy, and that flags in front of its name work.
 func TestMCPStdioInTree(t *testing.T) {
 	if one, other := printed(t, "mcp-stdio", "--help"), printed(t, "help", "mcp-stdio"); one != other {
 		t.Errorf("mcp-stdio --help says\n%s\nhelp mcp-stdio says\n%s", one, other)
@@ -36,7 +36,8 @@ func TestMCPStdioInTree(t *testing.T) {
 	}
 }
 
-// runInProcess runs a command in this process, with an empty environment.
+// runInProcess runs a command in this process with an empty environment, and returns its
+// output and exit code.
 func runInProcess(stdin string, args ...string) (stdout, stderr string, code int) {
 	var out, errs strings.Builder
 	code = run(context.Background(), cmdenv.Process{

@@ -9,7 +9,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestOpenMetrics: names that clients and servers make up break nothing.
+// TestOpenMetrics checks that names made up by clients and servers do not break the format.
 func TestOpenMetrics(t *testing.T) {
 	evil := "a\"b\\c\nd\xff}"
 	counts := &telemetry.Snapshot{

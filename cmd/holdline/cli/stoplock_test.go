@@ -10,8 +10,8 @@ import (
 	"holdline/daemon/statedir"
 )
 
-// TestSoonLocked: a daemon that was just killed has its lock for a moment more,
-// which is no reason for stop --all to leave its workers alone.
+// TestSoonLocked checks that stop --all waits for the lock of a daemon that was just
+// killed, instead of leaving its workers.
 func TestSoonLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	synctest.Test(t, func(t *testing.T) {

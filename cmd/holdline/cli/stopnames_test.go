@@ -7,7 +7,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestStopNamesAgentOnce: an agent that has a session for each of its entries is
+// TestStopNamesAgentOnce checks that an agent with a session for each of its entries is
 // named once, with their number.
 func TestStopNamesAgentOnce(t *testing.T) {
 	t.Parallel()

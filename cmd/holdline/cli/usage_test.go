@@ -10,7 +10,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestStatusKeys: the help of status names every key that status --json may
+// TestStatusKeys checks that the help of status names every key that status --json can
 // print.
 func TestStatusKeys(t *testing.T) {
 	help := newStatusCommand(nil).Long

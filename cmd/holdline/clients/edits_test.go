@@ -10,8 +10,8 @@ import (
 	"holdline/contrib"
 )
 
-// TestSnippets: the entry that import writes for holdline's own tools is that of the
-// client's snippet, which a packager copies, and each snippet is a client's.
+// TestSnippets checks that the entry that import writes for holdline's own tools equals the
+// client's snippet, which packagers copy, and that each snippet belongs to a client.
 func TestSnippets(t *testing.T) {
 	names, err := fs.Glob(contrib.Clients(), "*")
 	if err != nil {
@@ -46,9 +46,9 @@ func TestSnippets(t *testing.T) {
 	}
 }
 
-// FuzzEdits edits whatever a file holds: what is read is written again byte for
-// byte, an entry that is replaced and put back says what it said, one that is
-// added and removed leaves all else as it was, and every step is a valid file.
+// FuzzEdits edits arbitrary files. An unedited file is written byte for byte, an entry that
+// is replaced and restored has its old meaning, one that is added and removed leaves all
+// else unchanged, and the file is valid after each step.
 func FuzzEdits(f *testing.F) {
 	for _, seed := range []string{
 		`{"mcpServers": {"a": {"command": "x"}}}`,
@@ -81,7 +81,8 @@ func FuzzEdits(f *testing.F) {
 		if err != nil {
 			t.Skip(err)
 		}
-		// A file without a value, be it of comments alone, is read as one with an empty object.
+		// A file without a value, for example with comments alone, is read as an empty
+		// object.
 		was := said(doc)
 		blank := !toml && reflect.DeepEqual(was, map[string]any{})
 		if got := doc.Bytes(); string(got) != text && !blank {
@@ -125,7 +126,7 @@ func FuzzEdits(f *testing.F) {
 	})
 }
 
-// said is what a file says, whatever its spelling.
+// said returns the meaning of a file, independent of its spelling.
 func said(doc Document) any {
 	if f, ok := doc.(*tomlFile); ok {
 		return jsonValue(f.root)
@@ -133,7 +134,7 @@ func said(doc Document) any {
 	return decode(bytes.TrimPrefix(doc.Bytes(), []byte("\xef\xbb\xbf")))
 }
 
-// without is what a file says, but for an empty object under a key.
+// without returns the meaning of a file without an empty object under key.
 func without(v any, key string) any {
 	m, ok := v.(map[string]any)
 	if inner, is := m[key].(map[string]any); ok && is && len(inner) == 0 {

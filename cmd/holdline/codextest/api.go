@@ -1,6 +1,5 @@
-// Package codextest is what tests have instead of OpenAI's Responses API: a
-// stand-in on loopback, in front of which the real Codex can run without key
-// or cost. The model that it plays follows a script.
+// Package codextest has a stand-in for OpenAI's Responses API, on loopback, with which
+// tests run the real Codex without key or cost. The model that it plays follows a script.
 //
 // Nothing of this is linked into holdline itself.
 package codextest
@@ -19,19 +18,19 @@ import (
 	"time"
 )
 
-// maxBody bounds a request, in bytes.
+// maxBody is the limit of a request, in bytes.
 const maxBody = 32 << 20
 
-// Step is one answer of the scripted model: a call, an echo, or text.
+// Step is one answer of the scripted model: a tool call, an echo, or text.
 type Step struct {
 	Text string
 	Call *Call
-	Echo bool // what the tools have answered so far, as a JSON array of [Output]
+	Echo bool // answer with all tool results so far, as a JSON array of [Output]
 
-	Status int // an HTTP error instead
+	Status int // answer with this HTTP error instead
 }
 
-// Call is one call of a tool by the scripted model.
+// Call is one tool call by the scripted model.
 type Call struct {
 	Namespace string // "mcp__" and the name of the MCP server
 	Name      string
@@ -39,7 +38,7 @@ type Call struct {
 	Code      string // instead of arguments, for a tool that takes free text
 }
 
-// Output is what a tool answered.
+// Output is the result of a tool.
 type Output struct {
 	ID      string          `json:"call_id"`
 	Content json.RawMessage `json:"output"`
@@ -48,10 +47,10 @@ type Output struct {
 // Request is one request to the model.
 type Request struct {
 	Body  []byte
-	Tools []string // offered; those of a namespace as "namespace/name"
+	Tools []string // offered tools; those of a namespace as "namespace/name"
 }
 
-// API is a stand-in for the Responses API on loopback; [StartAPI] makes one.
+// API is a stand-in for the Responses API, on loopback. [StartAPI] starts one.
 type API struct {
 	srv   http.Server
 	addr  string
@@ -62,9 +61,9 @@ type API struct {
 	seen []Request
 }
 
-// StartAPI listens on a free port of loopback and serves until Close. Every
-// conversation gets the same steps: the k-th answers a request in which the
-// model has spoken k times, and the last one repeats.
+// StartAPI listens on a free loopback port and serves until Close. Every conversation gets
+// the same steps: step k answers a request in which the model has spoken k times. The last
+// step repeats.
 func StartAPI(steps ...Step) (*API, error) {
 	if len(steps) == 0 {
 		return nil, errors.New("a script needs a step")
@@ -85,7 +84,7 @@ func StartAPI(steps ...Step) (*API, error) {
 	return a, nil
 }
 
-// Close ends the server and every connection, and waits for the accept loop.
+// Close stops the server, closes every connection, and waits for the accept loop.
 func (a *API) Close() error {
 	err := a.srv.Close()
 	if serve := <-a.done; !errors.Is(serve, http.ErrServerClosed) {
@@ -94,16 +93,16 @@ func (a *API) Close() error {
 	return err
 }
 
-// Requests are those that were made to the model so far.
+// Requests returns the requests made to the model so far.
 func (a *API) Requests() []Request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.seen)
 }
 
-// Config are the settings of Codex, in the form of its option -c, that make
-// it talk to a and to nothing else. The key is read from the variable
-// STAND_IN_KEY, which must not be empty.
+// Config returns the settings of Codex, in the form of its option -c, that make it talk to
+// a and to no other address. Codex reads its key from the variable STAND_IN_KEY, which must
+// not be empty.
 func (a *API) Config() []string {
 	return []string{
 		`analytics.enabled=false`, `check_for_update_on_startup=false`, `model_provider="standin"`,
@@ -112,7 +111,7 @@ func (a *API) Config() []string {
 	}
 }
 
-// item is a piece of the conversation, as far as it matters.
+// item is a piece of the conversation, with the fields that the stand-in reads.
 type item struct {
 	Type   string          `json:"type"`
 	Role   string          `json:"role"`
@@ -121,7 +120,7 @@ type item struct {
 	Tools  []offered       `json:"tools"`
 }
 
-// model tells whether the model said it.
+// model reports whether the model said it.
 func (i *item) model() bool {
 	switch i.Type {
 	case "function_call", "custom_tool_call", "reasoning":
@@ -154,7 +153,7 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) {
 	}
 	rec := Request{Body: raw}
 	for _, it := range q.Input {
-		q.Tools = append(q.Tools, it.Tools...) // where some models get them
+		q.Tools = append(q.Tools, it.Tools...) // some models get their tools here
 	}
 	for _, t := range q.Tools {
 		rec.Tools = append(rec.Tools, names(t)...)
@@ -206,7 +205,7 @@ func names(t offered) []string {
 	return list
 }
 
-// item is a step as an item of the conversation; n makes its ids.
+// item returns a step as an item of the conversation. Its ids are made from n.
 func (s *Step) item(n int, outputs []Output) (map[string]any, error) {
 	id := strconv.Itoa(n)
 	if s.Call != nil && s.Call.Code != "" {
@@ -254,7 +253,7 @@ func stream(w http.ResponseWriter, id, model string, out map[string]any) {
 		v["type"] = kind
 		b, err := json.Marshal(v)
 		if err != nil {
-			return // of values that were decoded or written here
+			return // cannot happen: the values were decoded or written here
 		}
 		fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind, b)
 		_ = http.NewResponseController(w).Flush()

@@ -10,8 +10,8 @@ import (
 	"holdline/cmd/holdline/ttytest"
 )
 
-// TestToldOnATerminal: an output is the same for a terminal however it is cut into
-// writes, and elsewhere it is as it came.
+// TestToldOnATerminal checks that output to a terminal is made harmless however it is cut
+// into writes, and that other output is unchanged.
 func TestToldOnATerminal(t *testing.T) {
 	text := "a\tü" + ttytest.Hostile + "\n日本 \U0001f600\u00a0é\xff\xc3\n"
 	var want string
@@ -44,8 +44,8 @@ func TestToldOnATerminal(t *testing.T) {
 	}
 }
 
-// TestCellsAreBounded: names of any length and spelling make a table of a bounded
-// size, with one line for each row.
+// TestCellsAreBounded checks that names of any length and spelling make a table of limited
+// width, with one line for each row.
 func TestCellsAreBounded(t *testing.T) {
 	long := strings.Repeat("é\u202e\n\t", 25<<10)
 	var b bytes.Buffer

@@ -8,7 +8,8 @@ import (
 	"holdline/cmd/holdline/console"
 )
 
-// TestPipedInput: a pipe into which nothing is written is not waited for.
+// TestPipedInput checks that the command does not wait for a pipe into which nothing is
+// written.
 func TestPipedInput(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"holdline/cmd/holdline/console"
 )
 
-// TestDaemonLogBounded: the log of a daemon that runs for long has an end, and
-// its standard streams follow.
+// TestDaemonLogBounded checks that the log of a long-running daemon has a limit, and that
+// its standard streams write to the new file.
 func TestDaemonLogBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "daemon.log")
 	open := func() *os.File {
@@ -57,7 +57,7 @@ func TestDaemonLogBounded(t *testing.T) {
 	}
 }
 
-// TestDaemonLogOther: any other standard error is written to as it is.
+// TestDaemonLogOther checks that any other standard error is used as it is.
 func TestDaemonLogOther(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "daemon.log")
@@ -78,8 +78,8 @@ func TestDaemonLogOther(t *testing.T) {
 	}
 }
 
-// TestLogsFollowRotation: who follows the log misses nothing of the file that is
-// put aside.
+// TestLogsFollowRotation checks that following the log misses no line of a file that was
+// rotated.
 func TestLogsFollowRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "daemon.log")
 	write := func(text string) {
@@ -105,7 +105,7 @@ func TestLogsFollowRotation(t *testing.T) {
 		}
 	}
 	want("one\n")
-	write("two\n") // in the same moment as what follows, as far as the reader can tell
+	write("two\n") // for the reader at the same moment as what follows
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}

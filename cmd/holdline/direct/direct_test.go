@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLastLineIsMasked: a secret that is longer than what is shown of a line is
-// masked before the line is cut.
+// TestLastLineIsMasked checks that a secret longer than the shown part of a line is masked
+// before the line is cut.
 func TestLastLineIsMasked(t *testing.T) {
 	t.Parallel()
 	secret := strings.Repeat("s3cret", 10)

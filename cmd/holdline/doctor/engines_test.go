@@ -11,8 +11,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// TestConsults: what is said of a consult program is the same for each engine: a
-// problem if it is to answer, and how to fix it.
+// TestConsults checks that findings about a consult program are the same for each engine: a
+// problem only for the default engine, with its fix.
 func TestConsults(t *testing.T) {
 	for reason, fixes := range map[fault.Reason][]string{
 		fault.NotInstalled: {
@@ -54,7 +54,8 @@ func TestConsults(t *testing.T) {
 	}
 }
 
-// TestServers: each finding about a server says what, why and how to fix it.
+// TestServers checks that each finding about a server says what is wrong, why, and how to
+// fix it.
 func TestServers(t *testing.T) {
 	all := []control.Server{
 		{Name: "stopped", State: "stopped"},
@@ -79,7 +80,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestNoPackage: the fix for an engine without a package of npm names its title.
+// TestNoPackage checks that the fix for an engine without an npm package names its title.
 func TestNoPackage(t *testing.T) {
 	e := &engines.Engine{Name: "x", Title: "The X", Variable: "HOLDLINE_X_BIN"}
 	a := control.CheckAnswer{Engine: "x"}

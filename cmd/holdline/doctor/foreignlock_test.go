@@ -9,8 +9,8 @@ import (
 	"holdline/protocol/socket"
 )
 
-// TestForeignLock: something else in the place of a lock file, with which no
-// daemon starts, is a problem that is named, with the way out.
+// TestForeignLock checks that something else in the place of a lock file, which keeps every
+// daemon from starting, is a problem with its fix.
 func TestForeignLock(t *testing.T) {
 	dir := t.TempDir()
 	if f := checkLock(dir, "daemon"); f.State != OK {

@@ -12,8 +12,8 @@ import (
 	"holdline/contrib"
 )
 
-// TestLaunchd: a LaunchAgent whose program is gone, that is another version's, or
-// that launchd has not loaded is named, each with the way out.
+// TestLaunchd checks the finding and the fix for a LaunchAgent whose program is gone or of
+// another version, or that launchd has not loaded.
 func TestLaunchd(t *testing.T) {
 	o := Options{Home: t.TempDir()}
 	if found := checkLaunchd(t.Context(), o); found != nil {

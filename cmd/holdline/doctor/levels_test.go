@@ -8,8 +8,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestLevels: a level that is held says by what, one that is refused why, and
-// what fixes it; neither is a problem, since consults work.
+// TestLevels checks that an enforced level says by what, and a refused one why and how to
+// fix it. Neither is a problem, because consults work.
 func TestLevels(t *testing.T) {
 	found := checkLevels(control.CheckAnswer{Levels: []control.Level{
 		{Name: "read", EnforcedBy: "landlock", Notes: []string{"Landlock ABI 7"}},

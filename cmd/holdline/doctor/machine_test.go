@@ -19,10 +19,10 @@ import (
 	"holdline/protocol/socket"
 )
 
-// options are those of a home without a daemon.
+// options returns the options for a home without a daemon.
 func options(t *testing.T) *Options {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hl") // a socket's path has little room
+	dir, err := os.MkdirTemp("", "hl") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func options(t *testing.T) *Options {
 	}
 }
 
-// servers has the options name these servers.
+// configured writes a configuration with these servers.
 func (o *Options) configured(t *testing.T, servers string) {
 	t.Helper()
 	cfg, err := config.Parse("config.json", []byte(`{"mcpServers":{`+servers+`}}`))
@@ -78,7 +78,7 @@ func TestStale(t *testing.T) {
 	for content, want := range map[string]State{
 		"": OK, "garbage": OK,
 		fmt.Sprintf("%d 1\n", dead.Process.Pid):          Note,
-		fmt.Sprintf("%d %d\n", self.PID, self.Start+1):   Note, // the pid is another's now
+		fmt.Sprintf("%d %d\n", self.PID, self.Start+1):   Note, // another process has the pid now
 		fmt.Sprintf("%d %d\n/s\n", self.PID, self.Start): OK,
 	} {
 		dir := t.TempDir()
@@ -94,8 +94,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestPathFinding: where the PATH comes from, and when it should be captured
-// anew.
+// TestPathFinding checks that the finding says where PATH comes from, and when to capture
+// it again.
 func TestPathFinding(t *testing.T) {
 	o := options(t)
 	if f, path := o.checkPath(t.Context()); f.State != OK || path != "/login" {
@@ -122,7 +122,8 @@ func TestPathFinding(t *testing.T) {
 	}
 }
 
-// TestMissingCommands names server, command and where it was looked for.
+// TestMissingCommands checks that the finding names the server, its command and where it
+// was searched.
 func TestMissingCommands(t *testing.T) {
 	o := options(t)
 	dir := t.TempDir()
@@ -133,7 +134,7 @@ func TestMissingCommands(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(mine, "mine"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	o.Environ = []string{"PATH=" + mine} // which the daemon need not have
+	o.Environ = []string{"PATH=" + mine} // the daemon need not have this PATH
 	o.configured(t, fmt.Sprintf(`"good":{"command":"here"},"mine":{"command":"mine"},"gone":{"command":"npx-not-there"},"off":{"command":"nothing","disabled":true},
 		"own":{"command":"here","env":{"PATH":%q}},"far":{"url":"https://example.com/mcp"},"unset":{"command":"here","env":{"A":"${SURELY_NOT_SET}"}}`, "/elsewhere"))
 	found := o.checkPrograms(dir + ":/opt/x")
@@ -164,8 +165,8 @@ func TestMissingCommands(t *testing.T) {
 	}
 }
 
-// TestOrphans: what a dead worker has left is found by pid; what belongs to
-// another home is not.
+// TestOrphans checks that processes left by a dead worker are found, by pid, and that those
+// of another home are not.
 func TestOrphans(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("environments can be read on linux only")
@@ -186,8 +187,8 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// prey starts a process like one that a dead worker has left, and returns its pid.
-// The process ends with the test.
+// prey starts a process like one that a dead worker left, and returns its pid. The process
+// ends with the test.
 func prey(t *testing.T, home string) (pid int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "echo up; read -r _")
@@ -203,13 +204,13 @@ func prey(t *testing.T, home string) (pid int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Its environment is not there to be read the moment that it starts.
+	// The environment of a process cannot be read at the very moment at which it starts.
 	up := bufio.NewReader(out)
 	_, _ = up.ReadString('\n')
 	end := make(chan struct{})
 	go func() {
 		defer close(end)
-		_, _ = up.ReadString('\n') // until it has ended
+		_, _ = up.ReadString('\n') // until the process has ended
 		_ = cmd.Wait()
 	}()
 	t.Cleanup(func() { _ = in.Close(); <-end })

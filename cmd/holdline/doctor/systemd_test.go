@@ -44,7 +44,7 @@ func TestUnitFiles(t *testing.T) {
 	write(filepath.Join(dir, contrib.SystemdSocket), units[0].Text, 0o600)
 	want(Problem, "holdline.service is not")
 	write(filepath.Join(dir, contrib.SystemdService), units[1].Text, 0o600)
-	want(Problem, bin) // nothing there
+	want(Problem, bin) // there is no unit
 	write(bin, "", 0o600)
 	want(Problem, "is no program")
 	write(bin, "", 0o700)

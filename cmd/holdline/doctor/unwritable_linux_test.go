@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUnwritableHome: doctor says that no daemon can start where the state
-// directory cannot be made, or cannot be written to.
+// TestUnwritableHome checks the finding for a state directory that cannot be created or
+// written to: no daemon can start.
 func TestUnwritableHome(t *testing.T) {
 	for name, made := range map[string]bool{"not there yet": false, "there": true} {
 		home := t.TempDir()
@@ -36,8 +36,8 @@ func TestUnwritableHome(t *testing.T) {
 	}
 }
 
-// unprivileged makes the check as a user who may not write there: root, who may
-// everything, becomes nobody on one thread, which ends with that.
+// unprivileged makes the check as a user who may not write there. If the test runs as root,
+// it becomes the user nobody on one thread, which ends with the check.
 func unprivileged(t *testing.T, o Options) Finding {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -50,7 +50,7 @@ func unprivileged(t *testing.T, o Options) Finding {
 	}
 	found := make(chan Finding)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends
+		runtime.LockOSThread() // never unlocked, so that the thread ends
 		const nobody = 65534
 		if err := os.Chmod(filepath.Dir(o.StateDir), 0o755); err != nil {
 			t.Error(err)

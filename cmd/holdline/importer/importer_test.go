@@ -29,10 +29,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// command stands for the program in tests.
+// command is the path of the program in these tests.
 const command = "/opt/bin/holdline"
 
-// options are those of a home directory in which nothing is set.
+// options returns the options for a home directory with nothing set.
 func options(home string) Options {
 	return Options{
 		Places:  clients.Places{Home: home, Cwd: home, Getenv: func(string) string { return "" }, System: "linux"},
@@ -66,8 +66,8 @@ func read(tb testing.TB, path string) string {
 	return string(b)
 }
 
-// tree is what a directory holds: of each file, directory and link what it is
-// and a hash of what stands in it.
+// tree returns what a directory holds: the kind of each file, directory and link, and a
+// hash of its content.
 func tree(tb testing.TB, dir string) map[string]string {
 	tb.Helper()
 	out := map[string]string{}
@@ -137,9 +137,9 @@ func undo(tb testing.TB, o Options) Done {
 	return d
 }
 
-// TestGolden imports the files of each archive and compares what comes of
-// them, and the plan, with what stands there. A second import finds nothing to
-// do, and undo makes everything what it was.
+// TestGolden imports the files of each archive, and compares the resulting files and the
+// plan with those of the archive. A second import finds nothing to do, and undo restores
+// everything.
 func TestGolden(t *testing.T) {
 	list, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(list) == 0 {
@@ -176,7 +176,7 @@ func golden(t *testing.T, path string) {
 	}
 	before := tree(t, home)
 	p := look(t, o)
-	sameTree(t, tree(t, home), before) // looking changes nothing
+	sameTree(t, tree(t, home), before) // a plan changes no file
 	var plan bytes.Buffer
 	p.Print(&plan)
 	if d := carryOut(t, p); len(d.Left) > 0 {
@@ -221,9 +221,9 @@ func golden(t *testing.T, path string) {
 	}
 }
 
-// TestNoSecrets: no value of a variable, header or argument, and nothing of an
-// address but its host, is shown in any way, also where a server stays or a
-// file is broken.
+// TestNoSecrets checks that no value of a variable, header or argument, and no part of an
+// address but its host, appears in any output, also for servers that stay and files that
+// are broken.
 func TestNoSecrets(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
@@ -261,15 +261,15 @@ func TestNoSecrets(t *testing.T) {
 	}
 }
 
-// TestMarkerOfClient: a client that writes its file after the import finds what
-// it wrote after the undo, and its servers as they were.
+// TestMarkerOfClient checks that what a client writes into its file after the import is
+// there after the undo, and that its servers are as before.
 func TestMarkerOfClient(t *testing.T) {
 	for _, tt := range []struct{ path, before, mark, marked string }{
 		{
 			".claude.json",
 			"{\n  \"n\": 1,\n  \"mcpServers\": {\n    \"a\": {\n      \"command\": \"npx\", // why\n      \"env\": {\"K\": \"v\"}\n    }\n  }\n}\n", `"n": 1`, `"n": 2`,
 		},
-		{".claude.json", "{\n  \"n\": 1\n}\n", `"n": 1`, `"n": 2`}, // no servers: the object goes, too
+		{".claude.json", "{\n  \"n\": 1\n}\n", `"n": 1`, `"n": 2`}, // it had no servers: the object is removed
 		{
 			".codex/config.toml",
 			"n = 1\n\n[mcp_servers.a]\ncommand = \"npx\"\nargs = [ \"x\" ] # y\n\n[mcp_servers.a.env]\nK = 'v'\n",
@@ -294,8 +294,8 @@ func TestMarkerOfClient(t *testing.T) {
 	}
 }
 
-// TestDamagedCopy: a copy that is not what was kept is put nowhere; the entries
-// are put back one by one.
+// TestDamagedCopy checks that a damaged backup copy is not restored. The entries are put
+// back one by one.
 func TestDamagedCopy(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
@@ -312,9 +312,9 @@ func TestDamagedCopy(t *testing.T) {
 	}
 }
 
-// TestChangedEntries: an entry that somebody changed after the import is left
-// and named, and so is the server that it starts. Once it is as it was, the
-// next undo takes it back.
+// TestChangedEntries checks that an entry that was changed after the import is left and
+// named, with the server that it starts. Once it is as imported again, the next undo
+// restores it.
 func TestChangedEntries(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
@@ -369,9 +369,9 @@ func TestChangedEntries(t *testing.T) {
 	sameTree(t, tree(t, home), was)
 }
 
-// TestFileChangesMeanwhile: a client writes its file between the plan and the
-// edit, and between the edit's last look and the one before. What it wrote
-// stays, and what it left alone is imported.
+// TestFileChangesMeanwhile has a client write its file between plan and edit, and between
+// the last check and the write. What it wrote stays, and the entries that it left are
+// imported.
 func TestFileChangesMeanwhile(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
@@ -396,7 +396,7 @@ func TestFileChangesMeanwhile(t *testing.T) {
 			t.Errorf("no %s in %s", want, read(t, path))
 		}
 	}
-	// So it does while the import is undone.
+	// The same while the import is undone.
 	n = 1
 	imported := read(t, path)
 	testOnlyBeforeSwap = func(at string) {
@@ -423,8 +423,8 @@ func TestFileChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// TestFileMadeMeanwhile: a file that its client makes before import does is not
-// lost.
+// TestFileMadeMeanwhile checks that a file that its client creates just before the import
+// does is not lost.
 func TestFileMadeMeanwhile(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
@@ -442,8 +442,7 @@ func TestFileMadeMeanwhile(t *testing.T) {
 	}
 }
 
-// TestInterrupted ends an import at each of its edits; undo makes everything
-// what it was.
+// TestInterrupted ends an import at each of its edits. Undo restores everything.
 func TestInterrupted(t *testing.T) {
 	t.Cleanup(func() { testOnlyBeforeSwap = func(string) {} })
 	errEnd := errors.New("the end")
@@ -476,8 +475,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestLinksAndModes: a link stays one, and what it leads to keeps its mode. A
-// file that cannot be written is left.
+// TestLinksAndModes checks that a symbolic link stays one, and that its target keeps its
+// mode. A file that cannot be written is left.
 func TestLinksAndModes(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
@@ -521,8 +520,8 @@ func TestLinksAndModes(t *testing.T) {
 	sameTree(t, tree(t, home), before)
 }
 
-// TestWorkTree: what lies in a git work tree is edited with Project alone, also
-// through a link, and a project's file names no path of this machine.
+// TestWorkTree checks that files in a git work tree are edited only with Project, also
+// through a link, and that a project's file names no path of this machine.
 func TestWorkTree(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
@@ -563,8 +562,8 @@ func TestWorkTree(t *testing.T) {
 	sameTree(t, tree(t, home), before)
 }
 
-// TestInsideWorkTree: what is for a directory inside of a work tree is seen in
-// the whole of it, as sessions are of the whole, and runs where it ran.
+// TestInsideWorkTree checks that a server for a directory inside a work tree is visible in
+// the whole tree, because sessions belong to the whole, and runs in its old directory.
 func TestInsideWorkTree(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
@@ -581,7 +580,7 @@ func TestInsideWorkTree(t *testing.T) {
 	}
 }
 
-// TestUnknownClient names those that are known.
+// TestUnknownClient checks that the error for an unknown client names the known ones.
 func TestUnknownClient(t *testing.T) {
 	o := options(t.TempDir())
 	o.From = []string{"emacs"}
@@ -590,8 +589,8 @@ func TestUnknownClient(t *testing.T) {
 	}
 }
 
-// TestLockOfClaude: while Claude Code holds its lock nothing is written, and a
-// lock that nobody touches any more does not keep import for ever.
+// TestLockOfClaude checks that nothing is written while Claude Code holds its lock, and
+// that an abandoned lock does not block import for ever.
 func TestLockOfClaude(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
@@ -618,8 +617,8 @@ func TestLockOfClaude(t *testing.T) {
 	}
 }
 
-// memoryDir returns a new directory in memory, where there is one: an import waits for the
-// disk some forty times, which would leave fuzzing with a few runs a minute.
+// memoryDir returns a new directory in memory, if the system has one. An import waits for
+// the disk about forty times, which would leave a fuzz test with a few runs a minute.
 func memoryDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "holdline-import-")
@@ -630,8 +629,8 @@ func memoryDir(tb testing.TB) string {
 	return dir
 }
 
-// FuzzRoundTrip imports whatever the files hold. Undo makes them what they
-// were: byte for byte, and where something was added since, but for that.
+// FuzzRoundTrip imports arbitrary files. Undo restores them byte for byte, or, if something
+// was added since, all but that.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add(`{"mcpServers": {"a": {"command": "x"}}}`, "[mcp_servers.a]\ncommand = \"x\"\n", false)
 	f.Add("\xef\xbb\xbf{\r\n\t// c\r\n\t\"mcpServers\": {\r\n\t\t\"a\": {\"command\": \"x\", \"k\": [1,], /* d */ },\r\n\t},\r\n}", "\xef\xbb\xbfx = 1\r\n[mcp_servers.\"a b\"]\r\nurl = 'http://x/y' # z\r\n[mcp_servers.\"a b\".http_headers]\r\nA = '''b'''", true)
@@ -686,7 +685,7 @@ func meaning(tb testing.TB, home string) [2]any {
 	return meaningOf(read(tb, filepath.Join(home, ".claude.json")), read(tb, filepath.Join(home, ".codex/config.toml")))
 }
 
-// meaningOf is what the files say, whatever their spelling.
+// meaningOf returns the meaning of the files, independent of their spelling.
 func meaningOf(text, doc string) [2]any {
 	var out [2]any
 	if x, err := jsonedit.Parse("", []byte(text)); err == nil {
@@ -694,7 +693,7 @@ func meaningOf(text, doc string) [2]any {
 	}
 	var m map[string]any
 	if toml.Unmarshal(bytes.TrimPrefix([]byte(doc), []byte("\xef\xbb\xbf")), &m) == nil {
-		out[1] = fmt.Sprint(m) // of a number that is none, too, which equals itself in no other way
+		out[1] = fmt.Sprint(m) // as text, because NaN does not equal itself
 	}
 	return out
 }

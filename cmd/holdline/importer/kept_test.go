@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPending: what an undo could not come to, as in a file that is broken, is
-// not what it has left: another one may.
+// TestPending checks that what an undo could not reach, for example in a broken file, is
+// left for a later undo.
 func TestPending(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
@@ -33,8 +33,9 @@ func TestPending(t *testing.T) {
 	sameTree(t, tree(t, home), was)
 }
 
-// TestSecretsStay: what moves into holdline's file can be read by nobody else, also
-// if all could read that before, and goes into no git work tree unasked.
+// TestSecretsStay checks that holdline's file is readable by its user alone, even if every
+// user could read the client's file, and that nothing is moved into a git work tree without
+// being asked.
 func TestSecretsStay(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
@@ -79,8 +80,8 @@ func TestSecretsStay(t *testing.T) {
 	sameTree(t, tree(t, home), before)
 }
 
-// TestClaudeElsewhere: with CLAUDE_CONFIG_DIR Claude Code's file and its logins are
-// there, and that directory alone tells that it is used.
+// TestClaudeElsewhere checks that with CLAUDE_CONFIG_DIR Claude Code's file and logins are
+// read there, and that the directory alone shows that Claude Code is used.
 func TestClaudeElsewhere(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)

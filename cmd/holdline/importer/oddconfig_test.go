@@ -10,8 +10,8 @@ import (
 	"holdline/cmd/holdline/clients"
 )
 
-// TestReadRegular: what lies in the place of a file and is a pipe, or is huge, is
-// refused at once and by a reason that can be shown.
+// TestReadRegular checks that a named pipe or a huge file in the place of a file is refused
+// at once, with a reason for the user.
 func TestReadRegular(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestAlone: an installation waits until another one has ended, and does not
-// wait for ever.
+// TestAlone checks that an installation waits until another one has ended, but not for
+// ever.
 func TestAlone(t *testing.T) {
 	o := &Options{Home: t.TempDir()}
 	release, err := o.lockHome(t.Context())

@@ -18,8 +18,7 @@ import (
 	"holdline/daemon/userenv"
 )
 
-// machine is a home with an Options that acts on it. It plays systemctl and
-// launchctl.
+// machine is a home with an Options for it. It plays systemctl and launchctl.
 type machine struct {
 	*Options
 	t       *testing.T
@@ -28,7 +27,7 @@ type machine struct {
 	ran     []string // command lines that change something
 	version string   // of systemd; "" if no user manager answers
 	fails   string   // a command line that contains it fails
-	state   string   // of a unit that somebody asks for; "" is inactive
+	state   string   // of every unit that is asked for; "" is inactive
 	enabled bool
 	loaded  bool
 	stopped int
@@ -129,7 +128,7 @@ func (m *machine) launchctl(line string, args []string) error {
 	return nil
 }
 
-// tree is all that is in the home: names, modes, and what files hold.
+// tree returns all that is in the home: names, modes and contents.
 func (m *machine) tree() string {
 	m.t.Helper()
 	var b strings.Builder
@@ -165,7 +164,7 @@ func (m *machine) tree() string {
 	return b.String()
 }
 
-// install installs and wants it to succeed.
+// install installs, and fails the test if that fails. It returns the output.
 func (m *machine) install(w Wish) string {
 	m.t.Helper()
 	m.out.Reset()
@@ -186,7 +185,7 @@ func (m *machine) uninstall(purge bool) string {
 	return m.out.String()
 }
 
-// write makes a file of the home.
+// write writes a file of the home.
 func (m *machine) write(path, content string) {
 	m.t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -209,8 +208,8 @@ func (m *machine) read(path string) string {
 // whole is the wish for everything that systemd can have.
 var whole = Wish{Manager: Systemd, Bin: true, Path: "/a:/b"}
 
-// TestInstall: everything is put there, a second time changes nothing, and
-// uninstall leaves no trace.
+// TestInstall checks that everything is installed, that a second installation changes
+// nothing, and that uninstalling leaves nothing.
 func TestInstall(t *testing.T) {
 	m := newMachine(t)
 	m.write(filepath.Join(m.home, ".profile"), "mine")
@@ -260,7 +259,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestDryInstall: what would be done is told and not done.
+// TestDryInstall checks that a dry run prints what it would do, and does nothing.
 func TestDryInstall(t *testing.T) {
 	m := newMachine(t)
 	m.DryRun = true
@@ -280,15 +279,15 @@ func TestDryInstall(t *testing.T) {
 	}
 }
 
-// TestTakenBack: whichever step fails, nothing is left of those before it, also
-// of a second installation over a first one.
+// TestTakenBack checks that a failure in any step undoes all steps before it, also in a
+// second installation over a first one.
 func TestTakenBack(t *testing.T) {
 	for _, fails := range []string{"daemon-reload", "enable --now"} {
 		m := newMachine(t)
 		before := m.tree()
 		m.fails = fails
 		err := m.Install(t.Context(), whole)
-		if fails == "daemon-reload" { // also when it is taken back
+		if fails == "daemon-reload" { // undoing needs it, too
 			if err == nil || m.read(ManifestFile(m.StateDir)) == "" {
 				t.Errorf("%s: %v, and nobody knows what may be left", fails, err)
 			}
@@ -318,8 +317,8 @@ func TestTakenBack(t *testing.T) {
 	}
 }
 
-// TestUpgrade: a new binary takes the place of the old one, and goes at the
-// end. So does one whose installation was cut off.
+// TestUpgrade checks that a new binary replaces the old one and is removed at the end, also
+// after an interrupted installation.
 func TestUpgrade(t *testing.T) {
 	m := newMachine(t)
 	before := m.tree()
@@ -329,12 +328,12 @@ func TestUpgrade(t *testing.T) {
 	if m.read(m.BinPath()) != "program 2" || len(m.ran) > 0 || strings.Count(out, "write ") != 1 {
 		t.Errorf("the binary is %q, ran %q\n%s", m.read(m.BinPath()), m.ran, out)
 	}
-	m.write(m.Exe, "program 1") // and once more, by way of the old one
+	m.write(m.Exe, "program 1") // once more, from the old path
 	m.install(whole)
 	if f := m.manifest(); len(f.file(m.BinPath()).Content) != 1 {
 		t.Errorf("programs that are not there any more are on record: %+v", f)
 	}
-	// Killed after it was written down and before it was done.
+	// The installation was killed after the plan was saved and before it was carried out.
 	m.write(m.Exe, "program 3")
 	p := &plan{o: m.Options, next: m.manifest()}
 	if _, err := p.addFile(Binary, m.BinPath(), content{exists: true, data: []byte("program 3"), mode: 0o755},
@@ -359,8 +358,8 @@ func (m *machine) manifest() Manifest {
 	return got
 }
 
-// TestForeign: what somebody else has put there is neither replaced nor
-// removed, and named.
+// TestForeign checks that files that the user or another program wrote are named, and
+// neither replaced nor removed.
 func TestForeign(t *testing.T) {
 	m := newMachine(t)
 	m.write(m.BinPath(), "not ours")
@@ -389,7 +388,7 @@ func TestForeign(t *testing.T) {
 	if m.read(unit) != "edited" || !strings.Contains(out, "left: "+unit) {
 		t.Errorf("the edited unit:\n%s", out)
 	}
-	// It is not forgotten: once it is as it was, it goes.
+	// The file stays in the manifest: once its content is as installed, it is removed.
 	if got := m.manifest(); len(got.Files) != 1 || got.Files[0].Path != unit {
 		t.Errorf("the manifest has %+v", got)
 	}
@@ -402,7 +401,7 @@ func TestForeign(t *testing.T) {
 	if _, err := os.Stat(unit); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the unit: %v", err)
 	}
-	// Nor is what was there before, in the same words, taken away.
+	// A file that was there before, with the same content, is not removed either.
 	m = newMachine(t)
 	m.write(m.BinPath(), "program 1")
 	before = m.tree()
@@ -413,7 +412,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestLink: a link takes the place of a copy and the other way round.
+// TestLink checks that a link replaces a copy, and a copy a link.
 func TestLink(t *testing.T) {
 	m := newMachine(t)
 	before := m.tree()
@@ -430,12 +429,12 @@ func TestLink(t *testing.T) {
 			t.Errorf("the copy: %v, %v", info, err)
 		}
 	}
-	// Called as what it has installed, it has nothing to do.
+	// Run from the installed path it has nothing to do.
 	m.Exe = m.BinPath()
 	if out := m.install(Wish{Bin: true, Path: "/a"}); strings.Contains(out, "write ") {
 		t.Errorf("it writes over itself:\n%s", out)
 	}
-	// Called by a link to that, it makes no link that leads to itself.
+	// Run through a link to the installed path it does not make a link to itself.
 	m.Exe = filepath.Join(t.TempDir(), "alias")
 	if err := os.Symlink(m.BinPath(), m.Exe); err != nil {
 		t.Fatal(err)
@@ -450,8 +449,8 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// TestNoManager: without a user manager nothing is done, and the way out is
-// named; an uninstallation gets by without one.
+// TestNoManager checks that without a user manager nothing is installed, and the error says
+// what to do, and that uninstalling works without one.
 func TestNoManager(t *testing.T) {
 	m := newMachine(t)
 	before := m.tree()
@@ -479,9 +478,9 @@ func TestNoManager(t *testing.T) {
 	}
 }
 
-// TestUnitsRemoved: an uninstallation goes on when somebody has removed units by
-// hand, also with the links by which they were enabled; systemd, which may run
-// them still, is asked to stop them. One that runs on is an error.
+// TestUnitsRemoved checks that uninstalling works after units, or the links that enable
+// them, were removed by hand. Systemd, which may still run them, is asked to stop them. A
+// unit that keeps running is an error.
 func TestUnitsRemoved(t *testing.T) {
 	for _, removed := range [][]string{
 		{contrib.SystemdSocket},
@@ -496,7 +495,7 @@ func TestUnitsRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		m.enabled = len(removed) < 3 // else it has forgotten them
+		m.enabled = len(removed) < 3 // with all of them removed systemd does not know them
 		m.state = "active"
 		left := m.tree()
 		if err := m.Uninstall(t.Context(), false); err == nil ||
@@ -514,7 +513,7 @@ func TestUnitsRemoved(t *testing.T) {
 	}
 }
 
-// TestPurge takes the directories, too; without it they stay.
+// TestPurge checks that the directories are removed with --purge, and stay without it.
 func TestPurge(t *testing.T) {
 	m := newMachine(t)
 	before := m.tree()
@@ -533,14 +532,14 @@ func TestPurge(t *testing.T) {
 		t.Errorf("the binary: %v", err)
 	}
 	m.write(filepath.Join(m.RuntimeDir, "epoch"), "1")
-	m.uninstall(true) // it still knows which directories were not there
+	m.uninstall(true) // the manifest still has the directories that it created
 	_ = os.Remove(filepath.Join(m.home, "run"))
 	if got := m.tree(); got != before {
 		t.Errorf("this is left:\n%s\nwant\n%s", got, before)
 	}
 }
 
-// TestStopFails: nothing is taken from under a daemon that runs on.
+// TestStopFails checks that nothing is removed while the daemon cannot be stopped.
 func TestStopFails(t *testing.T) {
 	m := newMachine(t)
 	m.install(whole)
@@ -551,7 +550,7 @@ func TestStopFails(t *testing.T) {
 	}
 }
 
-// TestVariables: what systemd's daemon would not see is named.
+// TestVariables checks that variables that systemd's daemon would not see are named.
 func TestVariables(t *testing.T) {
 	m := newMachine(t)
 	m.Variables = map[string]string{"XDG_STATE_HOME": "/same", "XDG_CONFIG_HOME": "/other"}
@@ -561,7 +560,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// TestGone: a program of `go run` is in no unit, and no link leads to it.
+// TestGone checks that a temporary program, as of `go run`, gets into no unit and no link.
 func TestGone(t *testing.T) {
 	for _, exe := range []string{
 		"/tmp/go-build123/b001/exe/holdline", "/home/u/.cache/go-build/b7/" + strings.Repeat("0a", 32) + "-d/holdline",
@@ -586,8 +585,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestLaunchd: the LaunchAgent is written and loaded, loaded anew when it has
-// changed, and unloaded; if loading fails the old one is loaded again.
+// TestLaunchd checks that the LaunchAgent is written and loaded, loaded again when it has
+// changed, and unloaded at the end. If loading fails, the old one is loaded again.
 func TestLaunchd(t *testing.T) {
 	m := newMachine(t)
 	if err := m.Install(t.Context(), Wish{Manager: Launchd}); err == nil || Hint(err) == "" {
@@ -610,7 +609,7 @@ func TestLaunchd(t *testing.T) {
 	if err := m.Install(t.Context(), whole); err == nil || !strings.Contains(Hint(err), "uninstall") {
 		t.Errorf("a second manager: %v", err)
 	}
-	other := Wish{Manager: Launchd, Path: "/a"} // by the path that it was called by
+	other := Wish{Manager: Launchd, Path: "/a"} // by the path by which it was called
 	installed := m.tree()
 	tries := 0
 	m.Run = func(ctx context.Context, name string, args ...string) (string, error) {
@@ -638,7 +637,8 @@ func TestLaunchd(t *testing.T) {
 	}
 }
 
-// TestManifestOfOthers: what cannot be read is not guessed.
+// TestManifestOfOthers checks that a manifest that cannot be read is an error, not an empty
+// one.
 func TestManifestOfOthers(t *testing.T) {
 	m := newMachine(t)
 	for _, content := range []string{"garbage", `{"version":99}`} {

@@ -1,5 +1,5 @@
-// Package metricstest reads OpenMetrics as strictly as its specification is. It
-// is for tests.
+// Package metricstest reads the OpenMetrics format as strictly as its specification. It is
+// for tests.
 package metricstest
 
 import (
@@ -19,7 +19,7 @@ var (
 // Family is one family of metrics.
 type Family struct {
 	Kind, Unit, Help string
-	Samples          map[string]float64 // by name and labels
+	Samples          map[string]float64 // values by name and labels
 }
 
 // Read returns the families in text by name. It fails the test at the first

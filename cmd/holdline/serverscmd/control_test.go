@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestResultText: what a tool answers, for people.
+// TestResultText checks how the result of a tool is shown to people.
 func TestResultText(t *testing.T) {
 	for _, test := range []struct{ result, want string }{
 		{`{"content":[{"type":"text","text":"a"},{"type":"text","text":"b\nc"}]}`, "a\nb\nc"},
@@ -26,7 +26,7 @@ func TestResultText(t *testing.T) {
 	}
 }
 
-// TestFirstWords: a description is cut at a word.
+// TestFirstWords checks that a description is cut between two words.
 func TestFirstWords(t *testing.T) {
 	for description, want := range map[string]string{
 		"Reads a file.":             "Reads a file.",

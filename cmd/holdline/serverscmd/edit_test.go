@@ -8,8 +8,8 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 )
 
-// TestAddedEntry: the members of an entry have the order in which people write
-// them, its variables that of the command line, and nothing is escaped.
+// TestAddedEntry checks that the members of a new entry are in the usual order, its
+// variables in that of the command line, and that no character is escaped without need.
 func TestAddedEntry(t *testing.T) {
 	here, err := filepath.Abs(".")
 	if err != nil {

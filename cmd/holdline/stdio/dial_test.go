@@ -10,8 +10,8 @@ import (
 	"holdline/proxy"
 )
 
-// TestSortDial: a refusal ends a proxy, but not one whose daemon listened at
-// another path than the one that is refused.
+// TestSortDial checks that a refusal ends the proxy, unless its daemon listened at another
+// path than the one that refuses.
 func TestSortDial(t *testing.T) {
 	for _, tc := range []struct {
 		err       error

@@ -24,8 +24,7 @@ import (
 	"holdline/proxy"
 )
 
-// testPart is the variable that makes the re-executed test binary play a part
-// in playPart.
+// testPart is the variable that makes the test binary play a part in playPart.
 const testPart = "HOLDLINE_TEST_PART"
 
 func TestMain(m *testing.M) {
@@ -34,8 +33,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// playPart is what a re-executed test binary runs instead of tests; false
-// means that it is to run them.
+// playPart runs the part that the environment names. It returns false if there is none, so
+// that the tests must run.
 func playPart() bool {
 	switch os.Getenv(testPart) {
 	case "":
@@ -48,11 +47,11 @@ func playPart() bool {
 	return true
 }
 
-// oneDaemon is a scripted daemon that welcomes everybody.
+// oneDaemon is a scripted daemon that welcomes every client.
 type oneDaemon struct {
 	ln    *socket.Listener
 	path  string
-	reply string // instead of the welcome
+	reply string // sent instead of the welcome
 }
 
 func listenOne(t *testing.T) *oneDaemon {
@@ -71,7 +70,7 @@ func listenOne(t *testing.T) *oneDaemon {
 	return &oneDaemon{ln: ln, path: path}
 }
 
-// accept takes one connection up to the welcome.
+// accept accepts one connection and sends the welcome.
 func (d *oneDaemon) accept(t *testing.T) (net.Conn, *bufio.Reader, protocol.Greeting) {
 	t.Helper()
 	conn, err := d.ln.Accept()
@@ -96,8 +95,7 @@ func (d *oneDaemon) accept(t *testing.T) (net.Conn, *bufio.Reader, protocol.Gree
 	return conn, br, g
 }
 
-// startProxy runs the test binary as the proxy, with an environment that has
-// nothing but env.
+// startProxy runs the test binary as the proxy, with an environment of env alone.
 func startProxy(t *testing.T, env []string, args ...string) (cmd *exec.Cmd, stdin io.WriteCloser, stdout *bufio.Reader,
 	stderr *bytes.Buffer,
 ) {
@@ -148,7 +146,8 @@ const (
 	byeLine  = `{"holdline":1,"bye":"client"}`
 )
 
-// Requests piped in with stdin closed behind them are answered, then exit 0.
+// TestMCPStdioPipe checks that requests piped in, with stdin closed behind them, are
+// answered, and that the proxy exits with 0.
 func TestMCPStdioPipe(t *testing.T) {
 	d := listenOne(t)
 	cmd, stdin, stdout, stderr := startProxy(t, []string{"HOLDLINE_IDENTITY=codex", "HOLDLINE_TOKEN=t0"}, "--socket",
@@ -191,13 +190,14 @@ func TestMCPStdioSignals(t *testing.T) {
 	}
 }
 
-// Told to leave while the client reads nothing and its pipe is full.
+// TestMCPStdioStuckClient sends SIGTERM while the client does not read and its pipe is
+// full. The proxy exits.
 func TestMCPStdioStuckClient(t *testing.T) {
 	d := listenOne(t)
 	cmd, _, _, stderr := startProxy(t, nil, "--socket", d.path)
 	conn, br, _ := d.accept(t)
 	conn.SetWriteDeadline(time.Now().Add(time.Minute))
-	go func() { // until the proxy is gone
+	go func() { // until the proxy has ended
 		note := []byte(`{"jsonrpc":"2.0","method":"n","params":{"a":"` + strings.Repeat("x", 10000) + `"}}` + "\n")
 		for {
 			if _, err := conn.Write(note); err != nil {
@@ -205,7 +205,7 @@ func TestMCPStdioStuckClient(t *testing.T) {
 			}
 		}
 	}()
-	if line, err := br.ReadString('\n'); !strings.Contains(line, `"ack"`) { // it is at work
+	if line, err := br.ReadString('\n'); !strings.Contains(line, `"ack"`) { // the proxy is running
 		t.Fatalf("read %q, %v", line, err)
 	}
 	cmd.Process.Signal(syscall.SIGTERM)

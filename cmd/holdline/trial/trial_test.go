@@ -14,8 +14,7 @@ import (
 	"holdline/daemon/worker/workertest"
 )
 
-// TestMain lets the test binary be the worker, the step that becomes its
-// child, and a consult program.
+// TestMain lets the test binary run as the worker, the exec step and a consult program.
 func TestMain(m *testing.M) {
 	workertest.Dispatch(os.Args[1:], os.Environ(), os.Stderr)
 	if os.Getenv("HOLDLINE_WORKER") != "" ||
@@ -42,8 +41,8 @@ func options(t *testing.T) Options {
 	}
 }
 
-// TestAttempts: every attempt that is a command writes where nothing keeps it
-// from that, and is seen to: else that it is refused would prove nothing.
+// TestAttempts checks that every attempt that is a command can write where nothing prevents
+// it, and that the write is noticed: otherwise a refused attempt would prove nothing.
 func TestAttempts(t *testing.T) {
 	o := options(t)
 	p, err := o.prepare("free")
@@ -71,12 +70,12 @@ func TestAttempts(t *testing.T) {
 		_, missing := exec.LookPath(program)
 		switch {
 		case a.tool != "Bash" || a.own || c.Outcomes[i] == Wrote:
-		case a.input["run_in_background"] != nil || strings.HasPrefix(program, "nohup"): // it may be about to
+		case a.input["run_in_background"] != nil || strings.HasPrefix(program, "nohup"): // it may write later
 		case missing != nil && !slices.Contains([]string{":", "cd", "echo", "a"}, program):
 			t.Logf("%s: %v", a.name, missing)
 		case slices.ContainsFunc([]string{"git ", "rg ", "curl "},
 			func(s string) bool { return strings.HasPrefix(a.name, s) }):
-			t.Logf("%s: %s", a.name, c.Outcomes[i]) // some versions do not
+			t.Logf("%s: %s", a.name, c.Outcomes[i]) // some versions of the command do not
 		default:
 			t.Errorf("%s: %s", a.name, c.Outcomes[i])
 		}
@@ -90,8 +89,8 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestRun: a program that comes for nothing has proved nothing, and one that
-// does all by itself is kept from it by the kernel.
+// TestRun checks that a program that attempts nothing proves nothing, and that the kernel
+// stops a program that makes all attempts by itself.
 func TestRun(t *testing.T) {
 	r, err := Run(t.Context(), options(t))
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package ttytest has a terminal for tests.
+// Package ttytest provides a terminal for tests.
 package ttytest
 
 import (
@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// Hostile is text that would command a terminal, or mislead its reader:
-// controls, C1, marks of direction, characters without width.
+// Hostile is text that would control a terminal or mislead its reader: control characters,
+// marks of direction, characters without width.
 const Hostile = "\x1b[2J\x1b]0;title\x07\b\u009b31m\u0085\u202e\u2066\u200b\u200e\u2060\ufeff\u00ad\u2028\U000e0041"
 
 // WantHarmless fails the test if text has characters other than visible ones,

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open returns a pseudo-terminal: tty is the end for programs, screen the end
-// that shows what they write. It skips the test where there is none.
+// Open returns a pseudo-terminal: tty is the end for programs, screen the end that shows
+// what they write. It skips the test if the system has none.
 func Open(t *testing.T) (tty, screen *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -35,12 +35,12 @@ func Open(t *testing.T) (tty, screen *os.File) {
 	return tty, screen
 }
 
-// OnScreen runs show with a terminal, and returns what the terminal is sent.
+// OnScreen runs show with a terminal, and returns what the terminal gets.
 func OnScreen(t *testing.T, show func(tty *os.File)) string {
 	t.Helper()
 	tty, screen := Open(t)
 	const end = "\x00the end"
-	shown := make(chan error, 1) // what is shown is read meanwhile: a terminal holds little
+	shown := make(chan error, 1) // read concurrently, because a terminal buffers little
 	go func() {
 		show(tty)
 		_, err := tty.WriteString(end)
